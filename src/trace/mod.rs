@@ -1,0 +1,3 @@
+//! Tracing: closures become Programs, Programs become other Programs.
+
+pub mod types;
