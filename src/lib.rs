@@ -3,3 +3,4 @@
 
 pub mod error;
 pub mod trace;
+pub mod tree;

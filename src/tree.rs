@@ -1,0 +1,443 @@
+//! Trees: structs, tuples, vectors, arrays, options and maps whose leaves are tensors.
+//!
+//! The same struct holds [`Tensor`](crate::Tensor)s inside a trace and [`Array`](crate::Array)s
+//! outside: `Params<Tensor>` and `Params<Array>`. Everything that takes or gives many values
+//! takes or gives a tree, and every message names a leaf by its path, as in `$.layers[0].w`.
+//!
+//! Derive [`Tree`] for your structs; fields that do not mention the leaf parameter are static:
+//! they belong to the structure, and a function compiled for one structure is compiled anew for
+//! another.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::error::{Error, Result};
+
+/// A type that can stand at the leaves of a tree.
+///
+/// Do not implement it for a type that has leaves itself.
+pub trait Leaf: Sized + 'static {}
+
+impl Leaf for usize {}
+impl Leaf for bool {}
+impl Leaf for String {}
+
+/// One step from a node to a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Segment<'a> {
+    /// A named field.
+    Field(&'a str),
+    /// A position in a tuple, vector or array.
+    Index(usize),
+    /// A key of a map.
+    Key(&'a str),
+}
+
+/// The way from the root to a leaf. It lives on the stack while a tree is walked.
+#[derive(Debug, Clone, Copy)]
+pub struct Path<'a> {
+    parent: Option<&'a Path<'a>>,
+    segment: Option<Segment<'a>>,
+}
+
+impl Path<'static> {
+    /// The root: `$`.
+    pub const ROOT: Path<'static> = Path { parent: None, segment: None };
+}
+
+impl<'a> Path<'a> {
+    /// The path to a named field below this one.
+    pub fn field(&'a self, name: &'a str) -> Path<'a> {
+        Path { parent: Some(self), segment: Some(Segment::Field(name)) }
+    }
+
+    /// The path to a position below this one.
+    pub fn index(&'a self, index: usize) -> Path<'a> {
+        Path { parent: Some(self), segment: Some(Segment::Index(index)) }
+    }
+
+    /// The path to a map's key below this one.
+    pub fn key(&'a self, key: &'a str) -> Path<'a> {
+        Path { parent: Some(self), segment: Some(Segment::Key(key)) }
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.parent {
+            Some(parent) => parent.fmt(f)?,
+            None => f.write_str("$")?,
+        }
+        match self.segment {
+            None => Ok(()),
+            Some(Segment::Field(name)) => write!(f, ".{name}"),
+            Some(Segment::Index(index)) => write!(f, "[{index}]"),
+            Some(Segment::Key(key)) => write!(f, "[{key:?}]"),
+        }
+    }
+}
+
+/// A tree with leaves of type `T`; see the [module](self).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tree of `{T}`",
+    note = "add #[derive(Tree)] to the struct, and give it the leaf type as its parameter"
+)]
+pub trait Tree<T: Leaf>: Sized {
+    /// The same tree with other leaves.
+    type With<U: Leaf>: Tree<U, With<T> = Self>;
+
+    /// Rebuilds the tree with `f` applied to each leaf, in order.
+    fn map_leaves<U: Leaf>(
+        self,
+        path: &Path<'_>,
+        f: &mut dyn FnMut(&Path<'_>, T) -> U,
+    ) -> Self::With<U>;
+
+    /// Builds a tree of the same structure from the leaves seen by reference, in order.
+    fn map_leaves_ref<U: Leaf>(
+        &self,
+        path: &Path<'_>,
+        f: &mut dyn FnMut(&Path<'_>, &T) -> U,
+    ) -> Self::With<U>;
+
+    /// Shows each leaf to `f`, in order.
+    fn visit_leaves(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &T));
+
+    /// Feeds everything but the leaves to `state`: lengths, variants, static fields.
+    fn hash_structure(&self, state: &mut dyn Hasher);
+}
+
+impl<T: Leaf> Tree<T> for T {
+    type With<U: Leaf> = U;
+
+    fn map_leaves<U: Leaf>(self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, T) -> U) -> U {
+        f(path, self)
+    }
+
+    fn map_leaves_ref<U: Leaf>(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &T) -> U) -> U {
+        f(path, self)
+    }
+
+    fn visit_leaves(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &T)) {
+        f(path, self);
+    }
+
+    fn hash_structure(&self, _: &mut dyn Hasher) {}
+}
+
+impl<T: Leaf, M: Tree<T>> Tree<T> for Vec<M> {
+    type With<U: Leaf> = Vec<M::With<U>>;
+
+    fn map_leaves<U: Leaf>(
+        self,
+        path: &Path<'_>,
+        f: &mut dyn FnMut(&Path<'_>, T) -> U,
+    ) -> Self::With<U> {
+        self.into_iter().enumerate().map(|(i, m)| m.map_leaves(&path.index(i), f)).collect()
+    }
+
+    fn map_leaves_ref<U: Leaf>(
+        &self,
+        path: &Path<'_>,
+        f: &mut dyn FnMut(&Path<'_>, &T) -> U,
+    ) -> Self::With<U> {
+        self.iter().enumerate().map(|(i, m)| m.map_leaves_ref(&path.index(i), f)).collect()
+    }
+
+    fn visit_leaves(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &T)) {
+        for (i, m) in self.iter().enumerate() {
+            m.visit_leaves(&path.index(i), f);
+        }
+    }
+
+    fn hash_structure(&self, state: &mut dyn Hasher) {
+        state.write_usize(self.len());
+        self.iter().for_each(|m| m.hash_structure(state));
+    }
+}
+
+impl<T: Leaf, M: Tree<T>, const N: usize> Tree<T> for [M; N] {
+    type With<U: Leaf> = [M::With<U>; N];
+
+    fn map_leaves<U: Leaf>(
+        self,
+        path: &Path<'_>,
+        f: &mut dyn FnMut(&Path<'_>, T) -> U,
+    ) -> Self::With<U> {
+        let mut i = 0;
+        self.map(|m| {
+            i += 1;
+            m.map_leaves(&path.index(i - 1), f)
+        })
+    }
+
+    fn map_leaves_ref<U: Leaf>(
+        &self,
+        path: &Path<'_>,
+        f: &mut dyn FnMut(&Path<'_>, &T) -> U,
+    ) -> Self::With<U> {
+        std::array::from_fn(|i| self[i].map_leaves_ref(&path.index(i), f))
+    }
+
+    fn visit_leaves(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &T)) {
+        for (i, m) in self.iter().enumerate() {
+            m.visit_leaves(&path.index(i), f);
+        }
+    }
+
+    fn hash_structure(&self, state: &mut dyn Hasher) {
+        self.iter().for_each(|m| m.hash_structure(state));
+    }
+}
+
+impl<T: Leaf, M: Tree<T>> Tree<T> for Option<M> {
+    type With<U: Leaf> = Option<M::With<U>>;
+
+    fn map_leaves<U: Leaf>(
+        self,
+        path: &Path<'_>,
+        f: &mut dyn FnMut(&Path<'_>, T) -> U,
+    ) -> Self::With<U> {
+        self.map(|m| m.map_leaves(path, f))
+    }
+
+    fn map_leaves_ref<U: Leaf>(
+        &self,
+        path: &Path<'_>,
+        f: &mut dyn FnMut(&Path<'_>, &T) -> U,
+    ) -> Self::With<U> {
+        self.as_ref().map(|m| m.map_leaves_ref(path, f))
+    }
+
+    fn visit_leaves(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &T)) {
+        if let Some(m) = self {
+            m.visit_leaves(path, f);
+        }
+    }
+
+    fn hash_structure(&self, state: &mut dyn Hasher) {
+        state.write_u8(self.is_some() as u8);
+        if let Some(m) = self {
+            m.hash_structure(state);
+        }
+    }
+}
+
+impl<T: Leaf, M: Tree<T>> Tree<T> for BTreeMap<String, M> {
+    type With<U: Leaf> = BTreeMap<String, M::With<U>>;
+
+    fn map_leaves<U: Leaf>(
+        self,
+        path: &Path<'_>,
+        f: &mut dyn FnMut(&Path<'_>, T) -> U,
+    ) -> Self::With<U> {
+        self.into_iter()
+            .map(|(k, m)| {
+                let mapped = m.map_leaves(&path.key(&k), f);
+                (k, mapped)
+            })
+            .collect()
+    }
+
+    fn map_leaves_ref<U: Leaf>(
+        &self,
+        path: &Path<'_>,
+        f: &mut dyn FnMut(&Path<'_>, &T) -> U,
+    ) -> Self::With<U> {
+        self.iter().map(|(k, m)| (k.clone(), m.map_leaves_ref(&path.key(k), f))).collect()
+    }
+
+    fn visit_leaves(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &T)) {
+        for (k, m) in self {
+            m.visit_leaves(&path.key(k), f);
+        }
+    }
+
+    fn hash_structure(&self, state: &mut dyn Hasher) {
+        state.write_usize(self.len());
+        for (k, m) in self {
+            state.write(k.as_bytes());
+            state.write_u8(0xff);
+            m.hash_structure(state);
+        }
+    }
+}
+
+macro_rules! tuple_tree {
+    ($($name:ident $index:tt),*) => {
+        impl<T: Leaf, $($name: Tree<T>),*> Tree<T> for ($($name,)*) {
+            type With<U: Leaf> = ($($name::With<U>,)*);
+
+            #[allow(unused_variables, clippy::unused_unit)]
+            fn map_leaves<U: Leaf>(
+                self,
+                path: &Path<'_>,
+                f: &mut dyn FnMut(&Path<'_>, T) -> U,
+            ) -> Self::With<U> {
+                ($(self.$index.map_leaves(&path.index($index), f),)*)
+            }
+
+            #[allow(unused_variables, clippy::unused_unit)]
+            fn map_leaves_ref<U: Leaf>(
+                &self,
+                path: &Path<'_>,
+                f: &mut dyn FnMut(&Path<'_>, &T) -> U,
+            ) -> Self::With<U> {
+                ($(self.$index.map_leaves_ref(&path.index($index), f),)*)
+            }
+
+            #[allow(unused_variables)]
+            fn visit_leaves(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &T)) {
+                $(self.$index.visit_leaves(&path.index($index), f);)*
+            }
+
+            #[allow(unused_variables)]
+            fn hash_structure(&self, state: &mut dyn Hasher) {
+                $(self.$index.hash_structure(state);)*
+            }
+        }
+    };
+}
+
+tuple_tree!();
+tuple_tree!(A 0);
+tuple_tree!(A 0, B 1);
+tuple_tree!(A 0, B 1, C 2);
+tuple_tree!(A 0, B 1, C 2, D 3);
+tuple_tree!(A 0, B 1, C 2, D 3, E 4);
+tuple_tree!(A 0, B 1, C 2, D 3, E 4, F 5);
+tuple_tree!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+tuple_tree!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+
+/// The tree with `f` applied to each leaf.
+pub fn map<T: Leaf, U: Leaf, M: Tree<T>>(tree: M, mut f: impl FnMut(T) -> U) -> M::With<U> {
+    tree.map_leaves(&Path::ROOT, &mut |_, leaf| f(leaf))
+}
+
+/// The leaves, in order.
+pub fn leaves<T: Leaf + Clone, M: Tree<T>>(tree: &M) -> Vec<T> {
+    let mut leaves = Vec::new();
+    tree.visit_leaves(&Path::ROOT, &mut |_, leaf| leaves.push(leaf.clone()));
+    leaves
+}
+
+/// The leaves, in order, with the tree given up for them.
+pub fn into_leaves<T: Leaf, M: Tree<T>>(tree: M) -> Vec<T> {
+    let mut leaves = Vec::new();
+    tree.map_leaves::<bool>(&Path::ROOT, &mut |_, leaf| {
+        leaves.push(leaf);
+        true
+    });
+    leaves
+}
+
+/// The path of every leaf, as text, in order.
+pub fn paths<T: Leaf, M: Tree<T>>(tree: &M) -> Vec<String> {
+    let mut paths = Vec::new();
+    tree.visit_leaves(&Path::ROOT, &mut |path, _| paths.push(path.to_string()));
+    paths
+}
+
+/// Number of leaves.
+pub fn count<T: Leaf, M: Tree<T>>(tree: &M) -> usize {
+    let mut n = 0;
+    tree.visit_leaves(&Path::ROOT, &mut |_, _| n += 1);
+    n
+}
+
+/// A tree of the structure of `template` with the given leaves, in order.
+///
+/// # Panics
+/// If there are fewer leaves than the structure has places.
+pub fn rebuild<T: Leaf, U: Leaf, M: Tree<T>>(
+    template: &M,
+    leaves: impl IntoIterator<Item = U>,
+) -> M::With<U> {
+    let mut leaves = leaves.into_iter();
+    template.map_leaves_ref(&Path::ROOT, &mut |_, _| {
+        leaves.next().expect("as many leaves as the structure has places")
+    })
+}
+
+/// A hash of the structure: equal for trees that differ in nothing but their leaves.
+pub fn structure<T: Leaf, M: Tree<T>>(tree: &M) -> u64 {
+    let mut state = DefaultHasher::new();
+    tree.hash_structure(&mut state);
+    state.finish()
+}
+
+/// Applies `f` to the leaves of two trees in step.
+///
+/// # Errors
+/// [`Error::Argument`] if the trees have different structures; it names the first path that
+/// stands in one only.
+pub fn zip<T: Leaf, S: Leaf, U: Leaf, M: Tree<T>>(
+    left: M,
+    right: M::With<S>,
+    mut f: impl FnMut(T, S) -> U,
+) -> Result<M::With<U>> {
+    same_structure::<T, S, M, M::With<S>>(&left, &right)?;
+    let mut right = into_leaves(right).into_iter();
+    Ok(left.map_leaves(&Path::ROOT, &mut |_, leaf| {
+        f(leaf, right.next().expect("equal structures have as many leaves"))
+    }))
+}
+
+/// Checks that two trees have one structure.
+///
+/// # Errors
+/// [`Error::Argument`] that names the first path standing in one only.
+pub fn same_structure<T: Leaf, S: Leaf, L: Tree<T>, R: Tree<S>>(left: &L, right: &R) -> Result<()> {
+    if structure(left) == structure(right) && count(left) == count(right) {
+        return Ok(());
+    }
+    let (left, right) = (paths(left), paths(right));
+    let only_left = left.iter().find(|path| !right.contains(path));
+    let only_right = right.iter().find(|path| !left.contains(path));
+    let difference = match (only_left, only_right) {
+        (Some(path), _) => format!("{path} is in the first and not in the second"),
+        (None, Some(path)) => format!("{path} is in the second and not in the first"),
+        (None, None) => "their static fields differ".to_string(),
+    };
+    Err(Error::Argument(format!("the trees have different structures: {difference}")))
+}
+
+/// Feeds a static field to a structure's hash. The derive calls it.
+#[doc(hidden)]
+pub fn hash_static<H: Hash + ?Sized>(value: &H, mut state: &mut dyn Hasher) {
+    value.hash(&mut state);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_every_leaf() {
+        let mut map = BTreeMap::new();
+        map.insert("b".to_string(), 3usize);
+        let tree = (vec![1usize, 2], Some(map), None::<usize>);
+        assert_eq!(paths::<usize, _>(&tree), ["$[0][0]", "$[0][1]", "$[1][\"b\"]"]);
+    }
+
+    #[test]
+    fn a_rebuilt_tree_has_the_same_structure() {
+        let tree = (vec![1usize, 2], [3usize; 2]);
+        let texts = rebuild::<usize, String, _>(&tree, ["a", "b", "c", "d"].map(String::from));
+        assert_eq!(texts.0, ["a", "b"]);
+        assert_eq!(texts.1, ["c", "d"]);
+        assert_eq!(structure::<usize, _>(&tree), structure::<String, _>(&texts));
+    }
+
+    #[test]
+    fn structures_are_told_apart() {
+        let error = zip::<usize, usize, usize, _>(vec![1, 2], vec![1], |a, b| a + b).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the trees have different structures: $[1] is in the first and not in the second"
+        );
+        let sum = zip::<usize, usize, usize, _>(vec![1, 2], vec![3, 4], |a, b| a + b).unwrap();
+        assert_eq!(sum, [4, 6]);
+    }
+}
