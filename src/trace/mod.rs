@@ -1,3 +1,28 @@
 //! Tracing: closures become Programs, Programs become other Programs.
+//!
+//! A closure over [`Tensor`]s is run once, with tensors that only have types. Each operation adds
+//! an equation to a [`Program`]. Transformations read a Program and trace another:
+//!
+//! ```text
+//! closure --trace--> Program --jvp, linearize, transpose, vmap--> Program --lower--> executable
+//!                       |
+//!                       +--eval--> values, on the host, slowly and obviously
+//! ```
+//!
+//! Nothing here knows of a compiler.
 
+pub mod check;
+pub mod literal;
+pub mod op;
+pub mod ops;
+mod print;
+pub mod program;
+pub(crate) mod rules;
+pub mod tensor;
 pub mod types;
+
+pub use literal::{Element, Literal};
+pub use op::Op;
+pub use program::{Equation, Program, Var};
+pub use tensor::Tensor;
+pub use types::{DType, Shape, TensorType};

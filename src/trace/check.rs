@@ -1,0 +1,439 @@
+//! The type rule of every operation, and the checker of whole Programs.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::op::{BinaryOp, Op, ReduceOp, UnaryOp};
+use super::program::Program;
+use super::rules::{control, conv, dot, gather};
+use super::types::{DType, Shape, TensorType};
+
+/// The types of an equation's results.
+pub type Types = SmallVec<[TensorType; 2]>;
+
+/// Why operands do not fit an operation.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    /// What is wrong, the types included.
+    pub text: String,
+    /// Positions of the operands that matter: the message says where they were made.
+    pub operands: SmallVec<[usize; 2]>,
+}
+
+impl Problem {
+    /// A problem of the operands at `operands`.
+    pub fn of(operands: &[usize], text: impl Into<String>) -> Problem {
+        Problem { text: text.into(), operands: operands.into() }
+    }
+}
+
+/// Fails with a [`Problem`] unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $operands:expr, $($text:tt)*) => {
+        if !$condition {
+            return Err($crate::trace::check::Problem::of(&$operands, format!($($text)*)));
+        }
+    };
+}
+pub(crate) use ensure;
+
+/// The types of the results of `op` over operands of the given types.
+///
+/// # Errors
+/// A [`Problem`] if the operands do not fit.
+pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
+    if let Some(arity) = arity(op) {
+        ensure!(
+            inputs.len() == arity,
+            [],
+            "takes {arity} operand(s), and was given {}",
+            inputs.len()
+        );
+    }
+    let one = |ty: TensorType| -> Result<Types, Problem> { Ok(smallvec![ty]) };
+    match op {
+        Op::Constant(literal) => one(literal.ty().clone()),
+        Op::Iota { ty, axis } => {
+            ensure!(*axis < ty.rank(), [], "axis {axis} is outside {ty}");
+            ensure!(ty.dtype != DType::Bool, [], "bool cannot count; use an integer type");
+            one(ty.clone())
+        }
+        Op::Unary(unary) => one(infer_unary(*unary, inputs[0])?),
+        Op::Binary(binary) => one(infer_binary(*binary, inputs[0], inputs[1])?),
+        Op::Compare(_) => {
+            same_types(inputs[0], inputs[1])?;
+            one(TensorType::new(DType::Bool, &inputs[0].shape))
+        }
+        Op::Select => {
+            let [predicate, on_true, on_false] = [inputs[0], inputs[1], inputs[2]];
+            ensure!(
+                predicate.dtype == DType::Bool,
+                [0],
+                "the predicate must be bool, and is {predicate}"
+            );
+            ensure!(
+                on_true == on_false,
+                [1, 2],
+                "the choices differ: {on_true} when true, {on_false} when false"
+            );
+            ensure!(
+                predicate.shape == on_true.shape,
+                [0, 1],
+                "the predicate {predicate} and the choices {on_true} differ in shape"
+            );
+            one(on_true.clone())
+        }
+        Op::Clamp => {
+            let [low, x, high] = [inputs[0], inputs[1], inputs[2]];
+            ensure!(
+                low == x && high == x,
+                [0, 1, 2],
+                "the bounds {low} and {high} must have the type of the operand {x}"
+            );
+            ensure!(x.dtype != DType::Bool, [1], "bool has no order");
+            one(x.clone())
+        }
+        Op::Convert { dtype } => one(TensorType::new(*dtype, &inputs[0].shape)),
+        Op::Bitcast { dtype } => {
+            ensure!(
+                dtype.size() == inputs[0].dtype.size() && *dtype != DType::Bool,
+                [0],
+                "{} cannot be read as {dtype}: the elements have different sizes",
+                inputs[0]
+            );
+            one(TensorType::new(*dtype, &inputs[0].shape))
+        }
+        Op::Broadcast { shape, axes } => one(infer_broadcast(inputs[0], shape, axes)?),
+        Op::Reshape { shape } => {
+            ensure!(
+                shape.numel() == inputs[0].numel(),
+                [0],
+                "{} has {} elements, shape {shape} has {}",
+                inputs[0],
+                inputs[0].numel(),
+                shape.numel()
+            );
+            one(TensorType::new(inputs[0].dtype, shape))
+        }
+        Op::Transpose { permutation } => {
+            let x = inputs[0];
+            ensure!(
+                is_permutation(permutation, x.rank()),
+                [0],
+                "{permutation:?} is not a permutation of the axes of {x}"
+            );
+            let shape: Shape = permutation.iter().map(|&axis| x.shape[axis]).collect();
+            one(TensorType::new(x.dtype, shape))
+        }
+        Op::Reverse { axes } => {
+            distinct_axes(axes, inputs[0])?;
+            one(inputs[0].clone())
+        }
+        Op::Concat { axis } => one(infer_concat(*axis, inputs)?),
+        Op::Pad { low, high, interior } => {
+            let (x, value) = (inputs[0], inputs[1]);
+            ensure!(
+                *value == TensorType::scalar(x.dtype),
+                [0, 1],
+                "the padding of {x} must be a scalar {}, and is {value}",
+                x.dtype
+            );
+            let rank = x.rank();
+            ensure!(
+                low.len() == rank && high.len() == rank && interior.len() == rank,
+                [0],
+                "{} amounts of padding for {x}",
+                low.len()
+            );
+            let mut shape = SmallVec::<[usize; 4]>::new();
+            for axis in 0..rank {
+                let size = x.shape[axis] as i64;
+                let padded =
+                    low[axis] + high[axis] + size + (size - 1).max(0) * interior[axis] as i64;
+                ensure!(padded >= 0, [0], "padding cuts more off axis {axis} of {x} than it has");
+                shape.push(padded as usize);
+            }
+            one(TensorType::new(x.dtype, &shape[..]))
+        }
+        Op::Slice { start, limit, stride } => {
+            let x = inputs[0];
+            ensure!(
+                start.len() == x.rank() && limit.len() == x.rank() && stride.len() == x.rank(),
+                [0],
+                "{} bounds for {x}",
+                start.len()
+            );
+            let mut shape = SmallVec::<[usize; 4]>::new();
+            for axis in 0..x.rank() {
+                let (from, to, by) = (start[axis], limit[axis], stride[axis]);
+                ensure!(
+                    from <= to && to <= x.shape[axis] && by > 0,
+                    [0],
+                    "{from}..{to} by {by} is not a range of axis {axis} of {x}"
+                );
+                shape.push((to - from).div_ceil(by));
+            }
+            one(TensorType::new(x.dtype, &shape[..]))
+        }
+        Op::DynamicSlice { sizes } => {
+            ensure!(!inputs.is_empty(), [], "no operand");
+            window_fits(inputs[0], sizes)?;
+            starts_fit(inputs[0], &inputs[1..], 1)?;
+            one(TensorType::new(inputs[0].dtype, sizes))
+        }
+        Op::DynamicUpdateSlice => {
+            ensure!(inputs.len() >= 2, [], "takes a tensor and an update");
+            let (x, update) = (inputs[0], inputs[1]);
+            ensure!(
+                x.dtype == update.dtype,
+                [0, 1],
+                "an update {update} of another element type than {x}"
+            );
+            window_fits(x, &update.shape)?;
+            starts_fit(x, &inputs[2..], 2)?;
+            one(x.clone())
+        }
+        Op::Gather(dims) => one(gather::infer_gather(dims, inputs[0], inputs[1])?),
+        Op::Scatter(dims) => one(gather::infer_scatter(dims, inputs[0], inputs[1], inputs[2])?),
+        Op::Dot(dims) => one(dot::infer(dims, inputs[0], inputs[1])?),
+        Op::Conv(dims) => one(conv::infer(dims, inputs[0], inputs[1])?),
+        Op::Reduce { op, axes } => {
+            let x = inputs[0];
+            distinct_axes(axes, x)?;
+            let fits = match op {
+                ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min => {
+                    x.dtype != DType::Bool
+                }
+                ReduceOp::And | ReduceOp::Or => !x.dtype.is_float(),
+            };
+            ensure!(fits, [0], "{x} has no such reduction");
+            one(TensorType::new(x.dtype, x.shape.without_axes(axes)))
+        }
+        Op::ArgReduce { axis, .. } => {
+            let x = inputs[0];
+            ensure!(*axis < x.rank(), [0], "axis {axis} is outside {x}");
+            ensure!(x.shape[*axis] > 0, [0], "axis {axis} of {x} is empty");
+            ensure!(x.dtype != DType::Bool, [0], "bool has no order");
+            one(TensorType::new(DType::I32, x.shape.without_axis(*axis)))
+        }
+        Op::Sort { axis } => {
+            ensure!(!inputs.is_empty(), [], "no operand");
+            ensure!(*axis < inputs[0].rank(), [0], "axis {axis} is outside {}", inputs[0]);
+            for (i, other) in inputs.iter().enumerate() {
+                ensure!(
+                    other.shape == inputs[0].shape,
+                    [0, i],
+                    "the operands differ in shape: {} and {other}",
+                    inputs[0]
+                );
+            }
+            Ok(inputs.iter().map(|&ty| ty.clone()).collect())
+        }
+        Op::Threefry => {
+            for (i, ty) in inputs.iter().enumerate() {
+                ensure!(ty.dtype == DType::U32, [i], "takes u32, and was given {ty}");
+                ensure!(
+                    ty.shape == inputs[0].shape,
+                    [0, i],
+                    "the operands differ in shape: {} and {ty}",
+                    inputs[0]
+                );
+            }
+            Ok(smallvec![inputs[0].clone(), inputs[0].clone()])
+        }
+        Op::StopGradient => one(inputs[0].clone()),
+        Op::Scan(scan) => control::infer_scan(scan, inputs),
+        Op::While(while_op) => control::infer_while(while_op, inputs),
+        Op::Cond(cond) => control::infer_cond(cond, inputs),
+    }
+}
+
+/// The number of operands, where it is fixed.
+fn arity(op: &Op) -> Option<usize> {
+    match op {
+        Op::Constant(_) | Op::Iota { .. } => Some(0),
+        Op::Unary(_)
+        | Op::Convert { .. }
+        | Op::Bitcast { .. }
+        | Op::Broadcast { .. }
+        | Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::Reverse { .. }
+        | Op::Slice { .. }
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::StopGradient => Some(1),
+        Op::Binary(_) | Op::Compare(_) | Op::Pad { .. } | Op::Gather(_) => Some(2),
+        Op::Dot(_) | Op::Conv(_) => Some(2),
+        Op::Select | Op::Clamp | Op::Scatter(_) => Some(3),
+        Op::Threefry => Some(4),
+        Op::Concat { .. }
+        | Op::DynamicSlice { .. }
+        | Op::DynamicUpdateSlice
+        | Op::Sort { .. }
+        | Op::Scan(_)
+        | Op::While(_)
+        | Op::Cond(_) => None,
+    }
+}
+
+fn infer_unary(op: UnaryOp, x: &TensorType) -> Result<TensorType, Problem> {
+    let fits = match op {
+        UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign => x.dtype != DType::Bool,
+        UnaryOp::Not => !x.dtype.is_float(),
+        UnaryOp::Exp
+        | UnaryOp::Expm1
+        | UnaryOp::Log
+        | UnaryOp::Log1p
+        | UnaryOp::Sqrt
+        | UnaryOp::Rsqrt
+        | UnaryOp::Sin
+        | UnaryOp::Cos
+        | UnaryOp::Tan
+        | UnaryOp::Tanh
+        | UnaryOp::Logistic
+        | UnaryOp::Floor
+        | UnaryOp::Ceil
+        | UnaryOp::Round
+        | UnaryOp::Erf
+        | UnaryOp::ErfInv
+        | UnaryOp::IsFinite => x.dtype.is_float(),
+    };
+    ensure!(fits, [0], "{x} has no such function; convert it with .to(dtype) first");
+    let dtype = if op == UnaryOp::IsFinite { DType::Bool } else { x.dtype };
+    Ok(TensorType::new(dtype, &x.shape))
+}
+
+fn infer_binary(op: BinaryOp, lhs: &TensorType, rhs: &TensorType) -> Result<TensorType, Problem> {
+    same_types(lhs, rhs)?;
+    let dtype = lhs.dtype;
+    let fits = match op {
+        BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div | BinaryOp::Rem => {
+            dtype != DType::Bool
+        }
+        BinaryOp::Max | BinaryOp::Min => dtype != DType::Bool,
+        BinaryOp::Pow | BinaryOp::Atan2 => dtype.is_float(),
+        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => !dtype.is_float(),
+        BinaryOp::ShiftLeft | BinaryOp::ShiftRightLogical | BinaryOp::ShiftRightArithmetic => {
+            dtype.is_int()
+        }
+    };
+    ensure!(fits, [0, 1], "{dtype} has no such operation; convert with .to(dtype) first");
+    Ok(lhs.clone())
+}
+
+fn same_types(lhs: &TensorType, rhs: &TensorType) -> Result<(), Problem> {
+    ensure!(
+        lhs.dtype == rhs.dtype,
+        [0, 1],
+        "element types differ: lhs {lhs}, rhs {rhs}; convert one with .to(dtype)"
+    );
+    ensure!(lhs.shape == rhs.shape, [0, 1], "shapes differ: lhs {lhs}, rhs {rhs}");
+    Ok(())
+}
+
+fn infer_broadcast(x: &TensorType, shape: &Shape, axes: &[usize]) -> Result<TensorType, Problem> {
+    let increasing = axes.windows(2).all(|pair| pair[0] < pair[1]);
+    ensure!(
+        axes.len() == x.rank() && increasing && axes.iter().all(|&axis| axis < shape.rank()),
+        [0],
+        "axes {axes:?} do not place the axes of {x} in shape {shape}"
+    );
+    for (from, &to) in axes.iter().enumerate() {
+        ensure!(
+            x.shape[from] == shape[to] || x.shape[from] == 1,
+            [0],
+            "axis {from} of {x} has size {}, and cannot become {}",
+            x.shape[from],
+            shape[to]
+        );
+    }
+    Ok(TensorType::new(x.dtype, shape))
+}
+
+fn infer_concat(axis: usize, inputs: &[&TensorType]) -> Result<TensorType, Problem> {
+    ensure!(!inputs.is_empty(), [], "nothing to join");
+    let first = inputs[0];
+    ensure!(axis < first.rank(), [0], "axis {axis} is outside {first}");
+    let mut size = 0;
+    for (i, ty) in inputs.iter().enumerate() {
+        let fits = ty.dtype == first.dtype
+            && ty.rank() == first.rank()
+            && (0..ty.rank()).all(|a| a == axis || ty.shape[a] == first.shape[a]);
+        ensure!(fits, [0, i], "{first} and {ty} cannot be joined along axis {axis}");
+        size += ty.shape[axis];
+    }
+    Ok(TensorType::new(first.dtype, first.shape.without_axis(axis).with_axis(axis, size)))
+}
+
+fn window_fits(x: &TensorType, sizes: &Shape) -> Result<(), Problem> {
+    let fits = sizes.rank() == x.rank() && sizes.iter().zip(x.shape.iter()).all(|(s, d)| s <= d);
+    ensure!(fits, [0], "a window of shape {sizes} does not fit into {x}");
+    Ok(())
+}
+
+fn starts_fit(x: &TensorType, starts: &[&TensorType], first: usize) -> Result<(), Problem> {
+    ensure!(starts.len() == x.rank(), [0], "{} start indices for {x}", starts.len());
+    for (i, start) in starts.iter().enumerate() {
+        ensure!(
+            **start == TensorType::scalar(DType::I32),
+            [first + i],
+            "start index {i} must be a scalar i32, and is {start}"
+        );
+    }
+    Ok(())
+}
+
+fn distinct_axes(axes: &[usize], x: &TensorType) -> Result<(), Problem> {
+    let distinct = axes.iter().enumerate().all(|(i, axis)| !axes[..i].contains(axis));
+    ensure!(
+        distinct && axes.iter().all(|&axis| axis < x.rank()),
+        [0],
+        "{axes:?} are not distinct axes of {x}"
+    );
+    Ok(())
+}
+
+/// Whether `axes` holds each of `0..rank` once.
+pub(crate) fn is_permutation(axes: &[usize], rank: usize) -> bool {
+    axes.len() == rank && (0..rank).all(|axis| axes.contains(&axis))
+}
+
+/// Checks a whole Program: every variable is defined once and before its use, and every equation
+/// has the types that its operation gives.
+///
+/// # Errors
+/// The first fault, with the equation's number.
+pub fn verify(program: &Program) -> Result<(), String> {
+    let mut defined = vec![false; program.types.len()];
+    for &input in &program.inputs {
+        if std::mem::replace(&mut defined[input.index()], true) {
+            return Err(format!("input {input:?} stands twice"));
+        }
+    }
+    for (i, equation) in program.equations.iter().enumerate() {
+        let fault = |text: String| format!("equation {i} ({}): {text}", equation.op.name());
+        if let Some(var) = equation.inputs.iter().find(|var| !defined[var.index()]) {
+            return Err(fault(format!("{var:?} is used before it is defined")));
+        }
+        let types: Vec<&TensorType> = equation.inputs.iter().map(|&v| program.ty(v)).collect();
+        let inferred = infer(&equation.op, &types).map_err(|problem| fault(problem.text))?;
+        if inferred.len() != equation.outputs.len() {
+            return Err(fault(format!("{} results", equation.outputs.len())));
+        }
+        for (ty, &output) in inferred.iter().zip(&equation.outputs) {
+            if std::mem::replace(&mut defined[output.index()], true) {
+                return Err(fault(format!("{output:?} is defined twice")));
+            }
+            if ty != program.ty(output) {
+                return Err(fault(format!("{output:?} is {}, not {ty}", program.ty(output))));
+            }
+        }
+        for sub in equation.op.subprograms() {
+            verify(sub).map_err(fault)?;
+        }
+    }
+    match program.outputs.iter().find(|var| !defined[var.index()]) {
+        Some(var) => Err(format!("output {var:?} is not defined")),
+        None => Ok(()),
+    }
+}

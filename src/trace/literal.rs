@@ -1,0 +1,404 @@
+//! Values on the host: constants inside Programs, the interpreter's values, and what goes to and
+//! comes from a device.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use bytemuck::{CheckedBitPattern, NoUninit, Pod, Zeroable};
+use half::{bf16, f16};
+use ndarray::{ArrayD, ArrayView, Dimension, IxDyn};
+
+use super::types::{DType, Shape, TensorType};
+use crate::error::{Error, Result};
+use crate::tree::Leaf;
+
+/// A Rust type that can be an element of a tensor.
+pub trait Element: NoUninit + CheckedBitPattern + PartialEq + fmt::Debug + Send + Sync {
+    /// The element type that it stands for.
+    const DTYPE: DType;
+}
+
+macro_rules! elements {
+    ($($rust:ty => $dtype:ident),* $(,)?) => {
+        $(impl Element for $rust { const DTYPE: DType = DType::$dtype; })*
+    };
+}
+elements!(
+    bool => Bool, i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32,
+    u64 => U64, f16 => F16, bf16 => BF16, f32 => F32, f64 => F64,
+);
+
+/// Runs `$body` with the type alias `$T` bound to the Rust type of `$dtype`.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! with_element {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            $crate::trace::types::DType::Bool => {
+                type $T = bool;
+                $body
+            }
+            $crate::trace::types::DType::I8 => {
+                type $T = i8;
+                $body
+            }
+            $crate::trace::types::DType::I16 => {
+                type $T = i16;
+                $body
+            }
+            $crate::trace::types::DType::I32 => {
+                type $T = i32;
+                $body
+            }
+            $crate::trace::types::DType::I64 => {
+                type $T = i64;
+                $body
+            }
+            $crate::trace::types::DType::U8 => {
+                type $T = u8;
+                $body
+            }
+            $crate::trace::types::DType::U16 => {
+                type $T = u16;
+                $body
+            }
+            $crate::trace::types::DType::U32 => {
+                type $T = u32;
+                $body
+            }
+            $crate::trace::types::DType::U64 => {
+                type $T = u64;
+                $body
+            }
+            $crate::trace::types::DType::F16 => {
+                type $T = half::f16;
+                $body
+            }
+            $crate::trace::types::DType::BF16 => {
+                type $T = half::bf16;
+                $body
+            }
+            $crate::trace::types::DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            $crate::trace::types::DType::F64 => {
+                type $T = f64;
+                $body
+            }
+        }
+    };
+}
+
+/// 64 bytes at an address that is a multiple of 64: what a runtime needs to read host memory in
+/// place, without a copy.
+#[derive(Clone, Copy, Zeroable, Pod)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+/// Bytes that start at a multiple of 64.
+#[derive(Clone)]
+pub struct AlignedBytes {
+    lines: Vec<Line>,
+    len: usize,
+}
+
+impl AlignedBytes {
+    /// `len` zero bytes.
+    pub fn zeroed(len: usize) -> AlignedBytes {
+        AlignedBytes { lines: vec![Line([0; 64]); len.div_ceil(64)], len }
+    }
+
+    /// A copy of `bytes`.
+    pub fn copy_of(bytes: &[u8]) -> AlignedBytes {
+        let mut aligned = AlignedBytes::zeroed(bytes.len());
+        aligned.as_mut().copy_from_slice(bytes);
+        aligned
+    }
+}
+
+impl AsRef<[u8]> for AlignedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.lines)[..self.len]
+    }
+}
+
+impl AsMut<[u8]> for AlignedBytes {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
+    }
+}
+
+#[derive(Clone)]
+enum Data {
+    /// One element that stands for all.
+    Splat([u8; 8]),
+    Dense(Arc<AlignedBytes>),
+}
+
+/// A tensor's value on the host. Cheap to clone.
+#[derive(Clone)]
+pub struct Literal {
+    ty: TensorType,
+    data: Data,
+}
+
+impl Leaf for Literal {}
+
+impl Literal {
+    /// A literal from its elements in row-major order.
+    ///
+    /// # Panics
+    /// If the number of elements is not that of the shape.
+    pub fn new<T: Element>(shape: impl Into<Shape>, elements: &[T]) -> Literal {
+        let ty = TensorType::new(T::DTYPE, shape);
+        assert_eq!(ty.numel(), elements.len(), "elements for a literal of type {ty}");
+        Literal::from_bytes(ty, AlignedBytes::copy_of(bytemuck::cast_slice(elements)))
+    }
+
+    /// A literal whose elements are all `element`.
+    pub fn splat<T: Element>(shape: impl Into<Shape>, element: T) -> Literal {
+        let mut bytes = [0; 8];
+        bytes[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&element));
+        Literal { ty: TensorType::new(T::DTYPE, shape), data: Data::Splat(bytes) }
+    }
+
+    /// A literal of type `ty` whose elements are all `value`, converted to its element type.
+    /// Integers wrap, floats round.
+    pub fn filled(ty: TensorType, value: f64) -> Literal {
+        let shape = ty.shape;
+        match ty.dtype {
+            DType::Bool => Literal::splat(shape, value != 0.0),
+            DType::I8 => Literal::splat(shape, value as i64 as i8),
+            DType::I16 => Literal::splat(shape, value as i64 as i16),
+            DType::I32 => Literal::splat(shape, value as i64 as i32),
+            DType::I64 => Literal::splat(shape, value as i64),
+            DType::U8 => Literal::splat(shape, value as i64 as u8),
+            DType::U16 => Literal::splat(shape, value as i64 as u16),
+            DType::U32 => Literal::splat(shape, value as i64 as u32),
+            DType::U64 => Literal::splat(shape, value as u64),
+            DType::F16 => Literal::splat(shape, f16::from_f64(value)),
+            DType::BF16 => Literal::splat(shape, bf16::from_f64(value)),
+            DType::F32 => Literal::splat(shape, value as f32),
+            DType::F64 => Literal::splat(shape, value),
+        }
+    }
+
+    /// A scalar.
+    pub fn scalar<T: Element>(element: T) -> Literal {
+        Literal::splat(Shape::scalar(), element)
+    }
+
+    /// A literal from the bytes of its elements in row-major order, in this machine's order.
+    ///
+    /// # Panics
+    /// If the number of bytes is not that of the type.
+    pub fn from_bytes(ty: TensorType, bytes: AlignedBytes) -> Literal {
+        assert_eq!(ty.bytes(), bytes.len, "bytes for a literal of type {ty}");
+        Literal { ty, data: Data::Dense(Arc::new(bytes)) }
+    }
+
+    /// A literal that shares `bytes`.
+    pub(crate) fn from_shared(ty: TensorType, bytes: Arc<AlignedBytes>) -> Literal {
+        assert_eq!(ty.bytes(), bytes.len, "bytes for a literal of type {ty}");
+        Literal { ty, data: Data::Dense(bytes) }
+    }
+
+    /// The type.
+    pub fn ty(&self) -> &TensorType {
+        &self.ty
+    }
+
+    /// The one element that stands for all, if the literal was made so.
+    pub fn as_splat<T: Element>(&self) -> Option<T> {
+        match &self.data {
+            Data::Splat(bytes) if T::DTYPE == self.ty.dtype => {
+                Some(bytemuck::checked::pod_read_unaligned(&bytes[..size_of::<T>()]))
+            }
+            _ => None,
+        }
+    }
+
+    /// The one element as a number, if the literal was made as a splat.
+    pub fn splat_value(&self) -> Option<f64> {
+        match &self.data {
+            Data::Dense(_) => None,
+            Data::Splat(_) => Some(match self.ty.dtype {
+                DType::Bool => self.as_splat::<bool>()? as u8 as f64,
+                DType::I8 => self.as_splat::<i8>()? as f64,
+                DType::I16 => self.as_splat::<i16>()? as f64,
+                DType::I32 => self.as_splat::<i32>()? as f64,
+                DType::I64 => self.as_splat::<i64>()? as f64,
+                DType::U8 => self.as_splat::<u8>()? as f64,
+                DType::U16 => self.as_splat::<u16>()? as f64,
+                DType::U32 => self.as_splat::<u32>()? as f64,
+                DType::U64 => self.as_splat::<u64>()? as f64,
+                DType::F16 => self.as_splat::<f16>()?.to_f64(),
+                DType::BF16 => self.as_splat::<bf16>()?.to_f64(),
+                DType::F32 => self.as_splat::<f32>()? as f64,
+                DType::F64 => self.as_splat::<f64>()?,
+            }),
+        }
+    }
+
+    /// The bytes of all elements in row-major order; a splat is written out.
+    pub fn bytes(&self) -> Arc<AlignedBytes> {
+        match &self.data {
+            Data::Dense(bytes) => bytes.clone(),
+            Data::Splat(element) => {
+                let mut bytes = AlignedBytes::zeroed(self.ty.bytes());
+                let size = self.ty.dtype.size();
+                for chunk in bytes.as_mut().chunks_exact_mut(size) {
+                    chunk.copy_from_slice(&element[..size]);
+                }
+                Arc::new(bytes)
+            }
+        }
+    }
+
+    /// The literal with its elements written out, so that [`Literal::as_slice`] works.
+    pub fn dense(self) -> Literal {
+        match self.data {
+            Data::Dense(_) => self,
+            Data::Splat(_) => Literal { data: Data::Dense(self.bytes()), ty: self.ty },
+        }
+    }
+
+    /// The elements in row-major order.
+    ///
+    /// # Panics
+    /// If `T` is not the element type, or the literal is a splat that was not written out
+    /// ([`Literal::dense`]).
+    pub fn as_slice<T: Element>(&self) -> &[T] {
+        assert_eq!(T::DTYPE, self.ty.dtype, "elements of a literal of type {}", self.ty);
+        match &self.data {
+            Data::Dense(bytes) => bytemuck::checked::cast_slice((**bytes).as_ref()),
+            Data::Splat(_) => panic!("a splat has no slice; call dense() first"),
+        }
+    }
+
+    /// The elements in row-major order.
+    ///
+    /// # Errors
+    /// If `T` is not the element type.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        self.expect_dtype(T::DTYPE)?;
+        Ok(bytemuck::checked::cast_slice((*self.bytes()).as_ref()).to_vec())
+    }
+
+    /// A copy as an `ndarray` array.
+    ///
+    /// # Errors
+    /// If `T` is not the element type.
+    pub fn to_ndarray<T: Element>(&self) -> Result<ArrayD<T>> {
+        let elements = self.to_vec()?;
+        Ok(ArrayD::from_shape_vec(IxDyn(&self.ty.shape), elements)
+            .expect("a literal has as many elements as its shape says"))
+    }
+
+    /// A copy of an `ndarray` array, of any memory order.
+    pub fn from_ndarray<T: Element, D: Dimension>(array: ArrayView<'_, T, D>) -> Literal {
+        match array.as_slice() {
+            Some(elements) => Literal::new(array.shape(), elements),
+            None => Literal::new(array.shape(), &array.iter().copied().collect::<Vec<T>>()),
+        }
+    }
+
+    fn expect_dtype(&self, dtype: DType) -> Result<()> {
+        if dtype == self.ty.dtype {
+            return Ok(());
+        }
+        Err(Error::Argument(format!(
+            "the value is {}, and was asked for as {dtype}; ask for {}",
+            self.ty, self.ty.dtype
+        )))
+    }
+
+    /// The elements as `f64`, in row-major order, whatever their type. For tests and messages.
+    pub fn to_f64_vec(&self) -> Vec<f64> {
+        let dense = self.clone().dense();
+        match self.ty.dtype {
+            DType::Bool => dense.as_slice::<bool>().iter().map(|&x| x as u8 as f64).collect(),
+            DType::I8 => dense.as_slice::<i8>().iter().map(|&x| x as f64).collect(),
+            DType::I16 => dense.as_slice::<i16>().iter().map(|&x| x as f64).collect(),
+            DType::I32 => dense.as_slice::<i32>().iter().map(|&x| x as f64).collect(),
+            DType::I64 => dense.as_slice::<i64>().iter().map(|&x| x as f64).collect(),
+            DType::U8 => dense.as_slice::<u8>().iter().map(|&x| x as f64).collect(),
+            DType::U16 => dense.as_slice::<u16>().iter().map(|&x| x as f64).collect(),
+            DType::U32 => dense.as_slice::<u32>().iter().map(|&x| x as f64).collect(),
+            DType::U64 => dense.as_slice::<u64>().iter().map(|&x| x as f64).collect(),
+            DType::F16 => dense.as_slice::<f16>().iter().map(|x| x.to_f64()).collect(),
+            DType::BF16 => dense.as_slice::<bf16>().iter().map(|x| x.to_f64()).collect(),
+            DType::F32 => dense.as_slice::<f32>().iter().map(|&x| x as f64).collect(),
+            DType::F64 => dense.as_slice::<f64>().to_vec(),
+        }
+    }
+}
+
+impl PartialEq for Literal {
+    fn eq(&self, other: &Literal) -> bool {
+        self.ty == other.ty
+            && match (&self.data, &other.data) {
+                (Data::Splat(a), Data::Splat(b)) => a == b,
+                (Data::Dense(a), Data::Dense(b)) => {
+                    Arc::ptr_eq(a, b) || (**a).as_ref() == (**b).as_ref()
+                }
+                _ => (*self.bytes()).as_ref() == (*other.bytes()).as_ref(),
+            }
+    }
+}
+
+impl Eq for Literal {}
+
+impl Hash for Literal {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.ty.hash(state);
+        // A splat equals its written-out form, so both must hash alike: by the first elements.
+        let size = self.ty.dtype.size();
+        match &self.data {
+            Data::Splat(bytes) if self.ty.numel() > 0 => state.write(&bytes[..size]),
+            Data::Splat(_) => {}
+            Data::Dense(bytes) => state.write(&(**bytes).as_ref()[..size.min(self.ty.bytes())]),
+        }
+    }
+}
+
+impl fmt::Debug for Literal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.ty)?;
+        if let Some(value) = self.splat_value() {
+            return write!(f, "{value}");
+        }
+        let values = self.to_f64_vec();
+        f.debug_list().entries(values.iter().take(32)).finish()?;
+        if values.len() > 32 { f.write_str("...") } else { Ok(()) }
+    }
+}
+
+macro_rules! literal_from {
+    ($($t:ty),*) => {$(
+        impl From<$t> for Literal {
+            fn from(x: $t) -> Literal { Literal::scalar(x) }
+        }
+        impl From<Vec<$t>> for Literal {
+            fn from(x: Vec<$t>) -> Literal { Literal::new([x.len()], &x) }
+        }
+        impl From<&[$t]> for Literal {
+            fn from(x: &[$t]) -> Literal { Literal::new([x.len()], x) }
+        }
+        impl<const N: usize> From<[$t; N]> for Literal {
+            fn from(x: [$t; N]) -> Literal { Literal::new([N], &x) }
+        }
+        impl<const N: usize, const M: usize> From<[[$t; M]; N]> for Literal {
+            fn from(x: [[$t; M]; N]) -> Literal { Literal::new([N, M], x.as_flattened()) }
+        }
+    )*};
+}
+literal_from!(bool, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64);
+
+impl<T: Element, D: Dimension> From<ndarray::Array<T, D>> for Literal {
+    fn from(array: ndarray::Array<T, D>) -> Literal {
+        Literal::from_ndarray(array.view())
+    }
+}

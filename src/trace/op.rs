@@ -1,0 +1,540 @@
+//! The closed set of operations. No behaviour here: each transformation has its own file with an
+//! exhaustive `match` over [`Op`], so that the compiler lists what a new operation still lacks.
+//!
+//! Operands are not part of an `Op`; they stand in the [`Equation`](super::program::Equation).
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::literal::Literal;
+use super::program::Program;
+use super::types::{DType, Shape, TensorType};
+
+/// A list of axes.
+pub type Axes = SmallVec<[usize; 4]>;
+/// A list of signed amounts, one for each axis.
+pub type Amounts = SmallVec<[i64; 4]>;
+
+/// An operation with its parameters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// A value known at trace time. No operands.
+    Constant(Literal),
+    /// 0, 1, 2, ... along `axis`. No operands.
+    Iota {
+        /// The type of the result.
+        ty: TensorType,
+        /// The axis along which the numbers grow.
+        axis: usize,
+    },
+    /// Elementwise, one operand.
+    Unary(UnaryOp),
+    /// Elementwise, two operands of one type.
+    Binary(BinaryOp),
+    /// Elementwise comparison of two operands of one type; gives bool.
+    Compare(CompareOp),
+    /// Elementwise choice: operands `predicate: bool`, `on_true`, `on_false`, all of one shape.
+    Select,
+    /// Elementwise `min(max(x, low), high)`: operands `low`, `x`, `high`, all of one type.
+    Clamp,
+    /// Conversion to another element type. Floats become integers by truncation, saturating; NaN
+    /// becomes 0.
+    Convert {
+        /// The type of the result's elements.
+        dtype: DType,
+    },
+    /// The same bits read as another element type of the same size.
+    Bitcast {
+        /// The type of the result's elements.
+        dtype: DType,
+    },
+    /// Repeats along new or size-1 axes: axis `i` of the operand becomes axis `axes[i]` of the
+    /// result.
+    Broadcast {
+        /// The shape of the result.
+        shape: Shape,
+        /// Where the operand's axes go, in increasing order.
+        axes: Axes,
+    },
+    /// The same elements in row-major order under another shape.
+    Reshape {
+        /// The shape of the result.
+        shape: Shape,
+    },
+    /// Axis `i` of the result is axis `permutation[i]` of the operand.
+    Transpose {
+        /// Which axis of the operand stands where.
+        permutation: Axes,
+    },
+    /// Elements in the opposite order along `axes`.
+    Reverse {
+        /// The axes turned around.
+        axes: Axes,
+    },
+    /// Operands of equal shapes but for `axis`, one after another along it.
+    Concat {
+        /// The axis along which they are joined.
+        axis: usize,
+    },
+    /// Padding with the second operand, a scalar: before (`low`), after (`high`), and between
+    /// elements (`interior`). Negative `low` and `high` cut off.
+    Pad {
+        /// Elements put before, per axis.
+        low: Amounts,
+        /// Elements put after, per axis.
+        high: Amounts,
+        /// Elements put between neighbours, per axis.
+        interior: Axes,
+    },
+    /// Elements from `start` to before `limit` by `stride`, per axis.
+    Slice {
+        /// The first index, per axis.
+        start: Axes,
+        /// The index before which the slice ends, per axis.
+        limit: Axes,
+        /// The step, at least 1, per axis.
+        stride: Axes,
+    },
+    /// A window of the given sizes; operands: the tensor, then one scalar i32 start per axis.
+    /// Starts are clamped so that the window fits.
+    DynamicSlice {
+        /// The sizes of the window.
+        sizes: Shape,
+    },
+    /// Replaces a window; operands: the tensor, the window's new content, one scalar i32 start per
+    /// axis. Starts are clamped so that the window fits.
+    DynamicUpdateSlice,
+    /// Windows at computed places; operands: the tensor, indices `[.., k]`. Starts are clamped.
+    Gather(GatherDims),
+    /// Updates at computed places; operands: the tensor, indices `[.., k]`, updates. A window that
+    /// does not fit is dropped.
+    Scatter(ScatterDims),
+    /// A general product: contracts axes and pairs batch axes. Result axes: batch, free axes of
+    /// the left operand, free axes of the right operand.
+    Dot(DotDims),
+    /// A general convolution of `lhs` by the kernel `rhs` (a correlation, as in all of machine
+    /// learning).
+    Conv(ConvDims),
+    /// Reduction over `axes`.
+    Reduce {
+        /// How elements are combined.
+        op: ReduceOp,
+        /// The axes that vanish.
+        axes: Axes,
+    },
+    /// Index (i32) of the first extreme element along `axis`; NaN counts as the extreme.
+    ArgReduce {
+        /// Which extreme.
+        op: ArgOp,
+        /// The axis that vanishes.
+        axis: usize,
+    },
+    /// Sorts along `axis`, ascending and stable. The first operand is the key, the others follow
+    /// it. NaN comes last, -0 equals +0.
+    Sort {
+        /// The axis sorted along.
+        axis: usize,
+    },
+    /// Threefry-2x32, 20 rounds, elementwise: operands key0, key1, counter0, counter1, all u32 of
+    /// one shape; two results of that shape.
+    Threefry,
+    /// The operand, without derivative.
+    StopGradient,
+    /// A loop with a fixed number of turns.
+    Scan(ScanOp),
+    /// A loop until a condition fails.
+    While(WhileOp),
+    /// One of several Programs, chosen by an index.
+    Cond(CondOp),
+}
+
+/// Elementwise operations of one operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The names are the functions'.
+pub enum UnaryOp {
+    Neg,
+    Abs,
+    Sign,
+    Exp,
+    Expm1,
+    Log,
+    Log1p,
+    Sqrt,
+    Rsqrt,
+    Sin,
+    Cos,
+    Tan,
+    Tanh,
+    /// `1 / (1 + exp(-x))`.
+    Logistic,
+    Floor,
+    Ceil,
+    /// To the nearest integer, halves to the even one.
+    Round,
+    Erf,
+    ErfInv,
+    /// Gives bool.
+    IsFinite,
+    /// Logical on bool, bitwise on integers.
+    Not,
+}
+
+/// Elementwise operations of two operands of one type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The names are the functions'.
+pub enum BinaryOp {
+    Add,
+    Sub,
+    Mul,
+    /// Integers: towards zero; `x / 0` is all ones.
+    Div,
+    /// The sign of the dividend.
+    Rem,
+    Pow,
+    /// NaN wins.
+    Max,
+    /// NaN wins.
+    Min,
+    Atan2,
+    And,
+    Or,
+    Xor,
+    /// Gives 0 when the amount is not less than the width.
+    ShiftLeft,
+    /// Gives 0 when the amount is not less than the width.
+    ShiftRightLogical,
+    /// Gives the sign in every bit when the amount is not less than the width.
+    ShiftRightArithmetic,
+}
+
+/// Comparisons. Every comparison with NaN is false, but `Ne`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The names are the functions'.
+pub enum CompareOp {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
+
+/// How a reduction combines elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The names are the functions'.
+pub enum ReduceOp {
+    Sum,
+    Prod,
+    /// NaN wins.
+    Max,
+    /// NaN wins.
+    Min,
+    /// All, on bool; bitwise on integers.
+    And,
+    /// Any, on bool; bitwise on integers.
+    Or,
+}
+
+/// Which extreme an index is taken of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The names are the functions'.
+pub enum ArgOp {
+    Max,
+    Min,
+}
+
+/// Which axes a [`Op::Dot`] contracts and pairs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct DotDims {
+    /// Contracted axes of the left operand.
+    pub lhs_contract: Axes,
+    /// Contracted axes of the right operand, in the same order.
+    pub rhs_contract: Axes,
+    /// Batch axes of the left operand; the result's first axes, in this order.
+    pub lhs_batch: Axes,
+    /// Batch axes of the right operand, in the same order.
+    pub rhs_batch: Axes,
+}
+
+/// The layout and window of an [`Op::Conv`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ConvDims {
+    /// Axes of `lhs`: batch, features, then the spatial ones.
+    pub lhs_spec: Axes,
+    /// Axes of `rhs`: output features, input features, then the spatial ones.
+    pub rhs_spec: Axes,
+    /// Axes of the result: batch, features, then the spatial ones.
+    pub out_spec: Axes,
+    /// Steps of the window, per spatial axis.
+    pub strides: Axes,
+    /// Zeros put before and after (negative: cut off), per spatial axis.
+    pub padding: SmallVec<[(i64, i64); 2]>,
+    /// Distance between neighbours of `lhs` (1: dense), per spatial axis.
+    pub lhs_dilation: Axes,
+    /// Distance between neighbours of the kernel (1: dense), per spatial axis.
+    pub rhs_dilation: Axes,
+    /// Number of groups of features.
+    pub feature_groups: usize,
+    /// Number of groups of the batch.
+    pub batch_groups: usize,
+}
+
+/// Which windows a [`Op::Gather`] takes and where they go. The last axis of the indices holds the
+/// index vectors.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct GatherDims {
+    /// Axes of the result that run inside a window, increasing.
+    pub offset_dims: Axes,
+    /// Axes of the operand, of window size 1, that vanish.
+    pub collapsed_slice_dims: Axes,
+    /// Axes of the operand paired with axes of the indices; window size 1, they vanish.
+    pub operand_batching_dims: Axes,
+    /// Axes of the indices paired with them.
+    pub start_indices_batching_dims: Axes,
+    /// Which axis of the operand each component of an index vector addresses.
+    pub start_index_map: Axes,
+    /// The size of a window, per axis of the operand.
+    pub slice_sizes: Shape,
+}
+
+/// Which windows a [`Op::Scatter`] writes and how. The last axis of the indices holds the index
+/// vectors.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ScatterDims {
+    /// How an update meets what is there.
+    pub kind: ScatterKind,
+    /// Axes of the updates that run inside a window, increasing.
+    pub update_window_dims: Axes,
+    /// Axes of the operand, of window size 1, that the updates lack.
+    pub inserted_window_dims: Axes,
+    /// Axes of the operand paired with axes of the indices.
+    pub operand_batching_dims: Axes,
+    /// Axes of the indices paired with them.
+    pub scatter_indices_batching_dims: Axes,
+    /// Which axis of the operand each component of an index vector addresses.
+    pub scatter_dims_to_operand_dims: Axes,
+}
+
+/// How a scattered update meets what is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The names are the functions'.
+pub enum ScatterKind {
+    Set,
+    Add,
+}
+
+/// A loop of `length` turns. Operands: constants, initial carry, stacked inputs. The body takes
+/// constants, carry, one input of each stack, and gives carry and outputs; results: the last
+/// carry, stacked outputs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ScanOp {
+    /// One turn.
+    pub body: Arc<Program>,
+    /// How many operands are constants.
+    pub num_consts: usize,
+    /// How many operands are carried.
+    pub num_carry: usize,
+    /// Number of turns.
+    pub length: usize,
+    /// Whether the turns run from the last input to the first.
+    pub reverse: bool,
+    /// How many turns are written out in one turn of the compiled loop.
+    pub unroll: usize,
+}
+
+/// A loop while `cond` gives true. Operands: constants of `cond`, constants of `body`, initial
+/// carry; results: the last carry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct WhileOp {
+    /// Takes its constants and the carry; gives one scalar bool.
+    pub cond: Arc<Program>,
+    /// How many operands are constants of `cond`.
+    pub num_cond_consts: usize,
+    /// Takes its constants and the carry; gives the next carry.
+    pub body: Arc<Program>,
+    /// How many operands are constants of `body`.
+    pub num_body_consts: usize,
+}
+
+/// One of several Programs. Operands: the scalar i32 index, clamped to the range, then the
+/// operands that every branch takes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CondOp {
+    /// The branches: the same operand types, the same result types.
+    pub branches: Vec<Arc<Program>>,
+}
+
+impl Op {
+    /// The name, as printed in Programs and messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Constant(_) => "constant",
+            Op::Iota { .. } => "iota",
+            Op::Unary(op) => op.name(),
+            Op::Binary(op) => op.name(),
+            Op::Compare(op) => op.name(),
+            Op::Select => "select",
+            Op::Clamp => "clamp",
+            Op::Convert { .. } => "convert",
+            Op::Bitcast { .. } => "bitcast",
+            Op::Broadcast { .. } => "broadcast",
+            Op::Reshape { .. } => "reshape",
+            Op::Transpose { .. } => "transpose",
+            Op::Reverse { .. } => "reverse",
+            Op::Concat { .. } => "concat",
+            Op::Pad { .. } => "pad",
+            Op::Slice { .. } => "slice",
+            Op::DynamicSlice { .. } => "dynamic_slice",
+            Op::DynamicUpdateSlice => "dynamic_update_slice",
+            Op::Gather(_) => "gather",
+            Op::Scatter(dims) => match dims.kind {
+                ScatterKind::Set => "scatter",
+                ScatterKind::Add => "scatter_add",
+            },
+            Op::Dot(_) => "dot",
+            Op::Conv(_) => "conv",
+            Op::Reduce { op, .. } => op.name(),
+            Op::ArgReduce { op: ArgOp::Max, .. } => "argmax",
+            Op::ArgReduce { op: ArgOp::Min, .. } => "argmin",
+            Op::Sort { .. } => "sort",
+            Op::Threefry => "threefry2x32",
+            Op::StopGradient => "stop_gradient",
+            Op::Scan(_) => "scan",
+            Op::While(_) => "while",
+            Op::Cond(_) => "cond",
+        }
+    }
+}
+
+impl UnaryOp {
+    /// Every one of them.
+    pub const ALL: [UnaryOp; 21] = [
+        UnaryOp::Neg,
+        UnaryOp::Abs,
+        UnaryOp::Sign,
+        UnaryOp::Exp,
+        UnaryOp::Expm1,
+        UnaryOp::Log,
+        UnaryOp::Log1p,
+        UnaryOp::Sqrt,
+        UnaryOp::Rsqrt,
+        UnaryOp::Sin,
+        UnaryOp::Cos,
+        UnaryOp::Tan,
+        UnaryOp::Tanh,
+        UnaryOp::Logistic,
+        UnaryOp::Floor,
+        UnaryOp::Ceil,
+        UnaryOp::Round,
+        UnaryOp::Erf,
+        UnaryOp::ErfInv,
+        UnaryOp::IsFinite,
+        UnaryOp::Not,
+    ];
+
+    /// The name, as printed in Programs and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            UnaryOp::Neg => "neg",
+            UnaryOp::Abs => "abs",
+            UnaryOp::Sign => "sign",
+            UnaryOp::Exp => "exp",
+            UnaryOp::Expm1 => "expm1",
+            UnaryOp::Log => "log",
+            UnaryOp::Log1p => "log1p",
+            UnaryOp::Sqrt => "sqrt",
+            UnaryOp::Rsqrt => "rsqrt",
+            UnaryOp::Sin => "sin",
+            UnaryOp::Cos => "cos",
+            UnaryOp::Tan => "tan",
+            UnaryOp::Tanh => "tanh",
+            UnaryOp::Logistic => "logistic",
+            UnaryOp::Floor => "floor",
+            UnaryOp::Ceil => "ceil",
+            UnaryOp::Round => "round",
+            UnaryOp::Erf => "erf",
+            UnaryOp::ErfInv => "erf_inv",
+            UnaryOp::IsFinite => "is_finite",
+            UnaryOp::Not => "not",
+        }
+    }
+}
+
+impl BinaryOp {
+    /// Every one of them.
+    pub const ALL: [BinaryOp; 15] = [
+        BinaryOp::Add,
+        BinaryOp::Sub,
+        BinaryOp::Mul,
+        BinaryOp::Div,
+        BinaryOp::Rem,
+        BinaryOp::Pow,
+        BinaryOp::Max,
+        BinaryOp::Min,
+        BinaryOp::Atan2,
+        BinaryOp::And,
+        BinaryOp::Or,
+        BinaryOp::Xor,
+        BinaryOp::ShiftLeft,
+        BinaryOp::ShiftRightLogical,
+        BinaryOp::ShiftRightArithmetic,
+    ];
+
+    /// The name, as printed in Programs and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            BinaryOp::Add => "add",
+            BinaryOp::Sub => "sub",
+            BinaryOp::Mul => "mul",
+            BinaryOp::Div => "div",
+            BinaryOp::Rem => "rem",
+            BinaryOp::Pow => "pow",
+            BinaryOp::Max => "max",
+            BinaryOp::Min => "min",
+            BinaryOp::Atan2 => "atan2",
+            BinaryOp::And => "and",
+            BinaryOp::Or => "or",
+            BinaryOp::Xor => "xor",
+            BinaryOp::ShiftLeft => "shift_left",
+            BinaryOp::ShiftRightLogical => "shift_right_logical",
+            BinaryOp::ShiftRightArithmetic => "shift_right_arithmetic",
+        }
+    }
+}
+
+impl CompareOp {
+    /// Every one of them.
+    pub const ALL: [CompareOp; 6] =
+        [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
+
+    /// The name, as printed in Programs and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            CompareOp::Eq => "eq",
+            CompareOp::Ne => "ne",
+            CompareOp::Lt => "lt",
+            CompareOp::Le => "le",
+            CompareOp::Gt => "gt",
+            CompareOp::Ge => "ge",
+        }
+    }
+}
+
+impl ReduceOp {
+    /// Every one of them.
+    pub const ALL: [ReduceOp; 6] =
+        [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min, ReduceOp::And, ReduceOp::Or];
+
+    /// The name, as printed in Programs and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            ReduceOp::Sum => "reduce_sum",
+            ReduceOp::Prod => "reduce_prod",
+            ReduceOp::Max => "reduce_max",
+            ReduceOp::Min => "reduce_min",
+            ReduceOp::And => "reduce_and",
+            ReduceOp::Or => "reduce_or",
+        }
+    }
+}

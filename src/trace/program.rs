@@ -1,0 +1,111 @@
+//! Programs: typed, single-assignment lists of equations.
+
+use std::hash::{Hash, Hasher};
+
+use smallvec::SmallVec;
+
+use super::op::Op;
+use super::types::TensorType;
+use crate::error::Loc;
+
+/// A variable of a [`Program`]: an index into [`Program::types`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Var(pub u32);
+
+impl Var {
+    /// The index.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The operands or results of an equation.
+pub type Vars = SmallVec<[Var; 4]>;
+
+/// `outputs = op(inputs)`, with the user's line that asked for it.
+#[derive(Debug, Clone)]
+pub struct Equation {
+    /// The operation.
+    pub op: Op,
+    /// Its operands.
+    pub inputs: Vars,
+    /// What it defines.
+    pub outputs: Vars,
+    /// The user's line.
+    pub at: Loc,
+}
+
+// Two equations are the same computation wherever they were written.
+impl PartialEq for Equation {
+    fn eq(&self, other: &Equation) -> bool {
+        self.inputs == other.inputs && self.outputs == other.outputs && self.op == other.op
+    }
+}
+
+impl Eq for Equation {}
+
+impl Hash for Equation {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.op.hash(state);
+        self.inputs.hash(state);
+        self.outputs.hash(state);
+    }
+}
+
+/// A typed function: each variable is defined once, by the inputs or by an equation, before it is
+/// used. Prints like a jaxpr.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Program {
+    /// The parameters.
+    pub inputs: Vec<Var>,
+    /// What is computed, in order.
+    pub equations: Vec<Equation>,
+    /// The results.
+    pub outputs: Vec<Var>,
+    /// The type of each variable.
+    pub types: Vec<TensorType>,
+}
+
+impl Program {
+    /// The type of a variable.
+    pub fn ty(&self, var: Var) -> &TensorType {
+        &self.types[var.index()]
+    }
+
+    /// The types of the parameters.
+    pub fn input_types(&self) -> impl ExactSizeIterator<Item = &TensorType> {
+        self.inputs.iter().map(|&var| self.ty(var))
+    }
+
+    /// The types of the results.
+    pub fn output_types(&self) -> impl ExactSizeIterator<Item = &TensorType> {
+        self.outputs.iter().map(|&var| self.ty(var))
+    }
+
+    /// Adds a variable of type `ty`.
+    pub fn add_var(&mut self, ty: TensorType) -> Var {
+        self.types.push(ty);
+        Var(self.types.len() as u32 - 1)
+    }
+
+    /// Number of equations, those inside control flow included.
+    pub fn size(&self) -> usize {
+        self.equations
+            .iter()
+            .map(|e| 1 + e.op.subprograms().map(Program::size).sum::<usize>())
+            .sum()
+    }
+}
+
+impl Op {
+    /// The Programs inside a control-flow operation.
+    pub fn subprograms(&self) -> impl Iterator<Item = &Program> {
+        let programs: SmallVec<[&Program; 2]> = match self {
+            Op::Scan(scan) => SmallVec::from_slice(&[&*scan.body]),
+            Op::While(while_op) => SmallVec::from_slice(&[&*while_op.cond, &*while_op.body]),
+            Op::Cond(cond) => cond.branches.iter().map(|branch| &**branch).collect(),
+            _ => SmallVec::new(),
+        };
+        programs.into_iter()
+    }
+}

@@ -1,0 +1,6 @@
+//! Rules that are longer than an arm, by family of operations.
+
+pub(crate) mod control;
+pub(crate) mod conv;
+pub(crate) mod dot;
+pub(crate) mod gather;

@@ -1,0 +1,447 @@
+//! [`Tensor`], the traced value, and `bind`, the only place where an [`Equation`] is born.
+//!
+//! Tracing happens on a stack of frames, one per thread. A frame collects one [`Program`]. An
+//! operand that belongs to a frame further down is *captured*: it becomes one more input of the
+//! Program, and is handed over where the Program is used. So a closure may use any tensor of the
+//! traces around it.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::panic::{self, AssertUnwindSafe, Location};
+
+use smallvec::SmallVec;
+
+use super::check;
+use super::op::Op;
+use super::program::{Equation, Program, Var, Vars};
+use super::types::{DType, Shape, TensorType};
+use crate::error::{Loc, OperandNote, TraceError};
+use crate::tree::{Leaf, Path, Tree};
+
+/// A traced value: the name of a value that a compiled function will have.
+///
+/// It is `Copy` and a few bytes; its type is kept in the trace. Arithmetic is here, values are
+/// not: there is no way to ask a `Tensor` for its elements, and none to branch on them but
+/// [`where_`](crate::trace::ops::where_), [`cond`](crate::trace::control::cond) and the loops.
+#[derive(Clone, Copy)]
+pub struct Tensor {
+    trace: u32,
+    var: Var,
+    at: Loc,
+    /// A tensor belongs to the thread that traces it.
+    thread: PhantomData<*const ()>,
+}
+
+impl Leaf for Tensor {}
+
+/// How a frame takes equations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FrameKind {
+    /// It takes every equation bound while it is on top.
+    Body,
+    /// It takes equations with at least one operand of its own; others fall to the frame below.
+    /// So a derivative traced in it splits by itself into a linear part, here, and the values
+    /// that part needs, below.
+    Linear,
+}
+
+struct Frame {
+    id: u32,
+    kind: FrameKind,
+    program: Program,
+    /// The line that made each variable.
+    made_at: Vec<Loc>,
+    captured: HashMap<(u32, Var), Var>,
+    captures: Vec<Tensor>,
+}
+
+#[derive(Default)]
+struct Stack {
+    frames: Vec<Frame>,
+    next_id: u32,
+    /// The line that rules bind at: that of the equation being transformed.
+    line: Option<Loc>,
+    /// Enclosing transformations, outermost first.
+    notes: Vec<(&'static str, Loc)>,
+}
+
+thread_local! {
+    static STACK: RefCell<Stack> = RefCell::default();
+}
+
+/// Ends the trace with an error. The boundary of the trace returns it as `Err`.
+pub(crate) fn fail(error: TraceError) -> ! {
+    // Not a panic: no hook runs, nothing is printed, and `catch` below takes the payload.
+    panic::resume_unwind(Box::new(error))
+}
+
+/// Ends the trace with an error of `op` that concerns no operand.
+#[track_caller]
+pub(crate) fn fail_op(op: &str, problem: impl Into<String>) -> ! {
+    let at = current_line(Location::caller());
+    fail(TraceError {
+        op: op.into(),
+        problem: problem.into(),
+        at,
+        operands: vec![],
+        frames: notes(),
+    })
+}
+
+/// The enclosing transformations, innermost first.
+fn notes() -> Vec<(String, Loc)> {
+    STACK.with_borrow(|stack| {
+        stack.notes.iter().rev().map(|&(name, at)| (name.to_string(), at)).collect()
+    })
+}
+
+fn current_line(caller: Loc) -> Loc {
+    STACK.with_borrow(|stack| stack.line.unwrap_or(caller))
+}
+
+/// Restores the stack when a trace ends, however it ends.
+struct Restore {
+    frames: usize,
+    notes: usize,
+    line: Option<Loc>,
+}
+
+impl Restore {
+    fn new() -> Restore {
+        STACK.with_borrow(|s| Restore {
+            frames: s.frames.len(),
+            notes: s.notes.len(),
+            line: s.line,
+        })
+    }
+}
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        STACK.with_borrow_mut(|stack| {
+            stack.frames.truncate(self.frames);
+            stack.notes.truncate(self.notes);
+            stack.line = self.line;
+        });
+    }
+}
+
+/// Runs `f` as the outermost boundary of a trace: an error inside comes back as `Err`.
+pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R, Box<TraceError>> {
+    let restore = Restore::new();
+    let result = panic::catch_unwind(AssertUnwindSafe(f));
+    drop(restore);
+    result.map_err(|payload: Box<dyn Any + Send>| match payload.downcast::<TraceError>() {
+        Ok(error) => error,
+        Err(other) => panic::resume_unwind(other),
+    })
+}
+
+/// Runs `f` inside a transformation called `name`, which messages will mention.
+pub(crate) fn within<R>(name: &'static str, at: Loc, f: impl FnOnce() -> R) -> R {
+    let _restore = Restore::new();
+    STACK.with_borrow_mut(|stack| stack.notes.push((name, at)));
+    f()
+}
+
+/// Runs `f` with every equation bound at the line `at`.
+pub(crate) fn at_line<R>(at: Loc, f: impl FnOnce() -> R) -> R {
+    let _restore = Restore::new();
+    STACK.with_borrow_mut(|stack| stack.line = Some(at));
+    f()
+}
+
+/// Runs `f` with every equation bound at the line that called for it, as the user's own code.
+fn at_own_lines<R>(f: impl FnOnce() -> R) -> R {
+    let _restore = Restore::new();
+    STACK.with_borrow_mut(|stack| stack.line = None);
+    f()
+}
+
+/// A Program traced in a frame of its own.
+pub(crate) struct Traced {
+    /// Its inputs are the arguments, then the captures.
+    pub program: Program,
+    /// Tensors of the frames around that it uses.
+    pub captures: Vec<Tensor>,
+}
+
+/// Traces `f` over arguments of the given types in a new frame. `f` returns its results.
+pub(crate) fn trace_frame<R>(
+    kind: FrameKind,
+    types: &[TensorType],
+    at: Loc,
+    f: impl FnOnce(&[Tensor]) -> (Vec<Tensor>, R),
+) -> (Traced, R) {
+    let restore = Restore::new();
+    let args = STACK.with_borrow_mut(|stack| {
+        let id = stack.next_id;
+        stack.next_id += 1;
+        let mut frame = Frame {
+            id,
+            kind,
+            program: Program::default(),
+            made_at: Vec::new(),
+            captured: HashMap::new(),
+            captures: Vec::new(),
+        };
+        let args: Vec<Tensor> = types.iter().map(|ty| frame.add_input(ty.clone(), at)).collect();
+        stack.frames.push(frame);
+        args
+    });
+    let (outputs, extra) = f(&args);
+    let frame = STACK.with_borrow_mut(|stack| {
+        let index = stack.frames.len() - 1;
+        let outputs: Vec<Var> =
+            outputs.iter().map(|&output| stack.resolve(index, output, "output", at)).collect();
+        let mut frame = stack.frames.pop().expect("the frame pushed above");
+        frame.program.outputs = outputs;
+        frame
+    });
+    drop(restore);
+    (Traced { program: frame.program, captures: frame.captures }, extra)
+}
+
+/// [`trace_frame`] for the user's closure over a tree: lines are the user's own.
+pub(crate) fn trace_tree<A: Tree<Tensor>, B: Tree<Tensor>>(
+    name: &'static str,
+    at: Loc,
+    example: &A::With<TensorType>,
+    f: impl FnOnce(A) -> B,
+) -> (Traced, B) {
+    let mut types = Vec::new();
+    example.visit_leaves(&Path::ROOT, &mut |_, ty| types.push(ty.clone()));
+    within(name, at, || {
+        trace_frame(FrameKind::Body, &types, at, |args| {
+            let mut args = args.iter().copied();
+            let tree: A = example
+                .map_leaves_ref(&Path::ROOT, &mut |_, _| args.next().expect("one type a leaf"));
+            let result = at_own_lines(|| f(tree));
+            (crate::tree::leaves(&result), result)
+        })
+    })
+}
+
+impl Leaf for TensorType {}
+
+impl Frame {
+    fn add_var(&mut self, ty: TensorType, at: Loc) -> Var {
+        self.made_at.push(at);
+        self.program.add_var(ty)
+    }
+
+    fn tensor(&self, var: Var) -> Tensor {
+        let at = self.made_at[var.index()];
+        Tensor { trace: self.id, var, at, thread: PhantomData }
+    }
+
+    fn add_input(&mut self, ty: TensorType, at: Loc) -> Tensor {
+        let var = self.add_var(ty, at);
+        self.program.inputs.push(var);
+        self.tensor(var)
+    }
+}
+
+impl Stack {
+    fn frame_of(&self, tensor: Tensor) -> Option<usize> {
+        self.frames.iter().rposition(|frame| frame.id == tensor.trace)
+    }
+
+    /// The variable of frame `index` that stands for `tensor`, captured if need be.
+    fn resolve(&mut self, index: usize, tensor: Tensor, op: &str, at: Loc) -> Var {
+        if self.frames[index].id == tensor.trace {
+            return tensor.var;
+        }
+        if let Some(&var) = self.frames[index].captured.get(&(tensor.trace, tensor.var)) {
+            return var;
+        }
+        let Some(owner) = self.frame_of(tensor).filter(|&owner| owner < index) else {
+            self.leaked(tensor, op, at)
+        };
+        let ty = self.frames[owner].program.ty(tensor.var).clone();
+        let frame = &mut self.frames[index];
+        let input = frame.add_input(ty, tensor.at);
+        frame.captured.insert((tensor.trace, tensor.var), input.var);
+        frame.captures.push(tensor);
+        input.var
+    }
+
+    fn leaked(&self, tensor: Tensor, op: &str, at: Loc) -> ! {
+        fail(TraceError {
+            op: op.into(),
+            problem: "a tensor is used outside the trace that made it; return it from the traced \
+                      closure as a result instead of storing it elsewhere"
+                .into(),
+            at: self.line.unwrap_or(at),
+            operands: vec![OperandNote {
+                name: "the tensor".into(),
+                at: tensor.at,
+                by: "a trace that has ended".into(),
+            }],
+            frames: self.notes.iter().rev().map(|&(n, at)| (n.to_string(), at)).collect(),
+        })
+    }
+}
+
+/// The results of an equation.
+pub(crate) type Tensors = SmallVec<[Tensor; 2]>;
+
+/// Adds the equation `op(inputs)` to the trace and gives its results. Ends the trace with an
+/// error if the operands do not fit.
+pub(crate) fn bind(op: Op, inputs: &[Tensor], caller: Loc) -> Tensors {
+    let outcome = STACK.with_borrow_mut(|stack| {
+        let at = stack.line.unwrap_or(caller);
+        if stack.frames.is_empty() {
+            if let Some(&tensor) = inputs.first() {
+                stack.leaked(tensor, op.name(), at);
+            }
+            let problem = "no trace is under way; call this inside a function given to jit, eager \
+                           or interpret"
+                .into();
+            let op = op.name().into();
+            fail(TraceError { op, problem, at, operands: vec![], frames: vec![] });
+        }
+        let mut index = stack.frames.len() - 1;
+        while stack.frames[index].kind == FrameKind::Linear {
+            let id = stack.frames[index].id;
+            if inputs.iter().any(|input| input.trace == id) {
+                break;
+            }
+            index -= 1;
+        }
+        let vars: Vars =
+            inputs.iter().map(|&input| stack.resolve(index, input, op.name(), at)).collect();
+        let frame = &mut stack.frames[index];
+        let inferred = {
+            let types: SmallVec<[&TensorType; 4]> =
+                vars.iter().map(|&var| frame.program.ty(var)).collect();
+            check::infer(&op, &types)
+        };
+        let types = match inferred {
+            Ok(types) => types,
+            Err(problem) => return Err((op.name(), problem, at)),
+        };
+        let outputs: Vars = types.into_iter().map(|ty| frame.add_var(ty, at)).collect();
+        let tensors = outputs.iter().map(|&var| frame.tensor(var)).collect();
+        frame.program.equations.push(Equation { op, inputs: vars, outputs, at });
+        Ok(tensors)
+    });
+    outcome.unwrap_or_else(|(name, problem, at)| {
+        let operands = inputs
+            .iter()
+            .enumerate()
+            .filter(|(i, input)| problem.operands.contains(i) && input.at != at)
+            .map(|(i, input)| OperandNote {
+                name: operand_name(i, inputs.len()),
+                at: input.at,
+                by: input.made_by(),
+            })
+            .collect();
+        fail(TraceError { op: name.into(), problem: problem.text, at, operands, frames: notes() })
+    })
+}
+
+fn operand_name(index: usize, count: usize) -> String {
+    match (index, count) {
+        (_, 1) => "the operand".into(),
+        (0, 2) => "lhs".into(),
+        (1, 2) => "rhs".into(),
+        (i, _) => format!("operand {i}"),
+    }
+}
+
+/// [`bind`] for operations of one result.
+pub(crate) fn bind1(op: Op, inputs: &[Tensor], caller: Loc) -> Tensor {
+    bind(op, inputs, caller)[0]
+}
+
+/// Adds the equations of `program` to the trace, applied to `args`, each at its own line.
+pub(crate) fn inline(program: &Program, args: &[Tensor]) -> Vec<Tensor> {
+    let mut env: Vec<Option<Tensor>> = vec![None; program.types.len()];
+    for (&input, &arg) in program.inputs.iter().zip(args) {
+        env[input.index()] = Some(arg);
+    }
+    let get = |env: &[Option<Tensor>], var: Var| env[var.index()].expect("defined before use");
+    for equation in &program.equations {
+        let inputs: SmallVec<[Tensor; 4]> =
+            equation.inputs.iter().map(|&var| get(&env, var)).collect();
+        let outputs = at_line(equation.at, || bind(equation.op.clone(), &inputs, equation.at));
+        for (&var, output) in equation.outputs.iter().zip(outputs) {
+            env[var.index()] = Some(output);
+        }
+    }
+    program.outputs.iter().map(|&var| get(&env, var)).collect()
+}
+
+/// Whether the tensor belongs to the frame on top of the stack.
+pub(crate) fn on_top(tensor: Tensor) -> bool {
+    STACK.with_borrow(|stack| stack.frames.last().is_some_and(|f| f.id == tensor.trace))
+}
+
+impl Tensor {
+    fn with_type<R>(self, f: impl FnOnce(&TensorType) -> R) -> R {
+        STACK.with_borrow(|stack| match stack.frame_of(self) {
+            Some(index) => f(stack.frames[index].program.ty(self.var)),
+            None => stack.leaked(self, "type", self.at),
+        })
+    }
+
+    /// The type: element type and shape.
+    pub fn ty(self) -> TensorType {
+        self.with_type(TensorType::clone)
+    }
+
+    /// The sizes of the axes.
+    pub fn shape(self) -> Shape {
+        self.with_type(|ty| ty.shape.clone())
+    }
+
+    /// The type of the elements.
+    pub fn dtype(self) -> DType {
+        self.with_type(|ty| ty.dtype)
+    }
+
+    /// Number of axes.
+    pub fn rank(self) -> usize {
+        self.with_type(TensorType::rank)
+    }
+
+    /// Number of elements.
+    pub fn numel(self) -> usize {
+        self.with_type(TensorType::numel)
+    }
+
+    /// The size of `axis`; negative axes count from the end.
+    #[track_caller]
+    pub fn dim(self, axis: isize) -> usize {
+        let shape = self.shape();
+        shape[super::ops::axis_of("dim", axis, shape.rank())]
+    }
+
+    /// The line that made it.
+    pub fn made_at(self) -> Loc {
+        self.at
+    }
+
+    fn made_by(self) -> String {
+        STACK.with_borrow(|stack| {
+            let Some(index) = stack.frame_of(self) else { return "a trace that has ended".into() };
+            let program = &stack.frames[index].program;
+            match program.equations.iter().find(|e| e.outputs.contains(&self.var)) {
+                Some(equation) => equation.op.name().into(),
+                None => "argument".into(),
+            }
+        })
+    }
+}
+
+impl std::fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        STACK.with_borrow(|stack| match stack.frame_of(*self) {
+            Some(index) => write!(f, "Tensor({})", stack.frames[index].program.ty(self.var)),
+            None => write!(f, "Tensor(of a trace that has ended, made at {})", self.at),
+        })
+    }
+}
