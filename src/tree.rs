@@ -360,6 +360,19 @@ pub fn rebuild<T: Leaf, U: Leaf, M: Tree<T>>(
     })
 }
 
+/// [`rebuild`] with leaves of the same type: the same tree with other leaves.
+///
+/// # Panics
+/// If there are fewer leaves than the structure has places.
+pub fn replace<T: Leaf, M: Tree<T>>(template: &M, leaves: impl IntoIterator<Item = T>) -> M {
+    let mut leaves = leaves.into_iter();
+    // Through another leaf type: only from there is the way back known to lead to `M`.
+    let places: M::With<bool> = template.map_leaves_ref(&Path::ROOT, &mut |_, _| true);
+    places.map_leaves(&Path::ROOT, &mut |_, _| {
+        leaves.next().expect("as many leaves as the structure has places")
+    })
+}
+
 /// A hash of the structure: equal for trees that differ in nothing but their leaves.
 pub fn structure<T: Leaf, M: Tree<T>>(tree: &M) -> u64 {
     let mut state = DefaultHasher::new();
