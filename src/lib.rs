@@ -1,6 +1,12 @@
 //! Podracer: a JAX-like functional tracing compiler frontend in Rust, with reinforcement learning
 //! on top.
 
+// The derive writes `::podracer`, which must also mean this crate within it.
+extern crate self as podracer;
+
 pub mod error;
 pub mod trace;
 pub mod tree;
+
+pub use podracer_derive::Tree;
+pub use tree::Tree;
