@@ -8,5 +8,4 @@ pub mod error;
 pub mod trace;
 pub mod tree;
 
-pub use podracer_derive::Tree;
 pub use tree::Tree;

@@ -1,7 +1,6 @@
 //! `#[derive(Tree)]` on structs and enums as users write them.
 
 use std::collections::BTreeMap;
-use std::hash::Hash;
 use std::marker::PhantomData;
 
 use podracer::Tree;
