@@ -59,6 +59,8 @@ impl Run {
         let (name, dir) = create_dir(root.as_ref(), exp_name, env_id, seed)?;
         let mut events = EventWriter::create(&dir)?;
         events.text("hyperparameters", &table, 0)?;
+        // The settings of a run that is killed early should be known too.
+        events.flush()?;
         Ok(Run {
             name,
             dir,

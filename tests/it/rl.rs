@@ -67,6 +67,8 @@ mod interrupts {
 
     /// How the child process is told its part.
     const PART: &str = "PODRACER_TEST_INTERRUPT";
+    /// A script that only executes its arguments, in the same process.
+    const PLAIN: &str = r#"exec "$0" "$@""#;
 
     /// Not a test of its own: the program that the tests below interrupt.
     #[test]
@@ -93,9 +95,11 @@ mod interrupts {
         _root: tempfile::TempDir,
     }
 
-    fn start(stubborn: bool) -> Running {
+    /// Starts the child from a shell script that executes its arguments.
+    fn start(script: &str, stubborn: bool) -> Running {
         let root = tempfile::tempdir().unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(std::env::current_exe().unwrap());
         command.args(["rl::interrupts::child", "--exact", "--nocapture"]);
         command.env(PART, root.path()).stdout(Stdio::piped()).stderr(Stdio::null());
         if stubborn {
@@ -122,7 +126,7 @@ mod interrupts {
     #[test]
     fn the_first_signal_stops_cleanly() {
         for name in ["INT", "TERM"] {
-            let mut running = start(false);
+            let mut running = start(PLAIN, false);
             let events = running.line("ready ");
             running.signal(name);
             assert!(running.process.wait().unwrap().success());
@@ -132,7 +136,7 @@ mod interrupts {
 
     #[test]
     fn the_second_signal_ends_at_once() {
-        let mut running = start(true);
+        let mut running = start(PLAIN, true);
         running.line("ready ");
         running.signal("INT");
         running.line("stopping");
@@ -142,10 +146,13 @@ mod interrupts {
 
     #[test]
     fn a_hangup_is_left_to_nohup() {
-        let mut running = start(false);
-        running.line("ready ");
+        let mut running = start(r#"trap "" HUP; exec "$0" "$@""#, false);
+        let events = running.line("ready ");
         running.signal("HUP");
-        let status = running.process.wait().unwrap();
-        assert_eq!(status.code(), None, "ended by the signal itself");
+        sleep(Duration::from_millis(100));
+        assert!(running.process.try_wait().unwrap().is_none(), "still running");
+        assert_eq!(read_events(&events).unwrap().len(), 2);
+        running.signal("INT");
+        assert!(running.process.wait().unwrap().success());
     }
 }
