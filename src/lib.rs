@@ -10,6 +10,5 @@ pub mod trace;
 pub mod tree;
 
 pub use error::{Error, Result};
-pub use podracer_derive::Tree;
 pub use trace::{DType, Literal, Program, Shape, Tensor, TensorType};
 pub use tree::Tree;
