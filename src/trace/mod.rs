@@ -13,6 +13,9 @@
 
 pub mod check;
 pub mod control;
+pub mod graph;
+pub mod jvp;
+pub mod linearize;
 pub mod literal;
 pub mod op;
 pub mod ops;
@@ -20,6 +23,7 @@ mod print;
 pub mod program;
 pub(crate) mod rules;
 pub mod tensor;
+pub mod transpose;
 pub mod types;
 
 pub use literal::{Element, Literal};
