@@ -342,16 +342,9 @@ impl Batch {
         self.0.elapsed_steps.get()
     }
 
-    /// The observations' memory for a runtime that reads it in place.
-    pub fn share_obs(&self) -> SharedBytes {
-        let bytes = self.obs_bytes();
-        SharedBytes { start: bytes.as_ptr(), len: bytes.len(), owner: self.0.clone() }
-    }
-
-    /// The rewards' memory for a runtime that reads it in place.
-    pub fn share_reward(&self) -> SharedBytes {
-        let bytes: &[u8] = bytemuck::cast_slice(self.reward());
-        SharedBytes { start: bytes.as_ptr(), len: bytes.len(), owner: self.0.clone() }
+    /// The memory of one array for a runtime that reads it in place.
+    pub fn share(&self, field: Field) -> SharedBytes {
+        SharedBytes { batch: self.clone(), field }
     }
 
     /// Whether this is the last hold on the memory.
@@ -366,45 +359,62 @@ impl Batch {
     }
 }
 
-/// Memory and what keeps it alive: enough to lend an array of a batch to a device runtime.
-///
-/// The bytes at `start` are aligned to [`ALIGNMENT`] and do not change while `owner` lives.
-#[derive(Clone)]
-pub struct SharedBytes {
-    start: *const u8,
-    len: usize,
-    owner: Arc<dyn Any + Send + Sync>,
+/// One of the arrays of a [`Batch`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Field {
+    /// [`Batch::obs`], of the observations' type.
+    Obs,
+    /// [`Batch::reward`], `f32`.
+    Reward,
+    /// [`Batch::terminated`], `bool`.
+    Terminated,
+    /// [`Batch::truncated`], `bool`.
+    Truncated,
+    /// [`Batch::first`], `bool`.
+    First,
+    /// [`Batch::life_lost`], `bool`.
+    LifeLost,
+    /// [`Batch::env_id`], `i32`.
+    EnvId,
+    /// [`Batch::elapsed_steps`], `i32`.
+    ElapsedSteps,
 }
 
-impl std::fmt::Debug for SharedBytes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SharedBytes({} bytes at {:p})", self.len, self.start)
-    }
+/// An array of a batch and what keeps it alive: enough to lend it to a device runtime.
+///
+/// The bytes are aligned to [`ALIGNMENT`] and do not change while this or [`owner`] lives.
+///
+/// [`owner`]: SharedBytes::owner
+#[derive(Debug, Clone)]
+pub struct SharedBytes {
+    batch: Batch,
+    field: Field,
 }
 
 impl SharedBytes {
-    /// The first byte, aligned to [`ALIGNMENT`].
-    pub fn start(&self) -> *const u8 {
-        self.start
+    /// The bytes; the first is aligned to [`ALIGNMENT`].
+    pub fn bytes(&self) -> &[u8] {
+        let batch = &self.batch;
+        match self.field {
+            Field::Obs => batch.obs_bytes(),
+            Field::Reward => bytemuck::cast_slice(batch.reward()),
+            Field::Terminated => batch.0.terminated.get(),
+            Field::Truncated => batch.0.truncated.get(),
+            Field::First => batch.0.first.get(),
+            Field::LifeLost => batch.0.life_lost.get(),
+            Field::EnvId => bytemuck::cast_slice(batch.env_id()),
+            Field::ElapsedSteps => bytemuck::cast_slice(batch.elapsed_steps()),
+        }
     }
 
-    /// How many bytes there are.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// What keeps the memory alive and unchanged; a runtime holds it until it has read the bytes.
+    /// What keeps the memory alive and unchanged; a runtime that was given the address of
+    /// [`bytes`](SharedBytes::bytes) holds it until it has read them.
     pub fn owner(&self) -> Arc<dyn Any + Send + Sync> {
-        self.owner.clone()
+        self.batch.0.clone()
     }
 }
 
-/// Fails unless rows of `space` can be handed out as slices of their element type.
+/// Fails unless a batch of `rows` observations of `space` can be.
 pub(super) fn check_rows(id: &str, rows: usize, space: &Space) -> Result<()> {
     let total = rows.checked_mul(space.bytes().max(1)).filter(|&bytes| bytes < 1 << 40);
     match total {

@@ -92,7 +92,7 @@ impl ObsMut<'_> {
     ///
     /// # Panics
     /// If the row is not a whole number of `T`: then `T` is not the type in the specification.
-    pub fn as_mut<T: bytemuck::Pod>(&mut self) -> &mut [T] {
+    pub fn elements<T: bytemuck::Pod>(&mut self) -> &mut [T] {
         bytemuck::cast_slice_mut(self.0)
     }
 
@@ -101,7 +101,7 @@ impl ObsMut<'_> {
     /// # Panics
     /// If the row has another length.
     pub fn write<T: bytemuck::Pod>(&mut self, values: &[T]) {
-        self.as_mut::<T>().copy_from_slice(values);
+        self.elements::<T>().copy_from_slice(values);
     }
 }
 

@@ -104,7 +104,7 @@ mod stats;
 mod workers;
 
 pub use actions::Actions;
-pub use buffer::{ALIGNMENT, Batch, SharedBytes};
+pub use buffer::{ALIGNMENT, Batch, Field, SharedBytes};
 pub use env::{Action, Env, Frame, ObsMut, StepOutcome};
 pub use pool::{Autoreset, EnvPool, PoolOptions};
 pub use registry::{list_envs, make, spec};

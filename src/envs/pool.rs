@@ -196,6 +196,12 @@ impl EnvPool {
             .map(|i| guard(|| factory(i)).map_err(|e| Error::Env(format!("making env {i} {e}"))))
             .collect::<Result<Vec<_>>>()?;
         let spec = envs[0].spec();
+        for (name, space) in [("observation", &spec.observation), ("action", &spec.action)] {
+            if let Some(problem) = space.problem() {
+                let id = &spec.id;
+                return Err(Error::Env(format!("{id}: its {name} space {space}: {problem}")));
+            }
+        }
         check_rows(&spec.id, options.num_envs, &spec.observation)?;
         let limit = options.max_episode_steps.or(spec.max_episode_steps);
         let mut slots = Vec::with_capacity(envs.len());
@@ -500,7 +506,9 @@ impl EnvPool {
     }
 
     fn receive_inline(&mut self, count: usize) -> Result<()> {
-        let probing = matches!(self.engine, Engine::Inline(Some(_)));
+        // A reset may cost much less or much more than a step.
+        let probing = matches!(self.engine, Engine::Inline(Some(_)))
+            && self.pending.iter().take(count).all(|pending| pending.task == Task::Step);
         let began = probing.then(Instant::now);
         let Block { filling, .. } = self.blocks.front_mut().expect("there is a front");
         let obs_bytes = filling.obs_bytes();

@@ -6,8 +6,11 @@ use super::classic::{Acrobot, CartPole, MountainCar, MountainCarContinuous, Pend
 use super::env::Env;
 use super::spec::EnvSpec;
 
-/// Every environment: its id and how to make one. In alphabetical order.
-const ENVS: &[(&str, fn() -> Box<dyn Env>)] = &[
+/// An id, and how to make the environment that it names.
+type Entry = (&'static str, fn() -> Box<dyn Env>);
+
+/// Every environment, in alphabetical order.
+const ENVS: &[Entry] = &[
     ("Acrobot-v1", || Box::new(Acrobot::v1())),
     ("CartPole-v0", || Box::new(CartPole::v0())),
     ("CartPole-v1", || Box::new(CartPole::v1())),

@@ -91,6 +91,28 @@ impl Space {
         }
     }
 
+    /// What is wrong with this space, if something is.
+    pub(super) fn problem(&self) -> Option<String> {
+        match self {
+            Space::Discrete { n: 0 } => Some("it has nothing to choose from".into()),
+            Space::Discrete { n } if i32::try_from(*n).is_err() => {
+                Some(format!("{n} choices do not fit i32"))
+            }
+            Space::Discrete { .. } => None,
+            Space::Box { low, high, shape, .. } => {
+                let numel = shape.numel();
+                let wrong = |bound: &Bound| match bound {
+                    Bound::Each(bounds) if bounds.len() != numel => Some(bounds.len()),
+                    _ => None,
+                };
+                match wrong(low).or(wrong(high)) {
+                    Some(count) => Some(format!("{count} bounds for {numel} elements")),
+                    None => (numel == 0).then(|| "it has no elements".into()),
+                }
+            }
+        }
+    }
+
     /// Bytes of one element of this space.
     pub fn bytes(&self) -> usize {
         self.shape().numel() * self.dtype().size()

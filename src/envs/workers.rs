@@ -111,12 +111,14 @@ impl Workers {
 
     /// Waits for the `count` environments of one batch, in the order of their rows.
     pub(super) fn collect(&self, inbox: &Inbox, count: usize) -> Vec<Returned> {
-        while self.caller_helps {
-            let jobs = take(&mut lock(&self.queue.jobs).0, self.num_threads());
-            if jobs.is_empty() {
-                break;
+        if self.caller_helps {
+            loop {
+                let jobs = take(&mut lock(&self.queue.jobs).0, self.num_threads());
+                if jobs.is_empty() {
+                    break;
+                }
+                jobs.into_iter().for_each(run);
             }
-            jobs.into_iter().for_each(run);
         }
         let mut returned = inbox.wait(count);
         returned.sort_unstable_by_key(|returned| returned.row);

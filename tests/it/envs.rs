@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use podracer::envs::{
-    ALIGNMENT, Action, Actions, Autoreset, Batch, Env, EnvPool, EnvRng, EnvSpec, Episode, ObsMut,
-    PoolOptions, Space, StepOutcome, list_envs, make, seeds, spec,
+    ALIGNMENT, Action, Actions, Autoreset, Batch, Env, EnvPool, EnvRng, EnvSpec, Episode, Field,
+    ObsMut, PoolOptions, Space, StepOutcome, list_envs, make, seeds, spec,
 };
 use podracer::error::{Error, Result};
 use pretty_assertions::assert_eq;
@@ -107,7 +107,8 @@ fn align_acrobot() {
 #[test]
 fn align_pendulum() {
     // Gymnasium squares the f32 torque with numpy's `**`, a call of powf that is wrong in the last
-    // bit now and then; we multiply. That is 0.001 times half a unit in the last place of 4.
+    // bit now and then; we multiply. One unit in the last place of 4 is 2.4e-7, and is weighted
+    // by 0.001.
     align("Pendulum-v1", 0.3e-9);
 }
 
@@ -632,21 +633,85 @@ fn a_batch_stays_as_it_is_while_held() {
     for num_threads in [1, 2] {
         let mut pool = counter(PoolOptions { num_threads, ..options(2) });
         let first = pool.reset().unwrap();
-        let shared = first.share_obs();
-        assert_eq!(shared.start() as usize % ALIGNMENT, 0);
-        assert_eq!(shared.len(), 8);
+        let shared = first.share(Field::Obs);
+        assert_eq!(shared.bytes(), first.obs_bytes());
         let held: Vec<Batch> = (0..3).map(|_| pool.step(&[GO, GO]).unwrap()).collect();
         for (i, batch) in held.iter().enumerate() {
             assert_eq!(batch.obs::<f32>(), [11.0 + i as f32; 2]);
             assert_eq!(batch.obs_bytes().as_ptr() as usize % ALIGNMENT, 0);
         }
         // The memory of a batch is used again only when nobody holds it, a runtime included.
-        let address = shared.start();
-        drop((first, held));
+        let (address, owner) = (shared.bytes().as_ptr(), shared.owner());
+        drop((first, held, shared));
         for _ in 0..10 {
             assert_ne!(pool.step(&[GO, GO]).unwrap().obs_bytes().as_ptr(), address);
         }
-        drop(shared);
+        drop(owner);
         assert!((0..10).any(|_| pool.step(&[GO, GO]).unwrap().obs_bytes().as_ptr() == address));
     }
+}
+
+#[test]
+fn every_array_of_a_batch_can_be_shared() {
+    fn is_send_and_sync<T: Send + Sync>(_: &T) {}
+    fn is_send<T: Send>(_: &T) {}
+    let mut pool = counter(options(3));
+    is_send(&pool);
+    pool.reset().unwrap();
+    let batch = pool.step(&[GO, DIE, CUT]).unwrap();
+    is_send_and_sync(&batch);
+    let share = |field| batch.share(field);
+    for (field, bytes) in [
+        (Field::Reward, bytemuck::cast_slice(&[1f32; 3])),
+        (Field::Terminated, &[0, 1, 0][..]),
+        (Field::Truncated, &[0, 0, 1]),
+        (Field::First, &[0, 1, 1]),
+        (Field::LifeLost, &[0, 1, 0]),
+        (Field::EnvId, bytemuck::cast_slice(&[0, 1, 2])),
+        (Field::ElapsedSteps, bytemuck::cast_slice(&[1, 1, 1])),
+    ] {
+        is_send_and_sync(&share(field));
+        assert_eq!(share(field).bytes(), bytes, "{field:?}");
+        assert_eq!(share(field).bytes().as_ptr() as usize % ALIGNMENT, 0, "{field:?}");
+    }
+}
+
+// ---- Threads ---------------------------------------------------------------------------------
+
+/// Left to itself, a pool steps cheap environments on the caller's thread and slow ones on several.
+#[test]
+fn threads_are_chosen_by_what_a_step_costs() {
+    /// A counter that takes its time.
+    struct Slow(Counter);
+    impl Env for Slow {
+        fn spec(&self) -> EnvSpec {
+            self.0.spec()
+        }
+        fn reset(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
+            self.0.reset(rng, obs)
+        }
+        fn step(
+            &mut self,
+            action: Action<'_>,
+            rng: &mut EnvRng,
+            obs: ObsMut<'_>,
+        ) -> Result<StepOutcome> {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            self.0.step(action, rng, obs)
+        }
+    }
+    let slow = |_| -> Result<Box<dyn Env>> { Ok(Box::new(Slow(Counter::default()))) };
+    let limit = PoolOptions { max_episode_steps: Some(1000), ..options(4) };
+    let mut pool = EnvPool::custom(slow, limit).unwrap();
+    pool.reset().unwrap();
+    for t in 1..40 {
+        assert_eq!(pool.step(&[GO; 4]).unwrap().obs::<f32>(), [10.0 + t as f32; 4]);
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    assert_eq!(pool.num_threads(), cores.min(4));
+
+    let mut pool = counter(options(4));
+    pool.reset().unwrap();
+    (0..40).for_each(|_| drop(pool.step(&[GO; 4]).unwrap()));
+    assert_eq!(pool.num_threads(), 1);
 }
