@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use podracer::envs::{Actions, EnvPool, EnvRng, PoolOptions, Space, seeds};
+use podracer::envs::{Action, Actions, EnvPool, EnvRng, ObsMut, PoolOptions, Space, make, seeds};
 use podracer::error::Result;
 
 const REPEATS: usize = 5;
@@ -22,6 +22,7 @@ fn main() -> Result<()> {
     if let [num_envs, batch_size, num_threads] = sizes[..] {
         return measure(id, num_envs, batch_size, num_threads);
     }
+    limit(id)?;
     for num_envs in [8, 64, 1024] {
         for batch_size in [num_envs, num_envs / 2] {
             for num_threads in [0, 1, 2] {
@@ -29,6 +30,49 @@ fn main() -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+/// The limit of one thread: one environment in a plain loop, no pool.
+fn limit(id: &str) -> Result<()> {
+    let mut env = make(id)?;
+    let spec = env.spec();
+    let mut rng = EnvRng::new(seeds(0, 0, 0, 0));
+    let mut obs = vec![0f32; spec.observation.shape().numel()];
+    let limit = spec.max_episode_steps.unwrap_or(u32::MAX);
+    let mut rates = Vec::new();
+    for _ in 0..=REPEATS {
+        let (began, mut steps, mut elapsed, mut over) = (Instant::now(), 0u64, 0, true);
+        while began.elapsed() < REPEAT {
+            for _ in 0..1024 {
+                let mut row = ObsMut(bytemuck::cast_slice_mut(&mut obs));
+                if over {
+                    env.reset(&mut rng, ObsMut(row.0))?;
+                    elapsed = 0;
+                }
+                let bits = rng.bits();
+                let value = [bits as f32 / u64::MAX as f32];
+                let action = match spec.action {
+                    Space::Discrete { n } => Action::Discrete(bits as usize % n),
+                    _ => Action::Box(&value),
+                };
+                let outcome = env.step(action, &mut rng, ObsMut(row.elements()))?;
+                elapsed += 1;
+                over = outcome.terminated || elapsed >= limit;
+                steps += 1;
+            }
+        }
+        rates.push(steps as f64 / began.elapsed().as_secs_f64());
+    }
+    let rates = &mut rates[1..];
+    rates.sort_by(f64::total_cmp);
+    println!(
+        "{{\"what\": \"plain loop\", \"env_id\": \"{id}\", \"steps_per_s\": {:.0}, \"min\": \
+         {:.0}, \"max\": {:.0}}}",
+        rates[REPEATS / 2],
+        rates[0],
+        rates[REPEATS - 1]
+    );
     Ok(())
 }
 

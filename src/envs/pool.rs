@@ -137,9 +137,13 @@ struct Probe {
 /// Batches to time before choosing: the fastest of them tells the cost without interruptions.
 const PROBES: u32 = 16;
 
-/// The work that is worth waking one more thread for. Handing over and back costs 5 to 20 us
-/// (`benches/envs.rs`), so a thread must bring several times that.
+/// The work that is worth waking one more thread for. Handing a batch over and back costs 2 to
+/// 40 us (`benches/envs.rs`), so a thread must bring more than that.
 const WORTH_A_THREAD: Duration = Duration::from_micros(60);
+
+/// What handing one environment over and back costs, at most (100 to 200 ns in the same
+/// benchmark): steps not much dearer than that stay on the caller's thread, however many.
+const HAND_OVER: Duration = Duration::from_nanos(300);
 
 impl std::fmt::Debug for EnvPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -547,7 +551,8 @@ impl EnvPool {
         if probe.batches < PROBES {
             return Ok(());
         }
-        let worth = (probe.fastest.as_nanos() / WORTH_A_THREAD.as_nanos()) as usize;
+        let work = probe.fastest.saturating_sub(HAND_OVER * self.options.batch_size as u32);
+        let worth = (work.as_nanos() / WORTH_A_THREAD.as_nanos()) as usize;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let count = worth.min(cores).min(self.options.batch_size);
         // The caller of an asynchronous pool has other things to do: one thread is already a gain.
