@@ -4,6 +4,7 @@
 // The derive writes `::podracer`, which must also mean this crate within it.
 extern crate self as podracer;
 
+pub mod envs;
 pub mod error;
 pub mod rl;
 pub mod trace;

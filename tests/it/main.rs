@@ -2,3 +2,4 @@
 
 mod derive;
 mod rl;
+mod envs;
