@@ -2,4 +2,5 @@
 //! on top.
 
 pub mod error;
+pub mod lower;
 pub mod trace;
