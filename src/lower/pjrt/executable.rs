@@ -140,6 +140,11 @@ impl Executable {
         Ok(devices.iter().filter_map(|&raw| self.client.device_index(raw)).collect())
     }
 
+    /// The C handle. It lives as long as this.
+    pub fn raw(&self) -> *mut ffi::LoadedExecutable {
+        self.loaded
+    }
+
     /// The client that it belongs to.
     pub fn client(&self) -> &Client {
         &self.client

@@ -166,7 +166,7 @@ impl Plugin {
 
     /// The functions of the plugin.
     #[inline]
-    pub(super) fn functions(&self) -> &Functions {
+    pub fn functions(&self) -> &Functions {
         &self.functions
     }
 
