@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use podracer::error::Result;
+use podracer::lower::native::locate_cpu_plugin;
 use podracer::lower::pjrt::{
     Buffer, Client, CompileOptions, Executable, HostBytes, OptionValue, Plugin, ffi,
 };
@@ -172,8 +173,7 @@ fn add(n: usize) -> String {
 }
 
 fn main() -> Result<()> {
-    let path = std::env::var_os("PODRACER_PJRT_PLUGIN").expect("PODRACER_PJRT_PLUGIN");
-    let client = Client::cpu(Plugin::load(path)?, 1)?;
+    let client = Client::cpu(Plugin::load(locate_cpu_plugin()?)?, 1)?;
     let options = CompileOptions::default();
     println!("{:<34} {:>9} {:>9} {:>7}", "program", "raw us", "ours us", "ratio");
     for n in [8, 900, 1100] {
@@ -190,31 +190,24 @@ fn main() -> Result<()> {
         for eigen in [true, false] {
             let (text, types) = policy(batch);
             let flag = ("xla_cpu_multi_thread_eigen".to_string(), OptionValue::Bool(eigen));
-            let options =
-                CompileOptions { env_option_overrides: vec![flag], ..options.clone() };
+            let options = CompileOptions { env_option_overrides: vec![flag], ..options.clone() };
             let executable = client.compile(&text, &options)?;
             let args = types.iter().map(|ty| zeros(&client, ty)).collect::<Result<Vec<_>>>()?;
             let name = format!("actor-critic f32[{batch},4] eigen={eigen}");
             compare(&name, &executable, &args, 2000)?;
             for pause in [0, 20, 200] {
-                println!(
-                    "   pause {pause:>4} us: await (median, 5%) {:?}  spin {:?}",
-                    paused(&executable, &args, pause, |b| b.wait().unwrap()),
-                    paused(&executable, &args, pause, spin)
-                );
+                let (median, best) = paused(&executable, &args, pause);
+                println!("    {pause:>3} us after the last: median {median:>6.2}, 5% {best:>6.2}");
             }
         }
     }
     Ok(())
 }
 
-/// Microseconds from launch to result, with a pause of `pause_us` (busy) between calls.
-fn paused(
-    executable: &Executable,
-    args: &[Buffer],
-    pause_us: u64,
-    wait: impl Fn(&Buffer),
-) -> (f64, f64) {
+/// Microseconds from launch to result with a busy pause between calls, as when an environment
+/// steps: the median and the fastest twentieth. After a pause the runtime's threads sleep, and a
+/// program above the inline limit pays for waking one.
+fn paused(executable: &Executable, args: &[Buffer], pause_us: u64) -> (f64, f64) {
     let mut outputs = Vec::new();
     let mut samples: Vec<f64> = (0..2000)
         .map(|_| {
@@ -225,22 +218,10 @@ fn paused(
             let start = Instant::now();
             outputs.clear();
             executable.execute(args, &[], &mut outputs).unwrap();
-            wait(&outputs[0]);
+            outputs[0].wait().unwrap();
             start.elapsed().as_secs_f64() * 1e6
         })
         .collect();
     samples.sort_by(f64::total_cmp);
     (samples[samples.len() / 2], samples[samples.len() / 20])
-}
-
-fn spin(buffer: &Buffer) {
-    let event = buffer.ready_event().unwrap();
-    let start = Instant::now();
-    while !event.is_ready().unwrap() {
-        if start.elapsed().as_micros() > 50 {
-            break;
-        }
-        std::hint::spin_loop();
-    }
-    event.wait().unwrap();
 }

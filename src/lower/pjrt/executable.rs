@@ -174,8 +174,19 @@ impl Executable {
         non_donatable: &[i64],
         outputs: &mut Vec<Buffer>,
     ) -> Result<()> {
+        self.needs_no_device()?;
         let args: Handles = args.into_iter().map(Buffer::raw).collect();
         self.launch(&args, non_donatable, ptr::null_mut(), None, outputs)
+    }
+
+    #[inline]
+    fn needs_no_device(&self) -> Result<()> {
+        if !self.devices.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Argument(
+            "a portable program belongs to no device: run it with execute_on and a device".into(),
+        ))
     }
 
     /// As [`Executable::execute`], on the device with this index: for portable executables, whose
@@ -200,6 +211,7 @@ impl Executable {
         non_donatable: &[i64],
         outputs: &mut Vec<Buffer>,
     ) -> Result<Event> {
+        self.needs_no_device()?;
         let args: Handles = args.into_iter().map(Buffer::raw).collect();
         let mut event = ptr::null_mut();
         self.launch(&args, non_donatable, ptr::null_mut(), Some(&mut event), outputs)?;

@@ -71,6 +71,7 @@ impl Plugin {
 
     fn load_new(path: &Path) -> Result<Plugin> {
         let shown = path.display();
+        hush();
         // SAFETY: loading runs the library's initialisers. That is what the user asks for by
         // naming it, and there is no way to tell a plugin from another library before.
         let library = unsafe { libloading::Library::new(path) }.map_err(|error| {
@@ -203,6 +204,18 @@ impl Plugin {
         // SAFETY: nothing refers to the error any more.
         unsafe { (self.functions.error_destroy)(&mut destroy) };
         (code.code, text)
+    }
+}
+
+/// XLA's runtime logs on the standard error stream from its first line on; only warnings and errors
+/// are for users. A setting of theirs stays as it is.
+fn hush() {
+    const LEVEL: &str = "TF_CPP_MIN_LOG_LEVEL";
+    if std::env::var_os(LEVEL).is_none() {
+        // SAFETY: the standard library orders this with all Rust code that reads the environment.
+        // C code on another thread could read it at this very moment; this happens once, before
+        // the first plugin is loaded, so before there are threads of a runtime.
+        unsafe { std::env::set_var(LEVEL, "1") };
     }
 }
 
