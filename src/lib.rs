@@ -7,6 +7,7 @@ extern crate self as podracer;
 pub mod envs;
 pub mod error;
 pub mod rl;
+pub mod lower;
 pub mod trace;
 pub mod tree;
 

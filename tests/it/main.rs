@@ -3,3 +3,6 @@
 mod derive;
 mod rl;
 mod envs;
+//! Integration tests, one binary.
+
+mod pjrt;
