@@ -12,6 +12,7 @@
 //! Nothing here knows of a compiler.
 
 pub mod check;
+pub mod eval;
 pub mod literal;
 pub mod op;
 pub mod ops;
