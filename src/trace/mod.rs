@@ -16,6 +16,7 @@ pub mod control;
 pub mod graph;
 pub mod jvp;
 pub mod linearize;
+pub mod eval;
 pub mod literal;
 pub mod op;
 pub mod ops;
