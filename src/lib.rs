@@ -4,6 +4,7 @@
 extern crate self as podracer;
 
 pub mod error;
+pub mod lower;
 pub mod trace;
 pub mod tree;
 

@@ -1,0 +1,13 @@
+//! From a [`Program`](crate::trace::Program) to something that runs.
+
+mod conv;
+mod emit_control;
+mod emit_elementwise;
+mod emit_gather;
+mod emit_reduce;
+mod emit_shape;
+mod emit_threefry;
+mod mlir;
+pub mod stablehlo;
+
+pub use stablehlo::{LowerOptions, Platform, compile_flags, stablehlo};
