@@ -4,3 +4,16 @@
 pub mod cache;
 pub mod native;
 pub mod pjrt;
+//! From a [`Program`](crate::trace::Program) to something that runs.
+
+mod conv;
+mod emit_control;
+mod emit_elementwise;
+mod emit_gather;
+mod emit_reduce;
+mod emit_shape;
+mod emit_threefry;
+mod mlir;
+pub mod stablehlo;
+
+pub use stablehlo::{LowerOptions, Platform, compile_flags, stablehlo};
