@@ -98,16 +98,14 @@ fn apply<A: Tree<Tensor>, B: Tree<Tensor>>(
     f: &impl Fn(A) -> B,
     args: A,
 ) -> B {
-    let (inputs, size) = within("vmap", at, || at_line(at, || mapped_leaves(&options, &args)));
+    let (inputs, size) = at_line(at, || mapped_leaves(&options, &args));
     let mut types = inputs.iter().map(|input| input.lane_type());
     let example = args.map_leaves_ref(&Path::ROOT, &mut |_, _| types.next().expect("a leaf each"));
     let (traced, result) = trace_tree::<A, B>("vmap", at, &example, f);
     let paths = tree::paths(&result);
-    let outputs = within("vmap", at, || {
-        let outputs = apply_traced(traced, inputs, size);
-        at_line(at, || placed_leaves(&options, &outputs, &paths, size))
-    });
-    tree::replace(&result, outputs)
+    let outputs = within("vmap", at, || apply_traced(traced, inputs, size));
+    let leaves = at_line(at, || placed_leaves(&options, &outputs, &paths, size));
+    tree::replace(&result, leaves)
 }
 
 /// The leaves of the argument, batch axis first, and the size of the batch.
@@ -275,7 +273,7 @@ fn batch(op: &Op, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
     let one = |tensor: Tensor| -> Results { smallvec![Batched::mapped(tensor)] };
     match op {
         // Without operands, so never mapped.
-        Op::Constant(_) | Op::Iota { .. } => over_all(op.clone()).into_iter().collect(),
+        Op::Constant(_) | Op::Iota { .. } => over_all(op.clone()),
 
         Op::Unary(_)
         | Op::Binary(_)

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use crate::error::Loc;
 use crate::trace::control::{captures_first, share_captures};
 use crate::trace::op::{CondOp, Op, ScanOp, WhileOp};
@@ -222,8 +220,7 @@ fn while_any(
 
     let consts = [cond_consts, body_consts].concat();
     let const_flags = flags(&consts);
-    let types: Vec<TensorType> =
-        consts.iter().map(|c| c.tensor.ty()).chain(carry_types).collect();
+    let types: Vec<TensorType> = consts.iter().map(|c| c.tensor.ty()).chain(carry_types).collect();
     let (turn, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
         let (consts, carry) = args.split_at(const_flags.len());
         let consts = as_batched(consts, &const_flags);
@@ -235,9 +232,7 @@ fn while_any(
         let kept: Vec<Batched> = after
             .iter()
             .zip(&before)
-            .map(|(after, before)| {
-                Batched::mapped(choose(going, after.full(size), before.tensor))
-            })
+            .map(|(after, before)| Batched::mapped(choose(going, after.full(size), before.tensor)))
             .collect();
         let going = condition(cond_consts, &kept, lanes);
         (std::iter::once(going).chain(tensors(&kept)).collect(), ())
@@ -280,27 +275,27 @@ pub(crate) fn cond(cond: &CondOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> 
 
 /// Computes every branch, and chooses by example.
 fn choose_branch(cond: &CondOp, index: Tensor, args: &[Batched], lanes: Lanes) -> Results {
-    let size = lanes.size;
-    let last = cond.branches.len() - 1;
-    let mut chosen: SmallVec<[Batched; 2]> = SmallVec::new();
+    let (size, last) = (lanes.size, cond.branches.len() - 1);
+    // Who takes branch `i`. An index out of range means the first branch or the last.
+    let takes = |i: usize| match i {
+        0 => index.lt(1),
+        _ if i == last => index.ge(i),
+        _ => index.equal(i),
+    };
+    let mut chosen: Vec<Batched> = Vec::new();
     for (i, branch) in cond.branches.iter().enumerate() {
-        // Out of range is the first or the last branch.
-        let from = |i: usize| index.ge(i);
-        let here = match i {
-            _ if last == 0 => None,
-            0 => Some(!from(1)),
-            _ if i == last => Some(from(i)),
-            _ => Some(index.equal(i)),
-        };
-        let active = match (here, lanes.active) {
-            (Some(here), Some(active)) => Some(here & active),
-            (here, active) => here.or(active),
-        };
-        let outputs = batch_program(branch, args, Lanes { size, active });
-        let Some(here) = here.filter(|_| i > 0) else {
-            chosen = outputs.into();
+        let alone = last == 0;
+        let mut lanes = lanes;
+        if !alone && branch.equations.iter().any(|e| holds_while(&e.op)) {
+            let here = takes(i);
+            lanes.active = Some(lanes.active.map_or(here, |active| active & here));
+        }
+        let outputs = batch_program(branch, args, lanes);
+        if i == 0 {
+            chosen = outputs;
             continue;
-        };
+        }
+        let here = takes(i);
         for (before, output) in chosen.iter_mut().zip(outputs) {
             if before.tensor.id() != output.tensor.id() {
                 let choice = choose(here, output.full(size), before.full(size));
@@ -308,5 +303,5 @@ fn choose_branch(cond: &CondOp, index: Tensor, args: &[Batched], lanes: Lanes) -
             }
         }
     }
-    chosen
+    chosen.into()
 }

@@ -60,67 +60,86 @@ pub(crate) fn scatter(
     ops::scatter(x.full(size), indices.tensor, updates.full(size), batched)
 }
 
-/// Index vectors of the `addressed` axes, one for each example: `i32[size, addressed]`.
-fn index_vectors(starts: &[Batched], addressed: &[usize], size: usize) -> Tensor {
-    let starts: Vec<Tensor> = addressed.iter().map(|&axis| starts[axis].full(size)).collect();
-    ops::stack(&starts, 1)
-}
-
 /// The axes along which a window has room to move; along others its start is clamped to 0.
 fn room(shape: &Shape, window: &Shape) -> Axes {
     (0..shape.rank()).filter(|&axis| window[axis] < shape[axis]).collect()
 }
 
+/// Where the windows of the examples start.
+enum Starts {
+    /// At the same place; one start per axis, the batch axis included.
+    Same(Vec<Tensor>),
+    /// At places of their own: index vectors of the axes that have room, `i32[size, room]`.
+    Mapped(Batched),
+}
+
+/// The starts of windows, inside an axis `i` if at most `last[i]`. Where there is no room a start
+/// does not matter, whether it is mapped or not.
+fn starts(given: &[Batched], room: &[usize], last: &[usize], size: usize) -> Starts {
+    if room.iter().all(|&axis| !given[axis].mapped) {
+        let zero = ops::constant(0i32);
+        let same = |start: &Batched| if start.mapped { zero } else { start.tensor };
+        return Starts::Same(std::iter::once(zero).chain(given.iter().map(same)).collect());
+    }
+    // A gather clamps, but a scatter drops windows that do not fit.
+    let inside = |&axis: &usize| given[axis].full(size).clamp(0, last[axis]);
+    let vectors: Vec<Tensor> = room.iter().map(inside).collect();
+    Starts::Mapped(Batched::mapped(ops::stack(&vectors, 1)))
+}
+
+fn last_starts(shape: &Shape, window: &Shape) -> Axes {
+    shape.iter().zip(window.iter()).map(|(size, window)| size - window).collect()
+}
+
 pub(crate) fn dynamic_slice(sizes: &Shape, inputs: &[Batched], size: usize) -> Batched {
-    let (x, starts) = (inputs[0], &inputs[1..]);
-    let addressed = room(&x.lane_type().shape, sizes);
-    if addressed.is_empty() {
+    let (x, given) = (inputs[0], &inputs[1..]);
+    let shape = x.lane_type().shape;
+    let room = room(&shape, sizes);
+    if room.is_empty() {
         return x;
     }
-    if starts.iter().all(|start| !start.mapped) {
-        let starts: Vec<Tensor> = std::iter::once(ops::constant(0i32))
-            .chain(starts.iter().map(|start| start.tensor))
-            .collect();
-        return Batched::mapped(x.tensor.dynamic_slice(&starts, sizes.with_axis(0, size)));
+    match starts(given, &room, &last_starts(&shape, sizes), size) {
+        Starts::Same(starts) if x.mapped => {
+            Batched::mapped(x.tensor.dynamic_slice(&starts, sizes.with_axis(0, size)))
+        }
+        Starts::Same(starts) => Batched::same(x.tensor.dynamic_slice(&starts[1..], sizes)),
+        Starts::Mapped(vectors) => {
+            let dims = GatherDims {
+                offset_dims: (0..sizes.rank()).collect(),
+                start_index_map: room,
+                slice_sizes: sizes.clone(),
+                ..GatherDims::default()
+            };
+            Batched::mapped(gather(&dims, x, vectors, size))
+        }
     }
-    // A gather clamps its starts as well.
-    let vectors = Batched::mapped(index_vectors(starts, &addressed, size));
-    let dims = GatherDims {
-        offset_dims: (0..sizes.rank()).collect(),
-        start_index_map: addressed,
-        slice_sizes: sizes.clone(),
-        ..GatherDims::default()
-    };
-    Batched::mapped(gather(&dims, x, vectors, size))
 }
 
 pub(crate) fn dynamic_update_slice(inputs: &[Batched], size: usize) -> Batched {
-    let (x, update, starts) = (inputs[0], inputs[1], &inputs[2..]);
+    let (x, update, given) = (inputs[0], inputs[1], &inputs[2..]);
     let (shape, window) = (x.lane_type().shape, update.lane_type().shape);
-    let addressed = room(&shape, &window);
-    if addressed.is_empty() {
+    let room = room(&shape, &window);
+    if room.is_empty() {
         return update;
     }
-    if starts.iter().all(|start| !start.mapped) {
-        let starts: Vec<Tensor> = std::iter::once(ops::constant(0i32))
-            .chain(starts.iter().map(|start| start.tensor))
-            .collect();
-        let (x, update) = (x.full(size), update.full(size));
-        return Batched::mapped(x.dynamic_update_slice(update, &starts));
+    match starts(given, &room, &last_starts(&shape, &window), size) {
+        Starts::Same(starts) if x.mapped || update.mapped => {
+            let (x, update) = (x.full(size), update.full(size));
+            Batched::mapped(x.dynamic_update_slice(update, &starts))
+        }
+        Starts::Same(starts) => {
+            Batched::same(x.tensor.dynamic_update_slice(update.tensor, &starts[1..]))
+        }
+        Starts::Mapped(vectors) => {
+            let dims = ScatterDims {
+                kind: ScatterKind::Set,
+                update_window_dims: (0..shape.rank()).collect(),
+                inserted_window_dims: Axes::new(),
+                operand_batching_dims: Axes::new(),
+                scatter_indices_batching_dims: Axes::new(),
+                scatter_dims_to_operand_dims: room,
+            };
+            Batched::mapped(scatter(&dims, x, vectors, update, size))
+        }
     }
-    // A scatter drops windows that do not fit: bring them inside first.
-    let mut clamped = starts.to_vec();
-    for &axis in &addressed {
-        clamped[axis].tensor = starts[axis].tensor.clamp(0, shape[axis] - window[axis]);
-    }
-    let vectors = Batched::mapped(index_vectors(&clamped, &addressed, size));
-    let dims = ScatterDims {
-        kind: ScatterKind::Set,
-        update_window_dims: (0..shape.rank()).collect(),
-        inserted_window_dims: Axes::new(),
-        operand_batching_dims: Axes::new(),
-        scatter_indices_batching_dims: Axes::new(),
-        scatter_dims_to_operand_dims: addressed,
-    };
-    Batched::mapped(scatter(&dims, x, vectors, update, size))
 }
