@@ -26,9 +26,11 @@ pub(crate) mod rules;
 pub mod tensor;
 pub mod transpose;
 pub mod types;
+pub mod vmap;
 
 pub use literal::{Element, Literal};
 pub use op::Op;
 pub use program::{Equation, Program, Var};
 pub use tensor::Tensor;
 pub use types::{DType, Shape, TensorType};
+pub use vmap::{LeafAxes, VmapOptions, vmap, vmap_with};
