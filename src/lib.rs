@@ -6,8 +6,8 @@ extern crate self as podracer;
 
 pub mod envs;
 pub mod error;
-pub mod rl;
 pub mod lower;
+pub mod rl;
 pub mod trace;
 pub mod tree;
 

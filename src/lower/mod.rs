@@ -1,11 +1,7 @@
-//! From a Program to machine code: StableHLO text, the PJRT runtime, native parts, and the cache
-//! of compiled executables.
+//! From a [`Program`](crate::trace::Program) to machine code: StableHLO text, the PJRT runtime,
+//! native parts, and the cache of compiled executables.
 
 pub mod cache;
-pub mod native;
-pub mod pjrt;
-//! From a [`Program`](crate::trace::Program) to something that runs.
-
 mod conv;
 mod emit_control;
 mod emit_elementwise;
@@ -14,6 +10,8 @@ mod emit_reduce;
 mod emit_shape;
 mod emit_threefry;
 mod mlir;
+pub mod native;
+pub mod pjrt;
 pub mod stablehlo;
 
 pub use stablehlo::{LowerOptions, Platform, compile_flags, stablehlo};

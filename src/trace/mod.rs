@@ -13,10 +13,10 @@
 
 pub mod check;
 pub mod control;
+pub mod eval;
 pub mod graph;
 pub mod jvp;
 pub mod linearize;
-pub mod eval;
 pub mod literal;
 pub mod op;
 pub mod ops;
