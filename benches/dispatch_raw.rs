@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use podracer::error::Result;
+use podracer::lower::cache::Cache;
 use podracer::lower::native::locate_cpu_plugin;
 use podracer::lower::pjrt::{
     Buffer, Client, CompileOptions, Executable, HostBytes, OptionValue, Plugin, ffi,
@@ -173,8 +174,22 @@ fn add(n: usize) -> String {
 }
 
 fn main() -> Result<()> {
-    let client = Client::cpu(Plugin::load(locate_cpu_plugin()?)?, 1)?;
+    let start = Instant::now();
+    let plugin = Plugin::load(locate_cpu_plugin()?)?;
+    println!("plugin located and loaded in {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
+    let client = Client::cpu(plugin, 1)?;
     let options = CompileOptions::default();
+    // Twice in a fresh folder: compiled, then from the cache.
+    let folder = std::env::temp_dir().join(format!("podracer-bench-{}", std::process::id()));
+    let cache = Cache::at(&folder, 1 << 30);
+    for name in ["first compilation of the process", "add f32[8]", "actor-critic"] {
+        let text = if name == "add f32[8]" { add(8) } else { policy(name.len()).0 };
+        let (_, miss) = cache.compile(&client, &text, &options)?;
+        let (_, hit) = cache.compile(&client, &text, &options)?;
+        let (miss, hit) = (miss.seconds * 1e3, hit.seconds * 1e3);
+        println!("{name}: compiled in {miss:.1} ms, from the cache in {hit:.1} ms");
+    }
+    let _ = std::fs::remove_dir_all(folder);
     println!("{:<34} {:>9} {:>9} {:>7}", "program", "raw us", "ours us", "ratio");
     for n in [8, 900, 1100] {
         let executable = client.compile(&add(n), &options)?;
