@@ -11,9 +11,8 @@ use std::time::Instant;
 use podracer::error::Result;
 use podracer::lower::cache::Cache;
 use podracer::lower::native::locate_cpu_plugin;
-use podracer::lower::pjrt::{
-    Buffer, Client, CompileOptions, Executable, HostBytes, OptionValue, Plugin, ffi,
-};
+use podracer::lower::pjrt::{Buffer, Client, CompileOptions, Executable, OptionValue, Plugin, ffi};
+use podracer::trace::literal::AlignedBytes;
 use podracer::trace::types::{DType, TensorType};
 
 const ROUNDS: usize = 15;
@@ -97,7 +96,7 @@ fn compare(name: &str, executable: &Executable, args: &[Buffer], calls: usize) -
 }
 
 fn zeros(client: &Client, ty: &TensorType) -> Result<Buffer> {
-    client.buffer_from_shared(Arc::new(HostBytes::zeroed(ty.bytes())), ty, 0)
+    client.buffer_from_shared(Arc::new(AlignedBytes::zeroed(ty.bytes())), ty, 0)
 }
 
 /// An actor-critic on 4 observations: the policy of CartPole, `batch` environments.

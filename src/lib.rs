@@ -4,13 +4,21 @@
 // The derive writes `::podracer`, which must also mean this crate within it.
 extern crate self as podracer;
 
+pub mod array;
 pub mod envs;
 pub mod error;
+pub mod jit;
 pub mod lower;
 pub mod rl;
+pub mod runtime;
 pub mod trace;
 pub mod tree;
 
+pub use array::Array;
 pub use error::{Error, Result};
-pub use trace::{DType, Literal, Program, Shape, Tensor, TensorType};
+pub use jit::{Jit, Mode, eager, interpret, jit, make_program};
+pub use trace::jvp::jvp;
+pub use trace::linearize::linearize;
+pub use trace::transpose::{grad, value_and_grad, vjp};
+pub use trace::{DType, Literal, Program, Shape, Tensor, TensorType, vmap};
 pub use tree::Tree;

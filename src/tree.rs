@@ -129,7 +129,7 @@ pub trait Tree<T: Leaf>: Sized {
     ) -> Self::With<U>;
 
     /// Shows each leaf to `f`, in order.
-    fn visit_leaves(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &T));
+    fn visit_leaves<'t>(&'t self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &'t T));
 
     /// Feeds everything but the leaves to `state`: lengths, variants, static fields.
     fn hash_structure(&self, state: &mut dyn Hasher);
@@ -146,7 +146,7 @@ impl<T: Leaf> Tree<T> for T {
         f(path, self)
     }
 
-    fn visit_leaves(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &T)) {
+    fn visit_leaves<'t>(&'t self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &'t T)) {
         f(path, self);
     }
 
@@ -172,7 +172,7 @@ impl<T: Leaf, M: Tree<T>> Tree<T> for Vec<M> {
         self.iter().enumerate().map(|(i, m)| m.map_leaves_ref(&path.index(i), f)).collect()
     }
 
-    fn visit_leaves(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &T)) {
+    fn visit_leaves<'t>(&'t self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &'t T)) {
         for (i, m) in self.iter().enumerate() {
             m.visit_leaves(&path.index(i), f);
         }
@@ -207,7 +207,7 @@ impl<T: Leaf, M: Tree<T>, const N: usize> Tree<T> for [M; N] {
         std::array::from_fn(|i| self[i].map_leaves_ref(&path.index(i), f))
     }
 
-    fn visit_leaves(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &T)) {
+    fn visit_leaves<'t>(&'t self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &'t T)) {
         for (i, m) in self.iter().enumerate() {
             m.visit_leaves(&path.index(i), f);
         }
@@ -237,7 +237,7 @@ impl<T: Leaf, M: Tree<T>> Tree<T> for Option<M> {
         self.as_ref().map(|m| m.map_leaves_ref(path, f))
     }
 
-    fn visit_leaves(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &T)) {
+    fn visit_leaves<'t>(&'t self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &'t T)) {
         if let Some(m) = self {
             m.visit_leaves(path, f);
         }
@@ -275,7 +275,7 @@ impl<T: Leaf, M: Tree<T>> Tree<T> for BTreeMap<String, M> {
         self.iter().map(|(k, m)| (k.clone(), m.map_leaves_ref(&path.key(k), f))).collect()
     }
 
-    fn visit_leaves(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &T)) {
+    fn visit_leaves<'t>(&'t self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &'t T)) {
         for (k, m) in self {
             m.visit_leaves(&path.key(k), f);
         }
@@ -315,7 +315,7 @@ macro_rules! tuple_tree {
             }
 
             #[allow(unused_variables)]
-            fn visit_leaves(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &T)) {
+            fn visit_leaves<'t>(&'t self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &'t T)) {
                 $(self.$index.visit_leaves(&path.index($index), f);)*
             }
 

@@ -117,10 +117,10 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
                 match self { #map_ref }
             }
 
-            fn visit_leaves(
-                &self,
+            fn visit_leaves<'__t>(
+                &'__t self,
                 __path: &::podracer::tree::Path<'_>,
-                __f: &mut dyn ::core::ops::FnMut(&::podracer::tree::Path<'_>, &#leaf),
+                __f: &mut dyn ::core::ops::FnMut(&::podracer::tree::Path<'_>, &'__t #leaf),
             ) {
                 match self { #visit }
             }

@@ -193,8 +193,10 @@ fn key(client: &Client, stablehlo_text: &str, options: &CompileOptions) -> Strin
     );
     let flags = std::env::var("XLA_FLAGS").unwrap_or_default();
     let mut hash = Sha256::new();
+    // Where a line of the user's code stands does not change what is compiled.
+    let text = without_locations(stablehlo_text);
     for field in [
-        stablehlo_text.as_bytes(),
+        text.as_bytes(),
         &options.encode(),
         identity.as_bytes(),
         processor().as_bytes(),
@@ -205,6 +207,16 @@ fn key(client: &Client, stablehlo_text: &str, options: &CompileOptions) -> Strin
         hash.update(field);
     }
     hex(&hash.finalize())
+}
+
+/// The text without its source locations.
+fn without_locations(text: &str) -> String {
+    let mut bare = String::with_capacity(text.len());
+    for line in text.lines().filter(|line| !line.starts_with("#loc")) {
+        bare.push_str(line.rfind(" loc(").map_or(line, |at| &line[..at]));
+        bare.push('\n');
+    }
+    bare
 }
 
 /// The processor: model, instruction sets, number of cores. Machine code is made for it.

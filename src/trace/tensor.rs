@@ -8,8 +8,8 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::marker::PhantomData;
 use std::panic::{self, AssertUnwindSafe, Location};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use smallvec::SmallVec;
 
@@ -30,8 +30,6 @@ pub struct Tensor {
     trace: u32,
     var: Var,
     at: Loc,
-    /// A tensor belongs to the thread that traces it.
-    thread: PhantomData<*const ()>,
 }
 
 impl Leaf for Tensor {}
@@ -60,7 +58,6 @@ struct Frame {
 #[derive(Default)]
 struct Stack {
     frames: Vec<Frame>,
-    next_id: u32,
     /// The line that rules bind at: that of the equation being transformed.
     line: Option<Loc>,
     /// Enclosing transformations, outermost first.
@@ -177,8 +174,9 @@ pub(crate) fn trace_frame<R>(
 ) -> (Traced, R) {
     let restore = Restore::new();
     let args = STACK.with_borrow_mut(|stack| {
-        let id = stack.next_id;
-        stack.next_id += 1;
+        // Of all threads, so that a tensor is never mistaken for one of another thread's trace.
+        static NEXT_ID: AtomicU32 = AtomicU32::new(0);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let mut frame = Frame {
             id,
             kind,
@@ -211,14 +209,31 @@ pub(crate) fn trace_tree<A: Tree<Tensor>, B: Tree<Tensor>>(
     example: &A::With<TensorType>,
     f: impl FnOnce(A) -> B,
 ) -> (Traced, B) {
-    let mut types = Vec::new();
-    example.visit_leaves(&Path::ROOT, &mut |_, ty| types.push(ty.clone()));
-    within(name, at, || {
-        trace_frame(FrameKind::Body, &types, at, |args| {
+    let types: Vec<TensorType> = crate::tree::leaves(example);
+    trace_call(
+        name,
+        at,
+        &types,
+        |args| {
             let mut args = args.iter().copied();
-            let tree: A = example
-                .map_leaves_ref(&Path::ROOT, &mut |_, _| args.next().expect("one type a leaf"));
-            let result = at_own_lines(|| f(tree));
+            example.map_leaves_ref(&Path::ROOT, &mut |_, _| args.next().expect("one type a leaf"))
+        },
+        f,
+    )
+}
+
+/// [`trace_tree`] for an argument that `build` makes of its leaves.
+pub(crate) fn trace_call<A, B: Tree<Tensor>>(
+    name: &'static str,
+    at: Loc,
+    types: &[TensorType],
+    build: impl FnOnce(&[Tensor]) -> A,
+    f: impl FnOnce(A) -> B,
+) -> (Traced, B) {
+    within(name, at, || {
+        trace_frame(FrameKind::Body, types, at, |args| {
+            let argument = build(args);
+            let result = at_own_lines(|| f(argument));
             (crate::tree::leaves(&result), result)
         })
     })
@@ -234,7 +249,7 @@ impl Frame {
 
     fn tensor(&self, var: Var) -> Tensor {
         let at = self.made_at[var.index()];
-        Tensor { trace: self.id, var, at, thread: PhantomData }
+        Tensor { trace: self.id, var, at }
     }
 
     fn add_input(&mut self, ty: TensorType, at: Loc) -> Tensor {
@@ -373,11 +388,6 @@ pub(crate) fn inline(program: &Program, args: &[Tensor]) -> Vec<Tensor> {
         }
     }
     program.outputs.iter().map(|&var| get(&env, var)).collect()
-}
-
-/// Whether the tensor belongs to the frame on top of the stack.
-pub(crate) fn on_top(tensor: Tensor) -> bool {
-    STACK.with_borrow(|stack| stack.frames.last().is_some_and(|f| f.id == tensor.trace))
 }
 
 impl Tensor {

@@ -8,9 +8,8 @@ use std::sync::{Arc, OnceLock};
 use podracer::error::Error;
 use podracer::lower::cache::Cache;
 use podracer::lower::native::{Lock, Origin, Report, Settings, State, locate_cpu_plugin};
-use podracer::lower::pjrt::{
-    Buffer, Client, CompileOptions, HostBytes, HostSemantics, OptionValue, Plugin,
-};
+use podracer::lower::pjrt::{Buffer, Client, CompileOptions, HostSemantics, OptionValue, Plugin};
+use podracer::trace::literal::AlignedBytes;
 use podracer::trace::types::{DType, TensorType};
 use pretty_assertions::assert_eq;
 
@@ -183,7 +182,7 @@ fn donated_arguments_are_gone() {
 #[test]
 fn zero_copy_shares_memory_and_keeps_it() {
     let client = client();
-    let data = Arc::new(HostBytes::copy_of(bytemuck::cast_slice(&iota())));
+    let data = Arc::new(AlignedBytes::copy_of(bytemuck::cast_slice(&iota())));
     let bytes: &[u8] = (*data).as_ref();
     let address = bytes.as_ptr();
     let buffer = client.buffer_from_shared(data.clone(), &f32x8(), 0).unwrap();
@@ -209,7 +208,7 @@ fn zero_copy_shares_memory_and_keeps_it() {
         HostSemantics::ImmutableZeroCopy,
         HostSemantics::MutableZeroCopy,
     ] {
-        let data = Arc::new(HostBytes::zeroed(36));
+        let data = Arc::new(AlignedBytes::zeroed(36));
         let bytes: &[u8] = (*data).as_ref();
         let start = bytes[4..].as_ptr();
         // SAFETY: 32 bytes follow, and `data` is kept by the buffer.

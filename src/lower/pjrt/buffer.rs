@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use super::{Client, ffi};
 use crate::error::{Error, Result};
+use crate::trace::literal::AlignedBytes;
 use crate::trace::types::{DType, TensorType};
 
 /// What the runtime may do with the host memory that a buffer is made from.
@@ -51,44 +52,6 @@ pub(super) fn dtype_of(element: i32) -> Option<DType> {
     DType::ALL.into_iter().find(|dtype| element_type(*dtype) == element)
 }
 
-/// Bytes on a 64-byte boundary, as the CPU runtime needs them to use them in place.
-pub struct HostBytes {
-    chunks: Vec<Chunk>,
-    len: usize,
-}
-
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-struct Chunk([u8; 64]);
-
-impl HostBytes {
-    /// `len` zero bytes.
-    pub fn zeroed(len: usize) -> HostBytes {
-        HostBytes { chunks: vec![Chunk([0; 64]); len.div_ceil(64)], len }
-    }
-
-    /// A copy of `bytes`.
-    pub fn copy_of(bytes: &[u8]) -> HostBytes {
-        let mut host = HostBytes::zeroed(bytes.len());
-        host.as_mut().copy_from_slice(bytes);
-        host
-    }
-}
-
-impl AsRef<[u8]> for HostBytes {
-    fn as_ref(&self) -> &[u8] {
-        // SAFETY: the chunks are `len` bytes or more, all initialised.
-        unsafe { std::slice::from_raw_parts(self.chunks.as_ptr().cast(), self.len) }
-    }
-}
-
-impl AsMut<[u8]> for HostBytes {
-    fn as_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.chunks.as_mut_ptr().cast(), self.len) }
-    }
-}
-
 /// Data on one device. Dropping it frees the memory once no running program uses it.
 pub struct Buffer {
     raw: *mut ffi::Buffer,
@@ -120,7 +83,7 @@ impl Client {
     /// A buffer that, where the platform can, uses `data` in place.
     pub fn buffer_from_shared(
         &self,
-        data: Arc<HostBytes>,
+        data: Arc<AlignedBytes>,
         ty: &TensorType,
         device: usize,
     ) -> Result<Buffer> {
@@ -291,7 +254,7 @@ impl Buffer {
 
     /// Starts a copy to the host and returns at once.
     pub fn copy_to_host_async(&self) -> Result<HostCopy> {
-        let mut bytes = HostBytes::zeroed(self.ty.bytes());
+        let mut bytes = AlignedBytes::zeroed(self.ty.bytes());
         let into: &mut [u8] = bytes.as_mut();
         // SAFETY: the memory is on the heap, owned by the `HostCopy`, which waits before it frees.
         let done = unsafe { self.start_copy(into.as_mut_ptr(), into.len()) }?;
@@ -372,7 +335,7 @@ impl Drop for Buffer {
 
 /// A copy to the host under way. Dropping it waits.
 pub struct HostCopy {
-    bytes: Option<HostBytes>,
+    bytes: Option<AlignedBytes>,
     done: Event,
 }
 
@@ -383,7 +346,7 @@ impl HostCopy {
     }
 
     /// Waits for the data.
-    pub fn wait(mut self) -> Result<HostBytes> {
+    pub fn wait(mut self) -> Result<AlignedBytes> {
         self.done.wait()?;
         Ok(self.bytes.take().expect("taken only here, and this consumes"))
     }

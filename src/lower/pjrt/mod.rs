@@ -20,7 +20,7 @@ pub mod ffi;
 mod options;
 mod plugin;
 
-pub use buffer::{Buffer, Event, HostBytes, HostCopy, HostSemantics};
+pub use buffer::{Buffer, Event, HostCopy, HostSemantics};
 pub use client::{Client, Device};
 pub use executable::{Executable, MemoryStats};
 pub use options::{CompileOptions, CreateOption, OptionValue};

@@ -1,0 +1,224 @@
+//! [`Array`]: a tensor's value, on the host or on a device.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ndarray::ArrayD;
+
+use crate::error::{Error, Result};
+use crate::lower::pjrt::Buffer;
+use crate::runtime::Runtime;
+use crate::trace::literal::{AlignedBytes, Element, Literal};
+use crate::trace::types::{DType, Shape, TensorType};
+use crate::tree::{self, Leaf, Path, Tree};
+
+/// A tensor's value: data on a device, or on the host on its way there. Cheap to clone, and of no
+/// arithmetic: that is for [`Tensor`](crate::Tensor)s, inside a trace.
+///
+/// An array given to a compiled function by value, of which no clone exists, is donated: its
+/// memory is used again for the results.
+#[derive(Clone)]
+pub struct Array(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Host(Literal),
+    Device(Arc<Buffer>),
+}
+
+impl Leaf for Array {}
+
+impl Array {
+    /// An array of the given shape from its elements in row-major order.
+    ///
+    /// # Errors
+    /// If the number of elements is not that of the shape.
+    pub fn new<T: Element>(shape: impl Into<Shape>, elements: &[T]) -> Result<Array> {
+        let shape = shape.into();
+        if shape.numel() != elements.len() {
+            return Err(Error::Argument(format!(
+                "shape {shape} takes {} elements, and {} were given",
+                shape.numel(),
+                elements.len()
+            )));
+        }
+        Ok(Array(Repr::Host(Literal::new(shape, elements))))
+    }
+
+    /// Zeros.
+    pub fn zeros(shape: impl Into<Shape>, dtype: DType) -> Array {
+        Array(Repr::Host(Literal::filled(TensorType::new(dtype, shape), 0.0)))
+    }
+
+    pub(crate) fn from_buffer(buffer: Buffer) -> Array {
+        Array(Repr::Device(Arc::new(buffer)))
+    }
+
+    /// The type: element type and shape.
+    pub fn ty(&self) -> &TensorType {
+        match &self.0 {
+            Repr::Host(literal) => literal.ty(),
+            Repr::Device(buffer) => buffer.ty(),
+        }
+    }
+
+    /// The sizes of the axes.
+    pub fn shape(&self) -> &Shape {
+        &self.ty().shape
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.ty().dtype
+    }
+
+    /// The buffer, if the array is on a device.
+    pub(crate) fn buffer(&self) -> Option<&Buffer> {
+        match &self.0 {
+            Repr::Host(_) => None,
+            Repr::Device(buffer) => Some(buffer),
+        }
+    }
+
+    /// The literal, if the array is on the host.
+    pub(crate) fn literal(&self) -> Option<&Literal> {
+        match &self.0 {
+            Repr::Host(literal) => Some(literal),
+            Repr::Device(_) => None,
+        }
+    }
+
+    /// Whether no other clone of this device array exists.
+    pub(crate) fn is_unique(&self) -> bool {
+        match &self.0 {
+            Repr::Host(_) => true,
+            Repr::Device(buffer) => Arc::strong_count(buffer) == 1,
+        }
+    }
+
+    /// The array on a device (the first, if it is on the host).
+    ///
+    /// # Errors
+    /// If the runtime does not start or the device has no room.
+    pub fn to_device(&self) -> Result<Array> {
+        match &self.0 {
+            Repr::Device(_) => Ok(self.clone()),
+            Repr::Host(literal) => Ok(Array::from_buffer(upload(literal)?)),
+        }
+    }
+
+    /// Waits until the value is computed.
+    ///
+    /// # Errors
+    /// What went wrong in the computation.
+    pub fn wait(&self) -> Result<()> {
+        match &self.0 {
+            Repr::Host(_) => Ok(()),
+            Repr::Device(buffer) => buffer.wait(),
+        }
+    }
+
+    /// The value on the host; waits for it.
+    ///
+    /// # Errors
+    /// What went wrong in the computation, or that the array was donated.
+    pub fn to_literal(&self) -> Result<Literal> {
+        match &self.0 {
+            Repr::Host(literal) => Ok(literal.clone()),
+            Repr::Device(buffer) => {
+                let mut bytes = AlignedBytes::zeroed(buffer.ty().bytes());
+                buffer.copy_to_host(bytes.as_mut())?;
+                Ok(Literal::from_bytes(buffer.ty().clone(), bytes))
+            }
+        }
+    }
+
+    /// Copies the value's bytes, in row-major order, to `into`; waits for it.
+    ///
+    /// # Errors
+    /// If the elements have another type or number, or as [`Array::to_literal`].
+    pub fn copy_to<T: Element + bytemuck::Pod>(&self, into: &mut [T]) -> Result<()> {
+        let ty = self.ty();
+        if T::DTYPE != ty.dtype || into.len() != ty.numel() {
+            return Err(Error::Argument(format!(
+                "the value is {ty}, and was to be copied to {} elements of {}",
+                into.len(),
+                T::DTYPE
+            )));
+        }
+        match &self.0 {
+            Repr::Host(literal) => into.copy_from_slice(&literal.to_vec::<T>()?),
+            Repr::Device(buffer) => buffer.copy_to_host(bytemuck::cast_slice_mut(into))?,
+        }
+        Ok(())
+    }
+
+    /// The elements in row-major order; waits for them.
+    ///
+    /// # Errors
+    /// If `T` is not the element type, or as [`Array::to_literal`].
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        self.to_literal()?.to_vec()
+    }
+
+    /// A copy as an `ndarray` array; waits for it.
+    ///
+    /// # Errors
+    /// As [`Array::to_vec`].
+    pub fn to_ndarray<T: Element>(&self) -> Result<ArrayD<T>> {
+        self.to_literal()?.to_ndarray()
+    }
+
+    /// The one element; waits for it.
+    ///
+    /// # Errors
+    /// If there is not exactly one, or as [`Array::to_vec`].
+    pub fn item<T: Element>(&self) -> Result<T> {
+        match *self.to_vec::<T>()? {
+            [element] => Ok(element),
+            _ => Err(Error::Argument(format!("the value is {}, and not one element", self.ty()))),
+        }
+    }
+}
+
+/// A host value on the first device; used in place where the platform can.
+pub(crate) fn upload(literal: &Literal) -> Result<Buffer> {
+    let client = &Runtime::get()?.client;
+    // Small values are copied at once; a shared one costs an event.
+    if literal.ty().bytes() <= 4096 {
+        return client.buffer_from_host((*literal.bytes()).as_ref(), literal.ty(), 0);
+    }
+    client.buffer_from_shared(literal.bytes(), literal.ty(), 0)
+}
+
+/// A tree with every leaf on a device.
+///
+/// # Errors
+/// As [`Array::to_device`].
+pub fn to_device<M: Tree<Array>>(tree: M) -> Result<M> {
+    let mut leaves = Vec::new();
+    let mut failed = None;
+    tree.visit_leaves(&Path::ROOT, &mut |_, leaf| match leaf.to_device() {
+        Ok(leaf) => leaves.push(leaf),
+        Err(error) => failed = Some(error),
+    });
+    match failed {
+        None => Ok(tree::replace(&tree, leaves)),
+        Some(error) => Err(error),
+    }
+}
+
+impl<L: Into<Literal>> From<L> for Array {
+    fn from(value: L) -> Array {
+        Array(Repr::Host(value.into()))
+    }
+}
+
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Repr::Host(literal) => write!(f, "Array(host, {literal:?})"),
+            Repr::Device(buffer) => write!(f, "Array(device, {})", buffer.ty()),
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! The front doors: [`jit`], [`eager`], [`interpret`]. Three ways to run one function of tensors
+//! on arrays, with the same results.
+
+mod core;
+mod nan;
+
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use smallvec::SmallVec;
+
+use self::core::{Compiled, EagerOps};
+use crate::array::Array;
+use crate::error::{Loc, Result};
+use crate::lower::stablehlo::{LowerOptions, stablehlo};
+use crate::runtime::Runtime;
+use crate::trace::eval::eval;
+use crate::trace::graph::simplify;
+use crate::trace::literal::Literal;
+use crate::trace::program::Program;
+use crate::trace::tensor::{Tensor, catch, trace_call};
+use crate::trace::types::TensorType;
+use crate::tree::{self, Path, Tree};
+
+/// How a function is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Compiled as a whole, once per signature; then one launch a call.
+    #[default]
+    Jit,
+    /// Traced at every call, and run operation by operation on the device.
+    Eager,
+    /// Traced at every call, and run on the host, slowly and obviously. Needs no plugin.
+    Interpret,
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Mode::Jit => "jit",
+            Mode::Eager => "eager",
+            Mode::Interpret => "interpret",
+        })
+    }
+}
+
+/// A function of tensors made to run on arrays; see [`jit`].
+///
+/// It may be called from several threads.
+pub struct Jit<A, B, F> {
+    f: F,
+    at: Loc,
+    name: String,
+    mode: Mode,
+    check_nans: bool,
+    entries: RwLock<Vec<Arc<Entry<B>>>>,
+    /// One compilation at a time, so that two threads do not compile the same thing.
+    compiling: Mutex<()>,
+    stats: Mutex<Stats>,
+    argument: PhantomData<fn(A)>,
+}
+
+/// What a [`Jit`] has cost so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Stats {
+    /// How many times the function was traced.
+    pub traces: usize,
+    /// Seconds spent tracing, simplifying and lowering.
+    pub trace_seconds: f64,
+    /// Seconds spent in the compiler, or loading from the cache.
+    pub compile_seconds: f64,
+    /// How many executables came from the persistent cache.
+    pub cache_hits: usize,
+}
+
+/// One signature's executable and the shape of its result.
+struct Entry<B> {
+    structure: u64,
+    template: B,
+    compiled: Compiled,
+}
+
+/// Leaves of an argument, in order.
+type Leaves<'a> = SmallVec<[&'a Array; 32]>;
+
+/// Compiles `f` as a whole, once per signature (structure, types and shapes of its argument), and
+/// launches it at each call.
+///
+/// The result is asynchronous: a call returns when the work is queued, and reading an array waits
+/// for it. An argument given by value, of which no clone is kept, is donated: its memory is used
+/// for the results.
+///
+/// ```
+/// use podracer::{Array, Tensor, jit};
+/// # fn main() -> podracer::Result<()> {
+/// let norm = jit(|x: Tensor| (x * x).sum(..).sqrt());
+/// let length = norm.call(Array::from([3.0f32, 4.0]))?;
+/// assert_eq!(length.item::<f32>()?, 5.0);
+/// # Ok(())
+/// # }
+/// ```
+#[track_caller]
+pub fn jit<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Jit<A, B, F> {
+    with_mode(Mode::Jit, f)
+}
+
+/// Runs `f` operation by operation on the device, tracing it anew at each call: what JAX does
+/// outside `jit`. For comparing and debugging.
+#[track_caller]
+pub fn eager<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Jit<A, B, F> {
+    with_mode(Mode::Eager, f)
+}
+
+/// Runs `f` on the host by the interpreter: the meaning of a Program, and the oracle of tests.
+#[track_caller]
+pub fn interpret<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Jit<A, B, F> {
+    with_mode(Mode::Interpret, f)
+}
+
+/// [`jit`], [`eager`] or [`interpret`], by `mode`.
+#[track_caller]
+pub fn with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(
+    mode: Mode,
+    f: F,
+) -> Jit<A, B, F> {
+    Jit {
+        f,
+        at: Location::caller(),
+        name: "program".into(),
+        mode,
+        check_nans: false,
+        entries: RwLock::default(),
+        compiling: Mutex::default(),
+        stats: Mutex::default(),
+        argument: PhantomData,
+    }
+}
+
+impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
+    /// Gives the function a name, seen in messages, profiles and dumps.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Looks for NaN in every result, and if there is one finds the operation that made it: the
+    /// call then fails with [`Error::Nan`](crate::Error::Nan), which says which and at what line. Nothing is donated
+    /// while this is on.
+    pub fn check_nans(mut self, on: bool) -> Self {
+        self.check_nans = on;
+        self
+    }
+
+    /// How the function is run.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// What it has cost so far.
+    pub fn stats(&self) -> Stats {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the function.
+    ///
+    /// # Errors
+    /// [`Error::Trace`](crate::Error::Trace) if the function cannot be typed for this argument; what the compiler and
+    /// the runtime say; [`Error::Nan`](crate::Error::Nan) under [`Jit::check_nans`].
+    pub fn call(&self, args: A::With<Array>) -> Result<B::With<Array>> {
+        match self.mode {
+            Mode::Jit => self.call_compiled(&args),
+            Mode::Eager | Mode::Interpret => {
+                let (program, template) = self.program(&args)?;
+                let leaves = leaves_of::<A>(&args);
+                if self.check_nans {
+                    let inputs = literals(&leaves)?;
+                    nan::expect_none(&program, &inputs, &self.name)?;
+                }
+                let results = match self.mode {
+                    Mode::Eager => EagerOps::global().run(&program, &leaves)?,
+                    _ => {
+                        eval(&program, &literals(&leaves)?)?.into_iter().map(Array::from).collect()
+                    }
+                };
+                Ok(tree::rebuild(&template, results))
+            }
+        }
+    }
+
+    fn call_compiled(&self, args: &A::With<Array>) -> Result<B::With<Array>> {
+        let leaves = leaves_of::<A>(args);
+        let structure = tree::structure(args);
+        let found = self.find(structure, &leaves);
+        let entry = match found {
+            Some(entry) => entry,
+            None => self.compile(args, structure, &leaves)?,
+        };
+        let results = entry.compiled.run(&leaves, self.check_nans)?;
+        if self.check_nans {
+            self.look_for_nans(args, &leaves, &results)?;
+        }
+        Ok(tree::rebuild(&entry.template, results))
+    }
+
+    fn find(&self, structure: u64, leaves: &Leaves<'_>) -> Option<Arc<Entry<B>>> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let fits = |e: &&Arc<Entry<B>>| e.structure == structure && e.compiled.takes(leaves);
+        entries.iter().find(fits).cloned()
+    }
+
+    #[cold]
+    fn compile(
+        &self,
+        args: &A::With<Array>,
+        structure: u64,
+        leaves: &Leaves<'_>,
+    ) -> Result<Arc<Entry<B>>> {
+        let _one_at_a_time = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = self.find(structure, leaves) {
+            return Ok(entry);
+        }
+        let lowered = self.lower(args)?;
+        let compiled = Compiled::new(lowered.program, &lowered.text, lowered.aliases)?;
+        {
+            let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+            stats.compile_seconds += compiled.outcome.seconds;
+            stats.cache_hits += compiled.outcome.hit as usize;
+        }
+        let entry = Arc::new(Entry { structure, template: lowered.template, compiled });
+        self.entries.write().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
+        Ok(entry)
+    }
+
+    /// The function traced for an argument like `args`, and its result over tensors.
+    fn program(&self, args: &A::With<Array>) -> Result<(Program, B)> {
+        let start = std::time::Instant::now();
+        let leaves = leaves_of::<A>(args);
+        let types: Vec<TensorType> = leaves.iter().map(|leaf| leaf.ty().clone()).collect();
+        let build = |tensors: &[Tensor]| -> A {
+            let mut tensors = tensors.iter().copied();
+            args.map_leaves_ref(&Path::ROOT, &mut |_, _| tensors.next().expect("one a leaf"))
+        };
+        let name = match self.mode {
+            Mode::Jit => "jit",
+            Mode::Eager => "eager",
+            Mode::Interpret => "interpret",
+        };
+        let (traced, template) =
+            catch(|| trace_call(name, self.at, &types, build, |args| (self.f)(args)))?;
+        debug_assert_eq!(crate::trace::check::verify(&traced.program), Ok(()));
+        let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        stats.traces += 1;
+        stats.trace_seconds += start.elapsed().as_secs_f64();
+        Ok((traced.program, template))
+    }
+
+    /// The function traced and lowered for an argument like `args`, for looking at: its Program,
+    /// its StableHLO text, and, compiled, what the compiler made of it.
+    ///
+    /// # Errors
+    /// As [`Jit::call`].
+    pub fn lower(&self, args: &A::With<Array>) -> Result<Lowered<B>> {
+        let (program, template) = self.program(args)?;
+        let start = std::time::Instant::now();
+        let program = simplify(program);
+        let aliases = if self.check_nans { vec![] } else { core::aliases(&program) };
+        let platform = Runtime::get()?.platform;
+        let options = LowerOptions {
+            name: self.name.clone(),
+            platform,
+            aliases: aliases.clone(),
+            ..LowerOptions::default()
+        };
+        let text = stablehlo(&program, &options);
+        let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        stats.trace_seconds += start.elapsed().as_secs_f64();
+        Ok(Lowered { program, text, aliases, template })
+    }
+
+    fn look_for_nans(
+        &self,
+        args: &A::With<Array>,
+        leaves: &Leaves<'_>,
+        results: &[Array],
+    ) -> Result<()> {
+        for result in results {
+            if nan::has_nan(&result.to_literal()?) {
+                let (program, _) = self.program(args)?;
+                return nan::expect_none(&program, &literals(leaves)?, &self.name);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn leaves_of<A: Tree<Tensor>>(args: &A::With<Array>) -> Leaves<'_> {
+    let mut leaves = Leaves::new();
+    args.visit_leaves(&Path::ROOT, &mut |_, leaf| leaves.push(leaf));
+    leaves
+}
+
+fn literals(leaves: &Leaves<'_>) -> Result<Vec<Literal>> {
+    leaves.iter().map(|leaf| leaf.to_literal()).collect()
+}
+
+/// A function traced and lowered for one signature; made by [`Jit::lower`].
+pub struct Lowered<B> {
+    program: Program,
+    text: String,
+    aliases: Vec<(usize, usize)>,
+    template: B,
+}
+
+impl<B> Lowered<B> {
+    /// The Program, simplified, as it is lowered.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The StableHLO module's text.
+    pub fn stablehlo(&self) -> &str {
+        &self.text
+    }
+
+    /// The result over the tensors of the trace, which has ended: its structure.
+    pub fn template(&self) -> &B {
+        &self.template
+    }
+
+    /// Compiles it, for looking at what the compiler makes of it.
+    ///
+    /// # Errors
+    /// What the compiler says.
+    pub fn compile(self) -> Result<Analysis> {
+        let compiled = Compiled::new(self.program, &self.text, self.aliases)?;
+        Ok(Analysis { compiled })
+    }
+}
+
+/// A compiled function, for looking at; made by [`Lowered::compile`].
+pub struct Analysis {
+    compiled: Compiled,
+}
+
+impl Analysis {
+    /// The compiler's estimate of what a run costs: `flops`, `bytes accessed`, and others.
+    ///
+    /// # Errors
+    /// If the platform does not say.
+    pub fn cost_analysis(&self) -> Result<Vec<(String, f64)>> {
+        self.compiled.executable.cost_analysis()
+    }
+
+    /// Bytes that a run takes.
+    ///
+    /// # Errors
+    /// If the platform does not say.
+    pub fn memory_stats(&self) -> Result<crate::lower::pjrt::MemoryStats> {
+        self.compiled.executable.memory_stats()
+    }
+
+    /// The optimised HLO: its format's name, and its bytes.
+    ///
+    /// # Errors
+    /// If the platform does not give it.
+    pub fn optimized_hlo(&self) -> Result<(String, Vec<u8>)> {
+        self.compiled.executable.optimized_program()
+    }
+
+    /// Seconds that compiling took, and whether the result came from the cache.
+    pub fn outcome(&self) -> crate::lower::cache::CacheOutcome {
+        self.compiled.outcome
+    }
+}
+
+/// The Program of `f` for an argument like `args`, as traced: `jax.make_jaxpr`. Needs no plugin.
+///
+/// ```
+/// use podracer::{Array, Tensor, make_program};
+/// # fn main() -> podracer::Result<()> {
+/// let program = make_program(|x: Tensor| x.sin() * 2.0, &Array::from([1.0f32, 2.0]))?;
+/// assert_eq!(
+///     program.to_string(),
+///     "{ lambda a:f32[2]. let\n    b:f32[2] = sin a\n    d:f32[2] = mul b 2:f32[2]\n  in (d) }",
+/// );
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::Trace`](crate::Error::Trace) if the function cannot be typed for this argument.
+#[track_caller]
+pub fn make_program<A: Tree<Tensor>, B: Tree<Tensor>>(
+    f: impl Fn(A) -> B,
+    args: &A::With<Array>,
+) -> Result<Program> {
+    Ok(with_mode(Mode::Interpret, f).program(args)?.0)
+}

@@ -1,0 +1,73 @@
+//! The device runtime of a process: one PJRT client, started at its first use.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::lower::native;
+use crate::lower::pjrt::{Client, Plugin};
+use crate::lower::stablehlo::Platform;
+
+/// What the runtime is started with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuntimeOptions {
+    /// How many devices the CPU platform shows; each runs programs of its own.
+    pub cpu_devices: usize,
+}
+
+impl Default for RuntimeOptions {
+    fn default() -> RuntimeOptions {
+        RuntimeOptions { cpu_devices: 1 }
+    }
+}
+
+/// The running client and what is known of it.
+#[derive(Debug)]
+pub struct Runtime {
+    /// The client.
+    pub client: Client,
+    /// Its kind of device.
+    pub platform: Platform,
+    options: RuntimeOptions,
+}
+
+static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+static START: Mutex<()> = Mutex::new(());
+
+impl Runtime {
+    /// The process's runtime, started with the default options if it is not running yet. The
+    /// first time on a machine this fetches the XLA plugin.
+    ///
+    /// # Errors
+    /// [`Error::Native`] if the plugin cannot be had or loaded, [`Error::Pjrt`] if its client does
+    /// not start.
+    pub fn get() -> Result<&'static Runtime> {
+        match RUNTIME.get() {
+            Some(runtime) => Ok(runtime),
+            None => Runtime::start(RuntimeOptions::default()),
+        }
+    }
+
+    /// Starts the process's runtime with these options.
+    ///
+    /// # Errors
+    /// As [`Runtime::get`]; and if it is running already with other options.
+    pub fn start(options: RuntimeOptions) -> Result<&'static Runtime> {
+        let _one_at_a_time = START.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = RUNTIME.get() {
+            if running.options == options {
+                return Ok(running);
+            }
+            return Err(Error::Config(format!(
+                "the runtime is already running with {:?} and cannot be started with {options:?}; \
+                 call Runtime::start before anything is put on a device or compiled",
+                running.options
+            )));
+        }
+        if options.cpu_devices == 0 {
+            return Err(Error::Config("cpu_devices is 0; the runtime needs at least 1".into()));
+        }
+        let plugin = Plugin::load(native::locate_cpu_plugin()?)?;
+        let client = Client::cpu(plugin, options.cpu_devices)?;
+        Ok(RUNTIME.get_or_init(|| Runtime { client, platform: Platform::Cpu, options }))
+    }
+}
