@@ -2,6 +2,7 @@
 //! on arrays, with the same results.
 
 mod core;
+mod eager;
 mod nan;
 
 use std::marker::PhantomData;
@@ -10,7 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use smallvec::SmallVec;
 
-use self::core::{Compiled, EagerOps};
+use self::core::Compiled;
+use self::eager::EagerOps;
 use crate::array::Array;
 use crate::error::{Loc, Result};
 use crate::lower::stablehlo::{LowerOptions, stablehlo};
