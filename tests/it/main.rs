@@ -1,1 +1,3 @@
-fn main() {}
+//! Tests of the public interface.
+
+mod eval;
