@@ -155,6 +155,7 @@ pub(super) fn threefry(inputs: &[Literal]) -> Vec<Literal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::check::infer;
     use crate::trace::eval::eval_op;
     use crate::trace::op::Op;
 
@@ -225,6 +226,37 @@ mod tests {
         let sum = g(BinaryOp::Add, [(f16::ONE, f16::from_f32(0.000_488_281_25))]);
         assert_eq!(sum, [f16::ONE]);
         assert_eq!(g(BinaryOp::Mul, [(bf16::MAX, bf16::MAX)]), [bf16::INFINITY]);
+    }
+
+    #[test]
+    fn every_function_on_every_type_that_has_it() {
+        let functions = UnaryOp::ALL
+            .map(Op::Unary)
+            .into_iter()
+            .chain(BinaryOp::ALL.map(Op::Binary))
+            .chain(CompareOp::ALL.map(Op::Compare))
+            .chain([Op::Clamp, Op::Select])
+            .chain(DType::ALL.map(|dtype| Op::Convert { dtype }));
+        for op in functions {
+            let mut types = 0;
+            for dtype in DType::ALL {
+                let x = Literal::filled(TensorType::new(dtype, [3]), 1.0);
+                let yes = Literal::splat([3], true);
+                for inputs in [
+                    vec![x.clone()],
+                    vec![x.clone(), x.clone()],
+                    vec![x.clone(), x.clone(), x.clone()],
+                    vec![yes, x.clone(), x],
+                ] {
+                    let operands: Vec<&TensorType> = inputs.iter().map(Literal::ty).collect();
+                    if let Ok(expected) = infer(&op, &operands) {
+                        assert_eq!(eval_op(&op, &inputs)[0].ty(), &expected[0], "{op:?}");
+                        types += 1;
+                    }
+                }
+            }
+            assert!(types > 0, "{op:?} fits no type");
+        }
     }
 
     #[test]

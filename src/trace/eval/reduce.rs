@@ -99,9 +99,13 @@ pub(super) fn sort(inputs: &[Literal], axis: usize) -> Vec<Literal> {
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
+    use crate::trace::check::infer;
     use crate::trace::eval::eval_op;
     use crate::trace::op::Op;
+    use crate::trace::types::DType;
 
     fn run(op: ReduceOp, x: impl Into<Literal>, axes: &[usize]) -> Literal {
         eval_op(&Op::Reduce { op, axes: axes.into() }, &[x.into()]).remove(0)
@@ -118,6 +122,25 @@ mod tests {
         assert_eq!(run(ReduceOp::Or, [[0b01u8, 0b10]], &[1]), [0b11u8].into());
         let nan = run(ReduceOp::Min, [1.0, f32::NAN, -1.0], &[0]);
         assert!(nan.to_f64_vec()[0].is_nan());
+    }
+
+    #[test]
+    fn every_reduction_of_every_type_that_has_it() {
+        for dtype in DType::ALL {
+            let x = Literal::filled(TensorType::new(dtype, [2, 3]), 1.0);
+            for op in ReduceOp::ALL {
+                let op = Op::Reduce { op, axes: [0].into_iter().collect() };
+                if infer(&op, &[x.ty()]).is_ok() {
+                    assert_eq!(eval_op(&op, from_ref(&x))[0].ty().shape, [3].into());
+                }
+            }
+            let sorted = eval_op(&Op::Sort { axis: 1 }, from_ref(&x));
+            assert_eq!(&sorted, from_ref(&x));
+            if dtype != DType::Bool {
+                let first = eval_op(&Op::ArgReduce { op: ArgOp::Min, axis: 1 }, &[x]);
+                assert_eq!(first, [[0, 0].into()]);
+            }
+        }
     }
 
     #[test]
@@ -160,6 +183,6 @@ mod tests {
         let columns = sort(&[[[3, 1], [1, 2], [2, 0]].into()], 0);
         assert_eq!(columns, [[[1, 0], [2, 1], [3, 2]].into()]);
         let empty = Literal::new::<i32>([2, 0], &[]);
-        assert_eq!(sort(std::slice::from_ref(&empty), 1), [empty]);
+        assert_eq!(sort(from_ref(&empty), 1), [empty]);
     }
 }
