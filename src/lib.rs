@@ -1,9 +1,13 @@
 //! Podracer: a JAX-like functional tracing compiler frontend in Rust, with reinforcement learning
 //! on top.
 
+// The derive writes `::podracer`, which must also mean this crate within it.
 extern crate self as podracer;
 
+pub mod envs;
 pub mod error;
+pub mod lower;
+pub mod rl;
 pub mod trace;
 pub mod tree;
 

@@ -7,6 +7,27 @@
 //! Derive [`Tree`] for your structs; fields that do not mention the leaf parameter are static:
 //! they belong to the structure, and a function compiled for one structure is compiled anew for
 //! another.
+//!
+//! ```
+//! use podracer::tree::{self, Tree};
+//!
+//! #[derive(Tree, Clone)]
+//! struct Dense<T> {
+//!     w: T,
+//!     b: Option<T>,
+//! }
+//!
+//! #[derive(Tree, Clone)]
+//! struct Mlp<T> {
+//!     layers: Vec<Dense<T>>,
+//!     width: usize, // static
+//! }
+//!
+//! let mlp = Mlp { layers: vec![Dense { w: 1, b: Some(2) }], width: 64 };
+//! assert_eq!(tree::paths::<usize, _>(&mlp), ["$.layers[0].w", "$.layers[0].b"]);
+//! let texts: Mlp<String> = tree::map(mlp, |leaf: usize| leaf.to_string());
+//! assert_eq!(texts.layers[0].w, "1");
+//! ```
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +35,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::error::{Error, Result};
 
+// The derive and the trait share a name, and so do their paths.
+pub use podracer_derive::Tree;
+
 /// A type that can stand at the leaves of a tree.
+///
+/// A leaf is a tree of itself, so a bare leaf can be passed wherever a tree is taken. Besides
+/// the tensor types, positions, flags and texts are leaves: what a walk over a tree collects.
 ///
 /// Do not implement it for a type that has leaves itself.
 pub trait Leaf: Sized + 'static {}
@@ -360,6 +387,19 @@ pub fn rebuild<T: Leaf, U: Leaf, M: Tree<T>>(
     })
 }
 
+/// [`rebuild`] with leaves of the same type: the same tree with other leaves.
+///
+/// # Panics
+/// If there are fewer leaves than the structure has places.
+pub fn replace<T: Leaf, M: Tree<T>>(template: &M, leaves: impl IntoIterator<Item = T>) -> M {
+    let mut leaves = leaves.into_iter();
+    // Through another leaf type: only from there is the way back known to lead to `M`.
+    let places: M::With<bool> = template.map_leaves_ref(&Path::ROOT, &mut |_, _| true);
+    places.map_leaves(&Path::ROOT, &mut |_, _| {
+        leaves.next().expect("as many leaves as the structure has places")
+    })
+}
+
 /// A hash of the structure: equal for trees that differ in nothing but their leaves.
 pub fn structure<T: Leaf, M: Tree<T>>(tree: &M) -> u64 {
     let mut state = DefaultHasher::new();
@@ -428,6 +468,18 @@ mod tests {
         assert_eq!(texts.0, ["a", "b"]);
         assert_eq!(texts.1, ["c", "d"]);
         assert_eq!(structure::<usize, _>(&tree), structure::<String, _>(&texts));
+    }
+
+    #[test]
+    fn the_derive_works_within_this_crate() {
+        #[derive(Tree)]
+        struct Dense<T> {
+            w: T,
+            size: usize,
+        }
+        let dense = map(Dense { w: 1usize, size: 2 }, |leaf: usize| leaf > 0);
+        assert!(dense.w);
+        assert_eq!(dense.size, 2);
     }
 
     #[test]

@@ -12,7 +12,11 @@
 //! Nothing here knows of a compiler.
 
 pub mod check;
+pub mod control;
 pub mod eval;
+pub mod graph;
+pub mod jvp;
+pub mod linearize;
 pub mod literal;
 pub mod op;
 pub mod ops;
@@ -20,10 +24,13 @@ mod print;
 pub mod program;
 pub(crate) mod rules;
 pub mod tensor;
+pub mod transpose;
 pub mod types;
+pub mod vmap;
 
 pub use literal::{Element, Literal};
 pub use op::Op;
 pub use program::{Equation, Program, Var};
 pub use tensor::Tensor;
 pub use types::{DType, Shape, TensorType};
+pub use vmap::{LeafAxes, VmapOptions, vmap, vmap_with};

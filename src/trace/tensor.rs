@@ -420,6 +420,11 @@ impl Tensor {
         shape[super::ops::axis_of("dim", axis, shape.rank())]
     }
 
+    /// Trace and variable: what tells tensors apart.
+    pub(crate) fn id(self) -> (u32, Var) {
+        (self.trace, self.var)
+    }
+
     /// The line that made it.
     pub fn made_at(self) -> Loc {
         self.at

@@ -4,8 +4,22 @@
 //! Shapes broadcast as in NumPy. Element types never mix: only literals take the type of the
 //! tensor they meet. Axes are `isize`; negative ones count from the end.
 
-use std::panic::Location;
+mod create;
+mod elementwise;
+mod index;
+mod linalg;
+mod reduce;
+mod shape;
 
+pub use create::*;
+pub use elementwise::{Operand, logaddexp, where_};
+pub use index::{IndexMode, IndexUpdate, gather, scatter, sort_by};
+pub use linalg::{
+    ConvOptions, Padding, conv_general, conv2d, dot_general, matmul, orthonormal_columns,
+};
+pub use shape::{broadcast_shapes, concatenate, stack};
+
+use super::op::Axes;
 use super::tensor::fail_op;
 
 /// The axis meant by `axis` in a tensor of rank `rank`.
@@ -13,8 +27,59 @@ use super::tensor::fail_op;
 pub(crate) fn axis_of(op: &str, axis: isize, rank: usize) -> usize {
     let index = if axis < 0 { axis + rank as isize } else { axis };
     if index < 0 || index >= rank as isize {
-        let _ = Location::caller();
         fail_op(op, format!("axis {axis} is outside a tensor of {rank} axes"));
     }
     index as usize
+}
+
+/// The axes that a function runs over: one, several, or all.
+pub trait AxisList {
+    /// The axes as positions in a tensor of rank `rank`.
+    fn axes(&self, op: &str, rank: usize) -> Axes;
+}
+
+impl AxisList for isize {
+    #[track_caller]
+    fn axes(&self, op: &str, rank: usize) -> Axes {
+        [axis_of(op, *self, rank)].as_slice().into()
+    }
+}
+
+impl AxisList for i32 {
+    #[track_caller]
+    fn axes(&self, op: &str, rank: usize) -> Axes {
+        [axis_of(op, *self as isize, rank)].as_slice().into()
+    }
+}
+
+impl<const N: usize> AxisList for [isize; N] {
+    #[track_caller]
+    fn axes(&self, op: &str, rank: usize) -> Axes {
+        self[..].axes(op, rank)
+    }
+}
+
+impl AxisList for [isize] {
+    #[track_caller]
+    fn axes(&self, op: &str, rank: usize) -> Axes {
+        let mut axes = Axes::new();
+        for &axis in self {
+            axes.push(axis_of(op, axis, rank));
+        }
+        axes
+    }
+}
+
+impl AxisList for &[isize] {
+    #[track_caller]
+    fn axes(&self, op: &str, rank: usize) -> Axes {
+        (**self).axes(op, rank)
+    }
+}
+
+/// All axes: `x.sum(..)`.
+impl AxisList for std::ops::RangeFull {
+    fn axes(&self, _: &str, rank: usize) -> Axes {
+        (0..rank).collect()
+    }
 }

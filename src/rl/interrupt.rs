@@ -1,0 +1,57 @@
+//! Ctrl-C and SIGTERM as a flag that training loops read.
+//!
+//! The first signal asks the loop to stop: it leaves, saves its model and closes its event file
+//! as at its regular end. The second ends the process at once with status 130. SIGHUP is left
+//! alone, so that `nohup` works.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use crate::error::{Error, Result};
+
+/// The exit status of an interrupted program: 128 + SIGINT.
+pub const EXIT_STATUS: i32 = 130;
+
+fn stop() -> &'static Arc<AtomicBool> {
+    static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    STOP.get_or_init(Arc::default)
+}
+
+/// Makes Ctrl-C and SIGTERM set the flag. Calling it again changes nothing.
+///
+/// # Errors
+/// [`Error::Config`] if the system refuses the handlers.
+pub fn install() -> Result<()> {
+    static INSTALLED: OnceLock<std::result::Result<(), String>> = OnceLock::new();
+    let register = |signal| -> std::io::Result<()> {
+        // The order counts: the first signal must find the flag still unset when it decides
+        // whether to end the process.
+        flag::register_conditional_shutdown(signal, EXIT_STATUS, Arc::clone(stop()))?;
+        flag::register(signal, Arc::clone(stop()))?;
+        Ok(())
+    };
+    INSTALLED
+        .get_or_init(|| {
+            register(SIGINT).and_then(|()| register(SIGTERM)).map_err(|e| e.to_string())
+        })
+        .clone()
+        .map_err(|problem| Error::Config(format!("cannot listen for Ctrl-C: {problem}")))
+}
+
+/// Whether a signal, or [`request`], asked to stop. The first call that sees it tells the user.
+pub fn requested() -> bool {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let requested = stop().load(Ordering::Relaxed);
+    if requested && !TOLD.swap(true, Ordering::Relaxed) {
+        eprintln!("stopping; interrupt again to leave at once");
+    }
+    requested
+}
+
+/// Asks to stop, as the first signal does. One thread of a program stops the others with it.
+pub fn request() {
+    stop().store(true, Ordering::Relaxed);
+}

@@ -1,0 +1,338 @@
+//! A training run: its name, its folder and event file, its episodes, and its result.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+use super::tensorboard::{EventWriter, unix_seconds};
+use crate::error::{Error, Result};
+
+/// How many of the last episodes the average return is over.
+pub const RETURN_WINDOW: usize = 100;
+
+/// The name of a run, as CleanRL's: `{env_id}__{exp_name}__{seed}__{unix seconds}`.
+pub fn run_name(env_id: &str, exp_name: &str, seed: u64, unix: u64) -> String {
+    format!("{env_id}__{exp_name}__{seed}__{unix}")
+}
+
+/// A training run with its folder `runs/{name}` and the event file in it.
+#[derive(Debug)]
+pub struct Run {
+    /// The name; see [`run_name`].
+    pub name: String,
+    /// The folder of the event file and the saved models.
+    pub dir: PathBuf,
+    /// The event file.
+    pub events: EventWriter,
+    /// The returns of the episodes that ended.
+    pub returns: Returns,
+    exp_name: String,
+    env_id: String,
+    seed: u64,
+    started: Instant,
+}
+
+impl Run {
+    /// Starts a run: makes its folder in `root` (by custom `runs`) and logs `args`, a struct of
+    /// settings, as the text `hyperparameters`.
+    ///
+    /// If another run took the name within this second, the name is that of the next.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the folder or the event file cannot be written; [`Error::Config`] if
+    /// `args` is not a struct or map.
+    pub fn create(
+        root: impl AsRef<Path>,
+        exp_name: &str,
+        env_id: &str,
+        seed: u64,
+        args: &impl Serialize,
+    ) -> Result<Run> {
+        let table = hyperparameter_table(args)?;
+        let (name, dir) = create_dir(root.as_ref(), exp_name, env_id, seed)?;
+        let mut events = EventWriter::create(&dir)?;
+        events.text("hyperparameters", &table, 0)?;
+        // The settings of a run that is killed early should be known too.
+        events.flush()?;
+        Ok(Run {
+            name,
+            dir,
+            events,
+            returns: Returns::default(),
+            exp_name: exp_name.to_string(),
+            env_id: env_id.to_string(),
+            seed,
+            started: Instant::now(),
+        })
+    }
+
+    /// Seconds since the run started.
+    pub fn wall_s(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// Steps per second from the start to `global_step`: CleanRL's `charts/SPS`, which counts
+    /// compilation too.
+    pub fn sps(&self, global_step: u64) -> f64 {
+        // The clock may not have moved yet.
+        global_step as f64 / self.wall_s().max(1e-9)
+    }
+
+    /// Logs an episode that ended at `global_step`, under CleanRL's tags
+    /// `charts/episodic_return` and `charts/episodic_length`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the event file cannot be written.
+    pub fn episode(&mut self, episodic_return: f64, length: u64, global_step: u64) -> Result<()> {
+        self.returns.push(episodic_return);
+        self.events.scalar("charts/episodic_return", episodic_return, global_step)?;
+        self.events.scalar("charts/episodic_length", length as f64, global_step)
+    }
+
+    /// The result of the run so far.
+    pub fn summary(
+        &self,
+        mode: &str,
+        platform: &str,
+        num_devices: usize,
+        global_step: u64,
+        compile_s: f64,
+    ) -> Summary {
+        Summary {
+            exp_name: self.exp_name.clone(),
+            env_id: self.env_id.clone(),
+            seed: self.seed,
+            mode: mode.to_string(),
+            platform: platform.to_string(),
+            num_devices,
+            global_step,
+            wall_s: self.wall_s(),
+            compile_s,
+            sps: self.sps(global_step),
+            episodes: self.returns.episodes(),
+            avg_episodic_return: self.returns.mean(),
+            run_dir: self.dir.to_string_lossy().into_owned(),
+        }
+    }
+}
+
+/// Makes the folder of a new run, and no other's.
+fn create_dir(root: &Path, exp_name: &str, env_id: &str, seed: u64) -> Result<(String, PathBuf)> {
+    for unix in unix_seconds() as u64.. {
+        let name = run_name(env_id, exp_name, seed, unix);
+        let dir = root.join(&name);
+        // An id such as `ALE/Pong-v5` brings a folder of its own, as in CleanRL.
+        let parent = dir.parent().unwrap_or(root);
+        fs::create_dir_all(parent).map_err(Error::io("cannot create", parent))?;
+        match fs::create_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => {
+                created.map_err(Error::io("cannot create", &dir))?;
+                return Ok((name, dir));
+            }
+        }
+    }
+    unreachable!("some second is free")
+}
+
+/// The last [`RETURN_WINDOW`] episodic returns.
+#[derive(Debug, Clone, Default)]
+pub struct Returns {
+    last: VecDeque<f64>,
+    episodes: u64,
+}
+
+impl Returns {
+    /// Adds the return of an episode that ended.
+    pub fn push(&mut self, episodic_return: f64) {
+        if self.last.len() == RETURN_WINDOW {
+            self.last.pop_front();
+        }
+        self.last.push_back(episodic_return);
+        self.episodes += 1;
+    }
+
+    /// Number of episodes that ended.
+    pub fn episodes(&self) -> u64 {
+        self.episodes
+    }
+
+    /// The mean of the last returns; `None` before the first.
+    pub fn mean(&self) -> Option<f64> {
+        let sum: f64 = self.last.iter().sum();
+        (!self.last.is_empty()).then(|| sum / self.last.len() as f64)
+    }
+}
+
+/// The result of a run: what `--json` prints as its last line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The algorithm variant.
+    pub exp_name: String,
+    /// The environment.
+    pub env_id: String,
+    /// The seed.
+    pub seed: u64,
+    /// `jit` or `eager`.
+    pub mode: String,
+    /// The platform, as in `cpu`.
+    pub platform: String,
+    /// How many devices took part.
+    pub num_devices: usize,
+    /// Steps taken, over all environments.
+    pub global_step: u64,
+    /// Seconds from start to end.
+    pub wall_s: f64,
+    /// Seconds of these that compilation took.
+    pub compile_s: f64,
+    /// Steps per second from start to end.
+    pub sps: f64,
+    /// Episodes that ended.
+    pub episodes: u64,
+    /// The mean return of the last [`RETURN_WINDOW`] episodes; null if none ended.
+    pub avg_episodic_return: Option<f64>,
+    /// The folder of the event file and the saved models.
+    pub run_dir: String,
+}
+
+impl fmt::Display for Summary {
+    /// One line of JSON.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
+/// The markdown table of a run's settings, in the order of the fields, with Python's words for
+/// true, false and nothing: what CleanRL logs and its dashboards read.
+///
+/// # Errors
+/// [`Error::Config`] if `args` is not a struct or map.
+pub fn hyperparameter_table(args: &impl Serialize) -> Result<String> {
+    // By way of text, because a JSON value keeps neither the order nor the digits of an f32.
+    let rows = serde_json::to_string(args).and_then(|text| serde_json::from_str::<Rows>(&text));
+    let Rows(rows) = rows.map_err(|error| {
+        Error::Config(format!("the settings of a run must be a struct of plain values: {error}"))
+    })?;
+    let rows: Vec<String> =
+        rows.iter().map(|(name, value)| format!("|{name}|{}|", cell(value))).collect();
+    Ok(format!("|param|value|\n|-|-|\n{}", rows.join("\n")))
+}
+
+fn cell(value: &Value) -> String {
+    let text = match value {
+        Value::Null => "None".to_string(),
+        Value::Bool(true) => "True".to_string(),
+        Value::Bool(false) => "False".to_string(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+/// The entries of a JSON object, in order.
+struct Rows(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Rows {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Rows, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Rows;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a struct")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Rows, A::Error> {
+                let mut rows = Vec::new();
+                while let Some(row) = map.next_entry()? {
+                    rows.push(row);
+                }
+                Ok(Rows(rows))
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Args {
+        exp_name: &'static str,
+        learning_rate: f32,
+        total_timesteps: u64,
+        anneal_lr: bool,
+        target_kl: Option<f64>,
+        devices: Vec<usize>,
+    }
+
+    const ARGS: Args = Args {
+        exp_name: "p|po",
+        learning_rate: 2.5e-4,
+        total_timesteps: 500_000,
+        anneal_lr: true,
+        target_kl: None,
+        devices: Vec::new(),
+    };
+
+    #[test]
+    fn the_table_is_cleanrls() {
+        assert_eq!(
+            hyperparameter_table(&ARGS).unwrap(),
+            "|param|value|\n|-|-|\n|exp_name|p\\|po|\n|learning_rate|0.00025|\n\
+             |total_timesteps|500000|\n|anneal_lr|True|\n|target_kl|None|\n|devices|[]|"
+        );
+        let error = hyperparameter_table(&3).unwrap_err().to_string();
+        assert!(error.contains("expected a struct"), "{error}");
+    }
+
+    #[test]
+    fn returns_are_averaged_over_the_last_hundred() {
+        let mut returns = Returns::default();
+        assert_eq!((returns.mean(), returns.episodes()), (None, 0));
+        (0..150).for_each(|i| returns.push(f64::from(i)));
+        assert_eq!((returns.mean(), returns.episodes()), (Some(99.5), 150));
+    }
+
+    #[test]
+    fn runs_of_one_second_have_folders_of_their_own() {
+        let root = tempfile::tempdir().unwrap();
+        let runs: Vec<Run> = (0..3)
+            .map(|_| Run::create(root.path().join("runs"), "ppo", "ALE/Pong-v5", 1, &ARGS).unwrap())
+            .collect();
+        let mut names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
+        names.dedup();
+        assert_eq!(names.len(), 3);
+        assert!(names[0].starts_with("ALE/Pong-v5__ppo__1__"), "{}", names[0]);
+        assert_eq!(runs[2].dir, root.path().join("runs").join(names[2]));
+        assert!(runs[2].events.path().starts_with(&runs[2].dir));
+    }
+
+    #[test]
+    fn the_summary_is_one_line_of_the_agreed_names() {
+        let root = tempfile::tempdir().unwrap();
+        let mut run = Run::create(root.path(), "ppo", "CartPole-v1", 1, &ARGS).unwrap();
+        run.episode(20.0, 20, 100).unwrap();
+        let summary = run.summary("jit", "cpu", 1, 128, 0.5);
+        let line = summary.to_string();
+        let Rows(rows) = serde_json::from_str(&line).unwrap();
+        let names: Vec<&str> = rows.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names.join(", "),
+            "exp_name, env_id, seed, mode, platform, num_devices, global_step, wall_s, compile_s, \
+             sps, episodes, avg_episodic_return, run_dir"
+        );
+        assert!(!line.contains('\n'));
+        assert_eq!(serde_json::from_str::<Summary>(&line).unwrap(), summary);
+        assert_eq!((summary.episodes, summary.avg_episodic_return), (1, Some(20.0)));
+    }
+}

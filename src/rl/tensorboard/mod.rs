@@ -1,0 +1,245 @@
+//! TensorBoard event files, written by us.
+//!
+//! A file is a row of TFRecords, each one `Event` message. Whole records are written at once, so
+//! that a killed run leaves a readable file that lacks at most the last seconds.
+
+mod read;
+mod wire;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+pub use read::{Event, Value, read_events};
+
+use crate::error::{Error, Result};
+use wire::{Message, push_record};
+
+/// How long events may wait to be written.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
+/// How many bytes of events may wait to be written.
+const FLUSH_BYTES: usize = 1 << 16;
+
+/// Writes an event file.
+///
+/// Events are gathered and written every few seconds, by [`flush`](EventWriter::flush), by
+/// [`close`](EventWriter::close) and on drop. The first failure to write is returned once; after
+/// it the file may end within a record, so later events are dropped without a word.
+#[derive(Debug)]
+pub struct EventWriter {
+    path: PathBuf,
+    file: File,
+    buffer: Vec<u8>,
+    flushed: Instant,
+    failed: bool,
+}
+
+impl EventWriter {
+    /// A new event file in the folder `dir`, which is made if need be.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the folder or the file cannot be written.
+    pub fn create(dir: impl AsRef<Path>) -> Result<EventWriter> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let dir = dir.as_ref();
+        fs::create_dir_all(dir).map_err(Error::io("cannot create", dir))?;
+        let (unix, host, pid) = (unix_seconds() as u64, host(), process::id());
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = dir.join(format!("events.out.tfevents.{unix:010}.{host}.{pid}.{count}"));
+        let file = File::create_new(&path).map_err(Error::io("cannot create", &path))?;
+        let mut writer = EventWriter::new(file, path);
+        writer.push(0, |event| event.bytes(3, "brain.Event:2"))?;
+        // The empty run shows at once, and a full disk too.
+        writer.flush()?;
+        Ok(writer)
+    }
+
+    fn new(file: File, path: PathBuf) -> EventWriter {
+        EventWriter { path, file, buffer: Vec::new(), flushed: Instant::now(), failed: false }
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Logs a number. The file stores it as `f32`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if waiting events cannot be written.
+    pub fn scalar(&mut self, tag: &str, value: f64, step: u64) -> Result<()> {
+        self.scalars(&[(tag, value)], step)
+    }
+
+    /// Logs several numbers of one step.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if waiting events cannot be written.
+    pub fn scalars(&mut self, values: &[(&str, f64)], step: u64) -> Result<()> {
+        let summary = values.iter().fold(Message::default(), |summary, (tag, value)| {
+            summary.bytes(1, Message::default().bytes(1, tag).float(2, *value as f32))
+        });
+        self.push(step, |event| event.bytes(5, summary))
+    }
+
+    /// Logs a text, which TensorBoard shows as markdown under `tag`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if waiting events cannot be written.
+    pub fn text(&mut self, tag: &str, text: &str, step: u64) -> Result<()> {
+        // The tag, the plugin and the tensor string[1] are as PyTorch's SummaryWriter has them.
+        let tag = format!("{tag}/text_summary");
+        let plugin = Message::default().bytes(1, "text");
+        let metadata = Message::default().bytes(1, plugin);
+        let shape = Message::default().bytes(2, Message::default().int(1, 1));
+        let tensor = Message::default().int(1, 7).bytes(2, shape).bytes(8, text);
+        let value = Message::default().bytes(1, tag).bytes(8, tensor).bytes(9, metadata);
+        self.push(step, |event| event.bytes(5, Message::default().bytes(1, value)))
+    }
+
+    /// Writes the events that wait.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if they cannot be written.
+    pub fn flush(&mut self) -> Result<()> {
+        self.flushed = Instant::now();
+        if self.failed {
+            return Ok(());
+        }
+        let written = self.file.write_all(&self.buffer);
+        self.buffer.clear();
+        self.failed = written.is_err();
+        written.map_err(Error::io("cannot write", &self.path))
+    }
+
+    /// Writes the events that wait and closes the file.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if they cannot be written.
+    pub fn close(mut self) -> Result<()> {
+        self.flush()
+    }
+
+    fn push(&mut self, step: u64, fill: impl FnOnce(Message) -> Message) -> Result<()> {
+        if self.failed {
+            return Ok(());
+        }
+        let event = Message::default().double(1, unix_seconds()).int(2, step);
+        push_record(&mut self.buffer, &fill(event).0);
+        if self.buffer.len() < FLUSH_BYTES && self.flushed.elapsed() < FLUSH_INTERVAL {
+            return Ok(());
+        }
+        self.flush()
+    }
+}
+
+impl Drop for EventWriter {
+    fn drop(&mut self) {
+        if let Err(error) = self.flush() {
+            eprintln!("warning: {error}");
+        }
+    }
+}
+
+/// Seconds since the Unix epoch.
+pub(super) fn unix_seconds() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+}
+
+/// The machine's name, as far as a file name may hold it.
+fn host() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()
+        .or_else(|| std::env::var("HOSTNAME").ok())
+        .or_else(|| std::env::var("COMPUTERNAME").ok())
+        .unwrap_or_default();
+    let allowed = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
+    let name: String = name.trim().chars().filter(allowed).collect();
+    if name.is_empty() { "localhost".to_string() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scalar(tag: &str, value: f32) -> Value {
+        Value::Scalar { tag: tag.to_string(), value }
+    }
+
+    #[test]
+    fn events_come_back_even_from_a_truncated_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = EventWriter::create(dir.path().join("a/b")).unwrap();
+        writer.text("hyperparameters", "|param|value|", 0).unwrap();
+        writer.scalar("charts/SPS", 1234.0, 128).unwrap();
+        writer.scalars(&[("losses/entropy", 0.5), ("losses/value_loss", f64::NAN)], 256).unwrap();
+        let path = writer.path().to_path_buf();
+        writer.close().unwrap();
+
+        let events = read_events(&path).unwrap();
+        assert_eq!(events[0].value, Value::FileVersion("brain.Event:2".to_string()));
+        let tag = "hyperparameters/text_summary".to_string();
+        assert_eq!(events[1].value, Value::Text { tag, text: "|param|value|".to_string() });
+        assert_eq!((events[2].step, &events[2].value), (128, &scalar("charts/SPS", 1234.0)));
+        assert_eq!((events[3].step, &events[3].value), (256, &scalar("losses/entropy", 0.5)));
+        assert!(matches!(events[4].value, Value::Scalar { value, .. } if value.is_nan()));
+        assert!((unix_seconds() - events[2].wall_time).abs() < 60.0);
+
+        let bytes = fs::read(&path).unwrap();
+        for cut in [1, 20, 60] {
+            fs::write(&path, &bytes[..bytes.len() - cut]).unwrap();
+            assert_eq!(read_events(&path).unwrap(), events[..3], "{cut} bytes less");
+        }
+        let mut damaged = bytes.clone();
+        damaged[40] ^= 1;
+        fs::write(&path, damaged).unwrap();
+        let error = read_events(&path).unwrap_err().to_string();
+        assert!(error.contains("is damaged: the record at byte "), "{error}");
+    }
+
+    #[test]
+    fn files_of_one_folder_have_different_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = EventWriter::create(dir.path()).unwrap();
+        let second = EventWriter::create(dir.path()).unwrap();
+        assert_ne!(first.path(), second.path());
+        let name = first.path().file_name().unwrap().to_str().unwrap();
+        assert!(name.starts_with("events.out.tfevents."), "{name}");
+        assert_eq!(name.split('.').rev().nth(1).unwrap(), process::id().to_string());
+    }
+
+    #[test]
+    fn events_do_not_wait_long() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = EventWriter::create(dir.path()).unwrap();
+        writer.scalar("charts/SPS", 1.0, 1).unwrap();
+        assert_eq!(read_events(writer.path()).unwrap().len(), 1);
+        writer.flushed = Instant::now().checked_sub(FLUSH_INTERVAL).unwrap();
+        writer.scalar("charts/SPS", 2.0, 2).unwrap();
+        assert_eq!(read_events(writer.path()).unwrap().len(), 3);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_failed_write_is_told_once() {
+        let path = PathBuf::from("/dev/full");
+        let mut writer = EventWriter::new(File::create(&path).unwrap(), path);
+        writer.scalar("charts/SPS", 1.0, 1).unwrap();
+        let error = writer.flush().unwrap_err().to_string();
+        assert!(error.starts_with("cannot write /dev/full: "), "{error}");
+        writer.scalar("charts/SPS", 1.0, 2).unwrap();
+        writer.close().unwrap();
+    }
+
+    #[test]
+    fn an_unwritable_folder_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("runs");
+        fs::write(&file, "a file, not a folder").unwrap();
+        let error = EventWriter::create(file.join("run")).unwrap_err().to_string();
+        assert!(error.starts_with("cannot create ") && error.contains("runs"), "{error}");
+    }
+}

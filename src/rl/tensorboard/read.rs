@@ -1,0 +1,125 @@
+//! Reading event files back.
+
+use std::fs;
+use std::path::Path;
+
+use super::wire::{Field, fields, masked_crc};
+use crate::error::{Error, Result};
+
+/// One entry of an event file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// Unix seconds.
+    pub wall_time: f64,
+    /// The global step.
+    pub step: u64,
+    /// What was logged.
+    pub value: Value,
+}
+
+/// What an [`Event`] holds.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Value {
+    /// The format of the file: its first event.
+    FileVersion(String),
+    /// A number.
+    Scalar {
+        /// Its tag, as in `charts/SPS`.
+        tag: String,
+        /// The number.
+        value: f32,
+    },
+    /// A text.
+    Text {
+        /// Its tag, which ends in `/text_summary`.
+        tag: String,
+        /// The text.
+        text: String,
+    },
+}
+
+/// The events of a file, in order. A summary of several values gives one event each; values
+/// other than scalars and texts are left out.
+///
+/// The record at the end may be cut short, as it is when a run was killed: it is left out.
+///
+/// # Errors
+/// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if a record within it is damaged.
+pub fn read_events(path: impl AsRef<Path>) -> Result<Vec<Event>> {
+    let path = path.as_ref();
+    let bytes = fs::read(path).map_err(Error::io("cannot read", path))?;
+    let mut events = Vec::new();
+    let mut rest = &bytes[..];
+    loop {
+        let at = bytes.len() - rest.len();
+        let damaged = || {
+            let path = path.display();
+            Error::Argument(format!("{path} is damaged: the record at byte {at} is not an event"))
+        };
+        let Some(length) = checked(&mut rest, 8).ok_or_else(damaged)? else { break };
+        let length = length.try_into().map(u64::from_le_bytes).expect("eight bytes");
+        let length = usize::try_from(length).map_err(|_| damaged())?;
+        let Some(record) = checked(&mut rest, length).ok_or_else(damaged)? else { break };
+        push_events(record, &mut events).ok_or_else(damaged)?;
+    }
+    Ok(events)
+}
+
+/// The next `length` bytes, after which their checksum stands: `Some(None)` if the file ends
+/// before, `None` if the checksum is another.
+fn checked<'a>(rest: &mut &'a [u8], length: usize) -> Option<Option<&'a [u8]>> {
+    let Some(end) = length.checked_add(4).filter(|end| *end <= rest.len()) else {
+        return Some(None);
+    };
+    let (data, checksum) = rest.split_off(..end)?.split_at(length);
+    (checksum == masked_crc(data).to_le_bytes()).then_some(Some(data))
+}
+
+/// Appends what an `Event` message holds; `None` if it is malformed.
+fn push_events(record: &[u8], events: &mut Vec<Event>) -> Option<()> {
+    let (mut wall_time, mut step, mut values) = (0.0, 0, Vec::new());
+    for field in fields(record)? {
+        match field {
+            (1, Field::Fixed64(bytes)) => wall_time = f64::from_le_bytes(bytes),
+            (2, Field::Int(value)) => step = value,
+            (3, Field::Bytes(version)) => values.push(Value::FileVersion(text(version))),
+            (5, Field::Bytes(summary)) => {
+                for field in fields(summary)? {
+                    if let (1, Field::Bytes(value)) = field {
+                        values.extend(summary_value(value)?);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    events.extend(values.into_iter().map(|value| Event { wall_time, step, value }));
+    Some(())
+}
+
+/// What a `Summary.Value` message holds, if we know it; `None` if it is malformed.
+fn summary_value(value: &[u8]) -> Option<Option<Value>> {
+    let (mut tag, mut scalar, mut tensor) = (String::new(), None, None);
+    for field in fields(value)? {
+        match field {
+            (1, Field::Bytes(bytes)) => tag = text(bytes),
+            (2, Field::Fixed32(bytes)) => scalar = Some(f32::from_le_bytes(bytes)),
+            (8, Field::Bytes(bytes)) => tensor = Some(bytes),
+            _ => {}
+        }
+    }
+    if let Some(value) = scalar {
+        return Some(Some(Value::Scalar { tag, value }));
+    }
+    let Some(tensor) = tensor else { return Some(None) };
+    let string = fields(tensor)?.into_iter().find_map(|field| match field {
+        (8, Field::Bytes(string)) => Some(text(string)),
+        _ => None,
+    });
+    Some(string.map(|text| Value::Text { tag, text }))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,301 @@
+//! Control flow over traced values: `scan`, `while_loop`, `fori_loop`, `cond`, `switch`, `map`.
+//!
+//! The closures are traced once. They may use any tensor of the traces around them; such a tensor
+//! is a constant of the loop, not carried.
+
+use std::collections::HashMap;
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::op::{CondOp, Op, ScanOp, WhileOp};
+use super::program::{Program, Var};
+use super::tensor::{Tensor, Traced, bind, fail_op, trace_tree};
+use super::types::{DType, TensorType};
+use crate::error::Loc;
+use crate::tree::{self, Path, Tree};
+
+/// How a [`scan`] runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScanOptions {
+    /// Number of turns; needed when there are no stacked inputs.
+    pub length: Option<usize>,
+    /// From the last input to the first; outputs keep the inputs' order.
+    pub reverse: bool,
+    /// Turns written out in one turn of the compiled loop. At least 1.
+    pub unroll: usize,
+}
+
+impl Default for ScanOptions {
+    fn default() -> ScanOptions {
+        ScanOptions { length: None, reverse: false, unroll: 1 }
+    }
+}
+
+impl ScanOptions {
+    /// A scan of `length` turns without stacked inputs.
+    pub fn length(length: usize) -> ScanOptions {
+        ScanOptions { length: Some(length), ..ScanOptions::default() }
+    }
+
+    /// From the last input to the first.
+    pub fn reversed() -> ScanOptions {
+        ScanOptions { reverse: true, ..ScanOptions::default() }
+    }
+}
+
+/// The types of a tree of tensors.
+pub(crate) fn types_of<A: Tree<Tensor>>(tree: &A) -> A::With<TensorType> {
+    tree.map_leaves_ref(&Path::ROOT, &mut |_, tensor| tensor.ty())
+}
+
+/// `lax.scan`: folds `body` over the first axis of the tensors in `xs`. `body` takes the carry and
+/// one slice, and gives the next carry and an output; gives the last carry and the outputs
+/// stacked.
+///
+/// The carry keeps its structure and types from turn to turn.
+#[track_caller]
+pub fn scan<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
+    body: impl Fn(C, X) -> (C, Y),
+    init: C,
+    xs: X,
+) -> (C, Y) {
+    scan_with(ScanOptions::default(), body, init, xs)
+}
+
+/// [`scan`] with [`ScanOptions`].
+#[track_caller]
+pub fn scan_with<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
+    options: ScanOptions,
+    body: impl Fn(C, X) -> (C, Y),
+    init: C,
+    xs: X,
+) -> (C, Y) {
+    let at = Location::caller();
+    let length = scan_length(&options, &xs);
+    let slice_type = |path: &Path<'_>, x: &Tensor| {
+        let ty = x.ty();
+        if ty.rank() == 0 || ty.shape[0] != length {
+            fail_op("scan", format!("{path} of xs is {ty}, and the scan has {length} turns"));
+        }
+        TensorType::new(ty.dtype, ty.shape.without_axis(0))
+    };
+    let slices = xs.map_leaves_ref(&Path::ROOT, &mut { slice_type });
+    let carried = types_of(&init);
+    let (traced, (carry, y)) =
+        trace_tree::<(C, X), (C, Y)>("scan", at, &(carried, slices), |(c, x)| body(c, x));
+    same_carry("scan", &init, &carry, &traced.program);
+    let num_carry = tree::count(&init);
+    let args: Vec<Tensor> = tree::leaves(&init).into_iter().chain(tree::leaves(&xs)).collect();
+    let num_consts = traced.captures.len();
+    let body = captures_first(traced.program, args.len());
+    let operands: Vec<Tensor> = traced.captures.into_iter().chain(args).collect();
+    let op = ScanOp {
+        body: Arc::new(body),
+        num_consts,
+        num_carry,
+        length,
+        reverse: options.reverse,
+        unroll: options.unroll.max(1),
+    };
+    let results = bind(Op::Scan(op), &operands, at);
+    let (last, stacked) = results.split_at(num_carry);
+    (tree::replace(&carry, last.iter().copied()), tree::replace(&y, stacked.iter().copied()))
+}
+
+#[track_caller]
+fn scan_length<X: Tree<Tensor>>(options: &ScanOptions, xs: &X) -> usize {
+    let first = tree::leaves(xs).first().map(|x| x.ty());
+    match (options.length, first) {
+        (Some(length), _) => length,
+        (None, Some(ty)) if ty.rank() > 0 => ty.shape[0],
+        (None, Some(ty)) => fail_op("scan", format!("xs holds a scalar {ty}: nothing to run over")),
+        (None, None) => {
+            fail_op("scan", "there are no xs; say how many turns with ScanOptions::length")
+        }
+    }
+}
+
+/// Inputs `args, captures` reordered to `captures, args`.
+pub(crate) fn captures_first(mut program: Program, num_args: usize) -> Program {
+    program.inputs.rotate_left(num_args);
+    program
+}
+
+/// Checks that a loop's carry comes out as it went in, and says where it does not.
+#[track_caller]
+fn same_carry<C: Tree<Tensor>>(op: &str, init: &C, carry: &C, program: &Program) {
+    if let Err(error) = tree::same_structure::<Tensor, Tensor, C, C>(init, carry) {
+        fail_op(op, format!("the carry changes its structure: {error}"));
+    }
+    let outputs = program.output_types();
+    for ((path, before), after) in tree::paths(init).iter().zip(tree::leaves(init)).zip(outputs) {
+        let before = before.ty();
+        if before != *after {
+            fail_op(
+                op,
+                format!("{path} of the carry goes in as {before} and comes out as {after}"),
+            );
+        }
+    }
+}
+
+/// `lax.while_loop`: applies `body` while `cond` gives true (a scalar bool). Can be differentiated
+/// forwards only.
+#[track_caller]
+pub fn while_loop<C: Tree<Tensor>>(
+    cond: impl Fn(C) -> Tensor,
+    body: impl Fn(C) -> C,
+    init: C,
+) -> C {
+    let at = Location::caller();
+    let types = types_of(&init);
+    let (condition, test) = trace_tree::<C, Tensor>("while_loop", at, &types, cond);
+    let _ = test;
+    let result: Vec<TensorType> = condition.program.output_types().cloned().collect();
+    if result[0] != TensorType::scalar(DType::Bool) {
+        fail_op(
+            "while_loop",
+            format!("the condition must give a scalar bool, and gives {}", result[0]),
+        );
+    }
+    let (turn, carry) = trace_tree::<C, C>("while_loop", at, &types, body);
+    same_carry("while_loop", &init, &carry, &turn.program);
+    let carried = tree::leaves(&init);
+    let op = WhileOp {
+        num_cond_consts: condition.captures.len(),
+        cond: Arc::new(captures_first(condition.program, carried.len())),
+        num_body_consts: turn.captures.len(),
+        body: Arc::new(captures_first(turn.program, carried.len())),
+    };
+    let operands: Vec<Tensor> =
+        condition.captures.into_iter().chain(turn.captures).chain(carried).collect();
+    let results = bind(Op::While(op), &operands, at);
+    tree::replace(&carry, results.iter().copied())
+}
+
+/// `lax.fori_loop` with a number of turns known at trace time: `body(i, carry)` for `i` from 0.
+/// A scan, so it can be differentiated both ways.
+#[track_caller]
+pub fn fori_loop<C: Tree<Tensor>>(turns: usize, body: impl Fn(Tensor, C) -> C, init: C) -> C {
+    let numbers = super::ops::arange(turns, DType::I32);
+    let (carry, ()) =
+        scan_with(ScanOptions::length(turns), |carry, i| (body(i, carry), ()), init, numbers);
+    carry
+}
+
+/// `lax.map`: applies `f` to each slice along the first axis, one after another.
+#[track_caller]
+pub fn map<X: Tree<Tensor>, Y: Tree<Tensor>>(f: impl Fn(X) -> Y, xs: X) -> Y {
+    scan_with(ScanOptions::default(), |(), x| ((), f(x)), (), xs).1
+}
+
+/// `lax.cond`: `on_true(args)` if the scalar bool holds, else `on_false(args)`. Under `vmap` with a
+/// mapped predicate both are computed.
+#[track_caller]
+pub fn cond<A: Tree<Tensor> + Clone, B: Tree<Tensor>>(
+    predicate: Tensor,
+    on_true: impl Fn(A) -> B,
+    on_false: impl Fn(A) -> B,
+    args: A,
+) -> B {
+    let ty = predicate.ty();
+    if ty != TensorType::scalar(DType::Bool) {
+        fail_op("cond", format!("the predicate must be a scalar bool, and is {ty}"));
+    }
+    let at = Location::caller();
+    let branches =
+        [trace_branch("cond", at, &args, &on_false), trace_branch("cond", at, &args, &on_true)];
+    bind_branches("cond", predicate.to(DType::I32), branches.into(), args, at)
+}
+
+/// `lax.switch`: applies the branch that the scalar i32 `index` names, clamped to the range.
+#[track_caller]
+pub fn switch<A: Tree<Tensor> + Clone, B: Tree<Tensor>>(
+    index: Tensor,
+    branches: &[&dyn Fn(A) -> B],
+    args: A,
+) -> B {
+    let at = Location::caller();
+    let ty = index.ty();
+    if ty != TensorType::scalar(DType::I32) {
+        fail_op("switch", format!("the index must be a scalar i32, and is {ty}"));
+    }
+    if branches.is_empty() {
+        fail_op("switch", "no branches were given");
+    }
+    let traced = branches.iter().map(|branch| trace_branch("switch", at, &args, branch)).collect();
+    bind_branches("switch", index, traced, args, at)
+}
+
+fn trace_branch<A: Tree<Tensor>, B: Tree<Tensor>>(
+    name: &'static str,
+    at: Loc,
+    args: &A,
+    branch: impl Fn(A) -> B,
+) -> (Traced, B) {
+    trace_tree::<A, B>(name, at, &types_of(args), branch)
+}
+
+fn bind_branches<A: Tree<Tensor>, B: Tree<Tensor>>(
+    name: &'static str,
+    index: Tensor,
+    traced: Vec<(Traced, B)>,
+    args: A,
+    at: Loc,
+) -> B {
+    let args = tree::leaves(&args);
+    for (i, (_, result)) in traced.iter().enumerate() {
+        if let Err(error) = tree::same_structure::<Tensor, Tensor, B, B>(&traced[0].1, result) {
+            super::tensor::at_line(at, || {
+                fail_op(name, format!("branches 0 and {i} give different results: {error}"))
+            });
+        }
+    }
+    let mut results = Vec::new();
+    let (programs, captures): (Vec<Program>, Vec<Vec<Tensor>>) = traced
+        .into_iter()
+        .map(|(traced, result)| {
+            results.push(result);
+            (traced.program, traced.captures)
+        })
+        .unzip();
+    let (branches, shared) = share_captures(programs, captures, args.len());
+    let operands: Vec<Tensor> = [index].into_iter().chain(args).chain(shared).collect();
+    let op = Op::Cond(CondOp { branches: branches.into_iter().map(Arc::new).collect() });
+    let outputs = bind(op, &operands, at);
+    tree::replace(&results[0], outputs.iter().copied())
+}
+
+/// Gives every branch the captures of all: one list of tensors, and branches whose inputs are the
+/// arguments and then that list.
+pub(crate) fn share_captures(
+    programs: Vec<Program>,
+    captures: Vec<Vec<Tensor>>,
+    num_args: usize,
+) -> (Vec<Program>, Vec<Tensor>) {
+    let mut shared: Vec<Tensor> = Vec::new();
+    let mut position: HashMap<(u32, Var), usize> = HashMap::new();
+    for &tensor in captures.iter().flatten() {
+        position.entry(tensor.id()).or_insert_with(|| {
+            shared.push(tensor);
+            shared.len() - 1
+        });
+    }
+    let programs = programs
+        .into_iter()
+        .zip(&captures)
+        .map(|(mut program, captures)| {
+            let captured = program.inputs.split_off(num_args);
+            let mut inputs: Vec<Option<Var>> = vec![None; shared.len()];
+            for (&tensor, var) in captures.iter().zip(captured) {
+                inputs[position[&tensor.id()]] = Some(var);
+            }
+            for (tensor, input) in shared.iter().zip(inputs) {
+                let var = input.unwrap_or_else(|| program.add_var(tensor.ty()));
+                program.inputs.push(var);
+            }
+            program
+        })
+        .collect();
+    (programs, shared)
+}

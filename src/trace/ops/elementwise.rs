@@ -1,0 +1,488 @@
+//! Arithmetic, comparisons, and functions applied to each element.
+
+use std::ops;
+use std::panic::Location;
+
+use crate::error::Loc;
+use crate::trace::literal::Literal;
+use crate::trace::op::{BinaryOp, CompareOp, Op, UnaryOp};
+use crate::trace::ops::shape::{broadcast_pair, broadcast_to};
+use crate::trace::tensor::{Tensor, bind1, fail_op};
+use crate::trace::types::{DType, TensorType};
+
+/// What can stand beside a tensor in arithmetic: another tensor, or a Rust number, which takes
+/// the tensor's element type.
+pub trait Operand: Copy + 'static {
+    /// This operand as a tensor to be combined with one of type `like`.
+    fn to_tensor(self, like: &TensorType) -> Tensor;
+}
+
+impl Operand for Tensor {
+    fn to_tensor(self, _: &TensorType) -> Tensor {
+        self
+    }
+}
+
+macro_rules! float_operands {
+    ($($t:ty),*) => {$(
+        impl Operand for $t {
+            #[track_caller]
+            fn to_tensor(self, like: &TensorType) -> Tensor {
+                if !like.dtype.is_float() {
+                    fail_op("literal", format!(
+                        "the float {self} meets a tensor of type {like}; convert the tensor with \
+                         .to(dtype), or write an integer"
+                    ));
+                }
+                filled(like, self as f64)
+            }
+        }
+    )*};
+}
+float_operands!(f32, f64);
+
+macro_rules! int_operands {
+    ($($t:ty),*) => {$(
+        impl Operand for $t {
+            #[track_caller]
+            fn to_tensor(self, like: &TensorType) -> Tensor {
+                if like.dtype == DType::Bool {
+                    fail_op("literal", format!(
+                        "the integer {self} meets a tensor of type {like}; write true or false"
+                    ));
+                }
+                int_filled(like, self as i128)
+            }
+        }
+    )*};
+}
+int_operands!(i32, i64, u32, u64, usize);
+
+impl Operand for bool {
+    #[track_caller]
+    fn to_tensor(self, like: &TensorType) -> Tensor {
+        if like.dtype != DType::Bool {
+            fail_op("literal", format!("{self} meets a tensor of type {like}; write a number"));
+        }
+        filled(like, self as u8 as f64)
+    }
+}
+
+#[track_caller]
+fn filled(like: &TensorType, value: f64) -> Tensor {
+    bind1(Op::Constant(Literal::filled(like.clone(), value)), &[], Location::caller())
+}
+
+#[track_caller]
+fn int_filled(like: &TensorType, value: i128) -> Tensor {
+    let shape = &like.shape;
+    let literal = match like.dtype {
+        DType::I64 => i64::try_from(value).ok().map(|value| Literal::splat(shape, value)),
+        DType::U64 => u64::try_from(value).ok().map(|value| Literal::splat(shape, value)),
+        DType::I8 => i8::try_from(value).ok().map(|value| Literal::splat(shape, value)),
+        DType::I16 => i16::try_from(value).ok().map(|value| Literal::splat(shape, value)),
+        DType::I32 => i32::try_from(value).ok().map(|value| Literal::splat(shape, value)),
+        DType::U8 => u8::try_from(value).ok().map(|value| Literal::splat(shape, value)),
+        DType::U16 => u16::try_from(value).ok().map(|value| Literal::splat(shape, value)),
+        DType::U32 => u32::try_from(value).ok().map(|value| Literal::splat(shape, value)),
+        DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
+            Some(Literal::filled(like.clone(), value as f64))
+        }
+    };
+    match literal {
+        Some(literal) => bind1(Op::Constant(literal), &[], Location::caller()),
+        None => fail_op("literal", format!("{value} does not fit into {}", like.dtype)),
+    }
+}
+
+/// Both operands at the shape that they broadcast to.
+#[track_caller]
+fn pair(name: &str, lhs: Tensor, rhs: impl Operand) -> (Tensor, Tensor) {
+    let like = lhs.ty();
+    broadcast_pair(name, lhs, rhs.to_tensor(&like))
+}
+
+#[track_caller]
+fn binary(op: BinaryOp, lhs: Tensor, rhs: impl Operand) -> Tensor {
+    let (lhs, rhs) = pair(op.name(), lhs, rhs);
+    bind1(Op::Binary(op), &[lhs, rhs], Location::caller())
+}
+
+#[track_caller]
+fn compare(op: CompareOp, lhs: Tensor, rhs: impl Operand) -> Tensor {
+    let (lhs, rhs) = pair(op.name(), lhs, rhs);
+    bind1(Op::Compare(op), &[lhs, rhs], Location::caller())
+}
+
+fn unary(op: UnaryOp, x: Tensor, at: Loc) -> Tensor {
+    bind1(Op::Unary(op), &[x], at)
+}
+
+macro_rules! operators {
+    ($($trait:ident $method:ident $op:ident),* $(,)?) => {$(
+        impl<R: Operand> ops::$trait<R> for Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: R) -> Tensor {
+                binary(BinaryOp::$op, self, rhs)
+            }
+        }
+        operators!(literal $trait $method $op f32 f64 i32);
+    )*};
+    (literal $trait:ident $method:ident $op:ident $($t:ty)*) => {$(
+        impl ops::$trait<Tensor> for $t {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: Tensor) -> Tensor {
+                let like = rhs.ty();
+                binary(BinaryOp::$op, self.to_tensor(&like), rhs)
+            }
+        }
+    )*};
+}
+operators!(Add add Add, Sub sub Sub, Mul mul Mul, Div div Div, Rem rem Rem);
+
+macro_rules! bit_operators {
+    ($($trait:ident $method:ident $op:ident),* $(,)?) => {$(
+        impl<R: Operand> ops::$trait<R> for Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, rhs: R) -> Tensor {
+                binary(BinaryOp::$op, self, rhs)
+            }
+        }
+    )*};
+}
+bit_operators!(BitAnd bitand And, BitOr bitor Or, BitXor bitxor Xor, Shl shl ShiftLeft);
+
+/// Arithmetic on signed integers, logical on all else.
+impl<R: Operand> ops::Shr<R> for Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn shr(self, rhs: R) -> Tensor {
+        let op = if self.dtype().is_unsigned() {
+            BinaryOp::ShiftRightLogical
+        } else {
+            BinaryOp::ShiftRightArithmetic
+        };
+        binary(op, self, rhs)
+    }
+}
+
+impl ops::Neg for Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn neg(self) -> Tensor {
+        unary(UnaryOp::Neg, self, Location::caller())
+    }
+}
+
+impl ops::Not for Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn not(self) -> Tensor {
+        unary(UnaryOp::Not, self, Location::caller())
+    }
+}
+
+macro_rules! unary_methods {
+    ($($(#[$doc:meta])* $method:ident $op:ident),* $(,)?) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $method(self) -> Tensor {
+                unary(UnaryOp::$op, self, Location::caller())
+            }
+        )*}
+    };
+}
+unary_methods!(
+    /// The absolute value. Its derivative at 0 is 1, as in JAX.
+    abs Abs,
+    /// -1, 0 or 1 by the sign; NaN stays NaN.
+    sign Sign,
+    /// `e^x`.
+    exp Exp,
+    /// `e^x - 1`, exact near 0.
+    expm1 Expm1,
+    /// The natural logarithm.
+    log Log,
+    /// `log(1 + x)`, exact near 0.
+    log1p Log1p,
+    /// The square root.
+    sqrt Sqrt,
+    /// `1 / sqrt(x)`.
+    rsqrt Rsqrt,
+    /// The sine.
+    sin Sin,
+    /// The cosine.
+    cos Cos,
+    /// The tangent.
+    tan Tan,
+    /// The hyperbolic tangent.
+    tanh Tanh,
+    /// The logistic function, `1 / (1 + exp(-x))`.
+    sigmoid Logistic,
+    /// The largest integer not above x.
+    floor Floor,
+    /// The smallest integer not below x.
+    ceil Ceil,
+    /// The nearest integer, halves to the even one.
+    round Round,
+    /// The error function.
+    erf Erf,
+    /// The inverse of the error function; infinite at -1 and 1.
+    erf_inv ErfInv,
+    /// Whether each element is neither infinite nor NaN.
+    is_finite IsFinite,
+);
+
+macro_rules! binary_methods {
+    ($($(#[$doc:meta])* $method:ident $op:ident),* $(,)?) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $method(self, rhs: impl Operand) -> Tensor {
+                binary(BinaryOp::$op, self, rhs)
+            }
+        )*}
+    };
+}
+binary_methods!(
+    /// The larger of two; NaN wins. Where they are equal each gets half of the derivative.
+    maximum Max,
+    /// The smaller of two; NaN wins. Where they are equal each gets half of the derivative.
+    minimum Min,
+    /// `self` to the power `rhs`, for floats; `0^0` is 1.
+    pow Pow,
+    /// The angle of the point (`rhs`, `self`), in radians.
+    atan2 Atan2,
+    /// Shifts right, filling with zeros.
+    shift_right_logical ShiftRightLogical,
+);
+
+macro_rules! compare_methods {
+    ($($(#[$doc:meta])* $method:ident $op:ident),* $(,)?) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $method(self, rhs: impl Operand) -> Tensor {
+                compare(CompareOp::$op, self, rhs)
+            }
+        )*}
+    };
+}
+compare_methods!(
+    /// Whether elements are equal; NaN is not equal to itself.
+    equal Eq,
+    /// Whether elements differ.
+    not_equal Ne,
+    /// Whether elements are less than those of `rhs`.
+    lt Lt,
+    /// Whether elements are at most those of `rhs`.
+    le Le,
+    /// Whether elements are greater than those of `rhs`.
+    gt Gt,
+    /// Whether elements are at least those of `rhs`.
+    ge Ge,
+);
+
+impl Tensor {
+    /// The same values as another element type. Floats become integers by truncation, saturating,
+    /// NaN becoming 0; integers wrap; to bool is "not 0".
+    #[track_caller]
+    pub fn to(self, dtype: DType) -> Tensor {
+        if self.dtype() == dtype {
+            return self;
+        }
+        bind1(Op::Convert { dtype }, &[self], Location::caller())
+    }
+
+    /// The same bits as another element type of the same size.
+    #[track_caller]
+    pub fn bitcast(self, dtype: DType) -> Tensor {
+        bind1(Op::Bitcast { dtype }, &[self], Location::caller())
+    }
+
+    /// The same values, without derivative.
+    #[track_caller]
+    pub fn stop_gradient(self) -> Tensor {
+        bind1(Op::StopGradient, &[self], Location::caller())
+    }
+
+    /// `x * x`.
+    #[track_caller]
+    pub fn square(self) -> Tensor {
+        self * self
+    }
+
+    /// `1 / x`.
+    #[track_caller]
+    pub fn reciprocal(self) -> Tensor {
+        1.0 / self
+    }
+
+    /// `x` to an integer power, by repeated multiplication; exact derivative at 0.
+    #[track_caller]
+    pub fn powi(self, exponent: i32) -> Tensor {
+        if exponent == 0 {
+            return super::ones_like(self);
+        }
+        let mut bits = exponent.unsigned_abs();
+        let mut power = self;
+        let mut product: Option<Tensor> = None;
+        loop {
+            if bits & 1 == 1 {
+                product = Some(match product {
+                    Some(product) => product * power,
+                    None => power,
+                });
+            }
+            bits >>= 1;
+            if bits == 0 {
+                break;
+            }
+            power = power * power;
+        }
+        let product = product.expect("a positive exponent has a bit set");
+        if exponent < 0 { 1.0 / product } else { product }
+    }
+
+    /// Limits to `low..=high`: `minimum(maximum(x, low), high)`, as `jnp.clip`; at a bound the
+    /// derivative is one half.
+    #[track_caller]
+    pub fn clip(self, low: impl Operand, high: impl Operand) -> Tensor {
+        self.maximum(low).minimum(high)
+    }
+
+    /// Limits to `low..=high`, as `lax.clamp`; at a bound the derivative is 0.
+    #[track_caller]
+    pub fn clamp(self, low: impl Operand, high: impl Operand) -> Tensor {
+        let ty = self.ty();
+        let low = broadcast_to(low.to_tensor(&ty), &ty.shape);
+        let high = broadcast_to(high.to_tensor(&ty), &ty.shape);
+        bind1(Op::Clamp, &[low, self, high], Location::caller())
+    }
+
+    /// `max(x, 0)`, with derivative 0 at 0, as `jax.nn.relu`.
+    #[track_caller]
+    pub fn relu(self) -> Tensor {
+        let zero = super::zeros_like(self);
+        // Of the two forms this one passes NaN on.
+        where_(self.le(zero), zero, self)
+    }
+
+    /// `x` where positive, else `slope * x`; derivative 1 at 0.
+    #[track_caller]
+    pub fn leaky_relu(self, slope: f64) -> Tensor {
+        where_(self.ge(0.0), self, self * slope)
+    }
+
+    /// `x` where positive, else `e^x - 1`.
+    #[track_caller]
+    pub fn elu(self) -> Tensor {
+        let positive = self.gt(0.0);
+        // The other branch must not overflow where it is not chosen.
+        where_(positive, self, where_(positive, super::zeros_like(self), self).expm1())
+    }
+
+    /// `x * sigmoid(x)`.
+    #[track_caller]
+    pub fn silu(self) -> Tensor {
+        self * self.sigmoid()
+    }
+
+    /// The Gaussian error linear unit, in its tanh form, as `jax.nn.gelu` by default.
+    #[track_caller]
+    pub fn gelu(self) -> Tensor {
+        let inner = (self + self * self * self * 0.044715) * (2.0 / std::f64::consts::PI).sqrt();
+        self * 0.5 * (inner.tanh() + 1.0)
+    }
+
+    /// `log(1 + e^x)`, without overflow.
+    #[track_caller]
+    pub fn softplus(self) -> Tensor {
+        logaddexp(self, super::zeros_like(self))
+    }
+
+    /// `-log(1 + e^-x)`, without overflow.
+    #[track_caller]
+    pub fn log_sigmoid(self) -> Tensor {
+        -(-self).softplus()
+    }
+
+    /// Floor division: rounds towards negative infinity, as Python's `//`.
+    #[track_caller]
+    pub fn floor_div(self, rhs: impl Operand) -> Tensor {
+        let (lhs, rhs) = pair("floor_div", self, rhs);
+        if lhs.dtype().is_float() {
+            return (lhs / rhs).floor();
+        }
+        let quotient = lhs / rhs;
+        if lhs.dtype().is_unsigned() {
+            return quotient;
+        }
+        let signs_differ = lhs.sign().not_equal(rhs.sign());
+        let inexact = (lhs % rhs).not_equal(0);
+        where_(signs_differ & inexact, quotient - 1, quotient)
+    }
+
+    /// The remainder with the sign of the divisor, as Python's `%`.
+    #[track_caller]
+    pub fn modulo(self, rhs: impl Operand) -> Tensor {
+        let (lhs, rhs) = pair("modulo", self, rhs);
+        let remainder = lhs % rhs;
+        if lhs.dtype().is_unsigned() {
+            return remainder;
+        }
+        let zero = super::zeros_like(remainder);
+        let wrong_sign = remainder.lt(zero).not_equal(rhs.lt(zero));
+        where_(wrong_sign & remainder.not_equal(zero), remainder + rhs, remainder)
+    }
+
+    /// Whether each element is NaN.
+    #[track_caller]
+    pub fn is_nan(self) -> Tensor {
+        self.not_equal(self)
+    }
+}
+
+/// Chooses by element: `on_true` where `predicate` holds, else `on_false`. All broadcast.
+///
+/// Both sides are computed. If the derivative of the side not chosen can be infinite or NaN,
+/// give that side harmless operands as well.
+#[track_caller]
+pub fn where_(predicate: Tensor, on_true: impl Operand, on_false: impl Operand) -> Tensor {
+    // A literal takes the type of the other side.
+    let like = predicate.ty();
+    let float = TensorType::new(DType::F32, &like.shape);
+    let (on_true, on_false) = match (as_tensor(on_true), as_tensor(on_false)) {
+        (Some(t), Some(f)) => (t, f),
+        (Some(t), None) => (t, on_false.to_tensor(&t.ty())),
+        (None, Some(f)) => (on_true.to_tensor(&f.ty()), f),
+        (None, None) => (on_true.to_tensor(&float), on_false.to_tensor(&float)),
+    };
+    let (on_true, on_false) = broadcast_pair("where", on_true, on_false);
+    let shape = super::broadcast_shapes("where", &[predicate.shape(), on_true.shape()]);
+    let predicate = broadcast_to(predicate, &shape);
+    let (on_true, on_false) = (broadcast_to(on_true, &shape), broadcast_to(on_false, &shape));
+    bind1(Op::Select, &[predicate, on_true, on_false], Location::caller())
+}
+
+/// The tensor itself, if the operand is one.
+fn as_tensor<R: Operand>(operand: R) -> Option<Tensor> {
+    let any: &dyn std::any::Any = &AnyOperand(operand);
+    any.downcast_ref::<AnyOperand<Tensor>>().map(|tensor| tensor.0)
+}
+
+struct AnyOperand<R>(R);
+
+/// `log(e^a + e^b)`, without overflow; `-inf` with `-inf` gives `-inf`.
+#[track_caller]
+pub fn logaddexp(a: Tensor, b: Tensor) -> Tensor {
+    let (a, b) = broadcast_pair("logaddexp", a, b);
+    let largest = a.maximum(b);
+    let difference = a - b;
+    // Equal infinities differ by NaN; their sum is the answer.
+    where_(difference.is_nan(), a + b, largest + (-difference.abs()).exp().log1p())
+}

@@ -1,0 +1,282 @@
+//! Elements at computed places.
+
+use std::panic::Location;
+
+use crate::trace::op::{Axes, GatherDims, Op, ScatterDims, ScatterKind};
+use crate::trace::ops::{Operand, axis_of, broadcast_shapes, stack, where_};
+use crate::trace::tensor::{Tensor, bind, bind1, fail_op};
+use crate::trace::types::{DType, Shape, TensorType};
+
+/// What happens to an index outside its axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IndexMode {
+    /// Negative indices count from the end; what is still outside reads as NaN (integers: the
+    /// smallest value if signed, the largest if not; bool: true). JAX's default.
+    #[default]
+    Fill,
+    /// Clamped to the axis. The cheapest: use it where indices are known to be inside.
+    Clip,
+}
+
+/// `lax.gather`: windows of `x` at the places that the index vectors along the last axis of
+/// `indices` name. Starts are clamped.
+#[track_caller]
+pub fn gather(x: Tensor, indices: Tensor, dims: GatherDims) -> Tensor {
+    bind1(Op::Gather(dims), &[x, indices], Location::caller())
+}
+
+/// `lax.scatter`: `updates` written into `x` at the places that the index vectors along the last
+/// axis of `indices` name. A window that does not fit is dropped.
+#[track_caller]
+pub fn scatter(x: Tensor, indices: Tensor, updates: Tensor, dims: ScatterDims) -> Tensor {
+    bind1(Op::Scatter(dims), &[x, indices, updates], Location::caller())
+}
+
+/// Sorts `key` along `axis`, ascending and stable, and gives the `others` in the same order.
+#[track_caller]
+pub fn sort_by(key: Tensor, others: &[Tensor], axis: isize) -> (Tensor, Vec<Tensor>) {
+    let axis = axis_of("sort_by", axis, key.rank());
+    let operands: Vec<Tensor> = std::iter::once(key).chain(others.iter().copied()).collect();
+    let sorted = bind(Op::Sort { axis }, &operands, Location::caller());
+    (sorted[0], sorted[1..].to_vec())
+}
+
+/// The scalar i32 tensors of a list of start indices.
+#[track_caller]
+fn starts_of<I: Operand>(starts: &[I]) -> Vec<Tensor> {
+    let like = TensorType::scalar(DType::I32);
+    let mut tensors = Vec::with_capacity(starts.len());
+    for start in starts {
+        tensors.push(start.to_tensor(&like));
+    }
+    tensors
+}
+
+/// Negative indices moved to count from the start.
+#[track_caller]
+fn from_start(indices: Tensor, size: usize) -> Tensor {
+    if indices.dtype().is_unsigned() {
+        return indices;
+    }
+    where_(indices.lt(0), indices + size, indices)
+}
+
+impl Tensor {
+    /// A window of shape `sizes` that starts at `starts`, one scalar i32 (tensor or number) per
+    /// axis. Starts are clamped so that the window fits.
+    #[track_caller]
+    pub fn dynamic_slice<I: Operand>(self, starts: &[I], sizes: impl Into<Shape>) -> Tensor {
+        let mut operands = vec![self];
+        operands.extend(starts_of(starts));
+        bind1(Op::DynamicSlice { sizes: sizes.into() }, &operands, Location::caller())
+    }
+
+    /// This tensor with the window at `starts` replaced by `update`. Starts are clamped so that
+    /// the window fits.
+    #[track_caller]
+    pub fn dynamic_update_slice<I: Operand>(self, update: Tensor, starts: &[I]) -> Tensor {
+        let mut operands = vec![self, update];
+        operands.extend(starts_of(starts));
+        bind1(Op::DynamicUpdateSlice, &operands, Location::caller())
+    }
+
+    /// The slice at `index`, a scalar i32, along `axis`, which vanishes. The index is clamped.
+    #[track_caller]
+    pub fn dynamic_index(self, axis: isize, index: Tensor) -> Tensor {
+        self.dynamic_slice_axis(axis, index, 1).squeeze(axis)
+    }
+
+    /// `size` elements from `start`, a scalar i32, along `axis`. The start is clamped.
+    #[track_caller]
+    pub fn dynamic_slice_axis(self, axis: isize, start: Tensor, size: usize) -> Tensor {
+        let shape = self.shape();
+        let axis = axis_of("dynamic_slice", axis, shape.rank());
+        let zero = super::constant(0i32);
+        let mut starts = vec![zero; shape.rank()];
+        starts[axis] = start;
+        self.dynamic_slice(&starts, shape.without_axis(axis).with_axis(axis, size))
+    }
+
+    /// This tensor with the slice at `index`, a scalar i32, along `axis` replaced by `update`,
+    /// which has one axis less. The index is clamped.
+    #[track_caller]
+    pub fn dynamic_update_index(self, axis: isize, index: Tensor, update: Tensor) -> Tensor {
+        let axis = axis_of("dynamic_update_index", axis, self.rank());
+        let zero = super::constant(0i32);
+        let mut starts = vec![zero; self.rank()];
+        starts[axis] = index;
+        self.dynamic_update_slice(update.expand_dims(axis as isize), &starts)
+    }
+
+    /// The slices along `axis` that `indices` (integers, any shape) name; the axes of `indices`
+    /// stand in its place. Indices outside: [`IndexMode::Fill`].
+    #[track_caller]
+    pub fn take(self, indices: Tensor, axis: isize) -> Tensor {
+        self.take_mode(indices, axis, IndexMode::Fill)
+    }
+
+    /// [`Tensor::take`] with a choice of what an index outside gives.
+    #[track_caller]
+    pub fn take_mode(self, indices: Tensor, axis: isize, mode: IndexMode) -> Tensor {
+        let (shape, places) = (self.shape(), indices.shape());
+        let axis = axis_of("take", axis, shape.rank());
+        let size = shape[axis];
+        let indices = if mode == IndexMode::Fill { from_start(indices, size) } else { indices };
+        let window_after = axis + places.rank();
+        let dims = GatherDims {
+            offset_dims: (0..axis)
+                .chain(window_after..window_after + shape.rank() - axis - 1)
+                .collect(),
+            collapsed_slice_dims: [axis].as_slice().into(),
+            start_index_map: [axis].as_slice().into(),
+            slice_sizes: shape.without_axis(axis).with_axis(axis, 1),
+            ..GatherDims::default()
+        };
+        let taken = gather(self, indices.expand_dims(-1), dims);
+        if mode == IndexMode::Clip {
+            return taken;
+        }
+        let axes: Axes = (axis..window_after).collect();
+        let valid = inside(indices, size).broadcast_in_dim(taken.shape(), &axes);
+        where_(valid, taken, fill_like(taken))
+    }
+
+    /// For each place of `indices`, the element of this tensor at that index along `axis` and the
+    /// same place along the others. Shapes agree but along `axis`. Indices outside:
+    /// [`IndexMode::Fill`].
+    #[track_caller]
+    pub fn take_along_axis(self, indices: Tensor, axis: isize) -> Tensor {
+        self.take_along_axis_mode(indices, axis, IndexMode::Fill)
+    }
+
+    /// [`Tensor::take_along_axis`] with a choice of what an index outside gives.
+    #[track_caller]
+    pub fn take_along_axis_mode(self, indices: Tensor, axis: isize, mode: IndexMode) -> Tensor {
+        let shape = self.shape();
+        let axis = axis_of("take_along_axis", axis, shape.rank());
+        let (ty, places) = (self.ty(), indices.ty());
+        let agree = places.rank() == shape.rank()
+            && (0..shape.rank()).all(|a| a == axis || places.shape[a] == shape[a]);
+        if !agree {
+            let problem = format!("indices {places} must agree with {ty} but along axis {axis}");
+            fail_op("take_along_axis", problem);
+        }
+        let size = shape[axis];
+        let indices = if mode == IndexMode::Fill { from_start(indices, size) } else { indices };
+        let others: Axes = (0..shape.rank()).filter(|&a| a != axis).collect();
+        let dims = GatherDims {
+            collapsed_slice_dims: [axis].as_slice().into(),
+            operand_batching_dims: others.clone(),
+            start_indices_batching_dims: others,
+            start_index_map: [axis].as_slice().into(),
+            slice_sizes: shape.iter().map(|_| 1).collect(),
+            ..GatherDims::default()
+        };
+        let taken = gather(self, indices.expand_dims(-1), dims);
+        match mode {
+            IndexMode::Clip => taken,
+            IndexMode::Fill => where_(inside(indices, size), taken, fill_like(taken)),
+        }
+    }
+
+    /// The places `self[i0, i1, ..]` named by integer tensors for the leading axes, which
+    /// broadcast together: `x.at(&[i]).add(v)`.
+    #[track_caller]
+    pub fn at(self, indices: &[Tensor]) -> IndexUpdate {
+        if indices.is_empty() || indices.len() > self.rank() {
+            let problem = format!("{} index tensors for {}", indices.len(), self.ty());
+            fail_op("at", problem);
+        }
+        let shapes: Vec<Shape> = indices.iter().map(|index| index.shape()).collect();
+        let places = broadcast_shapes("at", &shapes);
+        let sizes = self.shape();
+        let mut vectors = Vec::with_capacity(indices.len());
+        for (axis, index) in indices.iter().enumerate() {
+            vectors.push(from_start(*index, sizes[axis]).broadcast_to(&places));
+        }
+        IndexUpdate { x: self, vectors: stack(&vectors, -1), places }
+    }
+}
+
+/// Whether each index is inside an axis of the given size.
+#[track_caller]
+fn inside(indices: Tensor, size: usize) -> Tensor {
+    if indices.dtype().is_unsigned() { indices.lt(size) } else { indices.ge(0) & indices.lt(size) }
+}
+
+/// What stands for an element that does not exist.
+#[track_caller]
+fn fill_like(x: Tensor) -> Tensor {
+    let value = match x.dtype() {
+        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => f64::NAN,
+        DType::Bool => 1.0,
+        DType::I8 => i8::MIN as f64,
+        DType::I16 => i16::MIN as f64,
+        DType::I32 => i32::MIN as f64,
+        DType::I64 => i64::MIN as f64,
+        DType::U8 => u8::MAX as f64,
+        DType::U16 => u16::MAX as f64,
+        DType::U32 => u32::MAX as f64,
+        DType::U64 => u64::MAX as f64,
+    };
+    super::full_like(x, value)
+}
+
+/// Places of a tensor to be read or written; made by [`Tensor::at`].
+#[derive(Debug, Clone)]
+pub struct IndexUpdate {
+    x: Tensor,
+    vectors: Tensor,
+    places: Shape,
+}
+
+impl IndexUpdate {
+    /// What stands there. Indices are clamped.
+    #[track_caller]
+    pub fn get(self) -> Tensor {
+        let shape = self.x.shape();
+        let (addressed, at) = (self.vectors.dim(-1), self.places.rank());
+        let dims = GatherDims {
+            offset_dims: (at..at + shape.rank() - addressed).collect(),
+            collapsed_slice_dims: (0..addressed).collect(),
+            start_index_map: (0..addressed).collect(),
+            slice_sizes: (0..shape.rank())
+                .map(|a| if a < addressed { 1 } else { shape[a] })
+                .collect(),
+            ..GatherDims::default()
+        };
+        gather(self.x, self.vectors, dims)
+    }
+
+    /// The tensor with `values` there (broadcast to the places). Of several values for one place
+    /// any may win. A place outside is left out.
+    #[track_caller]
+    pub fn set(self, values: impl Operand) -> Tensor {
+        self.write(ScatterKind::Set, values)
+    }
+
+    /// The tensor with `values` added there (broadcast to the places); several values for one
+    /// place are all added. A place outside is left out.
+    #[track_caller]
+    pub fn add(self, values: impl Operand) -> Tensor {
+        self.write(ScatterKind::Add, values)
+    }
+
+    #[track_caller]
+    fn write(self, kind: ScatterKind, values: impl Operand) -> Tensor {
+        let ty = self.x.ty();
+        let (addressed, at) = (self.vectors.dim(-1), self.places.rank());
+        let window = &ty.shape[addressed..];
+        let updates: Shape = self.places.iter().chain(window).copied().collect();
+        let values = values.to_tensor(&TensorType::new(ty.dtype, &updates)).broadcast_to(&updates);
+        let dims = ScatterDims {
+            kind,
+            update_window_dims: (at..at + window.len()).collect(),
+            inserted_window_dims: (0..addressed).collect(),
+            operand_batching_dims: Axes::new(),
+            scatter_indices_batching_dims: Axes::new(),
+            scatter_dims_to_operand_dims: (0..addressed).collect(),
+        };
+        scatter(self.x, self.vectors, values, dims)
+    }
+}

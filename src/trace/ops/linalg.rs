@@ -1,0 +1,195 @@
+//! Products: matrices, general contractions, convolutions.
+
+use std::panic::Location;
+
+use smallvec::SmallVec;
+
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::op::{Axes, ConvDims, DotDims, Op};
+use crate::trace::ops::broadcast_shapes;
+use crate::trace::tensor::{Tensor, bind1, fail_op};
+use crate::trace::types::{DType, Shape};
+
+/// `lax.dot_general`: contracts and pairs the axes that `dims` names. Result axes: batch, free
+/// axes of `lhs`, free axes of `rhs`.
+#[track_caller]
+pub fn dot_general(lhs: Tensor, rhs: Tensor, dims: DotDims) -> Tensor {
+    bind1(Op::Dot(dims), &[lhs, rhs], Location::caller())
+}
+
+/// `np.matmul`: contracts the last axis of `lhs` with the last but one of `rhs` (or its only one);
+/// axes before them broadcast.
+#[track_caller]
+pub fn matmul(lhs: Tensor, rhs: Tensor) -> Tensor {
+    let (left, right) = (lhs.shape(), rhs.shape());
+    if left.rank() == 0 || right.rank() == 0 {
+        fail_op("matmul", format!("takes no scalars, and was given {} and {}", lhs.ty(), rhs.ty()));
+    }
+    let contract = |lhs_axis: usize, rhs_axis: usize| DotDims {
+        lhs_contract: [lhs_axis].as_slice().into(),
+        rhs_contract: [rhs_axis].as_slice().into(),
+        ..DotDims::default()
+    };
+    if right.rank() == 1 {
+        return dot_general(lhs, rhs, contract(left.rank() - 1, 0));
+    }
+    if right.rank() == 2 {
+        return dot_general(lhs, rhs, contract(left.rank() - 1, 0));
+    }
+    if left.rank() == 1 {
+        let rhs_axis = right.rank() - 2;
+        // Free axes of the right operand keep their order, so nothing is left to move.
+        return dot_general(lhs, rhs, contract(0, rhs_axis));
+    }
+    let (l, r) = (left.rank() - 2, right.rank() - 2);
+    let batch = broadcast_shapes("matmul", &[Shape::from(&left[..l]), Shape::from(&right[..r])]);
+    let n = batch.rank();
+    let full = |shape: &Shape, from: usize| -> Shape {
+        batch.iter().chain(&shape[from..]).copied().collect()
+    };
+    let (lhs, rhs) = (lhs.broadcast_to(full(&left, l)), rhs.broadcast_to(full(&right, r)));
+    let dims =
+        DotDims { lhs_batch: (0..n).collect(), rhs_batch: (0..n).collect(), ..contract(n + 1, n) };
+    dot_general(lhs, rhs, dims)
+}
+
+/// How a convolution's input is padded.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Padding {
+    /// Not at all.
+    #[default]
+    Valid,
+    /// So that the result has `ceil(size / stride)` elements; the odd one goes to the end.
+    Same,
+    /// Before and after, per spatial axis.
+    Explicit(Vec<(i64, i64)>),
+}
+
+/// The window of [`conv2d`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ConvOptions {
+    /// The window's step along both axes; 0 is read as 1.
+    pub stride: usize,
+    /// How the input is padded.
+    pub padding: Padding,
+}
+
+/// `lax.conv_general_dilated`: a convolution of `lhs` by the kernel `rhs`, in any layout.
+#[track_caller]
+pub fn conv_general(lhs: Tensor, rhs: Tensor, dims: ConvDims) -> Tensor {
+    bind1(Op::Conv(dims), &[lhs, rhs], Location::caller())
+}
+
+/// A convolution of images `x: [batch, height, width, features]` by `kernel: [height, width, input
+/// features, output features]` (NHWC by HWIO), as flax's `Conv` without its bias.
+#[track_caller]
+pub fn conv2d(x: Tensor, kernel: Tensor, options: &ConvOptions) -> Tensor {
+    let (image, window) = (x.shape(), kernel.shape());
+    if image.rank() != 4 || window.rank() != 4 {
+        let problem = format!(
+            "takes images [batch, height, width, features] and a kernel [height, width, in, out], \
+             and was given {} and {}",
+            x.ty(),
+            kernel.ty()
+        );
+        fail_op("conv2d", problem);
+    }
+    let stride = options.stride.max(1);
+    let padding: SmallVec<[(i64, i64); 2]> = match &options.padding {
+        Padding::Valid => SmallVec::from_elem((0, 0), 2),
+        Padding::Explicit(padding) => SmallVec::from_slice(padding),
+        Padding::Same => (0..2)
+            .map(|i| {
+                let (size, window) = (image[1 + i], window[i]);
+                let covered = (size.div_ceil(stride).max(1) - 1) * stride + window;
+                let total = covered.saturating_sub(size) as i64;
+                (total / 2, total - total / 2)
+            })
+            .collect(),
+    };
+    let dims = ConvDims {
+        lhs_spec: Axes::from_slice(&[0, 3, 1, 2]),
+        rhs_spec: Axes::from_slice(&[3, 2, 0, 1]),
+        out_spec: Axes::from_slice(&[0, 3, 1, 2]),
+        strides: Axes::from_elem(stride, 2),
+        padding,
+        lhs_dilation: Axes::from_elem(1, 2),
+        rhs_dilation: Axes::from_elem(1, 2),
+        feature_groups: 1,
+        batch_groups: 1,
+    };
+    conv_general(x, kernel, dims)
+}
+
+impl Tensor {
+    /// [`matmul`].
+    #[track_caller]
+    pub fn matmul(self, rhs: Tensor) -> Tensor {
+        matmul(self, rhs)
+    }
+
+    /// The outer product of two vectors.
+    #[track_caller]
+    pub fn outer(self, rhs: Tensor) -> Tensor {
+        dot_general(self.ravel(), rhs.ravel(), DotDims::default())
+    }
+}
+
+/// Columns are orthonormalised in blocks of this many, so that most of the work is in products of
+/// matrices.
+const BLOCK: usize = 32;
+
+/// The matrix Q of `a = Q R` with R upper triangular and its diagonal positive: orthonormal
+/// columns that span those of `a: f[m, n]`, `m >= n`. Equals LAPACK's QR after its sign
+/// correction. Columns that depend on those before give NaN.
+///
+/// Block Gram-Schmidt, each projection done twice (Giraud, Langou & Rozloznik 2005: twice is
+/// enough for orthogonality to rounding).
+#[track_caller]
+pub fn orthonormal_columns(a: Tensor) -> Tensor {
+    let ty = a.ty();
+    if ty.rank() != 2 || ty.shape[0] < ty.shape[1] || !ty.dtype.is_float() {
+        fail_op(
+            "orthonormal_columns",
+            format!("takes a tall matrix of floats, and was given {ty}"),
+        );
+    }
+    let (m, n) = (ty.shape[0], ty.shape[1]);
+    let mut done: Option<Tensor> = None;
+    let mut from = 0;
+    while from < n {
+        let to = (from + BLOCK).min(n);
+        let mut block = a.slice_axis(1, from, to);
+        for _ in 0..2 {
+            if let Some(q) = done {
+                block = block - q.matmul(q.t().matmul(block));
+            }
+            block = orthonormal_block(block, m, to - from);
+        }
+        done = Some(match done {
+            Some(q) => super::concatenate(&[q, block], 1),
+            None => block,
+        });
+        from = to;
+    }
+    done.unwrap_or(a)
+}
+
+/// Gram-Schmidt over the columns of one block, a column a turn.
+#[track_caller]
+fn orthonormal_block(block: Tensor, m: usize, width: usize) -> Tensor {
+    let dtype = block.dtype();
+    let columns = block.t();
+    let numbers = super::arange(width, DType::I32);
+    let start = super::zeros([width, m], dtype);
+    let turn = |rows: Tensor, (column, i): (Tensor, Tensor)| {
+        let mut v = column;
+        for _ in 0..2 {
+            v = v - rows.matmul(v).matmul(rows);
+        }
+        let v = v / v.norm();
+        (rows.dynamic_update_index(0, i, v), ())
+    };
+    let (rows, ()) = scan_with(ScanOptions::default(), turn, start, (columns, numbers));
+    rows.t()
+}

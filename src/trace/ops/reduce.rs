@@ -1,0 +1,177 @@
+//! Reductions, sorting, and the functions made of them.
+
+use std::panic::Location;
+
+use crate::trace::literal::Literal;
+use crate::trace::op::{ArgOp, Axes, Op, ReduceOp};
+use crate::trace::ops::{AxisList, axis_of, where_};
+use crate::trace::tensor::{Tensor, bind, bind1, fail_op};
+use crate::trace::types::DType;
+
+macro_rules! reductions {
+    ($($(#[$doc:meta])* $method:ident $op:ident),* $(,)?) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $method(self, axes: impl AxisList) -> Tensor {
+                let axes = axes.axes(ReduceOp::$op.name(), self.rank());
+                self.reduce(ReduceOp::$op, axes)
+            }
+        )*}
+    };
+}
+reductions!(
+    /// The sum over `axes`, which vanish. An empty sum is 0.
+    sum Sum,
+    /// The product over `axes`, which vanish. An empty product is 1.
+    prod Prod,
+    /// The largest element over `axes`, which vanish; NaN wins. Equal largest elements share the
+    /// derivative.
+    max Max,
+    /// The smallest element over `axes`, which vanish; NaN wins. Equal smallest elements share the
+    /// derivative.
+    min Min,
+    /// Whether all elements over `axes` hold (bool); bitwise on integers.
+    all And,
+    /// Whether any element over `axes` holds (bool); bitwise on integers.
+    any Or,
+);
+
+impl Tensor {
+    #[track_caller]
+    pub(crate) fn reduce(self, op: ReduceOp, axes: Axes) -> Tensor {
+        if axes.is_empty() {
+            return self;
+        }
+        bind1(Op::Reduce { op, axes }, &[self], Location::caller())
+    }
+
+    /// The mean over `axes`, which vanish. NaN of an empty range.
+    #[track_caller]
+    pub fn mean(self, axes: impl AxisList) -> Tensor {
+        let axes = axes.axes("mean", self.rank());
+        let shape = self.shape();
+        let count: usize = axes.iter().map(|&axis| shape[axis]).product();
+        self.reduce(ReduceOp::Sum, axes) / count as f64
+    }
+
+    /// The variance over `axes`, which vanish: the mean squared distance from the mean.
+    #[track_caller]
+    pub fn var(self, axes: impl AxisList) -> Tensor {
+        let axes = axes.axes("var", self.rank());
+        let shape = self.shape();
+        let count: usize = axes.iter().map(|&axis| shape[axis]).product();
+        let mean = self.reduce(ReduceOp::Sum, axes.clone()) / count as f64;
+        let centred = self - mean.keep_axes(&shape, &axes);
+        centred.square().reduce(ReduceOp::Sum, axes) / count as f64
+    }
+
+    /// The standard deviation over `axes`, which vanish; the root of [`Tensor::var`].
+    #[track_caller]
+    pub fn std(self, axes: impl AxisList) -> Tensor {
+        self.var(axes).sqrt()
+    }
+
+    /// A reduction's result spread over the axes that vanished, each with size 1, so that it
+    /// broadcasts against the tensor of shape `before`.
+    #[track_caller]
+    pub(crate) fn keep_axes(self, before: &[usize], axes: &[usize]) -> Tensor {
+        let shape: Vec<usize> = (0..before.len())
+            .map(|axis| if axes.contains(&axis) { 1 } else { before[axis] })
+            .collect();
+        self.reshape(shape)
+    }
+
+    /// The index (i32) of the first largest element along `axis`, which vanishes; NaN is largest.
+    #[track_caller]
+    pub fn argmax(self, axis: isize) -> Tensor {
+        let axis = axis_of("argmax", axis, self.rank());
+        bind1(Op::ArgReduce { op: ArgOp::Max, axis }, &[self], Location::caller())
+    }
+
+    /// The index (i32) of the first smallest element along `axis`, which vanishes; NaN is
+    /// smallest.
+    #[track_caller]
+    pub fn argmin(self, axis: isize) -> Tensor {
+        let axis = axis_of("argmin", axis, self.rank());
+        bind1(Op::ArgReduce { op: ArgOp::Min, axis }, &[self], Location::caller())
+    }
+
+    /// The elements in ascending order along `axis`; NaN comes last.
+    #[track_caller]
+    pub fn sort(self, axis: isize) -> Tensor {
+        let axis = axis_of("sort", axis, self.rank());
+        bind1(Op::Sort { axis }, &[self], Location::caller())
+    }
+
+    /// The indices (i32) that sort along `axis`; equal elements keep their order.
+    #[track_caller]
+    pub fn argsort(self, axis: isize) -> Tensor {
+        let axis = axis_of("argsort", axis, self.rank());
+        let numbers = super::iota(self.shape(), axis as isize, DType::I32);
+        bind(Op::Sort { axis }, &[self, numbers], Location::caller())[1]
+    }
+
+    /// `log(sum(exp(x)))` over `axes`, which vanish; without overflow. All `-inf` gives `-inf`.
+    #[track_caller]
+    pub fn logsumexp(self, axes: impl AxisList) -> Tensor {
+        let axes = axes.axes("logsumexp", self.rank());
+        let shape = self.shape();
+        let largest = self.reduce(ReduceOp::Max, axes.clone()).stop_gradient();
+        // An infinite maximum would give inf - inf.
+        let largest = where_(largest.is_finite(), largest, super::zeros_like(largest));
+        let shifted = self - largest.keep_axes(&shape, &axes);
+        shifted.exp().reduce(ReduceOp::Sum, axes).log() + largest
+    }
+
+    /// `x - logsumexp(x)` along `axis`.
+    #[track_caller]
+    pub fn log_softmax(self, axis: isize) -> Tensor {
+        let axes: Axes = [axis_of("log_softmax", axis, self.rank())].as_slice().into();
+        let shape = self.shape();
+        let largest = self.reduce(ReduceOp::Max, axes.clone()).stop_gradient();
+        let shifted = self - largest.keep_axes(&shape, &axes);
+        let total = shifted.exp().reduce(ReduceOp::Sum, axes.clone()).log();
+        shifted - total.keep_axes(&shape, &axes)
+    }
+
+    /// `exp(x) / sum(exp(x))` along `axis`.
+    #[track_caller]
+    pub fn softmax(self, axis: isize) -> Tensor {
+        let axes: Axes = [axis_of("softmax", axis, self.rank())].as_slice().into();
+        let shape = self.shape();
+        let largest = self.reduce(ReduceOp::Max, axes.clone()).stop_gradient();
+        let numerator = (self - largest.keep_axes(&shape, &axes)).exp();
+        let total = numerator.reduce(ReduceOp::Sum, axes.clone());
+        numerator / total.keep_axes(&shape, &axes)
+    }
+
+    /// The Euclidean norm over all elements. Its derivative at zero is NaN, as in JAX.
+    #[track_caller]
+    pub fn norm(self) -> Tensor {
+        self.square().sum(..).sqrt()
+    }
+
+    /// Running sums along `axis`, by doubling distances: log2(n) additions.
+    #[track_caller]
+    pub fn cumsum(self, axis: isize) -> Tensor {
+        let shape = self.shape();
+        let axis = axis_of("cumsum", axis, shape.rank());
+        if self.dtype() == DType::Bool {
+            fail_op("cumsum", format!("{} has no sum; convert it with .to(dtype)", self.ty()));
+        }
+        let (rank, size) = (shape.rank(), shape[axis]);
+        let zero = Literal::filled(crate::trace::types::TensorType::scalar(self.dtype()), 0.0);
+        let zero = super::constant(zero);
+        let mut sums = self;
+        let mut distance = 1;
+        while distance < size {
+            let mut low = vec![0; rank];
+            let mut high = vec![0; rank];
+            (low[axis], high[axis]) = (distance as i64, -(distance as i64));
+            sums = sums + sums.pad_with(&low, &high, &vec![0; rank], zero);
+            distance *= 2;
+        }
+        sums
+    }
+}

@@ -1,0 +1,6 @@
+#[derive(podracer::Tree)]
+struct Dense {
+    w: f32,
+}
+
+fn main() {}

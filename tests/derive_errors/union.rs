@@ -1,0 +1,7 @@
+#[derive(podracer::Tree)]
+union Either<T: Copy> {
+    left: T,
+    right: T,
+}
+
+fn main() {}
