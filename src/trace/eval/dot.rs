@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(conv_1d(&x, &[1.0, 10.0], (-1, 1), 1, 1), [42.0, 4.0]);
         assert_eq!(conv_1d(&x, &[1.0, 10.0], (0, 0), 2, 1), [1.0, 20.0, 2.0, 40.0]);
         assert_eq!(conv_1d(&x, &[1.0, 10.0], (0, 0), 1, 2), [41.0]);
-        assert_eq!(conv_1d(&x, &[1.0; 4], (0, 0), 1, 1), []);
+        assert!(conv_1d(&x, &[1.0; 4], (0, 0), 1, 1).is_empty());
     }
 
     /// The convolutions of the Atari network on a batch of 8: the size that must stay cheap.
