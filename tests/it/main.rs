@@ -2,5 +2,6 @@
 
 mod derive;
 mod envs;
+mod eval;
 mod pjrt;
 mod rl;
