@@ -592,6 +592,13 @@ fn threefry_known_answers() {
     let got = run(&program, &inputs);
     assert_eq!(got[0].to_vec::<u32>().unwrap(), [0x6b20_0159, 0x1cb9_96fc, 0xc492_3a9c]);
     assert_eq!(got[1].to_vec::<u32>().unwrap(), [0x99ba_4efe, 0xbb00_2be7, 0x483d_f7a0]);
+    // Many elements are written otherwise.
+    let many = single(Op::Threefry, &vec![TensorType::new(DType::U32, [3000]); 4]);
+    let inputs = [0x1319_8a2eu32, 0x0370_7344, 0x243f_6a88, 0x85a3_08d3]
+        .map(|word| Literal::splat([3000], word));
+    let got = run(&many, &inputs);
+    assert!(got[0].to_vec::<u32>().unwrap().iter().all(|&word| word == 0xc492_3a9c));
+    assert!(got[1].to_vec::<u32>().unwrap().iter().all(|&word| word == 0x483d_f7a0));
     let scalar = single(Op::Threefry, &vec![TensorType::scalar(DType::U32); 4]);
     let got = run(&scalar, &vec![Literal::scalar(0u32); 4]);
     assert_eq!(got[0].to_vec::<u32>().unwrap(), [0x6b20_0159]);
