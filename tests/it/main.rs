@@ -5,3 +5,7 @@ mod envs;
 mod eval;
 mod pjrt;
 mod rl;
+//! Tests of the library from outside, in one binary.
+
+mod build;
+mod stablehlo_text;
