@@ -5,6 +5,7 @@
 extern crate self as podracer;
 
 pub mod error;
+pub mod random;
 pub mod rl;
 pub mod trace;
 pub mod tree;
