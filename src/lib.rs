@@ -5,6 +5,7 @@
 extern crate self as podracer;
 
 pub mod error;
+pub mod optim;
 pub mod random;
 pub mod rl;
 pub mod trace;

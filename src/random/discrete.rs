@@ -60,8 +60,7 @@ pub fn randint(
         _ => fail_op("randint", format!("draws integers, and was asked for {dtype}")),
     };
     let largest = range_of(dtype).1;
-    let beyond = (range_of(high.dtype()).1 > largest).then(|| largest);
-    let beyond = beyond.map(|largest| high.gt(largest));
+    let beyond = if range_of(high.dtype()).1 > largest { Some(high.gt(largest)) } else { None };
     let (low, high) = (to_saturating(low, dtype), to_saturating(high, dtype));
 
     let span = (high - low).to(unsigned);
