@@ -29,6 +29,8 @@
 
 mod discrete;
 mod real;
+#[cfg(test)]
+mod tests;
 
 use std::panic::Location;
 

@@ -33,8 +33,8 @@ fn to_saturating(x: Tensor, dtype: DType) -> Tensor {
 /// bounds are numbers, or integer tensors that broadcast to `shape`. Where `high` is not above
 /// `low`, `low` comes out. `high` may be one more than the largest value of `dtype`.
 ///
-/// The numbers are a remainder of twice as many random bits as `dtype` has: ranges that are not
-/// powers of two are biased by about the range squared over 2^64 for 32-bit types.
+/// A number is the remainder of 64 random bits (128 for 64-bit types), taken in two halves; ranges
+/// that are not powers of two are slightly biased.
 #[track_caller]
 pub fn randint(
     key: Key<Tensor>,
@@ -47,19 +47,22 @@ pub fn randint(
     let scalar = TensorType::scalar(DType::I64);
     let (low, high) = (low.to_tensor(&scalar), high.to_tensor(&scalar));
     check_shape("randint", &shape, &[low, high]);
+    if !dtype.is_int() {
+        fail_op("randint", format!("draws integers, and was asked for {dtype}"));
+    }
     for bound in [low, high] {
         if !bound.dtype().is_int() {
             fail_op("randint", format!("bounds are integers, and one is {}", bound.ty()));
         }
     }
-    let unsigned = match dtype {
-        DType::I8 | DType::U8 => DType::U8,
-        DType::I16 | DType::U16 => DType::U16,
-        DType::I32 | DType::U32 => DType::U32,
-        DType::I64 | DType::U64 => DType::U64,
-        _ => fail_op("randint", format!("draws integers, and was asked for {dtype}")),
-    };
-    let largest = range_of(dtype).1;
+    let (smallest, largest) = range_of(dtype);
+    if dtype.size() < 4 {
+        // Drawn as i32: less bias.
+        let low = low.to(DType::I32).clip(smallest, largest);
+        let high = high.to(DType::I32).clip(smallest, largest + 1);
+        return randint(key, shape, low, high, DType::I32).to(dtype);
+    }
+    let unsigned = if dtype.size() == 4 { DType::U32 } else { DType::U64 };
     let beyond = if range_of(high.dtype()).1 > largest { Some(high.gt(largest)) } else { None };
     let (low, high) = (to_saturating(low, dtype), to_saturating(high, dtype));
 

@@ -21,6 +21,8 @@ mod print;
 pub mod program;
 pub(crate) mod rules;
 pub mod tensor;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod types;
 
 pub use literal::{Element, Literal};
