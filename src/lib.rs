@@ -4,7 +4,9 @@
 // The derive writes `::podracer`, which must also mean this crate within it.
 extern crate self as podracer;
 
+pub mod distributions;
 pub mod error;
+pub mod nn;
 pub mod optim;
 pub mod random;
 pub mod rl;
