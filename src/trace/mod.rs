@@ -25,6 +25,8 @@ pub mod program;
 pub(crate) mod rules;
 pub mod tensor;
 pub mod transpose;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod types;
 pub mod vmap;
 
