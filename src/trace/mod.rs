@@ -13,6 +13,7 @@
 
 pub mod check;
 pub mod control;
+pub mod eval;
 pub mod literal;
 pub mod op;
 pub mod ops;

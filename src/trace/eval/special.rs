@@ -1,0 +1,230 @@
+//! Functions that the standard library lacks: erf, its inverse, and threefry.
+
+use std::f64::consts::PI;
+
+/// The error function, to a few units in the last place of `f64`.
+pub(super) fn erf(x: f64) -> f64 {
+    let size = x.abs();
+    if size.is_nan() {
+        x
+    } else if size < 2.5 {
+        // Kummer's series: every term has the sign of x, so nothing cancels.
+        let (mut term, mut sum, mut n) = (x, x, 1.0);
+        while term.abs() > 1e-18 * sum.abs() {
+            term *= 2.0 * x * x / (2.0 * n + 1.0);
+            sum += term;
+            n += 1.0;
+        }
+        2.0 / PI.sqrt() * (-x * x).exp() * sum
+    } else {
+        (1.0 - erfc_tail(size)).copysign(x)
+    }
+}
+
+/// `1 - erf(x)` for `x >= 2.5`, by Laplace's continued fraction, from the far end.
+fn erfc_tail(x: f64) -> f64 {
+    let fraction = (1..=60).rev().fold(x, |tail, n| x + n as f64 / 2.0 / tail);
+    (-x * x).exp() / PI.sqrt() / fraction
+}
+
+/// The polynomial with the given coefficients, the highest power first.
+fn horner<T: Copy + std::ops::Mul<Output = T> + std::ops::Add<Output = T>>(
+    coefficients: &[T],
+    x: T,
+) -> T {
+    coefficients[1..].iter().fold(coefficients[0], |sum, &c| c + sum * x)
+}
+
+/// The inverse of the error function, as XLA computes it: M. Giles, "Approximating the erfinv
+/// function", single precision. JAX's normal numbers come from it, so it is followed in `f32`.
+pub(super) fn erf_inv_f32(x: f32) -> f32 {
+    if x.abs() == 1.0 {
+        return x * f32::INFINITY;
+    }
+    // log1p in f64, rounded, is the correctly rounded f32 one.
+    let w = -((-(x * x)) as f64).ln_1p() as f32;
+    let polynomial = if w < 5.0 {
+        const NEAR: [f32; 9] = [
+            2.810_226_4e-8,
+            3.432_739_4e-7,
+            -3.523_387_7e-6,
+            -4.391_506_5e-6,
+            0.000_218_580_87,
+            -0.001_253_725,
+            -0.004_177_681_6,
+            0.246_640_73,
+            1.501_409_4,
+        ];
+        horner(&NEAR, w - 2.5)
+    } else {
+        const FAR: [f32; 9] = [
+            -0.000_200_214_26,
+            0.000_100_950_56,
+            0.001_349_343_2,
+            -0.003_673_428_4,
+            0.005_739_508,
+            -0.007_622_461_3,
+            0.009_438_87,
+            1.001_674_1,
+            2.832_976_8,
+        ];
+        horner(&FAR, w.sqrt() - 3.0)
+    };
+    polynomial * x
+}
+
+/// The inverse of the error function in `f64`: the same author's double precision.
+pub(super) fn erf_inv(x: f64) -> f64 {
+    if x.abs() == 1.0 {
+        return x * f64::INFINITY;
+    }
+    let w = -(-(x * x)).ln_1p();
+    let polynomial = if w < 6.25 {
+        const NEAR: [f64; 23] = [
+            -3.6444120640178196996e-21,
+            -1.685059138182016589e-19,
+            1.2858480715256400167e-18,
+            1.115787767802518096e-17,
+            -1.333171662854620906e-16,
+            2.0972767875968561637e-17,
+            6.6376381343583238325e-15,
+            -4.0545662729752068639e-14,
+            -8.1519341976054721522e-14,
+            2.6335093153082322977e-12,
+            -1.2975133253453532498e-11,
+            -5.4154120542946279317e-11,
+            1.051212273321532285e-09,
+            -4.1126339803469836976e-09,
+            -2.9070369957882005086e-08,
+            4.2347877827932403518e-07,
+            -1.3654692000834678645e-06,
+            -1.3882523362786468719e-05,
+            0.0001867342080340571352,
+            -0.00074070253416626697512,
+            -0.0060336708714301490533,
+            0.24015818242558961693,
+            1.6536545626831027356,
+        ];
+        horner(&NEAR, w - 3.125)
+    } else if w < 16.0 {
+        const MIDDLE: [f64; 19] = [
+            2.2137376921775787049e-09,
+            9.0756561938885390979e-08,
+            -2.7517406297064545428e-07,
+            1.8239629214389227755e-08,
+            1.5027403968909827627e-06,
+            -4.013867526981545969e-06,
+            2.9234449089955446044e-06,
+            1.2475304481671778723e-05,
+            -4.7318229009055733981e-05,
+            6.8284851459573175448e-05,
+            2.4031110387097893999e-05,
+            -0.0003550375203628474796,
+            0.00095328937973738049703,
+            -0.0016882755560235047313,
+            0.0024914420961078508066,
+            -0.0037512085075692412107,
+            0.005370914553590063617,
+            1.0052589676941592334,
+            3.0838856104922207635,
+        ];
+        horner(&MIDDLE, w.sqrt() - 3.25)
+    } else {
+        const FAR: [f64; 17] = [
+            -2.7109920616438573243e-11,
+            -2.5556418169965252055e-10,
+            1.5076572693500548083e-09,
+            -3.7894654401267369937e-09,
+            7.6157012080783393804e-09,
+            -1.4960026627149240478e-08,
+            2.9147953450901080826e-08,
+            -6.7711997758452339498e-08,
+            2.2900482298654991810e-07,
+            -9.9298272942317002539e-07,
+            4.5260625972231537039e-06,
+            -1.9681778105531670567e-05,
+            7.5995277030017761139e-05,
+            -0.00021503011930044477347,
+            -0.00013871931833623122026,
+            1.0103004648645343977,
+            4.8499064014085844221,
+        ];
+        horner(&FAR, w.sqrt() - 5.0)
+    };
+    polynomial * x
+}
+
+/// Threefry-2x32 with 20 rounds: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3".
+pub(super) fn threefry(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
+    const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
+    let keys = [key[0], key[1], key[0] ^ key[1] ^ 0x1BD1_1BDA];
+    let mut x0 = counter[0].wrapping_add(keys[0]);
+    let mut x1 = counter[1].wrapping_add(keys[1]);
+    for i in 1..=5usize {
+        for rotation in ROTATIONS[(i - 1) % 2] {
+            x0 = x0.wrapping_add(x1);
+            x1 = x1.rotate_left(rotation) ^ x0;
+        }
+        x0 = x0.wrapping_add(keys[i % 3]);
+        x1 = x1.wrapping_add(keys[(i + 1) % 3]).wrapping_add(i as u32);
+    }
+    [x0, x1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threefry_known_answers() {
+        assert_eq!(threefry([0, 0], [0, 0]), [0x6b20_0159, 0x99ba_4efe]);
+        assert_eq!(threefry([!0, !0], [!0, !0]), [0x1cb9_96fc, 0xbb00_2be7]);
+        assert_eq!(
+            threefry([0x1319_8a2e, 0x0370_7344], [0x243f_6a88, 0x85a3_08d3]),
+            [0xc492_3a9c, 0x483d_f7a0]
+        );
+    }
+
+    #[test]
+    fn erf_known_values() {
+        // Abramowitz and Stegun, table 7.1, and beyond.
+        for (x, y) in [
+            (0.1, 0.112_462_916_018_284_9),
+            (0.5, 0.520_499_877_813_046_5),
+            (1.0, 0.842_700_792_949_714_9),
+            (2.0, 0.995_322_265_018_952_7),
+            (2.499, 0.999_590_875_165_849_2),
+            (2.501, 0.999_595_231_159_640_3),
+            (3.0, 0.999_977_909_503_001_4),
+        ] {
+            assert!((erf(x) - y).abs() < 4e-16, "erf({x}) = {}, not {y}", erf(x));
+            assert_eq!(erf(-x), -erf(x));
+        }
+        assert_eq!(erf(7.0), 1.0);
+        assert_eq!(erf(f64::NEG_INFINITY), -1.0);
+        assert_eq!(erf(-0.0).to_bits(), (-0.0f64).to_bits());
+        assert!(erf(f64::NAN).is_nan());
+        assert_eq!(erf(1e-300), 1e-300 * 2.0 / PI.sqrt());
+    }
+
+    #[test]
+    fn erf_inv_inverts() {
+        for i in -999..=999 {
+            let x = i as f64 / 1000.0;
+            assert!((erf(erf_inv(x)) - x).abs() < 3e-16, "{x}");
+            let narrow = erf_inv_f32(x as f32);
+            assert!((erf(narrow as f64) - x).abs() < 2e-7, "{x}");
+        }
+        // Into the tails, where the other two polynomials are.
+        for exponent in 3..=15 {
+            let tail = 10f64.powi(-exponent);
+            let y = erf_inv(1.0 - tail);
+            let error = erfc_tail(y.max(2.5)) / (1.0 - (1.0 - tail)) - 1.0;
+            assert!(y < 2.5 || error.abs() < 1e-12, "{tail}: {y}, {error}");
+        }
+        assert_eq!(erf_inv(1.0), f64::INFINITY);
+        assert_eq!(erf_inv_f32(-1.0), f32::NEG_INFINITY);
+        assert!(erf_inv_f32(1.5).is_nan() && erf_inv(f64::NAN).is_nan());
+        assert_eq!(erf_inv_f32(-0.0).to_bits(), (-0.0f32).to_bits());
+    }
+}
