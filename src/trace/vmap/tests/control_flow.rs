@@ -62,15 +62,22 @@ fn whiles() -> Vec<Case> {
             );
             vec![s, n]
         }),
-        // The inner loop would never end for an example that the outer one has let go.
-        case("while in a while", [ints([], 0, 5), ints([], 1, 3)], |x| {
+        // The inner loop ends for positive numbers only, and must not wait for the others: those
+        // that the outer loop has let go.
+        case("while in a while", [ints([], -2, 5), ints([], 2, 3)], |x| {
             let step = x[1];
             vec![control::while_loop(
                 |n: Tensor| n.gt(0),
-                move |n| {
-                    let down = control::while_loop(|m: Tensor| m.not_equal(n - 1), |m| m - 1, n);
-                    (down - step + 1).maximum(0)
-                },
+                move |n| control::while_loop(|m: Tensor| m.not_equal(0), |m| m - 1, n) + n - step,
+                x[0],
+            )]
+        }),
+        case("while in a branch that nobody takes", [ints([], -3, 3)], |x| {
+            let start = constant(-1i32);
+            vec![control::cond(
+                x[0].gt(9),
+                move |_: Tensor| control::while_loop(|m: Tensor| m.not_equal(0), |m| m - 1, start),
+                |n| n * 2,
                 x[0],
             )]
         }),

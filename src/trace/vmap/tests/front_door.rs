@@ -29,8 +29,8 @@ fn what_a_closure_captures_is_unmapped() {
         program.to_string(),
         indoc! {"
             { lambda a:f32[8,3] b:f32[4,3] c:f32[4]. let
-                d:f32[8,4] = dot[contract=([1],[1])] a b
-                e:f32[8,4] = broadcast[shape=[8,4] axes=[1]] c
+                d:f32[8,4] = dot[contract=(1)/(1)] a b
+                e:f32[8,4] = broadcast[shape=[8,4] axes=(1)] c
                 f:f32[8,4] = add d e
               in (f) }"}
         .to_string()
