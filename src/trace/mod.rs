@@ -24,9 +24,9 @@ mod print;
 pub mod program;
 pub(crate) mod rules;
 pub mod tensor;
-pub mod transpose;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod transpose;
 pub mod types;
 pub mod vmap;
 
