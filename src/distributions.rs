@@ -255,3 +255,6 @@ impl TanhNormal<Tensor> {
         (self.normal.log_prob(x) - volume).sum(-1)
     }
 }
+
+#[cfg(test)]
+mod tests;
