@@ -5,7 +5,9 @@
 extern crate self as podracer;
 
 pub mod distributions;
+pub mod envs;
 pub mod error;
+pub mod lower;
 pub mod nn;
 pub mod optim;
 pub mod random;

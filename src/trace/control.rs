@@ -116,7 +116,7 @@ fn scan_length<X: Tree<Tensor>>(options: &ScanOptions, xs: &X) -> usize {
 }
 
 /// Inputs `args, captures` reordered to `captures, args`.
-fn captures_first(mut program: Program, num_args: usize) -> Program {
+pub(crate) fn captures_first(mut program: Program, num_args: usize) -> Program {
     program.inputs.rotate_left(num_args);
     program
 }

@@ -14,6 +14,9 @@
 pub mod check;
 pub mod control;
 pub mod eval;
+pub mod graph;
+pub mod jvp;
+pub mod linearize;
 pub mod literal;
 pub mod op;
 pub mod ops;
@@ -23,10 +26,13 @@ pub(crate) mod rules;
 pub mod tensor;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod transpose;
 pub mod types;
+pub mod vmap;
 
 pub use literal::{Element, Literal};
 pub use op::Op;
 pub use program::{Equation, Program, Var};
 pub use tensor::Tensor;
 pub use types::{DType, Shape, TensorType};
+pub use vmap::{LeafAxes, VmapOptions, vmap, vmap_with};

@@ -1,0 +1,307 @@
+//! Control flow: batching.
+
+use std::sync::Arc;
+
+use crate::error::Loc;
+use crate::trace::control::{captures_first, share_captures};
+use crate::trace::op::{CondOp, Op, ScanOp, WhileOp};
+use crate::trace::program::Program;
+use crate::trace::tensor::{FrameKind, Tensor, Traced, bind, trace_frame};
+use crate::trace::types::TensorType;
+use crate::trace::vmap::{Batched, Lanes, Results, batch_program, choose};
+
+/// Whether a `while` is in there: the only operation that may never end.
+pub(crate) fn holds_while(op: &Op) -> bool {
+    let inside = |program: &Program| program.equations.iter().any(|e| holds_while(&e.op));
+    matches!(op, Op::While(_)) || op.subprograms().any(inside)
+}
+
+/// Which outputs of `program` are mapped, if those `inputs` are.
+fn reached(program: &Program, inputs: &[bool]) -> Vec<bool> {
+    let mut mapped = vec![false; program.types.len()];
+    for (var, &input) in program.inputs.iter().zip(inputs) {
+        mapped[var.index()] = input;
+    }
+    for equation in &program.equations {
+        let inputs: Vec<bool> = equation.inputs.iter().map(|var| mapped[var.index()]).collect();
+        let outputs = match &equation.op {
+            Op::Scan(scan) => scan_reached(scan, &inputs),
+            Op::While(while_op) => while_reached(while_op, &inputs).0,
+            Op::Cond(cond) => cond_reached(cond, &inputs),
+            _ => vec![inputs.contains(&true); equation.outputs.len()],
+        };
+        for (var, output) in equation.outputs.iter().zip(outputs) {
+            mapped[var.index()] = output;
+        }
+    }
+    program.outputs.iter().map(|var| mapped[var.index()]).collect()
+}
+
+/// Which carries of a loop are mapped, in the end: `turn` says which come out mapped.
+fn fixpoint(mut carry: Vec<bool>, turn: impl Fn(&[bool]) -> Vec<bool>) -> Vec<bool> {
+    loop {
+        let next: Vec<bool> = carry.iter().zip(turn(&carry)).map(|(&a, b)| a || b).collect();
+        if next == carry {
+            return carry;
+        }
+        carry = next;
+    }
+}
+
+/// Which results of a scan are mapped.
+fn scan_reached(scan: &ScanOp, inputs: &[bool]) -> Vec<bool> {
+    let (consts, rest) = inputs.split_at(scan.num_consts);
+    let (init, xs) = rest.split_at(scan.num_carry);
+    let turn = |carry: &[bool]| reached(&scan.body, &[consts, carry, xs].concat());
+    let carry = fixpoint(init.to_vec(), |carry| turn(carry)[..scan.num_carry].to_vec());
+    let outputs = turn(&carry);
+    [&carry, &outputs[scan.num_carry..]].concat()
+}
+
+/// Which results of a while loop are mapped, and whether its condition is.
+fn while_reached(while_op: &WhileOp, inputs: &[bool]) -> (Vec<bool>, bool) {
+    let (cond_consts, rest) = inputs.split_at(while_op.num_cond_consts);
+    let (body_consts, init) = rest.split_at(while_op.num_body_consts);
+    let turn = |carry: &[bool]| reached(&while_op.body, &[body_consts, carry].concat());
+    let carry = fixpoint(init.to_vec(), turn);
+    let condition = reached(&while_op.cond, &[cond_consts, &carry].concat())[0];
+    // Examples that stop at different turns keep different carries, whatever the body does.
+    if condition { (vec![true; carry.len()], true) } else { (carry, false) }
+}
+
+/// Which results of a cond are mapped.
+fn cond_reached(cond: &CondOp, inputs: &[bool]) -> Vec<bool> {
+    let mut outputs = vec![inputs[0]; cond.branches[0].outputs.len()];
+    for branch in &cond.branches {
+        for (output, there) in outputs.iter_mut().zip(reached(branch, &inputs[1..])) {
+            *output |= there;
+        }
+    }
+    outputs
+}
+
+fn flags(inputs: &[Batched]) -> Vec<bool> {
+    inputs.iter().map(|input| input.mapped).collect()
+}
+
+fn tensors(inputs: &[Batched]) -> Vec<Tensor> {
+    inputs.iter().map(|input| input.tensor).collect()
+}
+
+/// The values as `mapped` wants them. A value that is mapped already stays so.
+fn raised(values: &[Batched], mapped: &[bool], size: usize) -> Vec<Batched> {
+    let raise = |(&value, &mapped): (&Batched, &bool)| {
+        if mapped { Batched::mapped(value.full(size)) } else { value }
+    };
+    values.iter().zip(mapped).map(raise).collect()
+}
+
+/// The types of a Program's inputs, with the batch on those that are mapped.
+fn batched_types<'a>(
+    types: impl Iterator<Item = &'a TensorType>,
+    mapped: &[bool],
+    size: usize,
+) -> Vec<TensorType> {
+    let batched = |(ty, &mapped): (&TensorType, &bool)| {
+        if mapped { TensorType::new(ty.dtype, ty.shape.with_axis(0, size)) } else { ty.clone() }
+    };
+    types.zip(mapped).map(batched).collect()
+}
+
+fn as_batched(args: &[Tensor], mapped: &[bool]) -> Vec<Batched> {
+    args.iter().zip(mapped).map(|(&tensor, &mapped)| Batched { tensor, mapped }).collect()
+}
+
+/// A body with inputs and outputs mapped as said.
+fn batch_body(
+    program: &Program,
+    inputs: &[bool],
+    outputs: &[bool],
+    lanes: Lanes,
+    at: Loc,
+) -> Traced {
+    let types = batched_types(program.input_types(), inputs, lanes.size);
+    let body = |args: &[Tensor]| {
+        let results = batch_program(program, &as_batched(args, inputs), lanes);
+        (tensors(&raised(&results, outputs, lanes.size)), ())
+    };
+    trace_frame(FrameKind::Body, &types, at, body).0
+}
+
+fn results(tensors: impl IntoIterator<Item = Tensor>, mapped: &[bool]) -> Results {
+    tensors.into_iter().zip(mapped).map(|(tensor, &mapped)| Batched { tensor, mapped }).collect()
+}
+
+pub(crate) fn scan(scan: &ScanOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
+    let mapped = scan_reached(scan, &flags(inputs));
+    let (consts, rest) = inputs.split_at(scan.num_consts);
+    let (init, xs) = rest.split_at(scan.num_carry);
+    let init = raised(init, &mapped[..scan.num_carry], lanes.size);
+    let into = [flags(consts), flags(&init), flags(xs)].concat();
+    let turn = batch_body(&scan.body, &into, &mapped, lanes, at);
+    // The first axis is that of the turns, so the batch stands second in what is stacked.
+    let stacked = |x: &Batched| if x.mapped { x.tensor.moveaxis(0, 1) } else { x.tensor };
+    let op = ScanOp {
+        num_consts: turn.captures.len() + scan.num_consts,
+        body: Arc::new(captures_first(turn.program, into.len())),
+        ..scan.clone()
+    };
+    let operands: Vec<Tensor> = turn
+        .captures
+        .into_iter()
+        .chain(tensors(consts))
+        .chain(tensors(&init))
+        .chain(xs.iter().map(stacked))
+        .collect();
+    let outputs = bind(Op::Scan(op), &operands, at);
+    let unstacked = outputs.iter().enumerate().map(|(i, &output)| {
+        if i >= scan.num_carry && mapped[i] { output.moveaxis(1, 0) } else { output }
+    });
+    results(unstacked, &mapped)
+}
+
+pub(crate) fn while_loop(op: &WhileOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
+    let (mapped, differs) = while_reached(op, &flags(inputs));
+    let (cond_consts, rest) = inputs.split_at(op.num_cond_consts);
+    let (body_consts, init) = rest.split_at(op.num_body_consts);
+    let init = raised(init, &mapped, lanes.size);
+    if differs {
+        return while_any(op, cond_consts, body_consts, &init, lanes, at);
+    }
+    // All examples stop together, and not at all if none is active: then the loop would run on
+    // values that nobody asked for.
+    let anyone = lanes.active.map(|active| active.any([0]));
+    let cond_flags = [flags(cond_consts), mapped.clone()].concat();
+    let types = batched_types(op.cond.input_types(), &cond_flags, lanes.size);
+    let (cond, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
+        let goes_on = batch_program(&op.cond, &as_batched(args, &cond_flags), lanes)[0].tensor;
+        (vec![anyone.map_or(goes_on, |anyone| anyone & goes_on)], ())
+    });
+    let body_flags = [flags(body_consts), mapped.clone()].concat();
+    let body = batch_body(&op.body, &body_flags, &mapped, lanes, at);
+    let batched = WhileOp {
+        num_cond_consts: cond.captures.len() + cond_consts.len(),
+        cond: Arc::new(captures_first(cond.program, cond_flags.len())),
+        num_body_consts: body.captures.len() + body_consts.len(),
+        body: Arc::new(captures_first(body.program, body_flags.len())),
+    };
+    let operands: Vec<Tensor> = cond
+        .captures
+        .into_iter()
+        .chain(tensors(cond_consts))
+        .chain(body.captures)
+        .chain(tensors(body_consts))
+        .chain(tensors(&init))
+        .collect();
+    results(bind(Op::While(batched), &operands, at), &mapped)
+}
+
+/// A loop that its examples leave at different turns. It runs while any goes on, and keeps the
+/// carry of those that do not. Who goes on is carried along, so that the condition is computed
+/// once a turn.
+fn while_any(
+    op: &WhileOp,
+    cond_consts: &[Batched],
+    body_consts: &[Batched],
+    init: &[Batched],
+    lanes: Lanes,
+    at: Loc,
+) -> Results {
+    let size = lanes.size;
+    let condition = |consts: &[Batched], carry: &[Batched], lanes: Lanes| {
+        let goes_on = batch_program(&op.cond, &[consts, carry].concat(), lanes)[0].full(size);
+        lanes.active.map_or(goes_on, |active| active & goes_on)
+    };
+    let going = condition(cond_consts, init, lanes);
+    let carry_types: Vec<TensorType> =
+        std::iter::once(going).chain(tensors(init)).map(Tensor::ty).collect();
+    let (any, ()) =
+        trace_frame(FrameKind::Body, &carry_types, at, |carry| (vec![carry[0].any([0])], ()));
+
+    let consts = [cond_consts, body_consts].concat();
+    let const_flags = flags(&consts);
+    let types: Vec<TensorType> = consts.iter().map(|c| c.tensor.ty()).chain(carry_types).collect();
+    let (turn, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
+        let (consts, carry) = args.split_at(const_flags.len());
+        let consts = as_batched(consts, &const_flags);
+        let (cond_consts, body_consts) = consts.split_at(cond_consts.len());
+        let (going, before) = (carry[0], &carry[1..]);
+        let lanes = Lanes { size, active: Some(going) };
+        let before: Vec<Batched> = before.iter().map(|&tensor| Batched::mapped(tensor)).collect();
+        let after = batch_program(&op.body, &[body_consts, &before].concat(), lanes);
+        let kept: Vec<Batched> = after
+            .iter()
+            .zip(&before)
+            .map(|(after, before)| Batched::mapped(choose(going, after.full(size), before.tensor)))
+            .collect();
+        let going = condition(cond_consts, &kept, lanes);
+        (std::iter::once(going).chain(tensors(&kept)).collect(), ())
+    });
+    let batched = WhileOp {
+        num_cond_consts: 0,
+        cond: Arc::new(any.program),
+        num_body_consts: turn.captures.len() + consts.len(),
+        body: Arc::new(captures_first(turn.program, types.len())),
+    };
+    let operands: Vec<Tensor> = turn
+        .captures
+        .into_iter()
+        .chain(tensors(&consts))
+        .chain(std::iter::once(going))
+        .chain(tensors(init))
+        .collect();
+    bind(Op::While(batched), &operands, at).into_iter().skip(1).map(Batched::mapped).collect()
+}
+
+pub(crate) fn cond(cond: &CondOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
+    let (index, args) = (inputs[0], &inputs[1..]);
+    if index.mapped {
+        return choose_branch(cond, index.tensor, args, lanes);
+    }
+    let mapped = cond_reached(cond, &flags(inputs));
+    let into = flags(args);
+    let (programs, captures): (Vec<Program>, Vec<Vec<Tensor>>) = cond
+        .branches
+        .iter()
+        .map(|branch| batch_body(branch, &into, &mapped, lanes, at))
+        .map(|traced| (traced.program, traced.captures))
+        .unzip();
+    let (branches, shared) = share_captures(programs, captures, args.len());
+    let op = CondOp { branches: branches.into_iter().map(Arc::new).collect() };
+    let operands: Vec<Tensor> =
+        std::iter::once(index.tensor).chain(tensors(args)).chain(shared).collect();
+    results(bind(Op::Cond(op), &operands, at), &mapped)
+}
+
+/// Computes every branch, and chooses by example.
+fn choose_branch(cond: &CondOp, index: Tensor, args: &[Batched], lanes: Lanes) -> Results {
+    let (size, last) = (lanes.size, cond.branches.len() - 1);
+    // Who takes branch `i`. An index out of range means the first branch or the last.
+    let takes = |i: usize| match i {
+        0 => index.lt(1),
+        _ if i == last => index.ge(i),
+        _ => index.equal(i),
+    };
+    let mut chosen: Vec<Batched> = Vec::new();
+    for (i, branch) in cond.branches.iter().enumerate() {
+        let alone = last == 0;
+        let mut lanes = lanes;
+        if !alone && branch.equations.iter().any(|e| holds_while(&e.op)) {
+            let here = takes(i);
+            lanes.active = Some(lanes.active.map_or(here, |active| active & here));
+        }
+        let outputs = batch_program(branch, args, lanes);
+        if i == 0 {
+            chosen = outputs;
+            continue;
+        }
+        let here = takes(i);
+        for (before, output) in chosen.iter_mut().zip(outputs) {
+            if before.tensor.id() != output.tensor.id() {
+                let choice = choose(here, output.full(size), before.full(size));
+                *before = Batched::mapped(choice);
+            }
+        }
+    }
+    chosen.into()
+}

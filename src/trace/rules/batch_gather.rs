@@ -1,0 +1,145 @@
+//! Windows at computed places: batching. An axis of the operand and one of the indices that both
+//! run over the batch are paired; a batch in only one of them is a window or an index axis more.
+
+use crate::trace::op::{Axes, GatherDims, ScatterDims, ScatterKind};
+use crate::trace::ops;
+use crate::trace::tensor::Tensor;
+use crate::trace::types::Shape;
+use crate::trace::vmap::{Batched, prefixed, shifted};
+
+pub(crate) fn gather(dims: &GatherDims, x: Batched, indices: Batched, size: usize) -> Tensor {
+    let mut dims = dims.clone();
+    dims.offset_dims = shifted(&dims.offset_dims);
+    if x.mapped {
+        dims.collapsed_slice_dims = shifted(&dims.collapsed_slice_dims);
+        dims.operand_batching_dims = shifted(&dims.operand_batching_dims);
+        dims.start_index_map = shifted(&dims.start_index_map);
+    }
+    if indices.mapped {
+        dims.start_indices_batching_dims = shifted(&dims.start_indices_batching_dims);
+    }
+    match (x.mapped, indices.mapped) {
+        (true, true) => {
+            dims.operand_batching_dims = prefixed(0, &dims.operand_batching_dims);
+            dims.start_indices_batching_dims = prefixed(0, &dims.start_indices_batching_dims);
+            dims.slice_sizes = dims.slice_sizes.with_axis(0, 1);
+        }
+        // The same windows of every example: windows that are larger by the batch.
+        (true, false) => {
+            dims.offset_dims = prefixed(0, &dims.offset_dims);
+            dims.slice_sizes = dims.slice_sizes.with_axis(0, size);
+        }
+        // More windows of the one operand.
+        (false, _) => {}
+    }
+    ops::gather(x.tensor, indices.tensor, dims)
+}
+
+pub(crate) fn scatter(
+    dims: &ScatterDims,
+    x: Batched,
+    indices: Batched,
+    updates: Batched,
+    size: usize,
+) -> Tensor {
+    let mut batched = ScatterDims {
+        kind: dims.kind,
+        update_window_dims: shifted(&dims.update_window_dims),
+        inserted_window_dims: shifted(&dims.inserted_window_dims),
+        operand_batching_dims: shifted(&dims.operand_batching_dims),
+        scatter_indices_batching_dims: dims.scatter_indices_batching_dims.clone(),
+        scatter_dims_to_operand_dims: shifted(&dims.scatter_dims_to_operand_dims),
+    };
+    if indices.mapped {
+        batched.operand_batching_dims = prefixed(0, &batched.operand_batching_dims);
+        batched.scatter_indices_batching_dims =
+            prefixed(0, &shifted(&batched.scatter_indices_batching_dims));
+    } else {
+        batched.update_window_dims = prefixed(0, &batched.update_window_dims);
+    }
+    ops::scatter(x.full(size), indices.tensor, updates.full(size), batched)
+}
+
+/// The axes along which a window has room to move; along others its start is clamped to 0.
+fn room(shape: &Shape, window: &Shape) -> Axes {
+    (0..shape.rank()).filter(|&axis| window[axis] < shape[axis]).collect()
+}
+
+/// Where the windows of the examples start.
+enum Starts {
+    /// At the same place; one start per axis, the batch axis included.
+    Same(Vec<Tensor>),
+    /// At places of their own: index vectors of the axes that have room, `i32[size, room]`.
+    Mapped(Batched),
+}
+
+/// The starts of windows, inside an axis `i` if at most `last[i]`. Where there is no room a start
+/// does not matter, whether it is mapped or not.
+fn starts(given: &[Batched], room: &[usize], last: &[usize], size: usize) -> Starts {
+    if room.iter().all(|&axis| !given[axis].mapped) {
+        let zero = ops::constant(0i32);
+        let same = |start: &Batched| if start.mapped { zero } else { start.tensor };
+        return Starts::Same(std::iter::once(zero).chain(given.iter().map(same)).collect());
+    }
+    // A gather clamps, but a scatter drops windows that do not fit.
+    let inside = |&axis: &usize| given[axis].full(size).clamp(0, last[axis]);
+    let vectors: Vec<Tensor> = room.iter().map(inside).collect();
+    Starts::Mapped(Batched::mapped(ops::stack(&vectors, 1)))
+}
+
+fn last_starts(shape: &Shape, window: &Shape) -> Axes {
+    shape.iter().zip(window.iter()).map(|(size, window)| size - window).collect()
+}
+
+pub(crate) fn dynamic_slice(sizes: &Shape, inputs: &[Batched], size: usize) -> Batched {
+    let (x, given) = (inputs[0], &inputs[1..]);
+    let shape = x.lane_type().shape;
+    let room = room(&shape, sizes);
+    if room.is_empty() {
+        return x;
+    }
+    match starts(given, &room, &last_starts(&shape, sizes), size) {
+        Starts::Same(starts) if x.mapped => {
+            Batched::mapped(x.tensor.dynamic_slice(&starts, sizes.with_axis(0, size)))
+        }
+        Starts::Same(starts) => Batched::same(x.tensor.dynamic_slice(&starts[1..], sizes)),
+        Starts::Mapped(vectors) => {
+            let dims = GatherDims {
+                offset_dims: (0..sizes.rank()).collect(),
+                start_index_map: room,
+                slice_sizes: sizes.clone(),
+                ..GatherDims::default()
+            };
+            Batched::mapped(gather(&dims, x, vectors, size))
+        }
+    }
+}
+
+pub(crate) fn dynamic_update_slice(inputs: &[Batched], size: usize) -> Batched {
+    let (x, update, given) = (inputs[0], inputs[1], &inputs[2..]);
+    let (shape, window) = (x.lane_type().shape, update.lane_type().shape);
+    let room = room(&shape, &window);
+    if room.is_empty() {
+        return update;
+    }
+    match starts(given, &room, &last_starts(&shape, &window), size) {
+        Starts::Same(starts) if x.mapped || update.mapped => {
+            let (x, update) = (x.full(size), update.full(size));
+            Batched::mapped(x.dynamic_update_slice(update, &starts))
+        }
+        Starts::Same(starts) => {
+            Batched::same(x.tensor.dynamic_update_slice(update.tensor, &starts[1..]))
+        }
+        Starts::Mapped(vectors) => {
+            let dims = ScatterDims {
+                kind: ScatterKind::Set,
+                update_window_dims: (0..shape.rank()).collect(),
+                inserted_window_dims: Axes::new(),
+                operand_batching_dims: Axes::new(),
+                scatter_indices_batching_dims: Axes::new(),
+                scatter_dims_to_operand_dims: room,
+            };
+            Batched::mapped(scatter(&dims, x, vectors, update, size))
+        }
+    }
+}

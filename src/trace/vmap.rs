@@ -1,0 +1,347 @@
+//! `vmap`: a function of one example becomes a function of a batch. The batching rule of every
+//! operation is here; those longer than an arm are in `rules/batch_*.rs`.
+//!
+//! A Program is read equation by equation, and each is bound again with one more axis. That axis
+//! always stands first, so a rule knows where it is without being told; a value that is the same
+//! for the whole batch has no such axis, and what is computed from such values alone is computed
+//! once. Nothing loops over the batch.
+//!
+//! ```text
+//! { lambda a:f32[3] b:f32[3]. let        a is mapped, b is not:
+//!     c:f32[3] = mul a b                   { lambda a:f32[8,3] b:f32[3]. let
+//!   in (c) }                                   c:f32[8,3] = broadcast[..] b
+//!                                              d:f32[8,3] = mul a c
+//!                                            in (d) }
+//! ```
+
+#![deny(clippy::wildcard_enum_match_arm)]
+
+use std::panic::Location;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::op::{Amounts, Axes, Op};
+use super::program::Program;
+use super::rules::{batch_control, batch_conv, batch_dot, batch_gather};
+use super::tensor::{Tensor, Traced, at_line, bind, fail_op, trace_tree, within};
+use super::types::{DType, TensorType};
+use super::{Literal, ops};
+use crate::error::Loc;
+use crate::tree::{self, Path, Tree};
+
+#[cfg(test)]
+mod tests;
+
+/// Which axis of a tree's leaves is mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeafAxes {
+    /// This axis of every leaf; negative ones count from the end.
+    All(isize),
+    /// None: every leaf is the same for the whole batch.
+    Unmapped,
+}
+
+/// How a [`vmap`] maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VmapOptions {
+    /// The axis of the argument's leaves that runs over the batch.
+    pub in_axes: LeafAxes,
+    /// Where the results' leaves have it. [`LeafAxes::Unmapped`] is an error if a result depends
+    /// on a mapped argument.
+    pub out_axes: LeafAxes,
+    /// The size of the batch; needed when no argument says it.
+    pub size: Option<usize>,
+}
+
+impl Default for VmapOptions {
+    fn default() -> VmapOptions {
+        VmapOptions { in_axes: LeafAxes::All(0), out_axes: LeafAxes::All(0), size: None }
+    }
+}
+
+impl LeafAxes {
+    /// The axis of the next leaf, if it is mapped.
+    fn axis(self) -> Option<isize> {
+        match self {
+            LeafAxes::All(axis) => Some(axis),
+            LeafAxes::Unmapped => None,
+        }
+    }
+}
+
+/// `jax.vmap`: `f` applied to each slice of the argument along the first axis of every leaf, all
+/// at once; results are stacked along their first axis. What `f` captures is the same for the
+/// whole batch.
+///
+/// A `while_loop` runs until no element of the batch goes on; a `cond` whose predicate differs
+/// within the batch computes both branches.
+#[track_caller]
+pub fn vmap<A: Tree<Tensor>, B: Tree<Tensor>>(f: impl Fn(A) -> B) -> impl Fn(A) -> B {
+    let at = Location::caller();
+    move |args| apply(VmapOptions::default(), at, &f, args)
+}
+
+/// [`vmap`] with [`VmapOptions`].
+#[track_caller]
+pub fn vmap_with<A: Tree<Tensor>, B: Tree<Tensor>>(
+    options: VmapOptions,
+    f: impl Fn(A) -> B,
+) -> impl Fn(A) -> B {
+    let at = Location::caller();
+    move |args| apply(options, at, &f, args)
+}
+
+fn apply<A: Tree<Tensor>, B: Tree<Tensor>>(
+    options: VmapOptions,
+    at: Loc,
+    f: &impl Fn(A) -> B,
+    args: A,
+) -> B {
+    let (inputs, size) = at_line(at, || mapped_leaves(&options, &args));
+    let mut types = inputs.iter().map(|input| input.lane_type());
+    let example = args.map_leaves_ref(&Path::ROOT, &mut |_, _| types.next().expect("a leaf each"));
+    let (traced, result) = trace_tree::<A, B>("vmap", at, &example, f);
+    let paths = tree::paths(&result);
+    let outputs = within("vmap", at, || apply_traced(traced, inputs, size));
+    let leaves = at_line(at, || placed_leaves(&options, &outputs, &paths, size));
+    tree::replace(&result, leaves)
+}
+
+/// The leaves of the argument, batch axis first, and the size of the batch.
+fn mapped_leaves<A: Tree<Tensor>>(options: &VmapOptions, args: &A) -> (Vec<Batched>, usize) {
+    let mut size = options.size.map(|size| (size, "the size given".to_string()));
+    let mut leaves = Vec::new();
+    args.visit_leaves(&Path::ROOT, &mut |path, &tensor| {
+        let Some(axis) = options.in_axes.axis() else {
+            return leaves.push(Batched::same(tensor));
+        };
+        let ty = tensor.ty();
+        let from_start = if axis < 0 { axis + ty.rank() as isize } else { axis };
+        if from_start < 0 || from_start >= ty.rank() as isize {
+            fail_op("vmap", format!("{path} is {ty} and has no axis {axis} to map over"));
+        }
+        let here = ty.shape[from_start as usize];
+        let place = format!("{path} {ty} axis {axis}");
+        match &size {
+            None => size = Some((here, place)),
+            Some((there, first)) if *there != here => {
+                let problem = format!("sizes differ: {first} ({there}), {place} ({here})");
+                fail_op("vmap", problem);
+            }
+            Some(_) => {}
+        }
+        leaves.push(Batched::mapped(tensor.moveaxis(from_start, 0)));
+    });
+    match size {
+        Some((size, _)) => (leaves, size),
+        None => fail_op("vmap", "no argument is mapped; say the size with VmapOptions::size"),
+    }
+}
+
+/// Interprets the traced function; what it captures is unmapped.
+fn apply_traced(traced: Traced, mut inputs: Vec<Batched>, size: usize) -> Vec<Batched> {
+    inputs.extend(traced.captures.iter().map(|&capture| Batched::same(capture)));
+    vmap_program(&traced.program, &inputs, size)
+}
+
+/// The leaves of the result with the batch axis where the options want it.
+fn placed_leaves(
+    options: &VmapOptions,
+    outputs: &[Batched],
+    paths: &[String],
+    size: usize,
+) -> Vec<Tensor> {
+    let mut placed = Vec::with_capacity(outputs.len());
+    for (output, path) in outputs.iter().zip(paths) {
+        placed.push(match options.out_axes.axis() {
+            Some(axis) => output.full(size).moveaxis(0, axis),
+            None if output.mapped => fail_op(
+                "vmap",
+                format!("{path} of the result depends on a mapped argument; give it an out axis"),
+            ),
+            None => output.tensor,
+        });
+    }
+    placed
+}
+
+/// A value under `vmap`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Batched {
+    /// The value.
+    pub tensor: Tensor,
+    /// Whether its first axis is the batch. If not, it is the same for the whole batch.
+    pub mapped: bool,
+}
+
+/// The results of a rule.
+pub(crate) type Results = SmallVec<[Batched; 2]>;
+
+impl Batched {
+    /// A value whose first axis is the batch.
+    pub(crate) fn mapped(tensor: Tensor) -> Batched {
+        Batched { tensor, mapped: true }
+    }
+
+    /// A value that is the same for the whole batch.
+    pub(crate) fn same(tensor: Tensor) -> Batched {
+        Batched { tensor, mapped: false }
+    }
+
+    /// The type of one example.
+    pub(crate) fn lane_type(self) -> TensorType {
+        let ty = self.tensor.ty();
+        if self.mapped { TensorType::new(ty.dtype, ty.shape.without_axis(0)) } else { ty }
+    }
+
+    /// Number of axes of one example.
+    pub(crate) fn rank(self) -> usize {
+        self.tensor.rank() - usize::from(self.mapped)
+    }
+
+    /// The value with a batch axis, made by repetition if need be.
+    pub(crate) fn full(self, size: usize) -> Tensor {
+        if self.mapped {
+            return self.tensor;
+        }
+        let shape = self.tensor.shape();
+        let axes: Axes = (1..=shape.rank()).collect();
+        self.tensor.broadcast_in_dim(shape.with_axis(0, size), &axes)
+    }
+}
+
+/// The batch that a rule works for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lanes {
+    /// How many examples.
+    pub size: usize,
+    /// Which of them the computation is for (`bool[size]`), if not all: inside a branch or loop
+    /// that some do not take, it runs on their values too, and loops must not wait for those.
+    pub active: Option<Tensor>,
+}
+
+/// Adds the equations of `program` to the trace, with a batch axis on all that depends on the
+/// mapped inputs.
+pub(crate) fn vmap_program(program: &Program, inputs: &[Batched], size: usize) -> Vec<Batched> {
+    batch_program(program, inputs, Lanes { size, active: None })
+}
+
+/// [`vmap_program`] for the active part of a batch.
+pub(crate) fn batch_program(program: &Program, inputs: &[Batched], lanes: Lanes) -> Vec<Batched> {
+    let mut env: Vec<Option<Batched>> = vec![None; program.types.len()];
+    for (&var, &input) in program.inputs.iter().zip(inputs) {
+        env[var.index()] = Some(input);
+    }
+    for equation in &program.equations {
+        let inputs: SmallVec<[Batched; 4]> = equation
+            .inputs
+            .iter()
+            .map(|var| env[var.index()].expect("defined before use"))
+            .collect();
+        let results = at_line(equation.at, || batch(&equation.op, &inputs, lanes, equation.at));
+        for (var, result) in equation.outputs.iter().zip(results) {
+            env[var.index()] = Some(result);
+        }
+    }
+    program.outputs.iter().map(|var| env[var.index()].expect("defined before use")).collect()
+}
+
+/// The axes one further, behind the batch axis.
+pub(crate) fn shifted(axes: &[usize]) -> Axes {
+    axes.iter().map(|&axis| axis + 1).collect()
+}
+
+/// `first`, then `rest`.
+pub(crate) fn prefixed(first: usize, rest: &[usize]) -> Axes {
+    std::iter::once(first).chain(rest.iter().copied()).collect()
+}
+
+/// The equation `op(inputs)` for a batch.
+fn batch(op: &Op, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
+    let size = lanes.size;
+    let waits = lanes.active.is_some() && batch_control::holds_while(op);
+    if !waits && inputs.iter().all(|input| !input.mapped) {
+        let inputs: SmallVec<[Tensor; 4]> = inputs.iter().map(|input| input.tensor).collect();
+        return bind(op.clone(), &inputs, at).into_iter().map(Batched::same).collect();
+    }
+    // The operation `op`, over operands that all have the batch axis first.
+    let over_all = |op: Op| -> Results {
+        let inputs: SmallVec<[Tensor; 4]> = inputs.iter().map(|input| input.full(size)).collect();
+        bind(op, &inputs, at).into_iter().map(Batched::mapped).collect()
+    };
+    let one = |tensor: Tensor| -> Results { smallvec![Batched::mapped(tensor)] };
+    match op {
+        // Without operands, so never mapped.
+        Op::Constant(_) | Op::Iota { .. } => over_all(op.clone()),
+
+        Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::Select
+        | Op::Clamp
+        | Op::Convert { .. }
+        | Op::Bitcast { .. }
+        | Op::Threefry
+        | Op::StopGradient => over_all(op.clone()),
+
+        Op::Broadcast { shape, axes } => over_all(Op::Broadcast {
+            shape: shape.with_axis(0, size),
+            axes: prefixed(0, &shifted(axes)),
+        }),
+        Op::Reshape { shape } => over_all(Op::Reshape { shape: shape.with_axis(0, size) }),
+        Op::Transpose { permutation } => {
+            over_all(Op::Transpose { permutation: prefixed(0, &shifted(permutation)) })
+        }
+        Op::Reverse { axes } => over_all(Op::Reverse { axes: shifted(axes) }),
+        Op::Concat { axis } => over_all(Op::Concat { axis: axis + 1 }),
+        Op::Slice { start, limit, stride } => over_all(Op::Slice {
+            start: prefixed(0, start),
+            limit: prefixed(size, limit),
+            stride: prefixed(1, stride),
+        }),
+        Op::Pad { low, high, interior } => one(pad(inputs, low, high, interior, size)),
+
+        Op::Reduce { op, axes } => over_all(Op::Reduce { op: *op, axes: shifted(axes) }),
+        Op::ArgReduce { op, axis } => over_all(Op::ArgReduce { op: *op, axis: axis + 1 }),
+        Op::Sort { axis } => over_all(Op::Sort { axis: axis + 1 }),
+
+        Op::DynamicSlice { sizes } => smallvec![batch_gather::dynamic_slice(sizes, inputs, size)],
+        Op::DynamicUpdateSlice => smallvec![batch_gather::dynamic_update_slice(inputs, size)],
+        Op::Gather(dims) => one(batch_gather::gather(dims, inputs[0], inputs[1], size)),
+        Op::Scatter(dims) => {
+            one(batch_gather::scatter(dims, inputs[0], inputs[1], inputs[2], size))
+        }
+
+        Op::Dot(dims) => one(batch_dot::dot(dims, inputs[0], inputs[1])),
+        Op::Conv(dims) => one(batch_conv::conv(dims, inputs[0], inputs[1], size)),
+
+        Op::Scan(scan) => batch_control::scan(scan, inputs, lanes, at),
+        Op::While(while_op) => batch_control::while_loop(while_op, inputs, lanes, at),
+        Op::Cond(cond) => batch_control::cond(cond, inputs, lanes, at),
+    }
+}
+
+fn pad(inputs: &[Batched], low: &[i64], high: &[i64], interior: &[usize], size: usize) -> Tensor {
+    let (x, value) = (inputs[0], inputs[1]);
+    let first = |amounts: &[i64]| -> Amounts {
+        std::iter::once(0).chain(amounts.iter().copied()).collect()
+    };
+    let (batch_low, batch_high, batch_interior) = (first(low), first(high), prefixed(0, interior));
+    if !value.mapped {
+        return x.tensor.pad_with(&batch_low, &batch_high, &batch_interior, value.tensor);
+    }
+    // An operation pads with one value only: pad with zeros, then put each example's value where
+    // padding came.
+    let lane = x.lane_type();
+    let zero = ops::constant(Literal::filled(TensorType::scalar(lane.dtype), 0.0));
+    let padded = x.full(size).pad_with(&batch_low, &batch_high, &batch_interior, zero);
+    let kept = ops::full(&lane.shape, 1.0, DType::Bool).pad_interior(low, high, interior, 0.0);
+    let value = value.tensor.broadcast_in_dim(padded.shape(), &[0]);
+    ops::where_(kept, padded, value)
+}
+
+/// Chooses by example: `on_true` where `predicate: bool[size]` holds, else `on_false`.
+pub(crate) fn choose(predicate: Tensor, on_true: Tensor, on_false: Tensor) -> Tensor {
+    ops::where_(predicate.broadcast_in_dim(on_true.shape(), &[0]), on_true, on_false)
+}
