@@ -3,6 +3,7 @@
 use super::*;
 use crate::trace::DType;
 use crate::trace::testing::{Fixture, numbers, wave};
+use crate::trace::transpose::grad;
 
 const ROUNDING: f64 = 2e-6;
 
@@ -28,6 +29,14 @@ fn categorical_is_that_of_jax() {
     let sample = numbers(|| categorical().sample(Key::constant(42)));
     fixture.same("categorical_sample", sample);
     assert_eq!(numbers(|| categorical().mode())[2], 0.0);
+}
+
+#[test]
+fn the_gradient_of_the_entropy_is_finite_where_a_class_is_impossible() {
+    let gradient = numbers(|| {
+        grad(|logits: Tensor| Categorical::new(logits).entropy().sum(..))(categorical().logits)
+    });
+    fixture().close("categorical_entropy_grad", gradient, ROUNDING);
 }
 
 #[test]

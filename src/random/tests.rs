@@ -3,6 +3,7 @@
 use super::*;
 use crate::trace::control::scan;
 use crate::trace::testing::{Fixture, interpret};
+use crate::trace::vmap::vmap;
 use crate::tree;
 
 fn fixture() -> Fixture {
@@ -180,7 +181,7 @@ fn real_draws_are_those_of_jax_to_rounding() {
 }
 
 #[test]
-fn keys_are_carried_by_loops() {
+fn keys_are_carried_by_loops_and_mapped() {
     let cases = fixture();
     for seed in SEEDS {
         let ours = draw(seed, |key| {
@@ -195,6 +196,11 @@ fn keys_are_carried_by_loops() {
         let ours = draw(seed, |key| {
             let turn = |(), key: Key<Tensor>| ((), uniform(key, [3], DType::F32, 0.0, 1.0));
             scan(turn, (), key.split_batch(4)).1
+        });
+        cases.same(&format!("mapped/{seed}"), ours);
+        let ours = draw(seed, |key| {
+            let mapped = vmap(|key: Key<Tensor>| uniform(key, [3], DType::F32, 0.0, 1.0));
+            mapped(key.split_batch(4))
         });
         cases.same(&format!("mapped/{seed}"), ours);
     }
