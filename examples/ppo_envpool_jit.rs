@@ -8,7 +8,11 @@ use podracer::rl::flags;
 fn main() -> ExitCode {
     flags::main(|args: &ppo::Args| {
         let summary = ppo::train(args)?;
-        if args.json { println!("{summary}") } else { eprintln!("{}", summary.in_words()) };
+        if args.json {
+            println!("{summary}")
+        } else {
+            eprintln!("{}", summary.in_words())
+        };
         Ok(())
     })
 }

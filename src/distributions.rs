@@ -8,7 +8,7 @@ use std::f64::consts::{LN_2, PI};
 
 use crate::random::{self, Key};
 use crate::trace::Tensor;
-use crate::trace::ops::{self, IndexMode, where_};
+use crate::trace::ops::{self, where_};
 use crate::trace::tensor::fail_op;
 use crate::tree::Tree;
 
@@ -257,3 +257,6 @@ impl TanhNormal<Tensor> {
         (self.normal.log_prob(x) - volume).sum(-1)
     }
 }
+
+#[cfg(test)]
+mod tests;

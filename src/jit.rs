@@ -164,7 +164,6 @@ impl<A, B, F> Jit<A, B, F> {
     pub fn stats(&self) -> Stats {
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
 }
 
 impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {

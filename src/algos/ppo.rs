@@ -308,7 +308,11 @@ pub fn gae(
 }
 
 /// PPO's loss over a minibatch, and what is logged of it.
-pub fn loss(agent: &Agent<Tensor>, batch: &Samples<Tensor>, args: &Args) -> (Tensor, Metrics<Tensor>) {
+pub fn loss(
+    agent: &Agent<Tensor>,
+    batch: &Samples<Tensor>,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
     let policy = agent.policy(batch.obs);
     let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
     let ratio = logratio.exp();
@@ -392,9 +396,8 @@ pub fn update(
         values: values.ravel(),
     };
     let minibatches = [args.num_minibatches, args.minibatch_size()];
-    let take = |indices: Tensor| {
-        tree::map(samples, |x: Tensor| x.take_mode(indices, 0, IndexMode::Clip))
-    };
+    let take =
+        |indices: Tensor| tree::map(samples, |x: Tensor| x.take_mode(indices, 0, IndexMode::Clip));
     let mut orders = Vec::new();
     for key in shuffle.split_vec(args.update_epochs) {
         orders.push(random::permutation(key, size).reshape(minibatches));
@@ -405,10 +408,8 @@ pub fn update(
     };
     let (learned, metrics) = match args.target_kl {
         None => {
-            let orders = stack(&orders, 0).reshape([
-                args.update_epochs * args.num_minibatches,
-                args.minibatch_size(),
-            ]);
+            let orders = stack(&orders, 0)
+                .reshape([args.update_epochs * args.num_minibatches, args.minibatch_size()]);
             let (learned, all) = scan(step, (agent, optimizer), orders);
             let last = tree::map(all, |x: Tensor| x.index_axis(0, -1));
             (learned, Metrics { clipfrac: all.clipfrac.mean(..), ..last })
@@ -555,8 +556,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     let mut batch = pool.reset()?;
     let mut next_done = vec![0.0f32; args.num_envs];
     let mut actions = vec![0i32; args.num_envs];
-    let mut storage =
-        Storage { obs: vec![], actions: vec![], rewards: vec![], dones: vec![] };
+    let mut storage = Storage { obs: vec![], actions: vec![], rewards: vec![], dones: vec![] };
     let mut global_step: u64 = 0;
     let (steps, envs) = (args.num_steps, args.num_envs);
     let num_iterations = args.num_iterations();
