@@ -4,7 +4,9 @@
 // The derive writes `::podracer`, which must also mean this crate within it.
 extern crate self as podracer;
 
+pub mod envs;
 pub mod error;
+pub mod lower;
 pub mod rl;
 pub mod trace;
 pub mod tree;

@@ -14,6 +14,9 @@
 pub mod check;
 pub mod control;
 pub mod eval;
+pub mod graph;
+pub mod jvp;
+pub mod linearize;
 pub mod literal;
 pub mod op;
 pub mod ops;
@@ -21,6 +24,7 @@ mod print;
 pub mod program;
 pub(crate) mod rules;
 pub mod tensor;
+pub mod transpose;
 pub mod types;
 pub mod vmap;
 

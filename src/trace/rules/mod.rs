@@ -6,5 +6,8 @@ pub(crate) mod batch_dot;
 pub(crate) mod batch_gather;
 pub(crate) mod control;
 pub(crate) mod conv;
+pub(crate) mod differentiate_control;
 pub(crate) mod dot;
 pub(crate) mod gather;
+pub(crate) mod reduce;
+pub(crate) mod transpose_control;

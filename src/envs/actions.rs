@@ -1,0 +1,162 @@
+//! A batch of actions, and the checks that it passes before any environment moves.
+
+use crate::error::{Error, Result};
+
+use super::slot::Slot;
+use super::spec::{EnvSpec, Space};
+
+/// Actions of several environments, one after the other. Slices and vectors convert into it.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Actions<'a> {
+    /// Choices of discrete spaces.
+    I32(&'a [i32]),
+    /// Choices of discrete spaces.
+    I64(&'a [i64]),
+    /// Elements of boxes: all of the first environment's, then all of the second's.
+    F32(&'a [f32]),
+}
+
+macro_rules! actions_from {
+    ($($variant:ident $element:ty),*) => {$(
+        impl<'a> From<&'a [$element]> for Actions<'a> {
+            fn from(values: &'a [$element]) -> Self {
+                Actions::$variant(values)
+            }
+        }
+        impl<'a> From<&'a Vec<$element>> for Actions<'a> {
+            fn from(values: &'a Vec<$element>) -> Self {
+                Actions::$variant(values)
+            }
+        }
+        impl<'a, const N: usize> From<&'a [$element; N]> for Actions<'a> {
+            fn from(values: &'a [$element; N]) -> Self {
+                Actions::$variant(values)
+            }
+        }
+    )*};
+}
+actions_from!(I32 i32, I64 i64, F32 f32);
+
+impl Actions<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Actions::I32(values) => values.len(),
+            Actions::I64(values) => values.len(),
+            Actions::F32(values) => values.len(),
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Actions::I32(_) => "i32",
+            Actions::I64(_) => "i64",
+            Actions::F32(_) => "f32",
+        }
+    }
+}
+
+/// What the actions of one kind of environment must be like.
+#[derive(Debug)]
+pub(super) enum ActionRule {
+    /// Less than `n`.
+    Discrete { n: usize },
+    /// Between the bounds, element by element.
+    Box { low: Vec<f32>, high: Vec<f32>, clip: bool },
+}
+
+impl ActionRule {
+    pub(super) fn new(spec: &EnvSpec, clip: bool) -> ActionRule {
+        match &spec.action {
+            Space::Discrete { n } => ActionRule::Discrete { n: *n },
+            Space::Box { low, high, shape, .. } => ActionRule::Box {
+                low: (0..shape.numel()).map(|i| low.at(i) as f32).collect(),
+                high: (0..shape.numel()).map(|i| high.at(i) as f32).collect(),
+                clip,
+            },
+        }
+    }
+
+    /// Fails unless `actions` are good for the environments `envs`, in this order.
+    pub(super) fn check(
+        &self,
+        id: &str,
+        actions: Actions<'_>,
+        envs: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<()> {
+        let (width, what) = match self {
+            ActionRule::Discrete { .. } => (1, "i32 or i64"),
+            ActionRule::Box { low, .. } => (low.len(), "f32"),
+        };
+        let count = envs.len();
+        if actions.len() != count * width {
+            return Err(Error::Env(format!(
+                "{id}: {count} environments with {width} {what} each need {} values, {} {} were given",
+                count * width,
+                actions.len(),
+                actions.kind(),
+            )));
+        }
+        match (self, actions) {
+            (ActionRule::Discrete { n }, Actions::I32(values)) => {
+                discrete(id, *n, values.iter().map(|&value| value.into()), envs)
+            }
+            (ActionRule::Discrete { n }, Actions::I64(values)) => {
+                discrete(id, *n, values.iter().copied(), envs)
+            }
+            (ActionRule::Box { low, high, clip }, Actions::F32(values)) => {
+                for (k, env) in envs.enumerate() {
+                    for (i, &value) in values[k * width..][..width].iter().enumerate() {
+                        let inside = (low[i]..=high[i]).contains(&value);
+                        if !inside && (!clip || value.is_nan()) {
+                            return Err(Error::Env(format!(
+                                "{id}: env {env}: element {i} of its action is {value}, expected \
+                                 {} to {}",
+                                low[i], high[i],
+                            )));
+                        }
+                    }
+                }
+                Ok(())
+            }
+            _ => Err(Error::Env(format!("{id}: actions are {}, expected {what}", actions.kind()))),
+        }
+    }
+
+    /// Gives `slot` the `k`-th of the checked `actions`.
+    pub(super) fn give(&self, actions: Actions<'_>, k: usize, slot: &mut Slot) {
+        match (self, actions) {
+            (_, Actions::I32(values)) => slot.choice = values[k] as usize,
+            (_, Actions::I64(values)) => slot.choice = values[k] as usize,
+            (ActionRule::Box { low, high, clip }, Actions::F32(values)) => {
+                let values = &values[k * low.len()..][..low.len()];
+                slot.values.clear();
+                slot.values.extend_from_slice(values);
+                if *clip {
+                    for (i, value) in slot.values.iter_mut().enumerate() {
+                        *value = value.clamp(low[i], high[i]);
+                    }
+                }
+            }
+            (ActionRule::Discrete { .. }, Actions::F32(_)) => unreachable!("checked"),
+        }
+    }
+}
+
+fn discrete(
+    id: &str,
+    n: usize,
+    values: impl Iterator<Item = i64>,
+    envs: impl Iterator<Item = usize>,
+) -> Result<()> {
+    for (value, env) in values.zip(envs) {
+        // A negative number is a huge one here.
+        if value as u64 >= n as u64 {
+            return Err(Error::Env(format!(
+                "{id}: env {env}: its action is {value}, expected 0 to {}",
+                n - 1
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! A car too weak for its hill (Moore 1990), as gymnasium's `MountainCarEnv`.
+
+use crate::envs::env::{Action, Env, ObsMut, StepOutcome, restore_f64, save_f64};
+use crate::envs::seeds::EnvRng;
+use crate::envs::spec::{EnvSpec, Space};
+use crate::error::Result;
+
+const MIN_POSITION: f64 = -1.2;
+const MAX_POSITION: f64 = 0.6;
+const MAX_SPEED: f64 = 0.07;
+const GOAL_POSITION: f64 = 0.5;
+const GOAL_VELOCITY: f64 = 0.0;
+const FORCE: f64 = 0.001;
+const GRAVITY: f64 = 0.0025;
+
+const ID: &str = "MountainCar-v0";
+
+/// `MountainCar-v0`: accelerate left (0), not (1) or right (2) and get up the right hill.
+///
+/// Observation `f32[2]`: position along the track, velocity, in units of the track per step.
+/// Reward -1 per step. Terminates at position 0.5. An episode starts at rest between -0.6 and
+/// -0.4.
+#[derive(Debug, Clone, Default)]
+pub struct MountainCar {
+    position: f64,
+    velocity: f64,
+}
+
+impl MountainCar {
+    /// `MountainCar-v0`.
+    pub fn v0() -> MountainCar {
+        MountainCar::default()
+    }
+
+    fn observe(&self, mut obs: ObsMut<'_>) {
+        obs.write(&[self.position as f32, self.velocity as f32]);
+    }
+}
+
+impl Env for MountainCar {
+    fn spec(&self) -> EnvSpec {
+        EnvSpec {
+            id: ID.into(),
+            observation: Space::f32([2], [MIN_POSITION, -MAX_SPEED], [MAX_POSITION, MAX_SPEED]),
+            action: Space::Discrete { n: 3 },
+            max_episode_steps: Some(200),
+            reward_threshold: Some(-110.0),
+        }
+    }
+
+    fn reset(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
+        (self.position, self.velocity) = (rng.uniform(-0.6, -0.4), 0.0);
+        self.observe(obs);
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        action: Action<'_>,
+        _rng: &mut EnvRng,
+        obs: ObsMut<'_>,
+    ) -> Result<StepOutcome> {
+        let push = (action.discrete() as f64 - 1.0) * FORCE;
+        let velocity = self.velocity + (push + (3.0 * self.position).cos() * -GRAVITY);
+        self.velocity = velocity.clamp(-MAX_SPEED, MAX_SPEED);
+        self.position = (self.position + self.velocity).clamp(MIN_POSITION, MAX_POSITION);
+        if self.position == MIN_POSITION && self.velocity < 0.0 {
+            self.velocity = 0.0; // The left wall does not bounce.
+        }
+        self.observe(obs);
+        let terminated = self.position >= GOAL_POSITION && self.velocity >= GOAL_VELOCITY;
+        Ok(StepOutcome::new(-1.0, terminated))
+    }
+
+    fn save(&self) -> Result<Vec<u8>> {
+        Ok(save_f64(&[self.position, self.velocity]))
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<()> {
+        [self.position, self.velocity] = restore_f64(ID, state)?;
+        Ok(())
+    }
+}

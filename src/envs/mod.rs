@@ -1,0 +1,113 @@
+//! Environments, and the pool that steps many of them together.
+//!
+//! The story in the order of the files: what an environment promises (`spec`), the trait that it
+//! implements (`env`), the ones we have (`classic`, by name in `registry`), and the pool around
+//! them: memory that they write into (`buffer`), where randomness comes from (`seeds`), one
+//! environment's episodes and resets (`slot`), checks of actions (`actions`), threads (`workers`),
+//! statistics (`stats`), and the front door (`pool`).
+//!
+//! ```
+//! use podracer::envs::{EnvPool, PoolOptions, list_envs};
+//!
+//! assert!(list_envs().contains(&"CartPole-v1"));
+//! let options = PoolOptions { num_envs: 8, seed: 1, ..Default::default() };
+//! let mut pool = EnvPool::make("CartPole-v1", options)?;
+//! pool.reset()?;
+//! for _ in 0..100 {
+//!     let batch = pool.step(&[1; 8])?; // rows: obs f32[8,4], reward f32[8], flags
+//!     for row in 0..8 {
+//!         // Where an episode ended, obs is already the next one's first.
+//!         assert_eq!(batch.final_obs::<f32>(row).is_some(), batch.first()[row]);
+//!     }
+//! }
+//! for episode in pool.take_finished() {
+//!     assert_eq!(episode.episodic_return, f64::from(episode.length));
+//! }
+//! # Ok::<(), podracer::error::Error>(())
+//! ```
+//!
+//! # An environment of your own
+//!
+//! Implement [`Env`] and hand [`EnvPool::custom`] a function that makes one. The pool brings
+//! threads, time limits, resets, seeds and statistics.
+//!
+//! ```
+//! use podracer::envs::{
+//!     Action, Env, EnvPool, EnvRng, EnvSpec, ObsMut, PoolOptions, Space, StepOutcome,
+//! };
+//! use podracer::error::Result;
+//!
+//! /// Guess on which side of zero a hidden number lies; the observation is the number with noise.
+//! struct Sign {
+//!     // Only what changes. Time limits and statistics are the pool's, so is the generator.
+//!     hidden: f64,
+//! }
+//!
+//! impl Env for Sign {
+//!     // Specification first: the pool sizes its buffers and checks actions by it. It must not
+//!     // change, and must be the same for all environments of a pool.
+//!     fn spec(&self) -> EnvSpec {
+//!         EnvSpec {
+//!             id: "Sign-v0".into(),
+//!             // One f32 between -2 and 2. `Space::image([84, 84])` would be an image of bytes.
+//!             observation: Space::f32([1], -2.0, 2.0),
+//!             action: Space::Discrete { n: 2 },
+//!             // After ten steps the pool sets `truncated`. Never count steps here.
+//!             max_episode_steps: Some(10),
+//!             reward_threshold: None,
+//!         }
+//!     }
+//!
+//!     // `rng` is the only source of randomness: the same seed then makes the same episodes.
+//!     fn reset(&mut self, rng: &mut EnvRng, mut obs: ObsMut<'_>) -> Result<()> {
+//!         self.hidden = rng.uniform(-1.0, 1.0);
+//!         // Fill the whole row: it is a piece of the batch and holds something older.
+//!         obs.write(&[self.hidden as f32]);
+//!         Ok(())
+//!     }
+//!
+//!     fn step(
+//!         &mut self,
+//!         action: Action<'_>, // inside the action space: the pool has checked
+//!         rng: &mut EnvRng,
+//!         mut obs: ObsMut<'_>,
+//!     ) -> Result<StepOutcome> {
+//!         let right = (action.discrete() == 1) == (self.hidden > 0.0);
+//!         // The observation after the step, also where it ends the episode: the pool keeps it
+//!         // as `final_obs` before it resets.
+//!         obs.write(&[(self.hidden + rng.uniform(-1.0, 1.0)) as f32]);
+//!         // `terminated` is an ending by the rules; cuts from outside are `truncated`.
+//!         let terminated = !right;
+//!         Ok(StepOutcome::new(if right { 1.0 } else { 0.0 }, terminated))
+//!     }
+//! }
+//!
+//! let options = PoolOptions { num_envs: 3, ..Default::default() };
+//! let mut pool = EnvPool::custom(|_index| Ok(Box::new(Sign { hidden: 0.0 })), options)?;
+//! let batch = pool.reset()?;
+//! let actions: Vec<i32> = batch.obs::<f32>().iter().map(|&x| i32::from(x > 0.0)).collect();
+//! let batch = pool.step(&actions)?;
+//! assert_eq!(batch.reward(), [1.0; 3]);
+//! # Ok::<(), podracer::error::Error>(())
+//! ```
+
+mod actions;
+mod buffer;
+pub mod classic;
+mod env;
+mod pool;
+mod registry;
+mod seeds;
+mod slot;
+mod spec;
+mod stats;
+mod workers;
+
+pub use actions::Actions;
+pub use buffer::{ALIGNMENT, Batch, Field, SharedBytes};
+pub use env::{Action, Env, Frame, ObsMut, StepOutcome};
+pub use pool::{Autoreset, EnvPool, PoolOptions};
+pub use registry::{list_envs, make, spec};
+pub use seeds::{EnvRng, EnvSeed, seeds};
+pub use spec::{Bound, EnvSpec, Space};
+pub use stats::Episode;

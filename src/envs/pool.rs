@@ -1,0 +1,596 @@
+//! The pool: many environments of one kind, stepped together.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+
+use super::actions::{ActionRule, Actions};
+use super::buffer::{Batch, Filling, check_rows};
+use super::env::{Env, Frame};
+use super::registry;
+use super::seeds::{EnvRng, seeds};
+use super::slot::{Phase, Slot, Task, guard};
+use super::spec::EnvSpec;
+use super::stats::{Episode, Finished};
+use super::workers::{Inbox, Job, Workers};
+
+/// When an environment whose episode ended starts the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Autoreset {
+    /// In the step that ended the episode: its row has the reward and the flags of the end, and the
+    /// first observation of the next episode. The last one is [`Batch::final_obs`]. This is what
+    /// CleanRL's scripts expect (gymnasium up to 0.29).
+    #[default]
+    SameStep,
+    /// In the step after, which ignores its action and has reward 0, no flags and
+    /// [`Batch::first`]. So do EnvPool and gymnasium from 1.0. Each episode costs one step that
+    /// must not be learned from.
+    NextStep,
+    /// Never: a step after the end is an error until [`EnvPool::send_reset`].
+    Disabled,
+}
+
+/// How a pool is made. `..Default::default()` fills in the rest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolOptions {
+    /// How many environments there are.
+    pub num_envs: usize,
+    /// Rows of a batch; 0 for one per environment (synchronous). A smaller number makes the
+    /// pool asynchronous: `recv` waits for that many only.
+    pub batch_size: usize,
+    /// Threads that step environments; 0 lets the pool measure and choose. In a synchronous pool
+    /// the caller's thread is one of them, so 1 starts none. No result depends on it.
+    pub num_threads: usize,
+    /// The seed of the run, from which each environment's own seed is made.
+    pub seed: u64,
+    /// Which process this is of those that share `seed`.
+    pub process: u16,
+    /// Which actor thread's pool this is of those that share `seed` and `process`.
+    pub actor: u16,
+    /// When the next episode starts.
+    pub autoreset: Autoreset,
+    /// Steps after which an episode is truncated; `None` for what the environment says.
+    pub max_episode_steps: Option<u32>,
+    /// Whether continuous actions outside their bounds are brought to the nearest one (gymnasium's
+    /// `ClipAction`) instead of refused. NaN is refused either way.
+    pub clip_actions: bool,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        PoolOptions {
+            num_envs: 1,
+            batch_size: 0,
+            num_threads: 0,
+            seed: 1,
+            process: 0,
+            actor: 0,
+            autoreset: Autoreset::SameStep,
+            max_episode_steps: None,
+            clip_actions: false,
+        }
+    }
+}
+
+/// Many environments of one kind, stepped together into shared batches.
+///
+/// Synchronous: [`reset`](EnvPool::reset), then [`step`](EnvPool::step) with one action per
+/// environment; row `i` of a batch is environment `i`.
+///
+/// Asynchronous (`batch_size < num_envs`): [`async_reset`](EnvPool::async_reset), then
+/// [`recv`](EnvPool::recv) a batch and [`send`](EnvPool::send) actions for the environments in it,
+/// while the others are being stepped. Batches hold the environments in the order in
+/// which they were sent, not in the order in which they happened to finish, so that a run can be
+/// repeated bit for bit whatever the threads do.
+///
+/// An environment that panics or returns an error makes the call that would have delivered its row
+/// fail, and every later call too.
+pub struct EnvPool {
+    spec: EnvSpec,
+    options: PoolOptions,
+    rule: ActionRule,
+    /// The environments; `None` while one is with a worker.
+    slots: Vec<Option<Box<Slot>>>,
+    /// Which environments have been sent and not received.
+    busy: Vec<bool>,
+    /// What was sent and not begun, in order.
+    pending: VecDeque<Pending>,
+    /// Batches being filled, in order; each but the last has all its rows assigned.
+    blocks: VecDeque<Block>,
+    /// How many blocks have left the front of `blocks`.
+    blocks_done: u64,
+    /// Every batch handed out whose memory may still be in use.
+    handed_out: Vec<Batch>,
+    engine: Engine,
+    finished: Finished,
+    failed: Option<String>,
+}
+
+/// One environment to be stepped, and the row it will fill.
+struct Pending {
+    env: usize,
+    block: u64,
+    row: usize,
+    task: Task,
+}
+
+struct Block {
+    filling: Filling,
+    assigned: usize,
+    inbox: Arc<Inbox>,
+}
+
+enum Engine {
+    /// On the caller's thread, inside `recv`.
+    Inline(Option<Probe>),
+    Threads(Workers),
+}
+
+/// Measures what a step costs, to choose the number of threads.
+struct Probe {
+    batches: u32,
+    fastest: Duration,
+}
+
+/// Batches to time before choosing: the fastest of them tells the cost without interruptions.
+const PROBES: u32 = 16;
+
+/// The work that is worth waking one more thread for. Handing a batch over and back costs 2 to
+/// 40 us (`benches/envs.rs`), so a thread must bring more than that.
+const WORTH_A_THREAD: Duration = Duration::from_micros(60);
+
+/// What handing one environment over and back costs, at most (100 to 200 ns in the same
+/// benchmark): steps not much dearer than that stay on the caller's thread, however many.
+const HAND_OVER: Duration = Duration::from_nanos(300);
+
+impl std::fmt::Debug for EnvPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EnvPool")
+            .field("id", &self.spec.id)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl EnvPool {
+    /// A pool of the registered environment `id`.
+    ///
+    /// Fails for an unknown id and for options that make no sense.
+    ///
+    /// ```
+    /// use podracer::envs::{EnvPool, PoolOptions};
+    /// let options = PoolOptions { num_envs: 4, ..Default::default() };
+    /// let mut pool = EnvPool::make("CartPole-v1", options)?;
+    /// let batch = pool.reset()?;
+    /// assert_eq!(batch.obs::<f32>().len(), 4 * 4);
+    /// let batch = pool.step(&[0, 1, 0, 1])?;
+    /// assert_eq!(batch.reward(), [1.0; 4]);
+    /// # Ok::<(), podracer::error::Error>(())
+    /// ```
+    pub fn make(id: &str, options: PoolOptions) -> Result<EnvPool> {
+        EnvPool::custom(|_| registry::make(id), options)
+    }
+
+    /// A pool of environments of your own: `factory` makes environment 0, 1, ...
+    ///
+    /// All must have the same specification.
+    pub fn custom(
+        mut factory: impl FnMut(usize) -> Result<Box<dyn Env>>,
+        mut options: PoolOptions,
+    ) -> Result<EnvPool> {
+        if options.num_envs == 0 {
+            return Err(Error::Config("num_envs must be at least 1".into()));
+        }
+        if options.batch_size == 0 {
+            options.batch_size = options.num_envs;
+        }
+        if options.batch_size > options.num_envs {
+            return Err(Error::Config(format!(
+                "batch_size {} is more than num_envs {}: a batch has one row per environment at \
+                 most",
+                options.batch_size, options.num_envs
+            )));
+        }
+        if options.max_episode_steps == Some(0) {
+            return Err(Error::Config("max_episode_steps must be at least 1".into()));
+        }
+        let envs = (0..options.num_envs)
+            .map(|i| guard(|| factory(i)).map_err(|e| Error::Env(format!("making env {i} {e}"))))
+            .collect::<Result<Vec<_>>>()?;
+        let spec = envs[0].spec();
+        for (name, space) in [("observation", &spec.observation), ("action", &spec.action)] {
+            if let Some(problem) = space.problem() {
+                let id = &spec.id;
+                return Err(Error::Env(format!("{id}: its {name} space {space}: {problem}")));
+            }
+        }
+        check_rows(&spec.id, options.num_envs, &spec.observation)?;
+        let limit = options.max_episode_steps.or(spec.max_episode_steps);
+        let mut slots = Vec::with_capacity(envs.len());
+        for (i, env) in envs.into_iter().enumerate() {
+            if env.spec() != spec {
+                return Err(Error::Env(format!(
+                    "env {i} ({}) has another specification than env 0 ({})",
+                    env.spec().id,
+                    spec.id
+                )));
+            }
+            let rng = EnvRng::new(seeds(options.seed, options.process, options.actor, i as u32));
+            slots.push(Some(Box::new(Slot::new(env, i, rng, options.autoreset, limit))));
+        }
+        let synchronous = options.batch_size == options.num_envs;
+        let engine = match options.num_threads {
+            0 => Engine::Inline(Some(Probe { batches: 0, fastest: Duration::MAX })),
+            1 if synchronous => Engine::Inline(None),
+            n => Engine::Threads(start(&spec.id, n, synchronous)?),
+        };
+        Ok(EnvPool {
+            rule: ActionRule::new(&spec, options.clip_actions),
+            busy: vec![false; options.num_envs],
+            pending: VecDeque::with_capacity(options.num_envs),
+            blocks: VecDeque::new(),
+            blocks_done: 0,
+            handed_out: Vec::new(),
+            finished: Finished::new(options.num_envs),
+            failed: None,
+            spec,
+            options,
+            slots,
+            engine,
+        })
+    }
+
+    /// What the environments promise.
+    pub fn spec(&self) -> &EnvSpec {
+        &self.spec
+    }
+
+    /// How many environments there are.
+    pub fn num_envs(&self) -> usize {
+        self.options.num_envs
+    }
+
+    /// How many rows a batch has.
+    pub fn batch_size(&self) -> usize {
+        self.options.batch_size
+    }
+
+    /// How many threads step environments now; 1 where that is the caller's own.
+    pub fn num_threads(&self) -> usize {
+        match &self.engine {
+            Engine::Inline(_) => 1,
+            Engine::Threads(workers) => workers.num_threads(),
+        }
+    }
+
+    fn is_synchronous(&self) -> bool {
+        self.options.batch_size == self.options.num_envs
+    }
+
+    /// Starts an episode in every environment. What was sent and not received is dropped.
+    ///
+    /// For synchronous pools; fails in an asynchronous one.
+    pub fn reset(&mut self) -> Result<Batch> {
+        self.expect_synchronous("reset", "async_reset and recv")?;
+        self.async_reset()?;
+        self.recv()
+    }
+
+    /// Starts an episode in every environment, to be received. What was sent and not received is
+    /// dropped.
+    pub fn async_reset(&mut self) -> Result<()> {
+        self.alive()?;
+        self.abandon()?;
+        let num_envs = self.options.num_envs;
+        self.enqueue(Task::Reset, 0..num_envs);
+        self.dispatch();
+        Ok(())
+    }
+
+    /// Takes one step in every environment: `actions[i]` is environment `i`'s.
+    ///
+    /// For synchronous pools; fails in an asynchronous one, and for actions outside the action
+    /// space, before any environment has moved.
+    pub fn step<'a>(&mut self, actions: impl Into<Actions<'a>>) -> Result<Batch> {
+        self.expect_synchronous("step", "send and recv")?;
+        let num_envs = self.options.num_envs;
+        self.send_to(actions.into(), 0..num_envs)?;
+        self.recv()
+    }
+
+    /// Gives the environments `env_ids` their actions, in this order, and returns at once.
+    ///
+    /// Fails, before any environment has moved, for actions outside the action space and for
+    /// environments that do not exist, were not reset, or were sent and not received.
+    pub fn send<'a>(&mut self, actions: impl Into<Actions<'a>>, env_ids: &[i32]) -> Result<()> {
+        // A negative id is a huge one here.
+        self.send_to(actions.into(), env_ids.iter().map(|&id| id as u32 as usize))
+    }
+
+    /// Starts an episode in the environments `env_ids`, to be received as rows like steps.
+    ///
+    /// Fails as [`send`](EnvPool::send) does.
+    pub fn send_reset(&mut self, env_ids: &[i32]) -> Result<()> {
+        self.alive()?;
+        let envs = env_ids.iter().map(|&id| id as u32 as usize);
+        self.claim(Task::Reset, envs.clone())?;
+        self.enqueue(Task::Reset, envs);
+        self.dispatch();
+        Ok(())
+    }
+
+    fn send_to(
+        &mut self,
+        actions: Actions<'_>,
+        envs: impl ExactSizeIterator<Item = usize> + Clone,
+    ) -> Result<()> {
+        self.alive()?;
+        self.rule.check(&self.spec.id, actions, envs.clone())?;
+        self.claim(Task::Step, envs.clone())?;
+        for (k, env) in envs.clone().enumerate() {
+            let slot = self.slots[env].as_mut().expect("it was not busy, so it is here");
+            self.rule.give(actions, k, slot);
+        }
+        self.enqueue(Task::Step, envs);
+        self.dispatch();
+        Ok(())
+    }
+
+    /// The oldest batch of what was sent; waits for its environments.
+    ///
+    /// Fails when fewer environments have been sent than a batch has rows, and when one of them
+    /// failed.
+    pub fn recv(&mut self) -> Result<Batch> {
+        self.alive()?;
+        let assigned = self.blocks.front().map_or(0, |block| block.assigned);
+        if assigned < self.options.batch_size {
+            return Err(Error::Env(format!(
+                "{}: recv would wait forever: a batch has {} rows, and {assigned} environments \
+                 were sent",
+                self.spec.id, self.options.batch_size
+            )));
+        }
+        self.receive(assigned)?;
+        let block = self.blocks.pop_front().expect("there is a front");
+        self.blocks_done += 1;
+        let batch = block.filling.finish();
+        self.handed_out.push(batch.clone());
+        Ok(batch)
+    }
+
+    /// The games that finished since the last call, in the order of the batches' rows: returns and
+    /// lengths of the full game, unclipped. At most the last 65,536.
+    pub fn take_finished(&mut self) -> Vec<Episode> {
+        self.finished.drain()
+    }
+
+    /// The last game that environment `env_id` finished.
+    pub fn last_finished(&self, env_id: usize) -> Option<Episode> {
+        self.finished.last(env_id)
+    }
+
+    /// A picture of environment `env_id`, if it can draw one.
+    ///
+    /// Fails for an environment that does not exist or was sent and not received.
+    pub fn render(&mut self, env_id: usize) -> Result<Option<Frame>> {
+        self.alive()?;
+        self.claim(Task::Reset, [env_id].into_iter())?;
+        self.busy[env_id] = false;
+        let slot = self.slots[env_id].as_mut().expect("it was not busy, so it is here");
+        guard(|| Ok(slot.render())).map_err(|problem| self.fail(env_id, &problem))
+    }
+
+    fn expect_synchronous(&self, call: &str, instead: &str) -> Result<()> {
+        if self.is_synchronous() {
+            return Ok(());
+        }
+        Err(Error::Env(format!(
+            "{}: {call} is for synchronous pools; with batch_size {} of {} environments use \
+             {instead}",
+            self.spec.id, self.options.batch_size, self.options.num_envs
+        )))
+    }
+
+    fn alive(&self) -> Result<()> {
+        match &self.failed {
+            Some(message) => {
+                Err(Error::Env(format!("{message}\n  help: the pool ended there; make a new one")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the pool: what broke may have left anything behind.
+    fn fail(&mut self, env: usize, problem: &str) -> Error {
+        let message = format!("{}: env {env} {problem}", self.spec.id);
+        self.failed = Some(message.clone());
+        Error::Env(message)
+    }
+
+    /// Marks `envs` as sent, all or none.
+    fn claim(&mut self, task: Task, envs: impl Iterator<Item = usize> + Clone) -> Result<()> {
+        let mut claimed = 0;
+        let mut problem = None;
+        for env in envs.clone() {
+            problem = self.objection(task, env);
+            if problem.is_some() {
+                break;
+            }
+            self.busy[env] = true;
+            claimed += 1;
+        }
+        let Some(problem) = problem else { return Ok(()) };
+        envs.take(claimed).for_each(|env| self.busy[env] = false);
+        Err(Error::Env(format!("{}: {problem}", self.spec.id)))
+    }
+
+    /// Why `env` cannot be sent, if it cannot.
+    fn objection(&self, task: Task, env: usize) -> Option<String> {
+        match self.busy.get(env) {
+            None => {
+                let last = self.options.num_envs - 1;
+                return Some(format!("there is no env {}, only 0 to {last}", env as u32 as i32));
+            }
+            Some(true) => return Some(format!("env {env} was sent and not received yet")),
+            Some(false) => {}
+        }
+        let phase = self.slots[env].as_ref().map(|slot| slot.phase);
+        match (task, phase, self.options.autoreset) {
+            (Task::Step, Some(Phase::New), _) => {
+                Some(format!("env {env} has not been reset; call reset first"))
+            }
+            (Task::Step, Some(Phase::Over), Autoreset::Disabled) => Some(format!(
+                "env {env}'s episode is over and autoreset is disabled; call send_reset for it"
+            )),
+            _ => None,
+        }
+    }
+
+    /// Assigns a row to each of `envs`, which have been claimed.
+    fn enqueue(&mut self, task: Task, envs: impl Iterator<Item = usize>) {
+        let rows = self.options.batch_size;
+        for env in envs {
+            self.busy[env] = true;
+            if self.blocks.back().is_none_or(|block| block.assigned == rows) {
+                let filling = self.fresh();
+                self.blocks.push_back(Block { filling, assigned: 0, inbox: Arc::default() });
+            }
+            let block = self.blocks_done + self.blocks.len() as u64 - 1;
+            let back = self.blocks.back_mut().expect("just pushed");
+            // In a synchronous pool a batch has each environment once, so rows can be in order.
+            let row = if rows == self.options.num_envs { env } else { back.assigned };
+            back.assigned += 1;
+            self.pending.push_back(Pending { env, block, row, task });
+        }
+    }
+
+    /// Memory for a batch: of one that nobody holds any longer, or new.
+    fn fresh(&mut self) -> Filling {
+        let free = self.handed_out.iter().position(Batch::is_unshared);
+        free.and_then(|i| self.handed_out.swap_remove(i).recycle()).unwrap_or_else(|| {
+            let keep_final = self.options.autoreset == Autoreset::SameStep;
+            Filling::new(self.options.batch_size, &self.spec.observation, keep_final)
+        })
+    }
+
+    /// Hands what is pending to the threads, where there are some.
+    fn dispatch(&mut self) {
+        let Engine::Threads(workers) = &self.engine else { return };
+        workers.submit(self.pending.drain(..).map(|Pending { env, block, row, task }| {
+            let block = &mut self.blocks[(block - self.blocks_done) as usize];
+            let slot = self.slots[env].take().expect("it was not busy, so it is here");
+            let writer = block.filling.writer(row);
+            Job { slot, row, writer, task, inbox: block.inbox.clone() }
+        }));
+    }
+
+    /// Brings the `count` environments of the front block home and stores what they told.
+    fn receive(&mut self, count: usize) -> Result<()> {
+        let block = self.blocks.front_mut().expect("there is a front");
+        if let Engine::Threads(workers) = &self.engine {
+            let returned = workers.collect(&block.inbox, count);
+            let mut failure = None;
+            for back in returned {
+                let env = back.slot.index;
+                match back.failure {
+                    Some(problem) => failure = failure.or(Some((env, problem))),
+                    None => store(&mut block.filling, &mut self.finished, back.row, &back.slot),
+                }
+                self.busy[env] = false;
+                self.slots[env] = Some(back.slot);
+            }
+            return match failure {
+                Some((env, problem)) => Err(self.fail(env, &problem)),
+                None => Ok(()),
+            };
+        }
+        self.receive_inline(count)
+    }
+
+    fn receive_inline(&mut self, count: usize) -> Result<()> {
+        // A reset may cost much less or much more than a step.
+        let probing = matches!(self.engine, Engine::Inline(Some(_)))
+            && self.pending.iter().take(count).all(|pending| pending.task == Task::Step);
+        let began = probing.then(Instant::now);
+        let Block { filling, .. } = self.blocks.front_mut().expect("there is a front");
+        let obs_bytes = filling.obs_bytes();
+        let (obs, final_obs) = filling.all();
+        let final_bytes = if final_obs.is_empty() { 0 } else { obs_bytes };
+        // One guard for all: a panic leaves behind which environment it was.
+        let mut current = 0;
+        let outcome = guard(|| {
+            for Pending { env, row, task, .. } in self.pending.iter().take(count) {
+                current = *env;
+                let slot = self.slots[*env].as_mut().expect("nothing is with a worker");
+                let obs = &mut obs[row * obs_bytes..][..obs_bytes];
+                slot.run(*task, obs, &mut final_obs[row * final_bytes..][..final_bytes])?;
+            }
+            Ok(())
+        });
+        if let Err(problem) = outcome {
+            return Err(self.fail(current, &problem));
+        }
+        for Pending { env, row, .. } in self.pending.drain(..count) {
+            let slot = self.slots[env].as_ref().expect("nothing is with a worker");
+            store(filling, &mut self.finished, row, slot);
+            self.busy[env] = false;
+        }
+        match began {
+            Some(began) => self.probed(began.elapsed()),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes what a batch cost; after some, chooses the number of threads.
+    fn probed(&mut self, cost: Duration) -> Result<()> {
+        let Engine::Inline(Some(probe)) = &mut self.engine else { return Ok(()) };
+        probe.batches += 1;
+        probe.fastest = probe.fastest.min(cost);
+        if probe.batches < PROBES {
+            return Ok(());
+        }
+        let work = probe.fastest.saturating_sub(HAND_OVER * self.options.batch_size as u32);
+        let worth = (work.as_nanos() / WORTH_A_THREAD.as_nanos()) as usize;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let count = worth.min(cores).min(self.options.batch_size);
+        // The caller of an asynchronous pool has other things to do: one thread is already a gain.
+        let synchronous = self.is_synchronous();
+        if count < if synchronous { 2 } else { 1 } {
+            self.engine = Engine::Inline(None);
+            return Ok(());
+        }
+        self.engine = Engine::Threads(start(&self.spec.id, count, synchronous)?);
+        self.dispatch();
+        Ok(())
+    }
+
+    /// Waits for what is in flight and forgets it.
+    fn abandon(&mut self) -> Result<()> {
+        if matches!(self.engine, Engine::Inline(_)) {
+            self.pending.clear();
+            self.busy.fill(false);
+        }
+        while let Some(block) = self.blocks.front() {
+            if matches!(self.engine, Engine::Threads(_)) {
+                self.receive(block.assigned)?;
+            }
+            self.blocks.pop_front();
+            self.blocks_done += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Threads for a pool: in a synchronous one, the caller is one of the `count`.
+fn start(id: &str, count: usize, synchronous: bool) -> Result<Workers> {
+    Workers::start(id, count - usize::from(synchronous), synchronous)
+}
+
+fn store(filling: &mut Filling, finished: &mut Finished, row: usize, slot: &Slot) {
+    filling.set(row, slot.index, &slot.told);
+    if let Some(episode) = slot.told.finished {
+        finished.push(episode);
+    }
+}

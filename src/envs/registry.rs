@@ -1,0 +1,68 @@
+//! The environments by name.
+
+use crate::error::{Error, Result};
+
+use super::classic::{Acrobot, CartPole, MountainCar, MountainCarContinuous, Pendulum};
+use super::env::Env;
+use super::spec::EnvSpec;
+
+/// An id, and how to make the environment that it names.
+type Entry = (&'static str, fn() -> Box<dyn Env>);
+
+/// Every environment, in alphabetical order.
+const ENVS: &[Entry] = &[
+    ("Acrobot-v1", || Box::new(Acrobot::v1())),
+    ("CartPole-v0", || Box::new(CartPole::v0())),
+    ("CartPole-v1", || Box::new(CartPole::v1())),
+    ("MountainCar-v0", || Box::new(MountainCar::v0())),
+    ("MountainCarContinuous-v0", || Box::new(MountainCarContinuous::v0())),
+    ("Pendulum-v1", || Box::new(Pendulum::v1())),
+];
+
+/// The ids that [`make`] knows, in alphabetical order.
+pub fn list_envs() -> Vec<&'static str> {
+    ENVS.iter().map(|(id, _)| *id).collect()
+}
+
+/// One environment by its id, without a pool around it: no time limit, no automatic reset.
+///
+/// Fails for an unknown id, and then names the nearest ones.
+pub fn make(id: &str) -> Result<Box<dyn Env>> {
+    match ENVS.iter().find(|(name, _)| *name == id) {
+        Some((_, make)) => Ok(make()),
+        None => Err(unknown(id)),
+    }
+}
+
+/// What the environment `id` promises. Fails as [`make`] does.
+pub fn spec(id: &str) -> Result<EnvSpec> {
+    Ok(make(id)?.spec())
+}
+
+fn unknown(id: &str) -> Error {
+    let mut names = list_envs();
+    // A stable sort: equally near ids stay in alphabetical order.
+    names.sort_by_key(|name| edit_distance(&id.to_lowercase(), &name.to_lowercase()));
+    Error::Env(format!(
+        "unknown environment \"{id}\"; the nearest are {}; list_envs() has all {}",
+        names[..3].join(", "),
+        names.len()
+    ))
+}
+
+/// How many letters must be inserted, removed or replaced to turn `a` into `b` (Levenshtein).
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    // row[j]: the distance between what we have read of `a` and the first j letters of `b`.
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,149 @@
+//! One environment inside a pool: its generator, its place in the episode, and the reset rules.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::error::Result;
+
+use super::env::{Action, Env, Frame, ObsMut};
+use super::pool::Autoreset;
+use super::seeds::EnvRng;
+use super::stats::{Episode, Running};
+
+/// What a step told, beside the observation.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Row {
+    pub(super) reward: f32,
+    pub(super) terminated: bool,
+    pub(super) truncated: bool,
+    pub(super) first: bool,
+    pub(super) life_lost: bool,
+    pub(super) has_final_obs: bool,
+    pub(super) elapsed: u32,
+    pub(super) finished: Option<Episode>,
+}
+
+/// What to do with an environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Task {
+    Reset,
+    Step,
+}
+
+/// Where an environment is in its episode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Never reset.
+    New,
+    /// In the middle of an episode.
+    Playing,
+    /// At the end of an episode, not reset yet.
+    Over,
+}
+
+pub(super) struct Slot {
+    pub(super) env: Box<dyn Env>,
+    pub(super) index: usize,
+    pub(super) rng: EnvRng,
+    pub(super) phase: Phase,
+    pub(super) told: Row,
+    pub(super) choice: usize,
+    pub(super) values: Vec<f32>,
+    autoreset: Autoreset,
+    max_steps: u32,
+    elapsed: u32,
+    running: Running,
+}
+
+impl Slot {
+    pub(super) fn new(
+        env: Box<dyn Env>,
+        index: usize,
+        rng: EnvRng,
+        autoreset: Autoreset,
+        max_steps: Option<u32>,
+    ) -> Slot {
+        Slot {
+            env,
+            index,
+            rng,
+            phase: Phase::New,
+            told: Row::default(),
+            choice: 0,
+            values: Vec::new(),
+            autoreset,
+            max_steps: max_steps.unwrap_or(u32::MAX),
+            elapsed: 0,
+            running: Running::default(),
+        }
+    }
+
+    /// Does `task`: fills `obs` and `self.told`, and, where an episode ended and is followed by
+    /// the next in the same step, `final_obs`.
+    pub(super) fn run(&mut self, task: Task, obs: &mut [u8], final_obs: &mut [u8]) -> Result<()> {
+        self.told = Row::default();
+        if task == Task::Reset {
+            self.running = Running::default(); // A game given up is not a finished one.
+            return self.begin(obs);
+        }
+        if self.phase == Phase::Over {
+            // Next-step mode: this step's action is ignored. Where the game goes on (a life was
+            // lost), so do its statistics.
+            return self.begin(obs);
+        }
+        let action = match self.values.as_slice() {
+            [] => Action::Discrete(self.choice),
+            values => Action::Box(values),
+        };
+        let outcome = self.env.step(action, &mut self.rng, ObsMut(obs))?;
+        self.elapsed += 1;
+        let truncated = outcome.truncated || self.elapsed >= self.max_steps;
+        let game_over = outcome.game_over || truncated;
+        self.told = Row {
+            reward: outcome.reward as f32,
+            terminated: outcome.terminated,
+            truncated,
+            life_lost: outcome.life_lost,
+            elapsed: self.elapsed,
+            finished: self.running.step(self.index, outcome.game_reward, game_over),
+            ..Row::default()
+        };
+        if outcome.terminated || truncated {
+            self.phase = Phase::Over;
+            if self.autoreset == Autoreset::SameStep {
+                final_obs.copy_from_slice(obs);
+                self.told.has_final_obs = true;
+                self.begin(obs)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, obs: &mut [u8]) -> Result<()> {
+        self.env.reset(&mut self.rng, ObsMut(obs))?;
+        self.elapsed = 0;
+        self.phase = Phase::Playing;
+        self.told.first = true;
+        Ok(())
+    }
+
+    pub(super) fn render(&mut self) -> Option<Frame> {
+        self.env.render()
+    }
+}
+
+/// Runs `work` on an environment; an error or a panic becomes the end of a sentence that begins
+/// with the environment.
+pub(super) fn guard<T>(work: impl FnOnce() -> Result<T>) -> Result<T, String> {
+    // Unwind safety: after a failure the pool never touches its environments again.
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(format!("failed: {error}")),
+        Err(payload) => Err(format!("panicked: {}", panic_text(&*payload))),
+    }
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}

@@ -1,0 +1,144 @@
+//! Operations on one element at a time.
+
+#![deny(clippy::wildcard_enum_match_arm)]
+
+use super::mlir::{Ty, Value, predicate};
+use super::stablehlo::Emitter;
+use crate::trace::literal::Literal;
+use crate::trace::op::{BinaryOp, CompareOp, UnaryOp};
+use crate::trace::types::{DType, TensorType};
+
+impl Emitter<'_> {
+    pub(super) fn unary(&mut self, op: UnaryOp, x: Value, ty: &TensorType) -> Value {
+        let name = match op {
+            UnaryOp::Neg => "stablehlo.negate",
+            UnaryOp::Abs if ty.dtype.is_unsigned() => return x,
+            UnaryOp::Abs => "stablehlo.abs",
+            // StableHLO has no sign of unsigned integers.
+            UnaryOp::Sign if ty.dtype.is_unsigned() => {
+                let nonzero = self.nonzero(x, ty);
+                return self.convert(nonzero, &predicate(ty), ty.dtype);
+            }
+            UnaryOp::Sign => "stablehlo.sign",
+            UnaryOp::Exp => "stablehlo.exponential",
+            UnaryOp::Expm1 => "stablehlo.exponential_minus_one",
+            UnaryOp::Log => "stablehlo.log",
+            UnaryOp::Log1p => "stablehlo.log_plus_one",
+            UnaryOp::Sqrt => "stablehlo.sqrt",
+            UnaryOp::Rsqrt => "stablehlo.rsqrt",
+            UnaryOp::Sin => "stablehlo.sine",
+            UnaryOp::Cos => "stablehlo.cosine",
+            UnaryOp::Tan => "stablehlo.tan",
+            UnaryOp::Tanh => "stablehlo.tanh",
+            UnaryOp::Logistic => "stablehlo.logistic",
+            UnaryOp::Floor => "stablehlo.floor",
+            UnaryOp::Ceil => "stablehlo.ceil",
+            UnaryOp::Round => "stablehlo.round_nearest_even",
+            // The plugins know CHLO and hold XLA's own polynomials for these two.
+            UnaryOp::Erf => return self.op(format_args!("chlo.erf {x} : {0} -> {0}", Ty(ty))),
+            UnaryOp::ErfInv => {
+                return self.op(format_args!("chlo.erf_inv {x} : {0} -> {0}", Ty(ty)));
+            }
+            UnaryOp::IsFinite => {
+                let result = predicate(ty);
+                let (from, to) = (Ty(ty), Ty(&result));
+                return self.op(format_args!("stablehlo.is_finite {x} : ({from}) -> {to}"));
+            }
+            UnaryOp::Not => "stablehlo.not",
+        };
+        self.op(format_args!("{name} {x} : {}", Ty(ty)))
+    }
+
+    pub(super) fn binary(&mut self, op: BinaryOp, a: Value, b: Value, ty: &TensorType) -> Value {
+        let name = match op {
+            BinaryOp::Add => "add",
+            BinaryOp::Sub => "subtract",
+            BinaryOp::Mul => "multiply",
+            // XLA gives for x / 0 all ones, for x rem 0 the dividend, as we promise.
+            BinaryOp::Div => "divide",
+            BinaryOp::Rem => "remainder",
+            BinaryOp::Pow => "power",
+            BinaryOp::Max => "maximum",
+            BinaryOp::Min => "minimum",
+            BinaryOp::Atan2 => "atan2",
+            BinaryOp::And => "and",
+            BinaryOp::Or => "or",
+            BinaryOp::Xor => "xor",
+            BinaryOp::ShiftLeft => "shift_left",
+            BinaryOp::ShiftRightLogical => "shift_right_logical",
+            BinaryOp::ShiftRightArithmetic => "shift_right_arithmetic",
+        };
+        self.op(format_args!("stablehlo.{name} {a}, {b} : {}", Ty(ty)))
+    }
+
+    pub(super) fn compare(&mut self, op: CompareOp, a: Value, b: Value, ty: &TensorType) -> Value {
+        let direction = match op {
+            CompareOp::Eq => "EQ",
+            CompareOp::Ne => "NE",
+            CompareOp::Lt => "LT",
+            CompareOp::Le => "LE",
+            CompareOp::Gt => "GT",
+            CompareOp::Ge => "GE",
+        };
+        let kind = if ty.dtype.is_float() {
+            "FLOAT"
+        } else if ty.dtype.is_unsigned() || ty.dtype == DType::Bool {
+            "UNSIGNED"
+        } else {
+            "SIGNED"
+        };
+        let result = predicate(ty);
+        let (from, to) = (Ty(ty), Ty(&result));
+        self.op(format_args!(
+            "stablehlo.compare {direction}, {a}, {b}, {kind} : ({from}, {from}) -> {to}"
+        ))
+    }
+
+    pub(super) fn select(
+        &mut self,
+        predicate: Value,
+        on_true: Value,
+        on_false: Value,
+        predicate_ty: &TensorType,
+        ty: &TensorType,
+    ) -> Value {
+        self.op(format_args!(
+            "stablehlo.select {predicate}, {on_true}, {on_false} : {}, {}",
+            Ty(predicate_ty),
+            Ty(ty)
+        ))
+    }
+
+    /// `x != 0`: NaN is not zero.
+    fn nonzero(&mut self, x: Value, ty: &TensorType) -> Value {
+        let zero = self.constant(&Literal::filled(ty.clone(), 0.0));
+        self.compare(CompareOp::Ne, x, zero, ty)
+    }
+
+    pub(super) fn convert(&mut self, x: Value, from: &TensorType, dtype: DType) -> Value {
+        if from.dtype == dtype {
+            return x;
+        }
+        if dtype == DType::Bool {
+            return self.nonzero(x, from);
+        }
+        let to = TensorType::new(dtype, &from.shape);
+        // Floats to integers: XLA truncates and saturates, and NaN becomes 0, as we promise.
+        let result = self.op(format_args!("stablehlo.convert {x} : ({}) -> {}", Ty(from), Ty(&to)));
+        if from.dtype == DType::Bool && dtype == DType::I32 && from.rank() == 0 {
+            self.predicates.insert(result, x);
+        }
+        result
+    }
+
+    pub(super) fn bitcast(&mut self, x: Value, from: &TensorType, to: &TensorType) -> Value {
+        if from.dtype == to.dtype {
+            return x;
+        }
+        if from.dtype == DType::Bool {
+            // To StableHLO a bool is one bit; to us it is a byte that is 0 or 1.
+            return self.convert(x, from, to.dtype);
+        }
+        self.op(format_args!("stablehlo.bitcast_convert {x} : ({}) -> {}", Ty(from), Ty(to)))
+    }
+}

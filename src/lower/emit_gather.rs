@@ -1,0 +1,98 @@
+//! Windows at computed places, and general products: attributes with many lists of axes.
+
+use super::mlir::{List, Value};
+use super::stablehlo::{Emitter, signature};
+use crate::trace::op::{BinaryOp, DotDims, GatherDims, ScatterDims, ScatterKind};
+use crate::trace::types::TensorType;
+
+impl Emitter<'_> {
+    pub(super) fn gather(
+        &mut self,
+        dims: &GatherDims,
+        x: &[Value],
+        tys: &[&TensorType],
+        result: &TensorType,
+    ) -> Value {
+        let GatherDims { offset_dims, collapsed_slice_dims, .. } = dims;
+        self.op(format_args!(
+            "\"stablehlo.gather\"({}, {}) <{{dimension_numbers = #stablehlo.gather<offset_dims = \
+             [{}], collapsed_slice_dims = [{}], operand_batching_dims = [{}], \
+             start_indices_batching_dims = [{}], start_index_map = [{}], index_vector_dim = {}>, \
+             indices_are_sorted = false, slice_sizes = array<i64{}{}>}}> : {}",
+            x[0],
+            x[1],
+            List(offset_dims),
+            List(collapsed_slice_dims),
+            List(&dims.operand_batching_dims),
+            List(&dims.start_indices_batching_dims),
+            List(&dims.start_index_map),
+            tys[1].rank() - 1,
+            if dims.slice_sizes.rank() > 0 { ": " } else { "" },
+            List(&dims.slice_sizes),
+            signature(tys, &[result])
+        ))
+    }
+
+    pub(super) fn scatter(
+        &mut self,
+        dims: &ScatterDims,
+        x: &[Value],
+        tys: &[&TensorType],
+    ) -> Value {
+        let result = self.begin(1)[0];
+        self.write(format_args!(
+            "\"stablehlo.scatter\"({}, {}, {}) <{{indices_are_sorted = false, \
+             scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [{}], \
+             inserted_window_dims = [{}], input_batching_dims = [{}], \
+             scatter_indices_batching_dims = [{}], scatter_dims_to_operand_dims = [{}], \
+             index_vector_dim = {}>, unique_indices = false}}> ({{\n",
+            x[0],
+            x[1],
+            x[2],
+            List(&dims.update_window_dims),
+            List(&dims.inserted_window_dims),
+            List(&dims.operand_batching_dims),
+            List(&dims.scatter_indices_batching_dims),
+            List(&dims.scatter_dims_to_operand_dims),
+            tys[1].rank() - 1
+        ));
+        let scalar = TensorType::scalar(tys[0].dtype);
+        let [old, new] = std::array::from_fn(|_| self.new_argument());
+        self.margin();
+        self.write(format_args!("^bb0({old}: {0}, {new}: {0}):\n", super::mlir::Ty(&scalar)));
+        self.open();
+        let combined = match dims.kind {
+            ScatterKind::Set => new,
+            ScatterKind::Add => self.binary(BinaryOp::Add, old, new, &scalar),
+        };
+        self.return_values(&[combined], &[&scalar]);
+        self.close();
+        self.margin();
+        self.write(format_args!("}}) : {}", signature(tys, &[tys[0]])));
+        self.end();
+        result
+    }
+
+    pub(super) fn dot(
+        &mut self,
+        dims: &DotDims,
+        x: &[Value],
+        tys: &[&TensorType],
+        result: &TensorType,
+    ) -> Value {
+        let id = self.begin(1)[0];
+        self.write(format_args!("stablehlo.dot_general {}, {}, ", x[0], x[1]));
+        if !dims.lhs_batch.is_empty() {
+            let (lhs, rhs) = (List(&dims.lhs_batch), List(&dims.rhs_batch));
+            self.write(format_args!("batching_dims = [{lhs}] x [{rhs}], "));
+        }
+        self.write(format_args!(
+            "contracting_dims = [{}] x [{}], precision = [DEFAULT, DEFAULT] : {}",
+            List(&dims.lhs_contract),
+            List(&dims.rhs_contract),
+            signature(tys, &[result])
+        ));
+        self.end();
+        id
+    }
+}

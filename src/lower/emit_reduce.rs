@@ -1,0 +1,179 @@
+//! Reductions and sorts.
+
+#![deny(clippy::wildcard_enum_match_arm)]
+
+use super::mlir::{List, Ty, Value, predicate};
+use super::stablehlo::{Emitter, Values, signature};
+use crate::trace::literal::{Element, Literal};
+use crate::trace::op::{ArgOp, BinaryOp, CompareOp, ReduceOp};
+use crate::trace::types::{DType, TensorType};
+
+/// The least and the greatest element of a type.
+fn bounds(dtype: DType) -> (Literal, Literal) {
+    fn pair<T: Element>(low: T, high: T) -> (Literal, Literal) {
+        (Literal::scalar(low), Literal::scalar(high))
+    }
+    match dtype {
+        DType::Bool => pair(false, true),
+        DType::I8 => pair(i8::MIN, i8::MAX),
+        DType::I16 => pair(i16::MIN, i16::MAX),
+        DType::I32 => pair(i32::MIN, i32::MAX),
+        DType::I64 => pair(i64::MIN, i64::MAX),
+        DType::U8 => pair(u8::MIN, u8::MAX),
+        DType::U16 => pair(u16::MIN, u16::MAX),
+        DType::U32 => pair(u32::MIN, u32::MAX),
+        DType::U64 => pair(u64::MIN, u64::MAX),
+        DType::F16 => pair(half::f16::NEG_INFINITY, half::f16::INFINITY),
+        DType::BF16 => pair(half::bf16::NEG_INFINITY, half::bf16::INFINITY),
+        DType::F32 => pair(f32::NEG_INFINITY, f32::INFINITY),
+        DType::F64 => pair(f64::NEG_INFINITY, f64::INFINITY),
+    }
+}
+
+/// What a reduction of no elements gives.
+fn identity(op: ReduceOp, dtype: DType) -> Literal {
+    let scalar = |value| Literal::filled(TensorType::scalar(dtype), value);
+    match op {
+        ReduceOp::Sum => scalar(0.0),
+        ReduceOp::Prod => scalar(1.0),
+        ReduceOp::Max => bounds(dtype).0,
+        ReduceOp::Min => bounds(dtype).1,
+        ReduceOp::Or => scalar(0.0),
+        // All ones: -1, the greatest unsigned number, or true.
+        ReduceOp::And if dtype.is_unsigned() => bounds(dtype).1,
+        ReduceOp::And => scalar(-1.0),
+    }
+}
+
+impl Emitter<'_> {
+    pub(super) fn reduce(
+        &mut self,
+        op: ReduceOp,
+        x: Value,
+        ty: &TensorType,
+        axes: &[usize],
+        result: &TensorType,
+    ) -> Value {
+        if axes.is_empty() {
+            return x;
+        }
+        let name = match op {
+            ReduceOp::Sum => "add",
+            ReduceOp::Prod => "multiply",
+            ReduceOp::Max => "maximum",
+            ReduceOp::Min => "minimum",
+            ReduceOp::And => "and",
+            ReduceOp::Or => "or",
+        };
+        let initial = self.constant(&identity(op, ty.dtype));
+        let scalar = TensorType::scalar(ty.dtype);
+        self.op(format_args!(
+            "stablehlo.reduce({x} init: {initial}) applies stablehlo.{name} across dimensions = \
+             [{}] : {}",
+            List(axes),
+            signature(&[ty, &scalar], &[result])
+        ))
+    }
+
+    /// The index travels with the value through one reduction, as in JAX: of equal values the
+    /// lower index stays, and a NaN, once met, stays.
+    pub(super) fn arg_reduce(
+        &mut self,
+        op: ArgOp,
+        x: Value,
+        ty: &TensorType,
+        axis: usize,
+        result: &TensorType,
+    ) -> Value {
+        let indices_ty = TensorType::new(DType::I32, &ty.shape);
+        let values_ty = TensorType::new(ty.dtype, &result.shape);
+        let (value_ty, index_ty) = (TensorType::scalar(ty.dtype), TensorType::scalar(DType::I32));
+        let (low, high) = bounds(ty.dtype);
+        let (worst, beats) = match op {
+            ArgOp::Max => (low, CompareOp::Gt),
+            ArgOp::Min => (high, CompareOp::Lt),
+        };
+        let worst = self.constant(&worst);
+        let zero = self.index(0);
+        let indices = self.op(format_args!("stablehlo.iota dim = {axis} : {}", Ty(&indices_ty)));
+        let results = self.begin(2);
+        self.write(format_args!(
+            "stablehlo.reduce({x} init: {worst}), ({indices} init: {zero}) across dimensions = \
+             [{axis}] : {}\n",
+            signature(&[ty, &indices_ty, &value_ty, &index_ty], &[&values_ty, result])
+        ));
+        let [a, i, b, j] = std::array::from_fn(|_| self.new_argument());
+        self.margin();
+        let (value, index) = (Ty(&value_ty), Ty(&index_ty));
+        self.write(format_args!(
+            " reducer({a}: {value}, {b}: {value}) ({i}: {index}, {j}: {index}) {{\n"
+        ));
+        self.open();
+        let bool_ty = predicate(&value_ty);
+        let mut wins = self.compare(beats, a, b, &value_ty);
+        if ty.dtype.is_float() {
+            let nan = self.compare(CompareOp::Ne, a, a, &value_ty);
+            wins = self.binary(BinaryOp::Or, wins, nan, &bool_ty);
+        }
+        let equal = self.compare(CompareOp::Eq, a, b, &value_ty);
+        let before = self.compare(CompareOp::Lt, i, j, &index_ty);
+        let first = self.binary(BinaryOp::And, equal, before, &bool_ty);
+        let keeps = self.binary(BinaryOp::Or, wins, first, &bool_ty);
+        let value = self.select(wins, a, b, &bool_ty, &value_ty);
+        let index = self.select(keeps, i, j, &bool_ty, &index_ty);
+        self.return_values(&[value, index], &[&value_ty, &index_ty]);
+        self.close();
+        self.margin();
+        self.out.push('}');
+        self.end();
+        results[1]
+    }
+
+    pub(super) fn sort(&mut self, x: &[Value], tys: &[&TensorType], axis: usize) -> Values {
+        let results = self.begin(x.len());
+        self.write(format_args!(
+            "\"stablehlo.sort\"({}) <{{dimension = {axis} : i64, is_stable = true}}> ({{\n",
+            List(x)
+        ));
+        let key = TensorType::scalar(tys[0].dtype);
+        let bool_ty = predicate(&key);
+        self.margin();
+        self.out.push_str("^bb0(");
+        let mut keys = [Value::result(0); 2];
+        for (i, ty) in tys.iter().enumerate() {
+            let scalar = TensorType::scalar(ty.dtype);
+            let [a, b] = std::array::from_fn(|_| self.new_argument());
+            if i == 0 {
+                keys = [a, b];
+            } else {
+                self.out.push_str(", ");
+            }
+            self.write(format_args!("{a}: {0}, {b}: {0}", Ty(&scalar)));
+        }
+        self.out.push_str("):\n");
+        self.open();
+        let [a, b] = keys;
+        let mut less = self.compare(CompareOp::Lt, a, b, &key);
+        if key.dtype.is_float() {
+            // Comparisons with NaN are false: a number goes before a NaN all the same.
+            let number = self.compare(CompareOp::Eq, a, a, &key);
+            let nan = self.compare(CompareOp::Ne, b, b, &key);
+            let before = self.binary(BinaryOp::And, number, nan, &bool_ty);
+            less = self.binary(BinaryOp::Or, less, before, &bool_ty);
+        }
+        self.return_values(&[less], &[&bool_ty]);
+        self.close();
+        self.margin();
+        self.write(format_args!("}}) : {}", signature(tys, tys)));
+        self.end();
+        results
+    }
+
+    /// Ends a region that gives values.
+    pub(super) fn return_values(&mut self, values: &[Value], types: &[&TensorType]) {
+        self.margin();
+        let (values, types) = (List(values), super::mlir::Types(types));
+        self.write(format_args!("stablehlo.return {values} : {types}"));
+        self.end();
+    }
+}

@@ -1,0 +1,17 @@
+//! From a [`Program`](crate::trace::Program) to machine code: StableHLO text, the PJRT runtime,
+//! native parts, and the cache of compiled executables.
+
+pub mod cache;
+mod conv;
+mod emit_control;
+mod emit_elementwise;
+mod emit_gather;
+mod emit_reduce;
+mod emit_shape;
+mod emit_threefry;
+mod mlir;
+pub mod native;
+pub mod pjrt;
+pub mod stablehlo;
+
+pub use stablehlo::{LowerOptions, Platform, compile_flags, stablehlo};

@@ -1,0 +1,177 @@
+//! `podracer doctor`: what is found, where, in which version, and what mends what is missing.
+
+use std::fmt;
+
+use super::{Lock, Origin, Part, Settings, fetch, shown};
+use crate::error::{Error, Result};
+use crate::lower::pjrt::Plugin;
+
+/// How well something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Found and whole.
+    Ok,
+    /// Not there, but it will be fetched when it is needed.
+    Missing,
+    /// Wrong: nothing that needs it will run.
+    Broken,
+}
+
+/// One finding.
+#[derive(Debug, Clone)]
+pub struct Check {
+    /// What was looked at.
+    pub name: String,
+    /// How it is.
+    pub state: State,
+    /// What was found, and where.
+    pub detail: String,
+    /// What mends it, if anything has to be.
+    pub fix: Option<String>,
+}
+
+/// All findings. Prints one line each, with the remedy below what is not well.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The findings.
+    pub checks: Vec<Check>,
+}
+
+impl Report {
+    /// Looks at everything. Nothing is fetched; plugins that are found are loaded.
+    pub fn of(settings: &Result<Settings>) -> Report {
+        let settings = match settings {
+            Ok(settings) => settings,
+            Err(error) => return Report { checks: vec![Check::broken("folder", error)] },
+        };
+        let mut checks = vec![home(settings), python(settings)];
+        for part in &Lock::get().parts {
+            checks.push(member_check(settings, part));
+        }
+        checks.push(plugin(settings));
+        Report { checks }
+    }
+
+    /// Whether nothing is broken. What is missing can be fetched.
+    pub fn is_ok(&self) -> bool {
+        self.checks.iter().all(|check| check.state != State::Broken)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+        for check in &self.checks {
+            let state = match check.state {
+                State::Ok => "ok",
+                State::Missing => "missing",
+                State::Broken => "BROKEN",
+            };
+            writeln!(f, "{state:<8} {:<width$}  {}", check.name, check.detail)?;
+            if let Some(fix) = &check.fix {
+                writeln!(f, "{:<8} {:<width$}  -> {fix}", "", "")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Check {
+    fn ok(name: &str, detail: String) -> Check {
+        Check { name: name.into(), state: State::Ok, detail, fix: None }
+    }
+
+    fn broken(name: &str, error: &Error) -> Check {
+        let (detail, fix) = match error {
+            Error::Native { problem, help } => (problem.clone(), Some(help.clone())),
+            other => (other.to_string(), None),
+        };
+        Check { name: name.into(), state: State::Broken, detail, fix }
+    }
+}
+
+fn home(settings: &Settings) -> Check {
+    let home = &settings.home;
+    let detail = match home.metadata() {
+        Ok(metadata) if metadata.is_dir() && !metadata.permissions().readonly() => {
+            home.display().to_string()
+        }
+        Ok(_) => {
+            return Check {
+                name: "folder".into(),
+                state: State::Broken,
+                detail: format!("{} is no folder that we may write to", home.display()),
+                fix: Some("make it one, or set PODRACER_HOME to a folder that is".into()),
+            };
+        }
+        Err(_) => format!("{} (made when it is needed)", home.display()),
+    };
+    Check::ok("folder", detail)
+}
+
+fn python(settings: &Settings) -> Check {
+    match settings.python() {
+        Some(python) => Check::ok("python3", python.display().to_string()),
+        None => Check {
+            name: "python3".into(),
+            state: State::Missing,
+            detail: format!("not on PATH ({})", shown(&settings.path)),
+            fix: Some("install Python 3 with pip: it fetches native parts".into()),
+        },
+    }
+}
+
+fn member_check(settings: &Settings, part: &Part) -> Check {
+    let version = format!("{} {}", part.package, part.version);
+    match settings.find(part) {
+        Err(error) => Check::broken(&part.name, &error),
+        Ok(Some(found)) => {
+            let origin = match found.origin {
+                Origin::Python => "installed Python package",
+                Origin::Home | Origin::Fetched => "our folder, checksums match",
+            };
+            let whole =
+                part.wheel().and_then(|wheel| fetch::check_members(part, wheel, &found.root, true));
+            match whole {
+                Ok(()) => Check::ok(
+                    &part.name,
+                    format!("{version} in {} ({origin})", found.root.display()),
+                ),
+                Err(error) => Check::broken(&part.name, &error),
+            }
+        }
+        Ok(None) => Check {
+            name: part.name.clone(),
+            state: State::Missing,
+            detail: format!("{version}: {}", part.purpose),
+            fix: Some(format!("podracer fetch {}", part.name)),
+        },
+    }
+}
+
+fn plugin(settings: &Settings) -> Check {
+    const NAME: &str = "XLA plugin";
+    // Looking must not fetch.
+    let located = Settings { fetch: false, ..settings.clone() }.locate_cpu_plugin();
+    let plugin = match located.and_then(Plugin::load) {
+        Ok(plugin) => plugin,
+        Err(error) if settings.plugin.is_some() => return Check::broken(NAME, &error),
+        Err(_) => {
+            return Check {
+                name: NAME.into(),
+                state: State::Missing,
+                detail: "none yet".into(),
+                fix: Some("podracer fetch xla-cpu".into()),
+            };
+        }
+    };
+    let (major, minor) = plugin.api_version();
+    Check::ok(
+        NAME,
+        format!(
+            "{}, PJRT C API {major}.{minor}, StableHLO {}",
+            plugin.path().display(),
+            plugin.stablehlo_version()
+        ),
+    )
+}

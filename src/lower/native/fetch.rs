@@ -1,0 +1,241 @@
+//! Fetching: pip installs a pinned wheel into our folder.
+//!
+//! pip knows the user's mirrors, proxies and certificates, so no host is named here. The wheel is
+//! installed into a temporary folder beside its place and renamed, so a part is there whole or not
+//! at all; a file lock makes a second process wait instead of fetching again.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use sha2::{Digest, Sha256};
+
+use super::{Part, Settings, Wheel};
+use crate::error::{Error, Result};
+
+impl Settings {
+    /// Fetches a part into our folder, unless it is there. Returns the folder with its members.
+    pub fn fetch(&self, part: &Part) -> Result<PathBuf> {
+        let wheel = part.wheel()?;
+        let target = self.install_dir(part, wheel);
+        let parts = self.home.join("parts");
+        fs::create_dir_all(&parts).map_err(|source| self.not_writable(&parts, &source))?;
+        let lock = parts.join(format!("{}.lock", part.package));
+        let lock_file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&lock)
+            .map_err(|source| self.not_writable(&lock, &source))?;
+        if lock_file.try_lock().is_err() {
+            if !self.quiet {
+                eprintln!("podracer: waiting for another process that fetches {}", part.package);
+            }
+            lock_file.lock().map_err(Error::io("cannot lock", &lock))?;
+        }
+        // Another process may have fetched it while this one waited.
+        if target.exists() && check_members(part, wheel, &target, false).is_ok() {
+            return Ok(target);
+        }
+        let python = self.python().ok_or_else(|| Error::Native {
+            problem: format!("{} has to be fetched, but there is no python3 on PATH", part.name),
+            help: format!(
+                "install Python 3 with pip; or install {}=={} elsewhere and point \
+                 PODRACER_PJRT_PLUGIN at its plugin",
+                part.package, part.version
+            ),
+        })?;
+        let temporary = Temporary::new(&parts, &part.package)
+            .map_err(|source| self.not_writable(&parts, &source))?;
+        if !self.quiet {
+            eprintln!(
+                "podracer: fetching {} {} ({:.0} MB, {}) into {}",
+                part.package,
+                part.version,
+                wheel.bytes as f64 / 1e6,
+                part.license,
+                target.display()
+            );
+        }
+        self.pip(part, wheel, &python, &temporary.0)?;
+        let installed = temporary.0.join("wheel");
+        check_members(part, wheel, &installed, true)?;
+        if target.exists() {
+            fs::remove_dir_all(&target).map_err(Error::io("cannot replace", &target))?;
+        }
+        fs::rename(&installed, &target).map_err(|source| self.not_writable(&target, &source))?;
+        Ok(target)
+    }
+
+    fn pip(&self, part: &Part, wheel: &Wheel, python: &Path, temporary: &Path) -> Result<()> {
+        let requirements = temporary.join("requirements.txt");
+        fs::write(&requirements, part.requirement(wheel))
+            .map_err(|source| self.not_writable(&requirements, &source))?;
+        let mut arguments: Vec<OsString> = [
+            "-m",
+            "pip",
+            "install",
+            "--no-deps",
+            "--require-hashes",
+            "--only-binary=:all:",
+            "--no-compile",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--target",
+        ]
+        .map(OsString::from)
+        .into();
+        arguments.push(temporary.join("wheel").into());
+        arguments.push("-r".into());
+        arguments.push(requirements.into());
+        let output = Command::new(python)
+            .args(&arguments)
+            .env("PATH", &self.path)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|source| Error::Native {
+                problem: format!("cannot run {}: {source}", python.display()),
+                help: "install a working Python 3 with pip".into(),
+            })?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Err(pip_failed(part, wheel, python, &said))
+    }
+
+    fn not_writable(&self, path: &Path, source: &io::Error) -> Error {
+        Error::Native {
+            problem: format!("cannot write {}: {source}", path.display()),
+            help: format!(
+                "make {} writable, or set PODRACER_HOME to a folder that is",
+                self.home.display()
+            ),
+        }
+    }
+}
+
+/// What pip's words mean. They are shown in any case.
+fn pip_failed(part: &Part, wheel: &Wheel, python: &Path, said: &str) -> Error {
+    let lines: Vec<&str> = said.lines().map(str::trim_end).filter(|l| !l.is_empty()).collect();
+    let last = lines[lines.len().saturating_sub(8)..].join("\n    ");
+    let name = format!("{} {}", part.package, part.version);
+    let any = |needles: &[&str]| needles.iter().any(|needle| said.contains(needle));
+    let (what, help) = if any(&["No module named pip"]) {
+        (
+            format!("{} has no pip, which fetches {name}", python.display()),
+            "install pip for it: python3 -m ensurepip, or your system's python3-pip package".into(),
+        )
+    } else if any(&["DO NOT MATCH THE HASHES", "Hashes are required", "hashes do not match"]) {
+        (
+            format!("what pip found as {name} is not the pinned file (sha256 {})", wheel.sha256),
+            "a mirror or proxy serves another file: pip's configuration says which \
+             (python3 -m pip config list); do not use that file"
+                .into(),
+        )
+    } else if any(&["No matching distribution", "Could not find a version"])
+        && !any(&["Connection", "connection", "Retrying", "ProxyError", "SSLError"])
+    {
+        (
+            format!("pip finds no {name} for this machine ({})", wheel.file),
+            "check the network and pip's index (python3 -m pip config list): a mirror may lack the \
+             package; pip older than 20.3 does not know this platform tag (python3 -m pip install -U pip)"
+                .into(),
+        )
+    } else if any(&["No space left"]) {
+        (format!("no space left to install {name}"), "free some disk space, then try again".into())
+    } else {
+        (
+            format!("pip could not fetch {name}"),
+            format!(
+                "check the network and pip's settings (python3 -m pip config list), then run \
+                 `podracer fetch {}`; without a network, copy {} from elsewhere, install it with \
+                 pip, and podracer finds it",
+                part.name, wheel.file
+            ),
+        )
+    };
+    Error::Native { problem: format!("{what}; pip said:\n    {last}"), help }
+}
+
+/// Checks that the members below `root` are those of the lock file: by size, and if `deep` by
+/// checksum.
+pub(super) fn check_members(part: &Part, wheel: &Wheel, root: &Path, deep: bool) -> Result<()> {
+    for member in &wheel.members {
+        let path = root.join(&member.path);
+        let problem = match path.metadata() {
+            Err(source) => format!("{} cannot be read: {source}", path.display()),
+            Ok(metadata) if metadata.len() != member.bytes => format!(
+                "{} is damaged: it has {} bytes instead of {}",
+                path.display(),
+                metadata.len(),
+                member.bytes
+            ),
+            Ok(_) if deep => match sha256_of(&path) {
+                Ok(sum) if sum == member.sha256 => continue,
+                Ok(sum) => format!(
+                    "{} is damaged: its sha256 is {sum} instead of {}",
+                    path.display(),
+                    member.sha256
+                ),
+                Err(source) => format!("{} cannot be read: {source}", path.display()),
+            },
+            Ok(_) => continue,
+        };
+        return Err(Error::Native {
+            problem,
+            help: format!(
+                "remove {} and run `podracer fetch {}`, which installs it again",
+                root.display(),
+                part.name
+            ),
+        });
+    }
+    Ok(())
+}
+
+/// The checksum of a file, in hexadecimal.
+pub(super) fn sha256_of(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut hash = Sha256::new();
+    let mut block = vec![0; 1 << 20];
+    loop {
+        let read = file.read(&mut block)?;
+        if read == 0 {
+            return Ok(hex(&hash.finalize()));
+        }
+        hash.update(&block[..read]);
+    }
+}
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A folder that goes away with this.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(parent: &Path, name: &str) -> io::Result<Temporary> {
+        // The file lock is held, so whatever lies at this name was left by a process that died.
+        let path = parent.join(format!(".{name}.partial"));
+        if path.exists() {
+            fs::remove_dir_all(&path)?;
+        }
+        fs::create_dir(&path)?;
+        Ok(Temporary(path))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

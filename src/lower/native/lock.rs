@@ -1,0 +1,146 @@
+//! The lock file: which wheels hold the native parts, and what is in them.
+
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+
+/// The lock file at the root of the repository.
+#[derive(Debug, Deserialize)]
+pub struct Lock {
+    /// The version of this format.
+    pub format: u32,
+    /// Every part.
+    pub parts: Vec<Part>,
+}
+
+/// A native part: one pinned wheel per platform.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Part {
+    /// How this library calls it: `xla-cpu`.
+    pub name: String,
+    /// What it is for, in a few words.
+    pub purpose: String,
+    /// The Python package.
+    pub package: String,
+    /// The version of the package.
+    pub version: String,
+    /// The licence, as an SPDX expression.
+    pub license: String,
+    /// What is to be said about copyright and contents.
+    pub notice: String,
+    /// The wheels, one per platform.
+    pub wheels: Vec<Wheel>,
+}
+
+/// One wheel file.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Wheel {
+    /// The operating system, as `std::env::consts::OS` says it; `any` fits all.
+    pub os: String,
+    /// The processor, as `std::env::consts::ARCH` says it; `any` fits all.
+    pub arch: String,
+    /// The file name, with the platform tag.
+    pub file: String,
+    /// The checksum of the file, in hexadecimal.
+    pub sha256: String,
+    /// The size of the file, which is what there is to fetch.
+    pub bytes: u64,
+    /// The files in it that we use.
+    pub members: Vec<Member>,
+}
+
+/// A file in a wheel.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Member {
+    /// What it is to us: `plugin`, `library`, `rom`.
+    pub role: String,
+    /// Its path in the wheel, hence below the folder into which the wheel is installed.
+    pub path: String,
+    /// Its checksum, in hexadecimal.
+    pub sha256: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl Lock {
+    /// The lock file of this build.
+    pub fn get() -> &'static Lock {
+        static LOCK: OnceLock<Lock> = OnceLock::new();
+        LOCK.get_or_init(|| {
+            let text = include_str!("../../../native.lock.json");
+            serde_json::from_str(text).expect("native.lock.json is checked by a test")
+        })
+    }
+
+    /// The part with this name.
+    pub fn part(&self, name: &str) -> Result<&Part> {
+        self.parts.iter().find(|part| part.name == name).ok_or_else(|| {
+            let known: Vec<_> = self.parts.iter().map(|part| part.name.as_str()).collect();
+            Error::Config(format!("no native part `{name}`; there is {}", known.join(", ")))
+        })
+    }
+}
+
+impl Part {
+    /// The wheel for this machine.
+    pub fn wheel(&self) -> Result<&Wheel> {
+        let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+        let fits = |wheel: &&Wheel| {
+            (wheel.os == os || wheel.os == "any") && (wheel.arch == arch || wheel.arch == "any")
+        };
+        self.wheels.iter().find(fits).ok_or_else(|| {
+            let known: Vec<_> =
+                self.wheels.iter().map(|wheel| format!("{} {}", wheel.os, wheel.arch)).collect();
+            Error::Native {
+                problem: format!(
+                    "{} ({}) is not published for {os} {arch}, only for {}",
+                    self.name,
+                    self.purpose,
+                    known.join(", ")
+                ),
+                help: "use one of these platforms, or build the part yourself and point the \
+                       environment variable for it there (PODRACER_PJRT_PLUGIN for an XLA plugin)"
+                    .into(),
+            }
+        })
+    }
+
+    /// What pip is asked for: the version and the only checksum that is accepted.
+    pub fn requirement(&self, wheel: &Wheel) -> String {
+        format!("{}=={} --hash=sha256:{}\n", self.package, self.version, wheel.sha256)
+    }
+}
+
+impl Wheel {
+    /// The first member with this role.
+    pub fn member(&self, role: &str) -> Option<&Member> {
+        self.members.iter().find(|member| member.role == role)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_file_is_whole() {
+        let lock = Lock::get();
+        assert_eq!(lock.format, 1);
+        for part in &lock.parts {
+            assert!(!part.license.is_empty() && !part.notice.is_empty(), "{}", part.name);
+            for wheel in &part.wheels {
+                let start = format!("{}-{}-", part.package.replace('-', "_"), part.version);
+                assert!(wheel.file.starts_with(&start), "{}", wheel.file);
+                let sums = wheel.members.iter().map(|member| &member.sha256);
+                for sum in sums.chain([&wheel.sha256]) {
+                    assert!(sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit()), "{sum}");
+                }
+                assert!(!wheel.members.is_empty());
+            }
+        }
+        let error = lock.part("nothing").unwrap_err().to_string();
+        assert!(error.starts_with("no native part `nothing`; there is xla-cpu"), "{error}");
+    }
+}

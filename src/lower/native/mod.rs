@@ -1,0 +1,270 @@
+//! Native parts: files that are loaded at run time and come as members of pinned Python wheels.
+//!
+//! `native.lock.json` pins every part. [`Settings::locate`] finds a part without a network where it can, in
+//! this order:
+//!
+//! 1. the file that an environment variable names (`PODRACER_PJRT_PLUGIN` for the XLA plugin): if
+//!    that is wrong it is an error, never a reason to look elsewhere;
+//! 2. installed Python packages, in the folders that can be told without running Python;
+//! 3. our own folder, `$PODRACER_HOME` (`~/.cache/podracer` without it);
+//! 4. the folders that Python itself names: it is run only now;
+//! 5. [`Settings::fetch`]: pip installs the wheel into our folder, checked against the lock file.
+
+mod doctor;
+mod fetch;
+mod lock;
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+pub use doctor::{Check, Report, State};
+pub(crate) use fetch::hex;
+pub use lock::{Lock, Member, Part, Wheel};
+
+use crate::error::{Error, Result};
+
+/// Where native parts are looked for, and how they are fetched. A test makes its own.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The XLA plugin that the user named (`PODRACER_PJRT_PLUGIN`).
+    pub plugin: Option<PathBuf>,
+    /// Our folder (`PODRACER_HOME`).
+    pub home: PathBuf,
+    /// The folders with programs (`PATH`), in which `python3` is looked for.
+    pub path: OsString,
+    /// The active Python environment, if any (`VIRTUAL_ENV` or `CONDA_PREFIX`).
+    pub python_prefix: Option<PathBuf>,
+    /// The user's folder (`HOME`), below which pip installs for one user.
+    pub user_home: Option<PathBuf>,
+    /// Whether installed Python packages count.
+    pub python_packages: bool,
+    /// Whether missing parts are fetched (`PODRACER_OFFLINE=1` says no).
+    pub fetch: bool,
+    /// Whether a fetch says so on the standard error stream.
+    pub quiet: bool,
+}
+
+/// A part that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The folder that holds the wheel's members.
+    pub root: PathBuf,
+    /// How it was found.
+    pub origin: Origin,
+}
+
+/// How a part was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// An installed Python package.
+    Python,
+    /// Our folder.
+    Home,
+    /// Our folder, fetched just now.
+    Fetched,
+}
+
+impl Settings {
+    /// The settings of this process's environment.
+    pub fn from_env() -> Result<Settings> {
+        let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let user_home = var("HOME").map(PathBuf::from);
+        let home = match (var("PODRACER_HOME"), var("XDG_CACHE_HOME"), &user_home) {
+            (Some(home), _, _) => PathBuf::from(home),
+            (None, Some(cache), _) => PathBuf::from(cache).join("podracer"),
+            (None, None, Some(user)) => user.join(".cache/podracer"),
+            (None, None, None) => {
+                return Err(Error::Native {
+                    problem: "no folder for native parts: neither PODRACER_HOME nor HOME is set"
+                        .into(),
+                    help: "set PODRACER_HOME to a folder that you may write to".into(),
+                });
+            }
+        };
+        Ok(Settings {
+            plugin: var("PODRACER_PJRT_PLUGIN").map(PathBuf::from),
+            home,
+            path: var("PATH").unwrap_or_default(),
+            python_prefix: var("VIRTUAL_ENV").or_else(|| var("CONDA_PREFIX")).map(PathBuf::from),
+            user_home,
+            python_packages: true,
+            fetch: var("PODRACER_OFFLINE").is_none_or(|value| value == "0"),
+            quiet: false,
+        })
+    }
+
+    /// The XLA plugin for CPUs.
+    pub fn locate_cpu_plugin(&self) -> Result<PathBuf> {
+        if let Some(plugin) = &self.plugin {
+            return match plugin.metadata() {
+                Ok(metadata) if metadata.is_file() => Ok(plugin.clone()),
+                Ok(_) => Err(wrong_plugin(plugin, "is no file")),
+                Err(source) => Err(wrong_plugin(plugin, &format!("cannot be read: {source}"))),
+            };
+        }
+        let part = Lock::get().part("xla-cpu")?;
+        let member = part.wheel()?.member("plugin").expect("the lock file's test sees to it");
+        Ok(self.locate(part)?.root.join(&member.path))
+    }
+
+    /// Finds a part, and fetches it if it is nowhere.
+    pub fn locate(&self, part: &Part) -> Result<Found> {
+        let wheel = part.wheel()?;
+        if let Some(found) = self.find(part)? {
+            return Ok(found);
+        }
+        if self.python_packages
+            && let Some(python) = self.python()
+            && let Some(root) = python_folders(&python).iter().find(|root| complete(wheel, root))
+        {
+            return Ok(Found { root: root.clone(), origin: Origin::Python });
+        }
+        if !self.fetch {
+            return Err(Error::Native {
+                problem: format!(
+                    "{} ({}) is not installed, and PODRACER_OFFLINE forbids fetching it",
+                    part.name, part.purpose
+                ),
+                help: format!(
+                    "unset PODRACER_OFFLINE, or install it yourself: python3 -m pip install {}=={}",
+                    part.package, part.version
+                ),
+            });
+        }
+        Ok(Found { root: self.fetch(part)?, origin: Origin::Fetched })
+    }
+
+    /// Finds a part by looking at files alone: no Python is run, nothing is fetched.
+    pub fn find(&self, part: &Part) -> Result<Option<Found>> {
+        let wheel = part.wheel()?;
+        if self.python_packages {
+            let folders = self.likely_python_folders();
+            if let Some(root) = folders.into_iter().find(|root| complete(wheel, root)) {
+                return Ok(Some(Found { root, origin: Origin::Python }));
+            }
+        }
+        let root = self.install_dir(part, wheel);
+        if !root.exists() {
+            return Ok(None);
+        }
+        // In our own folder a part is whole, or something happened to it that the user should know.
+        fetch::check_members(part, wheel, &root, false)?;
+        Ok(Some(Found { root, origin: Origin::Home }))
+    }
+
+    /// The folder of a part below ours. Its name has the checksum, so versions live side by side.
+    pub fn install_dir(&self, part: &Part, wheel: &Wheel) -> PathBuf {
+        let name = format!("{}-{}-{}", part.package, part.version, &wheel.sha256[..12]);
+        self.home.join("parts").join(name)
+    }
+
+    /// The `python3` on the path.
+    pub fn python(&self) -> Option<PathBuf> {
+        std::env::split_paths(&self.path)
+            .map(|folder| folder.join("python3"))
+            .find(|python| is_executable(python))
+    }
+
+    /// Folders of installed packages that can be told from the file system.
+    fn likely_python_folders(&self) -> Vec<PathBuf> {
+        let mut prefixes: Vec<PathBuf> = Vec::new();
+        prefixes.extend(self.python_prefix.clone());
+        // `<prefix>/bin/python3`, behind links.
+        if let Some(python) = self.python()
+            && let Ok(python) = python.canonicalize()
+            && let Some(prefix) = python.parent().and_then(Path::parent)
+        {
+            prefixes.push(prefix.to_path_buf());
+        }
+        prefixes.extend(self.user_home.as_ref().map(|home| home.join(".local")));
+        let mut folders = Vec::new();
+        for prefix in prefixes {
+            let Ok(entries) = prefix.join("lib").read_dir() else { continue };
+            let mut versions: Vec<PathBuf> = entries
+                .flatten()
+                .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"python3"))
+                .map(|entry| entry.path())
+                .collect();
+            versions.sort();
+            for version in versions.iter().rev() {
+                folders.push(version.join("site-packages"));
+                folders.push(version.join("dist-packages"));
+            }
+        }
+        folders
+    }
+}
+
+fn wrong_plugin(plugin: &Path, what: &str) -> Error {
+    Error::Native {
+        problem: format!("PODRACER_PJRT_PLUGIN is {}, which {what}", plugin.display()),
+        help: "set it to the path of a PJRT plugin, or unset it to use the one of this library"
+            .into(),
+    }
+}
+
+/// Whether every member of the wheel is below `root`, in its pinned size. A package of another
+/// version is as good as none.
+fn complete(wheel: &Wheel, root: &Path) -> bool {
+    wheel.members.iter().all(|member| {
+        let metadata = root.join(&member.path).metadata();
+        metadata.is_ok_and(|metadata| metadata.is_file() && metadata.len() == member.bytes)
+    })
+}
+
+/// The package folders that this Python names. It is asked once per process.
+fn python_folders(python: &Path) -> Vec<PathBuf> {
+    static KNOWN: OnceLock<Mutex<HashMap<PathBuf, Vec<PathBuf>>>> = OnceLock::new();
+    let mut known =
+        KNOWN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(folders) = known.get(python) {
+        return folders.clone();
+    }
+    const ASK: &str =
+        "import sys; print('\\n'.join(p for p in sys.path if p.endswith('-packages')))";
+    // A Python that does not answer has no packages for us.
+    let answer = Command::new(python).args(["-c", ASK]).output();
+    let folders: Vec<PathBuf> = match answer {
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).lines().map(PathBuf::from).collect()
+        }
+        _ => Vec::new(),
+    };
+    known.insert(python.to_path_buf(), folders.clone());
+    folders
+}
+
+#[cfg(unix)]
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_executable(path: &Path) -> bool {
+    path.is_file()
+}
+
+/// The XLA plugin for CPUs, by this process's environment; fetched if it is nowhere.
+pub fn locate_cpu_plugin() -> Result<PathBuf> {
+    Settings::from_env()?.locate_cpu_plugin()
+}
+
+/// The folder that holds the members of the part with this name, by this process's environment;
+/// fetched if it is nowhere.
+pub fn locate(part: &str) -> Result<Found> {
+    Settings::from_env()?.locate(Lock::get().part(part)?)
+}
+
+/// What is found, and what is missing, by this process's environment.
+pub fn doctor() -> Report {
+    Report::of(&Settings::from_env())
+}
+
+/// The value of an environment variable as text, for messages.
+fn shown(value: &OsStr) -> String {
+    value.to_string_lossy().into_owned()
+}

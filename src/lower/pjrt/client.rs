@@ -1,0 +1,336 @@
+//! Clients: a platform with its devices, which compiles programs and holds data.
+
+use std::ffi::c_char;
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use super::ffi;
+use super::options::{CompileOptions, CreateOption};
+use super::plugin::{slice, text};
+use super::{Executable, Plugin};
+use crate::error::{Error, Result};
+
+/// A connection to the devices of one platform. Cheap to clone; the last clone to go, after every
+/// buffer and executable of it, closes it.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    plugin: Arc<Plugin>,
+    raw: *mut ffi::Client,
+    platform: String,
+    platform_version: String,
+    devices: Vec<Device>,
+}
+
+/// A device of a client.
+#[derive(Debug, Clone)]
+pub struct Device {
+    /// Its position among the client's devices, which is how this library names devices.
+    pub index: usize,
+    /// Its id for device assignments.
+    pub id: i64,
+    /// What it is, as in `cpu` or the name of a GPU.
+    pub kind: String,
+    /// How the runtime prints it.
+    pub debug: String,
+    raw: *mut ffi::Device,
+}
+
+// SAFETY: the client is internally synchronised, by the rules of the C API; devices are constant
+// data of the client.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+// SAFETY: as above; the pointer is only used together with a live client.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({}, {} devices)", self.inner.platform, self.inner.devices.len())
+    }
+}
+
+impl Client {
+    /// Connects to the devices behind `plugin`. Which options exist depends on the plugin; the CPU
+    /// plugin ignores names that it does not know, the CUDA plugin refuses them.
+    pub fn new(plugin: Arc<Plugin>, options: &[(&str, CreateOption)]) -> Result<Client> {
+        let options: Vec<ffi::NamedValue> =
+            options.iter().map(|(name, value)| named_value(name, value)).collect();
+        let mut args = ffi::ClientCreateArgs::zeroed();
+        args.create_options = options.as_ptr();
+        args.num_options = options.len();
+        // SAFETY: the option array and the texts and lists in it outlive the call.
+        let error = unsafe { (plugin.functions().client_create)(&mut args) };
+        plugin.check(error, || format!("cannot create a client of {}", plugin.path().display()))?;
+        // From here on the drop of `inner` destroys the client.
+        let mut inner = Inner {
+            raw: args.client,
+            platform: String::new(),
+            platform_version: String::new(),
+            devices: Vec::new(),
+            plugin,
+        };
+        inner.describe()?;
+        Ok(Client { inner: Arc::new(inner) })
+    }
+
+    /// A client of the CPU plugin with `device_count` devices, all of this machine's cores behind
+    /// them. The count is always explicit, since the plugin's own default is four.
+    pub fn cpu(plugin: Arc<Plugin>, device_count: usize) -> Result<Client> {
+        if device_count == 0 {
+            return Err(Error::Config("a CPU client needs at least one device, got 0".into()));
+        }
+        let count = CreateOption::Int(device_count as i64);
+        let client = Client::new(plugin, &[("cpu_device_count", count)])?;
+        if client.devices().len() != device_count {
+            return Err(Error::Config(format!(
+                "asked for {device_count} CPU devices, got {} {} devices: is {} a CPU plugin?",
+                client.devices().len(),
+                client.platform_name(),
+                client.plugin().path().display()
+            )));
+        }
+        Ok(client)
+    }
+
+    /// The platform: `cpu`, `cuda`.
+    pub fn platform_name(&self) -> &str {
+        &self.inner.platform
+    }
+
+    /// The platform's version, in its own words.
+    pub fn platform_version(&self) -> &str {
+        &self.inner.platform_version
+    }
+
+    /// The devices that this process may use.
+    pub fn devices(&self) -> &[Device] {
+        &self.inner.devices
+    }
+
+    /// The plugin behind this client.
+    pub fn plugin(&self) -> &Arc<Plugin> {
+        &self.inner.plugin
+    }
+
+    /// Whether both are the same client.
+    pub fn same(&self, other: &Client) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Compiles a StableHLO module in its text form. Its entry is `func.func public @main`.
+    ///
+    /// Fails with the compiler's message; where that names a line of the text, with the line.
+    pub fn compile(&self, stablehlo_text: &str, options: &CompileOptions) -> Result<Executable> {
+        const FORMAT: &str = "mlir";
+        let encoded = options.encode();
+        let mut program = ffi::Program::zeroed();
+        program.code = stablehlo_text.as_ptr().cast::<c_char>().cast_mut();
+        program.code_size = stablehlo_text.len();
+        program.format = FORMAT.as_ptr().cast();
+        program.format_size = FORMAT.len();
+        let mut args = ffi::ClientCompileArgs::zeroed();
+        args.client = self.raw();
+        args.program = &program;
+        args.compile_options = encoded.as_ptr().cast();
+        args.compile_options_size = encoded.len();
+        // SAFETY: everything that the arguments point to outlives the call; the plugin only reads
+        // the code.
+        let error = unsafe { (self.functions().client_compile)(&mut args) };
+        if !error.is_null() {
+            let (code, message) = self.plugin().take_error(error);
+            return Err(Error::Pjrt {
+                context: "cannot compile the program".into(),
+                code,
+                message: with_offending_line(message, stablehlo_text),
+            });
+        }
+        Executable::from_raw(self.clone(), args.executable)
+    }
+
+    /// Loads an executable that [`Executable::serialize`] made with the same plugin on the same
+    /// kind of machine. The bytes are checked little: keep them under a checksum.
+    pub fn deserialize(&self, serialized: &[u8]) -> Result<Executable> {
+        let mut args = ffi::ExecutableDeserializeAndLoadArgs::zeroed();
+        args.client = self.raw();
+        args.serialized_executable = serialized.as_ptr().cast();
+        args.serialized_executable_size = serialized.len();
+        // SAFETY: the bytes outlive the call.
+        let error = unsafe { (self.functions().executable_deserialize_and_load)(&mut args) };
+        self.plugin().check(error, || "cannot load a serialized executable".into())?;
+        Executable::from_raw(self.clone(), args.loaded_executable)
+    }
+
+    #[inline]
+    pub(super) fn raw(&self) -> *mut ffi::Client {
+        self.inner.raw
+    }
+
+    #[inline]
+    pub(super) fn functions(&self) -> &ffi::Functions {
+        self.inner.plugin.functions()
+    }
+
+    /// The C handle of a device.
+    pub(super) fn raw_device(&self, index: usize) -> Result<*mut ffi::Device> {
+        self.inner.devices.get(index).map(|device| device.raw).ok_or_else(|| {
+            Error::Argument(format!(
+                "device {index} does not exist: the {} client has {} devices",
+                self.inner.platform,
+                self.inner.devices.len()
+            ))
+        })
+    }
+
+    /// The position of a device among the client's, by its C handle.
+    pub(super) fn device_index(&self, raw: *mut ffi::Device) -> Option<usize> {
+        self.inner.devices.iter().position(|device| ptr::eq(device.raw, raw))
+    }
+}
+
+impl Inner {
+    fn describe(&mut self) -> Result<()> {
+        let functions = self.plugin.functions();
+        let mut name = ffi::ClientPlatformNameArgs::zeroed();
+        name.client = self.raw;
+        // SAFETY: the client is live.
+        let error = unsafe { (functions.client_platform_name)(&mut name) };
+        self.plugin.check(error, || "cannot read the platform's name".into())?;
+        // SAFETY: the text belongs to the client, which is live.
+        self.platform = unsafe { text(name.name, name.name_size) };
+
+        let mut version = ffi::ClientPlatformVersionArgs::zeroed();
+        version.client = self.raw;
+        // SAFETY: the client is live.
+        let error = unsafe { (functions.client_platform_version)(&mut version) };
+        self.plugin.check(error, || "cannot read the platform's version".into())?;
+        // SAFETY: the text belongs to the client, which is live.
+        self.platform_version = unsafe { text(version.version, version.version_size) };
+
+        let mut devices = ffi::ClientAddressableDevicesArgs::zeroed();
+        devices.client = self.raw;
+        // SAFETY: the client is live.
+        let error = unsafe { (functions.client_addressable_devices)(&mut devices) };
+        self.plugin.check(error, || "cannot list the devices".into())?;
+        // SAFETY: the array belongs to the client, which is live.
+        let raw = unsafe { slice(devices.devices, devices.num_devices) };
+        self.devices = raw
+            .iter()
+            .enumerate()
+            .map(|(index, raw)| self.describe_device(index, *raw))
+            .collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    fn describe_device(&self, index: usize, raw: *mut ffi::Device) -> Result<Device> {
+        let context = || format!("cannot describe device {index}");
+        let functions = self.plugin.functions();
+        let mut description = ffi::DeviceGetDescriptionArgs::zeroed();
+        description.device = raw;
+        // SAFETY: the device comes from this client.
+        let error = unsafe { (functions.device_get_description)(&mut description) };
+        self.plugin.check(error, context)?;
+        let mut id = ffi::DeviceDescriptionIdArgs::zeroed();
+        id.description = description.description;
+        // SAFETY: the description comes from a device of this client.
+        let error = unsafe { (functions.device_description_id)(&mut id) };
+        self.plugin.check(error, context)?;
+        let read = |call: ffi::Call<ffi::DeviceDescriptionTextArgs>| {
+            let mut args = ffi::DeviceDescriptionTextArgs::zeroed();
+            args.description = description.description;
+            // SAFETY: as above.
+            self.plugin.check(unsafe { call(&mut args) }, context)?;
+            // SAFETY: the text belongs to the description, which lives as long as the client.
+            Ok::<String, Error>(unsafe { text(args.text, args.text_size) })
+        };
+        Ok(Device {
+            index,
+            id: i64::from(id.id),
+            kind: read(functions.device_description_kind)?,
+            debug: read(functions.device_description_debug_string)?,
+            raw,
+        })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let mut args = ffi::ClientDestroyArgs::zeroed();
+        args.client = self.raw;
+        // SAFETY: buffers, executables and events hold the client, so this is the last use of it.
+        let error = unsafe { (self.plugin.functions().client_destroy)(&mut args) };
+        if !error.is_null() {
+            self.plugin.take_error(error);
+        }
+    }
+}
+
+/// A create option as the C API takes it. It borrows from its arguments.
+fn named_value(name: &str, option: &CreateOption) -> ffi::NamedValue {
+    let (kind, value, value_size) = match option {
+        CreateOption::String(text) => {
+            (ffi::kind::STRING, ffi::NamedValueUnion { string: text.as_ptr().cast() }, text.len())
+        }
+        CreateOption::Int(int64) => (ffi::kind::INT64, ffi::NamedValueUnion { int64: *int64 }, 1),
+        CreateOption::IntList(list) => {
+            (ffi::kind::INT64_LIST, ffi::NamedValueUnion { int64_list: list.as_ptr() }, list.len())
+        }
+        CreateOption::Float(float) => (ffi::kind::FLOAT, ffi::NamedValueUnion { float: *float }, 1),
+        CreateOption::Bool(boolean) => {
+            (ffi::kind::BOOL, ffi::NamedValueUnion { boolean: *boolean }, 1)
+        }
+    };
+    ffi::NamedValue {
+        struct_size: size_of::<ffi::NamedValue>(),
+        extension_start: ptr::null_mut(),
+        name: name.as_ptr().cast(),
+        name_size: name.len(),
+        kind,
+        value,
+        value_size,
+    }
+}
+
+/// A compiler message that names `line:column` of the program, with that line below it.
+fn with_offending_line(message: String, program: &str) -> String {
+    let Some((line, column)) = position(&message) else { return message };
+    let Some(text) = program.lines().nth(line.wrapping_sub(1)) else { return message };
+    // Long constants would bury the message.
+    let shown: String = text.chars().skip(column.saturating_sub(61)).take(120).collect();
+    let caret = column.min(61);
+    let message = message.trim_end();
+    format!("{message}\n  line {line} of the program:\n  | {shown}\n  | {:>caret$}", "^")
+}
+
+/// The first `:LINE:COLUMN:` of a message.
+fn position(message: &str) -> Option<(usize, usize)> {
+    let mut parts = message.split(':').map(str::trim);
+    let mut before = parts.next()?.parse::<usize>().ok();
+    for part in parts {
+        let number = part.parse::<usize>().ok();
+        if let (Some(line), Some(column)) = (before, number) {
+            return Some((line, column));
+        }
+        before = number;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compiler_messages_show_the_line() {
+        let shown = with_offending_line("<unknown>:2:3: error: no".into(), "module {\n  foo\n}");
+        assert_eq!(shown, "<unknown>:2:3: error: no\n  line 2 of the program:\n  |   foo\n  |   ^");
+        assert_eq!(with_offending_line("no position: 3".into(), "x"), "no position: 3");
+        assert_eq!(with_offending_line("x:9:1: y".into(), "one line"), "x:9:1: y");
+    }
+}

@@ -1,0 +1,27 @@
+//! A thin, safe binding of the PJRT C API: plugins, clients, buffers, executables.
+//!
+//! ```text
+//! Plugin (one per file and process, never unloaded)
+//!   Client (Arc; destroyed after everything that came from it)
+//!     Executable   compile / deserialize, execute
+//!     Buffer       data on one device
+//!     Event        something that will have happened
+//! ```
+//!
+//! Everything is `Send + Sync`: the runtime behind the API locks for itself. A [`Buffer`], an
+//! [`Executable`] and an [`Event`] each hold their [`Client`], because destroying a client before
+//! its buffers crashes some plugins. The plugin checks only the byte size of an argument, so
+//! whoever calls [`Executable::execute`] has checked element types and shapes.
+
+mod buffer;
+mod client;
+mod executable;
+pub mod ffi;
+mod options;
+mod plugin;
+
+pub use buffer::{Buffer, Event, HostBytes, HostCopy, HostSemantics};
+pub use client::{Client, Device};
+pub use executable::{Executable, MemoryStats};
+pub use options::{CompileOptions, CreateOption, OptionValue};
+pub use plugin::Plugin;

@@ -1,0 +1,471 @@
+//! A [`Program`] as the text of a StableHLO module.
+//!
+//! One pass over the equations writes into one `String`. Sub-Programs of control flow become
+//! regions; what they are handed as constants they use straight from the region around them.
+//! Operations that change nothing (`stop_gradient`, a reshape to the same shape) write no line:
+//! their result is another name of the operand.
+//!
+//! Only constructs of StableHLO 1.13 are written: text is not portable between versions, and that
+//! is the oldest plugin in use.
+
+#![deny(clippy::wildcard_enum_match_arm)]
+
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+
+use smallvec::SmallVec;
+
+use super::mlir::{self, List, Locations, Results, Symbol, Ty, Types, Value};
+use crate::error::Loc;
+use crate::trace::literal::Literal;
+use crate::trace::op::Op;
+use crate::trace::program::{Equation, Program, Var};
+use crate::trace::types::{Shape, TensorType};
+
+/// What kind of device a module is for. Some operations are written differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Platform {
+    /// The host's processor.
+    #[default]
+    Cpu,
+    /// An NVIDIA GPU.
+    Cuda,
+    /// An AMD GPU.
+    Rocm,
+    /// A tensor processing unit.
+    Tpu,
+}
+
+/// How a Program is lowered.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LowerOptions {
+    /// The module's name, seen in profiles and dumps.
+    pub name: String,
+    /// The kind of device.
+    pub platform: Platform,
+    /// How many devices run the whole Program, each on its own data.
+    pub num_replicas: usize,
+    /// How many devices share one run of the Program.
+    pub num_partitions: usize,
+    /// Donations: the buffer of an input, by position, becomes that of an output.
+    pub aliases: Vec<(usize, usize)>,
+    /// Whether operations carry the user's source lines.
+    pub locations: bool,
+}
+
+impl Default for LowerOptions {
+    fn default() -> LowerOptions {
+        LowerOptions {
+            name: "program".into(),
+            platform: Platform::default(),
+            num_replicas: 1,
+            num_partitions: 1,
+            aliases: Vec::new(),
+            locations: true,
+        }
+    }
+}
+
+/// Compiler flags (names of XLA's debug options) without which compiled text does not mean what
+/// the Program means.
+pub fn compile_flags(platform: Platform) -> &'static [(&'static str, bool)] {
+    match platform {
+        // Otherwise `maximum(x, NaN)` is `x`, and reductions by it lose NaNs.
+        Platform::Cpu => &[("xla_cpu_enable_fast_min_max", false)],
+        Platform::Cuda | Platform::Rocm | Platform::Tpu => &[],
+    }
+}
+
+/// The text of a StableHLO module whose `@main` computes `program`.
+///
+/// # Panics
+/// If the Program is not well-formed ([`verify`](crate::trace::check::verify) says why).
+pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
+    let mut emitter = Emitter::new(program, options);
+    emitter.module(program);
+    emitter.out
+}
+
+/// What a variable stands for in the text.
+#[derive(Clone)]
+pub(super) enum Slot<'a> {
+    /// A value defined above.
+    Value(Value),
+    /// A small constant: written in each region that uses it, at its first use there. A constant
+    /// inside a loop is one that the compiler can fold.
+    Constant(&'a Literal),
+}
+
+/// Writes one module.
+pub(super) struct Emitter<'a> {
+    pub(super) options: &'a LowerOptions,
+    pub(super) out: String,
+    indent: usize,
+    next_value: u32,
+    next_argument: u32,
+    locations: Locations,
+    at: Option<u32>,
+    /// The constants written so far, per open region.
+    scopes: Vec<HashMap<Literal, Value>>,
+    /// Scalar bools that were converted to i32, by the result: a `cond` on one is an `if`.
+    pub(super) predicates: HashMap<Value, Value>,
+    /// Shapes that need a threefry function.
+    pub(super) threefry_shapes: Vec<Shape>,
+    /// Number of loops around the current line.
+    pub(super) loops: usize,
+}
+
+/// The values of an equation's operands.
+pub(super) type Values = SmallVec<[Value; 4]>;
+
+/// Constants of up to this many elements are written where they are used.
+const SMALL: usize = 16;
+
+impl<'a> Emitter<'a> {
+    fn new(program: &Program, options: &'a LowerOptions) -> Emitter<'a> {
+        Emitter {
+            options,
+            out: String::with_capacity(1024 + 160 * program.size()),
+            indent: 1,
+            next_value: 0,
+            next_argument: 0,
+            locations: Locations::default(),
+            at: None,
+            scopes: vec![HashMap::new()],
+            predicates: HashMap::new(),
+            threefry_shapes: Vec::new(),
+            loops: 0,
+        }
+    }
+
+    fn module(&mut self, program: &'a Program) {
+        let LowerOptions { name, num_replicas, num_partitions, .. } = self.options;
+        let name = Symbol(name);
+        self.write(format_args!(
+            "module {name} attributes {{mhlo.num_partitions = {num_partitions} : i32, \
+             mhlo.num_replicas = {num_replicas} : i32}} {{\n"
+        ));
+        self.out.push_str("  func.func public @main(");
+        let mut arguments = Vec::with_capacity(program.inputs.len());
+        for (i, ty) in program.input_types().enumerate() {
+            let argument = self.new_argument();
+            let comma = if i > 0 { ", " } else { "" };
+            self.write(format_args!("{comma}{argument}: {}", Ty(ty)));
+            if let Some((_, output)) = self.options.aliases.iter().find(|(input, _)| *input == i) {
+                self.write(format_args!(" {{tf.aliasing_output = {output} : i32}}"));
+            }
+            arguments.push(Slot::Value(argument));
+        }
+        let types: Vec<&TensorType> = program.output_types().collect();
+        self.write(format_args!(") -> ({}) {{\n", Types(&types)));
+        self.indent += 1;
+        let outputs = self.program(program, arguments);
+        self.at = None;
+        self.terminator("return", &outputs, &types);
+        self.indent -= 1;
+        self.out.push_str("  }\n");
+        self.threefry_functions();
+        self.out.push_str("}\n");
+        self.locations.define(&mut self.out);
+    }
+
+    /// Writes the equations of `program` applied to `arguments`; gives its outputs.
+    pub(super) fn program(
+        &mut self,
+        program: &'a Program,
+        arguments: impl IntoIterator<Item = Slot<'a>>,
+    ) -> Vec<Slot<'a>> {
+        let mut env: Vec<Option<Slot<'a>>> = vec![None; program.types.len()];
+        for (&input, argument) in program.inputs.iter().zip(arguments) {
+            env[input.index()] = Some(argument);
+        }
+        let slot = |env: &[Option<Slot<'a>>], var: Var| -> Slot<'a> {
+            env[var.index()].clone().expect("variables are defined before their use")
+        };
+        let at = self.at;
+        for equation in &program.equations {
+            self.locate(equation.at);
+            let inputs: SmallVec<[Slot<'a>; 4]> =
+                equation.inputs.iter().map(|&var| slot(&env, var)).collect();
+            let outputs = self.equation(program, equation, &inputs);
+            debug_assert_eq!(outputs.len(), equation.outputs.len());
+            for (&var, output) in equation.outputs.iter().zip(outputs) {
+                env[var.index()] = Some(output);
+            }
+        }
+        // The lines that end a region are the control flow's own.
+        self.at = at;
+        program.outputs.iter().map(|&var| slot(&env, var)).collect()
+    }
+
+    fn equation(
+        &mut self,
+        program: &'a Program,
+        equation: &'a Equation,
+        inputs: &[Slot<'a>],
+    ) -> SmallVec<[Slot<'a>; 2]> {
+        let tys: SmallVec<[&TensorType; 4]> =
+            equation.inputs.iter().map(|&var| program.ty(var)).collect();
+        let results: SmallVec<[&TensorType; 2]> =
+            equation.outputs.iter().map(|&var| program.ty(var)).collect();
+        let result = *results.first().unwrap_or(&&program.types[0]);
+        // Control flow hands slots on to its regions; all others take values.
+        let structured = match &equation.op {
+            Op::Constant(literal) => {
+                let slot = if literal.ty().numel() <= SMALL || literal.splat_value().is_some() {
+                    Slot::Constant(literal)
+                } else {
+                    Slot::Value(self.constant(literal))
+                };
+                return SmallVec::from_iter([slot]);
+            }
+            Op::StopGradient => return SmallVec::from_iter([inputs[0].clone()]),
+            Op::Scan(scan) => self.scan(scan, inputs, &tys, &results),
+            Op::While(while_op) => self.while_loop(while_op, inputs, &tys),
+            Op::Cond(cond) => self.cond(cond, inputs, &results),
+            Op::Iota { .. }
+            | Op::Unary(_)
+            | Op::Binary(_)
+            | Op::Compare(_)
+            | Op::Select
+            | Op::Clamp
+            | Op::Convert { .. }
+            | Op::Bitcast { .. }
+            | Op::Broadcast { .. }
+            | Op::Reshape { .. }
+            | Op::Transpose { .. }
+            | Op::Reverse { .. }
+            | Op::Concat { .. }
+            | Op::Pad { .. }
+            | Op::Slice { .. }
+            | Op::DynamicSlice { .. }
+            | Op::DynamicUpdateSlice
+            | Op::Gather(_)
+            | Op::Scatter(_)
+            | Op::Dot(_)
+            | Op::Conv(_)
+            | Op::Reduce { .. }
+            | Op::ArgReduce { .. }
+            | Op::Sort { .. }
+            | Op::Threefry => {
+                let values: Values = inputs.iter().map(|slot| self.value(slot)).collect();
+                let values = self.simple(&equation.op, &values, &tys, result);
+                return values.into_iter().map(Slot::Value).collect();
+            }
+        };
+        SmallVec::from_vec(structured)
+    }
+
+    /// Operations without regions of the user's.
+    fn simple(&mut self, op: &Op, x: &[Value], tys: &[&TensorType], result: &TensorType) -> Values {
+        let one = match op {
+            Op::Iota { axis, .. } => {
+                self.op(format_args!("stablehlo.iota dim = {axis} : {}", Ty(result)))
+            }
+            Op::Unary(unary) => self.unary(*unary, x[0], tys[0]),
+            Op::Binary(binary) => self.binary(*binary, x[0], x[1], result),
+            Op::Compare(compare) => self.compare(*compare, x[0], x[1], tys[0]),
+            Op::Select => self.select(x[0], x[1], x[2], tys[0], tys[1]),
+            Op::Clamp => {
+                let ty = Ty(result);
+                self.op(format_args!("stablehlo.clamp {}, {}, {} : {ty}", x[0], x[1], x[2]))
+            }
+            Op::Convert { dtype } => self.convert(x[0], tys[0], *dtype),
+            Op::Bitcast { .. } => self.bitcast(x[0], tys[0], result),
+            Op::Broadcast { axes, .. } => self.broadcast(x[0], tys[0], axes, result),
+            Op::Reshape { .. } => self.reshape(x[0], tys[0], result),
+            Op::Transpose { permutation } => {
+                if permutation.iter().enumerate().all(|(i, &axis)| i == axis) {
+                    x[0]
+                } else {
+                    self.op(format_args!(
+                        "stablehlo.transpose {}, dims = [{}] : ({}) -> {}",
+                        x[0],
+                        List(permutation),
+                        Ty(tys[0]),
+                        Ty(result)
+                    ))
+                }
+            }
+            Op::Reverse { axes } => {
+                let (axes, ty) = (List(axes), Ty(result));
+                self.op(format_args!("stablehlo.reverse {}, dims = [{axes}] : {ty}", x[0]))
+            }
+            Op::Concat { axis } => self.concat(x, tys, *axis, result),
+            Op::Pad { low, high, interior } => self.op(format_args!(
+                "stablehlo.pad {}, {}, low = [{}], high = [{}], interior = [{}] : {}",
+                x[0],
+                x[1],
+                List(low),
+                List(high),
+                List(interior),
+                signature(tys, &[result])
+            )),
+            Op::Slice { start, limit, stride } => {
+                self.slice(x[0], tys[0], start, limit, stride, result)
+            }
+            Op::DynamicSlice { .. } => self.dynamic_slice(x, tys, result),
+            Op::DynamicUpdateSlice => self.dynamic_update_slice(x, tys),
+            Op::Gather(dims) => self.gather(dims, x, tys, result),
+            Op::Scatter(dims) => self.scatter(dims, x, tys),
+            Op::Dot(dims) => self.dot(dims, x, tys, result),
+            Op::Conv(dims) => super::conv::emit_conv(self, dims, x, tys, result),
+            Op::Reduce { op, axes } => self.reduce(*op, x[0], tys[0], axes, result),
+            Op::ArgReduce { op, axis } => self.arg_reduce(*op, x[0], tys[0], *axis, result),
+            Op::Sort { axis } => return self.sort(x, tys, *axis),
+            Op::Threefry => return self.threefry(x, result),
+            Op::Constant(_) | Op::StopGradient | Op::Scan(_) | Op::While(_) | Op::Cond(_) => {
+                unreachable!("written by `equation`")
+            }
+        };
+        SmallVec::from_iter([one])
+    }
+
+    // Lines.
+
+    /// From now on, lines come from `at`.
+    fn locate(&mut self, at: Loc) {
+        if self.options.locations {
+            self.at = Some(self.locations.number(at));
+        }
+    }
+
+    /// Writes text.
+    pub(super) fn write(&mut self, text: fmt::Arguments<'_>) {
+        self.out.write_fmt(text).expect("writing to a String does not fail");
+    }
+
+    /// Starts a line.
+    pub(super) fn margin(&mut self) {
+        for _ in 0..self.indent {
+            self.out.push_str("  ");
+        }
+    }
+
+    /// Ends a line with its location.
+    pub(super) fn end(&mut self) {
+        match self.at {
+            Some(number) => self.write(format_args!(" loc(#loc{number})\n")),
+            None => self.out.push('\n'),
+        }
+    }
+
+    /// Writes an operation of one result on a line of its own.
+    pub(super) fn op(&mut self, text: fmt::Arguments<'_>) -> Value {
+        let value = self.begin(1)[0];
+        self.write(text);
+        self.end();
+        value
+    }
+
+    /// Starts the line of an operation of `count` results, up to and with the `=`.
+    pub(super) fn begin(&mut self, count: usize) -> Values {
+        let id = self.next_value;
+        self.next_value += 1;
+        self.margin();
+        match count {
+            0 => {}
+            1 => self.write(format_args!("%{id} = ")),
+            _ => self.write(format_args!("%{id}:{count} = ")),
+        }
+        (0..count).map(|part| Value::part(id, part, count)).collect()
+    }
+
+    /// A new name for a parameter of a region.
+    pub(super) fn new_argument(&mut self) -> Value {
+        let id = self.next_argument;
+        self.next_argument += 1;
+        Value::argument(id)
+    }
+
+    /// Opens a region: lines go in by one step, constants are the region's own.
+    pub(super) fn open(&mut self) {
+        self.indent += 1;
+        self.scopes.push(HashMap::new());
+    }
+
+    /// Closes the region opened last.
+    pub(super) fn close(&mut self) {
+        self.indent -= 1;
+        self.scopes.pop();
+    }
+
+    /// Ends a function or region.
+    pub(super) fn terminator(&mut self, name: &str, slots: &[Slot<'a>], types: &[&TensorType]) {
+        let values: Values = slots.iter().map(|slot| self.value(slot)).collect();
+        self.margin();
+        self.out.push_str(name);
+        if !values.is_empty() {
+            self.write(format_args!(" {} : {}", List(&values), Types(types)));
+        }
+        self.end();
+    }
+
+    // Values.
+
+    /// The value of a slot in the region that is open.
+    pub(super) fn value(&mut self, slot: &Slot<'a>) -> Value {
+        match slot {
+            Slot::Value(value) => *value,
+            Slot::Constant(literal) => self.constant(literal),
+        }
+    }
+
+    /// A constant, written once in each region.
+    pub(super) fn constant(&mut self, literal: &Literal) -> Value {
+        let found = match literal.splat_value() {
+            Some(_) => self.scopes.last().and_then(|scope| scope.get(literal)),
+            // A long list of elements should not stand twice: any region around will do.
+            None => self.scopes.iter().rev().find_map(|scope| scope.get(literal)),
+        };
+        if let Some(&value) = found {
+            return value;
+        }
+        let ty = literal.ty();
+        let value = match literal.splat_value() {
+            // The compiler keeps a `dense<x>` of many elements as that many elements; it knows
+            // what to do with a broadcast.
+            Some(_) if ty.rank() > 0 && ty.numel() > 0 => {
+                let scalar = self.constant(&scalar_of(literal));
+                self.broadcast(scalar, &TensorType::scalar(ty.dtype), &[], ty)
+            }
+            _ => {
+                let value = self.begin(1)[0];
+                self.out.push_str("stablehlo.constant ");
+                mlir::dense(&mut self.out, literal);
+                self.write(format_args!(" : {}", Ty(ty)));
+                self.end();
+                value
+            }
+        };
+        let scope = self.scopes.last_mut().expect("a region is open");
+        scope.insert(literal.clone(), value);
+        value
+    }
+
+    /// The scalar i32 constant `x`.
+    pub(super) fn index(&mut self, x: usize) -> Value {
+        self.constant(&Literal::scalar(x as i32))
+    }
+}
+
+/// The element of a splat as a scalar.
+fn scalar_of(literal: &Literal) -> Literal {
+    crate::with_element!(literal.ty().dtype, T => {
+        Literal::scalar(literal.as_splat::<T>().expect("called with splats"))
+    })
+}
+
+/// `(tensor<4xf32>, tensor<i32>) -> tensor<f32>`.
+pub(super) fn signature<'t>(
+    inputs: &'t [&'t TensorType],
+    outputs: &'t [&'t TensorType],
+) -> impl fmt::Display + 't {
+    struct Signature<'t>(&'t [&'t TensorType], &'t [&'t TensorType]);
+    impl fmt::Display for Signature<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "({}) -> {}", Types(self.0), Results(self.1))
+        }
+    }
+    Signature(inputs, outputs)
+}

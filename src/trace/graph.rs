@@ -1,0 +1,184 @@
+//! The data-flow view of a Program, by `petgraph`: dead code, common subexpressions, liveness, and
+//! pictures.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use petgraph::graph::{DiGraph, NodeIndex};
+use petgraph::visit::{Dfs, Reversed};
+
+use super::op::Op;
+use super::program::{Equation, Program, Var, Vars};
+
+/// A node of the data-flow graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Node {
+    /// The input at this position.
+    Input(usize),
+    /// The equation at this position.
+    Equation(usize),
+    /// The result at this position.
+    Output(usize),
+}
+
+/// The data-flow graph: an edge goes from what defines a variable to what uses it.
+pub fn data_flow(program: &Program) -> DiGraph<Node, Var> {
+    let uses: usize = program.equations.iter().map(|e| e.inputs.len()).sum();
+    let mut graph = DiGraph::with_capacity(program.equations.len() + program.inputs.len(), uses);
+    let mut made_by: Vec<Option<NodeIndex>> = vec![None; program.types.len()];
+    for (i, var) in program.inputs.iter().enumerate() {
+        made_by[var.index()] = Some(graph.add_node(Node::Input(i)));
+    }
+    let link = |graph: &mut DiGraph<Node, Var>, made_by: &[Option<NodeIndex>], var: Var, to| {
+        let from = made_by[var.index()].expect("a verified Program defines before use");
+        graph.add_edge(from, to, var);
+    };
+    for (i, equation) in program.equations.iter().enumerate() {
+        let node = graph.add_node(Node::Equation(i));
+        for &input in &equation.inputs {
+            link(&mut graph, &made_by, input, node);
+        }
+        for &output in &equation.outputs {
+            made_by[output.index()] = Some(node);
+        }
+    }
+    for (i, &var) in program.outputs.iter().enumerate() {
+        let node = graph.add_node(Node::Output(i));
+        link(&mut graph, &made_by, var, node);
+    }
+    graph
+}
+
+/// Removes equations on which no result depends, in bodies of control flow as well.
+pub fn eliminate_dead_code(mut program: Program) -> Program {
+    let graph = data_flow(&program);
+    let mut live = vec![false; program.equations.len()];
+    let against = Reversed(&graph);
+    let mut search = Dfs::empty(against);
+    search.stack.extend(graph.node_indices().filter(|n| matches!(graph[*n], Node::Output(_))));
+    while let Some(node) = search.next(against) {
+        if let Node::Equation(i) = graph[node] {
+            live[i] = true;
+        }
+    }
+    let mut live = live.into_iter();
+    program.equations.retain(|_| live.next().expect("one flag an equation"));
+    for equation in &mut program.equations {
+        map_subprograms(&mut equation.op, &eliminate_dead_code);
+    }
+    program
+}
+
+fn map_subprograms(op: &mut Op, f: &dyn Fn(Program) -> Program) {
+    let apply = |sub: &mut Arc<Program>| *sub = Arc::new(f((**sub).clone()));
+    match op {
+        Op::Scan(scan) => apply(&mut scan.body),
+        Op::While(w) => {
+            apply(&mut w.cond);
+            apply(&mut w.body);
+        }
+        Op::Cond(cond) => cond.branches.iter_mut().for_each(apply),
+        _ => {}
+    }
+}
+
+/// Merges equations that compute the same thing, and drops `stop_gradient`, which has done its
+/// work when a Program is complete.
+pub fn eliminate_common_subexpressions(mut program: Program) -> Program {
+    let mut same: Vec<Var> = (0..program.types.len() as u32).map(Var).collect();
+    let mut seen: HashMap<(Op, Vars), Vars> = HashMap::new();
+    let mut kept: Vec<Equation> = Vec::with_capacity(program.equations.len());
+    for mut equation in std::mem::take(&mut program.equations) {
+        for input in &mut equation.inputs {
+            *input = same[input.index()];
+        }
+        if equation.op == Op::StopGradient {
+            same[equation.outputs[0].index()] = equation.inputs[0];
+            continue;
+        }
+        map_subprograms(&mut equation.op, &eliminate_common_subexpressions);
+        match seen.entry((equation.op.clone(), equation.inputs.clone())) {
+            std::collections::hash_map::Entry::Occupied(first) => {
+                for (&output, &there) in equation.outputs.iter().zip(first.get()) {
+                    same[output.index()] = there;
+                }
+            }
+            std::collections::hash_map::Entry::Vacant(place) => {
+                place.insert(equation.outputs.clone());
+                kept.push(equation);
+            }
+        }
+    }
+    program.equations = kept;
+    for output in &mut program.outputs {
+        *output = same[output.index()];
+    }
+    program
+}
+
+/// What every Program goes through before it is lowered.
+pub fn simplify(program: Program) -> Program {
+    eliminate_common_subexpressions(eliminate_dead_code(program))
+}
+
+/// For each equation, the bytes of the values alive while it runs: its operands, its results, and
+/// everything defined before and used after.
+pub fn live_bytes(program: &Program) -> Vec<usize> {
+    let mut last_use = vec![0; program.types.len()];
+    for (i, equation) in program.equations.iter().enumerate() {
+        equation.inputs.iter().for_each(|v| last_use[v.index()] = i);
+    }
+    let end = program.equations.len();
+    program.outputs.iter().for_each(|v| last_use[v.index()] = end);
+    let bytes = |var: &Var| program.ty(*var).bytes();
+    let mut alive: usize = program.inputs.iter().map(bytes).sum();
+    let mut result = Vec::with_capacity(end);
+    for (i, equation) in program.equations.iter().enumerate() {
+        alive += equation.outputs.iter().map(bytes).sum::<usize>();
+        result.push(alive);
+        let mut ended: Vars = equation.inputs.iter().chain(&equation.outputs).copied().collect();
+        ended.sort();
+        ended.dedup();
+        alive -= ended.iter().filter(|v| last_use[v.index()] <= i).map(bytes).sum::<usize>();
+    }
+    result
+}
+
+/// The data-flow graph in Graphviz's DOT language. Bodies of control flow are drawn as clusters.
+pub fn dot(program: &Program) -> String {
+    let mut text = String::from(
+        "digraph program {\n  rankdir=TB;\n  node [shape=box, fontname=monospace, fontsize=10];\n",
+    );
+    write_dot(&mut text, program, "p");
+    text.push_str("}\n");
+    text
+}
+
+fn write_dot(text: &mut String, program: &Program, prefix: &str) {
+    let graph = data_flow(program);
+    for node in graph.node_indices() {
+        let (label, style) = match graph[node] {
+            Node::Input(i) => (format!("in {i}"), ", style=filled, fillcolor=\"#dbe9f6\""),
+            Node::Equation(i) => (program.equations[i].op.name().to_string(), ""),
+            Node::Output(i) => (format!("out {i}"), ", style=filled, fillcolor=\"#fde8cf\""),
+        };
+        let id = node.index();
+        let _ = writeln!(text, "  {prefix}_{id} [label=\"{label}\"{style}];");
+        if let Node::Equation(i) = graph[node] {
+            for (j, sub) in program.equations[i].op.subprograms().enumerate() {
+                let inner = format!("{prefix}_{id}_{j}");
+                let name = program.equations[i].op.name();
+                let _ = writeln!(text, "  subgraph cluster_{inner} {{\n  label=\"{name}\";");
+                write_dot(text, sub, &inner);
+                text.push_str("  }\n");
+            }
+        }
+    }
+    for edge in graph.edge_indices() {
+        let (from, to) = graph.edge_endpoints(edge).expect("an edge has ends");
+        let ty = program.ty(graph[edge]);
+        let (from, to) = (from.index(), to.index());
+        let _ = writeln!(text, "  {prefix}_{from} -> {prefix}_{to} [label=\"{ty}\", fontsize=8];");
+    }
+}

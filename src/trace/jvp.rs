@@ -1,0 +1,328 @@
+//! Forward-mode derivatives: the rule of every operation, and [`jvp`].
+//!
+//! A tangent is an `Option<Tensor>`: `None` is a zero that is never written out. Values without
+//! derivative (integers, comparisons, random bits) have the tangent `None`.
+
+#![deny(clippy::wildcard_enum_match_arm)]
+
+use std::f64::consts::{FRAC_2_SQRT_PI, PI};
+use std::panic::Location;
+
+use smallvec::SmallVec;
+
+use super::control::types_of;
+use super::op::{BinaryOp, Op, ReduceOp, ScatterKind, UnaryOp};
+use super::ops::{where_, zeros_like};
+use super::program::{Equation, Program, Var};
+use super::rules::{differentiate_control, gather, reduce};
+use super::tensor::{Tensor, Tensors, at_line, bind, bind1, fail_op, trace_tree};
+use super::types::DType;
+use crate::error::Loc;
+use crate::tree::{self, Path, Tree};
+
+/// How control flow is differentiated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Values and tangents run through one loop.
+    Forward,
+    /// A linear frame is on top: values run through a loop below it, which also saves what the
+    /// loop of the tangents, in the frame, needs.
+    Linearize,
+}
+
+/// A tangent for each of an equation's results.
+pub(crate) type Tangents = SmallVec<[Option<Tensor>; 2]>;
+
+/// Runs `program` on values and tangents in the current trace. Gives results and their tangents.
+pub(crate) fn jvp_program(
+    program: &Program,
+    primals: &[Tensor],
+    tangents: &[Option<Tensor>],
+    mode: Mode,
+) -> (Vec<Tensor>, Vec<Option<Tensor>>) {
+    let mut env: Vec<Option<(Tensor, Option<Tensor>)>> = vec![None; program.types.len()];
+    for ((&input, &primal), &tangent) in program.inputs.iter().zip(primals).zip(tangents) {
+        env[input.index()] = Some((primal, tangent));
+    }
+    let get = |env: &[Option<(Tensor, Option<Tensor>)>], var: Var| {
+        env[var.index()].expect("a verified Program defines before use")
+    };
+    for equation in &program.equations {
+        let (inputs, tangents): (SmallVec<[Tensor; 4]>, SmallVec<[Option<Tensor>; 4]>) =
+            equation.inputs.iter().map(|&var| get(&env, var)).unzip();
+        let (outputs, tangents) = at_line(equation.at, || {
+            if tangents.iter().all(Option::is_none) {
+                let outputs = bind(equation.op.clone(), &inputs, equation.at);
+                let zeros = Tangents::from_elem(None, outputs.len());
+                return (outputs, zeros);
+            }
+            jvp_equation(equation, &inputs, &tangents, mode)
+        });
+        for ((&var, output), tangent) in equation.outputs.iter().zip(outputs).zip(tangents) {
+            env[var.index()] = Some((output, tangent));
+        }
+    }
+    program.outputs.iter().map(|&var| get(&env, var)).unzip()
+}
+
+/// The sum of two tangents.
+pub(crate) fn add_tangents(a: Option<Tensor>, b: Option<Tensor>) -> Option<Tensor> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a + b),
+        (a, b) => a.or(b),
+    }
+}
+
+/// The tangent, written out if it is zero.
+pub(crate) fn instantiate(tangent: Option<Tensor>, primal: Tensor) -> Tensor {
+    tangent.unwrap_or_else(|| zeros_like(primal))
+}
+
+/// The rule of one equation, at least one of whose tangents is not zero.
+fn jvp_equation(
+    equation: &Equation,
+    x: &[Tensor],
+    t: &[Option<Tensor>],
+    mode: Mode,
+) -> (Tensors, Tangents) {
+    let (op, at) = (&equation.op, equation.at);
+    match op {
+        Op::Scan(scan) => return differentiate_control::jvp_scan(scan, x, t, mode, at),
+        Op::While(while_op) => return differentiate_control::jvp_while(while_op, x, t, mode, at),
+        Op::Cond(cond) => return differentiate_control::jvp_cond(cond, x, t, mode, at),
+        Op::Sort { axis } => return reduce::jvp_sort(*axis, x, t, at),
+        Op::Constant(_)
+        | Op::Iota { .. }
+        | Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::Select
+        | Op::Clamp
+        | Op::Convert { .. }
+        | Op::Bitcast { .. }
+        | Op::Broadcast { .. }
+        | Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::Reverse { .. }
+        | Op::Concat { .. }
+        | Op::Pad { .. }
+        | Op::Slice { .. }
+        | Op::DynamicSlice { .. }
+        | Op::DynamicUpdateSlice
+        | Op::Gather(_)
+        | Op::Scatter(_)
+        | Op::Dot(_)
+        | Op::Conv(_)
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::Threefry
+        | Op::StopGradient => {}
+    }
+    let outputs = bind(op.clone(), x, at);
+    let y = outputs[0];
+    if !y.dtype().is_float() {
+        let zeros = Tangents::from_elem(None, outputs.len());
+        return (outputs, zeros);
+    }
+    // The operation itself on other operands.
+    let same = |operands: &[Tensor]| Some(bind1(op.clone(), operands, at));
+    let tangent = match op {
+        // Without operands that could have tangents, or without derivative.
+        Op::Constant(_) | Op::Iota { .. } | Op::Compare(_) | Op::Bitcast { .. } => None,
+        Op::ArgReduce { .. } | Op::Threefry | Op::StopGradient => None,
+
+        Op::Unary(unary) => t[0].and_then(|t| jvp_unary(*unary, x[0], y, t)),
+        Op::Binary(binary) => jvp_binary(*binary, [x[0], x[1]], y, [t[0], t[1]]),
+        Op::Select => {
+            let on_true = instantiate(t[1], x[1]);
+            let on_false = instantiate(t[2], x[2]);
+            (t[1].is_some() || t[2].is_some()).then(|| where_(x[0], on_true, on_false))
+        }
+        Op::Clamp => {
+            let [low, x, high] = [x[0], x[1], x[2]];
+            let zero = zeros_like(x);
+            let part = |mask: Tensor, t: Option<Tensor>| t.map(|t| where_(mask, t, zero));
+            let inner = part(x.gt(low) & x.lt(high), t[1]);
+            let below = part(low.gt(x), t[0]);
+            add_tangents(inner, add_tangents(below, part(high.lt(x), t[2])))
+        }
+        Op::Convert { dtype } => t[0].map(|t| t.to(*dtype)),
+
+        // Linear in the first operand.
+        Op::Broadcast { .. }
+        | Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::Reverse { .. }
+        | Op::Slice { .. } => t[0].and_then(|t| same(&[t])),
+        Op::DynamicSlice { .. } => t[0].and_then(|t| {
+            let operands: Vec<Tensor> = [t].into_iter().chain(x[1..].iter().copied()).collect();
+            same(&operands)
+        }),
+        Op::Gather(_) => t[0].and_then(|t| same(&[t, x[1]])),
+
+        // Linear in several operands at once.
+        Op::Concat { .. } => {
+            let operands: Vec<Tensor> = t.iter().zip(x).map(|(t, x)| instantiate(*t, *x)).collect();
+            same(&operands)
+        }
+        Op::Pad { .. } => same(&[instantiate(t[0], x[0]), instantiate(t[1], x[1])]),
+        Op::DynamicUpdateSlice => {
+            let window = [instantiate(t[0], x[0]), instantiate(t[1], x[1])];
+            let operands: Vec<Tensor> = window.into_iter().chain(x[2..].iter().copied()).collect();
+            same(&operands)
+        }
+        Op::Scatter(dims) => match dims.kind {
+            ScatterKind::Add => same(&[instantiate(t[0], x[0]), x[1], instantiate(t[2], x[2])]),
+            ScatterKind::Set => gather::jvp_scatter_set(dims, [x[0], x[1], x[2]], [t[0], t[2]], at),
+        },
+
+        // Linear in each operand.
+        Op::Dot(_) | Op::Conv(_) => {
+            add_tangents(t[0].and_then(|t| same(&[t, x[1]])), t[1].and_then(|t| same(&[x[0], t])))
+        }
+
+        Op::Reduce { op: reduce_op, axes } => t[0].and_then(|t| match reduce_op {
+            ReduceOp::Sum => same(&[t]),
+            ReduceOp::Max | ReduceOp::Min => Some(reduce::jvp_extreme(x[0], y, t, axes)),
+            ReduceOp::Prod => Some(reduce::jvp_product(x[0], t, axes)),
+            ReduceOp::And | ReduceOp::Or => None,
+        }),
+
+        Op::Sort { .. } | Op::Scan(_) | Op::While(_) | Op::Cond(_) => {
+            unreachable!("handled above")
+        }
+    };
+    (outputs, Tangents::from_elem(tangent, 1))
+}
+
+/// The tangent of `y = op(x)`. Factors are computed from values alone, so that the tangent is one
+/// product.
+fn jvp_unary(op: UnaryOp, x: Tensor, y: Tensor, t: Tensor) -> Option<Tensor> {
+    Some(match op {
+        UnaryOp::Neg => -t,
+        UnaryOp::Abs => where_(x.ge(0.0), t, -t),
+        UnaryOp::Exp => t * y,
+        UnaryOp::Expm1 => t * (y + 1.0),
+        UnaryOp::Log => t / x,
+        UnaryOp::Log1p => t / (x + 1.0),
+        UnaryOp::Sqrt => t * (0.5 / y),
+        UnaryOp::Rsqrt => t * (-0.5 * y / x),
+        UnaryOp::Sin => t * x.cos(),
+        UnaryOp::Cos => t * -x.sin(),
+        UnaryOp::Tan => t * (1.0 + y * y),
+        UnaryOp::Tanh => t * ((1.0 + y) * (1.0 - y)),
+        UnaryOp::Logistic => t * (y * (1.0 - y)),
+        UnaryOp::Erf => t * ((-(x * x)).exp() * FRAC_2_SQRT_PI),
+        UnaryOp::ErfInv => t * ((y * y).exp() * (PI.sqrt() / 2.0)),
+        // Flat, or not differentiable.
+        UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round => return None,
+        UnaryOp::IsFinite | UnaryOp::Not => return None,
+    })
+}
+
+fn jvp_binary(
+    op: BinaryOp,
+    [a, b]: [Tensor; 2],
+    y: Tensor,
+    [ta, tb]: [Option<Tensor>; 2],
+) -> Option<Tensor> {
+    let both = |da: &dyn Fn(Tensor) -> Tensor, db: &dyn Fn(Tensor) -> Tensor| {
+        add_tangents(ta.map(da), tb.map(db))
+    };
+    match op {
+        BinaryOp::Add => add_tangents(ta, tb),
+        BinaryOp::Sub => match (ta, tb) {
+            (Some(ta), Some(tb)) => Some(ta - tb),
+            (ta, tb) => ta.or(tb.map(|tb| -tb)),
+        },
+        BinaryOp::Mul => both(&|t| t * b, &|t| t * a),
+        BinaryOp::Div => both(&|t| t / b, &|t| t * -(y / b)),
+        BinaryOp::Rem => both(&|t| t, &|t| {
+            let quotient = a / b;
+            t * -(quotient.sign() * quotient.abs().floor())
+        }),
+        BinaryOp::Pow => both(
+            &|t| {
+                let flat = b.equal(0.0);
+                // The exponent is kept off 0, where x^(p-1) may be infinite.
+                let exponent = where_(flat, 1.0, b) - 1.0;
+                t * where_(flat, zeros_like(a), b * a.pow(exponent))
+            },
+            &|t| t * (where_(a.equal(0.0), 1.0, a).log() * y),
+        ),
+        BinaryOp::Max => both(&|t| t * share(a, b), &|t| t * share(b, a)),
+        BinaryOp::Min => both(&|t| t * share(b, a), &|t| t * share(a, b)),
+        BinaryOp::Atan2 => {
+            let square = a * a + b * b;
+            both(&|t| t * (b / square), &|t| t * -(a / square))
+        }
+        BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::ShiftLeft
+        | BinaryOp::ShiftRightLogical
+        | BinaryOp::ShiftRightArithmetic => None,
+    }
+}
+
+/// The part of the derivative that goes to `a` where the larger of `a` and `b` is taken: all, half
+/// where they are equal, or nothing.
+fn share(a: Tensor, b: Tensor) -> Tensor {
+    let half = super::ops::full_like(a, 0.5);
+    let tie = where_(a.equal(b), half, zeros_like(a));
+    where_(a.gt(b), super::ops::ones_like(a), tie)
+}
+
+/// Whether a dtype carries derivatives; what messages say where it must.
+pub(crate) fn expect_float(name: &str, path: &Path<'_>, dtype: DType) {
+    if !dtype.is_float() {
+        let problem = format!(
+            "{path} is {dtype}; derivatives are taken of floats only. Leave it out of the argument \
+             and let the closure capture it, or convert it with .to(DType::F32)"
+        );
+        fail_op(name, problem);
+    }
+}
+
+/// The tangents that a user gives, checked against the values.
+pub(crate) fn check_tangents<A: Tree<Tensor>>(name: &str, primals: &A, tangents: &A, at: Loc) {
+    at_line(at, || {
+        if let Err(error) = tree::same_structure::<Tensor, Tensor, A, A>(primals, tangents) {
+            fail_op(name, format!("values and tangents differ: {error}"));
+        }
+        let given = tree::leaves(tangents);
+        let mut given = given.iter();
+        primals.visit_leaves(&Path::ROOT, &mut |path, primal| {
+            let (ty, tangent) = (primal.ty(), given.next().expect("equal structures").ty());
+            expect_float(name, path, ty.dtype);
+            if ty != tangent {
+                fail_op(name, format!("{path} is {ty}, and its tangent is {tangent}"));
+            }
+        });
+    });
+}
+
+/// `jax.jvp`: the value of `f` at `primals` and its derivative along `tangents`.
+///
+/// Results without derivative (integers, bools) have zero tangents of their own type.
+#[track_caller]
+pub fn jvp<A: Tree<Tensor>, B: Tree<Tensor>>(
+    f: impl FnOnce(A) -> B,
+    primals: A,
+    tangents: A,
+) -> (B, B) {
+    let at = Location::caller();
+    check_tangents("jvp", &primals, &tangents, at);
+    let (traced, template) = trace_tree::<A, B>("jvp", at, &types_of(&primals), f);
+    let mut values = tree::leaves(&primals);
+    let mut moves: Vec<Option<Tensor>> = tree::leaves(&tangents).into_iter().map(Some).collect();
+    moves.extend(traced.captures.iter().map(|_| None));
+    values.extend(&traced.captures);
+    let (outputs, tangents) = jvp_program(&traced.program, &values, &moves, Mode::Forward);
+    let tangents = at_line(at, || {
+        let written: Vec<Tensor> =
+            tangents.into_iter().zip(&outputs).map(|(t, y)| instantiate(t, *y)).collect();
+        tree::replace(&template, written)
+    });
+    (tree::replace(&template, outputs), tangents)
+}

@@ -1,0 +1,489 @@
+//! Derivatives of control flow: loops and branches over values and tangents.
+
+use std::sync::Arc;
+
+use crate::error::Loc;
+use crate::trace::jvp::{Mode, Tangents, instantiate, jvp_program};
+use crate::trace::linearize::{Split, split};
+use crate::trace::op::{CondOp, Op, ScanOp, UnaryOp, WhileOp};
+use crate::trace::ops::zeros;
+use crate::trace::program::{Equation, Program, Var};
+use crate::trace::tensor::{FrameKind, Tensor, Tensors, bind, inline, trace_frame};
+use crate::trace::types::TensorType;
+
+/// Which results can have a tangent, given which inputs have one.
+pub(crate) fn tangent_flow(program: &Program, active: &[bool]) -> Vec<bool> {
+    let mut flows = vec![false; program.types.len()];
+    for (&input, &active) in program.inputs.iter().zip(active) {
+        flows[input.index()] = active;
+    }
+    for equation in &program.equations {
+        let inputs: Vec<bool> = equation.inputs.iter().map(|v| flows[v.index()]).collect();
+        let through =
+            if inputs.contains(&true) { equation_flow(equation, &inputs) } else { vec![] };
+        for (&output, through) in equation.outputs.iter().zip(through) {
+            flows[output.index()] = through && program.ty(output).dtype.is_float();
+        }
+    }
+    program.outputs.iter().map(|v| flows[v.index()]).collect()
+}
+
+fn equation_flow(equation: &Equation, inputs: &[bool]) -> Vec<bool> {
+    match &equation.op {
+        Op::StopGradient | Op::Bitcast { .. } => vec![false],
+        Op::Unary(UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round) => vec![false],
+        // A tangent goes with its own operand.
+        Op::Sort { .. } => inputs.to_vec(),
+        Op::Scan(scan) => carry_flow(&scan.body, inputs, scan.num_consts, scan.num_carry),
+        Op::While(w) => carry_flow(
+            &w.body,
+            &inputs[w.num_cond_consts..],
+            w.num_body_consts,
+            w.body.outputs.len(),
+        ),
+        Op::Cond(cond) => {
+            let branches = cond.branches.iter().map(|branch| tangent_flow(branch, &inputs[1..]));
+            branches.reduce(either).expect("a cond has branches")
+        }
+        _ => vec![true; equation.outputs.len()],
+    }
+}
+
+fn either(a: Vec<bool>, b: Vec<bool>) -> Vec<bool> {
+    a.into_iter().zip(b).map(|(a, b)| a || b).collect()
+}
+
+/// The flow through a loop: the carry's is what it settles to.
+fn carry_flow(body: &Program, inputs: &[bool], num_consts: usize, num_carry: usize) -> Vec<bool> {
+    let mut inputs = inputs.to_vec();
+    loop {
+        let outputs = tangent_flow(body, &inputs);
+        let carry = num_consts..num_consts + num_carry;
+        let next = either(inputs[carry.clone()].to_vec(), outputs[..num_carry].to_vec());
+        if next == inputs[carry.clone()] {
+            return next.into_iter().chain(outputs[num_carry..].iter().copied()).collect();
+        }
+        inputs[carry].copy_from_slice(&next);
+    }
+}
+
+fn marked<T: Clone>(items: &[T], marks: &[bool]) -> Vec<T> {
+    items.iter().zip(marks).filter(|(_, mark)| **mark).map(|(item, _)| item.clone()).collect()
+}
+
+fn count(marks: &[bool]) -> usize {
+    marks.iter().filter(|mark| **mark).count()
+}
+
+/// Tangents handed out to the results that are marked.
+fn spread(marks: &[bool], tangents: impl IntoIterator<Item = Tensor>) -> Tangents {
+    let mut tangents = tangents.into_iter();
+    marks.iter().map(|mark| if *mark { tangents.next() } else { None }).collect()
+}
+
+/// The operands that are marked, as tangents written out.
+fn written(marks: &[bool], x: &[Tensor], t: &[Option<Tensor>]) -> Vec<Tensor> {
+    marks
+        .iter()
+        .zip(x.iter().zip(t))
+        .filter(|(mark, _)| **mark)
+        .map(|(_, (x, t))| instantiate(*t, *x))
+        .collect()
+}
+
+pub(crate) fn jvp_scan(
+    scan: &ScanOp,
+    x: &[Tensor],
+    t: &[Option<Tensor>],
+    mode: Mode,
+    at: Loc,
+) -> (Tensors, Tangents) {
+    let (num_consts, num_carry) = (scan.num_consts, scan.num_carry);
+    let mut active: Vec<bool> = t.iter().map(Option::is_some).collect();
+    let results = carry_flow(&scan.body, &active, num_consts, num_carry);
+    active[num_consts..num_consts + num_carry].copy_from_slice(&results[..num_carry]);
+    match mode {
+        Mode::Forward => forward_scan(scan, x, t, &active, &results, at),
+        Mode::Linearize => linearize_scan(scan, x, t, &active, &results, at),
+    }
+}
+
+/// One loop over values and tangents.
+fn forward_scan(
+    scan: &ScanOp,
+    x: &[Tensor],
+    t: &[Option<Tensor>],
+    active: &[bool],
+    results: &[bool],
+    at: Loc,
+) -> (Tensors, Tangents) {
+    let (num_consts, num_carry) = (scan.num_consts, scan.num_carry);
+    let bounds = [0, num_consts, num_consts + num_carry, x.len()];
+    let body_types: Vec<TensorType> = scan.body.input_types().cloned().collect();
+    // Each group of inputs, followed by the tangents of its active members.
+    let mut types = Vec::new();
+    let mut operands = Vec::new();
+    for group in bounds.windows(2) {
+        let range = group[0]..group[1];
+        types.extend_from_slice(&body_types[range.clone()]);
+        types.extend(marked(&body_types[range.clone()], &active[range.clone()]));
+        operands.extend_from_slice(&x[range.clone()]);
+        operands.extend(written(&active[range.clone()], &x[range.clone()], &t[range]));
+    }
+    let (traced, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
+        let mut args = args.iter().copied();
+        let (mut primals, mut tangents) = (Vec::new(), Vec::new());
+        for group in bounds.windows(2) {
+            primals.extend(args.by_ref().take(group[1] - group[0]));
+            let group_active = &active[group[0]..group[1]];
+            let moving: Vec<Tensor> = args.by_ref().take(count(group_active)).collect();
+            tangents.extend(spread(group_active, moving));
+        }
+        let (y, dy) = jvp_program(&scan.body, &primals, &tangents, Mode::Forward);
+        let dual = |range: std::ops::Range<usize>| {
+            let tangents = written(&results[range.clone()], &y[range.clone()], &dy[range.clone()]);
+            y[range].iter().copied().chain(tangents).collect::<Vec<Tensor>>()
+        };
+        let mut outputs = dual(0..num_carry);
+        outputs.extend(dual(num_carry..y.len()));
+        (outputs, ())
+    });
+    let moving_consts = count(&active[..num_consts]);
+    let moving_carry = count(&results[..num_carry]);
+    let dual = ScanOp {
+        body: Arc::new(traced.program),
+        num_consts: num_consts + moving_consts,
+        num_carry: num_carry + moving_carry,
+        ..scan.clone()
+    };
+    let outputs = bind(Op::Scan(dual), &operands, at);
+    let (carry, stacked) = outputs.split_at(num_carry + moving_carry);
+    let num_stacked = results.len() - num_carry;
+    let values = carry[..num_carry].iter().chain(&stacked[..num_stacked]).copied().collect();
+    let moving = carry[num_carry..].iter().chain(&stacked[num_stacked..]).copied();
+    (values, spread(results, moving))
+}
+
+/// A loop over values that saves residuals, and a linear loop over tangents.
+fn linearize_scan(
+    scan: &ScanOp,
+    x: &[Tensor],
+    t: &[Option<Tensor>],
+    active: &[bool],
+    results: &[bool],
+    at: Loc,
+) -> (Tensors, Tangents) {
+    let (num_consts, num_carry) = (scan.num_consts, scan.num_carry);
+    let Split { known, linear, num_residuals } = split(&scan.body, active, results, at);
+    let num_results = known.outputs.len() - num_residuals;
+    let residuals = classify(&known, num_results, num_consts, num_carry);
+
+    // The loop over values, with the residuals that change from turn to turn as outputs.
+    let mut body = known.clone();
+    body.outputs = known.outputs[..num_results].to_vec();
+    for (residual, var) in residuals.iter().zip(&known.outputs[num_results..]) {
+        if *residual == Residual::Stacked {
+            body.outputs.push(*var);
+        }
+    }
+    let body = crate::trace::graph::eliminate_dead_code(body);
+    let known_scan = ScanOp { body: Arc::new(body), ..scan.clone() };
+    let outputs = bind(Op::Scan(known_scan), x, at);
+
+    // Where the linear loop gets each residual from.
+    let invariant = invariant_values(&known, num_results, &residuals, &x[..num_consts]);
+    let (mut invariant, mut stacked) = (invariant.into_iter(), outputs[num_results..].iter());
+    let mut const_inputs: Vec<(Var, Tensor)> = Vec::new();
+    let mut stacked_inputs: Vec<(Var, Tensor)> = Vec::new();
+    let num_tangents = linear.inputs.len() - num_residuals;
+    for (residual, &var) in residuals.iter().zip(&linear.inputs[num_tangents..]) {
+        match residual {
+            Residual::Invariant => {
+                const_inputs.push((var, invariant.next().expect("one value a residual")));
+            }
+            Residual::Input(i) => stacked_inputs.push((var, x[*i])),
+            Residual::Stacked => {
+                stacked_inputs.push((var, *stacked.next().expect("one output a residual")));
+            }
+        }
+    }
+
+    let carried = num_consts..num_consts + num_carry;
+    let moving_consts = written(&active[..num_consts], &x[..num_consts], &t[..num_consts]);
+    let moving_carry = written(&active[carried.clone()], &x[carried.clone()], &t[carried.clone()]);
+    let moving_inputs = written(&active[carried.end..], &x[carried.end..], &t[carried.end..]);
+    let tangents = &linear.inputs[..num_tangents];
+    let (const_tangents, rest) = tangents.split_at(moving_consts.len());
+    let (carry_tangents, input_tangents) = rest.split_at(moving_carry.len());
+    let inputs: Vec<Var> = const_inputs
+        .iter()
+        .map(|(var, _)| *var)
+        .chain(const_tangents.iter().copied())
+        .chain(carry_tangents.iter().copied())
+        .chain(stacked_inputs.iter().map(|(var, _)| *var))
+        .chain(input_tangents.iter().copied())
+        .collect();
+    let linear_scan = ScanOp {
+        num_consts: const_inputs.len() + moving_consts.len(),
+        num_carry: moving_carry.len(),
+        body: Arc::new(Program { inputs, ..linear.clone() }),
+        ..scan.clone()
+    };
+    let operands: Vec<Tensor> = const_inputs
+        .iter()
+        .map(|(_, tensor)| *tensor)
+        .chain(moving_consts)
+        .chain(moving_carry)
+        .chain(stacked_inputs.iter().map(|(_, tensor)| *tensor))
+        .chain(moving_inputs)
+        .collect();
+    let moved = bind(Op::Scan(linear_scan), &operands, at);
+    (outputs[..num_results].into(), spread(results, moved))
+}
+
+/// Where a loop's residual comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Residual {
+    /// The same in every turn: computed once, outside.
+    Invariant,
+    /// A stacked input itself, by operand: there already.
+    Input(usize),
+    /// Different in every turn: saved.
+    Stacked,
+}
+
+fn invariant_vars(known: &Program, num_consts: usize) -> Vec<bool> {
+    let mut invariant = vec![false; known.types.len()];
+    for input in &known.inputs[..num_consts] {
+        invariant[input.index()] = true;
+    }
+    for equation in &known.equations {
+        let all = equation.inputs.iter().all(|v| invariant[v.index()]);
+        equation.outputs.iter().for_each(|v| invariant[v.index()] = all);
+    }
+    invariant
+}
+
+fn classify(
+    known: &Program,
+    num_results: usize,
+    num_consts: usize,
+    num_carry: usize,
+) -> Vec<Residual> {
+    let invariant = invariant_vars(known, num_consts);
+    known.outputs[num_results..]
+        .iter()
+        .map(|var| {
+            if invariant[var.index()] {
+                return Residual::Invariant;
+            }
+            match known.inputs.iter().position(|input| input == var) {
+                Some(i) if i >= num_consts + num_carry => Residual::Input(i),
+                _ => Residual::Stacked,
+            }
+        })
+        .collect()
+}
+
+/// Computes the invariant residuals in the current trace.
+fn invariant_values(
+    known: &Program,
+    num_results: usize,
+    residuals: &[Residual],
+    consts: &[Tensor],
+) -> Vec<Tensor> {
+    let outputs: Vec<Var> = residuals
+        .iter()
+        .zip(&known.outputs[num_results..])
+        .filter(|(residual, _)| **residual == Residual::Invariant)
+        .map(|(_, var)| *var)
+        .collect();
+    if outputs.is_empty() {
+        return vec![];
+    }
+    let mut once = known.clone();
+    once.outputs = outputs;
+    once.inputs.truncate(consts.len());
+    let invariant = invariant_vars(known, consts.len());
+    once.equations.retain(|equation| invariant[equation.outputs[0].index()]);
+    inline(&crate::trace::graph::eliminate_dead_code(once), consts)
+}
+
+pub(crate) fn jvp_while(
+    w: &WhileOp,
+    x: &[Tensor],
+    t: &[Option<Tensor>],
+    mode: Mode,
+    at: Loc,
+) -> (Tensors, Tangents) {
+    let first_carry = w.num_cond_consts + w.num_body_consts;
+    let num_carry = x.len() - first_carry;
+    let active: Vec<bool> = t.iter().map(Option::is_some).collect();
+    let carry = carry_flow(&w.body, &active[w.num_cond_consts..], w.num_body_consts, num_carry);
+    if !carry.contains(&true) {
+        let outputs = bind(Op::While(w.clone()), x, at);
+        return (outputs, Tangents::from_elem(None, num_carry));
+    }
+    let consts = w.num_cond_consts..first_carry;
+    let body_types: Vec<TensorType> = w.body.input_types().cloned().collect();
+    let (const_types, carry_types) = body_types.split_at(w.num_body_consts);
+    let moving = &active[consts.clone()];
+    let types: Vec<TensorType> = const_types
+        .iter()
+        .cloned()
+        .chain(marked(const_types, moving))
+        .chain(carry_types.iter().cloned())
+        .chain(marked(carry_types, &carry))
+        .collect();
+    let (body, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
+        let mut args = args.iter().copied();
+        let mut take = |n: usize| args.by_ref().take(n).collect::<Vec<Tensor>>();
+        let mut primals = take(const_types.len());
+        let mut tangents = spread(moving, take(count(moving)));
+        primals.extend(take(num_carry));
+        tangents.extend(spread(&carry, take(count(&carry))));
+        let (y, dy) = jvp_program(&w.body, &primals, &tangents, Mode::Forward);
+        let moved = written(&carry, &y, &dy);
+        (y.into_iter().chain(moved).collect(), ())
+    });
+    // The condition sees the values only.
+    let mut cond = (*w.cond).clone();
+    for ty in marked(carry_types, &carry) {
+        let unused = cond.add_var(ty);
+        cond.inputs.push(unused);
+    }
+    let dual = WhileOp {
+        cond: Arc::new(cond),
+        num_cond_consts: w.num_cond_consts,
+        body: Arc::new(body.program),
+        num_body_consts: w.num_body_consts + count(moving),
+    };
+    let operands: Vec<Tensor> = x[..consts.end]
+        .iter()
+        .copied()
+        .chain(written(moving, &x[consts.clone()], &t[consts.clone()]))
+        .chain(x[first_carry..].iter().copied())
+        .chain(written(&carry, &x[first_carry..], &t[first_carry..]))
+        .collect();
+    let moved = bind(Op::While(dual), &operands, at);
+    let outputs = match mode {
+        Mode::Forward => moved[..num_carry].into(),
+        // The loop over both is in the linear frame; values must not depend on that.
+        Mode::Linearize => bind(Op::While(w.clone()), x, at),
+    };
+    (outputs, spread(&carry, moved[num_carry..].iter().copied()))
+}
+
+pub(crate) fn jvp_cond(
+    cond: &CondOp,
+    x: &[Tensor],
+    t: &[Option<Tensor>],
+    mode: Mode,
+    at: Loc,
+) -> (Tensors, Tangents) {
+    let active: Vec<bool> = t[1..].iter().map(Option::is_some).collect();
+    let results = cond
+        .branches
+        .iter()
+        .map(|branch| tangent_flow(branch, &active))
+        .reduce(either)
+        .expect("a cond has branches");
+    let moving = written(&active, &x[1..], &t[1..]);
+    match mode {
+        Mode::Forward => forward_cond(cond, x, moving, &active, &results, at),
+        Mode::Linearize => linearize_cond(cond, x, moving, &active, &results, at),
+    }
+}
+
+fn forward_cond(
+    cond: &CondOp,
+    x: &[Tensor],
+    moving: Vec<Tensor>,
+    active: &[bool],
+    results: &[bool],
+    at: Loc,
+) -> (Tensors, Tangents) {
+    let types: Vec<TensorType> = x[1..].iter().chain(&moving).map(|operand| operand.ty()).collect();
+    let branches = cond
+        .branches
+        .iter()
+        .map(|branch| {
+            let (traced, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
+                let (primals, moving) = args.split_at(active.len());
+                let tangents = spread(active, moving.iter().copied());
+                let (y, dy) = jvp_program(branch, primals, &tangents, Mode::Forward);
+                let moved = written(results, &y, &dy);
+                (y.into_iter().chain(moved).collect(), ())
+            });
+            Arc::new(traced.program)
+        })
+        .collect();
+    let operands: Vec<Tensor> = x.iter().copied().chain(moving).collect();
+    let outputs = bind(Op::Cond(CondOp { branches }), &operands, at);
+    let (values, moved) = outputs.split_at(results.len());
+    (values.into(), spread(results, moved.iter().copied()))
+}
+
+/// Each branch saves residuals of its own. Branches share places for residuals of one type; a
+/// branch fills what it does not use with zeros.
+fn linearize_cond(
+    cond: &CondOp,
+    x: &[Tensor],
+    moving: Vec<Tensor>,
+    active: &[bool],
+    results: &[bool],
+    at: Loc,
+) -> (Tensors, Tangents) {
+    let splits: Vec<Split> =
+        cond.branches.iter().map(|branch| split(branch, active, results, at)).collect();
+    let num_results = results.len();
+    let mut places: Vec<TensorType> = Vec::new();
+    let mut taken: Vec<Vec<usize>> = Vec::new();
+    for split in &splits {
+        let mut mine: Vec<usize> = Vec::new();
+        for var in &split.known.outputs[num_results..] {
+            let ty = split.known.ty(*var);
+            let free = (0..places.len()).find(|i| places[*i] == *ty && !mine.contains(i));
+            mine.push(free.unwrap_or_else(|| {
+                places.push(ty.clone());
+                places.len() - 1
+            }));
+        }
+        taken.push(mine);
+    }
+    let operand_types: Vec<TensorType> = x[1..].iter().map(|operand| operand.ty()).collect();
+    let known = splits.iter().zip(&taken).map(|(split, mine)| {
+        let (traced, ()) = trace_frame(FrameKind::Body, &operand_types, at, |args| {
+            let outputs = inline(&split.known, args);
+            let (values, residuals) = outputs.split_at(num_results);
+            let fill = places.iter().enumerate().map(|(i, ty)| {
+                match mine.iter().position(|place| *place == i) {
+                    Some(residual) => residuals[residual],
+                    None => zeros(&ty.shape, ty.dtype),
+                }
+            });
+            (values.iter().copied().chain(fill).collect(), ())
+        });
+        Arc::new(traced.program)
+    });
+    let known = CondOp { branches: known.collect() };
+    let outputs = bind(Op::Cond(known), x, at);
+    let (values, residuals) = outputs.split_at(num_results);
+
+    let types: Vec<TensorType> =
+        residuals.iter().chain(&moving).map(|operand| operand.ty()).collect();
+    let linear = splits.iter().zip(&taken).map(|(split, mine)| {
+        let (traced, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
+            let (residuals, moving) = args.split_at(places.len());
+            let mine = mine.iter().map(|place| residuals[*place]);
+            let operands: Vec<Tensor> = moving.iter().copied().chain(mine).collect();
+            (inline(&split.linear, &operands), ())
+        });
+        Arc::new(traced.program)
+    });
+    let linear = CondOp { branches: linear.collect() };
+    let operands: Vec<Tensor> =
+        [x[0]].into_iter().chain(residuals.iter().copied()).chain(moving).collect();
+    let moved = bind(Op::Cond(linear), &operands, at);
+    (values.into(), spread(results, moved))
+}

@@ -1,0 +1,493 @@
+//! Transposition of linear Programs, and reverse-mode derivatives: [`vjp`], [`grad`],
+//! [`value_and_grad`].
+//!
+//! Reverse mode is linearization followed by transposition, as in JAX.
+
+#![deny(clippy::wildcard_enum_match_arm)]
+
+use std::panic::Location;
+
+use smallvec::SmallVec;
+
+use super::control::types_of;
+use super::jvp::{add_tangents, expect_float};
+use super::linearize::{Linear, linearize_program};
+use super::op::{Amounts, Axes, BinaryOp, Op, ReduceOp, ScatterKind, UnaryOp};
+use super::ops::{ones_like, where_, zeros, zeros_like};
+use super::program::{Equation, Program};
+use super::rules::{conv, dot, gather, transpose_control};
+use super::tensor::{Tensor, at_line, bind, fail_op, trace_tree};
+use super::types::TensorType;
+use crate::error::Loc;
+use crate::tree::{self, Path, Tree};
+
+/// An input of a linear Program.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Input {
+    /// The Program is linear in it; its cotangent is asked for.
+    Linear,
+    /// A value.
+    Known(Tensor),
+}
+
+/// The cotangents of a linear Program's linear inputs, given those of its results (`None`: zero).
+/// Known inputs get `None`.
+pub(crate) fn transpose_program(
+    program: &Program,
+    inputs: &[Input],
+    cotangents: &[Option<Tensor>],
+) -> Vec<Option<Tensor>> {
+    let mut values: Vec<Option<Tensor>> = vec![None; program.types.len()];
+    for (&var, input) in program.inputs.iter().zip(inputs) {
+        if let Input::Known(value) = input {
+            values[var.index()] = Some(*value);
+        }
+    }
+    let mut linear: Vec<bool> = vec![false; program.types.len()];
+    for (&var, input) in program.inputs.iter().zip(inputs) {
+        linear[var.index()] = matches!(input, Input::Linear);
+    }
+    // Forwards, what does not depend on linear inputs.
+    for equation in &program.equations {
+        if equation.inputs.iter().any(|var| linear[var.index()]) {
+            equation.outputs.iter().for_each(|var| linear[var.index()] = true);
+            continue;
+        }
+        let operands: SmallVec<[Tensor; 4]> =
+            equation.inputs.iter().map(|var| values[var.index()].expect("known")).collect();
+        let outputs = at_line(equation.at, || bind(equation.op.clone(), &operands, equation.at));
+        for (&var, output) in equation.outputs.iter().zip(outputs) {
+            values[var.index()] = Some(output);
+        }
+    }
+    // Backwards, cotangents.
+    let mut cts: Vec<Option<Tensor>> = vec![None; program.types.len()];
+    for (&var, ct) in program.outputs.iter().zip(cotangents) {
+        if linear[var.index()] {
+            cts[var.index()] = add_tangents(cts[var.index()], *ct);
+        }
+    }
+    for equation in program.equations.iter().rev() {
+        let out: SmallVec<[Option<Tensor>; 2]> =
+            equation.outputs.iter().map(|var| cts[var.index()].take()).collect();
+        if out.iter().all(Option::is_none) {
+            continue;
+        }
+        let operands: SmallVec<[Operand<'_>; 4]> = equation
+            .inputs
+            .iter()
+            .map(|var| Operand { value: values[var.index()], ty: program.ty(*var) })
+            .collect();
+        at_line(equation.at, || {
+            let parts = transpose_equation(equation, &operands, &out);
+            for (&var, part) in equation.inputs.iter().zip(parts) {
+                if linear[var.index()] {
+                    cts[var.index()] = add_tangents(cts[var.index()], part);
+                }
+            }
+        });
+    }
+    program.inputs.iter().map(|var| cts[var.index()]).collect()
+}
+
+/// An operand of an equation being transposed.
+pub(crate) struct Operand<'a> {
+    /// Its value; `None` if the equation is linear in it.
+    pub value: Option<Tensor>,
+    /// Its type.
+    pub ty: &'a TensorType,
+}
+
+impl Operand<'_> {
+    fn is_linear(&self) -> bool {
+        self.value.is_none()
+    }
+
+    /// The value of an operand that the rule knows to be one.
+    pub(crate) fn known(&self) -> Tensor {
+        self.value.expect("the equation is not linear in this operand")
+    }
+}
+
+type Parts = SmallVec<[Option<Tensor>; 4]>;
+
+/// One operation's cotangents for each operand. Those of known operands may be anything: they are
+/// dropped.
+fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tensor>]) -> Parts {
+    let op = &equation.op;
+    match op {
+        Op::Scan(scan) => return transpose_control::transpose_scan(scan, x, cts, equation.at),
+        Op::Cond(cond) => return transpose_control::transpose_cond(cond, x, cts, equation.at),
+        Op::While(_) => fail_op(
+            "while",
+            "a while_loop cannot be differentiated backwards: the number of turns, and so the \
+             memory for what must be kept, is not known. Use scan or fori_loop, or differentiate \
+             forwards with jvp",
+        ),
+        Op::Constant(_)
+        | Op::Iota { .. }
+        | Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::Select
+        | Op::Clamp
+        | Op::Convert { .. }
+        | Op::Bitcast { .. }
+        | Op::Broadcast { .. }
+        | Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::Reverse { .. }
+        | Op::Concat { .. }
+        | Op::Pad { .. }
+        | Op::Slice { .. }
+        | Op::DynamicSlice { .. }
+        | Op::DynamicUpdateSlice
+        | Op::Gather(_)
+        | Op::Scatter(_)
+        | Op::Dot(_)
+        | Op::Conv(_)
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::Sort { .. }
+        | Op::Threefry
+        | Op::StopGradient => {}
+    }
+    let Some(ct) = cts[0] else { return Parts::new() };
+    let first = |part: Tensor| Parts::from_slice(&[Some(part)]);
+    let pair = |a: Option<Tensor>, b: Option<Tensor>| Parts::from_slice(&[a, b]);
+    let not_linear = || -> ! { fail_op(op.name(), "is not linear, and cannot be transposed") };
+    match op {
+        Op::Unary(UnaryOp::Neg) => first(-ct),
+        Op::Unary(
+            UnaryOp::Abs
+            | UnaryOp::Sign
+            | UnaryOp::Exp
+            | UnaryOp::Expm1
+            | UnaryOp::Log
+            | UnaryOp::Log1p
+            | UnaryOp::Sqrt
+            | UnaryOp::Rsqrt
+            | UnaryOp::Sin
+            | UnaryOp::Cos
+            | UnaryOp::Tan
+            | UnaryOp::Tanh
+            | UnaryOp::Logistic
+            | UnaryOp::Floor
+            | UnaryOp::Ceil
+            | UnaryOp::Round
+            | UnaryOp::Erf
+            | UnaryOp::ErfInv
+            | UnaryOp::IsFinite
+            | UnaryOp::Not,
+        ) => not_linear(),
+        Op::Binary(BinaryOp::Add) => pair(Some(ct), Some(ct)),
+        Op::Binary(BinaryOp::Sub) => pair(Some(ct), x[1].is_linear().then(|| -ct)),
+        Op::Binary(BinaryOp::Mul) => match (x[0].value, x[1].value) {
+            (None, Some(factor)) => pair(Some(ct * factor), None),
+            (Some(factor), None) => pair(None, Some(ct * factor)),
+            _ => not_linear(),
+        },
+        Op::Binary(BinaryOp::Div) => match x[1].value {
+            Some(divisor) => pair(Some(ct / divisor), None),
+            None => not_linear(),
+        },
+        Op::Binary(
+            BinaryOp::Rem
+            | BinaryOp::Pow
+            | BinaryOp::Max
+            | BinaryOp::Min
+            | BinaryOp::Atan2
+            | BinaryOp::And
+            | BinaryOp::Or
+            | BinaryOp::Xor
+            | BinaryOp::ShiftLeft
+            | BinaryOp::ShiftRightLogical
+            | BinaryOp::ShiftRightArithmetic,
+        ) => not_linear(),
+        Op::Select => {
+            let (predicate, zero) = (x[0].known(), zeros_like(ct));
+            let on_true = x[1].is_linear().then(|| where_(predicate, ct, zero));
+            let on_false = x[2].is_linear().then(|| where_(predicate, zero, ct));
+            Parts::from_slice(&[None, on_true, on_false])
+        }
+        Op::Convert { .. } => first(ct.to(x[0].ty.dtype)),
+        Op::Broadcast { shape, axes } => first(transpose_broadcast(x[0].ty, shape, axes, ct)),
+        Op::Reshape { .. } => first(ct.reshape(&x[0].ty.shape)),
+        Op::Transpose { permutation } => {
+            let mut inverse: Axes = Axes::from_elem(0, permutation.len());
+            for (to, &from) in permutation.iter().enumerate() {
+                inverse[from] = to;
+            }
+            first(ct.transpose(&inverse))
+        }
+        Op::Reverse { .. } => first(bind(op.clone(), &[ct], equation.at)[0]),
+        Op::Concat { axis } => {
+            let mut from = 0;
+            x.iter()
+                .map(|operand| {
+                    let to = from + operand.ty.shape[*axis];
+                    let start = std::mem::replace(&mut from, to);
+                    operand.is_linear().then(|| ct.slice_axis(*axis as isize, start, to))
+                })
+                .collect()
+        }
+        Op::Pad { low, high, interior } => transpose_pad(x, low, high, interior, ct),
+        Op::Slice { start, limit, stride } => {
+            let shape = &x[0].ty.shape;
+            let low: Amounts = start.iter().map(|&s| s as i64).collect();
+            let high: Amounts = (0..shape.rank())
+                .map(|axis| {
+                    let taken = (limit[axis] - start[axis]).div_ceil(stride[axis]);
+                    let covered = if taken == 0 { 0 } else { (taken - 1) * stride[axis] + 1 };
+                    shape[axis] as i64 - start[axis] as i64 - covered as i64
+                })
+                .collect();
+            let interior: Axes = stride.iter().map(|&s| s - 1).collect();
+            first(ct.pad_interior(&low, &high, &interior, 0.0))
+        }
+        Op::DynamicSlice { .. } => {
+            let zero = zeros(&x[0].ty.shape, x[0].ty.dtype);
+            let starts: Vec<Tensor> = x[1..].iter().map(Operand::known).collect();
+            first(zero.dynamic_update_slice(ct, &starts))
+        }
+        Op::DynamicUpdateSlice => {
+            let starts: Vec<Tensor> = x[2..].iter().map(Operand::known).collect();
+            let hole = zeros(&x[1].ty.shape, x[1].ty.dtype);
+            let operand = x[0].is_linear().then(|| ct.dynamic_update_slice(hole, &starts));
+            let update = x[1].is_linear().then(|| ct.dynamic_slice(&starts, &x[1].ty.shape));
+            pair(operand, update)
+        }
+        Op::Gather(dims) => first(gather::transpose_gather(dims, x[0].ty, x[1].known(), ct)),
+        Op::Scatter(dims) => {
+            let indices = x[1].known();
+            let (operand_shape, update_shape) = (&x[0].ty.shape, &x[2].ty.shape);
+            let operand = match dims.kind {
+                ScatterKind::Add => ct,
+                ScatterKind::Set => {
+                    let erased = zeros(update_shape, x[2].ty.dtype);
+                    super::ops::scatter(ct, indices, erased, dims.clone())
+                }
+            };
+            let updates = x[2].is_linear().then(|| match dims.kind {
+                ScatterKind::Add => gather::transpose_scatter_updates(
+                    dims,
+                    operand_shape,
+                    indices,
+                    update_shape,
+                    ct,
+                ),
+                // Its derivative is written with an adding scatter.
+                ScatterKind::Set => not_linear(),
+            });
+            Parts::from_slice(&[Some(operand), None, updates])
+        }
+        Op::Dot(dims) => match (x[0].value, x[1].value) {
+            (None, Some(rhs)) => pair(Some(dot::transpose_lhs(dims, x[0].ty, rhs, ct)), None),
+            (Some(lhs), None) => pair(None, Some(dot::transpose_rhs(dims, lhs, x[1].ty, ct))),
+            _ => not_linear(),
+        },
+        Op::Conv(dims) => match (x[0].value, x[1].value) {
+            (None, Some(rhs)) => pair(Some(conv::transpose_lhs(dims, x[0].ty, rhs, ct)), None),
+            (Some(lhs), None) => pair(None, Some(conv::transpose_rhs(dims, lhs, x[1].ty, ct))),
+            _ => not_linear(),
+        },
+        Op::Reduce { op: ReduceOp::Sum, axes } => {
+            let shape = &x[0].ty.shape;
+            let kept: Axes = (0..shape.rank()).filter(|axis| !axes.contains(axis)).collect();
+            first(ct.broadcast_in_dim(shape, &kept))
+        }
+        Op::Reduce {
+            op: ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min | ReduceOp::And | ReduceOp::Or,
+            ..
+        } => not_linear(),
+        Op::Constant(_)
+        | Op::Iota { .. }
+        | Op::Compare(_)
+        | Op::Clamp
+        | Op::Bitcast { .. }
+        | Op::ArgReduce { .. }
+        | Op::Sort { .. }
+        | Op::Threefry
+        | Op::StopGradient
+        | Op::Scan(_)
+        | Op::While(_)
+        | Op::Cond(_) => not_linear(),
+    }
+}
+
+/// Sums over what was repeated.
+fn transpose_broadcast(ty: &TensorType, shape: &[usize], axes: &[usize], ct: Tensor) -> Tensor {
+    let repeated: Axes = (0..shape.len())
+        .filter(|to| match axes.iter().position(|axis| axis == to) {
+            Some(from) => ty.shape[from] != shape[*to],
+            None => true,
+        })
+        .collect();
+    ct.reduce(ReduceOp::Sum, repeated).reshape(&ty.shape)
+}
+
+fn transpose_pad(
+    x: &[Operand<'_>],
+    low: &Amounts,
+    high: &Amounts,
+    interior: &Axes,
+    ct: Tensor,
+) -> Parts {
+    let rank = low.len();
+    // The padding undone: what was put on is cut off, what was cut off comes back as zeros.
+    let negated = |amounts: &Amounts| -> Amounts { amounts.iter().map(|a| -a).collect() };
+    let none = Axes::from_elem(0, rank);
+    let unpadded = ct.pad_interior(&negated(low), &negated(high), &none, 0.0);
+    let shape = unpadded.shape();
+    let stride: Axes = interior.iter().map(|&i| i + 1).collect();
+    let inner = unpadded.strided_slice(&none, &shape, &stride);
+    let value = x[1].is_linear().then(|| ct.sum(..) - inner.sum(..));
+    Parts::from_slice(&[x[0].is_linear().then_some(inner), value])
+}
+
+/// The cotangent written out.
+pub(crate) fn written(ct: Option<Tensor>, ty: &TensorType) -> Tensor {
+    ct.unwrap_or_else(|| zeros(&ty.shape, ty.dtype))
+}
+
+/// Pulls cotangents of a linearized function's results back to its arguments.
+fn pull_back(linear: &Linear, cotangents: &[Tensor], num_args: usize) -> Vec<Option<Tensor>> {
+    let known = linear.residuals.iter().map(|residual| Input::Known(*residual));
+    let inputs: Vec<Input> = (0..num_args).map(|_| Input::Linear).chain(known).collect();
+    let cts: Vec<Option<Tensor>> = cotangents
+        .iter()
+        .zip(&linear.nonzero)
+        .filter(|(_, nonzero)| **nonzero)
+        .map(|(ct, _)| Some(*ct))
+        .collect();
+    let mut cts = transpose_program(&linear.program, &inputs, &cts);
+    cts.truncate(num_args);
+    cts
+}
+
+struct Linearized<A, B> {
+    primals: A,
+    outputs: Vec<Tensor>,
+    template: B,
+    linear: Linear,
+}
+
+/// Runs `f` and linearizes it at `primals`, which must be floats.
+fn linearize_tree<A: Tree<Tensor>, B: Tree<Tensor>>(
+    name: &'static str,
+    at: Loc,
+    f: impl FnOnce(A) -> B,
+    primals: A,
+) -> Linearized<A, B> {
+    at_line(at, || {
+        primals.visit_leaves(&Path::ROOT, &mut |path, x| expect_float(name, path, x.dtype()));
+    });
+    let (traced, template) = trace_tree::<A, B>(name, at, &types_of(&primals), f);
+    let mut values = tree::leaves(&primals);
+    let num_args = values.len();
+    values.extend(&traced.captures);
+    let active: Vec<bool> = (0..values.len()).map(|i| i < num_args).collect();
+    let (outputs, linear) = linearize_program(&traced.program, &values, &active, at);
+    Linearized { primals, outputs, template, linear }
+}
+
+/// `jax.vjp`: the value of `f` at `primals`, and a function from a cotangent of the result to the
+/// cotangents of `primals`. It may be called several times.
+#[track_caller]
+pub fn vjp<A: Tree<Tensor>, B: Tree<Tensor>>(
+    f: impl FnOnce(A) -> B,
+    primals: A,
+) -> (B, impl Fn(B) -> A) {
+    let at = Location::caller();
+    let Linearized { primals, outputs, template, linear } = linearize_tree("vjp", at, f, primals);
+    let value = tree::replace(&template, outputs.iter().copied());
+    let pullback = move |cotangents: B| {
+        at_line(at, || {
+            if let Err(error) = tree::same_structure::<Tensor, Tensor, B, B>(&template, &cotangents)
+            {
+                fail_op("vjp", format!("the cotangent does not fit the result: {error}"));
+            }
+            let mut results = outputs.iter();
+            cotangents.visit_leaves(&Path::ROOT, &mut |path, ct| {
+                let (y, ct) = (results.next().expect("equal structures").ty(), ct.ty());
+                if y != ct {
+                    fail_op("vjp", format!("{path} of the result is {y}, its cotangent is {ct}"));
+                }
+            });
+            let args = tree::leaves(&primals);
+            let cts = pull_back(&linear, &tree::leaves(&cotangents), args.len());
+            let written = cts.into_iter().zip(&args).map(|(ct, x)| written(ct, &x.ty()));
+            tree::replace(&primals, written)
+        })
+    };
+    (value, pullback)
+}
+
+/// What a function to be differentiated may return: a scalar loss, or a loss and anything else.
+pub trait Loss: Tree<Tensor> {
+    /// The scalar that is differentiated.
+    fn loss(&self) -> Tensor;
+}
+
+impl Loss for Tensor {
+    fn loss(&self) -> Tensor {
+        *self
+    }
+}
+
+impl<Aux: Tree<Tensor>> Loss for (Tensor, Aux) {
+    fn loss(&self) -> Tensor {
+        self.0
+    }
+}
+
+/// The gradient of a function that returns a scalar loss: at a tree of floats, a tree of the same
+/// structure. `jax.grad`; what the closure captures is constant.
+#[track_caller]
+pub fn grad<A: Tree<Tensor>>(f: impl Fn(A) -> Tensor) -> impl Fn(A) -> A {
+    let at = Location::caller();
+    move |primals: A| gradient("grad", at, &f, primals).1
+}
+
+/// The value of a function together with its gradient, `jax.value_and_grad`. The function returns
+/// a scalar loss, or a tuple of a scalar loss and any tree, which comes back as it is (JAX's
+/// `has_aux`).
+#[track_caller]
+pub fn value_and_grad<A: Tree<Tensor>, L: Loss>(f: impl Fn(A) -> L) -> impl Fn(A) -> (L, A) {
+    let at = Location::caller();
+    move |primals: A| gradient("value_and_grad", at, &f, primals)
+}
+
+fn gradient<A: Tree<Tensor>, L: Loss>(
+    name: &'static str,
+    at: Loc,
+    f: impl Fn(A) -> L,
+    primals: A,
+) -> (L, A) {
+    let linearized = linearize_tree(name, at, f, primals);
+    let Linearized { primals, outputs, template, linear } = linearized;
+    let value: L = tree::replace(&template, outputs.iter().copied());
+    at_line(at, || {
+        let loss = value.loss();
+        let ty = loss.ty();
+        if ty.rank() != 0 || !ty.dtype.is_float() {
+            let problem = format!(
+                "the function must return a scalar float to be differentiated, and returns {ty}; \
+                 reduce it with .mean(..) or .sum(..)"
+            );
+            fail_op(name, problem);
+        }
+        // The loss is the first leaf; nothing flows back from the others.
+        let mut cts: Vec<Option<Tensor>> = vec![None; outputs.len()];
+        cts[0] = Some(ones_like(loss));
+        let known = linear.residuals.iter().map(|residual| Input::Known(*residual));
+        let args = tree::leaves(&primals);
+        let inputs: Vec<Input> = args.iter().map(|_| Input::Linear).chain(known).collect();
+        let cts: Vec<Option<Tensor>> =
+            cts.into_iter().zip(&linear.nonzero).filter(|(_, nz)| **nz).map(|(ct, _)| ct).collect();
+        let mut grads = transpose_program(&linear.program, &inputs, &cts);
+        grads.truncate(args.len());
+        let written = grads.into_iter().zip(&args).map(|(ct, x)| written(ct, &x.ty()));
+        (value, tree::replace(&primals, written))
+    })
+}

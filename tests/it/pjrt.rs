@@ -1,0 +1,535 @@
+//! The runtime binding, native parts and the executable cache, against the CPU plugin.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use podracer::error::Error;
+use podracer::lower::cache::Cache;
+use podracer::lower::native::{Lock, Origin, Report, Settings, State, locate_cpu_plugin};
+use podracer::lower::pjrt::{
+    Buffer, Client, CompileOptions, HostBytes, HostSemantics, OptionValue, Plugin,
+};
+use podracer::trace::types::{DType, TensorType};
+use pretty_assertions::assert_eq;
+
+const ADD: &str = "module @add {
+  func.func public @main(%a: tensor<8xf32>, %b: tensor<8xf32>) -> tensor<8xf32> {
+    %0 = stablehlo.add %a, %b : tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }
+}
+";
+
+/// Adds one in the memory of its argument.
+const INCREMENT: &str = "module @increment {
+  func.func public @main(%a: tensor<8xf32> {tf.aliasing_output = 0 : i32}) -> tensor<8xf32> {
+    %one = stablehlo.constant dense<1.0> : tensor<8xf32>
+    %0 = stablehlo.add %a, %one : tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }
+}
+";
+
+/// The client of these tests: two devices, one client for all of them.
+fn client() -> Client {
+    static CLIENT: OnceLock<Client> = OnceLock::new();
+    CLIENT
+        .get_or_init(|| {
+            let plugin = Plugin::load(locate_cpu_plugin().unwrap()).unwrap();
+            Client::cpu(plugin, 2).unwrap()
+        })
+        .clone()
+}
+
+fn f32x8() -> TensorType {
+    TensorType::new(DType::F32, [8])
+}
+
+fn iota() -> Vec<f32> {
+    (0..8).map(|i| i as f32).collect()
+}
+
+fn to_device(client: &Client, data: &[f32], device: usize) -> Buffer {
+    let ty = TensorType::new(DType::F32, [data.len()]);
+    client.buffer_from_host(bytemuck::cast_slice(data), &ty, device).unwrap()
+}
+
+fn to_host(buffer: &Buffer) -> Vec<f32> {
+    let mut data = vec![0f32; buffer.ty().numel()];
+    buffer.copy_to_host(bytemuck::cast_slice_mut(&mut data)).unwrap();
+    data
+}
+
+#[test]
+fn adds() {
+    let client = client();
+    let executable = client.compile(ADD, &CompileOptions::default()).unwrap();
+    assert_eq!(executable.outputs(), [f32x8()]);
+    assert_eq!(executable.devices(), [0]);
+    assert_eq!(executable.name().unwrap(), "add");
+    assert_eq!(executable.replicas_and_partitions().unwrap(), (1, 1));
+    let a = to_device(&client, &iota(), 0);
+    let mut outputs = Vec::new();
+    executable.execute([&a, &a], &[], &mut outputs).unwrap();
+    assert_eq!(to_host(&outputs[0]), iota().iter().map(|x| x + x).collect::<Vec<_>>());
+    let copy = outputs[0].copy_to_host_async().unwrap().wait().unwrap();
+    let copy: &[u8] = copy.as_ref();
+    assert_eq!(bytemuck::cast_slice::<u8, f32>(copy)[7], 14.0);
+
+    let event = executable.execute_with_event([&a, &a], &[], &mut outputs).unwrap();
+    event.wait().unwrap();
+    assert!(outputs[1].is_ready().unwrap());
+    assert_eq!(outputs[1].device().unwrap(), 0);
+    assert_eq!(outputs[1].on_device_size().unwrap(), 32);
+}
+
+#[test]
+fn executables_describe_themselves() {
+    let executable = client().compile(ADD, &CompileOptions::default()).unwrap();
+    let flops = executable.cost_analysis().unwrap();
+    assert!(flops.contains(&("flops".to_string(), 8.0)), "{flops:?}");
+    assert_eq!(executable.memory_stats().unwrap().outputs, 32);
+    let (format, program) = executable.optimized_program().unwrap();
+    assert_eq!(format, "hlo_with_config");
+    assert!(program.windows(3).any(|window| window == b"add"));
+    assert!(!executable.fingerprint().unwrap().is_empty());
+}
+
+#[test]
+fn every_dtype_travels() {
+    let client = client();
+    for dtype in DType::ALL {
+        let ty = TensorType::new(dtype, [3, 2]);
+        let data: Vec<u8> = (0..ty.bytes()).map(|i| (i % 2) as u8).collect();
+        let buffer = client.buffer_from_host(&data, &ty, 1).unwrap();
+        assert_eq!((buffer.device().unwrap(), buffer.ty()), (1, &ty));
+        let mut back = vec![9; data.len()];
+        buffer.copy_to_host(&mut back).unwrap();
+        assert_eq!(back, data, "{dtype}");
+    }
+    // No elements, and one.
+    for shape in [vec![0, 3], vec![]] {
+        let ty = TensorType::new(DType::F32, shape);
+        let data = vec![0; ty.bytes()];
+        let mut back = data.clone();
+        client.buffer_from_host(&data, &ty, 0).unwrap().copy_to_host(&mut back).unwrap();
+    }
+}
+
+#[test]
+fn wrong_calls_are_errors() {
+    let client = client();
+    let executable = client.compile(ADD, &CompileOptions::default()).unwrap();
+    let a = to_device(&client, &iota(), 0);
+    let short = to_device(&client, &[1.0], 0);
+    let mut outputs = Vec::new();
+    assert!(executable.execute([&a], &[], &mut outputs).is_err());
+    assert!(executable.execute([&a, &short], &[], &mut outputs).is_err());
+    assert!(outputs.is_empty());
+    let error = client.buffer_from_host(&[0; 31], &f32x8(), 0).unwrap_err();
+    assert_eq!(error.to_string(), "f32[8] takes 32 bytes, got 31");
+    let error = client.buffer_from_host(&[0; 32], &f32x8(), 7).unwrap_err();
+    assert_eq!(error.to_string(), "device 7 does not exist: the cpu client has 2 devices");
+    assert!(a.copy_to_host(&mut [0; 3]).is_err());
+    a.delete().unwrap();
+    assert!(a.is_deleted());
+    assert!(a.copy_to_host(&mut [0; 32]).is_err());
+    let error = Client::cpu(client.plugin().clone(), 0).unwrap_err();
+    assert_eq!(error.to_string(), "a CPU client needs at least one device, got 0");
+}
+
+#[test]
+fn compile_errors_show_the_line() {
+    let text = ADD.replace("stablehlo.add", "stablehlo.ad");
+    let error = client().compile(&text, &CompileOptions::default()).unwrap_err().to_string();
+    assert!(error.starts_with("cannot compile the program: "), "{error}");
+    assert!(error.contains("custom op 'stablehlo.ad' is unknown"), "{error}");
+    let line = "  line 3 of the program:\n  |     %0 = stablehlo.ad %a, %b : tensor<8xf32>\n";
+    assert!(error.contains(line), "{error}");
+
+    let flag = ("xla_no_such_flag".to_string(), OptionValue::Bool(true));
+    let options = CompileOptions { env_option_overrides: vec![flag], ..CompileOptions::default() };
+    let error = client().compile(ADD, &options).unwrap_err().to_string();
+    assert!(error.contains("xla_no_such_flag"), "{error}");
+}
+
+#[test]
+fn donated_arguments_are_gone() {
+    let client = client();
+    let executable = client.compile(INCREMENT, &CompileOptions::default()).unwrap();
+    let mut outputs = Vec::new();
+    let a = to_device(&client, &iota(), 0);
+    a.wait().unwrap();
+    let address = a.unsafe_pointer().unwrap();
+
+    // Kept for this call: the program works in a copy.
+    executable.execute([&a], &[0], &mut outputs).unwrap();
+    assert!(!a.is_deleted());
+    assert_eq!(to_host(&a), iota());
+
+    executable.execute([&a], &[], &mut outputs).unwrap();
+    assert!(a.is_deleted());
+    let b = outputs.pop().unwrap();
+    b.wait().unwrap();
+    assert_eq!(b.unsafe_pointer().unwrap(), address);
+    let error = executable.execute([&a], &[], &mut outputs).unwrap_err().to_string();
+    assert!(error.contains("donated") || error.contains("deleted"), "{error}");
+    drop(a);
+    assert_eq!(to_host(&b)[7], 8.0);
+}
+
+#[test]
+fn zero_copy_shares_memory_and_keeps_it() {
+    let client = client();
+    let data = Arc::new(HostBytes::copy_of(bytemuck::cast_slice(&iota())));
+    let bytes: &[u8] = (*data).as_ref();
+    let address = bytes.as_ptr();
+    let buffer = client.buffer_from_shared(data.clone(), &f32x8(), 0).unwrap();
+    buffer.wait().unwrap();
+    assert_eq!(buffer.unsafe_pointer().unwrap(), address);
+    assert_eq!(Arc::strong_count(&data), 2);
+    let executable = client.compile(ADD, &CompileOptions::default()).unwrap();
+    let mut outputs = Vec::new();
+    executable.execute([&buffer, &buffer], &[], &mut outputs).unwrap();
+    assert_eq!(to_host(&outputs[0])[7], 14.0);
+    drop((buffer, outputs));
+    // The release comes on a thread of the runtime.
+    let start = std::time::Instant::now();
+    while Arc::strong_count(&data) > 1 && start.elapsed().as_secs() < 20 {
+        std::thread::yield_now();
+    }
+    assert_eq!(Arc::strong_count(&data), 1);
+
+    // Misaligned memory is copied, under every semantics.
+    for semantics in [
+        HostSemantics::OnlyDuringCall,
+        HostSemantics::UntilTransferCompletes,
+        HostSemantics::ImmutableZeroCopy,
+        HostSemantics::MutableZeroCopy,
+    ] {
+        let data = Arc::new(HostBytes::zeroed(36));
+        let bytes: &[u8] = (*data).as_ref();
+        let start = bytes[4..].as_ptr();
+        // SAFETY: 32 bytes follow, and `data` is kept by the buffer.
+        let buffer =
+            unsafe { client.buffer_from_raw(start, &f32x8(), 0, semantics, Some(data.clone())) }
+                .unwrap();
+        buffer.wait().unwrap();
+        assert_ne!(buffer.unsafe_pointer().unwrap(), start);
+        assert_eq!(to_host(&buffer), [0.0; 8]);
+    }
+}
+
+#[test]
+fn devices_add_up() {
+    let client = client();
+    let text = "module attributes {mhlo.num_replicas = 2 : i32} {
+  func.func public @main(%a: tensor<2xf32>) -> tensor<2xf32> {
+    %0 = \"stablehlo.all_reduce\"(%a) ({
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %s = stablehlo.add %x, %y : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+    }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<2xf32>) -> tensor<2xf32>
+    return %0 : tensor<2xf32>
+  }
+}
+";
+    for assignment in [None, Some(vec![0, 1])] {
+        let options =
+            CompileOptions { device_assignment: assignment, ..CompileOptions::replicas(2) };
+        let executable = client.compile(text, &options).unwrap();
+        assert_eq!(executable.devices(), [0, 1]);
+        let a = to_device(&client, &[1.0, 2.0], 0);
+        let b = to_device(&client, &[10.0, 20.0], 1);
+        let mut outputs = [Vec::new(), Vec::new()];
+        executable.execute_sharded(&[vec![&a], vec![&b]], &[], &mut outputs).unwrap();
+        for (device, outputs) in outputs.iter().enumerate() {
+            assert_eq!(to_host(&outputs[0]), [11.0, 22.0]);
+            assert_eq!(outputs[0].device().unwrap(), device);
+        }
+        let error = executable.execute_sharded(&[vec![&a]], &[], &mut [vec![]]).unwrap_err();
+        assert!(error.to_string().starts_with("the program runs on 2 devices"), "{error}");
+    }
+}
+
+#[test]
+fn portable_programs_run_anywhere() {
+    let client = client();
+    let executable = client.compile(ADD, &CompileOptions::portable()).unwrap();
+    let a = to_device(&client, &iota(), 0);
+    let error = executable.execute([&a, &a], &[], &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("execute_on"), "{error}");
+    for device in 0..2 {
+        let b = a.copy_to_device(device).unwrap();
+        let mut outputs = Vec::new();
+        executable.execute_on(device, [&b, &b], &[], &mut outputs).unwrap();
+        assert_eq!((to_host(&outputs[0])[3], outputs[0].device().unwrap()), (6.0, device));
+    }
+}
+
+#[test]
+fn threads_share_everything() {
+    let client = client();
+    let executable = client.compile(ADD, &CompileOptions::default()).unwrap();
+    let a = to_device(&client, &iota(), 0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut outputs = Vec::new();
+                for _ in 0..200 {
+                    outputs.clear();
+                    executable.execute([&a, &a], &[], &mut outputs).unwrap();
+                    assert_eq!(to_host(&outputs[0])[1], 2.0);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn the_client_outlives_its_handles() {
+    let client = Client::cpu(client().plugin().clone(), 1).unwrap();
+    let executable = client.compile(ADD, &CompileOptions::default()).unwrap();
+    let a = to_device(&client, &iota(), 0);
+    drop(client);
+    let mut outputs = Vec::new();
+    executable.execute([&a, &a], &[], &mut outputs).unwrap();
+    drop((executable, a));
+    assert_eq!(to_host(&outputs[0])[1], 2.0);
+}
+
+#[test]
+fn wrong_plugins_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let load = |path: &Path| match Plugin::load(path) {
+        Err(Error::Native { problem, help }) => {
+            assert!(help.contains("PODRACER_PJRT_PLUGIN"), "{help}");
+            problem
+        }
+        other => panic!("{other:?}"),
+    };
+    let missing = load(&dir.path().join("none.so"));
+    assert!(missing.starts_with("no PJRT plugin at "), "{missing}");
+    assert!(load(dir.path()).ends_with("is a folder, not a PJRT plugin"));
+    let text = dir.path().join("text.so");
+    fs::write(&text, "not a library").unwrap();
+    assert!(load(&text).contains("cannot be loaded as a shared library"), "{}", load(&text));
+    let libm = ["/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6", "/usr/lib/libm.so.6"]
+        .into_iter()
+        .find(|path| Path::new(path).exists());
+    if let Some(libm) = libm {
+        let problem = load(Path::new(libm));
+        assert!(problem.contains("no PJRT plugin: it exports no GetPjrtApi"), "{problem}");
+    }
+    let plugin = locate_cpu_plugin().unwrap();
+    let again = Plugin::load(&plugin).unwrap();
+    assert!(Arc::ptr_eq(&again, client().plugin()));
+}
+
+#[test]
+fn the_cache_hits_and_heals() {
+    let client = client();
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::at(dir.path().join("executables"), 1 << 30);
+    let run = |text: &str, options: &CompileOptions| {
+        let (executable, outcome) = cache.compile(&client, text, options).unwrap();
+        assert!(outcome.seconds > 0.0);
+        let a = to_device(&client, &iota(), 0);
+        let mut outputs = Vec::new();
+        executable.execute([&a], &[], &mut outputs).unwrap();
+        assert_eq!(to_host(&outputs[0])[7], 8.0);
+        // Donation survives serialization.
+        assert!(a.is_deleted());
+        assert_eq!(executable.outputs(), [f32x8()]);
+        outcome.hit
+    };
+    let options = CompileOptions::default();
+    assert!(!run(INCREMENT, &options));
+    assert!(run(INCREMENT, &options));
+    // Another program, other options.
+    assert!(!run(&INCREMENT.replace("@increment", "@other"), &options));
+    let flag = ("xla_cpu_enable_fast_math".to_string(), OptionValue::Bool(false));
+    let other = CompileOptions { env_option_overrides: vec![flag], ..options.clone() };
+    assert!(!run(INCREMENT, &other));
+
+    let entries = || fs::read_dir(dir.path().join("executables")).unwrap().flatten();
+    assert_eq!(entries().count(), 3);
+    for (damage, keep) in [("cut", 10), ("flip", usize::MAX)] {
+        for entry in entries() {
+            let mut bytes = fs::read(entry.path()).unwrap();
+            let last = bytes.len() - 1;
+            bytes[last] ^= 0x55;
+            bytes.truncate(keep);
+            fs::write(entry.path(), bytes).unwrap();
+        }
+        assert!(!run(INCREMENT, &options), "{damage}");
+        assert!(run(INCREMENT, &options), "{damage}");
+    }
+
+    let (_, outcome) = Cache::off().compile(&client, INCREMENT, &options).unwrap();
+    assert!(!outcome.hit);
+    // A folder that cannot be is a warning.
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let cache = Cache::at(file.join("below"), 1 << 30);
+    assert!(!cache.compile(&client, INCREMENT, &options).unwrap().1.hit);
+}
+
+/// Settings that see nothing of this machine.
+fn bare(dir: &Path) -> Settings {
+    Settings {
+        plugin: None,
+        home: dir.join("home"),
+        path: dir.join("bin").into(),
+        python_prefix: None,
+        user_home: None,
+        python_packages: true,
+        fetch: true,
+        quiet: true,
+    }
+}
+
+/// A `python3` in the settings' path that runs a shell script instead.
+fn fake_python(settings: &Settings, script: &str) {
+    let bin = Path::new(&settings.path);
+    fs::create_dir_all(bin).unwrap();
+    let python = bin.join("python3");
+    // Asked for its folders it says nothing.
+    let text = format!("#!/bin/sh\n[ \"$1\" = -c ] && exit 0\n{script}\n");
+    fs::write(&python, text).unwrap();
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn native_error(settings: &Settings) -> String {
+    match settings.locate_cpu_plugin() {
+        Err(error @ Error::Native { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_explicit_plugin_is_never_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut settings = bare(dir.path());
+    settings.plugin = Some(dir.path().join("none.so"));
+    let error = native_error(&settings);
+    assert!(error.starts_with("PODRACER_PJRT_PLUGIN is "), "{error}");
+    assert!(error.contains("cannot be read"), "{error}");
+    settings.plugin = Some(dir.path().to_path_buf());
+    assert!(native_error(&settings).contains("is no file"));
+    settings.plugin = Some(locate_cpu_plugin().unwrap());
+    assert_eq!(settings.locate_cpu_plugin().unwrap(), locate_cpu_plugin().unwrap());
+}
+
+#[test]
+fn fetch_errors_say_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = bare(dir.path());
+    let offline = Settings { fetch: false, ..settings.clone() };
+    assert!(native_error(&offline).contains("PODRACER_OFFLINE forbids"));
+
+    let error = native_error(&settings);
+    assert!(error.contains("there is no python3 on PATH"), "{error}");
+
+    for (script, expected) in [
+        ("echo 'No module named pip' >&2; exit 1", "has no pip, which fetches xla-cpu-pjrt 0.0.1"),
+        (
+            "echo 'Retrying (Retry(total=0)) after connection broken' >&2
+             echo 'ERROR: No matching distribution found for xla-cpu-pjrt==0.0.1' >&2; exit 1",
+            "pip could not fetch xla-cpu-pjrt 0.0.1; pip said:\n    Retrying",
+        ),
+        (
+            "echo 'ERROR: No matching distribution found for xla-cpu-pjrt==0.0.1' >&2; exit 1",
+            "pip finds no xla-cpu-pjrt 0.0.1 for this machine",
+        ),
+        (
+            "echo 'ERROR: THESE PACKAGES DO NOT MATCH THE HASHES' >&2; exit 1",
+            "is not the pinned file (sha256 55837b6b",
+        ),
+        ("echo 'OSError: [Errno 28] No space left on device' >&2; exit 1", "no space left"),
+        ("exit 0", "cannot be read"),
+    ] {
+        fake_python(&settings, script);
+        let error = native_error(&settings);
+        assert!(error.contains(expected), "{script}\n{error}");
+        assert!(error.contains("help: "), "{error}");
+        // Nothing half-made stays.
+        let left: Vec<_> = fs::read_dir(settings.home.join("parts"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(left, ["xla-cpu-pjrt.lock"]);
+    }
+
+    // A pip that installs a file of the wrong size, then one of the right size with other bytes.
+    let member = "$target/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so";
+    for (size, expected) in [("10", "it has 10 bytes instead of"), ("259284552", "its sha256 is")] {
+        fake_python(
+            &settings,
+            &format!(
+                "while [ \"$1\" != --target ]; do shift; done; target=$2
+                 /bin/mkdir -p $target/xla_plugins/xla_cpu_pjrt
+                 /usr/bin/truncate -s {size} {member}"
+            ),
+        );
+        let error = native_error(&settings);
+        assert!(error.contains("is damaged") && error.contains(expected), "{error}");
+    }
+
+    // A folder that cannot be: a file is in its place (which stops root too).
+    fs::remove_dir_all(&settings.home).unwrap();
+    fs::write(&settings.home, "").unwrap();
+    let error = native_error(&settings);
+    assert!(error.starts_with("cannot write ") && error.contains("PODRACER_HOME"), "{error}");
+}
+
+#[test]
+fn parts_in_place_are_found_and_damage_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = bare(dir.path());
+    let part = Lock::get().part("xla-cpu").unwrap();
+    let wheel = part.wheel().unwrap();
+    assert_eq!(settings.find(part).unwrap(), None);
+
+    // As another process would have left it; sparse, so it takes no space.
+    let root = settings.install_dir(part, wheel);
+    let member = root.join(&wheel.members[0].path);
+    fs::create_dir_all(member.parent().unwrap()).unwrap();
+    fs::File::create(&member).unwrap().set_len(wheel.members[0].bytes).unwrap();
+    assert_eq!(settings.find(part).unwrap().unwrap().origin, Origin::Home);
+    assert_eq!(settings.locate_cpu_plugin().unwrap(), member);
+    let report = Report::of(&Ok(settings.clone()));
+    assert!(!report.is_ok());
+    let text = report.to_string();
+    assert!(text.contains("BROKEN   xla-cpu") && text.contains("its sha256 is"), "{text}");
+    assert!(text.contains("podracer fetch xla-cpu"), "{text}");
+
+    fs::File::create(&member).unwrap().set_len(7).unwrap();
+    let error = native_error(&settings);
+    assert!(error.contains("it has 7 bytes instead of 259284552"), "{error}");
+
+    // An installed package comes first.
+    let site = dir.path().join("env/lib/python3.12/site-packages");
+    fs::create_dir_all(site.join("xla_plugins/xla_cpu_pjrt")).unwrap();
+    let installed = site.join(&wheel.members[0].path);
+    fs::File::create(&installed).unwrap().set_len(wheel.members[0].bytes).unwrap();
+    let settings = Settings { python_prefix: Some(dir.path().join("env")), ..settings };
+    assert_eq!(settings.locate_cpu_plugin().unwrap(), installed);
+}
+
+#[test]
+fn doctor_reports() {
+    // The plugin of this machine is there after this.
+    locate_cpu_plugin().unwrap();
+    let report = podracer::lower::native::doctor();
+    assert!(report.is_ok(), "{report}");
+    let plugin = report.checks.iter().find(|check| check.name == "XLA plugin").unwrap();
+    assert!(plugin.state == State::Ok && plugin.detail.contains("PJRT C API 0."), "{report}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let report = Report::of(&Ok(bare(dir.path()))).to_string();
+    assert!(report.contains("missing  python3"), "{report}");
+    assert!(report.contains("-> podracer fetch xla-cpu"), "{report}");
+}
