@@ -2,6 +2,7 @@
 //! on arrays, with the same results.
 
 mod core;
+mod eager;
 mod nan;
 
 use std::marker::PhantomData;
@@ -10,9 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use smallvec::SmallVec;
 
-use self::core::{Compiled, EagerOps};
+use self::core::Compiled;
+use self::eager::EagerOps;
 use crate::array::Array;
-use crate::error::{Loc, Result};
+use crate::error::{Error, Loc, Result};
 use crate::lower::stablehlo::{LowerOptions, stablehlo};
 use crate::runtime::Runtime;
 use crate::trace::eval::eval;
@@ -396,4 +398,36 @@ pub fn make_program<A: Tree<Tensor>, B: Tree<Tensor>>(
     args: &A::With<Array>,
 ) -> Result<Program> {
     Ok(with_mode(Mode::Interpret, f).program(args)?.0)
+}
+
+/// Runs a Program that is at hand: traced by [`make_program`], built or changed by a tool.
+///
+/// # Errors
+/// If the Program is not well-formed, if the inputs are not of its types, or as [`Jit::call`].
+pub fn run_program(program: &Program, inputs: &[Array], mode: Mode) -> Result<Vec<Array>> {
+    crate::trace::check::verify(program)
+        .map_err(|fault| Error::Argument(format!("the Program is not well-formed: {fault}")))?;
+    let fits = program.inputs.len() == inputs.len()
+        && program.input_types().zip(inputs).all(|(ty, input)| ty == input.ty());
+    if !fits {
+        let list = |types: &mut dyn Iterator<Item = String>| types.collect::<Vec<_>>().join(", ");
+        return Err(Error::Argument(format!(
+            "the Program takes ({}), and was given ({})",
+            list(&mut program.input_types().map(TensorType::to_string)),
+            list(&mut inputs.iter().map(|input| input.ty().to_string()))
+        )));
+    }
+    let leaves: Leaves<'_> = inputs.iter().collect();
+    match mode {
+        Mode::Jit => {
+            let options =
+                LowerOptions { platform: Runtime::get()?.platform, ..LowerOptions::default() };
+            let text = stablehlo(program, &options);
+            Compiled::new(program.clone(), &text, vec![])?.run(&leaves, true)
+        }
+        Mode::Eager => EagerOps::global().run(program, &leaves),
+        Mode::Interpret => {
+            Ok(eval(program, &literals(&leaves)?)?.into_iter().map(Array::from).collect())
+        }
+    }
 }

@@ -5,10 +5,14 @@
 extern crate self as podracer;
 
 pub mod array;
+pub mod distributions;
 pub mod envs;
 pub mod error;
 pub mod jit;
 pub mod lower;
+pub mod nn;
+pub mod optim;
+pub mod random;
 pub mod rl;
 pub mod runtime;
 pub mod trace;
@@ -17,6 +21,7 @@ pub mod tree;
 pub use array::Array;
 pub use error::{Error, Result};
 pub use jit::{Jit, Mode, eager, interpret, jit, make_program};
+pub use random::Key;
 pub use trace::jvp::jvp;
 pub use trace::linearize::linearize;
 pub use trace::transpose::{grad, value_and_grad, vjp};

@@ -191,7 +191,11 @@ impl<'a> Emitter<'a> {
     }
 
     /// Writes a `while` up to its condition; gives its results, and its state inside.
-    fn open_while(&mut self, initial: &[Value], types: &[&TensorType]) -> (Values, Values) {
+    pub(super) fn open_while(
+        &mut self,
+        initial: &[Value],
+        types: &[&TensorType],
+    ) -> (Values, Values) {
         let results = self.begin(initial.len());
         self.out.push_str("stablehlo.while(");
         let mut arguments = Values::new();
@@ -210,7 +214,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// From the condition of a `while` to its body.
-    fn turn_while(&mut self, more: Slot<'a>) {
+    pub(super) fn turn_while(&mut self, more: Slot<'a>) {
         let ty = predicate(&TensorType::scalar(DType::Bool));
         self.terminator("stablehlo.return", &[more], &[&ty]);
         self.close();
@@ -220,7 +224,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Ends a `while`.
-    fn close_while(&mut self, next: &[Slot<'a>], types: &[&TensorType]) {
+    pub(super) fn close_while(&mut self, next: &[Slot<'a>], types: &[&TensorType]) {
         self.terminator("stablehlo.return", next, types);
         self.loops -= 1;
         self.close();

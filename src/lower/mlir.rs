@@ -209,12 +209,12 @@ macro_rules! integers {
 integers!(bool, i8, i16, i32, i64, u8, u16, u32, u64);
 
 macro_rules! floats {
-    ($($t:ty, $digits:literal, $to_f64:expr, $from_f64:expr;)*) => {$(
+    ($($t:ty, $digits:literal, $from_f64:expr;)*) => {$(
         impl Number for $t {
             fn write(self, out: &mut String) {
                 // MLIR reads a decimal as f64 and rounds that to the type: text that does not
                 // survive both steps is written as bits.
-                let text = decimal(self);
+                let text = self.is_finite().then(|| decimal(self));
                 let exact = text
                     .as_ref()
                     .and_then(|text| text.parse::<f64>().ok())
@@ -227,38 +227,27 @@ macro_rules! floats {
                 }
             }
         }
-        impl ToF64 for $t {
-            fn is_finite(self) -> bool {
-                ($to_f64(self)).is_finite()
-            }
-        }
     )*};
 }
 
-trait ToF64 {
-    fn is_finite(self) -> bool;
-}
-
-/// The shortest decimal, with the point that MLIR asks for; `None` if there is none.
-fn decimal<T: ToF64 + Copy + fmt::Display + fmt::LowerExp>(x: T) -> Option<String> {
-    if !x.is_finite() {
-        return None;
-    }
+/// The shortest decimal of a finite number, with the point that MLIR asks for.
+fn decimal<T: Copy + fmt::Display + fmt::LowerExp>(x: T) -> String {
     let plain = x.to_string();
     if plain.len() <= 12 {
-        return Some(if plain.contains('.') { plain } else { plain + ".0" });
+        return if plain.contains('.') { plain } else { plain + ".0" };
     }
     let text = format!("{x:e}");
-    let (mantissa, exponent) = text.split_once('e')?;
-    let point = if mantissa.contains('.') { "" } else { ".0" };
-    Some(format!("{mantissa}{point}e{exponent}"))
+    match text.split_once('e') {
+        Some((mantissa, exponent)) if !mantissa.contains('.') => format!("{mantissa}.0e{exponent}"),
+        _ => text,
+    }
 }
 
 floats! {
-    f16, "4", f16::to_f64, f16::from_f64;
-    bf16, "4", bf16::to_f64, bf16::from_f64;
-    f32, "8", f64::from, |x: f64| x as f32;
-    f64, "16", |x: f64| x, |x: f64| x;
+    f16, "4", f16::from_f64;
+    bf16, "4", bf16::from_f64;
+    f32, "8", |x: f64| x as f32;
+    f64, "16", |x: f64| x;
 }
 
 /// More elements than this are written as one string of bytes.

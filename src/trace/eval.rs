@@ -144,3 +144,94 @@ pub fn eval_op(op: &Op, inputs: &[Literal]) -> Vec<Literal> {
     debug_assert!(results.iter().map(Literal::ty).eq(&types), "{}: {results:?}", op.name());
     results
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::Location;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::trace::op::{BinaryOp, CompareOp, CondOp, ScanOp, WhileOp};
+    use crate::trace::program::Equation;
+    use crate::trace::types::DType;
+
+    /// A Program over scalars i32. Each line is an operation with the variables it takes; inputs
+    /// come first, and each line defines the next variable.
+    fn program(inputs: usize, lines: &[(Op, &[u32])], outputs: &[u32]) -> Arc<Program> {
+        let mut program = Program::default();
+        for _ in 0..inputs {
+            let var = program.add_var(TensorType::scalar(DType::I32));
+            program.inputs.push(var);
+        }
+        for (op, operands) in lines {
+            let operands: SmallVec<[Var; 4]> = operands.iter().map(|&i| Var(i)).collect();
+            let types: Vec<&TensorType> = operands.iter().map(|&var| program.ty(var)).collect();
+            let types = check::infer(op, &types).expect("a program without faults");
+            let outputs = types.into_iter().map(|ty| program.add_var(ty)).collect();
+            let at = Location::caller();
+            program.equations.push(Equation { op: op.clone(), inputs: operands, outputs, at });
+        }
+        program.outputs = outputs.iter().map(|&i| Var(i)).collect();
+        check::verify(&program).expect("a program without faults");
+        Arc::new(program)
+    }
+
+    const ADD: Op = Op::Binary(BinaryOp::Add);
+    const MUL: Op = Op::Binary(BinaryOp::Mul);
+
+    #[test]
+    fn programs() {
+        // (x + y) * x, x + y, and an input twice.
+        let p = program(2, &[(ADD, &[0, 1]), (MUL, &[2, 0])], &[3, 2, 0, 0]);
+        let results = eval(&p, &[3.into(), 4.into()]).unwrap();
+        assert_eq!(results, [21.into(), 7.into(), 3.into(), 3.into()]);
+    }
+
+    #[test]
+    fn inputs_must_fit() {
+        let p = program(2, &[], &[0]);
+        let text = |inputs: &[Literal]| eval(&p, inputs).unwrap_err().to_string();
+        assert_eq!(text(&[3.into()]), "the Program takes 2 inputs, and was given 1");
+        let mixed = text(&[3.into(), [1.0f32].into()]);
+        assert_eq!(mixed, "input 1 of the Program is i32[], and was given f32[1]");
+    }
+
+    fn sums(length: usize, reverse: bool) -> Op {
+        // carry' = constant * carry + x; the output is carry'.
+        let body = program(3, &[(MUL, &[0, 1]), (ADD, &[3, 2])], &[4, 4]);
+        Op::Scan(ScanOp { body, num_consts: 1, num_carry: 1, length, reverse, unroll: 1 })
+    }
+
+    #[test]
+    fn scans() {
+        let inputs = [10.into(), 0.into(), [1, 2, 3].into()];
+        assert_eq!(eval_op(&sums(3, false), &inputs), [123.into(), [1, 12, 123].into()]);
+        assert_eq!(eval_op(&sums(3, true), &inputs), [321.into(), [321, 32, 3].into()]);
+        let none = [10.into(), 7.into(), Literal::new::<i32>([0], &[])];
+        assert_eq!(eval_op(&sums(0, false), &none), [7.into(), none[2].clone()]);
+    }
+
+    #[test]
+    fn loops() {
+        // While carry < 100: carry * 3.
+        let cond = program(2, &[(Op::Compare(CompareOp::Lt), &[1, 0])], &[2]);
+        let body = program(2, &[(MUL, &[0, 1])], &[2]);
+        let op = Op::While(WhileOp { cond, num_cond_consts: 1, body, num_body_consts: 1 });
+        assert_eq!(eval_op(&op, &[100.into(), 3.into(), 1.into()]), [243.into()]);
+        assert_eq!(eval_op(&op, &[0.into(), 3.into(), 1.into()]), [1.into()]);
+    }
+
+    #[test]
+    fn branches() {
+        let branches = vec![program(1, &[], &[0]), program(1, &[(ADD, &[0, 0])], &[1])];
+        let op = Op::Cond(CondOp { branches });
+        let choose = |index: i32| eval_op(&op, &[index.into(), 21.into()]).remove(0);
+        assert_eq!([-4, 0, 1, 9].map(choose), [21, 21, 42, 42].map(Literal::from));
+    }
+
+    #[test]
+    #[should_panic(expected = "add: shapes differ")]
+    fn one_operation_must_be_typed() {
+        eval_op(&ADD, &[1.into(), [1, 2].into()]);
+    }
+}

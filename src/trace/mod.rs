@@ -24,6 +24,8 @@ mod print;
 pub mod program;
 pub(crate) mod rules;
 pub mod tensor;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod transpose;
 pub mod types;
 pub mod vmap;

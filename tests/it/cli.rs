@@ -187,7 +187,7 @@ fn real_pip_failures_are_understood() {
 
     python3(dir.path(), &format!("exec {python} \"$@\""));
     // Nothing listens on the port of the discard protocol.
-    let nowhere = [("PIP_INDEX_URL", "http://127.0.0.1:9/simple"), ("PIP_RETRIES", "0")];
+    let nowhere = [("PIP_INDEX_URL", "http://127.0.0.1:9/simple"), ("PIP_RETRIES", "1")];
     let err = fetch(&[&nowhere[..], &[("PIP_CONFIG_FILE", "/dev/null")]].concat());
     assert!(err.contains("pip could not fetch xla-cpu-pjrt 0.0.1"), "{err}");
 

@@ -1,7 +1,22 @@
 //! The integration tests: one binary, one module per room.
 
+mod build;
 mod cli;
 mod derive;
 mod envs;
+mod eval;
+mod lowering;
 mod pjrt;
 mod rl;
+mod stablehlo_text;
+
+use podracer::jit::run_program;
+use podracer::{Array, Literal, Mode, Program};
+
+/// Runs a Program compiled.
+#[track_caller]
+fn run(program: &Program, inputs: &[Literal]) -> Vec<Literal> {
+    let inputs: Vec<Array> = inputs.iter().cloned().map(Array::from).collect();
+    let outputs = run_program(program, &inputs, Mode::Jit).unwrap();
+    outputs.iter().map(|output| output.to_literal().unwrap()).collect()
+}

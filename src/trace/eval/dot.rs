@@ -124,3 +124,111 @@ fn padded<N: Number>(dims: &ConvDims, shape: &Shape, x: &[N]) -> (Shape, Vec<N>)
     shapes::pad_into(shape, x, &low, &interior, &padded, &mut out);
     (padded, out)
 }
+
+#[cfg(test)]
+mod tests {
+    use smallvec::smallvec;
+
+    use super::*;
+    use crate::trace::eval::eval_op;
+    use crate::trace::op::Op;
+    use crate::trace::types::DType;
+
+    #[test]
+    fn products() {
+        let dims = DotDims {
+            lhs_contract: smallvec![1],
+            rhs_contract: smallvec![0],
+            ..DotDims::default()
+        };
+        let times = |x: Literal, y: Literal| eval_op(&Op::Dot(dims.clone()), &[x, y]).remove(0);
+        let (x, y) = ([[1.0f32, 2.0], [3.0, 4.0]], [[1.0f32, 0.0, -1.0], [0.0, 1.0, 1.0]]);
+        assert_eq!(times(x.into(), y.into()), [[1.0f32, 2.0, 1.0], [3.0, 4.0, 1.0]].into());
+        assert_eq!(times([[100i8, 100]].into(), [[1i8], [1]].into()), [[-56i8]].into());
+        let nothing = times(Literal::new::<f32>([2, 0], &[]), Literal::new::<f32>([0, 1], &[]));
+        assert_eq!(nothing, [[0.0f32], [0.0]].into());
+    }
+
+    #[test]
+    fn every_type_has_products() {
+        let dims = DotDims {
+            lhs_contract: smallvec![1],
+            rhs_contract: smallvec![0],
+            ..DotDims::default()
+        };
+        for dtype in DType::ALL {
+            let one = |shape: [usize; 2]| Literal::filled(TensorType::new(dtype, shape), 1.0);
+            let product = eval_op(&Op::Dot(dims.clone()), &[one([2, 3]), one([3, 2])]).remove(0);
+            let sum = if dtype == DType::Bool { 1.0 } else { 3.0 };
+            assert_eq!(product, Literal::filled(TensorType::new(dtype, [2, 2]), sum));
+        }
+    }
+
+    #[test]
+    fn batched_products() {
+        let dims = DotDims {
+            lhs_contract: smallvec![0],
+            rhs_contract: smallvec![1],
+            lhs_batch: smallvec![1],
+            rhs_batch: smallvec![0],
+        };
+        let x = Literal::from([[1, 2], [3, 4]]);
+        let sums = eval_op(&Op::Dot(dims), &[x.clone(), x]).remove(0);
+        // Column b of the left with row b of the right.
+        assert_eq!(sums, [1 + 3 * 2, 2 * 3 + 4 * 4].into());
+    }
+
+    fn conv_1d(x: &[f32], kernel: &[f32], padding: (i64, i64), lhs: usize, rhs: usize) -> Vec<f32> {
+        let dims = ConvDims {
+            lhs_spec: smallvec![0, 1, 2],
+            rhs_spec: smallvec![0, 1, 2],
+            out_spec: smallvec![0, 1, 2],
+            strides: smallvec![1],
+            padding: smallvec![padding],
+            lhs_dilation: smallvec![lhs],
+            rhs_dilation: smallvec![rhs],
+            feature_groups: 1,
+            batch_groups: 1,
+        };
+        let (x, kernel) =
+            (Literal::new([1, 1, x.len()], x), Literal::new([1, 1, kernel.len()], kernel));
+        eval_op(&Op::Conv(dims), &[x, kernel]).remove(0).to_vec().unwrap()
+    }
+
+    #[test]
+    fn convolutions_are_correlations() {
+        let x = [1.0, 2.0, 4.0];
+        assert_eq!(conv_1d(&x, &[1.0, 10.0], (0, 0), 1, 1), [21.0, 42.0]);
+        assert_eq!(conv_1d(&x, &[1.0, 10.0], (1, 0), 1, 1), [10.0, 21.0, 42.0]);
+        assert_eq!(conv_1d(&x, &[1.0, 10.0], (-1, 1), 1, 1), [42.0, 4.0]);
+        assert_eq!(conv_1d(&x, &[1.0, 10.0], (0, 0), 2, 1), [1.0, 20.0, 2.0, 40.0]);
+        assert_eq!(conv_1d(&x, &[1.0, 10.0], (0, 0), 1, 2), [41.0]);
+        assert!(conv_1d(&x, &[1.0; 4], (0, 0), 1, 1).is_empty());
+    }
+
+    /// The convolutions of the Atari network on a batch of 8: the size that must stay cheap.
+    #[test]
+    fn atari_network() {
+        let mut x = Literal::splat([8, 84, 84, 4], 1.0f32);
+        for (size, stride, features, out) in [(8, 4, 32, 20), (4, 2, 64, 9), (3, 1, 64, 7)] {
+            let channels = x.ty().shape[3];
+            let kernel =
+                Literal::splat([size, size, channels, features], 1.0 / (size * size) as f32);
+            let dims = ConvDims {
+                lhs_spec: smallvec![0, 3, 1, 2],
+                rhs_spec: smallvec![3, 2, 0, 1],
+                out_spec: smallvec![0, 3, 1, 2],
+                strides: smallvec![stride, stride],
+                padding: smallvec![(0, 0), (0, 0)],
+                lhs_dilation: smallvec![1, 1],
+                rhs_dilation: smallvec![1, 1],
+                feature_groups: 1,
+                batch_groups: 1,
+            };
+            x = eval_op(&Op::Conv(dims), &[x, kernel]).remove(0);
+            assert_eq!(x.ty(), &TensorType::new(DType::F32, [8, out, out, features]));
+        }
+        let expected = (4 * 32 * 64) as f64;
+        assert!(x.to_f64_vec().iter().all(|y| (y / expected - 1.0).abs() < 1e-5));
+    }
+}

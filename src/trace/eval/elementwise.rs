@@ -151,3 +151,138 @@ pub(super) fn threefry(inputs: &[Literal]) -> Vec<Literal> {
         .unzip();
     [first, second].iter().map(|x| Literal::new(&inputs[0].ty().shape, x)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::check::infer;
+    use crate::trace::eval::eval_op;
+    use crate::trace::op::Op;
+
+    fn f(op: UnaryOp, x: f32) -> f32 {
+        unary(op, &Literal::from([x])).as_slice::<f32>()[0]
+    }
+
+    fn g<T: Element, const N: usize>(op: BinaryOp, pairs: [(T, T); N]) -> Vec<T>
+    where
+        [T; N]: Into<Literal>,
+    {
+        let lhs: Literal = pairs.map(|(x, _)| x).into();
+        let rhs: Literal = pairs.map(|(_, y)| y).into();
+        binary(op, &lhs, &rhs).to_vec().unwrap()
+    }
+
+    #[test]
+    fn signs_and_zeros() {
+        assert_eq!(f(UnaryOp::Sign, -0.0).to_bits(), (-0.0f32).to_bits());
+        assert_eq!(f(UnaryOp::Sign, -7.0), -1.0);
+        assert!(f(UnaryOp::Sign, f32::NAN).is_nan());
+        assert_eq!(f(UnaryOp::Abs, -0.0).to_bits(), 0);
+        assert_eq!(f(UnaryOp::Rsqrt, -0.0), f32::NEG_INFINITY);
+        assert_eq!([0.5, 1.5, 2.5, -0.5].map(|x| f(UnaryOp::Round, x)), [0.0, 2.0, 2.0, -0.0]);
+        assert_eq!(f(UnaryOp::Logistic, -1e4), 0.0);
+        assert_eq!(f(UnaryOp::Logistic, 1e4), 1.0);
+        let finite = unary(UnaryOp::IsFinite, &[1.0f32, f32::NAN, f32::INFINITY].into());
+        assert_eq!(finite, [true, false, false].into());
+    }
+
+    #[test]
+    fn nan_wins_and_zeros_are_ordered() {
+        let nan = f32::NAN;
+        let max = g(BinaryOp::Max, [(nan, 1.0), (1.0, nan), (-0.0, 0.0), (0.0f32, -0.0)]);
+        assert!(max[0].is_nan() && max[1].is_nan());
+        assert!(max[2].is_sign_positive() && max[3].is_sign_positive());
+        let min = g(BinaryOp::Min, [(nan, 1.0), (-0.0f32, 0.0), (2.0, 3.0)]);
+        assert!(min[0].is_nan() && min[1].is_sign_negative() && min[2] == 2.0);
+        let less = compare(CompareOp::Lt, &[nan, 1.0].into(), &[1.0, nan].into());
+        assert_eq!(less, [false, false].into());
+        assert_eq!(compare(CompareOp::Ne, &[nan].into(), &[nan].into()), [true].into());
+        assert_eq!(compare(CompareOp::Eq, &[0.0f32].into(), &[-0.0f32].into()), [true].into());
+        assert_eq!(g(BinaryOp::Pow, [(0.0f32, 0.0), (nan, 0.0), (2.0, -1.0)]), [1.0, 1.0, 0.5]);
+        let clamped = clamp(&[0.0f32; 3].into(), &[-1.0, nan, 9.0].into(), &[1.0f32; 3].into());
+        let clamped: Vec<f32> = clamped.to_vec().unwrap();
+        assert!(clamped[0] == 0.0 && clamped[1].is_nan() && clamped[2] == 1.0);
+    }
+
+    #[test]
+    fn integers_wrap_and_never_panic() {
+        let min = i32::MIN;
+        assert_eq!(g(BinaryOp::Div, [(7, 0), (min, -1), (-7, 2)]), [-1, min, -3]);
+        assert_eq!(g(BinaryOp::Rem, [(7, 0), (min, -1), (-7, 2)]), [7, 0, -1]);
+        assert_eq!(g(BinaryOp::Div, [(7u8, 0)]), [255]);
+        assert_eq!(g(BinaryOp::Add, [(250u8, 10)]), [4]);
+        assert_eq!(g(BinaryOp::Sub, [(1u64, 2)]), [u64::MAX]);
+        assert_eq!(g(BinaryOp::ShiftLeft, [(1, 31), (1, 32), (1, -1)]), [min, 0, 0]);
+        assert_eq!(g(BinaryOp::ShiftRightLogical, [(-1, 28), (-1, 32)]), [15, 0]);
+        assert_eq!(g(BinaryOp::ShiftRightArithmetic, [(-8, 1), (-8, 99), (8, 99)]), [-4, -1, 0]);
+        assert_eq!(unary(UnaryOp::Abs, &[min].into()), [min].into());
+        assert_eq!(unary(UnaryOp::Sign, &[0u8, 9].into()), [0u8, 1].into());
+        assert_eq!(unary(UnaryOp::Not, &[true].into()), [false].into());
+    }
+
+    #[test]
+    fn narrow_floats_round_once() {
+        // 1 + 2^-11 is halfway between 1 and the next f16; the sum rounds to the even one.
+        let sum = g(BinaryOp::Add, [(f16::ONE, f16::from_f32(0.000_488_281_25))]);
+        assert_eq!(sum, [f16::ONE]);
+        assert_eq!(g(BinaryOp::Mul, [(bf16::MAX, bf16::MAX)]), [bf16::INFINITY]);
+    }
+
+    #[test]
+    fn every_function_on_every_type_that_has_it() {
+        let functions = UnaryOp::ALL
+            .map(Op::Unary)
+            .into_iter()
+            .chain(BinaryOp::ALL.map(Op::Binary))
+            .chain(CompareOp::ALL.map(Op::Compare))
+            .chain([Op::Clamp, Op::Select])
+            .chain(DType::ALL.map(|dtype| Op::Convert { dtype }));
+        for op in functions {
+            let mut types = 0;
+            for dtype in DType::ALL {
+                let x = Literal::filled(TensorType::new(dtype, [3]), 1.0);
+                let yes = Literal::splat([3], true);
+                for inputs in [
+                    vec![x.clone()],
+                    vec![x.clone(), x.clone()],
+                    vec![x.clone(), x.clone(), x.clone()],
+                    vec![yes, x.clone(), x],
+                ] {
+                    let operands: Vec<&TensorType> = inputs.iter().map(Literal::ty).collect();
+                    if let Ok(expected) = infer(&op, &operands) {
+                        assert_eq!(eval_op(&op, &inputs)[0].ty(), &expected[0], "{op:?}");
+                        types += 1;
+                    }
+                }
+            }
+            assert!(types > 0, "{op:?} fits no type");
+        }
+    }
+
+    #[test]
+    fn conversions() {
+        let to = |dtype, x: Literal| convert(&x, &TensorType::new(dtype, &x.ty().shape));
+        let floats = || Literal::from([f32::NAN, 3e9, -5.0, 2.9, -2.9, f32::INFINITY]);
+        assert_eq!(to(DType::I32, floats()), [0, i32::MAX, -5, 2, -2, i32::MAX].into());
+        assert_eq!(to(DType::U8, floats()), [0u8, 255, 0, 2, 0, 255].into());
+        assert_eq!(to(DType::Bool, floats()), [true; 6].into());
+        assert_eq!(to(DType::Bool, [0.0f32, -0.0].into()), [false; 2].into());
+        assert_eq!(to(DType::U8, [-1, 256, 300].into()), [255u8, 0, 44].into());
+        assert_eq!(to(DType::F32, [u64::MAX].into()), [18_446_744_073_709_551_615.0f32].into());
+        assert_eq!(to(DType::I64, [u32::MAX].into()), [u32::MAX as i64].into());
+        assert_eq!(to(DType::F16, [70_000].into()), [f16::INFINITY].into());
+    }
+
+    #[test]
+    fn sources_and_bits() {
+        let iota = eval_op(&Op::Iota { ty: TensorType::new(DType::U8, [2, 3]), axis: 1 }, &[]);
+        assert_eq!(iota, [[[0u8, 1, 2]; 2].into()]);
+        let bits = eval_op(&Op::Bitcast { dtype: DType::U32 }, &[Literal::from([1.0f32, -0.0])]);
+        assert_eq!(bits, [[0x3F80_0000u32, 0x8000_0000].into()]);
+        let chosen = select(&[true, false].into(), &[1, 2].into(), &[3, 4].into());
+        assert_eq!(chosen, [1, 4].into());
+        let words = threefry(&[[0u32; 1].into(), [42u32].into(), [0u32].into(), [1u32].into()]);
+        // split(key(42))[1] of JAX.
+        assert_eq!(words, [[64_467_757u32].into(), [2_916_123_636u32].into()]);
+    }
+}

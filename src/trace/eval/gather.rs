@@ -175,3 +175,55 @@ pub(super) fn scatter(
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use smallvec::smallvec;
+
+    use super::*;
+    use crate::trace::eval::eval_op;
+    use crate::trace::op::Op;
+
+    #[test]
+    fn gather_clamps() {
+        let dims = GatherDims {
+            offset_dims: smallvec![1],
+            start_index_map: smallvec![0],
+            slice_sizes: [2].into(),
+            ..GatherDims::default()
+        };
+        let x = Literal::from([10, 11, 12, 13]);
+        let windows = eval_op(&Op::Gather(dims), &[x, [[1], [9], [-3]].into()]).remove(0);
+        assert_eq!(windows, [[11, 12], [12, 13], [10, 11]].into());
+    }
+
+    fn rows(kind: ScatterKind) -> Op {
+        Op::Scatter(ScatterDims {
+            kind,
+            update_window_dims: smallvec![1],
+            inserted_window_dims: smallvec![0],
+            operand_batching_dims: smallvec![],
+            scatter_indices_batching_dims: smallvec![],
+            scatter_dims_to_operand_dims: smallvec![0],
+        })
+    }
+
+    #[test]
+    fn scatter_drops_what_does_not_fit() {
+        let x = Literal::from([[0f32; 2]; 3]);
+        let indices = Literal::from([[2], [3], [-1], [2]]);
+        let updates = Literal::from([[1f32, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]);
+        let inputs = [x, indices, updates];
+        let set = eval_op(&rows(ScatterKind::Set), &inputs).remove(0);
+        assert_eq!(set, [[0f32, 0.0], [0.0, 0.0], [7.0, 8.0]].into());
+        let sum = eval_op(&rows(ScatterKind::Add), &inputs).remove(0);
+        assert_eq!(sum, [[0f32, 0.0], [0.0, 0.0], [8.0, 10.0]].into());
+    }
+
+    #[test]
+    fn no_windows() {
+        let x = Literal::from([[1, 2]]);
+        let none = [x.clone(), Literal::new::<i32>([0, 1], &[]), Literal::new::<i32>([0, 2], &[])];
+        assert_eq!(eval_op(&rows(ScatterKind::Add), &none), [x]);
+    }
+}

@@ -96,3 +96,93 @@ pub(super) fn sort(inputs: &[Literal], axis: usize) -> Vec<Literal> {
     };
     inputs.iter().map(sorted).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::slice::from_ref;
+
+    use super::*;
+    use crate::trace::check::infer;
+    use crate::trace::eval::eval_op;
+    use crate::trace::op::Op;
+    use crate::trace::types::DType;
+
+    fn run(op: ReduceOp, x: impl Into<Literal>, axes: &[usize]) -> Literal {
+        eval_op(&Op::Reduce { op, axes: axes.into() }, &[x.into()]).remove(0)
+    }
+
+    #[test]
+    fn reductions() {
+        let x = [[1, 2, 3], [4, 5, 6]];
+        assert_eq!(run(ReduceOp::Sum, x, &[0]), [5, 7, 9].into());
+        assert_eq!(run(ReduceOp::Prod, x, &[1]), [6, 120].into());
+        assert_eq!(run(ReduceOp::Max, x, &[1, 0]), 6.into());
+        assert_eq!(run(ReduceOp::Sum, x, &[]), x.into());
+        assert_eq!(run(ReduceOp::And, [true, false], &[0]), false.into());
+        assert_eq!(run(ReduceOp::Or, [[0b01u8, 0b10]], &[1]), [0b11u8].into());
+        let nan = run(ReduceOp::Min, [1.0, f32::NAN, -1.0], &[0]);
+        assert!(nan.to_f64_vec()[0].is_nan());
+    }
+
+    #[test]
+    fn every_reduction_of_every_type_that_has_it() {
+        for dtype in DType::ALL {
+            let x = Literal::filled(TensorType::new(dtype, [2, 3]), 1.0);
+            for op in ReduceOp::ALL {
+                let op = Op::Reduce { op, axes: [0].into_iter().collect() };
+                if infer(&op, &[x.ty()]).is_ok() {
+                    assert_eq!(eval_op(&op, from_ref(&x))[0].ty().shape, [3].into());
+                }
+            }
+            let sorted = eval_op(&Op::Sort { axis: 1 }, from_ref(&x));
+            assert_eq!(&sorted, from_ref(&x));
+            if dtype != DType::Bool {
+                let first = eval_op(&Op::ArgReduce { op: ArgOp::Min, axis: 1 }, &[x]);
+                assert_eq!(first, [[0, 0].into()]);
+            }
+        }
+    }
+
+    #[test]
+    fn empty_reductions_give_the_identity() {
+        let empty = || Literal::new::<f32>([2, 0], &[]);
+        assert_eq!(run(ReduceOp::Sum, empty(), &[1]), [0f32; 2].into());
+        assert_eq!(run(ReduceOp::Max, empty(), &[1]), [f32::NEG_INFINITY; 2].into());
+        assert_eq!(run(ReduceOp::Sum, empty(), &[0]), Literal::new::<f32>([0], &[]));
+        assert_eq!(run(ReduceOp::Min, Literal::new::<i8>([0], &[]), &[0]), i8::MAX.into());
+    }
+
+    #[test]
+    fn sums_lose_nothing_on_the_way() {
+        // In f32 arithmetic the ones would vanish beside 2^24.
+        let x = [16_777_216f32, 1.0, 1.0, 1.0, 1.0];
+        assert_eq!(run(ReduceOp::Sum, x, &[0]), 16_777_220f32.into());
+    }
+
+    #[test]
+    fn arg_reductions() {
+        let arg = |op, x: [f32; 4]| {
+            let result = eval_op(&Op::ArgReduce { op, axis: 0 }, &[x.into()]).remove(0);
+            result.to_vec::<i32>().unwrap()[0]
+        };
+        assert_eq!(arg(ArgOp::Max, [1.0, 3.0, 3.0, 2.0]), 1);
+        assert_eq!(arg(ArgOp::Min, [1.0, 0.0, -0.0, 2.0]), 1);
+        assert_eq!(arg(ArgOp::Max, [1.0, f32::NAN, 9.0, f32::NAN]), 1);
+        assert_eq!(arg(ArgOp::Min, [f32::NEG_INFINITY, 1.0, f32::NAN, 0.0]), 2);
+        assert_eq!(arg(ArgOp::Max, [f32::NEG_INFINITY; 4]), 0);
+        let rows = eval_op(&Op::ArgReduce { op: ArgOp::Max, axis: 0 }, &[[[1, 5], [2, 4]].into()]);
+        assert_eq!(rows, [[1, 0].into()]);
+    }
+
+    #[test]
+    fn sorting_is_stable_and_total() {
+        let nan = f32::NAN;
+        let keys = Literal::from([nan, 0.0, -1.0, -0.0, f32::INFINITY, -nan, 0.0]);
+        let sorted = sort(&[keys, [0, 1, 2, 3, 4, 5, 6].into()], 0);
+        assert_eq!(sorted[1], [2, 1, 3, 6, 4, 0, 5].into());
+        let columns = sort(&[[[3, 1], [1, 2], [2, 0]].into()], 0);
+        assert_eq!(columns, [[[1, 0], [2, 1], [3, 2]].into()]);
+        let empty = Literal::new::<i32>([2, 0], &[]);
+        assert_eq!(sort(from_ref(&empty), 1), [empty]);
+    }
+}

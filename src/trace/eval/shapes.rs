@@ -242,3 +242,83 @@ pub(super) fn pad_into<B: Copy>(
     }
     copy(&sizes, x, &source, out, &target);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::eval::eval_op;
+    use crate::trace::op::Op;
+
+    fn grid() -> Literal {
+        [[0, 1, 2], [10, 11, 12]].into()
+    }
+
+    fn run(op: Op, inputs: &[Literal]) -> Literal {
+        eval_op(&op, inputs).remove(0)
+    }
+
+    #[test]
+    fn boxes() {
+        let turned = transpose(&grid(), &[1, 0]);
+        assert_eq!(turned, [[0, 10], [1, 11], [2, 12]].into());
+        assert_eq!(reverse(&grid(), &[1]), [[2, 1, 0], [12, 11, 10]].into());
+        assert_eq!(reverse(&grid(), &[0, 1]), [[12, 11, 10], [2, 1, 0]].into());
+        let column: Literal = [[1], [2]].into();
+        assert_eq!(broadcast(&column, &[2, 2].into(), &[0, 1]), [[1, 1], [2, 2]].into());
+        assert_eq!(broadcast(&7u8.into(), &[2].into(), &[]), [7u8, 7].into());
+        let odd = Op::Slice {
+            start: [0, 0].into_iter().collect(),
+            limit: [2, 3].into_iter().collect(),
+            stride: [1, 2].into_iter().collect(),
+        };
+        assert_eq!(run(odd, &[grid()]), [[0, 2], [10, 12]].into());
+        let joined = run(Op::Concat { axis: 1 }, &[grid(), column]);
+        assert_eq!(joined, [[0, 1, 2, 1], [10, 11, 12, 2]].into());
+    }
+
+    #[test]
+    fn windows_are_moved_to_fit() {
+        let window = |row: i32, column: i32| {
+            dynamic_slice(&grid(), &[row.into(), column.into()], &[1, 2].into())
+        };
+        assert_eq!(window(-5, 1), [[1, 2]].into());
+        assert_eq!(window(9, 9), [[11, 12]].into());
+        let update: Literal = [[7, 8]].into();
+        let updated = dynamic_update_slice(&grid(), &update, &[1.into(), 2.into()]);
+        assert_eq!(updated, [[0, 1, 2], [10, 7, 8]].into());
+    }
+
+    #[test]
+    fn padding() {
+        let pad = |low: i64, high: i64, interior: usize| {
+            let op = Op::Pad {
+                low: [low].into_iter().collect(),
+                high: [high].into_iter().collect(),
+                interior: [interior].into_iter().collect(),
+            };
+            run(op, &[[1, 2, 3].into(), 9.into()]).to_vec::<i32>().unwrap()
+        };
+        assert_eq!(pad(1, 0, 1), [9, 1, 9, 2, 9, 3]);
+        assert_eq!(pad(-1, -1, 1), [9, 2, 9]);
+        assert_eq!(pad(-2, 1, 0), [3, 9]);
+        assert_eq!(pad(-5, 3, 0), [9]);
+        assert_eq!(pad(4, -5, 0), [9, 9]);
+    }
+
+    #[test]
+    fn nothing_stays_nothing() {
+        let empty = Literal::new::<f32>([0, 3], &[]);
+        assert_eq!(transpose(&empty, &[1, 0]).ty().shape, [3, 0].into());
+        assert_eq!(reverse(&empty, &[0]), empty);
+        let padded = run(
+            Op::Pad {
+                low: [1, 0].into_iter().collect(),
+                high: [0, 0].into_iter().collect(),
+                interior: [2, 0].into_iter().collect(),
+            },
+            &[empty.clone(), 5f32.into()],
+        );
+        assert_eq!(padded, [[5f32; 3]].into());
+        assert_eq!(run(Op::Reshape { shape: [3, 0].into() }, &[empty]).ty().shape, [3, 0].into());
+    }
+}

@@ -1,5 +1,8 @@
 //! Functions that the standard library lacks: erf, its inverse, and threefry.
 
+// Coefficients stand as they were published.
+#![allow(clippy::excessive_precision, clippy::unreadable_literal)]
+
 use std::f64::consts::PI;
 
 /// The error function, to a few units in the last place of `f64`.
@@ -7,7 +10,7 @@ pub(super) fn erf(x: f64) -> f64 {
     let size = x.abs();
     if size.is_nan() {
         x
-    } else if size < 2.5 {
+    } else if size < 2.0 {
         // Kummer's series: every term has the sign of x, so nothing cancels.
         let (mut term, mut sum, mut n) = (x, x, 1.0);
         while term.abs() > 1e-18 * sum.abs() {
@@ -21,7 +24,7 @@ pub(super) fn erf(x: f64) -> f64 {
     }
 }
 
-/// `1 - erf(x)` for `x >= 2.5`, by Laplace's continued fraction, from the far end.
+/// `1 - erf(x)` for `x >= 2`, by Laplace's continued fraction, from the far end.
 fn erfc_tail(x: f64) -> f64 {
     let fraction = (1..=60).rev().fold(x, |tail, n| x + n as f64 / 2.0 / tail);
     (-x * x).exp() / PI.sqrt() / fraction
@@ -36,7 +39,8 @@ fn horner<T: Copy + std::ops::Mul<Output = T> + std::ops::Add<Output = T>>(
 }
 
 /// The inverse of the error function, as XLA computes it: M. Giles, "Approximating the erfinv
-/// function", single precision. JAX's normal numbers come from it, so it is followed in `f32`.
+/// function", single precision. JAX's normal numbers come from it, so it is followed in `f32`;
+/// where a device fuses products and sums it may differ in the last place or two.
 pub(super) fn erf_inv_f32(x: f32) -> f32 {
     if x.abs() == 1.0 {
         return x * f32::INFINITY;
@@ -45,28 +49,28 @@ pub(super) fn erf_inv_f32(x: f32) -> f32 {
     let w = -((-(x * x)) as f64).ln_1p() as f32;
     let polynomial = if w < 5.0 {
         const NEAR: [f32; 9] = [
-            2.810_226_4e-8,
-            3.432_739_4e-7,
-            -3.523_387_7e-6,
-            -4.391_506_5e-6,
-            0.000_218_580_87,
-            -0.001_253_725,
-            -0.004_177_681_6,
-            0.246_640_73,
-            1.501_409_4,
+            2.81022636e-08,
+            3.43273939e-07,
+            -3.5233877e-06,
+            -4.39150654e-06,
+            0.00021858087,
+            -0.00125372503,
+            -0.00417768164,
+            0.246640727,
+            1.50140941,
         ];
         horner(&NEAR, w - 2.5)
     } else {
         const FAR: [f32; 9] = [
-            -0.000_200_214_26,
-            0.000_100_950_56,
-            0.001_349_343_2,
-            -0.003_673_428_4,
-            0.005_739_508,
-            -0.007_622_461_3,
-            0.009_438_87,
-            1.001_674_1,
-            2.832_976_8,
+            -0.000200214257,
+            0.000100950558,
+            0.00134934322,
+            -0.00367342844,
+            0.00573950773,
+            -0.0076224613,
+            0.00943887047,
+            1.00167406,
+            2.83297682,
         ];
         horner(&FAR, w.sqrt() - 3.0)
     };
@@ -139,7 +143,7 @@ pub(super) fn erf_inv(x: f64) -> f64 {
             -1.4960026627149240478e-08,
             2.9147953450901080826e-08,
             -6.7711997758452339498e-08,
-            2.2900482298654991810e-07,
+            2.2900482228026654717e-07,
             -9.9298272942317002539e-07,
             4.5260625972231537039e-06,
             -1.9681778105531670567e-05,
@@ -187,17 +191,16 @@ mod tests {
 
     #[test]
     fn erf_known_values() {
-        // Abramowitz and Stegun, table 7.1, and beyond.
+        // C's erf.
         for (x, y) in [
             (0.1, 0.112_462_916_018_284_9),
             (0.5, 0.520_499_877_813_046_5),
             (1.0, 0.842_700_792_949_714_9),
-            (2.0, 0.995_322_265_018_952_7),
-            (2.499, 0.999_590_875_165_849_2),
-            (2.501, 0.999_595_231_159_640_3),
+            (1.9, 0.9927904292352575),
+            (2.1, 0.997020533343667),
             (3.0, 0.999_977_909_503_001_4),
         ] {
-            assert!((erf(x) - y).abs() < 4e-16, "erf({x}) = {}, not {y}", erf(x));
+            assert!((erf(x) - y).abs() < 5e-16, "erf({x}) = {}, not {y}", erf(x));
             assert_eq!(erf(-x), -erf(x));
         }
         assert_eq!(erf(7.0), 1.0);
@@ -211,7 +214,7 @@ mod tests {
     fn erf_inv_inverts() {
         for i in -999..=999 {
             let x = i as f64 / 1000.0;
-            assert!((erf(erf_inv(x)) - x).abs() < 3e-16, "{x}");
+            assert!((erf(erf_inv(x)) - x).abs() < 1e-15, "{x}");
             let narrow = erf_inv_f32(x as f32);
             assert!((erf(narrow as f64) - x).abs() < 2e-7, "{x}");
         }
@@ -219,8 +222,10 @@ mod tests {
         for exponent in 3..=15 {
             let tail = 10f64.powi(-exponent);
             let y = erf_inv(1.0 - tail);
-            let error = erfc_tail(y.max(2.5)) / (1.0 - (1.0 - tail)) - 1.0;
-            assert!(y < 2.5 || error.abs() < 1e-12, "{tail}: {y}, {error}");
+            let error = erfc_tail(y.max(2.0)) / (1.0 - (1.0 - tail)) - 1.0;
+            // Squaring x loses the last bits of 1 - x.
+            let lost = 4e-16 / tail;
+            assert!(y < 2.0 || error.abs() < 1e-12 + lost, "{tail}: {y}, {error}");
         }
         assert_eq!(erf_inv(1.0), f64::INFINITY);
         assert_eq!(erf_inv_f32(-1.0), f32::NEG_INFINITY);

@@ -54,7 +54,7 @@ pub fn matmul(lhs: Tensor, rhs: Tensor) -> Tensor {
 }
 
 /// How a convolution's input is padded.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum Padding {
     /// Not at all.
     #[default]
@@ -65,8 +65,29 @@ pub enum Padding {
     Explicit(Vec<(i64, i64)>),
 }
 
+impl Padding {
+    /// What is put before and after spatial axis `i` of `size` elements.
+    pub(crate) fn amounts(
+        &self,
+        i: usize,
+        size: usize,
+        window: usize,
+        stride: usize,
+    ) -> (i64, i64) {
+        match self {
+            Padding::Valid => (0, 0),
+            Padding::Explicit(amounts) => amounts[i],
+            Padding::Same => {
+                let covered = (size.div_ceil(stride).max(1) - 1) * stride + window;
+                let total = covered.saturating_sub(size) as i64;
+                (total / 2, total - total / 2)
+            }
+        }
+    }
+}
+
 /// The window of [`conv2d`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ConvOptions {
     /// The window's step along both axes; 0 is read as 1.
     pub stride: usize,
@@ -95,18 +116,13 @@ pub fn conv2d(x: Tensor, kernel: Tensor, options: &ConvOptions) -> Tensor {
         fail_op("conv2d", problem);
     }
     let stride = options.stride.max(1);
-    let padding: SmallVec<[(i64, i64); 2]> = match &options.padding {
-        Padding::Valid => SmallVec::from_elem((0, 0), 2),
-        Padding::Explicit(padding) => SmallVec::from_slice(padding),
-        Padding::Same => (0..2)
-            .map(|i| {
-                let (size, window) = (image[1 + i], window[i]);
-                let covered = (size.div_ceil(stride).max(1) - 1) * stride + window;
-                let total = covered.saturating_sub(size) as i64;
-                (total / 2, total - total / 2)
-            })
-            .collect(),
-    };
+    if let Padding::Explicit(amounts) = &options.padding
+        && amounts.len() != 2
+    {
+        fail_op("conv2d", format!("padding is for 2 axes, and {} were given", amounts.len()));
+    }
+    let padding: SmallVec<[(i64, i64); 2]> =
+        (0..2).map(|i| options.padding.amounts(i, image[1 + i], window[i], stride)).collect();
     let dims = ConvDims {
         lhs_spec: Axes::from_slice(&[0, 3, 1, 2]),
         rhs_spec: Axes::from_slice(&[3, 2, 0, 1]),

@@ -1,0 +1,257 @@
+//! Probability distributions over actions.
+//!
+//! Each is a tree of its parameters, so that it can be returned from functions and mapped. Draws
+//! take a [`Key`]; what is drawn is a function of the parameters that derivatives go through,
+//! except where it is discrete.
+
+use std::f64::consts::{LN_2, PI};
+
+use crate::random::{self, Key};
+use crate::trace::Tensor;
+use crate::trace::ops::{self, IndexMode, where_};
+use crate::trace::tensor::fail_op;
+use crate::tree::Tree;
+
+/// One of several classes, with probabilities `softmax(logits)` along the last axis.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Categorical<T> {
+    /// Log probabilities up to a constant, `f[.., classes]`.
+    pub logits: T,
+}
+
+impl Categorical<Tensor> {
+    /// The distribution of these logits, `f[.., classes]`.
+    pub fn new(logits: Tensor) -> Categorical<Tensor> {
+        Categorical { logits }
+    }
+
+    /// The distribution of these logits without the classes where `allowed` (bool, of the shape
+    /// of `logits`) does not hold: their logits become -1e8 (Huang & Ontanon 2022).
+    #[track_caller]
+    pub fn masked(logits: Tensor, allowed: Tensor) -> Categorical<Tensor> {
+        Categorical { logits: where_(allowed, logits, ops::full_like(logits, -1e8)) }
+    }
+
+    /// Classes (i32, the shape of `logits` without the last axis), as `jax.random.categorical`
+    /// draws them.
+    #[track_caller]
+    pub fn sample(&self, key: Key<Tensor>) -> Tensor {
+        random::categorical(key, self.logits, -1)
+    }
+
+    /// The class of the largest probability, i32; the first of equal ones.
+    #[track_caller]
+    pub fn mode(&self) -> Tensor {
+        self.logits.argmax(-1)
+    }
+
+    /// Log probabilities of all classes.
+    #[track_caller]
+    pub fn log_probs(&self) -> Tensor {
+        self.logits.log_softmax(-1)
+    }
+
+    /// Probabilities of all classes.
+    #[track_caller]
+    pub fn probs(&self) -> Tensor {
+        self.logits.softmax(-1)
+    }
+
+    /// The log probability of each class in `class`, integers of the shape of `logits` without the
+    /// last axis.
+    #[track_caller]
+    pub fn log_prob(&self, class: Tensor) -> Tensor {
+        let index = class.expand_dims(-1);
+        self.log_probs().take_along_axis_mode(index, -1, IndexMode::Clip).squeeze(-1)
+    }
+
+    /// The entropy, over the last axis. Classes of probability 0 add nothing.
+    #[track_caller]
+    pub fn entropy(&self) -> Tensor {
+        let (log_probs, probs) = (self.log_probs(), self.probs());
+        -(probs * where_possible(probs, log_probs)).sum(-1)
+    }
+
+    /// The Kullback-Leibler divergence from `other` to this, `sum(p log(p / q))` over the last
+    /// axis. Classes of probability 0 here add nothing.
+    #[track_caller]
+    pub fn kl(&self, other: &Categorical<Tensor>) -> Tensor {
+        let probs = self.probs();
+        let ratio = self.log_probs() - other.log_probs();
+        (probs * where_possible(probs, ratio)).sum(-1)
+    }
+}
+
+/// `x`, and 0 where the probability is 0: 0 times an infinite logarithm would be NaN.
+#[track_caller]
+fn where_possible(probs: Tensor, x: Tensor) -> Tensor {
+    where_(probs.equal(0.0), ops::zeros_like(x), x)
+}
+
+/// The normal distribution, element by element.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Normal<T> {
+    /// The mean.
+    pub mean: T,
+    /// The standard deviation, of the shape of the mean or one that broadcasts to it.
+    pub std: T,
+}
+
+impl Normal<Tensor> {
+    /// The distribution of this mean and standard deviation.
+    pub fn new(mean: Tensor, std: Tensor) -> Normal<Tensor> {
+        Normal { mean, std }
+    }
+
+    /// `mean + std * noise`, of the shape of the mean; derivatives go through it.
+    #[track_caller]
+    pub fn sample(&self, key: Key<Tensor>) -> Tensor {
+        let ty = self.mean.ty();
+        self.mean + self.std * random::normal(key, ty.shape, ty.dtype)
+    }
+
+    /// The mean.
+    pub fn mode(&self) -> Tensor {
+        self.mean
+    }
+
+    /// The log density at `x`, for each element.
+    #[track_caller]
+    pub fn log_prob(&self, x: Tensor) -> Tensor {
+        let distance = (x - self.mean) / self.std;
+        distance.square() * -0.5 - self.std.log() - 0.5 * (2.0 * PI).ln()
+    }
+
+    /// The entropy, for each element, of the shape of the mean.
+    #[track_caller]
+    pub fn entropy(&self) -> Tensor {
+        let std = self.std.broadcast_to(self.mean.shape());
+        std.log() + (0.5 + 0.5 * (2.0 * PI).ln())
+    }
+
+    /// The Kullback-Leibler divergence from `other` to this, for each element.
+    #[track_caller]
+    pub fn kl(&self, other: &Normal<Tensor>) -> Tensor {
+        let ratio = self.std / other.std;
+        let distance = (self.mean - other.mean) / other.std;
+        (ratio.square() + distance.square() - 1.0) * 0.5 - ratio.log()
+    }
+}
+
+/// Independent normal distributions along the last axis, as one distribution of vectors:
+/// `distrax.MultivariateNormalDiag`.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct DiagNormal<T> {
+    /// The elements.
+    pub normal: Normal<T>,
+}
+
+impl DiagNormal<Tensor> {
+    /// The distribution of this mean, `f[.., size]`, and standard deviation, which broadcasts.
+    pub fn new(mean: Tensor, std: Tensor) -> DiagNormal<Tensor> {
+        DiagNormal { normal: Normal::new(mean, std) }
+    }
+
+    /// `mean + std * noise`; derivatives go through it.
+    #[track_caller]
+    pub fn sample(&self, key: Key<Tensor>) -> Tensor {
+        self.normal.sample(key)
+    }
+
+    /// The mean.
+    pub fn mode(&self) -> Tensor {
+        self.normal.mean
+    }
+
+    /// The log density at `x: f[.., size]`, over the last axis.
+    #[track_caller]
+    pub fn log_prob(&self, x: Tensor) -> Tensor {
+        self.normal.log_prob(x).sum(-1)
+    }
+
+    /// The entropy, over the last axis.
+    #[track_caller]
+    pub fn entropy(&self) -> Tensor {
+        self.normal.entropy().sum(-1)
+    }
+
+    /// The Kullback-Leibler divergence from `other` to this, over the last axis.
+    #[track_caller]
+    pub fn kl(&self, other: &DiagNormal<Tensor>) -> Tensor {
+        self.normal.kl(&other.normal).sum(-1)
+    }
+}
+
+/// How the density of a [`TanhNormal`] accounts for the squashing. The forms differ where `tanh`
+/// saturates; keep that of the algorithm.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum TanhCorrection {
+    /// `log(scale (1 - y^2) + eps)`: Haarnoja et al. 2018 and CleanRL's SAC, with an eps of 1e-6.
+    Clipped(f64),
+    /// `log(scale) + 2 (log 2 - x - softplus(-2x))`, exact for every x.
+    Exact,
+}
+
+/// A normal distribution squashed to a box: `tanh(x) * scale + bias`, independent along the last
+/// axis. The policy of SAC.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct TanhNormal<T> {
+    /// The distribution before the squashing, `f[.., size]`.
+    pub normal: Normal<T>,
+    /// Half of the box's extent, `[size]` or a scalar.
+    pub scale: T,
+    /// The box's centre, `[size]` or a scalar.
+    pub bias: T,
+}
+
+impl TanhNormal<Tensor> {
+    /// The distribution on the box from -1 to 1.
+    #[track_caller]
+    pub fn new(mean: Tensor, std: Tensor) -> TanhNormal<Tensor> {
+        let scale = ops::ones([], mean.dtype());
+        TanhNormal { normal: Normal::new(mean, std), scale, bias: ops::zeros([], mean.dtype()) }
+    }
+
+    /// The distribution on the box from `low` to `high`.
+    #[track_caller]
+    pub fn within(mean: Tensor, std: Tensor, low: Tensor, high: Tensor) -> TanhNormal<Tensor> {
+        let (scale, bias) = ((high - low) / 2.0, (high + low) / 2.0);
+        TanhNormal { normal: Normal::new(mean, std), scale, bias }
+    }
+
+    /// A draw and its log density over the last axis; derivatives go through both.
+    #[track_caller]
+    pub fn sample_and_log_prob(
+        &self,
+        key: Key<Tensor>,
+        correction: TanhCorrection,
+    ) -> (Tensor, Tensor) {
+        let x = self.normal.sample(key);
+        let squashed = x.tanh();
+        (squashed * self.scale + self.bias, self.density(x, squashed, correction))
+    }
+
+    /// The log density, over the last axis, of the value that `x` is squashed to.
+    #[track_caller]
+    pub fn log_prob_unsquashed(&self, x: Tensor, correction: TanhCorrection) -> Tensor {
+        self.density(x, x.tanh(), correction)
+    }
+
+    /// The value that the mean is squashed to.
+    #[track_caller]
+    pub fn mode(&self) -> Tensor {
+        self.normal.mean.tanh() * self.scale + self.bias
+    }
+
+    #[track_caller]
+    fn density(&self, x: Tensor, squashed: Tensor, correction: TanhCorrection) -> Tensor {
+        if x.rank() == 0 {
+            fail_op("tanh_normal", "its elements stand along the last axis; the mean is a scalar");
+        }
+        let volume = match correction {
+            TanhCorrection::Clipped(eps) => (self.scale * (1.0 - squashed.square()) + eps).log(),
+            TanhCorrection::Exact => 2.0 * (LN_2 - x - (x * -2.0).softplus()) + self.scale.log(),
+        };
+        (self.normal.log_prob(x) - volume).sum(-1)
+    }
+}

@@ -1,0 +1,188 @@
+//! Running Programs operation by operation, each operation an executable of its own.
+//!
+//! Control flow runs on the host, turn by turn, so that every operation inside is one launch too.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use smallvec::SmallVec;
+
+use super::core::compile;
+use crate::array::Array;
+use crate::error::Result;
+use crate::lower::pjrt::Executable;
+use crate::lower::stablehlo::{LowerOptions, stablehlo};
+use crate::runtime::Runtime;
+use crate::trace::literal::Literal;
+use crate::trace::op::{CondOp, Op, ScanOp, WhileOp};
+use crate::trace::program::{Equation, Program, Var};
+use crate::trace::types::{Shape, TensorType};
+
+/// Executables of single operations, by operation and operand types.
+pub(super) struct EagerOps {
+    executables: Mutex<HashMap<(Op, Vec<TensorType>), Arc<Executable>>>,
+}
+
+impl EagerOps {
+    /// Those of this process.
+    pub(super) fn global() -> &'static EagerOps {
+        static OPS: OnceLock<EagerOps> = OnceLock::new();
+        OPS.get_or_init(|| EagerOps { executables: Mutex::default() })
+    }
+
+    /// Runs a Program equation by equation.
+    pub(super) fn run(&self, program: &Program, leaves: &[&Array]) -> Result<Vec<Array>> {
+        let inputs = leaves.iter().map(|leaf| leaf.to_device()).collect::<Result<Vec<Array>>>()?;
+        self.equations(program, inputs)
+    }
+
+    fn equations(&self, program: &Program, inputs: Vec<Array>) -> Result<Vec<Array>> {
+        let mut last_use = vec![usize::MAX; program.types.len()];
+        for (i, equation) in program.equations.iter().enumerate() {
+            equation.inputs.iter().for_each(|var| last_use[var.index()] = i);
+        }
+        program.outputs.iter().for_each(|var| last_use[var.index()] = usize::MAX);
+        let mut values: Vec<Option<Array>> = vec![None; program.types.len()];
+        for (&var, input) in program.inputs.iter().zip(inputs) {
+            values[var.index()] = Some(input);
+        }
+        for (i, equation) in program.equations.iter().enumerate() {
+            let operands: SmallVec<[Array; 8]> = equation
+                .inputs
+                .iter()
+                .map(|var| values[var.index()].clone().expect("defined before use"))
+                .collect();
+            // What is used here for the last time may give its memory up.
+            for var in &equation.inputs {
+                if last_use[var.index()] == i {
+                    values[var.index()] = None;
+                }
+            }
+            let results = self.equation(equation, &operands)?;
+            for (&output, result) in equation.outputs.iter().zip(results) {
+                values[output.index()] = Some(result);
+            }
+        }
+        let value = |var: &Var| values[var.index()].clone().expect("defined before use");
+        Ok(program.outputs.iter().map(value).collect())
+    }
+
+    fn equation(&self, equation: &Equation, operands: &[Array]) -> Result<Vec<Array>> {
+        match &equation.op {
+            Op::Constant(literal) => Ok(vec![Array::from(literal.clone()).to_device()?]),
+            Op::StopGradient => Ok(vec![operands[0].clone()]),
+            Op::Scan(scan) => self.scan(scan, operands),
+            Op::While(while_op) => self.while_loop(while_op, operands),
+            Op::Cond(cond) => self.cond(cond, operands),
+            op => self.launch(op, operands),
+        }
+    }
+
+    fn scan(&self, scan: &ScanOp, operands: &[Array]) -> Result<Vec<Array>> {
+        let fixed = scan.num_consts + scan.num_carry;
+        let (consts, stacks) = (&operands[..scan.num_consts], &operands[fixed..]);
+        let mut carry = operands[scan.num_consts..fixed].to_vec();
+        let mut turns: Vec<Vec<Array>> = Vec::with_capacity(scan.length);
+        let zero = Array::from(0i32).to_device()?;
+        for turn in 0..scan.length {
+            let index = if scan.reverse { scan.length - 1 - turn } else { turn };
+            let index = Array::from(index as i32).to_device()?;
+            let mut inputs: Vec<Array> = consts.iter().chain(&carry).cloned().collect();
+            for stack in stacks {
+                let sizes: Shape =
+                    [1].into_iter().chain(stack.shape()[1..].iter().copied()).collect();
+                let mut slice = vec![stack.clone(), index.clone()];
+                slice.extend(stack.shape()[1..].iter().map(|_| zero.clone()));
+                let slice = self.launch(&Op::DynamicSlice { sizes }, &slice)?;
+                let shape = stack.shape().without_axis(0);
+                inputs.extend(self.launch(&Op::Reshape { shape }, &slice)?);
+            }
+            let mut results = self.equations(&scan.body, inputs)?;
+            turns.push(results.split_off(scan.num_carry));
+            carry = results;
+        }
+        if scan.reverse {
+            turns.reverse();
+        }
+        for (i, ty) in scan.body.output_types().enumerate().skip(scan.num_carry) {
+            let mut rows = Vec::with_capacity(scan.length);
+            for turn in &turns {
+                let shape = ty.shape.with_axis(0, 1);
+                let row = [turn[i - scan.num_carry].clone()];
+                rows.extend(self.launch(&Op::Reshape { shape }, &row)?);
+            }
+            if rows.is_empty() {
+                let empty = TensorType::new(ty.dtype, ty.shape.with_axis(0, 0));
+                rows.push(Array::from(Literal::filled(empty, 0.0)).to_device()?);
+            }
+            carry.extend(self.launch(&Op::Concat { axis: 0 }, &rows)?);
+        }
+        Ok(carry)
+    }
+
+    fn while_loop(&self, w: &WhileOp, operands: &[Array]) -> Result<Vec<Array>> {
+        let consts = w.num_cond_consts + w.num_body_consts;
+        let mut carry = operands[consts..].to_vec();
+        loop {
+            let inputs = |consts: &[Array], carry: &[Array]| {
+                consts.iter().chain(carry).cloned().collect::<Vec<Array>>()
+            };
+            let test = self.equations(&w.cond, inputs(&operands[..w.num_cond_consts], &carry))?;
+            if !test[0].item::<bool>()? {
+                return Ok(carry);
+            }
+            carry =
+                self.equations(&w.body, inputs(&operands[w.num_cond_consts..consts], &carry))?;
+        }
+    }
+
+    fn cond(&self, cond: &CondOp, operands: &[Array]) -> Result<Vec<Array>> {
+        let last = cond.branches.len() as i32 - 1;
+        let index = operands[0].item::<i32>()?.clamp(0, last);
+        self.equations(&cond.branches[index as usize], operands[1..].to_vec())
+    }
+
+    /// Runs one operation.
+    fn launch(&self, op: &Op, operands: &[Array]) -> Result<Vec<Array>> {
+        let executable = self.executable(op, operands)?;
+        let buffers = operands.iter().map(|operand| operand.buffer().expect("put on the device"));
+        let mut outputs = Vec::with_capacity(executable.outputs().len());
+        executable.execute(buffers, &[], &mut outputs)?;
+        Ok(outputs.into_iter().map(Array::from_buffer).collect())
+    }
+
+    fn executable(&self, op: &Op, operands: &[Array]) -> Result<Arc<Executable>> {
+        let types = operands.iter().map(|operand| operand.ty().clone()).collect();
+        let key = (op.clone(), types);
+        let lock = || self.executables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(executable) = lock().get(&key) {
+            return Ok(executable.clone());
+        }
+        let executable = Arc::new(compile(&text(&key.0, &key.1)?)?.0);
+        lock().insert(key, executable.clone());
+        Ok(executable)
+    }
+}
+
+/// The text of a Program of one equation.
+fn text(op: &Op, types: &[TensorType]) -> Result<String> {
+    let refs: SmallVec<[&TensorType; 8]> = types.iter().collect();
+    let results = crate::trace::check::infer(op, &refs).expect("checked when it was traced");
+    let mut single = Program::default();
+    let inputs: Vec<Var> = types.iter().map(|ty| single.add_var(ty.clone())).collect();
+    let outputs: Vec<Var> = results.into_iter().map(|ty| single.add_var(ty)).collect();
+    single.equations.push(Equation {
+        op: op.clone(),
+        inputs: inputs.iter().copied().collect(),
+        outputs: outputs.iter().copied().collect(),
+        at: std::panic::Location::caller(),
+    });
+    (single.inputs, single.outputs) = (inputs, outputs);
+    let options = LowerOptions {
+        name: op.name().into(),
+        platform: Runtime::get()?.platform,
+        locations: false,
+        ..LowerOptions::default()
+    };
+    Ok(stablehlo(&single, &options))
+}

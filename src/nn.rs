@@ -1,0 +1,43 @@
+//! Layers of neural networks: trees of parameters with a constructor and a function.
+//!
+//! A layer is a plain struct: its tensors are leaves, the rest is static. `init` draws the
+//! parameters from a [`Key`](crate::random::Key), `apply` is a pure function of them. Activations
+//! are methods of [`Tensor`](crate::Tensor).
+//!
+//! ```
+//! use podracer::nn::{Dense, init};
+//! use podracer::random::Key;
+//! use podracer::{Tensor, Tree};
+//!
+//! #[derive(Tree, Clone)]
+//! struct Critic<T> {
+//!     hidden: Dense<T>,
+//!     head: Dense<T>,
+//! }
+//!
+//! impl Critic<Tensor> {
+//!     fn init(key: Key<Tensor>, observation: usize) -> Critic<Tensor> {
+//!         let [hidden, head] = key.split_n();
+//!         Critic {
+//!             hidden: Dense::init(hidden, observation, 64, init::orthogonal(2f64.sqrt())),
+//!             head: Dense::init(head, 64, 1, init::orthogonal(1.0)),
+//!         }
+//!     }
+//!
+//!     /// f32[batch, observation] to f32[batch].
+//!     fn apply(&self, observation: Tensor) -> Tensor {
+//!         self.head.apply(self.hidden.apply(observation).tanh()).squeeze(-1)
+//!     }
+//! }
+//! ```
+
+pub mod init;
+mod layers;
+mod recurrent;
+
+pub use init::Init;
+pub use layers::{Activation, Conv2d, Dense, LayerNorm, Mlp, max_pool};
+pub use recurrent::{GruCell, LstmCell};
+
+#[cfg(test)]
+mod tests;

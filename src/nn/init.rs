@@ -1,0 +1,197 @@
+//! Initialisers: distributions of a layer's parameters at the start.
+//!
+//! Kernels have their output features on the last axis, their input features on the last but one;
+//! axes before are a window of a convolution. So `fan_in` is the product of all sizes but the last.
+
+use crate::random::{self, Key};
+use crate::trace::ops;
+use crate::trace::tensor::fail_op;
+use crate::trace::{DType, Shape, Tensor};
+
+/// How a tensor of parameters starts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Init {
+    /// Every element the same.
+    Constant(f64),
+    /// A matrix with orthonormal columns (or rows, if it is wide) times a gain.
+    Orthogonal(f64),
+    /// Mean 0 and a variance of `scale` divided by a number of units.
+    VarianceScaling {
+        /// The variance times the number of units.
+        scale: f64,
+        /// Which units are counted.
+        fan: Fan,
+        /// The shape of the distribution.
+        distribution: Distribution,
+    },
+}
+
+/// Which units [`Init::VarianceScaling`] counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fan {
+    /// Those that an output unit reads.
+    In,
+    /// Those that an input unit feeds.
+    Out,
+    /// The mean of both.
+    Average,
+}
+
+/// The shape of the distribution of [`Init::VarianceScaling`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Distribution {
+    /// Uniform around 0.
+    Uniform,
+    /// Normal.
+    Normal,
+    /// Normal, without what is more than two standard deviations off, at the same variance.
+    TruncatedNormal,
+}
+
+/// Zeros.
+pub fn zeros() -> Init {
+    Init::Constant(0.0)
+}
+
+/// Ones.
+pub fn ones() -> Init {
+    Init::Constant(1.0)
+}
+
+/// Every element is `value`.
+pub fn constant(value: f64) -> Init {
+    Init::Constant(value)
+}
+
+/// Orthonormal columns times `gain` (Saxe et al. 2014), `jax.nn.initializers.orthogonal`. PPO uses
+/// gains of sqrt(2) for hidden layers, 0.01 for the policy's and 1 for the value's head.
+pub fn orthogonal(gain: f64) -> Init {
+    Init::Orthogonal(gain)
+}
+
+fn scaling(scale: f64, fan: Fan, distribution: Distribution) -> Init {
+    Init::VarianceScaling { scale, fan, distribution }
+}
+
+/// Variance `1 / fan_in`, truncated normal (LeCun et al. 1998): flax's default for kernels.
+pub fn lecun_normal() -> Init {
+    scaling(1.0, Fan::In, Distribution::TruncatedNormal)
+}
+
+/// Variance `1 / fan_in`, uniform: `U(+-sqrt(3 / fan_in))`.
+pub fn lecun_uniform() -> Init {
+    scaling(1.0, Fan::In, Distribution::Uniform)
+}
+
+/// Variance `2 / fan_in`, truncated normal (He et al. 2015): `jax.nn.initializers.he_normal`, also
+/// called `kaiming_normal` there. PyTorch's of that name is [`kaiming_normal`].
+pub fn he_normal() -> Init {
+    scaling(2.0, Fan::In, Distribution::TruncatedNormal)
+}
+
+/// Variance `2 / fan_in`, uniform: `jax.nn.initializers.he_uniform`.
+pub fn he_uniform() -> Init {
+    scaling(2.0, Fan::In, Distribution::Uniform)
+}
+
+/// Variance `2 / fan_in`, normal: `torch.nn.init.kaiming_normal_`.
+pub fn kaiming_normal() -> Init {
+    scaling(2.0, Fan::In, Distribution::Normal)
+}
+
+/// Uniform for layers before a leaky ReLU of slope `a`: `U(+-sqrt(6 / ((1 + a^2) fan_in)))`,
+/// `torch.nn.init.kaiming_uniform_`.
+pub fn kaiming_uniform(a: f64) -> Init {
+    scaling(2.0 / (1.0 + a * a), Fan::In, Distribution::Uniform)
+}
+
+/// Variance `2 / (fan_in + fan_out)`, truncated normal (Glorot & Bengio 2010).
+pub fn glorot_normal() -> Init {
+    scaling(1.0, Fan::Average, Distribution::TruncatedNormal)
+}
+
+/// Variance `2 / (fan_in + fan_out)`, uniform.
+pub fn glorot_uniform() -> Init {
+    scaling(1.0, Fan::Average, Distribution::Uniform)
+}
+
+/// `U(+-1 / sqrt(fan_in))`: PyTorch's default for the weights and biases of linear and
+/// convolutional layers.
+pub fn torch_default() -> Init {
+    scaling(1.0 / 3.0, Fan::In, Distribution::Uniform)
+}
+
+/// Standard deviation of the standard normal distribution truncated to (-2, 2).
+const TRUNCATED_STD: f64 = 0.879_625_661_034_239_8;
+
+impl Init {
+    /// A tensor of this distribution. `dtype` is f32 or f64.
+    #[track_caller]
+    pub fn draw(self, key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
+        let shape = shape.into();
+        if matches!(self, Init::Constant(_)) {
+            return self.draw_fans(key, &shape, dtype, (1, 1));
+        }
+        if shape.rank() < 2 {
+            let problem = format!("a kernel has at least two axes, and the shape is {shape}");
+            fail_op("init", problem);
+        }
+        let rank = shape.rank();
+        let window: usize = shape[..rank - 2].iter().product();
+        let fans = (window * shape[rank - 2], window * shape[rank - 1]);
+        self.draw_fans(key, &shape, dtype, fans)
+    }
+
+    /// [`Init::draw`] with given numbers of units read and fed: for biases, which go with the
+    /// `fan_in` of their kernel.
+    #[track_caller]
+    pub(crate) fn draw_fans(
+        self,
+        key: Key<Tensor>,
+        shape: &Shape,
+        dtype: DType,
+        (fan_in, fan_out): (usize, usize),
+    ) -> Tensor {
+        if dtype != DType::F32 && dtype != DType::F64 {
+            fail_op("init", format!("draws f32 or f64, and was asked for {dtype}"));
+        }
+        let (scale, fan, distribution) = match self {
+            Init::Constant(value) => return ops::full(shape, value, dtype),
+            Init::Orthogonal(gain) => return orthogonal_matrix(key, shape, dtype) * gain,
+            Init::VarianceScaling { scale, fan, distribution } => (scale, fan, distribution),
+        };
+        let units = match fan {
+            Fan::In => fan_in as f64,
+            Fan::Out => fan_out as f64,
+            Fan::Average => (fan_in + fan_out) as f64 / 2.0,
+        };
+        // Rounded step by step as in JAX, so that f32 draws are equal to the bit.
+        let round = |x: f64| if dtype == DType::F32 { x as f32 as f64 } else { x };
+        let variance = round(scale / units);
+        match distribution {
+            Distribution::Uniform => {
+                let limit = round(round(3.0 * variance).sqrt());
+                random::uniform(key, shape, dtype, -1.0, 1.0) * limit
+            }
+            Distribution::Normal => random::normal(key, shape, dtype) * round(variance.sqrt()),
+            Distribution::TruncatedNormal => {
+                let std = round(round(variance.sqrt()) / round(TRUNCATED_STD));
+                random::truncated_normal(key, -2.0, 2.0, shape, dtype) * std
+            }
+        }
+    }
+}
+
+/// A matrix of `shape`, axes before the last merged, with orthonormal columns or rows.
+#[track_caller]
+fn orthogonal_matrix(key: Key<Tensor>, shape: &Shape, dtype: DType) -> Tensor {
+    if shape.rank() < 2 {
+        fail_op("orthogonal", format!("takes at least two axes, and the shape is {shape}"));
+    }
+    let columns = shape[shape.rank() - 1];
+    let rows: usize = shape[..shape.rank() - 1].iter().product();
+    let tall = random::normal(key, [rows.max(columns), rows.min(columns)], dtype);
+    let q = ops::orthonormal_columns(tall);
+    let matrix = if rows < columns { q.t() } else { q };
+    matrix.reshape(shape)
+}

@@ -1,0 +1,274 @@
+//! Layers without memory.
+
+use super::init::{self, Init};
+use crate::random::Key;
+use crate::trace::ops::{self, ConvOptions, Padding};
+use crate::trace::tensor::fail_op;
+use crate::trace::{DType, Shape, Tensor};
+use crate::tree::Tree;
+
+/// A fully connected layer, `x w + b`: flax's `Dense`, PyTorch's `Linear`.
+#[derive(Debug, Clone, Tree)]
+pub struct Dense<T> {
+    /// The kernel, `[inputs, outputs]`.
+    pub w: T,
+    /// The bias, `[outputs]`.
+    pub b: Option<T>,
+}
+
+impl Dense<Tensor> {
+    /// A layer with the kernel drawn from `kernel` and zeros as bias, f32.
+    #[track_caller]
+    pub fn init(key: Key<Tensor>, inputs: usize, outputs: usize, kernel: Init) -> Dense<Tensor> {
+        let w = kernel.draw(key, [inputs, outputs], DType::F32);
+        Dense { w, b: Some(ops::zeros([outputs], DType::F32)) }
+    }
+
+    /// A layer with kernel and bias drawn from given distributions, f32; without bias if there is
+    /// none.
+    #[track_caller]
+    pub fn init_with(
+        key: Key<Tensor>,
+        inputs: usize,
+        outputs: usize,
+        kernel: Init,
+        bias: Option<Init>,
+    ) -> Dense<Tensor> {
+        let (w, b) = kernel_and_bias(key, [inputs, outputs].into(), kernel, bias);
+        Dense { w, b }
+    }
+
+    /// A layer as PyTorch's `Linear` starts: kernel and bias `U(+-1 / sqrt(inputs))`.
+    #[track_caller]
+    pub fn init_torch(key: Key<Tensor>, inputs: usize, outputs: usize) -> Dense<Tensor> {
+        let start = init::torch_default();
+        Dense::init_with(key, inputs, outputs, start, Some(start))
+    }
+
+    /// `x: [.., inputs]` to `[.., outputs]`.
+    #[track_caller]
+    pub fn apply(&self, x: Tensor) -> Tensor {
+        let y = x.matmul(self.w);
+        match self.b {
+            Some(b) => y + b,
+            None => y,
+        }
+    }
+}
+
+/// Parameters of a layer whose kernel has the given shape.
+#[track_caller]
+fn kernel_and_bias(
+    key: Key<Tensor>,
+    shape: Shape,
+    kernel: Init,
+    bias: Option<Init>,
+) -> (Tensor, Option<Tensor>) {
+    let rank = shape.rank();
+    let fan_in = shape[..rank - 1].iter().product();
+    let outputs: Shape = [shape[rank - 1]].into();
+    let (kernel_key, bias_key) = key.split();
+    let w = kernel.draw(kernel_key, shape, DType::F32);
+    let Some(bias) = bias else { return (w, None) };
+    if matches!(bias, Init::Orthogonal(_)) {
+        fail_op("init", "a bias has one axis, and cannot be orthogonal");
+    }
+    (w, Some(bias.draw_fans(bias_key, &outputs, DType::F32, (fan_in, outputs[0]))))
+}
+
+/// A convolution of images `[batch, height, width, features]`: flax's `Conv` with two axes.
+#[derive(Debug, Clone, Tree)]
+pub struct Conv2d<T> {
+    /// The kernel, `[height, width, inputs, outputs]`.
+    pub w: T,
+    /// The bias, `[outputs]`.
+    pub b: Option<T>,
+    /// The window's step and the padding.
+    pub options: ConvOptions,
+}
+
+impl Conv2d<Tensor> {
+    /// A layer with a kernel of shape `[height, width, inputs, outputs]` drawn from `kernel` and
+    /// zeros as bias, f32.
+    #[track_caller]
+    pub fn init(
+        key: Key<Tensor>,
+        shape: [usize; 4],
+        options: ConvOptions,
+        kernel: Init,
+    ) -> Conv2d<Tensor> {
+        let w = kernel.draw(key, shape, DType::F32);
+        Conv2d { w, b: Some(ops::zeros([shape[3]], DType::F32)), options }
+    }
+
+    /// A layer with kernel and bias drawn from given distributions, f32; without bias if there is
+    /// none.
+    #[track_caller]
+    pub fn init_with(
+        key: Key<Tensor>,
+        shape: [usize; 4],
+        options: ConvOptions,
+        kernel: Init,
+        bias: Option<Init>,
+    ) -> Conv2d<Tensor> {
+        let (w, b) = kernel_and_bias(key, shape.into(), kernel, bias);
+        Conv2d { w, b, options }
+    }
+
+    /// A layer as PyTorch's `Conv2d` starts: kernel and bias `U(+-1 / sqrt(fan_in))`.
+    #[track_caller]
+    pub fn init_torch(key: Key<Tensor>, shape: [usize; 4], options: ConvOptions) -> Conv2d<Tensor> {
+        let start = init::torch_default();
+        Conv2d::init_with(key, shape, options, start, Some(start))
+    }
+
+    /// `x: [batch, height, width, inputs]` to `[batch, height', width', outputs]`.
+    #[track_caller]
+    pub fn apply(&self, x: Tensor) -> Tensor {
+        let y = ops::conv2d(x, self.w, &self.options);
+        match self.b {
+            Some(b) => y + b,
+            None => y,
+        }
+    }
+}
+
+/// Normalisation over the last axis (Ba et al. 2016), with a learnt scale and bias.
+#[derive(Debug, Clone, Tree)]
+pub struct LayerNorm<T> {
+    /// The scale, `[features]`.
+    pub scale: T,
+    /// The bias, `[features]`.
+    pub bias: T,
+    /// Added to the variance. flax has 1e-6, PyTorch 1e-5.
+    pub eps: f64,
+}
+
+impl LayerNorm<Tensor> {
+    /// Scale 1, bias 0, eps 1e-6, f32.
+    #[track_caller]
+    pub fn init(features: usize) -> LayerNorm<Tensor> {
+        let scale = ops::ones([features], DType::F32);
+        LayerNorm { scale, bias: ops::zeros([features], DType::F32), eps: 1e-6 }
+    }
+
+    /// `x: [.., features]` to the same shape.
+    #[track_caller]
+    pub fn apply(&self, x: Tensor) -> Tensor {
+        let centred = x - x.mean(-1).expand_dims(-1);
+        let variance = centred.square().mean(-1).expand_dims(-1);
+        centred * ((variance + self.eps).rsqrt() * self.scale) + self.bias
+    }
+}
+
+/// The function between the layers of an [`Mlp`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The names are those of the functions of Tensor.
+pub enum Activation {
+    Tanh,
+    Relu,
+    Elu,
+    Silu,
+    Gelu,
+    Sigmoid,
+}
+
+impl Activation {
+    /// The function's value.
+    #[track_caller]
+    pub fn apply(self, x: Tensor) -> Tensor {
+        match self {
+            Activation::Tanh => x.tanh(),
+            Activation::Relu => x.relu(),
+            Activation::Elu => x.elu(),
+            Activation::Silu => x.silu(),
+            Activation::Gelu => x.gelu(),
+            Activation::Sigmoid => x.sigmoid(),
+        }
+    }
+}
+
+/// Fully connected layers with an activation between them; none after the last.
+#[derive(Debug, Clone, Tree)]
+pub struct Mlp<T> {
+    /// The layers, in order.
+    pub layers: Vec<Dense<T>>,
+    /// The function between them.
+    pub activation: Activation,
+}
+
+impl Mlp<Tensor> {
+    /// Layers between `sizes`: `[inputs, hidden, .., outputs]`. Kernels are drawn from `hidden`,
+    /// the last from `head`; biases are zeros.
+    #[track_caller]
+    pub fn init(
+        key: Key<Tensor>,
+        sizes: &[usize],
+        activation: Activation,
+        hidden: Init,
+        head: Init,
+    ) -> Mlp<Tensor> {
+        if sizes.len() < 2 {
+            fail_op("mlp", format!("takes sizes from inputs to outputs, and was given {sizes:?}"));
+        }
+        let count = sizes.len() - 1;
+        let mut layers = Vec::with_capacity(count);
+        for (i, key) in key.split_vec(count).into_iter().enumerate() {
+            let kernel = if i + 1 == count { head } else { hidden };
+            layers.push(Dense::init(key, sizes[i], sizes[i + 1], kernel));
+        }
+        Mlp { layers, activation }
+    }
+
+    /// `x: [.., inputs]` to `[.., outputs]`.
+    #[track_caller]
+    pub fn apply(&self, x: Tensor) -> Tensor {
+        let mut x = x;
+        for (i, layer) in self.layers.iter().enumerate() {
+            let input = if i == 0 { x } else { self.activation.apply(x) };
+            x = layer.apply(input);
+        }
+        x
+    }
+}
+
+/// The largest element of each window of images `[batch, height, width, features]`: flax's
+/// `max_pool`. Of equal largest elements in a window none takes all of the derivative.
+#[track_caller]
+pub fn max_pool(x: Tensor, window: [usize; 2], stride: [usize; 2], padding: &Padding) -> Tensor {
+    let ty = x.ty();
+    if ty.rank() != 4 || !ty.dtype.is_float() || window.contains(&0) || stride.contains(&0) {
+        let problem = format!(
+            "takes float images [batch, height, width, features], windows and strides of at least \
+             1; was given {ty}, {window:?} and {stride:?}"
+        );
+        fail_op("max_pool", problem);
+    }
+    let pad = |i: usize| padding.amounts(i, ty.shape[1 + i], window[i], stride[i]);
+    let (rows, columns) = (pad(0), pad(1));
+    let x = x.pad(&[0, rows.0, columns.0, 0], &[0, rows.1, columns.1, 0], f64::NEG_INFINITY);
+    let size = x.shape();
+    if size[1] < window[0] || size[2] < window[1] {
+        fail_op("max_pool", format!("a window of {window:?} does not fit into {}", x.ty()));
+    }
+    // One strided slice for each place in the window.
+    let counts = [0, 1].map(|i| (size[1 + i] - window[i]) / stride[i]);
+    let mut largest: Option<Tensor> = None;
+    for row in 0..window[0] {
+        for column in 0..window[1] {
+            let limit = [
+                size[0],
+                row + counts[0] * stride[0] + 1,
+                column + counts[1] * stride[1] + 1,
+                size[3],
+            ];
+            let steps = [1, stride[0], stride[1], 1];
+            let slice = x.strided_slice(&[0, row, column, 0], &limit, &steps);
+            largest = Some(match largest {
+                Some(largest) => largest.maximum(slice),
+                None => slice,
+            });
+        }
+    }
+    largest.expect("a window has at least one place")
+}

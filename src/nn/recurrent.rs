@@ -1,0 +1,121 @@
+//! Cells of recurrent networks: one step each, to be scanned over time.
+
+use super::init;
+use crate::random::Key;
+use crate::trace::ops;
+use crate::trace::{DType, Tensor};
+use crate::tree::Tree;
+
+/// `count` orthogonal matrices `[size, size]` side by side.
+#[track_caller]
+fn recurrent_kernels(key: Key<Tensor>, size: usize, count: usize) -> Tensor {
+    let mut kernels = Vec::with_capacity(count);
+    for key in key.split_vec(count) {
+        kernels.push(init::orthogonal(1.0).draw(key, [size, size], DType::F32));
+    }
+    ops::concatenate(&kernels, -1)
+}
+
+/// A long short-term memory (Hochreiter & Schmidhuber 1997): flax's `LSTMCell`. Gates stand in the
+/// order i, f, g, o, as in PyTorch.
+///
+/// ```text
+/// i, f, o = sigmoid(x w_i + h w_h + b)     g = tanh(x w_i + h w_h + b)
+/// c' = f c + i g                           h' = o tanh(c')
+/// ```
+#[derive(Debug, Clone, Tree)]
+pub struct LstmCell<T> {
+    /// Kernels of the input, `[inputs, 4 size]`.
+    pub w_i: T,
+    /// Kernels of the hidden state, `[size, 4 size]`.
+    pub w_h: T,
+    /// Biases, `[4 size]`.
+    pub b: T,
+}
+
+impl LstmCell<Tensor> {
+    /// Input kernels LeCun normal, recurrent ones orthogonal, biases 0, as in flax; f32.
+    #[track_caller]
+    pub fn init(key: Key<Tensor>, inputs: usize, size: usize) -> LstmCell<Tensor> {
+        let (input, recurrent) = key.split();
+        LstmCell {
+            w_i: init::lecun_normal().draw(input, [inputs, 4 * size], DType::F32),
+            w_h: recurrent_kernels(recurrent, size, 4),
+            b: ops::zeros([4 * size], DType::F32),
+        }
+    }
+
+    /// One step: `x: [batch, inputs]` and the state `(c, h)`, `[batch, size]` each, give the next
+    /// state; its `h` is the output.
+    #[track_caller]
+    pub fn apply(&self, x: Tensor, (c, h): (Tensor, Tensor)) -> (Tensor, Tensor) {
+        let gates = x.matmul(self.w_i) + (h.matmul(self.w_h) + self.b);
+        let size = c.dim(-1);
+        let input = gates.slice_axis(-1, 0, size).sigmoid();
+        let forget = gates.slice_axis(-1, size, 2 * size).sigmoid();
+        let new = gates.slice_axis(-1, 2 * size, 3 * size).tanh();
+        let output = gates.slice_axis(-1, 3 * size, 4 * size).sigmoid();
+        let c = forget * c + input * new;
+        (c, output * c.tanh())
+    }
+
+    /// The state before the first step: zeros for `batch` sequences.
+    #[track_caller]
+    pub fn start(&self, batch: usize) -> (Tensor, Tensor) {
+        let zeros = ops::zeros([batch, self.w_h.dim(0)], self.w_h.dtype());
+        (zeros, zeros)
+    }
+}
+
+/// A gated recurrent unit (Cho et al. 2014): flax's `GRUCell`. Gates stand in the order r, z, n.
+///
+/// ```text
+/// r, z = sigmoid(x w_i + b + h w_h)
+/// n = tanh(x w_i + b + r (h w_h + b_n))
+/// h' = (1 - z) n + z h
+/// ```
+#[derive(Debug, Clone, Tree)]
+pub struct GruCell<T> {
+    /// Kernels of the input, `[inputs, 3 size]`.
+    pub w_i: T,
+    /// Kernels of the hidden state, `[size, 3 size]`.
+    pub w_h: T,
+    /// Biases, `[3 size]`.
+    pub b: T,
+    /// The bias inside the reset gate, `[size]`.
+    pub b_n: T,
+}
+
+impl GruCell<Tensor> {
+    /// Input kernels LeCun normal, recurrent ones orthogonal, biases 0, as in flax; f32.
+    #[track_caller]
+    pub fn init(key: Key<Tensor>, inputs: usize, size: usize) -> GruCell<Tensor> {
+        let (input, recurrent) = key.split();
+        GruCell {
+            w_i: init::lecun_normal().draw(input, [inputs, 3 * size], DType::F32),
+            w_h: recurrent_kernels(recurrent, size, 3),
+            b: ops::zeros([3 * size], DType::F32),
+            b_n: ops::zeros([size], DType::F32),
+        }
+    }
+
+    /// One step: `x: [batch, inputs]` and the state `h: [batch, size]` give the next state, which
+    /// is the output as well.
+    #[track_caller]
+    pub fn apply(&self, x: Tensor, h: Tensor) -> Tensor {
+        let (from_x, from_h) = (x.matmul(self.w_i) + self.b, h.matmul(self.w_h));
+        let size = h.dim(-1);
+        let both = from_x.slice_axis(-1, 0, 2 * size) + from_h.slice_axis(-1, 0, 2 * size);
+        let gates = both.sigmoid();
+        let (reset, keep) = (gates.slice_axis(-1, 0, size), gates.slice_axis(-1, size, 2 * size));
+        let inner = from_h.slice_axis(-1, 2 * size, 3 * size) + self.b_n;
+        let new = (from_x.slice_axis(-1, 2 * size, 3 * size) + reset * inner).tanh();
+        (1.0 - keep) * new + keep * h
+    }
+
+    /// The state before the first step: zeros for `batch` sequences.
+    #[track_caller]
+    pub fn start(&self, batch: usize) -> Tensor {
+        ops::zeros([batch, self.w_h.dim(0)], self.w_h.dtype())
+    }
+}

@@ -1,0 +1,116 @@
+//! Optimisers: pure functions from gradients, state and parameters to new ones.
+//!
+//! Each optimiser is a plain struct of hyperparameters, with optax's names, defaults and formulas
+//! (optax 0.2.8). Its state is a tree beside the parameters:
+//!
+//! ```
+//! use podracer::optim::{Adam, AdamState, clip_by_global_norm};
+//! use podracer::{Tensor, Tree};
+//!
+//! fn update<P: Tree<Tensor>>(
+//!     params: P,
+//!     grads: P,
+//!     state: AdamState<Tensor, P>,
+//! ) -> (P, AdamState<Tensor, P>) {
+//!     let adam = Adam { learning_rate: 2.5e-4, eps: 1e-5, ..Adam::default() };
+//!     adam.step(params, clip_by_global_norm(grads, 0.5), state)
+//! }
+//! ```
+//!
+//! The learning rate is a number or a traced scalar: `adam.with_learning_rate(lr)` for one that is
+//! annealed, be it an argument of the compiled function or a [`Schedule`] at the state's count.
+//!
+//! Gradients, states and parameters must have one structure and the same types; anything else ends
+//! the trace with the path of the first leaf that differs.
+
+mod adam;
+mod clip;
+mod schedule;
+mod sgd;
+
+use crate::trace::Tensor;
+use crate::trace::ops::{self, Operand};
+use crate::trace::tensor::fail_op;
+use crate::tree::{self, Tree};
+
+pub use adam::{Adam, AdamState, RAdam};
+pub use clip::{clip_by_global_norm, clip_grad_norm, global_norm};
+pub use schedule::Schedule;
+pub use sgd::{RmsProp, RmsPropState, Sgd, SgdState};
+
+/// The leaves of trees that go together, checked to have one structure and the same float types.
+/// `names` are what messages call the trees.
+#[track_caller]
+fn leaves_of<M: Tree<Tensor>, const N: usize>(
+    op: &str,
+    names: [&str; N],
+    trees: [&M; N],
+) -> [Vec<Tensor>; N] {
+    let first = tree::leaves(trees[0]);
+    for (name, tree) in names.iter().zip(trees) {
+        if let Err(error) = tree::same_structure::<Tensor, Tensor, M, M>(trees[0], tree) {
+            fail_op(op, format!("{} and {name} do not go together: {error}", names[0]));
+        }
+        for (i, (expected, leaf)) in first.iter().zip(tree::leaves(tree)).enumerate() {
+            let (expected, ty) = (expected.ty(), leaf.ty());
+            if ty != expected || !ty.dtype.is_float() {
+                let path = &tree::paths(tree)[i];
+                let problem = if ty == expected {
+                    format!("{path} of {name} is {ty}; optimisers take floats")
+                } else {
+                    format!("{path} is {expected} in {}, and {ty} in {name}", names[0])
+                };
+                fail_op(op, problem);
+            }
+        }
+    }
+    trees.map(tree::leaves)
+}
+
+/// Zeros in the place of every leaf.
+#[track_caller]
+fn zeros_like<M: Tree<Tensor>>(params: &M) -> M {
+    let mut zeros = Vec::new();
+    for leaf in tree::leaves(params) {
+        zeros.push(ops::zeros_like(leaf));
+    }
+    tree::replace(params, zeros)
+}
+
+/// `-learning_rate * direction`, for every leaf.
+#[track_caller]
+fn scaled(directions: Vec<Tensor>, learning_rate: impl Operand) -> Vec<Tensor> {
+    let mut updates = Vec::with_capacity(directions.len());
+    for direction in directions {
+        let ty = direction.ty();
+        let rate = learning_rate.to_tensor(&crate::TensorType::scalar(ty.dtype));
+        if rate.rank() != 0 || !rate.dtype().is_float() {
+            fail_op("learning_rate", format!("must be a float scalar, and is {}", rate.ty()));
+        }
+        updates.push(-rate.to(ty.dtype) * direction);
+    }
+    updates
+}
+
+/// `params + updates`, leaf by leaf: `optax.apply_updates`.
+#[track_caller]
+pub fn apply_updates<M: Tree<Tensor>>(params: M, updates: M) -> M {
+    let [old, updates] = leaves_of("apply_updates", ["params", "updates"], [&params, &updates]);
+    let mut new = Vec::with_capacity(old.len());
+    for (param, update) in old.into_iter().zip(updates) {
+        new.push(param + update);
+    }
+    tree::replace(&params, new)
+}
+
+/// `tau * new + (1 - tau) * old`, leaf by leaf: `optax.incremental_update`, the soft update of
+/// target networks. A `tau` of 1 copies.
+#[track_caller]
+pub fn incremental_update<M: Tree<Tensor>>(new: &M, old: &M, tau: f64) -> M {
+    let [news, olds] = leaves_of("incremental_update", ["new", "old"], [new, old]);
+    let mut mixed = Vec::with_capacity(news.len());
+    for (new, old) in news.into_iter().zip(olds) {
+        mixed.push(new * tau + old * (1.0 - tau));
+    }
+    tree::replace(new, mixed)
+}

@@ -1,0 +1,232 @@
+//! Adam and its relatives.
+
+use super::{apply_updates, leaves_of, scaled, zeros_like};
+use crate::trace::Tensor;
+use crate::trace::ops::{self, Operand, where_};
+use crate::tree::{self, Tree};
+
+/// Adam (Kingma & Ba 2015), `optax.adam`; with a `weight_decay`, AdamW (Loshchilov & Hutter 2019),
+/// `optax.adamw`.
+///
+/// ```text
+/// m  = b1 m + (1 - b1) g            m^ = m / (1 - b1^t)
+/// v  = b2 v + (1 - b2) g^2          v^ = v / (1 - b2^t)
+/// update = -learning_rate (m^ / (sqrt(v^ + eps_root) + eps) + weight_decay params)
+/// ```
+///
+/// `eps` stands outside the root, after the bias correction, as in PyTorch.
+#[doc(alias = "AdamW")]
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Adam<L = f64> {
+    /// The step size: a number or a traced scalar.
+    pub learning_rate: L,
+    /// How much of the mean of gradients stays.
+    pub b1: f64,
+    /// How much of the mean of squared gradients stays.
+    pub b2: f64,
+    /// Added to the root, against division by 0. PPO uses 1e-5.
+    pub eps: f64,
+    /// Added under the root.
+    pub eps_root: f64,
+    /// The part of the parameters subtracted along with the gradient's step; not seen by the
+    /// moments.
+    pub weight_decay: f64,
+}
+
+impl Default for Adam {
+    /// optax's: 1e-3, .9, .999, 1e-8, 0, 0.
+    fn default() -> Adam {
+        Adam {
+            learning_rate: 1e-3,
+            b1: 0.9,
+            b2: 0.999,
+            eps: 1e-8,
+            eps_root: 0.0,
+            weight_decay: 0.0,
+        }
+    }
+}
+
+/// The state of [`Adam`] and [`RAdam`] over parameters `M`.
+#[derive(Debug, Clone, Tree)]
+#[tree(nested = M)]
+pub struct AdamState<T, M> {
+    /// Number of updates made, `i32`.
+    pub count: T,
+    /// Running mean of gradients.
+    pub m: M,
+    /// Running mean of squared gradients.
+    pub v: M,
+}
+
+/// The state before the first update.
+#[track_caller]
+fn init<M: Tree<Tensor>>(params: &M) -> AdamState<Tensor, M> {
+    AdamState { count: ops::constant(0i32), m: zeros_like(params), v: zeros_like(params) }
+}
+
+/// The moments after one more gradient, leaf by leaf.
+#[track_caller]
+fn moments((b1, b2): (f64, f64), [grads, ms, vs]: [Vec<Tensor>; 3]) -> (Vec<Tensor>, Vec<Tensor>) {
+    let (mut new_ms, mut new_vs) = (Vec::new(), Vec::new());
+    for ((g, m), v) in grads.into_iter().zip(ms).zip(vs) {
+        new_ms.push((1.0 - b1) * g + b1 * m);
+        new_vs.push((1.0 - b2) * g.square() + b2 * v);
+    }
+    (new_ms, new_vs)
+}
+
+/// One more, up to the largest i32.
+#[track_caller]
+fn increment(count: Tensor) -> Tensor {
+    where_(count.lt(i32::MAX), count + 1, count)
+}
+
+/// `decay^count`, in f32 as optax has it.
+#[track_caller]
+fn power(decay: f64, count: Tensor) -> Tensor {
+    ops::constant(decay as f32).pow(count.to(crate::DType::F32))
+}
+
+impl<L: Operand> Adam<L> {
+    /// The same optimiser with another learning rate, such as a traced scalar.
+    pub fn with_learning_rate<R: Operand>(self, learning_rate: R) -> Adam<R> {
+        let Adam { b1, b2, eps, eps_root, weight_decay, .. } = self;
+        Adam { learning_rate, b1, b2, eps, eps_root, weight_decay }
+    }
+
+    /// The state before the first update.
+    #[track_caller]
+    pub fn init<M: Tree<Tensor>>(&self, params: &M) -> AdamState<Tensor, M> {
+        init(params)
+    }
+
+    /// What to add to the parameters, and the next state.
+    #[track_caller]
+    pub fn update<M: Tree<Tensor>>(
+        &self,
+        grads: &M,
+        state: AdamState<Tensor, M>,
+        params: &M,
+    ) -> (M, AdamState<Tensor, M>) {
+        let names = ["params", "grads", "m", "v"];
+        let [values, grads, ms, vs] = leaves_of("adam", names, [params, grads, &state.m, &state.v]);
+        let (ms, vs) = moments((self.b1, self.b2), [grads, ms, vs]);
+        let count = increment(state.count);
+        let m_scale: Tensor = 1.0 - power(self.b1, count);
+        let v_scale: Tensor = 1.0 - power(self.b2, count);
+        let mut directions = Vec::with_capacity(values.len());
+        for ((param, m), v) in values.into_iter().zip(&ms).zip(&vs) {
+            let (m_scale, v_scale) = (m_scale.to(m.dtype()), v_scale.to(v.dtype()));
+            let mut direction = *m / m_scale / self.denominator(*v / v_scale);
+            if self.weight_decay != 0.0 {
+                direction = direction + param * self.weight_decay;
+            }
+            directions.push(direction);
+        }
+        let updates = tree::replace(params, scaled(directions, self.learning_rate));
+        let m = tree::replace(params, ms);
+        let v = tree::replace(params, vs);
+        (updates, AdamState { count, m, v })
+    }
+
+    /// The parameters after one update, and the next state.
+    #[track_caller]
+    pub fn step<M: Tree<Tensor>>(
+        &self,
+        params: M,
+        grads: M,
+        state: AdamState<Tensor, M>,
+    ) -> (M, AdamState<Tensor, M>) {
+        let (updates, state) = self.update(&grads, state, &params);
+        (apply_updates(params, updates), state)
+    }
+
+    #[track_caller]
+    fn denominator(&self, v: Tensor) -> Tensor {
+        let v = if self.eps_root == 0.0 { v } else { v + self.eps_root };
+        v.sqrt() + self.eps
+    }
+}
+
+/// Rectified Adam (Liu et al. 2020), `optax.radam`: plain momentum until the second moment can be
+/// trusted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RAdam<L = f64> {
+    /// The step size: a number or a traced scalar.
+    pub learning_rate: L,
+    /// How much of the mean of gradients stays.
+    pub b1: f64,
+    /// How much of the mean of squared gradients stays.
+    pub b2: f64,
+    /// Added to the root, against division by 0.
+    pub eps: f64,
+    /// From this length of the approximated average on, the second moment is used.
+    pub threshold: f64,
+}
+
+impl Default for RAdam {
+    /// optax's: 1e-3, .9, .999, 1e-8, 5.
+    fn default() -> RAdam {
+        RAdam { learning_rate: 1e-3, b1: 0.9, b2: 0.999, eps: 1e-8, threshold: 5.0 }
+    }
+}
+
+impl<L: Operand> RAdam<L> {
+    /// The same optimiser with another learning rate, such as a traced scalar.
+    pub fn with_learning_rate<R: Operand>(self, learning_rate: R) -> RAdam<R> {
+        let RAdam { b1, b2, eps, threshold, .. } = self;
+        RAdam { learning_rate, b1, b2, eps, threshold }
+    }
+
+    /// The state before the first update.
+    #[track_caller]
+    pub fn init<M: Tree<Tensor>>(&self, params: &M) -> AdamState<Tensor, M> {
+        init(params)
+    }
+
+    /// What to add to the parameters, and the next state.
+    #[track_caller]
+    pub fn update<M: Tree<Tensor>>(
+        &self,
+        grads: &M,
+        state: AdamState<Tensor, M>,
+    ) -> (M, AdamState<Tensor, M>) {
+        let [grad_leaves, ms, vs] =
+            leaves_of("radam", ["grads", "m", "v"], [grads, &state.m, &state.v]);
+        let (ms, vs) = moments((self.b1, self.b2), [grad_leaves, ms, vs]);
+        let count = increment(state.count);
+        let decayed = power(self.b2, count);
+        let m_scale: Tensor = 1.0 - power(self.b1, count);
+        let v_scale: Tensor = 1.0 - decayed;
+        let limit = 2.0 / (1.0 - self.b2) - 1.0;
+        let length: Tensor = limit - 2.0 * count.to(crate::DType::F32) * decayed / v_scale;
+        let rectified = length.ge(self.threshold);
+        // The root is of a negative number where it is not chosen.
+        let numerator = (length - 4.0) * (length - 2.0) * limit;
+        let factor = (numerator / ((limit - 4.0) * (limit - 2.0) * length)).sqrt();
+        let mut directions = Vec::with_capacity(ms.len());
+        for (m, v) in ms.iter().zip(&vs) {
+            let dtype = m.dtype();
+            let plain = *m / m_scale.to(dtype);
+            let root = (*v / v_scale.to(dtype)).sqrt() + self.eps;
+            directions.push(where_(rectified, factor.to(dtype) * plain / root, plain));
+        }
+        let updates = tree::replace(grads, scaled(directions, self.learning_rate));
+        let m = tree::replace(grads, ms);
+        let v = tree::replace(grads, vs);
+        (updates, AdamState { count, m, v })
+    }
+
+    /// The parameters after one update, and the next state.
+    #[track_caller]
+    pub fn step<M: Tree<Tensor>>(
+        &self,
+        params: M,
+        grads: M,
+        state: AdamState<Tensor, M>,
+    ) -> (M, AdamState<Tensor, M>) {
+        let (updates, state) = self.update(&grads, state);
+        (apply_updates(params, updates), state)
+    }
+}

@@ -1,0 +1,199 @@
+//! Draws of integers, choices and orders.
+
+use super::{Key, bits, check_shape, gumbel, uniform};
+use crate::trace::ops::{self, IndexMode, Operand, where_};
+use crate::trace::tensor::fail_op;
+use crate::trace::{DType, Shape, Tensor, TensorType};
+
+/// The smallest and the largest value of an integer type.
+fn range_of(dtype: DType) -> (i64, u64) {
+    let bits = 8 * dtype.size() as u32;
+    if dtype.is_unsigned() {
+        (0, u64::MAX >> (64 - bits))
+    } else {
+        (i64::MIN >> (64 - bits), u64::MAX >> (65 - bits))
+    }
+}
+
+/// Conversion to another integer type that saturates where a plain one would wrap.
+#[track_caller]
+fn to_saturating(x: Tensor, dtype: DType) -> Tensor {
+    let (from, into) = (range_of(x.dtype()), range_of(dtype));
+    let mut x = x;
+    if from.0 < into.0 {
+        x = x.maximum(into.0);
+    }
+    if from.1 > into.1 {
+        x = x.minimum(into.1);
+    }
+    x.to(dtype)
+}
+
+/// Integers from `low` to before `high`: `jax.random.randint`. `dtype` is any integer type; the
+/// bounds are numbers, or integer tensors that broadcast to `shape`. Where `high` is not above
+/// `low`, `low` comes out. `high` may be one more than the largest value of `dtype`.
+///
+/// A number is the remainder of 64 random bits (128 for 64-bit types), taken in two halves; ranges
+/// that are not powers of two are slightly biased.
+#[track_caller]
+pub fn randint(
+    key: Key<Tensor>,
+    shape: impl Into<Shape>,
+    low: impl Operand,
+    high: impl Operand,
+    dtype: DType,
+) -> Tensor {
+    let shape = shape.into();
+    let scalar = TensorType::scalar(DType::I64);
+    let (low, high) = (low.to_tensor(&scalar), high.to_tensor(&scalar));
+    check_shape("randint", &shape, &[low, high]);
+    if !dtype.is_int() {
+        fail_op("randint", format!("draws integers, and was asked for {dtype}"));
+    }
+    for bound in [low, high] {
+        if !bound.dtype().is_int() {
+            fail_op("randint", format!("bounds are integers, and one is {}", bound.ty()));
+        }
+    }
+    let (smallest, largest) = range_of(dtype);
+    if dtype.size() < 4 {
+        // Drawn as i32: less bias.
+        let low = low.to(DType::I32).clip(smallest, largest);
+        let high = high.to(DType::I32).clip(smallest, largest + 1);
+        return randint(key, shape, low, high, DType::I32).to(dtype);
+    }
+    let unsigned = if dtype.size() == 4 { DType::U32 } else { DType::U64 };
+    let beyond = if range_of(high.dtype()).1 > largest { Some(high.gt(largest)) } else { None };
+    let (low, high) = (to_saturating(low, dtype), to_saturating(high, dtype));
+
+    let span = (high - low).to(unsigned);
+    let mut span = where_(high.le(low), ops::ones_like(span), span);
+    if let Some(beyond) = beyond {
+        // The full range wraps to 0, and the remainder by 0 changes nothing: what is wanted.
+        span = where_(beyond & high.gt(low), span + 1, span);
+    }
+    let (first, second) = key.split();
+    let (upper, lower) = (bits(first, &shape, unsigned), bits(second, &shape, unsigned));
+    // (upper * 2^bits + lower) % span without the wider type: 2^bits % span by its root.
+    let root = ops::full_like(span, 2f64.powi(4 * unsigned.size() as i32)) % span;
+    let multiplier = (root * root) % span;
+    let offset = ((upper % span) * multiplier + lower % span) % span;
+    low + offset.to(dtype)
+}
+
+/// `true` with probability `p`, a number or a float tensor that broadcasts to `shape`:
+/// `jax.random.bernoulli`.
+#[track_caller]
+pub fn bernoulli(key: Key<Tensor>, p: impl Operand, shape: impl Into<Shape>) -> Tensor {
+    let shape = shape.into();
+    let p = p.to_tensor(&TensorType::scalar(DType::F32));
+    check_shape("bernoulli", &shape, &[p]);
+    uniform(key, shape, p.dtype(), 0.0, 1.0).lt(p)
+}
+
+/// Indices (i32) along `axis` of `logits`, drawn with probabilities `softmax(logits)`; the axis
+/// vanishes. `jax.random.categorical`: the largest of `logits + gumbel noise`.
+#[track_caller]
+pub fn categorical(key: Key<Tensor>, logits: Tensor, axis: isize) -> Tensor {
+    let noise = gumbel(key, logits.shape(), logits.dtype());
+    (noise + logits).argmax(axis)
+}
+
+/// [`categorical`] with several draws for each distribution: `draws` are the axes put before those
+/// that `logits` leave.
+#[track_caller]
+pub fn categorical_shaped(
+    key: Key<Tensor>,
+    logits: Tensor,
+    axis: isize,
+    draws: impl Into<Shape>,
+) -> Tensor {
+    let (shape, draws) = (logits.shape(), draws.into());
+    let axis = ops::axis_of("categorical", axis, shape.rank());
+    let full: Shape = draws.iter().chain(shape.iter()).copied().collect();
+    let noise = gumbel(key, full, logits.dtype());
+    (noise + logits).argmax((draws.rank() + axis) as isize)
+}
+
+/// `x` with its elements along `axis` in a random order, that of every line along `axis` its own.
+#[track_caller]
+fn shuffle(key: Key<Tensor>, x: Tensor, axis: isize) -> Tensor {
+    // Sorting by random words can tie. By this many sorts in a row all orders are equally likely
+    // but for a chance below 1/n (JAX's rule).
+    let size = x.numel().max(1) as f64;
+    let rounds = (3.0 * size.ln() / (u32::MAX as f64).ln()).ceil() as usize;
+    let (mut key, mut x) = (key, x);
+    for _ in 0..rounds {
+        let (next, now) = key.split();
+        let words = bits(now, x.shape(), DType::U32);
+        x = ops::sort_by(words, &[x], axis).1[0];
+        key = next;
+    }
+    x
+}
+
+/// The numbers `0..n` (i32) in a random order: `jax.random.permutation(key, n)`.
+#[track_caller]
+pub fn permutation(key: Key<Tensor>, n: usize) -> Tensor {
+    shuffle(key, ops::arange(n, DType::I32), 0)
+}
+
+/// `x` with its slices along `axis` in a random order: `jax.random.permutation(key, x, axis)`.
+#[track_caller]
+pub fn permutation_of(key: Key<Tensor>, x: Tensor, axis: isize) -> Tensor {
+    if x.rank() == 1 {
+        return shuffle(key, x, axis);
+    }
+    let order = permutation(key, x.dim(axis));
+    x.take_mode(order, axis, IndexMode::Clip)
+}
+
+/// Numbers (i32) from `0..n`, each equally likely, with or without repetition: the indices of
+/// `jax.random.choice(key, n, shape, replace)`.
+#[track_caller]
+pub fn choice(key: Key<Tensor>, n: usize, shape: impl Into<Shape>, replace: bool) -> Tensor {
+    let shape = shape.into();
+    check_choice(n, &shape, replace);
+    if replace {
+        return randint(key, shape, 0, n, DType::I32);
+    }
+    permutation(key, n).slice_axis(0, 0, shape.numel()).reshape(shape)
+}
+
+/// Numbers (i32) from `0..n` drawn with the probabilities `p: f[n]`, with or without repetition:
+/// the indices of `jax.random.choice(key, n, shape, replace, p)`.
+///
+/// With repetition each draw is compared with every probability's running sum.
+#[track_caller]
+pub fn choice_weighted(
+    key: Key<Tensor>,
+    p: Tensor,
+    shape: impl Into<Shape>,
+    replace: bool,
+) -> Tensor {
+    let (ty, shape) = (p.ty(), shape.into());
+    if ty.rank() != 1 || !ty.dtype.is_float() {
+        fail_op("choice", format!("takes a vector of probabilities, and was given {ty}"));
+    }
+    let n = ty.shape[0];
+    check_choice(n, &shape, replace);
+    if replace {
+        let sums = p.cumsum(0);
+        let total = sums.index_axis(0, -1);
+        let at = total * (1.0 - uniform(key, &shape, ty.dtype, 0.0, 1.0));
+        // How many sums lie below: the first place where the draw could stand in order.
+        return sums.lt(at.expand_dims(-1)).to(DType::I32).sum(-1);
+    }
+    // The largest of log p + Gumbel noise are a draw without repetition (Vieira 2014).
+    let scores = gumbel(key, [n], ty.dtype) + p.log();
+    (-scores).argsort(0).slice_axis(0, 0, shape.numel()).reshape(shape)
+}
+
+#[track_caller]
+fn check_choice(n: usize, shape: &Shape, replace: bool) {
+    let draws = shape.numel();
+    if draws > 0 && (n == 0 || (!replace && draws > n)) {
+        let how = if replace { "" } else { " without repetition" };
+        fail_op("choice", format!("{draws} draws from {n} numbers{how}"));
+    }
+}
