@@ -4,6 +4,7 @@
 // The derive writes `::podracer`, which must also mean this crate within it.
 extern crate self as podracer;
 
+pub mod algos;
 pub mod array;
 pub mod distributions;
 pub mod envs;
