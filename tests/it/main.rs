@@ -3,6 +3,7 @@
 mod build;
 mod cli;
 mod derive;
+mod documents;
 mod envs;
 mod eval;
 mod lowering;
