@@ -1,7 +1,9 @@
 //! The integration tests: one binary, one module per room.
 
 mod build;
+mod cli;
 mod derive;
+mod documents;
 mod envs;
 mod eval;
 mod lowering;
