@@ -148,7 +148,7 @@ impl<A, B, F> Jit<A, B, F> {
     }
 
     /// Looks for NaN in every result, and if there is one finds the operation that made it: the
-    /// call then fails with [`Error::Nan`](crate::Error::Nan), which says which and at what line. Nothing is donated
+    /// call then fails with [`Error::Nan`], which says which and at what line. Nothing is donated
     /// while this is on.
     pub fn check_nans(mut self, on: bool) -> Self {
         self.check_nans = on;
@@ -170,8 +170,8 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     /// Runs the function.
     ///
     /// # Errors
-    /// [`Error::Trace`](crate::Error::Trace) if the function cannot be typed for this argument; what the compiler and
-    /// the runtime say; [`Error::Nan`](crate::Error::Nan) under [`Jit::check_nans`].
+    /// [`Error::Trace`] if the function cannot be typed for this argument; what the compiler and
+    /// the runtime say; [`Error::Nan`] under [`Jit::check_nans`].
     pub fn call(&self, args: A::With<Array>) -> Result<B::With<Array>> {
         match self.mode {
             Mode::Jit => self.call_compiled(&args),
@@ -394,7 +394,7 @@ impl Analysis {
 /// ```
 ///
 /// # Errors
-/// [`Error::Trace`](crate::Error::Trace) if the function cannot be typed for this argument.
+/// [`Error::Trace`] if the function cannot be typed for this argument.
 #[track_caller]
 pub fn make_program<A: Tree<Tensor>, B: Tree<Tensor>>(
     f: impl Fn(A) -> B,
