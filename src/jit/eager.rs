@@ -18,9 +18,12 @@ use crate::trace::op::{CondOp, Op, ScanOp, WhileOp};
 use crate::trace::program::{Equation, Program, Var};
 use crate::trace::types::{Shape, TensorType};
 
-/// Executables of single operations, by operation and operand types.
+/// An operation and the types of its operands.
+type Signature = (Op, Vec<TensorType>);
+
+/// Executables of single operations.
 pub(super) struct EagerOps {
-    executables: Mutex<HashMap<(Op, Vec<TensorType>), Arc<Executable>>>,
+    executables: Mutex<HashMap<Signature, Arc<Executable>>>,
 }
 
 impl EagerOps {
