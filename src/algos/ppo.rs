@@ -27,7 +27,7 @@ use crate::{Array, DType, Key, Literal, Tensor, random, value_and_grad};
 
 /// The settings, by CleanRL's names and with CleanRL's defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "PPO for discrete actions and vector observations")]
+#[command(about = "PPO for discrete actions and vector observations", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppo")]

@@ -8,6 +8,7 @@ mod envs;
 mod eval;
 mod lowering;
 mod pjrt;
+mod ppo;
 mod rl;
 mod stablehlo_text;
 
