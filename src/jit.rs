@@ -1,4 +1,4 @@
-//! The front doors: [`jit`], [`eager`], [`interpret`]. Three ways to run one function of tensors
+//! The front doors: [`jit()`], [`eager()`], [`interpret`]. Three ways to run one function of tensors
 //! on arrays, with the same results.
 
 mod core;
@@ -121,7 +121,7 @@ pub fn interpret<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Jit<A
     with_mode(Mode::Interpret, f)
 }
 
-/// [`jit`], [`eager`] or [`interpret`], by `mode`.
+/// [`jit()`], [`eager()`] or [`interpret`], by `mode`.
 #[track_caller]
 pub fn with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(
     mode: Mode,
