@@ -4,10 +4,10 @@ use smallvec::SmallVec;
 
 use super::number::{Number, with_number};
 use super::shapes::{self, offsets};
+use crate::trace::check::dilated;
+use crate::trace::check::free_axes;
 use crate::trace::literal::Literal;
 use crate::trace::op::{ConvDims, DotDims};
-use crate::trace::rules::conv::dilated;
-use crate::trace::rules::dot::free_axes;
 use crate::trace::types::{Shape, TensorType};
 
 pub(super) fn dot(dims: &DotDims, lhs: &Literal, rhs: &Literal, ty: &TensorType) -> Literal {
