@@ -2,7 +2,7 @@
 //! native parts, and the cache of compiled executables.
 
 pub mod cache;
-mod conv;
+pub mod conv;
 mod emit_control;
 mod emit_elementwise;
 mod emit_gather;

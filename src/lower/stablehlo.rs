@@ -81,6 +81,11 @@ pub fn compile_flags(platform: Platform) -> &'static [(&'static str, bool)] {
 /// # Panics
 /// If the Program is not well-formed ([`verify`](crate::trace::check::verify) says why).
 pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
+    let rewritten = match options.platform {
+        Platform::Cpu => super::conv::rewrite(program),
+        Platform::Cuda | Platform::Rocm | Platform::Tpu => None,
+    };
+    let program = rewritten.as_ref().unwrap_or(program);
     let mut emitter = Emitter::new(program, options);
     emitter.module(program);
     emitter.out
@@ -111,8 +116,6 @@ pub(super) struct Emitter<'a> {
     pub(super) predicates: HashMap<Value, Value>,
     /// Shapes that need a threefry function.
     pub(super) threefry_shapes: Vec<Shape>,
-    /// Number of loops around the current line.
-    pub(super) loops: usize,
 }
 
 /// The values of an equation's operands.
@@ -134,7 +137,6 @@ impl<'a> Emitter<'a> {
             scopes: vec![HashMap::new()],
             predicates: HashMap::new(),
             threefry_shapes: Vec::new(),
-            loops: 0,
         }
     }
 

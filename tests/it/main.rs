@@ -1,6 +1,7 @@
 //! The integration tests: one binary, one module per room.
 
 mod build;
+mod conv_formulas;
 mod derive;
 mod envs;
 mod eval;
