@@ -87,20 +87,18 @@ struct Agent<T> {
     critic: Mlp<T>,
 }
 
-fn agent(_: Tensor) -> (Agent<Tensor>, Key<Tensor>) {
+fn agent(_: Tensor) -> (Agent<Tensor>, Tensor) {
     let [a, b, key] = Key::constant(1).split_n();
     let (hidden, head) = (init::orthogonal(2f64.sqrt()), init::orthogonal(1.0));
     let net = |key, outputs| Mlp::init(key, &[4, 64, 64, outputs], Activation::Tanh, hidden, head);
-    (Agent { actor: net(a, 2), critic: net(b, 1) }, key)
+    (Agent { actor: net(a, 2), critic: net(b, 1) }, key.into_data())
 }
 
-type Acted<T> = (T, T, T, Key<T>);
-
-fn act((agent, x, key): (Agent<Tensor>, Tensor, Key<Tensor>)) -> Acted<Tensor> {
-    let (now, next) = key.split();
+fn act((agent, x, key): (Agent<Tensor>, Tensor, Tensor)) -> [Tensor; 4] {
+    let (now, next) = Key::from_data(key).split();
     let policy = Categorical::new(agent.actor.apply(x));
     let action = policy.sample(now);
-    (action, policy.log_prob(action), agent.critic.apply(x).squeeze(-1), next)
+    [action, policy.log_prob(action), agent.critic.apply(x).squeeze(-1), next.into_data()]
 }
 
 fn main() -> Result<()> {
@@ -161,7 +159,7 @@ fn main() -> Result<()> {
         for _ in 0..ROUNDS {
             row.ours(time(500, || {
                 let args = (agent.clone(), observations.clone(), key.take().unwrap());
-                let (action, _, _, next) = policy.call(args).unwrap();
+                let [action, _, _, next] = policy.call(args).unwrap();
                 black_box(action.to_vec::<i32>().unwrap());
                 key = Some(next);
             }));

@@ -82,7 +82,8 @@ pub fn compile_flags(platform: Platform) -> &'static [(&'static str, bool)] {
 /// If the Program is not well-formed ([`verify`](crate::trace::check::verify) says why).
 pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
     let rewritten = match options.platform {
-        Platform::Cpu => super::conv::rewrite(program),
+        Platform::Cpu if std::env::var("EXP_PLAIN").is_err() => super::conv::rewrite(program),
+        Platform::Cpu => None,
         Platform::Cuda | Platform::Rocm | Platform::Tpu => None,
     };
     let program = rewritten.as_ref().unwrap_or(program);
