@@ -1,4 +1,4 @@
-//! The front doors: [`jit`], [`eager`], [`interpret`]. Three ways to run one function of tensors
+//! The front doors: [`jit()`], [`eager()`], [`interpret`]. Three ways to run one function of tensors
 //! on arrays, with the same results.
 
 mod core;
@@ -26,7 +26,8 @@ use crate::trace::types::TensorType;
 use crate::tree::{self, Path, Tree};
 
 /// How a function is run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Compiled as a whole, once per signature; then one launch a call.
     #[default]
@@ -120,7 +121,7 @@ pub fn interpret<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Jit<A
     with_mode(Mode::Interpret, f)
 }
 
-/// [`jit`], [`eager`] or [`interpret`], by `mode`.
+/// [`jit()`], [`eager()`] or [`interpret`], by `mode`.
 #[track_caller]
 pub fn with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(
     mode: Mode,
@@ -139,7 +140,7 @@ pub fn with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(
     }
 }
 
-impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
+impl<A, B, F> Jit<A, B, F> {
     /// Gives the function a name, seen in messages, profiles and dumps.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
@@ -147,7 +148,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     }
 
     /// Looks for NaN in every result, and if there is one finds the operation that made it: the
-    /// call then fails with [`Error::Nan`](crate::Error::Nan), which says which and at what line. Nothing is donated
+    /// call then fails with [`Error::Nan`], which says which and at what line. Nothing is donated
     /// while this is on.
     pub fn check_nans(mut self, on: bool) -> Self {
         self.check_nans = on;
@@ -163,12 +164,14 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     pub fn stats(&self) -> Stats {
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
+impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     /// Runs the function.
     ///
     /// # Errors
-    /// [`Error::Trace`](crate::Error::Trace) if the function cannot be typed for this argument; what the compiler and
-    /// the runtime say; [`Error::Nan`](crate::Error::Nan) under [`Jit::check_nans`].
+    /// [`Error::Trace`] if the function cannot be typed for this argument; what the compiler and
+    /// the runtime say; [`Error::Nan`] under [`Jit::check_nans`].
     pub fn call(&self, args: A::With<Array>) -> Result<B::With<Array>> {
         match self.mode {
             Mode::Jit => self.call_compiled(&args),
@@ -391,7 +394,7 @@ impl Analysis {
 /// ```
 ///
 /// # Errors
-/// [`Error::Trace`](crate::Error::Trace) if the function cannot be typed for this argument.
+/// [`Error::Trace`] if the function cannot be typed for this argument.
 #[track_caller]
 pub fn make_program<A: Tree<Tensor>, B: Tree<Tensor>>(
     f: impl Fn(A) -> B,

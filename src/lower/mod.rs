@@ -3,6 +3,7 @@
 
 pub mod cache;
 pub mod conv;
+pub mod cost;
 mod emit_control;
 mod emit_elementwise;
 mod emit_gather;

@@ -15,6 +15,7 @@ use std::fmt::{self, Write};
 
 use smallvec::SmallVec;
 
+use super::cost::largest_operation;
 use super::mlir::{self, List, Locations, Results, Symbol, Ty, Types, Value};
 use crate::error::Loc;
 use crate::trace::literal::Literal;
@@ -66,15 +67,25 @@ impl Default for LowerOptions {
     }
 }
 
-/// Compiler flags (names of XLA's debug options) without which compiled text does not mean what
-/// the Program means.
-pub fn compile_flags(platform: Platform) -> &'static [(&'static str, bool)] {
+/// Compiler flags (names of XLA's debug options) for a Program.
+pub fn compile_flags(platform: Platform, program: &Program) -> Vec<(&'static str, bool)> {
     match platform {
-        // Otherwise `maximum(x, NaN)` is `x`, and reductions by it lose NaNs.
-        Platform::Cpu => &[("xla_cpu_enable_fast_min_max", false)],
-        Platform::Cuda | Platform::Rocm | Platform::Tpu => &[],
+        Platform::Cpu => {
+            // Otherwise `maximum(x, NaN)` is `x`, and reductions by it lose NaNs: without this the
+            // compiled text does not mean what the Program means.
+            let mut flags = vec![("xla_cpu_enable_fast_min_max", false)];
+            // Waking another thread costs more than a small product: see `ALONE`.
+            if largest_operation(program) <= ALONE {
+                flags.push(("xla_cpu_multi_thread_eigen", false));
+            }
+            flags
+        }
+        Platform::Cuda | Platform::Rocm | Platform::Tpu => Vec::new(),
     }
 }
+
+/// Programs of which no operation has more arithmetic than this run on one thread on CPU.
+const ALONE: usize = 1 << 18;
 
 /// The text of a StableHLO module whose `@main` computes `program`.
 ///

@@ -1,6 +1,6 @@
 //! The split of a derivative into what is known now and what is linear in the tangents.
 //!
-//! [`jvp_program`] is traced with a linear frame on top. An equation with a tangent among its
+//! `jvp_program` is traced with a linear frame on top. An equation with a tangent among its
 //! operands falls into that frame; every other one falls to the frame below it. What the linear
 //! part needs of the known part it captures: these are the *residuals*. So the split needs no pass
 //! of its own, but in control flow, where it is made in the bodies.

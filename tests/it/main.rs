@@ -1,12 +1,15 @@
 //! The integration tests: one binary, one module per room.
 
 mod build;
+mod cli;
 mod conv_formulas;
 mod derive;
+mod documents;
 mod envs;
 mod eval;
 mod lowering;
 mod pjrt;
+mod ppo;
 mod rl;
 mod stablehlo_text;
 

@@ -6,7 +6,7 @@ use crate::trace::check::{Problem, ensure, is_permutation};
 use crate::trace::op::{Axes, ConvDims, Op};
 use crate::trace::ops::conv_general;
 use crate::trace::tensor::{Tensor, bind1};
-use crate::trace::types::{Shape, TensorType};
+use crate::trace::types::{DType, Shape, TensorType};
 
 /// The size of an axis of `size` elements put `dilation` apart.
 pub(crate) fn dilated(size: usize, dilation: usize) -> usize {
@@ -23,6 +23,7 @@ pub(crate) fn infer(
         [0, 1],
         "element types differ: input {lhs}, kernel {rhs}; convert one with .to(dtype)"
     );
+    ensure!(lhs.dtype != DType::Bool, [0, 1], "bool has no product; convert it with .to(dtype)");
     let rank = dims.lhs_spec.len();
     ensure!(
         rank >= 2 && lhs.rank() == rank && rhs.rank() == rank,

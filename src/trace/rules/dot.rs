@@ -6,7 +6,7 @@ use crate::trace::check::{Problem, ensure};
 use crate::trace::op::{Axes, DotDims};
 use crate::trace::ops::dot_general;
 use crate::trace::tensor::Tensor;
-use crate::trace::types::TensorType;
+use crate::trace::types::{DType, TensorType};
 
 /// Axes of an operand of rank `rank` that are neither contracted nor paired, in order.
 pub(crate) fn free_axes(rank: usize, contract: &[usize], batch: &[usize]) -> SmallVec<[usize; 4]> {
@@ -23,6 +23,7 @@ pub(crate) fn infer(
         [0, 1],
         "element types differ: lhs {lhs}, rhs {rhs}; convert one with .to(dtype)"
     );
+    ensure!(lhs.dtype != DType::Bool, [0, 1], "bool has no product; convert it with .to(dtype)");
     let pairs = [
         ("contracted", &dims.lhs_contract, &dims.rhs_contract),
         ("batch", &dims.lhs_batch, &dims.rhs_batch),

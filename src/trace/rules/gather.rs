@@ -19,6 +19,7 @@ fn check_indices(
     operand_batching: &[usize],
     indices_batching: &[usize],
     map: &[usize],
+    vanishing: &[usize],
 ) -> Result<(), Problem> {
     ensure!(
         matches!(indices.dtype, DType::I32 | DType::I64 | DType::U32) && indices.rank() > 0,
@@ -44,6 +45,7 @@ fn check_indices(
             "axis {o} of {operand} cannot be paired with axis {i} of the indices {indices}"
         );
         ensure!(!map.contains(&o), [], "axis {o} is both paired and addressed");
+        ensure!(!vanishing.contains(&o), [], "axis {o} is both paired and left out");
     }
     Ok(())
 }
@@ -60,6 +62,7 @@ pub(crate) fn infer_gather(
         operand_batching_dims,
         start_indices_batching_dims,
         &dims.start_index_map,
+        &dims.collapsed_slice_dims,
     )?;
     let (sizes, rank) = (&dims.slice_sizes, operand.rank());
     ensure!(
@@ -113,11 +116,17 @@ pub(crate) fn infer_scatter(
         &dims.operand_batching_dims,
         &dims.scatter_indices_batching_dims,
         &dims.scatter_dims_to_operand_dims,
+        &dims.inserted_window_dims,
     )?;
     ensure!(
         operand.dtype == updates.dtype,
         [0, 2],
         "updates {updates} of another element type than {operand}"
+    );
+    ensure!(
+        dims.kind != ScatterKind::Add || operand.dtype != DType::Bool,
+        [0],
+        "bool has no sum; convert it with .to(dtype)"
     );
     let rank = operand.rank();
     let (inserted, batching) = (&dims.inserted_window_dims, &dims.operand_batching_dims);
