@@ -149,10 +149,6 @@ fn main() -> Result<()> {
     let batch = minibatch(&[])?;
     let compiled = jit(step).named("ppo_atari_step");
     Row::header();
-    if asked.iter().any(|x| x == "dump") {
-        print!("{}", compiled.lower(&(state.clone(), batch.clone()))?.stablehlo());
-        return Ok(());
-    }
 
     if wants("lower") {
         let mut row = Row::new("trace + lower, ms");

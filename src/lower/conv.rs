@@ -71,8 +71,7 @@ pub fn conv_formula(dims: &ConvDims, lhs: &TensorType, rhs: &TensorType) -> Conv
         spec[2..].iter().map(|&axis| ty.shape[axis]).product()
     };
     let features = lhs.shape[dims.lhs_spec[1]];
-    let min = std::env::var("EXP_CHUNK").ok().and_then(|x| x.parse().ok()).unwrap_or(CHUNK);
-    let chunk = features.div_ceil(MAX_CHUNKS).max(min);
+    let chunk = features.div_ceil(MAX_CHUNKS).max(CHUNK);
     // Partial sums are rounded to the element type: not for half precision.
     let wide = matches!(lhs.dtype, DType::F32 | DType::F64);
     if wide && chunk < features && places(rhs, &dims.rhs_spec) > places(&out, &dims.out_spec) {

@@ -35,3 +35,22 @@ fn operations(program: &Program, equation: &Equation) -> usize {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::control::scan;
+    use crate::{Array, DType, Tensor, make_program};
+
+    #[test]
+    fn the_largest_operation_counts() {
+        let zeros = |shape: &[usize]| Array::zeros(shape, DType::F32);
+        let product = |(x, w): (Tensor, Tensor)| x.matmul(w).tanh();
+        let program = make_program(product, &(zeros(&[32, 64]), zeros(&[64, 64]))).unwrap();
+        assert_eq!(largest_operation(&program), 2 * 32 * 64 * 64);
+        // A loop is as large as the largest operation inside.
+        let looped = |(x, w): (Tensor, Tensor)| scan(|x, w| (x.matmul(w), x), x, w).0;
+        let program = make_program(looped, &(zeros(&[32, 64]), zeros(&[9, 64, 64]))).unwrap();
+        assert_eq!(largest_operation(&program), 2 * 32 * 64 * 64);
+    }
+}

@@ -93,8 +93,7 @@ const ALONE: usize = 1 << 18;
 /// If the Program is not well-formed ([`verify`](crate::trace::check::verify) says why).
 pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
     let rewritten = match options.platform {
-        Platform::Cpu if std::env::var("EXP_PLAIN").is_err() => super::conv::rewrite(program),
-        Platform::Cpu => None,
+        Platform::Cpu => super::conv::rewrite(program),
         Platform::Cuda | Platform::Rocm | Platform::Tpu => None,
     };
     let program = rewritten.as_ref().unwrap_or(program);

@@ -4,7 +4,7 @@ use podracer::jit::run_program;
 use podracer::lower::conv::{ConvFormula, conv_formula};
 use podracer::lower::{LowerOptions, stablehlo};
 use podracer::trace::control::scan;
-use podracer::trace::op::ConvDims;
+use podracer::trace::op::{ConvDims, ReduceOp};
 use podracer::trace::ops::{ConvOptions, Padding, conv_general, conv2d};
 use podracer::{Array, DType, Literal, Mode, Program, Tensor, TensorType, grad, make_program};
 use smallvec::smallvec;
@@ -103,6 +103,8 @@ fn strides_sizes_and_padding() {
         ([3, 17, 18, 2], [5, 4, 2, 5], [3, 2], [(-2, -3), (-1, 4)]),
         // Padding beyond the kernel, and a kernel shorter than the stride.
         ([2, 7, 8, 2], [2, 3, 2, 3], [4, 5], [(5, 6), (7, 3)]),
+        // The most chunks, of uneven size.
+        ([600, 5, 5, 1], [2, 2, 1, 2], [1, 1], NONE),
         // One window in all.
         ([50, 6, 6, 2], [6, 6, 2, 3], [2, 2], NONE),
     ];
@@ -211,6 +213,37 @@ fn inside_a_scan() {
     }
     // The forward convolution is of no use; the gradient has chunks of 32 and 8 images.
     assert_eq!(text.matches("stablehlo.convolution").count(), 3);
+}
+
+/// Long sums over several leading axes go in two steps.
+#[test]
+fn reductions_over_batch_and_space() {
+    let barriers = |program: &Program| {
+        let text = stablehlo(program, &LowerOptions::default());
+        text.matches("stablehlo.optimization_barrier").count()
+    };
+    let reduce = |op, axes: &[usize], ty: TensorType| {
+        single(Op::Reduce { op, axes: axes.iter().copied().collect() }, &[ty])
+    };
+    let long = f32s(&[33, 30, 40, 8]);
+    for op in [ReduceOp::Sum, ReduceOp::Max] {
+        let program = reduce(op, &[0, 1, 2], long.clone());
+        assert_eq!(barriers(&program), 1);
+        same(&program);
+        let program = reduce(op, &[0, 1], long.clone());
+        assert_eq!(barriers(&program), 1);
+        same(&program);
+    }
+    for (axes, ty) in [
+        (&[0, 1, 2, 3][..], long.clone()),
+        (&[0], long.clone()),
+        (&[1, 2], long),
+        (&[0, 1, 2], f32s(&[33, 3, 4, 8])),
+    ] {
+        let program = reduce(ReduceOp::Sum, axes, ty);
+        assert_eq!(barriers(&program), 0);
+        same(&program);
+    }
 }
 
 #[test]
