@@ -161,14 +161,21 @@ impl EagerOps {
         if let Some(executable) = lock().get(&key) {
             return Ok(executable.clone());
         }
-        let executable = Arc::new(compile(&text(&key.0, &key.1)?)?.0);
+        let program = single(&key.0, &key.1);
+        let options = LowerOptions {
+            name: op.name().into(),
+            platform: Runtime::get()?.platform,
+            locations: false,
+            ..LowerOptions::default()
+        };
+        let executable = Arc::new(compile(&program, &stablehlo(&program, &options))?.0);
         lock().insert(key, executable.clone());
         Ok(executable)
     }
 }
 
-/// The text of a Program of one equation.
-fn text(op: &Op, types: &[TensorType]) -> Result<String> {
+/// A Program of one equation.
+fn single(op: &Op, types: &[TensorType]) -> Program {
     let refs: SmallVec<[&TensorType; 8]> = types.iter().collect();
     let results = crate::trace::check::infer(op, &refs).expect("checked when it was traced");
     let mut single = Program::default();
@@ -181,11 +188,5 @@ fn text(op: &Op, types: &[TensorType]) -> Result<String> {
         at: std::panic::Location::caller(),
     });
     (single.inputs, single.outputs) = (inputs, outputs);
-    let options = LowerOptions {
-        name: op.name().into(),
-        platform: Runtime::get()?.platform,
-        locations: false,
-        ..LowerOptions::default()
-    };
-    Ok(stablehlo(&single, &options))
+    single
 }

@@ -2,7 +2,8 @@
 //! native parts, and the cache of compiled executables.
 
 pub mod cache;
-mod conv;
+pub mod conv;
+pub mod cost;
 mod emit_control;
 mod emit_elementwise;
 mod emit_gather;

@@ -15,6 +15,7 @@ use std::fmt::{self, Write};
 
 use smallvec::SmallVec;
 
+use super::cost::largest_operation;
 use super::mlir::{self, List, Locations, Results, Symbol, Ty, Types, Value};
 use crate::error::Loc;
 use crate::trace::literal::Literal;
@@ -66,21 +67,36 @@ impl Default for LowerOptions {
     }
 }
 
-/// Compiler flags (names of XLA's debug options) without which compiled text does not mean what
-/// the Program means.
-pub fn compile_flags(platform: Platform) -> &'static [(&'static str, bool)] {
+/// Compiler flags (names of XLA's debug options) for a Program.
+pub fn compile_flags(platform: Platform, program: &Program) -> Vec<(&'static str, bool)> {
     match platform {
-        // Otherwise `maximum(x, NaN)` is `x`, and reductions by it lose NaNs.
-        Platform::Cpu => &[("xla_cpu_enable_fast_min_max", false)],
-        Platform::Cuda | Platform::Rocm | Platform::Tpu => &[],
+        Platform::Cpu => {
+            // Otherwise `maximum(x, NaN)` is `x`, and reductions by it lose NaNs: without this the
+            // compiled text does not mean what the Program means.
+            let mut flags = vec![("xla_cpu_enable_fast_min_max", false)];
+            // Waking another thread costs more than a small product: see `ALONE`.
+            if largest_operation(program) <= ALONE {
+                flags.push(("xla_cpu_multi_thread_eigen", false));
+            }
+            flags
+        }
+        Platform::Cuda | Platform::Rocm | Platform::Tpu => Vec::new(),
     }
 }
+
+/// Programs of which no operation has more arithmetic than this run on one thread on CPU.
+const ALONE: usize = 1 << 18;
 
 /// The text of a StableHLO module whose `@main` computes `program`.
 ///
 /// # Panics
 /// If the Program is not well-formed ([`verify`](crate::trace::check::verify) says why).
 pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
+    let rewritten = match options.platform {
+        Platform::Cpu => super::conv::rewrite(program),
+        Platform::Cuda | Platform::Rocm | Platform::Tpu => None,
+    };
+    let program = rewritten.as_ref().unwrap_or(program);
     let mut emitter = Emitter::new(program, options);
     emitter.module(program);
     emitter.out
@@ -111,8 +127,6 @@ pub(super) struct Emitter<'a> {
     pub(super) predicates: HashMap<Value, Value>,
     /// Shapes that need a threefry function.
     pub(super) threefry_shapes: Vec<Shape>,
-    /// Number of loops around the current line.
-    pub(super) loops: usize,
 }
 
 /// The values of an equation's operands.
@@ -134,7 +148,6 @@ impl<'a> Emitter<'a> {
             scopes: vec![HashMap::new()],
             predicates: HashMap::new(),
             threefry_shapes: Vec::new(),
-            loops: 0,
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod build;
 mod cli;
+mod conv_formulas;
 mod derive;
 mod documents;
 mod envs;
