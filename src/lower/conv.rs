@@ -9,12 +9,13 @@ use smallvec::SmallVec;
 use super::mlir::{List, Value};
 use super::stablehlo::{Emitter, signature};
 use crate::error::Loc;
+use crate::trace::check::{dilated, infer_conv};
 use crate::trace::graph::{eliminate_common_subexpressions, map_subprograms};
 use crate::trace::op::{Axes, ConvDims, Op};
 use crate::trace::ops::conv_general;
 use crate::trace::program::{Program, Var};
-use crate::trace::rules::conv::{dilated, infer, move_groups};
 use crate::trace::tensor::{FrameKind, Tensor, at_line, bind, trace_frame};
+use crate::trace::transpose::move_groups;
 use crate::trace::types::{DType, TensorType};
 
 /// The ways to compute a convolution on CPU.
@@ -38,7 +39,7 @@ pub enum ConvFormula {
 /// the kernel's gradient of conv2 of the Nature network, 64 images, takes 22 ms outside a loop,
 /// 3.3 s inside, and 21 ms in the canonical form.
 ///
-/// Both gradients of a convolution are convolutions (`trace/rules/conv.rs`); they are known by
+/// Both gradients of a convolution are convolutions (`trace/transpose/conv.rs`); they are known by
 /// their shape:
 ///
 /// - The kernel's has a window larger than its result, and the batch as its input features. Its
@@ -50,7 +51,7 @@ pub enum ConvFormula {
 ///   are by the zeros in between (conv2 12 to 7.5 ms, conv1 62 to 11).
 pub fn conv_formula(dims: &ConvDims, lhs: &TensorType, rhs: &TensorType) -> ConvFormula {
     let spatial = dims.strides.len();
-    let out = infer(dims, lhs, rhs).expect("a verified Program");
+    let out = infer_conv(dims, lhs, rhs).expect("a verified Program");
     // No kernel exists beyond three spatial axes or for integers, nor work without elements.
     if !(1..=3).contains(&spatial)
         || !lhs.dtype.is_float()

@@ -10,6 +10,7 @@ mod conv;
 mod dot;
 mod gather;
 
+pub(crate) use self::conv::move_groups;
 use std::panic::Location;
 
 use smallvec::SmallVec;
