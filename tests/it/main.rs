@@ -1,9 +1,11 @@
 //! The integration tests: one binary, one module per room.
 
 mod build;
+mod cases;
 mod derive;
 mod envs;
 mod eval;
+mod laws;
 mod lowering;
 mod pjrt;
 mod rl;
