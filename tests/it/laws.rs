@@ -531,7 +531,7 @@ macro_rules! families {
         }
     };
 }
-families!(elementwise);
+families!(elementwise, shape, reduce, index);
 
 macro_rules! leaves {
     ($($leaf:pat => $name:literal),* $(,)?) => {

@@ -189,9 +189,7 @@ fn binary_cases(cases: &mut Vec<Case>) {
     }
     let base = In::Floats(vec![4], vec![0.5, 2.0, -1.5, -0.5]);
     let exponent = In::Value(Literal::new([4], &[2, 3, 2, 1]));
-    cases.push(case("pow/negative base", &[base, exponent], |x| {
-        x[0].pow(x[1].to(x[0].dtype()))
-    }));
+    cases.push(case("pow/negative base", &[base, exponent], |x| x[0].pow(x[1].to(x[0].dtype()))));
     cases.push(case("max/of three", &[x(&[4]), x(&[4]), x(&[4])], |x| {
         x[0].maximum(x[1]).maximum(x[2])
     }));

@@ -3,6 +3,9 @@
 //! A case is named after the operation that it is about, then by what is special: `scan/reverse`.
 
 pub mod elementwise;
+pub mod index;
+pub mod reduce;
+pub mod shape;
 
 use std::rc::Rc;
 
