@@ -531,7 +531,7 @@ macro_rules! families {
         }
     };
 }
-families!(elementwise, shape, reduce, index);
+families!(elementwise, shape, reduce, index, products, control);
 
 macro_rules! leaves {
     ($($leaf:pat => $name:literal),* $(,)?) => {

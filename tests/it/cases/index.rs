@@ -1,7 +1,7 @@
 //! Gather and scatter.
 
 use podracer::trace::op::{Axes, GatherDims, ScatterDims, ScatterKind};
-use podracer::trace::ops::{IndexMode, gather, scatter};
+use podracer::trace::ops::{IndexMode, gather, one_hot, scatter};
 use podracer::{DType, Literal, Tensor};
 
 use super::{Case, In, case, cases_of, int, x};
@@ -257,13 +257,30 @@ pub fn cases() -> Vec<Case> {
             vec![x[0].at(&[x[1]]).add(1), x[0].at(&[x[1]]).set(7)]
         })
         .flat(),
+        // A narrow type still counts past its range, and back from the end.
+        case(
+            "gather/i8 of many",
+            &[x(&[200]), In::Value(Literal::new([3], &[-1i8, 5, 127]))],
+            |x| cube(x[0]).take(x[1], 0),
+        ),
+        case(
+            "gather/u64 past the end",
+            &[x(&[4]), In::Value(Literal::new([3], &[2u64, 4, u64::MAX]))],
+            |x| x[0].take(x[1], 0),
+        )
+        .flat(),
+        case("eq/one_hot", &[int(&[5], -2, 6)], |x| one_hot(x[0], 4, DType::F32)).flat(),
+        case("eq/one_hot u8", &[In::Value(Literal::new([2], &[5u8, 255]))], |x| {
+            one_hot(x[0], 300, DType::F32).sum([0])
+        })
+        .flat(),
         case("gather/one of one", &[x(&[1, 1]), int(&[3, 1], -1, 1)], |x| {
             cube(x[0]).take_mode(x[1], 0, IndexMode::Clip)
         }),
         case(
             "gather/of ends",
             &[x(&[5]), In::Value(Literal::new([3], &[i32::MIN, i32::MAX, 2]))],
-            { |x| cube(x[0]).take_mode(x[1], 0, IndexMode::Clip) },
+            |x| cube(x[0]).take_mode(x[1], 0, IndexMode::Clip),
         ),
         case(
             "scatter_add/of ends",

@@ -2,8 +2,10 @@
 //!
 //! A case is named after the operation that it is about, then by what is special: `scan/reverse`.
 
+pub mod control;
 pub mod elementwise;
 pub mod index;
+pub mod products;
 pub mod reduce;
 pub mod shape;
 
