@@ -8,7 +8,7 @@ use std::f64::consts::{LN_2, PI};
 
 use crate::random::{self, Key};
 use crate::trace::Tensor;
-use crate::trace::ops::{self, IndexMode, where_};
+use crate::trace::ops::{self, where_};
 use crate::trace::tensor::fail_op;
 use crate::tree::Tree;
 
@@ -61,8 +61,10 @@ impl Categorical<Tensor> {
     /// last axis.
     #[track_caller]
     pub fn log_prob(&self, class: Tensor) -> Tensor {
-        let index = class.expand_dims(-1);
-        self.log_probs().take_along_axis_mode(index, -1, IndexMode::Clip).squeeze(-1)
+        // Few classes: a masked sum is faster than a gather, whose derivative is a scatter.
+        let log_probs = self.log_probs();
+        let chosen = ops::one_hot(class, log_probs.dim(-1), crate::DType::Bool);
+        where_(chosen, log_probs, ops::zeros_like(log_probs)).sum(-1)
     }
 
     /// The entropy, over the last axis. Classes of probability 0 add nothing.
@@ -255,3 +257,6 @@ impl TanhNormal<Tensor> {
         (self.normal.log_prob(x) - volume).sum(-1)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,7 +26,8 @@ use crate::trace::types::TensorType;
 use crate::tree::{self, Path, Tree};
 
 /// How a function is run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Compiled as a whole, once per signature; then one launch a call.
     #[default]
@@ -139,7 +140,7 @@ pub fn with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(
     }
 }
 
-impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
+impl<A, B, F> Jit<A, B, F> {
     /// Gives the function a name, seen in messages, profiles and dumps.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
@@ -163,7 +164,9 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     pub fn stats(&self) -> Stats {
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
+impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     /// Runs the function.
     ///
     /// # Errors

@@ -1,9 +1,146 @@
 //! Podracer: a JAX-like functional tracing compiler frontend in Rust, with reinforcement learning
 //! on top.
+//!
+//! A closure over [`Tensor`]s is run once on names; what it does becomes a [`Program`], which can
+//! be differentiated, batched, printed, interpreted, and compiled by XLA. This page shows each in a
+//! few lines. `docs/from-scratch.md` in the repository explains how it works.
+//!
+//! # Run a function
+//!
+//! [`jit`] compiles a function once for each signature and launches it at each call. Outside are
+//! [`Array`]s, which have values and no arithmetic; inside are [`Tensor`]s, which have arithmetic
+//! and no values.
+//!
+//! ```
+//! use podracer::{Array, Tensor, eager, interpret, jit};
+//!
+//! let f = |x: Tensor| (x * x).sum(..).sqrt();
+//! let x = Array::from([3.0f32, 4.0]);
+//! assert_eq!(jit(f).call(x.clone())?.item::<f32>()?, 5.0);
+//! // Operation by operation on the device; and on the host, without a compiler.
+//! assert_eq!(eager(f).call(x.clone())?.item::<f32>()?, 5.0);
+//! assert_eq!(interpret(f).call(x)?.item::<f32>()?, 5.0);
+//! # Ok::<(), podracer::Error>(())
+//! ```
+//!
+//! Results are computed asynchronously: a call returns when the work is queued, and reading waits.
+//! An array that is moved into a call gives its memory to the results.
+//!
+//! # Look at it
+//!
+//! ```
+//! use podracer::{Array, Tensor, make_program};
+//!
+//! let program = make_program(|x: Tensor| x.exp() + 1.0, &Array::from([1.0f32, 2.0]))?;
+//! assert_eq!(
+//!     program.to_string(),
+//!     "{ lambda a:f32[2]. let\n    b:f32[2] = exp a\n    d:f32[2] = add b 1:f32[2]\n  in (d) }",
+//! );
+//! # Ok::<(), podracer::Error>(())
+//! ```
+//!
+//! # Derivatives
+//!
+//! [`grad`] differentiates the closure's argument; what the closure captures is constant. There is
+//! [`value_and_grad`], and [`jvp()`], [`vjp`] and [`linearize()`] below them.
+//!
+//! ```
+//! use podracer::{Array, Tensor, grad, interpret};
+//!
+//! // The derivative of a * x^3 by x, and its derivative.
+//! let f = interpret(|(a, x): (Tensor, Tensor)| {
+//!     let first = grad(|x: Tensor| a * x * x * x);
+//!     (first(x), grad(first)(x))
+//! });
+//! let (first, second) = f.call((Array::from(2.0f32), Array::from(3.0f32)))?;
+//! assert_eq!((first.item::<f32>()?, second.item::<f32>()?), (54.0, 36.0));
+//! # Ok::<(), podracer::Error>(())
+//! ```
+//!
+//! # Batches
+//!
+//! [`vmap()`] makes a function of one example a function of a batch. Write for one, map over many.
+//!
+//! ```
+//! use podracer::{Array, Tensor, grad, interpret, vmap};
+//!
+//! // A gradient for each example of a batch.
+//! let f = interpret(|xs: Tensor| vmap(grad(|x: Tensor| (x * x).sum(..)))(xs));
+//! let grads = f.call(Array::new([2, 2], &[1.0f32, 2.0, 3.0, 4.0])?)?;
+//! assert_eq!(grads.to_vec::<f32>()?, [2.0, 4.0, 6.0, 8.0]);
+//! # Ok::<(), podracer::Error>(())
+//! ```
+//!
+//! # Loops
+//!
+//! A Rust loop is unrolled while tracing. [`scan`](trace::control::scan) is a loop in the compiled
+//! program; so are its relatives in [`trace::control`].
+//!
+//! ```
+//! use podracer::trace::control::scan;
+//! use podracer::{Array, Tensor, interpret};
+//!
+//! // Running sums: the carry is the sum so far, and each turn puts it out.
+//! let f = interpret(|xs: Tensor| {
+//!     let zero = xs.index_axis(0, 0) * 0.0;
+//!     scan(|sum, x| (sum + x, sum + x), zero, xs).1
+//! });
+//! let sums = f.call(Array::from([1.0f32, 2.0, 3.0]))?;
+//! assert_eq!(sums.to_vec::<f32>()?, [1.0, 3.0, 6.0]);
+//! # Ok::<(), podracer::Error>(())
+//! ```
+//!
+//! # Structures
+//!
+//! Everything that takes or gives tensors takes or gives a [`Tree`](trait@Tree) of them. Derive it
+//! for a struct over its leaf type: the same struct holds tensors inside and arrays outside.
+//!
+//! ```
+//! use podracer::{Array, Tensor, Tree, grad, interpret};
+//!
+//! #[derive(Tree, Clone)]
+//! struct Line<T> {
+//!     slope: T,
+//!     offset: T,
+//! }
+//!
+//! let f = interpret(|(line, x): (Line<Tensor>, Tensor)| {
+//!     grad(|line: Line<Tensor>| (line.slope * x + line.offset).sum(..))(line)
+//! });
+//! let line = Line { slope: Array::from(1.0f32), offset: Array::from(0.0f32) };
+//! let grads: Line<Array> = f.call((line, Array::from([2.0f32, 3.0])))?;
+//! assert_eq!((grads.slope.item::<f32>()?, grads.offset.item::<f32>()?), (5.0, 2.0));
+//! # Ok::<(), podracer::Error>(())
+//! ```
+//!
+//! # Random numbers
+//!
+//! A [`Key`] is spent by the draw that takes it: using it twice does not compile. The numbers are
+//! JAX's, bit for bit.
+//!
+//! ```
+//! use podracer::{Array, DType, Key, Tensor, interpret, random, tree};
+//!
+//! let f = interpret(|key: Key<Tensor>| {
+//!     let (a, b) = key.split();
+//!     let coins = random::uniform(a, [3], DType::F32, 0.0, 1.0);
+//!     (coins, random::normal(b, [3], DType::F32))
+//! });
+//! let seed = || tree::map(Key::new(7), Array::from);
+//! assert_eq!(f.call(seed())?.0.to_vec::<f32>()?, f.call(seed())?.0.to_vec::<f32>()?);
+//! # Ok::<(), podracer::Error>(())
+//! ```
+//!
+//! # The rest
+//!
+//! [`nn`], [`optim`] and [`distributions`] are pure functions over tensors; [`envs`] steps many
+//! environments together; [`rl`] writes logs and checkpoints; [`algos`] has one complete file for
+//! each algorithm. [`trace`] never mentions XLA; [`lower`] is the only room that does.
 
 // The derive writes `::podracer`, which must also mean this crate within it.
 extern crate self as podracer;
 
+pub mod algos;
 pub mod array;
 pub mod distributions;
 pub mod envs;
@@ -27,3 +164,12 @@ pub use trace::linearize::linearize;
 pub use trace::transpose::{grad, value_and_grad, vjp};
 pub use trace::{DType, Literal, Program, Shape, Tensor, TensorType, vmap};
 pub use tree::Tree;
+
+/// The code of the README and of the tour, compiled and run by the tests.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/from-scratch.md")]
+    struct FromScratch;
+}

@@ -34,10 +34,9 @@
 pub mod init;
 mod layers;
 mod recurrent;
+#[cfg(test)]
+mod tests;
 
 pub use init::Init;
 pub use layers::{Activation, Conv2d, Dense, LayerNorm, Mlp, max_pool};
 pub use recurrent::{GruCell, LstmCell};
-
-#[cfg(test)]
-mod tests;

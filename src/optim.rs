@@ -27,6 +27,8 @@ mod adam;
 mod clip;
 mod schedule;
 mod sgd;
+#[cfg(test)]
+mod tests;
 
 use crate::trace::Tensor;
 use crate::trace::ops::{self, Operand};

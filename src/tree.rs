@@ -47,6 +47,7 @@ pub use podracer_derive::Tree;
 pub trait Leaf: Sized + 'static {}
 
 impl Leaf for usize {}
+impl Leaf for f32 {}
 impl Leaf for bool {}
 impl Leaf for String {}
 

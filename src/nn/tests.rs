@@ -1,1 +1,136 @@
+//! Initialisers and layers against JAX and flax; `tests/fixtures/nn/make.py` wrote them down.
 
+use super::*;
+use crate::random::Key;
+use crate::trace::ops::{self, ConvOptions, Padding};
+use crate::trace::testing::{Fixture, interpret, numbers, wave};
+use crate::trace::{DType, Tensor};
+use crate::tree;
+
+fn fixture() -> Fixture {
+    Fixture::new(include_str!("../../tests/fixtures/nn/nn.json"))
+}
+
+fn drawn(init: Init, shape: &[usize]) -> Vec<f64> {
+    numbers(|| init.draw(Key::constant(42), shape, DType::F32))
+}
+
+#[test]
+fn initialisers_are_those_of_jax() {
+    let fixture = fixture();
+    let orthogonal = |gain, shape: &[usize]| drawn(init::orthogonal(gain), shape);
+    fixture.close("orthogonal_tall", orthogonal(2f64.sqrt(), &[3, 2]), 2e-6);
+    fixture.close("orthogonal_wide", orthogonal(0.5, &[3, 7]), 2e-6);
+    fixture.close("orthogonal_large", orthogonal(1.0, &[40, 36]), 2e-5);
+    fixture.close("orthogonal_conv", orthogonal(1.0, &[2, 2, 3, 5]), 2e-6);
+    for (name, init) in [
+        ("lecun_normal", init::lecun_normal()),
+        ("lecun_uniform", init::lecun_uniform()),
+        ("he_normal", init::he_normal()),
+        ("he_uniform", init::he_uniform()),
+        ("glorot_normal", init::glorot_normal()),
+        ("glorot_uniform", init::glorot_uniform()),
+    ] {
+        fixture.close(name, drawn(init, &[6, 5]), 3e-7);
+        fixture.close(&format!("{name}_conv"), drawn(init, &[3, 2, 4, 2]), 3e-7);
+    }
+    fixture.close("kaiming_normal", drawn(init::kaiming_normal(), &[6, 5]), 3e-7);
+}
+
+#[test]
+fn the_bound_of_torch_is_one_over_the_root_of_fan_in() {
+    for (init, bound) in [
+        (init::torch_default(), 1.0 / 48f64.sqrt()),
+        (init::kaiming_uniform(5f64.sqrt()), 1.0 / 48f64.sqrt()),
+        (init::kaiming_uniform(0.0), (6.0 / 48f64).sqrt()),
+    ] {
+        let values = drawn(init, &[4, 4, 3, 50]);
+        let largest = values.iter().fold(0f64, |m, x| m.max(x.abs()));
+        assert!(largest <= bound * 1.000001 && largest > 0.99 * bound, "{largest} {bound}");
+    }
+    let biases = interpret((), |()| Dense::init_torch(Key::constant(1), 16, 400)).unwrap();
+    let largest = biases.b.unwrap().to_f64_vec().into_iter().fold(0f64, |m, x| m.max(x.abs()));
+    assert!(largest <= 0.25 && largest > 0.24, "{largest}");
+}
+
+#[test]
+fn layers_are_those_of_flax() {
+    let fixture = fixture();
+    let x = || wave([2, 3], 0.1);
+    let dense = numbers(|| Dense { w: wave([3, 4], 0.2), b: Some(wave([4], 0.3)) }.apply(x()));
+    fixture.close("dense", dense, 1e-6);
+    for (name, padding) in [("valid", Padding::Valid), ("same", Padding::Same)] {
+        let conv = numbers(|| {
+            let options = ConvOptions { stride: 2, padding: padding.clone() };
+            let conv = Conv2d { w: wave([3, 2, 3, 4], 0.5), b: Some(wave([4], 0.6)), options };
+            conv.apply(wave([2, 5, 6, 3], 0.4))
+        });
+        fixture.close(&format!("conv_{name}"), conv, 2e-6);
+        let pool = numbers(|| max_pool(wave([2, 5, 6, 3], 0.4), [3, 3], [2, 2], &padding));
+        fixture.same(&format!("pool_{name}"), pool);
+    }
+    let norm = numbers(|| {
+        let norm = LayerNorm { scale: wave([3], 0.7), bias: wave([3], 0.8), eps: 1e-6 };
+        norm.apply(x())
+    });
+    fixture.close("layer_norm", norm, 2e-6);
+}
+
+#[test]
+fn recurrent_cells_are_those_of_flax() {
+    let fixture = fixture();
+    let x = || wave([2, 3], 0.1);
+    let lstm = numbers(|| {
+        let cell =
+            LstmCell { w_i: wave([3, 16], 1.1), w_h: wave([4, 16], 1.2), b: wave([16], 1.3) };
+        cell.apply(x(), (wave([2, 4], 1.0), wave([2, 4], 0.9)))
+    });
+    fixture.close("lstm", lstm, 1e-6);
+    let gru = numbers(|| {
+        let (w_i, w_h) = (wave([3, 12], 1.4), wave([4, 12], 1.5));
+        let cell = GruCell { w_i, w_h, b: wave([12], 1.6), b_n: wave([4], 1.7) };
+        cell.apply(x(), wave([2, 4], 0.9))
+    });
+    fixture.close("gru", gru, 1e-6);
+}
+
+#[test]
+fn layers_start_with_the_sizes_asked_for() {
+    let cells = interpret((), |()| {
+        let [a, b, c, d] = Key::constant(0).split_n();
+        let sizes = [3, 8, 8, 2];
+        let (hidden, head) = (init::orthogonal(1.0), init::constant(0.01));
+        let mlp = Mlp::init(a, &sizes, Activation::Tanh, hidden, head);
+        let y = mlp.apply(wave([5, 3], 0.0));
+        let lstm = LstmCell::init(b, 3, 4);
+        let state = lstm.apply(wave([5, 3], 0.0), lstm.start(5));
+        let gru = GruCell::init(c, 3, 4);
+        let h = gru.apply(wave([5, 3], 0.0), gru.start(5));
+        let conv = Conv2d::init(d, [3, 3, 1, 2], ConvOptions::default(), init::lecun_normal());
+        (mlp, y, state, h, conv)
+    })
+    .unwrap();
+    assert_eq!(cells.1.ty().to_string(), "f32[5,2]");
+    assert_eq!(cells.2.0.ty().to_string(), "f32[5,4]");
+    assert_eq!(cells.3.ty().to_string(), "f32[5,4]");
+    let expected = ["$[0].layers[0].w", "$[0].layers[0].b", "$[0].layers[1].w"];
+    assert_eq!(tree::paths(&cells)[..3], expected);
+}
+
+#[test]
+fn misuse_ends_the_trace_at_the_callers_line() {
+    let refused = |f: fn() -> Tensor| {
+        let error = interpret((), |()| f()).unwrap_err().to_string();
+        assert!(error.contains("src/nn/tests.rs"), "{error}");
+        error
+    };
+    let error = refused(|| init::orthogonal(1.0).draw(Key::constant(0), [3], DType::F32));
+    assert!(error.contains("a kernel has at least two axes, and the shape is [3]"), "{error}");
+    let error = refused(|| max_pool(ops::ones([2, 3], DType::F32), [2, 2], [2, 2], &Padding::Same));
+    assert!(error.contains("max_pool: takes float images"), "{error}");
+    let error = refused(|| {
+        let dense = Dense::init(Key::constant(0), 3, 2, init::zeros());
+        dense.apply(ops::ones([5, 4], DType::F32))
+    });
+    assert!(error.contains("dot: "), "{error}");
+}

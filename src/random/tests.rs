@@ -1,17 +1,13 @@
 //! Draws against those of JAX 0.10.2; `tests/fixtures/random/make.py` wrote them down.
 
-use std::collections::BTreeMap;
-
 use super::*;
 use crate::trace::control::scan;
-use crate::trace::testing::interpret;
+use crate::trace::testing::{Fixture, interpret};
+use crate::trace::vmap::vmap;
 use crate::tree;
 
-type Cases = BTreeMap<String, Vec<f64>>;
-
-fn cases() -> Cases {
-    serde_json::from_str(include_str!("../../tests/fixtures/random/random.json"))
-        .expect("the fixture is a map of lists of numbers")
+fn fixture() -> Fixture {
+    Fixture::new(include_str!("../../tests/fixtures/random/random.json"))
 }
 
 /// What `f` gives under the key of `seed`, as numbers.
@@ -23,89 +19,66 @@ fn draw(seed: u64, f: impl FnOnce(Key<Tensor>) -> Tensor) -> Vec<f64> {
 const SHAPES: [&[usize]; 5] = [&[], &[1], &[5], &[2, 3], &[4, 1, 7]];
 const SEEDS: [u64; 3] = [0, 42, u32::MAX as u64];
 
-/// Checks that values are equal to the bit.
-#[track_caller]
-fn same(cases: &Cases, name: &str, ours: Vec<f64>) {
-    let theirs = &cases[name];
-    // The fixture has the shortest decimals of f32 numbers.
-    let equal = ours.len() == theirs.len()
-        && ours.iter().zip(theirs).all(|(a, b)| a == b || *a == (*b as f32) as f64);
-    assert!(equal, "{name}: ours {ours:?}, theirs {theirs:?}");
-}
-
-/// Checks that values differ by rounding alone: JAX's own logarithm and error function are off by
-/// a few units in the last place, and near 0 the difference of two numbers magnifies that.
-#[track_caller]
-fn close(cases: &Cases, name: &str, ours: Vec<f64>) {
-    let theirs = &cases[name];
-    assert_eq!(ours.len(), theirs.len(), "{name}");
-    for (a, b) in ours.iter().zip(theirs) {
-        let ulps = (a - b).abs() / (b.abs().max(0.25) * f32::EPSILON as f64);
-        assert!(ulps <= 4.0, "{name}: {a} and {b} differ by {ulps} ulp");
-    }
-}
+/// JAX's own logarithm and error function are off by some units in the last place.
+const ROUNDING: f64 = 1e-6;
 
 #[test]
 fn keys_are_those_of_jax() {
-    let cases = cases();
+    let cases = fixture();
     for seed in SEEDS {
-        same(&cases, &format!("key/{seed}"), Key::new(seed).into_data().to_f64_vec());
-        same(&cases, &format!("key/{seed}"), draw(1, |_| Key::constant(seed).into_data()));
-        same(
-            &cases,
+        cases.same(&format!("key/{seed}"), Key::new(seed).into_data().to_f64_vec());
+        cases.same(&format!("key/{seed}"), draw(1, |_| Key::constant(seed).into_data()));
+        cases.same(
             &format!("split2/{seed}"),
             draw(seed, |key| {
                 let (a, b) = key.split();
                 ops::concatenate(&[a.into_data(), b.into_data()], 0)
             }),
         );
-        same(
-            &cases,
+        cases.same(
             &format!("split5/{seed}"),
             draw(seed, |key| {
                 let keys: [Key<Tensor>; 5] = key.split_n();
                 ops::concatenate(&keys.map(Key::into_data), 0)
             }),
         );
-        same(&cases, &format!("split5/{seed}"), draw(seed, |key| key.split_batch(5).into_data()));
+        cases.same(&format!("split5/{seed}"), draw(seed, |key| key.split_batch(5).into_data()));
         for number in [0u32, 7, i32::MAX as u32, u32::MAX] {
             let name = format!("fold_in/{seed}/{number}");
-            same(&cases, &name, draw(seed, |key| key.fold_in(number).into_data()));
+            cases.same(&name, draw(seed, |key| key.fold_in(number).into_data()));
             let traced = |key: Key<Tensor>| key.fold_in(ops::constant(number as i32)).into_data();
-            same(&cases, &name, draw(seed, traced));
+            cases.same(&name, draw(seed, traced));
         }
     }
     let wide = Key::new(123456789012345).into_data().to_f64_vec();
-    same(&cases, "key64/123456789012345", wide);
+    cases.same("key64/123456789012345", wide);
 }
 
 #[test]
 fn bits_uniform_and_integer_draws_are_those_of_jax_to_the_bit() {
-    let cases = cases();
+    let cases = fixture();
     for seed in SEEDS {
         for (width, dtype) in [(8, DType::U8), (16, DType::U16), (32, DType::U32)] {
-            same(&cases, &format!("bits{width}/{seed}"), draw(seed, |k| bits(k, [2, 5], dtype)));
+            cases.same(&format!("bits{width}/{seed}"), draw(seed, |k| bits(k, [2, 5], dtype)));
         }
         for (i, shape) in SHAPES.into_iter().enumerate() {
             let name = |what: &str| format!("{what}{i}/{seed}");
             let unit = draw(seed, |k| uniform(k, shape, DType::F32, 0.0, 1.0));
-            same(&cases, &name("uniform"), unit);
+            cases.same(&name("uniform"), unit);
             let range = draw(seed, |k| uniform(k, shape, DType::F32, -2.5, 0.3));
             // XLA fuses the product and the sum on the CPU, with one rounding instead of two.
-            let theirs = &cases[&name("uniform_range")];
+            let theirs = cases.case(&name("uniform_range"));
             let unit = 4.0 * f32::EPSILON as f64;
             assert!(range.iter().zip(theirs).all(|(a, b)| (a - b).abs() <= unit), "{range:?}");
             let integers = draw(seed, |k| randint(k, shape, -3, 10, DType::I32));
-            same(&cases, &name("randint"), integers);
+            cases.same(&name("randint"), integers);
         }
         let name = |what: &str| format!("{what}/{seed}");
         for (what, dtype) in [("uniform_bf16", DType::BF16), ("uniform_f16", DType::F16)] {
-            let theirs: Vec<f64> = cases[&name(what)].clone();
             let ours = draw(seed, |k| uniform(k, [9], dtype, 0.0, 1.0));
-            assert!(ours.iter().zip(&theirs).all(|(a, b)| (a - b).abs() < 1e-6), "{what}");
+            cases.same(&name(what), ours);
         }
-        same(
-            &cases,
+        cases.same(
             &name("randint_bounds"),
             draw(seed, |k| {
                 let low = ops::constant([[0i32], [10]]);
@@ -113,7 +86,7 @@ fn bits_uniform_and_integer_draws_are_those_of_jax_to_the_bit() {
             }),
         );
         let wide = draw(seed, |k| randint(k, [6], i32::MIN, i32::MAX, DType::I32));
-        same(&cases, &name("randint_wide"), wide);
+        cases.same(&name("randint_wide"), wide);
         for (what, low, high, dtype) in [
             ("randint_u8", 0, 256, DType::U8),
             ("randint_u8_200", 3, 200, DType::U8),
@@ -121,91 +94,95 @@ fn bits_uniform_and_integer_draws_are_those_of_jax_to_the_bit() {
             ("randint_i16", -300, 3000, DType::I16),
             ("randint_u32", 5, 2_000_000_011, DType::U32),
         ] {
-            same(&cases, &name(what), draw(seed, |k| randint(k, [8], low, high, dtype)));
+            cases.same(&name(what), draw(seed, |k| randint(k, [8], low, high, dtype)));
         }
-        same(&cases, &name("bernoulli"), draw(seed, |k| bernoulli(k, 0.3, [16])));
+        cases.same(&name("bernoulli"), draw(seed, |k| bernoulli(k, 0.3, [16])));
         let p = [0.0f32, 0.25, 0.5, 1.0];
         let mixed = draw(seed, |k| bernoulli(k, ops::constant(p), [3, 4]));
-        same(&cases, &name("bernoulli_p"), mixed);
+        cases.same(&name("bernoulli_p"), mixed);
     }
-    same(&cases, "bits64/42", draw(42, |k| bits(k, [2, 5], DType::U64)));
+    cases.same("bits64/42", draw(42, |k| bits(k, [2, 5], DType::U64)));
     let ours = draw(42, |k| uniform(k, [6], DType::F64, 0.0, 1.0));
-    assert_eq!(ours, cases["uniform_f64/42"]);
+    assert_eq!(ours, cases.case("uniform_f64/42"));
     let high = 1_000_000_000_000_000i64;
-    same(&cases, "randint_i64/42", draw(42, |k| randint(k, [6], -5, high, DType::I64)));
+    cases.same("randint_i64/42", draw(42, |k| randint(k, [6], -5, high, DType::I64)));
 }
 
 #[test]
 fn many_draws_are_those_of_jax_to_the_bit() {
-    let cases = cases();
+    let cases = fixture();
     let key = Key::new(1);
     let n = 300_000;
     let literal = interpret::<Key<Tensor>, Tensor>(key, |k| uniform(k, [n], DType::F32, 0.0, 1.0));
     let draws: Vec<f32> = literal.unwrap().to_vec().unwrap();
     let some = [0, 1, 65535, 65536, n - 1].map(|i| draws[i] as f64);
-    same(&cases, "many_uniform", some.to_vec());
+    cases.same("many_uniform", some);
     let sum = draws.iter().fold(0u32, |sum, x| sum.wrapping_add(x.to_bits()));
-    assert_eq!(sum as f64, cases["many_uniform_sum_of_bits"][0]);
+    assert_eq!(sum as f64, cases.case("many_uniform_sum_of_bits")[0]);
 }
 
 #[test]
 fn orders_and_choices_are_those_of_jax() {
-    let cases = cases();
+    let cases = fixture();
     for seed in SEEDS {
         let name = |what: &str| format!("{what}/{seed}");
         for n in [1, 2, 10, 33] {
-            same(&cases, &format!("permutation{n}/{seed}"), draw(seed, |k| permutation(k, n)));
+            cases.same(&format!("permutation{n}/{seed}"), draw(seed, |k| permutation(k, n)));
         }
         let long = draw(seed, |k| permutation(k, 2000).slice_axis(0, 0, 40));
-        same(&cases, &name("permutation2000"), long);
+        cases.same(&name("permutation2000"), long);
         for axis in 0..2 {
             let ours = draw(seed, |k| {
                 let x = ops::arange(12, DType::F32).reshape([4, 3]);
                 permutation_of(k, x, axis)
             });
-            same(&cases, &format!("permutation_of{axis}/{seed}"), ours);
+            cases.same(&format!("permutation_of{axis}/{seed}"), ours);
         }
         let vector = draw(seed, |k| permutation_of(k, ops::arange(8, DType::F32) * 0.5, 0));
-        same(&cases, &name("permutation_of_vector"), vector);
-        same(&cases, &name("choice"), draw(seed, |k| choice(k, 8, [2, 3], true)));
-        same(&cases, &name("choice_once"), draw(seed, |k| choice(k, 8, [5], false)));
+        cases.same(&name("permutation_of_vector"), vector);
+        cases.same(&name("choice"), draw(seed, |k| choice(k, 8, [2, 3], true)));
+        cases.same(&name("choice_once"), draw(seed, |k| choice(k, 8, [5], false)));
         let p = [0.1f32, 0.2, 0.0, 0.4, 0.3];
         let drawn = draw(seed, |k| choice_weighted(k, ops::constant(p), [12], true));
-        same(&cases, &name("choice_p"), drawn);
+        cases.same(&name("choice_p"), drawn);
         let drawn = draw(seed, |k| choice_weighted(k, ops::constant(p), [4], false));
-        same(&cases, &name("choice_p_once"), drawn);
+        cases.same(&name("choice_p_once"), drawn);
         let logits = || {
             let none = f32::NEG_INFINITY;
             ops::constant([[0.0f32, 1.0, 2.0, -1.0], [3.0, 0.0, 0.0, 0.5], [0.0, 0.0, 0.0, none]])
         };
-        same(&cases, &name("categorical"), draw(seed, |k| categorical(k, logits(), -1)));
-        same(&cases, &name("categorical_axis0"), draw(seed, |k| categorical(k, logits(), 0)));
+        cases.same(&name("categorical"), draw(seed, |k| categorical(k, logits(), -1)));
+        cases.same(&name("categorical_axis0"), draw(seed, |k| categorical(k, logits(), 0)));
         let shaped = draw(seed, |k| categorical_shaped(k, logits(), -1, [6]));
-        same(&cases, &name("categorical_shaped"), shaped);
+        cases.same(&name("categorical_shaped"), shaped);
     }
 }
 
 #[test]
 fn real_draws_are_those_of_jax_to_rounding() {
-    let cases = cases();
+    let cases = fixture();
     for seed in SEEDS {
         let name = |what: &str| format!("{what}/{seed}");
         for (i, shape) in SHAPES.into_iter().enumerate() {
             let ours = draw(seed, |k| normal(k, shape, DType::F32));
-            close(&cases, &format!("normal{i}/{seed}"), ours);
+            cases.close(&format!("normal{i}/{seed}"), ours, ROUNDING);
         }
-        close(&cases, &name("gumbel"), draw(seed, |k| gumbel(k, [3, 4], DType::F32)));
-        close(&cases, &name("exponential"), draw(seed, |k| exponential(k, [8], DType::F32)));
+        cases.close(&name("gumbel"), draw(seed, |k| gumbel(k, [3, 4], DType::F32)), ROUNDING);
+        cases.close(
+            &name("exponential"),
+            draw(seed, |k| exponential(k, [8], DType::F32)),
+            ROUNDING,
+        );
         let both = draw(seed, |k| truncated_normal(k, -2.0, 2.0, [3, 4], DType::F32));
-        close(&cases, &name("truncated_normal"), both);
+        cases.close(&name("truncated_normal"), both, ROUNDING);
         let side = draw(seed, |k| truncated_normal(k, 0.5, 1.5, [8], DType::F32));
-        close(&cases, &name("truncated_normal_side"), side);
+        cases.close(&name("truncated_normal_side"), side, ROUNDING);
     }
 }
 
 #[test]
-fn keys_are_carried_by_loops() {
-    let cases = cases();
+fn keys_are_carried_by_loops_and_mapped() {
+    let cases = fixture();
     for seed in SEEDS {
         let ours = draw(seed, |key| {
             let turn = |key: Key<Tensor>, ()| {
@@ -215,12 +192,17 @@ fn keys_are_carried_by_loops() {
             let options = crate::trace::control::ScanOptions::length(4);
             crate::trace::control::scan_with(options, turn, key, ()).1
         });
-        close(&cases, &format!("carried/{seed}"), ours);
+        cases.close(&format!("carried/{seed}"), ours, ROUNDING);
         let ours = draw(seed, |key| {
             let turn = |(), key: Key<Tensor>| ((), uniform(key, [3], DType::F32, 0.0, 1.0));
             scan(turn, (), key.split_batch(4)).1
         });
-        same(&cases, &format!("mapped/{seed}"), ours);
+        cases.same(&format!("mapped/{seed}"), ours);
+        let ours = draw(seed, |key| {
+            let mapped = vmap(|key: Key<Tensor>| uniform(key, [3], DType::F32, 0.0, 1.0));
+            mapped(key.split_batch(4))
+        });
+        cases.same(&format!("mapped/{seed}"), ours);
     }
 }
 

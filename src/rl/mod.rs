@@ -2,6 +2,7 @@
 //! interruption, checkpoints.
 
 pub mod checkpoint;
+pub mod flags;
 pub mod interrupt;
 pub mod progress;
 pub mod run;

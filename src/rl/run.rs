@@ -202,6 +202,31 @@ pub struct Summary {
     pub run_dir: String,
 }
 
+impl Summary {
+    /// The result in a few words, for people.
+    pub fn in_words(&self) -> String {
+        let returns = match self.avg_episodic_return {
+            Some(mean) => format!("mean return of the last {RETURN_WINDOW}: {mean:.1}"),
+            None => "none of them ended".to_string(),
+        };
+        format!(
+            "{} on {}, seed {}, {} on {}: {} steps in {:.1} s ({:.0} steps/s; {:.1} s compiling)\n\
+             {} episodes, {returns}\n{}",
+            self.exp_name,
+            self.env_id,
+            self.seed,
+            self.mode,
+            self.platform,
+            self.global_step,
+            self.wall_s,
+            self.sps,
+            self.compile_s,
+            self.episodes,
+            self.run_dir
+        )
+    }
+}
+
 impl fmt::Display for Summary {
     /// One line of JSON.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -155,7 +155,10 @@ fn placed_leaves(
     let mut placed = Vec::with_capacity(outputs.len());
     for (output, path) in outputs.iter().zip(paths) {
         placed.push(match options.out_axes.axis() {
-            Some(axis) => output.full(size).moveaxis(0, axis),
+            Some(axis) => {
+                let axis = ops::axis_of("vmap", axis, output.rank() + 1);
+                output.full(size).moveaxis(0, axis as isize)
+            }
             None if output.mapped => fail_op(
                 "vmap",
                 format!("{path} of the result depends on a mapped argument; give it an out axis"),

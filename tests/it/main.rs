@@ -2,12 +2,15 @@
 
 mod build;
 mod cases;
+mod cli;
 mod derive;
+mod documents;
 mod envs;
 mod eval;
 mod laws;
 mod lowering;
 mod pjrt;
+mod ppo;
 mod rl;
 mod stablehlo_text;
 

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 use podracer::error::Error;
@@ -299,6 +300,33 @@ fn the_client_outlives_its_handles() {
     assert_eq!(to_host(&outputs[0])[1], 2.0);
 }
 
+/// A shared library that calls itself a plugin of this version, with a table of so many functions,
+/// none of which can be called.
+fn foreign_plugin(dir: &Path, name: &str, (major, minor): (i32, i32), entries: usize) -> PathBuf {
+    let source = dir.join(format!("{name}.rs"));
+    let library = dir.join(format!("lib{name}.so"));
+    let text = format!(
+        "#[repr(C)]
+        pub struct Api {{ header: [usize; 4], version: [i32; 2], table: [usize; {entries}] }}
+        static API: Api = Api {{
+            header: [size_of::<Api>(), 0, 24, 0],
+            version: [{major}, {minor}],
+            table: [1; {entries}],
+        }};
+        #[unsafe(no_mangle)]
+        pub extern \"C\" fn GetPjrtApi() -> *const Api {{ &API }}"
+    );
+    fs::write(&source, text).unwrap();
+    let rustc = std::env::var_os("RUSTC").unwrap_or("rustc".into());
+    let output = Command::new(rustc)
+        .args(["--edition=2024", "--crate-type=cdylib", "-o"])
+        .args([&library, &source])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    library
+}
+
 #[test]
 fn wrong_plugins_are_told_apart() {
     let dir = tempfile::tempdir().unwrap();
@@ -322,6 +350,11 @@ fn wrong_plugins_are_told_apart() {
         let problem = load(Path::new(libm));
         assert!(problem.contains("no PJRT plugin: it exports no GetPjrtApi"), "{problem}");
     }
+    let old = foreign_plugin(dir.path(), "old", (0, 40), 80);
+    let problem = load(&old);
+    assert!(problem.contains("is too old: it speaks PJRT C API 0.40, which lacks "), "{problem}");
+    let problem = load(&foreign_plugin(dir.path(), "new", (1, 0), 200));
+    assert!(problem.contains("speaks PJRT C API 1.0; this build of podracer speaks 0.x"));
     let plugin = locate_cpu_plugin().unwrap();
     let again = Plugin::load(&plugin).unwrap();
     assert!(Arc::ptr_eq(&again, client().plugin()));
@@ -366,6 +399,14 @@ fn the_cache_hits_and_heals() {
         assert!(!run(INCREMENT, &options), "{damage}");
         assert!(run(INCREMENT, &options), "{damage}");
     }
+
+    // A folder where an entry should be: it can neither be read nor replaced.
+    for entry in entries() {
+        fs::remove_file(entry.path()).unwrap();
+        fs::create_dir(entry.path()).unwrap();
+    }
+    assert!(!run(INCREMENT, &options));
+    assert!(!run(INCREMENT, &options));
 
     let (_, outcome) = Cache::off().compile(&client, INCREMENT, &options).unwrap();
     assert!(!outcome.hit);
@@ -504,6 +545,13 @@ fn parts_in_place_are_found_and_damage_is_told() {
     let text = report.to_string();
     assert!(text.contains("BROKEN   xla-cpu") && text.contains("its sha256 is"), "{text}");
     assert!(text.contains("podracer fetch xla-cpu"), "{text}");
+
+    // Asked to, it is fetched anew, though its size is right.
+    let error = settings.install(part).unwrap_err().to_string();
+    assert!(error.contains("there is no python3 on PATH"), "{error}");
+    let offline = Settings { fetch: false, ..settings.clone() };
+    let error = offline.install(part).unwrap_err().to_string();
+    assert!(error.contains("is damaged, and PODRACER_OFFLINE forbids"), "{error}");
 
     fs::File::create(&member).unwrap().set_len(7).unwrap();
     let error = native_error(&settings);

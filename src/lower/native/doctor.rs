@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Lock, Origin, Part, Settings, fetch, shown};
+use super::{Lock, Origin, Part, Settings, damaged, fetch, shown};
 use crate::error::{Error, Result};
 use crate::lower::pjrt::Plugin;
 
@@ -50,6 +50,13 @@ impl Report {
         }
         checks.push(plugin(settings));
         Report { checks }
+    }
+
+    /// Whether programs run at once, with nothing to fetch: nothing is broken, and there is an
+    /// XLA plugin.
+    pub fn is_ready(&self) -> bool {
+        let plugin = |check: &Check| check.name == PLUGIN && check.state == State::Ok;
+        self.is_ok() && self.checks.iter().any(plugin)
     }
 
     /// Whether nothing is broken. What is missing can be fetched.
@@ -130,8 +137,10 @@ fn member_check(settings: &Settings, part: &Part) -> Check {
                 Origin::Python => "installed Python package",
                 Origin::Home | Origin::Fetched => "our folder, checksums match",
             };
-            let whole =
-                part.wheel().and_then(|wheel| fetch::check_members(part, wheel, &found.root, true));
+            let whole = part.wheel().and_then(|wheel| {
+                fetch::check_members(wheel, &found.root, true)
+                    .map_err(|problem| damaged(part, &found, problem))
+            });
             match whole {
                 Ok(()) => Check::ok(
                     &part.name,
@@ -149,25 +158,31 @@ fn member_check(settings: &Settings, part: &Part) -> Check {
     }
 }
 
+/// The name of the finding that says whether programs can be compiled and run.
+const PLUGIN: &str = "XLA plugin";
+
 fn plugin(settings: &Settings) -> Check {
-    const NAME: &str = "XLA plugin";
     // Looking must not fetch.
     let located = Settings { fetch: false, ..settings.clone() }.locate_cpu_plugin();
-    let plugin = match located.and_then(Plugin::load) {
-        Ok(plugin) => plugin,
-        Err(error) if settings.plugin.is_some() => return Check::broken(NAME, &error),
+    let path = match located {
+        Ok(path) => path,
+        Err(error) if settings.plugin.is_some() => return Check::broken(PLUGIN, &error),
         Err(_) => {
             return Check {
-                name: NAME.into(),
+                name: PLUGIN.into(),
                 state: State::Missing,
                 detail: "none yet".into(),
                 fix: Some("podracer fetch xla-cpu".into()),
             };
         }
     };
+    let plugin = match Plugin::load(path) {
+        Ok(plugin) => plugin,
+        Err(error) => return Check::broken(PLUGIN, &error),
+    };
     let (major, minor) = plugin.api_version();
     Check::ok(
-        NAME,
+        PLUGIN,
         format!(
             "{}, PJRT C API {major}.{minor}, StableHLO {}",
             plugin.path().display(),

@@ -35,8 +35,9 @@ impl Settings {
             }
             lock_file.lock().map_err(Error::io("cannot lock", &lock))?;
         }
-        // Another process may have fetched it while this one waited.
-        if target.exists() && check_members(part, wheel, &target, false).is_ok() {
+        // Another process may have fetched it while this one waited. What is there and damaged is
+        // replaced.
+        if target.exists() && check_members(wheel, &target, true).is_ok() {
             return Ok(target);
         }
         let python = self.python().ok_or_else(|| Error::Native {
@@ -61,7 +62,13 @@ impl Settings {
         }
         self.pip(part, wheel, &python, &temporary.0)?;
         let installed = temporary.0.join("wheel");
-        check_members(part, wheel, &installed, true)?;
+        check_members(wheel, &installed, true).map_err(|problem| Error::Native {
+            problem,
+            help:
+                "pip accepted the wheel and installed something else: try again, and see whether \
+                   the disk is full or failing"
+                    .into(),
+        })?;
         if target.exists() {
             fs::remove_dir_all(&target).map_err(Error::io("cannot replace", &target))?;
         }
@@ -165,37 +172,33 @@ fn pip_failed(part: &Part, wheel: &Wheel, python: &Path, said: &str) -> Error {
 }
 
 /// Checks that the members below `root` are those of the lock file: by size, and if `deep` by
-/// checksum.
-pub(super) fn check_members(part: &Part, wheel: &Wheel, root: &Path, deep: bool) -> Result<()> {
+/// checksum. Says what is wrong.
+pub(super) fn check_members(wheel: &Wheel, root: &Path, deep: bool) -> Result<(), String> {
     for member in &wheel.members {
         let path = root.join(&member.path);
-        let problem = match path.metadata() {
-            Err(source) => format!("{} cannot be read: {source}", path.display()),
-            Ok(metadata) if metadata.len() != member.bytes => format!(
-                "{} is damaged: it has {} bytes instead of {}",
-                path.display(),
-                metadata.len(),
-                member.bytes
-            ),
-            Ok(_) if deep => match sha256_of(&path) {
-                Ok(sum) if sum == member.sha256 => continue,
-                Ok(sum) => format!(
-                    "{} is damaged: its sha256 is {sum} instead of {}",
+        match path.metadata() {
+            Err(source) => return Err(format!("{} cannot be read: {source}", path.display())),
+            Ok(metadata) if metadata.len() != member.bytes => {
+                return Err(format!(
+                    "{} is damaged: it has {} bytes instead of {}",
                     path.display(),
-                    member.sha256
-                ),
-                Err(source) => format!("{} cannot be read: {source}", path.display()),
+                    metadata.len(),
+                    member.bytes
+                ));
+            }
+            Ok(_) if deep => match sha256_of(&path) {
+                Ok(sum) if sum == member.sha256 => {}
+                Ok(sum) => {
+                    return Err(format!(
+                        "{} is damaged: its sha256 is {sum} instead of {}",
+                        path.display(),
+                        member.sha256
+                    ));
+                }
+                Err(source) => return Err(format!("{} cannot be read: {source}", path.display())),
             },
-            Ok(_) => continue,
-        };
-        return Err(Error::Native {
-            problem,
-            help: format!(
-                "remove {} and run `podracer fetch {}`, which installs it again",
-                root.display(),
-                part.name
-            ),
-        });
+            Ok(_) => {}
+        }
     }
     Ok(())
 }

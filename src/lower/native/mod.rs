@@ -123,18 +123,22 @@ impl Settings {
             return Ok(Found { root: root.clone(), origin: Origin::Python });
         }
         if !self.fetch {
-            return Err(Error::Native {
-                problem: format!(
-                    "{} ({}) is not installed, and PODRACER_OFFLINE forbids fetching it",
-                    part.name, part.purpose
-                ),
-                help: format!(
-                    "unset PODRACER_OFFLINE, or install it yourself: python3 -m pip install {}=={}",
-                    part.package, part.version
-                ),
-            });
+            return Err(self.offline(part, "is not installed"));
         }
         Ok(Found { root: self.fetch(part)?, origin: Origin::Fetched })
+    }
+
+    /// [`Settings::locate`], but with every byte checked, and what is damaged in our folder fetched
+    /// anew.
+    pub fn install(&self, part: &Part) -> Result<Found> {
+        let wheel = part.wheel()?;
+        let whole = |found: &Found| fetch::check_members(wheel, &found.root, true).is_ok();
+        match self.find(part) {
+            Ok(Some(found)) if found.origin == Origin::Python || whole(&found) => Ok(found),
+            Ok(None) => self.locate(part),
+            _ if !self.fetch => Err(self.offline(part, "is damaged")),
+            _ => Ok(Found { root: self.fetch(part)?, origin: Origin::Fetched }),
+        }
     }
 
     /// Finds a part by looking at files alone: no Python is run, nothing is fetched.
@@ -151,8 +155,24 @@ impl Settings {
             return Ok(None);
         }
         // In our own folder a part is whole, or something happened to it that the user should know.
-        fetch::check_members(part, wheel, &root, false)?;
-        Ok(Some(Found { root, origin: Origin::Home }))
+        let found = Found { root, origin: Origin::Home };
+        match fetch::check_members(wheel, &found.root, false) {
+            Ok(()) => Ok(Some(found)),
+            Err(problem) => Err(damaged(part, &found, problem)),
+        }
+    }
+
+    fn offline(&self, part: &Part, state: &str) -> Error {
+        Error::Native {
+            problem: format!(
+                "{} ({}) {state}, and PODRACER_OFFLINE forbids fetching it",
+                part.name, part.purpose
+            ),
+            help: format!(
+                "unset PODRACER_OFFLINE, or install it yourself: python3 -m pip install {}=={}",
+                part.package, part.version
+            ),
+        }
     }
 
     /// The folder of a part below ours. Its name has the checksum, so versions live side by side.
@@ -196,6 +216,20 @@ impl Settings {
         }
         folders
     }
+}
+
+/// What is to be done about a part that is not what it should be.
+fn damaged(part: &Part, found: &Found, problem: String) -> Error {
+    let help = match found.origin {
+        Origin::Python => format!(
+            "install the package again: python3 -m pip install --force-reinstall {}=={}",
+            part.package, part.version
+        ),
+        Origin::Home | Origin::Fetched => {
+            format!("run `podracer fetch {}`, which installs it again", part.name)
+        }
+    };
+    Error::Native { problem, help }
 }
 
 fn wrong_plugin(plugin: &Path, what: &str) -> Error {

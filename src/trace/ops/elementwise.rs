@@ -127,7 +127,8 @@ macro_rules! operators {
                 binary(BinaryOp::$op, self, rhs)
             }
         }
-        operators!(literal $trait $method $op f32 f64 i32);
+        // One float type only: with two, `(1.0 - x).exp()` would not know which it starts from.
+        operators!(literal $trait $method $op f64 i32);
     )*};
     (literal $trait:ident $method:ident $op:ident $($t:ty)*) => {$(
         impl ops::$trait<Tensor> for $t {

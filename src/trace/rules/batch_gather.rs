@@ -73,22 +73,15 @@ enum Starts {
     Mapped(Batched),
 }
 
-/// The starts of windows, inside an axis `i` if at most `last[i]`. Where there is no room a start
-/// does not matter, whether it is mapped or not.
-fn starts(given: &[Batched], room: &[usize], last: &[usize], size: usize) -> Starts {
+/// The starts of windows. Where there is no room a start does not matter, mapped or not.
+fn starts(given: &[Batched], room: &[usize], size: usize) -> Starts {
     if room.iter().all(|&axis| !given[axis].mapped) {
         let zero = ops::constant(0i32);
         let same = |start: &Batched| if start.mapped { zero } else { start.tensor };
         return Starts::Same(std::iter::once(zero).chain(given.iter().map(same)).collect());
     }
-    // A gather clamps, but a scatter drops windows that do not fit.
-    let inside = |&axis: &usize| given[axis].full(size).clamp(0, last[axis]);
-    let vectors: Vec<Tensor> = room.iter().map(inside).collect();
+    let vectors: Vec<Tensor> = room.iter().map(|&axis| given[axis].full(size)).collect();
     Starts::Mapped(Batched::mapped(ops::stack(&vectors, 1)))
-}
-
-fn last_starts(shape: &Shape, window: &Shape) -> Axes {
-    shape.iter().zip(window.iter()).map(|(size, window)| size - window).collect()
 }
 
 pub(crate) fn dynamic_slice(sizes: &Shape, inputs: &[Batched], size: usize) -> Batched {
@@ -98,11 +91,12 @@ pub(crate) fn dynamic_slice(sizes: &Shape, inputs: &[Batched], size: usize) -> B
     if room.is_empty() {
         return x;
     }
-    match starts(given, &room, &last_starts(&shape, sizes), size) {
+    match starts(given, &room, size) {
         Starts::Same(starts) if x.mapped => {
             Batched::mapped(x.tensor.dynamic_slice(&starts, sizes.with_axis(0, size)))
         }
         Starts::Same(starts) => Batched::same(x.tensor.dynamic_slice(&starts[1..], sizes)),
+        // A gather clamps as well.
         Starts::Mapped(vectors) => {
             let dims = GatherDims {
                 offset_dims: (0..sizes.rank()).collect(),
@@ -122,7 +116,7 @@ pub(crate) fn dynamic_update_slice(inputs: &[Batched], size: usize) -> Batched {
     if room.is_empty() {
         return update;
     }
-    match starts(given, &room, &last_starts(&shape, &window), size) {
+    match starts(given, &room, size) {
         Starts::Same(starts) if x.mapped || update.mapped => {
             let (x, update) = (x.full(size), update.full(size));
             Batched::mapped(x.dynamic_update_slice(update, &starts))
@@ -130,7 +124,11 @@ pub(crate) fn dynamic_update_slice(inputs: &[Batched], size: usize) -> Batched {
         Starts::Same(starts) => {
             Batched::same(x.tensor.dynamic_update_slice(update.tensor, &starts[1..]))
         }
+        // But a scatter drops windows that do not fit.
         Starts::Mapped(vectors) => {
+            let last: Vec<i32> =
+                room.iter().map(|&axis| (shape[axis] - window[axis]) as i32).collect();
+            let vectors = Batched::mapped(vectors.tensor.clamp(0, ops::constant(last)));
             let dims = ScatterDims {
                 kind: ScatterKind::Set,
                 update_window_dims: (0..shape.rank()).collect(),

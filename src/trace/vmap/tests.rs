@@ -15,6 +15,7 @@ use crate::trace::ops::{arange, constant, sort_by, where_};
 use crate::trace::tensor::{FrameKind, catch, trace_frame};
 use crate::trace::types::Shape;
 
+mod composition;
 mod control_flow;
 mod front_door;
 mod windows;
@@ -47,11 +48,13 @@ fn words(shape: impl Into<Shape>) -> Input {
     input(DType::U32, shape, 0.0, 4e9)
 }
 
+type Function = Box<dyn Fn(&[Tensor]) -> Vec<Tensor>>;
+
 /// A function and its inputs.
 struct Case {
     name: &'static str,
     inputs: Vec<Input>,
-    f: Box<dyn Fn(&[Tensor]) -> Vec<Tensor>>,
+    f: Function,
 }
 
 fn case(
@@ -150,12 +153,16 @@ fn random(input: &Input, seed: u64) -> Literal {
     }
     let shape = &input.ty.shape;
     let floor = values.iter().map(|v| v.floor());
-    match input.ty.dtype {
+    let dtype = input.ty.dtype;
+    match dtype {
         DType::F32 => Literal::new(shape, &values.iter().map(|&v| v as f32).collect::<Vec<f32>>()),
         DType::I32 => Literal::new(shape, &floor.map(|v| v as i32).collect::<Vec<i32>>()),
         DType::U32 => Literal::new(shape, &floor.map(|v| v as u32).collect::<Vec<u32>>()),
         DType::Bool => Literal::new(shape, &floor.map(|v| v != 0.0).collect::<Vec<bool>>()),
-        other => panic!("no values of type {other}"),
+        DType::I8 | DType::I16 | DType::I64 | DType::U8 | DType::U16 | DType::U64 => {
+            panic!("no values of type {dtype}")
+        }
+        DType::F16 | DType::BF16 | DType::F64 => panic!("no values of type {dtype}"),
     }
 }
 

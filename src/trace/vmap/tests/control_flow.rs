@@ -72,6 +72,32 @@ fn whiles() -> Vec<Case> {
                 x[0],
             )]
         }),
+        case("while in the first branch", [ints([], -3, 3), ints([], 1, 3)], |x| {
+            let countdown = |n: Tensor| {
+                let (_, turns) = control::while_loop(
+                    |(m, _): (Tensor, Tensor)| m.not_equal(0),
+                    |(m, turns)| (m - 1, turns + 1),
+                    (n, constant(0i32)),
+                );
+                turns
+            };
+            vec![control::switch(x[0], &[&countdown, &|n| -n, &|n| n + 10], x[1])]
+        }),
+        // Which examples are active is known inside a scan and a branch as well.
+        case("while in a scan and a branch, in a branch", [ints([], -3, 3), bools([])], |x| {
+            let flag = x[1];
+            let slow_zero =
+                |n: Tensor| control::while_loop(|m: Tensor| m.not_equal(0), |m| m - 1, n);
+            vec![control::cond(
+                x[0].gt(0),
+                move |n: Tensor| {
+                    let zeros = control::fori_loop(2, |_, sum: Tensor| sum + slow_zero(n), n);
+                    zeros + control::cond(flag, slow_zero, |n| n * 5, n)
+                },
+                |n| n * 2,
+                x[0],
+            )]
+        }),
         case("while in a branch that nobody takes", [ints([], -3, 3)], |x| {
             let start = constant(-1i32);
             vec![control::cond(

@@ -1,0 +1,5 @@
+//! The algorithms: one complete file each, in one order: settings, network, losses, update,
+//! rollout, training. None imports another, so that the difference of two files is the difference
+//! of two algorithms.
+
+pub mod ppo;

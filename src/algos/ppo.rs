@@ -1,0 +1,684 @@
+//! Proximal policy optimisation for discrete actions and vector observations: CleanRL's `ppo.py`
+//! (Schulman et al. 2017) on the environment pool.
+//!
+//! What differs from CleanRL, and why, is in `docs/algos/ppo.md`.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::distributions::Categorical;
+use crate::envs::{EnvPool, PoolOptions, Space};
+use crate::error::{Error, Result};
+use crate::jit::{Jit, Mode, with_mode};
+use crate::nn::Dense;
+use crate::nn::init::orthogonal;
+use crate::optim::{Adam, AdamState, clip_by_global_norm};
+use crate::rl::flags::expect;
+use crate::rl::{Progress, Run, Summary, checkpoint, interrupt};
+use crate::runtime::Runtime;
+use crate::trace::control::{ScanOptions, cond, scan, scan_with};
+use crate::trace::ops::{IndexMode, constant, ones_like, stack, where_, zeros_like};
+use crate::tree::{self, Path, Tree};
+use crate::{Array, DType, Key, Literal, Tensor, random, value_and_grad};
+
+// ------------------------------------------------------------------------------------- settings
+
+/// The settings, by CleanRL's names and with CleanRL's defaults.
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(about = "PPO for discrete actions and vector observations", args_override_self = true)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "ppo")]
+    pub exp_name: String,
+    /// Seed of the experiment: the same seed gives the same run, bit for bit
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Run compiled (jit), operation by operation (eager), or on the host (interpret)
+    #[arg(long, value_enum, default_value_t = Mode::Jit)]
+    pub mode: Mode,
+    /// End with one line of JSON on the standard output, and show no progress bar
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub json: bool,
+    /// Save the model into the run's folder
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub save_model: bool,
+    /// Stop at the first NaN, and say which operation made it and at what line
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub check_nans: bool,
+    /// The folder in which the run's folder is made
+    #[arg(long, default_value = "runs")]
+    pub runs_dir: PathBuf,
+    /// Threads that step environments; 0 measures and chooses
+    #[arg(long, default_value_t = 0)]
+    pub num_threads: usize,
+
+    /// The id of the environment
+    #[arg(long, default_value = "CartPole-v1")]
+    pub env_id: String,
+    /// Total timesteps of the experiment
+    #[arg(long, default_value_t = 500_000)]
+    pub total_timesteps: u64,
+    /// The learning rate of the optimiser
+    #[arg(long, default_value_t = 2.5e-4)]
+    pub learning_rate: f64,
+    /// The number of parallel environments
+    #[arg(long, default_value_t = 4)]
+    pub num_envs: usize,
+    /// The number of steps in each environment per rollout
+    #[arg(long, default_value_t = 128)]
+    pub num_steps: usize,
+    /// Lower the learning rate linearly to 0
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub anneal_lr: bool,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.99)]
+    pub gamma: f64,
+    /// The lambda of the general advantage estimation
+    #[arg(long, default_value_t = 0.95)]
+    pub gae_lambda: f64,
+    /// The number of minibatches
+    #[arg(long, default_value_t = 4)]
+    pub num_minibatches: usize,
+    /// The number of epochs over each rollout
+    #[arg(long, default_value_t = 4)]
+    pub update_epochs: usize,
+    /// Normalise advantages, in each minibatch
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub norm_adv: bool,
+    /// The surrogate clipping coefficient
+    #[arg(long, default_value_t = 0.2)]
+    pub clip_coef: f64,
+    /// Clip the value loss too, as in the paper
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub clip_vloss: bool,
+    /// Coefficient of the entropy
+    #[arg(long, default_value_t = 0.01)]
+    pub ent_coef: f64,
+    /// Coefficient of the value function
+    #[arg(long, default_value_t = 0.5)]
+    pub vf_coef: f64,
+    /// The largest norm of the gradient
+    #[arg(long, default_value_t = 0.5)]
+    pub max_grad_norm: f64,
+    /// The KL divergence at which the remaining epochs of an update are left out
+    #[arg(long)]
+    pub target_kl: Option<f64>,
+}
+
+impl Args {
+    /// The settings of a command line: `Args::from_flags(["--seed", "3"])`.
+    ///
+    /// # Errors
+    /// What clap says.
+    pub fn from_flags<'a>(
+        flags: impl IntoIterator<Item = &'a str>,
+    ) -> std::result::Result<Args, clap::Error> {
+        crate::rl::flags::parse_from(["ppo"].into_iter().chain(flags).map(Into::into))
+    }
+
+    /// Samples per update.
+    fn batch_size(&self) -> usize {
+        self.num_envs * self.num_steps
+    }
+
+    /// Samples per gradient step.
+    fn minibatch_size(&self) -> usize {
+        self.batch_size() / self.num_minibatches
+    }
+
+    /// Updates in all; the remainder of the timesteps is left out, as in CleanRL.
+    fn num_iterations(&self) -> u64 {
+        self.total_timesteps / self.batch_size() as u64
+    }
+
+    fn check(&self) -> Result<()> {
+        let positive = "at least 1";
+        expect(self.num_envs > 0, "num-envs", self.num_envs, positive)?;
+        expect(self.num_steps > 0, "num-steps", self.num_steps, positive)?;
+        expect(self.num_minibatches > 0, "num-minibatches", self.num_minibatches, positive)?;
+        expect(self.update_epochs > 0, "update-epochs", self.update_epochs, positive)?;
+        let batch = self.batch_size();
+        expect(
+            batch.is_multiple_of(self.num_minibatches),
+            "num-minibatches",
+            self.num_minibatches,
+            &format!("a divisor of the batch, num-envs * num-steps = {batch}"),
+        )?;
+        expect(
+            self.num_iterations() > 0,
+            "total-timesteps",
+            self.total_timesteps,
+            &format!("at least one batch, num-envs * num-steps = {batch}"),
+        )?;
+        let unit = |x: f64| (0.0..=1.0).contains(&x);
+        expect(unit(self.gamma), "gamma", self.gamma, "between 0 and 1")?;
+        expect(unit(self.gae_lambda), "gae-lambda", self.gae_lambda, "between 0 and 1")?;
+        let not_negative = |x: f64| x.is_finite() && x >= 0.0;
+        for (flag, x) in [
+            ("learning-rate", self.learning_rate),
+            ("clip-coef", self.clip_coef),
+            ("ent-coef", self.ent_coef),
+            ("vf-coef", self.vf_coef),
+            ("max-grad-norm", self.max_grad_norm),
+            ("target-kl", self.target_kl.unwrap_or(0.0)),
+        ] {
+            expect(not_negative(x), flag, x, "a number not below 0")?;
+        }
+        Ok(())
+    }
+}
+
+// -------------------------------------------------------------------------------------- network
+
+/// Actor and critic: two networks of two hidden layers of 64 units.
+#[derive(Debug, Clone, Tree)]
+pub struct Agent<T> {
+    /// Observations to logits of the actions.
+    pub actor: [Dense<T>; 3],
+    /// Observations to the value.
+    pub critic: [Dense<T>; 3],
+}
+
+/// Two hidden layers, orthogonal with gain sqrt(2), and a head of the given gain.
+fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> [Dense<Tensor>; 3] {
+    let [first, second, head] = key.split_n();
+    let hidden = orthogonal(2.0f64.sqrt());
+    [
+        Dense::init(first, inputs, 64, hidden),
+        Dense::init(second, 64, 64, hidden),
+        Dense::init(head, 64, outputs, orthogonal(gain)),
+    ]
+}
+
+/// obs `f32[.., inputs]` to `f32[.., outputs]`.
+fn forward(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
+    let hidden = layers[0].apply(obs).tanh();
+    let hidden = layers[1].apply(hidden).tanh();
+    layers[2].apply(hidden)
+}
+
+impl Agent<Tensor> {
+    /// A new agent for observations of `obs_size` numbers and `num_actions` actions.
+    pub fn init(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> Agent<Tensor> {
+        let (actor, critic) = key.split();
+        Agent {
+            actor: network(actor, obs_size, num_actions, 0.01),
+            critic: network(critic, obs_size, 1, 1.0),
+        }
+    }
+
+    /// The policy at `obs: f32[.., obs_size]`.
+    pub fn policy(&self, obs: Tensor) -> Categorical<Tensor> {
+        Categorical::new(forward(&self.actor, obs))
+    }
+
+    /// The value of `obs: f32[.., obs_size]`, `f32[..]`.
+    pub fn value(&self, obs: Tensor) -> Tensor {
+        forward(&self.critic, obs).squeeze(-1)
+    }
+}
+
+/// What an update changes.
+#[derive(Debug, Tree)]
+pub struct TrainState<T> {
+    /// The parameters.
+    pub agent: Agent<T>,
+    /// Adam's moments.
+    pub optimizer: AdamState<T, Agent<T>>,
+    /// The randomness to come.
+    pub key: Key<T>,
+}
+
+// --------------------------------------------------------------------------------------- losses
+
+/// One rollout as the environments gave it; T steps of N environments.
+#[derive(Debug, Clone, Tree)]
+pub struct Rollout<T> {
+    /// `f32[T, N, obs_size]`
+    pub obs: T,
+    /// `i32[T, N]`
+    pub actions: T,
+    /// `f32[T, N]`
+    pub rewards: T,
+    /// `f32[T, N]`: 1 where `obs` is the first of an episode.
+    pub dones: T,
+    /// `f32[N, obs_size]`: what follows the last step.
+    pub next_obs: T,
+    /// `f32[N]`: 1 where `next_obs` is the first of an episode.
+    pub next_done: T,
+}
+
+/// A rollout as samples, B = T N.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `f32[B, obs_size]`
+    pub obs: T,
+    /// `i32[B]`
+    pub actions: T,
+    /// `f32[B]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[B]`
+    pub advantages: T,
+    /// `f32[B]`
+    pub returns: T,
+    /// `f32[B]`: values by the critic before the update.
+    pub values: T,
+}
+
+/// What is logged of an update; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// The whole loss.
+    pub loss: T,
+    /// The value loss.
+    pub value_loss: T,
+    /// The policy's loss.
+    pub policy_loss: T,
+    /// The mean entropy.
+    pub entropy: T,
+    /// `mean(-log ratio)`
+    pub old_approx_kl: T,
+    /// `mean(ratio - 1 - log ratio)`
+    pub approx_kl: T,
+    /// The part of ratios outside the clip range.
+    pub clipfrac: T,
+}
+
+/// Generalised advantage estimation (Schulman et al. 2016): advantages and returns, `f32[T, N]`.
+pub fn gae(
+    rollout: &Rollout<Tensor>,
+    values: Tensor,
+    next_value: Tensor,
+    gamma: f64,
+    lambda: f64,
+) -> (Tensor, Tensor) {
+    let turn = |(advantage, next_value, next_done): (Tensor, Tensor, Tensor),
+                (reward, value, done): (Tensor, Tensor, Tensor)| {
+        let going_on = 1.0 - next_done;
+        let delta = reward + gamma * next_value * going_on - value;
+        let advantage = delta + gamma * lambda * going_on * advantage;
+        ((advantage, value, done), advantage)
+    };
+    let start = (zeros_like(next_value), next_value, rollout.next_done);
+    let steps = (rollout.rewards, values, rollout.dones);
+    let (_, advantages) = scan_with(ScanOptions::reversed(), turn, start, steps);
+    (advantages, advantages + values)
+}
+
+/// PPO's loss over a minibatch, and what is logged of it.
+pub fn loss(
+    agent: &Agent<Tensor>,
+    batch: &Samples<Tensor>,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let policy = agent.policy(batch.obs);
+    let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
+    let ratio = logratio.exp();
+    let clip = args.clip_coef;
+
+    let mut advantages = batch.advantages;
+    if args.norm_adv {
+        advantages = (advantages - advantages.mean(..)) / (advantages.std(..) + 1e-8);
+    }
+    let unclipped = -advantages * ratio;
+    let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
+    let policy_loss = unclipped.maximum(clipped).mean(..);
+
+    let value = agent.value(batch.obs); // f32[B]
+    let mut value_error = (value - batch.returns).square();
+    if args.clip_vloss {
+        let near = batch.values + (value - batch.values).clip(-clip, clip);
+        value_error = value_error.maximum((near - batch.returns).square());
+    }
+    let value_loss = 0.5 * value_error.mean(..);
+
+    let entropy = policy.entropy().mean(..);
+    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
+    let outside = (ratio - 1.0).abs().gt(clip).to(DType::F32);
+    let metrics = Metrics {
+        loss,
+        value_loss,
+        policy_loss,
+        entropy,
+        old_approx_kl: (-logratio).mean(..),
+        approx_kl: ((ratio - 1.0) - logratio).mean(..),
+        clipfrac: outside.mean(..),
+    };
+    (loss, metrics)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+type Learned<T> = (Agent<T>, AdamState<T, Agent<T>>);
+
+/// One gradient step.
+fn minibatch_step(
+    (agent, optimizer): Learned<Tensor>,
+    batch: Samples<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (Learned<Tensor>, Metrics<Tensor>) {
+    let ((_, metrics), grads) =
+        value_and_grad(|agent: Agent<Tensor>| loss(&agent, &batch, args))(agent.clone());
+    let grads = clip_by_global_norm(grads, args.max_grad_norm);
+    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
+    (adam.step(agent, grads, optimizer), metrics)
+}
+
+/// The whole update, `update_epochs` times `num_minibatches` gradient steps: one Program. Gives
+/// the next state, the last minibatch's metrics with `clipfrac` the mean over all, and the
+/// explained variance of the values.
+pub fn update(
+    state: TrainState<Tensor>,
+    rollout: Rollout<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>, Tensor) {
+    let TrainState { agent, optimizer, key } = state;
+    let (key, shuffle) = key.split();
+
+    // The policy has not changed since it acted: its values and log probabilities are computed
+    // here in one batch instead of being kept from each step.
+    let values = agent.value(rollout.obs); // f32[T, N]
+    let logprobs = agent.policy(rollout.obs).log_prob(rollout.actions);
+    let next_value = agent.value(rollout.next_obs); // f32[N]
+    let (advantages, returns) = gae(&rollout, values, next_value, args.gamma, args.gae_lambda);
+
+    let size = args.batch_size();
+    let samples = Samples {
+        obs: rollout.obs.reshape([size, rollout.obs.dim(-1)]),
+        actions: rollout.actions.ravel(),
+        logprobs: logprobs.ravel(),
+        advantages: advantages.ravel(),
+        returns: returns.ravel(),
+        values: values.ravel(),
+    };
+    let minibatches = [args.num_minibatches, args.minibatch_size()];
+    let take =
+        |indices: Tensor| tree::map(samples, |x: Tensor| x.take_mode(indices, 0, IndexMode::Clip));
+    let mut orders = Vec::new();
+    for key in shuffle.split_vec(args.update_epochs) {
+        orders.push(random::permutation(key, size).reshape(minibatches));
+    }
+
+    let step = |learned: Learned<Tensor>, indices: Tensor| {
+        minibatch_step(learned, take(indices), learning_rate, args)
+    };
+    let (learned, metrics) = match args.target_kl {
+        None => {
+            let orders = stack(&orders, 0)
+                .reshape([args.update_epochs * args.num_minibatches, args.minibatch_size()]);
+            let (learned, all) = scan(step, (agent, optimizer), orders);
+            let last = tree::map(all, |x: Tensor| x.index_axis(0, -1));
+            (learned, Metrics { clipfrac: all.clipfrac.mean(..), ..last })
+        }
+        Some(target) => {
+            let epoch = |learned: Learned<Tensor>, order: Tensor| {
+                let (learned, all) = scan(step, learned, order);
+                let last = tree::map(all, |x: Tensor| x.index_axis(0, -1));
+                (learned, Metrics { clipfrac: all.clipfrac.sum(..), ..last })
+            };
+            let nothing = zeros_like(learning_rate);
+            let none = Metrics {
+                loss: nothing,
+                value_loss: nothing,
+                policy_loss: nothing,
+                entropy: nothing,
+                old_approx_kl: nothing,
+                approx_kl: nothing,
+                clipfrac: nothing,
+            };
+            // Once an epoch ends above the target, the others are left out.
+            let turn = |(learned, last, fractions, epochs, stop): Progressing<Tensor>, order| {
+                let run = |((learned, last, fractions, epochs, _), order): (
+                    Progressing<Tensor>,
+                    Tensor,
+                )| {
+                    let _: Metrics<Tensor> = last;
+                    let (learned, metrics) = epoch(learned, order);
+                    let stop = metrics.approx_kl.gt(target);
+                    (learned, metrics, fractions + metrics.clipfrac, epochs + 1.0, stop)
+                };
+                let skip = |(progress, _): (Progressing<Tensor>, Tensor)| progress;
+                (cond(stop, skip, run, ((learned, last, fractions, epochs, stop), order)), ())
+            };
+            let start = ((agent, optimizer), none, nothing, nothing, constant(false));
+            let ((learned, last, fractions, epochs, _), ()) = scan(turn, start, stack(&orders, 0));
+            let clipfrac = fractions / (epochs * args.num_minibatches as f64);
+            (learned, Metrics { clipfrac, ..last })
+        }
+    };
+
+    let variance = returns.var(..);
+    let unexplained = (returns - values).var(..);
+    let nan = ones_like(variance) * f64::NAN;
+    let explained = where_(variance.equal(0.0), nan, 1.0 - unexplained / variance);
+    let (agent, optimizer) = learned;
+    (TrainState { agent, optimizer, key }, metrics, explained)
+}
+
+/// State of the epochs under `target_kl`: what is learned, the last metrics, the sum of clip
+/// fractions, the number of epochs run, and whether to stop.
+type Progressing<T> = (Learned<T>, Metrics<T>, T, T, T);
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// The rollout's host memory, filled step by step.
+struct Storage {
+    obs: Vec<f32>,
+    actions: Vec<i32>,
+    rewards: Vec<f32>,
+    dones: Vec<f32>,
+}
+
+impl Storage {
+    fn clear(&mut self) {
+        self.obs.clear();
+        self.actions.clear();
+        self.rewards.clear();
+        self.dones.clear();
+    }
+}
+
+/// Observations of all environments as an array `f32[N, obs_size]`.
+fn obs_array(obs: &[f32], num_envs: usize) -> Array {
+    Array::from(Literal::new([num_envs, obs.len() / num_envs], obs))
+}
+
+// ------------------------------------------------------------------------------------- training
+
+/// Sizes of the environment's spaces; refuses what this algorithm cannot act in.
+fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
+    let spec = pool.spec();
+    let Space::Discrete { n } = &spec.action else {
+        return Err(Error::Config(format!(
+            "--env-id {}: ppo chooses among discrete actions, and this environment takes {:?}",
+            spec.id, spec.action
+        )));
+    };
+    if spec.observation.dtype() != DType::F32 || spec.observation.shape().rank() != 1 {
+        return Err(Error::Config(format!(
+            "--env-id {}: ppo takes vectors of f32, and this environment gives {:?}",
+            spec.id, spec.observation
+        )));
+    }
+    Ok((spec.observation.shape()[0], *n as usize))
+}
+
+/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
+/// folder.
+///
+/// # Errors
+/// [`Error::Config`] for settings out of range, and what the environments, the compiler, the
+/// runtime and the file system say.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let mut pool = EnvPool::make(
+        &args.env_id,
+        PoolOptions {
+            num_envs: args.num_envs,
+            num_threads: args.num_threads,
+            seed: args.seed,
+            ..PoolOptions::default()
+        },
+    )?;
+    let (obs_size, num_actions) = sizes(&pool)?;
+    interrupt::install()?;
+    let mut run = Run::create(&args.runs_dir, &args.exp_name, &args.env_id, args.seed, args)?;
+    let mut progress = Progress::new(args.total_timesteps, args.json);
+
+    let init = with_mode(args.mode, |key: Key<Tensor>| {
+        let (key, agent) = key.split();
+        let agent = Agent::init(agent, obs_size, num_actions);
+        let optimizer = Adam::default().init(&agent);
+        TrainState { agent, optimizer, key }
+    })
+    .named("ppo_init");
+    // The key comes back: the next step draws from what this one left.
+    let act = with_mode(args.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
+        let (key, draw) = key.split();
+        (agent.policy(obs).sample(draw), key)
+    })
+    .named("ppo_act");
+    let learn = with_mode(
+        args.mode,
+        |(state, rollout, learning_rate): (TrainState<Tensor>, Rollout<Tensor>, Tensor)| {
+            update(state, rollout, learning_rate, args)
+        },
+    )
+    .named("ppo_update")
+    .check_nans(args.check_nans);
+
+    let seed = tree::map(Key::new(args.seed), Array::from);
+    let mut state: TrainState<Array> = init.call(seed)?;
+    let mut batch = pool.reset()?;
+    let mut next_done = vec![0.0f32; args.num_envs];
+    let mut actions = vec![0i32; args.num_envs];
+    let mut storage = Storage { obs: vec![], actions: vec![], rewards: vec![], dones: vec![] };
+    let mut global_step: u64 = 0;
+    let (steps, envs) = (args.num_steps, args.num_envs);
+    let num_iterations = args.num_iterations();
+
+    for iteration in 1..=num_iterations {
+        let started = std::time::Instant::now();
+        let left = 1.0 - (iteration - 1) as f64 / num_iterations as f64;
+        let learning_rate = args.learning_rate * if args.anneal_lr { left } else { 1.0 };
+
+        storage.clear();
+        for _ in 0..steps {
+            global_step += envs as u64;
+            storage.obs.extend_from_slice(batch.obs());
+            storage.dones.extend_from_slice(&next_done);
+            let obs = obs_array(batch.obs(), envs);
+            let (chosen, key) = act.call((state.agent.clone(), obs, state.key))?;
+            state.key = key;
+            chosen.copy_to(&mut actions)?;
+            storage.actions.extend_from_slice(&actions);
+            batch = pool.step(&actions)?;
+            storage.rewards.extend_from_slice(batch.reward());
+            for (env, done) in next_done.iter_mut().enumerate() {
+                *done = (batch.terminated()[env] || batch.truncated()[env]) as u8 as f32;
+            }
+            for episode in pool.take_finished() {
+                run.episode(episode.episodic_return, episode.length.into(), global_step)?;
+            }
+        }
+
+        let rollout = Rollout {
+            obs: Array::new([steps, envs, obs_size], &storage.obs)?,
+            actions: Array::new([steps, envs], &storage.actions)?,
+            rewards: Array::new([steps, envs], &storage.rewards)?,
+            dones: Array::new([steps, envs], &storage.dones)?,
+            next_obs: obs_array(batch.obs(), envs),
+            next_done: Array::new([envs], &next_done)?,
+        };
+        let rate = Array::from(learning_rate as f32);
+        let (next, metrics, explained) = learn.call((state, rollout, rate))?;
+        state = next;
+        let metrics = log(&mut run, &metrics, &explained, learning_rate, global_step)?;
+        let window = (steps * envs) as f64 / started.elapsed().as_secs_f64();
+        run.events.scalar("charts/SPS_update", window.floor(), global_step)?;
+        progress.update(global_step, run.sps(global_step), run.returns.mean());
+        if !metrics.loss.is_finite() {
+            run.events.flush()?;
+            return Err(Error::Nan(format!(
+                "the loss is {} after update {iteration}, at step {global_step}; run again with \
+                 --check-nans to see which operation made it",
+                metrics.loss
+            )));
+        }
+        if interrupt::requested() {
+            progress.note("stopped: the events and the model so far are kept");
+            break;
+        }
+    }
+    progress.finish();
+    if args.save_model {
+        save(&run, &state, args)?;
+    }
+    run.events.flush()?;
+    let compile_s = compile_seconds(&init) + compile_seconds(&act) + compile_seconds(&learn);
+    let platform = match args.mode {
+        Mode::Interpret => "host".to_string(),
+        Mode::Jit | Mode::Eager => Runtime::get()?.client.platform_name().to_string(),
+    };
+    Ok(run.summary(&args.mode.to_string(), &platform, 1, global_step, compile_s))
+}
+
+fn compile_seconds<A, B, F>(f: &Jit<A, B, F>) -> f64 {
+    let stats = f.stats();
+    stats.trace_seconds + stats.compile_seconds
+}
+
+/// Reads the metrics and logs them under CleanRL's tags.
+fn log(
+    run: &mut Run,
+    metrics: &Metrics<Array>,
+    explained: &Array,
+    learning_rate: f64,
+    step: u64,
+) -> Result<Metrics<f32>> {
+    let mut failed = None;
+    let values = metrics.map_leaves_ref(&Path::ROOT, &mut |_, x: &Array| {
+        x.item::<f32>().unwrap_or_else(|error| {
+            failed = Some(error);
+            f32::NAN
+        })
+    });
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    run.events.scalars(
+        &[
+            ("charts/learning_rate", learning_rate),
+            ("losses/value_loss", values.value_loss.into()),
+            ("losses/policy_loss", values.policy_loss.into()),
+            ("losses/entropy", values.entropy.into()),
+            ("losses/old_approx_kl", values.old_approx_kl.into()),
+            ("losses/approx_kl", values.approx_kl.into()),
+            ("losses/clipfrac", values.clipfrac.into()),
+            ("losses/explained_variance", explained.item::<f32>()?.into()),
+            ("charts/SPS", run.sps(step).floor()),
+        ],
+        step,
+    )?;
+    Ok(values)
+}
+
+/// Saves parameters, optimiser and randomness as `{exp_name}.safetensors`, with the settings.
+fn save(run: &Run, state: &TrainState<Array>, args: &Args) -> Result<()> {
+    let paths = tree::paths(state);
+    let mut values = Vec::new();
+    for leaf in tree::leaves(state) {
+        values.push(leaf.to_literal()?.dense());
+    }
+    let bytes: Vec<_> = values.iter().map(Literal::bytes).collect();
+    let arrays: Vec<_> = paths
+        .into_iter()
+        .zip(values.iter().zip(&bytes))
+        .map(|(path, (value, bytes))| (path, value.ty().clone(), (**bytes).as_ref()))
+        .collect();
+    checkpoint::save(run.dir.join(format!("{}.safetensors", args.exp_name)), &arrays, args)
+}

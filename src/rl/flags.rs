@@ -1,0 +1,107 @@
+//! Command lines as CleanRL's: kebab-case flags, and `--no-x` for every switch `--x`.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::error::{Error, Result};
+
+/// The arguments with `--no-x` written as `--x=false`, and `--x` as `--x=true`, for every flag of
+/// `A` that takes true or false.
+fn with_switches<A: CommandFactory>(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let command = A::command();
+    let switch = |name: &str| {
+        command.get_arguments().any(|arg| {
+            let values = arg.get_value_parser().possible_values();
+            let values: Vec<String> =
+                values.into_iter().flatten().map(|v| v.get_name().to_string()).collect();
+            arg.get_long() == Some(name) && values == ["true", "false"]
+        })
+    };
+    args.into_iter()
+        .map(|arg| match arg.to_str().and_then(|text| text.strip_prefix("--")) {
+            Some(name) if switch(name) => format!("--{name}=true").into(),
+            Some(name) => match name.strip_prefix("no-").filter(|name| switch(name)) {
+                Some(name) => format!("--{name}=false").into(),
+                None => arg,
+            },
+            None => arg,
+        })
+        .collect()
+}
+
+/// Parses a command line; the first argument is the program's name.
+///
+/// # Errors
+/// What clap says, as it says it: also the texts of `--help` and `--version`.
+pub fn parse_from<A: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<A, clap::Error> {
+    A::try_parse_from(with_switches::<A>(args))
+}
+
+/// The `main` of an example: parses the command line, trains, and tells the result or the error.
+pub fn main<A: Parser>(train: impl FnOnce(&A) -> Result<()>) -> ExitCode {
+    let args = match parse_from::<A>(std::env::args_os()) {
+        Ok(args) => args,
+        Err(error) => error.exit(),
+    };
+    match train(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Fails unless `holds`, naming the flag, what it was given, and what it takes.
+///
+/// # Errors
+/// [`Error::Config`].
+pub fn expect(
+    holds: bool,
+    flag: &str,
+    given: impl std::fmt::Display,
+    expected: &str,
+) -> Result<()> {
+    if holds {
+        return Ok(());
+    }
+    Err(Error::Config(format!("--{flag} {given}: must be {expected}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Args {
+        #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+        anneal_lr: bool,
+        #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+        save_model: bool,
+        #[arg(long, default_value = "x")]
+        exp_name: String,
+    }
+
+    fn parse(args: &[&str]) -> Args {
+        let args = ["test"].iter().chain(args).map(OsString::from);
+        parse_from(args).unwrap()
+    }
+
+    #[test]
+    fn switches_are_turned_on_and_off() {
+        assert!(parse(&[]).anneal_lr && !parse(&[]).save_model);
+        let args = parse(&["--no-anneal-lr", "--save-model", "--exp-name", "no"]);
+        assert!(!args.anneal_lr && args.save_model);
+        assert_eq!(args.exp_name, "no");
+        assert!(!parse(&["--save-model", "--no-save-model"].as_slice()[1..]).save_model);
+        assert!(parse(&["--anneal-lr=true"]).anneal_lr);
+    }
+
+    #[test]
+    fn an_unknown_flag_is_an_error() {
+        let args = ["test", "--no-such"].map(OsString::from);
+        assert!(parse_from::<Args>(args).is_err());
+    }
+}

@@ -1,0 +1,206 @@
+//! The `podracer` command, run as a user runs it; and fetching by the real pip, out of reach of
+//! any network.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use podracer::lower::native::Lock;
+use pretty_assertions::assert_eq;
+
+/// The command in this process's environment.
+fn podracer(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_podracer"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// The command in an environment that sees nothing of this machine but what is below `dir`.
+fn isolated(dir: &Path, arguments: &[&str]) -> Command {
+    let mut command = podracer(arguments);
+    command.env_clear().env("HOME", dir).env("PATH", dir.join("bin"));
+    command
+}
+
+/// Runs it: the exit status, the standard output, the standard error stream.
+fn run(mut command: Command) -> (i32, String, String) {
+    let output = command.output().unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    for word in ["panicked", "RUST_BACKTRACE", "Native {", "Error {"] {
+        assert!(!err.contains(word), "{err}");
+    }
+    (output.status.code().expect("no signal"), out, err)
+}
+
+/// A `python3` for [`isolated`] that does what `script` says. Asked for its folders, the only
+/// other thing that it is asked, it names none.
+fn python3(dir: &Path, script: &str) {
+    let bin = dir.join("bin");
+    fs::create_dir_all(&bin).unwrap();
+    let python = bin.join("python3");
+    fs::write(&python, format!("#!/bin/sh\n[ \"$1\" = -c ] && exit 0\n{script}\n")).unwrap();
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// The interpreter behind this machine's `python3`.
+fn real_python() -> PathBuf {
+    let ask = ["-c", "import sys; print(sys.executable)"];
+    let output = Command::new("python3").args(ask).output().unwrap();
+    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
+}
+
+#[test]
+fn version_and_help() {
+    let (status, out, _) = run(podracer(&["--version"]));
+    assert_eq!((status, out), (0, format!("podracer {}\n", env!("CARGO_PKG_VERSION"))));
+    let (status, out, _) = run(podracer(&["--help"]));
+    assert_eq!(status, 0);
+    for command in ["fetch", "doctor", "envs"] {
+        assert!(out.contains(&format!("\n  {command} ")), "{out}");
+    }
+    let (status, _, err) = run(podracer(&[]));
+    assert!(status == 2 && err.contains("Usage: podracer"), "{status} {err}");
+    let (status, _, err) = run(podracer(&["fly"]));
+    assert!(status == 2 && err.starts_with("error: unrecognized subcommand 'fly'"), "{err}");
+}
+
+#[test]
+fn envs_lists_them_all() {
+    let (status, out, err) = run(podracer(&["envs"]));
+    assert_eq!((status, err.as_str()), (0, ""));
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(lines[0].starts_with("id "), "{out}");
+    let ids: Vec<&str> =
+        lines[1..].iter().map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert_eq!(ids, podracer::envs::list_envs());
+    let cartpole = lines.iter().find(|line| line.starts_with("CartPole-v1 ")).unwrap();
+    assert!(cartpole.contains("Discrete(2)") && cartpole.contains("500"), "{cartpole}");
+}
+
+#[test]
+fn a_reader_may_leave() {
+    let mut child =
+        podracer(&["envs"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let mut err = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(err, "");
+}
+
+#[test]
+fn fetch_and_doctor_agree() {
+    let (status, out, err) = run(podracer(&["fetch"]));
+    assert_eq!(status, 0, "{err}");
+    assert_eq!(out.lines().count(), Lock::get().parts.len(), "{out}");
+    assert!(out.starts_with("xla-cpu-pjrt 0.0.1 "), "{out}");
+    let (status, again, err) = run(podracer(&["fetch", "xla-cpu"]));
+    assert_eq!((status, err.as_str()), (0, ""));
+    assert!(again.contains(" is there"), "{again}");
+    let (status, out, err) = run(podracer(&["doctor"]));
+    assert_eq!((status, err.as_str()), (0, ""));
+    assert!(out.contains("ok       XLA plugin  ") && out.contains("PJRT C API 0."), "{out}");
+}
+
+#[test]
+fn doctor_fails_where_something_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (status, out, err) = run(isolated(dir.path(), &["doctor"]));
+    assert_eq!((status, err.as_str()), (1, ""));
+    assert!(out.contains("missing  XLA plugin"), "{out}");
+    assert!(out.contains("-> podracer fetch xla-cpu"), "{out}");
+
+    let mut command = isolated(dir.path(), &["doctor"]);
+    command.env("PODRACER_PJRT_PLUGIN", dir.path().join("none.so"));
+    let (status, out, _) = run(command);
+    assert_eq!(status, 1);
+    assert!(out.contains("BROKEN   XLA plugin") && out.contains("cannot be read"), "{out}");
+
+    // A plugin that is found and does not load is not merely missing.
+    let part = Lock::get().part("xla-cpu").unwrap();
+    let wheel = part.wheel().unwrap();
+    let site = dir.path().join(".local/lib/python3.12/site-packages");
+    let member = site.join(&wheel.members[0].path);
+    fs::create_dir_all(member.parent().unwrap()).unwrap();
+    fs::File::create(&member).unwrap().set_len(wheel.members[0].bytes).unwrap();
+    let (status, out, _) = run(isolated(dir.path(), &["doctor"]));
+    assert_eq!(status, 1);
+    assert!(out.contains("cannot be loaded as a shared library"), "{out}");
+    // Nobody is told to remove all Python packages.
+    assert!(out.contains("--force-reinstall xla-cpu-pjrt==0.0.1"), "{out}");
+}
+
+#[test]
+fn wrong_requests_are_errors() {
+    let (status, out, err) = run(podracer(&["fetch", "nothing"]));
+    assert_eq!((status, out.as_str()), (1, ""));
+    assert!(err.starts_with("error: no native part `nothing`; there is xla-cpu"), "{err}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = isolated(dir.path(), &["fetch"]);
+    command.env("PODRACER_OFFLINE", "1");
+    let (status, _, err) = run(command);
+    assert_eq!(status, 1);
+    assert!(err.starts_with("error: xla-cpu (") && err.contains("PODRACER_OFFLINE"), "{err}");
+    assert!(err.contains("\n  help: "), "{err}");
+
+    let mut command = podracer(&["fetch"]);
+    let (status, _, err) = run({
+        command.env_clear();
+        command
+    });
+    assert_eq!(status, 1);
+    assert!(err.starts_with("error: no folder for native parts: "), "{err}");
+
+    let (status, _, err) = run(isolated(dir.path(), &["fetch"]));
+    assert_eq!(status, 1);
+    assert!(err.contains("there is no python3 on PATH"), "{err}");
+}
+
+/// What the real pip says, understood: without itself, without a network, and with a wheel that is
+/// cut short or another.
+#[test]
+fn real_pip_failures_are_understood() {
+    let python = real_python();
+    let python = python.display();
+    let part = Lock::get().part("xla-cpu").unwrap();
+    let wheel = part.wheel().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let fetch = |variables: &[(&str, &str)]| {
+        let mut command = isolated(dir.path(), &["fetch", "xla-cpu"]);
+        command.envs(variables.iter().copied());
+        let (status, out, err) = run(command);
+        assert_eq!((status, out.as_str()), (1, ""));
+        assert!(err.contains("\n  help: "), "{err}");
+        // Nothing half-made stays.
+        let parts = fs::read_dir(dir.path().join(".cache/podracer/parts")).unwrap();
+        assert_eq!(parts.count(), 1);
+        err
+    };
+    // No installed package is seen: neither pip nor ours.
+    python3(dir.path(), &format!("exec {python} -I -S \"$@\""));
+    let err = fetch(&[]);
+    assert!(err.contains("has no pip, which fetches xla-cpu-pjrt 0.0.1"), "{err}");
+
+    python3(dir.path(), &format!("exec {python} \"$@\""));
+    // Nothing listens on the port of the discard protocol.
+    let nowhere = [("PIP_INDEX_URL", "http://127.0.0.1:9/simple"), ("PIP_RETRIES", "1")];
+    let err = fetch(&[&nowhere[..], &[("PIP_CONFIG_FILE", "/dev/null")]].concat());
+    assert!(err.contains("pip could not fetch xla-cpu-pjrt 0.0.1"), "{err}");
+
+    let wheels = dir.path().join("wheels");
+    fs::create_dir(&wheels).unwrap();
+    let links = wheels.to_str().unwrap();
+    let local =
+        [("PIP_CONFIG_FILE", "/dev/null"), ("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", links)];
+    let err = fetch(&local);
+    assert!(err.contains("pip finds no xla-cpu-pjrt 0.0.1 for this machine"), "{err}");
+
+    fs::write(wheels.join(&wheel.file), "PK\x03\x04 cut short").unwrap();
+    let err = fetch(&local);
+    let expected = format!("is not the pinned file (sha256 {})", wheel.sha256);
+    assert!(err.contains(&expected), "{err}");
+}

@@ -1,0 +1,82 @@
+//! What the documents at the root promise.
+
+use std::fs;
+use std::path::Path;
+
+use podracer::lower::native::Lock;
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn notice_names_every_part_and_every_direct_dependency() {
+    let notice = read("NOTICE");
+    for part in &Lock::get().parts {
+        let line =
+            format!("{} {} (part \"{}\"): {}", part.package, part.version, part.name, part.license);
+        assert!(notice.contains(&line), "NOTICE lacks: {line}");
+    }
+    let words: Vec<&str> = notice.split([' ', ',', '\n']).collect();
+    let manifest = read("Cargo.toml");
+    let (_, dependencies) = manifest.split_once("\n[dependencies]\n").unwrap();
+    let names = dependencies
+        .lines()
+        .take_while(|line| !line.starts_with('['))
+        .filter(|line| !line.starts_with('#') && !line.contains("path ="))
+        .filter_map(|line| line.split_once(" = "))
+        .map(|(name, _)| name);
+    for name in names {
+        assert!(words.contains(&name), "NOTICE does not name {name}");
+    }
+}
+
+#[test]
+fn the_readme_says_how_to_train_and_test() {
+    let readme = read("README.md");
+    let commands =
+        ["cargo run --release --example ppo_envpool_jit", "cargo test --release --workspace"];
+    for command in commands {
+        assert!(readme.contains(&format!("```sh\n{command}\n```")), "{command}");
+    }
+    // The gate runs the README's command, not one of its own.
+    assert!(read(".ci/run").contains("grep -m 1 '^cargo test ' README.md"));
+    for variable in ["PODRACER_HOME", "PODRACER_PJRT_PLUGIN", "PODRACER_OFFLINE", "PODRACER_CACHE"]
+    {
+        assert!(readme.contains(&format!("| `{variable}` |")), "{variable}");
+    }
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    for (file, folder) in [
+        ("README.md", ""),
+        ("docs/from-scratch.md", "docs/"),
+        ("docs/decisions/0001-foundations.md", "docs/decisions/"),
+    ] {
+        let text = read(file);
+        assert!(text.is_ascii(), "{file}");
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let target = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(link);
+            assert!(target.exists(), "{file} links to {link}");
+        }
+    }
+}
+
+#[test]
+fn the_tour_names_files_that_exist() {
+    for file in ["docs/from-scratch.md", "docs/adding-an-op.md"] {
+        let text = read(file);
+        for name in
+            text.split('`').filter(|name| name.ends_with(".rs") && !name.contains(['{', ' ']))
+        {
+            if name.contains("FAMILY") {
+                continue;
+            }
+            let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+            let places = ["", "src", "src/trace/rules"].map(|folder| root.join(folder).join(name));
+            assert!(places.iter().any(|place| place.exists()), "{file} names {name}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! PPO: its pieces by hand, its modes against each other, its answers to bad settings.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use podracer::algos::ppo::{Args, Rollout, gae, train};
+use podracer::rl::checkpoint;
+use podracer::rl::tensorboard::{Value, read_events};
+use podracer::{Array, Error, Tensor, interpret};
+
+const SMALL: &[&str] = &[
+    "--total-timesteps",
+    "96",
+    "--num-envs",
+    "2",
+    "--num-steps",
+    "16",
+    "--num-minibatches",
+    "2",
+    "--update-epochs",
+    "2",
+    "--json",
+];
+
+fn args(runs: &Path, more: &[&str]) -> Args {
+    let runs = runs.to_str().unwrap();
+    Args::from_flags(SMALL.iter().chain(more).copied().chain(["--runs-dir", runs])).unwrap()
+}
+
+/// Every logged scalar but those that tell the time, by tag and step.
+fn scalars(run_dir: &str) -> BTreeMap<(String, u64), Vec<f32>> {
+    let file = std::fs::read_dir(run_dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.to_str().unwrap().contains("tfevents"))
+        .unwrap();
+    let mut scalars = BTreeMap::<_, Vec<f32>>::new();
+    for event in read_events(file).unwrap() {
+        if let Value::Scalar { tag, value } = event.value
+            && !tag.contains("SPS")
+        {
+            scalars.entry((tag, event.step)).or_default().push(value);
+        }
+    }
+    scalars
+}
+
+fn rows<const T: usize>(column: [f32; T]) -> Array {
+    Array::new([T, 1], &column).unwrap()
+}
+
+#[test]
+fn gae_is_the_sum_by_hand() {
+    // Episodes begin at steps 0 and 2, and right after the last step.
+    let (gamma, lambda) = (0.9, 0.8);
+    let (rewards, values) = ([1.0f32, 2.0, 3.0, 4.0], [0.5f32, 0.25, -0.5, 1.0]);
+    let (dones, next_done, next_value) = ([1.0, 0.0, 1.0, 0.0], 1.0f32, 7.0f32);
+    let rollout = Rollout {
+        obs: rows([0.0; 4]),
+        actions: Array::new([4, 1], &[0i32; 4]).unwrap(),
+        rewards: rows(rewards),
+        dones: rows(dones),
+        next_obs: Array::from([0.0f32]),
+        next_done: Array::from([next_done]),
+    };
+    let run = interpret(|(rollout, values, next): (Rollout<Tensor>, Tensor, Tensor)| {
+        gae(&rollout, values, next, gamma, lambda)
+    });
+    let (advantages, returns) =
+        run.call((rollout, rows(values), Array::from([next_value]))).unwrap();
+    // Step 3 ends its episode, so nothing follows; step 2 sees step 3. Step 1 ends its episode
+    // too; step 0 sees step 1.
+    let a3 = 4.0 - 1.0;
+    let a2 = (3.0 + 0.9 * 1.0 + 0.5) + 0.9 * 0.8 * a3;
+    let a1 = 2.0 - 0.25;
+    let a0 = (1.0 + 0.9 * 0.25 - 0.5) + 0.9 * 0.8 * a1;
+    let expected = [a0, a1, a2, a3];
+    let advantages = advantages.to_vec::<f32>().unwrap();
+    let returns = returns.to_vec::<f32>().unwrap();
+    for i in 0..4 {
+        assert!((advantages[i] - expected[i]).abs() < 1e-6, "{advantages:?} {expected:?}");
+        assert!((returns[i] - expected[i] - values[i]).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn every_mode_logs_the_same_losses() {
+    let runs = tempfile::tempdir().unwrap();
+    let log = |mode: &str| {
+        let summary = train(&args(runs.path(), &["--mode", mode])).unwrap();
+        assert_eq!((summary.mode.as_str(), summary.global_step), (mode, 96));
+        scalars(&summary.run_dir)
+    };
+    let jit = log("jit");
+    assert!(jit.keys().filter(|(tag, _)| tag == "losses/value_loss").count() == 3);
+    for mode in ["eager", "interpret"] {
+        let other = log(mode);
+        assert_eq!(jit.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());
+        for (key, values) in &jit {
+            for (a, b) in values.iter().zip(&other[key]) {
+                let close = (a - b).abs() <= 1e-5 * a.abs().max(1.0);
+                assert!(close || (a.is_nan() && b.is_nan()), "{key:?}: jit {a}, {mode} {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_seed_gives_one_run() {
+    let runs = tempfile::tempdir().unwrap();
+    let log = |seed: &str, threads: &str| {
+        let flags = ["--seed", seed, "--num-threads", threads, "--target-kl", "0.001"];
+        let summary = train(&args(runs.path(), &flags)).unwrap();
+        let logged = scalars(&summary.run_dir).into_iter();
+        logged
+            .map(|(k, v)| (k, v.iter().map(|x| x.to_bits()).collect::<Vec<u32>>()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(log("3", "1"), log("3", "2"));
+    assert_ne!(log("3", "1"), log("4", "1"));
+}
+
+#[test]
+fn a_saved_model_holds_everything_by_path() {
+    let runs = tempfile::tempdir().unwrap();
+    let summary = train(&args(runs.path(), &["--save-model", "--no-anneal-lr"])).unwrap();
+    let model = checkpoint::load(Path::new(&summary.run_dir).join("ppo.safetensors")).unwrap();
+    let names: Vec<String> = model.entries().map(|entry| entry.name.to_string()).collect();
+    for name in ["$.agent.actor[0].w", "$.agent.critic[2].b", "$.optimizer.count", "$.key.data"] {
+        assert!(names.iter().any(|n| n == name), "{name} is not among {names:?}");
+    }
+    let settings: serde_json::Value = model.metadata().unwrap();
+    assert_eq!(settings["anneal_lr"], false);
+    assert_eq!(settings["num_steps"], 16);
+}
+
+#[test]
+fn settings_out_of_range_are_told() {
+    let runs = tempfile::tempdir().unwrap();
+    let error = |flags: &[&str]| train(&args(runs.path(), flags)).unwrap_err().to_string();
+    assert_eq!(
+        error(&["--num-minibatches", "3"]),
+        "--num-minibatches 3: must be a divisor of the batch, num-envs * num-steps = 32"
+    );
+    assert_eq!(error(&["--num-envs", "0"]), "--num-envs 0: must be at least 1");
+    assert_eq!(error(&["--gamma", "1.5"]), "--gamma 1.5: must be between 0 and 1");
+    assert_eq!(
+        error(&["--learning-rate", "NaN"]),
+        "--learning-rate NaN: must be a number not below 0"
+    );
+    assert_eq!(
+        error(&["--total-timesteps", "31"]),
+        "--total-timesteps 31: must be at least one batch, num-envs * num-steps = 32"
+    );
+    let unknown = error(&["--env-id", "CartPole-v7"]);
+    assert!(unknown.contains("CartPole-v7") && unknown.contains("CartPole-v1"), "{unknown}");
+    let continuous = error(&["--env-id", "Pendulum-v1"]);
+    assert!(continuous.contains("ppo chooses among discrete actions"), "{continuous}");
+    assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run was begun");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_told() {
+    let runs = tempfile::tempdir().unwrap();
+    let file = runs.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = train(&args(&file, &[])).unwrap_err();
+    assert!(matches!(&error, Error::Io { .. }), "{error}");
+    assert!(error.to_string().contains("file"), "{error}");
+}
+
+#[test]
+fn a_nan_is_traced_to_its_operation() {
+    let runs = tempfile::tempdir().unwrap();
+    let flags = ["--learning-rate", "1e30"];
+    let error = train(&args(runs.path(), &flags)).unwrap_err();
+    assert!(matches!(error, Error::Nan(_)), "{error}");
+    assert!(error.to_string().contains("run again with --check-nans"), "{error}");
+    let error = train(&args(runs.path(), &[&flags[..], &["--check-nans"]].concat())).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::Nan(_)) && text.contains("makes the first NaN"), "{text}");
+    assert!(text.contains("src/") && text.contains(".rs:"), "{text}");
+}
