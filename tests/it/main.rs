@@ -7,6 +7,7 @@ mod derive;
 mod documents;
 mod envs;
 mod eval;
+mod jax;
 mod laws;
 mod lowering;
 mod pjrt;

@@ -328,6 +328,10 @@ fn other_cases(cases: &mut Vec<Case>) {
 
     // Compositions with a form of their own.
     cases.push(case("select/logaddexp", &[x(&[4]), x(&[4])], |x| logaddexp(x[0], x[1])));
+    let tie = In::Floats(vec![3], vec![0.0, 1.0, -2.0]);
+    cases.push(case("select/logaddexp of equals", &[tie], |x| logaddexp(x[0], x[0].sin())));
+    let zero = In::Floats(vec![2], vec![0.0, -0.0]);
+    cases.push(case("select/softplus at 0", &[zero], |x| x[0].softplus()));
     cases.push(case("select/softplus", &[x(&[4])], |x| x[0].softplus()));
     cases.push(case("select/elu", &[distinct(&[6])], |x| x[0].elu()));
     cases.push(case("tanh/gelu", &[x(&[6])], |x| x[0].gelu()).loose(8.0));
