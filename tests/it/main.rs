@@ -6,6 +6,7 @@ mod cli;
 mod derive;
 mod documents;
 mod envs;
+mod errors;
 mod eval;
 mod jax;
 mod laws;
