@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use podracer::trace::eval::eval;
+use podracer::trace::graph::simplify;
 use podracer::trace::op::{
     ArgOp, BinaryOp, CompareOp, Op, ReduceOp, ScatterDims, ScatterKind, UnaryOp,
 };
@@ -85,6 +86,11 @@ impl Report {
                 return None;
             }
         };
+        // What goes to the compiler is simplified first.
+        match eval(&simplify(program.clone()), inputs) {
+            Ok(simplified) => self.same(&format!("{label} simplified"), &simplified, &outputs, 0.0),
+            Err(error) => self.fault(label, error),
+        }
         // Law 1.
         let evaluated: Vec<TensorType> = outputs.iter().map(|y| y.ty().clone()).collect();
         let inferred: Vec<TensorType> = program.output_types().cloned().collect();

@@ -13,6 +13,7 @@ mod laws;
 mod lowering;
 mod pjrt;
 mod ppo;
+mod programs;
 mod rl;
 mod stablehlo_text;
 
