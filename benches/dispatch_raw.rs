@@ -4,16 +4,18 @@
 //! and the ratio of our call to the raw one. The raw side calls the C functions with prepared
 //! argument structs, as a C program would.
 
-use std::ptr;
+mod raw;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use podracer::error::Result;
 use podracer::lower::cache::Cache;
 use podracer::lower::native::locate_cpu_plugin;
-use podracer::lower::pjrt::{Buffer, Client, CompileOptions, Executable, OptionValue, Plugin, ffi};
+use podracer::lower::pjrt::{Buffer, Client, CompileOptions, Executable, OptionValue, Plugin};
 use podracer::trace::literal::AlignedBytes;
 use podracer::trace::types::{DType, TensorType};
+use raw::Raw;
 
 const ROUNDS: usize = 15;
 
@@ -30,55 +32,9 @@ fn time(calls: usize, mut f: impl FnMut()) -> f64 {
     best
 }
 
-/// A raw launch as C would write it: prepared structs, then launch, wait, destroy.
-struct Raw<'a> {
-    functions: &'a ffi::Functions,
-    executable: *mut ffi::LoadedExecutable,
-    args: Vec<*mut ffi::Buffer>,
-    outputs: Vec<*mut ffi::Buffer>,
-}
-
-impl Raw<'_> {
-    fn call(&mut self) {
-        let argument_list = self.args.as_ptr();
-        let output_list = self.outputs.as_mut_ptr();
-        let mut options = ffi::ExecuteOptions::zeroed();
-        let mut call = ffi::LoadedExecutableExecuteArgs::zeroed();
-        call.executable = self.executable;
-        call.options = &mut options;
-        call.argument_lists = &argument_list;
-        call.num_devices = 1;
-        call.num_args = self.args.len();
-        call.output_lists = &output_list;
-        // SAFETY: all handles are live; the lists have the program's lengths.
-        unsafe {
-            assert!((self.functions.loaded_executable_execute)(&mut call).is_null());
-            let mut ready = ffi::BufferReadyEventArgs::zeroed();
-            ready.buffer = self.outputs[0];
-            assert!((self.functions.buffer_ready_event)(&mut ready).is_null());
-            let mut wait = ffi::EventAwaitArgs::zeroed();
-            wait.event = ready.event;
-            assert!((self.functions.event_await)(&mut wait).is_null());
-            let mut done = ffi::EventDestroyArgs::zeroed();
-            done.event = ready.event;
-            (self.functions.event_destroy)(&mut done);
-            for &buffer in &self.outputs {
-                let mut gone = ffi::BufferArgs::zeroed();
-                gone.buffer = buffer;
-                (self.functions.buffer_destroy)(&mut gone);
-            }
-        }
-    }
-}
-
 /// One row of the table: raw, ours, ratio.
 fn compare(name: &str, executable: &Executable, args: &[Buffer], calls: usize) -> Result<()> {
-    let mut raw = Raw {
-        functions: executable.client().plugin().functions(),
-        executable: executable.raw(),
-        args: args.iter().map(Buffer::raw).collect(),
-        outputs: vec![ptr::null_mut(); executable.outputs().len()],
-    };
+    let mut raw = Raw::new(executable, args);
     let mut outputs = Vec::new();
     let mut ours = || {
         outputs.clear();

@@ -1,4 +1,4 @@
-//! The front doors: [`jit`], [`eager`], [`interpret`]. Three ways to run one function of tensors
+//! The front doors: [`jit()`], [`eager()`], [`interpret`]. Three ways to run one function of tensors
 //! on arrays, with the same results.
 
 mod core;
@@ -121,7 +121,7 @@ pub fn interpret<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Jit<A
     with_mode(Mode::Interpret, f)
 }
 
-/// [`jit`], [`eager`] or [`interpret`], by `mode`.
+/// [`jit()`], [`eager()`] or [`interpret`], by `mode`.
 #[track_caller]
 pub fn with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(
     mode: Mode,
@@ -148,7 +148,7 @@ impl<A, B, F> Jit<A, B, F> {
     }
 
     /// Looks for NaN in every result, and if there is one finds the operation that made it: the
-    /// call then fails with [`Error::Nan`](crate::Error::Nan), which says which and at what line. Nothing is donated
+    /// call then fails with [`Error::Nan`], which says which and at what line. Nothing is donated
     /// while this is on.
     pub fn check_nans(mut self, on: bool) -> Self {
         self.check_nans = on;
@@ -170,8 +170,8 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     /// Runs the function.
     ///
     /// # Errors
-    /// [`Error::Trace`](crate::Error::Trace) if the function cannot be typed for this argument; what the compiler and
-    /// the runtime say; [`Error::Nan`](crate::Error::Nan) under [`Jit::check_nans`].
+    /// [`Error::Trace`] if the function cannot be typed for this argument; what the compiler and
+    /// the runtime say; [`Error::Nan`] under [`Jit::check_nans`].
     pub fn call(&self, args: A::With<Array>) -> Result<B::With<Array>> {
         match self.mode {
             Mode::Jit => self.call_compiled(&args),
@@ -270,12 +270,10 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         let start = std::time::Instant::now();
         let program = simplify(program);
         let aliases = if self.check_nans { vec![] } else { core::aliases(&program) };
-        let platform = Runtime::get()?.platform;
         let options = LowerOptions {
             name: self.name.clone(),
-            platform,
             aliases: aliases.clone(),
-            ..LowerOptions::default()
+            ..Runtime::get()?.lower_options()
         };
         let text = stablehlo(&program, &options);
         let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
@@ -394,7 +392,7 @@ impl Analysis {
 /// ```
 ///
 /// # Errors
-/// [`Error::Trace`](crate::Error::Trace) if the function cannot be typed for this argument.
+/// [`Error::Trace`] if the function cannot be typed for this argument.
 #[track_caller]
 pub fn make_program<A: Tree<Tensor>, B: Tree<Tensor>>(
     f: impl Fn(A) -> B,
@@ -423,9 +421,7 @@ pub fn run_program(program: &Program, inputs: &[Array], mode: Mode) -> Result<Ve
     let leaves: Leaves<'_> = inputs.iter().collect();
     match mode {
         Mode::Jit => {
-            let options =
-                LowerOptions { platform: Runtime::get()?.platform, ..LowerOptions::default() };
-            let text = stablehlo(program, &options);
+            let text = stablehlo(program, &Runtime::get()?.lower_options());
             Compiled::new(program.clone(), &text, vec![])?.run(&leaves, true)
         }
         Mode::Eager => EagerOps::global().run(program, &leaves),

@@ -7,7 +7,7 @@
 //!
 //! # Run a function
 //!
-//! [`jit`] compiles a function once for each signature and launches it at each call. Outside are
+//! [`jit()`] compiles a function once for each signature and launches it at each call. Outside are
 //! [`Array`]s, which have values and no arithmetic; inside are [`Tensor`]s, which have arithmetic
 //! and no values.
 //!

@@ -4,8 +4,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::lower::native;
+use crate::lower::native_calls::{Bits, Dense};
+use crate::lower::pjrt::custom_call::register;
 use crate::lower::pjrt::{Client, Plugin};
-use crate::lower::stablehlo::Platform;
+use crate::lower::stablehlo::{LowerOptions, Platform};
 
 /// What the runtime is started with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub struct Runtime {
     pub client: Client,
     /// Its kind of device.
     pub platform: Platform,
+    /// Whether compiled programs can call our native functions.
+    native_calls: bool,
     options: RuntimeOptions,
 }
 
@@ -34,6 +38,15 @@ static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 static START: Mutex<()> = Mutex::new(());
 
 impl Runtime {
+    /// How Programs are lowered for this runtime.
+    pub fn lower_options(&self) -> LowerOptions {
+        LowerOptions {
+            platform: self.platform,
+            native_calls: self.native_calls,
+            ..LowerOptions::default()
+        }
+    }
+
     /// The process's runtime, started with the default options if it is not running yet. The
     /// first time on a machine this fetches the XLA plugin.
     ///
@@ -67,7 +80,45 @@ impl Runtime {
             return Err(Error::Config("cpu_devices is 0; the runtime needs at least 1".into()));
         }
         let plugin = Plugin::load(native::locate_cpu_plugin()?)?;
+        keep_freed_memory();
+        let native_calls = register::<Dense>(&plugin)? && register::<Bits>(&plugin)?;
         let client = Client::cpu(plugin, options.cpu_devices)?;
-        Ok(RUNTIME.get_or_init(|| Runtime { client, platform: Platform::Cpu, options }))
+        let platform = Platform::Cpu;
+        Ok(RUNTIME.get_or_init(|| Runtime { client, platform, native_calls, options }))
+    }
+}
+
+/// Tells the C library's allocator to keep freed memory instead of giving it back to the system.
+///
+/// The CPU plugin takes its temporaries and results from `malloc`. By default large blocks are
+/// mapped, faulted in page by page and unmapped again in every run: a tenth of the time of PPO's
+/// step on Atari images (`docs/decisions/0002-convolutions-on-cpu.md`, section 6). The settings hold
+/// for the whole process; `PODRACER_MALLOC=default` leaves them alone.
+fn keep_freed_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        use std::ffi::c_int;
+        unsafe extern "C" {
+            fn mallopt(parameter: c_int, value: c_int) -> c_int;
+        }
+        const M_TRIM_THRESHOLD: c_int = -1;
+        const M_TOP_PAD: c_int = -2;
+        const M_MMAP_MAX: c_int = -4;
+        const M_ARENA_MAX: c_int = -8;
+        if std::env::var("PODRACER_MALLOC").is_ok_and(|value| value == "default") {
+            return;
+        }
+        // One arena, because freed memory is kept in each. No mapped blocks, so that all memory
+        // comes from the heap; that grows by 256 MiB and never shrinks.
+        for (parameter, value) in [
+            (M_ARENA_MAX, 1),
+            (M_MMAP_MAX, 0),
+            (M_TRIM_THRESHOLD, c_int::MAX),
+            (M_TOP_PAD, 1 << 28),
+        ] {
+            // SAFETY: `mallopt` has this signature in glibc (`malloc.h`), may be called at any
+            // time from any thread, and refuses values that it does not know.
+            unsafe { mallopt(parameter, value) };
+        }
     }
 }

@@ -504,7 +504,7 @@ fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
             spec.id, spec.observation
         )));
     }
-    Ok((spec.observation.shape()[0], *n as usize))
+    Ok((spec.observation.shape()[0], *n))
 }
 
 /// Trains an agent and gives the result: events and, if asked for, the model are in the run's

@@ -34,12 +34,13 @@ pub(super) fn aliases(program: &Program) -> Vec<(usize, usize)> {
     aliases
 }
 
-pub(super) fn compile(text: &str) -> Result<(Executable, CacheOutcome)> {
+/// The executable of the text of `program`.
+pub(super) fn compile(program: &Program, text: &str) -> Result<(Executable, CacheOutcome)> {
     let runtime = Runtime::get()?;
-    let flags = compile_flags(runtime.platform).iter();
+    let flags = compile_flags(runtime.platform, program).into_iter();
     let options = CompileOptions {
         env_option_overrides: flags
-            .map(|&(name, value)| (name.to_string(), OptionValue::Bool(value)))
+            .map(|(name, value)| (name.to_string(), OptionValue::Bool(value)))
             .collect(),
         ..CompileOptions::default()
     };
@@ -52,7 +53,7 @@ impl Compiled {
         text: &str,
         aliases: Vec<(usize, usize)>,
     ) -> Result<Compiled> {
-        let (executable, outcome) = compile(text)?;
+        let (executable, outcome) = compile(&program, text)?;
         let types = program.input_types().cloned().collect();
         let mut donated: Vec<usize> = aliases.into_iter().map(|(input, _)| input).collect();
         donated.sort_unstable();

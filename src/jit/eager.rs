@@ -18,9 +18,12 @@ use crate::trace::op::{CondOp, Op, ScanOp, WhileOp};
 use crate::trace::program::{Equation, Program, Var};
 use crate::trace::types::{Shape, TensorType};
 
-/// Executables of single operations, by operation and operand types.
+/// An operation and the types of its operands.
+type Launch = (Op, Vec<TensorType>);
+
+/// Executables of single operations.
 pub(super) struct EagerOps {
-    executables: Mutex<HashMap<(Op, Vec<TensorType>), Arc<Executable>>>,
+    executables: Mutex<HashMap<Launch, Arc<Executable>>>,
 }
 
 impl EagerOps {
@@ -158,14 +161,20 @@ impl EagerOps {
         if let Some(executable) = lock().get(&key) {
             return Ok(executable.clone());
         }
-        let executable = Arc::new(compile(&text(&key.0, &key.1)?)?.0);
+        let program = single(&key.0, &key.1);
+        let options = LowerOptions {
+            name: op.name().into(),
+            locations: false,
+            ..Runtime::get()?.lower_options()
+        };
+        let executable = Arc::new(compile(&program, &stablehlo(&program, &options))?.0);
         lock().insert(key, executable.clone());
         Ok(executable)
     }
 }
 
-/// The text of a Program of one equation.
-fn text(op: &Op, types: &[TensorType]) -> Result<String> {
+/// A Program of one equation.
+fn single(op: &Op, types: &[TensorType]) -> Program {
     let refs: SmallVec<[&TensorType; 8]> = types.iter().collect();
     let results = crate::trace::check::infer(op, &refs).expect("checked when it was traced");
     let mut single = Program::default();
@@ -178,11 +187,5 @@ fn text(op: &Op, types: &[TensorType]) -> Result<String> {
         at: std::panic::Location::caller(),
     });
     (single.inputs, single.outputs) = (inputs, outputs);
-    let options = LowerOptions {
-        name: op.name().into(),
-        platform: Runtime::get()?.platform,
-        locations: false,
-        ..LowerOptions::default()
-    };
-    Ok(stablehlo(&single, &options))
+    single
 }

@@ -209,7 +209,6 @@ impl<'a> Emitter<'a> {
         self.margin();
         self.out.push_str("cond {\n");
         self.open();
-        self.loops += 1;
         (results, arguments)
     }
 
@@ -226,7 +225,6 @@ impl<'a> Emitter<'a> {
     /// Ends a `while`.
     pub(super) fn close_while(&mut self, next: &[Slot<'a>], types: &[&TensorType]) {
         self.terminator("stablehlo.return", next, types);
-        self.loops -= 1;
         self.close();
         self.margin();
         self.out.push('}');

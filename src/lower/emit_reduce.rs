@@ -3,7 +3,7 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use super::mlir::{List, Ty, Value, predicate};
-use super::stablehlo::{Emitter, Values, signature};
+use super::stablehlo::{Emitter, Platform, Values, signature};
 use crate::trace::literal::{Element, Literal};
 use crate::trace::op::{ArgOp, BinaryOp, CompareOp, ReduceOp};
 use crate::trace::types::{DType, TensorType};
@@ -45,6 +45,24 @@ fn identity(op: ReduceOp, dtype: DType) -> Literal {
     }
 }
 
+/// Sizes (first axis, other reduced axes, kept axes) of a reduction that is faster in two steps on
+/// CPU, over the first axis and then over the others: that of a long tensor over several leading
+/// axes, such as a convolution's gradient over batch and space for its bias.
+///
+/// The compiler's loop over one long row after another keeps all sums in the cache, which its loop
+/// over several axes does not (`docs/decisions/0002-convolutions-on-cpu.md`, section 5).
+fn two_steps(ty: &TensorType, axes: &[usize]) -> Option<[usize; 3]> {
+    let leading = axes.len() >= 2 && axes.iter().enumerate().all(|(i, &axis)| i == axis);
+    // Half precision would round the sums in between.
+    if !leading || ty.numel() < 1 << 18 || matches!(ty.dtype, DType::F16 | DType::BF16) {
+        return None;
+    }
+    let (reduced, kept) = ty.shape.split_at(axes.len());
+    let sizes = [reduced[0], reduced[1..].iter().product(), kept.iter().product()];
+    // The sums between the steps must be few, and the kept ones enough for a vector.
+    (sizes[0] >= 16 && sizes[2] >= 8 && sizes[1] * sizes[2] <= 1 << 16).then_some(sizes)
+}
+
 impl Emitter<'_> {
     pub(super) fn reduce(
         &mut self,
@@ -57,6 +75,32 @@ impl Emitter<'_> {
         if axes.is_empty() {
             return x;
         }
+        if self.options.platform == Platform::Cpu
+            && let Some([rows, middle, kept]) = two_steps(ty, axes)
+        {
+            let flat = TensorType::new(ty.dtype, [rows, middle * kept]);
+            let part = TensorType::new(ty.dtype, [middle * kept]);
+            let table = TensorType::new(ty.dtype, [middle, kept]);
+            let last = TensorType::new(ty.dtype, [kept]);
+            let x = self.reshape(x, ty, &flat);
+            let x = self.reduce_once(op, x, &flat, &[0], &part);
+            // Otherwise the compiler merges the two again.
+            let x = self.op(format_args!("stablehlo.optimization_barrier {x} : {}", Ty(&part)));
+            let x = self.reshape(x, &part, &table);
+            let x = self.reduce_once(op, x, &table, &[0], &last);
+            return self.reshape(x, &last, result);
+        }
+        self.reduce_once(op, x, ty, axes, result)
+    }
+
+    fn reduce_once(
+        &mut self,
+        op: ReduceOp,
+        x: Value,
+        ty: &TensorType,
+        axes: &[usize],
+        result: &TensorType,
+    ) -> Value {
         let name = match op {
             ReduceOp::Sum => "add",
             ReduceOp::Prod => "multiply",

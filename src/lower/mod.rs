@@ -2,7 +2,8 @@
 //! native parts, and the cache of compiled executables.
 
 pub mod cache;
-mod conv;
+pub mod conv;
+pub mod cost;
 mod emit_control;
 mod emit_elementwise;
 mod emit_gather;
@@ -11,6 +12,7 @@ mod emit_shape;
 mod emit_threefry;
 mod mlir;
 pub mod native;
+pub mod native_calls;
 pub mod pjrt;
 pub mod stablehlo;
 

@@ -15,7 +15,9 @@ use std::fmt::{self, Write};
 
 use smallvec::SmallVec;
 
+use super::cost::largest_operation;
 use super::mlir::{self, List, Locations, Results, Symbol, Ty, Types, Value};
+use super::native_calls::{NativeCalls, Role};
 use crate::error::Loc;
 use crate::trace::literal::Literal;
 use crate::trace::op::Op;
@@ -51,6 +53,8 @@ pub struct LowerOptions {
     pub aliases: Vec<(usize, usize)>,
     /// Whether operations carry the user's source lines.
     pub locations: bool,
+    /// Whether the plugin knows our native functions; see [`native_calls`](super::native_calls).
+    pub native_calls: bool,
 }
 
 impl Default for LowerOptions {
@@ -62,25 +66,41 @@ impl Default for LowerOptions {
             num_partitions: 1,
             aliases: Vec::new(),
             locations: true,
+            native_calls: false,
         }
     }
 }
 
-/// Compiler flags (names of XLA's debug options) without which compiled text does not mean what
-/// the Program means.
-pub fn compile_flags(platform: Platform) -> &'static [(&'static str, bool)] {
+/// Compiler flags (names of XLA's debug options) for a Program.
+pub fn compile_flags(platform: Platform, program: &Program) -> Vec<(&'static str, bool)> {
     match platform {
-        // Otherwise `maximum(x, NaN)` is `x`, and reductions by it lose NaNs.
-        Platform::Cpu => &[("xla_cpu_enable_fast_min_max", false)],
-        Platform::Cuda | Platform::Rocm | Platform::Tpu => &[],
+        Platform::Cpu => {
+            // Otherwise `maximum(x, NaN)` is `x`, and reductions by it lose NaNs: without this the
+            // compiled text does not mean what the Program means.
+            let mut flags = vec![("xla_cpu_enable_fast_min_max", false)];
+            // Waking another thread costs more than a small product: see `ALONE`.
+            if largest_operation(program) <= ALONE {
+                flags.push(("xla_cpu_multi_thread_eigen", false));
+            }
+            flags
+        }
+        Platform::Cuda | Platform::Rocm | Platform::Tpu => Vec::new(),
     }
 }
+
+/// Programs of which no operation has more arithmetic than this run on one thread on CPU.
+const ALONE: usize = 1 << 18;
 
 /// The text of a StableHLO module whose `@main` computes `program`.
 ///
 /// # Panics
 /// If the Program is not well-formed ([`verify`](crate::trace::check::verify) says why).
 pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
+    let rewritten = match options.platform {
+        Platform::Cpu => super::conv::rewrite(program),
+        Platform::Cuda | Platform::Rocm | Platform::Tpu => None,
+    };
+    let program = rewritten.as_ref().unwrap_or(program);
     let mut emitter = Emitter::new(program, options);
     emitter.module(program);
     emitter.out
@@ -111,8 +131,8 @@ pub(super) struct Emitter<'a> {
     pub(super) predicates: HashMap<Value, Value>,
     /// Shapes that need a threefry function.
     pub(super) threefry_shapes: Vec<Shape>,
-    /// Number of loops around the current line.
-    pub(super) loops: usize,
+    /// What is written as calls of native functions, if the Program is small enough to run inline.
+    native: Option<NativeCalls>,
 }
 
 /// The values of an equation's operands.
@@ -134,7 +154,7 @@ impl<'a> Emitter<'a> {
             scopes: vec![HashMap::new()],
             predicates: HashMap::new(),
             threefry_shapes: Vec::new(),
-            loops: 0,
+            native: options.native_calls.then(|| NativeCalls::of(program)).flatten(),
         }
     }
 
@@ -185,6 +205,17 @@ impl<'a> Emitter<'a> {
         let at = self.at;
         for equation in &program.equations {
             self.locate(equation.at);
+            match self.native.as_ref().map(|native| native.role(equation.outputs[0])) {
+                None | Some(Role::Other) => {}
+                Some(Role::Absorbed) => continue,
+                Some(Role::Layer(operands)) => {
+                    let values = operands.map(|var| self.value(&slot(&env, var)));
+                    let tys = operands.map(|var| program.ty(var));
+                    let output = self.dense(&values, &tys, program.ty(equation.outputs[0]));
+                    env[equation.outputs[0].index()] = Some(Slot::Value(output));
+                    continue;
+                }
+            }
             let inputs: SmallVec<[Slot<'a>; 4]> =
                 equation.inputs.iter().map(|&var| slot(&env, var)).collect();
             let outputs = self.equation(program, equation, &inputs);
@@ -308,6 +339,7 @@ impl<'a> Emitter<'a> {
             Op::DynamicUpdateSlice => self.dynamic_update_slice(x, tys),
             Op::Gather(dims) => self.gather(dims, x, tys, result),
             Op::Scatter(dims) => self.scatter(dims, x, tys),
+            Op::Dot(_) if self.native.is_some() => self.dense(x, tys, result),
             Op::Dot(dims) => self.dot(dims, x, tys, result),
             // The compiler refuses a window without elements. A sum of nothing is zero.
             Op::Conv(_) if tys.iter().any(|ty| ty.numel() == 0) => {
@@ -317,6 +349,7 @@ impl<'a> Emitter<'a> {
             Op::Reduce { op, axes } => self.reduce(*op, x[0], tys[0], axes, result),
             Op::ArgReduce { op, axis } => self.arg_reduce(*op, x[0], tys[0], *axis, result),
             Op::Sort { axis } => return self.sort(x, tys, *axis),
+            Op::Threefry if self.native.is_some() => return self.bits(x, result),
             Op::Threefry => return self.threefry(x, result),
             Op::Constant(_) | Op::StopGradient | Op::Scan(_) | Op::While(_) | Op::Cond(_) => {
                 unreachable!("written by `equation`")

@@ -70,7 +70,8 @@ pub fn eliminate_dead_code(mut program: Program) -> Program {
     program
 }
 
-fn map_subprograms(op: &mut Op, f: &dyn Fn(Program) -> Program) {
+/// Replaces the Programs inside a control-flow operation.
+pub(crate) fn map_subprograms(op: &mut Op, f: &dyn Fn(Program) -> Program) {
     let apply = |sub: &mut Arc<Program>| *sub = Arc::new(f((**sub).clone()));
     match op {
         Op::Scan(scan) => apply(&mut scan.body),

@@ -3,6 +3,7 @@
 mod build;
 mod cases;
 mod cli;
+mod conv_formulas;
 mod derive;
 mod documents;
 mod envs;

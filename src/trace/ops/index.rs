@@ -275,6 +275,7 @@ impl IndexUpdate {
     /// The tensor with `values` added there (broadcast to the places); several values for one
     /// place are all added. A place outside is left out.
     #[track_caller]
+    #[allow(clippy::should_implement_trait)] // JAX's name, and `+` would mean something else.
     pub fn add(self, values: impl Operand) -> Tensor {
         self.write(ScatterKind::Add, values)
     }

@@ -1,6 +1,6 @@
-//! Control flow: types.
+//! The types of control flow.
 
-use crate::trace::check::{Problem, Types, ensure};
+use super::problem::{Problem, Types, ensure};
 use crate::trace::op::{CondOp, ScanOp, WhileOp};
 use crate::trace::program::Program;
 use crate::trace::types::{DType, TensorType};
@@ -63,6 +63,7 @@ pub(crate) fn infer_while(w: &WhileOp, inputs: &[&TensorType]) -> Result<Types, 
     let fixed = w.num_cond_consts + w.num_body_consts;
     ensure!(inputs.len() >= fixed, [], "takes at least {fixed} operands");
     let carry = &inputs[fixed..];
+    ensure!(!carry.is_empty(), [], "carries nothing, so that nothing can end it");
     let with_carry = |consts: &[&TensorType]| -> Vec<TensorType> {
         consts.iter().chain(carry).map(|&ty| ty.clone()).collect()
     };

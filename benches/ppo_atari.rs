@@ -1,0 +1,213 @@
+//! PPO's minibatch step on Atari: tracing and lowering, compiling, running; beside JAX.
+//!
+//! `cargo bench --bench ppo_atari` measures us alone; with `PODRACER_PEER_PYTHON=.../bin/python`,
+//! a Python with jax, each row is measured by turns with `benches/peers/jax_ppo_atari.py`. Rows
+//! can be chosen: `cargo bench --bench ppo_atari -- lower step`. `scan` is four steps in one
+//! program; JAX takes some ten seconds for a run of it.
+//!
+//! The step: 256 observations u8[4,84,84], the Nature network, PPO's clipped losses, gradients
+//! clipped by their global norm, Adam.
+
+mod peer;
+
+use std::time::Instant;
+
+use peer::{Peer, Row};
+use podracer::array::to_device;
+use podracer::distributions::Categorical;
+use podracer::error::Result;
+use podracer::nn::{Conv2d, Dense, init};
+use podracer::optim::{Adam, AdamState, clip_by_global_norm};
+use podracer::random::Key;
+use podracer::trace::control::scan;
+use podracer::trace::ops::{ConvOptions, Padding};
+use podracer::{Array, DType, Tensor, Tree, jit, value_and_grad};
+
+const BATCH: usize = 256;
+const ACTIONS: usize = 4;
+const CLIP: f64 = 0.1;
+
+#[derive(Debug, Clone, Tree)]
+struct Agent<T> {
+    convs: Vec<Conv2d<T>>,
+    hidden: Dense<T>,
+    actor: Dense<T>,
+    critic: Dense<T>,
+}
+
+impl Agent<Tensor> {
+    fn init(key: Key<Tensor>) -> Agent<Tensor> {
+        let [a, b, c, hidden, actor, critic] = key.split_n();
+        let conv = |key, shape, stride| {
+            let options = ConvOptions { stride, padding: Padding::Valid };
+            Conv2d::init(key, shape, options, init::he_normal())
+        };
+        Agent {
+            convs: vec![
+                conv(a, [8, 8, 4, 32], 4),
+                conv(b, [4, 4, 32, 64], 2),
+                conv(c, [3, 3, 64, 64], 1),
+            ],
+            hidden: Dense::init(hidden, 3136, 512, init::he_normal()),
+            actor: Dense::init(actor, 512, ACTIONS, init::lecun_normal()),
+            critic: Dense::init(critic, 512, 1, init::lecun_normal()),
+        }
+    }
+
+    /// Observations u8[batch, 4, 84, 84] to the policy and the value of each.
+    fn apply(&self, observations: Tensor) -> (Categorical<Tensor>, Tensor) {
+        let mut x = observations.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0;
+        for conv in &self.convs {
+            x = conv.apply(x).relu();
+        }
+        let x = self.hidden.apply(x.flatten_from(1)).relu();
+        (Categorical::new(self.actor.apply(x)), self.critic.apply(x).squeeze(-1))
+    }
+}
+
+#[derive(Debug, Clone, Tree)]
+struct Minibatch<T> {
+    observations: T,
+    actions: T,
+    log_probs: T,
+    advantages: T,
+    returns: T,
+    values: T,
+}
+
+type State<T> = (Agent<T>, AdamState<T, Agent<T>>);
+
+fn adam() -> Adam {
+    Adam { learning_rate: 2.5e-4, eps: 1e-5, ..Adam::default() }
+}
+
+fn start(_: Tensor) -> State<Tensor> {
+    let agent = Agent::init(Key::constant(1));
+    let state = adam().init(&agent);
+    (agent, state)
+}
+
+fn loss(agent: Agent<Tensor>, batch: &Minibatch<Tensor>) -> Tensor {
+    let (policy, value) = agent.apply(batch.observations);
+    let ratio = (policy.log_prob(batch.actions) - batch.log_probs).exp();
+    let advantages = batch.advantages;
+    let advantages = (advantages - advantages.mean(..)) / (advantages.std(..) + 1e-8);
+    let clipped = ratio.clip(1.0 - CLIP, 1.0 + CLIP);
+    let policy_loss = (-advantages * ratio).maximum(-advantages * clipped).mean(..);
+    let near = batch.values + (value - batch.values).clip(-CLIP, CLIP);
+    let errors = (value - batch.returns).square().maximum((near - batch.returns).square());
+    policy_loss - 0.01 * policy.entropy().mean(..) + 0.5 * (0.5 * errors.mean(..))
+}
+
+fn step((state, batch): (State<Tensor>, Minibatch<Tensor>)) -> (State<Tensor>, Tensor) {
+    let (agent, optimiser) = state;
+    let (value, grads) = value_and_grad(|agent| loss(agent, &batch))(agent.clone());
+    (adam().step(agent, clip_by_global_norm(grads, 0.5), optimiser), value)
+}
+
+fn four((state, batches): (State<Tensor>, Minibatch<Tensor>)) -> (State<Tensor>, Tensor) {
+    scan(|state, batch| step((state, batch)), state, batches)
+}
+
+/// A minibatch, or several as rows of every leaf.
+fn minibatch(rows: &[usize]) -> Result<Minibatch<Array>> {
+    let count = rows.iter().product::<usize>() * BATCH;
+    let shape = |rest: &[usize]| [rows, &[BATCH], rest].concat();
+    let mut state = 7u64;
+    let mut next = move || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as u32
+    };
+    let pixels: Vec<u8> = (0..count * 4 * 84 * 84).map(|_| next() as u8).collect();
+    let actions: Vec<i32> = (0..count).map(|_| (next() % ACTIONS as u32) as i32).collect();
+    let mut floats = |offset: f32, scale: f32| {
+        let one = |_| offset + scale * (next() as f32 / (1u32 << 30) as f32 - 1.0);
+        let values: Vec<f32> = (0..count).map(one).collect();
+        Array::new(shape(&[]), &values)
+    };
+    to_device(Minibatch {
+        observations: Array::new(shape(&[4, 84, 84]), &pixels)?,
+        actions: Array::new(shape(&[]), &actions)?,
+        log_probs: floats(-1.386, 0.05)?,
+        advantages: floats(0.0, 1.0)?,
+        returns: floats(0.0, 1.0)?,
+        values: floats(0.0, 1.0)?,
+    })
+}
+
+fn ms(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
+}
+
+fn main() -> Result<()> {
+    // SAFETY: no other thread runs yet.
+    unsafe { std::env::set_var("PODRACER_CACHE", "off") };
+    let asked: Vec<String> = std::env::args().skip(1).filter(|x| !x.starts_with('-')).collect();
+    let wants = |row: &str| asked.is_empty() || asked.iter().any(|x| x == row);
+    let mut peer = Peer::start("jax_ppo_atari.py");
+    let state = jit(start).call(Array::from(0i32))?;
+    let batch = minibatch(&[])?;
+    let compiled = jit(step).named("ppo_atari_step");
+    Row::header();
+
+    if wants("lower") {
+        let mut row = Row::new("trace + lower, ms");
+        for turn in 0..12 {
+            let start = Instant::now();
+            for _ in 0..10 {
+                compiled.lower(&(state.clone(), batch.clone()))?;
+            }
+            row.ours(ms(start) / 10.0);
+            if turn < 6 {
+                row.peer(&mut peer, "lower");
+            }
+        }
+        row.print();
+    }
+    if wants("compile") {
+        let mut row = Row::new("XLA compile, ms");
+        for _ in 0..4 {
+            let analysis = compiled.lower(&(state.clone(), batch.clone()))?.compile()?;
+            row.ours(analysis.outcome().seconds * 1e3);
+            row.peer(&mut peer, "compile");
+        }
+        row.print();
+    }
+    if wants("step") {
+        let mut row = Row::new("step, ms");
+        let mut state = state.clone();
+        let mut last = None;
+        for turn in 0..21 {
+            let start = Instant::now();
+            let (next, value) = compiled.call((state, batch.clone()))?;
+            value.wait()?;
+            if turn > 0 {
+                row.ours(ms(start));
+                row.peer(&mut peer, "step");
+            }
+            (state, last) = (next, Some(value));
+        }
+        row.print();
+        println!("  (loss after 21 steps: {:?})", last.map(|value| value.item::<f32>()));
+    }
+    if wants("scan") {
+        let mut row = Row::new("4 steps in a scan, ms per step");
+        let batches = minibatch(&[4])?;
+        let compiled = jit(four).named("ppo_atari_four");
+        let mut state = state;
+        for turn in 0..9 {
+            let start = Instant::now();
+            let (next, values) = compiled.call((state, batches.clone()))?;
+            values.wait()?;
+            if turn > 0 {
+                row.ours(ms(start) / 4.0);
+            }
+            if turn == 1 {
+                row.peer(&mut peer, "scan");
+            }
+            state = next;
+        }
+        row.print();
+    }
+    Ok(())
+}
