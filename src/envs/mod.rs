@@ -92,6 +92,7 @@
 //! ```
 
 mod actions;
+mod autoreset;
 mod buffer;
 pub mod classic;
 mod env;
@@ -104,9 +105,10 @@ mod stats;
 mod workers;
 
 pub use actions::Actions;
+pub use autoreset::Autoreset;
 pub use buffer::{ALIGNMENT, Batch, Field, SharedBytes};
 pub use env::{Action, Env, Frame, ObsMut, StepOutcome};
-pub use pool::{Autoreset, EnvPool, PoolOptions};
+pub use pool::{EnvPool, PoolOptions};
 pub use registry::{list_envs, make, spec};
 pub use seeds::{EnvRng, EnvSeed, seeds};
 pub use spec::{Bound, EnvSpec, Space};

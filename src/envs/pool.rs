@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 
 use super::actions::{ActionRule, Actions};
+use super::autoreset::Autoreset;
 use super::buffer::{Batch, Filling, check_rows};
 use super::env::{Env, Frame};
 use super::registry;
@@ -15,22 +16,6 @@ use super::slot::{Phase, Slot, Task, guard};
 use super::spec::EnvSpec;
 use super::stats::{Episode, Finished};
 use super::workers::{Inbox, Job, Workers};
-
-/// When an environment whose episode ended starts the next one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Autoreset {
-    /// In the step that ended the episode: its row has the reward and the flags of the end, and the
-    /// first observation of the next episode. The last one is [`Batch::final_obs`]. This is what
-    /// CleanRL's scripts expect (gymnasium up to 0.29).
-    #[default]
-    SameStep,
-    /// In the step after, which ignores its action and has reward 0, no flags and
-    /// [`Batch::first`]. So do EnvPool and gymnasium from 1.0. Each episode costs one step that
-    /// must not be learned from.
-    NextStep,
-    /// Never: a step after the end is an error until [`EnvPool::send_reset`].
-    Disabled,
-}
 
 /// How a pool is made. `..Default::default()` fills in the rest.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::Result;
 
+use super::autoreset::Autoreset;
 use super::env::{Action, Env, Frame, ObsMut};
-use super::pool::Autoreset;
 use super::seeds::EnvRng;
 use super::stats::{Episode, Running};
 

@@ -1,40 +1,22 @@
 //! The type rule of every operation, and the checker of whole Programs.
 
+mod control;
+mod conv;
+mod dot;
+mod gather;
+pub(crate) mod problem;
+
 use smallvec::{SmallVec, smallvec};
 
+pub(crate) use self::conv::dilated;
+pub(crate) use self::dot::free_axes;
+pub(crate) use self::gather::gather_of_scatter;
+use self::problem::ensure;
+pub(crate) use self::problem::is_permutation;
+pub use self::problem::{Problem, Types};
 use super::op::{BinaryOp, Op, ReduceOp, UnaryOp};
 use super::program::Program;
-use super::rules::{control, conv, dot, gather};
 use super::types::{DType, Shape, TensorType};
-
-/// The types of an equation's results.
-pub type Types = SmallVec<[TensorType; 2]>;
-
-/// Why operands do not fit an operation.
-#[derive(Debug, Clone)]
-pub struct Problem {
-    /// What is wrong, the types included.
-    pub text: String,
-    /// Positions of the operands that matter: the message says where they were made.
-    pub operands: SmallVec<[usize; 2]>,
-}
-
-impl Problem {
-    /// A problem of the operands at `operands`.
-    pub fn of(operands: &[usize], text: impl Into<String>) -> Problem {
-        Problem { text: text.into(), operands: operands.into() }
-    }
-}
-
-/// Fails with a [`Problem`] unless the condition holds.
-macro_rules! ensure {
-    ($condition:expr, $operands:expr, $($text:tt)*) => {
-        if !$condition {
-            return Err($crate::trace::check::Problem::of(&$operands, format!($($text)*)));
-        }
-    };
-}
-pub(crate) use ensure;
 
 /// The types of the results of `op` over operands of the given types.
 ///
@@ -391,11 +373,6 @@ fn distinct_axes(axes: &[usize], x: &TensorType) -> Result<(), Problem> {
         "{axes:?} are not distinct axes of {x}"
     );
     Ok(())
-}
-
-/// Whether `axes` holds each of `0..rank` once.
-pub(crate) fn is_permutation(axes: &[usize], rank: usize) -> bool {
-    axes.len() == rank && (0..rank).all(|axis| axes.contains(&axis))
 }
 
 /// Checks a whole Program: every variable is defined once and before its use, and every equation

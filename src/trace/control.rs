@@ -177,7 +177,8 @@ pub fn while_loop<C: Tree<Tensor>>(
 /// A scan, so it can be differentiated both ways.
 #[track_caller]
 pub fn fori_loop<C: Tree<Tensor>>(turns: usize, body: impl Fn(Tensor, C) -> C, init: C) -> C {
-    let numbers = super::ops::arange(turns, DType::I32);
+    let ty = TensorType::new(DType::I32, [turns]);
+    let numbers = bind(Op::Iota { ty, axis: 0 }, &[], Location::caller())[0];
     let (carry, ()) =
         scan_with(ScanOptions::length(turns), |carry, i| (body(i, carry), ()), init, numbers);
     carry

@@ -5,33 +5,28 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+mod control;
+mod gather;
+mod reduce;
+mod split;
+mod tangent;
+
 use std::f64::consts::{FRAC_2_SQRT_PI, PI};
 use std::panic::Location;
 
 use smallvec::SmallVec;
 
+pub(crate) use self::split::{Linear, linearize_program};
+use self::tangent::{Mode, Tangents};
+pub(crate) use self::tangent::{add_tangents, instantiate};
 use super::control::types_of;
 use super::op::{BinaryOp, Op, ReduceOp, ScatterKind, UnaryOp};
 use super::ops::{where_, zeros_like};
 use super::program::{Equation, Program, Var};
-use super::rules::{differentiate_control, gather, reduce};
 use super::tensor::{Tensor, Tensors, at_line, bind, bind1, fail_op, trace_tree};
 use super::types::DType;
 use crate::error::Loc;
 use crate::tree::{self, Path, Tree};
-
-/// How control flow is differentiated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Values and tangents run through one loop.
-    Forward,
-    /// A linear frame is on top: values run through a loop below it, which also saves what the
-    /// loop of the tangents, in the frame, needs.
-    Linearize,
-}
-
-/// A tangent for each of an equation's results.
-pub(crate) type Tangents = SmallVec<[Option<Tensor>; 2]>;
 
 /// Runs `program` on values and tangents in the current trace. Gives results and their tangents.
 pub(crate) fn jvp_program(
@@ -65,19 +60,6 @@ pub(crate) fn jvp_program(
     program.outputs.iter().map(|&var| get(&env, var)).unzip()
 }
 
-/// The sum of two tangents.
-pub(crate) fn add_tangents(a: Option<Tensor>, b: Option<Tensor>) -> Option<Tensor> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a + b),
-        (a, b) => a.or(b),
-    }
-}
-
-/// The tangent, written out if it is zero.
-pub(crate) fn instantiate(tangent: Option<Tensor>, primal: Tensor) -> Tensor {
-    tangent.unwrap_or_else(|| zeros_like(primal))
-}
-
 /// The rule of one equation, at least one of whose tangents is not zero.
 fn jvp_equation(
     equation: &Equation,
@@ -87,9 +69,9 @@ fn jvp_equation(
 ) -> (Tensors, Tangents) {
     let (op, at) = (&equation.op, equation.at);
     match op {
-        Op::Scan(scan) => return differentiate_control::jvp_scan(scan, x, t, mode, at),
-        Op::While(while_op) => return differentiate_control::jvp_while(while_op, x, t, mode, at),
-        Op::Cond(cond) => return differentiate_control::jvp_cond(cond, x, t, mode, at),
+        Op::Scan(scan) => return control::jvp_scan(scan, x, t, mode, at),
+        Op::While(while_op) => return control::jvp_while(while_op, x, t, mode, at),
+        Op::Cond(cond) => return control::jvp_cond(cond, x, t, mode, at),
         Op::Sort { axis } => return reduce::jvp_sort(*axis, x, t, at),
         Op::Constant(_)
         | Op::Iota { .. }

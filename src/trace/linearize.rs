@@ -1,92 +1,12 @@
-//! The split of a derivative into what is known now and what is linear in the tangents.
-//!
-//! `jvp_program` is traced with a linear frame on top. An equation with a tangent among its
-//! operands falls into that frame; every other one falls to the frame below it. What the linear
-//! part needs of the known part it captures: these are the *residuals*. So the split needs no pass
-//! of its own, but in control flow, where it is made in the bodies.
+//! [`linearize`]: a function's value and its derivative as a function of tangents.
 
 use std::panic::Location;
 
 use super::control::types_of;
-use super::jvp::{Mode, check_tangents, expect_float, instantiate, jvp_program};
+use super::jvp::{check_tangents, expect_float, linearize_program};
 use super::ops::zeros_like;
-use super::program::Program;
-use super::tensor::{FrameKind, Tensor, at_line, inline, trace_frame, trace_tree};
-use super::types::TensorType;
-use crate::error::Loc;
+use super::tensor::{Tensor, at_line, inline, trace_tree};
 use crate::tree::{self, Path, Tree};
-
-/// A function linear in its first inputs.
-pub(crate) struct Linear {
-    /// Takes the tangents of the inputs that have one, then the residuals. Gives a tangent for
-    /// each result that has one.
-    pub program: Program,
-    /// Values of the trace in which the function was linearized.
-    pub residuals: Vec<Tensor>,
-    /// Which results have a tangent.
-    pub nonzero: Vec<bool>,
-}
-
-/// Runs `program` on `primals` in the current trace, and gives its derivative as a linear
-/// function of the tangents of the inputs that `active` marks.
-pub(crate) fn linearize_program(
-    program: &Program,
-    primals: &[Tensor],
-    active: &[bool],
-    at: Loc,
-) -> (Vec<Tensor>, Linear) {
-    let types: Vec<TensorType> =
-        primals.iter().zip(active).filter(|(_, active)| **active).map(|(x, _)| x.ty()).collect();
-    let (traced, (outputs, nonzero)) = trace_frame(FrameKind::Linear, &types, at, |args| {
-        let mut args = args.iter().copied();
-        let tangents: Vec<Option<Tensor>> =
-            active.iter().map(|&active| if active { args.next() } else { None }).collect();
-        let (outputs, tangents) = jvp_program(program, primals, &tangents, Mode::Linearize);
-        let nonzero: Vec<bool> = tangents.iter().map(Option::is_some).collect();
-        (tangents.into_iter().flatten().collect(), (outputs, nonzero))
-    });
-    let linear = Linear { program: traced.program, residuals: traced.captures, nonzero };
-    (outputs, linear)
-}
-
-/// The same split on a Program itself, for the bodies of control flow.
-pub(crate) struct Split {
-    /// Takes the inputs; gives the results, then the residuals.
-    pub known: Program,
-    /// Takes the tangents of the active inputs, then the residuals; gives the tangents of the
-    /// results marked `wanted`, written out.
-    pub linear: Program,
-    /// How many residuals there are.
-    pub num_residuals: usize,
-}
-
-/// Splits the derivative of `program` along the inputs that `active` marks.
-pub(crate) fn split(program: &Program, active: &[bool], wanted: &[bool], at: Loc) -> Split {
-    let types: Vec<TensorType> = program.input_types().cloned().collect();
-    let (traced, (linear, num_residuals)) = trace_frame(FrameKind::Body, &types, at, |primals| {
-        let tangent_types: Vec<TensorType> =
-            types.iter().zip(active).filter(|(_, a)| **a).map(|(ty, _)| ty.clone()).collect();
-        let (linear, outputs) = trace_frame(FrameKind::Linear, &tangent_types, at, |args| {
-            let mut args = args.iter().copied();
-            let tangents: Vec<Option<Tensor>> =
-                active.iter().map(|&active| if active { args.next() } else { None }).collect();
-            let (outputs, tangents) = jvp_program(program, primals, &tangents, Mode::Linearize);
-            let written = tangents
-                .into_iter()
-                .zip(&outputs)
-                .zip(wanted)
-                .filter(|(_, wanted)| **wanted)
-                .map(|((tangent, y), _)| instantiate(tangent, *y))
-                .collect();
-            (written, outputs)
-        });
-        let num_residuals = linear.captures.len();
-        let results = outputs.into_iter().chain(linear.captures).collect();
-        (results, (linear.program, num_residuals))
-    });
-    debug_assert!(traced.captures.is_empty(), "a Program is closed");
-    Split { known: traced.program, linear, num_residuals }
-}
 
 /// `jax.linearize`: the value of `f` at `primals`, and its derivative there as a function of
 /// tangents. What the derivative needs is computed once.

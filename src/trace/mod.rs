@@ -22,7 +22,6 @@ pub mod op;
 pub mod ops;
 mod print;
 pub mod program;
-pub(crate) mod rules;
 pub mod tensor;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -423,13 +423,6 @@ impl Tensor {
         self.with_type(TensorType::numel)
     }
 
-    /// The size of `axis`; negative axes count from the end.
-    #[track_caller]
-    pub fn dim(self, axis: isize) -> usize {
-        let shape = self.shape();
-        shape[super::ops::axis_of("dim", axis, shape.rank())]
-    }
-
     /// Trace and variable: what tells tensors apart.
     pub(crate) fn id(self) -> (u32, Var) {
         (self.trace, self.var)

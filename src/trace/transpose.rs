@@ -5,17 +5,20 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+mod control;
+mod conv;
+mod dot;
+mod gather;
+
 use std::panic::Location;
 
 use smallvec::SmallVec;
 
 use super::control::types_of;
-use super::jvp::{add_tangents, expect_float};
-use super::linearize::{Linear, linearize_program};
+use super::jvp::{Linear, add_tangents, expect_float, linearize_program};
 use super::op::{Amounts, Axes, BinaryOp, Op, ReduceOp, ScatterKind, UnaryOp};
 use super::ops::{ones_like, where_, zeros, zeros_like};
 use super::program::{Equation, Program};
-use super::rules::{conv, dot, gather, transpose_control};
 use super::tensor::{Tensor, at_line, bind, fail_op, trace_tree};
 use super::types::TensorType;
 use crate::error::Loc;
@@ -116,8 +119,8 @@ type Parts = SmallVec<[Option<Tensor>; 4]>;
 fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tensor>]) -> Parts {
     let op = &equation.op;
     match op {
-        Op::Scan(scan) => return transpose_control::transpose_scan(scan, x, cts, equation.at),
-        Op::Cond(cond) => return transpose_control::transpose_cond(cond, x, cts, equation.at),
+        Op::Scan(scan) => return control::transpose_scan(scan, x, cts, equation.at),
+        Op::Cond(cond) => return control::transpose_cond(cond, x, cts, equation.at),
         Op::While(_) => fail_op(
             "while",
             "a while_loop cannot be differentiated backwards: the number of turns, and so the \

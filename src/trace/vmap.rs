@@ -1,5 +1,5 @@
 //! `vmap`: a function of one example becomes a function of a batch. The batching rule of every
-//! operation is here; those longer than an arm are in `rules/batch_*.rs`.
+//! operation is here; those longer than an arm are in `vmap/`.
 //!
 //! A Program is read equation by equation, and each is bound again with one more axis. That axis
 //! always stands first, so a rule knows where it is without being told; a value that is the same
@@ -18,19 +18,22 @@
 
 use std::panic::Location;
 
+mod control;
+mod conv;
+mod dot;
+mod gather;
+#[cfg(test)]
+mod tests;
+
 use smallvec::{SmallVec, smallvec};
 
 use super::op::{Amounts, Axes, Op};
 use super::program::Program;
-use super::rules::{batch_control, batch_conv, batch_dot, batch_gather};
 use super::tensor::{Tensor, Traced, at_line, bind, fail_op, trace_tree, within};
 use super::types::{DType, TensorType};
 use super::{Literal, ops};
 use crate::error::Loc;
 use crate::tree::{self, Path, Tree};
-
-#[cfg(test)]
-mod tests;
 
 /// Which axis of a tree's leaves is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -263,7 +266,7 @@ pub(crate) fn prefixed(first: usize, rest: &[usize]) -> Axes {
 /// The equation `op(inputs)` for a batch.
 fn batch(op: &Op, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
     let size = lanes.size;
-    let waits = lanes.active.is_some() && batch_control::holds_while(op);
+    let waits = lanes.active.is_some() && control::holds_while(op);
     if !waits && inputs.iter().all(|input| !input.mapped) {
         let inputs: SmallVec<[Tensor; 4]> = inputs.iter().map(|input| input.tensor).collect();
         return bind(op.clone(), &inputs, at).into_iter().map(Batched::same).collect();
@@ -309,19 +312,17 @@ fn batch(op: &Op, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
         Op::ArgReduce { op, axis } => over_all(Op::ArgReduce { op: *op, axis: axis + 1 }),
         Op::Sort { axis } => over_all(Op::Sort { axis: axis + 1 }),
 
-        Op::DynamicSlice { sizes } => smallvec![batch_gather::dynamic_slice(sizes, inputs, size)],
-        Op::DynamicUpdateSlice => smallvec![batch_gather::dynamic_update_slice(inputs, size)],
-        Op::Gather(dims) => one(batch_gather::gather(dims, inputs[0], inputs[1], size)),
-        Op::Scatter(dims) => {
-            one(batch_gather::scatter(dims, inputs[0], inputs[1], inputs[2], size))
-        }
+        Op::DynamicSlice { sizes } => smallvec![gather::dynamic_slice(sizes, inputs, size)],
+        Op::DynamicUpdateSlice => smallvec![gather::dynamic_update_slice(inputs, size)],
+        Op::Gather(dims) => one(gather::gather(dims, inputs[0], inputs[1], size)),
+        Op::Scatter(dims) => one(gather::scatter(dims, inputs[0], inputs[1], inputs[2], size)),
 
-        Op::Dot(dims) => one(batch_dot::dot(dims, inputs[0], inputs[1])),
-        Op::Conv(dims) => one(batch_conv::conv(dims, inputs[0], inputs[1], size)),
+        Op::Dot(dims) => one(dot::dot(dims, inputs[0], inputs[1])),
+        Op::Conv(dims) => one(conv::conv(dims, inputs[0], inputs[1], size)),
 
-        Op::Scan(scan) => batch_control::scan(scan, inputs, lanes, at),
-        Op::While(while_op) => batch_control::while_loop(while_op, inputs, lanes, at),
-        Op::Cond(cond) => batch_control::cond(cond, inputs, lanes, at),
+        Op::Scan(scan) => control::scan(scan, inputs, lanes, at),
+        Op::While(while_op) => control::while_loop(while_op, inputs, lanes, at),
+        Op::Cond(cond) => control::cond(cond, inputs, lanes, at),
     }
 }
 

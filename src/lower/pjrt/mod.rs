@@ -15,6 +15,7 @@
 
 mod buffer;
 mod client;
+pub mod custom_call;
 mod executable;
 pub mod ffi;
 mod options;

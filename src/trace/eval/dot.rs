@@ -4,10 +4,10 @@ use smallvec::SmallVec;
 
 use super::number::{Number, with_number};
 use super::shapes::{self, offsets};
+use crate::trace::check::dilated;
+use crate::trace::check::free_axes;
 use crate::trace::literal::Literal;
 use crate::trace::op::{ConvDims, DotDims};
-use crate::trace::rules::conv::dilated;
-use crate::trace::rules::dot::free_axes;
 use crate::trace::types::{Shape, TensorType};
 
 pub(super) fn dot(dims: &DotDims, lhs: &Literal, rhs: &Literal, ty: &TensorType) -> Literal {
@@ -156,11 +156,10 @@ mod tests {
             rhs_contract: smallvec![0],
             ..DotDims::default()
         };
-        for dtype in DType::ALL {
+        for dtype in DType::ALL.into_iter().filter(|dtype| *dtype != DType::Bool) {
             let one = |shape: [usize; 2]| Literal::filled(TensorType::new(dtype, shape), 1.0);
             let product = eval_op(&Op::Dot(dims.clone()), &[one([2, 3]), one([3, 2])]).remove(0);
-            let sum = if dtype == DType::Bool { 1.0 } else { 3.0 };
-            assert_eq!(product, Literal::filled(TensorType::new(dtype, [2, 2]), sum));
+            assert_eq!(product, Literal::filled(TensorType::new(dtype, [2, 2]), 3.0));
         }
     }
 

@@ -79,6 +79,13 @@ pub fn stack(tensors: &[Tensor], axis: isize) -> Tensor {
 }
 
 impl Tensor {
+    /// The size of `axis`; negative axes count from the end.
+    #[track_caller]
+    pub fn dim(self, axis: isize) -> usize {
+        let shape = self.shape();
+        shape[axis_of("dim", axis, shape.rank())]
+    }
+
     /// Repeats to `shape`; axes are aligned at the end, and grow where they have size 1.
     #[track_caller]
     pub fn broadcast_to(self, shape: impl Into<Shape>) -> Tensor {

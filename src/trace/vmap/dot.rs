@@ -1,10 +1,10 @@
 //! General products: batching.
 
+use super::{Batched, prefixed, shifted};
+use crate::trace::check::free_axes;
 use crate::trace::op::DotDims;
 use crate::trace::ops::dot_general;
-use crate::trace::rules::dot::free_axes;
 use crate::trace::tensor::Tensor;
-use crate::trace::vmap::{Batched, prefixed, shifted};
 
 pub(crate) fn dot(dims: &DotDims, lhs: Batched, rhs: Batched) -> Tensor {
     let mut batched = dims.clone();

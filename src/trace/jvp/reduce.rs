@@ -1,7 +1,7 @@
 //! Derivatives of reductions and sorting.
 
+use super::tangent::Tangents;
 use crate::error::Loc;
-use crate::trace::jvp::Tangents;
 use crate::trace::op::{Axes, Op, ReduceOp};
 use crate::trace::ops::{IndexMode, iota};
 use crate::trace::tensor::{Tensor, Tensors, bind};

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::jvp_program;
+use super::split::{Split, split};
+use super::tangent::{Mode, Tangents, instantiate};
 use crate::error::Loc;
-use crate::trace::jvp::{Mode, Tangents, instantiate, jvp_program};
-use crate::trace::linearize::{Split, split};
 use crate::trace::op::{CondOp, Op, ScanOp, UnaryOp, WhileOp};
 use crate::trace::ops::zeros;
 use crate::trace::program::{Equation, Program, Var};

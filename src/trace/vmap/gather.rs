@@ -1,11 +1,11 @@
 //! Windows at computed places: batching. An axis of the operand and one of the indices that both
 //! run over the batch are paired; a batch in only one of them is a window or an index axis more.
 
+use super::{Batched, prefixed, shifted};
 use crate::trace::op::{Axes, GatherDims, ScatterDims, ScatterKind};
 use crate::trace::ops;
 use crate::trace::tensor::Tensor;
 use crate::trace::types::Shape;
-use crate::trace::vmap::{Batched, prefixed, shifted};
 
 pub(crate) fn gather(dims: &GatherDims, x: Batched, indices: Batched, size: usize) -> Tensor {
     let mut dims = dims.clone();

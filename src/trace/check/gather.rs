@@ -1,11 +1,7 @@
-//! Windows at computed places: gather and scatter.
+//! The types of gathers and scatters.
 
-use crate::error::Loc;
-use crate::trace::check::{Problem, ensure};
-use crate::trace::jvp::add_tangents;
-use crate::trace::op::{GatherDims, Op, ScatterDims, ScatterKind};
-use crate::trace::ops;
-use crate::trace::tensor::{Tensor, bind1};
+use super::problem::{Problem, ensure};
+use crate::trace::op::{GatherDims, ScatterDims, ScatterKind};
 use crate::trace::types::{DType, Shape, TensorType};
 
 fn sorted_below(axes: &[usize], rank: usize) -> bool {
@@ -166,11 +162,6 @@ pub(crate) fn infer_scatter(
     Ok(operand.clone())
 }
 
-/// The largest start of a window, per component of an index vector.
-fn largest_starts(operand: &Shape, window: &dyn Fn(usize) -> usize, map: &[usize]) -> Vec<i32> {
-    map.iter().map(|&axis| operand[axis] as i32 - window(axis) as i32).collect()
-}
-
 /// The sizes of a scatter's window, per axis of the operand.
 fn scatter_window(dims: &ScatterDims, operand: &Shape, updates: &Shape) -> Shape {
     let mut window = dims.update_window_dims.iter().map(|&axis| updates[axis]);
@@ -184,7 +175,11 @@ fn scatter_window(dims: &ScatterDims, operand: &Shape, updates: &Shape) -> Shape
 }
 
 /// The gather that reads what a scatter writes.
-fn gather_of_scatter(dims: &ScatterDims, operand: &Shape, updates: &Shape) -> GatherDims {
+pub(crate) fn gather_of_scatter(
+    dims: &ScatterDims,
+    operand: &Shape,
+    updates: &Shape,
+) -> GatherDims {
     GatherDims {
         offset_dims: dims.update_window_dims.clone(),
         collapsed_slice_dims: dims.inserted_window_dims.clone(),
@@ -193,88 +188,4 @@ fn gather_of_scatter(dims: &ScatterDims, operand: &Shape, updates: &Shape) -> Ga
         start_index_map: dims.scatter_dims_to_operand_dims.clone(),
         slice_sizes: scatter_window(dims, operand, updates),
     }
-}
-
-/// The scatter that writes where a gather reads.
-fn scatter_of_gather(dims: &GatherDims, kind: ScatterKind) -> ScatterDims {
-    ScatterDims {
-        kind,
-        update_window_dims: dims.offset_dims.clone(),
-        inserted_window_dims: dims.collapsed_slice_dims.clone(),
-        operand_batching_dims: dims.operand_batching_dims.clone(),
-        scatter_indices_batching_dims: dims.start_indices_batching_dims.clone(),
-        scatter_dims_to_operand_dims: dims.start_index_map.clone(),
-    }
-}
-
-/// A gather clamps its starts, a scatter drops what does not fit: the indices are clamped first.
-pub(crate) fn transpose_gather(
-    dims: &GatherDims,
-    operand: &TensorType,
-    indices: Tensor,
-    ct: Tensor,
-) -> Tensor {
-    let window = |axis: usize| dims.slice_sizes[axis];
-    let largest = largest_starts(&operand.shape, &window, &dims.start_index_map);
-    let clamped = if largest.is_empty() {
-        indices
-    } else {
-        let bound = ops::constant(largest).to(indices.dtype());
-        indices.clamp(ops::zeros_like(bound), bound)
-    };
-    let zeros = ops::zeros(&operand.shape, operand.dtype);
-    ops::scatter(zeros, clamped, ct, scatter_of_gather(dims, ScatterKind::Add))
-}
-
-/// What the updates of an adding scatter get back: nothing where the window was dropped.
-pub(crate) fn transpose_scatter_updates(
-    dims: &ScatterDims,
-    operand: &Shape,
-    indices: Tensor,
-    updates: &Shape,
-    ct: Tensor,
-) -> Tensor {
-    let read = gather_of_scatter(dims, operand, updates);
-    let window = |axis: usize| read.slice_sizes[axis];
-    let largest = largest_starts(operand, &window, &read.start_index_map);
-    let taken = ops::gather(ct, indices, read);
-    if largest.is_empty() {
-        return taken;
-    }
-    let bound = ops::constant(largest).to(indices.dtype());
-    let below = if indices.dtype().is_unsigned() {
-        indices.le(bound)
-    } else {
-        indices.ge(0) & indices.le(bound)
-    };
-    let fits = below.all(-1);
-    let batch: Vec<usize> =
-        (0..updates.rank()).filter(|axis| !dims.update_window_dims.contains(axis)).collect();
-    let mask = fits.broadcast_in_dim(updates, &batch);
-    ops::where_(mask, taken, ops::zeros_like(taken))
-}
-
-/// Of several updates for one place, one stays: only its tangent counts. Which one stayed is found
-/// by scattering the updates' numbers the same way.
-pub(crate) fn jvp_scatter_set(
-    dims: &ScatterDims,
-    [operand, indices, updates]: [Tensor; 3],
-    [operand_t, updates_t]: [Option<Tensor>; 2],
-    at: Loc,
-) -> Option<Tensor> {
-    let kept = operand_t.map(|t| {
-        let erased = ops::zeros_like(updates);
-        bind1(Op::Scatter(dims.clone()), &[t, indices, erased], at)
-    });
-    let written = updates_t.map(|t| {
-        let (shape, places) = (updates.shape(), operand.shape());
-        let numbers = ops::arange(shape.numel(), DType::I32).reshape(&shape);
-        let nobody = ops::full(&places, -1.0, DType::I32);
-        let winners = bind1(Op::Scatter(dims.clone()), &[nobody, indices, numbers], at);
-        let winner = ops::gather(winners, indices, gather_of_scatter(dims, &places, &shape));
-        let t = ops::where_(winner.equal(numbers), t, ops::zeros_like(t));
-        let add = ScatterDims { kind: ScatterKind::Add, ..dims.clone() };
-        ops::scatter(ops::zeros_like(operand), indices, t, add)
-    });
-    add_tangents(kept, written)
 }

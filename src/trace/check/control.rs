@@ -1,6 +1,6 @@
-//! Control flow: types.
+//! The types of control flow.
 
-use crate::trace::check::{Problem, Types, ensure};
+use super::problem::{Problem, Types, ensure};
 use crate::trace::op::{CondOp, ScanOp, WhileOp};
 use crate::trace::program::Program;
 use crate::trace::types::{DType, TensorType};

@@ -1,11 +1,11 @@
 //! Convolutions: batching. A convolution has no axis to spare for the batch, so it is merged into
 //! an axis there is: the batch of the input, or the output features of the kernel.
 
+use super::Batched;
 use crate::trace::op::ConvDims;
 use crate::trace::ops::conv_general;
 use crate::trace::tensor::Tensor;
 use crate::trace::types::Shape;
-use crate::trace::vmap::Batched;
 
 pub(crate) fn conv(dims: &ConvDims, lhs: Batched, rhs: Batched, size: usize) -> Tensor {
     let mut dims = dims.clone();

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use super::{Batched, Lanes, Results, batch_program, choose};
 use crate::error::Loc;
 use crate::trace::control::{captures_first, share_captures};
 use crate::trace::op::{CondOp, Op, ScanOp, WhileOp};
 use crate::trace::program::Program;
 use crate::trace::tensor::{FrameKind, Tensor, Traced, bind, trace_frame};
 use crate::trace::types::TensorType;
-use crate::trace::vmap::{Batched, Lanes, Results, batch_program, choose};
 
 /// Whether a `while` is in there: the only operation that may never end.
 pub(crate) fn holds_while(op: &Op) -> bool {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::{Input, Operand, transpose_program, written};
 use crate::error::Loc;
 use crate::trace::op::{CondOp, Op, ScanOp};
 use crate::trace::program::Program;
 use crate::trace::tensor::{FrameKind, Tensor, bind, trace_frame};
-use crate::trace::transpose::{Input, Operand, transpose_program, written};
 use crate::trace::types::TensorType;
 
 type Parts = SmallVec<[Option<Tensor>; 4]>;

@@ -1,93 +1,12 @@
-//! Convolutions.
+//! Transposition of convolutions.
 
 use smallvec::SmallVec;
 
-use crate::trace::check::{Problem, ensure, is_permutation};
+use crate::trace::check::dilated;
 use crate::trace::op::{Axes, ConvDims, Op};
 use crate::trace::ops::conv_general;
 use crate::trace::tensor::{Tensor, bind1};
-use crate::trace::types::{DType, Shape, TensorType};
-
-/// The size of an axis of `size` elements put `dilation` apart.
-pub(crate) fn dilated(size: usize, dilation: usize) -> usize {
-    if size == 0 { 0 } else { (size - 1) * dilation + 1 }
-}
-
-pub(crate) fn infer(
-    dims: &ConvDims,
-    lhs: &TensorType,
-    rhs: &TensorType,
-) -> Result<TensorType, Problem> {
-    ensure!(
-        lhs.dtype == rhs.dtype,
-        [0, 1],
-        "element types differ: input {lhs}, kernel {rhs}; convert one with .to(dtype)"
-    );
-    ensure!(lhs.dtype != DType::Bool, [0, 1], "bool has no product; convert it with .to(dtype)");
-    let rank = dims.lhs_spec.len();
-    ensure!(
-        rank >= 2 && lhs.rank() == rank && rhs.rank() == rank,
-        [0, 1],
-        "an input of {rank} axes was announced; input {lhs}, kernel {rhs}"
-    );
-    let spatial = rank - 2;
-    ensure!(
-        is_permutation(&dims.lhs_spec, rank)
-            && is_permutation(&dims.rhs_spec, rank)
-            && is_permutation(&dims.out_spec, rank),
-        [],
-        "the layouts {:?}, {:?}, {:?} are not permutations of the axes",
-        dims.lhs_spec,
-        dims.rhs_spec,
-        dims.out_spec
-    );
-    ensure!(
-        dims.strides.len() == spatial
-            && dims.padding.len() == spatial
-            && dims.lhs_dilation.len() == spatial
-            && dims.rhs_dilation.len() == spatial,
-        [],
-        "strides, padding and dilation must be given for {spatial} spatial axes"
-    );
-    let positive = dims.strides.iter().chain(&dims.lhs_dilation).chain(&dims.rhs_dilation);
-    ensure!(positive.clone().all(|&n| n > 0), [], "strides and dilations must be at least 1");
-    let (batch, features) = (lhs.shape[dims.lhs_spec[0]], lhs.shape[dims.lhs_spec[1]]);
-    let (out_features, in_features) = (rhs.shape[dims.rhs_spec[0]], rhs.shape[dims.rhs_spec[1]]);
-    let (groups, batch_groups) = (dims.feature_groups, dims.batch_groups);
-    ensure!(
-        groups > 0 && batch_groups > 0 && (groups == 1 || batch_groups == 1),
-        [],
-        "{groups} feature groups with {batch_groups} batch groups"
-    );
-    ensure!(
-        features == in_features * groups,
-        [0, 1],
-        "input features differ: input {lhs} axis {} ({features}), kernel {rhs} axis {} \
-         ({in_features}) in {groups} group(s)",
-        dims.lhs_spec[1],
-        dims.rhs_spec[1]
-    );
-    ensure!(
-        out_features.is_multiple_of(groups)
-            && out_features.is_multiple_of(batch_groups)
-            && batch.is_multiple_of(batch_groups),
-        [0, 1],
-        "{out_features} output features or a batch of {batch} cannot be split into groups"
-    );
-    let mut shape = vec![0; rank];
-    shape[dims.out_spec[0]] = batch / batch_groups;
-    shape[dims.out_spec[1]] = out_features;
-    for i in 0..spatial {
-        let input = dilated(lhs.shape[dims.lhs_spec[2 + i]], dims.lhs_dilation[i]) as i64;
-        let window = dilated(rhs.shape[dims.rhs_spec[2 + i]], dims.rhs_dilation[i]) as i64;
-        let (low, high) = dims.padding[i];
-        let padded = low + high + input;
-        ensure!(padded >= 0, [0], "padding cuts more off spatial axis {i} of {lhs} than it has");
-        shape[dims.out_spec[2 + i]] =
-            if padded < window { 0 } else { ((padded - window) as usize) / dims.strides[i] + 1 };
-    }
-    Ok(TensorType::new(lhs.dtype, Shape::from(shape)))
-}
+use crate::trace::types::TensorType;
 
 /// A layout with batch and feature axes exchanged.
 fn swapped(spec: &Axes) -> Axes {
