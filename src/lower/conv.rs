@@ -9,12 +9,13 @@ use smallvec::SmallVec;
 use super::mlir::{List, Value};
 use super::stablehlo::{Emitter, signature};
 use crate::error::Loc;
+use crate::trace::check::conv::{dilated, infer};
 use crate::trace::graph::{eliminate_common_subexpressions, map_subprograms};
 use crate::trace::op::{Axes, ConvDims, Op};
 use crate::trace::ops::conv_general;
 use crate::trace::program::{Program, Var};
-use crate::trace::rules::conv::{dilated, infer, move_groups};
 use crate::trace::tensor::{FrameKind, Tensor, at_line, bind, trace_frame};
+use crate::trace::transpose::conv::move_groups;
 use crate::trace::types::{DType, TensorType};
 
 /// The ways to compute a convolution on CPU.
@@ -38,7 +39,7 @@ pub enum ConvFormula {
 /// the kernel's gradient of conv2 of the Nature network, 64 images, takes 22 ms outside a loop,
 /// 3.3 s inside, and 21 ms in the canonical form.
 ///
-/// Both gradients of a convolution are convolutions (`trace/rules/conv.rs`); they are known by
+/// Both gradients of a convolution are convolutions (`trace/transpose/conv.rs`); they are known by
 /// their shape:
 ///
 /// - The kernel's has a window larger than its result, and the batch as its input features. Its

@@ -1,7 +1,7 @@
 //! The type rule of every operation, and the checker of whole Programs.
 
 mod control;
-mod conv;
+pub(crate) mod conv;
 mod dot;
 mod gather;
 pub(crate) mod problem;

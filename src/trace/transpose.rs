@@ -6,7 +6,7 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 mod control;
-mod conv;
+pub(crate) mod conv;
 mod dot;
 mod gather;
 
