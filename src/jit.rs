@@ -270,12 +270,10 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         let start = std::time::Instant::now();
         let program = simplify(program);
         let aliases = if self.check_nans { vec![] } else { core::aliases(&program) };
-        let platform = Runtime::get()?.platform;
         let options = LowerOptions {
             name: self.name.clone(),
-            platform,
             aliases: aliases.clone(),
-            ..LowerOptions::default()
+            ..Runtime::get()?.lower_options()
         };
         let text = stablehlo(&program, &options);
         let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
@@ -423,9 +421,7 @@ pub fn run_program(program: &Program, inputs: &[Array], mode: Mode) -> Result<Ve
     let leaves: Leaves<'_> = inputs.iter().collect();
     match mode {
         Mode::Jit => {
-            let options =
-                LowerOptions { platform: Runtime::get()?.platform, ..LowerOptions::default() };
-            let text = stablehlo(program, &options);
+            let text = stablehlo(program, &Runtime::get()?.lower_options());
             Compiled::new(program.clone(), &text, vec![])?.run(&leaves, true)
         }
         Mode::Eager => EagerOps::global().run(program, &leaves),

@@ -4,8 +4,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::lower::native;
+use crate::lower::native_calls::{Bits, Dense};
+use crate::lower::pjrt::custom_call::register;
 use crate::lower::pjrt::{Client, Plugin};
-use crate::lower::stablehlo::Platform;
+use crate::lower::stablehlo::{LowerOptions, Platform};
 
 /// What the runtime is started with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub struct Runtime {
     pub client: Client,
     /// Its kind of device.
     pub platform: Platform,
+    /// Whether compiled programs can call our native functions.
+    native_calls: bool,
     options: RuntimeOptions,
 }
 
@@ -34,6 +38,15 @@ static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 static START: Mutex<()> = Mutex::new(());
 
 impl Runtime {
+    /// How Programs are lowered for this runtime.
+    pub fn lower_options(&self) -> LowerOptions {
+        LowerOptions {
+            platform: self.platform,
+            native_calls: self.native_calls,
+            ..LowerOptions::default()
+        }
+    }
+
     /// The process's runtime, started with the default options if it is not running yet. The
     /// first time on a machine this fetches the XLA plugin.
     ///
@@ -68,8 +81,10 @@ impl Runtime {
         }
         let plugin = Plugin::load(native::locate_cpu_plugin()?)?;
         keep_freed_memory();
+        let native_calls = register::<Dense>(&plugin)? && register::<Bits>(&plugin)?;
         let client = Client::cpu(plugin, options.cpu_devices)?;
-        Ok(RUNTIME.get_or_init(|| Runtime { client, platform: Platform::Cpu, options }))
+        let platform = Platform::Cpu;
+        Ok(RUNTIME.get_or_init(|| Runtime { client, platform, native_calls, options }))
     }
 }
 

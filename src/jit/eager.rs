@@ -164,9 +164,8 @@ impl EagerOps {
         let program = single(&key.0, &key.1);
         let options = LowerOptions {
             name: op.name().into(),
-            platform: Runtime::get()?.platform,
             locations: false,
-            ..LowerOptions::default()
+            ..Runtime::get()?.lower_options()
         };
         let executable = Arc::new(compile(&program, &stablehlo(&program, &options))?.0);
         lock().insert(key, executable.clone());

@@ -9,13 +9,13 @@ use smallvec::SmallVec;
 use super::mlir::{List, Value};
 use super::stablehlo::{Emitter, signature};
 use crate::error::Loc;
-use crate::trace::check::conv::{dilated, infer};
+use crate::trace::check::{dilated, infer_conv};
 use crate::trace::graph::{eliminate_common_subexpressions, map_subprograms};
 use crate::trace::op::{Axes, ConvDims, Op};
 use crate::trace::ops::conv_general;
 use crate::trace::program::{Program, Var};
 use crate::trace::tensor::{FrameKind, Tensor, at_line, bind, trace_frame};
-use crate::trace::transpose::conv::move_groups;
+use crate::trace::transpose::move_groups;
 use crate::trace::types::{DType, TensorType};
 
 /// The ways to compute a convolution on CPU.
@@ -51,7 +51,7 @@ pub enum ConvFormula {
 ///   are by the zeros in between (conv2 12 to 7.5 ms, conv1 62 to 11).
 pub fn conv_formula(dims: &ConvDims, lhs: &TensorType, rhs: &TensorType) -> ConvFormula {
     let spatial = dims.strides.len();
-    let out = infer(dims, lhs, rhs).expect("a verified Program");
+    let out = infer_conv(dims, lhs, rhs).expect("a verified Program");
     // No kernel exists beyond three spatial axes or for integers, nor work without elements.
     if !(1..=3).contains(&spatial)
         || !lhs.dtype.is_float()

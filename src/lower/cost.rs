@@ -1,6 +1,6 @@
 //! What a Program costs, roughly: enough for choices at compile time.
 
-use crate::trace::op::Op;
+use crate::trace::op::{Op, UnaryOp};
 use crate::trace::program::{Equation, Program};
 
 /// The arithmetic operations of the most expensive single operation of a Program, also inside of
@@ -13,7 +13,7 @@ pub fn largest_operation(program: &Program) -> usize {
     program.equations.iter().map(one).max().unwrap_or(0)
 }
 
-fn operations(program: &Program, equation: &Equation) -> usize {
+pub(super) fn operations(program: &Program, equation: &Equation) -> usize {
     let elements = |var| program.ty(var).numel();
     let out: usize = equation.outputs.iter().map(|&var| elements(var)).sum();
     match &equation.op {
@@ -34,6 +34,44 @@ fn operations(program: &Program, equation: &Equation) -> usize {
             8 * out.max(most)
         }
     }
+}
+
+/// About what XLA's cost model counts for a Program, its products left out: one operation for
+/// each element of each result of arithmetic; loops and branches once.
+pub fn inline_operations(program: &Program) -> usize {
+    let elements = |var| program.ty(var).numel();
+    let one = |equation: &Equation| -> usize {
+        let out: usize = equation.outputs.iter().map(|&var| elements(var)).sum();
+        let inside: usize = equation.op.subprograms().map(inline_operations).sum();
+        let own = match &equation.op {
+            // Counted apart, as transcendental.
+            Op::Unary(
+                UnaryOp::Exp
+                | UnaryOp::Expm1
+                | UnaryOp::Log
+                | UnaryOp::Log1p
+                | UnaryOp::Sqrt
+                | UnaryOp::Rsqrt
+                | UnaryOp::Sin
+                | UnaryOp::Cos
+                | UnaryOp::Tan
+                | UnaryOp::Tanh
+                | UnaryOp::Logistic,
+            ) => 0,
+            Op::Dot(_) | Op::Constant(_) | Op::Iota { .. } | Op::Broadcast { .. } => 0,
+            Op::Reshape { .. } | Op::Transpose { .. } | Op::Reverse { .. } => 0,
+            Op::Concat { .. } | Op::Pad { .. } | Op::Slice { .. } => 0,
+            Op::DynamicSlice { .. } | Op::DynamicUpdateSlice | Op::Gather(_) => 0,
+            Op::Bitcast { .. } | Op::StopGradient => 0,
+            Op::Reduce { .. } => elements(equation.inputs[0]),
+            Op::ArgReduce { .. } => 9 * elements(equation.inputs[0]),
+            // A native function, if the Program runs inline.
+            Op::Threefry => 0,
+            _ => out,
+        };
+        own + inside
+    };
+    program.equations.iter().map(one).sum()
 }
 
 #[cfg(test)]

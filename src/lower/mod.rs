@@ -12,6 +12,7 @@ mod emit_shape;
 mod emit_threefry;
 mod mlir;
 pub mod native;
+pub mod native_calls;
 pub mod pjrt;
 pub mod stablehlo;
 

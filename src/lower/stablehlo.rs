@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 
 use super::cost::largest_operation;
 use super::mlir::{self, List, Locations, Results, Symbol, Ty, Types, Value};
+use super::native_calls::{NativeCalls, Role};
 use crate::error::Loc;
 use crate::trace::literal::Literal;
 use crate::trace::op::Op;
@@ -52,6 +53,8 @@ pub struct LowerOptions {
     pub aliases: Vec<(usize, usize)>,
     /// Whether operations carry the user's source lines.
     pub locations: bool,
+    /// Whether the plugin knows our native functions; see [`native_calls`](super::native_calls).
+    pub native_calls: bool,
 }
 
 impl Default for LowerOptions {
@@ -63,6 +66,7 @@ impl Default for LowerOptions {
             num_partitions: 1,
             aliases: Vec::new(),
             locations: true,
+            native_calls: false,
         }
     }
 }
@@ -127,6 +131,8 @@ pub(super) struct Emitter<'a> {
     pub(super) predicates: HashMap<Value, Value>,
     /// Shapes that need a threefry function.
     pub(super) threefry_shapes: Vec<Shape>,
+    /// What is written as calls of native functions, if the Program is small enough to run inline.
+    native: Option<NativeCalls>,
 }
 
 /// The values of an equation's operands.
@@ -148,6 +154,7 @@ impl<'a> Emitter<'a> {
             scopes: vec![HashMap::new()],
             predicates: HashMap::new(),
             threefry_shapes: Vec::new(),
+            native: options.native_calls.then(|| NativeCalls::of(program)).flatten(),
         }
     }
 
@@ -198,6 +205,17 @@ impl<'a> Emitter<'a> {
         let at = self.at;
         for equation in &program.equations {
             self.locate(equation.at);
+            match self.native.as_ref().map(|native| native.role(equation.outputs[0])) {
+                None | Some(Role::Other) => {}
+                Some(Role::Absorbed) => continue,
+                Some(Role::Layer(operands)) => {
+                    let values = operands.map(|var| self.value(&slot(&env, var)));
+                    let tys = operands.map(|var| program.ty(var));
+                    let output = self.dense(&values, &tys, program.ty(equation.outputs[0]));
+                    env[equation.outputs[0].index()] = Some(Slot::Value(output));
+                    continue;
+                }
+            }
             let inputs: SmallVec<[Slot<'a>; 4]> =
                 equation.inputs.iter().map(|&var| slot(&env, var)).collect();
             let outputs = self.equation(program, equation, &inputs);
@@ -321,11 +339,13 @@ impl<'a> Emitter<'a> {
             Op::DynamicUpdateSlice => self.dynamic_update_slice(x, tys),
             Op::Gather(dims) => self.gather(dims, x, tys, result),
             Op::Scatter(dims) => self.scatter(dims, x, tys),
+            Op::Dot(_) if self.native.is_some() => self.dense(x, tys, result),
             Op::Dot(dims) => self.dot(dims, x, tys, result),
             Op::Conv(dims) => super::conv::emit_conv(self, dims, x, tys, result),
             Op::Reduce { op, axes } => self.reduce(*op, x[0], tys[0], axes, result),
             Op::ArgReduce { op, axis } => self.arg_reduce(*op, x[0], tys[0], *axis, result),
             Op::Sort { axis } => return self.sort(x, tys, *axis),
+            Op::Threefry if self.native.is_some() => return self.bits(x, result),
             Op::Threefry => return self.threefry(x, result),
             Op::Constant(_) | Op::StopGradient | Op::Scan(_) | Op::While(_) | Op::Cond(_) => {
                 unreachable!("written by `equation`")

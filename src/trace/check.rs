@@ -1,14 +1,14 @@
 //! The type rule of every operation, and the checker of whole Programs.
 
 mod control;
-pub(crate) mod conv;
+mod conv;
 mod dot;
 mod gather;
 pub(crate) mod problem;
 
 use smallvec::{SmallVec, smallvec};
 
-pub(crate) use self::conv::dilated;
+pub(crate) use self::conv::{dilated, infer as infer_conv};
 pub(crate) use self::dot::free_axes;
 pub(crate) use self::gather::gather_of_scatter;
 use self::problem::ensure;

@@ -22,6 +22,8 @@ mod special;
 
 use smallvec::SmallVec;
 
+pub(crate) use self::special::threefry as threefry2x32;
+
 use super::check;
 use super::literal::Literal;
 use super::op::Op;

@@ -6,10 +6,11 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 mod control;
-pub(crate) mod conv;
+mod conv;
 mod dot;
 mod gather;
 
+pub(crate) use self::conv::move_groups;
 use std::panic::Location;
 
 use smallvec::SmallVec;

@@ -17,8 +17,20 @@ use crate::error::Result;
 const FFI_EXTENSION: i32 = 5;
 /// The stage in which a call computes; before it, a handler is only looked at.
 const EXECUTE: i32 = 3;
-/// XLA's number for elements of f32.
-const F32: i32 = 11;
+
+/// A type of elements that kernels take, by XLA's number for it.
+pub trait KernelElement: bytemuck::Pod {
+    /// The number.
+    const NUMBER: i32;
+}
+
+impl KernelElement for f32 {
+    const NUMBER: i32 = 11;
+}
+
+impl KernelElement for u32 {
+    const NUMBER: i32 = 8;
+}
 
 /// An entry of a plugin's list of extensions.
 #[repr(C)]
@@ -119,12 +131,12 @@ pub struct Call<'a> {
     lifetime: PhantomData<&'a ()>,
 }
 
-/// A tensor of f32 in a call.
-pub struct Operand<'a> {
+/// A tensor in a call.
+pub struct Operand<'a, T> {
     /// The sizes of the axes.
     pub dims: &'a [i64],
     /// The elements, row-major.
-    pub data: &'a [f32],
+    pub data: &'a [T],
 }
 
 impl<'a> Call<'a> {
@@ -138,37 +150,37 @@ impl<'a> Call<'a> {
         self.lists().0.size as usize
     }
 
-    /// Operand `i`, if it is a tensor of f32.
-    pub fn operand(&self, i: usize) -> Option<Operand<'a>> {
-        let buffer = buffer_at(self.lists().0, i)?;
+    /// Operand `i`, if it is a tensor of `T`.
+    pub fn operand<T: KernelElement>(&self, i: usize) -> Option<Operand<'a, T>> {
+        let buffer = buffer_at::<T>(self.lists().0, i)?;
         // SAFETY: the runtime keeps an operand's dims and elements alive and unwritten during the
         // call, and they are as many as the dims say.
-        let data = unsafe { elements(buffer.data.cast::<f32>(), count(buffer)) };
+        let data = unsafe { elements(buffer.data.cast::<T>(), count(buffer)) };
         Some(Operand { dims: dims(buffer), data })
     }
 
-    /// Result `i`, if it is a tensor of f32: its sizes and where its elements go.
-    pub fn result(&mut self, i: usize) -> Option<(&'a [i64], &'a mut [f32])> {
-        let buffer = buffer_at(self.lists().1, i)?;
+    /// Result `i`, if it is a tensor of `T`: where its elements go. Ask for each result once.
+    pub fn result<T: KernelElement>(&mut self, i: usize) -> Option<&'a mut [T]> {
+        let buffer = buffer_at::<T>(self.lists().1, i)?;
         let count = count(buffer);
-        let data: &mut [f32] = if count == 0 {
+        let data: &mut [T] = if count == 0 {
             &mut []
         } else {
             // SAFETY: the runtime hands a result's memory to this call alone; it does not overlap
             // operands, for the text declares no aliases.
             unsafe { std::slice::from_raw_parts_mut(buffer.data.cast(), count) }
         };
-        Some((dims(buffer), data))
+        Some(data)
     }
 }
 
-fn buffer_at(list: &List, i: usize) -> Option<&RawBuffer> {
+fn buffer_at<T: KernelElement>(list: &List, i: usize) -> Option<&RawBuffer> {
     if i >= list.size as usize {
         return None;
     }
     // SAFETY: the list has as many items as it says, each a live buffer.
     let buffer = unsafe { &**list.items.add(i) };
-    (buffer.dtype == F32).then_some(buffer)
+    (buffer.dtype == T::NUMBER).then_some(buffer)
 }
 
 fn dims(buffer: &RawBuffer) -> &[i64] {

@@ -159,7 +159,7 @@ pub(super) fn erf_inv(x: f64) -> f64 {
 }
 
 /// Threefry-2x32 with 20 rounds: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3".
-pub(super) fn threefry(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
+pub(crate) fn threefry(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
     const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
     let keys = [key[0], key[1], key[0] ^ key[1] ^ 0x1BD1_1BDA];
     let mut x0 = counter[0].wrapping_add(keys[0]);

@@ -1,0 +1,293 @@
+//! Native functions for programs so small that handing them to a thread costs more than running
+//! them.
+//!
+//! XLA's CPU runtime runs a program on the caller's thread only if its cost model counts fewer than
+//! 1000 operations; waking a thread otherwise takes 10 to 100 microseconds, many times what a policy
+//! of a few thousand products needs. A call of a native function counts as nothing. So in a small
+//! program layers are lowered to calls of [`Dense`] and random bits to calls of [`Bits`], and the
+//! program runs inline.
+
+use std::collections::{HashMap, HashSet};
+
+use super::cost::{inline_operations, operations};
+use super::mlir::{List, Ty, Types, Value};
+use super::pjrt::custom_call::{Call, Kernel};
+use super::stablehlo::{Emitter, Values};
+use crate::trace::eval::threefry2x32;
+use crate::trace::op::{BinaryOp, DotDims, Op};
+use crate::trace::program::{Program, Var};
+use crate::trace::types::{DType, TensorType};
+
+/// `x w + b` for `x: f32[m,k]`, `w: f32[k,n]`, and optionally `b: f32[n]`.
+pub struct Dense;
+
+impl Kernel for Dense {
+    const TARGET: &'static str = "podracer.dense.1";
+
+    fn run(call: &mut Call<'_>) -> Result<(), String> {
+        let (Some(x), Some(w)) = (call.operand::<f32>(0), call.operand::<f32>(1)) else {
+            return Err("takes two matrices of f32".into());
+        };
+        let bias = match call.num_operands() {
+            3 => call.operand::<f32>(2).map(|b| b.data),
+            _ => None,
+        };
+        let (&[m, k], &[k2, n]) = (x.dims, w.dims) else {
+            return Err(format!("takes two matrices, and was given {:?} and {:?}", x.dims, w.dims));
+        };
+        let Some(y) = call.result::<f32>(0) else { return Err("gives a matrix of f32".into()) };
+        if k != k2 || y.len() as i64 != m * n || bias.is_some_and(|b| b.len() as i64 != n) {
+            return Err(format!("{m}x{k} by {k2}x{n} does not fit the result or the bias"));
+        }
+        dense(x.data, w.data, bias, y, k as usize, n as usize);
+        Ok(())
+    }
+}
+
+/// Whether a product is a matrix by a matrix as [`Dense`] takes them.
+pub(super) fn is_layer(dims: &DotDims, tys: &[&TensorType]) -> bool {
+    tys.iter().all(|ty| ty.dtype == DType::F32 && ty.rank() == 2)
+        && dims.lhs_batch.is_empty()
+        && dims.lhs_contract[..] == [1]
+        && dims.rhs_contract[..] == [0]
+}
+
+/// The most arithmetic in products for which running inline is worth one thread and simple code:
+/// about 10 microseconds.
+const PRODUCTS: usize = 1 << 18;
+
+/// The runtime's limit for running inline, less what our estimate may be short of its own.
+const OTHERS: usize = 800;
+
+/// The layers of a Program small enough to run inline.
+pub(super) struct NativeCalls {
+    /// Product, weight and bias of each layer, by the sum that ends it.
+    layers: HashMap<Var, [Var; 3]>,
+    /// Products and spread biases that are used in those sums alone.
+    absorbed: HashSet<Var>,
+}
+
+/// How an equation of a small Program is written.
+pub(super) enum Role {
+    /// Not at all: it is part of a layer.
+    Absorbed,
+    /// As a layer of these variables: input, weight, bias.
+    Layer([Var; 3]),
+    /// As ever.
+    Other,
+}
+
+impl NativeCalls {
+    /// Decides for a Program: its products must be small layers, and all else so little that the
+    /// runtime runs it inline.
+    pub(super) fn of(program: &Program) -> Option<NativeCalls> {
+        let mut products = 0;
+        let mut uses = vec![0; program.types.len()];
+        let mut made_by = vec![None; program.types.len()];
+        program.outputs.iter().for_each(|var| uses[var.index()] += 1);
+        for (i, equation) in program.equations.iter().enumerate() {
+            equation.inputs.iter().for_each(|var| uses[var.index()] += 1);
+            equation.outputs.iter().for_each(|var| made_by[var.index()] = Some(i));
+            if equation.op.subprograms().next().is_some() {
+                return None;
+            }
+            if let Op::Dot(dims) = &equation.op {
+                let tys: Vec<&TensorType> =
+                    equation.inputs.iter().map(|&var| program.ty(var)).collect();
+                if !is_layer(dims, &tys) {
+                    return None;
+                }
+                products += operations(program, equation);
+            }
+        }
+        if products == 0 || products > PRODUCTS {
+            return None;
+        }
+        let mut calls = NativeCalls { layers: HashMap::new(), absorbed: HashSet::new() };
+        let mut sums = 0;
+        let maker = |var: Var| made_by[var.index()].map(|i: usize| &program.equations[i]);
+        for equation in &program.equations {
+            let (Op::Binary(BinaryOp::Add), &[product, spread]) =
+                (&equation.op, &equation.inputs[..])
+            else {
+                continue;
+            };
+            let (Some(dot), Some(bias)) = (maker(product), maker(spread)) else { continue };
+            let row = matches!(&bias.op, Op::Broadcast { axes, .. } if axes[..] == [1])
+                && program.ty(bias.inputs[0]).shape[..] == program.ty(product).shape[1..];
+            if matches!(dot.op, Op::Dot(_)) && row && uses[product.index()] == 1 {
+                calls
+                    .layers
+                    .insert(equation.outputs[0], [dot.inputs[0], dot.inputs[1], bias.inputs[0]]);
+                calls.absorbed.insert(product);
+                if uses[spread.index()] == 1 {
+                    calls.absorbed.insert(spread);
+                }
+                sums += program.ty(product).numel();
+            }
+        }
+        (inline_operations(program) <= OTHERS + sums).then_some(calls)
+    }
+
+    pub(super) fn role(&self, output: Var) -> Role {
+        match self.layers.get(&output) {
+            Some(layer) => Role::Layer(*layer),
+            None if self.absorbed.contains(&output) => Role::Absorbed,
+            None => Role::Other,
+        }
+    }
+}
+
+/// The layouts of row-major operands or results.
+fn row_major(tys: &[&TensorType]) -> String {
+    let layouts: Vec<String> = tys
+        .iter()
+        .map(|ty| match ty.rank() {
+            0 => "dense<> : tensor<0xindex>".to_string(),
+            rank => {
+                let order: Vec<String> = (0..rank).rev().map(|axis| axis.to_string()).collect();
+                format!("dense<[{}]> : tensor<{rank}xindex>", order.join(", "))
+            }
+        })
+        .collect();
+    layouts.join(", ")
+}
+
+impl Emitter<'_> {
+    /// A product, with a bias added if there are three operands, as a call.
+    pub(super) fn dense(&mut self, x: &[Value], tys: &[&TensorType], result: &TensorType) -> Value {
+        self.op(format_args!(
+            "stablehlo.custom_call @{}({}) {{api_version = 4 : i32, operand_layouts = [{}], \
+             result_layouts = [{}]}} : ({}) -> {}",
+            Dense::TARGET,
+            List(x),
+            row_major(tys),
+            row_major(&[result]),
+            Types(tys),
+            Ty(result)
+        ))
+    }
+
+    /// Random bits as a call; two results.
+    pub(super) fn bits(&mut self, x: &[Value], ty: &TensorType) -> Values {
+        let (operands, both) = ([ty; 4], [ty; 2]);
+        let results = self.begin(2);
+        self.write(format_args!(
+            "stablehlo.custom_call @{}({}) {{api_version = 4 : i32, operand_layouts = [{}], \
+             result_layouts = [{}]}} : ({}) -> ({})",
+            Bits::TARGET,
+            List(x),
+            row_major(&operands),
+            row_major(&both),
+            Types(&operands),
+            Types(&both)
+        ));
+        self.end();
+        results
+    }
+}
+
+/// Threefry-2x32 over four tensors of u32 of one shape; two results.
+pub struct Bits;
+
+impl Kernel for Bits {
+    const TARGET: &'static str = "podracer.threefry2x32.1";
+
+    fn run(call: &mut Call<'_>) -> Result<(), String> {
+        let operands = [0, 1, 2, 3].map(|i| call.operand::<u32>(i));
+        let [Some(k0), Some(k1), Some(c0), Some(c1)] = operands else {
+            return Err("takes four tensors of u32".into());
+        };
+        let (Some(first), Some(second)) = (call.result::<u32>(0), call.result::<u32>(1)) else {
+            return Err("gives two tensors of u32".into());
+        };
+        let keys = k0.data.iter().zip(k1.data);
+        let counters = c0.data.iter().zip(c1.data);
+        let results = first.iter_mut().zip(second.iter_mut());
+        for ((key, counter), result) in keys.zip(counters).zip(results) {
+            let [a, b] = threefry2x32([*key.0, *key.1], [*counter.0, *counter.1]);
+            (*result.0, *result.1) = (a, b);
+        }
+        Ok(())
+    }
+}
+
+/// The widest instructions that this processor has.
+fn dense(x: &[f32], w: &[f32], bias: Option<&[f32]>, y: &mut [f32], k: usize, n: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        // SAFETY: the processor has the instructions that the function is compiled for.
+        return unsafe { dense_avx2(x, w, bias, y, k, n) };
+    }
+    dense_rows(x, w, bias, y, k, n);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn dense_avx2(x: &[f32], w: &[f32], bias: Option<&[f32]>, y: &mut [f32], k: usize, n: usize) {
+    dense_rows(x, w, bias, y, k, n);
+}
+
+/// Columns computed together: as many as fit the registers.
+const BLOCK: usize = 32;
+
+#[inline(always)]
+fn dense_rows(x: &[f32], w: &[f32], bias: Option<&[f32]>, y: &mut [f32], k: usize, n: usize) {
+    if n == 0 {
+        return;
+    }
+    if k == 0 {
+        for row in y.chunks_exact_mut(n) {
+            match bias {
+                Some(bias) => row.copy_from_slice(bias),
+                None => row.fill(0.0),
+            }
+        }
+        return;
+    }
+    for (row, x) in y.chunks_exact_mut(n).zip(x.chunks_exact(k)) {
+        let mut from = 0;
+        while from + BLOCK <= n {
+            let mut sums = [0.0f32; BLOCK];
+            for (x, w) in x.iter().zip(w.chunks_exact(n)) {
+                let w: &[f32; BLOCK] = w[from..from + BLOCK].try_into().expect("a whole block");
+                for (sum, w) in sums.iter_mut().zip(w) {
+                    *sum += x * w;
+                }
+            }
+            row[from..from + BLOCK].copy_from_slice(&sums);
+            from += BLOCK;
+        }
+        for column in from..n {
+            row[column] = x.iter().zip(w[column..].iter().step_by(n)).map(|(x, w)| x * w).sum();
+        }
+        if let Some(bias) = bias {
+            row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_is_the_sum_of_its_products() {
+        for (m, k, n) in [(1, 1, 1), (4, 4, 64), (3, 17, 70), (2, 5, 31), (1, 3, 0), (2, 0, 3)] {
+            let value = |i: usize| ((i * 7919) % 23) as f32 - 11.0;
+            let x: Vec<f32> = (0..m * k).map(value).collect();
+            let w: Vec<f32> = (0..k * n).map(value).collect();
+            let b: Vec<f32> = (0..n).map(value).collect();
+            for bias in [None, Some(&b[..])] {
+                let mut y = vec![f32::NAN; m * n];
+                dense(&x, &w, bias, &mut y, k, n);
+                for i in 0..m {
+                    for j in 0..n {
+                        let sum: f32 = (0..k).map(|p| x[i * k + p] * w[p * n + j]).sum();
+                        assert_eq!(y[i * n + j], sum + bias.map_or(0.0, |b| b[j]));
+                    }
+                }
+            }
+        }
+    }
+}
