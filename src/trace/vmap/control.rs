@@ -1,5 +1,8 @@
 //! Control flow: batching.
 
+// What flows where is the same for most operations.
+#![allow(clippy::wildcard_enum_match_arm)]
+
 use std::sync::Arc;
 
 use super::{Batched, Lanes, Results, batch_program, choose};
@@ -17,6 +20,8 @@ pub(crate) fn holds_while(op: &Op) -> bool {
 }
 
 /// Which outputs of `program` are mapped, if those `inputs` are.
+// Without control flow inside, an operation's results are mapped if an operand is.
+#[allow(clippy::wildcard_enum_match_arm)]
 fn reached(program: &Program, inputs: &[bool]) -> Vec<bool> {
     let mut mapped = vec![false; program.types.len()];
     for (var, &input) in program.inputs.iter().zip(inputs) {
