@@ -104,6 +104,12 @@ impl Client {
         &self.inner.platform
     }
 
+    /// Whether its devices are the host's processor.
+    #[inline]
+    pub fn is_cpu(&self) -> bool {
+        self.inner.platform == "cpu"
+    }
+
     /// The platform's version, in its own words.
     pub fn platform_version(&self) -> &str {
         &self.inner.platform_version
