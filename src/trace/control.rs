@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::op::{CondOp, Op, ScanOp, WhileOp};
 use super::program::{Program, Var};
-use super::tensor::{Tensor, Traced, bind, fail_op, trace_tree};
+use super::tensor::{Tensor, Traced, at_line, bind, fail_op, trace_tree};
 use super::types::{DType, TensorType};
 use crate::error::Loc;
 use crate::tree::{self, Path, Tree};
@@ -79,7 +79,7 @@ pub fn scan_with<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
         }
         TensorType::new(ty.dtype, ty.shape.without_axis(0))
     };
-    let slices = xs.map_leaves_ref(&Path::ROOT, &mut { slice_type });
+    let slices = at_line(at, || xs.map_leaves_ref(&Path::ROOT, &mut { slice_type }));
     let carried = types_of(&init);
     let (traced, (carry, y)) =
         trace_tree::<(C, X), (C, Y)>("scan", at, &(carried, slices), |(c, x)| body(c, x));
@@ -247,7 +247,7 @@ fn bind_branches<A: Tree<Tensor>, B: Tree<Tensor>>(
     let args = tree::leaves(&args);
     for (i, (_, result)) in traced.iter().enumerate() {
         if let Err(error) = tree::same_structure::<Tensor, Tensor, B, B>(&traced[0].1, result) {
-            super::tensor::at_line(at, || {
+            at_line(at, || {
                 fail_op(name, format!("branches 0 and {i} give different results: {error}"))
             });
         }

@@ -391,34 +391,41 @@ pub(crate) fn inline(program: &Program, args: &[Tensor]) -> Vec<Tensor> {
 }
 
 impl Tensor {
+    #[track_caller]
     fn with_type<R>(self, f: impl FnOnce(&TensorType) -> R) -> R {
+        let caller = Location::caller();
         STACK.with_borrow(|stack| match stack.frame_of(self) {
             Some(index) => f(stack.frames[index].program.ty(self.var)),
-            None => stack.leaked(self, "type", self.at),
+            None => stack.leaked(self, "tensor", caller),
         })
     }
 
     /// The type: element type and shape.
+    #[track_caller]
     pub fn ty(self) -> TensorType {
         self.with_type(TensorType::clone)
     }
 
     /// The sizes of the axes.
+    #[track_caller]
     pub fn shape(self) -> Shape {
         self.with_type(|ty| ty.shape.clone())
     }
 
     /// The type of the elements.
+    #[track_caller]
     pub fn dtype(self) -> DType {
         self.with_type(|ty| ty.dtype)
     }
 
     /// Number of axes.
+    #[track_caller]
     pub fn rank(self) -> usize {
         self.with_type(TensorType::rank)
     }
 
     /// Number of elements.
+    #[track_caller]
     pub fn numel(self) -> usize {
         self.with_type(TensorType::numel)
     }

@@ -20,7 +20,7 @@ use super::jvp::{Linear, add_tangents, expect_float, linearize_program};
 use super::op::{Amounts, Axes, BinaryOp, Op, ReduceOp, ScatterKind, UnaryOp};
 use super::ops::{ones_like, where_, zeros, zeros_like};
 use super::program::{Equation, Program};
-use super::tensor::{Tensor, at_line, bind, fail_op, trace_tree};
+use super::tensor::{Tensor, at_line, bind, fail_op, trace_tree, within};
 use super::types::TensorType;
 use crate::error::Loc;
 use crate::tree::{self, Path, Tree};
@@ -419,7 +419,8 @@ pub fn vjp<A: Tree<Tensor>, B: Tree<Tensor>>(
                 }
             });
             let args = tree::leaves(&primals);
-            let cts = pull_back(&linear, &tree::leaves(&cotangents), args.len());
+            let cotangents = tree::leaves(&cotangents);
+            let cts = within("vjp", at, || pull_back(&linear, &cotangents, args.len()));
             let written = cts.into_iter().zip(&args).map(|(ct, x)| written(ct, &x.ty()));
             tree::replace(&primals, written)
         })
@@ -489,7 +490,7 @@ fn gradient<A: Tree<Tensor>, L: Loss>(
         let inputs: Vec<Input> = args.iter().map(|_| Input::Linear).chain(known).collect();
         let cts: Vec<Option<Tensor>> =
             cts.into_iter().zip(&linear.nonzero).filter(|(_, nz)| **nz).map(|(ct, _)| ct).collect();
-        let mut grads = transpose_program(&linear.program, &inputs, &cts);
+        let mut grads = within(name, at, || transpose_program(&linear.program, &inputs, &cts));
         grads.truncate(args.len());
         let written = grads.into_iter().zip(&args).map(|(ct, x)| written(ct, &x.ty()));
         (value, tree::replace(&primals, written))

@@ -1,15 +1,20 @@
 //! The integration tests: one binary, one module per room.
 
 mod build;
+mod cases;
 mod cli;
 mod conv_formulas;
 mod derive;
 mod documents;
 mod envs;
+mod errors;
 mod eval;
+mod jax;
+mod laws;
 mod lowering;
 mod pjrt;
 mod ppo;
+mod programs;
 mod rl;
 mod stablehlo_text;
 

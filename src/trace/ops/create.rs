@@ -89,9 +89,13 @@ pub fn eye(n: usize, dtype: DType) -> Tensor {
 /// elements. A class out of range gives zeros.
 #[track_caller]
 pub fn one_hot(x: Tensor, classes: usize, dtype: DType) -> Tensor {
-    let index_type = x.dtype();
+    // Wide enough to count the classes.
+    let x = match x.dtype() {
+        DType::I8 | DType::I16 | DType::U8 | DType::U16 => x.to(DType::I32),
+        _ => x,
+    };
     let shape = x.shape();
     let axis = shape.rank();
-    let numbers = iota(shape.with_axis(axis, classes), -1, index_type);
+    let numbers = iota(shape.with_axis(axis, classes), -1, x.dtype());
     x.expand_dims(-1).equal(numbers).to(dtype)
 }

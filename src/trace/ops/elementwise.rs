@@ -482,8 +482,11 @@ struct AnyOperand<R>(R);
 #[track_caller]
 pub fn logaddexp(a: Tensor, b: Tensor) -> Tensor {
     let (a, b) = broadcast_pair("logaddexp", a, b);
-    let largest = a.maximum(b);
-    let difference = a - b;
+    // Chosen by one comparison, so that either side is smooth up to where they meet, and has the
+    // right derivatives there: those of a maximum and of an absolute value would not add up.
+    let first = a.gt(b);
+    let (high, low) = (where_(first, a, b), where_(first, b, a));
+    let difference = low - high;
     // Equal infinities differ by NaN; their sum is the answer.
-    where_(difference.is_nan(), a + b, largest + (-difference.abs()).exp().log1p())
+    where_(difference.is_nan(), a + b, high + difference.exp().log1p())
 }

@@ -52,6 +52,20 @@ fn starts_of<I: Operand>(starts: &[I]) -> Vec<Tensor> {
     tensors
 }
 
+/// Indices as a type wide enough to count any axis in.
+#[track_caller]
+fn wide(op: &str, indices: Tensor) -> Tensor {
+    match indices.dtype() {
+        DType::I32 | DType::U32 | DType::I64 => indices,
+        DType::I8 | DType::I16 | DType::U8 | DType::U16 => indices.to(DType::I32),
+        // What is past the end stays past the end.
+        DType::U64 => indices.minimum(i64::MAX).to(DType::I64),
+        DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
+            fail_op(op, format!("indices must be integers, and are {}", indices.ty()))
+        }
+    }
+}
+
 /// Negative indices moved to count from the start.
 #[track_caller]
 fn from_start(indices: Tensor, size: usize) -> Tensor {
@@ -118,6 +132,7 @@ impl Tensor {
     /// [`Tensor::take`] with a choice of what an index outside gives.
     #[track_caller]
     pub fn take_mode(self, indices: Tensor, axis: isize, mode: IndexMode) -> Tensor {
+        let indices = wide("take", indices);
         let (shape, places) = (self.shape(), indices.shape());
         let axis = axis_of("take", axis, shape.rank());
         let size = shape[axis];
@@ -154,6 +169,7 @@ impl Tensor {
     pub fn take_along_axis_mode(self, indices: Tensor, axis: isize, mode: IndexMode) -> Tensor {
         let shape = self.shape();
         let axis = axis_of("take_along_axis", axis, shape.rank());
+        let indices = wide("take_along_axis", indices);
         let (ty, places) = (self.ty(), indices.ty());
         let agree = places.rank() == shape.rank()
             && (0..shape.rank()).all(|a| a == axis || places.shape[a] == shape[a]);
@@ -192,7 +208,8 @@ impl Tensor {
         let sizes = self.shape();
         let mut vectors = Vec::with_capacity(indices.len());
         for (axis, index) in indices.iter().enumerate() {
-            vectors.push(from_start(*index, sizes[axis]).broadcast_to(&places));
+            let index = wide("at", *index);
+            vectors.push(from_start(index, sizes[axis]).broadcast_to(&places));
         }
         IndexUpdate { x: self, vectors: stack(&vectors, -1), places }
     }

@@ -20,6 +20,8 @@ pub(crate) fn holds_while(op: &Op) -> bool {
 }
 
 /// Which outputs of `program` are mapped, if those `inputs` are.
+// Without control flow inside, an operation's results are mapped if an operand is.
+#[allow(clippy::wildcard_enum_match_arm)]
 fn reached(program: &Program, inputs: &[bool]) -> Vec<bool> {
     let mut mapped = vec![false; program.types.len()];
     for (var, &input) in program.inputs.iter().zip(inputs) {

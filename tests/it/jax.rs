@@ -1,0 +1,161 @@
+//! Composed functions against JAX: values, and gradients by every float input, compiled and
+//! interpreted. The numbers are JAX's own (`tests/fixtures/jax/make.py`); what is at stake here are
+//! its conventions.
+
+mod basics;
+mod models;
+mod programs;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use podracer::{Array, DType, Literal, Result, Tensor, interpret, jit, vjp};
+use safetensors::SafeTensors;
+
+/// A function of `make.py`, stated once more.
+type Function = (&'static str, fn(&[Tensor]) -> Vec<Tensor>);
+
+fn functions() -> Vec<Function> {
+    [models::FUNCTIONS, basics::FUNCTIONS, programs::FUNCTIONS].concat()
+}
+
+/// What JAX says of one function.
+#[derive(Debug, Default, Clone)]
+struct Fixture {
+    inputs: Vec<Literal>,
+    outputs: Vec<Literal>,
+    cts: Vec<Literal>,
+    grads: Vec<Literal>,
+}
+
+fn fixtures() -> BTreeMap<String, Fixture> {
+    let bytes = std::fs::read("tests/fixtures/jax/functions.safetensors").unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let mut all: BTreeMap<String, [BTreeMap<usize, Literal>; 4]> = BTreeMap::new();
+    for (name, view) in file.tensors() {
+        let (function, what) = name.split_once('/').unwrap();
+        let digit = what.find(|c: char| c.is_ascii_digit()).unwrap();
+        let kind = ["in", "out", "ct", "grad"].iter().position(|k| *k == &what[..digit]).unwrap();
+        let dtype = match view.dtype() {
+            safetensors::Dtype::F32 => DType::F32,
+            safetensors::Dtype::I32 => DType::I32,
+            safetensors::Dtype::BOOL => DType::Bool,
+            other => panic!("{name} is {other:?}"),
+        };
+        let ty = podracer::TensorType::new(dtype, view.shape());
+        let bytes = podracer::trace::literal::AlignedBytes::copy_of(view.data());
+        let place = what[digit..].parse().unwrap();
+        all.entry(function.into()).or_default()[kind].insert(place, Literal::from_bytes(ty, bytes));
+    }
+    all.into_iter()
+        .map(|(name, kinds)| {
+            let [inputs, outputs, cts, grads] = kinds.map(|kind| kind.into_values().collect());
+            (name, Fixture { inputs, outputs, cts, grads })
+        })
+        .collect()
+}
+
+/// The results of `f`, then what the cotangents at the end of `args` pull back to each float
+/// input.
+fn value_and_pullback(f: fn(&[Tensor]) -> Vec<Tensor>, n: usize, args: &[Tensor]) -> Vec<Tensor> {
+    let (x, cts) = args.split_at(n);
+    let at: Vec<usize> = (0..n).filter(|&i| x[i].dtype().is_float()).collect();
+    let of_floats = |floats: Vec<Tensor>| {
+        let mut x = x.to_vec();
+        for (&i, float) in at.iter().zip(floats) {
+            x[i] = float;
+        }
+        f(&x)
+    };
+    let of_floats: &dyn Fn(Vec<Tensor>) -> Vec<Tensor> = &of_floats;
+    let (mut results, pull) = vjp(of_floats, at.iter().map(|&i| x[i]).collect());
+    let mut cts = cts.iter().copied();
+    let cts = results
+        .iter()
+        .map(|y| match y.dtype().is_float() {
+            true => cts.next().expect("a cotangent for each float result"),
+            false => podracer::trace::ops::zeros_like(*y),
+        })
+        .collect();
+    results.extend(pull(cts));
+    results
+}
+
+/// Each array within 1e-5 of its largest element; NaN and infinities in the same places.
+fn compare(found: &[Literal], expected: &[&Literal]) -> Result<(), String> {
+    if found.len() != expected.len() {
+        return Err(format!("{} arrays, not {}", found.len(), expected.len()));
+    }
+    for (i, (a, b)) in found.iter().zip(expected).enumerate() {
+        if a.ty() != b.ty() {
+            return Err(format!("array {i} is {}, not {}", a.ty(), b.ty()));
+        }
+        let (x, y) = (a.to_f64_vec(), b.to_f64_vec());
+        let scale = y.iter().filter(|y| y.is_finite()).fold(0.0f64, |m, y| m.max(y.abs()));
+        let near = |x: f64, y: f64| {
+            x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= 1e-5 * scale.max(1e-3)
+        };
+        if let Some(j) = x.iter().zip(&y).position(|(&x, &y)| !near(x, y)) {
+            return Err(format!(
+                "array {i} at {j}: {} instead of {}\n  {a:?}\n  {b:?}",
+                x[j], y[j]
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Runs many functions in one Program: a compilation costs more than what is in it.
+fn run(chunk: &[(Function, Fixture)], compiled: bool, faults: &mut Vec<String>) -> Result<()> {
+    let args: Vec<Vec<Array>> = chunk
+        .iter()
+        .map(|(_, x)| x.inputs.iter().chain(&x.cts).cloned().map(Array::from).collect())
+        .collect();
+    let together = |args: Vec<Vec<Tensor>>| -> Vec<Vec<Tensor>> {
+        let each = chunk.iter().zip(&args);
+        each.map(|(((_, f), x), args)| value_and_pullback(*f, x.inputs.len(), args)).collect()
+    };
+    let together: &dyn Fn(Vec<Vec<Tensor>>) -> Vec<Vec<Tensor>> = &together;
+    let results =
+        if compiled { jit(together).call(args)? } else { interpret(together).call(args)? };
+    let how = if compiled { "compiled" } else { "interpreted" };
+    for (((name, _), fixture), found) in chunk.iter().zip(results) {
+        let found: Vec<Literal> = found.iter().map(Array::to_literal).collect::<Result<_>>()?;
+        let expected: Vec<&Literal> = fixture.outputs.iter().chain(&fixture.grads).collect();
+        if let Err(difference) = compare(&found, &expected) {
+            let results = fixture.outputs.len();
+            faults.push(format!("{name}, {how} ({results} results, then gradients): {difference}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn values_and_gradients_are_those_of_jax() {
+    let fixtures = fixtures();
+    let functions = functions();
+    let stated: BTreeSet<&str> = functions.iter().map(|(name, _)| *name).collect();
+    let recorded: BTreeSet<&str> = fixtures.keys().map(String::as_str).collect();
+    assert_eq!(stated, recorded, "functions stated here, and functions in the fixture");
+    assert!(stated.len() >= 60);
+
+    let only = std::env::var("JAX_CASE").unwrap_or_default();
+    let cases: Vec<(Function, Fixture)> = functions
+        .into_iter()
+        .filter(|(name, _)| name.contains(&only))
+        .map(|(name, f)| ((name, f), fixtures[name].clone()))
+        .collect();
+    let mut faults = Vec::new();
+    for compiled in [false, true] {
+        for chunk in cases.chunks(30) {
+            if run(chunk, compiled, &mut faults).is_ok() {
+                continue;
+            }
+            for case in chunk {
+                if let Err(error) = run(std::slice::from_ref(case), compiled, &mut faults) {
+                    faults.push(format!("{}: {error}", case.0.0));
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}

@@ -1,0 +1,667 @@
+//! The five laws, for every operation:
+//!
+//! 1. the inferred type is the evaluated type;
+//! 2. `jvp` is the central difference along one direction;
+//! 3. `<ct, J v> = <J^T ct, v>`;
+//! 4. `vmap` is a loop, for every choice of what is mapped;
+//! 5. compiled, operation by operation, and interpreted, the results are the same.
+//!
+//! For smooth operations laws 2 and 3 hold for the derivative itself as well. Laws 1 to 4 are held
+//! to in `f64` by the interpreter; law 5 runs every function met on the way, in `f64` and `f32`.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use podracer::trace::eval::eval;
+use podracer::trace::graph::simplify;
+use podracer::trace::op::{
+    ArgOp, BinaryOp, CompareOp, Op, ReduceOp, ScatterDims, ScatterKind, UnaryOp,
+};
+use podracer::{Array, DType, Literal, Program, Tensor, TensorType};
+use podracer::{eager, jit, jvp, make_program, vjp, vmap};
+
+use crate::cases::{self, Case, Func, Smooth};
+
+/// The examples of a batch.
+const LANES: usize = 3;
+
+/// A function met while the laws were checked, with what the interpreter makes of it.
+struct Met {
+    label: String,
+    f: Func,
+    inputs: Vec<Literal>,
+    outputs: Vec<Literal>,
+    tolerance: f64,
+    /// Whether it is compiled in a short run too.
+    first: bool,
+}
+
+/// What breaks the laws, collected so that one run shows all of it.
+#[derive(Default)]
+struct Report {
+    faults: Vec<String>,
+    met: Vec<Met>,
+    /// What is met now is to be compiled in a short run too.
+    first: bool,
+}
+
+impl Report {
+    fn fault(&mut self, label: &str, text: impl std::fmt::Display) {
+        self.faults.push(format!("{label}: {text}"));
+    }
+
+    fn same(&mut self, label: &str, found: &[Literal], expected: &[Literal], tolerance: f64) {
+        if let Err(difference) = same(found, expected, tolerance) {
+            self.fault(label, difference);
+        }
+    }
+
+    /// Runs `f` in the interpreter, and keeps it for law 5.
+    fn run(&mut self, label: &str, f: &Func, inputs: &[Literal]) -> Option<Vec<Literal>> {
+        self.run_within(label, f, inputs, 0.0)
+    }
+
+    fn run_within(
+        &mut self,
+        label: &str,
+        f: &Func,
+        inputs: &[Literal],
+        tolerance: f64,
+    ) -> Option<Vec<Literal>> {
+        let program = match program(f, inputs) {
+            Ok(program) => program,
+            Err(error) => {
+                self.fault(label, error);
+                return None;
+            }
+        };
+        if let Err(fault) = podracer::trace::check::verify(&program) {
+            self.fault(label, format!("verify: {fault}"));
+            return None;
+        }
+        let outputs = match eval(&program, inputs) {
+            Ok(outputs) => outputs,
+            Err(error) => {
+                self.fault(label, error);
+                return None;
+            }
+        };
+        // What goes to the compiler is simplified first.
+        match eval(&simplify(program.clone()), inputs) {
+            Ok(simplified) => self.same(&format!("{label} simplified"), &simplified, &outputs, 0.0),
+            Err(error) => self.fault(label, error),
+        }
+        // Law 1.
+        let evaluated: Vec<TensorType> = outputs.iter().map(|y| y.ty().clone()).collect();
+        let inferred: Vec<TensorType> = program.output_types().cloned().collect();
+        if evaluated != inferred {
+            self.fault(label, format!("inferred {inferred:?}, evaluated {evaluated:?}"));
+        }
+        self.met.push(Met {
+            label: label.into(),
+            f: f.clone(),
+            inputs: inputs.to_vec(),
+            outputs: outputs.clone(),
+            tolerance,
+            first: self.first,
+        });
+        Some(outputs)
+    }
+}
+
+/// The Program of `f` for such inputs.
+fn program(f: &Func, inputs: &[Literal]) -> podracer::Result<Program> {
+    let args: Vec<Array> = inputs.iter().cloned().map(Array::from).collect();
+    let f: &dyn Fn(Vec<Tensor>) -> Vec<Tensor> = &|x| f(&x);
+    make_program(f, &args)
+}
+
+/// Whether two lists of values are the same: integers exactly, floats within `tolerance` of the
+/// scale of their array.
+pub fn same(found: &[Literal], expected: &[Literal], tolerance: f64) -> Result<(), String> {
+    if found.len() != expected.len() {
+        return Err(format!("{} results, not {}", found.len(), expected.len()));
+    }
+    for (i, (a, b)) in found.iter().zip(expected).enumerate() {
+        if a.ty() != b.ty() {
+            return Err(format!("result {i} is {}, not {}", a.ty(), b.ty()));
+        }
+        let (x, y) = (a.to_f64_vec(), b.to_f64_vec());
+        let scale = y.iter().filter(|y| y.is_finite()).fold(0.0f64, |m, y| m.max(y.abs()));
+        let exact = !a.ty().dtype.is_float();
+        for (j, (&x, &y)) in x.iter().zip(&y).enumerate() {
+            let equal = x == y || (x.is_nan() && y.is_nan());
+            let near = !exact && (x - y).abs() <= tolerance * scale.max(1.0);
+            if !equal && !near {
+                return Err(format!(
+                    "result {i} differs at {j}: {x} instead of {y}\n    found    {a:?}\n    \
+                     expected {b:?}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_float(x: &Literal) -> bool {
+    x.ty().dtype.is_float()
+}
+
+/// `f` with other tensors in the places `at`.
+fn with(x: &[Tensor], at: &[usize], others: &[Tensor]) -> Vec<Tensor> {
+    let mut x = x.to_vec();
+    for (&i, &other) in at.iter().zip(others) {
+        x[i] = other;
+    }
+    x
+}
+
+fn floats_of(outputs: Vec<Tensor>) -> Vec<Tensor> {
+    outputs.into_iter().filter(|y| y.dtype().is_float()).collect()
+}
+
+/// Takes `n` inputs and tangents for those at `at`; gives the tangents of the float results.
+fn jvp_of(f: &Func, n: usize, at: &[usize]) -> Func {
+    let (f, at) = (f.clone(), at.to_vec());
+    Rc::new(move |args: &[Tensor]| {
+        let (x, v) = args.split_at(n);
+        let moved: Vec<Tensor> = at.iter().map(|&i| x[i]).collect();
+        let inner = |m: Vec<Tensor>| floats_of(f(&with(x, &at, &m)));
+        let inner: &dyn Fn(Vec<Tensor>) -> Vec<Tensor> = &inner;
+        jvp(inner, moved, v.to_vec()).1
+    })
+}
+
+/// Takes `n` inputs and cotangents of the float results; gives the cotangents of the inputs at
+/// `at`.
+fn vjp_of(f: &Func, n: usize, at: &[usize]) -> Func {
+    let (f, at) = (f.clone(), at.to_vec());
+    Rc::new(move |args: &[Tensor]| {
+        let (x, ct) = args.split_at(n);
+        let moved: Vec<Tensor> = at.iter().map(|&i| x[i]).collect();
+        let inner = |m: Vec<Tensor>| floats_of(f(&with(x, &at, &m)));
+        let inner: &dyn Fn(Vec<Tensor>) -> Vec<Tensor> = &inner;
+        let (_, back) = vjp(inner, moved);
+        back(ct.to_vec())
+    })
+}
+
+/// `f` mapped over the first axis of the inputs at `at`.
+fn vmap_of(f: &Func, at: &[usize]) -> Func {
+    let (f, at) = (f.clone(), at.to_vec());
+    Rc::new(move |x: &[Tensor]| {
+        let moved: Vec<Tensor> = at.iter().map(|&i| x[i]).collect();
+        let inner = |m: Vec<Tensor>| f(&with(x, &at, &m));
+        let inner: &dyn Fn(Vec<Tensor>) -> Vec<Tensor> = &inner;
+        vmap(inner)(moved)
+    })
+}
+
+/// Numbers in -1..1 that look random.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 >> 11) as f64) / (1u64 << 52) as f64 - 1.0
+    }
+
+    fn like(&mut self, x: &Literal) -> Literal {
+        let values: Vec<f64> = (0..x.ty().numel()).map(|_| self.next()).collect();
+        cases::floats(x.ty().dtype, &x.ty().shape, &values)
+    }
+}
+
+fn shifted(x: &Literal, v: &Literal, h: f64) -> Literal {
+    let values: Vec<f64> =
+        x.to_f64_vec().iter().zip(v.to_f64_vec()).map(|(x, v)| x + h * v).collect();
+    cases::floats(x.ty().dtype, &x.ty().shape, &values)
+}
+
+fn inner(a: &[Literal], b: &[Literal]) -> (f64, f64) {
+    let (mut sum, mut size) = (0.0, 0.0);
+    for (a, b) in a.iter().zip(b) {
+        for (a, b) in a.to_f64_vec().into_iter().zip(b.to_f64_vec()) {
+            sum += a * b;
+            size += (a * b).abs();
+        }
+    }
+    (sum, size)
+}
+
+/// Laws 2 and 3 for `f` at `x`, and for its derivative if `smooth` says so. `reverse` is false for
+/// what cannot be differentiated backwards.
+fn derivatives(report: &mut Report, label: &str, f: &Func, x: &[Literal], case: &Case, order: u8) {
+    let at: Vec<usize> = (0..x.len()).filter(|&i| is_float(&x[i])).collect();
+    let mut noise = Noise(label.len() as u64 * 77 + 5);
+    let v: Vec<Literal> = at.iter().map(|&i| noise.like(&x[i])).collect();
+
+    // Law 2.
+    let push = jvp_of(f, x.len(), &at);
+    let args: Vec<Literal> = x.iter().chain(&v).cloned().collect();
+    let Some(jv) = report.run(&format!("{label} jvp"), &push, &args) else { return };
+    let floats: Func = {
+        let f = f.clone();
+        Rc::new(move |x: &[Tensor]| floats_of(f(x)))
+    };
+    let Ok(program) = program(&floats, x) else { return };
+    let h = 1e-5;
+    let moved = |h: f64| -> Vec<Literal> {
+        let mut x = x.to_vec();
+        for (&i, v) in at.iter().zip(&v) {
+            x[i] = shifted(&x[i], v, h);
+        }
+        eval(&program, &x).expect("the same types as before")
+    };
+    let (above, below) = (moved(h), moved(-h));
+    let difference: Vec<Literal> = above
+        .iter()
+        .zip(&below)
+        .map(|(a, b)| {
+            let (a_values, b_values) = (a.to_f64_vec(), b.to_f64_vec());
+            let d: Vec<f64> =
+                a_values.iter().zip(b_values).map(|(a, b)| (a - b) / (2.0 * h)).collect();
+            cases::floats(a.ty().dtype, &a.ty().shape, &d)
+        })
+        .collect();
+    report.same(&format!("{label} jvp = difference"), &jv, &difference, 1e-6);
+    if case.smooth == Smooth::Forward {
+        return;
+    }
+
+    // Law 3.
+    let ct: Vec<Literal> = jv.iter().map(|y| noise.like(y)).collect();
+    let pull = vjp_of(f, x.len(), &at);
+    let args: Vec<Literal> = x.iter().chain(&ct).cloned().collect();
+    let Some(back) = report.run(&format!("{label} vjp"), &pull, &args) else { return };
+    let ((forwards, size), (backwards, _)) = (inner(&ct, &jv), inner(&back, &v));
+    let near = (forwards - backwards).abs() <= 1e-9 * size.max(1.0);
+    if !near {
+        report.fault(
+            &format!("{label} transpose"),
+            format!("<ct, J v> = {forwards}, <J^T ct, v> = {backwards}"),
+        );
+    }
+    if order > 1 {
+        report.first = false;
+        derivatives(report, &format!("{label} vjp:"), &pull, &args, case, order - 1);
+    }
+}
+
+/// Slice `lane` of the inputs at `at`; the others as they are.
+fn lane(x: &[Literal], at: &[usize], lane: usize) -> Vec<Literal> {
+    let mut x = x.to_vec();
+    for &i in at {
+        let ty = TensorType::new(x[i].ty().dtype, x[i].ty().shape.without_axis(0));
+        let bytes = x[i].bytes();
+        let slice = &(*bytes).as_ref()[lane * ty.bytes()..][..ty.bytes()];
+        x[i] = Literal::from_bytes(ty, podracer::trace::literal::AlignedBytes::copy_of(slice));
+    }
+    x
+}
+
+fn stacked(parts: &[&Literal]) -> Literal {
+    let ty = parts[0].ty();
+    let mut bytes = Vec::new();
+    for part in parts {
+        bytes.extend_from_slice((*part.bytes()).as_ref());
+    }
+    Literal::from_bytes(
+        TensorType::new(ty.dtype, ty.shape.with_axis(0, parts.len())),
+        podracer::trace::literal::AlignedBytes::copy_of(&bytes),
+    )
+}
+
+/// Law 4: `f` mapped over the inputs at `at` is a loop over `f`.
+fn mapped(report: &mut Report, label: &str, f: &Func, lanes: &[Vec<Literal>], at: &[usize]) {
+    let mut x = lanes[0].clone();
+    for &i in at {
+        x[i] = stacked(&lanes.iter().map(|lane| &lane[i]).collect::<Vec<_>>());
+    }
+    let label = format!("{label} vmap{at:?}");
+    let tolerance = 1e-12;
+    let Some(together) = report.run(&label, &vmap_of(f, at), &x) else { return };
+    let mut alone: Vec<Vec<Literal>> = Vec::new();
+    for i in 0..lanes.len() {
+        let x = lane(&x, at, i);
+        let Ok(program) = program(f, &x) else { return };
+        alone.push(eval(&program, &x).expect("typed for these inputs"));
+    }
+    let looped: Vec<Literal> = (0..together.len())
+        .map(|o| stacked(&alone.iter().map(|outputs| &outputs[o]).collect::<Vec<_>>()))
+        .collect();
+    report.same(&label, &together, &looped, tolerance);
+}
+
+/// Every non-empty choice of up to four inputs; of more inputs, all, each alone, and all but each.
+fn choices(n: usize) -> Vec<Vec<usize>> {
+    if n <= 3 {
+        return (1..1usize << n)
+            .map(|mask| (0..n).filter(|i| mask >> i & 1 == 1).collect())
+            .collect();
+    }
+    let all: Vec<usize> = (0..n).collect();
+    let mut choices = vec![all.clone()];
+    for i in 0..n {
+        choices.push(vec![i]);
+        choices.push(all.iter().copied().filter(|&j| j != i).collect());
+    }
+    choices
+}
+
+fn check_case(report: &mut Report, case: &Case) {
+    let f = &case.f;
+    let name = &case.name;
+    report.first = true;
+    if let Some(first) = case.dtypes.first().filter(|d| d.size() == 8 || case.smooth == Smooth::No)
+    {
+        let x = case.inputs(*first, 0);
+        if report.run_within(name, f, &x, case.tolerance).is_none() {
+            return;
+        }
+        let leaf = name.split('/').next().expect("split gives one part at least");
+        let leaves = program(f, &x).map(|p| leaves_of(&p)).unwrap_or_default();
+        if !leaves.contains(leaf) {
+            report.fault(name, format!("holds no {leaf}, only {leaves:?}"));
+        }
+        if case.vmap {
+            let lanes: Vec<Vec<Literal>> =
+                (0..LANES).map(|seed| case.inputs(*first, seed as u64)).collect();
+            for at in choices(x.len()) {
+                report.first = at.len() == x.len();
+                mapped(report, name, f, &lanes, &at);
+            }
+            report.first = true;
+        }
+        if case.smooth != Smooth::No {
+            let order = if case.smooth == Smooth::Twice { 2 } else { 1 };
+            derivatives(report, name, f, &x, case, order);
+            if case.vmap && case.smooth != Smooth::Forward {
+                report.first = false;
+                nested(report, case, *first);
+            }
+            report.first = true;
+        }
+    }
+    for &dtype in case.dtypes.iter().skip(1) {
+        let x = case.inputs(dtype, 1);
+        let label = format!("{name} {dtype}");
+        let Some(y) = report.run_within(&label, f, &x, case.tolerance) else { return };
+        if matches!(case.smooth, Smooth::Once | Smooth::Twice) && dtype == DType::F32 {
+            let at: Vec<usize> = (0..x.len()).filter(|&i| is_float(&x[i])).collect();
+            let mut noise = Noise(9);
+            let ct: Vec<Literal> =
+                y.iter().filter(|y| is_float(y)).map(|y| noise.like(y)).collect();
+            let args: Vec<Literal> = x.iter().chain(&ct).cloned().collect();
+            report.run_within(
+                &format!("{label} vjp"),
+                &vjp_of(f, x.len(), &at),
+                &args,
+                case.tolerance,
+            );
+        }
+    }
+}
+
+/// The gradient of a batch is the batch of gradients, taken either way round.
+fn nested(report: &mut Report, case: &Case, dtype: DType) {
+    let lanes: Vec<Vec<Literal>> = (0..LANES).map(|seed| case.inputs(dtype, seed as u64)).collect();
+    let (n, f) = (lanes[0].len(), &case.f);
+    let at: Vec<usize> = (0..n).filter(|&i| is_float(&lanes[0][i])).collect();
+    let Ok(outputs) = program(f, &lanes[0]).and_then(|p| eval(&p, &lanes[0])) else { return };
+    let outputs: Vec<&Literal> = outputs.iter().filter(|y| is_float(y)).collect();
+    let mut noise = Noise(31);
+    let with_cts: Vec<Vec<Literal>> = lanes
+        .iter()
+        .map(|x| x.iter().cloned().chain(outputs.iter().map(|y| noise.like(y))).collect())
+        .collect();
+    let pull = vjp_of(f, n, &at);
+    let all: Vec<usize> = (0..n + outputs.len()).collect();
+    mapped(report, &format!("{} vjp", case.name), &pull, &with_cts, &all);
+
+    let everything: Vec<usize> = (0..n).collect();
+    let batch: Vec<Literal> = (0..n + outputs.len())
+        .map(|i| stacked(&with_cts.iter().map(|x| &x[i]).collect::<Vec<_>>()))
+        .collect();
+    let label = format!("{} vjp of vmap", case.name);
+    let outside = vjp_of(&vmap_of(f, &everything), n, &at);
+    let inside = vmap_of(&pull, &all);
+    let (Some(a), Ok(b)) = (
+        report.run(&label, &outside, &batch),
+        program(&inside, &batch).and_then(|p| eval(&p, &batch)),
+    ) else {
+        return;
+    };
+    report.same(&label, &a, &b, 1e-11);
+}
+
+/// Law 5. Many functions are compiled as one: a compilation costs more than what is in it.
+///
+/// Second derivatives and batches of some operands only are lowered no differently than what they
+/// are made of. They are compiled when `PODRACER_LAWS=all` asks for it: it takes three times as
+/// long.
+fn compiled(report: &mut Report) {
+    let mut met = std::mem::take(&mut report.met);
+    if std::env::var_os("PODRACER_LAWS").is_none_or(|value| value != "all") {
+        met.retain(|m| m.first);
+    }
+    for chunk in met.chunks(60) {
+        if let Err(error) = compare_compiled(chunk, &mut |label, text| report.fault(label, text)) {
+            for one in chunk {
+                let alone = std::slice::from_ref(one);
+                if let Err(error) =
+                    compare_compiled(alone, &mut |label, text| report.fault(label, text))
+                {
+                    report.fault(&one.label, error);
+                }
+            }
+            report.fault("together", error);
+        }
+    }
+}
+
+fn compare_compiled(met: &[Met], fault: &mut dyn FnMut(&str, String)) -> podracer::Result<()> {
+    let args: Vec<Vec<Array>> =
+        met.iter().map(|m| m.inputs.iter().cloned().map(Array::from).collect()).collect();
+    let together = |x: Vec<Vec<Tensor>>| -> Vec<Vec<Tensor>> {
+        met.iter().zip(&x).map(|(m, x)| (m.f)(x)).collect()
+    };
+    let together: &dyn Fn(Vec<Vec<Tensor>>) -> Vec<Vec<Tensor>> = &together;
+    let results = jit(together).call(args)?;
+    for (m, results) in met.iter().zip(results) {
+        let found: Vec<Literal> =
+            results.iter().map(Array::to_literal).collect::<podracer::Result<_>>()?;
+        if let Err(difference) = same(&found, &m.outputs, tolerance(m)) {
+            fault(&format!("{} compiled", m.label), difference);
+        }
+    }
+    Ok(())
+}
+
+/// What rounding allows, by the narrowest float type there.
+fn tolerance(m: &Met) -> f64 {
+    let narrowest = m
+        .inputs
+        .iter()
+        .chain(&m.outputs)
+        .map(|x| match x.ty().dtype {
+            DType::BF16 => 2e-2,
+            DType::F16 => 3e-3,
+            DType::F32 => 2e-6,
+            _ => 1e-11,
+        })
+        .fold(0.0, f64::max);
+    narrowest * m.tolerance.max(1.0)
+}
+
+/// Law 5 once more: operation by operation.
+fn one_by_one(report: &mut Report, case: &Case) {
+    let Some(&dtype) = case.dtypes.last() else { return };
+    let x = case.inputs(dtype, 2);
+    let label = format!("{} {dtype} eager", case.name);
+    let Ok(expected) = program(&case.f, &x).and_then(|p| eval(&p, &x)) else { return };
+    let f: &dyn Fn(Vec<Tensor>) -> Vec<Tensor> = &|x| (case.f)(&x);
+    let found = eager(f)
+        .call(x.iter().cloned().map(Array::from).collect())
+        .and_then(|y| y.iter().map(Array::to_literal).collect::<podracer::Result<Vec<Literal>>>());
+    let m = Met {
+        label: label.clone(),
+        f: case.f.clone(),
+        inputs: x,
+        outputs: expected.clone(),
+        tolerance: case.tolerance,
+        first: true,
+    };
+    match found {
+        Ok(found) => report.same(&label, &found, &expected, tolerance(&m)),
+        Err(error) => report.fault(&label, error),
+    }
+}
+
+/// Holds the cases to all laws.
+fn hold(cases: &[Case]) {
+    let mut report = Report::default();
+    let only = std::env::var("LAW").unwrap_or_default();
+    for case in cases.iter().filter(|case| case.name.contains(&only)) {
+        check_case(&mut report, case);
+        // An executable each costs a compilation each: not for every element type.
+        if case.smooth != Smooth::No || !case.name.contains('/') {
+            one_by_one(&mut report, case);
+        }
+    }
+    let count = report.met.len();
+    compiled(&mut report);
+    println!("{} cases, {count} functions", cases.len());
+    assert!(
+        report.faults.is_empty(),
+        "{} faults:\n{}",
+        report.faults.len(),
+        report.faults.join("\n")
+    );
+}
+
+macro_rules! families {
+    ($($family:ident),* $(,)?) => {
+        $(
+            #[test]
+            fn $family() {
+                hold(&cases::$family::cases());
+            }
+        )*
+
+        fn all_cases() -> Vec<Case> {
+            let mut all = Vec::new();
+            $(all.extend(cases::$family::cases());)*
+            all
+        }
+    };
+}
+families!(elementwise, shape, reduce, index, products, control);
+
+macro_rules! leaves {
+    ($($leaf:pat => $name:literal),* $(,)?) => {
+        /// Every leaf of [`Op`].
+        const LEAVES: &[&str] = &[$($name),*];
+
+        /// The name of an operation's leaf. There is no wildcard: a new operation does not compile
+        /// until it stands here, and then wants a case.
+        fn leaf(op: &Op) -> &'static str {
+            match op {
+                $($leaf => $name),*
+            }
+        }
+    };
+}
+leaves!(
+    Op::Unary(UnaryOp::Neg) => "neg",
+    Op::Unary(UnaryOp::Abs) => "abs",
+    Op::Unary(UnaryOp::Sign) => "sign",
+    Op::Unary(UnaryOp::Exp) => "exp",
+    Op::Unary(UnaryOp::Expm1) => "expm1",
+    Op::Unary(UnaryOp::Log) => "log",
+    Op::Unary(UnaryOp::Log1p) => "log1p",
+    Op::Unary(UnaryOp::Sqrt) => "sqrt",
+    Op::Unary(UnaryOp::Rsqrt) => "rsqrt",
+    Op::Unary(UnaryOp::Sin) => "sin",
+    Op::Unary(UnaryOp::Cos) => "cos",
+    Op::Unary(UnaryOp::Tan) => "tan",
+    Op::Unary(UnaryOp::Tanh) => "tanh",
+    Op::Unary(UnaryOp::Logistic) => "logistic",
+    Op::Unary(UnaryOp::Floor) => "floor",
+    Op::Unary(UnaryOp::Ceil) => "ceil",
+    Op::Unary(UnaryOp::Round) => "round",
+    Op::Unary(UnaryOp::Erf) => "erf",
+    Op::Unary(UnaryOp::ErfInv) => "erf_inv",
+    Op::Unary(UnaryOp::IsFinite) => "is_finite",
+    Op::Unary(UnaryOp::Not) => "not",
+    Op::Binary(BinaryOp::Add) => "add",
+    Op::Binary(BinaryOp::Sub) => "sub",
+    Op::Binary(BinaryOp::Mul) => "mul",
+    Op::Binary(BinaryOp::Div) => "div",
+    Op::Binary(BinaryOp::Rem) => "rem",
+    Op::Binary(BinaryOp::Pow) => "pow",
+    Op::Binary(BinaryOp::Max) => "max",
+    Op::Binary(BinaryOp::Min) => "min",
+    Op::Binary(BinaryOp::Atan2) => "atan2",
+    Op::Binary(BinaryOp::And) => "and",
+    Op::Binary(BinaryOp::Or) => "or",
+    Op::Binary(BinaryOp::Xor) => "xor",
+    Op::Binary(BinaryOp::ShiftLeft) => "shift_left",
+    Op::Binary(BinaryOp::ShiftRightLogical) => "shift_right_logical",
+    Op::Binary(BinaryOp::ShiftRightArithmetic) => "shift_right_arithmetic",
+    Op::Compare(CompareOp::Eq) => "eq",
+    Op::Compare(CompareOp::Ne) => "ne",
+    Op::Compare(CompareOp::Lt) => "lt",
+    Op::Compare(CompareOp::Le) => "le",
+    Op::Compare(CompareOp::Gt) => "gt",
+    Op::Compare(CompareOp::Ge) => "ge",
+    Op::Reduce { op: ReduceOp::Sum, .. } => "reduce_sum",
+    Op::Reduce { op: ReduceOp::Prod, .. } => "reduce_prod",
+    Op::Reduce { op: ReduceOp::Max, .. } => "reduce_max",
+    Op::Reduce { op: ReduceOp::Min, .. } => "reduce_min",
+    Op::Reduce { op: ReduceOp::And, .. } => "reduce_and",
+    Op::Reduce { op: ReduceOp::Or, .. } => "reduce_or",
+    Op::ArgReduce { op: ArgOp::Max, .. } => "argmax",
+    Op::ArgReduce { op: ArgOp::Min, .. } => "argmin",
+    Op::Constant(_) => "constant",
+    Op::Iota { .. } => "iota",
+    Op::Select => "select",
+    Op::Clamp => "clamp",
+    Op::Convert { .. } => "convert",
+    Op::Bitcast { .. } => "bitcast",
+    Op::Broadcast { .. } => "broadcast",
+    Op::Reshape { .. } => "reshape",
+    Op::Transpose { .. } => "transpose",
+    Op::Reverse { .. } => "reverse",
+    Op::Concat { .. } => "concat",
+    Op::Pad { .. } => "pad",
+    Op::Slice { .. } => "slice",
+    Op::DynamicSlice { .. } => "dynamic_slice",
+    Op::DynamicUpdateSlice => "dynamic_update_slice",
+    Op::Gather(_) => "gather",
+    Op::Scatter(ScatterDims { kind: ScatterKind::Set, .. }) => "scatter",
+    Op::Scatter(ScatterDims { kind: ScatterKind::Add, .. }) => "scatter_add",
+    Op::Dot(_) => "dot",
+    Op::Conv(_) => "conv",
+    Op::Sort { .. } => "sort",
+    Op::Threefry => "threefry2x32",
+    Op::StopGradient => "stop_gradient",
+    Op::Scan(_) => "scan",
+    Op::While(_) => "while",
+    Op::Cond(_) => "cond",
+);
+
+fn leaves_of(program: &Program) -> BTreeSet<&'static str> {
+    let inside = |op: &Op| -> Vec<&'static str> { op.subprograms().flat_map(leaves_of).collect() };
+    program.equations.iter().flat_map(|e| [vec![leaf(&e.op)], inside(&e.op)].concat()).collect()
+}
+
+#[test]
+fn every_operation_has_a_case() {
+    let named: BTreeSet<String> = all_cases()
+        .iter()
+        .map(|case| case.name.split('/').next().expect("a first part").to_string())
+        .collect();
+    let missing: Vec<&&str> = LEAVES.iter().filter(|leaf| !named.contains(**leaf)).collect();
+    assert!(missing.is_empty(), "operations without a case: {missing:?}");
+}
