@@ -402,9 +402,10 @@ function_table! {
     buffer_copy_to_device: Call<BufferCopyToDeviceArgs>, skip 0;
     buffer_to_host_buffer: Call<BufferToHostBufferArgs>, skip 1; // IsOnCpu
     buffer_ready_event: Call<BufferReadyEventArgs>, skip 0;
-    // Increase- and DecreaseExternalReferenceCount, OpaqueDeviceMemoryDataPointer;
-    // CopyToDeviceStream: 5; TopologyDescription: 7; Compile
-    buffer_unsafe_pointer: Call<BufferUnsafePointerArgs>, skip 16;
+    buffer_unsafe_pointer: Call<BufferUnsafePointerArgs>, skip 0;
+    buffer_increase_external_reference_count: Call<BufferArgs>, skip 0;
+    // OpaqueDeviceMemoryDataPointer; CopyToDeviceStream: 5; TopologyDescription: 7; Compile
+    buffer_decrease_external_reference_count: Call<BufferArgs>, skip 14;
     executable_output_element_types: Call<ExecutableOutputElementTypesArgs>, skip 0;
     // Buffer_CopyToMemory, Client_CreateViewOfDeviceBuffer
     executable_output_dimensions: Call<ExecutableOutputDimensionsArgs>, skip 2;
