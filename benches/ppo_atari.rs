@@ -5,6 +5,9 @@
 //! can be chosen: `cargo bench --bench ppo_atari -- lower step`. `scan` is four steps in one
 //! program; JAX takes some ten seconds for a run of it.
 //!
+//! On a machine shared with others, wall times are what is left over: look at the minimums and at
+//! processor time.
+//!
 //! The step: 256 observations u8[4,84,84], the Nature network, PPO's clipped losses, gradients
 //! clipped by their global norm, Adam.
 
@@ -12,7 +15,7 @@ mod peer;
 
 use std::time::Instant;
 
-use peer::{Peer, Row};
+use peer::{Peer, Row, processor_seconds};
 use podracer::array::to_device;
 use podracer::distributions::Categorical;
 use podracer::error::Result;
@@ -175,19 +178,23 @@ fn main() -> Result<()> {
     }
     if wants("step") {
         let mut row = Row::new("step, ms");
+        let mut processor = Row::new("step, ms of processor time, both cores");
         let mut state = state.clone();
         let mut last = None;
         for turn in 0..21 {
-            let start = Instant::now();
+            let (start, used) = (Instant::now(), processor_seconds());
             let (next, value) = compiled.call((state, batch.clone()))?;
             value.wait()?;
             if turn > 0 {
                 row.ours(ms(start));
+                processor.ours((processor_seconds() - used) * 1e3);
                 row.peer(&mut peer, "step");
+                processor.peer(&mut peer, "processor");
             }
             (state, last) = (next, Some(value));
         }
         row.print();
+        processor.print();
         println!("  (loss after 21 steps: {:?})", last.map(|value| value.item::<f32>()));
     }
     if wants("scan") {

@@ -95,3 +95,13 @@ impl Row {
         println!();
     }
 }
+
+/// Processor time of this process so far, all threads, in seconds: steady where the machine is
+/// shared. Zero where `/proc` does not say.
+#[allow(dead_code)] // Not every benchmark looks at it.
+pub fn processor_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // After the name, which may hold spaces: user and system time, in ticks of 10 ms.
+    let fields = text.rsplit(')').next().unwrap_or("").split_whitespace();
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
+}

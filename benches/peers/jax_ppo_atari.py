@@ -92,9 +92,10 @@ def main():
         return time.perf_counter() - start
 
     def run(f, b):
-        start = time.perf_counter()
+        start, used = time.perf_counter(), time.process_time()
         live["state"], value = f(live["state"], b)
         jax.block_until_ready((live["state"], value))
+        live["processor"] = time.process_time() - used
         return time.perf_counter() - start
 
     def scan():
@@ -108,7 +109,8 @@ def main():
         if what == "step" and not warm:
             run(jitted, batch)
             warm = True
-        seconds = {"lower": lower, "compile": compile_, "step": lambda: run(jitted, batch), "scan": scan}[what]()
+        seconds = {"lower": lower, "compile": compile_, "step": lambda: run(jitted, batch), "scan": scan,
+                   "processor": lambda: live["processor"]}[what]()
         warm = warm and what not in ("lower", "compile")
         print(seconds * 1e3, flush=True)
 

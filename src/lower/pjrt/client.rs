@@ -99,6 +99,12 @@ impl Client {
         Ok(client)
     }
 
+    /// Whether its devices' memory is the host's.
+    #[inline]
+    pub(super) fn is_cpu(&self) -> bool {
+        self.inner.platform == "cpu"
+    }
+
     /// The platform: `cpu`, `cuda`.
     pub fn platform_name(&self) -> &str {
         &self.inner.platform

@@ -1,5 +1,8 @@
 //! Derivatives of control flow: loops and branches over values and tangents.
 
+// What flows where is the same for most operations.
+#![allow(clippy::wildcard_enum_match_arm)]
+
 use std::sync::Arc;
 
 use super::jvp_program;

@@ -1,5 +1,8 @@
 //! Control flow: batching.
 
+// What flows where is the same for most operations.
+#![allow(clippy::wildcard_enum_match_arm)]
+
 use std::sync::Arc;
 
 use super::{Batched, Lanes, Results, batch_program, choose};
