@@ -14,11 +14,13 @@ use podracer::trace::{LeafAxes, VmapOptions, vmap_with};
 use podracer::{Array, DType, Error, Tensor, grad, jvp, make_program, value_and_grad, vjp, vmap};
 use pretty_assertions::assert_eq;
 
+type Function = dyn Fn(&[Tensor]) -> Vec<Tensor>;
+
 /// A wrong function.
 struct Wrong {
     name: &'static str,
     line: u32,
-    f: Box<dyn Fn(&[Tensor]) -> Vec<Tensor>>,
+    f: Box<Function>,
 }
 
 macro_rules! wrong {

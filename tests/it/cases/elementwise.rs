@@ -229,7 +229,7 @@ fn other_cases(cases: &mut Vec<Case>) {
     let crossed = [within(&[9], 0.7, 1.2), distinct(&[9]), within(&[9], -1.2, -0.7)];
     cases.push(case("clamp/crossed", &crossed, |x| x[1].clamp(x[0], x[2])).flat());
     let special = In::Floats(vec![SPECIAL.len()], SPECIAL.to_vec());
-    cases.push(case("clamp/special", &[special.clone()], |x| x[0].clamp(-1.0, 2.0)).flat());
+    cases.push(case("clamp/special", &[special], |x| x[0].clamp(-1.0, 2.0)).flat());
     cases.push(case("clamp/i32", &[int(&[9], -9, 9)], |x| x[0].clamp(-3, 4)).flat());
     let nan = In::Floats(vec![3], vec![f64::NAN, 1.0, 2.0]);
     cases.push(case("clamp/nan bound", &[nan, x(&[3])], |x| x[1].clamp(x[0], x[1] + 1.0)).flat());
