@@ -229,8 +229,7 @@ fn inner(a: &[Literal], b: &[Literal]) -> (f64, f64) {
     (sum, size)
 }
 
-/// Laws 2 and 3 for `f` at `x`, and for its derivative if `smooth` says so. `reverse` is false for
-/// what cannot be differentiated backwards.
+/// Laws 2 and 3 for `f` at `x`, and for its derivative if `order` is more than 1.
 fn derivatives(report: &mut Report, label: &str, f: &Func, x: &[Literal], case: &Case, order: u8) {
     let at: Vec<usize> = (0..x.len()).filter(|&i| is_float(&x[i])).collect();
     let mut noise = Noise(label.len() as u64 * 77 + 5);
@@ -438,8 +437,7 @@ fn nested(report: &mut Report, case: &Case, dtype: DType) {
 /// Law 5. Many functions are compiled as one: a compilation costs more than what is in it.
 ///
 /// Second derivatives and batches of some operands only are lowered no differently than what they
-/// are made of. They are compiled when `PODRACER_LAWS=all` asks for it: it takes three times as
-/// long.
+/// are made of. There are many of them; they are compiled when `PODRACER_LAWS=all` asks for it.
 fn compiled(report: &mut Report) {
     let mut met = std::mem::take(&mut report.met);
     if std::env::var_os("PODRACER_LAWS").is_none_or(|value| value != "all") {
