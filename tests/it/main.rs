@@ -12,6 +12,7 @@ mod eval;
 mod jax;
 mod laws;
 mod lowering;
+mod native_calls;
 mod pjrt;
 mod ppo;
 mod programs;
