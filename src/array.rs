@@ -107,6 +107,18 @@ impl Array {
         }
     }
 
+    /// The array on the device with this number. The host is not touched if it is on another device.
+    ///
+    /// # Errors
+    /// If the runtime does not start, there is no such device, or it has no room.
+    pub fn to(&self, device: usize) -> Result<Array> {
+        match &self.0 {
+            Repr::Host(literal) => Ok(Array::from_buffer(upload_to(literal, device)?)),
+            Repr::Device(buffer) if buffer.device()? == device => Ok(self.clone()),
+            Repr::Device(buffer) => Ok(Array::from_buffer(buffer.copy_to_device(device)?)),
+        }
+    }
+
     /// Waits until the value is computed.
     ///
     /// # Errors
@@ -183,12 +195,17 @@ impl Array {
 
 /// A host value on the first device; used in place where the platform can.
 pub(crate) fn upload(literal: &Literal) -> Result<Buffer> {
+    upload_to(literal, 0)
+}
+
+/// A host value on a device; used in place where the platform can.
+pub(crate) fn upload_to(literal: &Literal, device: usize) -> Result<Buffer> {
     let client = &Runtime::get()?.client;
     // Small values are copied at once; a shared one costs an event.
     if literal.ty().bytes() <= 4096 {
-        return client.buffer_from_host((*literal.bytes()).as_ref(), literal.ty(), 0);
+        return client.buffer_from_host((*literal.bytes()).as_ref(), literal.ty(), device);
     }
-    client.buffer_from_shared(literal.bytes(), literal.ty(), 0)
+    client.buffer_from_shared(literal.bytes(), literal.ty(), device)
 }
 
 /// A tree with every leaf on a device.

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use smallvec::SmallVec;
 
 use self::core::Compiled;
+pub(crate) use self::core::aliases;
 use self::eager::EagerOps;
 use crate::array::Array;
 use crate::error::{Error, Loc, Result};

@@ -149,6 +149,7 @@ pub mod jit;
 pub mod lower;
 pub mod nn;
 pub mod optim;
+pub mod pmap;
 pub mod random;
 pub mod rl;
 pub mod runtime;
@@ -158,11 +159,20 @@ pub mod tree;
 pub use array::Array;
 pub use error::{Error, Result};
 pub use jit::{Jit, Mode, eager, interpret, jit, make_program};
+pub use pmap::{
+    Pmap, Sharded, device_put_sharded, devices, pmap, pmap_with_mode, replicate, shard,
+    unreplicate, unshard,
+};
 pub use random::Key;
 pub use trace::jvp::jvp;
 pub use trace::linearize::linearize;
+pub use trace::ops::{
+    all_gather, all_gather_tiled, all_to_all, axis_index, pmax, pmean, pmin, ppermute, psum,
+    psum_scatter, psum_scatter_tiled,
+};
 pub use trace::transpose::{grad, value_and_grad, vjp};
-pub use trace::{DType, Literal, Program, Shape, Tensor, TensorType, vmap};
+pub use trace::vmap::{vmap_axis, vmap_axis_with};
+pub use trace::{Axis, DType, Literal, Program, Shape, Tensor, TensorType, vmap};
 pub use tree::Tree;
 
 /// The code of the README and of the tour, compiled and run by the tests.

@@ -21,7 +21,7 @@ pub(super) struct Compiled {
 }
 
 /// For each input of a type that a result has too, the result that may take its memory.
-pub(super) fn aliases(program: &Program) -> Vec<(usize, usize)> {
+pub(crate) fn aliases(program: &Program) -> Vec<(usize, usize)> {
     let mut free: Vec<bool> = vec![true; program.inputs.len()];
     let mut aliases = Vec::new();
     for (output, ty) in program.output_types().enumerate() {

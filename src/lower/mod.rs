@@ -4,6 +4,7 @@
 pub mod cache;
 pub mod conv;
 pub mod cost;
+mod emit_collective;
 mod emit_control;
 mod emit_elementwise;
 mod emit_gather;

@@ -278,6 +278,7 @@ impl<'a> Emitter<'a> {
             | Op::Reduce { .. }
             | Op::ArgReduce { .. }
             | Op::Sort { .. }
+            | Op::Collective(_)
             | Op::Threefry => {
                 let values: Values = inputs.iter().map(|slot| self.value(slot)).collect();
                 let values = self.simple(&equation.op, &values, &tys, result);
@@ -349,6 +350,7 @@ impl<'a> Emitter<'a> {
             Op::Reduce { op, axes } => self.reduce(*op, x[0], tys[0], axes, result),
             Op::ArgReduce { op, axis } => self.arg_reduce(*op, x[0], tys[0], *axis, result),
             Op::Sort { axis } => return self.sort(x, tys, *axis),
+            Op::Collective(op) => return self.collective(op, x, tys, result),
             Op::Threefry if self.native.is_some() => return self.bits(x, result),
             Op::Threefry => return self.threefry(x, result),
             Op::Constant(_) | Op::StopGradient | Op::Scan(_) | Op::While(_) | Op::Cond(_) => {

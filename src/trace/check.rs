@@ -1,5 +1,6 @@
 //! The type rule of every operation, and the checker of whole Programs.
 
+mod collective;
 mod control;
 mod conv;
 mod dot;
@@ -222,6 +223,7 @@ pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
             }
             Ok(smallvec![inputs[0].clone(), inputs[0].clone()])
         }
+        Op::Collective(collective) => collective::infer_collective(collective, inputs),
         Op::StopGradient => one(inputs[0].clone()),
         Op::Scan(scan) => control::infer_scan(scan, inputs),
         Op::While(while_op) => control::infer_while(while_op, inputs),
@@ -252,6 +254,7 @@ fn arity(op: &Op) -> Option<usize> {
         | Op::DynamicSlice { .. }
         | Op::DynamicUpdateSlice
         | Op::Sort { .. }
+        | Op::Collective(_)
         | Op::Scan(_)
         | Op::While(_)
         | Op::Cond(_) => None,

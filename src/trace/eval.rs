@@ -51,6 +51,12 @@ pub fn eval(program: &Program, inputs: &[Literal]) -> Result<Vec<Literal>> {
             )));
         }
     }
+    if let Some(axis) = program.free_axis() {
+        return Err(Error::Argument(format!(
+            "the Program communicates along axis `{}`, and is run on its own; run it with pmap",
+            axis.name()
+        )));
+    }
     Ok(run(program, inputs.to_vec()))
 }
 
@@ -138,6 +144,11 @@ pub fn eval_op(op: &Op, inputs: &[Literal]) -> Vec<Literal> {
         }
         Op::Sort { axis } => reduce::sort(inputs, *axis),
         Op::Threefry => elementwise::threefry(inputs),
+        Op::Collective(collective) => panic!(
+            "{} along axis `{}`: the interpreter runs one member; map the axis first",
+            collective.kind.name(),
+            collective.axis.name()
+        ),
         Op::StopGradient => vec![inputs[0].clone()],
         Op::Scan(scan) => control::scan(scan, inputs),
         Op::While(while_op) => control::while_loop(while_op, inputs),

@@ -5,6 +5,7 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+mod collective;
 mod control;
 mod gather;
 mod reduce;
@@ -73,6 +74,7 @@ fn jvp_equation(
         Op::While(while_op) => return control::jvp_while(while_op, x, t, mode, at),
         Op::Cond(cond) => return control::jvp_cond(cond, x, t, mode, at),
         Op::Sort { axis } => return reduce::jvp_sort(*axis, x, t, at),
+        Op::Collective(c) => return collective::jvp_collective(c, x, t, at),
         Op::Constant(_)
         | Op::Iota { .. }
         | Op::Unary(_)
@@ -170,7 +172,7 @@ fn jvp_equation(
             ReduceOp::And | ReduceOp::Or => None,
         }),
 
-        Op::Sort { .. } | Op::Scan(_) | Op::While(_) | Op::Cond(_) => {
+        Op::Sort { .. } | Op::Collective(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_) => {
             unreachable!("handled above")
         }
     };

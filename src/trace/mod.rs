@@ -11,6 +11,7 @@
 //!
 //! Nothing here knows of a compiler.
 
+pub mod axis;
 pub mod check;
 pub mod control;
 pub mod eval;
@@ -29,6 +30,7 @@ pub mod transpose;
 pub mod types;
 pub mod vmap;
 
+pub use axis::Axis;
 pub use literal::{Element, Literal};
 pub use op::Op;
 pub use program::{Equation, Program, Var};

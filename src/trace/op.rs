@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::axis::Axis;
 use super::literal::Literal;
 use super::program::Program;
 use super::types::{DType, Shape, TensorType};
@@ -139,6 +140,9 @@ pub enum Op {
     /// Threefry-2x32, 20 rounds, elementwise: operands key0, key1, counter0, counter1, all u32 of
     /// one shape; two results of that shape.
     Threefry,
+    /// Communication along a named axis: between the devices of a `pmap`, or the examples of a
+    /// `vmap` with a name.
+    Collective(CollectiveOp),
     /// The operand, without derivative.
     StopGradient,
     /// A loop with a fixed number of turns.
@@ -324,6 +328,61 @@ pub enum ScatterKind {
     Add,
 }
 
+/// Communication along a named axis of `n` members.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CollectiveOp {
+    /// The axis.
+    pub axis: Axis,
+    /// What is exchanged.
+    pub kind: Collective,
+}
+
+/// What the members of an axis exchange.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Collective {
+    /// Each operand reduced over the members; all members get the results. Any number of operands,
+    /// of any types, each with its result.
+    AllReduce(AllReduceOp),
+    /// The members' operands stacked along a new axis `at`; all members get the result.
+    AllGather {
+        /// Where the new axis stands in the result.
+        at: usize,
+    },
+    /// The members' operands summed, and of the sum each member gets its slice along axis `at`, of
+    /// size `n`, which vanishes.
+    ReduceScatter {
+        /// The axis that is divided.
+        at: usize,
+    },
+    /// Slice `i` along axis `split`, of size `n`, goes to member `i`, which stacks what it gets
+    /// along a new axis `concat`.
+    AllToAll {
+        /// The axis that is divided, and vanishes.
+        split: usize,
+        /// Where the new axis stands in the result.
+        concat: usize,
+    },
+    /// The operand of member `source` becomes the result of member `target`, for each pair; members
+    /// that are nobody's target get zeros.
+    Permute {
+        /// `(source, target)`: no source twice, no target twice.
+        pairs: Vec<(usize, usize)>,
+    },
+    /// The member's own number, a scalar i32. No operands.
+    Index,
+}
+
+/// How [`Collective::AllReduce`] combines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The names are the functions'.
+pub enum AllReduceOp {
+    Sum,
+    /// NaN wins.
+    Max,
+    /// NaN wins.
+    Min,
+}
+
 /// A loop of `length` turns. Operands: constants, initial carry, stacked inputs. The body takes
 /// constants, carry, one input of each stack, and gives carry and outputs; results: the last
 /// carry, stacked outputs.
@@ -399,10 +458,27 @@ impl Op {
             Op::ArgReduce { op: ArgOp::Min, .. } => "argmin",
             Op::Sort { .. } => "sort",
             Op::Threefry => "threefry2x32",
+            Op::Collective(collective) => collective.kind.name(),
             Op::StopGradient => "stop_gradient",
             Op::Scan(_) => "scan",
             Op::While(_) => "while",
             Op::Cond(_) => "cond",
+        }
+    }
+}
+
+impl Collective {
+    /// The name, as printed in Programs and messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Collective::AllReduce(AllReduceOp::Sum) => "psum",
+            Collective::AllReduce(AllReduceOp::Max) => "pmax",
+            Collective::AllReduce(AllReduceOp::Min) => "pmin",
+            Collective::AllGather { .. } => "all_gather",
+            Collective::ReduceScatter { .. } => "reduce_scatter",
+            Collective::AllToAll { .. } => "all_to_all",
+            Collective::Permute { .. } => "ppermute",
+            Collective::Index => "axis_index",
         }
     }
 }

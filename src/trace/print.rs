@@ -10,7 +10,7 @@
 
 use std::fmt::{self, Write};
 
-use super::op::{Amounts, Axes, Op};
+use super::op::{Amounts, Axes, Collective, Op};
 use super::program::{Equation, Program, Var};
 
 impl fmt::Display for Program {
@@ -219,6 +219,22 @@ fn op_params(out: &mut String, op: &Op) -> fmt::Result {
                 write!(out, " unroll={}", scan.unroll)?;
             }
             Ok(())
+        }
+        Op::Collective(collective) => {
+            write!(out, "axis={}", collective.axis)?;
+            match &collective.kind {
+                Collective::AllReduce(_) | Collective::Index => Ok(()),
+                Collective::AllGather { at } | Collective::ReduceScatter { at } => {
+                    write!(out, " at={at}")
+                }
+                Collective::AllToAll { split, concat } => {
+                    write!(out, " split={split} concat={concat}")
+                }
+                Collective::Permute { pairs } => {
+                    let pairs = pairs.iter().map(|(source, target)| format!("{source}:{target}"));
+                    write!(out, " pairs={}", list(pairs))
+                }
+            }
         }
         Op::While(w) => write!(out, "consts={}/{}", w.num_cond_consts, w.num_body_consts),
         Op::Unary(_)

@@ -4,6 +4,7 @@ use std::hash::{Hash, Hasher};
 
 use smallvec::SmallVec;
 
+use super::axis::Axis;
 use super::op::Op;
 use super::types::TensorType;
 use crate::error::Loc;
@@ -94,6 +95,17 @@ impl Program {
             .iter()
             .map(|e| 1 + e.op.subprograms().map(Program::size).sum::<usize>())
             .sum()
+    }
+}
+
+impl Program {
+    /// An axis that collectives in here communicate along, if there are any: such a Program is one
+    /// member's, and runs under `pmap` only.
+    pub fn free_axis(&self) -> Option<Axis> {
+        self.equations.iter().find_map(|equation| match &equation.op {
+            Op::Collective(collective) => Some(collective.axis),
+            op => op.subprograms().find_map(Program::free_axis),
+        })
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use smallvec::SmallVec;
 
+use super::axis::Axis;
 use super::check;
 use super::op::Op;
 use super::program::{Equation, Program, Var, Vars};
@@ -62,6 +63,8 @@ struct Stack {
     line: Option<Loc>,
     /// Enclosing transformations, outermost first.
     notes: Vec<(&'static str, Loc)>,
+    /// The named axes whose closures are running.
+    axes: Vec<Axis>,
 }
 
 thread_local! {
@@ -102,6 +105,7 @@ fn current_line(caller: Loc) -> Loc {
 struct Restore {
     frames: usize,
     notes: usize,
+    axes: usize,
     line: Option<Loc>,
 }
 
@@ -110,6 +114,7 @@ impl Restore {
         STACK.with_borrow(|s| Restore {
             frames: s.frames.len(),
             notes: s.notes.len(),
+            axes: s.axes.len(),
             line: s.line,
         })
     }
@@ -120,6 +125,7 @@ impl Drop for Restore {
         STACK.with_borrow_mut(|stack| {
             stack.frames.truncate(self.frames);
             stack.notes.truncate(self.notes);
+            stack.axes.truncate(self.axes);
             stack.line = self.line;
         });
     }
@@ -141,6 +147,18 @@ pub(crate) fn within<R>(name: &'static str, at: Loc, f: impl FnOnce() -> R) -> R
     let _restore = Restore::new();
     STACK.with_borrow_mut(|stack| stack.notes.push((name, at)));
     f()
+}
+
+/// Runs `f` with `axis` in scope.
+pub(crate) fn within_axis<R>(axis: Axis, f: impl FnOnce() -> R) -> R {
+    let _restore = Restore::new();
+    STACK.with_borrow_mut(|stack| stack.axes.push(axis));
+    f()
+}
+
+/// Whether `axis` is in scope.
+pub(crate) fn in_scope(axis: Axis) -> bool {
+    STACK.with_borrow(|stack| stack.axes.contains(&axis))
 }
 
 /// Runs `f` with every equation bound at the line `at`.

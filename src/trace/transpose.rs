@@ -5,6 +5,7 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+mod collective;
 mod control;
 mod conv;
 mod dot;
@@ -122,6 +123,7 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
     match op {
         Op::Scan(scan) => return control::transpose_scan(scan, x, cts, equation.at),
         Op::Cond(cond) => return control::transpose_cond(cond, x, cts, equation.at),
+        Op::Collective(c) => return collective::transpose_collective(c, cts, equation.at),
         Op::While(_) => fail_op(
             "while",
             "a while_loop cannot be differentiated backwards: the number of turns, and so the \
@@ -313,6 +315,7 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
         | Op::Sort { .. }
         | Op::Threefry
         | Op::StopGradient
+        | Op::Collective(_)
         | Op::Scan(_)
         | Op::While(_)
         | Op::Cond(_) => not_linear(),

@@ -18,7 +18,8 @@
 
 use std::panic::Location;
 
-mod control;
+mod collective;
+pub(crate) mod control;
 mod conv;
 mod dot;
 mod gather;
@@ -27,9 +28,12 @@ mod tests;
 
 use smallvec::{SmallVec, smallvec};
 
+use super::axis::Axis;
 use super::op::{Amounts, Axes, Op};
 use super::program::Program;
-use super::tensor::{Tensor, Traced, at_line, bind, fail_op, trace_tree, within};
+use super::tensor::{
+    FrameKind, Tensor, Traced, at_line, bind, fail_op, trace_frame, trace_tree, within, within_axis,
+};
 use super::types::{DType, TensorType};
 use super::{Literal, ops};
 use crate::error::Loc;
@@ -82,7 +86,7 @@ impl LeafAxes {
 #[track_caller]
 pub fn vmap<A: Tree<Tensor>, B: Tree<Tensor>>(f: impl Fn(A) -> B) -> impl Fn(A) -> B {
     let at = Location::caller();
-    move |args| apply(VmapOptions::default(), at, &f, args)
+    move |args| apply(VmapOptions::default(), "batch", at, &|_, args| f(args), args)
 }
 
 /// [`vmap`] with [`VmapOptions`].
@@ -92,21 +96,54 @@ pub fn vmap_with<A: Tree<Tensor>, B: Tree<Tensor>>(
     f: impl Fn(A) -> B,
 ) -> impl Fn(A) -> B {
     let at = Location::caller();
-    move |args| apply(options, at, &f, args)
+    move |args| apply(options, "batch", at, &|_, args| f(args), args)
+}
+
+/// [`vmap`] with a named axis, as `jax.vmap(f, axis_name=name)`: `f` gets the axis's token, with
+/// which [`psum`](super::ops::psum) and the other collectives work along the batch.
+///
+/// ```
+/// use podracer::{Array, Tensor, interpret, pmean, vmap_axis};
+/// // Each row less the mean of all.
+/// let f = interpret(|x: Tensor| vmap_axis("rows", |rows, x: Tensor| x - pmean(x, rows))(x));
+/// let x = Array::new([2, 2], &[1.0f32, 2.0, 3.0, 6.0])?;
+/// assert_eq!(f.call(x)?.to_vec::<f32>()?, [-1.0, -2.0, 1.0, 2.0]);
+/// # Ok::<(), podracer::Error>(())
+/// ```
+#[track_caller]
+pub fn vmap_axis<A: Tree<Tensor>, B: Tree<Tensor>>(
+    name: &'static str,
+    f: impl Fn(Axis, A) -> B,
+) -> impl Fn(A) -> B {
+    vmap_axis_with(VmapOptions::default(), name, f)
+}
+
+/// [`vmap_axis`] with [`VmapOptions`].
+#[track_caller]
+pub fn vmap_axis_with<A: Tree<Tensor>, B: Tree<Tensor>>(
+    options: VmapOptions,
+    name: &'static str,
+    f: impl Fn(Axis, A) -> B,
+) -> impl Fn(A) -> B {
+    let at = Location::caller();
+    move |args| apply(options, name, at, &f, args)
 }
 
 fn apply<A: Tree<Tensor>, B: Tree<Tensor>>(
     options: VmapOptions,
+    name: &'static str,
     at: Loc,
-    f: &impl Fn(A) -> B,
+    f: &impl Fn(Axis, A) -> B,
     args: A,
 ) -> B {
     let (inputs, size) = at_line(at, || mapped_leaves(&options, &args));
     let mut types = inputs.iter().map(|input| input.lane_type());
     let example = args.map_leaves_ref(&Path::ROOT, &mut |_, _| types.next().expect("a leaf each"));
-    let (traced, result) = trace_tree::<A, B>("vmap", at, &example, f);
+    let axis = Axis::new(name, size);
+    let call = |args| within_axis(axis, || f(axis, args));
+    let (traced, result) = trace_tree::<A, B>("vmap", at, &example, call);
     let paths = tree::paths(&result);
-    let outputs = within("vmap", at, || apply_traced(traced, inputs, size));
+    let outputs = within("vmap", at, || apply_traced(traced, inputs, axis));
     let leaves = at_line(at, || placed_leaves(&options, &outputs, &paths, size));
     tree::replace(&result, leaves)
 }
@@ -143,9 +180,9 @@ fn mapped_leaves<A: Tree<Tensor>>(options: &VmapOptions, args: &A) -> (Vec<Batch
 }
 
 /// Interprets the traced function; what it captures is unmapped.
-fn apply_traced(traced: Traced, mut inputs: Vec<Batched>, size: usize) -> Vec<Batched> {
+fn apply_traced(traced: Traced, mut inputs: Vec<Batched>, axis: Axis) -> Vec<Batched> {
     inputs.extend(traced.captures.iter().map(|&capture| Batched::same(capture)));
-    vmap_program(&traced.program, &inputs, size)
+    vmap_program(&traced.program, &inputs, axis)
 }
 
 /// The leaves of the result with the batch axis where the options want it.
@@ -170,6 +207,32 @@ fn placed_leaves(
         });
     }
     placed
+}
+
+/// The Program of all members of `axis` together: `mapped` says which inputs have a first axis of
+/// the members, and the result which outputs have one. Collectives along the axis are gone.
+pub(crate) fn over_members(
+    program: &Program,
+    mapped: &[bool],
+    axis: Axis,
+    at: Loc,
+) -> (Program, Vec<bool>) {
+    let types: Vec<TensorType> = program
+        .input_types()
+        .zip(mapped)
+        .map(|(ty, &mapped)| match mapped {
+            true => TensorType::new(ty.dtype, ty.shape.with_axis(0, axis.size())),
+            false => ty.clone(),
+        })
+        .collect();
+    let (traced, mapped) = trace_frame(FrameKind::Body, &types, at, |args| {
+        let inputs: Vec<Batched> =
+            args.iter().zip(mapped).map(|(&tensor, &mapped)| Batched { tensor, mapped }).collect();
+        let outputs = vmap_program(program, &inputs, axis);
+        let mapped = outputs.iter().map(|output| output.mapped).collect();
+        (outputs.iter().map(|output| output.tensor).collect(), mapped)
+    });
+    (traced.program, mapped)
 }
 
 /// A value under `vmap`.
@@ -222,6 +285,8 @@ impl Batched {
 pub(crate) struct Lanes {
     /// How many examples.
     pub size: usize,
+    /// The axis of the batch, for collectives along it.
+    pub axis: Axis,
     /// Which of them the computation is for (`bool[size]`), if not all: inside a branch or loop
     /// that some do not take, it runs on their values too, and loops must not wait for those.
     pub active: Option<Tensor>,
@@ -229,8 +294,8 @@ pub(crate) struct Lanes {
 
 /// Adds the equations of `program` to the trace, with a batch axis on all that depends on the
 /// mapped inputs.
-pub(crate) fn vmap_program(program: &Program, inputs: &[Batched], size: usize) -> Vec<Batched> {
-    batch_program(program, inputs, Lanes { size, active: None })
+pub(crate) fn vmap_program(program: &Program, inputs: &[Batched], axis: Axis) -> Vec<Batched> {
+    batch_program(program, inputs, Lanes { size: axis.size(), axis, active: None })
 }
 
 /// [`vmap_program`] for the active part of a batch.
@@ -267,7 +332,9 @@ pub(crate) fn prefixed(first: usize, rest: &[usize]) -> Axes {
 fn batch(op: &Op, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
     let size = lanes.size;
     let waits = lanes.active.is_some() && control::holds_while(op);
-    if !waits && inputs.iter().all(|input| !input.mapped) {
+    // A collective along the batch concerns all examples, also where none differs.
+    let exchanges = control::holds_collective(op, lanes.axis);
+    if !waits && !exchanges && inputs.iter().all(|input| !input.mapped) {
         let inputs: SmallVec<[Tensor; 4]> = inputs.iter().map(|input| input.tensor).collect();
         return bind(op.clone(), &inputs, at).into_iter().map(Batched::same).collect();
     }
@@ -319,6 +386,8 @@ fn batch(op: &Op, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
 
         Op::Dot(dims) => one(dot::dot(dims, inputs[0], inputs[1])),
         Op::Conv(dims) => one(conv::conv(dims, inputs[0], inputs[1], size)),
+
+        Op::Collective(op) => collective::collective(op, inputs, lanes, at),
 
         Op::Scan(scan) => control::scan(scan, inputs, lanes, at),
         Op::While(while_op) => control::while_loop(while_op, inputs, lanes, at),

@@ -39,7 +39,7 @@ fn equation_flow(equation: &Equation, inputs: &[bool]) -> Vec<bool> {
         Op::StopGradient | Op::Bitcast { .. } => vec![false],
         Op::Unary(UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round) => vec![false],
         // A tangent goes with its own operand.
-        Op::Sort { .. } => inputs.to_vec(),
+        Op::Sort { .. } | Op::Collective(_) => inputs.to_vec(),
         Op::Scan(scan) => carry_flow(&scan.body, inputs, scan.num_consts, scan.num_carry),
         Op::While(w) => carry_flow(
             &w.body,

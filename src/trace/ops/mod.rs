@@ -4,6 +4,7 @@
 //! Shapes broadcast as in NumPy. Element types never mix: only literals take the type of the
 //! tensor they meet. Axes are `isize`; negative ones count from the end.
 
+mod collective;
 mod create;
 mod elementwise;
 mod index;
@@ -11,6 +12,10 @@ mod linalg;
 mod reduce;
 mod shape;
 
+pub use collective::{
+    all_gather, all_gather_tiled, all_to_all, axis_index, pmax, pmean, pmin, ppermute, psum,
+    psum_scatter, psum_scatter_tiled,
+};
 pub use create::*;
 pub use elementwise::{Operand, logaddexp, where_};
 pub use index::{IndexMode, IndexUpdate, gather, scatter, sort_by};

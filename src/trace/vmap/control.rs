@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
+use super::collective::{self, all_take_part};
 use super::{Batched, Lanes, Results, batch_program, choose};
 use crate::error::Loc;
+use crate::trace::axis::Axis;
 use crate::trace::control::{captures_first, share_captures};
 use crate::trace::op::{CondOp, Op, ScanOp, WhileOp};
 use crate::trace::program::Program;
@@ -19,10 +21,20 @@ pub(crate) fn holds_while(op: &Op) -> bool {
     matches!(op, Op::While(_)) || op.subprograms().any(inside)
 }
 
-/// Which outputs of `program` are mapped, if those `inputs` are.
+/// Whether a collective along `axis` is in there.
+pub(crate) fn holds_collective(op: &Op, axis: Axis) -> bool {
+    let inside =
+        |program: &Program| program.equations.iter().any(|e| holds_collective(&e.op, axis));
+    matches!(op, Op::Collective(c) if c.axis == axis) || op.subprograms().any(inside)
+}
+
+/// Which outputs of `program` differ between the members of `axis`, if those `inputs` do: for a
+/// batch, which are mapped.
+///
+/// Ends the trace if some members may wait for others at a collective.
 // Without control flow inside, an operation's results are mapped if an operand is.
 #[allow(clippy::wildcard_enum_match_arm)]
-fn reached(program: &Program, inputs: &[bool]) -> Vec<bool> {
+pub(crate) fn reached(program: &Program, inputs: &[bool], axis: Axis) -> Vec<bool> {
     let mut mapped = vec![false; program.types.len()];
     for (var, &input) in program.inputs.iter().zip(inputs) {
         mapped[var.index()] = input;
@@ -30,9 +42,10 @@ fn reached(program: &Program, inputs: &[bool]) -> Vec<bool> {
     for equation in &program.equations {
         let inputs: Vec<bool> = equation.inputs.iter().map(|var| mapped[var.index()]).collect();
         let outputs = match &equation.op {
-            Op::Scan(scan) => scan_reached(scan, &inputs),
-            Op::While(while_op) => while_reached(while_op, &inputs).0,
-            Op::Cond(cond) => cond_reached(cond, &inputs),
+            Op::Scan(scan) => scan_reached(scan, &inputs, axis),
+            Op::While(while_op) => while_reached(while_op, &inputs, axis).0,
+            Op::Cond(cond) => cond_reached(cond, &inputs, axis),
+            Op::Collective(op) => collective::reached(op, &inputs, axis),
             _ => vec![inputs.contains(&true); equation.outputs.len()],
         };
         for (var, output) in equation.outputs.iter().zip(outputs) {
@@ -54,31 +67,38 @@ fn fixpoint(mut carry: Vec<bool>, turn: impl Fn(&[bool]) -> Vec<bool>) -> Vec<bo
 }
 
 /// Which results of a scan are mapped.
-fn scan_reached(scan: &ScanOp, inputs: &[bool]) -> Vec<bool> {
+fn scan_reached(scan: &ScanOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
     let (consts, rest) = inputs.split_at(scan.num_consts);
     let (init, xs) = rest.split_at(scan.num_carry);
-    let turn = |carry: &[bool]| reached(&scan.body, &[consts, carry, xs].concat());
+    let turn = |carry: &[bool]| reached(&scan.body, &[consts, carry, xs].concat(), axis);
     let carry = fixpoint(init.to_vec(), |carry| turn(carry)[..scan.num_carry].to_vec());
     let outputs = turn(&carry);
     [&carry, &outputs[scan.num_carry..]].concat()
 }
 
 /// Which results of a while loop are mapped, and whether its condition is.
-fn while_reached(while_op: &WhileOp, inputs: &[bool]) -> (Vec<bool>, bool) {
+fn while_reached(while_op: &WhileOp, inputs: &[bool], axis: Axis) -> (Vec<bool>, bool) {
     let (cond_consts, rest) = inputs.split_at(while_op.num_cond_consts);
     let (body_consts, init) = rest.split_at(while_op.num_body_consts);
-    let turn = |carry: &[bool]| reached(&while_op.body, &[body_consts, carry].concat());
+    let turn = |carry: &[bool]| reached(&while_op.body, &[body_consts, carry].concat(), axis);
     let carry = fixpoint(init.to_vec(), turn);
-    let condition = reached(&while_op.cond, &[cond_consts, &carry].concat())[0];
+    let condition = reached(&while_op.cond, &[cond_consts, &carry].concat(), axis)[0];
+    if condition {
+        all_take_part("while_loop", &[&while_op.cond, &while_op.body], axis);
+    }
     // Examples that stop at different turns keep different carries, whatever the body does.
     if condition { (vec![true; carry.len()], true) } else { (carry, false) }
 }
 
 /// Which results of a cond are mapped.
-fn cond_reached(cond: &CondOp, inputs: &[bool]) -> Vec<bool> {
+fn cond_reached(cond: &CondOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
+    if inputs[0] {
+        let branches: Vec<&Program> = cond.branches.iter().map(|branch| &**branch).collect();
+        all_take_part("cond", &branches, axis);
+    }
     let mut outputs = vec![inputs[0]; cond.branches[0].outputs.len()];
     for branch in &cond.branches {
-        for (output, there) in outputs.iter_mut().zip(reached(branch, &inputs[1..])) {
+        for (output, there) in outputs.iter_mut().zip(reached(branch, &inputs[1..], axis)) {
             *output |= there;
         }
     }
@@ -138,7 +158,7 @@ fn results(tensors: impl IntoIterator<Item = Tensor>, mapped: &[bool]) -> Result
 }
 
 pub(crate) fn scan(scan: &ScanOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
-    let mapped = scan_reached(scan, &flags(inputs));
+    let mapped = scan_reached(scan, &flags(inputs), lanes.axis);
     let (consts, rest) = inputs.split_at(scan.num_consts);
     let (init, xs) = rest.split_at(scan.num_carry);
     let init = raised(init, &mapped[..scan.num_carry], lanes.size);
@@ -166,7 +186,7 @@ pub(crate) fn scan(scan: &ScanOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> 
 }
 
 pub(crate) fn while_loop(op: &WhileOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
-    let (mapped, differs) = while_reached(op, &flags(inputs));
+    let (mapped, differs) = while_reached(op, &flags(inputs), lanes.axis);
     let (cond_consts, rest) = inputs.split_at(op.num_cond_consts);
     let (body_consts, init) = rest.split_at(op.num_body_consts);
     let init = raised(init, &mapped, lanes.size);
@@ -231,7 +251,7 @@ fn while_any(
         let consts = as_batched(consts, &const_flags);
         let (cond_consts, body_consts) = consts.split_at(cond_consts.len());
         let (going, before) = (carry[0], &carry[1..]);
-        let lanes = Lanes { size, active: Some(going) };
+        let lanes = Lanes { active: Some(going), ..lanes };
         let before: Vec<Batched> = before.iter().map(|&tensor| Batched::mapped(tensor)).collect();
         let after = batch_program(&op.body, &[body_consts, &before].concat(), lanes);
         let kept: Vec<Batched> = after
@@ -260,10 +280,10 @@ fn while_any(
 
 pub(crate) fn cond(cond: &CondOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
     let (index, args) = (inputs[0], &inputs[1..]);
+    let mapped = cond_reached(cond, &flags(inputs), lanes.axis);
     if index.mapped {
         return choose_branch(cond, index.tensor, args, lanes);
     }
-    let mapped = cond_reached(cond, &flags(inputs));
     let into = flags(args);
     let (programs, captures): (Vec<Program>, Vec<Vec<Tensor>>) = cond
         .branches

@@ -1,0 +1,259 @@
+//! [`pmap`]: one function on several devices at once, each with its own part of the data.
+//!
+//! ```text
+//! host              device 0     device 1     ...
+//!   replicate  -->  params       params
+//!   shard      -->  rows 0..n    rows n..2n
+//!                   one compiled program on each, in step at psum, pmean, ...
+//!   unreplicate <-- params       params
+//! ```
+//!
+//! What is on the devices stays there between calls. Moving values between hosts and devices is
+//! always written out: [`replicate`], [`shard`], [`unreplicate`], [`unshard`].
+
+mod core;
+mod sharded;
+mod watchdog;
+
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+pub use self::sharded::{
+    Sharded, device_put_sharded, devices, replicate, shard, unreplicate, unshard,
+};
+
+use self::core::{Compiled, Leaves};
+use self::sharded::checked;
+use crate::array::Array;
+use crate::error::{Error, Loc, Result};
+use crate::jit::{Mode, run_program};
+use crate::runtime::Runtime;
+use crate::trace::axis::Axis;
+use crate::trace::program::Program;
+use crate::trace::tensor::{Tensor, catch, trace_call, within_axis};
+use crate::trace::types::TensorType;
+use crate::trace::vmap::{control::reached, over_members};
+use crate::tree::{self, Path, Tree};
+
+/// A function mapped over devices; see [`pmap`]. It may be called from several threads.
+pub struct Pmap<A, B, F> {
+    f: F,
+    at: Loc,
+    axis: &'static str,
+    name: String,
+    mode: Mode,
+    devices: Option<Vec<usize>>,
+    entries: RwLock<Vec<Arc<Entry<B>>>>,
+    /// One compilation at a time, so that two threads do not compile the same thing.
+    compiling: Mutex<()>,
+    argument: PhantomData<fn(A)>,
+}
+
+/// One signature's executable and the shape of its result.
+struct Entry<B> {
+    structure: u64,
+    template: B,
+    compiled: Compiled,
+}
+
+/// `jax.pmap`: maps `f` over devices. Each device runs `f` on its part of every leaf of the
+/// argument; `f` gets the token of the axis that the devices form, named `axis`, with which
+/// [`psum`](crate::psum), [`pmean`](crate::pmean) and the other collectives work.
+///
+/// The devices are those of the argument, whose leaves must all be on the same ones. It is compiled
+/// once per signature; the result is asynchronous; arguments given by value, of which no clone is
+/// kept, are donated: all as with [`jit()`](crate::jit()).
+///
+/// ```
+/// use podracer::{Array, Tensor, pmap, pmean, replicate, shard, unreplicate};
+/// # fn main() -> podracer::Result<()> {
+/// let devices = podracer::devices()?;
+/// let step = pmap("devices", |axis, (w, x): (Tensor, Tensor)| w + pmean(x.mean(..), axis));
+/// let w = replicate(&Array::from(1.0f32), &devices)?;
+/// let x = shard(&Array::from([2.0f32; 8]), &devices)?;
+/// assert_eq!(unreplicate(&step.call((w, x))?)?.item::<f32>()?, 3.0);
+/// # Ok(())
+/// # }
+/// ```
+#[track_caller]
+pub fn pmap<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B>(
+    axis: &'static str,
+    f: F,
+) -> Pmap<A, B, F> {
+    pmap_with_mode(Mode::Jit, axis, f)
+}
+
+/// [`pmap`] by `mode`. In eager and interpreted mode all devices' parts run together on one device
+/// or on the host, as a batch.
+#[track_caller]
+pub fn pmap_with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B>(
+    mode: Mode,
+    axis: &'static str,
+    f: F,
+) -> Pmap<A, B, F> {
+    Pmap {
+        f,
+        at: Location::caller(),
+        axis,
+        name: "program".into(),
+        mode,
+        devices: None,
+        entries: RwLock::default(),
+        compiling: Mutex::default(),
+        argument: PhantomData,
+    }
+}
+
+impl<A, B, F> Pmap<A, B, F> {
+    /// Gives the function a name, seen in messages, profiles and dumps.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The devices to run on, by their numbers; needed only if the argument has no leaves.
+    pub fn on(mut self, devices: &[usize]) -> Self {
+        self.devices = Some(devices.to_vec());
+        self
+    }
+}
+
+impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
+    /// Runs the function on all devices.
+    ///
+    /// # Errors
+    /// [`Error::Trace`] if the function cannot be typed for these parts, or if a collective stands
+    /// where only some devices may come by; [`Error::Argument`] if the leaves are on different
+    /// devices; what the compiler and the runtime say. An error on one device shows on the results
+    /// of all.
+    pub fn call(&self, args: A::With<Sharded>) -> Result<B::With<Sharded>> {
+        let mut leaves = Leaves::new();
+        args.visit_leaves(&Path::ROOT, &mut |_, leaf| leaves.push(leaf));
+        let structure = tree::structure(&args);
+        if self.mode == Mode::Jit {
+            let entry = match self.find(structure, &leaves) {
+                Some(entry) => entry,
+                None => self.compile(&args, structure, &leaves)?,
+            };
+            let results = entry.compiled.run(&leaves)?;
+            return Ok(tree::rebuild(&entry.template, results));
+        }
+        let (program, template, axis) = self.program(&args, &leaves)?;
+        let results = self.run_together(&program, &leaves, axis)?;
+        Ok(tree::rebuild(&template, results))
+    }
+
+    /// The Program of one device, for an argument like `args`.
+    ///
+    /// # Errors
+    /// As [`Pmap::call`].
+    pub fn make_program(&self, args: &A::With<Sharded>) -> Result<Program> {
+        let mut leaves = Leaves::new();
+        args.visit_leaves(&Path::ROOT, &mut |_, leaf| leaves.push(leaf));
+        Ok(self.program(args, &leaves)?.0)
+    }
+
+    fn find(&self, structure: u64, leaves: &Leaves<'_>) -> Option<Arc<Entry<B>>> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let fits = |e: &&Arc<Entry<B>>| e.structure == structure && e.compiled.takes(leaves);
+        entries.iter().find(fits).cloned()
+    }
+
+    fn compile(
+        &self,
+        args: &A::With<Sharded>,
+        structure: u64,
+        leaves: &Leaves<'_>,
+    ) -> Result<Arc<Entry<B>>> {
+        let _one_at_a_time = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have compiled it meanwhile.
+        if let Some(entry) = self.find(structure, leaves) {
+            return Ok(entry);
+        }
+        let devices = self.devices(args, leaves)?;
+        let (program, template, axis) = self.program(args, leaves)?;
+        let replicated = replicated(&program, leaves, axis)?;
+        let compiled = Compiled::new(program, leaves, devices, replicated, &self.name)?;
+        let entry = Arc::new(Entry { structure, template, compiled });
+        self.entries.write().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
+        Ok(entry)
+    }
+
+    /// The devices that all leaves are on.
+    fn devices(&self, args: &A::With<Sharded>, leaves: &Leaves<'_>) -> Result<Arc<[usize]>> {
+        let Some(first) = leaves.first() else {
+            return match &self.devices {
+                Some(devices) => checked(devices),
+                None => checked(&(0..Runtime::get()?.client.devices().len()).collect::<Vec<_>>()),
+            };
+        };
+        let expected = self.devices.as_deref().unwrap_or(first.devices());
+        let mut wrong = None;
+        args.visit_leaves(&Path::ROOT, &mut |path, leaf| {
+            if wrong.is_none() && leaf.devices() != expected {
+                wrong = Some(format!(
+                    "{}: {path} is on devices {:?}, and the function runs on {expected:?}; put it \
+                     there with replicate or shard",
+                    self.name,
+                    leaf.devices()
+                ));
+            }
+        });
+        match wrong {
+            Some(problem) => Err(Error::Argument(problem)),
+            None => Ok(first.shared_devices().clone()),
+        }
+    }
+
+    fn program(&self, args: &A::With<Sharded>, leaves: &Leaves<'_>) -> Result<(Program, B, Axis)> {
+        let axis = Axis::new(self.axis, self.devices(args, leaves)?.len());
+        let types: Vec<TensorType> = leaves.iter().map(|leaf| leaf.ty().clone()).collect();
+        let build = |tensors: &[Tensor]| -> A {
+            let mut tensors = tensors.iter().copied();
+            args.map_leaves_ref(&Path::ROOT, &mut |_, _| tensors.next().expect("one a leaf"))
+        };
+        let call = |args| within_axis(axis, || (self.f)(axis, args));
+        let (traced, template) = catch(|| trace_call("pmap", self.at, &types, build, call))?;
+        debug_assert_eq!(crate::trace::check::verify(&traced.program), Ok(()));
+        Ok((traced.program, template, axis))
+    }
+
+    /// All members together, as a batch.
+    fn run_together(
+        &self,
+        program: &Program,
+        leaves: &Leaves<'_>,
+        axis: Axis,
+    ) -> Result<Vec<Sharded>> {
+        let devices = match leaves.first() {
+            Some(first) => first.shared_devices().clone(),
+            None => (0..axis.size()).collect(),
+        };
+        let mapped: Vec<bool> = leaves.iter().map(|leaf| !leaf.is_replicated()).collect();
+        let (program, mapped) = catch(|| over_members(program, &mapped, axis, self.at))?;
+        let inputs = leaves.iter().map(|leaf| match leaf.is_replicated() {
+            true => Ok(leaf.shards()[0].clone()),
+            false => leaf.stack(),
+        });
+        let outputs = run_program(&program, &inputs.collect::<Result<Vec<Array>>>()?, self.mode)?;
+        outputs
+            .into_iter()
+            .zip(mapped)
+            .map(|(output, mapped)| match mapped {
+                false => Ok(Sharded::on(devices.clone(), vec![output; axis.size()], true)),
+                true => {
+                    let rows = sharded::rows(&output.to_literal()?);
+                    Ok(Sharded::on(devices.clone(), rows, false))
+                }
+            })
+            .collect()
+    }
+}
+
+/// Which results are the same on all devices.
+fn replicated(program: &Program, leaves: &Leaves<'_>, axis: Axis) -> Result<Vec<bool>> {
+    let differ: Vec<bool> =
+        leaves.iter().map(|leaf| !leaf.is_replicated() && axis.size() > 1).collect();
+    Ok(catch(|| reached(program, &differ, axis))?.into_iter().map(|differs| !differs).collect())
+}

@@ -1,0 +1,130 @@
+//! What [`pmap`](super::pmap) does that is not generic: running one executable on several devices.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::sharded::Sharded;
+use super::watchdog::Watch;
+use crate::array::{Array, upload_to};
+use crate::error::Result;
+use crate::jit::aliases;
+use crate::lower::cache::compile_cached;
+use crate::lower::pjrt::{Buffer, CompileOptions, Executable, OptionValue};
+use crate::lower::stablehlo::{LowerOptions, compile_flags, stablehlo};
+use crate::runtime::Runtime;
+use crate::trace::graph::simplify;
+use crate::trace::program::Program;
+use crate::trace::types::TensorType;
+
+/// Leaves of an argument, in order.
+pub(super) type Leaves<'a> = SmallVec<[&'a Sharded; 32]>;
+
+/// An executable on several devices and what is needed to run it on leaves.
+pub(super) struct Compiled {
+    executable: Executable,
+    devices: Arc<[usize]>,
+    types: Vec<(TensorType, bool)>,
+    /// Inputs whose memory results may take.
+    donated: Vec<usize>,
+    /// Which results are the same on all devices.
+    replicated: Vec<bool>,
+    watch: Watch,
+}
+
+impl Compiled {
+    pub(super) fn new(
+        program: Program,
+        leaves: &Leaves<'_>,
+        devices: Arc<[usize]>,
+        replicated: Vec<bool>,
+        name: &str,
+    ) -> Result<Compiled> {
+        let runtime = Runtime::get()?;
+        let program = simplify(program);
+        let aliases = aliases(&program);
+        let lowering = LowerOptions {
+            name: name.into(),
+            num_replicas: devices.len(),
+            aliases: aliases.clone(),
+            ..runtime.lower_options()
+        };
+        let text = stablehlo(&program, &lowering);
+        let ids = devices.iter().map(|&device| runtime.client.devices()[device].id);
+        let flags = compile_flags(runtime.platform, &program).into_iter();
+        let options = CompileOptions {
+            num_replicas: devices.len(),
+            device_assignment: Some(ids.collect()),
+            env_option_overrides: flags
+                .map(|(name, value)| (name.to_string(), OptionValue::Bool(value)))
+                .collect(),
+            ..CompileOptions::default()
+        };
+        let (executable, _) = compile_cached(&runtime.client, &text, &options)?;
+        let types = leaves.iter().map(|leaf| (leaf.ty().clone(), leaf.is_replicated())).collect();
+        let mut donated: Vec<usize> = aliases.into_iter().map(|(input, _)| input).collect();
+        donated.sort_unstable();
+        let watch = Watch::new(name);
+        Ok(Compiled { executable, devices, types, donated, replicated, watch })
+    }
+
+    /// Whether it was compiled for leaves like these.
+    #[inline]
+    pub(super) fn takes(&self, leaves: &[&Sharded]) -> bool {
+        self.types.len() == leaves.len()
+            && self.types.iter().zip(leaves).all(|((ty, replicated), leaf)| {
+                *replicated == leaf.is_replicated()
+                    && leaf.devices() == &*self.devices
+                    && ty == leaf.ty()
+            })
+    }
+
+    /// Launches it. Leaves of which another clone exists keep their memory.
+    pub(super) fn run(&self, leaves: &[&Sharded]) -> Result<Vec<Sharded>> {
+        let count = self.devices.len();
+        let mut kept: SmallVec<[i64; 16]> = SmallVec::new();
+        for &input in &self.donated {
+            if !leaves[input].is_unique() {
+                kept.push(input as i64);
+            }
+        }
+        // Host parts, as interpreted functions give them, are put on their devices for this run.
+        let mut uploads: Vec<Buffer> = Vec::new();
+        for (position, &device) in self.devices.iter().enumerate() {
+            for leaf in leaves {
+                if let Some(literal) = leaf.shards()[position].literal() {
+                    uploads.push(upload_to(literal, device)?);
+                }
+            }
+        }
+        let mut uploads = uploads.iter();
+        let args: SmallVec<[Vec<&Buffer>; 8]> = (0..count)
+            .map(|position| {
+                let buffers = leaves.iter().map(|leaf| {
+                    let there = leaf.shards()[position].buffer();
+                    there.unwrap_or_else(|| uploads.next().expect("one upload a host part"))
+                });
+                buffers.collect()
+            })
+            .collect();
+        let num_outputs = self.executable.outputs().len();
+        let mut outputs: SmallVec<[Vec<Buffer>; 8]> =
+            (0..count).map(|_| Vec::with_capacity(num_outputs)).collect();
+        self.executable.execute_sharded(&args, &kept, &mut outputs)?;
+        let mut columns: SmallVec<[std::vec::IntoIter<Buffer>; 8]> =
+            outputs.into_iter().map(Vec::into_iter).collect();
+        let results: Vec<Sharded> = self
+            .replicated
+            .iter()
+            .map(|&replicated| {
+                let shards = columns.iter_mut().map(|column| column.next().expect("one a result"));
+                let shards = shards.map(Array::from_buffer).collect();
+                Sharded::on(self.devices.clone(), shards, replicated)
+            })
+            .collect();
+        if let Some(first) = results.first() {
+            self.watch.launched(first);
+        }
+        Ok(results)
+    }
+}

@@ -1,0 +1,40 @@
+//! Named axes: what collectives communicate along.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The token of a named axis: the devices of a `pmap`, or the batch of a
+/// [`vmap_axis`](super::vmap::vmap_axis). The transformation hands it to its closure, and
+/// [`psum`](super::ops::psum) and the other collectives take it. It means something inside of that
+/// closure only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Axis {
+    id: u32,
+    size: u32,
+    name: &'static str,
+}
+
+impl Axis {
+    /// A new axis, equal to no other.
+    pub(crate) fn new(name: &'static str, size: usize) -> Axis {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Axis { id, size: u32::try_from(size).expect("fewer than 2^32 members"), name }
+    }
+
+    /// How many members the axis has. Known while tracing: `jax.lax.axis_size`.
+    pub fn size(self) -> usize {
+        self.size as usize
+    }
+
+    /// The name, as messages and printed Programs show it.
+    pub fn name(self) -> &'static str {
+        self.name
+    }
+}
+
+impl fmt::Display for Axis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.name, self.size)
+    }
+}

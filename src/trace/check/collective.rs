@@ -1,0 +1,83 @@
+//! The types of collectives.
+
+use smallvec::smallvec;
+
+use super::problem::{Problem, Types, ensure};
+use crate::trace::op::{Collective, CollectiveOp};
+use crate::trace::types::{DType, TensorType};
+
+/// Checks that `axis` of `ty` has one slice for each of `size` members.
+fn divides(ty: &TensorType, axis: usize, size: usize) -> Result<(), Problem> {
+    ensure!(axis < ty.rank(), [0], "axis {axis} is outside {ty}");
+    ensure!(
+        ty.shape[axis] == size,
+        [0],
+        "axis {axis} of {ty} has size {}, and must have one slice for each of the {size} members",
+        ty.shape[axis]
+    );
+    Ok(())
+}
+
+pub(crate) fn infer_collective(
+    collective: &CollectiveOp,
+    inputs: &[&TensorType],
+) -> Result<Types, Problem> {
+    let size = collective.axis.size();
+    let arity = match &collective.kind {
+        Collective::AllReduce(_) => inputs.len(),
+        Collective::Index => 0,
+        Collective::AllGather { .. }
+        | Collective::ReduceScatter { .. }
+        | Collective::AllToAll { .. }
+        | Collective::Permute { .. } => 1,
+    };
+    ensure!(inputs.len() == arity, [], "takes {arity} operand(s), and was given {}", inputs.len());
+    match &collective.kind {
+        Collective::AllReduce(_) => {
+            for (i, ty) in inputs.iter().enumerate() {
+                ensure!(
+                    ty.dtype != DType::Bool,
+                    [i],
+                    "{ty} has no sum and no order; convert it with .to(dtype) first"
+                );
+            }
+            Ok(inputs.iter().map(|ty| (*ty).clone()).collect())
+        }
+        Collective::AllGather { at } => {
+            let ty = inputs[0];
+            ensure!(*at <= ty.rank(), [0], "a new axis {at} has no place in {ty}");
+            Ok(smallvec![TensorType::new(ty.dtype, ty.shape.with_axis(*at, size))])
+        }
+        Collective::ReduceScatter { at } => {
+            let ty = inputs[0];
+            ensure!(ty.dtype != DType::Bool, [0], "{ty} has no sum; convert it first");
+            divides(ty, *at, size)?;
+            Ok(smallvec![TensorType::new(ty.dtype, ty.shape.without_axis(*at))])
+        }
+        Collective::AllToAll { split, concat } => {
+            let ty = inputs[0];
+            divides(ty, *split, size)?;
+            ensure!(*concat < ty.rank(), [0], "a new axis {concat} has no place in the slices");
+            let shape = ty.shape.without_axis(*split).with_axis(*concat, size);
+            Ok(smallvec![TensorType::new(ty.dtype, shape)])
+        }
+        Collective::Permute { pairs } => {
+            for (i, &(source, target)) in pairs.iter().enumerate() {
+                ensure!(
+                    source < size && target < size,
+                    [],
+                    "the pair ({source}, {target}) names a member that the axis does not have; it \
+                     has {size}"
+                );
+                let earlier = &pairs[..i];
+                ensure!(
+                    earlier.iter().all(|&(s, t)| s != source && t != target),
+                    [],
+                    "a source or target stands twice: ({source}, {target})"
+                );
+            }
+            Ok(smallvec![inputs[0].clone()])
+        }
+        Collective::Index => Ok(smallvec![TensorType::scalar(DType::I32)]),
+    }
+}

@@ -1,0 +1,25 @@
+//! Several devices in one process: `pmap`, its collectives, and what goes wrong with them. These
+//! tests are a binary of their own, because a process has one runtime.
+
+mod collectives;
+mod pmap;
+
+use podracer::runtime::{Runtime, RuntimeOptions};
+use podracer::{Array, Result};
+
+/// Starts the runtime with eight devices, and gives the first `n`.
+fn devices(n: usize) -> Vec<usize> {
+    Runtime::start(RuntimeOptions { cpu_devices: 8 }).expect("the runtime starts");
+    (0..n).collect()
+}
+
+/// 0, 1, 2, ... in the given shape.
+fn count(shape: &[usize]) -> Array {
+    let values: Vec<f32> = (0..shape.iter().product()).map(|i: usize| i as f32).collect();
+    Array::new(shape, &values).expect("as many as the shape takes")
+}
+
+/// The error of a call, as the user reads it.
+fn error<T: std::fmt::Debug>(result: Result<T>) -> String {
+    result.expect_err("must fail").to_string()
+}
