@@ -2,9 +2,9 @@
 
 use podracer::trace::ops::full_like;
 use podracer::{
-    Array, Axis, Mode, Tensor, all_gather, all_gather_tiled, all_to_all, axis_index, jit,
-    pmap_with_mode, pmax, pmean, pmin, ppermute, psum, psum_scatter, psum_scatter_tiled, shard,
-    value_and_grad, vjp, vmap_axis,
+    Array, Axis, Mode, Tensor, all_gather, all_gather_tiled, all_to_all, axis_index, interpret,
+    jit, jvp, pmap_with_mode, pmax, pmean, pmin, ppermute, psum, psum_scatter, psum_scatter_tiled,
+    shard, value_and_grad, vjp, vmap_axis,
 };
 
 use super::{count, devices};
@@ -130,6 +130,58 @@ fn gradients_go_through() {
 fn count_like(m: Tensor) -> Tensor {
     let numbers = podracer::trace::ops::arange(8, podracer::DType::F32).reshape([4, 2]);
     numbers + 8.0 * m.to(podracer::DType::F32)
+}
+
+/// The rules of the collectives, used inside of the mapped function, against those of the sums and
+/// transpositions that they become outside of it.
+#[test]
+fn derivatives_inside_are_those_outside() {
+    devices(1);
+    let functions: [(&str, fn(Axis, Tensor) -> Tensor); 7] = [
+        ("psum", |i, x| psum(x * x, i) * x),
+        ("pmax", |i, x| pmax(x.sin(), i) * x),
+        ("pmin", |i, x| pmin(x.sin(), i) + x),
+        ("all_gather", |i, x| (all_gather(x.sin(), i, 1).sum([1]) * x).sin()),
+        ("psum_scatter", |i, x| psum_scatter(x.sin() * x, i, 0)),
+        ("all_to_all", |i, x| all_to_all(x.sin(), i, 0, 1) * x.transpose(&[1, 0])),
+        ("ppermute", |i, x| ppermute(x.sin(), i, &[(0, 2), (2, 1)]) * x),
+    ];
+    let numbers = |seed: usize| -> Array {
+        let value = |i: usize| (((i * 37 + seed * 11) % 101) as f32) / 25.0 - 2.0;
+        Array::new([3, 3, 2], &(0..18).map(value).collect::<Vec<f32>>()).unwrap()
+    };
+    for (name, f) in functions {
+        // Along v and back along ct, once and a second time.
+        type Two = (Tensor, Tensor);
+        let inside = interpret(move |(x, v): Two| {
+            vmap_axis("i", move |i, (x, v): Two| {
+                let forward = |x: Tensor| jvp(|x: Tensor| f(i, x), x, v).1;
+                let back = |x: Tensor| {
+                    let (y, pull) = vjp(|x: Tensor| f(i, x), x);
+                    pull(y.cos())
+                };
+                (forward(x), back(x), jvp(back, x, v).1)
+            })((x, v))
+        });
+        let outside = interpret(move |(x, v): Two| {
+            let all = vmap_axis("i", f);
+            let forward = |x: Tensor| jvp(&all, x, v).1;
+            let back = |x: Tensor| {
+                let (y, pull) = vjp(&all, x);
+                pull(y.cos())
+            };
+            (forward(x), back(x), jvp(back, x, v).1)
+        });
+        let args = || (numbers(1), numbers(2));
+        let (a, b) = (inside.call(args()).unwrap(), outside.call(args()).unwrap());
+        for (a, b) in [(a.0, b.0), (a.1, b.1), (a.2, b.2)] {
+            let (a, b) = (a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap());
+            assert!(a.iter().any(|a| *a != 0.0), "{name}");
+            for (a, b) in a.iter().zip(b) {
+                assert!((a - b).abs() < 1e-5 * b.abs().max(1.0), "{name}: {a} {b}");
+            }
+        }
+    }
 }
 
 #[test]

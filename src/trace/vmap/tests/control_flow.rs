@@ -158,13 +158,6 @@ fn branches() -> Vec<Case> {
     ]
 }
 
-pub(super) fn cases() -> Vec<Case> {
-    let mut cases = scans();
-    cases.extend(whiles());
-    cases.extend(branches());
-    cases
-}
-
 #[test]
 fn scans_are_a_loop() {
     hold_all(scans());

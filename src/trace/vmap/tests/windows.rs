@@ -119,13 +119,6 @@ fn dynamic_slices() -> Vec<Case> {
     ]
 }
 
-pub(super) fn cases() -> Vec<Case> {
-    let mut cases = gathers();
-    cases.extend(scatters());
-    cases.extend(dynamic_slices());
-    cases
-}
-
 #[test]
 fn gathers_are_a_loop() {
     hold_all(gathers());
