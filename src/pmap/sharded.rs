@@ -267,7 +267,7 @@ pub fn shard<M: Tree<Array>>(tree: &M, devices: &[usize]) -> Result<M::With<Shar
             )));
         }
         let rows = ty.shape[0];
-        if rows % count != 0 {
+        if !rows.is_multiple_of(count) {
             let (below, above) = (rows / count * count, rows.div_ceil(count) * count);
             return Err(Error::Argument(format!(
                 "shard: the first axis of {path} {ty} has size {rows}, which {count} devices do not \

@@ -101,7 +101,11 @@ pub(crate) fn reached(collective: &CollectiveOp, inputs: &[bool], axis: Axis) ->
     if collective.axis != axis {
         return match collective.kind {
             Collective::Index => vec![false],
-            _ => inputs.to_vec(),
+            Collective::AllReduce(_)
+            | Collective::AllGather { .. }
+            | Collective::ReduceScatter { .. }
+            | Collective::AllToAll { .. }
+            | Collective::Permute { .. } => inputs.to_vec(),
         };
     }
     match &collective.kind {
@@ -129,10 +133,12 @@ pub(crate) fn all_take_part(what: &str, programs: &[&Program], axis: Axis) {
 }
 
 fn find(program: &Program, axis: Axis) -> Option<(&Equation, &'static str)> {
-    program.equations.iter().find_map(|equation| match &equation.op {
-        Op::Collective(collective) if collective.axis == axis => {
-            Some((equation, collective.kind.name()))
+    program.equations.iter().find_map(|equation| {
+        if let Op::Collective(collective) = &equation.op
+            && collective.axis == axis
+        {
+            return Some((equation, collective.kind.name()));
         }
-        op => op.subprograms().find_map(|program| find(program, axis)),
+        equation.op.subprograms().find_map(|program| find(program, axis))
     })
 }
