@@ -14,6 +14,7 @@
 pub mod axis;
 pub mod check;
 pub mod control;
+pub mod custom;
 pub mod eval;
 pub mod graph;
 pub mod jvp;
@@ -23,6 +24,7 @@ pub mod op;
 pub mod ops;
 mod print;
 pub mod program;
+pub mod remat;
 pub mod tensor;
 #[cfg(test)]
 pub(crate) mod testing;

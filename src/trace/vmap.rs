@@ -21,6 +21,7 @@ use std::panic::Location;
 mod collective;
 pub(crate) mod control;
 mod conv;
+mod custom;
 mod dot;
 mod gather;
 #[cfg(test)]
@@ -356,6 +357,7 @@ fn batch(op: &Op, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
         | Op::Convert { .. }
         | Op::Bitcast { .. }
         | Op::Threefry
+        | Op::Name(_)
         | Op::StopGradient => over_all(op.clone()),
 
         Op::Broadcast { shape, axes } => over_all(Op::Broadcast {
@@ -386,6 +388,11 @@ fn batch(op: &Op, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
 
         Op::Dot(dims) => one(dot::dot(dims, inputs[0], inputs[1])),
         Op::Conv(dims) => one(conv::conv(dims, inputs[0], inputs[1], size)),
+
+        Op::CustomJvp(op) => custom::custom_jvp(op, inputs, lanes, at),
+        Op::CustomVjp(op) => custom::custom_vjp(op, inputs, lanes, at),
+        Op::CustomLin(op) => custom::custom_lin(op, inputs, lanes, at),
+        Op::Remat(op) => custom::remat(op, inputs, lanes, at),
 
         Op::Collective(op) => collective::collective(op, inputs, lanes, at),
 
