@@ -165,6 +165,7 @@ pub use pmap::{
 };
 pub use random::Key;
 pub use trace::custom::{custom_jvp, custom_vjp};
+pub use trace::jacobian::{hessian, hvp, jacfwd, jacrev, ravel};
 pub use trace::jvp::jvp;
 pub use trace::linearize::linearize;
 pub use trace::ops::{

@@ -17,6 +17,7 @@ pub mod control;
 pub mod custom;
 pub mod eval;
 pub mod graph;
+pub mod jacobian;
 pub mod jvp;
 pub mod linearize;
 pub mod literal;
