@@ -79,6 +79,12 @@ impl Row {
         self.ours.push(sample);
     }
 
+    /// A sample of the peer's, taken before.
+    #[allow(dead_code)] // Not every benchmark has one.
+    pub fn theirs(&mut self, sample: f64) {
+        self.theirs.push(sample);
+    }
+
     /// A sample of the peer's, taken now.
     pub fn peer(&mut self, peer: &mut Peer, what: &str) {
         self.theirs.extend(peer.ask(what));

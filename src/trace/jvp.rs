@@ -10,6 +10,7 @@ mod control;
 mod custom;
 mod gather;
 mod reduce;
+mod residuals;
 mod split;
 mod tangent;
 

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::jvp_program;
+use super::residuals::thin_out;
 use super::split::{Split, split};
 use super::tangent::{Mode, Tangents, instantiate};
 use crate::error::Loc;
@@ -181,8 +182,13 @@ fn linearize_scan(
     at: Loc,
 ) -> (Tensors, Tangents) {
     let (num_consts, num_carry) = (scan.num_consts, scan.num_carry);
-    let Split { known, linear, num_residuals } = split(&scan.body, active, results, at);
+    let Split { mut known, linear, num_residuals } = split(&scan.body, active, results, at);
     let num_results = known.outputs.len() - num_residuals;
+    let free = free_vars(&known, num_results, num_consts, num_carry);
+    let (provided, linear) = thin_out(&known, &linear, num_residuals, &free, at);
+    let num_residuals = provided.len();
+    known.outputs.truncate(num_results);
+    known.outputs.extend(provided);
     let residuals = classify(&known, num_results, num_consts, num_carry);
 
     // The loop over values, with the residuals that change from turn to turn as outputs.
@@ -209,6 +215,7 @@ fn linearize_scan(
                 const_inputs.push((var, invariant.next().expect("one value a residual")));
             }
             Residual::Input(i) => stacked_inputs.push((var, x[*i])),
+            Residual::Output(i) => stacked_inputs.push((var, outputs[*i])),
             Residual::Stacked => {
                 stacked_inputs.push((var, *stacked.next().expect("one output a residual")));
             }
@@ -255,6 +262,8 @@ enum Residual {
     Invariant,
     /// A stacked input itself, by operand: there already.
     Input(usize),
+    /// A stacked output, by result: saved anyway.
+    Output(usize),
     /// Different in every turn: saved.
     Stacked,
 }
@@ -271,6 +280,28 @@ fn invariant_vars(known: &Program, num_consts: usize) -> Vec<bool> {
     invariant
 }
 
+/// What a linear loop has at no cost: values that are the same in every turn, and the stacks that
+/// are there anyway. Constants are left out: they are written where they are used.
+fn free_vars(
+    known: &Program,
+    num_results: usize,
+    num_consts: usize,
+    num_carry: usize,
+) -> Vec<bool> {
+    let mut free = invariant_vars(known, num_consts);
+    for equation in &known.equations {
+        if let Op::Constant(literal) = &equation.op
+            && literal.splat_value().is_some()
+        {
+            free[equation.outputs[0].index()] = false;
+        }
+    }
+    let stacks =
+        known.inputs[num_consts + num_carry..].iter().chain(&known.outputs[num_carry..num_results]);
+    stacks.for_each(|var| free[var.index()] = true);
+    free
+}
+
 fn classify(
     known: &Program,
     num_results: usize,
@@ -284,9 +315,15 @@ fn classify(
             if invariant[var.index()] {
                 return Residual::Invariant;
             }
-            match known.inputs.iter().position(|input| input == var) {
-                Some(i) if i >= num_consts + num_carry => Residual::Input(i),
-                _ => Residual::Stacked,
+            if let Some(i) = known.inputs.iter().position(|input| input == var)
+                && i >= num_consts + num_carry
+            {
+                return Residual::Input(i);
+            }
+            let stacked = &known.outputs[num_carry..num_results];
+            match stacked.iter().position(|output| output == var) {
+                Some(i) => Residual::Output(num_carry + i),
+                None => Residual::Stacked,
             }
         })
         .collect()
