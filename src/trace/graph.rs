@@ -1,6 +1,8 @@
 //! The data-flow view of a Program, by `petgraph`: dead code, common subexpressions, liveness, and
 //! pictures.
 
+mod rewrite;
+
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -189,7 +191,7 @@ fn body_of(op: &Op) -> Option<Arc<Program>> {
 
 /// What every Program goes through before it is lowered.
 pub fn simplify(program: Program) -> Program {
-    eliminate_common_subexpressions(eliminate_dead_code(inline_calls(program)))
+    eliminate_common_subexpressions(eliminate_dead_code(rewrite::rewrite(inline_calls(program))))
 }
 
 /// For each equation, the bytes of the values alive while it runs: its operands, its results, and

@@ -220,6 +220,13 @@ impl Literal {
         }
     }
 
+    /// The same element in another shape, if the literal was made as a splat.
+    pub(crate) fn resplat(&self, ty: &TensorType) -> Option<Literal> {
+        crate::with_element!(self.ty().dtype, T => {
+            self.as_splat::<T>().map(|element| Literal::splat(&ty.shape, element))
+        })
+    }
+
     /// The one element as a number, if the literal was made as a splat.
     pub fn splat_value(&self) -> Option<f64> {
         match &self.data {
