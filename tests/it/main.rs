@@ -18,6 +18,7 @@ mod ppo;
 mod programs;
 mod rl;
 mod stablehlo_text;
+mod text;
 
 use podracer::jit::run_program;
 use podracer::{Array, Literal, Mode, Program};
