@@ -308,7 +308,7 @@ fn derivatives(report: &mut Report, label: &str, f: &Func, x: &[Literal], case: 
 }
 
 /// Slice `lane` of the inputs at `at`; the others as they are.
-fn lane(x: &[Literal], at: &[usize], lane: usize) -> Vec<Literal> {
+pub fn lane(x: &[Literal], at: &[usize], lane: usize) -> Vec<Literal> {
     let mut x = x.to_vec();
     for &i in at {
         let ty = TensorType::new(x[i].ty().dtype, x[i].ty().shape.without_axis(0));
@@ -319,7 +319,7 @@ fn lane(x: &[Literal], at: &[usize], lane: usize) -> Vec<Literal> {
     x
 }
 
-fn stacked(parts: &[&Literal]) -> Literal {
+pub fn stacked(parts: &[&Literal]) -> Literal {
     let ty = parts[0].ty();
     let mut bytes = Vec::new();
     for part in parts {

@@ -16,6 +16,7 @@ mod native_calls;
 mod pjrt;
 mod ppo;
 mod programs;
+mod props;
 mod rl;
 mod stablehlo_text;
 mod text;
