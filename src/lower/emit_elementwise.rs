@@ -54,7 +54,7 @@ impl Emitter<'_> {
             BinaryOp::Add => "add",
             BinaryOp::Sub => "subtract",
             BinaryOp::Mul => "multiply",
-            // XLA gives for x / 0 all ones, for x rem 0 the dividend, as we promise.
+            // Integers by zero: see `division`.
             BinaryOp::Div => "divide",
             BinaryOp::Rem => "remainder",
             BinaryOp::Pow => "power",
@@ -69,6 +69,22 @@ impl Emitter<'_> {
             BinaryOp::ShiftRightArithmetic => "shift_right_arithmetic",
         };
         self.op(format_args!("stablehlo.{name} {a}, {b} : {}", Ty(ty)))
+    }
+
+    /// A quotient or remainder of integers, where the divisor may be zero: all ones, and the
+    /// dividend.
+    ///
+    /// The compiler gives these too when it divides at run time. But where it knows both operands,
+    /// it divides while it compiles, and a zero then ends the process by a signal.
+    pub(super) fn division(&mut self, op: BinaryOp, a: Value, b: Value, ty: &TensorType) -> Value {
+        let zero = self.constant(&Literal::filled(ty.clone(), 0.0));
+        let one = self.constant(&Literal::filled(ty.clone(), 1.0));
+        let by_zero = self.compare(CompareOp::Eq, b, zero, ty);
+        let predicate_ty = predicate(ty);
+        let divisor = self.select(by_zero, one, b, &predicate_ty, ty);
+        let result = self.binary(op, a, divisor, ty);
+        let instead = if op == BinaryOp::Div { self.unary(UnaryOp::Not, zero, ty) } else { a };
+        self.select(by_zero, instead, result, &predicate_ty, ty)
     }
 
     pub(super) fn compare(&mut self, op: CompareOp, a: Value, b: Value, ty: &TensorType) -> Value {

@@ -20,9 +20,9 @@ use super::mlir::{self, List, Locations, Results, Symbol, Ty, Types, Value};
 use super::native_calls::{NativeCalls, Role};
 use crate::error::Loc;
 use crate::trace::literal::Literal;
-use crate::trace::op::Op;
+use crate::trace::op::{BinaryOp, Op};
 use crate::trace::program::{Equation, Program, Var};
-use crate::trace::types::{Shape, TensorType};
+use crate::trace::types::{DType, Shape, TensorType};
 
 /// What kind of device a module is for. Some operations are written differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -239,7 +239,8 @@ impl<'a> Emitter<'a> {
             equation.inputs.iter().map(|&var| program.ty(var)).collect();
         let results: SmallVec<[&TensorType; 2]> =
             equation.outputs.iter().map(|&var| program.ty(var)).collect();
-        let result = *results.first().unwrap_or(&&program.types[0]);
+        let none = TensorType::scalar(DType::Bool);
+        let result = results.first().copied().unwrap_or(&none);
         // Control flow hands slots on to its regions; all others take values.
         let structured = match &equation.op {
             Op::Constant(literal) => {
@@ -285,6 +286,13 @@ impl<'a> Emitter<'a> {
             | Op::Collective(_)
             | Op::Threefry => {
                 let values: Values = inputs.iter().map(|slot| self.value(slot)).collect();
+                if let Op::Binary(op @ (BinaryOp::Div | BinaryOp::Rem)) = equation.op
+                    && result.dtype.is_int()
+                    && !never_zero(&inputs[1])
+                {
+                    let quotient = self.division(op, values[0], values[1], result);
+                    return SmallVec::from_iter([Slot::Value(quotient)]);
+                }
                 let values = self.simple(&equation.op, &values, &tys, result);
                 return values.into_iter().map(Slot::Value).collect();
             }
@@ -498,6 +506,17 @@ impl<'a> Emitter<'a> {
     /// The scalar i32 constant `x`.
     pub(super) fn index(&mut self, x: usize) -> Value {
         self.constant(&Literal::scalar(x as i32))
+    }
+}
+
+/// Whether no element is zero, as far as can be seen.
+fn never_zero(slot: &Slot<'_>) -> bool {
+    match slot {
+        Slot::Constant(literal) => match literal.splat_value() {
+            Some(value) => value != 0.0,
+            None => literal.to_f64_vec().iter().all(|&value| value != 0.0),
+        },
+        Slot::Value(_) => false,
     }
 }
 

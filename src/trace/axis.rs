@@ -1,7 +1,9 @@
 //! Named axes: what collectives communicate along.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// The token of a named axis: the devices of a `pmap`, or the batch of a
 /// [`vmap_axis`](super::vmap::vmap_axis). The transformation hands it to its closure, and
@@ -22,6 +24,18 @@ impl Axis {
         Axis { id, size: u32::try_from(size).expect("fewer than 2^32 members"), name }
     }
 
+    /// The axis that a Program's text names: the same for the same name and size.
+    pub(crate) fn named(name: &'static str, size: usize) -> Axis {
+        static ALL: Mutex<Vec<Axis>> = Mutex::new(Vec::new());
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = all.iter().find(|axis| axis.name == name && axis.size() == size).copied();
+        there.unwrap_or_else(|| {
+            let axis = Axis::new(name, size);
+            all.push(axis);
+            axis
+        })
+    }
+
     /// How many members the axis has. Known while tracing: `jax.lax.axis_size`.
     pub fn size(self) -> usize {
         self.size as usize
@@ -31,6 +45,18 @@ impl Axis {
     pub fn name(self) -> &'static str {
         self.name
     }
+}
+
+/// The text, kept for the life of the process; the same text once.
+pub(crate) fn kept(text: &str) -> &'static str {
+    static ALL: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(there) = all.get(text) {
+        return there;
+    }
+    let text: &'static str = Box::leak(text.into());
+    all.insert(text);
+    text
 }
 
 impl fmt::Display for Axis {

@@ -130,10 +130,17 @@ pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
             );
             let mut shape = SmallVec::<[usize; 4]>::new();
             for axis in 0..rank {
-                let size = x.shape[axis] as i64;
-                let padded =
-                    low[axis] + high[axis] + size + (size - 1).max(0) * interior[axis] as i64;
+                let size = x.shape[axis] as i128;
+                let padded = low[axis] as i128
+                    + high[axis] as i128
+                    + size
+                    + (size - 1).max(0) * interior[axis] as i128;
                 ensure!(padded >= 0, [0], "padding cuts more off axis {axis} of {x} than it has");
+                ensure!(
+                    padded <= i64::MAX as i128,
+                    [0],
+                    "padding of axis {axis} of {x} is endless"
+                );
                 shape.push(padded as usize);
             }
             one(TensorType::new(x.dtype, &shape[..]))

@@ -210,6 +210,20 @@ impl Literal {
         &self.ty
     }
 
+    /// Whether the literal was made from one element that stands for all.
+    pub fn is_splat(&self) -> bool {
+        matches!(self.data, Data::Splat(_))
+    }
+
+    /// The bytes of element `i` in row-major order.
+    pub(crate) fn element_bytes(&self, i: usize) -> &[u8] {
+        let size = self.ty.dtype.size();
+        match &self.data {
+            Data::Splat(bytes) => &bytes[..size],
+            Data::Dense(bytes) => &(**bytes).as_ref()[i * size..][..size],
+        }
+    }
+
     /// The one element that stands for all, if the literal was made so.
     pub fn as_splat<T: Element>(&self) -> Option<T> {
         match &self.data {

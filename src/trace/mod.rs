@@ -23,6 +23,7 @@ pub mod linearize;
 pub mod literal;
 pub mod op;
 pub mod ops;
+mod parse;
 mod print;
 pub mod program;
 pub mod remat;

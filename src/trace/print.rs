@@ -3,19 +3,27 @@
 //!
 //! ```text
 //! { lambda a:f32[8] b:f32[8]. let
-//!     c:f32[8] = mul a 2
+//!     c:f32[8] = mul a 2:f32[8]
 //!     d:f32[8] = add c b
 //!   in (d) }
 //! ```
+//!
+//! `{:#}` is the exact form ([`Program::to_text`]): constants are equations of their own and are
+//! written out to the last element. [`Program::parse`] reads both.
 
 use std::fmt::{self, Write};
 
+use super::literal::Literal;
 use super::op::{Amounts, Axes, Collective, Op, RematPolicy};
 use super::program::{Equation, Program, Var};
+use super::types::DType;
+
+mod literal;
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Printer { program: self, indent: 0, lines: false }.program(f)
+        let style = Style { lines: false, exact: f.alternate() };
+        Printer { program: self, indent: 0, style }.program(f)
     }
 }
 
@@ -25,17 +33,46 @@ impl Program {
         struct WithLines<'a>(&'a Program);
         impl fmt::Display for WithLines<'_> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                Printer { program: self.0, indent: 0, lines: true }.program(f)
+                let style = Style { lines: true, exact: false };
+                Printer { program: self.0, indent: 0, style }.program(f)
             }
         }
         WithLines(self).to_string()
     }
+
+    /// The text from which [`Program::parse`] makes an equal Program: as it prints, but with each
+    /// constant in an equation of its own, and written out to the last element.
+    ///
+    /// ```
+    /// use podracer::{Array, Program, Tensor, make_program};
+    /// # fn main() -> podracer::Result<()> {
+    /// let program = make_program(|x: Tensor| x.sin() * 2.0, &Array::from([1.0f32, 2.0]))?;
+    /// assert_eq!(
+    ///     program.to_text(),
+    ///     "{ lambda a:f32[2]. let\n    b:f32[2] = sin a\n    c:f32[2] = constant[f32[2] 2]\n    \
+    ///      d:f32[2] = mul b c\n  in (d) }",
+    /// );
+    /// assert_eq!(Program::parse(&program.to_text())?, program);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn to_text(&self) -> String {
+        format!("{self:#}")
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Style {
+    /// Source lines behind the equations.
+    lines: bool,
+    /// Nothing left out, and constants in equations of their own.
+    exact: bool,
 }
 
 struct Printer<'a> {
     program: &'a Program,
     indent: usize,
-    lines: bool,
+    style: Style,
 }
 
 /// `a`, `b`, ..., `z`, `ba`, `bb`, ...
@@ -54,29 +91,37 @@ fn name(var: Var) -> String {
 }
 
 impl Printer<'_> {
-    fn program(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The constant that `var` is, if it stands where it is used.
+    fn inline(&self) -> Vec<Option<&Literal>> {
         let mut inline = vec![None; self.program.types.len()];
         for equation in &self.program.equations {
             if let Op::Constant(literal) = &equation.op
-                && let Some(value) = literal.splat_value()
+                && literal.is_splat()
+                && !self.style.exact
             {
-                let ty = literal.ty();
-                inline[equation.outputs[0].index()] =
-                    Some(if ty.rank() == 0 { format!("{value}") } else { format!("{value}:{ty}") });
+                inline[equation.outputs[0].index()] = Some(literal);
             }
         }
-        let operand = |var: Var| inline[var.index()].clone().unwrap_or_else(|| name(var));
+        inline
+    }
+
+    fn program(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inline = self.inline();
         f.write_str("{ lambda")?;
         for &input in &self.program.inputs {
             write!(f, " {}:{}", name(input), self.program.ty(input))?;
         }
         f.write_str(". let\n")?;
         for equation in &self.program.equations {
-            if inline[equation.outputs[0].index()].is_none() {
-                self.equation(f, equation, &operand)?;
+            if equation.outputs.first().is_none_or(|var| inline[var.index()].is_none()) {
+                self.equation(f, equation, &inline)?;
             }
         }
-        let outputs: Vec<String> = self.program.outputs.iter().map(|&v| operand(v)).collect();
+        let output = |&var: &Var| match inline[var.index()] {
+            Some(literal) => format!("{}:{}", literal.element_text(0), literal.ty()),
+            None => name(var),
+        };
+        let outputs: Vec<String> = self.program.outputs.iter().map(output).collect();
         write!(f, "{:1$}  in ({2}) }}", "", self.indent, outputs.join(", "))
     }
 
@@ -84,33 +129,79 @@ impl Printer<'_> {
         &self,
         f: &mut fmt::Formatter<'_>,
         equation: &Equation,
-        operand: &dyn Fn(Var) -> String,
+        inline: &[Option<&Literal>],
     ) -> fmt::Result {
         write!(f, "{:1$}    ", "", self.indent)?;
-        for (i, &var) in equation.outputs.iter().enumerate() {
-            let space = if i > 0 { " " } else { "" };
-            write!(f, "{space}{}:{}", name(var), self.program.ty(var))?;
+        for &var in &equation.outputs {
+            write!(f, "{}:{} ", name(var), self.program.ty(var))?;
         }
-        write!(f, " = {}", equation.op.name())?;
+        write!(f, "= {}", equation.op.name())?;
         let mut params = String::new();
-        op_params(&mut params, &equation.op)?;
+        match &equation.op {
+            Op::Constant(literal) if self.style.exact => write!(params, "{literal:#}")?,
+            op => op_params(&mut params, op)?,
+        }
         if !params.is_empty() {
             write!(f, "[{params}]")?;
         }
-        for &input in &equation.inputs {
-            write!(f, " {}", operand(input))?;
+        let scalar = |var: Var| inline[var.index()].is_some_and(|x| x.ty().rank() == 0);
+        let operand_types: Vec<Option<DType>> = equation
+            .inputs
+            .iter()
+            .map(|&var| (!scalar(var)).then(|| self.program.ty(var).dtype))
+            .collect();
+        let result = equation.outputs.first().map(|&var| self.program.ty(var).dtype);
+        for (i, &input) in equation.inputs.iter().enumerate() {
+            let Some(literal) = inline[input.index()] else {
+                write!(f, " {}", name(input))?;
+                continue;
+            };
+            let value = literal.element_text(0);
+            let expected = bare_dtype(&equation.op, i, &operand_types, result);
+            if scalar(input) && Some(literal.ty().dtype) == expected && !has_letters(&value) {
+                write!(f, " {value}")?;
+            } else {
+                write!(f, " {value}:{}", literal.ty())?;
+            }
         }
-        if self.lines {
+        if self.style.lines {
             write!(f, "    # {}", equation.at)?;
         }
         f.write_str("\n")?;
         for (label, sub) in labels(&equation.op).into_iter().zip(equation.op.subprograms()) {
             write!(f, "{:1$}      {label}: ", "", self.indent)?;
-            Printer { program: sub, indent: self.indent + 6, lines: self.lines }.program(f)?;
+            Printer { program: sub, indent: self.indent + 6, style: self.style }.program(f)?;
             f.write_str("\n")?;
         }
         Ok(())
     }
+}
+
+/// `inf` and `true` could be variables.
+fn has_letters(value: &str) -> bool {
+    value.trim_start_matches('-').starts_with(|c: char| c.is_ascii_alphabetic())
+}
+
+/// The element type of a scalar constant that stands at operand `i` without its type. `operands`
+/// are the element types of the operands, `None` for scalar constants; `result` that of the first
+/// result.
+pub(super) fn bare_dtype(
+    op: &Op,
+    i: usize,
+    operands: &[Option<DType>],
+    result: Option<DType>,
+) -> Option<DType> {
+    let is_index = |i: usize| match op {
+        Op::DynamicSlice { .. } => i >= 1,
+        Op::DynamicUpdateSlice => i >= 2,
+        Op::Cond(_) => i == 0,
+        _ => false,
+    };
+    if is_index(i) {
+        return Some(DType::I32);
+    }
+    let mut others = operands.iter().enumerate().filter(|(i, _)| !is_index(*i));
+    others.find_map(|(_, dtype)| *dtype).or(result)
 }
 
 fn labels(op: &Op) -> Vec<String> {
@@ -126,6 +217,19 @@ fn labels(op: &Op) -> Vec<String> {
     }
 }
 
+/// A name of the user's as one word: what is no letter, digit or `_` as `%` and its bytes.
+fn encoded(name: &str) -> String {
+    let mut word = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || byte == b'_' {
+            word.push(byte as char);
+        } else {
+            let _ = write!(word, "%{byte:02x}");
+        }
+    }
+    word
+}
+
 fn list<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     format!("({})", items.join(","))
@@ -136,7 +240,7 @@ fn op_params(out: &mut String, op: &Op) -> fmt::Result {
     let axes = |axes: &Axes| list(axes.iter());
     let amounts = |amounts: &Amounts| list(amounts.iter());
     match op {
-        Op::Constant(literal) => write!(out, "{literal:?}"),
+        Op::Constant(literal) => write!(out, "{literal}"),
         Op::Iota { axis, .. } | Op::Concat { axis } | Op::ArgReduce { axis, .. } => {
             write!(out, "axis={axis}")
         }
@@ -148,14 +252,14 @@ fn op_params(out: &mut String, op: &Op) -> fmt::Result {
         Op::Reverse { axes: turned } => write!(out, "axes={}", axes(turned)),
         Op::Pad { low, high, interior } => {
             write!(out, "low={} high={}", amounts(low), amounts(high))?;
-            if interior.iter().any(|&i| i > 0) {
+            if interior.iter().any(|&i| i != 0) {
                 write!(out, " interior={}", axes(interior))?;
             }
             Ok(())
         }
         Op::Slice { start, limit, stride } => {
             write!(out, "start={} limit={}", axes(start), axes(limit))?;
-            if stride.iter().any(|&s| s > 1) {
+            if stride.iter().any(|&s| s != 1) {
                 write!(out, " stride={}", axes(stride))?;
             }
             Ok(())
@@ -182,7 +286,7 @@ fn op_params(out: &mut String, op: &Op) -> fmt::Result {
         ),
         Op::Dot(dims) => {
             write!(out, "contract={}/{}", axes(&dims.lhs_contract), axes(&dims.rhs_contract))?;
-            if !dims.lhs_batch.is_empty() {
+            if !dims.lhs_batch.is_empty() || !dims.rhs_batch.is_empty() {
                 write!(out, " batch={}/{}", axes(&dims.lhs_batch), axes(&dims.rhs_batch))?;
             }
             Ok(())
@@ -197,14 +301,14 @@ fn op_params(out: &mut String, op: &Op) -> fmt::Result {
                 axes(&dims.strides),
                 list(dims.padding.iter().map(|(low, high)| format!("{low}:{high}")))
             )?;
-            if dims.lhs_dilation.iter().chain(&dims.rhs_dilation).any(|&d| d > 1) {
+            if dims.lhs_dilation.iter().chain(&dims.rhs_dilation).any(|&d| d != 1) {
                 let (lhs, rhs) = (axes(&dims.lhs_dilation), axes(&dims.rhs_dilation));
                 write!(out, " dilation={lhs}/{rhs}")?;
             }
-            if dims.feature_groups > 1 {
+            if dims.feature_groups != 1 {
                 write!(out, " feature_groups={}", dims.feature_groups)?;
             }
-            if dims.batch_groups > 1 {
+            if dims.batch_groups != 1 {
                 write!(out, " batch_groups={}", dims.batch_groups)?;
             }
             Ok(())
@@ -219,13 +323,13 @@ fn op_params(out: &mut String, op: &Op) -> fmt::Result {
             if scan.reverse {
                 out.push_str(" reverse");
             }
-            if scan.unroll > 1 {
+            if scan.unroll != 1 {
                 write!(out, " unroll={}", scan.unroll)?;
             }
             Ok(())
         }
         Op::Collective(collective) => {
-            write!(out, "axis={}", collective.axis)?;
+            write!(out, "axis={}:{}", encoded(collective.axis.name()), collective.axis.size())?;
             match &collective.kind {
                 Collective::AllReduce(_) | Collective::Index => Ok(()),
                 Collective::AllGather { at } | Collective::ReduceScatter { at } => {
@@ -240,7 +344,7 @@ fn op_params(out: &mut String, op: &Op) -> fmt::Result {
                 }
             }
         }
-        Op::Name(name) => write!(out, "name={name}"),
+        Op::Name(name) => write!(out, "name={}", encoded(name)),
         Op::CustomJvp(custom) => write!(out, "consts={}", custom.num_consts),
         Op::CustomVjp(custom) => write!(out, "consts={}", custom.num_consts),
         Op::CustomLin(custom) => write!(out, "known={}", custom.num_known),
@@ -253,10 +357,12 @@ fn op_params(out: &mut String, op: &Op) -> fmt::Result {
                     out.push_str("policy=dots_with_no_batch_dims_saveable");
                 }
                 RematPolicy::SaveOnlyTheseNames(names) => {
-                    write!(out, "policy=save_only_these_names{}", list(names))?;
+                    let names = names.iter().map(|name| encoded(name));
+                    write!(out, "policy=save_only_these_names names={}", list(names))?;
                 }
                 RematPolicy::SaveAnythingExceptTheseNames(names) => {
-                    write!(out, "policy=save_anything_except_these_names{}", list(names))?;
+                    let names = names.iter().map(|name| encoded(name));
+                    write!(out, "policy=save_anything_except_these_names names={}", list(names))?;
                 }
             }
             if remat.barrier {

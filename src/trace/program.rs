@@ -55,7 +55,10 @@ impl Hash for Equation {
 
 /// A typed function: each variable is defined once, by the inputs or by an equation, before it is
 /// used. Prints like a jaxpr.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+///
+/// Two Programs are equal if they have the same equations between the same variables, of the same
+/// types. What type a variable has that nothing defines does not matter.
+#[derive(Debug, Clone, Default)]
 pub struct Program {
     /// The parameters.
     pub inputs: Vec<Var>,
@@ -65,6 +68,27 @@ pub struct Program {
     pub outputs: Vec<Var>,
     /// The type of each variable.
     pub types: Vec<TensorType>,
+}
+
+impl PartialEq for Program {
+    fn eq(&self, other: &Program) -> bool {
+        let defined = || self.inputs.iter().chain(self.equations.iter().flat_map(|e| &e.outputs));
+        self.inputs == other.inputs
+            && self.equations == other.equations
+            && self.outputs == other.outputs
+            && defined().all(|var| self.types.get(var.index()) == other.types.get(var.index()))
+    }
+}
+
+impl Eq for Program {}
+
+impl Hash for Program {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inputs.hash(state);
+        self.equations.hash(state);
+        self.outputs.hash(state);
+        self.inputs.iter().for_each(|var| self.types.get(var.index()).hash(state));
+    }
 }
 
 impl Program {

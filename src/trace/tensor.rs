@@ -408,6 +408,41 @@ pub(crate) fn inline(program: &Program, args: &[Tensor]) -> Vec<Tensor> {
     program.outputs.iter().map(|&var| get(&env, var)).collect()
 }
 
+impl Program {
+    /// The results of this Program applied to tensors: its equations become part of the trace. So
+    /// a Program can be differentiated, batched or compiled like a closure. What JAX calls
+    /// `jax.core.eval_jaxpr`.
+    ///
+    /// ```
+    /// use podracer::{Array, Program, Tensor, grad, interpret};
+    /// # fn main() -> podracer::Result<()> {
+    /// let square = Program::parse("{ lambda a:f32[]. let b:f32[] = mul a a\n in (b) }")?;
+    /// let slope = interpret(grad(|x: Tensor| square.apply(&[x])[0]));
+    /// assert_eq!(slope.call(Array::from(3.0f32))?.item::<f32>()?, 6.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Ends the trace if the Program is not well-formed, or if `args` are not of the types that it
+    /// takes.
+    #[track_caller]
+    pub fn apply(&self, args: &[Tensor]) -> Vec<Tensor> {
+        if let Err(fault) = check::verify(self) {
+            fail_op("program", format!("the Program is not well-formed: {fault}"));
+        }
+        let types: Vec<TensorType> = args.iter().map(|arg| arg.ty()).collect();
+        if !self.input_types().eq(&types) {
+            let list =
+                |types: &mut dyn Iterator<Item = String>| types.collect::<Vec<String>>().join(", ");
+            let takes = list(&mut self.input_types().map(TensorType::to_string));
+            let given = list(&mut types.iter().map(TensorType::to_string));
+            fail_op("program", format!("the Program takes ({takes}), and was given ({given})"));
+        }
+        inline(self, args)
+    }
+}
+
 impl Tensor {
     #[track_caller]
     fn with_type<R>(self, f: impl FnOnce(&TensorType) -> R) -> R {

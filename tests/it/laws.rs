@@ -91,6 +91,9 @@ impl Report {
             Ok(simplified) => self.same(&format!("{label} simplified"), &simplified, &outputs, 0.0),
             Err(error) => self.fault(label, error),
         }
+        if let Err(difference) = reads_back(&program) {
+            self.fault(label, difference);
+        }
         // Law 1.
         let evaluated: Vec<TensorType> = outputs.iter().map(|y| y.ty().clone()).collect();
         let inferred: Vec<TensorType> = program.output_types().cloned().collect();
@@ -107,6 +110,23 @@ impl Report {
         });
         Some(outputs)
     }
+}
+
+/// Whether the text of a Program is all of it: each form reads back.
+pub fn reads_back(program: &Program) -> Result<(), String> {
+    let again = |text: &str| Program::parse(text).map_err(|error| format!("{error}\nin {text}"));
+    let exact = program.to_text();
+    if again(&exact)? != *program {
+        return Err(format!("reads back as another Program:\n{exact}"));
+    }
+    let (short, lines) = (program.to_string(), program.text_with_lines());
+    if !short.contains("...")
+        && (again(&short)?.to_string(), again(&lines)?.to_string())
+            != (short.clone(), short.clone())
+    {
+        return Err(format!("reads back as a Program that prints otherwise:\n{short}"));
+    }
+    Ok(())
 }
 
 /// The Program of `f` for such inputs.
@@ -288,7 +308,7 @@ fn derivatives(report: &mut Report, label: &str, f: &Func, x: &[Literal], case: 
 }
 
 /// Slice `lane` of the inputs at `at`; the others as they are.
-fn lane(x: &[Literal], at: &[usize], lane: usize) -> Vec<Literal> {
+pub fn lane(x: &[Literal], at: &[usize], lane: usize) -> Vec<Literal> {
     let mut x = x.to_vec();
     for &i in at {
         let ty = TensorType::new(x[i].ty().dtype, x[i].ty().shape.without_axis(0));
@@ -299,7 +319,7 @@ fn lane(x: &[Literal], at: &[usize], lane: usize) -> Vec<Literal> {
     x
 }
 
-fn stacked(parts: &[&Literal]) -> Literal {
+pub fn stacked(parts: &[&Literal]) -> Literal {
     let ty = parts[0].ty();
     let mut bytes = Vec::new();
     for part in parts {

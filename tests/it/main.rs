@@ -16,9 +16,11 @@ mod native_calls;
 mod pjrt;
 mod ppo;
 mod programs;
+mod props;
 mod remat;
 mod rl;
 mod stablehlo_text;
+mod text;
 
 use podracer::jit::run_program;
 use podracer::{Array, Literal, Mode, Program};

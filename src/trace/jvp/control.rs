@@ -349,7 +349,9 @@ fn invariant_values(
     once.outputs = outputs;
     once.inputs.truncate(consts.len());
     let invariant = invariant_vars(known, consts.len());
-    once.equations.retain(|equation| invariant[equation.outputs[0].index()]);
+    // What has no results is no part of any value.
+    let kept = |var: &Var| invariant[var.index()];
+    once.equations.retain(|equation| equation.outputs.first().is_some_and(kept));
     inline(&crate::trace::graph::eliminate_dead_code(once), consts)
 }
 

@@ -1,0 +1,105 @@
+//! How a [`Literal`] prints: its type, then its elements. `f32[3] [1, 2.5, -0]`, and `f32[3] 2`
+//! if all are one.
+//!
+//! Numbers are the shortest decimals that read back as the same bits. `{:#}` leaves nothing out:
+//! many elements become the digits of their bits, `f32[100] 0x3f800000...`.
+
+use std::fmt::{self, Display, LowerExp, Write};
+
+use bytemuck::pod_read_unaligned as read;
+use half::{bf16, f16};
+
+use super::super::literal::Literal;
+use super::super::types::DType;
+
+/// Elements shown to people.
+const SHOWN: usize = 32;
+
+impl Literal {
+    /// Element `i` as text that reads back as the same bits.
+    pub(crate) fn element_text(&self, i: usize) -> String {
+        let bytes = self.element_bytes(i);
+        match self.ty().dtype {
+            DType::Bool => (bytes[0] != 0).to_string(),
+            DType::I8 => read::<i8>(bytes).to_string(),
+            DType::I16 => read::<i16>(bytes).to_string(),
+            DType::I32 => read::<i32>(bytes).to_string(),
+            DType::I64 => read::<i64>(bytes).to_string(),
+            DType::U8 => read::<u8>(bytes).to_string(),
+            DType::U16 => read::<u16>(bytes).to_string(),
+            DType::U32 => read::<u32>(bytes).to_string(),
+            DType::U64 => read::<u64>(bytes).to_string(),
+            DType::F16 => {
+                let x = read::<f16>(bytes);
+                let (nan, bits) = (f16::from_f64(f64::NAN).to_bits(), x.to_bits());
+                let near = |y: f64| f16::from_f64(y).to_bits() == bits;
+                float(shortest(x.to_f64(), near), bits.into(), nan.into(), 4)
+            }
+            DType::BF16 => {
+                let x = read::<bf16>(bytes);
+                let (nan, bits) = (bf16::from_f64(f64::NAN).to_bits(), x.to_bits());
+                let near = |y: f64| bf16::from_f64(y).to_bits() == bits;
+                float(shortest(x.to_f64(), near), bits.into(), nan.into(), 4)
+            }
+            DType::F32 => {
+                let x = read::<f32>(bytes);
+                float(x, x.to_bits().into(), f32::NAN.to_bits().into(), 8)
+            }
+            DType::F64 => {
+                let x = read::<f64>(bytes);
+                float(x, x.to_bits(), f64::NAN.to_bits(), 16)
+            }
+        }
+    }
+
+    /// The bits of element `i` as digits.
+    fn element_digits(&self, i: usize) -> String {
+        let mut bytes = self.element_bytes(i).to_vec();
+        if cfg!(target_endian = "little") {
+            bytes.reverse();
+        }
+        bytes.iter().fold(String::new(), |mut digits, byte| {
+            let _ = write!(digits, "{byte:02x}");
+            digits
+        })
+    }
+}
+
+/// The number with the fewest decimal digits that is `near`.
+fn shortest(x: f64, near: impl Fn(f64) -> bool) -> f64 {
+    (0..8)
+        .map(|digits| format!("{x:.digits$e}").parse::<f64>().unwrap_or(x))
+        .find(|&y| near(y))
+        .unwrap_or(x)
+}
+
+fn float<F: Display + LowerExp + Copy + Into<f64>>(
+    x: F,
+    bits: u64,
+    nan: u64,
+    digits: usize,
+) -> String {
+    let size = x.into().abs();
+    match size {
+        _ if size.is_nan() && bits != nan => format!("NaN(0x{bits:0digits$x})"),
+        _ if size.is_finite() && size != 0.0 && !(1e-5..1e16).contains(&size) => format!("{x:e}"),
+        _ => x.to_string(),
+    }
+}
+
+impl Display for Literal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.ty())?;
+        if self.is_splat() {
+            return f.write_str(&self.element_text(0));
+        }
+        let count = self.ty().numel();
+        if f.alternate() && count > 2 * SHOWN {
+            f.write_str("0x")?;
+            return (0..count).try_for_each(|i| f.write_str(&self.element_digits(i)));
+        }
+        let shown = if f.alternate() { count } else { count.min(SHOWN) };
+        let elements: Vec<String> = (0..shown).map(|i| self.element_text(i)).collect();
+        write!(f, "[{}]{}", elements.join(", "), if shown < count { "..." } else { "" })
+    }
+}

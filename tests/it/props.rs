@@ -1,0 +1,401 @@
+//! Properties of random Programs.
+//!
+//! A Program is cooked from a recipe (`recipe`, `cook`), and every property of [`PROPERTIES`] is
+//! held to for it on the host; then many Programs are compiled as one, and compared with the
+//! interpreter. What fails is shrunk, and printed as a text for [`regression`], inputs included.
+//!
+//! The recipes are the same in every run. `PODRACER_PROPS=10000` tries as many;
+//! `PODRACER_PROPS_SEED=7` tries others.
+
+mod cook;
+mod recipe;
+mod regressions;
+mod steps;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use podracer::jit::run_program;
+use podracer::trace::Var;
+use podracer::trace::check::verify;
+use podracer::trace::eval::eval;
+use podracer::trace::graph::simplify;
+use podracer::{Array, Literal, Mode, Program, Tensor, jvp, make_program, vjp, vmap};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use self::cook::{Dish, Info, Kind, cook, epsilon, values};
+use self::recipe::{Recipe, Salt, recipe};
+use crate::laws::{lane, reads_back, same, stacked};
+
+type Check = Result<(), String>;
+
+/// A property: its name, whether it is about smooth Programs, and what holds.
+///
+/// Those that need a device are checked apart, since a compilation takes more than all of these.
+const PROPERTIES: &[(&str, bool, fn(&Dish) -> Check)] = &[
+    ("well-typed", false, well_typed),
+    ("its text reads back", false, |dish| reads_back(&dish.program)),
+    ("simplified, it gives the same", false, simplified),
+    ("vmap is a loop", false, vmap_is_a_loop),
+    ("jvp is the difference, and vjp its transpose", true, derivatives),
+];
+
+/// How many cases are tried.
+fn cases() -> usize {
+    std::env::var("PODRACER_PROPS").ok().and_then(|n| n.parse().ok()).unwrap_or(300)
+}
+
+fn runner(stream: u8) -> TestRunner {
+    let seed: u64 =
+        std::env::var("PODRACER_PROPS_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let mut bytes = [stream; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    TestRunner::new_with_rng(Config::default(), rng)
+}
+
+/// `check` of the Program of `recipe`; a panic is a fault too.
+fn checked(recipe: &Recipe, smooth: bool, check: &dyn Fn(&Dish) -> Check) -> Check {
+    catch_unwind(AssertUnwindSafe(|| check(&cook(recipe, smooth)))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
+        Err(format!("panicked: {}", text.unwrap_or_default()))
+    })
+}
+
+/// Makes the recipe smaller as long as it fails, and ends the test with what is left.
+fn shrunk(
+    mut tree: impl ValueTree<Value = Recipe>,
+    smooth: bool,
+    name: &str,
+    mut fault: String,
+    check: &dyn Fn(&Dish) -> Check,
+) -> String {
+    let mut smallest = tree.current();
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut more = tree.simplify();
+    for _ in 0..2000 {
+        if !more {
+            break;
+        }
+        more = match checked(&tree.current(), smooth, check) {
+            Err(text) => {
+                (smallest, fault) = (tree.current(), text);
+                tree.simplify()
+            }
+            Ok(()) => tree.complicate(),
+        };
+    }
+    std::panic::set_hook(hook);
+    let dish = cook(&smallest, smooth);
+    let inputs: Vec<String> =
+        dish.values(1).iter().map(|input| format!("        \"{input:#}\",\n")).collect();
+    let text = dish.program.to_text();
+    format!(
+        "{name}: {fault}\n\nas a regression test:\n    regression(\n        \"{}\",\n        &[\n{}        \
+         ],\n    );\n",
+        text.replace('\n', "\n         "),
+        inputs.concat()
+    )
+}
+
+/// Holds all cases to the properties, and calls `met` for those that keep them.
+fn hold(smooth: bool, met: &mut dyn FnMut(Recipe)) {
+    let mut runner = runner(smooth as u8);
+    let recipes = recipe();
+    let mut equations = 0;
+    for _ in 0..cases() {
+        let tree = recipes.new_tree(&mut runner).expect("a recipe");
+        let recipe = tree.current();
+        for (name, about_smooth, check) in PROPERTIES {
+            if *about_smooth && !smooth {
+                continue;
+            }
+            if let Err(fault) = checked(&recipe, smooth, check) {
+                panic!("{}", shrunk(tree, smooth, name, fault, check));
+            }
+        }
+        equations += cook(&recipe, smooth).program.size();
+        met(recipe);
+    }
+    println!("{} Programs, {equations} equations", cases());
+}
+
+#[test]
+fn of_programs() {
+    hold(false, &mut |_| {});
+}
+
+#[test]
+fn of_smooth_programs() {
+    hold(true, &mut |_| {});
+}
+
+fn run(program: &Program, inputs: &[Literal]) -> Result<Vec<Literal>, String> {
+    eval(program, inputs).map_err(|error| error.to_string())
+}
+
+fn well_typed(dish: &Dish) -> Check {
+    verify(&dish.program)?;
+    let outputs = run(&dish.program, &dish.values(1))?;
+    for (i, (output, ty)) in outputs.iter().zip(dish.program.output_types()).enumerate() {
+        if output.ty() != ty {
+            return Err(format!("result {i} is {}, and should be {ty}", output.ty()));
+        }
+    }
+    // The generator's promise, on which every tolerance stands.
+    for (i, (output, info)) in outputs.iter().zip(&dish.outputs).enumerate() {
+        let slack = info.error
+            + 1e-6 * info.size().min(1e6)
+            + 2.0 * epsilon(output.ty().dtype) * info.size().min(1e6);
+        let inside = |x: &f64| (info.low - slack..=info.high + slack).contains(x);
+        let outside = output.to_f64_vec().into_iter().find(|x| !inside(x) && info.size() < 1e5);
+        if let Some(x) = outside
+            && output.ty().dtype.is_float()
+        {
+            return Err(format!("result {i} holds {x}, which is outside {info:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn simplified(dish: &Dish) -> Check {
+    let inputs = dish.values(1);
+    let simple = simplify(dish.program.clone());
+    verify(&simple)?;
+    same(&run(&simple, &inputs)?, &run(&dish.program, &inputs)?, 0.0)
+}
+
+/// Results that may differ by rounding.
+fn near(found: &[Literal], expected: &[Literal], infos: &[Info]) -> Check {
+    for (i, ((a, b), info)) in found.iter().zip(expected).zip(infos).enumerate() {
+        let scale =
+            b.to_f64_vec().iter().filter(|y| y.is_finite()).fold(1.0, |m: f64, y| m.max(y.abs()));
+        // Twice: either way to run it may be wrong by as much.
+        let tolerance = 2.0 * info.error / scale;
+        same(std::slice::from_ref(a), std::slice::from_ref(b), tolerance)
+            .map_err(|text| format!("result {i}: {text}\n    allowed  {}", 2.0 * info.error))?;
+    }
+    Ok(())
+}
+
+fn arrays(inputs: &[Literal]) -> Vec<Array> {
+    inputs.iter().cloned().map(Array::from).collect()
+}
+
+/// The Program of a function for inputs like these.
+fn traced(f: &dyn Fn(Vec<Tensor>) -> Vec<Tensor>, inputs: &[Literal]) -> Result<Program, String> {
+    make_program(f, &arrays(inputs)).map_err(|error| error.to_string())
+}
+
+fn vmap_is_a_loop(dish: &Dish) -> Check {
+    const LANES: usize = 2;
+    let lanes: Vec<Vec<Literal>> = (0..LANES as u64).map(|seed| dish.values(seed + 1)).collect();
+    let n = lanes[0].len();
+    // All inputs, and a choice of them.
+    let mut salt = Salt(dish.program.size() as u64);
+    let some: Vec<usize> = (0..n).filter(|_| salt.once_in(2)).collect();
+    for at in [(0..n).collect::<Vec<usize>>(), some] {
+        if at.is_empty() {
+            continue;
+        }
+        let mut together = lanes[0].clone();
+        for &i in &at {
+            together[i] = stacked(&lanes.iter().map(|lane| &lane[i]).collect::<Vec<_>>());
+        }
+        let f = |x: Vec<Tensor>| {
+            let inner = |mapped: Vec<Tensor>| {
+                let mut x = x.clone();
+                at.iter().zip(mapped).for_each(|(&i, tensor)| x[i] = tensor);
+                dish.program.apply(&x)
+            };
+            vmap(inner)(at.iter().map(|&i| x[i]).collect())
+        };
+        let batched = traced(&f, &together)?;
+        verify(&batched)?;
+        let found = run(&batched, &together)?;
+        let alone: Vec<Vec<Literal>> = (0..LANES)
+            .map(|i| run(&dish.program, &lane(&together, &at, i)))
+            .collect::<Result<_, _>>()?;
+        let expected: Vec<Literal> = (0..found.len())
+            .map(|o| stacked(&alone.iter().map(|outputs| &outputs[o]).collect::<Vec<_>>()))
+            .collect();
+        near(&found, &expected, &dish.outputs).map_err(|text| format!("inputs {at:?}: {text}"))?;
+    }
+    Ok(())
+}
+
+/// Central differences along a direction, for two steps; and the transpose by inner products.
+fn derivatives(dish: &Dish) -> Check {
+    let program = &dish.program;
+    let x = dish.values(1);
+    let is_float = |x: &Literal| x.ty().dtype.is_float();
+    let at: Vec<usize> = (0..x.len()).filter(|&i| is_float(&x[i])).collect();
+    let outputs: Vec<usize> = program
+        .output_types()
+        .enumerate()
+        .filter(|(_, ty)| ty.dtype.is_float())
+        .map(|(i, _)| i)
+        .collect();
+    if at.is_empty() || outputs.is_empty() {
+        return Ok(());
+    }
+    let mut salt = Salt(99);
+    let v: Vec<Literal> = at.iter().map(|&i| values(x[i].ty(), Kind::Smooth, &mut salt)).collect();
+
+    let of_floats = |x: &[Tensor], moved: Vec<Tensor>| {
+        let mut x = x.to_vec();
+        at.iter().zip(moved).for_each(|(&i, tensor)| x[i] = tensor);
+        let results = program.apply(&x);
+        outputs.iter().map(|&i| results[i]).collect::<Vec<Tensor>>()
+    };
+    let push = |args: Vec<Tensor>| {
+        let (x, v) = args.split_at(program.inputs.len());
+        let f = |moved: Vec<Tensor>| of_floats(x, moved);
+        let f: &dyn Fn(Vec<Tensor>) -> Vec<Tensor> = &f;
+        jvp(f, at.iter().map(|&i| x[i]).collect(), v.to_vec()).1
+    };
+    let args: Vec<Literal> = x.iter().chain(&v).cloned().collect();
+    let pushed = traced(&push, &args)?;
+    verify(&pushed)?;
+    let jv = run(&pushed, &args)?;
+
+    let difference = |h: f64| -> Result<Vec<Vec<f64>>, String> {
+        let moved = |h: f64| {
+            let mut x = x.clone();
+            for (&i, v) in at.iter().zip(&v) {
+                let sum: Vec<f64> =
+                    x[i].to_f64_vec().iter().zip(v.to_f64_vec()).map(|(x, v)| x + h * v).collect();
+                x[i] = Literal::new(&x[i].ty().shape, &sum);
+            }
+            run(program, &x)
+        };
+        let (above, below) = (moved(h)?, moved(-h)?);
+        let slope = |&i: &usize| {
+            let (above, below) = (above[i].to_f64_vec(), below[i].to_f64_vec());
+            above.iter().zip(below).map(|(a, b)| (a - b) / (2.0 * h)).collect()
+        };
+        Ok(outputs.iter().map(slope).collect())
+    };
+    let (coarse, fine) = (difference(2e-4)?, difference(1e-4)?);
+    for (o, jv) in jv.iter().enumerate() {
+        for (i, x) in jv.to_f64_vec().into_iter().enumerate() {
+            let (coarse, fine) = (coarse[o][i], fine[o][i]);
+            // The error of the finer difference is a third of what it differs from the coarser.
+            let best = fine + (fine - coarse) / 3.0;
+            let allowed = 1e-6 * (1.0 + x.abs()) + (fine - coarse).abs();
+            if (x - best).abs() > allowed || x.is_nan() {
+                return Err(format!("tangent {o} at {i} is {x}, and the difference {best}"));
+            }
+        }
+    }
+    if has_while(program) {
+        return Ok(());
+    }
+
+    let ct: Vec<Literal> = jv.iter().map(|y| values(y.ty(), Kind::Smooth, &mut salt)).collect();
+    let pull = |args: Vec<Tensor>| {
+        let (x, ct) = args.split_at(program.inputs.len());
+        let f = |moved: Vec<Tensor>| of_floats(x, moved);
+        let f: &dyn Fn(Vec<Tensor>) -> Vec<Tensor> = &f;
+        let (_, back) = vjp(f, at.iter().map(|&i| x[i]).collect());
+        back(ct.to_vec())
+    };
+    let args: Vec<Literal> = x.iter().chain(&ct).cloned().collect();
+    let pulled = traced(&pull, &args)?;
+    verify(&pulled)?;
+    let back = run(&pulled, &args)?;
+    let inner = |a: &[Literal], b: &[Literal]| -> (f64, f64) {
+        let products = a.iter().zip(b).flat_map(|(a, b)| {
+            a.to_f64_vec().into_iter().zip(b.to_f64_vec()).map(|(a, b)| a * b).collect::<Vec<_>>()
+        });
+        products.fold((0.0, 1.0), |(sum, size), x| (sum + x, size + x.abs()))
+    };
+    let ((forwards, size), (backwards, more)) = (inner(&ct, &jv), inner(&back, &v));
+    if (forwards - backwards).abs() > 1e-9 * size.max(more) || forwards.is_nan() {
+        return Err(format!("<ct, J v> = {forwards}, <J^T ct, v> = {backwards}"));
+    }
+    Ok(())
+}
+
+/// A loop without a known number of turns has no transpose.
+fn has_while(program: &Program) -> bool {
+    let inside = |e: &podracer::trace::Equation| e.op.subprograms().any(has_while);
+    program.equations.iter().any(|e| e.op.name() == "while" || inside(e))
+}
+
+/// One Program that does what all of them do.
+fn joined(programs: &[&Program]) -> Program {
+    let mut whole = Program::default();
+    for program in programs {
+        let offset = whole.types.len() as u32;
+        let moved = |var: &Var| Var(var.0 + offset);
+        whole.types.extend(program.types.iter().cloned());
+        whole.inputs.extend(program.inputs.iter().map(moved));
+        whole.outputs.extend(program.outputs.iter().map(moved));
+        for equation in &program.equations {
+            let mut equation = equation.clone();
+            let vars = equation.inputs.iter_mut().chain(&mut equation.outputs);
+            vars.for_each(|var| *var = Var(var.0 + offset));
+            whole.equations.push(equation);
+        }
+    }
+    whole
+}
+
+fn on_device(program: &Program, inputs: &[Literal], mode: Mode) -> Result<Vec<Literal>, String> {
+    let results = run_program(program, &arrays(inputs), mode).map_err(|e| e.to_string())?;
+    results.iter().map(|y| y.to_literal().map_err(|e| e.to_string())).collect()
+}
+
+/// That the Program gives the same in `mode` as interpreted.
+fn runs_alike(dish: &Dish, mode: Mode) -> Check {
+    let inputs = dish.values(1);
+    let found = on_device(&dish.program, &inputs, mode)?;
+    near(&found, &run(&dish.program, &inputs)?, &dish.outputs)
+}
+
+/// Compiles many Programs as one, and compares each; what differs is tried alone and shrunk.
+#[test]
+fn compiled_programs() {
+    const TOGETHER: usize = 50;
+    let mut runner = runner(0);
+    let recipes = recipe();
+    let mut left = cases();
+    while left > 0 {
+        let count = left.min(TOGETHER);
+        left -= count;
+        let trees: Vec<_> =
+            (0..count).map(|_| recipes.new_tree(&mut runner).expect("a recipe")).collect();
+        let dishes: Vec<Dish> = trees.iter().map(|tree| cook(&tree.current(), false)).collect();
+        let inputs: Vec<Literal> = dishes.iter().flat_map(|dish| dish.values(1)).collect();
+        let programs: Vec<&Program> = dishes.iter().map(|dish| &dish.program).collect();
+        let whole = joined(&programs);
+        let infos: Vec<Info> = dishes.iter().flat_map(|dish| dish.outputs.clone()).collect();
+        let outcome = on_device(&whole, &inputs, Mode::Jit)
+            .and_then(|found| near(&found, &run(&whole, &inputs)?, &infos));
+        let Err(fault) = outcome else { continue };
+        let check = |dish: &Dish| runs_alike(dish, Mode::Jit);
+        for tree in trees {
+            if let Err(fault) = checked(&tree.current(), false, &check) {
+                panic!("{}", shrunk(tree, false, "compiled", fault, &check));
+            }
+        }
+        panic!("compiled together, and not alone: {fault}\n{}", whole.to_text());
+    }
+}
+
+/// Every operation of every type is an executable of its own, so that there are fewer cases.
+#[test]
+fn programs_operation_by_operation() {
+    let mut runner = runner(0);
+    let recipes = recipe();
+    let check = |dish: &Dish| runs_alike(dish, Mode::Eager);
+    for _ in 0..cases().div_ceil(20) {
+        let tree = recipes.new_tree(&mut runner).expect("a recipe");
+        if let Err(fault) = checked(&tree.current(), false, &check) {
+            panic!("{}", shrunk(tree, false, "eager", fault, &check));
+        }
+    }
+}

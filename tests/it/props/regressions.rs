@@ -1,0 +1,75 @@
+//! What random Programs found, small.
+
+use podracer::{Array, Literal, Mode, Program, Tensor, grad, interpret};
+
+use super::{on_device, run};
+use crate::laws::same;
+
+/// Holds a Program to: interpreted = compiled = operation by operation.
+#[track_caller]
+fn regression(text: &str, inputs: &[&str]) {
+    let program = Program::parse(text).unwrap_or_else(|error| panic!("{error}"));
+    let inputs: Vec<Literal> =
+        inputs.iter().map(|text| Literal::parse(text).unwrap_or_else(|e| panic!("{e}"))).collect();
+    let expected = run(&program, &inputs).unwrap();
+    for mode in [Mode::Jit, Mode::Eager] {
+        let found = on_device(&program, &inputs, mode).unwrap();
+        same(&found, &expected, 1e-5).unwrap_or_else(|difference| panic!("{mode}: {difference}"));
+    }
+}
+
+/// The compiler divides constants itself, and a zero among them ended the process.
+#[test]
+fn constant_integers_divided_by_zero() {
+    for (dtype, least) in [("i8", "-128"), ("i32", "-2147483648"), ("u8", "0"), ("u64", "0")] {
+        let last = if least == "0" { "255" } else { "-1" };
+        let a = format!("{dtype}[4] [{least}, {least}, 5, 5]");
+        let b = format!("{dtype}[4] [{last}, 0, 0, {last}]");
+        for op in ["div", "rem"] {
+            regression(
+                &format!(
+                    "{{ lambda. let
+                         a:{dtype}[4] = constant[{a}]
+                         b:{dtype}[4] = constant[{b}]
+                         c:{dtype}[4] = {op} a b
+                       in (c) }}"
+                ),
+                &[],
+            );
+            let text = format!("{{ lambda a:{dtype}[4] b:{dtype}[4]. let c:{dtype}[4] = {op} a b");
+            regression(&format!("{text}\n in (c) }}"), &[&a, &b]);
+        }
+    }
+}
+
+/// Loops that give nothing: they have no first result to ask about.
+#[test]
+fn loops_without_results() {
+    let text = "{ lambda a:f64[1]. let
+             = scan[length=1 consts=0 carry=0 reverse] a
+               body: { lambda a:f64[]. let
+                   c:f64[] = neg a
+                   d:f64[] = mul a 2
+                   = scan[length=2 consts=1 carry=0] c
+                     body: { lambda a:f64[]. let
+                         b:f64[] = neg a
+                       in () }
+                 in (d) }
+             b:f64[1] = mul a a
+           in (b) }";
+    // The loop inside gives nothing; the one around gives a stack.
+    let text = text.replacen("             = scan", "             e:f64[1] = scan", 1);
+    let text = text.replace("mul a a", "mul a e");
+    regression(&text, &["f64[1] [1.5]"]);
+    let program = Program::parse(&text).unwrap();
+    let slope = interpret(grad(|x: Tensor| program.apply(&[x])[0].sum(..)));
+    assert_eq!(slope.call(Array::from([1.5f64])).unwrap().to_vec::<f64>().unwrap(), [6.0]);
+    regression(
+        "{ lambda. let
+             = scan[length=2 consts=0 carry=0]
+               body: { lambda. let
+                 in () }
+           in () }",
+        &[],
+    );
+}
