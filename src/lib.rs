@@ -164,6 +164,7 @@ pub use pmap::{
     unreplicate, unshard,
 };
 pub use random::Key;
+pub use trace::associative::associative_scan;
 pub use trace::custom::{custom_jvp, custom_vjp};
 pub use trace::jacobian::{hessian, hvp, jacfwd, jacrev, ravel};
 pub use trace::jvp::jvp;

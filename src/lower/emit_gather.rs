@@ -64,6 +64,9 @@ impl Emitter<'_> {
         let combined = match dims.kind {
             ScatterKind::Set => new,
             ScatterKind::Add => self.binary(BinaryOp::Add, old, new, &scalar),
+            ScatterKind::Mul => self.binary(BinaryOp::Mul, old, new, &scalar),
+            ScatterKind::Max => self.binary(BinaryOp::Max, old, new, &scalar),
+            ScatterKind::Min => self.binary(BinaryOp::Min, old, new, &scalar),
         };
         self.return_values(&[combined], &[&scalar]);
         self.close();

@@ -4,6 +4,7 @@
 
 mod basics;
 mod models;
+mod more;
 mod programs;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +16,7 @@ use safetensors::SafeTensors;
 type Function = (&'static str, fn(&[Tensor]) -> Vec<Tensor>);
 
 fn functions() -> Vec<Function> {
-    [models::FUNCTIONS, basics::FUNCTIONS, programs::FUNCTIONS].concat()
+    [models::FUNCTIONS, basics::FUNCTIONS, programs::FUNCTIONS, more::FUNCTIONS].concat()
 }
 
 /// What JAX says of one function.

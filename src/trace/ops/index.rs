@@ -280,6 +280,27 @@ impl IndexUpdate {
         self.write(ScatterKind::Add, values)
     }
 
+    /// The tensor with what is there multiplied by `values` (broadcast to the places), by each of
+    /// several for one place. A place outside is left out.
+    #[track_caller]
+    pub fn multiply(self, values: impl Operand) -> Tensor {
+        self.write(ScatterKind::Mul, values)
+    }
+
+    /// The tensor with the greater of what is there and `values` (broadcast to the places); NaN
+    /// wins. A place outside is left out.
+    #[track_caller]
+    pub fn max(self, values: impl Operand) -> Tensor {
+        self.write(ScatterKind::Max, values)
+    }
+
+    /// The tensor with the lesser of what is there and `values` (broadcast to the places); NaN
+    /// wins. A place outside is left out.
+    #[track_caller]
+    pub fn min(self, values: impl Operand) -> Tensor {
+        self.write(ScatterKind::Min, values)
+    }
+
     #[track_caller]
     fn write(self, kind: ScatterKind, values: impl Operand) -> Tensor {
         let ty = self.x.ty();
