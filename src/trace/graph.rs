@@ -1,6 +1,8 @@
 //! The data-flow view of a Program, by `petgraph`: dead code, common subexpressions, liveness, and
 //! pictures.
 
+mod svg;
+
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -8,6 +10,7 @@ use std::sync::Arc;
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::{Dfs, Reversed};
 
+pub use self::svg::{svg, svg_folded};
 use super::op::Op;
 use super::program::{Equation, Program, Var, Vars};
 

@@ -73,3 +73,31 @@ fn loops_without_results() {
         &[],
     );
 }
+
+/// The compiler's simplifier of scatters breaks those whose index vectors are empty.
+#[test]
+fn scatters_without_indices() {
+    for op in ["scatter", "scatter_add"] {
+        let updates = if op == "scatter" { "f32[1,1]" } else { "f32[2,2]" };
+        let shape = &updates[3..];
+        regression(
+            &format!(
+                "{{ lambda a:f32[] b:{updates} c:i32{}. let
+                     d:f32[] = {op}[window=() inserted=() batching=()/() map=()] a c b
+                   in (d) }}",
+                shape.replace(']', ",0]"),
+            ),
+            &[
+                "f32[] 1",
+                &format!("{updates} 2.5"),
+                &format!("i32{} []", shape.replace(']', ",0]")),
+            ],
+        );
+    }
+    regression(
+        "{ lambda a:f32[2,3] b:f32[2,3] c:i32[2,0]. let
+             d:f32[2,3] = scatter_add[window=(1) inserted=() batching=(0)/(0) map=()] a c b
+           in (d) }",
+        &["f32[2,3] [1, 2, 3, 4, 5, 6]", "f32[2,3] [1, 1, 1, 2, 2, 2]", "i32[2,0] []"],
+    );
+}
