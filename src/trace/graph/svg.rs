@@ -23,7 +23,7 @@ const MARGIN: f64 = 8.0;
 const LONG: usize = 30;
 
 /// The data-flow graph as an SVG picture, with the bodies of control flow as boxes in boxes.
-/// Constants stand in the boxes that use them. A box under the pointer shows its equation.
+/// Constants stand in the boxes that use them. A box under the pointer shows its parameters.
 ///
 /// It can be read up to some hundreds of equations; see [`svg_folded`] for more.
 pub fn svg(program: &Program) -> String {
@@ -124,7 +124,9 @@ impl Node {
         let mut node = Node::new(class, name, types.join(" "));
         let mut params = String::new();
         let _ = op_params(&mut params, op);
-        node.title = format!("{} = {}[{params}]", types.join(" "), op.name());
+        if !params.is_empty() {
+            node.title = format!("{}[{params}]", op.name());
+        }
         if class == "c" && !hidden {
             let pictures = op.subprograms().map(|sub| Picture::of(sub, fold - 1));
             node.bodies = labels(op).into_iter().zip(pictures).collect();
@@ -308,12 +310,15 @@ impl Graph {
                     joined.push((last, point));
                     points[from].push(point);
                 }
-                let mut route = vec![from];
-                route.extend(&points[from][..steps]);
-                route.push(below);
-                joined.push((route[steps], below));
-                routes.push(route);
+                let last = if steps == 0 { from } else { points[from][steps - 1] };
+                joined.push((last, below));
+                routes.push(vec![last, below]);
             }
+        }
+        for (from, points) in
+            points.into_iter().enumerate().filter(|(_, points)| !points.is_empty())
+        {
+            routes.push(std::iter::once(from).chain(points).collect());
         }
         let depth = layer_of.iter().max().map_or(0, |&last| last + 1);
         let mut layers: Vec<Vec<usize>> = vec![Vec::new(); depth];
@@ -346,7 +351,8 @@ impl Graph {
                 if k > 0 {
                     corners.push((node.x, node.y));
                 }
-                if k + 1 < route.len() {
+                // A line that joins others ends where they leave.
+                if k + 1 < route.len() || i >= count {
                     corners.push((node.x, node.y + node.height));
                 }
             }

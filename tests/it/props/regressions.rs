@@ -1,6 +1,6 @@
 //! What random Programs found, small.
 
-use podracer::{Array, Literal, Mode, Program, Tensor, grad, interpret};
+use podracer::{Array, DType, Literal, Mode, Program, Tensor, grad, interpret};
 
 use super::{on_device, run};
 use crate::laws::same;
@@ -100,4 +100,24 @@ fn scatters_without_indices() {
            in (d) }",
         &["f32[2,3] [1, 2, 3, 4, 5, 6]", "f32[2,3] [1, 1, 1, 2, 2, 2]", "i32[2,0] []"],
     );
+}
+
+/// A tangent is taken along the sorted axis, and there may be nothing to take.
+#[test]
+fn derivatives_of_sorted_nothing() {
+    let text = "{ lambda a:f64[0] b:f64[2,0]. let
+             c:f64[0] = sort[axis=0] a
+             d:f64[2,0] = sort[axis=0] b
+           in (c, d) }";
+    regression(text, &["f64[0] []", "f64[2,0] []"]);
+    let program = Program::parse(text).unwrap();
+    let slope = interpret(|x: (Tensor, Tensor)| {
+        grad(|(a, b): (Tensor, Tensor)| {
+            let sorted = program.apply(&[a, b]);
+            sorted[0].sum(..) + sorted[1].sum(..)
+        })(x)
+    });
+    let (a, b) = (Array::zeros([0], DType::F64), Array::zeros([2, 0], DType::F64));
+    let (a, b) = slope.call((a, b)).unwrap();
+    assert_eq!((a.shape()[..].to_vec(), b.shape()[..].to_vec()), (vec![0], vec![2, 0]));
 }
