@@ -13,6 +13,7 @@ mod recipe;
 mod regressions;
 mod steps;
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use podracer::jit::run_program;
@@ -26,14 +27,17 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use self::cook::{Dish, Info, Kind, cook, epsilon, values};
 use self::recipe::{Recipe, Salt, recipe};
-use crate::laws::{lane, reads_back, same, stacked};
+use crate::laws::{LEAVES, lane, leaves_of, reads_back, same, stacked};
 
 type Check = Result<(), String>;
 
 /// A property: its name, whether it is about smooth Programs, and what holds.
+type Property = (&'static str, bool, fn(&Dish) -> Check);
+
+/// What holds for every Program. Another property is another line here.
 ///
 /// Those that need a device are checked apart, since a compilation takes more than all of these.
-const PROPERTIES: &[(&str, bool, fn(&Dish) -> Check)] = &[
+const PROPERTIES: &[Property] = &[
     ("well-typed", false, well_typed),
     ("its text reads back", false, |dish| reads_back(&dish.program)),
     ("simplified, it gives the same", false, simplified),
@@ -120,6 +124,27 @@ fn hold(smooth: bool) {
         equations += cook(&recipe, smooth).program.size();
     }
     println!("{} Programs, {equations} equations", cases());
+}
+
+/// Operations that no step makes, each for a reason.
+const NOT_COOKED: &[&str] = &[];
+
+#[test]
+fn recipes_reach_every_operation() {
+    let mut runner = runner(0);
+    let recipes = recipe();
+    let mut met = BTreeSet::new();
+    for _ in 0..2000 {
+        let tree = recipes.new_tree(&mut runner).expect("a recipe");
+        met.extend(leaves_of(&cook(&tree.current(), false).program));
+    }
+    let missing: Vec<_> =
+        LEAVES.iter().filter(|leaf| !met.contains(*leaf) && !NOT_COOKED.contains(leaf)).collect();
+    assert!(
+        missing.is_empty(),
+        "operations that no recipe makes: {missing:?}; let `Cook::step` make them, or name them in \
+         NOT_COOKED with the reason"
+    );
 }
 
 #[test]

@@ -233,20 +233,27 @@ impl Picture {
     }
 
     fn draw(&self, text: &mut String, x: f64, y: f64) {
+        if !self.lines.is_empty() {
+            text.push_str("<path d=\"");
+        }
         for line in &self.lines {
-            let mut corners = line.iter().map(|&(cx, cy)| (cx + x, cy + y));
+            // From point to point, in whole numbers: a picture has thousands of these.
+            let whole = |&(cx, cy): &(f64, f64)| ((cx + x).round(), (cy + y).round());
+            let mut corners = line.iter().map(whole);
             let Some((mut px, mut py)) = corners.next() else { continue };
-            let _ = write!(text, "<path d=\"M{px:.0} {py:.0}");
+            let _ = write!(text, "M{px} {py}");
             for (cx, cy) in corners {
-                if (cx - px).abs() < 1.0 {
-                    let _ = write!(text, "V{cy:.0}");
-                } else {
-                    let middle = (py + cy) / 2.0;
-                    let _ =
-                        write!(text, "C{px:.0} {middle:.0} {cx:.0} {middle:.0} {cx:.0} {cy:.0}");
-                }
+                let (dx, dy) = (cx - px, cy - py);
+                let middle = (dy / 2.0).round();
+                let _ = match dx == 0.0 {
+                    true => write!(text, "v{dy}"),
+                    false => write!(text, "c0 {middle} {dx} {} {dx} {dy}", dy - middle),
+                };
                 (px, py) = (cx, cy);
             }
+            text.push('\n');
+        }
+        if !self.lines.is_empty() {
             text.push_str("\"/>\n");
         }
         self.nodes.iter().for_each(|node| node.draw(text, x, y));
