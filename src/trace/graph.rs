@@ -2,6 +2,7 @@
 //! pictures.
 
 mod rewrite;
+mod svg;
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::{Dfs, Reversed};
 
+pub use self::svg::{svg, svg_folded};
 use super::op::Op;
 use super::program::{Equation, Program, Var, Vars};
 

@@ -5,13 +5,15 @@
 //! interpreter. What fails is shrunk, and printed as a text for [`regression`], inputs included.
 //!
 //! The recipes are the same in every run. `PODRACER_PROPS=10000` tries as many;
-//! `PODRACER_PROPS_SEED=7` tries others.
+//! `PODRACER_PROPS_SEED=7` tries others. Such runs fill the executable cache with what nobody asks
+//! for again, unless `PODRACER_CACHE=off`.
 
 mod cook;
 mod recipe;
 mod regressions;
 mod steps;
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use podracer::jit::run_program;
@@ -25,14 +27,17 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use self::cook::{Dish, Info, Kind, cook, epsilon, values};
 use self::recipe::{Recipe, Salt, recipe};
-use crate::laws::{lane, reads_back, same, stacked};
+use crate::laws::{LEAVES, lane, leaves_of, reads_back, same, stacked};
 
 type Check = Result<(), String>;
 
 /// A property: its name, whether it is about smooth Programs, and what holds.
+type Property = (&'static str, bool, fn(&Dish) -> Check);
+
+/// What holds for every Program. Another property is another line here.
 ///
 /// Those that need a device are checked apart, since a compilation takes more than all of these.
-const PROPERTIES: &[(&str, bool, fn(&Dish) -> Check)] = &[
+const PROPERTIES: &[Property] = &[
     ("well-typed", false, well_typed),
     ("its text reads back", false, |dish| reads_back(&dish.program)),
     ("simplified, it gives the same", false, simplified),
@@ -100,8 +105,8 @@ fn shrunk(
     )
 }
 
-/// Holds all cases to the properties, and calls `met` for those that keep them.
-fn hold(smooth: bool, met: &mut dyn FnMut(Recipe)) {
+/// Holds all cases to the properties.
+fn hold(smooth: bool) {
     let mut runner = runner(smooth as u8);
     let recipes = recipe();
     let mut equations = 0;
@@ -117,19 +122,39 @@ fn hold(smooth: bool, met: &mut dyn FnMut(Recipe)) {
             }
         }
         equations += cook(&recipe, smooth).program.size();
-        met(recipe);
     }
     println!("{} Programs, {equations} equations", cases());
 }
 
+/// Operations that no step makes, each for a reason.
+const NOT_COOKED: &[&str] = &[];
+
+#[test]
+fn recipes_reach_every_operation() {
+    let mut runner = runner(0);
+    let recipes = recipe();
+    let mut met = BTreeSet::new();
+    for _ in 0..2000 {
+        let tree = recipes.new_tree(&mut runner).expect("a recipe");
+        met.extend(leaves_of(&cook(&tree.current(), false).program));
+    }
+    let missing: Vec<_> =
+        LEAVES.iter().filter(|leaf| !met.contains(*leaf) && !NOT_COOKED.contains(leaf)).collect();
+    assert!(
+        missing.is_empty(),
+        "operations that no recipe makes: {missing:?}; let `Cook::step` make them, or name them in \
+         NOT_COOKED with the reason"
+    );
+}
+
 #[test]
 fn of_programs() {
-    hold(false, &mut |_| {});
+    hold(false);
 }
 
 #[test]
 fn of_smooth_programs() {
-    hold(true, &mut |_| {});
+    hold(true);
 }
 
 fn run(program: &Program, inputs: &[Literal]) -> Result<Vec<Literal>, String> {
@@ -357,12 +382,10 @@ fn runs_alike(dish: &Dish, mode: Mode) -> Check {
 }
 
 /// Compiles many Programs as one, and compares each; what differs is tried alone and shrunk.
-#[test]
-fn compiled_programs() {
+fn compiled(stream: u8, mut left: usize) {
     const TOGETHER: usize = 50;
-    let mut runner = runner(0);
+    let mut runner = runner(stream);
     let recipes = recipe();
-    let mut left = cases();
     while left > 0 {
         let count = left.min(TOGETHER);
         left -= count;
@@ -386,13 +409,25 @@ fn compiled_programs() {
     }
 }
 
+// Two tests, for two threads.
+
+#[test]
+fn compiled_programs() {
+    compiled(0, cases() / 2);
+}
+
+#[test]
+fn more_compiled_programs() {
+    compiled(2, cases().div_ceil(2));
+}
+
 /// Every operation of every type is an executable of its own, so that there are fewer cases.
 #[test]
 fn programs_operation_by_operation() {
     let mut runner = runner(0);
     let recipes = recipe();
     let check = |dish: &Dish| runs_alike(dish, Mode::Eager);
-    for _ in 0..cases().div_ceil(20) {
+    for _ in 0..(cases() / 20).clamp(1, 200) {
         let tree = recipes.new_tree(&mut runner).expect("a recipe");
         if let Err(fault) = checked(&tree.current(), false, &check) {
             panic!("{}", shrunk(tree, false, "eager", fault, &check));

@@ -177,6 +177,10 @@ impl Tensor {
             let problem = format!("indices {places} must agree with {ty} but along axis {axis}");
             fail_op("take_along_axis", problem);
         }
+        if places.numel() == 0 {
+            // Nothing is taken, also from axes that have nothing to pair.
+            return super::zeros(&places.shape, ty.dtype);
+        }
         let size = shape[axis];
         let indices = if mode == IndexMode::Fill { from_start(indices, size) } else { indices };
         let others: Axes = (0..shape.rank()).filter(|&a| a != axis).collect();
