@@ -9,6 +9,8 @@ mod documents;
 mod envs;
 mod errors;
 mod eval;
+mod explain;
+mod export;
 mod jax;
 mod laws;
 mod lowering;
@@ -18,6 +20,7 @@ mod ppo;
 mod programs;
 mod rl;
 mod stablehlo_text;
+mod timeline;
 
 use podracer::jit::run_program;
 use podracer::{Array, Literal, Mode, Program};
