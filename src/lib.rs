@@ -184,4 +184,10 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../docs/from-scratch.md")]
     struct FromScratch;
+    #[doc = include_str!("../docs/export.md")]
+    struct Export;
+    #[doc = include_str!("../docs/recompiles.md")]
+    struct Recompiles;
+    #[doc = include_str!("../docs/timeline.md")]
+    struct Timeline;
 }
