@@ -166,12 +166,15 @@ pub use pmap::{
     unreplicate, unshard,
 };
 pub use random::Key;
+pub use trace::custom::{custom_jvp, custom_vjp};
+pub use trace::jacobian::{hessian, hvp, jacfwd, jacrev, ravel};
 pub use trace::jvp::jvp;
 pub use trace::linearize::linearize;
 pub use trace::ops::{
     all_gather, all_gather_tiled, all_to_all, axis_index, pmax, pmean, pmin, ppermute, psum,
     psum_scatter, psum_scatter_tiled,
 };
+pub use trace::remat::{RematPolicy, checkpoint, checkpoint_name, checkpoint_with};
 pub use trace::transpose::{grad, value_and_grad, vjp};
 pub use trace::vmap::{vmap_axis, vmap_axis_with};
 pub use trace::{Axis, DType, Literal, Program, Shape, Tensor, TensorType, vmap};

@@ -75,6 +75,13 @@ impl Path<'static> {
 }
 
 impl<'a> Path<'a> {
+    /// The steps from the root, in order.
+    pub fn segments(&self) -> Vec<Segment<'a>> {
+        let mut segments = self.parent.map_or_else(Vec::new, Path::segments);
+        segments.extend(self.segment);
+        segments
+    }
+
     /// The path to a named field below this one.
     pub fn field(&'a self, name: &'a str) -> Path<'a> {
         Path { parent: Some(self), segment: Some(Segment::Field(name)) }

@@ -73,7 +73,10 @@ impl EagerOps {
     fn equation(&self, equation: &Equation, operands: &[Array]) -> Result<Vec<Array>> {
         match &equation.op {
             Op::Constant(literal) => Ok(vec![Array::from(literal.clone()).to_device()?]),
-            Op::StopGradient => Ok(vec![operands[0].clone()]),
+            Op::StopGradient | Op::Name(_) => Ok(vec![operands[0].clone()]),
+            Op::CustomJvp(custom) => self.equations(&custom.call, operands.to_vec()),
+            Op::CustomVjp(custom) => self.equations(&custom.call, operands.to_vec()),
+            Op::Remat(remat) => self.equations(&remat.body, operands.to_vec()),
             Op::Scan(scan) => self.scan(scan, operands),
             Op::While(while_op) => self.while_loop(while_op, operands),
             Op::Cond(cond) => self.cond(cond, operands),

@@ -112,6 +112,9 @@ fn inside(op: &Op, operands: &[Literal]) -> Option<Box<Fault>> {
             }
             None
         }
+        Op::CustomJvp(custom) => run(&custom.call, operands.to_vec()).err(),
+        Op::CustomVjp(custom) => run(&custom.call, operands.to_vec()).err(),
+        Op::Remat(remat) => run(&remat.body, operands.to_vec()).err(),
         Op::While(w) => {
             let consts = w.num_cond_consts + w.num_body_consts;
             let mut carry = operands[consts..].to_vec();

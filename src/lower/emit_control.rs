@@ -1,8 +1,8 @@
 //! Loops and branches.
 
-use super::mlir::{Results, Ty, Value, predicate};
+use super::mlir::{List, Results, Ty, Types, Value, predicate};
 use super::stablehlo::{Emitter, Slot, Values};
-use crate::trace::op::{BinaryOp, CompareOp, CondOp, ScanOp, WhileOp};
+use crate::trace::op::{BinaryOp, CompareOp, CondOp, RematOp, ScanOp, WhileOp};
 use crate::trace::program::Program;
 use crate::trace::types::{DType, TensorType};
 
@@ -16,6 +16,32 @@ struct ScanParts<'s, 'a, 't> {
 }
 
 impl<'a> Emitter<'a> {
+    /// The function in place. Where it computes again what was computed before, its operands go
+    /// through a barrier all together: otherwise the compiler would merge the two, or compute too
+    /// early what is wanted late.
+    pub(super) fn remat(
+        &mut self,
+        remat: &'a RematOp,
+        inputs: &[Slot<'a>],
+        tys: &[&TensorType],
+    ) -> Vec<Slot<'a>> {
+        let mut inputs = inputs.to_vec();
+        let values: Vec<usize> =
+            (0..inputs.len()).filter(|&i| matches!(inputs[i], Slot::Value(_))).collect();
+        if remat.barrier && !values.is_empty() {
+            let operands: Values = values.iter().map(|&i| self.value(&inputs[i])).collect();
+            let types: Vec<&TensorType> = values.iter().map(|&i| tys[i]).collect();
+            let results = self.begin(operands.len());
+            let (operands, types) = (List(&operands), Types(&types));
+            self.write(format_args!("stablehlo.optimization_barrier {operands} : {types}"));
+            self.end();
+            for (i, value) in values.into_iter().zip(results) {
+                inputs[i] = Slot::Value(value);
+            }
+        }
+        self.program(&remat.body, inputs)
+    }
+
     pub(super) fn scan(
         &mut self,
         scan: &'a ScanOp,

@@ -265,7 +265,11 @@ impl<'a> Emitter<'a> {
                 };
                 return SmallVec::from_iter([slot]);
             }
-            Op::StopGradient => return SmallVec::from_iter([inputs[0].clone()]),
+            Op::StopGradient | Op::Name(_) => return SmallVec::from_iter([inputs[0].clone()]),
+            Op::CustomJvp(custom) => self.program(&custom.call, inputs.iter().cloned()),
+            Op::CustomVjp(custom) => self.program(&custom.call, inputs.iter().cloned()),
+            Op::CustomLin(_) => unreachable!("transposed, or refused by linearize"),
+            Op::Remat(remat) => self.remat(remat, inputs, &tys),
             Op::Scan(scan) => self.scan(scan, inputs, &tys, &results),
             Op::While(while_op) => self.while_loop(while_op, inputs, &tys),
             Op::Cond(cond) => self.cond(cond, inputs, &results),
@@ -368,7 +372,16 @@ impl<'a> Emitter<'a> {
             Op::Collective(op) => return self.collective(op, x, tys, result),
             Op::Threefry if self.native.is_some() => return self.bits(x, result),
             Op::Threefry => return self.threefry(x, result),
-            Op::Constant(_) | Op::StopGradient | Op::Scan(_) | Op::While(_) | Op::Cond(_) => {
+            Op::Constant(_)
+            | Op::StopGradient
+            | Op::Name(_)
+            | Op::CustomJvp(_)
+            | Op::CustomVjp(_)
+            | Op::CustomLin(_)
+            | Op::Remat(_)
+            | Op::Scan(_)
+            | Op::While(_)
+            | Op::Cond(_) => {
                 unreachable!("written by `equation`")
             }
         };

@@ -3,6 +3,7 @@
 mod collective;
 mod control;
 mod conv;
+mod custom;
 mod dot;
 mod gather;
 pub(crate) mod problem;
@@ -224,7 +225,11 @@ pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
             Ok(smallvec![inputs[0].clone(), inputs[0].clone()])
         }
         Op::Collective(collective) => collective::infer_collective(collective, inputs),
-        Op::StopGradient => one(inputs[0].clone()),
+        Op::StopGradient | Op::Name(_) => one(inputs[0].clone()),
+        Op::CustomJvp(op) => custom::infer_custom_jvp(op, inputs),
+        Op::CustomVjp(op) => custom::infer_custom_vjp(op, inputs),
+        Op::CustomLin(op) => custom::infer_custom_lin(op, inputs),
+        Op::Remat(remat) => custom::infer_remat(remat, inputs),
         Op::Scan(scan) => control::infer_scan(scan, inputs),
         Op::While(while_op) => control::infer_while(while_op, inputs),
         Op::Cond(cond) => control::infer_cond(cond, inputs),
@@ -245,7 +250,8 @@ fn arity(op: &Op) -> Option<usize> {
         | Op::Slice { .. }
         | Op::Reduce { .. }
         | Op::ArgReduce { .. }
-        | Op::StopGradient => Some(1),
+        | Op::StopGradient
+        | Op::Name(_) => Some(1),
         Op::Binary(_) | Op::Compare(_) | Op::Pad { .. } | Op::Gather(_) => Some(2),
         Op::Dot(_) | Op::Conv(_) => Some(2),
         Op::Select | Op::Clamp | Op::Scatter(_) => Some(3),
@@ -255,6 +261,10 @@ fn arity(op: &Op) -> Option<usize> {
         | Op::DynamicUpdateSlice
         | Op::Sort { .. }
         | Op::Collective(_)
+        | Op::CustomJvp(_)
+        | Op::CustomVjp(_)
+        | Op::CustomLin(_)
+        | Op::Remat(_)
         | Op::Scan(_)
         | Op::While(_)
         | Op::Cond(_) => None,

@@ -274,6 +274,16 @@ pub(crate) fn share_captures(
     captures: Vec<Vec<Tensor>>,
     num_args: usize,
 ) -> (Vec<Program>, Vec<Tensor>) {
+    let counts = vec![num_args; programs.len()];
+    share_captures_of(programs, captures, &counts)
+}
+
+/// [`share_captures`] for Programs of different numbers of arguments.
+pub(crate) fn share_captures_of(
+    programs: Vec<Program>,
+    captures: Vec<Vec<Tensor>>,
+    num_args: &[usize],
+) -> (Vec<Program>, Vec<Tensor>) {
     let mut shared: Vec<Tensor> = Vec::new();
     let mut position: HashMap<(u32, Var), usize> = HashMap::new();
     for &tensor in captures.iter().flatten() {
@@ -285,7 +295,8 @@ pub(crate) fn share_captures(
     let programs = programs
         .into_iter()
         .zip(&captures)
-        .map(|(mut program, captures)| {
+        .zip(num_args)
+        .map(|((mut program, captures), &num_args)| {
             let captured = program.inputs.split_off(num_args);
             let mut inputs: Vec<Option<Var>> = vec![None; shared.len()];
             for (&tensor, var) in captures.iter().zip(captured) {

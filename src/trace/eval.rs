@@ -149,7 +149,11 @@ pub fn eval_op(op: &Op, inputs: &[Literal]) -> Vec<Literal> {
             collective.kind.name(),
             collective.axis.name()
         ),
-        Op::StopGradient => vec![inputs[0].clone()],
+        Op::StopGradient | Op::Name(_) => vec![inputs[0].clone()],
+        Op::CustomJvp(custom) => run(&custom.call, inputs.to_vec()),
+        Op::CustomVjp(custom) => run(&custom.call, inputs.to_vec()),
+        Op::CustomLin(_) => panic!("custom_lin has no value: only its transpose is known"),
+        Op::Remat(remat) => run(&remat.body, inputs.to_vec()),
         Op::Scan(scan) => control::scan(scan, inputs),
         Op::While(while_op) => control::while_loop(while_op, inputs),
         Op::Cond(cond) => control::cond(cond, inputs),

@@ -81,6 +81,17 @@ pub(crate) fn map_subprograms(op: &mut Op, f: &dyn Fn(Program) -> Program) {
     };
     match op {
         Op::Scan(scan) => apply(&mut scan.body),
+        Op::CustomJvp(custom) => {
+            apply(&mut custom.call);
+            apply(&mut custom.jvp);
+        }
+        Op::CustomVjp(custom) => {
+            apply(&mut custom.call);
+            apply(&mut custom.fwd);
+            apply(&mut custom.bwd);
+        }
+        Op::CustomLin(custom) => apply(&mut custom.bwd),
+        Op::Remat(remat) => apply(&mut remat.body),
         Op::While(w) => {
             apply(&mut w.cond);
             apply(&mut w.body);
@@ -90,8 +101,8 @@ pub(crate) fn map_subprograms(op: &mut Op, f: &dyn Fn(Program) -> Program) {
     }
 }
 
-/// Merges equations that compute the same thing, and drops `stop_gradient`, which has done its
-/// work when a Program is complete.
+/// Merges equations that compute the same thing, and drops `stop_gradient` and names, which have
+/// done their work when a Program is complete.
 pub fn eliminate_common_subexpressions(mut program: Program) -> Program {
     let mut same: Vec<Var> = (0..program.types.len() as u32).map(Var).collect();
     // By hash, the places in `kept`: operations are large, and copies of them slow.
@@ -102,7 +113,7 @@ pub fn eliminate_common_subexpressions(mut program: Program) -> Program {
         for input in &mut equation.inputs {
             *input = same[input.index()];
         }
-        if equation.op == Op::StopGradient {
+        if matches!(equation.op, Op::StopGradient | Op::Name(_)) {
             same[equation.outputs[0].index()] = equation.inputs[0];
             continue;
         }
@@ -129,9 +140,67 @@ pub fn eliminate_common_subexpressions(mut program: Program) -> Program {
     program
 }
 
+/// Writes functions with derivatives of their own out in place: when a Program is complete they are
+/// functions like others. Only what a checkpointed function computes again stays apart.
+pub fn inline_calls(program: Program) -> Program {
+    let holds = |program: &Program| program.equations.iter().any(|e| is_call(&e.op));
+    if !holds(&program) && !program.equations.iter().any(|e| e.op.subprograms().next().is_some()) {
+        return program;
+    }
+    let Program { inputs, equations, outputs, types } = program;
+    let mut whole = Program { inputs, equations: vec![], outputs, types };
+    let mut same: Vec<Var> = (0..whole.types.len() as u32).map(Var).collect();
+    for mut equation in equations {
+        for input in &mut equation.inputs {
+            *input = same[input.index()];
+        }
+        map_subprograms(&mut equation.op, &inline_calls);
+        let Some(body) = body_of(&equation.op) else {
+            whole.equations.push(equation);
+            continue;
+        };
+        // The body's variables behind those of the whole; its inputs are the operands.
+        let base = whole.types.len() as u32;
+        whole.types.extend(body.types.iter().cloned());
+        let mut here: Vec<Var> = (0..body.types.len() as u32).map(|i| Var(base + i)).collect();
+        same.extend(&here);
+        for (input, operand) in body.inputs.iter().zip(&equation.inputs) {
+            here[input.index()] = *operand;
+        }
+        for inner in &body.equations {
+            let mut inner = inner.clone();
+            for var in inner.inputs.iter_mut().chain(&mut inner.outputs) {
+                *var = here[var.index()];
+            }
+            whole.equations.push(inner);
+        }
+        for (output, result) in equation.outputs.iter().zip(&body.outputs) {
+            same[output.index()] = here[result.index()];
+        }
+    }
+    for output in &mut whole.outputs {
+        *output = same[output.index()];
+    }
+    whole
+}
+
+fn is_call(op: &Op) -> bool {
+    body_of(op).is_some()
+}
+
+/// The Program that stands for a call.
+fn body_of(op: &Op) -> Option<Arc<Program>> {
+    match op {
+        Op::CustomJvp(custom) => Some(custom.call.clone()),
+        Op::CustomVjp(custom) => Some(custom.call.clone()),
+        Op::Remat(remat) if !remat.barrier => Some(remat.body.clone()),
+        _ => None,
+    }
+}
+
 /// What every Program goes through before it is lowered.
 pub fn simplify(program: Program) -> Program {
-    eliminate_common_subexpressions(eliminate_dead_code(program))
+    eliminate_common_subexpressions(eliminate_dead_code(inline_calls(program)))
 }
 
 /// For each equation, the bytes of the values alive while it runs: its operands, its results, and

@@ -7,6 +7,7 @@
 
 mod collective;
 mod control;
+mod custom;
 mod gather;
 mod reduce;
 mod split;
@@ -17,6 +18,7 @@ use std::panic::Location;
 
 use smallvec::SmallVec;
 
+pub(crate) use self::custom::forwards;
 pub(crate) use self::split::{Linear, linearize_program};
 use self::tangent::{Mode, Tangents};
 pub(crate) use self::tangent::{add_tangents, instantiate};
@@ -74,6 +76,10 @@ fn jvp_equation(
         Op::While(while_op) => return control::jvp_while(while_op, x, t, mode, at),
         Op::Cond(cond) => return control::jvp_cond(cond, x, t, mode, at),
         Op::Sort { axis } => return reduce::jvp_sort(*axis, x, t, at),
+        Op::CustomJvp(custom) => return custom::jvp_custom_jvp(custom, x, t),
+        Op::CustomVjp(custom) => return custom::jvp_custom_vjp(custom, x, t, mode, at),
+        Op::CustomLin(_) => custom::forwards(),
+        Op::Remat(remat) => return custom::jvp_remat(remat, x, t, mode, at),
         Op::Collective(c) => return collective::jvp_collective(c, x, t, at),
         Op::Constant(_)
         | Op::Iota { .. }
@@ -100,6 +106,7 @@ fn jvp_equation(
         | Op::Reduce { .. }
         | Op::ArgReduce { .. }
         | Op::Threefry
+        | Op::Name(_)
         | Op::StopGradient => {}
     }
     let outputs = bind(op.clone(), x, at);
@@ -137,6 +144,7 @@ fn jvp_equation(
         | Op::Reshape { .. }
         | Op::Transpose { .. }
         | Op::Reverse { .. }
+        | Op::Name(_)
         | Op::Slice { .. } => t[0].and_then(|t| same(&[t])),
         Op::DynamicSlice { .. } => t[0].and_then(|t| {
             let operands: Vec<Tensor> = [t].into_iter().chain(x[1..].iter().copied()).collect();
@@ -172,7 +180,15 @@ fn jvp_equation(
             ReduceOp::And | ReduceOp::Or => None,
         }),
 
-        Op::Sort { .. } | Op::Collective(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_) => {
+        Op::Sort { .. }
+        | Op::Collective(_)
+        | Op::CustomJvp(_)
+        | Op::CustomVjp(_)
+        | Op::CustomLin(_)
+        | Op::Remat(_)
+        | Op::Scan(_)
+        | Op::While(_)
+        | Op::Cond(_) => {
             unreachable!("handled above")
         }
     };

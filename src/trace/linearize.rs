@@ -3,9 +3,12 @@
 use std::panic::Location;
 
 use super::control::types_of;
-use super::jvp::{check_tangents, expect_float, linearize_program};
+use super::jvp::{check_tangents, expect_float, forwards, linearize_program};
+use super::op::Op;
 use super::ops::zeros_like;
+use super::program::Program;
 use super::tensor::{Tensor, at_line, inline, trace_tree};
+use crate::error::Loc;
 use crate::tree::{self, Path, Tree};
 
 /// `jax.linearize`: the value of `f` at `primals`, and its derivative there as a function of
@@ -26,6 +29,9 @@ pub fn linearize<A: Tree<Tensor>, B: Tree<Tensor>>(
     values.extend(&traced.captures);
     let active: Vec<bool> = (0..values.len()).map(|i| i < num_args).collect();
     let (outputs, linear) = linearize_program(&traced.program, &values, &active, at);
+    if let Some(at) = custom_lin(&linear.program) {
+        at_line(at, || forwards());
+    }
     let value: B = tree::replace(&template, outputs.iter().copied());
     let pushforward = move |tangents: A| {
         check_tangents("linearize", &primals, &tangents, at);
@@ -42,4 +48,12 @@ pub fn linearize<A: Tree<Tensor>, B: Tree<Tensor>>(
         tree::replace(&template, written)
     };
     (value, pushforward)
+}
+
+/// The line of a function with a pullback alone, if there is one in a linear Program.
+fn custom_lin(program: &Program) -> Option<Loc> {
+    program.equations.iter().find_map(|equation| match &equation.op {
+        Op::CustomLin(_) => Some(equation.at),
+        op => op.subprograms().find_map(custom_lin),
+    })
 }

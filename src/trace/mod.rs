@@ -14,8 +14,10 @@
 pub mod axis;
 pub mod check;
 pub mod control;
+pub mod custom;
 pub mod eval;
 pub mod graph;
+pub mod jacobian;
 pub mod jvp;
 pub mod linearize;
 pub mod literal;
@@ -23,6 +25,7 @@ pub mod op;
 pub mod ops;
 mod print;
 pub mod program;
+pub mod remat;
 pub mod tensor;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -145,6 +145,19 @@ pub enum Op {
     Collective(CollectiveOp),
     /// The operand, without derivative.
     StopGradient,
+    /// The operand, under a name that policies of [`checkpoint`](crate::trace::remat::checkpoint)
+    /// know.
+    Name(&'static str),
+    /// A function with a derivative of its own: operands are constants, then arguments.
+    CustomJvp(CustomJvpOp),
+    /// A function with a pullback of its own: operands are constants, then arguments.
+    CustomVjp(CustomVjpOp),
+    /// The derivative of an [`Op::CustomVjp`], linear in its last operands, of which only the
+    /// transpose is known. Operands: constants, residuals, then a tangent for each float argument;
+    /// results: a tangent for each float result.
+    CustomLin(CustomLinOp),
+    /// A function whose derivative computes again what it needs.
+    Remat(RematOp),
     /// A loop with a fixed number of turns.
     Scan(ScanOp),
     /// A loop until a condition fails.
@@ -383,6 +396,74 @@ pub enum AllReduceOp {
     Min,
 }
 
+/// A function and its derivative. `jvp` takes constants, arguments and a tangent for each argument,
+/// and gives results and a tangent for each result. Tangents of what is not a float are zeros on
+/// the way in and dropped on the way out.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CustomJvpOp {
+    /// The function, of constants and arguments.
+    pub call: Arc<Program>,
+    /// Its derivative.
+    pub jvp: Arc<Program>,
+    /// How many operands are constants.
+    pub num_consts: usize,
+}
+
+/// A function and its pullback. `fwd` takes constants and arguments, and gives results, then
+/// residuals; `bwd` takes constants, residuals and a cotangent for each result, and gives one for
+/// each argument. Those of what is not a float are zeros on the way in and dropped on the way out.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CustomVjpOp {
+    /// The function, of constants and arguments.
+    pub call: Arc<Program>,
+    /// The function once more, also giving residuals.
+    pub fwd: Arc<Program>,
+    /// The pullback.
+    pub bwd: Arc<Program>,
+    /// How many operands are constants.
+    pub num_consts: usize,
+}
+
+/// What is left of a [`CustomVjpOp`] when it is linearized.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CustomLinOp {
+    /// The transpose, as in [`CustomVjpOp`].
+    pub bwd: Arc<Program>,
+    /// How many operands are constants or residuals.
+    pub num_known: usize,
+}
+
+/// A function that is computed again in its derivative.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RematOp {
+    /// The function.
+    pub body: Arc<Program>,
+    /// What is kept all the same.
+    pub policy: RematPolicy,
+    /// Whether it is such a derivative: then the compiler must not merge what it computes with
+    /// what was computed before.
+    pub barrier: bool,
+}
+
+/// What a checkpointed function keeps for its derivative besides its arguments:
+/// `jax.checkpoint_policies`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub enum RematPolicy {
+    /// Nothing.
+    #[default]
+    NothingSaveable,
+    /// Everything, as if it were not checkpointed.
+    EverythingSaveable,
+    /// Results of matrix products and convolutions.
+    DotsSaveable,
+    /// Results of matrix products without batch axes.
+    DotsWithNoBatchDimsSaveable,
+    /// What [`checkpoint_name`](crate::trace::remat::checkpoint_name) gave one of these names.
+    SaveOnlyTheseNames(Vec<&'static str>),
+    /// Everything but what was given one of these names.
+    SaveAnythingExceptTheseNames(Vec<&'static str>),
+}
+
 /// A loop of `length` turns. Operands: constants, initial carry, stacked inputs. The body takes
 /// constants, carry, one input of each stack, and gives carry and outputs; results: the last
 /// carry, stacked outputs.
@@ -460,6 +541,11 @@ impl Op {
             Op::Threefry => "threefry2x32",
             Op::Collective(collective) => collective.kind.name(),
             Op::StopGradient => "stop_gradient",
+            Op::Name(_) => "name",
+            Op::CustomJvp(_) => "custom_jvp",
+            Op::CustomVjp(_) => "custom_vjp",
+            Op::CustomLin(_) => "custom_lin",
+            Op::Remat(_) => "checkpoint",
             Op::Scan(_) => "scan",
             Op::While(_) => "while",
             Op::Cond(_) => "cond",

@@ -10,7 +10,7 @@
 
 use std::fmt::{self, Write};
 
-use super::op::{Amounts, Axes, Collective, Op};
+use super::op::{Amounts, Axes, Collective, Op, RematPolicy};
 use super::program::{Equation, Program, Var};
 
 impl fmt::Display for Program {
@@ -117,6 +117,10 @@ fn labels(op: &Op) -> Vec<String> {
     match op {
         Op::Scan(_) => vec!["body".into()],
         Op::While(_) => vec!["cond".into(), "body".into()],
+        Op::CustomJvp(_) => vec!["call".into(), "jvp".into()],
+        Op::CustomVjp(_) => vec!["call".into(), "fwd".into(), "bwd".into()],
+        Op::CustomLin(_) => vec!["bwd".into()],
+        Op::Remat(_) => vec!["body".into()],
         Op::Cond(cond) => (0..cond.branches.len()).map(|i| format!("branch {i}")).collect(),
         _ => vec![],
     }
@@ -235,6 +239,30 @@ fn op_params(out: &mut String, op: &Op) -> fmt::Result {
                     write!(out, " pairs={}", list(pairs))
                 }
             }
+        }
+        Op::Name(name) => write!(out, "name={name}"),
+        Op::CustomJvp(custom) => write!(out, "consts={}", custom.num_consts),
+        Op::CustomVjp(custom) => write!(out, "consts={}", custom.num_consts),
+        Op::CustomLin(custom) => write!(out, "known={}", custom.num_known),
+        Op::Remat(remat) => {
+            match &remat.policy {
+                RematPolicy::NothingSaveable => out.push_str("policy=nothing_saveable"),
+                RematPolicy::EverythingSaveable => out.push_str("policy=everything_saveable"),
+                RematPolicy::DotsSaveable => out.push_str("policy=dots_saveable"),
+                RematPolicy::DotsWithNoBatchDimsSaveable => {
+                    out.push_str("policy=dots_with_no_batch_dims_saveable");
+                }
+                RematPolicy::SaveOnlyTheseNames(names) => {
+                    write!(out, "policy=save_only_these_names{}", list(names))?;
+                }
+                RematPolicy::SaveAnythingExceptTheseNames(names) => {
+                    write!(out, "policy=save_anything_except_these_names{}", list(names))?;
+                }
+            }
+            if remat.barrier {
+                out.push_str(" barrier");
+            }
+            Ok(())
         }
         Op::While(w) => write!(out, "consts={}/{}", w.num_cond_consts, w.num_body_consts),
         Op::Unary(_)

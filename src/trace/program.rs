@@ -114,6 +114,12 @@ impl Op {
     pub fn subprograms(&self) -> impl Iterator<Item = &Program> {
         let programs: SmallVec<[&Program; 2]> = match self {
             Op::Scan(scan) => SmallVec::from_slice(&[&*scan.body]),
+            Op::CustomJvp(custom) => SmallVec::from_slice(&[&*custom.call, &*custom.jvp]),
+            Op::CustomVjp(custom) => {
+                [&*custom.call, &*custom.fwd, &*custom.bwd].into_iter().collect()
+            }
+            Op::CustomLin(custom) => SmallVec::from_slice(&[&*custom.bwd]),
+            Op::Remat(remat) => SmallVec::from_slice(&[&*remat.body]),
             Op::While(while_op) => SmallVec::from_slice(&[&*while_op.cond, &*while_op.body]),
             Op::Cond(cond) => cond.branches.iter().map(|branch| &**branch).collect(),
             _ => SmallVec::new(),

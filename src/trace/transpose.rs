@@ -8,6 +8,7 @@
 mod collective;
 mod control;
 mod conv;
+mod custom;
 mod dot;
 mod gather;
 
@@ -123,6 +124,8 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
     match op {
         Op::Scan(scan) => return control::transpose_scan(scan, x, cts, equation.at),
         Op::Cond(cond) => return control::transpose_cond(cond, x, cts, equation.at),
+        Op::CustomLin(op) => return custom::transpose_custom_lin(op, x, cts),
+        Op::Remat(remat) => return custom::transpose_remat(remat, x, cts, equation.at),
         Op::Collective(c) => return collective::transpose_collective(c, cts, equation.at),
         Op::While(_) => fail_op(
             "while",
@@ -156,6 +159,9 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
         | Op::ArgReduce { .. }
         | Op::Sort { .. }
         | Op::Threefry
+        | Op::Name(_)
+        | Op::CustomJvp(_)
+        | Op::CustomVjp(_)
         | Op::StopGradient => {}
     }
     let Some(ct) = cts[0] else { return Parts::new() };
@@ -216,6 +222,7 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
             let on_false = x[2].is_linear().then(|| where_(predicate, zero, ct));
             Parts::from_slice(&[None, on_true, on_false])
         }
+        Op::Name(_) => first(ct),
         Op::Convert { .. } => first(ct.to(x[0].ty.dtype)),
         Op::Broadcast { shape, axes } => first(transpose_broadcast(x[0].ty, shape, axes, ct)),
         Op::Reshape { .. } => first(ct.reshape(&x[0].ty.shape)),
@@ -315,6 +322,10 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
         | Op::Sort { .. }
         | Op::Threefry
         | Op::StopGradient
+        | Op::CustomJvp(_)
+        | Op::CustomVjp(_)
+        | Op::CustomLin(_)
+        | Op::Remat(_)
         | Op::Collective(_)
         | Op::Scan(_)
         | Op::While(_)

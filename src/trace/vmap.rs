@@ -18,9 +18,11 @@
 
 use std::panic::Location;
 
+mod axes;
 mod collective;
 pub(crate) mod control;
 mod conv;
+mod custom;
 mod dot;
 mod gather;
 #[cfg(test)]
@@ -28,6 +30,7 @@ mod tests;
 
 use smallvec::{SmallVec, smallvec};
 
+pub use self::axes::{LeafAxes, VmapOptions};
 use super::axis::Axis;
 use super::op::{Amounts, Axes, Op};
 use super::program::Program;
@@ -39,44 +42,6 @@ use super::{Literal, ops};
 use crate::error::Loc;
 use crate::tree::{self, Path, Tree};
 
-/// Which axis of a tree's leaves is mapped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LeafAxes {
-    /// This axis of every leaf; negative ones count from the end.
-    All(isize),
-    /// None: every leaf is the same for the whole batch.
-    Unmapped,
-}
-
-/// How a [`vmap`] maps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct VmapOptions {
-    /// The axis of the argument's leaves that runs over the batch.
-    pub in_axes: LeafAxes,
-    /// Where the results' leaves have it. [`LeafAxes::Unmapped`] is an error if a result depends
-    /// on a mapped argument.
-    pub out_axes: LeafAxes,
-    /// The size of the batch; needed when no argument says it.
-    pub size: Option<usize>,
-}
-
-impl Default for VmapOptions {
-    fn default() -> VmapOptions {
-        VmapOptions { in_axes: LeafAxes::All(0), out_axes: LeafAxes::All(0), size: None }
-    }
-}
-
-impl LeafAxes {
-    /// The axis of the next leaf, if it is mapped.
-    fn axis(self) -> Option<isize> {
-        match self {
-            LeafAxes::All(axis) => Some(axis),
-            LeafAxes::Unmapped => None,
-        }
-    }
-}
-
 /// `jax.vmap`: `f` applied to each slice of the argument along the first axis of every leaf, all
 /// at once; results are stacked along their first axis. What `f` captures is the same for the
 /// whole batch.
@@ -86,7 +51,7 @@ impl LeafAxes {
 #[track_caller]
 pub fn vmap<A: Tree<Tensor>, B: Tree<Tensor>>(f: impl Fn(A) -> B) -> impl Fn(A) -> B {
     let at = Location::caller();
-    move |args| apply(VmapOptions::default(), "batch", at, &|_, args| f(args), args)
+    move |args| apply(&VmapOptions::default(), "batch", at, &|_, args| f(args), args)
 }
 
 /// [`vmap`] with [`VmapOptions`].
@@ -96,7 +61,7 @@ pub fn vmap_with<A: Tree<Tensor>, B: Tree<Tensor>>(
     f: impl Fn(A) -> B,
 ) -> impl Fn(A) -> B {
     let at = Location::caller();
-    move |args| apply(options, "batch", at, &|_, args| f(args), args)
+    move |args| apply(&options, "batch", at, &|_, args| f(args), args)
 }
 
 /// [`vmap`] with a named axis, as `jax.vmap(f, axis_name=name)`: `f` gets the axis's token, with
@@ -126,25 +91,24 @@ pub fn vmap_axis_with<A: Tree<Tensor>, B: Tree<Tensor>>(
     f: impl Fn(Axis, A) -> B,
 ) -> impl Fn(A) -> B {
     let at = Location::caller();
-    move |args| apply(options, name, at, &f, args)
+    move |args| apply(&options, name, at, &f, args)
 }
 
 fn apply<A: Tree<Tensor>, B: Tree<Tensor>>(
-    options: VmapOptions,
+    options: &VmapOptions,
     name: &'static str,
     at: Loc,
     f: &impl Fn(Axis, A) -> B,
     args: A,
 ) -> B {
-    let (inputs, size) = at_line(at, || mapped_leaves(&options, &args));
+    let (inputs, size) = at_line(at, || mapped_leaves(options, &args));
     let mut types = inputs.iter().map(|input| input.lane_type());
     let example = args.map_leaves_ref(&Path::ROOT, &mut |_, _| types.next().expect("a leaf each"));
     let axis = Axis::new(name, size);
     let call = |args| within_axis(axis, || f(axis, args));
     let (traced, result) = trace_tree::<A, B>("vmap", at, &example, call);
-    let paths = tree::paths(&result);
     let outputs = within("vmap", at, || apply_traced(traced, inputs, axis));
-    let leaves = at_line(at, || placed_leaves(&options, &outputs, &paths, size));
+    let leaves = at_line(at, || placed_leaves(options, &outputs, &result, size));
     tree::replace(&result, leaves)
 }
 
@@ -153,7 +117,7 @@ fn mapped_leaves<A: Tree<Tensor>>(options: &VmapOptions, args: &A) -> (Vec<Batch
     let mut size = options.size.map(|size| (size, "the size given".to_string()));
     let mut leaves = Vec::new();
     args.visit_leaves(&Path::ROOT, &mut |path, &tensor| {
-        let Some(axis) = options.in_axes.axis() else {
+        let Some(axis) = axis_at(&options.in_axes, "in_axes", path) else {
             return leaves.push(Batched::same(tensor));
         };
         let ty = tensor.ty();
@@ -186,15 +150,17 @@ fn apply_traced(traced: Traced, mut inputs: Vec<Batched>, axis: Axis) -> Vec<Bat
 }
 
 /// The leaves of the result with the batch axis where the options want it.
-fn placed_leaves(
+fn placed_leaves<B: Tree<Tensor>>(
     options: &VmapOptions,
     outputs: &[Batched],
-    paths: &[String],
+    result: &B,
     size: usize,
 ) -> Vec<Tensor> {
     let mut placed = Vec::with_capacity(outputs.len());
-    for (output, path) in outputs.iter().zip(paths) {
-        placed.push(match options.out_axes.axis() {
+    let mut outputs = outputs.iter();
+    result.visit_leaves(&Path::ROOT, &mut |path, _| {
+        let output = outputs.next().expect("one a leaf");
+        placed.push(match axis_at(&options.out_axes, "out_axes", path) {
             Some(axis) => {
                 let axis = ops::axis_of("vmap", axis, output.rank() + 1);
                 output.full(size).moveaxis(0, axis as isize)
@@ -205,8 +171,12 @@ fn placed_leaves(
             ),
             None => output.tensor,
         });
-    }
+    });
     placed
+}
+
+fn axis_at(axes: &LeafAxes, name: &str, path: &Path<'_>) -> Option<isize> {
+    axes.of(path).unwrap_or_else(|problem| fail_op("vmap", format!("{name}: {problem}")))
 }
 
 /// The Program of all members of `axis` together: `mapped` says which inputs have a first axis of
@@ -356,6 +326,7 @@ fn batch(op: &Op, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
         | Op::Convert { .. }
         | Op::Bitcast { .. }
         | Op::Threefry
+        | Op::Name(_)
         | Op::StopGradient => over_all(op.clone()),
 
         Op::Broadcast { shape, axes } => over_all(Op::Broadcast {
@@ -386,6 +357,11 @@ fn batch(op: &Op, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
 
         Op::Dot(dims) => one(dot::dot(dims, inputs[0], inputs[1])),
         Op::Conv(dims) => one(conv::conv(dims, inputs[0], inputs[1], size)),
+
+        Op::CustomJvp(op) => custom::custom_jvp(op, inputs, lanes, at),
+        Op::CustomVjp(op) => custom::custom_vjp(op, inputs, lanes, at),
+        Op::CustomLin(op) => custom::custom_lin(op, inputs, lanes, at),
+        Op::Remat(op) => custom::remat(op, inputs, lanes, at),
 
         Op::Collective(op) => collective::collective(op, inputs, lanes, at),
 

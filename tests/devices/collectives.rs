@@ -137,7 +137,8 @@ fn count_like(m: Tensor) -> Tensor {
 #[test]
 fn derivatives_inside_are_those_outside() {
     devices(1);
-    let functions: [(&str, fn(Axis, Tensor) -> Tensor); 7] = [
+    type Along = fn(Axis, Tensor) -> Tensor;
+    let functions: [(&str, Along); 7] = [
         ("psum", |i, x| psum(x * x, i) * x),
         ("pmax", |i, x| pmax(x.sin(), i) * x),
         ("pmin", |i, x| pmin(x.sin(), i) + x),

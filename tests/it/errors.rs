@@ -11,7 +11,10 @@ use podracer::optim::Adam;
 use podracer::trace::control::{ScanOptions, cond, fori_loop, scan, scan_with, switch, while_loop};
 use podracer::trace::ops::{self, ConvOptions, concatenate, constant, conv2d, sort_by, where_};
 use podracer::trace::{LeafAxes, VmapOptions, vmap_with};
-use podracer::{Array, DType, Error, Tensor, grad, jvp, make_program, value_and_grad, vjp, vmap};
+use podracer::{
+    Array, DType, Error, Tensor, all_to_all, custom_jvp, custom_vjp, grad, jacrev, jvp, linearize,
+    make_program, pmean, ppermute, psum, ravel, value_and_grad, vjp, vmap, vmap_axis,
+};
 use pretty_assertions::assert_eq;
 
 type Function = dyn Fn(&[Tensor]) -> Vec<Tensor>;
@@ -193,9 +196,73 @@ fn transformations() -> Vec<Wrong> {
         "vmap_scalar" => |x| vmap(|x: Tensor| x)(x[4]),
         "vmap_nothing" => |_| vmap(|(): ()| ())(()),
         "vmap_out_axes" => |x| {
-            let options = VmapOptions { out_axes: LeafAxes::Unmapped, ..VmapOptions::default() };
+            let options = VmapOptions::default().out_axes(None);
             vmap_with(options, |x: Tensor| x)(x[1])
         },
+        "vmap_positions" => |x| {
+            let options = VmapOptions::default().in_axes((0, None));
+            vmap_with(options, |(a, _, _): (Tensor, Tensor, Tensor)| a)((x[1], x[1], x[1]))
+        },
+        "vmap_parts_of_a_tensor" => |x| {
+            let options = VmapOptions::default().in_axes((0, (1, None)));
+            vmap_with(options, |(a, b): (Tensor, Tensor)| a + b)((x[1], x[1]))
+        },
+        "vmap_names" => |x| {
+            let named = LeafAxes::Named(vec![("a", LeafAxes::All(0))]);
+            let options = VmapOptions::default().in_axes(named);
+            vmap_with(options, |(a, b): (Tensor, Tensor)| a + b)((x[1], x[1]))
+        },
+        "custom_jvp_capture" => |x| grad(|y: Tensor| {
+            custom_jvp(|z: Tensor| z * y, |z, t| (z * y, t * y))(x[1]).sum(..)
+        })(x[1]),
+        "custom_jvp_tangent" => |x| {
+            custom_jvp(|y: Tensor| y.sin(), |y, t| (y.sin(), t.sum(..)))(x[1])
+        },
+        "custom_jvp_not_linear" => |x| grad(|y: Tensor| {
+            custom_jvp(|y: Tensor| y.sin(), |y, t| (y.sin(), t * t))(y).sum(..)
+        })(x[1]),
+        "custom_vjp_forwards" => |x| {
+            let f = custom_vjp(|y: Tensor| y.sin(), |y| (y.sin(), y), |y: Tensor, ct| ct * y.cos());
+            jvp(f, x[1], x[1])
+        },
+        "custom_vjp_linearized" => |x| {
+            let f = custom_vjp(|y: Tensor| y.sin(), |y| (y.sin(), y), |y: Tensor, ct| ct * y.cos());
+            linearize(f, x[1]).0
+        },
+        "custom_vjp_result" => |x| {
+            custom_vjp(|y: Tensor| y.sin(), |y| (y.sum(..), y), |y: Tensor, ct| ct * y)(x[1])
+        },
+        "custom_vjp_cotangent" => |x| {
+            custom_vjp(|y: Tensor| y.sin(), |y| (y.sin(), y), |y: Tensor, _| y.sum(..))(x[1])
+        },
+        "custom_vjp_structure" => |x| {
+            custom_vjp(
+                |y: Vec<Tensor>| y[0],
+                |y| (y[0], y[0]),
+                |y: Tensor, ct| vec![ct, y],
+            )(vec![x[1]])
+        },
+        "jacrev_of_int" => |x| jacrev(|y: Tensor| y.argmax(0))(x[1]),
+        "ravel" => |x| ravel(&(x[1], x[2])).0,
+        "axis_out_of_scope" => |x| {
+            let kept = std::cell::Cell::new(None);
+            vmap_axis("rows", |axis, y: Tensor| {
+                kept.set(Some(axis));
+                y
+            })(x[1]);
+            psum(x[1], kept.get().expect("the closure ran"))
+        },
+        "collective_in_a_branch" => |x| vmap_axis("rows", |axis, y: Tensor| {
+            cond(y.gt(0.0), |y: Tensor| psum(y, axis), |y| y, y)
+        })(x[1]),
+        "pmean_of_int" => |x| vmap_axis("rows", |axis, y: Tensor| pmean(y, axis))(x[2]),
+        "psum_of_bool" => |x| vmap_axis("rows", |axis, y: Tensor| psum(y.gt(0.0), axis))(x[1]),
+        "ppermute_pairs" => |x| vmap_axis("rows", |axis, y: Tensor| {
+            ppermute(y, axis, &[(0, 1), (2, 1)])
+        })(x[1]),
+        "all_to_all_split" => |x| vmap_axis("rows", |axis, y: Tensor| {
+            all_to_all(y, axis, 0, 0)
+        })(x[0]),
         "nested" => |x| value_and_grad(|weights: Tensor| {
             vmap(|row: Tensor| {
                 scan(

@@ -18,6 +18,7 @@ mod native_calls;
 mod pjrt;
 mod ppo;
 mod programs;
+mod remat;
 mod rl;
 mod stablehlo_text;
 mod timeline;

@@ -6,7 +6,7 @@ use crate::trace::program::Program;
 use crate::trace::types::{DType, TensorType};
 
 /// Checks that operands `from..` have the types of a Program's inputs.
-fn takes<'a>(
+pub(super) fn takes<'a>(
     what: &str,
     program: &Program,
     given: impl ExactSizeIterator<Item = &'a TensorType>,

@@ -40,6 +40,7 @@ fn equation_flow(equation: &Equation, inputs: &[bool]) -> Vec<bool> {
         Op::Unary(UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round) => vec![false],
         // A tangent goes with its own operand.
         Op::Sort { .. } | Op::Collective(_) => inputs.to_vec(),
+        Op::Remat(remat) => tangent_flow(&remat.body, inputs),
         Op::Scan(scan) => carry_flow(&scan.body, inputs, scan.num_consts, scan.num_carry),
         Op::While(w) => carry_flow(
             &w.body,
@@ -82,13 +83,13 @@ fn count(marks: &[bool]) -> usize {
 }
 
 /// Tangents handed out to the results that are marked.
-fn spread(marks: &[bool], tangents: impl IntoIterator<Item = Tensor>) -> Tangents {
+pub(super) fn spread(marks: &[bool], tangents: impl IntoIterator<Item = Tensor>) -> Tangents {
     let mut tangents = tangents.into_iter();
     marks.iter().map(|mark| if *mark { tangents.next() } else { None }).collect()
 }
 
 /// The operands that are marked, as tangents written out.
-fn written(marks: &[bool], x: &[Tensor], t: &[Option<Tensor>]) -> Vec<Tensor> {
+pub(super) fn written(marks: &[bool], x: &[Tensor], t: &[Option<Tensor>]) -> Vec<Tensor> {
     marks
         .iter()
         .zip(x.iter().zip(t))

@@ -6,7 +6,7 @@ use std::panic::Location;
 use super::{axis_of, full_like};
 use crate::trace::axis::Axis;
 use crate::trace::op::{AllReduceOp, Collective, CollectiveOp, Op};
-use crate::trace::tensor::{Tensor, Tensors, bind, fail_op, in_scope};
+use crate::trace::tensor::{Tensor, Tensors, at_line, bind, fail_op, in_scope};
 use crate::tree::{self, Path, Tree};
 
 #[track_caller]
@@ -24,7 +24,9 @@ fn exchange(kind: Collective, axis: Axis, operands: &[Tensor]) -> Tensors {
 
 #[track_caller]
 fn each<A: Tree<Tensor>>(x: A, f: impl Fn(Tensor) -> Tensor) -> A {
-    let results: Vec<Tensor> = tree::leaves(&x).into_iter().map(f).collect();
+    // A closure does not know its caller's line.
+    let at = Location::caller();
+    let results: Vec<Tensor> = at_line(at, || tree::leaves(&x).into_iter().map(f).collect());
     tree::replace(&x, results)
 }
 
@@ -55,12 +57,12 @@ pub fn psum<A: Tree<Tensor>>(x: A, axis: Axis) -> A {
 /// `jax.lax.pmean`: the mean of every leaf, a float, over the members of `axis`.
 #[track_caller]
 pub fn pmean<A: Tree<Tensor>>(x: A, axis: Axis) -> A {
+    let at = Location::caller();
     x.visit_leaves(&Path::ROOT, &mut |path, leaf| {
         let ty = leaf.ty();
         if !ty.dtype.is_float() {
-            let problem =
-                format!("{path} is {ty}; a mean is of floats. Convert it with .to(dtype)");
-            fail_op("pmean", problem);
+            let problem = format!("{path} is {ty}; a mean is of floats. Convert with .to(dtype)");
+            at_line(at, || fail_op("pmean", problem));
         }
     });
     each(psum(x, axis), |sum| sum / full_like(sum, axis.size() as f64))

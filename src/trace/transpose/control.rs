@@ -116,7 +116,10 @@ pub(crate) fn transpose_scan(
 }
 
 /// Cotangents given to the linear operands, in order.
-fn hand_out(operands: &[Operand<'_>], cts: Vec<Tensor>) -> impl Iterator<Item = Option<Tensor>> {
+pub(super) fn hand_out(
+    operands: &[Operand<'_>],
+    cts: Vec<Tensor>,
+) -> impl Iterator<Item = Option<Tensor>> {
     let mut cts = cts.into_iter();
     operands.iter().map(move |o| if o.value.is_none() { cts.next() } else { None })
 }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::collective::{self, all_take_part};
+use super::custom;
 use super::{Batched, Lanes, Results, batch_program, choose};
 use crate::error::Loc;
 use crate::trace::axis::Axis;
@@ -45,6 +46,9 @@ pub(crate) fn reached(program: &Program, inputs: &[bool], axis: Axis) -> Vec<boo
             Op::Scan(scan) => scan_reached(scan, &inputs, axis),
             Op::While(while_op) => while_reached(while_op, &inputs, axis).0,
             Op::Cond(cond) => cond_reached(cond, &inputs, axis),
+            Op::CustomJvp(op) => custom::custom_jvp_reached(op, &inputs, axis),
+            Op::CustomVjp(op) => custom::custom_vjp_reached(op, &inputs, axis),
+            Op::Remat(remat) => reached(&remat.body, &inputs, axis),
             Op::Collective(op) => collective::reached(op, &inputs, axis),
             _ => vec![inputs.contains(&true); equation.outputs.len()],
         };
@@ -105,11 +109,11 @@ fn cond_reached(cond: &CondOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
     outputs
 }
 
-fn flags(inputs: &[Batched]) -> Vec<bool> {
+pub(super) fn flags(inputs: &[Batched]) -> Vec<bool> {
     inputs.iter().map(|input| input.mapped).collect()
 }
 
-fn tensors(inputs: &[Batched]) -> Vec<Tensor> {
+pub(super) fn tensors(inputs: &[Batched]) -> Vec<Tensor> {
     inputs.iter().map(|input| input.tensor).collect()
 }
 
@@ -122,7 +126,7 @@ fn raised(values: &[Batched], mapped: &[bool], size: usize) -> Vec<Batched> {
 }
 
 /// The types of a Program's inputs, with the batch on those that are mapped.
-fn batched_types<'a>(
+pub(super) fn batched_types<'a>(
     types: impl Iterator<Item = &'a TensorType>,
     mapped: &[bool],
     size: usize,
@@ -133,12 +137,12 @@ fn batched_types<'a>(
     types.zip(mapped).map(batched).collect()
 }
 
-fn as_batched(args: &[Tensor], mapped: &[bool]) -> Vec<Batched> {
+pub(super) fn as_batched(args: &[Tensor], mapped: &[bool]) -> Vec<Batched> {
     args.iter().zip(mapped).map(|(&tensor, &mapped)| Batched { tensor, mapped }).collect()
 }
 
 /// A body with inputs and outputs mapped as said.
-fn batch_body(
+pub(super) fn batch_body(
     program: &Program,
     inputs: &[bool],
     outputs: &[bool],
@@ -153,7 +157,7 @@ fn batch_body(
     trace_frame(FrameKind::Body, &types, at, body).0
 }
 
-fn results(tensors: impl IntoIterator<Item = Tensor>, mapped: &[bool]) -> Results {
+pub(super) fn results(tensors: impl IntoIterator<Item = Tensor>, mapped: &[bool]) -> Results {
     tensors.into_iter().zip(mapped).map(|(tensor, &mapped)| Batched { tensor, mapped }).collect()
 }
 

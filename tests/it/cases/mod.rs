@@ -3,6 +3,7 @@
 //! A case is named after the operation that it is about, then by what is special: `scan/reverse`.
 
 pub mod control;
+pub mod custom;
 pub mod elementwise;
 pub mod index;
 pub mod products;

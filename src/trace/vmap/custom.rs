@@ -1,0 +1,118 @@
+//! Functions with derivatives of their own: batching.
+
+use std::sync::Arc;
+
+use super::control::{as_batched, batch_body, batched_types, flags, reached, results, tensors};
+use super::{Batched, Lanes, Results, batch_program};
+use crate::error::Loc;
+use crate::trace::axis::Axis;
+use crate::trace::control::{captures_first, share_captures_of};
+use crate::trace::op::{CustomJvpOp, CustomLinOp, CustomVjpOp, Op, ReduceOp, RematOp};
+use crate::trace::program::Program;
+use crate::trace::tensor::{FrameKind, Tensor, Traced, bind, trace_frame};
+
+/// What the batched bodies capture becomes constants of all of them.
+fn with_captures(bodies: Vec<Traced>) -> (Vec<Arc<Program>>, Vec<Tensor>) {
+    let counts: Vec<usize> =
+        bodies.iter().map(|body| body.program.inputs.len() - body.captures.len()).collect();
+    let (programs, captures) = bodies.into_iter().map(|b| (b.program, b.captures)).unzip();
+    let (programs, shared) = share_captures_of(programs, captures, &counts);
+    let programs = programs.into_iter().zip(counts);
+    (programs.map(|(p, count)| Arc::new(captures_first(p, count))).collect(), shared)
+}
+
+fn either(a: &[bool], b: &[bool]) -> Vec<bool> {
+    a.iter().zip(b).map(|(a, b)| a | b).collect()
+}
+
+/// Which results are mapped.
+pub(crate) fn custom_jvp_reached(op: &CustomJvpOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
+    let call = reached(&op.call, inputs, axis);
+    let dual = [inputs, &inputs[op.num_consts..]].concat();
+    let rule = reached(&op.jvp, &dual, axis);
+    // A tangent is mapped as its result is.
+    let (values, tangents) = rule.split_at(call.len());
+    either(&call, &either(values, tangents))
+}
+
+pub(crate) fn custom_vjp_reached(op: &CustomVjpOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
+    either(&reached(&op.call, inputs, axis), &reached(&op.fwd, inputs, axis))
+}
+
+pub(crate) fn custom_jvp(op: &CustomJvpOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
+    let into = flags(inputs);
+    let mapped = custom_jvp_reached(op, &into, lanes.axis);
+    let dual = [&into[..], &into[op.num_consts..]].concat();
+    let call = batch_body(&op.call, &into, &mapped, lanes, at);
+    let jvp = batch_body(&op.jvp, &dual, &[&mapped[..], &mapped[..]].concat(), lanes, at);
+    let (programs, shared) = with_captures(vec![call, jvp]);
+    let [call, jvp] = programs.try_into().expect("two Programs");
+    let batched = CustomJvpOp { call, jvp, num_consts: shared.len() + op.num_consts };
+    let operands: Vec<Tensor> = shared.into_iter().chain(tensors(inputs)).collect();
+    results(bind(Op::CustomJvp(batched), &operands, at), &mapped)
+}
+
+/// The pullback for a batch. The cotangent of an argument that is the same for the whole batch is
+/// summed over it.
+fn batch_bwd(bwd: &Program, into: &[bool], args: &[bool], lanes: Lanes, at: Loc) -> Traced {
+    let types = batched_types(bwd.input_types(), into, lanes.size);
+    let body = |inputs: &[Tensor]| {
+        let back = batch_program(bwd, &as_batched(inputs, into), lanes);
+        let each = back.iter().zip(args).map(|(ct, &mapped)| match (mapped, ct.mapped) {
+            (true, _) => ct.full(lanes.size),
+            (false, true) if ct.tensor.dtype().is_float() => {
+                ct.tensor.reduce(ReduceOp::Sum, [0].as_slice().into())
+            }
+            (false, true) => ct.tensor.index_axis(0, 0),
+            // It depends on nothing that is mapped, so it is that of all examples together.
+            (false, false) => ct.tensor,
+        });
+        (each.collect(), ())
+    };
+    trace_frame(FrameKind::Body, &types, at, body).0
+}
+
+pub(crate) fn custom_vjp(op: &CustomVjpOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
+    let into = flags(inputs);
+    let mapped = custom_vjp_reached(op, &into, lanes.axis);
+    let saved = reached(&op.fwd, &into, lanes.axis)[mapped.len()..].to_vec();
+    let (consts, args) = into.split_at(op.num_consts);
+    let call = batch_body(&op.call, &into, &mapped, lanes, at);
+    let fwd = batch_body(&op.fwd, &into, &[&mapped[..], &saved].concat(), lanes, at);
+    let bwd = batch_bwd(&op.bwd, &[consts, &saved, &mapped].concat(), args, lanes, at);
+    let (programs, shared) = with_captures(vec![call, fwd, bwd]);
+    let [call, fwd, bwd] = programs.try_into().expect("three Programs");
+    let batched = CustomVjpOp { call, fwd, bwd, num_consts: shared.len() + op.num_consts };
+    let operands: Vec<Tensor> = shared.into_iter().chain(tensors(inputs)).collect();
+    results(bind(Op::CustomVjp(batched), &operands, at), &mapped)
+}
+
+pub(crate) fn custom_lin(op: &CustomLinOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
+    let (known, tangents) = inputs.split_at(op.num_known);
+    // Every cotangent is mapped, and so is every tangent that comes out.
+    let num_cts = op.bwd.inputs.len() - op.num_known;
+    let into = [flags(known), vec![true; num_cts]].concat();
+    let mut moving = flags(tangents).into_iter();
+    let args: Vec<bool> = op
+        .bwd
+        .output_types()
+        .map(|ty| !ty.dtype.is_float() || moving.next().expect("one a float"))
+        .collect();
+    let bwd = batch_bwd(&op.bwd, &into, &args, lanes, at);
+    let (programs, shared) = with_captures(vec![bwd]);
+    let [bwd] = programs.try_into().expect("one Program");
+    let batched = CustomLinOp { bwd, num_known: shared.len() + op.num_known };
+    let operands: Vec<Tensor> = shared.into_iter().chain(tensors(inputs)).collect();
+    bind(Op::CustomLin(batched), &operands, at).into_iter().map(Batched::mapped).collect()
+}
+
+pub(crate) fn remat(remat: &RematOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
+    let into = flags(inputs);
+    let mapped = reached(&remat.body, &into, lanes.axis);
+    let body = batch_body(&remat.body, &into, &mapped, lanes, at);
+    let (programs, shared) = with_captures(vec![body]);
+    let [body] = programs.try_into().expect("one Program");
+    let operands: Vec<Tensor> = shared.into_iter().chain(tensors(inputs)).collect();
+    let batched = RematOp { body, ..remat.clone() };
+    results(bind(Op::Remat(batched), &operands, at), &mapped)
+}
