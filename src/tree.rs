@@ -92,13 +92,6 @@ impl<'a> Path<'a> {
         Path { parent: Some(self), segment: Some(Segment::Index(index)) }
     }
 
-    /// The steps from the root.
-    pub fn segments(&self) -> Vec<Segment<'a>> {
-        let mut segments = self.parent.map_or_else(Vec::new, Path::segments);
-        segments.extend(self.segment);
-        segments
-    }
-
     /// The path to a map's key below this one.
     pub fn key(&'a self, key: &'a str) -> Path<'a> {
         Path { parent: Some(self), segment: Some(Segment::Key(key)) }
