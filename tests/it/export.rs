@@ -139,7 +139,10 @@ fn a_function_for_several_platforms_takes_its_place_among_them() {
     let exported = f.export_for(&x, &[Platform::Tpu, Platform::Cpu, Platform::Cuda]).unwrap();
     let exported = Exported::from_bytes(&exported.to_bytes()).unwrap();
     assert_eq!(exported.platforms(), ["tpu", "cpu", "cuda"]);
-    assert_eq!(exported.call(&[x.clone()]).unwrap()[0].to_vec::<f32>().unwrap(), [2.0, 4.0]);
+    assert_eq!(
+        exported.call(std::slice::from_ref(&x)).unwrap()[0].to_vec::<f32>().unwrap(),
+        [2.0, 4.0]
+    );
     let elsewhere = f.export_for(&x, &[Platform::Rocm]).unwrap();
     assert_eq!(
         elsewhere.call(&[x]).unwrap_err().to_string(),
