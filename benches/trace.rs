@@ -2,7 +2,8 @@
 //! writing StableHLO text; beside JAX's tracing and lowering to the same kind of text.
 //!
 //! `cargo bench --bench trace`; with `PODRACER_PEER_PYTHON=.../bin/python`, a Python with jax, each
-//! row is measured by turns with `benches/peers/jax_trace.py`. Milliseconds.
+//! row is measured by turns with `benches/peers/jax_trace.py`. Milliseconds; at the end, what a span
+//! of the timeline costs.
 
 mod peer;
 
@@ -17,7 +18,9 @@ use podracer::random::Key;
 use podracer::trace::control::scan;
 use podracer::trace::graph::simplify;
 use podracer::trace::ops::zeros_like;
-use podracer::{Array, DType, Tensor, Tree, grad, interpret, jit, make_program, tree, vmap};
+use podracer::{
+    Array, DType, Tensor, Tree, grad, interpret, jit, make_program, timeline, tree, vmap,
+};
 
 const ROUNDS: usize = 11;
 
@@ -89,6 +92,26 @@ fn updates((nets, xs, ys): (Net<Tensor>, Tensor, Tensor)) -> Net<Tensor> {
     })((nets, xs, ys))
 }
 
+/// What a span costs while nothing is recorded, and while a timeline is.
+fn spans() -> Result<()> {
+    const COUNT: usize = 10_000;
+    let nanoseconds = || milliseconds(|| (0..COUNT).for_each(|_| drop(timeline::span("x")))) * 1e6;
+    let (mut off, mut on) = (Row::new("a span, off (ns)"), Row::new("a span, recorded (ns)"));
+    for _ in 0..ROUNDS {
+        off.ours(nanoseconds() / COUNT as f64);
+    }
+    let path = std::env::temp_dir().join(format!("podracer-spans-{}.json", std::process::id()));
+    let recording = timeline::start(&path)?;
+    for _ in 0..ROUNDS {
+        on.ours(nanoseconds() / COUNT as f64);
+    }
+    recording.finish()?;
+    let _ = std::fs::remove_file(path);
+    off.print();
+    on.print();
+    Ok(())
+}
+
 fn main() -> Result<()> {
     let mut peer = Peer::start("jax_trace.py");
     Row::header();
@@ -106,5 +129,6 @@ fn main() -> Result<()> {
     });
     let nets = nets.call(zeros(&[]))?;
     let data = (nets, zeros(&[64, 32, 8]), zeros(&[64, 32, 2]));
-    measure(&mut peer, "vmap of 64 updates", updates, &data)
+    measure(&mut peer, "vmap of 64 updates", updates, &data)?;
+    spans()
 }

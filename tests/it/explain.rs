@@ -117,3 +117,19 @@ fn a_report_tells_what_was_compiled() {
         assert!(hlo.contains(part), "{part} in\n{hlo}");
     }
 }
+
+#[test]
+fn the_environment_turns_explanations_on() {
+    let run = |explain: &str| {
+        let test = "explain::a_second_signature_is_explained";
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env("PODRACER_EXPLAIN", explain)
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(run("1").contains("podracer: apply: signature 2, at the call in "));
+    assert!(!run("0").contains("podracer: apply"));
+}

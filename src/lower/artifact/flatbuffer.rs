@@ -274,11 +274,13 @@ mod tests {
 
     fn check(bytes: &[u8]) -> Result<(), Fault> {
         let table = Table::root(bytes)?;
+        let tables = table.tables(3)?;
+        let [first, second] = tables[..] else { return Err("another number of tables") };
         let same = table.u8(0)? == Some(7)
             && table.u8(1)?.is_none()
             && table.texts(2)? == ["one", ""]
-            && table.tables(3)?[0].u16(1)? == Some(300)
-            && table.tables(3)?[1].table(0)?.is_none()
+            && first.u16(1)? == Some(300)
+            && second.table(0)?.is_none()
             && table.bytes(4)? == [1, 2, 3]
             && table.u16s(5)? == [1, 65535]
             && table.u32s(6)? == [u32::MAX]
