@@ -3,6 +3,8 @@
 
 mod core;
 mod eager;
+mod explain;
+mod inspect;
 mod nan;
 
 use std::marker::PhantomData;
@@ -11,13 +13,16 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use smallvec::SmallVec;
 
-use self::core::Compiled;
-pub(crate) use self::core::aliases;
+pub(crate) use self::core::{Compiled, aliases};
 use self::eager::EagerOps;
+use self::explain::Signature;
+pub use self::explain::{Difference, Recompile};
+pub use self::inspect::{Analysis, CompileTimes, Lowered};
 use crate::array::Array;
 use crate::error::{Error, Loc, Result};
 use crate::lower::stablehlo::{LowerOptions, stablehlo};
 use crate::runtime::Runtime;
+use crate::timeline;
 use crate::trace::eval::eval;
 use crate::trace::graph::simplify;
 use crate::trace::literal::Literal;
@@ -58,7 +63,11 @@ pub struct Jit<A, B, F> {
     name: String,
     mode: Mode,
     check_nans: bool,
+    explain: bool,
+    max_traces: Option<usize>,
     entries: RwLock<Vec<Arc<Entry<B>>>>,
+    signatures: Mutex<Vec<Signature>>,
+    recompiles: Mutex<Vec<Recompile>>,
     /// One compilation at a time, so that two threads do not compile the same thing.
     compiling: Mutex<()>,
     stats: Mutex<Stats>,
@@ -134,7 +143,11 @@ pub fn with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(
         name: "program".into(),
         mode,
         check_nans: false,
+        explain: false,
+        max_traces: None,
         entries: RwLock::default(),
+        signatures: Mutex::default(),
+        recompiles: Mutex::default(),
         compiling: Mutex::default(),
         stats: Mutex::default(),
         argument: PhantomData,
@@ -156,6 +169,32 @@ impl<A, B, F> Jit<A, B, F> {
         self
     }
 
+    /// Writes to the standard error why a call needs a compilation after the first one: which leaf
+    /// of the argument has another type, what is new or gone in its structure, and the line of the
+    /// call. JAX's `jax_explain_cache_misses`. `PODRACER_EXPLAIN=1` turns it on for all functions.
+    pub fn explain_recompiles(mut self, on: bool) -> Self {
+        self.explain = on;
+        self
+    }
+
+    /// Lets the function be traced for at most `n` signatures: the call that would bring one more
+    /// fails with [`Error::Argument`], which says what differs. `chex.assert_max_traces`. Of no
+    /// meaning in the other modes, which trace at every call.
+    pub fn assert_max_traces(mut self, n: usize) -> Self {
+        self.max_traces = Some(n);
+        self
+    }
+
+    /// Why the function was compiled again, for every compilation after the first one so far.
+    pub fn explain(&self) -> Vec<Recompile> {
+        self.recompiles.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The name given by [`Jit::named`].
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// How the function is run.
     pub fn mode(&self) -> Mode {
         self.mode
@@ -172,10 +211,12 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     ///
     /// # Errors
     /// [`Error::Trace`] if the function cannot be typed for this argument; what the compiler and
-    /// the runtime say; [`Error::Nan`] under [`Jit::check_nans`].
+    /// the runtime say; [`Error::Nan`] under [`Jit::check_nans`]; [`Error::Argument`] under
+    /// [`Jit::assert_max_traces`].
+    #[track_caller]
     pub fn call(&self, args: A::With<Array>) -> Result<B::With<Array>> {
         match self.mode {
-            Mode::Jit => self.call_compiled(&args),
+            Mode::Jit => self.call_compiled(&args, Location::caller()),
             Mode::Eager | Mode::Interpret => {
                 let (program, template) = self.program(&args)?;
                 let leaves = leaves_of::<A>(&args);
@@ -194,13 +235,13 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         }
     }
 
-    fn call_compiled(&self, args: &A::With<Array>) -> Result<B::With<Array>> {
+    fn call_compiled(&self, args: &A::With<Array>, call: Loc) -> Result<B::With<Array>> {
         let leaves = leaves_of::<A>(args);
         let structure = tree::structure(args);
         let found = self.find(structure, &leaves);
         let entry = match found {
             Some(entry) => entry,
-            None => self.compile(args, structure, &leaves)?,
+            None => self.compile(args, structure, &leaves, call)?,
         };
         let results = entry.compiled.run(&leaves, self.check_nans)?;
         if self.check_nans {
@@ -221,11 +262,13 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         args: &A::With<Array>,
         structure: u64,
         leaves: &Leaves<'_>,
+        call: Loc,
     ) -> Result<Arc<Entry<B>>> {
         let _one_at_a_time = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = self.find(structure, leaves) {
             return Ok(entry);
         }
+        self.note_signature(args, structure, leaves, call)?;
         let lowered = self.lower(args)?;
         let compiled = Compiled::new(lowered.program, &lowered.text, lowered.aliases)?;
         {
@@ -238,8 +281,45 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         Ok(entry)
     }
 
+    /// Takes note of a new signature, and of why it is one; refuses one too many.
+    fn note_signature(
+        &self,
+        args: &A::With<Array>,
+        structure: u64,
+        leaves: &Leaves<'_>,
+        call: Loc,
+    ) -> Result<()> {
+        let types = leaves.iter().map(|leaf| leaf.ty().clone()).collect();
+        let now = Signature { structure, paths: tree::paths(args), types, call };
+        let mut signatures = self.signatures.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = signatures.iter().any(|seen| seen.same(&now));
+        if seen {
+            // It failed to compile before, and is tried again.
+            return Ok(());
+        }
+        let recompile = explain::explain(&self.name, &signatures, &now);
+        if let Some(limit) = self.max_traces.filter(|&limit| signatures.len() >= limit) {
+            let reason = match recompile {
+                Some(recompile) => recompile.to_string(),
+                None => format!("{}: the call in {call} would be the first", self.name),
+            };
+            return Err(Error::Argument(format!(
+                "more than {limit} traces, which assert_max_traces({limit}) does not allow\n{reason}"
+            )));
+        }
+        signatures.push(now);
+        if let Some(recompile) = recompile {
+            if self.explain || explain::asked_for() {
+                eprintln!("podracer: {recompile}");
+            }
+            self.recompiles.lock().unwrap_or_else(PoisonError::into_inner).push(recompile);
+        }
+        Ok(())
+    }
+
     /// The function traced for an argument like `args`, and its result over tensors.
-    fn program(&self, args: &A::With<Array>) -> Result<(Program, B)> {
+    pub(crate) fn program(&self, args: &A::With<Array>) -> Result<(Program, B)> {
+        let _span = timeline::span_of("trace", &self.name);
         let start = std::time::Instant::now();
         let leaves = leaves_of::<A>(args);
         let types: Vec<TensorType> = leaves.iter().map(|leaf| leaf.ty().clone()).collect();
@@ -267,7 +347,9 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     /// # Errors
     /// As [`Jit::call`].
     pub fn lower(&self, args: &A::With<Array>) -> Result<Lowered<B>> {
+        let begin = std::time::Instant::now();
         let (program, template) = self.program(args)?;
+        let _span = timeline::span_of("lower", &self.name);
         let start = std::time::Instant::now();
         let program = simplify(program);
         let aliases = if self.check_nans { vec![] } else { core::aliases(&program) };
@@ -277,9 +359,20 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
             ..Runtime::get()?.lower_options()
         };
         let text = stablehlo(&program, &options);
+        let lower_seconds = start.elapsed().as_secs_f64();
         let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
-        stats.trace_seconds += start.elapsed().as_secs_f64();
-        Ok(Lowered { program, text, aliases, template })
+        stats.trace_seconds += lower_seconds;
+        Ok(Lowered {
+            program,
+            text,
+            aliases,
+            template,
+            name: self.name.clone(),
+            platform: options.platform,
+            in_paths: crate::export::paths::<Array, A::With<Array>>(args),
+            trace_seconds: (start - begin).as_secs_f64(),
+            lower_seconds,
+        })
     }
 
     fn look_for_nans(
@@ -306,76 +399,6 @@ fn leaves_of<A: Tree<Tensor>>(args: &A::With<Array>) -> Leaves<'_> {
 
 fn literals(leaves: &Leaves<'_>) -> Result<Vec<Literal>> {
     leaves.iter().map(|leaf| leaf.to_literal()).collect()
-}
-
-/// A function traced and lowered for one signature; made by [`Jit::lower`].
-pub struct Lowered<B> {
-    program: Program,
-    text: String,
-    aliases: Vec<(usize, usize)>,
-    template: B,
-}
-
-impl<B> Lowered<B> {
-    /// The Program, simplified, as it is lowered.
-    pub fn program(&self) -> &Program {
-        &self.program
-    }
-
-    /// The StableHLO module's text.
-    pub fn stablehlo(&self) -> &str {
-        &self.text
-    }
-
-    /// The result over the tensors of the trace, which has ended: its structure.
-    pub fn template(&self) -> &B {
-        &self.template
-    }
-
-    /// Compiles it, for looking at what the compiler makes of it.
-    ///
-    /// # Errors
-    /// What the compiler says.
-    pub fn compile(self) -> Result<Analysis> {
-        let compiled = Compiled::new(self.program, &self.text, self.aliases)?;
-        Ok(Analysis { compiled })
-    }
-}
-
-/// A compiled function, for looking at; made by [`Lowered::compile`].
-pub struct Analysis {
-    compiled: Compiled,
-}
-
-impl Analysis {
-    /// The compiler's estimate of what a run costs: `flops`, `bytes accessed`, and others.
-    ///
-    /// # Errors
-    /// If the platform does not say.
-    pub fn cost_analysis(&self) -> Result<Vec<(String, f64)>> {
-        self.compiled.executable.cost_analysis()
-    }
-
-    /// Bytes that a run takes.
-    ///
-    /// # Errors
-    /// If the platform does not say.
-    pub fn memory_stats(&self) -> Result<crate::lower::pjrt::MemoryStats> {
-        self.compiled.executable.memory_stats()
-    }
-
-    /// The optimised HLO: its format's name, and its bytes.
-    ///
-    /// # Errors
-    /// If the platform does not give it.
-    pub fn optimized_hlo(&self) -> Result<(String, Vec<u8>)> {
-        self.compiled.executable.optimized_program()
-    }
-
-    /// Seconds that compiling took, and whether the result came from the cache.
-    pub fn outcome(&self) -> crate::lower::cache::CacheOutcome {
-        self.compiled.outcome
-    }
 }
 
 /// The Program of `f` for an argument like `args`, as traced: `jax.make_jaxpr`. Needs no plugin.

@@ -145,6 +145,7 @@ pub mod array;
 pub mod distributions;
 pub mod envs;
 pub mod error;
+pub mod export;
 pub mod jit;
 pub mod lower;
 pub mod nn;
@@ -153,6 +154,7 @@ pub mod pmap;
 pub mod random;
 pub mod rl;
 pub mod runtime;
+pub mod timeline;
 pub mod trace;
 pub mod tree;
 
@@ -186,4 +188,10 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../docs/from-scratch.md")]
     struct FromScratch;
+    #[doc = include_str!("../docs/export.md")]
+    struct Export;
+    #[doc = include_str!("../docs/recompiles.md")]
+    struct Recompiles;
+    #[doc = include_str!("../docs/timeline.md")]
+    struct Timeline;
 }

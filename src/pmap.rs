@@ -29,6 +29,7 @@ use crate::array::Array;
 use crate::error::{Error, Loc, Result};
 use crate::jit::{Mode, run_program};
 use crate::runtime::Runtime;
+use crate::timeline;
 use crate::trace::axis::Axis;
 use crate::trace::program::Program;
 use crate::trace::tensor::{Tensor, catch, trace_call, within_axis};
@@ -207,6 +208,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
     }
 
     fn program(&self, args: &A::With<Sharded>, leaves: &Leaves<'_>) -> Result<(Program, B, Axis)> {
+        let _span = timeline::span_of("trace", &self.name);
         let axis = Axis::new(self.axis, self.devices(args, leaves)?.len());
         let types: Vec<TensorType> = leaves.iter().map(|leaf| leaf.ty().clone()).collect();
         let build = |tensors: &[Tensor]| -> A {

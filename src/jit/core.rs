@@ -1,23 +1,28 @@
 //! What the front doors share and is not generic: running executables on leaves.
 
+use std::time::Instant;
+
 use smallvec::SmallVec;
 
 use crate::array::{Array, upload};
 use crate::error::Result;
 use crate::lower::cache::{CacheOutcome, compile_cached};
 use crate::lower::pjrt::{Buffer, CompileOptions, Executable, OptionValue};
-use crate::lower::stablehlo::compile_flags;
+use crate::lower::stablehlo::{compile_flags, meaning_flags};
 use crate::runtime::Runtime;
+use crate::timeline;
 use crate::trace::program::Program;
 use crate::trace::types::TensorType;
 
 /// An executable and what is needed to run it on leaves.
-pub(super) struct Compiled {
-    pub(super) executable: Executable,
+pub(crate) struct Compiled {
+    pub(crate) executable: Executable,
     pub(super) outcome: CacheOutcome,
     types: Vec<TensorType>,
     /// Inputs whose memory results may take.
     donated: Vec<usize>,
+    /// The module's name.
+    name: String,
 }
 
 /// For each input of a type that a result has too, the result that may take its memory.
@@ -36,15 +41,24 @@ pub(crate) fn aliases(program: &Program) -> Vec<(usize, usize)> {
 
 /// The executable of the text of `program`.
 pub(super) fn compile(program: &Program, text: &str) -> Result<(Executable, CacheOutcome)> {
-    let runtime = Runtime::get()?;
-    let flags = compile_flags(runtime.platform, program).into_iter();
+    compile_module(text.as_bytes(), compile_flags(Runtime::get()?.platform, program))
+}
+
+/// The executable of an MLIR module.
+fn compile_module(
+    module: &[u8],
+    flags: Vec<(&'static str, bool)>,
+) -> Result<(Executable, CacheOutcome)> {
+    let flags = flags.into_iter();
     let options = CompileOptions {
         env_option_overrides: flags
             .map(|(name, value)| (name.to_string(), OptionValue::Bool(value)))
             .collect(),
         ..CompileOptions::default()
     };
-    compile_cached(&runtime.client, text, &options)
+    let runtime = Runtime::get()?;
+    let _span = timeline::span("compile");
+    compile_cached(&runtime.client, module, &options)
 }
 
 impl Compiled {
@@ -57,7 +71,16 @@ impl Compiled {
         let types = program.input_types().cloned().collect();
         let mut donated: Vec<usize> = aliases.into_iter().map(|(input, _)| input).collect();
         donated.sort_unstable();
-        Ok(Compiled { executable, outcome, types, donated })
+        let name = executable.name()?;
+        Ok(Compiled { executable, outcome, types, donated, name })
+    }
+
+    /// A module whose Program is not at hand, with inputs of these types, none of them donated.
+    pub(crate) fn of_module(module: &[u8], types: Vec<TensorType>) -> Result<Compiled> {
+        let flags = meaning_flags(Runtime::get()?.platform);
+        let (executable, outcome) = compile_module(module, flags)?;
+        let name = executable.name()?;
+        Ok(Compiled { executable, outcome, types, donated: vec![], name })
     }
 
     /// Whether it was compiled for leaves of these types.
@@ -68,7 +91,8 @@ impl Compiled {
     }
 
     /// Launches it. Leaves of which another clone exists keep their memory.
-    pub(super) fn run(&self, leaves: &[&Array], keep: bool) -> Result<Vec<Array>> {
+    pub(crate) fn run(&self, leaves: &[&Array], keep: bool) -> Result<Vec<Array>> {
+        let _span = timeline::span_of("execute", &self.name);
         let mut uploads: SmallVec<[Buffer; 4]> = SmallVec::new();
         for leaf in leaves {
             if let Some(literal) = leaf.literal() {
@@ -86,7 +110,14 @@ impl Compiled {
             leaf.buffer().unwrap_or_else(|| uploads.next().expect("one upload a host leaf"))
         });
         let mut outputs = Vec::with_capacity(self.executable.outputs().len());
-        self.executable.execute(args, &kept, &mut outputs)?;
+        if timeline::is_on() {
+            let (start, name) = (Instant::now(), self.name.clone());
+            let done = self.executable.execute_with_event(args, &kept, &mut outputs)?;
+            let device = self.executable.devices()[0];
+            done.on_ready(move |_| timeline::device_ran(device, &name, start))?;
+        } else {
+            self.executable.execute(args, &kept, &mut outputs)?;
+        }
         Ok(outputs.into_iter().map(Array::from_buffer).collect())
     }
 }

@@ -38,6 +38,18 @@ pub enum Platform {
     Tpu,
 }
 
+impl Platform {
+    /// JAX's name of it, as exported functions have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Platform::Cpu => "cpu",
+            Platform::Cuda => "cuda",
+            Platform::Rocm => "rocm",
+            Platform::Tpu => "tpu",
+        }
+    }
+}
+
 /// How a Program is lowered.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LowerOptions {
@@ -71,21 +83,24 @@ impl Default for LowerOptions {
     }
 }
 
-/// Compiler flags (names of XLA's debug options) for a Program.
-pub fn compile_flags(platform: Platform, program: &Program) -> Vec<(&'static str, bool)> {
+/// Compiler flags (names of XLA's debug options) without which compiled text does not mean what it
+/// says.
+pub fn meaning_flags(platform: Platform) -> Vec<(&'static str, bool)> {
     match platform {
-        Platform::Cpu => {
-            // Otherwise `maximum(x, NaN)` is `x`, and reductions by it lose NaNs: without this the
-            // compiled text does not mean what the Program means.
-            let mut flags = vec![("xla_cpu_enable_fast_min_max", false)];
-            // Waking another thread costs more than a small product: see `ALONE`.
-            if largest_operation(program) <= ALONE {
-                flags.push(("xla_cpu_multi_thread_eigen", false));
-            }
-            flags
-        }
+        // Otherwise `maximum(x, NaN)` is `x`, and reductions by it lose NaNs.
+        Platform::Cpu => vec![("xla_cpu_enable_fast_min_max", false)],
         Platform::Cuda | Platform::Rocm | Platform::Tpu => Vec::new(),
     }
+}
+
+/// Compiler flags for a Program: those of its meaning, and those that make it fast.
+pub fn compile_flags(platform: Platform, program: &Program) -> Vec<(&'static str, bool)> {
+    let mut flags = meaning_flags(platform);
+    // Waking another thread costs more than a small product: see `ALONE`.
+    if platform == Platform::Cpu && largest_operation(program) <= ALONE {
+        flags.push(("xla_cpu_multi_thread_eigen", false));
+    }
+    flags
 }
 
 /// Programs of which no operation has more arithmetic than this run on one thread on CPU.

@@ -13,6 +13,7 @@ use crate::lower::cache::compile_cached;
 use crate::lower::pjrt::{Buffer, CompileOptions, Executable, OptionValue};
 use crate::lower::stablehlo::{LowerOptions, compile_flags, stablehlo};
 use crate::runtime::Runtime;
+use crate::timeline;
 use crate::trace::graph::simplify;
 use crate::trace::program::Program;
 use crate::trace::types::TensorType;
@@ -30,6 +31,7 @@ pub(super) struct Compiled {
     /// Which results are the same on all devices.
     replicated: Vec<bool>,
     watch: Watch,
+    name: String,
 }
 
 impl Compiled {
@@ -41,6 +43,7 @@ impl Compiled {
         name: &str,
     ) -> Result<Compiled> {
         let runtime = Runtime::get()?;
+        let span = timeline::span_of("lower", name);
         let program = simplify(program);
         let aliases = aliases(&program);
         let lowering = LowerOptions {
@@ -50,6 +53,7 @@ impl Compiled {
             ..runtime.lower_options()
         };
         let text = stablehlo(&program, &lowering);
+        drop(span);
         let ids = devices.iter().map(|&device| runtime.client.devices()[device].id);
         let flags = compile_flags(runtime.platform, &program).into_iter();
         let options = CompileOptions {
@@ -60,12 +64,14 @@ impl Compiled {
                 .collect(),
             ..CompileOptions::default()
         };
+        let _span = timeline::span("compile");
         let (executable, _) = compile_cached(&runtime.client, &text, &options)?;
         let types = leaves.iter().map(|leaf| (leaf.ty().clone(), leaf.is_replicated())).collect();
         let mut donated: Vec<usize> = aliases.into_iter().map(|(input, _)| input).collect();
         donated.sort_unstable();
         let watch = Watch::new(name);
-        Ok(Compiled { executable, devices, types, donated, replicated, watch })
+        let name = name.to_string();
+        Ok(Compiled { executable, devices, types, donated, replicated, watch, name })
     }
 
     /// Whether it was compiled for leaves like these.
@@ -81,6 +87,7 @@ impl Compiled {
 
     /// Launches it. Leaves of which another clone exists keep their memory.
     pub(super) fn run(&self, leaves: &[&Sharded]) -> Result<Vec<Sharded>> {
+        let _span = timeline::span_of("execute", &self.name);
         let count = self.devices.len();
         let mut kept: SmallVec<[i64; 16]> = SmallVec::new();
         for &input in &self.donated {

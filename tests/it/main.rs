@@ -9,6 +9,8 @@ mod documents;
 mod envs;
 mod errors;
 mod eval;
+mod explain;
+mod export;
 mod jax;
 mod laws;
 mod lowering;
@@ -21,6 +23,7 @@ mod remat;
 mod rl;
 mod stablehlo_text;
 mod text;
+mod timeline;
 
 use podracer::jit::run_program;
 use podracer::{Array, Literal, Mode, Program};

@@ -121,3 +121,19 @@ fn derivatives_of_sorted_nothing() {
     let (a, b) = slope.call((a, b)).unwrap();
     assert_eq!((a.shape()[..].to_vec(), b.shape()[..].to_vec()), (vec![0], vec![2, 0]));
 }
+
+/// Sums of narrow integers wrap, also where the compiler folds them.
+#[test]
+fn convolutions_of_narrow_constants() {
+    for dtype in ["i8", "u8", "i16", "u16"] {
+        let big = if dtype.ends_with('8') { "8, 96, 48, 82" } else { "8, 9600, 4800, 8200" };
+        let text = format!(
+            "{{ lambda. let
+                 f:{dtype}[1,2,2] = constant[{dtype}[1,2,2] [{big}]]
+                 i:{dtype}[1,2,3] = constant[{dtype}[1,2,3] [4, 6, 4, 3, 3, 2]]
+                 j:{dtype}[1,1,4] = conv[lhs=(0,2,1) rhs=(0,1,2) out=(1,0,2) strides=(1) padding=(2:2)] f i
+               in (j) }}"
+        );
+        regression(&text, &[]);
+    }
+}
