@@ -9,6 +9,7 @@ mod documents;
 mod envs;
 mod errors;
 mod eval;
+mod fixture;
 mod jax;
 mod laws;
 mod lowering;
@@ -19,6 +20,7 @@ mod programs;
 mod remat;
 mod rl;
 mod stablehlo_text;
+mod transforms;
 
 use podracer::jit::run_program;
 use podracer::{Array, Literal, Mode, Program};
