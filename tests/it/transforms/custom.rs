@@ -14,7 +14,7 @@ type Three = (Tensor, Tensor, Tensor);
 const F32: DType = DType::F32;
 
 fn log1p_exp(x: Tensor) -> Tensor {
-    let rule = |x: Tensor, t: Tensor| (log1p_exp(x), t * (1.0 - 1.0 / (1.0 + x.exp())));
+    let rule = |x: Tensor, t: Tensor| (x.exp().log1p(), t * (1.0 - 1.0 / (1.0 + x.exp())));
     custom_jvp(|x: Tensor| x.exp().log1p(), rule)(x)
 }
 
