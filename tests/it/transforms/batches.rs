@@ -104,14 +104,7 @@ pub const FUNCTIONS: &[Function] = &[
         let (y, pull) = vjp(|y: Tensor| y.sin() * y.sum(..), x[0]);
         vec![y, vmap(pull)(x[1])]
     }),
-    ("vmap_of_hessian", |x| {
-        // The second derivative of each of two results.
-        let f = |y: Tensor| y.sin() * y.sum(..);
-        let part = |i: isize| move |y: Tensor| f(y).index_axis(0, i);
-        let each =
-            |y: Tensor| podracer::trace::ops::stack(&[hessian(part(0))(y), hessian(part(1))(y)], 0);
-        vec![vmap(each)(x[0])]
-    }),
+    ("vmap_of_hessian", |x| vec![vmap(hessian(|y: Tensor| (y.sin() * y.sum(..)).prod(..)))(x[0])]),
     ("ensemble", |x| {
         let loss = |w: Tensor| (x[1].matmul(w).tanh() - x[2]).square().mean(..);
         let train = |w: Tensor| fori_loop(3, |_, w: Tensor| w - 0.3 * grad(loss)(w), w);
