@@ -2,7 +2,10 @@
 //! tests are a binary of their own, because a process has one runtime.
 
 mod collectives;
+#[path = "../it/fixture.rs"]
+mod fixture;
 mod pmap;
+mod transforms;
 
 use podracer::runtime::{Runtime, RuntimeOptions};
 use podracer::{Array, Result};

@@ -11,6 +11,7 @@ mod errors;
 mod eval;
 mod explain;
 mod export;
+mod fixture;
 mod jax;
 mod laws;
 mod lowering;
@@ -24,6 +25,7 @@ mod rl;
 mod stablehlo_text;
 mod text;
 mod timeline;
+mod transforms;
 
 use podracer::jit::run_program;
 use podracer::{Array, Literal, Mode, Program};
