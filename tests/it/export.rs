@@ -264,7 +264,8 @@ fn what_contradicts_itself_is_refused() {
         change(&mut artifact);
         Exported::from_bytes(&artifact.encode())
     };
-    let cases: [(&dyn Fn(&mut Artifact), &str); 4] = [
+    type Change<'a> = &'a dyn Fn(&mut Artifact);
+    let cases: [(Change<'_>, &str); 4] = [
         (
             &|a| drop(a.in_types.pop()),
             "its structures and types do not have the same number of leaves",
