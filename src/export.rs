@@ -92,13 +92,6 @@ impl Exported {
         out_paths: &[LeafPath],
         platforms: &[Platform],
     ) -> Result<Exported> {
-        if let Some(axis) = program.free_axis() {
-            return Err(Error::Argument(format!(
-                "{name} communicates along the axis {:?} and cannot be exported: exported \
-                 functions run on one device",
-                axis.name()
-            )));
-        }
         if platforms.is_empty() || program.inputs.len() > usize::from(u16::MAX) {
             return Err(Error::Argument(format!(
                 "{name} cannot be exported for {} platforms with {} arguments: an artifact has at \
@@ -407,7 +400,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     /// only one. Structs and maps become dictionaries, sequences become tuples.
     ///
     /// # Errors
-    /// As [`Jit::lower`]; [`Error::Argument`] if the function is one device's part of a `pmap`.
+    /// As [`Jit::lower`].
     pub fn export(&self, args: &A::With<Array>) -> Result<Exported> {
         self.export_for(args, &[Runtime::get()?.platform])
     }

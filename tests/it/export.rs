@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use podracer::export::Exported;
-use podracer::lower::artifact::PyTree;
+use podracer::lower::artifact::{Artifact, PyTree};
 use podracer::lower::stablehlo::Platform;
 use podracer::trace::control::scan;
 use podracer::{Array, DType, Literal, Tensor, TensorType, Tree, grad, jit};
@@ -252,4 +252,53 @@ fn a_newer_version_is_refused() {
     let error = exported.call(&[zeros(2), zeros(3), zeros(2)]).unwrap_err().to_string();
     let told = "<lambda> was written in StableHLO 1.15.0, and the compiler here knows it to 1.13";
     assert!(error.starts_with(told) && error.contains("add_v9"), "{error}");
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    let f = jit(|(x, y): (Tensor, Tensor)| x + y).named("add");
+    let x = Array::from([1.0f32, 2.0]);
+    let bytes = f.export(&(x.clone(), x.clone())).unwrap().to_bytes();
+    let changed = |change: &dyn Fn(&mut Artifact)| {
+        let mut artifact = Artifact::decode(&bytes).unwrap();
+        change(&mut artifact);
+        Exported::from_bytes(&artifact.encode())
+    };
+    type Change<'a> = &'a dyn Fn(&mut Artifact);
+    let cases: [(Change<'_>, &str); 4] = [
+        (
+            &|a| drop(a.in_types.pop()),
+            "its structures and types do not have the same number of leaves",
+        ),
+        (&|a| a.kept.push(2), "it uses an argument that it does not have"),
+        (&|a| a.platforms.clear(), "add names no platform"),
+        (
+            &|a| a.module = b"module".to_vec(),
+            "it holds no MLIR module: was it written by jax.export or here?",
+        ),
+    ];
+    for (change, expected) in cases {
+        let error = changed(change).unwrap_err().to_string();
+        assert_eq!(error, format!("not a usable exported function: {expected}"));
+    }
+    let other = changed(&|a| a.out_types[0].dtype = DType::I32).unwrap();
+    assert_eq!(
+        other.call(&[x.clone(), x.clone()]).unwrap_err().to_string(),
+        "add says that it gives (i32[2]), but its module gives (f32[2]): the artifact is damaged"
+    );
+    // JAX's DisabledSafetyCheck.platform(): it may run elsewhere than where it was made for.
+    let anywhere = changed(&|a| {
+        a.platforms = vec!["tpu".into()];
+        a.any_platform = true;
+    });
+    let sum = anywhere.unwrap().call(&[x.clone(), x]).unwrap();
+    assert_eq!(sum[0].to_vec::<f32>().unwrap(), [2.0, 4.0]);
+    // An old calling convention: the one 9 in two bytes at an even place that is read as one.
+    let old = (0..bytes.len() - 60).filter(|&at| bytes[at..at + 2] == [9, 0]).filter(|&at| {
+        let mut old = bytes[..bytes.len() - 48].to_vec();
+        old[at] = 8;
+        let told = "its calling convention is 8, and the oldest that is read is 9: export it again";
+        Exported::from_bytes(&old).is_err_and(|error| error.to_string().contains(told))
+    });
+    assert_eq!(old.count(), 1);
 }
