@@ -64,7 +64,7 @@ pub const FUNCTIONS: &[Function] = &[
     ("counts", |x| vec![x[0].bincount(6)]),
     ("by_two_keys", |x| vec![lexsort(&[x[0], x[1]], 0)]),
     ("quantiles", |x| vec![x[0].median(1), x[0].quantile(0.3, 0)]),
-    ("einsums", |x| {
+    ("einsum_formulas", |x| {
         let [a, b, c, d] = [x[0], x[1], x[2], x[3]];
         vec![
             einsum("ij,jk->ik", &[a, b]),
@@ -75,7 +75,7 @@ pub const FUNCTIONS: &[Function] = &[
             einsum("ij->", &[a]),
         ]
     }),
-    ("einsums_repeated", |x| {
+    ("einsum_diagonals", |x| {
         let [a, b, c] = [x[0], x[1], x[2]];
         vec![
             einsum("ii", &[a]),
