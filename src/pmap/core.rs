@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::jit::aliases;
 use crate::lower::cache::compile_cached;
 use crate::lower::pjrt::{Buffer, CompileOptions, Executable, OptionValue};
-use crate::lower::stablehlo::{LowerOptions, compile_flags, stablehlo};
+use crate::lower::stablehlo::{LowerOptions, Platform, compile_flags, stablehlo};
 use crate::runtime::Runtime;
 use crate::timeline;
 use crate::trace::graph::simplify;
@@ -55,11 +55,19 @@ impl Compiled {
         let text = stablehlo(&program, &lowering);
         drop(span);
         let ids = devices.iter().map(|&device| runtime.client.devices()[device].id);
-        let flags = compile_flags(runtime.platform, &program).into_iter();
+        let mut flags = compile_flags(runtime.platform, &program);
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        if runtime.platform == Platform::Cpu && devices.len() >= cores {
+            // The devices keep all cores busy; spreading one device's operation over them as well
+            // only makes threads wait for each other.
+            flags.retain(|(name, _)| *name != "xla_cpu_multi_thread_eigen");
+            flags.push(("xla_cpu_multi_thread_eigen", false));
+        }
         let options = CompileOptions {
             num_replicas: devices.len(),
             device_assignment: Some(ids.collect()),
             env_option_overrides: flags
+                .into_iter()
                 .map(|(name, value)| (name.to_string(), OptionValue::Bool(value)))
                 .collect(),
             ..CompileOptions::default()
