@@ -2,6 +2,7 @@
 //! native parts, and the cache of compiled executables.
 
 pub mod cache;
+pub mod callbacks;
 pub mod conv;
 pub mod cost;
 mod emit_collective;

@@ -24,6 +24,7 @@ use smallvec::SmallVec;
 
 pub(crate) use self::special::threefry as threefry2x32;
 
+use super::callback::Failed;
 use super::check;
 use super::literal::Literal;
 use super::op::Op;
@@ -34,7 +35,7 @@ use crate::error::{Error, Result};
 /// Runs a Program on the host.
 ///
 /// # Errors
-/// If the inputs are not of the types that the Program takes.
+/// If the inputs are not of the types that the Program takes; or if a callback fails.
 pub fn eval(program: &Program, inputs: &[Literal]) -> Result<Vec<Literal>> {
     if inputs.len() != program.inputs.len() {
         return Err(Error::Argument(format!(
@@ -57,7 +58,20 @@ pub fn eval(program: &Program, inputs: &[Literal]) -> Result<Vec<Literal>> {
             axis.name()
         )));
     }
-    Ok(run(program, inputs.to_vec()))
+    if program.callbacks().is_empty() {
+        return Ok(run(program, inputs.to_vec()));
+    }
+    catch_failed(|| run(program, inputs.to_vec()))
+}
+
+/// Runs `f`, in which a callback may fail.
+pub(crate) fn catch_failed<R>(f: impl FnOnce() -> R) -> Result<R> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).map_err(|payload| {
+        match payload.downcast::<Failed>() {
+            Ok(failed) => failed.0,
+            Err(other) => std::panic::resume_unwind(other),
+        }
+    })
 }
 
 /// Runs a Program whose inputs are known to be of its types.
@@ -97,7 +111,7 @@ fn run(program: &Program, inputs: Vec<Literal>) -> Vec<Literal> {
 /// Runs one operation on the host.
 ///
 /// # Panics
-/// If the operands do not fit the operation ([`check::infer`] tells).
+/// If the operands do not fit the operation ([`check::infer`] tells), or if a callback fails.
 pub fn eval_op(op: &Op, inputs: &[Literal]) -> Vec<Literal> {
     let operand_types: SmallVec<[&TensorType; 4]> = inputs.iter().map(Literal::ty).collect();
     let types = match check::infer(op, &operand_types) {
@@ -154,6 +168,10 @@ pub fn eval_op(op: &Op, inputs: &[Literal]) -> Vec<Literal> {
         Op::CustomVjp(custom) => run(&custom.call, inputs.to_vec()),
         Op::CustomLin(_) => panic!("custom_lin has no value: only its transpose is known"),
         Op::Remat(remat) => run(&remat.body, inputs.to_vec()),
+        // There is no way back but this: `eval` takes it.
+        Op::Callback(op) => op
+            .run(inputs)
+            .unwrap_or_else(|error| std::panic::resume_unwind(Box::new(Failed(error)))),
         Op::Scan(scan) => control::scan(scan, inputs),
         Op::While(while_op) => control::while_loop(while_op, inputs),
         Op::Cond(cond) => control::cond(cond, inputs),

@@ -12,6 +12,7 @@
 //! Nothing here knows of a compiler.
 
 pub mod axis;
+pub mod callback;
 pub mod check;
 pub mod control;
 pub mod custom;

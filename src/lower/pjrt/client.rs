@@ -134,6 +134,7 @@ impl Client {
     ///
     /// Fails with the compiler's message; where that names a line of the text, with the line.
     pub fn compile(&self, stablehlo_text: &str, options: &CompileOptions) -> Result<Executable> {
+        super::custom_call::expect_no_call("compile a program")?;
         const FORMAT: &str = "mlir";
         let encoded = options.encode();
         let mut program = ffi::Program::zeroed();
