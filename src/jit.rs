@@ -3,6 +3,7 @@
 
 mod core;
 mod eager;
+mod effects;
 mod nan;
 
 use std::marker::PhantomData;
@@ -14,6 +15,8 @@ use smallvec::SmallVec;
 use self::core::Compiled;
 pub(crate) use self::core::aliases;
 use self::eager::EagerOps;
+pub(crate) use self::effects::Effects;
+pub use self::effects::effects_barrier;
 use crate::array::Array;
 use crate::error::{Error, Loc, Result};
 use crate::lower::stablehlo::{LowerOptions, stablehlo};

@@ -3,8 +3,8 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
-use crate::lower::native;
 use crate::lower::callbacks::Callback;
+use crate::lower::native;
 use crate::lower::native_calls::{Bits, Dense};
 use crate::lower::pjrt::custom_call::register;
 use crate::lower::pjrt::{Client, Plugin};

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::effects::Effects;
 use crate::array::{Array, upload};
 use crate::error::Result;
 use crate::lower::cache::{CacheOutcome, compile_cached};
@@ -18,6 +19,7 @@ pub(super) struct Compiled {
     types: Vec<TensorType>,
     /// Inputs whose memory results may take.
     donated: Vec<usize>,
+    effects: Option<Effects>,
 }
 
 /// For each input of a type that a result has too, the result that may take its memory.
@@ -53,11 +55,12 @@ impl Compiled {
         text: &str,
         aliases: Vec<(usize, usize)>,
     ) -> Result<Compiled> {
+        let effects = Effects::of(&program)?;
         let (executable, outcome) = compile(&program, text)?;
         let types = program.input_types().cloned().collect();
         let mut donated: Vec<usize> = aliases.into_iter().map(|(input, _)| input).collect();
         donated.sort_unstable();
-        Ok(Compiled { executable, outcome, types, donated })
+        Ok(Compiled { executable, outcome, types, donated, effects })
     }
 
     /// Whether it was compiled for leaves of these types.
@@ -86,7 +89,13 @@ impl Compiled {
             leaf.buffer().unwrap_or_else(|| uploads.next().expect("one upload a host leaf"))
         });
         let mut outputs = Vec::with_capacity(self.executable.outputs().len());
-        self.executable.execute(args, &kept, &mut outputs)?;
+        match &self.effects {
+            None => self.executable.execute(args, &kept, &mut outputs)?,
+            Some(effects) => effects.launch(|| {
+                let event = self.executable.execute_with_event(args, &kept, &mut outputs)?;
+                Ok(vec![event])
+            })?,
+        }
         Ok(outputs.into_iter().map(Array::from_buffer).collect())
     }
 }

@@ -80,6 +80,12 @@ impl EagerOps {
             Op::Scan(scan) => self.scan(scan, operands),
             Op::While(while_op) => self.while_loop(while_op, operands),
             Op::Cond(cond) => self.cond(cond, operands),
+            Op::Callback(callback) => {
+                let operands: Result<Vec<Literal>> =
+                    operands.iter().map(Array::to_literal).collect();
+                let results = callback.run(&operands?)?;
+                results.into_iter().map(|result| Array::from(result).to_device()).collect()
+            }
             op => self.launch(op, operands),
         }
     }

@@ -10,7 +10,7 @@
 
 use super::mlir::{List, Results, Types, Value};
 use super::native_calls::row_major;
-use super::pjrt::custom_call::{Call, Code, Kernel, KernelError, RawOperand, RawResult};
+use super::pjrt::custom_call::{CALLBACK, Call, Code, Kernel, KernelError, RawOperand, RawResult};
 use super::stablehlo::{Emitter, Values};
 use crate::trace::callback::{HostFn, HostView, HostViewMut};
 use crate::trace::op::CallbackOp;
@@ -21,7 +21,7 @@ use crate::trace::types::TensorType;
 pub struct Callback;
 
 impl Kernel for Callback {
-    const TARGET: &'static str = "podracer.callback.1";
+    const TARGET: &'static str = CALLBACK;
 
     fn run(call: &mut Call<'_>) -> Result<(), KernelError> {
         let id: i64 = call.attribute("id")?;

@@ -8,7 +8,7 @@ use super::sharded::Sharded;
 use super::watchdog::Watch;
 use crate::array::{Array, upload_to};
 use crate::error::Result;
-use crate::jit::aliases;
+use crate::jit::{Effects, aliases};
 use crate::lower::cache::compile_cached;
 use crate::lower::pjrt::{Buffer, CompileOptions, Executable, OptionValue};
 use crate::lower::stablehlo::{LowerOptions, compile_flags, stablehlo};
@@ -30,6 +30,7 @@ pub(super) struct Compiled {
     /// Which results are the same on all devices.
     replicated: Vec<bool>,
     watch: Watch,
+    effects: Option<Effects>,
 }
 
 impl Compiled {
@@ -42,6 +43,7 @@ impl Compiled {
     ) -> Result<Compiled> {
         let runtime = Runtime::get()?;
         let program = simplify(program);
+        let effects = Effects::of(&program)?;
         let aliases = aliases(&program);
         let lowering = LowerOptions {
             name: name.into(),
@@ -65,7 +67,7 @@ impl Compiled {
         let mut donated: Vec<usize> = aliases.into_iter().map(|(input, _)| input).collect();
         donated.sort_unstable();
         let watch = Watch::new(name);
-        Ok(Compiled { executable, devices, types, donated, replicated, watch })
+        Ok(Compiled { executable, devices, types, donated, replicated, watch, effects })
     }
 
     /// Whether it was compiled for leaves like these.
@@ -110,7 +112,12 @@ impl Compiled {
         let num_outputs = self.executable.outputs().len();
         let mut outputs: SmallVec<[Vec<Buffer>; 8]> =
             (0..count).map(|_| Vec::with_capacity(num_outputs)).collect();
-        self.executable.execute_sharded(&args, &kept, &mut outputs)?;
+        match &self.effects {
+            None => self.executable.execute_sharded(&args, &kept, &mut outputs)?,
+            Some(effects) => effects.launch(|| {
+                self.executable.execute_sharded_with_events(&args, &kept, &mut outputs)
+            })?,
+        }
         let mut columns: SmallVec<[std::vec::IntoIter<Buffer>; 8]> =
             outputs.into_iter().map(Vec::into_iter).collect();
         let results: Vec<Sharded> = self

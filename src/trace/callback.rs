@@ -24,8 +24,8 @@ mod host;
 use std::io::Write;
 use std::panic::Location;
 
-pub use self::host::{HostFn, HostView, HostViewMut};
 use self::format::Format;
+pub use self::host::{HostFn, HostView, HostViewMut};
 use super::literal::Literal;
 pub use super::op::{CallbackKind, VmapMethod};
 use super::op::{CallbackOp, Op};

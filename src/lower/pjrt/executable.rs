@@ -6,8 +6,8 @@ use std::ptr;
 use smallvec::SmallVec;
 
 use super::buffer::dtype_of;
-use super::plugin::{slice, text};
 use super::custom_call::expect_no_call;
+use super::plugin::{slice, text};
 use super::{Buffer, Client, Event, ffi};
 use crate::error::{Error, Result};
 use crate::trace::types::TensorType;

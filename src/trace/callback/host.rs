@@ -104,7 +104,9 @@ impl HostFn {
         let problem = match outcome {
             Ok(Ok(())) => match no_bools(results) {
                 None => return Ok(()),
-                Some(i) => format!("the function gave bytes other than 0 and 1 as bools, result {i}"),
+                Some(i) => {
+                    format!("the function gave bytes other than 0 and 1 as bools, result {i}")
+                }
             },
             Ok(Err(Error::Callback(problem))) => problem,
             Ok(Err(error)) => format!("the function failed: {error}"),

@@ -121,7 +121,8 @@ fn while_with_condition(
     let at = equation.at;
     let (consts, init) = inputs.split_at(w.num_cond_consts + w.num_body_consts);
     let verdict = |consts: &[Tensor], carry: &[Tensor], token: Tensor| {
-        let (verdict, token) = thread(&w.cond, &[&consts[..w.num_cond_consts], carry].concat(), token);
+        let (verdict, token) =
+            thread(&w.cond, &[&consts[..w.num_cond_consts], carry].concat(), token);
         [verdict[0], token]
     };
     let start = verdict(consts, init, token);
@@ -129,8 +130,7 @@ fn while_with_condition(
         .into_iter()
         .chain(init.iter().map(|carry| carry.ty()))
         .collect();
-    let (cond, ()) =
-        trace_frame(FrameKind::Body, &carry_types, at, |carry| (vec![carry[0]], ()));
+    let (cond, ()) = trace_frame(FrameKind::Body, &carry_types, at, |carry| (vec![carry[0]], ()));
     let types: Vec<TensorType> =
         consts.iter().map(|c| c.ty()).chain(carry_types.iter().cloned()).collect();
     let (body, ()) = trace_frame(FrameKind::Body, &types, at, |args| {

@@ -38,12 +38,16 @@ pub(super) fn without_effects(name: &str, program: Program) -> Program {
     let mut program = program;
     program.equations.retain(|equation| match &equation.op {
         Op::Callback(CallbackOp { kind: CallbackKind::Debug { .. }, .. }) => false,
-        Op::Callback(CallbackOp { kind: CallbackKind::Io { .. }, .. }) => at_line(equation.at, || {
-            fail_op(
-                "io_callback",
-                format!("stands in a {name} whose derivative would have to run it a second time"),
-            )
-        }),
+        Op::Callback(CallbackOp { kind: CallbackKind::Io { .. }, .. }) => {
+            at_line(equation.at, || {
+                fail_op(
+                    "io_callback",
+                    format!(
+                        "stands in a {name} whose derivative would have to run it a second time"
+                    ),
+                )
+            })
+        }
         _ => true,
     });
     for equation in &mut program.equations {

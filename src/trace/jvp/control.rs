@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use super::jvp_program;
 use super::callback::without_effects;
+use super::jvp_program;
 use super::residuals::thin_out;
 use super::split::{Split, split};
 use super::tangent::{Mode, Tangents, instantiate};
@@ -277,8 +277,7 @@ fn invariant_vars(known: &Program, num_consts: usize) -> Vec<bool> {
     }
     for equation in &known.equations {
         // What has an effect belongs to each turn.
-        let all = !equation.op.has_effect()
-            && equation.inputs.iter().all(|v| invariant[v.index()]);
+        let all = !equation.op.has_effect() && equation.inputs.iter().all(|v| invariant[v.index()]);
         equation.outputs.iter().for_each(|v| invariant[v.index()] = all);
     }
     invariant

@@ -11,9 +11,10 @@ use super::super::axis::Axis;
 use super::super::callback::HostFn;
 use super::super::literal::Literal;
 use super::super::op::{
-    AllReduceOp, Amounts, ArgOp, Axes, BinaryOp, CallbackKind, CallbackOp, Collective, CollectiveOp, CompareOp, CondOp,
-    ConvDims, CustomJvpOp, CustomLinOp, CustomVjpOp, DotDims, GatherDims, Op, ReduceOp, RematOp,
-    RematPolicy, ScanOp, ScatterDims, ScatterKind, UnaryOp, VmapMethod, WhileOp,
+    AllReduceOp, Amounts, ArgOp, Axes, BinaryOp, CallbackKind, CallbackOp, Collective,
+    CollectiveOp, CompareOp, CondOp, ConvDims, CustomJvpOp, CustomLinOp, CustomVjpOp, DotDims,
+    GatherDims, Op, ReduceOp, RematOp, RematPolicy, ScanOp, ScatterDims, ScatterKind, UnaryOp,
+    VmapMethod, WhileOp,
 };
 use super::super::program::Program;
 use super::super::types::{DType, Shape, TensorType};

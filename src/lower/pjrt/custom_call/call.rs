@@ -205,9 +205,8 @@ impl<'a> Call<'a> {
         for i in 0..list.size.max(0) as usize {
             // SAFETY: the list has as many names, kinds and values as it says, all alive during
             // the call.
-            let (here, kind, value) = unsafe {
-                (text(*list.names.add(i)), *list.kinds.add(i), *list.values.add(i))
-            };
+            let (here, kind, value) =
+                unsafe { (text(*list.names.add(i)), *list.kinds.add(i), *list.values.add(i)) };
             if here == name.as_bytes() {
                 // SAFETY: a value is what its kind says.
                 return unsafe { read(kind, value) }
