@@ -11,7 +11,7 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
-mod control;
+pub(crate) mod control;
 mod dot;
 mod elementwise;
 mod gather;
@@ -19,6 +19,8 @@ mod number;
 mod reduce;
 mod shapes;
 mod special;
+
+use std::convert::Infallible;
 
 use smallvec::SmallVec;
 
@@ -108,6 +110,15 @@ fn run(program: &Program, inputs: Vec<Literal>) -> Vec<Literal> {
     program.outputs.iter().map(|&var| get(&values, var)).collect()
 }
 
+fn run_turn(program: &Program, _: usize, inputs: Vec<Literal>) -> Result<Vec<Literal>, Infallible> {
+    Ok(run(program, inputs))
+}
+
+fn always<T>(result: Result<T, Infallible>) -> T {
+    let Ok(value) = result;
+    value
+}
+
 /// Runs one operation on the host.
 ///
 /// # Panics
@@ -172,9 +183,9 @@ pub fn eval_op(op: &Op, inputs: &[Literal]) -> Vec<Literal> {
         Op::Callback(op) => op
             .run(inputs)
             .unwrap_or_else(|error| std::panic::resume_unwind(Box::new(Failed(error)))),
-        Op::Scan(scan) => control::scan(scan, inputs),
-        Op::While(while_op) => control::while_loop(while_op, inputs),
-        Op::Cond(cond) => control::cond(cond, inputs),
+        Op::Scan(scan) => always(control::scan(scan, inputs, run_turn)),
+        Op::While(while_op) => always(control::while_loop(while_op, inputs, run_turn)),
+        Op::Cond(cond) => always(control::cond(cond, inputs, run_turn)),
     };
     debug_assert!(results.iter().map(Literal::ty).eq(&types), "{}: {results:?}", op.name());
     results

@@ -38,6 +38,13 @@ pub struct HostViewMut<'a> {
     pub bytes: &'a mut [u8],
 }
 
+impl HostViewMut<'_> {
+    /// A copy of what is written.
+    pub(crate) fn to_literal(&self) -> Literal {
+        Literal::from_bytes(self.ty.clone(), AlignedBytes::copy_of(self.bytes))
+    }
+}
+
 type Function = dyn Fn(&[HostView<'_>], &mut [HostViewMut<'_>]) -> Result<()> + Send + Sync;
 
 struct Inner {
@@ -76,6 +83,19 @@ impl HostFn {
         let weak = Arc::downgrade(&inner);
         ALIVE.write().unwrap_or_else(PoisonError::into_inner).insert(id, weak);
         HostFn(inner)
+    }
+
+    /// The function with something more to do when it has succeeded: `after` sees the results.
+    pub(crate) fn then(
+        &self,
+        after: impl Fn(&[HostViewMut<'_>]) + Send + Sync + 'static,
+    ) -> HostFn {
+        let inner = self.0.clone();
+        HostFn::new(inner.name, inner.at, move |operands, results| {
+            (inner.f)(operands, results)?;
+            after(results);
+            Ok(())
+        })
     }
 
     /// The function with this number, if it is still alive.
