@@ -48,6 +48,10 @@ pub enum Error {
     /// A setting outside its range or at odds with another.
     #[error("{0}")]
     Config(String),
+    /// A function of the user's that a compiled program called: it failed, gave what it must not
+    /// give, or did what cannot be done there.
+    #[error("{0}")]
+    Callback(String),
     /// A value that is not finite where `check_nans` looks for them.
     #[error("{0}")]
     Nan(String),

@@ -3,6 +3,7 @@
 
 mod core;
 mod eager;
+mod effects;
 mod explain;
 mod inspect;
 mod nan;
@@ -15,9 +16,12 @@ use smallvec::SmallVec;
 
 pub(crate) use self::core::{Compiled, aliases};
 use self::eager::EagerOps;
+pub(crate) use self::effects::Effects;
+pub use self::effects::effects_barrier;
 use self::explain::Signature;
 pub use self::explain::{Difference, Recompile};
 pub use self::inspect::{Analysis, CompileTimes, Lowered};
+use self::nan::{Check, Recorder, has_nan};
 use crate::array::Array;
 use crate::error::{Error, Loc, Result};
 use crate::lower::stablehlo::{LowerOptions, stablehlo};
@@ -92,6 +96,8 @@ struct Entry<B> {
     structure: u64,
     template: B,
     compiled: Compiled,
+    /// What its callbacks give, under [`Jit::check_nans`].
+    recorder: Option<Recorder>,
 }
 
 /// Leaves of an argument, in order.
@@ -162,8 +168,13 @@ impl<A, B, F> Jit<A, B, F> {
     }
 
     /// Looks for NaN in every result, and if there is one finds the operation that made it: the
-    /// call then fails with [`Error::Nan`], which says which and at what line. Nothing is donated
-    /// while this is on.
+    /// call then fails with [`Error::Nan`], which says which, at what line, in which turns of loops,
+    /// and what its operands were. Nothing is donated while this is on. NaNs of constants are meant,
+    /// and told by nobody.
+    ///
+    /// Operation by operation, or interpreted, every operation's results are looked at. A compiled
+    /// function is run on the host a second time for it; callbacks with effects are not called
+    /// again: that run takes what they gave.
     pub fn check_nans(mut self, on: bool) -> Self {
         self.check_nans = on;
         self
@@ -220,15 +231,17 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
             Mode::Eager | Mode::Interpret => {
                 let (program, template) = self.program(&args)?;
                 let leaves = leaves_of::<A>(&args);
-                if self.check_nans {
-                    let inputs = literals(&leaves)?;
-                    nan::expect_none(&program, &inputs, &self.name)?;
-                }
-                let results = match self.mode {
-                    Mode::Eager => EagerOps::global().run(&program, &leaves)?,
-                    _ => {
-                        eval(&program, &literals(&leaves)?)?.into_iter().map(Array::from).collect()
+                let check = self.check_nans.then(|| Check::new(&self.name));
+                let host = |results: Vec<Literal>| results.into_iter().map(Array::from).collect();
+                let results = match (self.mode, &check) {
+                    (Mode::Eager, check) => {
+                        if let Some(check) = check {
+                            check.arguments(&literals(&leaves)?)?;
+                        }
+                        EagerOps::global().run(&program, &leaves, check.as_ref())?
                     }
+                    (_, Some(check)) => host(check.run(&program, &literals(&leaves)?, None)?),
+                    (_, None) => host(eval(&program, &literals(&leaves)?)?),
                 };
                 Ok(tree::rebuild(&template, results))
             }
@@ -243,9 +256,10 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
             Some(entry) => entry,
             None => self.compile(args, structure, &leaves, call)?,
         };
+        let _run = entry.recorder.as_ref().map(Recorder::begin);
         let results = entry.compiled.run(&leaves, self.check_nans)?;
         if self.check_nans {
-            self.look_for_nans(args, &leaves, &results)?;
+            self.look_for_nans(args, &leaves, &results, entry.recorder.as_ref())?;
         }
         Ok(tree::rebuild(&entry.template, results))
     }
@@ -269,14 +283,14 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
             return Ok(entry);
         }
         self.note_signature(args, structure, leaves, call)?;
-        let lowered = self.lower(args)?;
-        let compiled = Compiled::new(lowered.program, &lowered.text, lowered.aliases)?;
+        let Lowered { program, text, aliases, template, recorder, .. } = self.lower(args)?;
+        let compiled = Compiled::new(program, &text, aliases)?;
         {
             let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
             stats.compile_seconds += compiled.outcome.seconds;
             stats.cache_hits += compiled.outcome.hit as usize;
         }
-        let entry = Arc::new(Entry { structure, template: lowered.template, compiled });
+        let entry = Arc::new(Entry { structure, template, compiled, recorder });
         self.entries.write().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
         Ok(entry)
     }
@@ -352,6 +366,8 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         let _span = timeline::span_of("lower", &self.name);
         let start = std::time::Instant::now();
         let program = simplify(program);
+        let (program, recorder) =
+            if self.check_nans { Recorder::of(program) } else { (program, None) };
         let aliases = if self.check_nans { vec![] } else { core::aliases(&program) };
         let options = LowerOptions {
             name: self.name.clone(),
@@ -372,6 +388,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
             in_paths: crate::export::paths::<Array, A::With<Array>>(args),
             trace_seconds: (start - begin).as_secs_f64(),
             lower_seconds,
+            recorder,
         })
     }
 
@@ -380,14 +397,25 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         args: &A::With<Array>,
         leaves: &Leaves<'_>,
         results: &[Array],
+        recorder: Option<&Recorder>,
     ) -> Result<()> {
-        for result in results {
-            if nan::has_nan(&result.to_literal()?) {
-                let (program, _) = self.program(args)?;
-                return nan::expect_none(&program, &literals(leaves)?, &self.name);
-            }
+        let results = results.iter().map(Array::to_literal).collect::<Result<Vec<Literal>>>()?;
+        let Some(first) = results.iter().position(has_nan) else { return Ok(()) };
+        let (program, _) = self.program(args)?;
+        let check = Check::new(&self.name);
+        let recorded = recorder.map(Recorder::take);
+        let again = check.run(&program, &literals(leaves)?, recorded)?;
+        // Of a constant: then it is meant.
+        if again.iter().any(has_nan) {
+            return Ok(());
         }
-        Ok(())
+        Err(Error::Nan(format!(
+            "{}: result {first} ({}) holds a NaN, which no operation makes when the function runs on \
+             the host: compiled code rounds otherwise, and comes to an operation's limits where \
+             that does not. Run it with eager to find the operation",
+            self.name,
+            results[first].ty()
+        )))
     }
 }
 
@@ -448,7 +476,7 @@ pub fn run_program(program: &Program, inputs: &[Array], mode: Mode) -> Result<Ve
             let text = stablehlo(program, &Runtime::get()?.lower_options());
             Compiled::new(program.clone(), &text, vec![])?.run(&leaves, true)
         }
-        Mode::Eager => EagerOps::global().run(program, &leaves),
+        Mode::Eager => EagerOps::global().run(program, &leaves, None),
         Mode::Interpret => {
             Ok(eval(program, &literals(&leaves)?)?.into_iter().map(Array::from).collect())
         }

@@ -160,13 +160,17 @@ pub mod tree;
 
 pub use array::Array;
 pub use error::{Error, Result};
-pub use jit::{Jit, Mode, eager, interpret, jit, make_program};
+pub use jit::{Jit, Mode, eager, effects_barrier, interpret, jit, make_program};
 pub use pmap::{
     Pmap, Sharded, device_put_sharded, devices, pmap, pmap_with_mode, replicate, shard,
     unreplicate, unshard,
 };
 pub use random::Key;
 pub use trace::associative::associative_scan;
+pub use trace::callback::{
+    VmapMethod, debug_callback, debug_callback_ordered, debug_print, debug_print_ordered,
+    io_callback, pure_callback, pure_callback_with, raw_callback,
+};
 pub use trace::custom::{custom_jvp, custom_vjp};
 pub use trace::jacobian::{hessian, hvp, jacfwd, jacrev, ravel};
 pub use trace::jvp::jvp;

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
+use crate::lower::callbacks::Callback;
 use crate::lower::native;
 use crate::lower::native_calls::{Bits, Dense};
 use crate::lower::pjrt::custom_call::register;
@@ -47,6 +48,11 @@ impl Runtime {
         }
     }
 
+    /// Whether compiled programs can call functions of this process.
+    pub(crate) fn has_callbacks(&self) -> bool {
+        self.native_calls
+    }
+
     /// The process's runtime, started with the default options if it is not running yet. The
     /// first time on a machine this fetches the XLA plugin.
     ///
@@ -81,7 +87,9 @@ impl Runtime {
         }
         let plugin = Plugin::load(native::locate_cpu_plugin()?)?;
         keep_freed_memory();
-        let native_calls = register::<Dense>(&plugin)? && register::<Bits>(&plugin)?;
+        let native_calls = register::<Dense>(&plugin)?
+            && register::<Bits>(&plugin)?
+            && register::<Callback>(&plugin)?;
         let client = Client::cpu(plugin, options.cpu_devices)?;
         let platform = Platform::Cpu;
         Ok(RUNTIME.get_or_init(|| Runtime { client, platform, native_calls, options }))

@@ -4,10 +4,11 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use super::effects::Effects;
 use crate::array::{Array, upload};
 use crate::error::Result;
 use crate::lower::cache::{CacheOutcome, compile_cached};
-use crate::lower::pjrt::{Buffer, CompileOptions, Executable, OptionValue};
+use crate::lower::pjrt::{Buffer, CompileOptions, Event, Executable, OptionValue};
 use crate::lower::stablehlo::{compile_flags, meaning_flags};
 use crate::runtime::Runtime;
 use crate::timeline;
@@ -23,6 +24,7 @@ pub(crate) struct Compiled {
     donated: Vec<usize>,
     /// The module's name.
     name: String,
+    effects: Option<Effects>,
 }
 
 /// For each input of a type that a result has too, the result that may take its memory.
@@ -67,12 +69,13 @@ impl Compiled {
         text: &str,
         aliases: Vec<(usize, usize)>,
     ) -> Result<Compiled> {
+        let effects = Effects::of(&program)?;
         let (executable, outcome) = compile(&program, text)?;
         let types = program.input_types().cloned().collect();
         let mut donated: Vec<usize> = aliases.into_iter().map(|(input, _)| input).collect();
         donated.sort_unstable();
         let name = executable.name()?;
-        Ok(Compiled { executable, outcome, types, donated, name })
+        Ok(Compiled { executable, outcome, types, donated, name, effects })
     }
 
     /// A module whose Program is not at hand, with inputs of these types, none of them donated.
@@ -80,7 +83,7 @@ impl Compiled {
         let flags = meaning_flags(Runtime::get()?.platform);
         let (executable, outcome) = compile_module(module, flags)?;
         let name = executable.name()?;
-        Ok(Compiled { executable, outcome, types, donated: vec![], name })
+        Ok(Compiled { executable, outcome, types, donated: vec![], name, effects: None })
     }
 
     /// Whether it was compiled for leaves of these types.
@@ -110,13 +113,22 @@ impl Compiled {
             leaf.buffer().unwrap_or_else(|| uploads.next().expect("one upload a host leaf"))
         });
         let mut outputs = Vec::with_capacity(self.executable.outputs().len());
-        if timeline::is_on() {
-            let (start, name) = (Instant::now(), self.name.clone());
-            let done = self.executable.execute_with_event(args, &kept, &mut outputs)?;
-            let device = self.executable.devices()[0];
-            done.on_ready(move |_| timeline::device_ran(device, &name, start))?;
-        } else {
+        let timed = timeline::is_on().then(|| (Instant::now(), self.name.clone()));
+        if timed.is_none() && self.effects.is_none() {
             self.executable.execute(args, &kept, &mut outputs)?;
+            return Ok(outputs.into_iter().map(Array::from_buffer).collect());
+        }
+        let launch = || -> Result<Vec<Event>> {
+            let done = self.executable.execute_with_event(args, &kept, &mut outputs)?;
+            if let Some((start, name)) = timed {
+                let device = self.executable.devices()[0];
+                done.on_ready(move |_| timeline::device_ran(device, &name, start))?;
+            }
+            Ok(vec![done])
+        };
+        match &self.effects {
+            None => drop(launch()?),
+            Some(effects) => effects.launch(launch)?,
         }
         Ok(outputs.into_iter().map(Array::from_buffer).collect())
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use smallvec::SmallVec;
 
 use super::core::compile;
+use super::nan::Check;
 use crate::array::Array;
 use crate::error::Result;
 use crate::lower::pjrt::Executable;
@@ -33,10 +34,31 @@ impl EagerOps {
         OPS.get_or_init(|| EagerOps { executables: Mutex::default() })
     }
 
-    /// Runs a Program equation by equation.
-    pub(super) fn run(&self, program: &Program, leaves: &[&Array]) -> Result<Vec<Array>> {
+    /// Runs a Program equation by equation, and looks at each one's results if asked to.
+    pub(super) fn run(
+        &self,
+        program: &Program,
+        leaves: &[&Array],
+        check: Option<&Check<'_>>,
+    ) -> Result<Vec<Array>> {
         let inputs = leaves.iter().map(|leaf| leaf.to_device()).collect::<Result<Vec<Array>>>()?;
-        self.equations(program, inputs)
+        EagerRun { ops: self, check }.equations(program, inputs)
+    }
+}
+
+/// One run.
+struct EagerRun<'a> {
+    ops: &'a EagerOps,
+    check: Option<&'a Check<'a>>,
+}
+
+impl EagerRun<'_> {
+    /// Runs `f` as a turn of the loop `equation`.
+    fn turn<R>(&self, equation: &Equation, number: usize, f: impl FnOnce() -> R) -> R {
+        match self.check {
+            None => f(),
+            Some(check) => check.turn(equation, number, f),
+        }
     }
 
     fn equations(&self, program: &Program, inputs: Vec<Array>) -> Result<Vec<Array>> {
@@ -71,20 +93,35 @@ impl EagerOps {
     }
 
     fn equation(&self, equation: &Equation, operands: &[Array]) -> Result<Vec<Array>> {
-        match &equation.op {
-            Op::Constant(literal) => Ok(vec![Array::from(literal.clone()).to_device()?]),
-            Op::StopGradient | Op::Name(_) => Ok(vec![operands[0].clone()]),
-            Op::CustomJvp(custom) => self.equations(&custom.call, operands.to_vec()),
-            Op::CustomVjp(custom) => self.equations(&custom.call, operands.to_vec()),
-            Op::Remat(remat) => self.equations(&remat.body, operands.to_vec()),
-            Op::Scan(scan) => self.scan(scan, operands),
-            Op::While(while_op) => self.while_loop(while_op, operands),
-            Op::Cond(cond) => self.cond(cond, operands),
-            op => self.launch(op, operands),
+        let results = match &equation.op {
+            Op::Constant(literal) => return Ok(vec![Array::from(literal.clone()).to_device()?]),
+            Op::StopGradient | Op::Name(_) => return Ok(vec![operands[0].clone()]),
+            Op::CustomJvp(custom) => return self.equations(&custom.call, operands.to_vec()),
+            Op::CustomVjp(custom) => return self.equations(&custom.call, operands.to_vec()),
+            Op::Remat(remat) => return self.equations(&remat.body, operands.to_vec()),
+            Op::Scan(scan) => return self.scan(equation, scan, operands),
+            Op::While(while_op) => return self.while_loop(equation, while_op, operands),
+            Op::Cond(cond) => return self.cond(cond, operands),
+            Op::Callback(callback) => {
+                let operands: Result<Vec<Literal>> =
+                    operands.iter().map(Array::to_literal).collect();
+                let results = callback.run(&operands?)?.into_iter();
+                results.map(|result| Array::from(result).to_device()).collect::<Result<_>>()?
+            }
+            op => self.launch(op, operands)?,
+        };
+        if let Some(check) = self.check
+            && results.iter().any(|result| result.dtype().is_float())
+        {
+            let literals = |arrays: &[Array]| -> Result<Vec<Literal>> {
+                arrays.iter().map(Array::to_literal).collect()
+            };
+            check.results(equation, &literals(operands)?, &literals(&results)?)?;
         }
+        Ok(results)
     }
 
-    fn scan(&self, scan: &ScanOp, operands: &[Array]) -> Result<Vec<Array>> {
+    fn scan(&self, equation: &Equation, scan: &ScanOp, operands: &[Array]) -> Result<Vec<Array>> {
         let fixed = scan.num_consts + scan.num_carry;
         let (consts, stacks) = (&operands[..scan.num_consts], &operands[fixed..]);
         let mut carry = operands[scan.num_consts..fixed].to_vec();
@@ -103,7 +140,7 @@ impl EagerOps {
                 let shape = stack.shape().without_axis(0);
                 inputs.extend(self.launch(&Op::Reshape { shape }, &slice)?);
             }
-            let mut results = self.equations(&scan.body, inputs)?;
+            let mut results = self.turn(equation, turn, || self.equations(&scan.body, inputs))?;
             turns.push(results.split_off(scan.num_carry));
             carry = results;
         }
@@ -126,20 +163,27 @@ impl EagerOps {
         Ok(carry)
     }
 
-    fn while_loop(&self, w: &WhileOp, operands: &[Array]) -> Result<Vec<Array>> {
+    fn while_loop(
+        &self,
+        equation: &Equation,
+        w: &WhileOp,
+        operands: &[Array],
+    ) -> Result<Vec<Array>> {
         let consts = w.num_cond_consts + w.num_body_consts;
         let mut carry = operands[consts..].to_vec();
-        loop {
+        for turn in 0.. {
             let inputs = |consts: &[Array], carry: &[Array]| {
                 consts.iter().chain(carry).cloned().collect::<Vec<Array>>()
             };
-            let test = self.equations(&w.cond, inputs(&operands[..w.num_cond_consts], &carry))?;
+            let before = inputs(&operands[..w.num_cond_consts], &carry);
+            let test = self.turn(equation, turn, || self.equations(&w.cond, before))?;
             if !test[0].item::<bool>()? {
-                return Ok(carry);
+                break;
             }
-            carry =
-                self.equations(&w.body, inputs(&operands[w.num_cond_consts..consts], &carry))?;
+            let before = inputs(&operands[w.num_cond_consts..consts], &carry);
+            carry = self.turn(equation, turn, || self.equations(&w.body, before))?;
         }
+        Ok(carry)
     }
 
     fn cond(&self, cond: &CondOp, operands: &[Array]) -> Result<Vec<Array>> {
@@ -150,13 +194,15 @@ impl EagerOps {
 
     /// Runs one operation.
     fn launch(&self, op: &Op, operands: &[Array]) -> Result<Vec<Array>> {
-        let executable = self.executable(op, operands)?;
+        let executable = self.ops.executable(op, operands)?;
         let buffers = operands.iter().map(|operand| operand.buffer().expect("put on the device"));
         let mut outputs = Vec::with_capacity(executable.outputs().len());
         executable.execute(buffers, &[], &mut outputs)?;
         Ok(outputs.into_iter().map(Array::from_buffer).collect())
     }
+}
 
+impl EagerOps {
     fn executable(&self, op: &Op, operands: &[Array]) -> Result<Arc<Executable>> {
         let types = operands.iter().map(|operand| operand.ty().clone()).collect();
         let key = (op.clone(), types);

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use super::core::Compiled;
+use super::nan::Recorder;
 use crate::error::Result;
 use crate::export::Exported;
 use crate::lower::artifact::LeafPath;
@@ -26,6 +27,7 @@ pub struct Lowered<B> {
     pub(super) in_paths: Vec<LeafPath>,
     pub(super) trace_seconds: f64,
     pub(super) lower_seconds: f64,
+    pub(super) recorder: Option<Recorder>,
 }
 
 impl<B> Lowered<B> {

@@ -1,81 +1,143 @@
 //! Finding the operation that made a NaN.
+//!
+//! Interpreted, or operation by operation, every result is looked at as it comes. A compiled
+//! function is run on the host once more when a result of it has a NaN. Functions of the user's that
+//! have effects are not called again for that: what they gave is recorded by the compiled run, and
+//! given again in the same order.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use half::{bf16, f16};
 
 use crate::error::{Error, Loc, Result};
-use crate::trace::eval::eval_op;
+use crate::trace::eval::{control, eval_op};
+use crate::trace::graph::map_subprograms;
 use crate::trace::literal::Literal;
-use crate::trace::op::Op;
-use crate::trace::program::{Program, Var};
+use crate::trace::op::{CallbackKind, CallbackOp, Op};
+use crate::trace::program::{Equation, Program, Var};
 use crate::trace::types::DType;
 
-/// Whether a value has a NaN in it.
-pub(super) fn has_nan(value: &Literal) -> bool {
+/// The first element that is a NaN.
+fn first_nan(value: &Literal) -> Option<usize> {
+    fn find<T: bytemuck::Pod>(bytes: &[u8], is_nan: fn(T) -> bool) -> Option<usize> {
+        bytemuck::cast_slice::<u8, T>(bytes).iter().position(|&x| is_nan(x))
+    }
     let bytes = value.bytes();
     let bytes: &[u8] = (*bytes).as_ref();
     match value.ty().dtype {
-        DType::F16 => bytemuck::cast_slice::<u8, f16>(bytes).iter().any(|x| x.is_nan()),
-        DType::BF16 => bytemuck::cast_slice::<u8, bf16>(bytes).iter().any(|x| x.is_nan()),
-        DType::F32 => bytemuck::cast_slice::<u8, f32>(bytes).iter().any(|x| x.is_nan()),
-        DType::F64 => bytemuck::cast_slice::<u8, f64>(bytes).iter().any(|x| x.is_nan()),
-        _ => false,
+        DType::F16 => find(bytes, f16::is_nan),
+        DType::BF16 => find(bytes, bf16::is_nan),
+        DType::F32 => find(bytes, f32::is_nan),
+        DType::F64 => find(bytes, f64::is_nan),
+        _ => None,
     }
 }
 
-/// The first operation that makes a NaN of operands that have none.
-struct Fault {
+/// Whether a value has a NaN in it.
+pub(super) fn has_nan(value: &Literal) -> bool {
+    first_nan(value).is_some()
+}
+
+/// A loop that is running.
+struct Turn {
     op: &'static str,
+    number: usize,
     at: Loc,
-    ty: String,
-    operands: String,
 }
 
-/// Runs a Program on the host and fails at the first operation that makes a NaN. A NaN that comes
-/// in with the arguments is told as such.
-pub(super) fn expect_none(program: &Program, inputs: &[Literal], name: &str) -> Result<()> {
-    if let Some(i) = inputs.iter().position(has_nan) {
-        return Err(Error::Nan(format!(
-            "{name}: argument {i} ({}) holds a NaN; it was not made here",
-            inputs[i].ty()
-        )));
-    }
-    match run(program, inputs.to_vec()) {
-        Ok(_) => Ok(()),
-        Err(fault) => Err(Error::Nan(format!(
-            "{name}: {} makes the first NaN, in {}\n  --> {}\n  its operands have none: {}",
-            fault.op, fault.ty, fault.at, fault.operands
-        ))),
-    }
+/// Looks for the first operation that makes a NaN of operands that have none.
+pub(super) struct Check<'a> {
+    /// The function's name.
+    name: &'a str,
+    /// The loops that are running, outermost first.
+    turns: RefCell<Vec<Turn>>,
 }
 
-fn run(program: &Program, inputs: Vec<Literal>) -> Result<Vec<Literal>, Box<Fault>> {
-    let mut values: Vec<Option<Literal>> = vec![None; program.types.len()];
-    for (&var, input) in program.inputs.iter().zip(inputs) {
-        values[var.index()] = Some(input);
+impl<'a> Check<'a> {
+    pub(super) fn new(name: &'a str) -> Check<'a> {
+        Check { name, turns: RefCell::default() }
     }
-    let get = |values: &[Option<Literal>], var: Var| values[var.index()].clone().expect("defined");
-    for equation in &program.equations {
-        let operands: Vec<Literal> = equation.inputs.iter().map(|&v| get(&values, v)).collect();
-        let results = eval_op(&equation.op, &operands);
-        let fresh = results.iter().any(has_nan) && !operands.iter().any(has_nan);
-        // A constant NaN is meant: fill values, masks.
-        if fresh && !matches!(equation.op, Op::Constant(_)) {
-            if let Some(inner) = inside(&equation.op, &operands) {
-                return Err(inner);
+
+    /// Fails if an argument has a NaN.
+    pub(super) fn arguments(&self, inputs: &[Literal]) -> Result<()> {
+        match inputs.iter().position(has_nan) {
+            None => Ok(()),
+            Some(i) => Err(Error::Nan(format!(
+                "{}: argument {i} ({}) holds a NaN; it was not made here",
+                self.name,
+                inputs[i].ty()
+            ))),
+        }
+    }
+
+    /// Fails if an equation has made a NaN. Constants are meant: fill values, masks.
+    pub(super) fn results(
+        &self,
+        equation: &Equation,
+        operands: &[Literal],
+        results: &[Literal],
+    ) -> Result<()> {
+        let Some((result, first)) = results.iter().find_map(|r| Some((r, first_nan(r)?))) else {
+            return Ok(());
+        };
+        if matches!(equation.op, Op::Constant(_)) || operands.iter().any(has_nan) {
+            return Ok(());
+        }
+        let mut turns = String::new();
+        for turn in self.turns.borrow().iter().rev() {
+            turns.push_str(&format!(", in turn {} of {} ({})", turn.number, turn.op, turn.at));
+        }
+        let ty = result.ty();
+        let mut place = String::new();
+        if ty.rank() > 0 {
+            let mut index = vec![0; ty.rank()];
+            let mut rest = first;
+            for (axis, size) in ty.shape.iter().enumerate().rev() {
+                index[axis] = rest % size;
+                rest /= size;
             }
-            let summary: Vec<String> = operands.iter().map(summarise).collect();
-            return Err(Box::new(Fault {
-                op: equation.op.name(),
-                at: equation.at,
-                ty: program.ty(equation.outputs[0]).to_string(),
-                operands: summary.join(", "),
-            }));
+            place = format!(" at {index:?}");
         }
-        for (&var, result) in equation.outputs.iter().zip(results) {
-            values[var.index()] = Some(result);
-        }
+        let operands = match operands {
+            [] => "it has no operands".to_string(),
+            operands => {
+                let each: Vec<String> = operands.iter().map(summarise).collect();
+                format!("its operands have none: {}", each.join(", "))
+            }
+        };
+        Err(Error::Nan(format!(
+            "{}: {} makes the first NaN, in {ty}{place}\n  --> {}{turns}\n  {operands}",
+            self.name,
+            equation.op.name(),
+            equation.at,
+        )))
     }
-    Ok(program.outputs.iter().map(|&var| get(&values, var)).collect())
+
+    /// Runs `f` as a turn of the loop `equation`.
+    pub(super) fn turn<R>(&self, equation: &Equation, number: usize, f: impl FnOnce() -> R) -> R {
+        let turn = Turn { op: equation.op.name(), number, at: equation.at };
+        self.turns.borrow_mut().push(turn);
+        let result = f();
+        self.turns.borrow_mut().pop();
+        result
+    }
+
+    /// Runs a Program on the host. Functions with effects are called, or give what is recorded.
+    ///
+    /// # Errors
+    /// At the first operation that makes a NaN; and what a callback fails with.
+    pub(super) fn run(
+        &self,
+        program: &Program,
+        inputs: &[Literal],
+        recorded: Option<Record>,
+    ) -> Result<Vec<Literal>> {
+        self.arguments(inputs)?;
+        let host = Host { check: self, recorded: recorded.map(RefCell::new) };
+        host.program(program, inputs.to_vec())
+    }
 }
 
 /// An operand's type and range, so that a division by 0 or a logarithm of one is plain to see.
@@ -90,67 +152,118 @@ fn summarise(value: &Literal) -> String {
     format!("{} from {low} to {high}", value.ty())
 }
 
-/// The fault inside control flow, turn by turn.
-fn inside(op: &Op, operands: &[Literal]) -> Option<Box<Fault>> {
-    match op {
-        Op::Scan(scan) => {
-            let fixed = scan.num_consts + scan.num_carry;
-            let mut carry = operands[scan.num_consts..fixed].to_vec();
-            let order: Box<dyn Iterator<Item = usize>> = if scan.reverse {
-                Box::new((0..scan.length).rev())
-            } else {
-                Box::new(0..scan.length)
-            };
-            for turn in order {
-                let slices = operands[fixed..].iter().map(|stack| slice(stack, turn));
-                let inputs = operands[..scan.num_consts].iter().cloned();
-                let inputs = inputs.chain(carry.iter().cloned()).chain(slices).collect();
-                match run(&scan.body, inputs) {
-                    Ok(results) => carry = results[..scan.num_carry].to_vec(),
-                    Err(fault) => return Some(fault),
-                }
-            }
-            None
+/// What functions with effects gave, in order.
+pub(super) type Record = VecDeque<Vec<Literal>>;
+
+/// A run on the host.
+struct Host<'a> {
+    check: &'a Check<'a>,
+    recorded: Option<RefCell<Record>>,
+}
+
+impl Host<'_> {
+    fn program(&self, program: &Program, inputs: Vec<Literal>) -> Result<Vec<Literal>> {
+        let mut values: Vec<Option<Literal>> = vec![None; program.types.len()];
+        for (&var, input) in program.inputs.iter().zip(inputs) {
+            values[var.index()] = Some(input);
         }
-        Op::CustomJvp(custom) => run(&custom.call, operands.to_vec()).err(),
-        Op::CustomVjp(custom) => run(&custom.call, operands.to_vec()).err(),
-        Op::Remat(remat) => run(&remat.body, operands.to_vec()).err(),
-        Op::While(w) => {
-            let consts = w.num_cond_consts + w.num_body_consts;
-            let mut carry = operands[consts..].to_vec();
-            loop {
-                let with = |consts: &[Literal], carry: &[Literal]| {
-                    consts.iter().chain(carry).cloned().collect::<Vec<Literal>>()
-                };
-                let test = run(&w.cond, with(&operands[..w.num_cond_consts], &carry));
-                match test {
-                    Ok(test) if test[0].to_f64_vec() == [0.0] => return None,
-                    Ok(_) => {}
-                    Err(fault) => return Some(fault),
-                }
-                match run(&w.body, with(&operands[w.num_cond_consts..consts], &carry)) {
-                    Ok(next) => carry = next,
-                    Err(fault) => return Some(fault),
-                }
+        let get =
+            |values: &[Option<Literal>], var: Var| values[var.index()].clone().expect("defined");
+        for equation in &program.equations {
+            let operands: Vec<Literal> = equation.inputs.iter().map(|&v| get(&values, v)).collect();
+            let results = self.equation(equation, &operands)?;
+            for (&var, result) in equation.outputs.iter().zip(results) {
+                values[var.index()] = Some(result);
             }
         }
-        Op::Cond(cond) => {
-            let index = operands[0].to_f64_vec()[0];
-            let last = cond.branches.len() - 1;
-            let branch = &cond.branches[(index.max(0.0) as usize).min(last)];
-            run(branch, operands[1..].to_vec()).err()
+        Ok(program.outputs.iter().map(|&var| get(&values, var)).collect())
+    }
+
+    fn equation(&self, equation: &Equation, operands: &[Literal]) -> Result<Vec<Literal>> {
+        let turn = |program: &Program, number: usize, inputs: Vec<Literal>| {
+            self.check.turn(equation, number, || self.program(program, inputs))
+        };
+        let results = match &equation.op {
+            Op::Scan(scan) => return control::scan(scan, operands, turn),
+            Op::While(while_op) => return control::while_loop(while_op, operands, turn),
+            Op::Cond(cond) => {
+                return control::cond(cond, operands, |branch, _, inputs| {
+                    self.program(branch, inputs)
+                });
+            }
+            Op::CustomJvp(custom) => return self.program(&custom.call, operands.to_vec()),
+            Op::CustomVjp(custom) => return self.program(&custom.call, operands.to_vec()),
+            Op::Remat(remat) => return self.program(&remat.body, operands.to_vec()),
+            Op::Callback(callback) => self.call(callback, operands)?,
+            op => eval_op(op, operands),
+        };
+        self.check.results(equation, operands, &results)?;
+        Ok(results)
+    }
+
+    fn call(&self, callback: &CallbackOp, operands: &[Literal]) -> Result<Vec<Literal>> {
+        let recorded = match (&self.recorded, callback.kind) {
+            (Some(_), CallbackKind::Debug { .. }) => return Ok(vec![]),
+            (Some(recorded), CallbackKind::Io { .. }) => recorded,
+            (None, _) | (_, CallbackKind::Pure(_)) => return callback.run(operands),
+        };
+        let results = recorded.borrow_mut().pop_front().unwrap_or_default();
+        if results.iter().map(Literal::ty).eq(&callback.results) {
+            return Ok(results);
         }
-        _ => None,
+        Err(Error::Nan(format!(
+            "{}: there is a NaN in the results. Looking for the operation that made it, the host \
+             took another way than the compiled program, and came to a call of io_callback that the \
+             program had not made\n  --> {}",
+            self.check.name,
+            callback.f.at()
+        )))
     }
 }
 
-/// The slice of a stack at `turn`.
-fn slice(stack: &Literal, turn: usize) -> Literal {
-    use crate::trace::literal::AlignedBytes;
-    let ty = stack.ty();
-    let slice = crate::trace::types::TensorType::new(ty.dtype, ty.shape.without_axis(0));
-    let size = slice.bytes();
-    let bytes = stack.bytes();
-    let bytes: &[u8] = (*bytes).as_ref();
-    Literal::from_bytes(slice, AlignedBytes::copy_of(&bytes[turn * size..(turn + 1) * size]))
+/// A log of what the functions with effects of a compiled program give.
+#[derive(Default)]
+pub(super) struct Recorder {
+    log: Arc<Mutex<Record>>,
+    /// Held during a run, so that runs do not write into each other's log.
+    running: Mutex<()>,
+}
+
+impl Recorder {
+    /// The Program with functions that write a log, and the log; `None` if it has no effects.
+    pub(super) fn of(program: Program) -> (Program, Option<Recorder>) {
+        if !program.has_effect() {
+            return (program, None);
+        }
+        let recorder = Recorder::default();
+        (recording(program, &recorder.log), Some(recorder))
+    }
+
+    /// Begins a run, with an empty log.
+    pub(super) fn begin(&self) -> MutexGuard<'_, ()> {
+        let guard = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        self.take();
+        guard
+    }
+
+    /// What was given since the run began.
+    pub(super) fn take(&self) -> Record {
+        std::mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn recording(mut program: Program, log: &Arc<Mutex<Record>>) -> Program {
+    for equation in &mut program.equations {
+        map_subprograms(&mut equation.op, &|body| recording(body, log));
+        if let Op::Callback(callback) = &mut equation.op
+            && let CallbackKind::Io { .. } = callback.kind
+        {
+            let log = log.clone();
+            callback.f = callback.f.then(move |results| {
+                let results = results.iter().map(|result| result.to_literal()).collect();
+                log.lock().unwrap_or_else(PoisonError::into_inner).push_back(results);
+            });
+        }
+    }
+    program
 }

@@ -3,6 +3,7 @@
 
 pub mod artifact;
 pub mod cache;
+pub mod callbacks;
 pub mod conv;
 pub mod cost;
 mod emit_collective;

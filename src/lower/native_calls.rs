@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::cost::{inline_operations, operations};
 use super::mlir::{List, Ty, Types, Value};
-use super::pjrt::custom_call::{Call, Kernel};
+use super::pjrt::custom_call::{Call, Kernel, KernelError};
 use super::stablehlo::{Emitter, Values};
 use crate::trace::eval::threefry2x32;
 use crate::trace::op::{BinaryOp, DotDims, Op};
@@ -24,20 +24,19 @@ pub struct Dense;
 impl Kernel for Dense {
     const TARGET: &'static str = "podracer.dense.1";
 
-    fn run(call: &mut Call<'_>) -> Result<(), String> {
-        let (Some(x), Some(w)) = (call.operand::<f32>(0), call.operand::<f32>(1)) else {
-            return Err("takes two matrices of f32".into());
-        };
+    fn run(call: &mut Call<'_>) -> Result<(), KernelError> {
+        let (x, w) = (call.operand::<f32>(0)?, call.operand::<f32>(1)?);
         let bias = match call.num_operands() {
-            3 => call.operand::<f32>(2).map(|b| b.data),
+            3 => Some(call.operand::<f32>(2)?.data),
             _ => None,
         };
         let (&[m, k], &[k2, n]) = (x.dims, w.dims) else {
-            return Err(format!("takes two matrices, and was given {:?} and {:?}", x.dims, w.dims));
+            let text = format!("takes two matrices, and was given {:?} and {:?}", x.dims, w.dims);
+            return Err(text.into());
         };
-        let Some(y) = call.result::<f32>(0) else { return Err("gives a matrix of f32".into()) };
+        let y = call.result::<f32>(0)?;
         if k != k2 || y.len() as i64 != m * n || bias.is_some_and(|b| b.len() as i64 != n) {
-            return Err(format!("{m}x{k} by {k2}x{n} does not fit the result or the bias"));
+            return Err(format!("{m}x{k} by {k2}x{n} does not fit the result or the bias").into());
         }
         dense(x.data, w.data, bias, y, k as usize, n as usize);
         Ok(())
@@ -139,7 +138,7 @@ impl NativeCalls {
 }
 
 /// The layouts of row-major operands or results.
-fn row_major(tys: &[&TensorType]) -> String {
+pub(super) fn row_major(tys: &[&TensorType]) -> String {
     let layouts: Vec<String> = tys
         .iter()
         .map(|ty| match ty.rank() {
@@ -193,14 +192,10 @@ pub struct Bits;
 impl Kernel for Bits {
     const TARGET: &'static str = "podracer.threefry2x32.1";
 
-    fn run(call: &mut Call<'_>) -> Result<(), String> {
-        let operands = [0, 1, 2, 3].map(|i| call.operand::<u32>(i));
-        let [Some(k0), Some(k1), Some(c0), Some(c1)] = operands else {
-            return Err("takes four tensors of u32".into());
-        };
-        let (Some(first), Some(second)) = (call.result::<u32>(0), call.result::<u32>(1)) else {
-            return Err("gives two tensors of u32".into());
-        };
+    fn run(call: &mut Call<'_>) -> Result<(), KernelError> {
+        let (k0, k1) = (call.operand::<u32>(0)?, call.operand::<u32>(1)?);
+        let (c0, c1) = (call.operand::<u32>(2)?, call.operand::<u32>(3)?);
+        let (first, second) = (call.result::<u32>(0)?, call.result::<u32>(1)?);
         let keys = k0.data.iter().zip(k1.data);
         let counters = c0.data.iter().zip(c1.data);
         let results = first.iter_mut().zip(second.iter_mut());

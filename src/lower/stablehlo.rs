@@ -19,6 +19,7 @@ use super::cost::largest_operation;
 use super::mlir::{self, List, Locations, Results, Symbol, Ty, Types, Value};
 use super::native_calls::{NativeCalls, Role};
 use crate::error::Loc;
+use crate::trace::graph::in_order;
 use crate::trace::literal::Literal;
 use crate::trace::op::{BinaryOp, Op};
 use crate::trace::program::{Equation, Program, Var};
@@ -116,6 +117,8 @@ pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
         Platform::Cuda | Platform::Rocm | Platform::Tpu => None,
     };
     let program = rewritten.as_ref().unwrap_or(program);
+    let ordered = in_order(program);
+    let program = ordered.as_ref().unwrap_or(program);
     let mut emitter = Emitter::new(program, options);
     emitter.module(program);
     emitter.out
@@ -220,7 +223,9 @@ impl<'a> Emitter<'a> {
         let at = self.at;
         for equation in &program.equations {
             self.locate(equation.at);
-            match self.native.as_ref().map(|native| native.role(equation.outputs[0])) {
+            let output = equation.outputs.first();
+            let native = self.native.as_ref().zip(output);
+            match native.map(|(native, &output)| native.role(output)) {
                 None | Some(Role::Other) => {}
                 Some(Role::Absorbed) => continue,
                 Some(Role::Layer(operands)) => {
@@ -274,6 +279,11 @@ impl<'a> Emitter<'a> {
             Op::Scan(scan) => self.scan(scan, inputs, &tys, &results),
             Op::While(while_op) => self.while_loop(while_op, inputs, &tys),
             Op::Cond(cond) => self.cond(cond, inputs, &results),
+            Op::Callback(callback) => {
+                let values: Values = inputs.iter().map(|slot| self.value(slot)).collect();
+                let values = self.callback(callback, &values, &tys, &results);
+                return values.into_iter().map(Slot::Value).collect();
+            }
             Op::Iota { .. }
             | Op::Unary(_)
             | Op::Binary(_)
@@ -387,6 +397,7 @@ impl<'a> Emitter<'a> {
             | Op::CustomVjp(_)
             | Op::CustomLin(_)
             | Op::Remat(_)
+            | Op::Callback(_)
             | Op::Scan(_)
             | Op::While(_)
             | Op::Cond(_) => {

@@ -8,7 +8,7 @@ use super::sharded::Sharded;
 use super::watchdog::Watch;
 use crate::array::{Array, upload_to};
 use crate::error::Result;
-use crate::jit::aliases;
+use crate::jit::{Effects, aliases};
 use crate::lower::cache::compile_cached;
 use crate::lower::pjrt::{Buffer, CompileOptions, Executable, OptionValue};
 use crate::lower::stablehlo::{LowerOptions, Platform, compile_flags, stablehlo};
@@ -32,6 +32,7 @@ pub(super) struct Compiled {
     replicated: Vec<bool>,
     watch: Watch,
     name: String,
+    effects: Option<Effects>,
 }
 
 impl Compiled {
@@ -45,6 +46,7 @@ impl Compiled {
         let runtime = Runtime::get()?;
         let span = timeline::span_of("lower", name);
         let program = simplify(program);
+        let effects = Effects::of(&program)?;
         let aliases = aliases(&program);
         let lowering = LowerOptions {
             name: name.into(),
@@ -79,7 +81,7 @@ impl Compiled {
         donated.sort_unstable();
         let watch = Watch::new(name);
         let name = name.to_string();
-        Ok(Compiled { executable, devices, types, donated, replicated, watch, name })
+        Ok(Compiled { executable, devices, types, donated, replicated, watch, name, effects })
     }
 
     /// Whether it was compiled for leaves like these.
@@ -125,7 +127,12 @@ impl Compiled {
         let num_outputs = self.executable.outputs().len();
         let mut outputs: SmallVec<[Vec<Buffer>; 8]> =
             (0..count).map(|_| Vec::with_capacity(num_outputs)).collect();
-        self.executable.execute_sharded(&args, &kept, &mut outputs)?;
+        match &self.effects {
+            None => self.executable.execute_sharded(&args, &kept, &mut outputs)?,
+            Some(effects) => effects.launch(|| {
+                self.executable.execute_sharded_with_events(&args, &kept, &mut outputs)
+            })?,
+        }
         let mut columns: SmallVec<[std::vec::IntoIter<Buffer>; 8]> =
             outputs.into_iter().map(Vec::into_iter).collect();
         let results: Vec<Sharded> = self

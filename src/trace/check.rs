@@ -237,6 +237,7 @@ pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
         Op::CustomVjp(op) => custom::infer_custom_vjp(op, inputs),
         Op::CustomLin(op) => custom::infer_custom_lin(op, inputs),
         Op::Remat(remat) => custom::infer_remat(remat, inputs),
+        Op::Callback(op) => control::infer_callback(op, inputs),
         Op::Scan(scan) => control::infer_scan(scan, inputs),
         Op::While(while_op) => control::infer_while(while_op, inputs),
         Op::Cond(cond) => control::infer_cond(cond, inputs),
@@ -272,6 +273,7 @@ fn arity(op: &Op) -> Option<usize> {
         | Op::CustomVjp(_)
         | Op::CustomLin(_)
         | Op::Remat(_)
+        | Op::Callback(_)
         | Op::Scan(_)
         | Op::While(_)
         | Op::Cond(_) => None,

@@ -11,7 +11,7 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
-mod control;
+pub(crate) mod control;
 mod dot;
 mod elementwise;
 mod gather;
@@ -20,10 +20,13 @@ mod reduce;
 mod shapes;
 mod special;
 
+use std::convert::Infallible;
+
 use smallvec::SmallVec;
 
 pub(crate) use self::special::threefry as threefry2x32;
 
+use super::callback::Failed;
 use super::check;
 use super::literal::Literal;
 use super::op::Op;
@@ -34,7 +37,7 @@ use crate::error::{Error, Result};
 /// Runs a Program on the host.
 ///
 /// # Errors
-/// If the inputs are not of the types that the Program takes.
+/// If the inputs are not of the types that the Program takes; or if a callback fails.
 pub fn eval(program: &Program, inputs: &[Literal]) -> Result<Vec<Literal>> {
     if inputs.len() != program.inputs.len() {
         return Err(Error::Argument(format!(
@@ -57,7 +60,20 @@ pub fn eval(program: &Program, inputs: &[Literal]) -> Result<Vec<Literal>> {
             axis.name()
         )));
     }
-    Ok(run(program, inputs.to_vec()))
+    if program.callbacks().is_empty() {
+        return Ok(run(program, inputs.to_vec()));
+    }
+    catch_failed(|| run(program, inputs.to_vec()))
+}
+
+/// Runs `f`, in which a callback may fail.
+pub(crate) fn catch_failed<R>(f: impl FnOnce() -> R) -> Result<R> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).map_err(|payload| {
+        match payload.downcast::<Failed>() {
+            Ok(failed) => failed.0,
+            Err(other) => std::panic::resume_unwind(other),
+        }
+    })
 }
 
 /// Runs a Program whose inputs are known to be of its types.
@@ -94,10 +110,19 @@ fn run(program: &Program, inputs: Vec<Literal>) -> Vec<Literal> {
     program.outputs.iter().map(|&var| get(&values, var)).collect()
 }
 
+fn run_turn(program: &Program, _: usize, inputs: Vec<Literal>) -> Result<Vec<Literal>, Infallible> {
+    Ok(run(program, inputs))
+}
+
+fn always<T>(result: Result<T, Infallible>) -> T {
+    let Ok(value) = result;
+    value
+}
+
 /// Runs one operation on the host.
 ///
 /// # Panics
-/// If the operands do not fit the operation ([`check::infer`] tells).
+/// If the operands do not fit the operation ([`check::infer`] tells), or if a callback fails.
 pub fn eval_op(op: &Op, inputs: &[Literal]) -> Vec<Literal> {
     let operand_types: SmallVec<[&TensorType; 4]> = inputs.iter().map(Literal::ty).collect();
     let types = match check::infer(op, &operand_types) {
@@ -154,9 +179,13 @@ pub fn eval_op(op: &Op, inputs: &[Literal]) -> Vec<Literal> {
         Op::CustomVjp(custom) => run(&custom.call, inputs.to_vec()),
         Op::CustomLin(_) => panic!("custom_lin has no value: only its transpose is known"),
         Op::Remat(remat) => run(&remat.body, inputs.to_vec()),
-        Op::Scan(scan) => control::scan(scan, inputs),
-        Op::While(while_op) => control::while_loop(while_op, inputs),
-        Op::Cond(cond) => control::cond(cond, inputs),
+        // There is no way back but this: `eval` takes it.
+        Op::Callback(op) => op
+            .run(inputs)
+            .unwrap_or_else(|error| std::panic::resume_unwind(Box::new(Failed(error)))),
+        Op::Scan(scan) => always(control::scan(scan, inputs, run_turn)),
+        Op::While(while_op) => always(control::while_loop(while_op, inputs, run_turn)),
+        Op::Cond(cond) => always(control::cond(cond, inputs, run_turn)),
     };
     debug_assert!(results.iter().map(Literal::ty).eq(&types), "{}: {results:?}", op.name());
     results

@@ -1,6 +1,7 @@
 //! The data-flow view of a Program, by `petgraph`: dead code, common subexpressions, liveness, and
 //! pictures.
 
+mod order;
 mod rewrite;
 mod svg;
 
@@ -13,6 +14,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::{Dfs, Reversed};
 use smallvec::SmallVec;
 
+pub(crate) use self::order::in_order;
 pub use self::svg::{svg, svg_folded};
 use super::op::Op;
 use super::program::{Equation, Program, Var, Vars};
@@ -56,13 +58,18 @@ pub fn data_flow(program: &Program) -> DiGraph<Node, Var> {
     graph
 }
 
-/// Removes equations on which no result depends, in bodies of control flow as well.
+/// Removes equations on which no result depends, in bodies of control flow as well. Those with an
+/// effect stay, and what they depend on.
 pub fn eliminate_dead_code(mut program: Program) -> Program {
     let graph = data_flow(&program);
     let mut live = vec![false; program.equations.len()];
     let against = Reversed(&graph);
     let mut search = Dfs::empty(against);
-    search.stack.extend(graph.node_indices().filter(|n| matches!(graph[*n], Node::Output(_))));
+    search.stack.extend(graph.node_indices().filter(|n| match graph[*n] {
+        Node::Output(_) => true,
+        Node::Equation(i) => program.equations[i].op.has_effect(),
+        Node::Input(_) => false,
+    }));
     while let Some(node) = search.next(against) {
         if let Node::Equation(i) = graph[node] {
             live[i] = true;
@@ -122,6 +129,10 @@ pub fn eliminate_common_subexpressions(mut program: Program) -> Program {
             continue;
         }
         map_subprograms(&mut equation.op, &eliminate_common_subexpressions);
+        if equation.op.has_effect() {
+            kept.push(equation);
+            continue;
+        }
         let places = seen.entry(hasher.hash_one((&equation.op, &equation.inputs))).or_default();
         let first = places.iter().map(|&place| &kept[place as usize]);
         let mut first = first.filter(|e| e.op == equation.op && e.inputs == equation.inputs);

@@ -5,6 +5,7 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+mod callback;
 mod collective;
 mod control;
 mod custom;
@@ -82,6 +83,7 @@ fn jvp_equation(
         Op::CustomLin(_) => custom::forwards(),
         Op::Remat(remat) => return custom::jvp_remat(remat, x, t, mode, at),
         Op::Collective(c) => return collective::jvp_collective(c, x, t, at),
+        Op::Callback(callback) => return callback::jvp_callback(callback, x, at),
         Op::Constant(_)
         | Op::Iota { .. }
         | Op::Unary(_)
@@ -191,6 +193,7 @@ fn jvp_equation(
         | Op::CustomVjp(_)
         | Op::CustomLin(_)
         | Op::Remat(_)
+        | Op::Callback(_)
         | Op::Scan(_)
         | Op::While(_)
         | Op::Cond(_) => {

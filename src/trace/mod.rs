@@ -13,6 +13,7 @@
 
 pub mod associative;
 pub mod axis;
+pub mod callback;
 pub mod check;
 pub mod control;
 pub mod custom;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::axis::Axis;
+use super::callback::HostFn;
 use super::literal::Literal;
 use super::program::Program;
 use super::types::{DType, Shape, TensorType};
@@ -158,6 +159,8 @@ pub enum Op {
     CustomLin(CustomLinOp),
     /// A function whose derivative computes again what it needs.
     Remat(RematOp),
+    /// A call of a function on the host.
+    Callback(CallbackOp),
     /// A loop with a fixed number of turns.
     Scan(ScanOp),
     /// A loop until a condition fails.
@@ -469,6 +472,61 @@ pub enum RematPolicy {
     SaveAnythingExceptTheseNames(Vec<&'static str>),
 }
 
+/// A call of a function on the host. Operands: whatever the function takes; results: what it gives.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CallbackOp {
+    /// The function.
+    pub f: HostFn,
+    /// The types of what it gives.
+    pub results: Vec<TensorType>,
+    /// What may happen to the call.
+    pub kind: CallbackKind,
+    /// Whether the first operand and the first result are a token that puts calls in order; the
+    /// function knows nothing of it. Only what is lowered has tokens.
+    pub token: bool,
+}
+
+/// What may happen to a callback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CallbackKind {
+    /// It may be left out, moved, and run more than once.
+    Pure(VmapMethod),
+    /// It runs whenever the program comes by.
+    Io {
+        /// Whether calls happen in order between runs, too.
+        ordered: bool,
+    },
+    /// It runs whenever the program comes by, and transformations leave it alone.
+    Debug {
+        /// Whether calls happen in order between runs, too.
+        ordered: bool,
+    },
+}
+
+/// What `vmap` makes of a pure callback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum VmapMethod {
+    /// A call for each example, one after another.
+    #[default]
+    Sequential,
+    /// One call. Operands that differ between the examples have these along a new first axis;
+    /// others have a first axis of size 1. Results must have the examples along a first axis.
+    ExpandDims,
+    /// One call. Every operand, and every result, has the examples along a new first axis.
+    BroadcastAll,
+}
+
+impl CallbackKind {
+    /// The name, as printed in Programs and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            CallbackKind::Pure(_) => "pure_callback",
+            CallbackKind::Io { .. } => "io_callback",
+            CallbackKind::Debug { .. } => "debug_callback",
+        }
+    }
+}
+
 /// A loop of `length` turns. Operands: constants, initial carry, stacked inputs. The body takes
 /// constants, carry, one input of each stack, and gives carry and outputs; results: the last
 /// carry, stacked outputs.
@@ -548,6 +606,7 @@ impl Op {
             Op::CustomVjp(_) => "custom_vjp",
             Op::CustomLin(_) => "custom_lin",
             Op::Remat(_) => "checkpoint",
+            Op::Callback(callback) => callback.kind.name(),
             Op::Scan(_) => "scan",
             Op::While(_) => "while",
             Op::Cond(_) => "cond",

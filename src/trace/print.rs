@@ -14,7 +14,7 @@
 use std::fmt::{self, Write};
 
 use super::literal::Literal;
-use super::op::{Amounts, Axes, Collective, Op, RematPolicy};
+use super::op::{Amounts, Axes, CallbackKind, Collective, Op, RematPolicy, VmapMethod};
 use super::program::{Equation, Program, Var};
 use super::types::DType;
 
@@ -372,6 +372,22 @@ pub(super) fn op_params(out: &mut String, op: &Op) -> fmt::Result {
             Ok(())
         }
         Op::While(w) => write!(out, "consts={}/{}", w.num_cond_consts, w.num_body_consts),
+        Op::Callback(callback) => {
+            write!(out, "id={}", callback.f.id())?;
+            match callback.kind {
+                CallbackKind::Pure(VmapMethod::Sequential) => out.push_str(" vmap=sequential"),
+                CallbackKind::Pure(VmapMethod::ExpandDims) => out.push_str(" vmap=expand_dims"),
+                CallbackKind::Pure(VmapMethod::BroadcastAll) => out.push_str(" vmap=broadcast_all"),
+                CallbackKind::Io { ordered: true } | CallbackKind::Debug { ordered: true } => {
+                    out.push_str(" ordered");
+                }
+                CallbackKind::Io { ordered: false } | CallbackKind::Debug { ordered: false } => {}
+            }
+            if callback.token {
+                out.push_str(" token");
+            }
+            Ok(())
+        }
         Op::Unary(_)
         | Op::Binary(_)
         | Op::Compare(_)

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use smallvec::SmallVec;
 
 use super::axis::Axis;
-use super::op::Op;
+use super::op::{CallbackOp, Op};
 use super::types::TensorType;
 use crate::error::Loc;
 
@@ -133,7 +133,39 @@ impl Program {
     }
 }
 
+impl Program {
+    /// The callbacks in here, those inside control flow included, in order.
+    pub fn callbacks(&self) -> Vec<&CallbackOp> {
+        let mut all = Vec::new();
+        self.visit_callbacks(&mut |callback| all.push(callback));
+        all
+    }
+
+    fn visit_callbacks<'a>(&'a self, f: &mut dyn FnMut(&'a CallbackOp)) {
+        for equation in &self.equations {
+            if let Op::Callback(callback) = &equation.op {
+                f(callback);
+            }
+            equation.op.subprograms().for_each(|program| program.visit_callbacks(f));
+        }
+    }
+
+    /// Whether running it does something besides computing its results.
+    pub fn has_effect(&self) -> bool {
+        self.equations.iter().any(|equation| equation.op.has_effect())
+    }
+}
+
 impl Op {
+    /// Whether running it does something besides computing its results: it is then neither left out
+    /// nor merged with another.
+    pub fn has_effect(&self) -> bool {
+        match self {
+            Op::Callback(callback) => callback.has_effect(),
+            op => op.subprograms().any(Program::has_effect),
+        }
+    }
+
     /// The Programs inside a control-flow operation.
     pub fn subprograms(&self) -> impl Iterator<Item = &Program> {
         let programs: SmallVec<[&Program; 2]> = match self {

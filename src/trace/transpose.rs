@@ -77,6 +77,12 @@ pub(crate) fn transpose_program(
         let out: SmallVec<[Option<Tensor>; 2]> =
             equation.outputs.iter().map(|var| cts[var.index()].take()).collect();
         if out.iter().all(Option::is_none) {
+            // It would be lost without a word.
+            if let Op::Callback(callback) = &equation.op
+                && equation.inputs.iter().any(|var| linear[var.index()])
+            {
+                at_line(equation.at, || fail_op(callback.kind.name(), TANGENT));
+            }
             continue;
         }
         let operands: SmallVec<[Operand<'_>; 4]> = equation
@@ -95,6 +101,9 @@ pub(crate) fn transpose_program(
     }
     program.inputs.iter().map(|var| cts[var.index()]).collect()
 }
+
+const TANGENT: &str = "is given a tangent, which a derivative taken backwards never computes; give \
+                       it values, or differentiate forwards with jvp";
 
 /// An operand of an equation being transposed.
 pub(crate) struct Operand<'a> {
@@ -127,6 +136,7 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
         Op::CustomLin(op) => return custom::transpose_custom_lin(op, x, cts),
         Op::Remat(remat) => return custom::transpose_remat(remat, x, cts, equation.at),
         Op::Collective(c) => return collective::transpose_collective(c, cts, equation.at),
+        Op::Callback(callback) => fail_op(callback.kind.name(), TANGENT),
         Op::While(_) => fail_op(
             "while",
             "a while_loop cannot be differentiated backwards: the number of turns, and so the \
@@ -332,6 +342,7 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
         | Op::CustomVjp(_)
         | Op::CustomLin(_)
         | Op::Remat(_)
+        | Op::Callback(_)
         | Op::Collective(_)
         | Op::Scan(_)
         | Op::While(_)

@@ -19,6 +19,7 @@
 use std::panic::Location;
 
 mod axes;
+mod callback;
 mod collective;
 pub(crate) mod control;
 mod conv;
@@ -198,7 +199,8 @@ pub(crate) fn over_members(
     let (traced, mapped) = trace_frame(FrameKind::Body, &types, at, |args| {
         let inputs: Vec<Batched> =
             args.iter().zip(mapped).map(|(&tensor, &mapped)| Batched { tensor, mapped }).collect();
-        let outputs = vmap_program(program, &inputs, axis);
+        let lanes = Lanes { size: axis.size(), axis, active: None, members: true };
+        let outputs = batch_program(program, &inputs, lanes);
         let mapped = outputs.iter().map(|output| output.mapped).collect();
         (outputs.iter().map(|output| output.tensor).collect(), mapped)
     });
@@ -260,12 +262,16 @@ pub(crate) struct Lanes {
     /// Which of them the computation is for (`bool[size]`), if not all: inside a branch or loop
     /// that some do not take, it runs on their values too, and loops must not wait for those.
     pub active: Option<Tensor>,
+    /// Whether the examples are the devices of a `pmap`: effects then happen once for each, also
+    /// where nothing differs.
+    pub members: bool,
 }
 
 /// Adds the equations of `program` to the trace, with a batch axis on all that depends on the
 /// mapped inputs.
 pub(crate) fn vmap_program(program: &Program, inputs: &[Batched], axis: Axis) -> Vec<Batched> {
-    batch_program(program, inputs, Lanes { size: axis.size(), axis, active: None })
+    let lanes = Lanes { size: axis.size(), axis, active: None, members: false };
+    batch_program(program, inputs, lanes)
 }
 
 /// [`vmap_program`] for the active part of a batch.
@@ -304,7 +310,9 @@ fn batch(op: &Op, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
     let waits = lanes.active.is_some() && control::holds_while(op);
     // A collective along the batch concerns all examples, also where none differs.
     let exchanges = control::holds_collective(op, lanes.axis);
-    if !waits && !exchanges && inputs.iter().all(|input| !input.mapped) {
+    // Each member makes its own call.
+    let calls = lanes.members && op.has_effect();
+    if !waits && !exchanges && !calls && inputs.iter().all(|input| !input.mapped) {
         let inputs: SmallVec<[Tensor; 4]> = inputs.iter().map(|input| input.tensor).collect();
         return bind(op.clone(), &inputs, at).into_iter().map(Batched::same).collect();
     }
@@ -364,6 +372,7 @@ fn batch(op: &Op, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
         Op::Remat(op) => custom::remat(op, inputs, lanes, at),
 
         Op::Collective(op) => collective::collective(op, inputs, lanes, at),
+        Op::Callback(op) => callback::callback(op, inputs, lanes, at),
 
         Op::Scan(scan) => control::scan(scan, inputs, lanes, at),
         Op::While(while_op) => control::while_loop(while_op, inputs, lanes, at),

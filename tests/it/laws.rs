@@ -15,7 +15,8 @@ use std::rc::Rc;
 use podracer::trace::eval::eval;
 use podracer::trace::graph::simplify;
 use podracer::trace::op::{
-    ArgOp, BinaryOp, CompareOp, Op, ReduceOp, ScatterDims, ScatterKind, UnaryOp,
+    ArgOp, BinaryOp, CallbackKind, CallbackOp, CompareOp, Op, ReduceOp, ScatterDims, ScatterKind,
+    UnaryOp,
 };
 use podracer::{Array, DType, Literal, Program, Tensor, TensorType};
 use podracer::{eager, jit, jvp, make_program, vjp, vmap};
@@ -574,7 +575,7 @@ macro_rules! families {
         }
     };
 }
-families!(elementwise, shape, reduce, index, products, control, custom);
+families!(elementwise, shape, reduce, index, products, control, custom, callbacks);
 
 macro_rules! leaves {
     ($($leaf:pat => $name:literal),* $(,)?) => {
@@ -673,6 +674,9 @@ leaves!(
     Op::CustomLin(_) => "custom_lin",
     Op::Remat(_) => "checkpoint",
     Op::StopGradient => "stop_gradient",
+    Op::Callback(CallbackOp { kind: CallbackKind::Pure(_), .. }) => "pure_callback",
+    Op::Callback(CallbackOp { kind: CallbackKind::Io { .. }, .. }) => "io_callback",
+    Op::Callback(CallbackOp { kind: CallbackKind::Debug { .. }, .. }) => "debug_callback",
     Op::Scan(_) => "scan",
     Op::While(_) => "while",
     Op::Cond(_) => "cond",

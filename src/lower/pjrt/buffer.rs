@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::custom_call::{expect_no_call, in_call};
 use super::{Client, ffi};
 use crate::error::{Error, Result};
 use crate::trace::literal::AlignedBytes;
@@ -410,6 +411,9 @@ impl Event {
     /// Waits. Fails with the message of what failed.
     #[inline]
     pub fn wait(&self) -> Result<()> {
+        if in_call() && !self.is_ready()? {
+            expect_no_call("wait for an array that is not there yet")?;
+        }
         let mut args = ffi::EventAwaitArgs::zeroed();
         args.event = self.raw;
         // SAFETY: the event is live.

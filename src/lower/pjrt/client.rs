@@ -139,6 +139,7 @@ impl Client {
         module: &(impl AsRef<[u8]> + ?Sized),
         options: &CompileOptions,
     ) -> Result<Executable> {
+        super::custom_call::expect_no_call("compile a program")?;
         const FORMAT: &str = "mlir";
         let module = module.as_ref();
         let encoded = options.encode();

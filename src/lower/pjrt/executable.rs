@@ -6,6 +6,7 @@ use std::ptr;
 use smallvec::SmallVec;
 
 use super::buffer::dtype_of;
+use super::custom_call::expect_no_call;
 use super::plugin::{slice, text};
 use super::{Buffer, Client, Event, ffi};
 use crate::error::{Error, Result};
@@ -227,6 +228,7 @@ impl Executable {
         event: Option<&mut *mut ffi::Event>,
         outputs: &mut Vec<Buffer>,
     ) -> Result<()> {
+        expect_no_call("launch a compiled program")?;
         let mut handles: Handles = SmallVec::from_elem(ptr::null_mut(), self.outputs.len());
         let argument_list = args.as_ptr();
         let output_list = handles.as_mut_ptr();
@@ -264,6 +266,31 @@ impl Executable {
         non_donatable: &[i64],
         outputs: &mut [Vec<Buffer>],
     ) -> Result<()> {
+        self.launch_sharded(args, non_donatable, None, outputs)
+    }
+
+    /// As [`Executable::execute_sharded`], with the event of each device's completion.
+    pub fn execute_sharded_with_events(
+        &self,
+        args: &[Vec<&Buffer>],
+        non_donatable: &[i64],
+        outputs: &mut [Vec<Buffer>],
+    ) -> Result<Vec<Event>> {
+        let mut events = vec![ptr::null_mut(); self.devices.len()];
+        self.launch_sharded(args, non_donatable, Some(&mut events), outputs)?;
+        // SAFETY: on success live events that are ours.
+        let adopt = |raw| unsafe { Event::from_raw(raw, self.client.clone()) };
+        Ok(events.into_iter().map(adopt).collect())
+    }
+
+    fn launch_sharded(
+        &self,
+        args: &[Vec<&Buffer>],
+        non_donatable: &[i64],
+        events: Option<&mut Vec<*mut ffi::Event>>,
+        outputs: &mut [Vec<Buffer>],
+    ) -> Result<()> {
+        expect_no_call("launch a compiled program")?;
         let num_devices = self.devices.len();
         if args.len() != num_devices || outputs.len() != num_devices {
             return Err(Error::Argument(format!(
@@ -301,6 +328,8 @@ impl Executable {
         call.num_devices = num_devices;
         call.num_args = num_args;
         call.output_lists = output_lists.as_ptr();
+        // One entry a device.
+        call.device_complete_events = events.map_or(ptr::null_mut(), |events| events.as_mut_ptr());
         // SAFETY: as in `launch`.
         let error = unsafe { (self.functions().loaded_executable_execute)(&mut call) };
         self.check(error, "cannot launch a program on several devices")?;

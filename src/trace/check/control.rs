@@ -1,7 +1,7 @@
 //! The types of control flow.
 
 use super::problem::{Problem, Types, ensure};
-use crate::trace::op::{CondOp, ScanOp, WhileOp};
+use crate::trace::op::{CallbackOp, CondOp, ScanOp, WhileOp};
 use crate::trace::program::Program;
 use crate::trace::types::{DType, TensorType};
 
@@ -22,6 +22,15 @@ pub(super) fn takes<'a>(
         ensure!(expected == ty, [], "input {i} of the {what} is {expected}, and is given {ty}");
     }
     Ok(())
+}
+
+pub(crate) fn infer_callback(op: &CallbackOp, inputs: &[&TensorType]) -> Result<Types, Problem> {
+    let token = CallbackOp::token_type();
+    if !op.token {
+        return Ok(op.results.iter().cloned().collect());
+    }
+    ensure!(inputs.first() == Some(&&token), [0], "takes a token {token} first");
+    Ok(std::iter::once(&token).chain(&op.results).cloned().collect())
 }
 
 pub(crate) fn infer_scan(scan: &ScanOp, inputs: &[&TensorType]) -> Result<Types, Problem> {

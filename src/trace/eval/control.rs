@@ -1,11 +1,16 @@
-//! Control flow.
+//! Control flow, given how a Program is run: `run` gets the Program, the number of the turn, and its
+//! inputs.
 
-use super::run;
 use crate::trace::literal::{AlignedBytes, Literal};
 use crate::trace::op::{CondOp, ScanOp, WhileOp};
+use crate::trace::program::Program;
 use crate::trace::types::TensorType;
 
-pub(super) fn scan(scan: &ScanOp, inputs: &[Literal]) -> Vec<Literal> {
+pub(crate) fn scan<E>(
+    scan: &ScanOp,
+    inputs: &[Literal],
+    mut run: impl FnMut(&Program, usize, Vec<Literal>) -> Result<Vec<Literal>, E>,
+) -> Result<Vec<Literal>, E> {
     let (consts, rest) = inputs.split_at(scan.num_consts);
     let (init, stacks) = rest.split_at(scan.num_carry);
     let mut carry = init.to_vec();
@@ -24,7 +29,7 @@ pub(super) fn scan(scan: &ScanOp, inputs: &[Literal]) -> Vec<Literal> {
             let slice = &(**bytes).as_ref()[i * ty.bytes()..][..ty.bytes()];
             Literal::from_bytes(ty.clone(), AlignedBytes::copy_of(slice))
         }));
-        carry = run(&scan.body, args);
+        carry = run(&scan.body, turn, args)?;
         let slices = carry.split_off(scan.num_carry);
         for (output, slice) in outputs.iter_mut().zip(slices) {
             let size = slice.ty().bytes();
@@ -34,24 +39,33 @@ pub(super) fn scan(scan: &ScanOp, inputs: &[Literal]) -> Vec<Literal> {
     let stacked = output_types.iter().zip(outputs).map(|(ty, bytes)| {
         Literal::from_bytes(TensorType::new(ty.dtype, ty.shape.with_axis(0, scan.length)), bytes)
     });
-    carry.into_iter().chain(stacked).collect()
+    Ok(carry.into_iter().chain(stacked).collect())
 }
 
-pub(super) fn while_loop(op: &WhileOp, inputs: &[Literal]) -> Vec<Literal> {
+pub(crate) fn while_loop<E>(
+    op: &WhileOp,
+    inputs: &[Literal],
+    mut run: impl FnMut(&Program, usize, Vec<Literal>) -> Result<Vec<Literal>, E>,
+) -> Result<Vec<Literal>, E> {
     let (cond_consts, rest) = inputs.split_at(op.num_cond_consts);
     let (body_consts, init) = rest.split_at(op.num_body_consts);
     let mut carry = init.to_vec();
-    loop {
-        let verdict = run(&op.cond, [cond_consts, &carry].concat());
+    for turn in 0.. {
+        let verdict = run(&op.cond, turn, [cond_consts, &carry].concat())?;
         if !verdict[0].to_vec::<bool>().expect("the condition gives a bool")[0] {
-            return carry;
+            break;
         }
-        carry = run(&op.body, [body_consts, &carry].concat());
+        carry = run(&op.body, turn, [body_consts, &carry].concat())?;
     }
+    Ok(carry)
 }
 
-pub(super) fn cond(op: &CondOp, inputs: &[Literal]) -> Vec<Literal> {
+pub(crate) fn cond<E>(
+    op: &CondOp,
+    inputs: &[Literal],
+    mut run: impl FnMut(&Program, usize, Vec<Literal>) -> Result<Vec<Literal>, E>,
+) -> Result<Vec<Literal>, E> {
     let index = inputs[0].to_vec::<i32>().expect("the index is i32")[0];
     let branch = (index.max(0) as usize).min(op.branches.len() - 1);
-    run(&op.branches[branch], inputs[1..].to_vec())
+    run(&op.branches[branch], branch, inputs[1..].to_vec())
 }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::callback::without_effects;
 use super::jvp_program;
 use super::residuals::thin_out;
 use super::split::{Split, split};
@@ -38,6 +39,7 @@ pub(crate) fn tangent_flow(program: &Program, active: &[bool]) -> Vec<bool> {
 fn equation_flow(equation: &Equation, inputs: &[bool]) -> Vec<bool> {
     match &equation.op {
         Op::StopGradient | Op::Bitcast { .. } => vec![false],
+        Op::Callback(_) => vec![false; equation.outputs.len()],
         Op::Unary(UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round) => vec![false],
         // A tangent goes with its own operand.
         Op::Sort { .. } | Op::Collective(_) => inputs.to_vec(),
@@ -274,7 +276,8 @@ fn invariant_vars(known: &Program, num_consts: usize) -> Vec<bool> {
         invariant[input.index()] = true;
     }
     for equation in &known.equations {
-        let all = equation.inputs.iter().all(|v| invariant[v.index()]);
+        // What has an effect belongs to each turn.
+        let all = !equation.op.has_effect() && equation.inputs.iter().all(|v| invariant[v.index()]);
         equation.outputs.iter().for_each(|v| invariant[v.index()] = all);
     }
     invariant
@@ -411,11 +414,18 @@ pub(crate) fn jvp_while(
         .chain(x[first_carry..].iter().copied())
         .chain(written(&carry, &x[first_carry..], &t[first_carry..]))
         .collect();
-    let moved = bind(Op::While(dual), &operands, at);
-    let outputs = match mode {
-        Mode::Forward => moved[..num_carry].into(),
+    let (moved, outputs): (Tensors, Tensors) = match mode {
+        Mode::Forward => {
+            let moved = bind(Op::While(dual), &operands, at);
+            let outputs = moved[..num_carry].into();
+            (moved, outputs)
+        }
         // The loop over both is in the linear frame; values must not depend on that.
-        Mode::Linearize => bind(Op::While(w.clone()), x, at),
+        Mode::Linearize => {
+            let again = |body: &Program| Arc::new(without_effects("while_loop", body.clone()));
+            let dual = WhileOp { cond: again(&dual.cond), body: again(&dual.body), ..dual };
+            (bind(Op::While(dual), &operands, at), bind(Op::While(w.clone()), x, at))
+        }
     };
     (outputs, spread(&carry, moved[num_carry..].iter().copied()))
 }

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::callback::{is_effect, without_effects};
 use super::control::{spread, tangent_flow, written};
 use super::jvp_program;
 use super::split::{Split, split};
@@ -150,6 +151,8 @@ fn linearize_remat(
     again.outputs.drain(..num_results);
     let given: HashSet<Var> = saved.iter().copied().collect();
     again.inputs.extend(&saved);
+    // What they gave is kept.
+    again.equations.retain(|equation| !is_effect(equation));
     for equation in &mut again.equations {
         // A value that is kept is not defined a second time.
         for output in &mut equation.outputs {
@@ -160,7 +163,7 @@ fn linearize_remat(
             }
         }
     }
-    let again = eliminate_dead_code(again);
+    let again = eliminate_dead_code(without_effects("checkpoint", again));
     let moving = written(active, x, t);
     let operands: Vec<Tensor> =
         x.iter().chain(kept).copied().chain(moving.iter().copied()).collect();
@@ -211,6 +214,9 @@ fn saved(known: &Program, num_results: usize, policy: &RematPolicy) -> Vec<Var> 
             saved.extend(kept.flat_map(|equation| equation.outputs.iter().copied()));
         }
     }
+    // Effects must not happen again, so their results are kept by every policy.
+    let effects = known.equations.iter().filter(|equation| is_effect(equation));
+    saved.extend(effects.flat_map(|equation| equation.outputs.iter().copied()));
     let mut seen: HashSet<Var> = known.inputs.iter().copied().collect();
     saved.retain(|var| seen.insert(*var));
     saved

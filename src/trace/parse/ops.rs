@@ -8,11 +8,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::super::axis::Axis;
+use super::super::callback::HostFn;
 use super::super::literal::Literal;
 use super::super::op::{
-    AllReduceOp, Amounts, ArgOp, Axes, BinaryOp, Collective, CollectiveOp, CompareOp, CondOp,
-    ConvDims, CustomJvpOp, CustomLinOp, CustomVjpOp, DotDims, GatherDims, Op, ReduceOp, RematOp,
-    RematPolicy, ScanOp, ScatterDims, ScatterKind, UnaryOp, WhileOp,
+    AllReduceOp, Amounts, ArgOp, Axes, BinaryOp, CallbackKind, CallbackOp, Collective,
+    CollectiveOp, CompareOp, CondOp, ConvDims, CustomJvpOp, CustomLinOp, CustomVjpOp, DotDims,
+    GatherDims, Op, ReduceOp, RematOp, RematPolicy, ScanOp, ScatterDims, ScatterKind, UnaryOp,
+    VmapMethod, WhileOp,
 };
 use super::super::program::Program;
 use super::super::types::{DType, Shape, TensorType};
@@ -137,6 +139,7 @@ forms! {
         let barrier = p.flag("barrier");
         Ok(Op::Remat(RematOp { policy, barrier, body: p.body("body")? }))
     };
+    Op::Callback(_), ["pure_callback", "io_callback", "debug_callback"] => read_callback;
     Op::Scan(_), ["scan"] => |_, p| {
         Ok(Op::Scan(ScanOp {
             length: p.number("length")?,
@@ -199,6 +202,40 @@ fn read_collective(name: &str, p: &mut Params<'_, '_>) -> Result<Op> {
         _ => Collective::Index,
     };
     Ok(Op::Collective(CollectiveOp { axis, kind }))
+}
+
+/// The function itself is no part of a text: it must be alive in this process.
+fn read_callback(name: &str, p: &mut Params<'_, '_>) -> Result<Op> {
+    let (start, id) = p.keyed("id", |reader| Ok((reader.at, reader.number()?)))?;
+    let Some(f) = HostFn::with_id(id) else {
+        let text = format!(
+            "there is no function {id}: a text with callbacks can be read only by the process that \
+             wrote it, and while they are in use"
+        );
+        return Err(p.reader.fault(start, &text));
+    };
+    let kind = if name == "pure_callback" {
+        let (start, method) = p.keyed("vmap", |reader| Ok((reader.at, reader.word())))?;
+        CallbackKind::Pure(match method {
+            "sequential" => VmapMethod::Sequential,
+            "expand_dims" => VmapMethod::ExpandDims,
+            "broadcast_all" => VmapMethod::BroadcastAll,
+            other => {
+                let text = format!("expected a method of vmap, found `{other}`");
+                return Err(p.reader.fault(start, &text));
+            }
+        })
+    } else {
+        let ordered = p.flag("ordered");
+        if name == "io_callback" {
+            CallbackKind::Io { ordered }
+        } else {
+            CallbackKind::Debug { ordered }
+        }
+    };
+    let token = p.flag("token");
+    let results = p.results.iter().skip(usize::from(token)).map(|ty| (*ty).clone()).collect();
+    Ok(Op::Callback(CallbackOp { f, results, kind, token }))
 }
 
 fn read_policy(p: &mut Params<'_, '_>) -> Result<RematPolicy> {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::callback::expect_no_io;
 use super::collective::{self, all_take_part};
 use super::custom;
 use super::{Batched, Lanes, Results, batch_program, choose};
@@ -50,6 +51,10 @@ pub(crate) fn reached(program: &Program, inputs: &[bool], axis: Axis) -> Vec<boo
             Op::CustomVjp(op) => custom::custom_vjp_reached(op, &inputs, axis),
             Op::Remat(remat) => reached(&remat.body, &inputs, axis),
             Op::Collective(op) => collective::reached(op, &inputs, axis),
+            // Members of a `pmap` may get different results, whatever they ask with.
+            Op::Callback(op) => {
+                vec![op.has_effect() || inputs.contains(&true); equation.outputs.len()]
+            }
             _ => vec![inputs.contains(&true); equation.outputs.len()],
         };
         for (var, output) in equation.outputs.iter().zip(outputs) {
@@ -195,6 +200,7 @@ pub(crate) fn while_loop(op: &WhileOp, inputs: &[Batched], lanes: Lanes, at: Loc
     let (body_consts, init) = rest.split_at(op.num_body_consts);
     let init = raised(init, &mapped, lanes.size);
     if differs {
+        expect_no_io("while_loop", [&*op.cond, &*op.body]);
         return while_any(op, cond_consts, body_consts, &init, lanes, at);
     }
     // All examples stop together, and not at all if none is active: then the loop would run on
@@ -305,6 +311,7 @@ pub(crate) fn cond(cond: &CondOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> 
 /// Computes every branch, and chooses by example.
 fn choose_branch(cond: &CondOp, index: Tensor, args: &[Batched], lanes: Lanes) -> Results {
     let (size, last) = (lanes.size, cond.branches.len() - 1);
+    expect_no_io("cond", cond.branches.iter().map(|branch| &**branch));
     // Who takes branch `i`. An index out of range means the first branch or the last.
     let takes = |i: usize| match i {
         0 => index.lt(1),

@@ -2,6 +2,7 @@
 //!
 //! A case is named after the operation that it is about, then by what is special: `scan/reverse`.
 
+pub mod callbacks;
 pub mod control;
 pub mod custom;
 pub mod elementwise;

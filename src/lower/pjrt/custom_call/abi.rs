@@ -1,0 +1,164 @@
+//! The structs of XLA's FFI C API 0.2. None is copied; all are read in place.
+
+use std::ffi::{c_char, c_void};
+
+use crate::lower::pjrt::ffi;
+use crate::trace::types::DType;
+
+/// The number of the FFI extension in a plugin's list.
+pub(super) const FFI_EXTENSION: i32 = 5;
+/// The number of the extension with which a runtime asks what a handler was made for.
+pub(super) const METADATA_EXTENSION: i32 = 1;
+/// The stage in which a call computes; before it, a handler is only looked at.
+pub(super) const EXECUTE: i32 = 3;
+
+/// An entry of a plugin's list of extensions.
+#[repr(C)]
+pub(super) struct Extension {
+    pub struct_size: usize,
+    pub kind: i32,
+    pub next: *const Extension,
+}
+
+#[repr(C)]
+pub(super) struct FfiExtension {
+    pub base: Extension,
+    pub register_type: *const c_void,
+    pub add_user_data: *const c_void,
+    pub register_handler: Option<unsafe extern "C" fn(*mut RegisterArgs) -> *mut ffi::Error>,
+}
+
+#[repr(C)]
+pub(super) struct RegisterArgs {
+    pub struct_size: usize,
+    pub target_name: *const c_char,
+    pub target_name_size: usize,
+    pub handler: *mut c_void,
+    pub platform_name: *const c_char,
+    pub platform_name_size: usize,
+    pub traits: u32,
+}
+
+#[repr(C)]
+pub(super) struct List {
+    pub struct_size: usize,
+    pub extension_start: *const c_void,
+    pub size: i64,
+    pub types: *const i32,
+    pub items: *const *const RawBuffer,
+}
+
+#[repr(C)]
+pub(super) struct RawBuffer {
+    pub struct_size: usize,
+    pub extension_start: *const c_void,
+    pub dtype: i32,
+    pub data: *mut c_void,
+    pub rank: i64,
+    pub dims: *const i64,
+}
+
+/// Attributes, sorted by name.
+#[repr(C)]
+pub(super) struct Attributes {
+    pub struct_size: usize,
+    pub extension_start: *const c_void,
+    pub size: i64,
+    pub kinds: *const i32,
+    pub names: *const *const Text,
+    pub values: *const *const c_void,
+}
+
+/// Bytes that are no string of C: their length is said.
+#[repr(C)]
+pub(super) struct Text {
+    pub start: *const u8,
+    pub len: usize,
+}
+
+/// One number.
+#[repr(C)]
+pub(super) struct ScalarAttribute {
+    pub dtype: i32,
+    pub value: *const c_void,
+}
+
+/// Several numbers.
+#[repr(C)]
+pub(super) struct ArrayAttribute {
+    pub dtype: i32,
+    pub len: usize,
+    pub data: *const c_void,
+}
+
+pub(super) const ARRAY: i32 = 1;
+pub(super) const SCALAR: i32 = 3;
+pub(super) const STRING: i32 = 4;
+
+/// What a handler is called with.
+#[repr(C)]
+pub(super) struct Frame {
+    pub struct_size: usize,
+    pub extension_start: *const MetadataExtension,
+    pub api: *const Api,
+    pub context: *const c_void,
+    pub stage: i32,
+    pub args: List,
+    pub rets: List,
+    pub attributes: Attributes,
+}
+
+/// Stands in a frame when the runtime only asks what a handler was made for.
+#[repr(C)]
+pub(super) struct MetadataExtension {
+    pub base: Extension,
+    pub metadata: *mut Metadata,
+}
+
+#[repr(C)]
+pub(super) struct Metadata {
+    pub struct_size: usize,
+    pub version_struct_size: usize,
+    pub version_extension_start: *const c_void,
+    pub major: i32,
+    pub minor: i32,
+    pub traits: u32,
+}
+
+/// The start of the runtime's own function table: as far as the function that makes errors.
+#[repr(C)]
+pub(super) struct Api {
+    pub struct_size: usize,
+    pub extension_start: *const c_void,
+    pub version: [usize; 3],
+    pub internal: *const c_void,
+    pub error_create: Option<unsafe extern "C" fn(*mut ErrorArgs) -> *mut c_void>,
+}
+
+#[repr(C)]
+pub(super) struct ErrorArgs {
+    pub struct_size: usize,
+    pub extension_start: *const c_void,
+    pub message: *const c_char,
+    pub code: i32,
+}
+
+/// The element type that XLA numbers so (`PrimitiveType`).
+pub(super) fn dtype_of(number: i32) -> Option<DType> {
+    Some(match number {
+        1 => DType::Bool,
+        2 => DType::I8,
+        3 => DType::I16,
+        4 => DType::I32,
+        5 => DType::I64,
+        6 => DType::U8,
+        7 => DType::U16,
+        8 => DType::U32,
+        9 => DType::U64,
+        10 => DType::F16,
+        11 => DType::F32,
+        12 => DType::F64,
+        16 => DType::BF16,
+        _ => return None,
+    })
+}

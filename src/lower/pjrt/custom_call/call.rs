@@ -1,0 +1,311 @@
+//! One call of a native function: its operands, results and attributes.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+
+use bytemuck::{Pod, checked};
+use smallvec::SmallVec;
+
+use super::abi::{self, ArrayAttribute, Frame, List, RawBuffer, ScalarAttribute, Text};
+use crate::trace::literal::Element;
+use crate::trace::types::{DType, Shape, TensorType};
+
+/// The operands, results and attributes of one call.
+pub struct Call<'a> {
+    frame: &'a Frame,
+    /// The results handed out: each is lent once, for it is lent for writing.
+    lent: SmallVec<[bool; 8]>,
+    lifetime: PhantomData<&'a mut u8>,
+}
+
+/// A tensor in a call.
+#[derive(Debug)]
+pub struct Operand<'a, T> {
+    /// The sizes of the axes.
+    pub dims: &'a [i64],
+    /// The elements, row-major.
+    pub data: &'a [T],
+}
+
+/// A tensor in a call, of any element type.
+#[derive(Debug)]
+pub struct RawOperand<'a> {
+    /// Element type and shape.
+    pub ty: TensorType,
+    /// The bytes of the elements, row-major.
+    pub bytes: &'a [u8],
+}
+
+/// A result in a call, of any element type.
+#[derive(Debug)]
+pub struct RawResult<'a> {
+    /// Element type and shape.
+    pub ty: TensorType,
+    /// Where the bytes of the elements go, row-major.
+    pub bytes: &'a mut [u8],
+}
+
+/// A number that an attribute holds: `7 : i64`, `0.5 : f32`, `true`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Value<'a> {
+    Scalar(DType, &'a [u8]),
+    Array(DType, &'a [u8]),
+    Text(&'a str),
+}
+
+impl<'a> Call<'a> {
+    /// # Safety
+    /// `frame` must be that of a call being executed, alive and unchanged for `'a`.
+    pub(super) unsafe fn new(frame: *const Frame) -> Call<'a> {
+        // SAFETY: the caller's promise.
+        let frame = unsafe { &*frame };
+        let lent = SmallVec::from_elem(false, frame.rets.size.max(0) as usize);
+        Call { frame, lent, lifetime: PhantomData }
+    }
+
+    /// Number of operands.
+    pub fn num_operands(&self) -> usize {
+        self.frame.args.size as usize
+    }
+
+    /// Number of results.
+    pub fn num_results(&self) -> usize {
+        self.lent.len()
+    }
+
+    /// The type of operand `i`.
+    ///
+    /// # Errors
+    /// If there is none, or its elements have no [`DType`].
+    pub fn operand_type(&self, i: usize) -> Result<TensorType, String> {
+        type_of(at(&self.frame.args, "operand", i)?)
+    }
+
+    /// The type of result `i`.
+    ///
+    /// # Errors
+    /// If there is none, or its elements have no [`DType`].
+    pub fn result_type(&self, i: usize) -> Result<TensorType, String> {
+        type_of(at(&self.frame.rets, "result", i)?)
+    }
+
+    /// Operand `i`, a tensor of `T`.
+    ///
+    /// # Errors
+    /// If there is none, or its elements are of another type.
+    pub fn operand<T: Element>(&self, i: usize) -> Result<Operand<'a, T>, String> {
+        let buffer = typed::<T>(at(&self.frame.args, "operand", i)?, "operand", i)?;
+        let data = checked::try_cast_slice(operand_bytes(buffer)?)
+            .map_err(|fault| format!("operand {i} cannot be read as {}: {fault}", T::DTYPE))?;
+        Ok(Operand { dims: dims(buffer), data })
+    }
+
+    /// Operand `i`, whatever its element type.
+    ///
+    /// # Errors
+    /// If there is none, or its elements have no [`DType`].
+    pub fn raw_operand(&self, i: usize) -> Result<RawOperand<'a>, String> {
+        let buffer = at(&self.frame.args, "operand", i)?;
+        Ok(RawOperand { ty: type_of(buffer)?, bytes: operand_bytes(buffer)? })
+    }
+
+    /// Where the elements of result `i`, a tensor of `T`, go. Each result can be asked for once.
+    ///
+    /// `bool` is no such `T`, for memory not written yet may hold no bool: see [`Call::write`].
+    ///
+    /// # Errors
+    /// If there is none, if its elements are of another type, or if it was asked for before.
+    pub fn result<T: Element + Pod>(&mut self, i: usize) -> Result<&'a mut [T], String> {
+        typed::<T>(at(&self.frame.rets, "result", i)?, "result", i)?;
+        let RawResult { bytes, .. } = self.raw_result(i)?;
+        bytemuck::try_cast_slice_mut(bytes)
+            .map_err(|fault| format!("result {i} cannot be written as {}: {fault}", T::DTYPE))
+    }
+
+    /// Writes result `i`.
+    ///
+    /// # Errors
+    /// As [`Call::result`]; and if the elements are not as many as it has.
+    pub fn write<T: Element>(&mut self, i: usize, elements: &[T]) -> Result<(), String> {
+        typed::<T>(at(&self.frame.rets, "result", i)?, "result", i)?;
+        let RawResult { ty, bytes } = self.raw_result(i)?;
+        if elements.len() != ty.numel() {
+            let given = elements.len();
+            return Err(format!("result {i} is {ty}, and {given} elements were given for it"));
+        }
+        bytes.copy_from_slice(bytemuck::cast_slice(elements));
+        Ok(())
+    }
+
+    /// Result `i`, whatever its element type. Each result can be asked for once.
+    ///
+    /// # Errors
+    /// If there is none, if its elements have no [`DType`], or if it was asked for before.
+    pub fn raw_result(&mut self, i: usize) -> Result<RawResult<'a>, String> {
+        let buffer = at(&self.frame.rets, "result", i)?;
+        let ty = type_of(buffer)?;
+        if std::mem::replace(&mut self.lent[i], true) {
+            return Err(format!("result {i} was asked for twice"));
+        }
+        let bytes: &mut [u8] = match ty.bytes() {
+            0 => &mut [],
+            // SAFETY: the runtime hands a result's memory, of the bytes of its type, to this call
+            // alone; it does not overlap operands, for the text declares no aliases; and it is
+            // lent once.
+            len => unsafe { std::slice::from_raw_parts_mut(buffer.data.cast(), len) },
+        };
+        Ok(RawResult { ty, bytes })
+    }
+
+    /// The number under `name` in the call's `backend_config`: `{name = 7 : i64}` for `i64`,
+    /// `{name = 0.5 : f32}` for `f32`, `{name = true}` for `bool`.
+    ///
+    /// # Errors
+    /// If there is none, or it is something else.
+    pub fn attribute<T: Element>(&self, name: &str) -> Result<T, String> {
+        match self.value(name)? {
+            Value::Scalar(dtype, bytes) if dtype == T::DTYPE => {
+                checked::try_pod_read_unaligned(bytes)
+                    .map_err(|fault| format!("attribute `{name}`: {fault}"))
+            }
+            other => Err(other.told(name, &format!("one {}", T::DTYPE))),
+        }
+    }
+
+    /// The text under `name`: `{name = "text"}`.
+    ///
+    /// # Errors
+    /// If there is none, or it is something else.
+    pub fn text(&self, name: &str) -> Result<&'a str, String> {
+        match self.value(name)? {
+            Value::Text(text) => Ok(text),
+            other => Err(other.told(name, "a text")),
+        }
+    }
+
+    /// The numbers under `name`: `{name = array<i64: 1, 2, 3>}` for `i64`.
+    ///
+    /// # Errors
+    /// If there are none, or it is something else.
+    pub fn array<T: Element>(&self, name: &str) -> Result<Vec<T>, String> {
+        match self.value(name)? {
+            Value::Array(dtype, bytes) if dtype == T::DTYPE => bytes
+                .chunks_exact(size_of::<T>())
+                .map(|bytes| {
+                    checked::try_pod_read_unaligned(bytes)
+                        .map_err(|fault| format!("attribute `{name}`: {fault}"))
+                })
+                .collect(),
+            other => Err(other.told(name, &format!("an array of {}", T::DTYPE))),
+        }
+    }
+
+    fn value(&self, name: &str) -> Result<Value<'a>, String> {
+        let list = &self.frame.attributes;
+        for i in 0..list.size.max(0) as usize {
+            // SAFETY: the list has as many names, kinds and values as it says, all alive during
+            // the call.
+            let (here, kind, value) =
+                unsafe { (text(*list.names.add(i)), *list.kinds.add(i), *list.values.add(i)) };
+            if here == name.as_bytes() {
+                // SAFETY: a value is what its kind says.
+                return unsafe { read(kind, value) }
+                    .ok_or_else(|| format!("attribute `{name}` is of a kind that is not read"));
+            }
+        }
+        Err(format!("there is no attribute `{name}`"))
+    }
+}
+
+impl Value<'_> {
+    fn told(self, name: &str, expected: &str) -> String {
+        let found = match self {
+            Value::Scalar(dtype, _) => format!("one {dtype}"),
+            Value::Array(dtype, _) => format!("an array of {dtype}"),
+            Value::Text(_) => "a text".to_string(),
+        };
+        format!("attribute `{name}` is {found}, and was asked for as {expected}")
+    }
+}
+
+/// # Safety
+/// `value` must point to what `kind` says, alive for `'a`.
+unsafe fn read<'a>(kind: i32, value: *const c_void) -> Option<Value<'a>> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match kind {
+            abi::SCALAR => {
+                let scalar = &*value.cast::<ScalarAttribute>();
+                let dtype = abi::dtype_of(scalar.dtype)?;
+                Some(Value::Scalar(dtype, slice(scalar.value.cast(), dtype.size())))
+            }
+            abi::ARRAY => {
+                let array = &*value.cast::<ArrayAttribute>();
+                let dtype = abi::dtype_of(array.dtype)?;
+                Some(Value::Array(dtype, slice(array.data.cast(), array.len * dtype.size())))
+            }
+            abi::STRING => std::str::from_utf8(text(value.cast())).ok().map(Value::Text),
+            _ => None,
+        }
+    }
+}
+
+/// # Safety
+/// `text` must be alive for `'a`.
+unsafe fn text<'a>(text: *const Text) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    unsafe { slice((*text).start, (*text).len) }
+}
+
+/// # Safety
+/// `start` must point to `len` bytes that live and stay unwritten for `'a`.
+unsafe fn slice<'a>(start: *const u8, len: usize) -> &'a [u8] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(start, len) }
+}
+
+fn at<'a>(list: &'a List, what: &str, i: usize) -> Result<&'a RawBuffer, String> {
+    if i >= list.size.max(0) as usize {
+        return Err(format!("there is no {what} {i}: the call has {}", list.size));
+    }
+    // SAFETY: the list has as many items as it says, each a live buffer.
+    Ok(unsafe { &**list.items.add(i) })
+}
+
+fn typed<'a, T: Element>(
+    buffer: &'a RawBuffer,
+    what: &str,
+    i: usize,
+) -> Result<&'a RawBuffer, String> {
+    if abi::dtype_of(buffer.dtype) == Some(T::DTYPE) {
+        return Ok(buffer);
+    }
+    Err(format!("{what} {i} is {}, and was asked for as {}", type_of(buffer)?, T::DTYPE))
+}
+
+fn type_of(buffer: &RawBuffer) -> Result<TensorType, String> {
+    let dtype = abi::dtype_of(buffer.dtype).ok_or_else(|| {
+        format!("XLA's element type number {} has no element type here", buffer.dtype)
+    })?;
+    let shape: Shape = dims(buffer).iter().map(|&size| size as usize).collect();
+    Ok(TensorType::new(dtype, shape))
+}
+
+fn dims(buffer: &RawBuffer) -> &[i64] {
+    if buffer.rank == 0 {
+        return &[];
+    }
+    // SAFETY: a buffer has as many dims as its rank says.
+    unsafe { std::slice::from_raw_parts(buffer.dims, buffer.rank as usize) }
+}
+
+fn operand_bytes(buffer: &RawBuffer) -> Result<&[u8], String> {
+    let size = abi::dtype_of(buffer.dtype).map_or(0, DType::size);
+    let count: usize = dims(buffer).iter().map(|&size| size as usize).product();
+    // SAFETY: the runtime keeps an operand's elements alive and unwritten during the call, and
+    // they are as many as the dims say.
+    Ok(unsafe { slice(buffer.data.cast(), count * size) })
+}

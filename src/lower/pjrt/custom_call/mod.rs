@@ -1,0 +1,272 @@
+//! Native functions that compiled programs call: XLA's typed foreign-function interface.
+//!
+//! A program names a target, and here a Rust function is registered under that name: a [`Kernel`].
+//! It gets a [`Call`] with the operands, the results to write, and the attributes, all checked for
+//! their types; it returns an error with a code, and may panic: both become the error of the run.
+//!
+//! Registration is for the whole process and for good. A closure of the user's is therefore no
+//! kernel of its own: all of them are called through one, which knows them by a number (see
+//! [`callbacks`](crate::lower::callbacks)). Traced code calls them with
+//! [`pure_callback`](crate::pure_callback()) and its relatives; a kernel is for text written by
+//! hand, or by the lowering.
+//!
+//! A kernel runs on the thread that launched the program, if the program is small, and otherwise
+//! on one of the runtime's own. There it must not wait for the runtime: launching a program and
+//! waiting for an array that is not there yet are errors inside ([`in_call`]).
+//!
+//! ```
+//! use podracer::Array;
+//! use podracer::lower::pjrt::custom_call::{Call, Code, Kernel, KernelError, register};
+//! use podracer::lower::pjrt::{Buffer, CompileOptions};
+//! use podracer::runtime::Runtime;
+//! # use podracer::{DType, TensorType};
+//!
+//! /// `a x + y`.
+//! struct Axpy;
+//!
+//! impl Kernel for Axpy {
+//!     const TARGET: &'static str = "example.axpy.1";
+//!
+//!     fn run(call: &mut Call<'_>) -> Result<(), KernelError> {
+//!         let (x, y) = (call.operand::<f32>(0)?, call.operand::<f32>(1)?);
+//!         let a: f32 = call.attribute("a")?;
+//!         if x.dims != y.dims {
+//!             let text = format!("shapes differ: {:?} and {:?}", x.dims, y.dims);
+//!             return Err(KernelError::new(Code::InvalidArgument, text));
+//!         }
+//!         for ((sum, x), y) in call.result::<f32>(0)?.iter_mut().zip(x.data).zip(y.data) {
+//!             *sum = a * x + y;
+//!         }
+//!         Ok(())
+//!     }
+//! }
+//!
+//! # fn main() -> podracer::Result<()> {
+//! let client = &Runtime::get()?.client;
+//! register::<Axpy>(client.plugin())?;
+//! let program = client.compile(
+//!     "module @axpy {
+//!        func.func public @main(%x: tensor<3xf32>, %y: tensor<3xf32>) -> tensor<3xf32> {
+//!          %sum = stablehlo.custom_call @example.axpy.1(%x, %y)
+//!            {api_version = 4 : i32, backend_config = {a = 2.0 : f32}}
+//!            : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xf32>
+//!          return %sum : tensor<3xf32>
+//!        }
+//!      }",
+//!     &CompileOptions::default(),
+//! )?;
+//! let ty = TensorType::new(DType::F32, [3]);
+//! let put = |x: [f32; 3]| client.buffer_from_host(bytemuck::bytes_of(&x), &ty, 0);
+//! let (x, y) = (put([1.0, 2.0, 3.0])?, put([10.0, 20.0, 30.0])?);
+//! let mut results = Vec::new();
+//! program.execute([&x, &y], &[], &mut results)?;
+//! let mut sum = [0.0f32; 3];
+//! results[0].copy_to_host(bytemuck::bytes_of_mut(&mut sum))?;
+//! assert_eq!(sum, [12.0, 24.0, 36.0]);
+//! # Ok(())
+//! # }
+//! ```
+
+mod abi;
+mod call;
+
+use std::any::Any;
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use self::abi::{ErrorArgs, Extension, FfiExtension, Frame, RegisterArgs};
+pub use self::call::{Call, Operand, RawOperand, RawResult};
+use super::plugin::Plugin;
+use crate::error::{Error, Result};
+
+/// The target behind which all callbacks are: what it fails with is the user's function's own error.
+pub(crate) const CALLBACK: &str = "podracer.callback.1";
+
+/// The kinds of errors, numbered as absl's statuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // The names are absl's.
+pub enum Code {
+    Cancelled = 1,
+    InvalidArgument = 3,
+    DeadlineExceeded = 4,
+    NotFound = 5,
+    ResourceExhausted = 8,
+    FailedPrecondition = 9,
+    Aborted = 10,
+    OutOfRange = 11,
+    Unimplemented = 12,
+    Internal = 13,
+    Unavailable = 14,
+}
+
+/// Why a kernel failed. A text alone is an [`Code::Internal`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelError {
+    /// The kind.
+    pub code: Code,
+    /// What went wrong.
+    pub message: String,
+}
+
+impl KernelError {
+    /// An error of this kind.
+    pub fn new(code: Code, message: impl Into<String>) -> KernelError {
+        KernelError { code, message: message.into() }
+    }
+}
+
+impl From<String> for KernelError {
+    fn from(message: String) -> KernelError {
+        KernelError::new(Code::Internal, message)
+    }
+}
+
+impl From<&str> for KernelError {
+    fn from(message: &str) -> KernelError {
+        message.to_string().into()
+    }
+}
+
+/// A function that compiled programs call by name.
+pub trait Kernel {
+    /// The name in programs. It is part of the executable cache's key: change it when the meaning
+    /// changes.
+    const TARGET: &'static str;
+
+    /// Computes the results.
+    ///
+    /// # Errors
+    /// The error becomes that of the program's run, and so does a panic.
+    fn run(call: &mut Call<'_>) -> Result<(), KernelError>;
+}
+
+thread_local! {
+    /// How many kernels are running on this thread.
+    static RUNNING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts a kernel as running on this thread.
+struct Running;
+
+impl Running {
+    fn new() -> Running {
+        RUNNING.set(RUNNING.get() + 1);
+        Running
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.set(RUNNING.get() - 1);
+    }
+}
+
+/// Whether a compiled program is calling a native function on this thread. It may hold a thread
+/// that the runtime needs to get on, so whatever waits for the runtime is refused.
+pub fn in_call() -> bool {
+    RUNNING.get() > 0
+}
+
+/// An error if a compiled program is calling a native function on this thread.
+pub(crate) fn expect_no_call(action: &str) -> Result<()> {
+    if !in_call() {
+        return Ok(());
+    }
+    Err(Error::Callback(format!(
+        "a function called by a compiled program tried to {action}; it holds a thread that the \
+         runtime may need for that, and could wait forever. Compute in plain Rust or with \
+         `interpret` there, or return what is needed and go on outside"
+    )))
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+/// The C function behind a kernel.
+extern "C" fn trampoline<K: Kernel>(frame: *mut Frame) -> *mut c_void {
+    // SAFETY: the runtime hands over a live frame; when it asks for metadata only, the extension
+    // is there and nothing else may be read.
+    unsafe {
+        let extension = (*frame).extension_start;
+        if !extension.is_null() && (*extension).base.kind == abi::METADATA_EXTENSION {
+            let metadata = (*extension).metadata;
+            ((*metadata).major, (*metadata).minor, (*metadata).traits) = (0, 2, 0);
+            return std::ptr::null_mut();
+        }
+        if (*frame).stage != abi::EXECUTE {
+            return std::ptr::null_mut();
+        }
+    }
+    // A panic must not run into the runtime's own frames.
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let _running = Running::new();
+        // SAFETY: a call is being executed; the runtime keeps its frame until this returns.
+        let mut call = unsafe { Call::new(frame) };
+        K::run(&mut call)
+    }));
+    let error = match outcome {
+        Ok(Ok(())) => return std::ptr::null_mut(),
+        Ok(Err(error)) => error,
+        Err(payload) => {
+            let text = format!("panicked: {}", panic_text(&*payload));
+            // What a panic carries may itself panic when it is dropped.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+            KernelError::new(Code::Internal, text)
+        }
+    };
+    // The runtime reads up to the first zero.
+    let message = format!("{}: {}\0", K::TARGET, error.message.replace('\0', "\\0"));
+    let mut args = ErrorArgs {
+        struct_size: size_of::<ErrorArgs>(),
+        extension_start: std::ptr::null(),
+        message: message.as_ptr().cast(),
+        code: error.code as i32,
+    };
+    // SAFETY: the table is the runtime's own and holds this function; the message is copied during
+    // the call and ends with a zero.
+    unsafe {
+        match (*(*frame).api).error_create {
+            Some(create) => create(&mut args),
+            None => std::ptr::null_mut(),
+        }
+    }
+}
+
+/// Makes a kernel known to a plugin. Gives false if the plugin has no foreign-function interface;
+/// then no program may name the kernel.
+///
+/// # Errors
+/// What the plugin says, for example that another function has this name.
+pub fn register<K: Kernel>(plugin: &Plugin) -> Result<bool> {
+    // SAFETY: the table and its list of extensions live as long as the plugin, which is never
+    // unloaded; the extension numbered so has this layout in every plugin since API 0.80.
+    let found = unsafe {
+        let mut next = (*plugin.api()).extension_start.cast::<Extension>().cast_const();
+        while !next.is_null() && (*next).kind != abi::FFI_EXTENSION {
+            next = (*next).next;
+        }
+        next.cast::<FfiExtension>().as_ref()
+    };
+    let Some(extension) = found else { return Ok(false) };
+    // Before this API the arguments had another layout, told apart by nothing else.
+    let enough =
+        plugin.api_version() >= (0, 81) && extension.base.struct_size >= size_of::<FfiExtension>();
+    let Some(register) = extension.register_handler.filter(|_| enough) else { return Ok(false) };
+    let mut args = RegisterArgs {
+        struct_size: size_of::<RegisterArgs>(),
+        target_name: K::TARGET.as_ptr().cast(),
+        target_name_size: K::TARGET.len(),
+        handler: trampoline::<K> as *mut c_void,
+        platform_name: "Host".as_ptr().cast(),
+        platform_name_size: 4,
+        traits: 0,
+    };
+    // SAFETY: the names outlive the call; the handler is a function of the signature expected.
+    let error = unsafe { register(&mut args) };
+    plugin.check(error, || format!("cannot register {}", K::TARGET))?;
+    Ok(true)
+}

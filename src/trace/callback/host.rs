@@ -1,0 +1,220 @@
+//! The functions behind callbacks, and how they are called.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock, Weak};
+
+use crate::error::{Error, Loc, Result};
+use crate::trace::literal::{AlignedBytes, Literal};
+use crate::trace::op::{CallbackKind, CallbackOp};
+use crate::trace::types::{DType, TensorType};
+
+/// An operand of a callback: a tensor's value, where it lies.
+#[derive(Debug, Clone)]
+pub struct HostView<'a> {
+    /// Element type and shape.
+    pub ty: TensorType,
+    /// The bytes of the elements, row-major.
+    pub bytes: &'a [u8],
+}
+
+impl HostView<'_> {
+    /// A copy.
+    pub fn to_literal(&self) -> Literal {
+        Literal::from_bytes(self.ty.clone(), AlignedBytes::copy_of(self.bytes))
+    }
+}
+
+/// A result of a callback: the memory that it fills.
+#[derive(Debug)]
+pub struct HostViewMut<'a> {
+    /// Element type and shape.
+    pub ty: TensorType,
+    /// Where the bytes of the elements go, row-major. All of them must be written.
+    pub bytes: &'a mut [u8],
+}
+
+impl HostViewMut<'_> {
+    /// A copy of what is written.
+    pub(crate) fn to_literal(&self) -> Literal {
+        Literal::from_bytes(self.ty.clone(), AlignedBytes::copy_of(self.bytes))
+    }
+}
+
+type Function = dyn Fn(&[HostView<'_>], &mut [HostViewMut<'_>]) -> Result<()> + Send + Sync;
+
+struct Inner {
+    id: u64,
+    name: &'static str,
+    at: Loc,
+    f: Box<Function>,
+}
+
+/// A function of the user's that Programs call. Cheap to clone; two are equal if they are clones of
+/// one.
+#[derive(Clone)]
+pub struct HostFn(Arc<Inner>);
+
+/// The functions alive, by number. An entry goes with the last clone of its function.
+static ALIVE: LazyLock<RwLock<HashMap<u64, Weak<Inner>>>> = LazyLock::new(RwLock::default);
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        ALIVE.write().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
+}
+
+impl HostFn {
+    /// A function made at the line `at` by `name`.
+    pub fn new(
+        name: &'static str,
+        at: Loc,
+        f: impl Fn(&[HostView<'_>], &mut [HostViewMut<'_>]) -> Result<()> + Send + Sync + 'static,
+    ) -> HostFn {
+        // Numbers are given out in order and never again: a program that does the same things has
+        // the same numbers in its text, and finds its executables in the cache.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let inner = Arc::new(Inner { id, name, at, f: Box::new(f) });
+        let weak = Arc::downgrade(&inner);
+        ALIVE.write().unwrap_or_else(PoisonError::into_inner).insert(id, weak);
+        HostFn(inner)
+    }
+
+    /// The function with something more to do when it has succeeded: `after` sees the results.
+    pub(crate) fn then(
+        &self,
+        after: impl Fn(&[HostViewMut<'_>]) + Send + Sync + 'static,
+    ) -> HostFn {
+        let inner = self.0.clone();
+        HostFn::new(inner.name, inner.at, move |operands, results| {
+            (inner.f)(operands, results)?;
+            after(results);
+            Ok(())
+        })
+    }
+
+    /// The function with this number, if it is still alive.
+    pub fn with_id(id: u64) -> Option<HostFn> {
+        let alive = ALIVE.read().unwrap_or_else(PoisonError::into_inner);
+        alive.get(&id).and_then(Weak::upgrade).map(HostFn)
+    }
+
+    /// Its number, of this process's functions.
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// The user's line that made it.
+    pub fn at(&self) -> Loc {
+        self.0.at
+    }
+
+    /// Calls it.
+    ///
+    /// # Errors
+    /// [`Error::Callback`] with its line, if it fails or panics.
+    pub fn call(&self, operands: &[HostView<'_>], results: &mut [HostViewMut<'_>]) -> Result<()> {
+        let Inner { name, at, f, .. } = &*self.0;
+        let outcome = catch_unwind(AssertUnwindSafe(|| f(operands, results)));
+        let problem = match outcome {
+            Ok(Ok(())) => match no_bools(results) {
+                None => return Ok(()),
+                Some(i) => {
+                    format!("the function gave bytes other than 0 and 1 as bools, result {i}")
+                }
+            },
+            Ok(Err(Error::Callback(problem))) => problem,
+            Ok(Err(error)) => format!("the function failed: {error}"),
+            Err(payload) => format!("the function panicked: {}", panic_text(payload)),
+        };
+        Err(Error::Callback(format!("{name}: {problem}\n  --> {at}")))
+    }
+}
+
+/// The first result that must be bools and is not.
+fn no_bools(results: &[HostViewMut<'_>]) -> Option<usize> {
+    let wrong = |result: &HostViewMut<'_>| {
+        result.ty.dtype == DType::Bool && result.bytes.iter().any(|&byte| byte > 1)
+    };
+    results.iter().position(wrong)
+}
+
+fn panic_text(payload: Box<dyn Any + Send>) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    // What a panic carries may itself panic when it is dropped.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+    text.unwrap_or_else(|| "no message".into())
+}
+
+impl PartialEq for HostFn {
+    fn eq(&self, other: &HostFn) -> bool {
+        self.0.id == other.0.id
+    }
+}
+
+impl Eq for HostFn {}
+
+impl Hash for HostFn {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.id.hash(state);
+    }
+}
+
+impl fmt::Debug for HostFn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostFn({} of {})", self.0.id, self.0.at)
+    }
+}
+
+impl CallbackOp {
+    /// The type of the token of callbacks in order: a number that each hands to the next.
+    pub fn token_type() -> TensorType {
+        TensorType::scalar(DType::U32)
+    }
+
+    /// Calls the function on the host.
+    ///
+    /// # Errors
+    /// As [`HostFn::call`].
+    pub fn run(&self, inputs: &[Literal]) -> Result<Vec<Literal>> {
+        let (token, inputs) = inputs.split_at(usize::from(self.token));
+        let bytes: Vec<_> = inputs.iter().map(Literal::bytes).collect();
+        let views = inputs.iter().zip(&bytes);
+        let operands: Vec<HostView<'_>> = views
+            .map(|(input, bytes)| HostView { ty: input.ty().clone(), bytes: (**bytes).as_ref() })
+            .collect();
+        let mut memory: Vec<AlignedBytes> =
+            self.results.iter().map(|ty| AlignedBytes::zeroed(ty.bytes())).collect();
+        let mut results: Vec<HostViewMut<'_>> = memory
+            .iter_mut()
+            .zip(&self.results)
+            .map(|(bytes, ty)| HostViewMut { ty: ty.clone(), bytes: bytes.as_mut() })
+            .collect();
+        self.f.call(&operands, &mut results)?;
+        let results = memory.into_iter().zip(&self.results);
+        let results = results.map(|(bytes, ty)| Literal::from_bytes(ty.clone(), bytes));
+        Ok(token.iter().cloned().chain(results).collect())
+    }
+
+    /// Whether it does something besides computing its results.
+    pub fn has_effect(&self) -> bool {
+        match self.kind {
+            CallbackKind::Pure(_) => false,
+            CallbackKind::Io { .. } | CallbackKind::Debug { .. } => true,
+        }
+    }
+
+    /// Whether calls happen one after another also between runs.
+    pub fn is_ordered(&self) -> bool {
+        match self.kind {
+            CallbackKind::Pure(_) => false,
+            CallbackKind::Io { ordered } | CallbackKind::Debug { ordered } => ordered,
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Callbacks under derivatives: they run once, with the values, and pass no tangent.
+
+// Most operations are alike here: they have no effect.
+#![allow(clippy::wildcard_enum_match_arm)]
+
+use super::tangent::Tangents;
+use crate::error::Loc;
+use crate::trace::graph::map_subprograms;
+use crate::trace::op::{CallbackKind, CallbackOp, Op};
+use crate::trace::program::{Equation, Program};
+use crate::trace::tensor::{Tensor, Tensors, at_line, bind, fail_op};
+
+pub(crate) fn jvp_callback(op: &CallbackOp, x: &[Tensor], at: Loc) -> (Tensors, Tangents) {
+    let floats = op.results.iter().any(|ty| ty.dtype.is_float());
+    if matches!(op.kind, CallbackKind::Pure(_)) && floats {
+        fail_op(
+            op.kind.name(),
+            "has no derivative: nothing is known of the function. Give it one with custom_jvp or \
+             custom_vjp, or take the stop_gradient() of its arguments",
+        );
+    }
+    let outputs = bind(Op::Callback(op.clone()), x, at);
+    let zeros = Tangents::from_elem(None, outputs.len());
+    (outputs, zeros)
+}
+
+/// Whether an equation is itself a call with an effect.
+pub(super) fn is_effect(equation: &Equation) -> bool {
+    matches!(&equation.op, Op::Callback(callback) if callback.has_effect())
+}
+
+/// The Program as it is run a second time, by `name`: without debug callbacks, which have run. Ends
+/// the trace if there are others, for their results are needed and must not be made again.
+pub(super) fn without_effects(name: &str, program: Program) -> Program {
+    if !program.has_effect() {
+        return program;
+    }
+    let mut program = program;
+    program.equations.retain(|equation| match &equation.op {
+        Op::Callback(CallbackOp { kind: CallbackKind::Debug { .. }, .. }) => false,
+        Op::Callback(CallbackOp { kind: CallbackKind::Io { .. }, .. }) => {
+            at_line(equation.at, || {
+                fail_op(
+                    "io_callback",
+                    format!(
+                        "stands in a {name} whose derivative would have to run it a second time"
+                    ),
+                )
+            })
+        }
+        _ => true,
+    });
+    for equation in &mut program.equations {
+        map_subprograms(&mut equation.op, &|body| without_effects(name, body));
+    }
+    program
+}

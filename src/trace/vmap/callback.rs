@@ -1,0 +1,85 @@
+//! Callbacks: batching.
+
+use std::sync::Arc;
+
+use super::{Batched, Lanes, Results};
+use crate::error::Loc;
+use crate::trace::op::{CallbackKind, CallbackOp, Op, ScanOp, VmapMethod};
+use crate::trace::program::Program;
+use crate::trace::tensor::{FrameKind, Tensor, bind, fail_op, trace_frame};
+use crate::trace::types::TensorType;
+
+pub(crate) fn callback(op: &CallbackOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
+    match op.kind {
+        CallbackKind::Pure(VmapMethod::ExpandDims) => {
+            let raise = |input: &Batched| match input.mapped {
+                true => input.tensor,
+                false => input.tensor.reshape(input.tensor.shape().with_axis(0, 1)),
+            };
+            at_once(op, inputs.iter().map(raise).collect(), lanes, at)
+        }
+        CallbackKind::Pure(VmapMethod::BroadcastAll) => {
+            at_once(op, inputs.iter().map(|input| input.full(lanes.size)).collect(), lanes, at)
+        }
+        CallbackKind::Io { ordered: true } if !lanes.members => fail_op(
+            op.kind.name(),
+            "is ordered, and cannot be batched: vmap computes all examples together, which have no \
+             order. Map outside of the compiled function, or make it unordered",
+        ),
+        CallbackKind::Pure(VmapMethod::Sequential)
+        | CallbackKind::Io { .. }
+        | CallbackKind::Debug { .. } => one_by_one(op, inputs, lanes, at),
+    }
+}
+
+/// One call for all examples.
+fn at_once(op: &CallbackOp, operands: Vec<Tensor>, lanes: Lanes, at: Loc) -> Results {
+    let batched = |ty: &TensorType| TensorType::new(ty.dtype, ty.shape.with_axis(0, lanes.size));
+    let op = CallbackOp { results: op.results.iter().map(batched).collect(), ..op.clone() };
+    bind(Op::Callback(op), &operands, at).into_iter().map(Batched::mapped).collect()
+}
+
+/// A call for each example, in a loop.
+fn one_by_one(op: &CallbackOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
+    let (mapped, same): (Vec<&Batched>, Vec<&Batched>) =
+        inputs.iter().partition(|input| input.mapped);
+    let types: Vec<TensorType> =
+        same.iter().chain(&mapped).map(|input| input.lane_type()).collect();
+    let (turn, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
+        let (mut same, mut mapped) = (args[..same.len()].iter(), args[same.len()..].iter());
+        let operand = |input: &Batched| {
+            let next = if input.mapped { mapped.next() } else { same.next() };
+            *next.expect("an argument each")
+        };
+        let operands: Vec<Tensor> = inputs.iter().map(operand).collect();
+        (bind(Op::Callback(op.clone()), &operands, at).to_vec(), ())
+    });
+    let scan = ScanOp {
+        body: Arc::new(turn.program),
+        num_consts: same.len(),
+        num_carry: 0,
+        length: lanes.size,
+        reverse: false,
+        unroll: 1,
+    };
+    let operands: Vec<Tensor> = same.iter().chain(&mapped).map(|input| input.tensor).collect();
+    bind(Op::Scan(scan), &operands, at).into_iter().map(Batched::mapped).collect()
+}
+
+/// Ends the trace if an io callback stands where some examples come by and others do not: all of
+/// them would make the call.
+pub(super) fn expect_no_io<'a>(name: &str, programs: impl IntoIterator<Item = &'a Program>) {
+    for program in programs {
+        let calls = program.callbacks();
+        if calls.iter().any(|call| matches!(call.kind, CallbackKind::Io { .. })) {
+            fail_op(
+                "io_callback",
+                format!(
+                    "stands in a {name} under vmap whose condition differs between the examples: \
+                     all of them are computed together, and it would be called for those that do \
+                     not come by"
+                ),
+            );
+        }
+    }
+}
