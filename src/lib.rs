@@ -189,4 +189,6 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../docs/from-scratch.md")]
     struct FromScratch;
+    #[doc = include_str!("../docs/callbacks.md")]
+    struct Callbacks;
 }

@@ -13,6 +13,7 @@ mod eval;
 mod jax;
 mod laws;
 mod lowering;
+mod nans;
 mod native_calls;
 mod pjrt;
 mod ppo;
