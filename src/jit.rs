@@ -24,6 +24,7 @@ pub use self::inspect::{Analysis, CompileTimes, Lowered};
 use self::nan::{Check, Recorder, has_nan};
 use crate::array::Array;
 use crate::error::{Error, Loc, Result};
+use crate::lower::pjrt::custom_call::expect_no_call;
 use crate::lower::stablehlo::{LowerOptions, stablehlo};
 use crate::runtime::Runtime;
 use crate::timeline;
@@ -249,6 +250,8 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     }
 
     fn call_compiled(&self, args: &A::With<Array>, call: Loc) -> Result<B::With<Array>> {
+        // Before any lock is taken, which this very thread may hold.
+        expect_no_call("launch a compiled program")?;
         let leaves = leaves_of::<A>(args);
         let structure = tree::structure(args);
         let found = self.find(structure, &leaves);

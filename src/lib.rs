@@ -198,4 +198,6 @@ mod documents {
     struct Recompiles;
     #[doc = include_str!("../docs/timeline.md")]
     struct Timeline;
+    #[doc = include_str!("../docs/callbacks.md")]
+    struct Callbacks;
 }

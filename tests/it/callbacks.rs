@@ -2,7 +2,7 @@
 //! and what goes wrong in them is told.
 
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use podracer::jit::with_mode;
 use podracer::trace::callback::{CallbackKind, HostFn};
@@ -16,6 +16,16 @@ use podracer::{
 
 const MODES: [Mode; 3] = [Mode::Jit, Mode::Eager, Mode::Interpret];
 
+/// The barrier is the process's: while one test looks at what it tells, no other may fail on
+/// purpose, or ask it.
+static GATE: RwLock<()> = RwLock::new(());
+
+/// Waits, whatever other tests have done.
+fn barrier() {
+    let _gate = GATE.read().unwrap_or_else(PoisonError::into_inner);
+    let _ = effects_barrier();
+}
+
 /// What was seen, in order.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<f64>>>);
@@ -28,7 +38,7 @@ impl Log {
     /// What was seen since the last time.
     #[track_caller]
     fn take(&self) -> Vec<f64> {
-        effects_barrier().unwrap();
+        barrier();
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
@@ -273,7 +283,7 @@ fn a_function_lives_as_long_as_its_runs() {
         drop(f);
         assert_eq!(y.to_vec::<f32>().unwrap()[0], 64.0);
     }
-    effects_barrier().unwrap();
+    barrier();
     assert!(alive.upgrade().is_none(), "the function is still held");
 }
 
@@ -453,6 +463,7 @@ fn batches() {
 /// What goes wrong in a call, in every mode.
 #[track_caller]
 fn faults(f: impl Fn(Tensor) -> Tensor, expected: &str) {
+    let _gate = GATE.read().unwrap_or_else(PoisonError::into_inner);
     let line = std::panic::Location::caller().line();
     for mode in MODES {
         let run = || with_mode(mode, &f).call(Array::from([1.0f32, 2.0]))?.to_literal();
@@ -463,7 +474,6 @@ fn faults(f: impl Fn(Tensor) -> Tensor, expected: &str) {
         assert_eq!(text, expected, "{mode}");
         let at: u32 = at.split(':').next().unwrap().parse().unwrap();
         assert!(at.abs_diff(line) < 40, "{mode}: line {at}, and the test is at {line}");
-        let _ = effects_barrier();
     }
     // The runtime is as good as before.
     everywhere(pure, [1.0f32], &[10.0]);
@@ -529,6 +539,7 @@ fn failures_are_told() {
 
 #[test]
 fn the_barrier_tells_what_nobody_read() {
+    let _gate = GATE.write().unwrap_or_else(PoisonError::into_inner);
     let _ = effects_barrier();
     let f = jit(|x: Tensor| {
         debug_callback(|_: Literal| panic!("unread"), x);
@@ -562,6 +573,7 @@ fn a_callback_cannot_wait_for_the_runtime() {
         };
         pure_callback(f, x.ty(), x)
     };
+    let _gate = GATE.read().unwrap_or_else(PoisonError::into_inner);
     let run = || jit(f).call(Array::from(1.0f32))?.item::<f32>();
     let text = run().unwrap_err().to_string();
     assert!(text.contains("tried to launch a compiled program"), "{text}");

@@ -12,8 +12,9 @@ use podracer::trace::control::{ScanOptions, cond, fori_loop, scan, scan_with, sw
 use podracer::trace::ops::{self, ConvOptions, concatenate, constant, conv2d, sort_by, where_};
 use podracer::trace::{LeafAxes, VmapOptions, vmap_with};
 use podracer::{
-    Array, DType, Error, Tensor, all_to_all, custom_jvp, custom_vjp, grad, jacrev, jvp, linearize,
-    make_program, pmean, ppermute, psum, ravel, value_and_grad, vjp, vmap, vmap_axis,
+    Array, DType, Error, Literal, Tensor, all_to_all, custom_jvp, custom_vjp, debug_callback,
+    debug_print, grad, io_callback, jacrev, jvp, linearize, make_program, pmean, ppermute, psum,
+    pure_callback, ravel, value_and_grad, vjp, vmap, vmap_axis,
 };
 use pretty_assertions::assert_eq;
 
@@ -85,6 +86,7 @@ fn cases() -> Vec<Wrong> {
     let mut cases = operations();
     cases.extend(control());
     cases.extend(transformations());
+    cases.extend(callbacks());
     cases
 }
 
@@ -174,6 +176,37 @@ fn control() -> Vec<Wrong> {
         ),
         "switch_index" => |x| switch(x[4], &[&|x: Tensor| x], x[1]),
         "switch_nothing" => |x| switch::<Tensor, Tensor>(x[5], &[], x[1]),
+    ]
+}
+
+fn callbacks() -> Vec<Wrong> {
+    wrong![
+        "pure_callback_derivative" => |x| grad(|y: Tensor| {
+            pure_callback(Ok, y.ty(), y).sum(..)
+        })(x[1]),
+        "io_callback_ordered_batch" => |x| vmap(|y: Tensor| {
+            io_callback(Ok, y.ty(), true, y)
+        })(x[1]),
+        "io_callback_in_a_branch" => |x| vmap(|y: Tensor| {
+            cond(y.gt(0.0), |y: Tensor| io_callback(Ok, y.ty(), false, y), |y| y, y)
+        })(x[1]),
+        "io_callback_in_a_while" => |x| vmap(|y: Tensor| {
+            while_loop(|y: Tensor| y.lt(1.0), |y| io_callback(Ok, y.ty(), false, y), y)
+        })(x[1]),
+        "io_callback_linearized" => |x| linearize(|y: Tensor| {
+            let twice = |y: Tensor| y * io_callback(Ok, y.ty(), false, y);
+            while_loop(|y: Tensor| y.lt(1.0), twice, y)
+        }, x[4]).1(x[4]),
+        "debug_callback_of_a_cotangent" => |x| grad(|y: Tensor| {
+            let rule = |y: Tensor, t: Tensor| {
+                debug_callback(|_: Literal| {}, t);
+                (y, t)
+            };
+            custom_jvp(|y: Tensor| y, rule)(y)
+        })(x[4]),
+        "debug_print_places" => |x| debug_print("{} and {}", x[1]),
+        "debug_print_format" => |x| debug_print("{loss}", x[1]),
+        "debug_print_brace" => |x| debug_print("{} }", x[1]),
     ]
 }
 

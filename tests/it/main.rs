@@ -16,6 +16,7 @@ mod fixture;
 mod jax;
 mod laws;
 mod lowering;
+mod nans;
 mod native_calls;
 mod pjrt;
 mod ppo;
