@@ -162,8 +162,8 @@ pub use array::Array;
 pub use error::{Error, Result};
 pub use jit::{Jit, Mode, eager, effects_barrier, interpret, jit, make_program};
 pub use pmap::{
-    Pmap, Sharded, device_put_sharded, devices, pmap, pmap_with_mode, replicate, shard,
-    unreplicate, unshard,
+    Pmap, Sharded, ShardedJit, device_put_sharded, devices, pmap, pmap_with_mode, replicate, shard,
+    sharded_jit, unreplicate, unshard,
 };
 pub use random::Key;
 pub use trace::associative::associative_scan;
@@ -200,4 +200,6 @@ mod documents {
     struct Timeline;
     #[doc = include_str!("../docs/callbacks.md")]
     struct Callbacks;
+    #[doc = include_str!("../docs/jax-parity.md")]
+    struct JaxParity;
 }

@@ -64,6 +64,9 @@ pub struct LowerOptions {
     pub num_partitions: usize,
     /// Donations: the buffer of an input, by position, becomes that of an output.
     pub aliases: Vec<(usize, usize)>,
+    /// With several partitions: which inputs are divided along their first axis; the others are
+    /// copied to all. Empty otherwise.
+    pub divided: Vec<bool>,
     /// Whether operations carry the user's source lines.
     pub locations: bool,
     /// Whether the plugin knows our native functions; see [`native_calls`](super::native_calls).
@@ -78,6 +81,7 @@ impl Default for LowerOptions {
             num_replicas: 1,
             num_partitions: 1,
             aliases: Vec::new(),
+            divided: Vec::new(),
             locations: true,
             native_calls: false,
         }
@@ -189,6 +193,15 @@ impl<'a> Emitter<'a> {
             let argument = self.new_argument();
             let comma = if i > 0 { ", " } else { "" };
             self.write(format_args!("{comma}{argument}: {}", Ty(ty)));
+            if let Some(&divided) = self.options.divided.get(i) {
+                let ones = ",1".repeat(ty.rank().saturating_sub(1));
+                match divided {
+                    true => self.write(format_args!(
+                        " {{mhlo.sharding = \"{{devices=[{num_partitions}{ones}]<=[{num_partitions}]}}\"}}"
+                    )),
+                    false => self.out.push_str(" {mhlo.sharding = \"{replicated}\"}"),
+                }
+            }
             if let Some((_, output)) = self.options.aliases.iter().find(|(input, _)| *input == i) {
                 self.write(format_args!(" {{tf.aliasing_output = {output} : i32}}"));
             }

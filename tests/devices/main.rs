@@ -5,6 +5,7 @@ mod callbacks;
 mod collectives;
 #[path = "../it/fixture.rs"]
 mod fixture;
+mod mesh;
 mod pmap;
 mod transforms;
 
