@@ -10,6 +10,7 @@ mod documents;
 mod envs;
 mod errors;
 mod eval;
+mod ffi;
 mod jax;
 mod laws;
 mod lowering;
