@@ -89,21 +89,21 @@ impl Kernel for Everything {
             "code" => return Err(KernelError::new(Code::OutOfRange, "nothing is in range")),
             "panic" => panic!("this is {}", "the end"),
             "zero" => return Err("a\0b".into()),
-            "operand type" => drop(call.operand::<i32>(0)?),
-            "result type" => drop(call.result::<i32>(0)?),
-            "no operand" => drop(call.operand::<f32>(1)?),
-            "no result" => drop(call.result::<f32>(1)?),
+            "operand type" => _ = call.operand::<i32>(0)?,
+            "result type" => _ = call.result::<i32>(0)?,
+            "no operand" => _ = call.operand::<f32>(1)?,
+            "no result" => _ = call.result::<f32>(1)?,
             "twice" => {
                 let first = call.result::<f32>(0)?;
                 first.fill(0.0);
                 call.result::<f32>(0)?.fill(first[0]);
             }
             "too few" => call.write(0, &[] as &[f32])?,
-            "no attribute" => drop(call.attribute::<i64>("none")?),
-            "attribute type" => drop(call.attribute::<f32>("i")?),
-            "attribute kind" => drop(call.attribute::<i64>("list")?),
-            "array kind" => drop(call.array::<i64>("what")?),
-            "text kind" => drop(call.text("i")?),
+            "no attribute" => _ = call.attribute::<i64>("none")?,
+            "attribute type" => _ = call.attribute::<f32>("i")?,
+            "attribute kind" => _ = call.attribute::<i64>("list")?,
+            "array kind" => _ = call.array::<i64>("what")?,
+            "text kind" => _ = call.text("i")?,
             other => return Err(format!("no such case: {other}").into()),
         }
         Ok(())
