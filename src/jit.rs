@@ -232,6 +232,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
             Mode::Eager | Mode::Interpret => {
                 let (program, template) = self.program(&args)?;
                 let leaves = leaves_of::<A>(&args);
+                Effects::wait_for_order(&program)?;
                 let check = self.check_nans.then(|| Check::new(&self.name));
                 let host = |results: Vec<Literal>| results.into_iter().map(Array::from).collect();
                 let results = match (self.mode, &check) {

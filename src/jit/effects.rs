@@ -60,6 +60,19 @@ impl Effects {
         Ok(Some(Effects { functions, ordered }))
     }
 
+    /// Waits, if `program` has ordered callbacks, until the ordered run before it has ended: for
+    /// runs that call on the calling thread.
+    pub(crate) fn wait_for_order(program: &Program) -> Result<()> {
+        if program.callbacks().iter().any(|call| call.is_ordered()) {
+            expect_no_call("wait for the ordered callbacks before its own")?;
+            for event in lock(&LAST_ORDERED).drain(..) {
+                // What went wrong there is told to those who read its results.
+                let _ = event.wait();
+            }
+        }
+        Ok(())
+    }
+
     /// Launches a run: `launch` gives an event for each device. Its functions live until the run
     /// has ended. If calls are ordered, waits until the ordered run before it has ended.
     pub(crate) fn launch(&self, launch: impl FnOnce() -> Result<Vec<Event>>) -> Result<()> {

@@ -9,9 +9,9 @@ use podracer::trace::callback::{CallbackKind, HostFn};
 use podracer::trace::control::{ScanOptions, cond, fori_loop, scan, scan_with, while_loop};
 use podracer::{
     Array, DType, Error, Literal, Mode, Result, Tensor, TensorType, VmapMethod, checkpoint,
-    custom_jvp, debug_callback, debug_callback_ordered, debug_print, eager, effects_barrier, grad,
-    interpret, io_callback, jit, jvp, linearize, make_program, pure_callback, pure_callback_with,
-    raw_callback, value_and_grad, vmap,
+    custom_jvp, debug_callback, debug_callback_ordered, debug_print, debug_print_ordered, eager,
+    effects_barrier, grad, interpret, io_callback, jit, jvp, linearize, make_program,
+    pure_callback, pure_callback_with, raw_callback, value_and_grad, vmap,
 };
 
 const MODES: [Mode; 3] = [Mode::Jit, Mode::Eager, Mode::Interpret];
@@ -457,6 +457,62 @@ fn batches() {
         });
         let y = g.call(Array::new([2, 2], &[1.0f32, 2.0, 3.0, 4.0]).unwrap()).unwrap();
         assert_eq!(y.to_vec::<f32>().unwrap(), [100.0, 200.0, 300.0, 400.0]);
+    }
+}
+
+#[test]
+fn modes_keep_the_order_of_each_other() {
+    let log = Log::default();
+    let slow = log.clone();
+    let f = |x: Tensor| {
+        let slow = slow.clone();
+        let f = move |x: Literal| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            slow.push(&x);
+            Ok(x)
+        };
+        io_callback(f, x.ty(), true, x).matmul(x)
+    };
+    let fast = |x: Tensor| log.ordered(-x.max(..));
+    let x = Array::new([64, 64], &[1.0f32; 64 * 64]).unwrap();
+    for mode in MODES {
+        jit(f).call(x.clone()).unwrap();
+        with_mode(mode, fast).call(x.clone()).unwrap();
+        let seen = log.take();
+        assert_eq!((seen.len(), seen.last()), (64 * 64 + 1, Some(&-1.0)), "{mode}");
+    }
+}
+
+/// What [`lines_are_printed`] runs in a process of its own.
+#[test]
+#[ignore = "prints for lines_are_printed"]
+fn printing() {
+    let f = |x: Tensor| {
+        let turn = |c: Tensor, x: Tensor| {
+            debug_print("at {}: x = {:.2}{{}}", (c, x));
+            (c + 1, ())
+        };
+        scan(turn, podracer::trace::ops::constant(0i32), x);
+        debug_print_ordered("all: {}", x);
+        x
+    };
+    for mode in MODES {
+        println!("<{mode}");
+        with_mode(mode, f).call(Array::from([0.5f32, 1.25])).unwrap();
+        effects_barrier().unwrap();
+        println!(">");
+    }
+}
+
+#[test]
+fn lines_are_printed() {
+    let arguments = ["callbacks::printing", "--exact", "--ignored", "--nocapture"];
+    let this = std::env::current_exe().unwrap();
+    let output = std::process::Command::new(this).args(arguments).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for mode in MODES {
+        let lines = "at 0: x = 0.50{}\nat 1: x = 1.25{}\nall: [0.5, 1.25]";
+        assert!(text.contains(&format!("<{mode}\n{lines}\n>\n")), "{text}");
     }
 }
 

@@ -12,6 +12,7 @@ mod errors;
 mod eval;
 mod explain;
 mod export;
+mod ffi;
 mod fixture;
 mod jax;
 mod laws;

@@ -85,7 +85,8 @@ fn turns_and_branches() {
     };
     let text = told(nested, Array::new([1, 3], &[1.0f32, 0.5, 2.0]).unwrap());
     assert!(text.contains("log1p makes the first NaN, in f32[1] at [0]"), "{text}");
-    assert!(text.contains(" of while (line -5), in turn "), "{text}");
+    let place = "--> line -4, in turn 2 of while (line -4), in turn 2 of scan (line -2)";
+    assert!(text.contains(place), "{text}");
 }
 
 #[test]
