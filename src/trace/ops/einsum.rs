@@ -320,7 +320,7 @@ impl Tensor {
         if p == 2.0 {
             return self.square().sum([axis]).sqrt();
         }
-        if !(p > 0.0) {
+        if p <= 0.0 || p.is_nan() {
             fail_op("norm", format!("takes a positive order, and was given {p}"));
         }
         let power = super::full_like(self, p);

@@ -1,6 +1,6 @@
 //! Operations from their names and parameters: the inverse of `op_params`.
 //!
-//! [`forms!`] is the table. It is also a `match` over all of [`Op`], so that a new operation does
+//! `forms!` is the table. It is also a `match` over all of [`Op`], so that a new operation does
 //! not compile until it stands in it.
 
 use std::sync::Arc;
