@@ -24,14 +24,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::jit::{Compiled, Jit};
-use crate::lower::artifact::{Artifact, LeafPath, PyTree, Step, newer, path_text};
+use crate::lower::artifact::{Artifact, LeafPath, PyTree, Step, newer, path_text, paths};
 use crate::lower::stablehlo::{LowerOptions, Platform, stablehlo};
 use crate::runtime::Runtime;
 use crate::trace::graph::simplify;
 use crate::trace::program::Program;
 use crate::trace::tensor::Tensor;
 use crate::trace::types::{DType, TensorType};
-use crate::tree::{self, Leaf, Path, Segment, Tree};
+use crate::tree::{self, Leaf, Path, Tree};
 
 /// An exported function: loaded from a file, or just made. It is compiled at its first call.
 pub struct Exported {
@@ -63,19 +63,6 @@ impl fmt::Display for Exported {
         }
         Ok(())
     }
-}
-
-/// The ways to the leaves of a tree.
-pub(crate) fn paths<T: Leaf, M: Tree<T>>(tree: &M) -> Vec<LeafPath> {
-    let mut paths = Vec::new();
-    tree.visit_leaves(&Path::ROOT, &mut |path, _| {
-        let step = |segment| match segment {
-            Segment::Index(index) => Step::Index(index),
-            Segment::Field(name) | Segment::Key(name) => Step::Name(name.to_string()),
-        };
-        paths.push(path.segments().into_iter().map(step).collect());
-    });
-    paths
 }
 
 /// An argument's path as messages name it: without the pair of positional and keyword arguments.

@@ -389,7 +389,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
             template,
             name: self.name.clone(),
             platform: options.platform,
-            in_paths: crate::export::paths::<Array, A::With<Array>>(args),
+            in_paths: crate::lower::artifact::paths::<Array, A::With<Array>>(args),
             trace_seconds: (start - begin).as_secs_f64(),
             lower_seconds,
             recorder,

@@ -36,7 +36,7 @@ use crate::trace::axis::Axis;
 use crate::trace::program::Program;
 use crate::trace::tensor::{Tensor, catch, trace_call, within_axis};
 use crate::trace::types::TensorType;
-use crate::trace::vmap::{control::reached, over_members};
+use crate::trace::vmap::{over_members, reached::reached};
 use crate::tree::{self, Path, Tree};
 
 /// A function mapped over devices; see [`pmap`]. It may be called from several threads.

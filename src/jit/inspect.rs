@@ -70,7 +70,7 @@ impl<B: Tree<Tensor>> Lowered<B> {
     /// # Errors
     /// As [`Jit::export`](crate::Jit::export).
     pub fn export(&self) -> Result<Exported> {
-        let out_paths = crate::export::paths::<Tensor, B>(&self.template);
+        let out_paths = crate::lower::artifact::paths::<Tensor, B>(&self.template);
         let program = self.program.clone();
         Exported::of(&self.name, program, &self.in_paths, &out_paths, &[self.platform])
     }

@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use self::flatbuffer::{Fault, Field, Node, Table};
 use crate::error::{Error, Result};
 use crate::trace::types::{DType, Shape, TensorType};
+use crate::tree::{Leaf, Path, Segment, Tree};
 
 /// The newest schema that is understood here.
 const NEWEST_SCHEMA: u16 = 11;
@@ -489,4 +490,17 @@ impl PyTree {
         }
         Node::Table(fields)
     }
+}
+
+/// The ways to the leaves of a tree.
+pub(crate) fn paths<T: Leaf, M: Tree<T>>(tree: &M) -> Vec<LeafPath> {
+    let mut paths = Vec::new();
+    tree.visit_leaves(&Path::ROOT, &mut |path, _| {
+        let step = |segment| match segment {
+            Segment::Index(index) => Step::Index(index),
+            Segment::Field(name) | Segment::Key(name) => Step::Name(name.to_string()),
+        };
+        paths.push(path.segments().into_iter().map(step).collect());
+    });
+    paths
 }

@@ -21,11 +21,12 @@ use std::panic::Location;
 mod axes;
 mod callback;
 mod collective;
-pub(crate) mod control;
+mod control;
 mod conv;
 mod custom;
 mod dot;
 mod gather;
+pub(crate) mod reached;
 #[cfg(test)]
 mod tests;
 
@@ -307,9 +308,9 @@ pub(crate) fn prefixed(first: usize, rest: &[usize]) -> Axes {
 /// The equation `op(inputs)` for a batch.
 fn batch(op: &Op, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
     let size = lanes.size;
-    let waits = lanes.active.is_some() && control::holds_while(op);
+    let waits = lanes.active.is_some() && reached::holds_while(op);
     // A collective along the batch concerns all examples, also where none differs.
-    let exchanges = control::holds_collective(op, lanes.axis);
+    let exchanges = reached::holds_collective(op, lanes.axis);
     // Each member makes its own call.
     let calls = lanes.members && op.has_effect();
     if !waits && !exchanges && !calls && inputs.iter().all(|input| !input.mapped) {

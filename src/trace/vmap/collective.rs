@@ -5,11 +5,9 @@ use smallvec::smallvec;
 
 use super::{Batched, Lanes, Results};
 use crate::error::Loc;
-use crate::trace::axis::Axis;
 use crate::trace::op::{AllReduceOp, Collective, CollectiveOp, Op, ReduceOp};
 use crate::trace::ops;
-use crate::trace::program::{Equation, Program};
-use crate::trace::tensor::{Tensor, at_line, bind, fail_op};
+use crate::trace::tensor::{Tensor, bind};
 use crate::trace::types::DType;
 
 pub(crate) fn collective(
@@ -94,51 +92,4 @@ fn over_lanes(kind: &Collective, inputs: &[Batched], size: usize) -> Results {
         }
         Collective::Index => mapped(ops::iota([size], 0, DType::I32)),
     }
-}
-
-/// Which results of a collective differ between the members of `axis`, given which operands do.
-pub(crate) fn reached(collective: &CollectiveOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
-    if collective.axis != axis {
-        return match collective.kind {
-            Collective::Index => vec![false],
-            Collective::AllReduce(_)
-            | Collective::AllGather { .. }
-            | Collective::ReduceScatter { .. }
-            | Collective::AllToAll { .. }
-            | Collective::Permute { .. } => inputs.to_vec(),
-        };
-    }
-    match &collective.kind {
-        Collective::AllReduce(_) => vec![false; inputs.len()],
-        Collective::AllGather { .. } => vec![false],
-        Collective::ReduceScatter { .. }
-        | Collective::AllToAll { .. }
-        | Collective::Permute { .. }
-        | Collective::Index => vec![true],
-    }
-}
-
-/// Ends the trace if a branch or loop that some members of `axis` may not take holds a collective
-/// along it: the others would wait for them.
-pub(crate) fn all_take_part(what: &str, programs: &[&Program], axis: Axis) {
-    if let Some((equation, name)) = programs.iter().find_map(|program| find(program, axis)) {
-        let problem = format!(
-            "stands inside a {what} whose predicate differs between the members of axis `{}`: some \
-             would wait for others that never come. Make the predicate the same for all (psum, \
-             pmax or pmin of it along the axis), or move the collective out",
-            axis.name()
-        );
-        at_line(equation.at, || fail_op(name, problem));
-    }
-}
-
-fn find(program: &Program, axis: Axis) -> Option<(&Equation, &'static str)> {
-    program.equations.iter().find_map(|equation| {
-        if let Op::Collective(collective) = &equation.op
-            && collective.axis == axis
-        {
-            return Some((equation, collective.kind.name()));
-        }
-        equation.op.subprograms().find_map(|program| find(program, axis))
-    })
 }

@@ -6,113 +6,14 @@
 use std::sync::Arc;
 
 use super::callback::expect_no_io;
-use super::collective::{self, all_take_part};
-use super::custom;
+use super::reached::{cond_reached, holds_while, scan_reached, while_reached};
 use super::{Batched, Lanes, Results, batch_program, choose};
 use crate::error::Loc;
-use crate::trace::axis::Axis;
 use crate::trace::control::{captures_first, share_captures};
 use crate::trace::op::{CondOp, Op, ScanOp, WhileOp};
 use crate::trace::program::Program;
 use crate::trace::tensor::{FrameKind, Tensor, Traced, bind, trace_frame};
 use crate::trace::types::TensorType;
-
-/// Whether a `while` is in there: the only operation that may never end.
-pub(crate) fn holds_while(op: &Op) -> bool {
-    let inside = |program: &Program| program.equations.iter().any(|e| holds_while(&e.op));
-    matches!(op, Op::While(_)) || op.subprograms().any(inside)
-}
-
-/// Whether a collective along `axis` is in there.
-pub(crate) fn holds_collective(op: &Op, axis: Axis) -> bool {
-    let inside =
-        |program: &Program| program.equations.iter().any(|e| holds_collective(&e.op, axis));
-    matches!(op, Op::Collective(c) if c.axis == axis) || op.subprograms().any(inside)
-}
-
-/// Which outputs of `program` differ between the members of `axis`, if those `inputs` do: for a
-/// batch, which are mapped.
-///
-/// Ends the trace if some members may wait for others at a collective.
-// Without control flow inside, an operation's results are mapped if an operand is.
-#[allow(clippy::wildcard_enum_match_arm)]
-pub(crate) fn reached(program: &Program, inputs: &[bool], axis: Axis) -> Vec<bool> {
-    let mut mapped = vec![false; program.types.len()];
-    for (var, &input) in program.inputs.iter().zip(inputs) {
-        mapped[var.index()] = input;
-    }
-    for equation in &program.equations {
-        let inputs: Vec<bool> = equation.inputs.iter().map(|var| mapped[var.index()]).collect();
-        let outputs = match &equation.op {
-            Op::Scan(scan) => scan_reached(scan, &inputs, axis),
-            Op::While(while_op) => while_reached(while_op, &inputs, axis).0,
-            Op::Cond(cond) => cond_reached(cond, &inputs, axis),
-            Op::CustomJvp(op) => custom::custom_jvp_reached(op, &inputs, axis),
-            Op::CustomVjp(op) => custom::custom_vjp_reached(op, &inputs, axis),
-            Op::Remat(remat) => reached(&remat.body, &inputs, axis),
-            Op::Collective(op) => collective::reached(op, &inputs, axis),
-            // Members of a `pmap` may get different results, whatever they ask with.
-            Op::Callback(op) => {
-                vec![op.has_effect() || inputs.contains(&true); equation.outputs.len()]
-            }
-            _ => vec![inputs.contains(&true); equation.outputs.len()],
-        };
-        for (var, output) in equation.outputs.iter().zip(outputs) {
-            mapped[var.index()] = output;
-        }
-    }
-    program.outputs.iter().map(|var| mapped[var.index()]).collect()
-}
-
-/// Which carries of a loop are mapped, in the end: `turn` says which come out mapped.
-fn fixpoint(mut carry: Vec<bool>, turn: impl Fn(&[bool]) -> Vec<bool>) -> Vec<bool> {
-    loop {
-        let next: Vec<bool> = carry.iter().zip(turn(&carry)).map(|(&a, b)| a || b).collect();
-        if next == carry {
-            return carry;
-        }
-        carry = next;
-    }
-}
-
-/// Which results of a scan are mapped.
-fn scan_reached(scan: &ScanOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
-    let (consts, rest) = inputs.split_at(scan.num_consts);
-    let (init, xs) = rest.split_at(scan.num_carry);
-    let turn = |carry: &[bool]| reached(&scan.body, &[consts, carry, xs].concat(), axis);
-    let carry = fixpoint(init.to_vec(), |carry| turn(carry)[..scan.num_carry].to_vec());
-    let outputs = turn(&carry);
-    [&carry, &outputs[scan.num_carry..]].concat()
-}
-
-/// Which results of a while loop are mapped, and whether its condition is.
-fn while_reached(while_op: &WhileOp, inputs: &[bool], axis: Axis) -> (Vec<bool>, bool) {
-    let (cond_consts, rest) = inputs.split_at(while_op.num_cond_consts);
-    let (body_consts, init) = rest.split_at(while_op.num_body_consts);
-    let turn = |carry: &[bool]| reached(&while_op.body, &[body_consts, carry].concat(), axis);
-    let carry = fixpoint(init.to_vec(), turn);
-    let condition = reached(&while_op.cond, &[cond_consts, &carry].concat(), axis)[0];
-    if condition {
-        all_take_part("while_loop", &[&while_op.cond, &while_op.body], axis);
-    }
-    // Examples that stop at different turns keep different carries, whatever the body does.
-    if condition { (vec![true; carry.len()], true) } else { (carry, false) }
-}
-
-/// Which results of a cond are mapped.
-fn cond_reached(cond: &CondOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
-    if inputs[0] {
-        let branches: Vec<&Program> = cond.branches.iter().map(|branch| &**branch).collect();
-        all_take_part("cond", &branches, axis);
-    }
-    let mut outputs = vec![inputs[0]; cond.branches[0].outputs.len()];
-    for branch in &cond.branches {
-        for (output, there) in outputs.iter_mut().zip(reached(branch, &inputs[1..], axis)) {
-            *output |= there;
-        }
-    }
-    outputs
-}
 
 pub(super) fn flags(inputs: &[Batched]) -> Vec<bool> {
     inputs.iter().map(|input| input.mapped).collect()

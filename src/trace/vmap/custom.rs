@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::control::{as_batched, batch_body, batched_types, flags, reached, results, tensors};
+use super::control::{as_batched, batch_body, batched_types, flags, results, tensors};
+use super::reached::{custom_jvp_reached, custom_vjp_reached, reached};
 use super::{Batched, Lanes, Results, batch_program};
 use crate::error::Loc;
-use crate::trace::axis::Axis;
 use crate::trace::control::{captures_first, share_captures_of};
 use crate::trace::op::{CustomJvpOp, CustomLinOp, CustomVjpOp, Op, ReduceOp, RematOp};
 use crate::trace::program::Program;
@@ -19,24 +19,6 @@ fn with_captures(bodies: Vec<Traced>) -> (Vec<Arc<Program>>, Vec<Tensor>) {
     let (programs, shared) = share_captures_of(programs, captures, &counts);
     let programs = programs.into_iter().zip(counts);
     (programs.map(|(p, count)| Arc::new(captures_first(p, count))).collect(), shared)
-}
-
-fn either(a: &[bool], b: &[bool]) -> Vec<bool> {
-    a.iter().zip(b).map(|(a, b)| a | b).collect()
-}
-
-/// Which results are mapped.
-pub(crate) fn custom_jvp_reached(op: &CustomJvpOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
-    let call = reached(&op.call, inputs, axis);
-    let dual = [inputs, &inputs[op.num_consts..]].concat();
-    let rule = reached(&op.jvp, &dual, axis);
-    // A tangent is mapped as its result is.
-    let (values, tangents) = rule.split_at(call.len());
-    either(&call, &either(values, tangents))
-}
-
-pub(crate) fn custom_vjp_reached(op: &CustomVjpOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
-    either(&reached(&op.call, inputs, axis), &reached(&op.fwd, inputs, axis))
 }
 
 pub(crate) fn custom_jvp(op: &CustomJvpOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {

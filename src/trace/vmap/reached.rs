@@ -1,0 +1,173 @@
+//! Which values differ between the members of an axis: for a batch, which are mapped.
+
+// Without control flow inside, an operation's results differ if an operand does.
+#![allow(clippy::wildcard_enum_match_arm)]
+
+use crate::trace::axis::Axis;
+use crate::trace::op::{
+    Collective, CollectiveOp, CondOp, CustomJvpOp, CustomVjpOp, Op, ScanOp, WhileOp,
+};
+use crate::trace::program::{Equation, Program};
+use crate::trace::tensor::{at_line, fail_op};
+
+/// Whether a `while` is in there: the only operation that may never end.
+pub(crate) fn holds_while(op: &Op) -> bool {
+    let inside = |program: &Program| program.equations.iter().any(|e| holds_while(&e.op));
+    matches!(op, Op::While(_)) || op.subprograms().any(inside)
+}
+
+/// Whether a collective along `axis` is in there.
+pub(crate) fn holds_collective(op: &Op, axis: Axis) -> bool {
+    let inside =
+        |program: &Program| program.equations.iter().any(|e| holds_collective(&e.op, axis));
+    matches!(op, Op::Collective(c) if c.axis == axis) || op.subprograms().any(inside)
+}
+
+/// Which outputs of `program` differ between the members of `axis`, if those `inputs` do: for a
+/// batch, which are mapped.
+///
+/// Ends the trace if some members may wait for others at a collective.
+// Without control flow inside, an operation's results are mapped if an operand is.
+#[allow(clippy::wildcard_enum_match_arm)]
+pub(crate) fn reached(program: &Program, inputs: &[bool], axis: Axis) -> Vec<bool> {
+    let mut mapped = vec![false; program.types.len()];
+    for (var, &input) in program.inputs.iter().zip(inputs) {
+        mapped[var.index()] = input;
+    }
+    for equation in &program.equations {
+        let inputs: Vec<bool> = equation.inputs.iter().map(|var| mapped[var.index()]).collect();
+        let outputs = match &equation.op {
+            Op::Scan(scan) => scan_reached(scan, &inputs, axis),
+            Op::While(while_op) => while_reached(while_op, &inputs, axis).0,
+            Op::Cond(cond) => cond_reached(cond, &inputs, axis),
+            Op::CustomJvp(op) => custom_jvp_reached(op, &inputs, axis),
+            Op::CustomVjp(op) => custom_vjp_reached(op, &inputs, axis),
+            Op::Remat(remat) => reached(&remat.body, &inputs, axis),
+            Op::Collective(op) => collective_reached(op, &inputs, axis),
+            // Members of a `pmap` may get different results, whatever they ask with.
+            Op::Callback(op) => {
+                vec![op.has_effect() || inputs.contains(&true); equation.outputs.len()]
+            }
+            _ => vec![inputs.contains(&true); equation.outputs.len()],
+        };
+        for (var, output) in equation.outputs.iter().zip(outputs) {
+            mapped[var.index()] = output;
+        }
+    }
+    program.outputs.iter().map(|var| mapped[var.index()]).collect()
+}
+
+/// Which carries of a loop are mapped, in the end: `turn` says which come out mapped.
+fn fixpoint(mut carry: Vec<bool>, turn: impl Fn(&[bool]) -> Vec<bool>) -> Vec<bool> {
+    loop {
+        let next: Vec<bool> = carry.iter().zip(turn(&carry)).map(|(&a, b)| a || b).collect();
+        if next == carry {
+            return carry;
+        }
+        carry = next;
+    }
+}
+
+/// Which results of a scan are mapped.
+pub(super) fn scan_reached(scan: &ScanOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
+    let (consts, rest) = inputs.split_at(scan.num_consts);
+    let (init, xs) = rest.split_at(scan.num_carry);
+    let turn = |carry: &[bool]| reached(&scan.body, &[consts, carry, xs].concat(), axis);
+    let carry = fixpoint(init.to_vec(), |carry| turn(carry)[..scan.num_carry].to_vec());
+    let outputs = turn(&carry);
+    [&carry, &outputs[scan.num_carry..]].concat()
+}
+
+/// Which results of a while loop are mapped, and whether its condition is.
+pub(super) fn while_reached(while_op: &WhileOp, inputs: &[bool], axis: Axis) -> (Vec<bool>, bool) {
+    let (cond_consts, rest) = inputs.split_at(while_op.num_cond_consts);
+    let (body_consts, init) = rest.split_at(while_op.num_body_consts);
+    let turn = |carry: &[bool]| reached(&while_op.body, &[body_consts, carry].concat(), axis);
+    let carry = fixpoint(init.to_vec(), turn);
+    let condition = reached(&while_op.cond, &[cond_consts, &carry].concat(), axis)[0];
+    if condition {
+        all_take_part("while_loop", &[&while_op.cond, &while_op.body], axis);
+    }
+    // Examples that stop at different turns keep different carries, whatever the body does.
+    if condition { (vec![true; carry.len()], true) } else { (carry, false) }
+}
+
+/// Which results of a cond are mapped.
+pub(super) fn cond_reached(cond: &CondOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
+    if inputs[0] {
+        let branches: Vec<&Program> = cond.branches.iter().map(|branch| &**branch).collect();
+        all_take_part("cond", &branches, axis);
+    }
+    let mut outputs = vec![inputs[0]; cond.branches[0].outputs.len()];
+    for branch in &cond.branches {
+        for (output, there) in outputs.iter_mut().zip(reached(branch, &inputs[1..], axis)) {
+            *output |= there;
+        }
+    }
+    outputs
+}
+
+fn either(a: &[bool], b: &[bool]) -> Vec<bool> {
+    a.iter().zip(b).map(|(a, b)| a | b).collect()
+}
+
+/// Which results are mapped.
+pub(super) fn custom_jvp_reached(op: &CustomJvpOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
+    let call = reached(&op.call, inputs, axis);
+    let dual = [inputs, &inputs[op.num_consts..]].concat();
+    let rule = reached(&op.jvp, &dual, axis);
+    // A tangent is mapped as its result is.
+    let (values, tangents) = rule.split_at(call.len());
+    either(&call, &either(values, tangents))
+}
+
+pub(super) fn custom_vjp_reached(op: &CustomVjpOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
+    either(&reached(&op.call, inputs, axis), &reached(&op.fwd, inputs, axis))
+}
+
+/// Which results of a collective differ between the members of `axis`, given which operands do.
+fn collective_reached(collective: &CollectiveOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
+    if collective.axis != axis {
+        return match collective.kind {
+            Collective::Index => vec![false],
+            Collective::AllReduce(_)
+            | Collective::AllGather { .. }
+            | Collective::ReduceScatter { .. }
+            | Collective::AllToAll { .. }
+            | Collective::Permute { .. } => inputs.to_vec(),
+        };
+    }
+    match &collective.kind {
+        Collective::AllReduce(_) => vec![false; inputs.len()],
+        Collective::AllGather { .. } => vec![false],
+        Collective::ReduceScatter { .. }
+        | Collective::AllToAll { .. }
+        | Collective::Permute { .. }
+        | Collective::Index => vec![true],
+    }
+}
+
+/// Ends the trace if a branch or loop that some members of `axis` may not take holds a collective
+/// along it: the others would wait for them.
+fn all_take_part(what: &str, programs: &[&Program], axis: Axis) {
+    if let Some((equation, name)) = programs.iter().find_map(|program| find(program, axis)) {
+        let problem = format!(
+            "stands inside a {what} whose predicate differs between the members of axis `{}`: some \
+             would wait for others that never come. Make the predicate the same for all (psum, \
+             pmax or pmin of it along the axis), or move the collective out",
+            axis.name()
+        );
+        at_line(equation.at, || fail_op(name, problem));
+    }
+}
+
+fn find(program: &Program, axis: Axis) -> Option<(&Equation, &'static str)> {
+    program.equations.iter().find_map(|equation| {
+        if let Op::Collective(collective) = &equation.op
+            && collective.axis == axis
+        {
+            return Some((equation, collective.kind.name()));
+        }
+        equation.op.subprograms().find_map(|program| find(program, axis))
+    })
+}
