@@ -8,6 +8,7 @@ use ndarray::ArrayD;
 use crate::error::{Error, Result};
 use crate::lower::pjrt::Buffer;
 use crate::runtime::Runtime;
+use crate::timeline;
 use crate::trace::literal::{AlignedBytes, Element, Literal};
 use crate::trace::types::{DType, Shape, TensorType};
 use crate::tree::{self, Leaf, Path, Tree};
@@ -126,7 +127,10 @@ impl Array {
     pub fn wait(&self) -> Result<()> {
         match &self.0 {
             Repr::Host(_) => Ok(()),
-            Repr::Device(buffer) => buffer.wait(),
+            Repr::Device(buffer) => {
+                let _span = timeline::span("wait");
+                buffer.wait()
+            }
         }
     }
 
@@ -138,6 +142,7 @@ impl Array {
         match &self.0 {
             Repr::Host(literal) => Ok(literal.clone()),
             Repr::Device(buffer) => {
+                let _span = timeline::span("to the host");
                 let mut bytes = AlignedBytes::zeroed(buffer.ty().bytes());
                 buffer.copy_to_host(bytes.as_mut())?;
                 Ok(Literal::from_bytes(buffer.ty().clone(), bytes))
@@ -160,7 +165,10 @@ impl Array {
         }
         match &self.0 {
             Repr::Host(literal) => into.copy_from_slice(&literal.to_vec::<T>()?),
-            Repr::Device(buffer) => buffer.copy_to_host(bytemuck::cast_slice_mut(into))?,
+            Repr::Device(buffer) => {
+                let _span = timeline::span("to the host");
+                buffer.copy_to_host(bytemuck::cast_slice_mut(into))?;
+            }
         }
         Ok(())
     }
@@ -200,6 +208,7 @@ pub(crate) fn upload(literal: &Literal) -> Result<Buffer> {
 
 /// A host value on a device; used in place where the platform can.
 pub(crate) fn upload_to(literal: &Literal, device: usize) -> Result<Buffer> {
+    let _span = timeline::span("to the device");
     let client = &Runtime::get()?.client;
     // Small values are copied at once; a shared one costs an event.
     if literal.ty().bytes() <= 4096 {

@@ -4,6 +4,8 @@
 mod core;
 mod eager;
 mod effects;
+mod explain;
+mod inspect;
 mod nan;
 
 use std::marker::PhantomData;
@@ -12,17 +14,20 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use smallvec::SmallVec;
 
-use self::core::Compiled;
-pub(crate) use self::core::aliases;
+pub(crate) use self::core::{Compiled, aliases};
 use self::eager::EagerOps;
 pub(crate) use self::effects::Effects;
 pub use self::effects::effects_barrier;
+use self::explain::Signature;
+pub use self::explain::{Difference, Recompile};
+pub use self::inspect::{Analysis, CompileTimes, Lowered};
 use self::nan::{Check, Recorder, has_nan};
 use crate::array::Array;
 use crate::error::{Error, Loc, Result};
 use crate::lower::pjrt::custom_call::expect_no_call;
 use crate::lower::stablehlo::{LowerOptions, stablehlo};
 use crate::runtime::Runtime;
+use crate::timeline;
 use crate::trace::eval::eval;
 use crate::trace::graph::simplify;
 use crate::trace::literal::Literal;
@@ -63,7 +68,11 @@ pub struct Jit<A, B, F> {
     name: String,
     mode: Mode,
     check_nans: bool,
+    explain: bool,
+    max_traces: Option<usize>,
     entries: RwLock<Vec<Arc<Entry<B>>>>,
+    signatures: Mutex<Vec<Signature>>,
+    recompiles: Mutex<Vec<Recompile>>,
     /// One compilation at a time, so that two threads do not compile the same thing.
     compiling: Mutex<()>,
     stats: Mutex<Stats>,
@@ -141,7 +150,11 @@ pub fn with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(
         name: "program".into(),
         mode,
         check_nans: false,
+        explain: false,
+        max_traces: None,
         entries: RwLock::default(),
+        signatures: Mutex::default(),
+        recompiles: Mutex::default(),
         compiling: Mutex::default(),
         stats: Mutex::default(),
         argument: PhantomData,
@@ -168,6 +181,32 @@ impl<A, B, F> Jit<A, B, F> {
         self
     }
 
+    /// Writes to the standard error why a call needs a compilation after the first one: which leaf
+    /// of the argument has another type, what is new or gone in its structure, and the line of the
+    /// call. JAX's `jax_explain_cache_misses`. `PODRACER_EXPLAIN=1` turns it on for all functions.
+    pub fn explain_recompiles(mut self, on: bool) -> Self {
+        self.explain = on;
+        self
+    }
+
+    /// Lets the function be traced for at most `n` signatures: the call that would bring one more
+    /// fails with [`Error::Argument`], which says what differs. `chex.assert_max_traces`. Of no
+    /// meaning in the other modes, which trace at every call.
+    pub fn assert_max_traces(mut self, n: usize) -> Self {
+        self.max_traces = Some(n);
+        self
+    }
+
+    /// Why the function was compiled again, for every compilation after the first one so far.
+    pub fn explain(&self) -> Vec<Recompile> {
+        self.recompiles.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The name given by [`Jit::named`].
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// How the function is run.
     pub fn mode(&self) -> Mode {
         self.mode
@@ -184,10 +223,12 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     ///
     /// # Errors
     /// [`Error::Trace`] if the function cannot be typed for this argument; what the compiler and
-    /// the runtime say; [`Error::Nan`] under [`Jit::check_nans`].
+    /// the runtime say; [`Error::Nan`] under [`Jit::check_nans`]; [`Error::Argument`] under
+    /// [`Jit::assert_max_traces`].
+    #[track_caller]
     pub fn call(&self, args: A::With<Array>) -> Result<B::With<Array>> {
         match self.mode {
-            Mode::Jit => self.call_compiled(&args),
+            Mode::Jit => self.call_compiled(&args, Location::caller()),
             Mode::Eager | Mode::Interpret => {
                 let (program, template) = self.program(&args)?;
                 let leaves = leaves_of::<A>(&args);
@@ -209,7 +250,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         }
     }
 
-    fn call_compiled(&self, args: &A::With<Array>) -> Result<B::With<Array>> {
+    fn call_compiled(&self, args: &A::With<Array>, call: Loc) -> Result<B::With<Array>> {
         // Before any lock is taken, which this very thread may hold.
         expect_no_call("launch a compiled program")?;
         let leaves = leaves_of::<A>(args);
@@ -217,7 +258,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         let found = self.find(structure, &leaves);
         let entry = match found {
             Some(entry) => entry,
-            None => self.compile(args, structure, &leaves)?,
+            None => self.compile(args, structure, &leaves, call)?,
         };
         let _run = entry.recorder.as_ref().map(Recorder::begin);
         let results = entry.compiled.run(&leaves, self.check_nans)?;
@@ -239,12 +280,14 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         args: &A::With<Array>,
         structure: u64,
         leaves: &Leaves<'_>,
+        call: Loc,
     ) -> Result<Arc<Entry<B>>> {
         let _one_at_a_time = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = self.find(structure, leaves) {
             return Ok(entry);
         }
-        let Lowered { program, text, aliases, template, recorder } = self.lower(args)?;
+        self.note_signature(args, structure, leaves, call)?;
+        let Lowered { program, text, aliases, template, recorder, .. } = self.lower(args)?;
         let compiled = Compiled::new(program, &text, aliases)?;
         {
             let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
@@ -256,8 +299,45 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         Ok(entry)
     }
 
+    /// Takes note of a new signature, and of why it is one; refuses one too many.
+    fn note_signature(
+        &self,
+        args: &A::With<Array>,
+        structure: u64,
+        leaves: &Leaves<'_>,
+        call: Loc,
+    ) -> Result<()> {
+        let types = leaves.iter().map(|leaf| leaf.ty().clone()).collect();
+        let now = Signature { structure, paths: tree::paths(args), types, call };
+        let mut signatures = self.signatures.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = signatures.iter().any(|seen| seen.same(&now));
+        if seen {
+            // It failed to compile before, and is tried again.
+            return Ok(());
+        }
+        let recompile = explain::explain(&self.name, &signatures, &now);
+        if let Some(limit) = self.max_traces.filter(|&limit| signatures.len() >= limit) {
+            let reason = match recompile {
+                Some(recompile) => recompile.to_string(),
+                None => format!("{}: the call in {call} would be the first", self.name),
+            };
+            return Err(Error::Argument(format!(
+                "more than {limit} traces, which assert_max_traces({limit}) does not allow\n{reason}"
+            )));
+        }
+        signatures.push(now);
+        if let Some(recompile) = recompile {
+            if self.explain || explain::asked_for() {
+                eprintln!("podracer: {recompile}");
+            }
+            self.recompiles.lock().unwrap_or_else(PoisonError::into_inner).push(recompile);
+        }
+        Ok(())
+    }
+
     /// The function traced for an argument like `args`, and its result over tensors.
-    fn program(&self, args: &A::With<Array>) -> Result<(Program, B)> {
+    pub(crate) fn program(&self, args: &A::With<Array>) -> Result<(Program, B)> {
+        let _span = timeline::span_of("trace", &self.name);
         let start = std::time::Instant::now();
         let leaves = leaves_of::<A>(args);
         let types: Vec<TensorType> = leaves.iter().map(|leaf| leaf.ty().clone()).collect();
@@ -285,7 +365,9 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     /// # Errors
     /// As [`Jit::call`].
     pub fn lower(&self, args: &A::With<Array>) -> Result<Lowered<B>> {
+        let begin = std::time::Instant::now();
         let (program, template) = self.program(args)?;
+        let _span = timeline::span_of("lower", &self.name);
         let start = std::time::Instant::now();
         let program = simplify(program);
         let (program, recorder) =
@@ -297,9 +379,21 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
             ..Runtime::get()?.lower_options()
         };
         let text = stablehlo(&program, &options);
+        let lower_seconds = start.elapsed().as_secs_f64();
         let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
-        stats.trace_seconds += start.elapsed().as_secs_f64();
-        Ok(Lowered { program, text, aliases, template, recorder })
+        stats.trace_seconds += lower_seconds;
+        Ok(Lowered {
+            program,
+            text,
+            aliases,
+            template,
+            name: self.name.clone(),
+            platform: options.platform,
+            in_paths: crate::export::paths::<Array, A::With<Array>>(args),
+            trace_seconds: (start - begin).as_secs_f64(),
+            lower_seconds,
+            recorder,
+        })
     }
 
     fn look_for_nans(
@@ -337,77 +431,6 @@ fn leaves_of<A: Tree<Tensor>>(args: &A::With<Array>) -> Leaves<'_> {
 
 fn literals(leaves: &Leaves<'_>) -> Result<Vec<Literal>> {
     leaves.iter().map(|leaf| leaf.to_literal()).collect()
-}
-
-/// A function traced and lowered for one signature; made by [`Jit::lower`].
-pub struct Lowered<B> {
-    program: Program,
-    text: String,
-    aliases: Vec<(usize, usize)>,
-    template: B,
-    recorder: Option<Recorder>,
-}
-
-impl<B> Lowered<B> {
-    /// The Program, simplified, as it is lowered.
-    pub fn program(&self) -> &Program {
-        &self.program
-    }
-
-    /// The StableHLO module's text.
-    pub fn stablehlo(&self) -> &str {
-        &self.text
-    }
-
-    /// The result over the tensors of the trace, which has ended: its structure.
-    pub fn template(&self) -> &B {
-        &self.template
-    }
-
-    /// Compiles it, for looking at what the compiler makes of it.
-    ///
-    /// # Errors
-    /// What the compiler says.
-    pub fn compile(self) -> Result<Analysis> {
-        let compiled = Compiled::new(self.program, &self.text, self.aliases)?;
-        Ok(Analysis { compiled })
-    }
-}
-
-/// A compiled function, for looking at; made by [`Lowered::compile`].
-pub struct Analysis {
-    compiled: Compiled,
-}
-
-impl Analysis {
-    /// The compiler's estimate of what a run costs: `flops`, `bytes accessed`, and others.
-    ///
-    /// # Errors
-    /// If the platform does not say.
-    pub fn cost_analysis(&self) -> Result<Vec<(String, f64)>> {
-        self.compiled.executable.cost_analysis()
-    }
-
-    /// Bytes that a run takes.
-    ///
-    /// # Errors
-    /// If the platform does not say.
-    pub fn memory_stats(&self) -> Result<crate::lower::pjrt::MemoryStats> {
-        self.compiled.executable.memory_stats()
-    }
-
-    /// The optimised HLO: its format's name, and its bytes.
-    ///
-    /// # Errors
-    /// If the platform does not give it.
-    pub fn optimized_hlo(&self) -> Result<(String, Vec<u8>)> {
-        self.compiled.executable.optimized_program()
-    }
-
-    /// Seconds that compiling took, and whether the result came from the cache.
-    pub fn outcome(&self) -> crate::lower::cache::CacheOutcome {
-        self.compiled.outcome
-    }
 }
 
 /// The Program of `f` for an argument like `args`, as traced: `jax.make_jaxpr`. Needs no plugin.

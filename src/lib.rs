@@ -145,6 +145,7 @@ pub mod array;
 pub mod distributions;
 pub mod envs;
 pub mod error;
+pub mod export;
 pub mod jit;
 pub mod lower;
 pub mod nn;
@@ -153,6 +154,7 @@ pub mod pmap;
 pub mod random;
 pub mod rl;
 pub mod runtime;
+pub mod timeline;
 pub mod trace;
 pub mod tree;
 
@@ -160,10 +162,11 @@ pub use array::Array;
 pub use error::{Error, Result};
 pub use jit::{Jit, Mode, eager, effects_barrier, interpret, jit, make_program};
 pub use pmap::{
-    Pmap, Sharded, device_put_sharded, devices, pmap, pmap_with_mode, replicate, shard,
-    unreplicate, unshard,
+    Pmap, Sharded, ShardedJit, device_put_sharded, devices, pmap, pmap_with_mode, replicate, shard,
+    sharded_jit, unreplicate, unshard,
 };
 pub use random::Key;
+pub use trace::associative::associative_scan;
 pub use trace::callback::{
     VmapMethod, debug_callback, debug_callback_ordered, debug_print, debug_print_ordered,
     io_callback, pure_callback, pure_callback_with, raw_callback,
@@ -189,6 +192,14 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../docs/from-scratch.md")]
     struct FromScratch;
+    #[doc = include_str!("../docs/export.md")]
+    struct Export;
+    #[doc = include_str!("../docs/recompiles.md")]
+    struct Recompiles;
+    #[doc = include_str!("../docs/timeline.md")]
+    struct Timeline;
     #[doc = include_str!("../docs/callbacks.md")]
     struct Callbacks;
+    #[doc = include_str!("../docs/jax-parity.md")]
+    struct JaxParity;
 }

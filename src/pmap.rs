@@ -12,6 +12,7 @@
 //! always written out: [`replicate`], [`shard`], [`unreplicate`], [`unshard`].
 
 mod core;
+mod mesh;
 mod sharded;
 mod watchdog;
 
@@ -19,6 +20,7 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+pub use self::mesh::{ShardedJit, sharded_jit};
 pub use self::sharded::{
     Sharded, device_put_sharded, devices, replicate, shard, unreplicate, unshard,
 };
@@ -29,6 +31,7 @@ use crate::array::Array;
 use crate::error::{Error, Loc, Result};
 use crate::jit::{Mode, run_program};
 use crate::runtime::Runtime;
+use crate::timeline;
 use crate::trace::axis::Axis;
 use crate::trace::program::Program;
 use crate::trace::tensor::{Tensor, catch, trace_call, within_axis};
@@ -189,24 +192,12 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
             };
         };
         let expected = self.devices.as_deref().unwrap_or(first.devices());
-        let mut wrong = None;
-        args.visit_leaves(&Path::ROOT, &mut |path, leaf| {
-            if wrong.is_none() && leaf.devices() != expected {
-                wrong = Some(format!(
-                    "{}: {path} is on devices {:?}, and the function runs on {expected:?}; put it \
-                     there with replicate or shard",
-                    self.name,
-                    leaf.devices()
-                ));
-            }
-        });
-        match wrong {
-            Some(problem) => Err(Error::Argument(problem)),
-            None => Ok(first.shared_devices().clone()),
-        }
+        on_the_same(&self.name, args, expected)?;
+        Ok(first.shared_devices().clone())
     }
 
     fn program(&self, args: &A::With<Sharded>, leaves: &Leaves<'_>) -> Result<(Program, B, Axis)> {
+        let _span = timeline::span_of("trace", &self.name);
         let axis = Axis::new(self.axis, self.devices(args, leaves)?.len());
         let types: Vec<TensorType> = leaves.iter().map(|leaf| leaf.ty().clone()).collect();
         let build = |tensors: &[Tensor]| -> A {
@@ -256,4 +247,19 @@ fn replicated(program: &Program, leaves: &Leaves<'_>, axis: Axis) -> Result<Vec<
     let differ: Vec<bool> =
         leaves.iter().map(|leaf| !leaf.is_replicated() && axis.size() > 1).collect();
     Ok(catch(|| reached(program, &differ, axis))?.into_iter().map(|differs| !differs).collect())
+}
+
+/// Checks that every leaf is on the devices `expected`.
+fn on_the_same<M: Tree<Sharded>>(name: &str, args: &M, expected: &[usize]) -> Result<()> {
+    let mut wrong = None;
+    args.visit_leaves(&Path::ROOT, &mut |path, leaf| {
+        if wrong.is_none() && leaf.devices() != expected {
+            wrong = Some(format!(
+                "{name}: {path} is on devices {:?}, and the function runs on {expected:?}; put it \
+                 there with replicate or shard",
+                leaf.devices()
+            ));
+        }
+    });
+    wrong.map_or(Ok(()), |problem| Err(Error::Argument(problem)))
 }

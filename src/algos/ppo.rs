@@ -18,6 +18,7 @@ use crate::optim::{Adam, AdamState, clip_by_global_norm};
 use crate::rl::flags::expect;
 use crate::rl::{Progress, Run, Summary, checkpoint, interrupt};
 use crate::runtime::Runtime;
+use crate::timeline;
 use crate::trace::control::{ScanOptions, cond, scan, scan_with};
 use crate::trace::ops::{IndexMode, constant, ones_like, stack, where_, zeros_like};
 use crate::tree::{self, Path, Tree};
@@ -47,6 +48,9 @@ pub struct Args {
     /// Stop at the first NaN, and say which operation made it and at what line
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub check_nans: bool,
+    /// Record a timeline of the run into this file, for Perfetto or chrome://tracing
+    #[arg(long)]
+    pub timeline: Option<PathBuf>,
     /// The folder in which the run's folder is made
     #[arg(long, default_value = "runs")]
     pub runs_dir: PathBuf,
@@ -515,6 +519,7 @@ fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
 /// runtime and the file system say.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
+    let timeline = args.timeline.as_ref().map(timeline::start).transpose()?;
     let mut pool = EnvPool::make(
         &args.env_id,
         PoolOptions {
@@ -566,6 +571,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         let left = 1.0 - (iteration - 1) as f64 / num_iterations as f64;
         let learning_rate = args.learning_rate * if args.anneal_lr { left } else { 1.0 };
 
+        let span = timeline::span("rollout");
         storage.clear();
         for _ in 0..steps {
             global_step += envs as u64;
@@ -586,6 +592,8 @@ pub fn train(args: &Args) -> Result<Summary> {
             }
         }
 
+        drop(span);
+        let span = timeline::span("update");
         let rollout = Rollout {
             obs: Array::new([steps, envs, obs_size], &storage.obs)?,
             actions: Array::new([steps, envs], &storage.actions)?,
@@ -598,6 +606,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         let (next, metrics, explained) = learn.call((state, rollout, rate))?;
         state = next;
         let metrics = log(&mut run, &metrics, &explained, learning_rate, global_step)?;
+        drop(span);
         let window = (steps * envs) as f64 / started.elapsed().as_secs_f64();
         run.events.scalar("charts/SPS_update", window.floor(), global_step)?;
         progress.update(global_step, run.sps(global_step), run.returns.mean());
@@ -619,6 +628,9 @@ pub fn train(args: &Args) -> Result<Summary> {
         save(&run, &state, args)?;
     }
     run.events.flush()?;
+    if let Some(timeline) = timeline {
+        timeline.finish()?;
+    }
     let compile_s = compile_seconds(&init) + compile_seconds(&act) + compile_seconds(&learn);
     let platform = match args.mode {
         Mode::Interpret => "host".to_string(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::timeline;
 
 use super::actions::{ActionRule, Actions};
 use super::autoreset::Autoreset;
@@ -279,6 +280,7 @@ impl EnvPool {
     /// For synchronous pools; fails in an asynchronous one, and for actions outside the action
     /// space, before any environment has moved.
     pub fn step<'a>(&mut self, actions: impl Into<Actions<'a>>) -> Result<Batch> {
+        let _span = timeline::span("env step");
         self.expect_synchronous("step", "send and recv")?;
         let num_envs = self.options.num_envs;
         self.send_to(actions.into(), 0..num_envs)?;
@@ -328,6 +330,7 @@ impl EnvPool {
     /// Fails when fewer environments have been sent than a batch has rows, and when one of them
     /// failed.
     pub fn recv(&mut self) -> Result<Batch> {
+        let _span = timeline::span("env recv");
         self.alive()?;
         let assigned = self.blocks.front().map_or(0, |block| block.assigned);
         if assigned < self.options.batch_size {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::error::{Error, Result};
+use crate::timeline;
 
 use super::buffer::RowWriter;
 use super::slot::{Slot, Task, guard};
@@ -162,6 +163,7 @@ fn work(queue: &Queue, threads: usize) {
             guard = queue.work.wait(guard).unwrap_or_else(PoisonError::into_inner);
         };
         drop(guard);
+        let _span = timeline::span("envs");
         jobs.into_iter().for_each(run);
     }
 }

@@ -1,24 +1,29 @@
 //! What the front doors share and is not generic: running executables on leaves.
 
+use std::time::Instant;
+
 use smallvec::SmallVec;
 
 use super::effects::Effects;
 use crate::array::{Array, upload};
 use crate::error::Result;
 use crate::lower::cache::{CacheOutcome, compile_cached};
-use crate::lower::pjrt::{Buffer, CompileOptions, Executable, OptionValue};
-use crate::lower::stablehlo::compile_flags;
+use crate::lower::pjrt::{Buffer, CompileOptions, Event, Executable, OptionValue};
+use crate::lower::stablehlo::{compile_flags, meaning_flags};
 use crate::runtime::Runtime;
+use crate::timeline;
 use crate::trace::program::Program;
 use crate::trace::types::TensorType;
 
 /// An executable and what is needed to run it on leaves.
-pub(super) struct Compiled {
-    pub(super) executable: Executable,
+pub(crate) struct Compiled {
+    pub(crate) executable: Executable,
     pub(super) outcome: CacheOutcome,
     types: Vec<TensorType>,
     /// Inputs whose memory results may take.
     donated: Vec<usize>,
+    /// The module's name.
+    name: String,
     effects: Option<Effects>,
 }
 
@@ -38,15 +43,24 @@ pub(crate) fn aliases(program: &Program) -> Vec<(usize, usize)> {
 
 /// The executable of the text of `program`.
 pub(super) fn compile(program: &Program, text: &str) -> Result<(Executable, CacheOutcome)> {
-    let runtime = Runtime::get()?;
-    let flags = compile_flags(runtime.platform, program).into_iter();
+    compile_module(text.as_bytes(), compile_flags(Runtime::get()?.platform, program))
+}
+
+/// The executable of an MLIR module.
+fn compile_module(
+    module: &[u8],
+    flags: Vec<(&'static str, bool)>,
+) -> Result<(Executable, CacheOutcome)> {
+    let flags = flags.into_iter();
     let options = CompileOptions {
         env_option_overrides: flags
             .map(|(name, value)| (name.to_string(), OptionValue::Bool(value)))
             .collect(),
         ..CompileOptions::default()
     };
-    compile_cached(&runtime.client, text, &options)
+    let runtime = Runtime::get()?;
+    let _span = timeline::span("compile");
+    compile_cached(&runtime.client, module, &options)
 }
 
 impl Compiled {
@@ -60,7 +74,16 @@ impl Compiled {
         let types = program.input_types().cloned().collect();
         let mut donated: Vec<usize> = aliases.into_iter().map(|(input, _)| input).collect();
         donated.sort_unstable();
-        Ok(Compiled { executable, outcome, types, donated, effects })
+        let name = executable.name()?;
+        Ok(Compiled { executable, outcome, types, donated, name, effects })
+    }
+
+    /// A module whose Program is not at hand, with inputs of these types, none of them donated.
+    pub(crate) fn of_module(module: &[u8], types: Vec<TensorType>) -> Result<Compiled> {
+        let flags = meaning_flags(Runtime::get()?.platform);
+        let (executable, outcome) = compile_module(module, flags)?;
+        let name = executable.name()?;
+        Ok(Compiled { executable, outcome, types, donated: vec![], name, effects: None })
     }
 
     /// Whether it was compiled for leaves of these types.
@@ -71,7 +94,8 @@ impl Compiled {
     }
 
     /// Launches it. Leaves of which another clone exists keep their memory.
-    pub(super) fn run(&self, leaves: &[&Array], keep: bool) -> Result<Vec<Array>> {
+    pub(crate) fn run(&self, leaves: &[&Array], keep: bool) -> Result<Vec<Array>> {
+        let _span = timeline::span_of("execute", &self.name);
         let mut uploads: SmallVec<[Buffer; 4]> = SmallVec::new();
         for leaf in leaves {
             if let Some(literal) = leaf.literal() {
@@ -89,12 +113,22 @@ impl Compiled {
             leaf.buffer().unwrap_or_else(|| uploads.next().expect("one upload a host leaf"))
         });
         let mut outputs = Vec::with_capacity(self.executable.outputs().len());
+        let timed = timeline::is_on().then(|| (Instant::now(), self.name.clone()));
+        if timed.is_none() && self.effects.is_none() {
+            self.executable.execute(args, &kept, &mut outputs)?;
+            return Ok(outputs.into_iter().map(Array::from_buffer).collect());
+        }
+        let launch = || -> Result<Vec<Event>> {
+            let done = self.executable.execute_with_event(args, &kept, &mut outputs)?;
+            if let Some((start, name)) = timed {
+                let device = self.executable.devices()[0];
+                done.on_ready(move |_| timeline::device_ran(device, &name, start))?;
+            }
+            Ok(vec![done])
+        };
         match &self.effects {
-            None => self.executable.execute(args, &kept, &mut outputs)?,
-            Some(effects) => effects.launch(|| {
-                let event = self.executable.execute_with_event(args, &kept, &mut outputs)?;
-                Ok(vec![event])
-            })?,
+            None => drop(launch()?),
+            Some(effects) => effects.launch(launch)?,
         }
         Ok(outputs.into_iter().map(Array::from_buffer).collect())
     }

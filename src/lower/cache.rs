@@ -72,21 +72,22 @@ impl Cache {
         }
     }
 
-    /// The executable of a StableHLO text: loaded from the cache, or compiled and kept there.
+    /// The executable of an MLIR module, StableHLO text or portable bytecode: loaded from the cache,
+    /// or compiled and kept there.
     ///
     /// Fails only as [`Client::compile`] does.
     pub fn compile(
         &self,
         client: &Client,
-        stablehlo_text: &str,
+        module: &(impl AsRef<[u8]> + ?Sized),
         options: &CompileOptions,
     ) -> Result<(Executable, CacheOutcome)> {
         let start = Instant::now();
         let outcome = |hit| CacheOutcome { hit, seconds: start.elapsed().as_secs_f64() };
         let Some(dir) = &self.dir else {
-            return Ok((client.compile(stablehlo_text, options)?, outcome(false)));
+            return Ok((client.compile(module, options)?, outcome(false)));
         };
-        let path = dir.join(key(client, stablehlo_text, options));
+        let path = dir.join(key(client, module.as_ref(), options));
         match read(&path) {
             Ok(Some(code)) => match client.deserialize(&code) {
                 Ok(executable) => {
@@ -102,7 +103,7 @@ impl Cache {
             Ok(None) => {}
             Err(reason) => self.warn(&path, reason),
         }
-        let executable = client.compile(stablehlo_text, options)?;
+        let executable = client.compile(module, options)?;
         // Not every platform can serialize; then there is nothing to keep.
         if let Ok(code) = executable.serialize() {
             match write(dir, &path, &code) {
@@ -165,15 +166,15 @@ impl Cache {
 /// As [`Cache::compile`], in the cache of this process's environment.
 pub fn compile_cached(
     client: &Client,
-    stablehlo_text: &str,
+    module: &(impl AsRef<[u8]> + ?Sized),
     options: &CompileOptions,
 ) -> Result<(Executable, CacheOutcome)> {
     static CACHE: OnceLock<Cache> = OnceLock::new();
-    CACHE.get_or_init(Cache::from_env).compile(client, stablehlo_text, options)
+    CACHE.get_or_init(Cache::from_env).compile(client, module, options)
 }
 
 /// The file name of an entry.
-fn key(client: &Client, stablehlo_text: &str, options: &CompileOptions) -> String {
+fn key(client: &Client, module: &[u8], options: &CompileOptions) -> String {
     let plugin = client.plugin();
     let (major, minor) = plugin.api_version();
     // Two builds of a plugin may claim the same version.
@@ -194,9 +195,9 @@ fn key(client: &Client, stablehlo_text: &str, options: &CompileOptions) -> Strin
     let flags = std::env::var("XLA_FLAGS").unwrap_or_default();
     let mut hash = Sha256::new();
     // Where a line of the user's code stands does not change what is compiled.
-    let text = without_locations(stablehlo_text);
+    let text = std::str::from_utf8(module).map(without_locations);
     for field in [
-        text.as_bytes(),
+        text.as_ref().map_or(module, String::as_bytes),
         &options.encode(),
         identity.as_bytes(),
         processor().as_bytes(),

@@ -321,6 +321,16 @@ pub(super) fn emit_conv(
     tys: &[&TensorType],
     result: &TensorType,
 ) -> Value {
+    if matches!(result.dtype, DType::I8 | DType::I16 | DType::U8 | DType::U16) {
+        // Folded by the compiler, sums of narrow integers stop at the type's limits; run by it,
+        // they wrap. In 32 bits neither matters.
+        let wide = |ty: &TensorType| TensorType::new(DType::I32, &ty.shape);
+        let operands = [0, 1].map(|i| emitter.convert(x[i], tys[i], DType::I32));
+        let wide_tys = [wide(tys[0]), wide(tys[1])];
+        let wide_tys = [&wide_tys[0], &wide_tys[1]];
+        let sum = emit_conv(emitter, dims, &operands, &wide_tys, &wide(result));
+        return emitter.convert(sum, &wide(result), result.dtype);
+    }
     let padding: Vec<String> =
         dims.padding.iter().map(|(low, high)| format!("[{low}, {high}]")).collect();
     let reverse = vec![false; dims.strides.len()];

@@ -2,7 +2,8 @@
 
 use super::mlir::{List, Value};
 use super::stablehlo::{Emitter, signature};
-use crate::trace::op::{BinaryOp, DotDims, GatherDims, ScatterDims, ScatterKind};
+use crate::trace::literal::Literal;
+use crate::trace::op::{Axes, BinaryOp, DotDims, GatherDims, ScatterDims, ScatterKind};
 use crate::trace::types::TensorType;
 
 impl Emitter<'_> {
@@ -39,6 +40,9 @@ impl Emitter<'_> {
         x: &[Value],
         tys: &[&TensorType],
     ) -> Value {
+        if dims.scatter_dims_to_operand_dims.is_empty() {
+            return self.scatter_nowhere(dims, x, tys);
+        }
         let result = self.begin(1)[0];
         self.write(format_args!(
             "\"stablehlo.scatter\"({}, {}, {}) <{{indices_are_sorted = false, \
@@ -64,6 +68,9 @@ impl Emitter<'_> {
         let combined = match dims.kind {
             ScatterKind::Set => new,
             ScatterKind::Add => self.binary(BinaryOp::Add, old, new, &scalar),
+            ScatterKind::Mul => self.binary(BinaryOp::Mul, old, new, &scalar),
+            ScatterKind::Max => self.binary(BinaryOp::Max, old, new, &scalar),
+            ScatterKind::Min => self.binary(BinaryOp::Min, old, new, &scalar),
         };
         self.return_values(&[combined], &[&scalar]);
         self.close();
@@ -71,6 +78,29 @@ impl Emitter<'_> {
         self.write(format_args!("}}) : {}", signature(tys, &[tys[0]])));
         self.end();
         result
+    }
+
+    /// A scatter whose index vectors are empty, which the compiler's simplifier breaks: every window
+    /// is the whole operand. The operand gets an axis of size 1, and all indices are 0.
+    fn scatter_nowhere(&mut self, dims: &ScatterDims, x: &[Value], tys: &[&TensorType]) -> Value {
+        let wide = TensorType::new(tys[0].dtype, tys[0].shape.with_axis(0, 1));
+        let operand = self.reshape(x[0], tys[0], &wide);
+        let last = tys[1].rank() - 1;
+        let shape = tys[1].shape.without_axis(last).with_axis(last, 1);
+        let indices = Literal::splat(&shape, 0i32);
+        let indices_ty = indices.ty().clone();
+        let indices = self.constant(&indices);
+        let moved = |axes: &Axes| -> Axes { axes.iter().map(|axis| axis + 1).collect() };
+        let mut inserted = moved(&dims.inserted_window_dims);
+        inserted.insert(0, 0);
+        let dims = ScatterDims {
+            inserted_window_dims: inserted,
+            operand_batching_dims: moved(&dims.operand_batching_dims),
+            scatter_dims_to_operand_dims: [0].as_slice().into(),
+            ..dims.clone()
+        };
+        let result = self.scatter(&dims, &[operand, indices, x[2]], &[&wide, &indices_ty, tys[2]]);
+        self.reshape(result, &wide, tys[0])
     }
 
     pub(super) fn dot(

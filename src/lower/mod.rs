@@ -1,6 +1,7 @@
 //! From a [`Program`](crate::trace::Program) to machine code: StableHLO text, the PJRT runtime,
 //! native parts, and the cache of compiled executables.
 
+pub mod artifact;
 pub mod cache;
 pub mod callbacks;
 pub mod conv;
@@ -12,6 +13,7 @@ mod emit_gather;
 mod emit_reduce;
 mod emit_shape;
 mod emit_threefry;
+pub mod hlo;
 mod mlir;
 pub mod native;
 pub mod native_calls;

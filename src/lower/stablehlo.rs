@@ -39,6 +39,18 @@ pub enum Platform {
     Tpu,
 }
 
+impl Platform {
+    /// JAX's name of it, as exported functions have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Platform::Cpu => "cpu",
+            Platform::Cuda => "cuda",
+            Platform::Rocm => "rocm",
+            Platform::Tpu => "tpu",
+        }
+    }
+}
+
 /// How a Program is lowered.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LowerOptions {
@@ -52,6 +64,9 @@ pub struct LowerOptions {
     pub num_partitions: usize,
     /// Donations: the buffer of an input, by position, becomes that of an output.
     pub aliases: Vec<(usize, usize)>,
+    /// With several partitions: which inputs are divided along their first axis; the others are
+    /// copied to all. Empty otherwise.
+    pub divided: Vec<bool>,
     /// Whether operations carry the user's source lines.
     pub locations: bool,
     /// Whether the plugin knows our native functions; see [`native_calls`](super::native_calls).
@@ -66,27 +81,31 @@ impl Default for LowerOptions {
             num_replicas: 1,
             num_partitions: 1,
             aliases: Vec::new(),
+            divided: Vec::new(),
             locations: true,
             native_calls: false,
         }
     }
 }
 
-/// Compiler flags (names of XLA's debug options) for a Program.
-pub fn compile_flags(platform: Platform, program: &Program) -> Vec<(&'static str, bool)> {
+/// Compiler flags (names of XLA's debug options) without which compiled text does not mean what it
+/// says.
+pub fn meaning_flags(platform: Platform) -> Vec<(&'static str, bool)> {
     match platform {
-        Platform::Cpu => {
-            // Otherwise `maximum(x, NaN)` is `x`, and reductions by it lose NaNs: without this the
-            // compiled text does not mean what the Program means.
-            let mut flags = vec![("xla_cpu_enable_fast_min_max", false)];
-            // Waking another thread costs more than a small product: see `ALONE`.
-            if largest_operation(program) <= ALONE {
-                flags.push(("xla_cpu_multi_thread_eigen", false));
-            }
-            flags
-        }
+        // Otherwise `maximum(x, NaN)` is `x`, and reductions by it lose NaNs.
+        Platform::Cpu => vec![("xla_cpu_enable_fast_min_max", false)],
         Platform::Cuda | Platform::Rocm | Platform::Tpu => Vec::new(),
     }
+}
+
+/// Compiler flags for a Program: those of its meaning, and those that make it fast.
+pub fn compile_flags(platform: Platform, program: &Program) -> Vec<(&'static str, bool)> {
+    let mut flags = meaning_flags(platform);
+    // Waking another thread costs more than a small product: see `ALONE`.
+    if platform == Platform::Cpu && largest_operation(program) <= ALONE {
+        flags.push(("xla_cpu_multi_thread_eigen", false));
+    }
+    flags
 }
 
 /// Programs of which no operation has more arithmetic than this run on one thread on CPU.
@@ -174,6 +193,15 @@ impl<'a> Emitter<'a> {
             let argument = self.new_argument();
             let comma = if i > 0 { ", " } else { "" };
             self.write(format_args!("{comma}{argument}: {}", Ty(ty)));
+            if let Some(&divided) = self.options.divided.get(i) {
+                let ones = ",1".repeat(ty.rank().saturating_sub(1));
+                match divided {
+                    true => self.write(format_args!(
+                        " {{mhlo.sharding = \"{{devices=[{num_partitions}{ones}]<=[{num_partitions}]}}\"}}"
+                    )),
+                    false => self.out.push_str(" {mhlo.sharding = \"{replicated}\"}"),
+                }
+            }
             if let Some((_, output)) = self.options.aliases.iter().find(|(input, _)| *input == i) {
                 self.write(format_args!(" {{tf.aliasing_output = {output} : i32}}"));
             }

@@ -7,12 +7,13 @@ use smallvec::SmallVec;
 use super::sharded::Sharded;
 use super::watchdog::Watch;
 use crate::array::{Array, upload_to};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::jit::{Effects, aliases};
 use crate::lower::cache::compile_cached;
 use crate::lower::pjrt::{Buffer, CompileOptions, Executable, OptionValue};
-use crate::lower::stablehlo::{LowerOptions, compile_flags, stablehlo};
+use crate::lower::stablehlo::{LowerOptions, Platform, compile_flags, stablehlo};
 use crate::runtime::Runtime;
+use crate::timeline;
 use crate::trace::graph::simplify;
 use crate::trace::program::Program;
 use crate::trace::types::TensorType;
@@ -30,6 +31,7 @@ pub(super) struct Compiled {
     /// Which results are the same on all devices.
     replicated: Vec<bool>,
     watch: Watch,
+    name: String,
     effects: Option<Effects>,
 }
 
@@ -41,33 +43,61 @@ impl Compiled {
         replicated: Vec<bool>,
         name: &str,
     ) -> Result<Compiled> {
-        let runtime = Runtime::get()?;
         let program = simplify(program);
-        let effects = Effects::of(&program)?;
         let aliases = aliases(&program);
         let lowering = LowerOptions {
-            name: name.into(),
             num_replicas: devices.len(),
             aliases: aliases.clone(),
-            ..runtime.lower_options()
+            ..LowerOptions::default()
         };
-        let text = stablehlo(&program, &lowering);
-        let ids = devices.iter().map(|&device| runtime.client.devices()[device].id);
-        let flags = compile_flags(runtime.platform, &program).into_iter();
-        let options = CompileOptions {
-            num_replicas: devices.len(),
-            device_assignment: Some(ids.collect()),
-            env_option_overrides: flags
-                .map(|(name, value)| (name.to_string(), OptionValue::Bool(value)))
-                .collect(),
-            ..CompileOptions::default()
-        };
-        let (executable, _) = compile_cached(&runtime.client, &text, &options)?;
-        let types = leaves.iter().map(|leaf| (leaf.ty().clone(), leaf.is_replicated())).collect();
+        let (executable, effects) = compile(&program, lowering, &devices, name)?;
         let mut donated: Vec<usize> = aliases.into_iter().map(|(input, _)| input).collect();
         donated.sort_unstable();
+        let types = signature(leaves);
         let watch = Watch::new(name);
-        Ok(Compiled { executable, devices, types, donated, replicated, watch, effects })
+        let name = name.to_string();
+        Ok(Compiled { executable, devices, types, donated, replicated, watch, name, effects })
+    }
+
+    /// A Program over whole values, which the compiler divides over the devices.
+    pub(super) fn divided(
+        program: Program,
+        leaves: &Leaves<'_>,
+        devices: Arc<[usize]>,
+        name: &str,
+    ) -> Result<Compiled> {
+        let program = simplify(program);
+        let divided = leaves.iter().map(|leaf| !leaf.is_replicated()).collect();
+        let lowering =
+            LowerOptions { num_partitions: devices.len(), divided, ..LowerOptions::default() };
+        let (executable, effects) = compile(&program, lowering, &devices, name)?;
+        if effects.is_some() {
+            return Err(Error::Argument(format!(
+                "{name}: callbacks cannot be divided over devices; use pmap, where each device \
+                 makes its own"
+            )));
+        }
+        let mut replicated = Vec::new();
+        for (i, (part, whole)) in
+            executable.outputs().iter().zip(program.output_types()).enumerate()
+        {
+            let first = (whole.rank() > 0)
+                .then(|| part.shape.with_axis(0, part.shape[0] * devices.len()).without_axis(1));
+            if part == whole {
+                replicated.push(true);
+            } else if first.is_some_and(|shape| shape == whole.shape) {
+                replicated.push(false);
+            } else {
+                return Err(Error::Argument(format!(
+                    "{name}: the compiler divides result {i}, {whole}, into parts of {part}, and not \
+                     along its first axis; use pmap"
+                )));
+            }
+        }
+        let (types, donated) = (signature(leaves), vec![]);
+        let watch = Watch::new(name);
+        let name = name.to_string();
+        Ok(Compiled { executable, devices, types, donated, replicated, watch, name, effects })
     }
 
     /// Whether it was compiled for leaves like these.
@@ -83,6 +113,7 @@ impl Compiled {
 
     /// Launches it. Leaves of which another clone exists keep their memory.
     pub(super) fn run(&self, leaves: &[&Sharded]) -> Result<Vec<Sharded>> {
+        let _span = timeline::span_of("execute", &self.name);
         let count = self.devices.len();
         let mut kept: SmallVec<[i64; 16]> = SmallVec::new();
         for &input in &self.donated {
@@ -134,4 +165,53 @@ impl Compiled {
         }
         Ok(results)
     }
+}
+
+/// What tells calls apart: types, and what is a copy.
+fn signature(leaves: &Leaves<'_>) -> Vec<(TensorType, bool)> {
+    leaves.iter().map(|leaf| (leaf.ty().clone(), leaf.is_replicated())).collect()
+}
+
+/// The executable of a Program on these devices: as many replicas, or as many partitions, as
+/// `lowering` says.
+fn compile(
+    program: &Program,
+    lowering: LowerOptions,
+    devices: &[usize],
+    name: &str,
+) -> Result<(Executable, Option<Effects>)> {
+    let runtime = Runtime::get()?;
+    let span = timeline::span_of("lower", name);
+    let effects = Effects::of(program)?;
+    let base = runtime.lower_options();
+    let lowering = LowerOptions {
+        name: name.into(),
+        platform: base.platform,
+        native_calls: base.native_calls && lowering.num_partitions == 1,
+        ..lowering
+    };
+    let text = stablehlo(program, &lowering);
+    drop(span);
+    let ids = devices.iter().map(|&device| runtime.client.devices()[device].id);
+    let mut flags = compile_flags(runtime.platform, program);
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    if runtime.platform == Platform::Cpu && devices.len() >= cores {
+        // The devices keep all cores busy; spreading one device's operation over them as well only
+        // makes threads wait for each other.
+        flags.retain(|(name, _)| *name != "xla_cpu_multi_thread_eigen");
+        flags.push(("xla_cpu_multi_thread_eigen", false));
+    }
+    let options = CompileOptions {
+        num_replicas: lowering.num_replicas,
+        num_partitions: lowering.num_partitions,
+        device_assignment: Some(ids.collect()),
+        env_option_overrides: flags
+            .into_iter()
+            .map(|(name, value)| (name.to_string(), OptionValue::Bool(value)))
+            .collect(),
+        ..CompileOptions::default()
+    };
+    let _span = timeline::span("compile");
+    let (executable, _) = compile_cached(&runtime.client, &text, &options)?;
+    Ok((executable, effects))
 }

@@ -3,15 +3,19 @@
 
 mod order;
 mod rewrite;
+mod svg;
 
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::{Dfs, Reversed};
+use smallvec::SmallVec;
 
 pub(crate) use self::order::in_order;
+pub use self::svg::{svg, svg_folded};
 use super::op::Op;
 use super::program::{Equation, Program, Var, Vars};
 
@@ -81,7 +85,11 @@ pub fn eliminate_dead_code(mut program: Program) -> Program {
 
 /// Replaces the Programs inside a control-flow operation.
 pub(crate) fn map_subprograms(op: &mut Op, f: &dyn Fn(Program) -> Program) {
-    let apply = |sub: &mut Arc<Program>| *sub = Arc::new(f((**sub).clone()));
+    let apply = |sub: &mut Arc<Program>| {
+        // A body that nobody else holds is not copied.
+        let body = Arc::unwrap_or_clone(std::mem::take(sub));
+        *sub = Arc::new(f(body));
+    };
     match op {
         Op::Scan(scan) => apply(&mut scan.body),
         Op::CustomJvp(custom) => {
@@ -108,7 +116,9 @@ pub(crate) fn map_subprograms(op: &mut Op, f: &dyn Fn(Program) -> Program) {
 /// done their work when a Program is complete.
 pub fn eliminate_common_subexpressions(mut program: Program) -> Program {
     let mut same: Vec<Var> = (0..program.types.len() as u32).map(Var).collect();
-    let mut seen: HashMap<(Op, Vars), Vars> = HashMap::new();
+    // By hash, the places in `kept`: operations are large, and copies of them slow.
+    let mut seen: HashMap<u64, SmallVec<[u32; 1]>> = HashMap::new();
+    let hasher = RandomState::new();
     let mut kept: Vec<Equation> = Vec::with_capacity(program.equations.len());
     for mut equation in std::mem::take(&mut program.equations) {
         for input in &mut equation.inputs {
@@ -123,14 +133,17 @@ pub fn eliminate_common_subexpressions(mut program: Program) -> Program {
             kept.push(equation);
             continue;
         }
-        match seen.entry((equation.op.clone(), equation.inputs.clone())) {
-            std::collections::hash_map::Entry::Occupied(first) => {
-                for (&output, &there) in equation.outputs.iter().zip(first.get()) {
+        let places = seen.entry(hasher.hash_one((&equation.op, &equation.inputs))).or_default();
+        let first = places.iter().map(|&place| &kept[place as usize]);
+        let mut first = first.filter(|e| e.op == equation.op && e.inputs == equation.inputs);
+        match first.next() {
+            Some(first) => {
+                for (&output, &there) in equation.outputs.iter().zip(&first.outputs) {
                     same[output.index()] = there;
                 }
             }
-            std::collections::hash_map::Entry::Vacant(place) => {
-                place.insert(equation.outputs.clone());
+            None => {
+                places.push(kept.len() as u32);
                 kept.push(equation);
             }
         }

@@ -169,6 +169,10 @@ fn jvp_equation(
         Op::Scatter(dims) => match dims.kind {
             ScatterKind::Add => same(&[instantiate(t[0], x[0]), x[1], instantiate(t[2], x[2])]),
             ScatterKind::Set => gather::jvp_scatter_set(dims, [x[0], x[1], x[2]], [t[0], t[2]], at),
+            ScatterKind::Mul => gather::jvp_scatter_mul(dims, [x[0], x[1], x[2]], [t[0], t[2]], at),
+            ScatterKind::Max | ScatterKind::Min => {
+                gather::jvp_scatter_extreme(dims, [x[0], x[1], x[2]], y, [t[0], t[2]])
+            }
         },
 
         // Linear in each operand.

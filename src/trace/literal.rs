@@ -185,6 +185,23 @@ impl Literal {
         }
     }
 
+    /// As [`Literal::filled`], but what an integer type cannot hold is its least or greatest element.
+    pub(crate) fn saturated(ty: TensorType, value: f64) -> Literal {
+        let limit = |low: f64, high: f64| value.clamp(low, high);
+        let value = match ty.dtype {
+            DType::I8 => limit(i8::MIN as f64, i8::MAX as f64),
+            DType::I16 => limit(i16::MIN as f64, i16::MAX as f64),
+            DType::I32 => limit(i32::MIN as f64, i32::MAX as f64),
+            DType::U8 => limit(0.0, u8::MAX as f64),
+            DType::U16 => limit(0.0, u16::MAX as f64),
+            DType::U32 => limit(0.0, u32::MAX as f64),
+            // Conversions of 64 bits saturate by themselves.
+            DType::U64 | DType::I64 => value,
+            DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => value,
+        };
+        Literal::filled(ty, value)
+    }
+
     /// A scalar.
     pub fn scalar<T: Element>(element: T) -> Literal {
         Literal::splat(Shape::scalar(), element)

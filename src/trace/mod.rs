@@ -11,6 +11,7 @@
 //!
 //! Nothing here knows of a compiler.
 
+pub mod associative;
 pub mod axis;
 pub mod callback;
 pub mod check;

@@ -342,6 +342,11 @@ pub struct ScatterDims {
 pub enum ScatterKind {
     Set,
     Add,
+    Mul,
+    /// NaN wins.
+    Max,
+    /// NaN wins.
+    Min,
 }
 
 /// Communication along a named axis of `n` members.
@@ -586,10 +591,7 @@ impl Op {
             Op::DynamicSlice { .. } => "dynamic_slice",
             Op::DynamicUpdateSlice => "dynamic_update_slice",
             Op::Gather(_) => "gather",
-            Op::Scatter(dims) => match dims.kind {
-                ScatterKind::Set => "scatter",
-                ScatterKind::Add => "scatter_add",
-            },
+            Op::Scatter(dims) => dims.kind.name(),
             Op::Dot(_) => "dot",
             Op::Conv(_) => "conv",
             Op::Reduce { op, .. } => op.name(),
@@ -608,6 +610,23 @@ impl Op {
             Op::Scan(_) => "scan",
             Op::While(_) => "while",
             Op::Cond(_) => "cond",
+        }
+    }
+}
+
+impl ScatterKind {
+    /// Every one of them.
+    pub const ALL: [ScatterKind; 5] =
+        [ScatterKind::Set, ScatterKind::Add, ScatterKind::Mul, ScatterKind::Max, ScatterKind::Min];
+
+    /// The name, as printed in Programs and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            ScatterKind::Set => "scatter",
+            ScatterKind::Add => "scatter_add",
+            ScatterKind::Mul => "scatter_mul",
+            ScatterKind::Max => "scatter_max",
+            ScatterKind::Min => "scatter_min",
         }
     }
 }

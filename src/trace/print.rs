@@ -204,7 +204,8 @@ pub(super) fn bare_dtype(
     others.find_map(|(_, dtype)| *dtype).or(result)
 }
 
-fn labels(op: &Op) -> Vec<String> {
+/// What the Programs inside are called.
+pub(super) fn labels(op: &Op) -> Vec<String> {
     match op {
         Op::Scan(_) => vec!["body".into()],
         Op::While(_) => vec!["cond".into(), "body".into()],
@@ -236,7 +237,7 @@ fn list<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
 }
 
 /// The parameters inside the brackets; nothing for operations that have none.
-fn op_params(out: &mut String, op: &Op) -> fmt::Result {
+pub(super) fn op_params(out: &mut String, op: &Op) -> fmt::Result {
     let axes = |axes: &Axes| list(axes.iter());
     let amounts = |amounts: &Amounts| list(amounts.iter());
     match op {

@@ -240,6 +240,24 @@ pub(crate) fn trace_tree<A: Tree<Tensor>, B: Tree<Tensor>>(
     )
 }
 
+/// Ends the trace where a closure leads back to itself, before the thread's stack overflows: that
+/// would end the process.
+fn refuse_endless(name: &'static str, at: Loc) {
+    const MOST: usize = 32;
+    let same = |stack: &Stack| stack.notes.iter().filter(|note| **note == (name, at)).count();
+    if STACK.with_borrow(same) < MOST {
+        return;
+    }
+    let problem = format!(
+        "its closure is being traced inside of itself, {MOST} deep: it calls itself without end. A \
+         loop of traced values is a scan or a while_loop. A rule of custom_jvp or custom_vjp is \
+         traced together with its function and must not call it; let it compute the value itself"
+    );
+    let mut frames = notes();
+    frames.truncate(1);
+    fail(TraceError { op: name.into(), problem, at, operands: vec![], frames })
+}
+
 /// [`trace_tree`] for an argument that `build` makes of its leaves.
 pub(crate) fn trace_call<A, B: Tree<Tensor>>(
     name: &'static str,
@@ -248,6 +266,7 @@ pub(crate) fn trace_call<A, B: Tree<Tensor>>(
     build: impl FnOnce(&[Tensor]) -> A,
     f: impl FnOnce(A) -> B,
 ) -> (Traced, B) {
+    refuse_endless(name, at);
     within(name, at, || {
         trace_frame(FrameKind::Body, types, at, |args| {
             let argument = build(args);

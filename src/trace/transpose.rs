@@ -290,6 +290,10 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
                     let erased = zeros(update_shape, x[2].ty.dtype);
                     super::ops::scatter(ct, indices, erased, dims.clone())
                 }
+                ScatterKind::Mul if !x[2].is_linear() => {
+                    super::ops::scatter(ct, indices, x[2].known(), dims.clone())
+                }
+                ScatterKind::Mul | ScatterKind::Max | ScatterKind::Min => not_linear(),
             };
             let updates = x[2].is_linear().then(|| match dims.kind {
                 ScatterKind::Add => gather::transpose_scatter_updates(
@@ -299,8 +303,10 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
                     update_shape,
                     ct,
                 ),
-                // Its derivative is written with an adding scatter.
-                ScatterKind::Set => not_linear(),
+                // Their derivatives are written with an adding scatter.
+                ScatterKind::Set | ScatterKind::Mul | ScatterKind::Max | ScatterKind::Min => {
+                    not_linear()
+                }
             });
             Parts::from_slice(&[Some(operand), None, updates])
         }

@@ -3,7 +3,11 @@
 
 mod callbacks;
 mod collectives;
+#[path = "../it/fixture.rs"]
+mod fixture;
+mod mesh;
 mod pmap;
+mod transforms;
 
 use podracer::runtime::{Runtime, RuntimeOptions};
 use podracer::{Array, Result};

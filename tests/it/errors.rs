@@ -275,6 +275,18 @@ fn transformations() -> Vec<Wrong> {
                 |y: Tensor, ct| vec![ct, y],
             )(vec![x[1]])
         },
+        "custom_jvp_calls_itself" => |x| {
+            fn f(y: Tensor) -> Tensor {
+                custom_jvp(|y: Tensor| y.sin(), |y, t| (f(y), t * y.cos()))(y)
+            }
+            f(x[1])
+        },
+        "scan_without_end" => |x| {
+            fn f(y: Tensor) -> Tensor {
+                scan_with(ScanOptions::length(2), |y: Tensor, ()| (f(y), ()), y, ()).0
+            }
+            f(x[1])
+        },
         "jacrev_of_int" => |x| jacrev(|y: Tensor| y.argmax(0))(x[1]),
         "ravel" => |x| ravel(&(x[1], x[2])).0,
         "axis_out_of_scope" => |x| {

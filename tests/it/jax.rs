@@ -4,18 +4,20 @@
 
 mod basics;
 mod models;
+mod more;
 mod programs;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use podracer::{Array, DType, Literal, Result, Tensor, interpret, jit, vjp};
-use safetensors::SafeTensors;
+use podracer::{Array, Literal, Result, Tensor, interpret, jit, vjp};
+
+use crate::fixture::{compare, read};
 
 /// A function of `make.py`, stated once more.
 type Function = (&'static str, fn(&[Tensor]) -> Vec<Tensor>);
 
 fn functions() -> Vec<Function> {
-    [models::FUNCTIONS, basics::FUNCTIONS, programs::FUNCTIONS].concat()
+    [models::FUNCTIONS, basics::FUNCTIONS, programs::FUNCTIONS, more::FUNCTIONS].concat()
 }
 
 /// What JAX says of one function.
@@ -28,27 +30,12 @@ struct Fixture {
 }
 
 fn fixtures() -> BTreeMap<String, Fixture> {
-    let bytes = std::fs::read("tests/fixtures/jax/functions.safetensors").unwrap();
-    let file = SafeTensors::deserialize(&bytes).unwrap();
-    let mut all: BTreeMap<String, [BTreeMap<usize, Literal>; 4]> = BTreeMap::new();
-    for (name, view) in file.tensors() {
-        let (function, what) = name.split_once('/').unwrap();
-        let digit = what.find(|c: char| c.is_ascii_digit()).unwrap();
-        let kind = ["in", "out", "ct", "grad"].iter().position(|k| *k == &what[..digit]).unwrap();
-        let dtype = match view.dtype() {
-            safetensors::Dtype::F32 => DType::F32,
-            safetensors::Dtype::I32 => DType::I32,
-            safetensors::Dtype::BOOL => DType::Bool,
-            other => panic!("{name} is {other:?}"),
-        };
-        let ty = podracer::TensorType::new(dtype, view.shape());
-        let bytes = podracer::trace::literal::AlignedBytes::copy_of(view.data());
-        let place = what[digit..].parse().unwrap();
-        all.entry(function.into()).or_default()[kind].insert(place, Literal::from_bytes(ty, bytes));
-    }
-    all.into_iter()
-        .map(|(name, kinds)| {
-            let [inputs, outputs, cts, grads] = kinds.map(|kind| kind.into_values().collect());
+    read("tests/fixtures/jax/functions.safetensors")
+        .into_iter()
+        .map(|(name, mut kinds)| {
+            let [inputs, outputs, cts, grads] =
+                ["in", "out", "ct", "grad"].map(|kind| kinds.remove(kind).unwrap_or_default());
+            assert!(kinds.is_empty(), "{name}: {:?}", kinds.keys());
             (name, Fixture { inputs, outputs, cts, grads })
         })
         .collect()
@@ -80,30 +67,6 @@ fn value_and_pullback(f: fn(&[Tensor]) -> Vec<Tensor>, n: usize, args: &[Tensor]
     results
 }
 
-/// Each array within 1e-5 of its largest element; NaN and infinities in the same places.
-fn compare(found: &[Literal], expected: &[&Literal]) -> Result<(), String> {
-    if found.len() != expected.len() {
-        return Err(format!("{} arrays, not {}", found.len(), expected.len()));
-    }
-    for (i, (a, b)) in found.iter().zip(expected).enumerate() {
-        if a.ty() != b.ty() {
-            return Err(format!("array {i} is {}, not {}", a.ty(), b.ty()));
-        }
-        let (x, y) = (a.to_f64_vec(), b.to_f64_vec());
-        let scale = y.iter().filter(|y| y.is_finite()).fold(0.0f64, |m, y| m.max(y.abs()));
-        let near = |x: f64, y: f64| {
-            x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= 1e-5 * scale.max(1e-3)
-        };
-        if let Some(j) = x.iter().zip(&y).position(|(&x, &y)| !near(x, y)) {
-            return Err(format!(
-                "array {i} at {j}: {} instead of {}\n  {a:?}\n  {b:?}",
-                x[j], y[j]
-            ));
-        }
-    }
-    Ok(())
-}
-
 /// Runs many functions in one Program: a compilation costs more than what is in it.
 fn run(chunk: &[(Function, Fixture)], compiled: bool, faults: &mut Vec<String>) -> Result<()> {
     let args: Vec<Vec<Array>> = chunk
@@ -120,7 +83,8 @@ fn run(chunk: &[(Function, Fixture)], compiled: bool, faults: &mut Vec<String>) 
     let how = if compiled { "compiled" } else { "interpreted" };
     for (((name, _), fixture), found) in chunk.iter().zip(results) {
         let found: Vec<Literal> = found.iter().map(Array::to_literal).collect::<Result<_>>()?;
-        let expected: Vec<&Literal> = fixture.outputs.iter().chain(&fixture.grads).collect();
+        let expected: Vec<Literal> =
+            fixture.outputs.iter().chain(&fixture.grads).cloned().collect();
         if let Err(difference) = compare(&found, &expected) {
             let results = fixture.outputs.len();
             faults.push(format!("{name}, {how} ({results} results, then gradients): {difference}"));

@@ -580,7 +580,7 @@ families!(elementwise, shape, reduce, index, products, control, custom, callback
 macro_rules! leaves {
     ($($leaf:pat => $name:literal),* $(,)?) => {
         /// Every leaf of [`Op`].
-        const LEAVES: &[&str] = &[$($name),*];
+        pub const LEAVES: &[&str] = &[$($name),*];
 
         /// The name of an operation's leaf. There is no wildcard: a new operation does not compile
         /// until it stands here, and then wants a case.
@@ -660,6 +660,9 @@ leaves!(
     Op::Gather(_) => "gather",
     Op::Scatter(ScatterDims { kind: ScatterKind::Set, .. }) => "scatter",
     Op::Scatter(ScatterDims { kind: ScatterKind::Add, .. }) => "scatter_add",
+    Op::Scatter(ScatterDims { kind: ScatterKind::Mul, .. }) => "scatter_mul",
+    Op::Scatter(ScatterDims { kind: ScatterKind::Max, .. }) => "scatter_max",
+    Op::Scatter(ScatterDims { kind: ScatterKind::Min, .. }) => "scatter_min",
     Op::Dot(_) => "dot",
     Op::Conv(_) => "conv",
     Op::Sort { .. } => "sort",
@@ -679,7 +682,8 @@ leaves!(
     Op::Cond(_) => "cond",
 );
 
-fn leaves_of(program: &Program) -> BTreeSet<&'static str> {
+/// The leaves of the operations in a Program, those inside control flow included.
+pub fn leaves_of(program: &Program) -> BTreeSet<&'static str> {
     let inside = |op: &Op| -> Vec<&'static str> { op.subprograms().flat_map(leaves_of).collect() };
     program.equations.iter().flat_map(|e| [vec![leaf(&e.op)], inside(&e.op)].concat()).collect()
 }

@@ -5,13 +5,17 @@
 
 use std::sync::Arc;
 
+use podracer::algos::ppo;
+use podracer::optim::Adam;
 use podracer::trace::check::verify;
 use podracer::trace::control::{cond, scan, while_loop};
 use podracer::trace::eval::eval;
 use podracer::trace::graph;
 use podracer::trace::op::{BinaryOp, Op, UnaryOp};
 use podracer::trace::ops::{ConvOptions, Padding, conv2d};
-use podracer::{Array, DType, Literal, Program, Tensor, grad, jvp, make_program, vmap};
+use podracer::{
+    Array, DType, Key, Literal, Program, Tensor, grad, interpret, jvp, make_program, tree, vmap,
+};
 use pretty_assertions::assert_eq;
 
 use crate::build::{Build, f32s, i32s};
@@ -247,4 +251,81 @@ fn a_program_can_be_drawn() {
     let loops = graph::dot(&graph::simplify(program_of(f, args)));
     assert_eq!(loops.matches("subgraph cluster").count(), 2, "{loops}");
     assert_eq!(loops.matches('{').count(), loops.matches('}').count());
+}
+
+/// The number after `name="`, of every tag that has it.
+fn numbers<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = f64> + 'a {
+    let name = format!(" {name}=\"");
+    let rests: Vec<&str> = text.split(name.as_str()).skip(1).collect();
+    rests.into_iter().filter_map(|rest| rest.split('"').next()?.parse().ok())
+}
+
+#[test]
+fn a_program_can_be_drawn_as_svg() {
+    for (name, f, args) in examples() {
+        let program = graph::simplify(program_of(f, args));
+        let text = graph::svg(&program);
+        assert_eq!(text, graph::svg(&program), "{name}: twice the same");
+        let constants =
+            |p: &Program| p.equations.iter().filter(|e| e.op.name() == "constant").count();
+        fn programs(p: &Program) -> Vec<&Program> {
+            let inside = p.equations.iter().flat_map(|e| e.op.subprograms().flat_map(programs));
+            std::iter::once(p).chain(inside).collect()
+        }
+        let boxes: usize = programs(&program)
+            .iter()
+            .map(|p| p.inputs.len() + p.equations.len() - constants(p) + p.outputs.len())
+            .sum();
+        assert_eq!(text.matches("<g>").count(), boxes, "{name}");
+        assert_eq!(text.matches("class=\"b\"").count(), programs(&program).len() - 1, "{name}");
+        // Everything is inside the picture.
+        let (width, height) =
+            (numbers(&text, "width").next().unwrap(), numbers(&text, "height").next().unwrap());
+        assert!(numbers(&text, "x").all(|x| (0.0..=width).contains(&x)), "{name}");
+        assert!(numbers(&text, "y").all(|y| (0.0..=height).contains(&y)), "{name}");
+        let folded = graph::svg_folded(&program, 0);
+        assert_eq!(folded.matches("class=\"b\"").count(), 0, "{name}");
+    }
+    assert!(graph::svg(&Program::default()).ends_with("</svg>\n"));
+}
+
+/// The Program of one update of PPO on CartPole.
+fn ppo_update() -> Program {
+    let args = ppo::Args::from_flags(["--num-envs", "4", "--num-steps", "128"]).unwrap();
+    let f32s = |shape: &[usize]| Array::zeros(shape, DType::F32);
+    let rollout = ppo::Rollout {
+        obs: f32s(&[128, 4, 4]),
+        actions: Array::zeros([128, 4], DType::I32),
+        rewards: f32s(&[128, 4]),
+        dones: f32s(&[128, 4]),
+        next_obs: f32s(&[4, 4]),
+        next_done: f32s(&[4]),
+    };
+    let begin = |key: Key<Tensor>| {
+        let (key, agent_key) = key.split();
+        let agent = ppo::Agent::init(agent_key, 4, 2);
+        let optimizer = Adam::default().init(&agent);
+        ppo::TrainState { agent, optimizer, key }
+    };
+    let state = interpret(begin).call(tree::map(Key::new(1), Array::from)).unwrap();
+    let update =
+        |(state, rollout, rate): (ppo::TrainState<Tensor>, ppo::Rollout<Tensor>, Tensor)| {
+            ppo::update(state, rollout, rate, &args)
+        };
+    make_program(update, &(state, rollout, Array::from(1e-3f32))).unwrap()
+}
+
+#[test]
+#[ignore = "draws docs/figures/ppo_program.svg anew"]
+fn draw_ppos_update() {
+    let text = graph::svg_folded(&graph::simplify(ppo_update()), 1);
+    std::fs::write("docs/figures/ppo_program.svg", text).unwrap();
+}
+
+#[test]
+fn ppos_update_reads_back_and_can_be_drawn() {
+    let program = graph::simplify(ppo_update());
+    assert_eq!(crate::laws::reads_back(&program), Ok(()));
+    let text = graph::svg_folded(&program, 1);
+    assert!(text.len() < 300_000, "{} bytes", text.len());
 }

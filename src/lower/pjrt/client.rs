@@ -130,16 +130,22 @@ impl Client {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Compiles a StableHLO module in its text form. Its entry is `func.func public @main`.
+    /// Compiles an MLIR module: StableHLO text, or the bytecode of its portable dialect. Its entry
+    /// is `func.func public @main`.
     ///
     /// Fails with the compiler's message; where that names a line of the text, with the line.
-    pub fn compile(&self, stablehlo_text: &str, options: &CompileOptions) -> Result<Executable> {
+    pub fn compile(
+        &self,
+        module: &(impl AsRef<[u8]> + ?Sized),
+        options: &CompileOptions,
+    ) -> Result<Executable> {
         super::custom_call::expect_no_call("compile a program")?;
         const FORMAT: &str = "mlir";
+        let module = module.as_ref();
         let encoded = options.encode();
         let mut program = ffi::Program::zeroed();
-        program.code = stablehlo_text.as_ptr().cast::<c_char>().cast_mut();
-        program.code_size = stablehlo_text.len();
+        program.code = module.as_ptr().cast::<c_char>().cast_mut();
+        program.code_size = module.len();
         program.format = FORMAT.as_ptr().cast();
         program.format_size = FORMAT.len();
         let mut args = ffi::ClientCompileArgs::zeroed();
@@ -155,7 +161,10 @@ impl Client {
             return Err(Error::Pjrt {
                 context: "cannot compile the program".into(),
                 code,
-                message: with_offending_line(message, stablehlo_text),
+                message: match std::str::from_utf8(module) {
+                    Ok(text) => with_offending_line(message, text),
+                    Err(_) => message,
+                },
             });
         }
         Executable::from_raw(self.clone(), args.executable)

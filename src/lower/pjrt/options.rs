@@ -78,6 +78,8 @@ impl CompileOptions {
         int(&mut build, 5, self.num_partitions as i64);
         if self.num_partitions > 1 {
             int(&mut build, 6, 1); // use_spmd_partitioning
+            // allow_spmd_sharding_propagation_to_output: results as the compiler finds best.
+            bytes(&mut build, 12, &[1]);
         }
         if let Some(ids) = &self.device_assignment {
             let mut assignment = Vec::new();

@@ -120,7 +120,7 @@ pub(crate) fn infer_scatter(
         "updates {updates} of another element type than {operand}"
     );
     ensure!(
-        dims.kind != ScatterKind::Add || operand.dtype != DType::Bool,
+        dims.kind == ScatterKind::Set || operand.dtype != DType::Bool,
         [0],
         "bool has no sum; convert it with .to(dtype)"
     );

@@ -165,14 +165,21 @@ pub(super) fn scatter(
                 }
             }))
         }
-        ScatterKind::Add => with_number!(ty.dtype, N => {
-            let add = N::binary(BinaryOp::Add);
-            let (mut out, new) = (N::lift(operand), N::lift(updates));
-            for (to, from) in meetings {
-                out[to] = add(out[to], new[from]);
-            }
-            N::lower(ty, &out)
-        }),
+        ScatterKind::Add | ScatterKind::Mul | ScatterKind::Max | ScatterKind::Min => {
+            with_number!(ty.dtype, N => {
+                let combine = N::binary(match dims.kind {
+                    ScatterKind::Mul => BinaryOp::Mul,
+                    ScatterKind::Max => BinaryOp::Max,
+                    ScatterKind::Min => BinaryOp::Min,
+                    ScatterKind::Set | ScatterKind::Add => BinaryOp::Add,
+                });
+                let (mut out, new) = (N::lift(operand), N::lift(updates));
+                for (to, from) in meetings {
+                    out[to] = combine(out[to], new[from]);
+                }
+                N::lower(ty, &out)
+            })
+        }
     }
 }
 

@@ -1,11 +1,11 @@
-//! The derivative of a scatter that replaces.
+//! Derivatives of scatters that replace, multiply, or take the extreme.
 
 use super::tangent::add_tangents;
 use crate::error::Loc;
 use crate::trace::check::gather_of_scatter;
 use crate::trace::op::{Op, ScatterDims, ScatterKind};
 use crate::trace::ops;
-use crate::trace::tensor::{Tensor, bind1};
+use crate::trace::tensor::{Tensor, bind1, fail_op};
 use crate::trace::types::DType;
 
 /// Of several updates for one place, one stays: only its tangent counts. Which one stayed is found
@@ -29,6 +29,47 @@ pub(crate) fn jvp_scatter_set(
         let t = ops::where_(winner.equal(numbers), t, ops::zeros_like(t));
         let add = ScatterDims { kind: ScatterKind::Add, ..dims.clone() };
         ops::scatter(ops::zeros_like(operand), indices, t, add)
+    });
+    add_tangents(kept, written)
+}
+
+/// Linear in what is multiplied. What it is multiplied by may meet itself at a place, and then has
+/// no derivative of this form.
+pub(crate) fn jvp_scatter_mul(
+    dims: &ScatterDims,
+    [_, indices, updates]: [Tensor; 3],
+    [operand_t, updates_t]: [Option<Tensor>; 2],
+    at: Loc,
+) -> Option<Tensor> {
+    if updates_t.is_some() {
+        fail_op(
+            "scatter_mul",
+            "has no derivative for the factors, of which several may meet at one place; where none \
+             do, use at(..).set(at(..).get() * factors)",
+        );
+    }
+    operand_t.map(|t| bind1(Op::Scatter(dims.clone()), &[t, indices, updates], at))
+}
+
+/// Everything that attains the extreme at a place, the operand too, shares the derivative there.
+pub(crate) fn jvp_scatter_extreme(
+    dims: &ScatterDims,
+    [operand, indices, updates]: [Tensor; 3],
+    y: Tensor,
+    [operand_t, updates_t]: [Option<Tensor>; 2],
+) -> Option<Tensor> {
+    let one_where = |holds: Tensor, like: Tensor| {
+        ops::where_(holds, ops::ones_like(like), ops::zeros_like(like))
+    };
+    let back = gather_of_scatter(dims, &operand.shape(), &updates.shape());
+    let add = ScatterDims { kind: ScatterKind::Add, ..dims.clone() };
+    let operand_holds = one_where(operand.equal(y), operand);
+    let update_holds = one_where(updates.equal(ops::gather(y, indices, back.clone())), updates);
+    let count = ops::scatter(operand_holds, indices, update_holds, add.clone());
+    let kept = operand_t.map(|t| t * (operand_holds / count));
+    let written = updates_t.map(|t| {
+        let shares = t * (update_holds / ops::gather(count, indices, back));
+        ops::scatter(ops::zeros_like(operand), indices, shares, add)
     });
     add_tangents(kept, written)
 }

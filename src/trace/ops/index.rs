@@ -177,6 +177,10 @@ impl Tensor {
             let problem = format!("indices {places} must agree with {ty} but along axis {axis}");
             fail_op("take_along_axis", problem);
         }
+        if places.numel() == 0 {
+            // Nothing is taken, also from axes that have nothing to pair.
+            return super::zeros(&places.shape, ty.dtype);
+        }
         let size = shape[axis];
         let indices = if mode == IndexMode::Fill { from_start(indices, size) } else { indices };
         let others: Axes = (0..shape.rank()).filter(|&a| a != axis).collect();
@@ -278,6 +282,27 @@ impl IndexUpdate {
     #[allow(clippy::should_implement_trait)] // JAX's name, and `+` would mean something else.
     pub fn add(self, values: impl Operand) -> Tensor {
         self.write(ScatterKind::Add, values)
+    }
+
+    /// The tensor with what is there multiplied by `values` (broadcast to the places), by each of
+    /// several for one place. A place outside is left out.
+    #[track_caller]
+    pub fn multiply(self, values: impl Operand) -> Tensor {
+        self.write(ScatterKind::Mul, values)
+    }
+
+    /// The tensor with the greater of what is there and `values` (broadcast to the places); NaN
+    /// wins. A place outside is left out.
+    #[track_caller]
+    pub fn max(self, values: impl Operand) -> Tensor {
+        self.write(ScatterKind::Max, values)
+    }
+
+    /// The tensor with the lesser of what is there and `values` (broadcast to the places); NaN
+    /// wins. A place outside is left out.
+    #[track_caller]
+    pub fn min(self, values: impl Operand) -> Tensor {
+        self.write(ScatterKind::Min, values)
     }
 
     #[track_caller]

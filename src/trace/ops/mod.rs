@@ -6,23 +6,31 @@
 
 mod collective;
 mod create;
+mod cumulative;
+mod einsum;
 mod elementwise;
 mod index;
 mod linalg;
+mod more;
 mod reduce;
 mod shape;
+mod sorting;
+mod window;
 
 pub use collective::{
     all_gather, all_gather_tiled, all_to_all, axis_index, pmax, pmean, pmin, ppermute, psum,
     psum_scatter, psum_scatter_tiled,
 };
 pub use create::*;
+pub use einsum::{einsum, qr, tensordot};
 pub use elementwise::{Operand, logaddexp, where_};
 pub use index::{IndexMode, IndexUpdate, gather, scatter, sort_by};
 pub use linalg::{
     ConvOptions, Padding, conv_general, conv2d, dot_general, matmul, orthonormal_columns,
 };
 pub use shape::{broadcast_shapes, concatenate, stack};
+pub use sorting::lexsort;
+pub use window::WindowOptions;
 
 use super::op::Axes;
 use super::tensor::fail_op;

@@ -2,10 +2,9 @@
 
 use std::panic::Location;
 
-use crate::trace::literal::Literal;
 use crate::trace::op::{ArgOp, Axes, Op, ReduceOp};
 use crate::trace::ops::{AxisList, axis_of, where_};
-use crate::trace::tensor::{Tensor, bind, bind1, fail_op};
+use crate::trace::tensor::{Tensor, bind, bind1};
 use crate::trace::types::DType;
 
 macro_rules! reductions {
@@ -150,28 +149,5 @@ impl Tensor {
     #[track_caller]
     pub fn norm(self) -> Tensor {
         self.square().sum(..).sqrt()
-    }
-
-    /// Running sums along `axis`, by doubling distances: log2(n) additions.
-    #[track_caller]
-    pub fn cumsum(self, axis: isize) -> Tensor {
-        let shape = self.shape();
-        let axis = axis_of("cumsum", axis, shape.rank());
-        if self.dtype() == DType::Bool {
-            fail_op("cumsum", format!("{} has no sum; convert it with .to(dtype)", self.ty()));
-        }
-        let (rank, size) = (shape.rank(), shape[axis]);
-        let zero = Literal::filled(crate::trace::types::TensorType::scalar(self.dtype()), 0.0);
-        let zero = super::constant(zero);
-        let mut sums = self;
-        let mut distance = 1;
-        while distance < size {
-            let mut low = vec![0; rank];
-            let mut high = vec![0; rank];
-            (low[axis], high[axis]) = (distance as i64, -(distance as i64));
-            sums = sums + sums.pad_with(&low, &high, &vec![0; rank], zero);
-            distance *= 2;
-        }
-        sums
     }
 }

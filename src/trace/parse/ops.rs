@@ -89,11 +89,11 @@ forms! {
             slice_sizes: p.shape("sizes")?,
         }))
     };
-    Op::Scatter(_), ["scatter", "scatter_add"] => |name, p| {
+    Op::Scatter(_), ScatterKind::ALL.map(ScatterKind::name) => |name, p| {
         let (update_window_dims, inserted_window_dims) = (p.axes("window")?, p.axes("inserted")?);
         let (operand_batching_dims, scatter_indices_batching_dims) = p.pair("batching")?;
         Ok(Op::Scatter(ScatterDims {
-            kind: if name == "scatter" { ScatterKind::Set } else { ScatterKind::Add },
+            kind: of_name(&ScatterKind::ALL, ScatterKind::name, name),
             update_window_dims,
             inserted_window_dims,
             operand_batching_dims,

@@ -257,6 +257,23 @@ pub fn cases() -> Vec<Case> {
             vec![x[0].at(&[x[1]]).add(1), x[0].at(&[x[1]]).set(7)]
         })
         .flat(),
+        case("scatter_mul/at", &[x(&[4, 2]), int(&[5], -4, 5)], |x| {
+            cube(x[0]).at(&[x[1]]).multiply(-0.5)
+        }),
+        case("scatter_mul/i32", &[int(&[4], -9, 9), int(&[6], -5, 5), int(&[6], 0, 9)], |x| {
+            x[0].at(&[x[1]]).multiply(x[2])
+        })
+        .flat(),
+        case("scatter_max/at", &[x(&[4, 2]), int(&[5], -4, 5), x(&[5, 2])], |x| {
+            x[0].sin().at(&[x[1]]).max(x[2].sin())
+        }),
+        case("scatter_min/at", &[x(&[4, 2]), int(&[5], -4, 5), x(&[5, 2])], |x| {
+            x[0].sin().at(&[x[1]]).min(x[2].sin())
+        }),
+        case("scatter_max/i32", &[int(&[4], -9, 9), int(&[6], -5, 5), int(&[6], 0, 9)], |x| {
+            x[0].at(&[x[1]]).max(x[2]).at(&[x[1]]).min(x[2] - 3)
+        })
+        .flat(),
         // A narrow type still counts past its range, and back from the end.
         case(
             "gather/i8 of many",

@@ -114,8 +114,8 @@ pub fn cases() -> Vec<Case> {
         case("reduce_max/logsumexp", &[distinct(&[2, 4])], |x| x[0].logsumexp([1])),
         case("reduce_max/softmax", &[distinct(&[2, 4])], |x| x[0].softmax(1)),
         case("reduce_max/log_softmax", &[distinct(&[2, 4])], |x| x[0].log_softmax(0)),
-        case("pad/cumsum", &[x(&[2, 5])], |x| x[0].sin().cumsum(1)),
-        case("pad/cumsum i32", &[int(&[2, 5], -9, 9)], |x| x[0].cumsum(1)).flat(),
+        case("concat/cumsum", &[x(&[2, 5])], |x| x[0].sin().cumsum(1)),
+        case("concat/cumsum i32", &[int(&[2, 5], -9, 9)], |x| x[0].cumsum(1)).flat(),
     ];
     for dtype in [DType::I8, DType::I32, DType::U8, DType::U32, DType::I64, DType::U64] {
         let span = if dtype.is_unsigned() { (0, 200) } else { (-100, 100) };

@@ -1,6 +1,6 @@
 //! What random Programs found, small.
 
-use podracer::{Array, Literal, Mode, Program, Tensor, grad, interpret};
+use podracer::{Array, DType, Literal, Mode, Program, Tensor, grad, interpret};
 
 use super::{on_device, run};
 use crate::laws::same;
@@ -72,4 +72,68 @@ fn loops_without_results() {
            in () }",
         &[],
     );
+}
+
+/// The compiler's simplifier of scatters breaks those whose index vectors are empty.
+#[test]
+fn scatters_without_indices() {
+    for op in ["scatter", "scatter_add"] {
+        let updates = if op == "scatter" { "f32[1,1]" } else { "f32[2,2]" };
+        let shape = &updates[3..];
+        regression(
+            &format!(
+                "{{ lambda a:f32[] b:{updates} c:i32{}. let
+                     d:f32[] = {op}[window=() inserted=() batching=()/() map=()] a c b
+                   in (d) }}",
+                shape.replace(']', ",0]"),
+            ),
+            &[
+                "f32[] 1",
+                &format!("{updates} 2.5"),
+                &format!("i32{} []", shape.replace(']', ",0]")),
+            ],
+        );
+    }
+    regression(
+        "{ lambda a:f32[2,3] b:f32[2,3] c:i32[2,0]. let
+             d:f32[2,3] = scatter_add[window=(1) inserted=() batching=(0)/(0) map=()] a c b
+           in (d) }",
+        &["f32[2,3] [1, 2, 3, 4, 5, 6]", "f32[2,3] [1, 1, 1, 2, 2, 2]", "i32[2,0] []"],
+    );
+}
+
+/// A tangent is taken along the sorted axis, and there may be nothing to take.
+#[test]
+fn derivatives_of_sorted_nothing() {
+    let text = "{ lambda a:f64[0] b:f64[2,0]. let
+             c:f64[0] = sort[axis=0] a
+             d:f64[2,0] = sort[axis=0] b
+           in (c, d) }";
+    regression(text, &["f64[0] []", "f64[2,0] []"]);
+    let program = Program::parse(text).unwrap();
+    let slope = interpret(|x: (Tensor, Tensor)| {
+        grad(|(a, b): (Tensor, Tensor)| {
+            let sorted = program.apply(&[a, b]);
+            sorted[0].sum(..) + sorted[1].sum(..)
+        })(x)
+    });
+    let (a, b) = (Array::zeros([0], DType::F64), Array::zeros([2, 0], DType::F64));
+    let (a, b) = slope.call((a, b)).unwrap();
+    assert_eq!((a.shape()[..].to_vec(), b.shape()[..].to_vec()), (vec![0], vec![2, 0]));
+}
+
+/// Sums of narrow integers wrap, also where the compiler folds them.
+#[test]
+fn convolutions_of_narrow_constants() {
+    for dtype in ["i8", "u8", "i16", "u16"] {
+        let big = if dtype.ends_with('8') { "8, 96, 48, 82" } else { "8, 9600, 4800, 8200" };
+        let text = format!(
+            "{{ lambda. let
+                 f:{dtype}[1,2,2] = constant[{dtype}[1,2,2] [{big}]]
+                 i:{dtype}[1,2,3] = constant[{dtype}[1,2,3] [4, 6, 4, 3, 3, 2]]
+                 j:{dtype}[1,1,4] = conv[lhs=(0,2,1) rhs=(0,1,2) out=(1,0,2) strides=(1) padding=(2:2)] f i
+               in (j) }}"
+        );
+        regression(&text, &[]);
+    }
 }

@@ -243,12 +243,11 @@ impl Cook {
         let info = match (from.is_float(), to.is_float()) {
             (_, false) if !info.exact => return None,
             (_, false) => Info::of(to),
-            (false, true) => {
-                let info = self.info(x);
-                let most = if to == DType::F16 && info.size() > 6e4 { f64::INFINITY } else { 2e19 };
-                let most = info.size().min(most).max(if most > 1e20 { most } else { 0.0 });
-                Info { low: info.low.max(-most), high: info.high.min(most), ..info }
+            // Large integers become infinite.
+            (false, true) if to == DType::F16 && info.size() > 6e4 => {
+                Info { bits: false, ..Info::exact(f64::NEG_INFINITY, f64::INFINITY) }
             }
+            (false, true) => info,
             (true, true) => {
                 let rounded = epsilon(to) > epsilon(from) && !info.exact;
                 let own = if rounded { epsilon(to) * info.size() } else { 0.0 };

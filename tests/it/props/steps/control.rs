@@ -70,11 +70,11 @@ impl Cook {
         let p = step.picks;
         let (consts, carries) = (salt.below(3), salt.below(3));
         let mut operands = Vec::new();
-        for i in 0..consts {
-            operands.push(self.operand(p[i])?);
+        for &choice in &p[..consts] {
+            operands.push(self.operand(choice)?);
         }
-        for i in 0..carries {
-            operands.push(self.carry(p[1 + i])?);
+        for &choice in &p[1..1 + carries] {
+            operands.push(self.carry(choice)?);
         }
         let stack = self.pick(p[3], |c, var| {
             c.program.ty(var).rank() > 0 && (!c.dtype(var).is_float() || c.is_finite(var))

@@ -139,9 +139,18 @@ impl Cook {
             None => self.noise(update.clone(), salt),
         };
         // Where several updates meet, which one stays is not said.
-        let kind = match apart && salt.once_in(2) {
-            true => ScatterKind::Set,
-            false => ScatterKind::Add,
+        let kind = if apart && salt.once_in(2) {
+            ScatterKind::Set
+        } else if self.dtype(x).is_float() {
+            ScatterKind::Add
+        } else {
+            // Exact for integers in any order.
+            match (salt.once_in(2), salt.once_in(2)) {
+                (true, true) => ScatterKind::Add,
+                (true, false) => ScatterKind::Mul,
+                (false, true) => ScatterKind::Max,
+                (false, false) => ScatterKind::Min,
+            }
         };
         let inserted: Axes = dims.collapsed_slice_dims;
         let scatter = Op::Scatter(ScatterDims {

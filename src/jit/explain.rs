@@ -1,0 +1,169 @@
+//! Why a function was compiled again: the new signature beside the nearest one seen before.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use crate::error::Loc;
+use crate::trace::types::TensorType;
+
+/// What a compiled function is compiled for: the structure and the types of its argument, and the
+/// call that first brought them.
+#[derive(Debug, Clone)]
+pub(super) struct Signature {
+    pub(super) structure: u64,
+    pub(super) paths: Vec<String>,
+    pub(super) types: Vec<TensorType>,
+    pub(super) call: Loc,
+}
+
+impl Signature {
+    /// Whether both are of one structure and of the same types.
+    pub(super) fn same(&self, other: &Signature) -> bool {
+        self.structure == other.structure && self.types == other.types
+    }
+}
+
+/// Why a function was traced and compiled again; see [`Jit::explain`](crate::Jit::explain).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recompile {
+    /// The function's name.
+    pub function: String,
+    /// The number of this signature, counted from 1.
+    pub signature: usize,
+    /// The line of the call that brought it.
+    pub call: Loc,
+    /// The line of the call that brought the nearest signature seen before.
+    pub before: Loc,
+    /// What differs from that one.
+    pub differences: Vec<Difference>,
+}
+
+/// One difference between two signatures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Difference {
+    /// The leaf at this path has another type.
+    Type {
+        /// Where in the argument.
+        path: String,
+        /// The type before.
+        before: TensorType,
+        /// The type now.
+        now: TensorType,
+    },
+    /// This path is new.
+    Added(String),
+    /// This path is gone.
+    Removed(String),
+    /// The leaves are the same ones, but what stands beside them in the structure differs: a static
+    /// field, an enum's variant.
+    Static,
+}
+
+impl Difference {
+    /// How far it sets two signatures apart: another size is near, another structure far.
+    fn distance(&self) -> usize {
+        match self {
+            Difference::Type { before, now, .. } => {
+                let same = before.dtype == now.dtype && before.rank() == now.rank();
+                let sizes = before.shape.iter().zip(now.shape.iter());
+                sizes.filter(|(before, now)| before != now).count() + if same { 0 } else { 100 }
+            }
+            Difference::Added(_) | Difference::Removed(_) | Difference::Static => 1000,
+        }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Difference::Type { path, before, now } => {
+                write!(f, "{path}: {before} before, {now} now")?;
+                if before.dtype != now.dtype {
+                    return write!(f, " (another dtype)");
+                }
+                if before.rank() != now.rank() {
+                    return write!(f, " (another rank)");
+                }
+                let axes = (0..now.rank()).filter(|&axis| before.shape[axis] != now.shape[axis]);
+                let axes: Vec<String> = axes.map(|axis| axis.to_string()).collect();
+                let axis = if axes.len() == 1 { "axis" } else { "axes" };
+                write!(f, " ({axis} {})", axes.join(", "))
+            }
+            Difference::Added(path) => write!(f, "{path}: was not there before"),
+            Difference::Removed(path) => write!(f, "{path}: is not there any more"),
+            Difference::Static => {
+                write!(f, "the leaves are the same; a static field or an enum's variant differs")
+            }
+        }
+    }
+}
+
+/// Differences that are listed one by one.
+const LISTED: usize = 8;
+
+impl fmt::Display for Recompile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Recompile { function, signature, call, before, differences } = self;
+        write!(
+            f,
+            "{function}: signature {signature}, at the call in {call}, differs from that of "
+        )?;
+        write!(f, "the call in {before}:")?;
+        for difference in differences.iter().take(LISTED) {
+            write!(f, "\n  {difference}")?;
+        }
+        if differences.len() > LISTED {
+            write!(f, "\n  and {} more", differences.len() - LISTED)?;
+        }
+        Ok(())
+    }
+}
+
+/// The differences between `now` and the nearest of the signatures before; `None` if there is none.
+pub(super) fn explain(function: &str, before: &[Signature], now: &Signature) -> Option<Recompile> {
+    // Of equally near ones the latest.
+    let (nearest, differences) =
+        before.iter().rev().map(|before| (before, differences(before, now))).min_by_key(
+            |(_, differences)| differences.iter().map(Difference::distance).sum::<usize>(),
+        )?;
+    Some(Recompile {
+        function: function.into(),
+        signature: before.len() + 1,
+        call: now.call,
+        before: nearest.call,
+        differences,
+    })
+}
+
+fn differences(before: &Signature, now: &Signature) -> Vec<Difference> {
+    let mut list = Vec::new();
+    let mut old = before.paths.iter().zip(&before.types);
+    let by_path: std::collections::HashMap<&String, &TensorType> = old.by_ref().collect();
+    let new: std::collections::HashSet<&String> = now.paths.iter().collect();
+    for (path, ty) in now.paths.iter().zip(&now.types) {
+        match by_path.get(path) {
+            None => list.push(Difference::Added(path.clone())),
+            Some(&before) if before != ty => list.push(Difference::Type {
+                path: path.clone(),
+                before: before.clone(),
+                now: ty.clone(),
+            }),
+            Some(_) => {}
+        }
+    }
+    let gone = before.paths.iter().filter(|path| !new.contains(path));
+    list.extend(gone.map(|path| Difference::Removed(path.clone())));
+    if before.structure != now.structure && before.paths == now.paths {
+        list.push(Difference::Static);
+    }
+    list
+}
+
+/// Whether the environment asks for every explanation on the standard error.
+pub(super) fn asked_for() -> bool {
+    static ASKED: OnceLock<bool> = OnceLock::new();
+    *ASKED.get_or_init(|| {
+        std::env::var("PODRACER_EXPLAIN")
+            .is_ok_and(|value| !["", "0", "off", "no", "false"].contains(&value.as_str()))
+    })
+}

@@ -1,0 +1,197 @@
+//! Looking at a function on its way to the device: what was traced, what it was lowered to, and
+//! what the compiler made of it.
+
+use std::fmt;
+
+use super::core::Compiled;
+use super::nan::Recorder;
+use crate::error::Result;
+use crate::export::Exported;
+use crate::lower::artifact::LeafPath;
+use crate::lower::cache::CacheOutcome;
+use crate::lower::hlo;
+use crate::lower::pjrt::MemoryStats;
+use crate::lower::stablehlo::Platform;
+use crate::trace::program::Program;
+use crate::trace::tensor::Tensor;
+use crate::tree::Tree;
+
+/// A function traced and lowered for one signature; made by [`Jit::lower`](crate::Jit::lower).
+pub struct Lowered<B> {
+    pub(super) program: Program,
+    pub(super) text: String,
+    pub(super) aliases: Vec<(usize, usize)>,
+    pub(super) template: B,
+    pub(super) name: String,
+    pub(super) platform: Platform,
+    pub(super) in_paths: Vec<LeafPath>,
+    pub(super) trace_seconds: f64,
+    pub(super) lower_seconds: f64,
+    pub(super) recorder: Option<Recorder>,
+}
+
+impl<B> Lowered<B> {
+    /// The Program, simplified, as it is lowered.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The StableHLO module's text.
+    pub fn stablehlo(&self) -> &str {
+        &self.text
+    }
+
+    /// The result over the tensors of the trace, which has ended: its structure.
+    pub fn template(&self) -> &B {
+        &self.template
+    }
+
+    /// Compiles it, for looking at what the compiler makes of it.
+    ///
+    /// # Errors
+    /// What the compiler says.
+    pub fn compile(self) -> Result<Analysis> {
+        let equations = self.program.size();
+        let compiled = Compiled::new(self.program, &self.text, self.aliases)?;
+        let times = CompileTimes {
+            trace: self.trace_seconds,
+            lower: self.lower_seconds,
+            compile: compiled.outcome.seconds,
+            from_cache: compiled.outcome.hit,
+        };
+        Ok(Analysis { compiled, name: self.name, equations, times })
+    }
+}
+
+impl<B: Tree<Tensor>> Lowered<B> {
+    /// The function as a portable artifact for the platform it was lowered for; see
+    /// [`Jit::export`](crate::Jit::export).
+    ///
+    /// # Errors
+    /// As [`Jit::export`](crate::Jit::export).
+    pub fn export(&self) -> Result<Exported> {
+        let out_paths = crate::export::paths::<Tensor, B>(&self.template);
+        let program = self.program.clone();
+        Exported::of(&self.name, program, &self.in_paths, &out_paths, &[self.platform])
+    }
+}
+
+/// How long a function took to come into being, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CompileTimes {
+    /// Running the function on tensors.
+    pub trace: f64,
+    /// Simplifying the Program and writing StableHLO.
+    pub lower: f64,
+    /// Compiling that, or loading it from the cache.
+    pub compile: f64,
+    /// Whether it was in the cache.
+    pub from_cache: bool,
+}
+
+/// A compiled function, for looking at; made by [`Lowered::compile`]. Its `Display` is a report.
+pub struct Analysis {
+    compiled: Compiled,
+    name: String,
+    equations: usize,
+    times: CompileTimes,
+}
+
+impl Analysis {
+    /// The compiler's estimate of what a run costs: `flops`, `bytes accessed`, and others.
+    ///
+    /// # Errors
+    /// If the platform does not say.
+    pub fn cost_analysis(&self) -> Result<Vec<(String, f64)>> {
+        self.compiled.executable.cost_analysis()
+    }
+
+    /// Bytes that a run takes.
+    ///
+    /// # Errors
+    /// If the platform does not say.
+    pub fn memory_stats(&self) -> Result<MemoryStats> {
+        self.compiled.executable.memory_stats()
+    }
+
+    /// The optimised HLO: its format's name, and its bytes.
+    ///
+    /// # Errors
+    /// If the platform does not give it.
+    pub fn optimized_hlo(&self) -> Result<(String, Vec<u8>)> {
+        self.compiled.executable.optimized_program()
+    }
+
+    /// The optimised HLO as text: computations, and in them names, shapes, operations and operands,
+    /// with the user's line where the compiler kept it. For reading; it is not XLA's own syntax to
+    /// the letter, and leaves most attributes out.
+    ///
+    /// # Errors
+    /// If the platform does not give it, or in another format than `hlo` or `hlo_with_config`.
+    pub fn optimized_hlo_text(&self) -> Result<String> {
+        let (format, bytes) = self.optimized_hlo()?;
+        hlo::text(&format, &bytes)
+    }
+
+    /// Seconds that compiling took, and whether the result came from the cache.
+    pub fn outcome(&self) -> CacheOutcome {
+        self.compiled.outcome
+    }
+
+    /// Seconds of each stage.
+    pub fn times(&self) -> CompileTimes {
+        self.times
+    }
+}
+
+/// `1234567` as `1.23 M`, with a unit: powers of 1000 for counts, of 1024 for bytes.
+fn scaled(x: f64, base: f64, units: [&str; 5]) -> String {
+    let mut x = x;
+    let mut unit = 0;
+    while x >= base && unit + 1 < units.len() {
+        x /= base;
+        unit += 1;
+    }
+    if unit == 0 { format!("{x} {}", units[0]) } else { format!("{x:.2} {}", units[unit]) }
+}
+
+impl fmt::Display for Analysis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |x| scaled(x, 1000.0, ["", "K", "M", "G", "T"]).trim_end().to_string();
+        let bytes = |x: i64| scaled(x as f64, 1024.0, ["B", "KiB", "MiB", "GiB", "TiB"]);
+        let ms = |seconds: f64| format!("{:.2} ms", seconds * 1e3);
+        let CompileTimes { trace, lower, compile, from_cache } = self.times;
+        let place = if from_cache { "loaded from the cache" } else { "compiled" };
+        writeln!(f, "{}: {} equations", self.name, self.equations)?;
+        writeln!(f, "  traced in           {}", ms(trace))?;
+        writeln!(f, "  lowered in          {}", ms(lower))?;
+        write!(f, "  compiled in         {} ({place})", ms(compile))?;
+        // What a platform does not say is left out.
+        if let Ok(costs) = self.cost_analysis() {
+            for (name, label) in [
+                ("flops", "operations"),
+                ("transcendentals", "transcendentals"),
+                ("bytes accessed", "bytes accessed"),
+            ] {
+                if let Some((_, x)) = costs.iter().find(|(key, _)| key == name) {
+                    write!(f, "\n  {label:<19} {}", count(*x))?;
+                }
+            }
+        }
+        if let Ok(memory) = self.memory_stats() {
+            for (label, x) in [
+                ("arguments", memory.arguments),
+                ("results", memory.outputs),
+                ("  of them donated", memory.aliased),
+                ("scratch memory", memory.temporary),
+                ("machine code", memory.generated_code),
+            ] {
+                write!(f, "\n  {label:<19} {}", bytes(x))?;
+            }
+            if memory.peak > 0 {
+                write!(f, "\n  {:<19} {}", "peak", bytes(memory.peak))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,492 @@
+//! The file format of exported functions: that of `jax.export`, read and written.
+//!
+//! An artifact is a flatbuffer with the function's name, its argument and result types and
+//! structures, the platforms it was made for, and an MLIR module: the bytecode of StableHLO's
+//! portable dialect where JAX wrote it, StableHLO text where we did (both sides read both). Field
+//! numbers are those of JAX's schema, version 11; the calling convention is 9 or 10.
+
+mod flatbuffer;
+
+use std::borrow::Cow;
+
+use sha2::{Digest, Sha256};
+
+use self::flatbuffer::{Fault, Field, Node, Table};
+use crate::error::{Error, Result};
+use crate::trace::types::{DType, Shape, TensorType};
+
+/// The newest schema that is understood here.
+const NEWEST_SCHEMA: u16 = 11;
+
+/// The calling conventions that are understood here; they differ in what several devices share.
+const CONVENTIONS: std::ops::RangeInclusive<u16> = 9..=10;
+
+/// What follows the flatbuffer in artifacts of ours, and a SHA-256 of all before it. Readers of
+/// flatbuffers do not look behind the end.
+const SEAL: &[u8; 16] = b"podracer-seal-1\n";
+
+/// The first bytes of MLIR bytecode.
+const BYTECODE: &[u8; 4] = b"ML\xefR";
+
+/// Structure of arguments or results, as Python has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PyTree {
+    /// A value.
+    Leaf,
+    /// Python's `None`.
+    None,
+    /// A tuple.
+    Tuple(Vec<PyTree>),
+    /// A list.
+    List(Vec<PyTree>),
+    /// A dictionary, its keys in order.
+    Dict(Vec<(String, PyTree)>),
+    /// A type registered with JAX: its name and what is in it.
+    Custom(String, Vec<PyTree>),
+}
+
+/// One step of the way to a leaf: a position in a sequence, or a field's name or map's key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Step {
+    /// A position.
+    Index(usize),
+    /// A name.
+    Name(String),
+}
+
+/// The way to a leaf.
+pub type LeafPath = Vec<Step>;
+
+/// A path as messages name it: `$[0].w`.
+pub fn path_text(path: &[Step]) -> String {
+    let mut text = String::from("$");
+    for step in path {
+        match step {
+            Step::Index(index) => text += &format!("[{index}]"),
+            Step::Name(name) => text += &format!(".{name}"),
+        }
+    }
+    text
+}
+
+/// An exported function, as it stands in a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Artifact {
+    /// The function's name.
+    pub name: String,
+    /// The structure of `(positional arguments, keyword arguments)`.
+    pub in_tree: PyTree,
+    /// The types of the arguments' leaves.
+    pub in_types: Vec<TensorType>,
+    /// The structure of the result.
+    pub out_tree: PyTree,
+    /// The types of the result's leaves.
+    pub out_types: Vec<TensorType>,
+    /// The platforms it was made for, by JAX's names: `cpu`, `cuda`, `rocm`, `tpu`. The module of
+    /// several takes the position of the one it runs on as its first argument.
+    pub platforms: Vec<String>,
+    /// Whether it may run on other platforms too: JAX's `DisabledSafetyCheck.platform()`.
+    pub any_platform: bool,
+    /// The MLIR module.
+    pub module: Vec<u8>,
+    /// The arguments that the module takes, by position; the others are not used.
+    pub kept: Vec<usize>,
+}
+
+fn malformed(what: impl std::fmt::Display) -> Error {
+    Error::Argument(format!("not a usable exported function: {what}"))
+}
+
+impl Artifact {
+    /// Reads an artifact.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the bytes are damaged or no artifact, if it is too new, or if it needs
+    /// what is not here: several devices, effects, shapes with variables, other element types.
+    pub fn decode(bytes: &[u8]) -> Result<Artifact> {
+        let bytes = unsealed(bytes).map_err(malformed)?;
+        let table = Table::root(bytes).map_err(malformed)?;
+        let module = table.bytes(13).map_err(malformed)?;
+        // A flatbuffer carries no name of its kind: this is what tells an artifact.
+        let text = std::str::from_utf8(module).unwrap_or_default();
+        if !module.starts_with(BYTECODE) && !text.contains("@main") {
+            return Err(malformed(
+                "it holds no MLIR module: was it written by jax.export or here?",
+            ));
+        }
+        let schema = table.u16(0).map_err(malformed)?.unwrap_or(0);
+        let convention = table.u16(14).map_err(malformed)?.unwrap_or(0);
+        if schema > NEWEST_SCHEMA || convention > *CONVENTIONS.end() {
+            return Err(malformed(format!(
+                "it is of a newer version (schema {schema}, calling convention {convention}; this \
+                 library reads schemas to {NEWEST_SCHEMA}, conventions to {}): export it for an \
+                 older version, or use a newer library",
+                CONVENTIONS.end()
+            )));
+        }
+        if convention < *CONVENTIONS.start() {
+            return Err(malformed(format!(
+                "its calling convention is {convention}, and the oldest that is read is {}: export \
+                 it again with a newer JAX",
+                CONVENTIONS.start()
+            )));
+        }
+        let artifact = Artifact::read(&table, module).map_err(malformed)?;
+        artifact.refuse_what_is_not_here(&table)?;
+        Ok(artifact)
+    }
+
+    fn read(table: &Table<'_>, module: &[u8]) -> Result<Artifact, String> {
+        let (in_types, out_types) = (types(table, 22, 3)?, types(table, 23, 5)?);
+        let mut budget = module.len() + 1024 * 1024;
+        let in_tree = pytree(table.table(2)?, &mut budget)?;
+        let out_tree = pytree(table.table(4)?, &mut budget)?;
+        if in_tree.leaves() != in_types.len() || out_tree.leaves() != out_types.len() {
+            return Err("its structures and types do not have the same number of leaves".into());
+        }
+        let kept: Vec<usize> = table.u16s(15)?.into_iter().map(usize::from).collect();
+        if kept.iter().any(|&i| i >= in_types.len()) {
+            return Err("it uses an argument that it does not have".into());
+        }
+        let mut any_platform = false;
+        for check in table.tables(12)? {
+            any_platform |= check.u8(0)?.unwrap_or(0) == 0;
+        }
+        Ok(Artifact {
+            name: table.text(1)?.into(),
+            in_tree,
+            in_types,
+            out_tree,
+            out_types,
+            platforms: table.texts(9)?.into_iter().map(String::from).collect(),
+            any_platform,
+            module: module.to_vec(),
+            kept,
+        })
+    }
+
+    fn refuse_what_is_not_here(&self, table: &Table<'_>) -> Result<()> {
+        let name = &self.name;
+        let wide = table.u32(18).map_err(malformed)?.unwrap_or(0);
+        let narrow = table.u16(6).map_err(malformed)?.unwrap_or(0);
+        let devices = if wide != 0 { wide } else { u32::from(narrow) };
+        if devices != 1 {
+            return Err(malformed(format!(
+                "{name} was exported for {devices} devices, and only functions of one device run \
+                 here: export it without shardings"
+            )));
+        }
+        let effect = |number| -> Result<Option<String>, Fault> {
+            let effects = table.tables(number)?;
+            effects.first().map(|effect| Ok(effect.text(0)?.to_string())).transpose()
+        };
+        let ordered = effect(10).map_err(malformed)?;
+        if let Some(effect) = ordered.or(effect(11).map_err(malformed)?) {
+            return Err(malformed(format!(
+                "{name} has the effect {effect}: callbacks and prints live in the Python process \
+                 that made it; export the function without them"
+            )));
+        }
+        // Functions for several platforms have it set too.
+        let variable = table.u8(16).map_err(malformed)?.unwrap_or(0) != 0;
+        if variable && self.platforms.len() < 2 {
+            return Err(malformed(format!(
+                "{name} depends on shapes that are only known when it is called: export it for \
+                 constant shapes"
+            )));
+        }
+        if self.platforms.is_empty() {
+            return Err(malformed(format!("{name} names no platform")));
+        }
+        Ok(())
+    }
+
+    /// Writes the artifact.
+    pub fn encode(&self) -> Vec<u8> {
+        let text = |text: &str| Field::Node(Node::Text(text.into()));
+        let list = |nodes: Vec<Node>| Field::Node(Node::List(nodes));
+        let avals = |types: &[TensorType]| list(types.iter().map(aval).collect());
+        let unspecified =
+            |types: &[TensorType]| list(types.iter().map(|_| Node::Table(vec![])).collect());
+        let numbers = |n: usize, from: usize| {
+            Field::Node(Node::U32s((from..from + n).map(|i| i as u32).collect()))
+        };
+        let (ins, outs) = (&self.in_types, &self.out_types);
+        let all: Vec<TensorType> = ins.iter().chain(outs).cloned().collect();
+        let mut disabled = vec![];
+        if self.any_platform {
+            disabled.push(Node::Table(vec![(0, Field::U8(0))]));
+        }
+        let mut bytes = flatbuffer::write(&Node::Table(vec![
+            // Not the schema's version: JAX itself writes 3, which is what older readers accept.
+            (0, Field::U16(3)),
+            (1, text(&self.name)),
+            (2, Field::Node(self.in_tree.node())),
+            (3, avals(ins)),
+            (4, Field::Node(self.out_tree.node())),
+            (5, avals(outs)),
+            (6, Field::U16(1)),
+            (7, unspecified(ins)),
+            (8, unspecified(outs)),
+            (9, list(self.platforms.iter().map(|p| Node::Text(p.clone())).collect())),
+            (10, list(vec![])),
+            (11, list(vec![])),
+            (12, list(disabled)),
+            (13, Field::Node(Node::Bytes(self.module.clone()))),
+            (14, Field::U16(*CONVENTIONS.start())),
+            (15, Field::Node(Node::U16s(self.kept.iter().map(|&i| i as u16).collect()))),
+            (18, Field::U32(1)),
+            (19, avals(&all)),
+            (22, numbers(ins.len(), 0)),
+            (23, numbers(outs.len(), ins.len())),
+        ]));
+        bytes.extend_from_slice(SEAL);
+        let digest = Sha256::digest(&bytes);
+        bytes.extend_from_slice(&digest);
+        bytes
+    }
+
+    /// The module for a compiler that knows StableHLO to `version`. What a newer StableHLO has
+    /// changed is undone where it is another name for the same: `composite` (JAX's `erf`, `top_k`)
+    /// got regions in its second version, which no front end writes yet.
+    pub fn module_for(&self, version: &str) -> Cow<'_, [u8]> {
+        const SECOND: &[u8] = b"\0composite_v2\0";
+        let ahead = self.stablehlo_version().is_some_and(|own| newer(own, version));
+        // The names of operations stand in a table of texts, each of which ends with a zero.
+        let place = self.module.windows(SECOND.len()).position(|window| window == SECOND);
+        match place.filter(|_| ahead) {
+            None => Cow::Borrowed(&self.module),
+            Some(at) => {
+                let mut module = self.module.clone();
+                module[at + SECOND.len() - 2] = b'1';
+                Cow::Owned(module)
+            }
+        }
+    }
+
+    /// The StableHLO version of a module in bytecode: `1.15.0`.
+    pub fn stablehlo_version(&self) -> Option<&str> {
+        let rest = self.module.strip_prefix(BYTECODE)?;
+        // The bytecode's own version, then the producer's name, which ends with a zero.
+        let end = rest.iter().position(|&byte| byte == 0)?;
+        let producer = std::str::from_utf8(rest.get(1..end)?).ok()?;
+        producer.strip_prefix("StableHLO_v")
+    }
+}
+
+/// Whether version `a` is above `b`.
+pub fn newer(a: &str, b: &str) -> bool {
+    let parts = |version: &str| -> Vec<u32> {
+        version.split(['.', ',', ' ']).filter_map(|part| part.parse().ok()).collect()
+    };
+    parts(a) > parts(b)
+}
+
+/// The flatbuffer without the seal, which is checked where there is one.
+fn unsealed(bytes: &[u8]) -> Result<&[u8], Fault> {
+    let Some(at) = bytes.len().checked_sub(SEAL.len() + 32) else { return Ok(bytes) };
+    let (body, seal) = bytes.split_at(at);
+    if !seal.starts_with(SEAL) {
+        return Ok(bytes);
+    }
+    if Sha256::digest(&bytes[..at + SEAL.len()])[..] != seal[SEAL.len()..] {
+        return Err("its checksum is wrong: it is damaged");
+    }
+    Ok(body)
+}
+
+/// Numbers of JAX's element types that are element types here.
+const DTYPES: [(u8, DType); 13] = [
+    (0, DType::Bool),
+    (1, DType::I8),
+    (2, DType::I16),
+    (3, DType::I32),
+    (4, DType::I64),
+    (5, DType::U8),
+    (6, DType::U16),
+    (7, DType::U32),
+    (8, DType::U64),
+    (9, DType::F16),
+    (10, DType::F32),
+    (11, DType::F64),
+    (14, DType::BF16),
+];
+
+fn aval(ty: &TensorType) -> Node {
+    let shape = ty.shape.iter().map(|size| Node::Text(size.to_string())).collect();
+    let (dtype, _) = DTYPES.iter().find(|(_, dtype)| *dtype == ty.dtype).expect("all are there");
+    Node::Table(vec![
+        (0, Field::U8(0)), // a shaped array
+        (1, Field::Node(Node::List(shape))),
+        (2, Field::U8(*dtype)),
+        (3, Field::U8(1)), // in the device's memory
+    ])
+}
+
+/// The types of arguments or results: by number in a table of types, or each by itself.
+fn types(table: &Table<'_>, by_number: usize, by_itself: usize) -> Result<Vec<TensorType>, String> {
+    let numbers = table.u32s(by_number)?;
+    if numbers.is_empty() {
+        return table.tables(by_itself)?.iter().map(read_type).collect();
+    }
+    let unique = table.tables(19)?;
+    let one = |&number: &u32| {
+        read_type(unique.get(number as usize).ok_or("it names a type that it does not have")?)
+    };
+    numbers.iter().map(one).collect()
+}
+
+fn read_type(aval: &Table<'_>) -> Result<TensorType, String> {
+    if aval.u8(0)?.unwrap_or(0) != 0 {
+        return Err("it takes or gives a token, which is no array: it has ordered effects".into());
+    }
+    let number = aval.u8(2)?.unwrap_or(0);
+    let Some((_, dtype)) = DTYPES.iter().find(|(n, _)| *n == number) else {
+        let name = match number {
+            12 | 13 => "complex numbers",
+            15 | 16 => "integers of 4 bits",
+            22 => "float0",
+            17..=21 | 23..=26 => "floats of 8 or fewer bits",
+            27..=29 => "typed PRNG keys (pass jax.random.key_data instead)",
+            _ => "elements of a kind unknown here",
+        };
+        return Err(format!("it takes or gives {name}, which are not supported"));
+    };
+    let dims = aval.texts(1)?;
+    let shape: Option<Shape> = dims.iter().map(|dim| dim.parse::<usize>().ok()).collect();
+    let Some(shape) = shape else {
+        return Err(format!(
+            "it is for shapes with variables ({dtype}[{}]): export it for constant shapes",
+            dims.join(",")
+        ));
+    };
+    Ok(TensorType::new(*dtype, shape))
+}
+
+/// Reads a structure of at most `budget` nodes: damaged bytes could make a small file describe a
+/// huge one.
+fn pytree(table: Option<Table<'_>>, budget: &mut usize) -> Result<PyTree, String> {
+    fn go(table: &Table<'_>, depth: usize, budget: &mut usize) -> Result<PyTree, String> {
+        if depth > 100 || *budget == 0 {
+            return Err("its structure is nested too deeply or too large".into());
+        }
+        *budget -= 1;
+        let mut children = Vec::new();
+        for child in table.tables(1)? {
+            children.push(go(&child, depth + 1, budget)?);
+        }
+        Ok(match table.u8(0)?.unwrap_or(0) {
+            0 => PyTree::Leaf,
+            1 => PyTree::None,
+            2 => PyTree::Tuple(children),
+            3 => PyTree::List(children),
+            4 => {
+                let names = table.texts(2)?;
+                if names.len() != children.len() {
+                    return Err("a dictionary in it has not as many keys as values".into());
+                }
+                PyTree::Dict(names.into_iter().map(String::from).zip(children).collect())
+            }
+            5 => PyTree::Custom(table.text(3)?.into(), children),
+            kind => return Err(format!("its structure has a node of an unknown kind, {kind}")),
+        })
+    }
+    go(&table.ok_or("it has no structure")?, 0, budget)
+}
+
+impl PyTree {
+    fn children(&self) -> Vec<(Step, &PyTree)> {
+        match self {
+            PyTree::Leaf | PyTree::None => vec![],
+            PyTree::Tuple(children) | PyTree::List(children) | PyTree::Custom(_, children) => {
+                children.iter().enumerate().map(|(i, child)| (Step::Index(i), child)).collect()
+            }
+            PyTree::Dict(children) => {
+                children.iter().map(|(name, child)| (Step::Name(name.clone()), child)).collect()
+            }
+        }
+    }
+
+    /// Number of leaves.
+    pub fn leaves(&self) -> usize {
+        match self {
+            PyTree::Leaf => 1,
+            node => node.children().iter().map(|(_, child)| child.leaves()).sum(),
+        }
+    }
+
+    /// The ways to all leaves, in order.
+    pub fn paths(&self) -> Vec<LeafPath> {
+        fn go(tree: &PyTree, path: &mut LeafPath, paths: &mut Vec<LeafPath>) {
+            if *tree == PyTree::Leaf {
+                paths.push(path.clone());
+            }
+            for (step, child) in tree.children() {
+                path.push(step);
+                go(child, path, paths);
+                path.pop();
+            }
+        }
+        let mut paths = Vec::new();
+        go(self, &mut Vec::new(), &mut paths);
+        paths
+    }
+
+    /// The structure whose leaves are at `paths`. Sequences become tuples, with `None` where no
+    /// path leads; names become keys of dictionaries, in their order as texts, as Python's are.
+    pub fn of(paths: &[LeafPath]) -> PyTree {
+        fn go(paths: &[&[Step]]) -> PyTree {
+            if paths.first().is_some_and(|path| path.is_empty()) {
+                return PyTree::Leaf;
+            }
+            let mut groups = std::collections::BTreeMap::<&Step, Vec<&[Step]>>::new();
+            for path in paths {
+                groups.entry(&path[0]).or_default().push(&path[1..]);
+            }
+            let names = groups.keys().any(|step| matches!(step, Step::Name(_)));
+            if names {
+                let entry = |(step, below): (&Step, Vec<&[Step]>)| {
+                    let name = match step {
+                        Step::Index(index) => index.to_string(),
+                        Step::Name(name) => name.clone(),
+                    };
+                    (name, go(&below))
+                };
+                return PyTree::Dict(groups.into_iter().map(entry).collect());
+            }
+            let mut children = Vec::new();
+            for (step, below) in groups {
+                if let Step::Index(index) = step {
+                    children.resize(*index, PyTree::None);
+                    children.push(go(&below));
+                }
+            }
+            PyTree::Tuple(children)
+        }
+        go(&paths.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    }
+
+    fn node(&self) -> Node {
+        let (kind, children) = match self {
+            PyTree::Leaf => (0, vec![]),
+            PyTree::None => (1, vec![]),
+            PyTree::Tuple(children) => (2, children.iter().map(PyTree::node).collect()),
+            PyTree::List(children) => (3, children.iter().map(PyTree::node).collect()),
+            PyTree::Dict(children) => (4, children.iter().map(|(_, c)| c.node()).collect()),
+            PyTree::Custom(_, children) => (5, children.iter().map(PyTree::node).collect()),
+        };
+        let mut fields = vec![(0, Field::U8(kind))];
+        if !children.is_empty() {
+            fields.push((1, Field::Node(Node::List(children))));
+        }
+        match self {
+            PyTree::Dict(children) if !children.is_empty() => {
+                let names = children.iter().map(|(name, _)| Node::Text(name.clone())).collect();
+                fields.push((2, Field::Node(Node::List(names))));
+            }
+            PyTree::Custom(name, _) => fields.push((3, Field::Node(Node::Text(name.clone())))),
+            _ => {}
+        }
+        Node::Table(fields)
+    }
+}

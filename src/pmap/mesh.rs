@@ -1,0 +1,146 @@
+//! [`sharded_jit`]: one function of whole values, which the compiler divides over devices.
+
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use super::core::{Compiled, Leaves};
+use super::sharded::Sharded;
+use crate::error::{Error, Loc, Result};
+use crate::trace::program::Program;
+use crate::trace::tensor::{Tensor, catch, trace_call};
+use crate::trace::types::TensorType;
+use crate::tree::{self, Path, Tree};
+
+/// A function divided over devices; see [`sharded_jit`]. It may be called from several threads.
+pub struct ShardedJit<A, B, F> {
+    f: F,
+    at: Loc,
+    name: String,
+    entries: RwLock<Vec<Arc<Entry<B>>>>,
+    /// One compilation at a time, so that two threads do not compile the same thing.
+    compiling: Mutex<()>,
+    argument: PhantomData<fn(A)>,
+}
+
+/// One signature's executable and the shape of its result.
+struct Entry<B> {
+    structure: u64,
+    template: B,
+    compiled: Compiled,
+}
+
+/// `jax.jit` of arguments with named shardings on a row of devices: `f` is written for whole values,
+/// and the compiler divides the work as the arguments are divided, putting in the exchanges that it
+/// takes. What [`shard`](super::shard) divided is one value divided along its first axis; what
+/// [`replicate`](super::replicate) copied is one value that every device has.
+///
+/// Results are divided along their first axis or copied, as the compiler finds best: typically what
+/// has the batch stays divided, and gradients and parameters are copies. Arguments are not donated.
+///
+/// ```
+/// use podracer::{Array, Tensor, replicate, shard, sharded_jit, unreplicate};
+/// # fn main() -> podracer::Result<()> {
+/// let devices = podracer::devices()?;
+/// // A mean over the whole batch: no psum is written.
+/// let f = sharded_jit(|(w, x): (Tensor, Tensor)| w * x.mean(..));
+/// let w = replicate(&Array::from(2.0f32), &devices)?;
+/// let x = shard(&Array::from([1.0f32, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0]), &devices)?;
+/// assert_eq!(unreplicate(&f.call((w, x))?)?.item::<f32>()?, 5.0);
+/// # Ok(())
+/// # }
+/// ```
+#[track_caller]
+pub fn sharded_jit<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> ShardedJit<A, B, F> {
+    ShardedJit {
+        f,
+        at: Location::caller(),
+        name: "program".into(),
+        entries: RwLock::default(),
+        compiling: Mutex::default(),
+        argument: PhantomData,
+    }
+}
+
+/// The type of the whole value.
+fn whole(leaf: &Sharded) -> Result<TensorType> {
+    let ty = leaf.ty();
+    if leaf.is_replicated() {
+        return Ok(ty.clone());
+    }
+    if ty.rank() == 0 {
+        return Err(Error::Argument(format!(
+            "a value of {ty} on each device is neither divided along an axis nor a copy; replicate it"
+        )));
+    }
+    let rows = ty.shape[0] * leaf.devices().len();
+    Ok(TensorType::new(ty.dtype, ty.shape.without_axis(0).with_axis(0, rows)))
+}
+
+impl<A, B, F> ShardedJit<A, B, F> {
+    /// Gives the function a name, seen in messages, profiles and dumps.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+}
+
+impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
+    /// Runs the function on all devices of its argument.
+    ///
+    /// # Errors
+    /// [`Error::Trace`] if the function cannot be typed for these values; [`Error::Argument`] if
+    /// there are no leaves or they are on different devices; what the compiler and the runtime say.
+    pub fn call(&self, args: A::With<Sharded>) -> Result<B::With<Sharded>> {
+        let mut leaves = Leaves::new();
+        args.visit_leaves(&Path::ROOT, &mut |_, leaf| leaves.push(leaf));
+        let structure = tree::structure(&args);
+        let entry = match self.find(structure, &leaves) {
+            Some(entry) => entry,
+            None => self.compile(&args, structure, &leaves)?,
+        };
+        let results = entry.compiled.run(&leaves)?;
+        Ok(tree::rebuild(&entry.template, results))
+    }
+
+    fn find(&self, structure: u64, leaves: &Leaves<'_>) -> Option<Arc<Entry<B>>> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let fits = |e: &&Arc<Entry<B>>| e.structure == structure && e.compiled.takes(leaves);
+        entries.iter().find(fits).cloned()
+    }
+
+    fn compile(
+        &self,
+        args: &A::With<Sharded>,
+        structure: u64,
+        leaves: &Leaves<'_>,
+    ) -> Result<Arc<Entry<B>>> {
+        let _one_at_a_time = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have compiled it meanwhile.
+        if let Some(entry) = self.find(structure, leaves) {
+            return Ok(entry);
+        }
+        let Some(first) = leaves.first() else {
+            let problem = format!("{}: the argument has no leaves, so no devices", self.name);
+            return Err(Error::Argument(problem));
+        };
+        super::on_the_same(&self.name, args, first.devices())?;
+        let (program, template) = self.program(args, leaves)?;
+        let devices = first.shared_devices().clone();
+        let compiled = Compiled::divided(program, leaves, devices, &self.name)?;
+        let entry = Arc::new(Entry { structure, template, compiled });
+        self.entries.write().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
+        Ok(entry)
+    }
+
+    fn program(&self, args: &A::With<Sharded>, leaves: &Leaves<'_>) -> Result<(Program, B)> {
+        let types = leaves.iter().map(|leaf| whole(leaf)).collect::<Result<Vec<TensorType>>>()?;
+        let build = |tensors: &[Tensor]| -> A {
+            let mut tensors = tensors.iter().copied();
+            args.map_leaves_ref(&Path::ROOT, &mut |_, _| tensors.next().expect("one a leaf"))
+        };
+        let trace = || trace_call("sharded_jit", self.at, &types, build, |args| (self.f)(args));
+        let (traced, template) = catch(trace)?;
+        Ok((traced.program, template))
+    }
+}

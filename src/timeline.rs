@@ -1,0 +1,246 @@
+//! A timeline of a run, in the trace format of Chrome: open the file in Perfetto or in
+//! `chrome://tracing`.
+//!
+//! [`start`] begins to record and gives a guard that writes the file. What this library does is
+//! recorded by itself: tracing, lowering, compiling, launching and running programs, transfers,
+//! steps of environments, phases of the algorithms. [`span`] adds what you do.
+//!
+//! ```
+//! use podracer::timeline;
+//! # fn main() -> podracer::Result<()> {
+//! # let folder = std::env::temp_dir().join(format!("timeline-{}", std::process::id()));
+//! # std::fs::create_dir_all(&folder).unwrap();
+//! let file = folder.join("run.json");
+//! let recording = timeline::start(&file)?;
+//! {
+//!     let _span = timeline::span("read the data");
+//! }
+//! recording.finish()?;
+//! assert!(std::fs::read_to_string(&file).unwrap().contains("read the data"));
+//! # std::fs::remove_dir_all(&folder).unwrap();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! While nothing is recorded a span costs the load of one flag.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::error::{Error, Result};
+
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// Spans that one thread keeps; later ones are counted and left out.
+const LIMIT: usize = 1 << 20;
+
+/// Rows of devices have numbers from here on, beyond those of threads.
+const DEVICES: u32 = 1 << 20;
+
+struct Event {
+    name: Cow<'static, str>,
+    start: Instant,
+    end: Instant,
+}
+
+/// What happened on one thread or device.
+struct Row {
+    id: u32,
+    name: String,
+    events: Vec<Event>,
+    left_out: u64,
+}
+
+type SharedRow = Arc<Mutex<Row>>;
+
+static ROWS: Mutex<Vec<SharedRow>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static OWN: SharedRow = {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let thread = std::thread::current();
+        let name = thread.name().map_or_else(|| format!("thread {id}"), String::from);
+        new_row(id, name)
+    };
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn new_row(id: u32, name: String) -> SharedRow {
+    let row = Arc::new(Mutex::new(Row { id, name, events: vec![], left_out: 0 }));
+    lock(&ROWS).push(row.clone());
+    row
+}
+
+impl Row {
+    fn push(&mut self, event: Event) {
+        if self.events.len() < LIMIT {
+            self.events.push(event);
+        } else {
+            self.left_out += 1;
+        }
+    }
+}
+
+/// Whether a timeline is being recorded.
+#[inline]
+pub fn is_on() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
+/// Something that takes time, from here to the drop of what this gives. From any thread.
+#[inline]
+#[must_use = "the span ends when this is dropped"]
+pub fn span(name: &'static str) -> Span {
+    Span(is_on().then(|| (Cow::Borrowed(name), Instant::now())))
+}
+
+/// [`span`] of something done to a thing with a name: `execute ppo_update`.
+#[inline]
+#[must_use = "the span ends when this is dropped"]
+pub fn span_of(name: &'static str, what: &str) -> Span {
+    Span(is_on().then(|| (Cow::Owned(format!("{name} {what}")), Instant::now())))
+}
+
+/// A span that has begun; see [`span`].
+pub struct Span(Option<(Cow<'static, str>, Instant)>);
+
+impl Drop for Span {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((name, start)) = self.0.take() {
+            record(name, start);
+        }
+    }
+}
+
+#[cold]
+fn record(name: Cow<'static, str>, start: Instant) {
+    if is_on() {
+        let event = Event { name, start, end: Instant::now() };
+        // A thread that is ending has no row any more.
+        let _ = OWN.try_with(|row| lock(row).push(event));
+    }
+}
+
+/// A program that was launched on `device` at `start` and has ended now. Programs of one device run
+/// one after another, so it began when the one before had ended.
+pub(crate) fn device_ran(device: usize, name: &str, start: Instant) {
+    let end = Instant::now();
+    if !is_on() {
+        return;
+    }
+    let id = DEVICES + device as u32;
+    let there = lock(&ROWS).iter().find(|row| lock(row).id == id).cloned();
+    let row = there.unwrap_or_else(|| new_row(id, format!("device {device}")));
+    let mut row = lock(&row);
+    let start = row.events.last().map_or(start, |last| last.end.clamp(start, end));
+    row.push(Event { name: Cow::Owned(name.to_string()), start, end });
+}
+
+/// A recording under way; made by [`start`]. It ends, and the file is written, with
+/// [`Timeline::finish`] or when this is dropped.
+pub struct Timeline {
+    path: PathBuf,
+    file: Option<File>,
+    begin: Instant,
+}
+
+/// Begins to record a timeline for the file at `path`.
+///
+/// # Errors
+/// [`Error::Io`] if the file cannot be made; [`Error::Config`] if one is being recorded already.
+pub fn start(path: impl AsRef<Path>) -> Result<Timeline> {
+    let path = path.as_ref();
+    if ON.swap(true, Ordering::Relaxed) {
+        return Err(Error::Config(format!(
+            "a timeline is being recorded already; the one for {} can start when that has ended",
+            path.display()
+        )));
+    }
+    let file = File::create(path).map_err(|error| {
+        ON.store(false, Ordering::Relaxed);
+        Error::io("cannot write", path)(error)
+    })?;
+    lock(&ROWS).retain(|row| {
+        let mut inside = lock(row);
+        (inside.events, inside.left_out) = (vec![], 0);
+        // Threads that have ended and devices hold no share of their row.
+        Arc::strong_count(row) > 1
+    });
+    Ok(Timeline { path: path.into(), file: Some(file), begin: Instant::now() })
+}
+
+impl Timeline {
+    /// Ends the recording and writes the file.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn finish(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let Some(file) = self.file.take() else { return Ok(()) };
+        ON.store(false, Ordering::Relaxed);
+        let mut out = BufWriter::new(file);
+        self.write(&mut out)
+            .and_then(|()| out.flush())
+            .map_err(Error::io("cannot write", self.path.clone()))
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let text = |text: &str| serde_json::Value::from(text).to_string();
+        let begin = self.begin;
+        writeln!(out, "{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
+        let process =
+            "{\"ph\":\"M\",\"pid\":1,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":";
+        write!(out, "{process}\"podracer\"}}}}")?;
+        for row in lock(&ROWS).iter() {
+            let mut row = lock(row);
+            let events = std::mem::take(&mut row.events);
+            if events.is_empty() {
+                continue;
+            }
+            let mut name = row.name.clone();
+            if row.left_out > 0 {
+                name = format!("{name} ({} later spans left out)", row.left_out);
+            }
+            let (id, name) = (row.id, text(&name));
+            write!(
+                out,
+                ",\n{{\"ph\":\"M\",\"pid\":1,\"tid\":{id},\"name\":\"thread_name\",\"args\":\
+                 {{\"name\":{name}}}}}"
+            )?;
+            // What began before this recording belongs to the one before.
+            for event in events.iter().filter(|event| event.start >= begin) {
+                let micros = |time: std::time::Duration| time.as_nanos() as f64 / 1e3;
+                write!(
+                    out,
+                    ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{id},\"ts\":{:.3},\"dur\":{:.3},\
+                     \"name\":{}}}",
+                    micros(event.start - begin),
+                    micros(event.end - event.start),
+                    text(&event.name)
+                )?;
+            }
+        }
+        writeln!(out, "\n]}}")
+    }
+}
+
+impl Drop for Timeline {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            eprintln!("podracer: warning: the timeline is lost: {error}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Running results along an axis: NumPy's and JAX's `cum...`.
+
+use super::{axis_of, logaddexp};
+use crate::trace::associative::associative_scan;
+use crate::trace::tensor::{Tensor, fail_op};
+use crate::trace::types::DType;
+
+impl Tensor {
+    #[track_caller]
+    fn running(
+        self,
+        op: &str,
+        axis: isize,
+        reverse: bool,
+        combine: impl Fn(Tensor, Tensor) -> Tensor,
+    ) -> Tensor {
+        axis_of(op, axis, self.rank());
+        if self.dtype() == DType::Bool {
+            fail_op(op, format!("takes numbers, and was given {}; convert it first", self.ty()));
+        }
+        associative_scan(combine, self, axis, reverse)
+    }
+
+    /// `jnp.cumsum`: running sums along `axis`.
+    #[track_caller]
+    pub fn cumsum(self, axis: isize) -> Tensor {
+        self.running("cumsum", axis, false, |a, b| a + b)
+    }
+
+    /// `lax.cumsum` with `reverse=True`: sums from each element to the last.
+    #[track_caller]
+    pub fn cumsum_reverse(self, axis: isize) -> Tensor {
+        self.running("cumsum", axis, true, |a, b| a + b)
+    }
+
+    /// `jnp.cumprod`: running products along `axis`.
+    #[track_caller]
+    pub fn cumprod(self, axis: isize) -> Tensor {
+        self.running("cumprod", axis, false, |a, b| a * b)
+    }
+
+    /// `lax.cumprod` with `reverse=True`: products of each element to the last.
+    #[track_caller]
+    pub fn cumprod_reverse(self, axis: isize) -> Tensor {
+        self.running("cumprod", axis, true, |a, b| a * b)
+    }
+
+    /// `lax.cummax`: the greatest element so far along `axis`; NaN wins.
+    #[track_caller]
+    pub fn cummax(self, axis: isize) -> Tensor {
+        self.running("cummax", axis, false, |a, b| a.maximum(b))
+    }
+
+    /// `lax.cummin`: the least element so far along `axis`; NaN wins.
+    #[track_caller]
+    pub fn cummin(self, axis: isize) -> Tensor {
+        self.running("cummin", axis, false, |a, b| a.minimum(b))
+    }
+
+    /// `lax.cumlogsumexp`: the logarithm of running sums of `exp`, without overflow.
+    #[track_caller]
+    pub fn cumlogsumexp(self, axis: isize) -> Tensor {
+        self.running("cumlogsumexp", axis, false, |a, b| logaddexp(a, b))
+    }
+
+    /// `jnp.diff`: each element less the one before it along `axis`, which becomes one shorter.
+    #[track_caller]
+    pub fn diff(self, axis: isize) -> Tensor {
+        let size = self.dim(axis);
+        if size == 0 {
+            fail_op("diff", format!("{} has no elements along axis {axis}", self.ty()));
+        }
+        self.slice_axis(axis, 1, size) - self.slice_axis(axis, 0, size - 1)
+    }
+}

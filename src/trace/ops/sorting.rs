@@ -1,0 +1,175 @@
+//! Order: sorting by several keys, the largest, searching, counting.
+
+use std::panic::Location;
+
+use super::{IndexMode, arange, axis_of, constant, iota, where_, zeros};
+use crate::trace::control::fori_loop;
+use crate::trace::tensor::{Tensor, at_line, fail_op};
+use crate::trace::types::DType;
+
+/// `jnp.lexsort`: the indices (i32) that sort by the last of `keys`, where equal by the one before
+/// it, and so on; equal elements keep their order. Keys are of one shape.
+#[track_caller]
+pub fn lexsort(keys: &[Tensor], axis: isize) -> Tensor {
+    let at = Location::caller();
+    let Some((first, rest)) = keys.split_first() else { fail_op("lexsort", "there are no keys") };
+    at_line(at, || {
+        // Stable sorts, the least important key first.
+        rest.iter().fold(first.argsort(axis), |order, key| {
+            let next = key.take_along_axis_mode(order, axis, IndexMode::Clip).argsort(axis);
+            order.take_along_axis_mode(next, axis, IndexMode::Clip)
+        })
+    })
+}
+
+impl Tensor {
+    /// `jnp.sort` with `descending=True`; NaN comes first.
+    #[track_caller]
+    pub fn sort_descending(self, axis: isize) -> Tensor {
+        self.sort(axis).flip(axis)
+    }
+
+    /// `jnp.argsort` with `descending=True`: the indices (i32); equal elements keep their order.
+    #[track_caller]
+    pub fn argsort_descending(self, axis: isize) -> Tensor {
+        // Sorted from behind and read from behind, what is equal stands as it stood.
+        let last = self.dim(axis) as i32 - 1;
+        last - self.flip(axis).argsort(axis).flip(axis)
+    }
+
+    /// `lax.top_k`: the `k` largest elements along the last axis, in descending order, and their
+    /// indices (i32). Of equal elements the one with the lower index comes first; NaN is largest.
+    #[track_caller]
+    pub fn top_k(self, k: usize) -> (Tensor, Tensor) {
+        let (ty, at) = (self.ty(), Location::caller());
+        if ty.rank() == 0 || ty.shape[ty.rank() - 1] < k {
+            fail_op("top_k", format!("{ty} does not have {k} elements along its last axis"));
+        }
+        at_line(at, || {
+            let order = self.argsort_descending(-1).slice_axis(-1, 0, k);
+            (self.take_along_axis_mode(order, -1, IndexMode::Clip), order)
+        })
+    }
+
+    /// `jnp.searchsorted`: for each of `values` the place (i32) in this sorted vector where it goes
+    /// in: before equal elements, or after them if `right`. A binary search: `log2(n)` turns.
+    #[track_caller]
+    pub fn searchsorted(self, values: Tensor, right: bool) -> Tensor {
+        let (ty, at) = (self.ty(), Location::caller());
+        if ty.rank() != 1 || values.dtype() != ty.dtype {
+            let problem = format!(
+                "takes a vector and values of one type; was given {ty} and {}",
+                values.ty()
+            );
+            fail_op("searchsorted", problem);
+        }
+        let size = ty.shape[0];
+        at_line(at, || {
+            let low = zeros(values.shape(), DType::I32);
+            if size == 0 {
+                return low;
+            }
+            let turns = usize::BITS - size.leading_zeros();
+            let step = |_: Tensor, (low, high): (Tensor, Tensor)| {
+                let middle = (low + high).floor_div(2);
+                let there = self.take_mode(middle, 0, IndexMode::Clip);
+                let beyond = if right { there.le(values) } else { there.lt(values) };
+                // A search that is over stays where it is.
+                let beyond = beyond & low.lt(high);
+                (where_(beyond, middle + 1, low), where_(beyond, high, middle))
+            };
+            fori_loop(turns as usize, step, (low, low + size as i32)).0
+        })
+    }
+
+    /// `jnp.isin`: whether each element is one of `values`, a vector.
+    #[track_caller]
+    pub fn isin(self, values: Tensor) -> Tensor {
+        let rank = self.rank() as isize;
+        self.expand_dims(rank).equal(values.ravel()).any([rank])
+    }
+
+    /// `jnp.nonzero` with `size`: the indices (i32) of the first `size` elements that are not zero
+    /// (true), one tensor for each axis; where there are fewer, `fill`.
+    #[track_caller]
+    pub fn nonzero(self, size: usize, fill: i32) -> Vec<Tensor> {
+        let (ty, at) = (self.ty(), Location::caller());
+        at_line(at, || {
+            let zero = super::zeros_like(self);
+            let set = if ty.dtype == DType::Bool { self } else { self.not_equal(zero) };
+            let flat = set.ravel();
+            let count = ty.numel();
+            // What is set first, in order: a stable sort of flags.
+            let order = (!flat).to(DType::I32).argsort(0);
+            let order = match size <= count {
+                true => order.slice_axis(0, 0, size),
+                false => order.pad(&[0], &[(size - count) as i64], 0.0),
+            };
+            let there = arange(size, DType::I32).lt(flat.to(DType::I32).sum(..));
+            let mut below = 1;
+            let mut indices = Vec::new();
+            for &axis in ty.shape.iter().rev() {
+                let index = order.floor_div(below.max(1) as i32).modulo(axis.max(1) as i32);
+                indices.push(where_(there, index, constant(fill)));
+                below *= axis;
+            }
+            indices.reverse();
+            indices
+        })
+    }
+
+    /// `jnp.bincount` with `length`: how often each of `0..length` stands in this integer vector.
+    /// Other numbers are not counted.
+    #[track_caller]
+    pub fn bincount(self, length: usize) -> Tensor {
+        let at = Location::caller();
+        at_line(at, || {
+            let numbers = self.ravel().to(DType::I32);
+            // Negative indices would count from the end.
+            let numbers = where_(numbers.lt(0), length as i32, numbers);
+            zeros([length], DType::I32).at(&[numbers]).add(1)
+        })
+    }
+
+    /// `jnp.quantile` with linear interpolation, along `axis`, which vanishes: the value below which
+    /// the part `q` (0 to 1) of the elements lies. NaN if there is one.
+    #[track_caller]
+    pub fn quantile(self, q: f64, axis: isize) -> Tensor {
+        let (ty, at) = (self.ty(), Location::caller());
+        let place = axis_of("quantile", axis, ty.rank());
+        let size = ty.shape[place];
+        if !ty.dtype.is_float() || size == 0 || !(0.0..=1.0).contains(&q) {
+            let problem =
+                format!("takes floats, at least one, and a part of 0 to 1; was given {ty} and {q}");
+            fail_op("quantile", problem);
+        }
+        at_line(at, || {
+            let sorted = self.sort(axis);
+            let exact = q * (size - 1) as f64;
+            let (low, high) = (exact.floor() as usize, exact.ceil() as usize);
+            let weight = exact - low as f64;
+            let at_low = sorted.index_axis(axis, low as isize);
+            let at_high = sorted.index_axis(axis, high as isize);
+            let value = at_low * (1.0 - weight) + at_high * weight;
+            // NaN comes last, and spoils everything, as in NumPy.
+            let last = sorted.index_axis(axis, -1);
+            where_(last.equal(last), value, last)
+        })
+    }
+
+    /// `jnp.median` along `axis`, which vanishes. NaN if there is one.
+    #[track_caller]
+    pub fn median(self, axis: isize) -> Tensor {
+        self.quantile(0.5, axis)
+    }
+
+    /// `jnp.tri`-like masks: whether the row is at or below diagonal `k`, over the last two axes.
+    #[track_caller]
+    pub(crate) fn at_or_below(self, k: i32) -> Tensor {
+        let shape = self.shape();
+        let rank = shape.rank() as isize;
+        let rows = iota(&shape, rank - 2, DType::I32);
+        let columns = iota(&shape, rank - 1, DType::I32);
+        (rows + k).ge(columns)
+    }
+}
