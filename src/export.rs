@@ -79,6 +79,13 @@ impl Exported {
         out_paths: &[LeafPath],
         platforms: &[Platform],
     ) -> Result<Exported> {
+        if let Some(callback) = program.callbacks().first() {
+            return Err(Error::Argument(format!(
+                "{name} cannot be exported: it calls a function of this process, with {}\n  --> {}",
+                callback.kind.name(),
+                callback.f.at()
+            )));
+        }
         if platforms.is_empty() || program.inputs.len() > usize::from(u16::MAX) {
             return Err(Error::Argument(format!(
                 "{name} cannot be exported for {} platforms with {} arguments: an artifact has at \
@@ -387,7 +394,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     /// only one. Structs and maps become dictionaries, sequences become tuples.
     ///
     /// # Errors
-    /// As [`Jit::lower`].
+    /// As [`Jit::lower`]; and if the function has callbacks.
     pub fn export(&self, args: &A::With<Array>) -> Result<Exported> {
         self.export_for(args, &[Runtime::get()?.platform])
     }

@@ -461,6 +461,59 @@ fn batches() {
 }
 
 #[test]
+fn a_tensor_has_no_value_in_there() {
+    let f = |x: Tensor| pure_callback(move |y: Literal| Ok((x * 2.0, y).1), x.ty(), x);
+    for mode in MODES {
+        let run = || with_mode(mode, f).call(Array::from(1.0f32))?.to_literal();
+        let text = run().unwrap_err().to_string();
+        assert!(text.contains("a tensor is used outside the trace that made it"), "{mode}: {text}");
+    }
+}
+
+#[test]
+fn it_cannot_be_exported() {
+    let text = jit(pure).named("f").export(&Array::from(1.0f32)).unwrap_err().to_string();
+    let expected = "f cannot be exported: it calls a function of this process, with pure_callback";
+    assert!(text.starts_with(expected), "{text}");
+}
+
+#[test]
+fn many_threads_call() {
+    const THREADS: usize = 4;
+    const CALLS: usize = 30;
+    let log = Log::default();
+    let f = jit(|(x, big): (Tensor, Tensor)| {
+        log.ordered(x);
+        let y = log.io(false, x + 0.25);
+        log.ordered(x + 0.5);
+        big.matmul(big).sum(..) + y
+    });
+    let big = Array::new([64, 64], &[1.0f32; 64 * 64]).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (f, big) = (&f, &big);
+            scope.spawn(move || {
+                for call in 0..CALLS {
+                    let x = (thread * CALLS + call) as f32;
+                    let y = f.call((Array::from(x), big.clone())).unwrap();
+                    assert_eq!(y.item::<f32>().unwrap(), 64.0 * 64.0 * 64.0 + 10.0 * x + 2.5);
+                }
+            });
+        }
+    });
+    let seen = log.take();
+    assert_eq!(seen.len(), 3 * THREADS * CALLS);
+    // Runs do not mingle, and each thread's are in its order.
+    let mut last = [-1.0; THREADS];
+    for run in seen.chunks(3) {
+        assert_eq!(run, [run[0], run[0] + 0.25, run[0] + 0.5]);
+        let before = &mut last[run[0] as usize / CALLS];
+        assert!(*before < run[0]);
+        *before = run[0];
+    }
+}
+
+#[test]
 fn modes_keep_the_order_of_each_other() {
     let log = Log::default();
     let slow = log.clone();

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, Weak};
 
-use crate::error::{Error, Loc, Result};
+use crate::error::{Error, Loc, Result, TraceError};
 use crate::trace::literal::{AlignedBytes, Literal};
 use crate::trace::op::{CallbackKind, CallbackOp};
 use crate::trace::types::{DType, TensorType};
@@ -147,6 +147,8 @@ fn no_bools(results: &[HostViewMut<'_>]) -> Option<usize> {
 fn panic_text(payload: Box<dyn Any + Send>) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    // A tensor of the trace was used, which has no value there.
+    let text = text.or_else(|| payload.downcast_ref::<TraceError>().map(TraceError::to_string));
     // What a panic carries may itself panic when it is dropped.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
     text.unwrap_or_else(|| "no message".into())
