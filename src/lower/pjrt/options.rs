@@ -166,7 +166,8 @@ mod tests {
             0x1a, 4, 0x0a, 2, 0, 2, // first partition of either replica
             0x1a, 5, 0x0a, 3, 1, 0xac, 0x02, // second
         ];
-        let mut build = vec![0x20, 2, 0x28, 2, 0x30, 1, 0x4a, assignment.len() as u8];
+        let mut build = vec![0x20, 2, 0x28, 2, 0x30, 1, 0x62, 1, 1, 0x4a];
+        build.push(assignment.len() as u8);
         build.extend(assignment);
         let mut message = vec![0x1a, build.len() as u8];
         message.extend(build);
