@@ -2,34 +2,33 @@
 
 use crate::error::{Error, Result};
 
-use super::classic::{Acrobot, CartPole, MountainCar, MountainCarContinuous, Pendulum};
+use super::classic;
 use super::env::Env;
 use super::spec::EnvSpec;
 
 /// An id, and how to make the environment that it names.
-type Entry = (&'static str, fn() -> Box<dyn Env>);
+pub(super) type Entry = (&'static str, fn() -> Result<Box<dyn Env>>);
 
-/// Every environment, in alphabetical order.
-const ENVS: &[Entry] = &[
-    ("Acrobot-v1", || Box::new(Acrobot::v1())),
-    ("CartPole-v0", || Box::new(CartPole::v0())),
-    ("CartPole-v1", || Box::new(CartPole::v1())),
-    ("MountainCar-v0", || Box::new(MountainCar::v0())),
-    ("MountainCarContinuous-v0", || Box::new(MountainCarContinuous::v0())),
-    ("Pendulum-v1", || Box::new(Pendulum::v1())),
-];
+/// Every family of environments. Each lists its own.
+const FAMILIES: &[&[Entry]] = &[classic::ENVS];
+
+fn entries() -> impl Iterator<Item = &'static Entry> {
+    FAMILIES.iter().copied().flatten()
+}
 
 /// The ids that [`make`] knows, in alphabetical order.
 pub fn list_envs() -> Vec<&'static str> {
-    ENVS.iter().map(|(id, _)| *id).collect()
+    let mut ids: Vec<_> = entries().map(|(id, _)| *id).collect();
+    ids.sort_unstable();
+    ids
 }
 
 /// One environment by its id, without a pool around it: no time limit, no automatic reset.
 ///
 /// Fails for an unknown id, and then names the nearest ones.
 pub fn make(id: &str) -> Result<Box<dyn Env>> {
-    match ENVS.iter().find(|(name, _)| *name == id) {
-        Some((_, make)) => Ok(make()),
+    match entries().find(|(name, _)| *name == id) {
+        Some((_, make)) => make(),
         None => Err(unknown(id)),
     }
 }

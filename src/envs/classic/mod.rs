@@ -15,3 +15,15 @@ pub use cartpole::CartPole;
 pub use mountain_car::MountainCar;
 pub use mountain_car_continuous::MountainCarContinuous;
 pub use pendulum::Pendulum;
+
+use super::registry::Entry;
+
+/// The ids of this family.
+pub(super) const ENVS: &[Entry] = &[
+    ("Acrobot-v1", || Ok(Box::new(Acrobot::v1()))),
+    ("CartPole-v0", || Ok(Box::new(CartPole::v0()))),
+    ("CartPole-v1", || Ok(Box::new(CartPole::v1()))),
+    ("MountainCar-v0", || Ok(Box::new(MountainCar::v0()))),
+    ("MountainCarContinuous-v0", || Ok(Box::new(MountainCarContinuous::v0()))),
+    ("Pendulum-v1", || Ok(Box::new(Pendulum::v1()))),
+];
