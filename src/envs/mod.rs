@@ -4,7 +4,7 @@
 //! implements (`env`), the ones we have (`classic`, by name in `registry`), and the pool around
 //! them: memory that they write into (`buffer`), where randomness comes from (`seeds`), one
 //! environment's episodes and resets (`slot`), checks of actions (`actions`), threads (`workers`),
-//! statistics (`stats`), and the front door (`pool`).
+//! statistics (`stats`), the front door (`pool`), and the door for compiled code (`xla`).
 //!
 //! ```
 //! use podracer::envs::{EnvPool, PoolOptions, list_envs};
@@ -103,6 +103,7 @@ mod slot;
 mod spec;
 mod stats;
 mod workers;
+mod xla;
 
 pub use actions::Actions;
 pub use autoreset::Autoreset;
@@ -113,3 +114,4 @@ pub use registry::{list_envs, make, spec};
 pub use seeds::{EnvRng, EnvSeed, seeds};
 pub use spec::{Bound, EnvSpec, Space};
 pub use stats::Episode;
+pub use xla::{EnvStep, Handle, XlaPool};

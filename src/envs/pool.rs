@@ -233,6 +233,11 @@ impl EnvPool {
         &self.spec
     }
 
+    /// How the pool was made; `batch_size` is the number it came to.
+    pub fn options(&self) -> &PoolOptions {
+        &self.options
+    }
+
     /// How many environments there are.
     pub fn num_envs(&self) -> usize {
         self.options.num_envs
