@@ -3,7 +3,7 @@
 //! The story in the order of the files: what an environment promises (`spec`), the trait that it
 //! implements (`env`), the ones we have (`classic`, by name in `registry`), and the pool around
 //! them: memory that they write into (`buffer`), where randomness comes from (`seeds`), one
-//! environment's episodes and resets (`slot`), checks of actions (`actions`), threads (`workers`),
+//! environment's episodes and resets (`slot`), checks of actions (`actions`), threads (`workers`, `cores`),
 //! statistics (`stats`), the front door (`pool`), and the door for compiled code (`xla`).
 //!
 //! ```
@@ -95,6 +95,7 @@ mod actions;
 mod autoreset;
 mod buffer;
 pub mod classic;
+mod cores;
 mod env;
 mod pool;
 mod registry;

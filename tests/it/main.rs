@@ -7,8 +7,6 @@ mod cli;
 mod conv_formulas;
 mod derive;
 mod documents;
-mod env_xla;
-mod envs;
 mod errors;
 mod eval;
 mod explain;
