@@ -1,4 +1,5 @@
 //! Environments and their pool: one binary, one module per family.
 
 mod pool;
+mod soak;
 mod xla;
