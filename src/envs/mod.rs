@@ -92,6 +92,7 @@
 //! ```
 
 mod actions;
+mod atari;
 mod autoreset;
 mod buffer;
 pub mod classic;
@@ -107,6 +108,7 @@ mod workers;
 mod xla;
 
 pub use actions::Actions;
+pub use atari::{AtariOptions, AtariStart};
 pub use autoreset::Autoreset;
 pub use buffer::{ALIGNMENT, Batch, Field, SharedBytes};
 pub use env::{Action, Env, Frame, ObsMut, StepOutcome};

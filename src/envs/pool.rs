@@ -161,7 +161,7 @@ impl EnvPool {
     /// # Ok::<(), podracer::error::Error>(())
     /// ```
     pub fn make(id: &str, options: PoolOptions) -> Result<EnvPool> {
-        EnvPool::custom(|_| registry::make(id), options)
+        EnvPool::parallel(|_| registry::make(id), options)
     }
 
     /// A pool of environments of your own: `factory` makes environment 0, 1, ...
@@ -169,27 +169,25 @@ impl EnvPool {
     /// All must have the same specification.
     pub fn custom(
         mut factory: impl FnMut(usize) -> Result<Box<dyn Env>>,
-        mut options: PoolOptions,
+        options: PoolOptions,
     ) -> Result<EnvPool> {
-        if options.num_envs == 0 {
-            return Err(Error::Config("num_envs must be at least 1".into()));
-        }
-        if options.batch_size == 0 {
-            options.batch_size = options.num_envs;
-        }
-        if options.batch_size > options.num_envs {
-            return Err(Error::Config(format!(
-                "batch_size {} is more than num_envs {}: a batch has one row per environment at \
-                 most",
-                options.batch_size, options.num_envs
-            )));
-        }
-        if options.max_episode_steps == Some(0) {
-            return Err(Error::Config("max_episode_steps must be at least 1".into()));
-        }
-        let envs = (0..options.num_envs)
-            .map(|i| guard(|| factory(i)).map_err(|e| Error::Env(format!("making env {i} {e}"))))
-            .collect::<Result<Vec<_>>>()?;
+        let options = check(options)?;
+        let made = |i| guard(|| factory(i)).map_err(|e| Error::Env(format!("making env {i} {e}")));
+        let envs = (0..options.num_envs).map(made).collect::<Result<Vec<_>>>()?;
+        EnvPool::with_envs(envs, options)
+    }
+
+    /// [`custom`](EnvPool::custom) with a factory that several threads may call, as is worth it for
+    /// environments that take long to make.
+    pub(super) fn parallel(
+        factory: impl Fn(usize) -> Result<Box<dyn Env>> + Sync,
+        options: PoolOptions,
+    ) -> Result<EnvPool> {
+        let options = check(options)?;
+        EnvPool::with_envs(make_all(&factory, options.num_envs)?, options)
+    }
+
+    fn with_envs(envs: Vec<Box<dyn Env>>, options: PoolOptions) -> Result<EnvPool> {
         let spec = envs[0].spec();
         for (name, space) in [("observation", &spec.observation), ("action", &spec.action)] {
             if let Some(problem) = space.problem() {
@@ -614,6 +612,57 @@ impl EnvPool {
         }
         Ok(())
     }
+}
+
+/// The options with `batch_size` filled in, if they make sense.
+fn check(mut options: PoolOptions) -> Result<PoolOptions> {
+    if options.num_envs == 0 {
+        return Err(Error::Config("num_envs must be at least 1".into()));
+    }
+    if options.batch_size == 0 {
+        options.batch_size = options.num_envs;
+    }
+    if options.batch_size > options.num_envs {
+        return Err(Error::Config(format!(
+            "batch_size {} is more than num_envs {}: a batch has one row per environment at most",
+            options.batch_size, options.num_envs
+        )));
+    }
+    if options.max_episode_steps == Some(0) {
+        return Err(Error::Config("max_episode_steps must be at least 1".into()));
+    }
+    Ok(options)
+}
+
+/// Environments 0 to `count - 1`. The first is made alone: if that went fast, so do the others, and
+/// if it failed, its error is the only one.
+fn make_all(
+    factory: &(impl Fn(usize) -> Result<Box<dyn Env>> + Sync),
+    count: usize,
+) -> Result<Vec<Box<dyn Env>>> {
+    let make = |i| match guard(|| factory(i)) {
+        // Its own words, as from `make` without a pool.
+        Err(problem) => Err(Error::Env(format!("making env {i} {problem}"))),
+        made => Ok(made.expect("no error")),
+    };
+    let began = Instant::now();
+    let mut envs = vec![make(0)?];
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if began.elapsed() < WORTH_A_THREAD { 1 } else { cores.min(count) };
+    // Thread k makes environments k + 1, k + 1 + threads, ...
+    let share = |k: usize| (k + 1..count).step_by(threads).map(make).collect::<Result<Vec<_>>>();
+    let shares = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|k| scope.spawn(move || share(k))).collect();
+        let mut shares = vec![share(0)];
+        shares.extend(others.into_iter().map(|other| other.join().expect("panics are caught")));
+        shares
+    });
+    let mut shares =
+        shares.into_iter().map(|share| Ok(share?.into_iter())).collect::<Result<Vec<_>>>()?;
+    for i in 1..count {
+        envs.push(shares[(i - 1) % threads].next().expect("each made its share"));
+    }
+    Ok(envs)
 }
 
 /// Threads for a pool: in a synchronous one, the caller is one of the `count`.

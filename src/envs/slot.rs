@@ -53,7 +53,10 @@ pub(super) struct Slot {
     pub(super) values: Vec<f32>,
     autoreset: Autoreset,
     max_steps: u32,
+    /// Steps of the game, over all its episodes.
     elapsed: u32,
+    /// Whether the next episode is of another game.
+    game_over: bool,
     running: Running,
 }
 
@@ -89,6 +92,7 @@ impl Slot {
             autoreset,
             max_steps: max_steps.unwrap_or(u32::MAX),
             elapsed: 0,
+            game_over: true,
             running: Running::default(),
         }
     }
@@ -99,6 +103,7 @@ impl Slot {
         self.told = Row::default();
         if task == Task::Reset {
             self.running = Running::default(); // A game given up is not a finished one.
+            self.game_over = true;
             return self.begin(obs);
         }
         if self.phase == Phase::Over {
@@ -113,14 +118,14 @@ impl Slot {
         let outcome = self.env.step(action, &mut self.rng, ObsMut(obs))?;
         self.elapsed += 1;
         let truncated = outcome.truncated || self.elapsed >= self.max_steps;
-        let game_over = outcome.game_over || truncated;
+        self.game_over = outcome.game_over || truncated;
         self.told = Row {
             reward: outcome.reward as f32,
             terminated: outcome.terminated,
             truncated,
             life_lost: outcome.life_lost,
             elapsed: self.elapsed,
-            finished: self.running.step(self.index, outcome.game_reward, game_over),
+            finished: self.running.step(self.index, outcome.game_reward, self.game_over),
             ..Row::default()
         };
         if outcome.terminated || truncated {
@@ -135,8 +140,13 @@ impl Slot {
     }
 
     fn begin(&mut self, obs: &mut [u8]) -> Result<()> {
-        self.env.reset(&mut self.rng, ObsMut(obs))?;
-        self.elapsed = 0;
+        if self.game_over {
+            self.env.reset(&mut self.rng, ObsMut(obs))?;
+            self.elapsed = 0;
+        } else {
+            self.env.next_episode(&mut self.rng, ObsMut(obs))?;
+            self.told.elapsed = self.elapsed;
+        }
         self.phase = Phase::Playing;
         self.told.first = true;
         Ok(())

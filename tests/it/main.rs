@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one module per room.
 
+mod atari;
 mod build;
 mod callbacks;
 mod cases;
