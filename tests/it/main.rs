@@ -1,6 +1,5 @@
 //! The integration tests: one binary, one module per room.
 
-mod atari;
 mod build;
 mod callbacks;
 mod cases;
