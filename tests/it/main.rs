@@ -21,6 +21,7 @@ mod nans;
 mod native_calls;
 mod pjrt;
 mod ppo;
+mod precision;
 mod programs;
 mod props;
 mod remat;
