@@ -6,7 +6,7 @@
 
 use smallvec::SmallVec;
 
-use super::mlir::{List, Ty, Value};
+use super::mlir::{List, Ty, Value, precision};
 use super::stablehlo::{Emitter, signature};
 use crate::error::Loc;
 use crate::trace::check::{dilated, infer_conv};
@@ -331,11 +331,12 @@ pub(super) fn emit_conv(
     let padding: Vec<String> =
         dims.padding.iter().map(|(low, high)| format!("[{low}, {high}]")).collect();
     let reverse = vec![false; dims.strides.len()];
+    let precision = precision(dims.precision);
     emitter.op(format_args!(
         "stablehlo.convolution({}, {}) dim_numbers = [{}]x[{}]->[{}], window = {{stride = [{}], \
          pad = [{}], lhs_dilate = [{}], rhs_dilate = [{}], reverse = [{}]}} {{batch_group_count = \
          {} : i64, feature_group_count = {} : i64, precision_config = [#stablehlo<precision \
-         DEFAULT>, #stablehlo<precision DEFAULT>]}} : {}",
+         {precision}>, #stablehlo<precision {precision}>]}} : {}",
         lhs,
         x[1],
         layout(&dims.lhs_spec, ["b", "f"]),
