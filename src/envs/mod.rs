@@ -102,6 +102,7 @@ mod seeds;
 mod slot;
 mod spec;
 mod stats;
+pub mod traced;
 mod workers;
 
 pub use actions::Actions;
