@@ -4,4 +4,6 @@
 
 pub mod dqn;
 pub mod ppo;
+
+pub mod ppo_anakin;
 pub mod ppo_atari_envpool;

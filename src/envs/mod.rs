@@ -104,6 +104,7 @@ mod seeds;
 mod slot;
 mod spec;
 mod stats;
+pub mod traced;
 mod workers;
 mod xla;
 
