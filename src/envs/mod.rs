@@ -1,7 +1,7 @@
 //! Environments, and the pool that steps many of them together.
 //!
 //! The story in the order of the files: what an environment promises (`spec`), the trait that it
-//! implements (`env`), the ones we have (`classic`, by name in `registry`), and the pool around
+//! implements (`env`), the ones we have (`classic`, `minatar`, `toy_text`, by name in `registry`), and the pool around
 //! them: memory that they write into (`buffer`), where randomness comes from (`seeds`), one
 //! environment's episodes and resets (`slot`), checks of actions (`actions`), threads (`workers`),
 //! statistics (`stats`), and the front door (`pool`).
@@ -96,12 +96,14 @@ mod autoreset;
 mod buffer;
 pub mod classic;
 mod env;
+pub mod minatar;
 mod pool;
 mod registry;
 mod seeds;
 mod slot;
 mod spec;
 mod stats;
+pub mod toy_text;
 mod workers;
 
 pub use actions::Actions;
