@@ -4,6 +4,5 @@
 
 pub mod dqn;
 pub mod ppo;
-
 pub mod ppo_anakin;
 pub mod ppo_atari_envpool;

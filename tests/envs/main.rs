@@ -1,6 +1,7 @@
 //! Environments and their pool: one binary, one module per family.
 
 mod atari;
+mod minatar;
 mod pool;
 mod soak;
 mod xla;

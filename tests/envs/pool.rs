@@ -334,7 +334,7 @@ fn step_is_send_and_recv() {
 
 #[test]
 fn observations_lie_in_their_space() {
-    for id in list_envs() {
+    for id in CLASSIC {
         let Space::Box { low, high, .. } = spec(id).unwrap().observation else { panic!() };
         for (obs, ..) in trajectories(id, options(8), 600).into_iter().flatten() {
             for (i, x) in obs.into_iter().map(f32::from_bits).enumerate() {
