@@ -1,7 +1,7 @@
 //! Environments, and the pool that steps many of them together.
 //!
 //! The story in the order of the files: what an environment promises (`spec`), the trait that it
-//! implements (`env`), the ones we have (`classic`, by name in `registry`), and the pool around
+//! implements (`env`), the ones we have (`classic`, `mujoco`, by name in `registry`), and the pool around
 //! them: memory that they write into (`buffer`), where randomness comes from (`seeds`), one
 //! environment's episodes and resets (`slot`), checks of actions (`actions`), threads (`workers`),
 //! statistics (`stats`), and the front door (`pool`).
@@ -96,6 +96,7 @@ mod autoreset;
 mod buffer;
 pub mod classic;
 mod env;
+pub mod mujoco;
 mod pool;
 mod registry;
 mod seeds;
@@ -108,6 +109,7 @@ pub use actions::Actions;
 pub use autoreset::Autoreset;
 pub use buffer::{ALIGNMENT, Batch, Field, SharedBytes};
 pub use env::{Action, Env, Frame, ObsMut, StepOutcome};
+pub use mujoco::MujocoOptions;
 pub use pool::{EnvPool, PoolOptions};
 pub use registry::{list_envs, make, spec};
 pub use seeds::{EnvRng, EnvSeed, seeds};

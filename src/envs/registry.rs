@@ -4,13 +4,14 @@ use crate::error::{Error, Result};
 
 use super::classic;
 use super::env::Env;
+use super::mujoco;
 use super::spec::EnvSpec;
 
 /// An id, and how to make the environment that it names.
 pub(super) type Entry = (&'static str, fn() -> Result<Box<dyn Env>>);
 
 /// Every family of environments. Each lists its own.
-const FAMILIES: &[&[Entry]] = &[classic::ENVS];
+const FAMILIES: &[&[Entry]] = &[classic::ENVS, mujoco::ENVS];
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
     FAMILIES.iter().copied().flatten()

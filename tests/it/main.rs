@@ -17,6 +17,7 @@ mod fixture;
 mod jax;
 mod laws;
 mod lowering;
+mod mujoco;
 mod nans;
 mod native_calls;
 mod pjrt;

@@ -114,6 +114,15 @@ impl Part {
 }
 
 impl Wheel {
+    /// What makes pip take this wheel whichever Python it runs on: we load a library, which does
+    /// not care. Empty for wheels that fit any Python.
+    pub(super) fn python_arguments(&self) -> impl Iterator<Item = String> {
+        let version = self.file.split('-').nth(2).and_then(|tag| tag.strip_prefix("cp3"));
+        let arguments = version
+            .map(|minor| [format!("--python-version=3.{minor}"), format!("--abi=cp3{minor}")]);
+        arguments.into_iter().flatten().chain(version.map(|_| "--implementation=cp".into()))
+    }
+
     /// The first member with this role.
     pub fn member(&self, role: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.role == role)
@@ -123,6 +132,15 @@ impl Wheel {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wheel_of_one_python_is_fetched_by_any() {
+        let mut wheel = Lock::get().parts[0].wheels[0].clone();
+        assert_eq!(wheel.python_arguments().count(), 0, "{}", wheel.file);
+        wheel.file = "p-1.0-cp311-cp311-manylinux_2_27_x86_64.whl".into();
+        let arguments: Vec<String> = wheel.python_arguments().collect();
+        assert_eq!(arguments, ["--python-version=3.11", "--abi=cp311", "--implementation=cp"]);
+    }
 
     #[test]
     fn the_lock_file_is_whole() {
