@@ -3,3 +3,4 @@
 //! of two algorithms.
 
 pub mod ppo;
+pub mod ppo_atari_envpool;

@@ -24,6 +24,15 @@ pub trait Env: Send {
     /// Starts an episode and writes its first observation into all of `obs`.
     fn reset(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()>;
 
+    /// Starts the next episode of a game that is not over, as after a lost life, and writes its
+    /// first observation into all of `obs`. The steps of the time limit go on counting.
+    ///
+    /// The pool calls this instead of [`reset`](Env::reset) where [`StepOutcome::terminated`] came
+    /// without [`StepOutcome::game_over`].
+    fn next_episode(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
+        self.reset(rng, obs)
+    }
+
     /// Takes one step and writes the observation after it into all of `obs`.
     ///
     /// The pool has checked `action` against [`EnvSpec::action`]. What `obs` holds before is not
@@ -126,7 +135,7 @@ pub struct StepOutcome {
     /// The reward of the full game, before any clipping. Episode statistics add up this one.
     pub game_reward: f64,
     /// Whether the full game is over. An environment that ends episodes at each lost life has
-    /// `terminated` without this.
+    /// `terminated` without this, and [`Env::next_episode`].
     pub game_over: bool,
 }
 
