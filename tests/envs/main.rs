@@ -5,4 +5,5 @@ mod minatar;
 mod mujoco;
 mod pool;
 mod soak;
+mod toy_text;
 mod xla;
