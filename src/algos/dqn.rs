@@ -597,8 +597,7 @@ pub fn evaluate(q: &QNetwork<Array>, args: &Args) -> Result<Vec<f64>> {
     let mut batch = pool.reset()?;
     let mut returns = Vec::new();
     while returns.len() < args.eval_episodes && !interrupt::requested() {
-        let obs = Array::new(batch.obs_shape(), batch.obs::<f32>())?;
-        let (action, next) = act.call((q.clone(), obs, key))?;
+        let (action, next) = act.call((q.clone(), batch.obs_array(), key))?;
         key = next;
         batch = pool.step(Actions::from(&action.to_vec::<i32>()?))?;
         returns.extend(pool.take_finished().iter().map(|episode| episode.episodic_return));

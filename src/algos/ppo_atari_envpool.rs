@@ -516,10 +516,6 @@ impl Storage {
     }
 }
 
-fn obs_array(batch: &Batch) -> Result<Array> {
-    Array::new(batch.obs_shape(), batch.obs::<u8>())
-}
-
 // ------------------------------------------------------------------------------------- training
 
 /// The number of actions; refuses what this algorithm cannot play.
@@ -784,7 +780,7 @@ where
             let key = self.key.take().ok_or_else(|| {
                 Error::Env("the rollout failed before; its randomness is gone".into())
             })?;
-            let (act, key) = self.act.call((agent.clone(), obs_array(&self.batch)?, key))?;
+            let (act, key) = self.act.call((agent.clone(), self.batch.obs_array(), key))?;
             self.key = Some(key);
             storage.obs.extend_from_slice(self.batch.obs());
             storage.dones.extend_from_slice(&self.dones);
@@ -812,7 +808,7 @@ where
             values: Array::new(both, &storage.values)?,
             rewards: Array::new(both, &storage.rewards)?,
             dones: Array::new(both, &storage.dones)?,
-            next_obs: obs_array(&self.batch)?,
+            next_obs: self.batch.obs_array(),
             next_done: Array::new([envs], &self.dones)?,
         };
         Ok((self.prepare.call((agent.clone(), rollout))?, games))
@@ -887,7 +883,7 @@ pub fn evaluate(agent: &Agent<Array>, args: &Args) -> Result<Vec<f64>> {
     let mut batch = pool.reset()?;
     let mut returns = Vec::new();
     while returns.len() < args.eval_episodes && !interrupt::requested() {
-        let (acted, next) = act.call((agent.clone(), obs_array(&batch)?, key))?;
+        let (acted, next) = act.call((agent.clone(), batch.obs_array(), key))?;
         key = next;
         batch = pool.step(&acted.action.to_vec::<i32>()?)?;
         returns.extend(pool.take_finished().iter().map(|game| game.episodic_return));
