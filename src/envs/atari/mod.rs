@@ -21,6 +21,7 @@
 mod ale;
 mod cartridge;
 mod console;
+mod fast;
 mod games;
 mod options;
 mod picture;
