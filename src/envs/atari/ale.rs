@@ -105,7 +105,8 @@ fn load(path: &Path, whole: bool) -> Result<Functions> {
     unsafe { set_logger_mode(2) };
     if whole && cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         let new: unsafe extern "C" fn() -> Handle = symbol!("ALE_new");
-        let tables: unsafe extern "C" fn(Handle) = symbol!("_ZN3ale13PhosphorBlend18makeAveragePaletteEv");
+        let tables: unsafe extern "C" fn(Handle) =
+            symbol!("_ZN3ale13PhosphorBlend18makeAveragePaletteEv");
         // SAFETY: the file is the pinned one in every byte, and no instance exists yet.
         unsafe { leave_out_tables(new as usize, tables as usize) };
     }

@@ -229,8 +229,7 @@ mod avx2 {
                 let [old_before, old_last] = &mut self.drawn;
                 let old_before = &mut old_before[WIDTH * y..][..WIDTH];
                 let old_last = &mut old_last[WIDTH * y..][..WIDTH];
-                let changed =
-                    !self.any || differ(last, old_last) || differ(before, old_before);
+                let changed = !self.any || differ(last, old_last) || differ(before, old_before);
                 self.changed[y] = changed;
                 if !changed {
                     continue;

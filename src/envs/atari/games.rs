@@ -63,7 +63,7 @@ macro_rules! games {
 
         /// The ids of this family, with EnvPool's settings.
         pub(in crate::envs) const ENVS: &[Entry] =
-            &[$(($id, || super::make($id, &super::AtariOptions::envpool()))),+];
+            &[$(($id, || super::make_atari($id, &super::AtariOptions::envpool()))),+];
     };
 }
 
