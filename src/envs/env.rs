@@ -1,5 +1,8 @@
 //! The trait that an environment implements, and what passes through it.
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 use crate::error::{Error, Result};
 
 use super::seeds::EnvRng;
@@ -163,6 +166,36 @@ pub struct Frame {
     pub width: usize,
     /// `height * width * 3` bytes.
     pub rgb: Vec<u8>,
+}
+
+impl Frame {
+    /// A picture of square cells, given by rows of `columns`.
+    pub(super) fn of_cells(cells: &[[u8; 3]], columns: usize) -> Frame {
+        // A multiple of 16, which video encoders like.
+        const SIDE: usize = 16;
+        let (height, width) = (cells.len() / columns * SIDE, columns * SIDE);
+        let pixel = |i: usize| cells[i / width / SIDE * columns + i % width / SIDE];
+        Frame { height, width, rgb: (0..height * width).flat_map(pixel).collect() }
+    }
+}
+
+/// `state` as JSON: a saved state.
+pub(super) fn save_json<T: Serialize>(id: &str, state: &T) -> Result<Vec<u8>> {
+    serde_json::to_vec(state).map_err(|e| Error::Env(format!("{id}: saving the state failed: {e}")))
+}
+
+/// The inverse of [`save_json`]; fails for anything else and for what is not `valid`.
+pub(super) fn restore_json<T: DeserializeOwned>(
+    id: &str,
+    state: &[u8],
+    valid: impl FnOnce(&T) -> bool,
+) -> Result<T> {
+    let problem = match serde_json::from_slice(state) {
+        Ok(state) if valid(&state) => return Ok(state),
+        Ok(_) => "something lies where the rules cannot put it".into(),
+        Err(e) => e.to_string(),
+    };
+    Err(Error::Env(format!("{id}: this is not a saved state: {problem}")))
 }
 
 /// `values` as little-endian bytes: a saved state.

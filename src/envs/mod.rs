@@ -1,10 +1,11 @@
 //! Environments, and the pool that steps many of them together.
 //!
 //! The story in the order of the files: what an environment promises (`spec`), the trait that it
-//! implements (`env`), the ones we have (`classic`, by name in `registry`), and the pool around
-//! them: memory that they write into (`buffer`), where randomness comes from (`seeds`), one
-//! environment's episodes and resets (`slot`), checks of actions (`actions`), threads (`workers`),
-//! statistics (`stats`), the front door (`pool`), and the door for compiled code (`xla`).
+//! implements (`env`), the families that we have (`atari`, `classic`, `minatar`, `mujoco`,
+//! `toy_text`, by name in `registry`; `traced` has some as functions of tensors), and the pool
+//! around them: memory that they write into (`buffer`), where randomness comes from (`seeds`), one
+//! environment's episodes and resets (`slot`), checks of actions (`actions`), threads (`workers`,
+//! `cores`), statistics (`stats`), the front door (`pool`), and the door for compiled code (`xla`).
 //!
 //! ```
 //! use podracer::envs::{EnvPool, PoolOptions, list_envs};
@@ -96,13 +97,18 @@ mod atari;
 mod autoreset;
 mod buffer;
 pub mod classic;
+mod cores;
 mod env;
+pub mod minatar;
+pub mod mujoco;
 mod pool;
 mod registry;
 mod seeds;
 mod slot;
 mod spec;
 mod stats;
+pub mod toy_text;
+pub mod traced;
 mod workers;
 mod xla;
 
@@ -111,6 +117,7 @@ pub use atari::{AtariOptions, AtariStart, make_atari};
 pub use autoreset::Autoreset;
 pub use buffer::{ALIGNMENT, Batch, Field, SharedBytes};
 pub use env::{Action, Env, Frame, ObsMut, StepOutcome};
+pub use mujoco::MujocoOptions;
 pub use pool::{EnvPool, PoolOptions};
 pub use registry::{list_envs, make, spec};
 pub use seeds::{EnvRng, EnvSeed, seeds};

@@ -6,6 +6,7 @@
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
+use serde::{Deserialize, Serialize};
 
 /// The seed of one environment's generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,7 +35,7 @@ fn splitmix64(x: u64) -> u64 {
 }
 
 /// The generator of one environment: PCG64, the same bits on every platform.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvRng(Pcg64);
 
 impl EnvRng {
@@ -52,6 +53,19 @@ impl EnvRng {
         // The upper 53 bits fill the mantissa: evenly spaced in [0, 1).
         let unit = (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64);
         low + (high - low) * unit
+    }
+
+    /// A number of the standard normal distribution, by Marsaglia's polar method: two uniform
+    /// numbers per try, of which four in five succeed; the second of the pair is not kept, so
+    /// that a generator is its bits and nothing more.
+    pub fn normal(&mut self) -> f64 {
+        loop {
+            let (x, y) = (self.uniform(-1.0, 1.0), self.uniform(-1.0, 1.0));
+            let square = x * x + y * y;
+            if square > 0.0 && square < 1.0 {
+                return x * (-2.0 * square.ln() / square).sqrt();
+            }
+        }
     }
 
     /// A whole number below `n`, each with the same chance but for a bias of at most `n / 2^64`.

@@ -3,7 +3,9 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::error::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
 
 use super::autoreset::Autoreset;
 use super::env::{Action, Env, Frame, ObsMut};
@@ -32,7 +34,7 @@ pub(super) enum Task {
 }
 
 /// Where an environment is in its episode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Phase {
     /// Never reset.
     New,
@@ -58,6 +60,20 @@ pub(super) struct Slot {
     game_over: bool,
     running: Running,
 }
+
+/// What the pool knows of an environment between two steps.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    id: String,
+    rng: EnvRng,
+    phase: Phase,
+    elapsed: u32,
+    game_over: bool,
+    running: Running,
+}
+
+/// The first line of a saved state, so that other bytes are told apart.
+const MAGIC: &str = "podracer env 1";
 
 impl Slot {
     pub(super) fn new(
@@ -136,6 +152,48 @@ impl Slot {
         }
         self.phase = Phase::Playing;
         self.told.first = true;
+        Ok(())
+    }
+
+    /// The environment's state and all that the pool adds to it: two lines of text, then the bytes
+    /// of the environment's own.
+    pub(super) fn save(&self) -> Result<Vec<u8>> {
+        let saved = Saved {
+            id: self.env.spec().id,
+            rng: self.rng.clone(),
+            phase: self.phase,
+            elapsed: self.elapsed,
+            game_over: self.game_over,
+            running: self.running,
+        };
+        let head = serde_json::to_string(&saved)
+            .map_err(|e| Error::Env(format!("{}: its state cannot be written: {e}", saved.id)))?;
+        let mut bytes = format!("{MAGIC}\n{head}\n").into_bytes();
+        bytes.extend(self.env.save()?);
+        Ok(bytes)
+    }
+
+    /// Goes on from what [`Slot::save`] gave, in this or another process.
+    pub(super) fn restore(&mut self, state: &[u8]) -> Result<()> {
+        let id = self.env.spec().id;
+        let mut lines = state.splitn(3, |&byte| byte == b'\n');
+        let (magic, head, own) = (lines.next(), lines.next(), lines.next());
+        let (Some(head), Some(own), true) = (head, own, magic == Some(MAGIC.as_bytes())) else {
+            return Err(Error::Env(format!(
+                "{id}: these {} bytes are no saved state: EnvPool::save begins one with \"{MAGIC}\"",
+                state.len()
+            )));
+        };
+        let saved: Saved = serde_json::from_slice(head)
+            .map_err(|e| Error::Env(format!("{id}: the saved state is damaged: {e}")))?;
+        if saved.id != id {
+            return Err(Error::Env(format!("{id}: the saved state is one of {}", saved.id)));
+        }
+        // The environment first: if it refuses, nothing has changed.
+        self.env.restore(own)?;
+        let Saved { rng, phase, elapsed, game_over, running, .. } = saved;
+        (self.rng, self.game_over) = (rng, game_over);
+        (self.phase, self.elapsed, self.running) = (phase, elapsed, running);
         Ok(())
     }
 

@@ -1,6 +1,5 @@
 //! The integration tests: one binary, one module per room.
 
-mod atari;
 mod build;
 mod callbacks;
 mod cases;
@@ -8,8 +7,6 @@ mod cli;
 mod conv_formulas;
 mod derive;
 mod documents;
-mod env_xla;
-mod envs;
 mod errors;
 mod eval;
 mod explain;
@@ -22,11 +19,10 @@ mod lowering;
 mod nans;
 mod native_calls;
 mod pjrt;
-mod ppo;
+mod precision;
 mod programs;
 mod props;
 mod remat;
-mod rl;
 mod stablehlo_text;
 mod text;
 mod timeline;

@@ -224,7 +224,7 @@ fn an_action_out_of_range_is_the_calls_error() {
     let (handle, envs) = cartpole(options(2)).xla().unwrap();
     let told = error(&stepper(&envs), (handle, Array::from([1i32, 2])));
     assert!(told.contains("CartPole-v1: env 1: its action is 2, expected 0 to 1"), "{told}");
-    assert!(told.contains("env_xla.rs"), "{told}");
+    assert!(told.contains("envs/xla.rs"), "{told}");
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn actions_of_the_wrong_kind_end_the_trace() {
     let number = || Handle::from_data(Array::from(0i32));
     let told = error(&stepper(&envs), (handle, Array::from([1.0f32; 4])));
     assert!(told.contains("the actions are f32[4], expected i32 with a first axis"), "{told}");
-    assert!(told.contains("env_xla.rs"), "{told}");
+    assert!(told.contains("envs/xla.rs"), "{told}");
     let told = error(&stepper(&envs), (number(), Array::zeros([4, 1], DType::I32)));
     assert!(told.contains("the actions are i32[4,1]"), "{told}");
     let told = error(&stepper(&envs), (number(), Array::zeros([3], DType::I32)));

@@ -1,0 +1,9 @@
+//! Environments and their pool: one binary, one module per family.
+
+mod atari;
+mod minatar;
+mod mujoco;
+mod pool;
+mod soak;
+mod toy_text;
+mod xla;
