@@ -2,10 +2,10 @@
 //!
 //! The story in the order of the files: what an environment promises (`spec`), the trait that it
 //! implements (`env`), the ones we have (`atari`, `classic`, `minatar`, `toy_text`, by name in
-//! `registry`), and the pool around them: memory that they write into (`buffer`), where randomness
-//! comes from (`seeds`), one environment's episodes and resets (`slot`), checks of actions
-//! (`actions`), threads (`workers`, `cores`), statistics (`stats`), the front door (`pool`), and
-//! the door for compiled code (`xla`).
+//! `registry`), what can be put around one (`wrappers`), and the pool around them all: memory that
+//! they write into (`buffer`), where randomness comes from (`seeds`), one environment's episodes
+//! and resets (`slot`), checks of actions (`actions`), threads (`workers`, `cores`), statistics
+//! (`stats`), the front door (`pool`), and the door for compiled code (`xla`).
 //!
 //! ```
 //! use podracer::envs::{EnvPool, PoolOptions, list_envs};
@@ -108,6 +108,7 @@ mod spec;
 mod stats;
 pub mod toy_text;
 mod workers;
+pub mod wrappers;
 mod xla;
 
 pub use actions::Actions;
