@@ -31,6 +31,7 @@ use crate::timeline;
 use crate::trace::eval::eval;
 use crate::trace::graph::simplify;
 use crate::trace::literal::Literal;
+use crate::trace::ops::structure_in_scope;
 use crate::trace::program::Program;
 use crate::trace::tensor::{Tensor, catch, trace_call};
 use crate::trace::types::TensorType;
@@ -254,7 +255,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         // Before any lock is taken, which this very thread may hold.
         expect_no_call("launch a compiled program")?;
         let leaves = leaves_of::<A>(args);
-        let structure = tree::structure(args);
+        let structure = structure_in_scope(tree::structure(args));
         let found = self.find(structure, &leaves);
         let entry = match found {
             Some(entry) => entry,

@@ -33,6 +33,7 @@ use crate::jit::{Mode, run_program};
 use crate::runtime::Runtime;
 use crate::timeline;
 use crate::trace::axis::Axis;
+use crate::trace::ops::structure_in_scope;
 use crate::trace::program::Program;
 use crate::trace::tensor::{Tensor, catch, trace_call, within_axis};
 use crate::trace::types::TensorType;
@@ -133,7 +134,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
     pub fn call(&self, args: A::With<Sharded>) -> Result<B::With<Sharded>> {
         let mut leaves = Leaves::new();
         args.visit_leaves(&Path::ROOT, &mut |_, leaf| leaves.push(leaf));
-        let structure = tree::structure(&args);
+        let structure = structure_in_scope(tree::structure(&args));
         if self.mode == Mode::Jit {
             let entry = match self.find(structure, &leaves) {
                 Some(entry) => entry,

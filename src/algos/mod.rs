@@ -2,5 +2,7 @@
 //! rollout, training. None imports another, so that the difference of two files is the difference
 //! of two algorithms.
 
+pub mod dqn;
 pub mod ppo;
+pub mod ppo_anakin;
 pub mod ppo_atari_envpool;

@@ -1,11 +1,12 @@
 //! Environments, and the pool that steps many of them together.
 //!
 //! The story in the order of the files: what an environment promises (`spec`), the trait that it
-//! implements (`env`), the ones we have (`atari`, `classic`, `minatar`, `toy_text`, by name in
-//! `registry`), what can be put around one (`wrappers`), and the pool around them all: memory that
-//! they write into (`buffer`), where randomness comes from (`seeds`), one environment's episodes
-//! and resets (`slot`), checks of actions (`actions`), threads (`workers`, `cores`), statistics
-//! (`stats`), the front door (`pool`), and the door for compiled code (`xla`).
+//! implements (`env`), the families that we have (`atari`, `classic`, `minatar`, `mujoco`,
+//! `toy_text`, by name in `registry`; `traced` has some as functions of tensors), what can be put
+//! around one (`wrappers`), and the pool around them all: memory that they write into (`buffer`),
+//! where randomness comes from (`seeds`), one environment's episodes and resets (`slot`), checks of
+//! actions (`actions`), threads (`workers`, `cores`), statistics (`stats`), the front door (`pool`),
+//! and the door for compiled code (`xla`).
 //!
 //! ```
 //! use podracer::envs::{EnvPool, PoolOptions, list_envs};
@@ -100,6 +101,7 @@ pub mod classic;
 mod cores;
 mod env;
 pub mod minatar;
+pub mod mujoco;
 mod pool;
 mod registry;
 mod seeds;
@@ -107,6 +109,7 @@ mod slot;
 mod spec;
 mod stats;
 pub mod toy_text;
+pub mod traced;
 mod workers;
 pub mod wrappers;
 mod xla;
@@ -116,6 +119,7 @@ pub use atari::{AtariOptions, AtariStart};
 pub use autoreset::Autoreset;
 pub use buffer::{ALIGNMENT, Batch, Field, SharedBytes};
 pub use env::{Action, Env, Frame, ObsMut, StepOutcome};
+pub use mujoco::MujocoOptions;
 pub use pool::{EnvPool, PoolOptions};
 pub use registry::{list_envs, make, spec};
 pub use seeds::{EnvRng, EnvSeed, seeds};

@@ -6,6 +6,7 @@ use super::atari;
 use super::classic;
 use super::env::Env;
 use super::minatar;
+use super::mujoco;
 use super::spec::EnvSpec;
 use super::toy_text;
 
@@ -13,7 +14,8 @@ use super::toy_text;
 pub(super) type Entry = (&'static str, fn() -> Result<Box<dyn Env>>);
 
 /// Every family of environments. Each lists its own.
-const FAMILIES: &[&[Entry]] = &[atari::ENVS, classic::ENVS, minatar::ENVS, toy_text::ENVS];
+const FAMILIES: &[&[Entry]] =
+    &[atari::ENVS, classic::ENVS, minatar::ENVS, mujoco::ENVS, toy_text::ENVS];
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
     FAMILIES.iter().copied().flatten()

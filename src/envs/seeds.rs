@@ -55,6 +55,19 @@ impl EnvRng {
         low + (high - low) * unit
     }
 
+    /// A number of the standard normal distribution, by Marsaglia's polar method: two uniform
+    /// numbers per try, of which four in five succeed; the second of the pair is not kept, so
+    /// that a generator is its bits and nothing more.
+    pub fn normal(&mut self) -> f64 {
+        loop {
+            let (x, y) = (self.uniform(-1.0, 1.0), self.uniform(-1.0, 1.0));
+            let square = x * x + y * y;
+            if square > 0.0 && square < 1.0 {
+                return x * (-2.0 * square.ln() / square).sqrt();
+            }
+        }
+    }
+
     /// A whole number below `n`, each with the same chance but for a bias of at most `n / 2^64`.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.0.next_u64()) * u128::from(n)) >> 64) as u64

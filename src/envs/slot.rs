@@ -67,6 +67,7 @@ struct Saved {
     rng: EnvRng,
     phase: Phase,
     elapsed: u32,
+    game_over: bool,
     running: Running,
 }
 
@@ -160,6 +161,7 @@ impl Slot {
             rng: self.rng.clone(),
             phase: self.phase,
             elapsed: self.elapsed,
+            game_over: self.game_over,
             running: self.running,
         };
         let head = serde_json::to_string(&saved)
@@ -187,8 +189,8 @@ impl Slot {
         }
         // The environment first: if it refuses, nothing has changed.
         self.env.restore(own)?;
-        let Saved { rng, phase, elapsed, running, .. } = saved;
-        self.rng = rng;
+        let Saved { rng, phase, elapsed, game_over, running, .. } = saved;
+        (self.rng, self.game_over) = (rng, game_over);
         (self.phase, self.elapsed, self.running) = (phase, elapsed, running);
         Ok(())
     }

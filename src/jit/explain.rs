@@ -55,7 +55,7 @@ pub enum Difference {
     /// This path is gone.
     Removed(String),
     /// The leaves are the same ones, but what stands beside them in the structure differs: a static
-    /// field, an enum's variant.
+    /// field, an enum's variant; or the default precision around the call does.
     Static,
 }
 
@@ -92,7 +92,11 @@ impl fmt::Display for Difference {
             Difference::Added(path) => write!(f, "{path}: was not there before"),
             Difference::Removed(path) => write!(f, "{path}: is not there any more"),
             Difference::Static => {
-                write!(f, "the leaves are the same; a static field or an enum's variant differs")
+                write!(
+                    f,
+                    "the leaves are the same; a static field, an enum's variant or the default \
+                     precision around the call differs"
+                )
             }
         }
     }

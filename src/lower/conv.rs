@@ -6,7 +6,7 @@
 
 use smallvec::SmallVec;
 
-use super::mlir::{List, Value};
+use super::mlir::{List, Ty, Value, precision};
 use super::stablehlo::{Emitter, signature};
 use crate::error::Loc;
 use crate::trace::check::{dilated, infer_conv};
@@ -321,25 +321,23 @@ pub(super) fn emit_conv(
     tys: &[&TensorType],
     result: &TensorType,
 ) -> Value {
-    if matches!(result.dtype, DType::I8 | DType::I16 | DType::U8 | DType::U16) {
-        // Folded by the compiler, sums of narrow integers stop at the type's limits; run by it,
-        // they wrap. In 32 bits neither matters.
-        let wide = |ty: &TensorType| TensorType::new(DType::I32, &ty.shape);
-        let operands = [0, 1].map(|i| emitter.convert(x[i], tys[i], DType::I32));
-        let wide_tys = [wide(tys[0]), wide(tys[1])];
-        let wide_tys = [&wide_tys[0], &wide_tys[1]];
-        let sum = emit_conv(emitter, dims, &operands, &wide_tys, &wide(result));
-        return emitter.convert(sum, &wide(result), result.dtype);
-    }
+    let lhs = if result.dtype.is_int() {
+        // Folded by the compiler, sums of integers stop at the type's limits; run by it, they
+        // wrap. It does not fold what stands behind a barrier.
+        emitter.op(format_args!("stablehlo.optimization_barrier {} : {}", x[0], Ty(tys[0])))
+    } else {
+        x[0]
+    };
     let padding: Vec<String> =
         dims.padding.iter().map(|(low, high)| format!("[{low}, {high}]")).collect();
     let reverse = vec![false; dims.strides.len()];
+    let precision = precision(dims.precision);
     emitter.op(format_args!(
         "stablehlo.convolution({}, {}) dim_numbers = [{}]x[{}]->[{}], window = {{stride = [{}], \
          pad = [{}], lhs_dilate = [{}], rhs_dilate = [{}], reverse = [{}]}} {{batch_group_count = \
          {} : i64, feature_group_count = {} : i64, precision_config = [#stablehlo<precision \
-         DEFAULT>, #stablehlo<precision DEFAULT>]}} : {}",
-        x[0],
+         {precision}>, #stablehlo<precision {precision}>]}} : {}",
+        lhs,
         x[1],
         layout(&dims.lhs_spec, ["b", "f"]),
         layout(&dims.rhs_spec, ["o", "i"]),

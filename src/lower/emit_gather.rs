@@ -110,6 +110,7 @@ impl Emitter<'_> {
         tys: &[&TensorType],
         result: &TensorType,
     ) -> Value {
+        let precision = super::mlir::precision(dims.precision);
         let id = self.begin(1)[0];
         self.write(format_args!("stablehlo.dot_general {}, {}, ", x[0], x[1]));
         if !dims.lhs_batch.is_empty() {
@@ -117,7 +118,7 @@ impl Emitter<'_> {
             self.write(format_args!("batching_dims = [{lhs}] x [{rhs}], "));
         }
         self.write(format_args!(
-            "contracting_dims = [{}] x [{}], precision = [DEFAULT, DEFAULT] : {}",
+            "contracting_dims = [{}] x [{}], precision = [{precision}, {precision}] : {}",
             List(&dims.lhs_contract),
             List(&dims.rhs_contract),
             signature(tys, &[result])

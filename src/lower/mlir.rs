@@ -7,6 +7,7 @@ use half::{bf16, f16};
 
 use crate::error::Loc;
 use crate::trace::literal::{Element, Literal};
+use crate::trace::op::Precision;
 use crate::trace::types::{DType, TensorType};
 
 /// A value in the text: `%3`, `%3#1` (one of several results) or `%arg3`.
@@ -63,6 +64,15 @@ impl fmt::Display for Ty<'_> {
 /// The type `tensor<8x4xi1>` of a comparison of tensors of the given type.
 pub(super) fn predicate(ty: &TensorType) -> TensorType {
     TensorType::new(DType::Bool, &ty.shape)
+}
+
+/// StableHLO's name of a precision.
+pub(super) fn precision(precision: Precision) -> &'static str {
+    match precision {
+        Precision::Default => "DEFAULT",
+        Precision::High => "HIGH",
+        Precision::Highest => "HIGHEST",
+    }
 }
 
 /// MLIR's name of an element type.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use super::core::{Compiled, Leaves};
 use super::sharded::Sharded;
 use crate::error::{Error, Loc, Result};
+use crate::trace::ops::structure_in_scope;
 use crate::trace::program::Program;
 use crate::trace::tensor::{Tensor, catch, trace_call};
 use crate::trace::types::TensorType;
@@ -94,7 +95,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
     pub fn call(&self, args: A::With<Sharded>) -> Result<B::With<Sharded>> {
         let mut leaves = Leaves::new();
         args.visit_leaves(&Path::ROOT, &mut |_, leaf| leaves.push(leaf));
-        let structure = tree::structure(&args);
+        let structure = structure_in_scope(tree::structure(&args));
         let entry = match self.find(structure, &leaves) {
             Some(entry) => entry,
             None => self.compile(&args, structure, &leaves)?,

@@ -5,6 +5,7 @@ pub mod checkpoint;
 pub mod flags;
 pub mod interrupt;
 pub mod progress;
+pub mod replay;
 pub mod run;
 pub mod tensorboard;
 

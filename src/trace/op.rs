@@ -3,6 +3,8 @@
 //!
 //! Operands are not part of an `Op`; they stand in the [`Equation`](super::program::Equation).
 
+mod precision;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -12,6 +14,8 @@ use super::callback::HostFn;
 use super::literal::Literal;
 use super::program::Program;
 use super::types::{DType, Shape, TensorType};
+
+pub use self::precision::Precision;
 
 /// A list of axes.
 pub type Axes = SmallVec<[usize; 4]>;
@@ -275,6 +279,8 @@ pub struct DotDims {
     pub lhs_batch: Axes,
     /// Batch axes of the right operand, in the same order.
     pub rhs_batch: Axes,
+    /// How exactly floats are multiplied.
+    pub precision: Precision,
 }
 
 /// The layout and window of an [`Op::Conv`].
@@ -298,6 +304,8 @@ pub struct ConvDims {
     pub feature_groups: usize,
     /// Number of groups of the batch.
     pub batch_groups: usize,
+    /// How exactly floats are multiplied.
+    pub precision: Precision,
 }
 
 /// Which windows a [`Op::Gather`] takes and where they go. The last axis of the indices holds the

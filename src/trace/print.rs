@@ -14,7 +14,7 @@
 use std::fmt::{self, Write};
 
 use super::literal::Literal;
-use super::op::{Amounts, Axes, CallbackKind, Collective, Op, RematPolicy, VmapMethod};
+use super::op::{Amounts, Axes, CallbackKind, Collective, Op, Precision, RematPolicy, VmapMethod};
 use super::program::{Equation, Program, Var};
 use super::types::DType;
 
@@ -236,6 +236,13 @@ fn list<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
     format!("({})", items.join(","))
 }
 
+fn precision(out: &mut String, precision: Precision) -> fmt::Result {
+    match precision {
+        Precision::Default => Ok(()),
+        Precision::High | Precision::Highest => write!(out, " precision={}", precision.name()),
+    }
+}
+
 /// The parameters inside the brackets; nothing for operations that have none.
 pub(super) fn op_params(out: &mut String, op: &Op) -> fmt::Result {
     let axes = |axes: &Axes| list(axes.iter());
@@ -290,6 +297,7 @@ pub(super) fn op_params(out: &mut String, op: &Op) -> fmt::Result {
             if !dims.lhs_batch.is_empty() || !dims.rhs_batch.is_empty() {
                 write!(out, " batch={}/{}", axes(&dims.lhs_batch), axes(&dims.rhs_batch))?;
             }
+            precision(out, dims.precision)?;
             Ok(())
         }
         Op::Conv(dims) => {
@@ -312,6 +320,7 @@ pub(super) fn op_params(out: &mut String, op: &Op) -> fmt::Result {
             if dims.batch_groups != 1 {
                 write!(out, " batch_groups={}", dims.batch_groups)?;
             }
+            precision(out, dims.precision)?;
             Ok(())
         }
         Op::Reduce { axes: over, .. } => write!(out, "axes={}", axes(over)),

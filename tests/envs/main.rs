@@ -2,6 +2,7 @@
 
 mod atari;
 mod minatar;
+mod mujoco;
 mod pool;
 mod soak;
 mod toy_text;

@@ -4,7 +4,7 @@ use podracer::jit::run_program;
 use podracer::lower::conv::{ConvFormula, conv_formula};
 use podracer::lower::{LowerOptions, stablehlo};
 use podracer::trace::control::scan;
-use podracer::trace::op::{ConvDims, ReduceOp};
+use podracer::trace::op::{ConvDims, Precision, ReduceOp};
 use podracer::trace::ops::{ConvOptions, Padding, conv_general, conv2d};
 use podracer::{Array, DType, Literal, Mode, Program, Tensor, TensorType, grad, make_program};
 use smallvec::smallvec;
@@ -70,6 +70,7 @@ fn nhwc(strides: [usize; 2], padding: [(i64, i64); 2]) -> ConvDims {
         rhs_dilation: smallvec![1, 1],
         feature_groups: 1,
         batch_groups: 1,
+        precision: Precision::Default,
     }
 }
 
@@ -169,6 +170,7 @@ fn one_and_three_spatial_axes() {
         rhs_dilation: smallvec![1],
         feature_groups: 1,
         batch_groups: 1,
+        precision: Precision::Default,
     };
     same(&with_gradients(line, &[37, 19, 3], &[4, 3, 5]));
     let volume = ConvDims {
@@ -181,6 +183,7 @@ fn one_and_three_spatial_axes() {
         rhs_dilation: smallvec![1; 3],
         feature_groups: 1,
         batch_groups: 1,
+        precision: Precision::Default,
     };
     same(&with_gradients(volume, &[33, 2, 6, 5, 7], &[3, 2, 3, 2, 4]));
 }

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use half::{bf16, f16};
 use podracer::trace::eval::eval_op;
 use podracer::trace::op::{
-    ArgOp, BinaryOp, CompareOp, ConvDims, DotDims, GatherDims, ReduceOp, ScatterDims, ScatterKind,
-    UnaryOp,
+    ArgOp, BinaryOp, CompareOp, ConvDims, DotDims, GatherDims, Precision, ReduceOp, ScatterDims,
+    ScatterKind, UnaryOp,
 };
 use podracer::trace::{Element, Op};
 use podracer::{DType, Literal, Shape};
@@ -100,6 +100,7 @@ fn op(case: &Value) -> Op {
             rhs_contract: sizes(&p["rhs_contract"]),
             lhs_batch: sizes(&p["lhs_batch"]),
             rhs_batch: sizes(&p["rhs_batch"]),
+            precision: Precision::Default,
         }),
         "conv" => Op::Conv(ConvDims {
             lhs_spec: sizes(&p["lhs_spec"]),
@@ -113,6 +114,7 @@ fn op(case: &Value) -> Op {
             rhs_dilation: sizes(&p["rhs_dilation"]),
             feature_groups: size(&p["feature_groups"]),
             batch_groups: size(&p["batch_groups"]),
+            precision: Precision::Default,
         }),
         "gather" => Op::Gather(GatherDims {
             offset_dims: sizes(&p["offset_dims"]),

@@ -52,7 +52,8 @@ fn a_second_signature_is_explained() {
     assert_eq!(
         texts[2],
         head(4, second + 2, second + 1)
-            + "\n  the leaves are the same; a static field or an enum's variant differs"
+            + "\n  the leaves are the same; a static field, an enum's variant or the default precision \
+               around the call differs"
     );
     assert_eq!(
         texts[3],

@@ -453,6 +453,7 @@ fn dots() {
         rhs_contract: smallvec![1],
         lhs_batch: smallvec![0],
         rhs_batch: smallvec![0],
+        precision: Precision::Default,
     };
     check_op(Op::Dot(batched), &[x(), x()], &[&[5.0, 25.0]]);
     let outer = Op::Dot(DotDims::default());
@@ -471,6 +472,7 @@ fn conv_dims() -> ConvDims {
         rhs_dilation: smallvec![1, 1],
         feature_groups: 1,
         batch_groups: 1,
+        precision: Precision::Default,
     }
 }
 
@@ -500,6 +502,7 @@ fn convolutions() {
         rhs_dilation: smallvec![1],
         feature_groups: 2,
         batch_groups: 1,
+        precision: Precision::Default,
     };
     let image = Literal::new([1, 2, 3], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let kernel = Literal::new([2, 1, 2], &[1f32, 1.0, 2.0, 0.0]);

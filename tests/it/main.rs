@@ -19,6 +19,7 @@ mod lowering;
 mod nans;
 mod native_calls;
 mod pjrt;
+mod precision;
 mod programs;
 mod props;
 mod remat;

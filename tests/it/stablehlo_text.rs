@@ -225,6 +225,7 @@ fn convolution() {
         rhs_dilation: smallvec![1, 1],
         feature_groups: 1,
         batch_groups: 1,
+        precision: Precision::Default,
     };
     let program = single(Op::Conv(dims), &[f32s([8, 84, 84, 4]), f32s([8, 8, 4, 32])]);
     assert_eq!(

@@ -232,6 +232,11 @@ const FAULTS: &[(&str, &str, &str)] = &[
         "reduce_sum: [1] are not distinct axes of f32[2]",
     ),
     (
+        "{ lambda a:f32[2]. let\n  b:f32[] = dot[contract=(0)/(0) precision=exact] a a",
+        "2, column 44",
+        "expected default, high or highest, found `exact`",
+    ),
+    (
         "{ lambda. let\n  b:f32[3] = constant[f32[3] [1, 2]]",
         "2, column 30",
         "2 element(s) for f32[3], which has 3",

@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
     use crate::trace::eval::eval_op;
-    use crate::trace::op::Op;
+    use crate::trace::op::{Op, Precision};
     use crate::trace::types::DType;
 
     #[test]
@@ -170,6 +170,7 @@ mod tests {
             rhs_contract: smallvec![1],
             lhs_batch: smallvec![1],
             rhs_batch: smallvec![0],
+            precision: Precision::Default,
         };
         let x = Literal::from([[1, 2], [3, 4]]);
         let sums = eval_op(&Op::Dot(dims), &[x.clone(), x]).remove(0);
@@ -188,6 +189,7 @@ mod tests {
             rhs_dilation: smallvec![rhs],
             feature_groups: 1,
             batch_groups: 1,
+            precision: Precision::Default,
         };
         let (x, kernel) =
             (Literal::new([1, 1, x.len()], x), Literal::new([1, 1, kernel.len()], kernel));
@@ -223,6 +225,7 @@ mod tests {
                 rhs_dilation: smallvec![1, 1],
                 feature_groups: 1,
                 batch_groups: 1,
+                precision: Precision::Default,
             };
             x = eval_op(&Op::Conv(dims), &[x, kernel]).remove(0);
             assert_eq!(x.ty(), &TensorType::new(DType::F32, [8, out, out, features]));

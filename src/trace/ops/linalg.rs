@@ -5,22 +5,38 @@ use std::panic::Location;
 use smallvec::SmallVec;
 
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::op::{Axes, ConvDims, DotDims, Op};
+use crate::trace::op::{Axes, ConvDims, DotDims, Op, Precision};
 use crate::trace::ops::broadcast_shapes;
 use crate::trace::tensor::{Tensor, bind1, fail_op};
 use crate::trace::types::{DType, Shape};
 
-/// `lax.dot_general`: contracts and pairs the axes that `dims` names. Result axes: batch, free
-/// axes of `lhs`, free axes of `rhs`.
+/// `lax.dot_general`: contracts and pairs the axes that `dims` names, in its precision. Result axes:
+/// batch, free axes of `lhs`, free axes of `rhs`.
 #[track_caller]
 pub fn dot_general(lhs: Tensor, rhs: Tensor, dims: DotDims) -> Tensor {
-    bind1(Op::Dot(dims), &[lhs, rhs], Location::caller())
+    let precision = dims.precision.in_scope();
+    bind1(Op::Dot(DotDims { precision, ..dims }), &[lhs, rhs], Location::caller())
 }
 
 /// `np.matmul`: contracts the last axis of `lhs` with the last but one of `rhs` (or its only one);
 /// axes before them broadcast.
 #[track_caller]
 pub fn matmul(lhs: Tensor, rhs: Tensor) -> Tensor {
+    matmul_with(lhs, rhs, Precision::Default)
+}
+
+/// [`matmul`] with its `precision` argument.
+///
+/// ```
+/// use podracer::trace::op::Precision;
+/// use podracer::{Array, Tensor, make_program};
+/// let f = |x: Tensor| x.matmul_with(x, Precision::Highest);
+/// let program = make_program(f, &Array::from([[1.0f32, 2.0], [3.0, 4.0]]))?;
+/// assert!(program.to_string().contains("dot[contract=(1)/(0) precision=highest] a a"));
+/// # Ok::<(), podracer::Error>(())
+/// ```
+#[track_caller]
+pub fn matmul_with(lhs: Tensor, rhs: Tensor, precision: Precision) -> Tensor {
     let (left, right) = (lhs.shape(), rhs.shape());
     if left.rank() == 0 || right.rank() == 0 {
         fail_op("matmul", format!("takes no scalars, and was given {} and {}", lhs.ty(), rhs.ty()));
@@ -28,6 +44,7 @@ pub fn matmul(lhs: Tensor, rhs: Tensor) -> Tensor {
     let contract = |lhs_axis: usize, rhs_axis: usize| DotDims {
         lhs_contract: [lhs_axis].as_slice().into(),
         rhs_contract: [rhs_axis].as_slice().into(),
+        precision,
         ..DotDims::default()
     };
     if right.rank() == 1 {
@@ -98,7 +115,8 @@ pub struct ConvOptions {
 /// `lax.conv_general_dilated`: a convolution of `lhs` by the kernel `rhs`, in any layout.
 #[track_caller]
 pub fn conv_general(lhs: Tensor, rhs: Tensor, dims: ConvDims) -> Tensor {
-    bind1(Op::Conv(dims), &[lhs, rhs], Location::caller())
+    let precision = dims.precision.in_scope();
+    bind1(Op::Conv(ConvDims { precision, ..dims }), &[lhs, rhs], Location::caller())
 }
 
 /// A convolution of images `x: [batch, height, width, features]` by `kernel: [height, width, input
@@ -133,6 +151,7 @@ pub fn conv2d(x: Tensor, kernel: Tensor, options: &ConvOptions) -> Tensor {
         rhs_dilation: Axes::from_elem(1, 2),
         feature_groups: 1,
         batch_groups: 1,
+        precision: Precision::Default,
     };
     conv_general(x, kernel, dims)
 }
@@ -142,6 +161,12 @@ impl Tensor {
     #[track_caller]
     pub fn matmul(self, rhs: Tensor) -> Tensor {
         matmul(self, rhs)
+    }
+
+    /// [`matmul_with`].
+    #[track_caller]
+    pub fn matmul_with(self, rhs: Tensor, precision: Precision) -> Tensor {
+        matmul_with(self, rhs, precision)
     }
 
     /// The outer product of two vectors.

@@ -12,6 +12,7 @@ mod elementwise;
 mod index;
 mod linalg;
 mod more;
+mod precision;
 mod reduce;
 mod shape;
 mod sorting;
@@ -26,8 +27,11 @@ pub use einsum::{einsum, qr, tensordot};
 pub use elementwise::{Operand, logaddexp, where_};
 pub use index::{IndexMode, IndexUpdate, gather, scatter, sort_by};
 pub use linalg::{
-    ConvOptions, Padding, conv_general, conv2d, dot_general, matmul, orthonormal_columns,
+    ConvOptions, Padding, conv_general, conv2d, dot_general, matmul, matmul_with,
+    orthonormal_columns,
 };
+pub use precision::default_matmul_precision;
+pub(crate) use precision::structure_in_scope;
 pub use shape::{broadcast_shapes, concatenate, stack};
 pub use sorting::lexsort;
 pub use window::WindowOptions;

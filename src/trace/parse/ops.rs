@@ -13,8 +13,8 @@ use super::super::literal::Literal;
 use super::super::op::{
     AllReduceOp, Amounts, ArgOp, Axes, BinaryOp, CallbackKind, CallbackOp, Collective,
     CollectiveOp, CompareOp, CondOp, ConvDims, CustomJvpOp, CustomLinOp, CustomVjpOp, DotDims,
-    GatherDims, Op, ReduceOp, RematOp, RematPolicy, ScanOp, ScatterDims, ScatterKind, UnaryOp,
-    VmapMethod, WhileOp,
+    GatherDims, Op, Precision, ReduceOp, RematOp, RematPolicy, ScanOp, ScatterDims, ScatterKind,
+    UnaryOp, VmapMethod, WhileOp,
 };
 use super::super::program::Program;
 use super::super::types::{DType, Shape, TensorType};
@@ -105,7 +105,8 @@ forms! {
         let (lhs_contract, rhs_contract) = p.pair("contract")?;
         let (lhs_batch, rhs_batch) =
             if p.has("batch") { p.pair("batch")? } else { Default::default() };
-        Ok(Op::Dot(DotDims { lhs_contract, rhs_contract, lhs_batch, rhs_batch }))
+        let precision = p.precision()?;
+        Ok(Op::Dot(DotDims { lhs_contract, rhs_contract, lhs_batch, rhs_batch, precision }))
     };
     Op::Conv(_), ["conv"] => |_, p| read_conv(p);
     Op::Reduce { .. }, ReduceOp::ALL.map(ReduceOp::name) => |name, p| {
@@ -283,6 +284,7 @@ fn read_conv(p: &mut Params<'_, '_>) -> Result<Op> {
         rhs_dilation,
         feature_groups: p.number_or("feature_groups", 1)?,
         batch_groups: p.number_or("batch_groups", 1)?,
+        precision: p.precision()?,
     }))
 }
 
@@ -417,6 +419,18 @@ impl<'t, 'r> Params<'t, 'r> {
 
     fn dtype(&mut self, key: &str) -> Result<DType> {
         self.keyed(key, Reader::dtype)
+    }
+
+    /// `precision=highest`, if it is there.
+    fn precision(&mut self) -> Result<Precision> {
+        if !self.has("precision") {
+            return Ok(Precision::Default);
+        }
+        let (start, word) = self.keyed("precision", |reader| Ok((reader.at, reader.word())))?;
+        Precision::ALL.into_iter().find(|p| p.name() == word).ok_or_else(|| {
+            let text = format!("expected default, high or highest, found `{word}`");
+            self.reader.fault(start, &text)
+        })
     }
 
     fn literal(&mut self) -> Result<Literal> {

@@ -65,6 +65,7 @@ pub(crate) fn transpose_lhs(dims: &ConvDims, lhs: &TensorType, rhs: Tensor, ct: 
             rhs_dilation: dims.rhs_dilation.clone(),
             feature_groups: groups,
             batch_groups: 1,
+            precision: dims.precision,
         },
     );
     if dims.batch_groups > 1 {
@@ -100,6 +101,7 @@ pub(crate) fn transpose_rhs(dims: &ConvDims, lhs: Tensor, rhs: &TensorType, ct: 
             rhs_dilation: dims.strides.clone(),
             feature_groups: dims.batch_groups,
             batch_groups: dims.feature_groups,
+            precision: dims.precision,
         },
     )
 }

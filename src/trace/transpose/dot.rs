@@ -21,6 +21,7 @@ pub(crate) fn transpose_lhs(dims: &DotDims, lhs: &TensorType, rhs: Tensor, ct: T
             rhs_contract: rhs_free,
             lhs_batch: (0..num_batch).collect(),
             rhs_batch: dims.rhs_batch.clone(),
+            precision: dims.precision,
         },
     );
     // Axes of the product: batch, free axes of lhs, contracted axes in the order of rhs's axes.
@@ -48,6 +49,7 @@ pub(crate) fn transpose_rhs(dims: &DotDims, lhs: Tensor, rhs: &TensorType, ct: T
             rhs_contract: (num_batch..num_batch + lhs_free.len()).collect(),
             lhs_batch: dims.lhs_batch.clone(),
             rhs_batch: (0..num_batch).collect(),
+            precision: dims.precision,
         },
     );
     // Axes of the product: batch, contracted axes in the order of lhs's axes, free axes of rhs.

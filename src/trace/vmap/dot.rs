@@ -35,6 +35,7 @@ pub(crate) fn dot(dims: &DotDims, lhs: Batched, rhs: Batched) -> Tensor {
             rhs_contract: batched.lhs_contract,
             lhs_batch: batched.rhs_batch,
             rhs_batch: batched.lhs_batch,
+            precision: batched.precision,
         };
         return dot_general(rhs.tensor, lhs.tensor, exchanged).moveaxis(pairs as isize, 0);
     }

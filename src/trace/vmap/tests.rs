@@ -8,7 +8,7 @@ use crate::trace::check;
 use crate::trace::control;
 use crate::trace::eval::eval;
 use crate::trace::literal::AlignedBytes;
-use crate::trace::op::{BinaryOp, CompareOp, ConvDims, DotDims, ReduceOp, UnaryOp};
+use crate::trace::op::{BinaryOp, CompareOp, ConvDims, DotDims, Precision, ReduceOp, UnaryOp};
 use crate::trace::op::{GatherDims, ScatterDims, ScatterKind};
 use crate::trace::ops::{IndexMode, concatenate, conv_general, dot_general, gather, scatter};
 use crate::trace::ops::{arange, constant, sort_by, where_};
@@ -282,6 +282,7 @@ fn dot_case(
         rhs_contract: contract.1.into(),
         lhs_batch: batch.0.into(),
         rhs_batch: batch.1.into(),
+        precision: Precision::Default,
     };
     case(name, [floats(shapes.0), floats(shapes.1)], move |x| {
         vec![dot_general(x[0], x[1], dims.clone())]
@@ -323,6 +324,7 @@ fn conv_case(
         rhs_dilation: Axes::from_slice(&[1, 1]),
         feature_groups: groups.0,
         batch_groups: groups.1,
+        precision: Precision::Default,
     };
     case(name, [floats(lhs), floats(rhs)], move |x| vec![conv_general(x[0], x[1], dims.clone())])
 }

@@ -1,7 +1,9 @@
 //! Products and convolutions.
 
-use podracer::trace::op::{Axes, ConvDims, DotDims};
-use podracer::trace::ops::{ConvOptions, Padding, conv_general, conv2d, dot_general, matmul};
+use podracer::trace::op::{Axes, ConvDims, DotDims, Precision};
+use podracer::trace::ops::{
+    ConvOptions, Padding, conv_general, conv2d, dot_general, matmul, matmul_with,
+};
 use podracer::{DType, Tensor};
 
 use super::{Case, In, case, int, x};
@@ -166,6 +168,7 @@ impl Conv {
             rhs_dilation: axes(self.rhs_dilation),
             feature_groups: self.groups.0,
             batch_groups: self.groups.1,
+            precision: Precision::Default,
         }
     }
 }
@@ -179,6 +182,7 @@ pub fn cases() -> Vec<Case> {
             rhs_contract: axes(contract[1]),
             lhs_batch: axes(batch[0]),
             rhs_batch: axes(batch[1]),
+            precision: Precision::Default,
         };
         cases.push(
             case(name, &[x(lhs), x(rhs)], move |x| dot_general(x[0].sin(), x[1], dims.clone()))
@@ -199,6 +203,18 @@ pub fn cases() -> Vec<Case> {
         cases.push(
             case(name, &[x(&[2, 5, 4, 2]), x(&[3, 2, 2, 3])], move |x| {
                 conv2d(x[0], x[1], &ConvOptions { stride, padding: padding.clone() })
+            })
+            .loose(8.0),
+        );
+    }
+    for precision in [Precision::High, Precision::Highest] {
+        cases.push(case(format!("dot/{}", precision.name()), &[x(&[2, 3]), x(&[3, 2])], {
+            move |x| matmul_with(x[0], x[1].sin(), precision)
+        }));
+        let dims = ConvDims { precision, ..PLAIN.dims() };
+        cases.push(
+            case(format!("conv/{}", precision.name()), &[x(PLAIN.lhs), x(PLAIN.rhs)], move |x| {
+                conv_general(x[0], x[1], dims.clone())
             })
             .loose(8.0),
         );

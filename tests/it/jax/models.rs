@@ -2,7 +2,7 @@
 
 use podracer::optim::{self, Adam};
 use podracer::trace::control::{ScanOptions, scan, scan_with};
-use podracer::trace::op::{Axes, ConvDims, DotDims};
+use podracer::trace::op::{Axes, ConvDims, DotDims, Precision};
 use podracer::trace::ops::{
     ConvOptions, Padding, concatenate, conv_general, conv2d, dot_general, full, linspace, one_hot,
     ones, where_, zeros, zeros_like,
@@ -27,6 +27,7 @@ fn nhwc(padding: &[(i64, i64)]) -> ConvDims {
         rhs_dilation: axes(&[1, 1]),
         feature_groups: 1,
         batch_groups: 1,
+        precision: Precision::Default,
     }
 }
 
@@ -38,6 +39,7 @@ fn batched(x: Tensor, y: Tensor, transposed: bool) -> Tensor {
         rhs_contract: axes(if transposed { 2 } else { 1 }),
         lhs_batch: axes(0),
         rhs_batch: axes(0),
+        precision: Precision::Default,
     };
     dot_general(x, y, dims)
 }

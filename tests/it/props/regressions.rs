@@ -122,11 +122,16 @@ fn derivatives_of_sorted_nothing() {
     assert_eq!((a.shape()[..].to_vec(), b.shape()[..].to_vec()), (vec![0], vec![2, 0]));
 }
 
-/// Sums of narrow integers wrap, also where the compiler folds them.
+/// Sums of integers wrap, also where the compiler could fold them.
 #[test]
-fn convolutions_of_narrow_constants() {
-    for dtype in ["i8", "u8", "i16", "u16"] {
-        let big = if dtype.ends_with('8') { "8, 96, 48, 82" } else { "8, 9600, 4800, 8200" };
+fn convolutions_and_products_of_constant_integers() {
+    for dtype in ["i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"] {
+        let big = match dtype {
+            "i8" | "u8" => "8, 96, 48, 82",
+            "i16" | "u16" => "8, 9600, 4800, 8200",
+            "i32" | "u32" => "8, 1720461542, 2101544936, 1024629289",
+            _ => "8, 8620461542000000000, 9101544936000000000, 7024629289000000000",
+        };
         let text = format!(
             "{{ lambda. let
                  f:{dtype}[1,2,2] = constant[{dtype}[1,2,2] [{big}]]
@@ -135,5 +140,25 @@ fn convolutions_of_narrow_constants() {
                in (j) }}"
         );
         regression(&text, &[]);
+        let conv = "conv[lhs=(1,0,2) rhs=(1,0,2) out=(2,0,1) strides=(2) padding=(0:1)] f f";
+        let dot = "dot[contract=(2)/(2) batch=(0)/(0)] f f";
+        for (op, shape) in [(conv, "2,1,2"), (dot, "1,2,2")] {
+            regression(
+                &format!(
+                    "{{ lambda. let
+                         f:{dtype}[1,2,2] = constant[{dtype}[1,2,2] [{big}]]
+                         i:{dtype}[{shape}] = {op}
+                       in (i) }}"
+                ),
+                &[],
+            );
+        }
     }
+    regression(
+        "{ lambda. let
+             f:i32[1,2,2] = constant[i32[1,2,2] [-380686992, 1720461542, 2101544936, -1024629289]]
+             i:i32[2,1,2] = conv[lhs=(1,0,2) rhs=(1,0,2) out=(2,0,1) strides=(2) padding=(0:1)] f f
+           in (i) }",
+        &[],
+    );
 }

@@ -1,7 +1,7 @@
 //! Products and convolutions.
 
 use podracer::trace::Var;
-use podracer::trace::op::{Axes, ConvDims, DotDims, Op};
+use podracer::trace::op::{Axes, ConvDims, DotDims, Op, Precision};
 use podracer::{DType, Shape, TensorType};
 
 use crate::props::cook::{Cook, Info};
@@ -16,7 +16,8 @@ impl Cook {
         let (a, b) = (self.shape(x), self.shape(y));
         // Axes of equal sizes are contracted or paired, as the salt says.
         let mut salt = Salt(u64::from(p[2]) << 8 | u64::from(p[3]));
-        let mut dims = DotDims::default();
+        let precision = Precision::ALL[salt.below(3)];
+        let mut dims = DotDims { precision, ..DotDims::default() };
         let mut taken = Vec::new();
         let mut n = 1;
         for i in 0..a.rank() {
@@ -109,6 +110,7 @@ impl Cook {
             rhs_dilation: [1 + salt.below(2)].as_slice().into(),
             feature_groups,
             batch_groups,
+            precision: Precision::ALL[salt.below(3)],
         });
         self.product(conv, x, y, n as f64)
     }

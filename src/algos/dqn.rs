@@ -1,0 +1,607 @@
+//! Deep Q-learning for vector observations: CleanRL's `dqn_jax.py` (Mnih et al. 2015), with acting,
+//! storing, drawing and learning in one compiled program.
+//!
+//! What differs from CleanRL, and why, is in `docs/algos/dqn.md`.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::envs::{Actions, EnvPool, Handle, PoolOptions, Space, XlaPool};
+use crate::error::{Error, Result};
+use crate::jit::{Jit, Mode, with_mode};
+use crate::nn::{Activation, Mlp, init};
+use crate::optim::{Adam, AdamState, incremental_update};
+use crate::rl::flags::expect;
+use crate::rl::replay::Replay;
+use crate::rl::{Progress, Run, Summary, checkpoint, interrupt};
+use crate::runtime::Runtime;
+use crate::timeline;
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{constant, one_hot, where_, zeros_like};
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Literal, Tensor, TensorType, random, value_and_grad};
+
+// ------------------------------------------------------------------------------------- settings
+
+/// The settings, by CleanRL's names and with CleanRL's defaults.
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(about = "DQN for discrete actions and vector observations", args_override_self = true)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "dqn")]
+    pub exp_name: String,
+    /// Seed of the experiment: the same seed gives the same run, bit for bit
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Run compiled (jit), operation by operation (eager), or on the host (interpret)
+    #[arg(long, value_enum, default_value_t = Mode::Jit)]
+    pub mode: Mode,
+    /// End with one line of JSON on the standard output, and show no progress bar
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub json: bool,
+    /// Save the model into the run's folder, and play it for --eval-episodes
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub save_model: bool,
+    /// Episodes that a saved model plays at the end
+    #[arg(long, default_value_t = 10)]
+    pub eval_episodes: usize,
+    /// Stop at the first NaN, and say which operation made it and at what line
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub check_nans: bool,
+    /// Record a timeline of the run into this file, for Perfetto or chrome://tracing
+    #[arg(long)]
+    pub timeline: Option<PathBuf>,
+    /// The folder in which the run's folder is made
+    #[arg(long, default_value = "runs")]
+    pub runs_dir: PathBuf,
+    /// Threads that step environments; 0 measures and chooses
+    #[arg(long, default_value_t = 0)]
+    pub num_threads: usize,
+
+    /// The id of the environment
+    #[arg(long, default_value = "CartPole-v1")]
+    pub env_id: String,
+    /// Total timesteps of the experiment
+    #[arg(long, default_value_t = 500_000)]
+    pub total_timesteps: u64,
+    /// The learning rate of the optimiser
+    #[arg(long, default_value_t = 2.5e-4)]
+    pub learning_rate: f64,
+    /// The number of parallel environments
+    #[arg(long, default_value_t = 1)]
+    pub num_envs: usize,
+    /// The size of the replay buffer, in transitions
+    #[arg(long, default_value_t = 10_000)]
+    pub buffer_size: usize,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.99)]
+    pub gamma: f64,
+    /// How much of the network the target takes over; 1 copies
+    #[arg(long, default_value_t = 1.0)]
+    pub tau: f64,
+    /// Timesteps between updates of the target network
+    #[arg(long, default_value_t = 500)]
+    pub target_network_frequency: usize,
+    /// The number of transitions of a gradient step
+    #[arg(long, default_value_t = 128)]
+    pub batch_size: usize,
+    /// The part of random actions at the start
+    #[arg(long, default_value_t = 1.0)]
+    pub start_e: f64,
+    /// The part of random actions at the end
+    #[arg(long, default_value_t = 0.05)]
+    pub end_e: f64,
+    /// The part of the timesteps over which it goes from start to end
+    #[arg(long, default_value_t = 0.5)]
+    pub exploration_fraction: f64,
+    /// Timesteps before learning starts
+    #[arg(long, default_value_t = 10_000)]
+    pub learning_starts: u64,
+    /// Timesteps between gradient steps
+    #[arg(long, default_value_t = 10)]
+    pub train_frequency: usize,
+}
+
+impl Args {
+    /// The settings of a command line: `Args::from_flags(["--seed", "3"])`.
+    ///
+    /// # Errors
+    /// What clap says.
+    pub fn from_flags<'a>(
+        flags: impl IntoIterator<Item = &'a str>,
+    ) -> std::result::Result<Args, clap::Error> {
+        crate::rl::flags::parse_from(["dqn"].into_iter().chain(flags).map(Into::into))
+    }
+
+    /// Steps of each environment between gradient steps.
+    fn turns(&self) -> usize {
+        self.train_frequency / self.num_envs
+    }
+
+    /// Gradient steps between updates of the target network: one call of the program.
+    fn rounds(&self) -> usize {
+        self.target_network_frequency / self.train_frequency
+    }
+
+    /// Timesteps over which the part of random actions falls.
+    fn exploration(&self) -> f64 {
+        (self.exploration_fraction * self.total_timesteps as f64).max(1.0)
+    }
+
+    fn check(&self) -> Result<()> {
+        let positive = "at least 1";
+        expect(self.num_envs > 0, "num-envs", self.num_envs, positive)?;
+        expect(self.train_frequency > 0, "train-frequency", self.train_frequency, positive)?;
+        expect(self.batch_size > 0, "batch-size", self.batch_size, positive)?;
+        let (envs, train, target) =
+            (self.num_envs, self.train_frequency, self.target_network_frequency);
+        expect(
+            train.is_multiple_of(envs),
+            "train-frequency",
+            train,
+            &format!("a multiple of --num-envs {envs}, the timesteps of one step of all"),
+        )?;
+        expect(
+            target > 0 && target.is_multiple_of(train),
+            "target-network-frequency",
+            target,
+            &format!("a multiple of --train-frequency {train}"),
+        )?;
+        expect(
+            self.total_timesteps >= target as u64,
+            "total-timesteps",
+            self.total_timesteps,
+            &format!("at least --target-network-frequency {target}"),
+        )?;
+        expect(
+            self.buffer_size >= train && i32::try_from(self.buffer_size).is_ok(),
+            "buffer-size",
+            self.buffer_size,
+            &format!("at least --train-frequency {train}, and at most {}", i32::MAX),
+        )?;
+        let unit = |x: f64| (0.0..=1.0).contains(&x);
+        for (flag, x) in [
+            ("gamma", self.gamma),
+            ("tau", self.tau),
+            ("start-e", self.start_e),
+            ("end-e", self.end_e),
+            ("exploration-fraction", self.exploration_fraction),
+        ] {
+            expect(unit(x), flag, x, "between 0 and 1")?;
+        }
+        let rate = self.learning_rate;
+        expect(rate.is_finite() && rate >= 0.0, "learning-rate", rate, "a number not below 0")
+    }
+}
+
+// -------------------------------------------------------------------------------------- network
+
+/// Observations to the value of each action: hidden layers of 120 and 84 units.
+#[derive(Debug, Clone, Tree)]
+pub struct QNetwork<T> {
+    /// The layers.
+    pub layers: Mlp<T>,
+}
+
+impl QNetwork<Tensor> {
+    /// A new network for observations of `obs_size` numbers.
+    pub fn init(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> QNetwork<Tensor> {
+        let sizes = [obs_size, 120, 84, num_actions];
+        let kernel = init::lecun_normal();
+        QNetwork { layers: Mlp::init(key, &sizes, Activation::Relu, kernel, kernel) }
+    }
+
+    /// `f32[B, actions]` of `obs: f32[B, obs_size]`.
+    pub fn apply(&self, obs: Tensor) -> Tensor {
+        self.layers.apply(obs)
+    }
+}
+
+/// One step of one environment.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Transition<T> {
+    /// `f32[obs_size]`
+    pub obs: T,
+    /// `i32[]`
+    pub action: T,
+    /// `f32[]`
+    pub reward: T,
+    /// `f32[obs_size]`: what followed, also where an episode ended there.
+    pub next_obs: T,
+    /// `f32[]`: 1 where the episode ended by the rules of the task.
+    pub terminated: T,
+}
+
+/// What learning changes.
+#[derive(Debug, Tree)]
+pub struct TrainState<T> {
+    /// The network.
+    pub q: QNetwork<T>,
+    /// The target network.
+    pub target: QNetwork<T>,
+    /// Adam's moments.
+    pub optimizer: AdamState<T, QNetwork<T>>,
+    /// The transitions to learn from.
+    pub replay: Replay<T, Transition<T>>,
+    /// The environments between two steps.
+    pub playing: Playing<T>,
+}
+
+/// The environments between two steps.
+#[derive(Debug, Tree)]
+pub struct Playing<T> {
+    /// The right to step them.
+    pub handle: Handle<T>,
+    /// `f32[N, obs_size]`
+    pub obs: T,
+    /// Timesteps so far, `i32[]`.
+    pub step: T,
+    /// The randomness to come.
+    pub key: Key<T>,
+}
+
+// --------------------------------------------------------------------------------------- losses
+
+/// The mean squared error to the targets, and the mean value of the actions taken; `batch` has
+/// rows.
+pub fn loss(
+    q: &QNetwork<Tensor>,
+    target: &QNetwork<Tensor>,
+    batch: &Transition<Tensor>,
+    gamma: f64,
+) -> (Tensor, Tensor) {
+    let next = target.apply(batch.next_obs).max(-1);
+    let goal = batch.reward + gamma * (1.0 - batch.terminated) * next; // f32[B]
+    let values = q.apply(batch.obs);
+    let taken = one_hot(batch.action, values.dim(-1), DType::Bool);
+    let value = where_(taken, values, zeros_like(values)).sum(-1);
+    ((value - goal).square().mean(..), value.mean(..))
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// What is logged of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// The loss.
+    pub td_loss: T,
+    /// The mean value of the actions taken.
+    pub q_values: T,
+}
+
+/// One gradient step on a batch.
+pub fn update(
+    q: QNetwork<Tensor>,
+    target: &QNetwork<Tensor>,
+    optimizer: AdamState<Tensor, QNetwork<Tensor>>,
+    batch: &Transition<Tensor>,
+    args: &Args,
+) -> (QNetwork<Tensor>, AdamState<Tensor, QNetwork<Tensor>>, Metrics<Tensor>) {
+    let ((td_loss, q_values), grads) =
+        value_and_grad(|q: QNetwork<Tensor>| loss(&q, target, batch, args.gamma))(q.clone());
+    let adam = Adam { learning_rate: args.learning_rate, ..Adam::default() };
+    let (q, optimizer) = adam.step(q, grads, optimizer);
+    (q, optimizer, Metrics { td_loss, q_values })
+}
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// The best action, or with probability `epsilon` any: `i32[N]`.
+fn act(q: &QNetwork<Tensor>, obs: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Tensor {
+    let (which, draw) = key.split();
+    let values = q.apply(obs);
+    let envs = obs.dim(0);
+    let random = random::randint(draw, [envs], 0, values.dim(-1) as i32, DType::I32);
+    let explore = random::uniform(which, [envs], DType::F32, 0.0, 1.0).lt(epsilon);
+    where_(explore, random, values.argmax(-1))
+}
+
+/// Episodes that ended in some steps; `[T, N]` each.
+#[derive(Debug, Clone, Copy, Tree)]
+struct Games<T> {
+    finished: T,
+    episodic_return: T,
+    length: T,
+}
+
+/// `turns` steps of all environments: what they gave, `[T, N, ..]`.
+fn play(
+    envs: &XlaPool,
+    q: &QNetwork<Tensor>,
+    playing: Playing<Tensor>,
+    args: &Args,
+) -> (Playing<Tensor>, Transition<Tensor>, Games<Tensor>) {
+    let (start, end) = (args.start_e, args.end_e);
+    let turn = |playing: Playing<Tensor>, ()| {
+        let Playing { handle, obs, step, key } = playing;
+        let (key, draw) = key.split();
+        let progress = step.to(DType::F32) / args.exploration();
+        let epsilon = (start + (end - start) * progress.minimum(1.0)).to(DType::F32);
+        let action = act(q, obs, epsilon, draw);
+        let (handle, told) = envs.step(handle, action);
+        // Where an episode ended, `obs` is already the next one's.
+        let last = told.final_obs.expect("the pool was asked for it");
+        let transition = Transition {
+            obs,
+            action,
+            reward: told.reward,
+            next_obs: where_(
+                told.done().expand_dims(-1).broadcast_to(last.shape()),
+                last,
+                told.obs,
+            ),
+            terminated: told.terminated.to(DType::F32),
+        };
+        let games = Games {
+            finished: told.finished,
+            episodic_return: told.episodic_return,
+            length: told.episodic_length,
+        };
+        let step = step + args.num_envs as i32;
+        (Playing { handle, obs: told.obs, step, key }, (transition, games))
+    };
+    let turns = ScanOptions::length(args.turns());
+    let (playing, (transitions, games)) = scan_with(turns, turn, playing, ());
+    (playing, transitions, games)
+}
+
+/// All that happens between two updates of the target network: `rounds` times some steps of the
+/// environments and, if `learning`, a gradient step; then the target. One program.
+fn rounds(
+    envs: &XlaPool,
+    state: TrainState<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> (TrainState<Tensor>, Games<Tensor>, Metrics<Tensor>) {
+    let TrainState { q, target, optimizer, replay, playing } = state;
+    let round = |(q, optimizer, replay, playing): Learning<Tensor>, ()| {
+        let (playing, transitions, games) = play(envs, &q, playing, args);
+        let rows = tree::map(transitions, |x: Tensor| {
+            x.reshape([&[x.dim(0) * x.dim(1)], &x.shape()[2..]].concat())
+        });
+        let replay = replay.add(rows);
+        if !learning {
+            let zero = constant(0.0f32);
+            let metrics = Metrics { td_loss: zero, q_values: zero };
+            return ((q, optimizer, replay, playing), (games, metrics));
+        }
+        let Playing { handle, obs, step, key } = playing;
+        let (key, draw) = key.split();
+        let batch = replay.sample(draw, args.batch_size);
+        let (q, optimizer, metrics) = update(q, &target, optimizer, &batch, args);
+        let playing = Playing { handle, obs, step, key };
+        ((q, optimizer, replay, playing), (games, metrics))
+    };
+    let count = ScanOptions::length(args.rounds());
+    let start = (q, optimizer, replay, playing);
+    let ((q, optimizer, replay, playing), (games, metrics)) = scan_with(count, round, start, ());
+    let target = if learning { incremental_update(&q, &target, args.tau) } else { target };
+    (TrainState { q, target, optimizer, replay, playing }, games, metrics)
+}
+
+/// What a round changes.
+type Learning<T> = (QNetwork<T>, AdamState<T, QNetwork<T>>, Replay<T, Transition<T>>, Playing<T>);
+
+// ------------------------------------------------------------------------------------- training
+
+/// Sizes of the environment's spaces; refuses what this algorithm cannot act in.
+fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
+    let spec = pool.spec();
+    let Space::Discrete { n } = &spec.action else {
+        return Err(Error::Config(format!(
+            "--env-id {}: dqn chooses among discrete actions, and this environment takes {}; ppo \
+             and dqn fit discrete actions, sac, td3 and ddpg continuous ones",
+            spec.id, spec.action
+        )));
+    };
+    if spec.observation.dtype() != DType::F32 || spec.observation.shape().rank() != 1 {
+        return Err(Error::Config(format!(
+            "--env-id {}: dqn takes vectors of f32, and this environment gives {}",
+            spec.id, spec.observation
+        )));
+    }
+    Ok((spec.observation.shape()[0], *n))
+}
+
+fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
+    let num_threads = args.num_threads;
+    EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
+}
+
+/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
+/// folder.
+///
+/// # Errors
+/// [`Error::Config`] for settings out of range, and what the environments, the compiler, the
+/// runtime and the file system say.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let timeline = args.timeline.as_ref().map(timeline::start).transpose()?;
+    let pool = pool(args, args.num_envs, args.seed)?;
+    let (obs_size, num_actions) = sizes(&pool)?;
+    interrupt::install()?;
+    let mut run = Run::create(&args.runs_dir, &args.exp_name, &args.env_id, args.seed, args)?;
+    let mut progress = Progress::new(args.total_timesteps, args.json);
+
+    let (handle, envs) = pool.xla()?;
+    let envs = envs.with_final_obs()?;
+    let init = with_mode(args.mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, network) = key.split();
+        let q = QNetwork::init(network, obs_size, num_actions);
+        let vector = TensorType::new(DType::F32, [obs_size]);
+        let number = TensorType::scalar(DType::F32);
+        let replay = Replay::new(
+            args.buffer_size,
+            Transition {
+                obs: vector.clone(),
+                action: TensorType::scalar(DType::I32),
+                reward: number.clone(),
+                next_obs: vector,
+                terminated: number,
+            },
+        );
+        let (handle, first) = envs.reset(handle);
+        let step = constant(0i32);
+        TrainState {
+            target: q.clone(),
+            optimizer: Adam::default().init(&q),
+            q,
+            replay,
+            playing: Playing { handle, obs: first.obs, step, key },
+        }
+    })
+    .named("dqn_init");
+    let explore =
+        with_mode(args.mode, |state| rounds(&envs, state, false, args)).named("dqn_explore");
+    let learn = with_mode(args.mode, |state| rounds(&envs, state, true, args))
+        .named("dqn_rounds")
+        .check_nans(args.check_nans);
+
+    let seed = tree::map(Key::new(args.seed), Array::from);
+    let mut state: TrainState<Array> = init.call((handle, seed))?;
+    let mut global_step: u64 = 0;
+    let steps = args.target_network_frequency as u64;
+    let mut window = (Instant::now(), 0);
+
+    while global_step + steps <= args.total_timesteps {
+        let span = timeline::span("rounds");
+        // Learning starts with the first call that begins when enough was explored.
+        let learning = global_step >= args.learning_starts;
+        let (next, games, metrics) =
+            if learning { learn.call(state)? } else { explore.call(state)? };
+        state = next;
+        log_games(&mut run, &games, global_step, args)?;
+        if learning {
+            log(&mut run, &metrics, global_step, args)?;
+        }
+        global_step += steps;
+        drop(span);
+        if window.0.elapsed().as_millis() > 200 {
+            progress.update(global_step, run.sps(global_step), run.returns.mean());
+            let rate = (global_step - window.1) as f64 / window.0.elapsed().as_secs_f64();
+            run.events.scalar("charts/SPS_update", rate.floor(), global_step)?;
+            window = (Instant::now(), global_step);
+        }
+        if interrupt::requested() {
+            progress.note("stopped: the events and the model so far are kept");
+            break;
+        }
+    }
+    progress.update(global_step, run.sps(global_step), run.returns.mean());
+    progress.finish();
+    if args.save_model {
+        save(&run, &state, args)?;
+        for (k, episode) in evaluate(&state.q, args)?.into_iter().enumerate() {
+            run.events.scalar("eval/episodic_return", episode, k as u64)?;
+        }
+    }
+    run.events.flush()?;
+    if let Some(timeline) = timeline {
+        timeline.finish()?;
+    }
+    let compile_s = compile_seconds(&init) + compile_seconds(&explore) + compile_seconds(&learn);
+    let platform = match args.mode {
+        Mode::Interpret => "host".to_string(),
+        Mode::Jit | Mode::Eager => Runtime::get()?.client.platform_name().to_string(),
+    };
+    Ok(run.summary(&args.mode.to_string(), &platform, 1, global_step, compile_s))
+}
+
+fn compile_seconds<A, B, F>(f: &Jit<A, B, F>) -> f64 {
+    let stats = f.stats();
+    stats.trace_seconds + stats.compile_seconds
+}
+
+/// Logs the episodes that ended in a call that began at `start`, at the steps at which they did.
+fn log_games(run: &mut Run, games: &Games<Array>, start: u64, args: &Args) -> Result<()> {
+    let finished = games.finished.to_vec::<bool>()?;
+    if !finished.contains(&true) {
+        return Ok(());
+    }
+    let returns = games.episodic_return.to_vec::<f32>()?;
+    let lengths = games.length.to_vec::<i32>()?;
+    for i in (0..finished.len()).filter(|&i| finished[i]) {
+        let at = start + ((i / args.num_envs + 1) * args.num_envs) as u64;
+        run.episode(returns[i].into(), lengths[i] as u64, at)?;
+    }
+    Ok(())
+}
+
+/// Logs a hundredth of the gradient steps, under CleanRL's tags.
+fn log(run: &mut Run, metrics: &Metrics<Array>, start: u64, args: &Args) -> Result<()> {
+    let losses = metrics.td_loss.to_vec::<f32>()?;
+    let values = metrics.q_values.to_vec::<f32>()?;
+    for (k, (&loss, &value)) in losses.iter().zip(&values).enumerate() {
+        let step = start + ((k + 1) * args.train_frequency) as u64;
+        if !loss.is_finite() {
+            run.events.flush()?;
+            return Err(Error::Nan(format!(
+                "the loss is {loss} at step {step}; run again with --check-nans to see which \
+                 operation made it"
+            )));
+        }
+        if step.is_multiple_of(100) {
+            run.events.scalars(
+                &[
+                    ("losses/td_loss", loss.into()),
+                    ("losses/q_values", value.into()),
+                    ("charts/SPS", run.sps(step).floor()),
+                ],
+                step,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Saves networks, optimiser and randomness as `{exp_name}.safetensors`, with the settings. The
+/// transitions are not kept.
+fn save(run: &Run, state: &TrainState<Array>, args: &Args) -> Result<()> {
+    let kept = (&state.q, &state.target, &state.optimizer);
+    let mut values = Vec::new();
+    let mut named = |prefix: &str, paths: Vec<String>, leaves: Vec<Array>| -> Result<()> {
+        for (path, leaf) in paths.into_iter().zip(leaves) {
+            let path = path.replacen('$', &format!("$.{prefix}"), 1);
+            values.push((path, leaf.to_literal()?.dense()));
+        }
+        Ok(())
+    };
+    named("q", tree::paths(kept.0), tree::leaves(kept.0))?;
+    named("target", tree::paths(kept.1), tree::leaves(kept.1))?;
+    named("optimizer", tree::paths(kept.2), tree::leaves(kept.2))?;
+    let bytes: Vec<_> = values.iter().map(|(_, value)| Literal::bytes(value)).collect();
+    let arrays: Vec<_> = values
+        .iter()
+        .zip(&bytes)
+        .map(|((path, value), bytes)| (path.clone(), value.ty().clone(), (**bytes).as_ref()))
+        .collect();
+    checkpoint::save(run.dir.join(format!("{}.safetensors", args.exp_name)), &arrays, args)
+}
+
+/// The returns of `eval_episodes` episodes with `end_e` random actions.
+///
+/// # Errors
+/// What the environments and the runtime say.
+pub fn evaluate(q: &QNetwork<Array>, args: &Args) -> Result<Vec<f64>> {
+    // Episodes of another seed than those of the training.
+    let mut pool = pool(args, 1, args.seed.wrapping_add(1 << 32))?;
+    let act = with_mode(args.mode, |(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
+        let (key, draw) = key.split();
+        (act(&q, obs, constant(args.end_e as f32), draw), key)
+    })
+    .named("dqn_eval");
+    let mut key = tree::map(Key::new(args.seed), Array::from);
+    let mut batch = pool.reset()?;
+    let mut returns = Vec::new();
+    while returns.len() < args.eval_episodes && !interrupt::requested() {
+        let obs = Array::new(batch.obs_shape(), batch.obs::<f32>())?;
+        let (action, next) = act.call((q.clone(), obs, key))?;
+        key = next;
+        batch = pool.step(Actions::from(&action.to_vec::<i32>()?))?;
+        returns.extend(pool.take_finished().iter().map(|episode| episode.episodic_return));
+    }
+    Ok(returns)
+}

@@ -1,0 +1,512 @@
+//! The C library `libmujoco`, loaded at run time: models, simulations, and what can be read of them.
+//!
+//! All the `unsafe` of this family is here. What the API can do goes through the API; what only
+//! the structs hold is read by offsets, which are those of one file: its checksum is compared before it
+//! is loaded.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+use crate::lower::native::{Lock, Settings, hex};
+
+/// The version whose struct layouts [`model`] and [`data`] have.
+const VERSION: &str = "3.3.7";
+
+/// `mjSTATE_INTEGRATION`: everything that the next step depends on.
+const STATE_INTEGRATION: c_uint = (1 << 13) - 1;
+
+/// Byte offsets in `mjModel` of 3.3.7 on 64-bit machines.
+mod model {
+    pub(super) const NQ: usize = 0;
+    pub(super) const NV: usize = 4;
+    pub(super) const NU: usize = 8;
+    pub(super) const NBODY: usize = 16;
+    pub(super) const NSITE: usize = 64;
+    pub(super) const OPT_TIMESTEP: usize = 352;
+    pub(super) const QPOS0: usize = 1344;
+    pub(super) const BODY_MASS: usize = 1496;
+    pub(super) const ACTUATOR_CTRLRANGE: usize = 4088;
+}
+
+/// Byte offsets in `mjData` of 3.3.7 on 64-bit machines.
+mod data {
+    pub(super) const WARNING: usize = 161_272;
+    pub(super) const QPOS: usize = 161_656;
+    pub(super) const QVEL: usize = 161_664;
+    pub(super) const CTRL: usize = 161_696;
+    pub(super) const XPOS: usize = 161_792;
+    pub(super) const XIPOS: usize = 161_816;
+    pub(super) const SITE_XPOS: usize = 161_864;
+    pub(super) const CINERT: usize = 161_928;
+    pub(super) const CVEL: usize = 162_184;
+    pub(super) const QFRC_ACTUATOR: usize = 162_304;
+    pub(super) const QFRC_CONSTRAINT: usize = 162_328;
+    pub(super) const CFRC_EXT: usize = 162_360;
+}
+
+/// The warnings that mean a broken state: their place in `mjData.warning`, and what they say.
+const BAD_STATE: [(usize, &str); 4] = [
+    (4, "a position is not a number, or huge"),
+    (5, "a velocity is not a number, or huge"),
+    (6, "an acceleration is not a number, or huge: the simulation is unstable"),
+    (7, "an action is not a number, or huge"),
+];
+
+/// A number beyond this is bad, as MuJoCo's own checks have it (`mjMAXVAL`).
+const MAX_VALUE: f64 = 1e10;
+
+type ModelPtr = *mut c_void;
+type DataPtr = *mut c_void;
+
+/// The functions, of the library's lifetime, which is the process's.
+struct Library {
+    load_xml:
+        unsafe extern "C-unwind" fn(*const c_char, *const c_void, *mut c_char, c_int) -> ModelPtr,
+    delete_model: unsafe extern "C-unwind" fn(ModelPtr),
+    make_data: unsafe extern "C-unwind" fn(ModelPtr) -> DataPtr,
+    delete_data: unsafe extern "C-unwind" fn(DataPtr),
+    reset_data: unsafe extern "C-unwind" fn(ModelPtr, DataPtr),
+    forward: unsafe extern "C-unwind" fn(ModelPtr, DataPtr),
+    step: unsafe extern "C-unwind" fn(ModelPtr, DataPtr),
+    rne_post_constraint: unsafe extern "C-unwind" fn(ModelPtr, DataPtr),
+    state_size: unsafe extern "C-unwind" fn(ModelPtr, c_uint) -> c_int,
+    get_state: unsafe extern "C-unwind" fn(ModelPtr, DataPtr, *mut f64, c_uint),
+    set_state: unsafe extern "C-unwind" fn(ModelPtr, DataPtr, *const f64, c_uint),
+    name_to_id: unsafe extern "C-unwind" fn(ModelPtr, c_int, *const c_char) -> c_int,
+    /// The folder with the models.
+    models: PathBuf,
+}
+
+fn native(problem: String) -> Error {
+    let help = "run `podracer fetch mujoco`, which installs it again; a package of yours that is \
+                found first is installed again by your pip";
+    Error::Native { problem, help: help.into() }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What we guard is valid at every step.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Library {
+    /// The library of this process; located, fetched if need be, and loaded at first use.
+    fn get(settings: &Settings) -> Result<&'static Library> {
+        static LOADED: Mutex<Option<&'static Library>> = Mutex::new(None);
+        let mut loaded = lock(&LOADED);
+        if let Some(library) = *loaded {
+            return Ok(library);
+        }
+        let (path, models) = locate(settings)?;
+        // Threads may be inside the library at any time, so it is never unloaded.
+        let library = &*Box::leak(Box::new(Library::load(&path, models)?));
+        *loaded = Some(library);
+        Ok(library)
+    }
+
+    fn load(path: &Path, models: PathBuf) -> Result<Library> {
+        let shown = path.display();
+        // SAFETY: loading runs the library's initialisers; the file is the pinned one, by its
+        // checksum.
+        let library = unsafe { libloading::Library::new(path) }
+            .map_err(|error| native(format!("{shown} cannot be loaded: {error}")))?;
+        let missing = |error| native(format!("{shown} is no MuJoCo library: {error}"));
+        macro_rules! symbol {
+            ($name:literal) => {
+                // SAFETY: the type is the one that the header of this version declares.
+                *unsafe { library.get(concat!($name, "\0").as_bytes()) }.map_err(missing)?
+            };
+        }
+        let version: unsafe extern "C-unwind" fn() -> *const c_char = symbol!("mj_versionString");
+        // SAFETY: it takes nothing and returns a constant text.
+        let version = unsafe { CStr::from_ptr(version()) };
+        if version.to_bytes() != VERSION.as_bytes() {
+            return Err(native(format!("{shown} is MuJoCo {version:?}, expected {VERSION}")));
+        }
+        type Handler = extern "C-unwind" fn(*const c_char);
+        let on_error: *mut Option<Handler> = symbol!("mju_user_error");
+        let on_warning: *mut Option<Handler> = symbol!("mju_user_warning");
+        // SAFETY: these are variables of the library, read by it alone, and nothing of it is
+        // running yet. Without handlers an error would exit the process.
+        unsafe {
+            *on_error = Some(unwind);
+            *on_warning = Some(ignore);
+        }
+        let functions = Library {
+            load_xml: symbol!("mj_loadXML"),
+            delete_model: symbol!("mj_deleteModel"),
+            make_data: symbol!("mj_makeData"),
+            delete_data: symbol!("mj_deleteData"),
+            reset_data: symbol!("mj_resetData"),
+            forward: symbol!("mj_forward"),
+            step: symbol!("mj_step"),
+            rne_post_constraint: symbol!("mj_rnePostConstraint"),
+            state_size: symbol!("mj_stateSize"),
+            get_state: symbol!("mj_getState"),
+            set_state: symbol!("mj_setState"),
+            name_to_id: symbol!("mj_name2id"),
+            models,
+        };
+        std::mem::forget(library);
+        Ok(functions)
+    }
+}
+
+/// The library's file, with its bytes checked, and the folder of the models.
+fn locate(settings: &Settings) -> Result<(PathBuf, PathBuf)> {
+    let part = Lock::get().part("mujoco")?;
+    let member = part.wheel()?.member("library").expect("the lock file has it");
+    let path = settings.locate(part)?.root.join(&member.path);
+    let bytes = std::fs::read(&path).map_err(Error::io("cannot read", &path))?;
+    if hex(&Sha256::digest(&bytes)) != member.sha256 {
+        return Err(native(format!(
+            "{} is not MuJoCo {VERSION} as it was published: its checksum differs",
+            path.display()
+        )));
+    }
+    let part = Lock::get().part("gymnasium-mujoco")?;
+    let member = part.wheel()?.member("model").expect("the lock file has it");
+    let model = settings.locate(part)?.root.join(&member.path);
+    let folder = model.parent().expect("a file is in a folder");
+    Ok((path, folder.to_path_buf()))
+}
+
+/// A fatal error of the library. It must not return to where it happened; so it unwinds, through
+/// frames of C that have unwind tables and nothing to clean up, to [`Model::simulate`].
+extern "C-unwind" fn unwind(message: *const c_char) {
+    // SAFETY: the library passes a text.
+    let message = unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned();
+    resume_unwind(Box::new(Fatal(message)));
+}
+
+/// Warnings are counted in `mjData`, where [`Simulation::check`] reads them.
+extern "C-unwind" fn ignore(_message: *const c_char) {}
+
+struct Fatal(String);
+
+/// Runs `work`, which calls the library; a fatal error of it becomes an error.
+fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    // Unwind safety: what was being changed is dropped by the caller.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(
+        |payload: Box<dyn Any + Send>| match payload.downcast::<Fatal>() {
+            Ok(fatal) => Err(Error::Env(format!("MuJoCo: {}", fatal.0))),
+            Err(panic) => resume_unwind(panic),
+        },
+    )
+}
+
+/// A compiled model, shared by all simulations of it: nothing changes it while they step.
+pub(super) struct Model {
+    library: &'static Library,
+    ptr: NonNull<c_void>,
+    state_size: usize,
+    nq: usize,
+    nv: usize,
+    nu: usize,
+    nbody: usize,
+    nsite: usize,
+    /// Simulations that nobody is using: as many as threads have ever stepped at once.
+    idle: Mutex<Vec<Data>>,
+}
+
+// SAFETY: the library reads a model while it steps and never writes it.
+unsafe impl Send for Model {}
+// SAFETY: as above; `idle` has its own lock.
+unsafe impl Sync for Model {}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Model { nq, nv, nu, nbody, .. } = self;
+        write!(f, "Model {{ nq: {nq}, nv: {nv}, nu: {nu}, nbody: {nbody} }}")
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        // SAFETY: ours alone; the simulations in `idle` do not look at it when they are freed.
+        unsafe { (self.library.delete_model)(self.ptr.as_ptr()) }
+    }
+}
+
+/// One `mjData`.
+struct Data {
+    library: &'static Library,
+    ptr: NonNull<c_void>,
+}
+
+// SAFETY: an `mjData` belongs to no thread; only one uses it at a time, as it has no `Sync`.
+unsafe impl Send for Data {}
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        // SAFETY: made by `make_data`, ours alone.
+        unsafe { (self.library.delete_data)(self.ptr.as_ptr()) }
+    }
+}
+
+impl Model {
+    /// The model in `file`, read once as long as someone holds it.
+    pub(super) fn load(file: &'static str) -> Result<Arc<Model>> {
+        static MODELS: Mutex<Option<HashMap<&'static str, Weak<Model>>>> = Mutex::new(None);
+        let mut models = lock(&MODELS);
+        let models = models.get_or_insert_default();
+        if let Some(model) = models.get(file).and_then(Weak::upgrade) {
+            return Ok(model);
+        }
+        let model = Arc::new(Model::read(Library::get(&Settings::from_env()?)?, file)?);
+        models.insert(file, Arc::downgrade(&model));
+        Ok(model)
+    }
+
+    fn read(library: &'static Library, file: &str) -> Result<Model> {
+        let path = library.models.join(file);
+        let name = path.to_str().and_then(|path| CString::new(path).ok());
+        let name = name.ok_or_else(|| native(format!("{} is not UTF-8", path.display())))?;
+        let mut problem = [0u8; 1000];
+        let ptr = caught(|| {
+            let (text, size) = (problem.as_mut_ptr().cast(), problem.len() as c_int);
+            // SAFETY: a path, no virtual files, and a buffer with its size.
+            Ok(unsafe { (library.load_xml)(name.as_ptr(), std::ptr::null(), text, size) })
+        })?;
+        let Some(ptr) = NonNull::new(ptr) else {
+            let problem = CStr::from_bytes_until_nul(&problem).unwrap_or_default();
+            let problem = problem.to_string_lossy();
+            return Err(native(format!("{}: {problem}", path.display())));
+        };
+        // SAFETY: the offsets are those of `mjModel` in this version.
+        let size = |offset| unsafe { ptr.byte_add(offset).cast::<c_int>().read() as usize };
+        // SAFETY: the model is a whole one.
+        let state_size = unsafe { (library.state_size)(ptr.as_ptr(), STATE_INTEGRATION) };
+        Ok(Model {
+            library,
+            ptr,
+            state_size: state_size as usize,
+            nq: size(model::NQ),
+            nv: size(model::NV),
+            nu: size(model::NU),
+            nbody: size(model::NBODY),
+            nsite: size(model::NSITE),
+            idle: Mutex::default(),
+        })
+    }
+
+    /// How many numbers a state has.
+    pub(super) fn state_size(&self) -> usize {
+        self.state_size
+    }
+
+    pub(super) fn nq(&self) -> usize {
+        self.nq
+    }
+
+    pub(super) fn nv(&self) -> usize {
+        self.nv
+    }
+
+    pub(super) fn nu(&self) -> usize {
+        self.nu
+    }
+
+    /// Seconds per physics step.
+    pub(super) fn timestep(&self) -> f64 {
+        // SAFETY: the offset is that of `opt.timestep`, a double inside the struct.
+        unsafe { self.ptr.byte_add(model::OPT_TIMESTEP).cast::<f64>().read() }
+    }
+
+    /// The default positions: `nq` numbers.
+    pub(super) fn qpos0(&self) -> &[f64] {
+        self.array(model::QPOS0, self.nq)
+    }
+
+    /// The mass of each body.
+    pub(super) fn body_mass(&self) -> &[f64] {
+        self.array(model::BODY_MASS, self.nbody)
+    }
+
+    /// Lowest and highest control of each actuator, alternating.
+    pub(super) fn actuator_ctrlrange(&self) -> &[f64] {
+        self.array(model::ACTUATOR_CTRLRANGE, 2 * self.nu)
+    }
+
+    fn array(&self, offset: usize, len: usize) -> &[f64] {
+        // SAFETY: `offset` is that of a pointer to `len` doubles, which live as long as the model
+        // and do not change.
+        unsafe {
+            let start = self.ptr.byte_add(offset).cast::<*const f64>().read();
+            std::slice::from_raw_parts(start, len)
+        }
+    }
+
+    /// The index of the body with this name.
+    pub(super) fn body(&self, name: &'static CStr) -> Result<usize> {
+        const BODY: c_int = 1; // mjOBJ_BODY
+        // SAFETY: a whole model and a text.
+        let id = unsafe { (self.library.name_to_id)(self.ptr.as_ptr(), BODY, name.as_ptr()) };
+        usize::try_from(id).map_err(|_| native(format!("a model has no body {name:?}")))
+    }
+
+    /// Lends `work` a simulation, in any state: it sets the one that it wants.
+    ///
+    /// All environments of a model share the few simulations that threads need at once, since an
+    /// `mjData` is hundreds of kilobytes and the state that matters is not one. After an error
+    /// the simulation is thrown away.
+    pub(super) fn simulate<T>(
+        &self,
+        work: impl FnOnce(&mut Simulation<'_>) -> Result<T>,
+    ) -> Result<T> {
+        // The last one back is the one whose memory is still in a cache.
+        let idle = lock(&self.idle).pop();
+        let mut simulation =
+            Simulation { model: self, data: idle.map_or_else(|| self.data(), Ok)? };
+        let value = caught(|| work(&mut simulation))?;
+        lock(&self.idle).push(simulation.data);
+        Ok(value)
+    }
+
+    fn data(&self) -> Result<Data> {
+        // SAFETY: a whole model.
+        let ptr = caught(|| Ok(unsafe { (self.library.make_data)(self.ptr.as_ptr()) }))?;
+        let ptr = NonNull::new(ptr).ok_or_else(|| Error::Env("MuJoCo: out of memory".into()))?;
+        Ok(Data { library: self.library, ptr })
+    }
+}
+
+/// A simulation on loan. Fields are named as in MuJoCo's `mjData`.
+pub(super) struct Simulation<'a> {
+    pub(super) model: &'a Model,
+    data: Data,
+}
+
+macro_rules! fields {
+    ($($(#[$doc:meta])* $name:ident: $offset:ident [$($size:tt)+],)*) => {
+        impl Simulation<'_> {
+            $($(#[$doc])*
+            pub(super) fn $name(&self) -> &[f64] {
+                let len = fields!(@len self.model, $($size)+);
+                // SAFETY: `ptr` is a whole mjData, so at the offset is a pointer to `len` doubles
+                // that live as long as it; they change only through `&mut self`.
+                unsafe { std::slice::from_raw_parts(self.field(data::$offset), len) }
+            })*
+        }
+    };
+    (@len $model:expr, $count:literal $size:ident) => { $count * $model.$size };
+    (@len $model:expr, $size:ident) => { $model.$size };
+}
+
+fields! {
+    qpos: QPOS[nq],
+    qvel: QVEL[nv],
+    ctrl: CTRL[nu],
+    /// Where the bodies' frames are, as everything below at the begin of the last physics step.
+    xpos: XPOS[3 nbody],
+    /// Where the bodies' centres of mass are.
+    xipos: XIPOS[3 nbody],
+    site_xpos: SITE_XPOS[3 nsite],
+    cinert: CINERT[10 nbody],
+    cvel: CVEL[6 nbody],
+    qfrc_actuator: QFRC_ACTUATOR[nv],
+    qfrc_constraint: QFRC_CONSTRAINT[nv],
+    /// Forces on bodies from outside, as of the last [`Simulation::rne_post_constraint`].
+    cfrc_ext: CFRC_EXT[6 nbody],
+}
+
+impl Simulation<'_> {
+    /// # Safety
+    /// `offset` must be that of a pointer to doubles.
+    unsafe fn field(&self, offset: usize) -> *mut f64 {
+        // SAFETY: by the caller's promise.
+        unsafe { self.data.ptr.byte_add(offset).cast::<*mut f64>().read() }
+    }
+
+    fn model_and_data(&self) -> (ModelPtr, DataPtr) {
+        (self.model.ptr.as_ptr(), self.data.ptr.as_ptr())
+    }
+
+    /// The start of an episode: everything at its default but for positions and velocities, and
+    /// all that follows from them computed.
+    pub(super) fn reset(&mut self, qpos: &[f64], qvel: &[f64]) {
+        let (model, data) = self.model_and_data();
+        // SAFETY: a model and a simulation of it.
+        unsafe { (self.model.library.reset_data)(model, data) };
+        self.write(data::QPOS, self.model.nq, qpos);
+        self.write(data::QVEL, self.model.nv, qvel);
+        // SAFETY: as above.
+        unsafe { (self.model.library.forward)(model, data) };
+    }
+
+    fn write(&mut self, offset: usize, len: usize, values: &[f64]) {
+        // SAFETY: the callers name fields of `len` doubles, and `&mut self` is the only access.
+        let field = unsafe { std::slice::from_raw_parts_mut(self.field(offset), len) };
+        field.copy_from_slice(values);
+    }
+
+    /// Sets the controls, which the library clamps to the actuators' range.
+    pub(super) fn control(&mut self, action: &[f32]) {
+        // SAFETY: `ctrl` has `nu` doubles, and `&mut self` is the only access.
+        let ctrl = unsafe { std::slice::from_raw_parts_mut(self.field(data::CTRL), self.model.nu) };
+        ctrl.iter_mut().zip(action).for_each(|(ctrl, &action)| *ctrl = action.into());
+    }
+
+    /// Takes `count` physics steps.
+    pub(super) fn step(&mut self, count: u32) {
+        let (model, data) = self.model_and_data();
+        for _ in 0..count {
+            // SAFETY: a model and a simulation of it.
+            unsafe { (self.model.library.step)(model, data) };
+        }
+    }
+
+    /// Computes [`cfrc_ext`](Simulation::cfrc_ext), which a step leaves alone.
+    pub(super) fn rne_post_constraint(&mut self) {
+        let (model, data) = self.model_and_data();
+        // SAFETY: a model and a simulation of it.
+        unsafe { (self.model.library.rne_post_constraint)(model, data) };
+    }
+
+    /// Everything that the next step depends on: `state_size` numbers.
+    pub(super) fn state(&self, state: &mut [f64]) {
+        assert_eq!(state.len(), self.model.state_size);
+        let (model, data) = self.model_and_data();
+        // SAFETY: a model, a simulation of it, and room for a state of this kind.
+        unsafe {
+            (self.model.library.get_state)(model, data, state.as_mut_ptr(), STATE_INTEGRATION)
+        };
+    }
+
+    /// Continues from a [`state`](Simulation::state).
+    pub(super) fn set_state(&mut self, state: &[f64]) {
+        assert_eq!(state.len(), self.model.state_size);
+        let (model, data) = self.model_and_data();
+        // SAFETY: a model, a simulation of it, and a state of this kind.
+        unsafe { (self.model.library.set_state)(model, data, state.as_ptr(), STATE_INTEGRATION) };
+    }
+
+    /// Fails if the steps since the last reset met a broken state, which the library answers by
+    /// starting anew, or ended in one.
+    pub(super) fn check(&self) -> Result<()> {
+        for (warning, meaning) in BAD_STATE {
+            // `mjWarningStat` is two ints: what it was about last, and how often.
+            let offset = data::WARNING + 8 * warning;
+            // SAFETY: the offset is inside the struct.
+            let [about, count] =
+                unsafe { self.data.ptr.byte_add(offset).cast::<[c_int; 2]>().read() };
+            if count != 0 {
+                return Err(Error::Env(format!("{meaning} (degree of freedom {about})")));
+            }
+        }
+        let bad = |x: &f64| !(x.abs() <= MAX_VALUE);
+        for (values, (_, meaning)) in [self.qpos(), self.qvel()].into_iter().zip(BAD_STATE) {
+            if let Some(at) = values.iter().position(bad) {
+                return Err(Error::Env(format!("{meaning} (degree of freedom {at})")));
+            }
+        }
+        Ok(())
+    }
+}

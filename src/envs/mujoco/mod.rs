@@ -1,0 +1,275 @@
+//! The MuJoCo control tasks, step for step as gymnasium has them.
+//!
+//! The physics is MuJoCo 3.3.7's own library (`library`), the models are gymnasium's files; both are
+//! native parts, located and if need be fetched when the first of these environments is made. What
+//! gymnasium says in Python (observations, rewards, ends, resets) is here in Rust (`tasks`), with
+//! the same operations in the same order: recorded trajectories in `tests/fixtures/envs` hold it to
+//! the last bit.
+
+mod library;
+mod numpy;
+mod tasks;
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::trace::types::DType;
+
+use super::env::{Action, Env, ObsMut, StepOutcome};
+use super::pool::{EnvPool, PoolOptions};
+use super::registry::Entry;
+use super::seeds::EnvRng;
+use super::spec::{Bound, EnvSpec, Space};
+use library::{Model, Simulation};
+use tasks::{Bodies, Carried, TASKS, Task};
+
+/// How a MuJoCo environment is made. `..Default::default()` fills in the rest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MujocoOptions {
+    /// The type of the observations: `DType::F64` as in gymnasium, or `DType::F32`, to which the
+    /// pool then rounds them.
+    pub obs_dtype: DType,
+}
+
+impl Default for MujocoOptions {
+    fn default() -> Self {
+        MujocoOptions { obs_dtype: DType::F64 }
+    }
+}
+
+/// The ids of this family.
+pub(super) const ENVS: &[Entry] = &[
+    ("Ant-v4", || registered("Ant-v4")),
+    ("Ant-v5", || registered("Ant-v5")),
+    ("HalfCheetah-v4", || registered("HalfCheetah-v4")),
+    ("HalfCheetah-v5", || registered("HalfCheetah-v5")),
+    ("Hopper-v4", || registered("Hopper-v4")),
+    ("Hopper-v5", || registered("Hopper-v5")),
+    ("Humanoid-v4", || registered("Humanoid-v4")),
+    ("Humanoid-v5", || registered("Humanoid-v5")),
+    ("HumanoidStandup-v4", || registered("HumanoidStandup-v4")),
+    ("HumanoidStandup-v5", || registered("HumanoidStandup-v5")),
+    ("InvertedDoublePendulum-v4", || registered("InvertedDoublePendulum-v4")),
+    ("InvertedDoublePendulum-v5", || registered("InvertedDoublePendulum-v5")),
+    ("InvertedPendulum-v4", || registered("InvertedPendulum-v4")),
+    ("InvertedPendulum-v5", || registered("InvertedPendulum-v5")),
+    ("Pusher-v4", || registered("Pusher-v4")),
+    ("Pusher-v5", || registered("Pusher-v5")),
+    ("Reacher-v4", || registered("Reacher-v4")),
+    ("Reacher-v5", || registered("Reacher-v5")),
+    ("Swimmer-v4", || registered("Swimmer-v4")),
+    ("Swimmer-v5", || registered("Swimmer-v5")),
+    ("Walker2d-v4", || registered("Walker2d-v4")),
+    ("Walker2d-v5", || registered("Walker2d-v5")),
+];
+
+fn registered(id: &str) -> Result<Box<dyn Env>> {
+    Ok(Box::new(Mujoco::new(id, &MujocoOptions::default())?))
+}
+
+impl EnvPool {
+    /// A pool of the MuJoCo environment `id`, with options of its own.
+    ///
+    /// Fails for an unknown id, for options that make no sense, and where the library or the
+    /// models are missing and cannot be fetched.
+    ///
+    /// ```no_run
+    /// use podracer::DType;
+    /// use podracer::envs::{EnvPool, MujocoOptions, PoolOptions};
+    /// let options = MujocoOptions { obs_dtype: DType::F32, ..Default::default() };
+    /// let pool = PoolOptions { num_envs: 8, clip_actions: true, ..Default::default() };
+    /// let mut pool = EnvPool::mujoco("HalfCheetah-v4", options, pool)?;
+    /// let batch = pool.reset()?;
+    /// assert_eq!(batch.obs::<f32>().len(), 8 * 17);
+    /// # Ok::<(), podracer::error::Error>(())
+    /// ```
+    pub fn mujoco(id: &str, options: MujocoOptions, pool: PoolOptions) -> Result<EnvPool> {
+        EnvPool::custom(|_| Ok(Box::new(Mujoco::new(id, &options)?)), pool)
+    }
+}
+
+/// A MuJoCo task, as gymnasium's environment of the same id.
+///
+/// It keeps the state that the next step depends on, a few hundred bytes; the simulation itself, of
+/// hundreds of kilobytes, is lent to it for the step by the model that all environments share.
+///
+/// [`render`](Env::render) draws nothing: the library draws with OpenGL only.
+#[derive(Debug)]
+pub struct Mujoco {
+    task: &'static Task,
+    model: Arc<Model>,
+    bodies: Bodies,
+    obs_dtype: DType,
+    /// MuJoCo's integration state.
+    state: Vec<f64>,
+    /// What the next reward needs of this step: derived positions, which are not in the state.
+    carried: Carried,
+    /// The observation, before it goes into the row.
+    obs: Vec<f64>,
+}
+
+impl Mujoco {
+    /// The task `id`, as `HalfCheetah-v4`.
+    ///
+    /// Fails for an id that is not one of this family, for an observation type other than f64 and
+    /// f32, and where the library or the models are missing and cannot be fetched.
+    pub fn new(id: &str, options: &MujocoOptions) -> Result<Mujoco> {
+        let task = TASKS.iter().find(|task| task.id == id).ok_or_else(|| {
+            let known: Vec<&str> = TASKS.iter().map(|task| task.id).collect();
+            Error::Env(format!("\"{id}\" is no MuJoCo task; there are {}", known.join(", ")))
+        })?;
+        let obs_dtype = options.obs_dtype;
+        if !matches!(obs_dtype, DType::F64 | DType::F32) {
+            return Err(Error::Config(format!(
+                "{id}: obs_dtype is {obs_dtype}, expected f64 (as in gymnasium) or f32"
+            )));
+        }
+        let model = Model::load(task.model)?;
+        let mut env = Mujoco {
+            bodies: task.bodies(&model)?,
+            state: vec![0.0; model.state_size()],
+            carried: Carried::default(),
+            obs: Vec::new(),
+            task,
+            model,
+            obs_dtype,
+        };
+        let (qpos, qvel) = (env.model.qpos0().to_vec(), vec![0.0; env.model.nv()]);
+        env.start(&qpos, &qvel)?;
+        Ok(env)
+    }
+
+    /// Starts an episode at these positions and velocities, of `nq` and `nv` numbers, where
+    /// [`reset`](Env::reset) draws some.
+    ///
+    /// Fails for other lengths and for numbers that are not finite.
+    pub fn reset_to(&mut self, qpos: &[f64], qvel: &[f64], obs: ObsMut<'_>) -> Result<()> {
+        let (nq, nv) = (self.model.nq(), self.model.nv());
+        if qpos.len() != nq || qvel.len() != nv {
+            return Err(Error::Env(format!(
+                "{}: {nq} positions and {nv} velocities are needed, {} and {} were given",
+                self.task.id,
+                qpos.len(),
+                qvel.len()
+            )));
+        }
+        self.start(qpos, qvel)?;
+        self.write(obs);
+        Ok(())
+    }
+
+    fn start(&mut self, qpos: &[f64], qvel: &[f64]) -> Result<()> {
+        let Mujoco { task, bodies, state, carried, obs, .. } = self;
+        let work = |simulation: &mut Simulation<'_>| {
+            simulation.reset(qpos, qvel);
+            simulation.check()?;
+            simulation.state(state);
+            *carried = task.carry(simulation, bodies);
+            task.observe(simulation, bodies, obs);
+            Ok(())
+        };
+        self.model.simulate(work).map_err(|error| broken(task.id, &error))
+    }
+
+    fn write(&self, mut obs: ObsMut<'_>) {
+        match self.obs_dtype {
+            DType::F64 => obs.write(&self.obs),
+            _ => {
+                let row = obs.elements::<f32>();
+                assert_eq!(row.len(), self.obs.len(), "the row is as the specification says");
+                row.iter_mut().zip(&self.obs).for_each(|(to, &from)| *to = from as f32);
+            }
+        }
+    }
+}
+
+fn broken(id: &str, error: &Error) -> Error {
+    Error::Env(format!("{id}: {error}"))
+}
+
+impl Env for Mujoco {
+    fn spec(&self) -> EnvSpec {
+        let range = self.model.actuator_ctrlrange();
+        let side = |side: usize| -> Bound {
+            range
+                .iter()
+                .skip(side)
+                .step_by(2)
+                .map(|&x| f64::from(x as f32))
+                .collect::<Vec<_>>()
+                .into()
+        };
+        EnvSpec {
+            id: self.task.id.into(),
+            observation: Space::Box {
+                low: f64::NEG_INFINITY.into(),
+                high: f64::INFINITY.into(),
+                shape: [self.obs.len()].into(),
+                dtype: self.obs_dtype,
+            },
+            action: Space::f32([self.model.nu()], side(0), side(1)),
+            max_episode_steps: Some(self.task.max_episode_steps),
+            reward_threshold: self.task.reward_threshold,
+        }
+    }
+
+    fn reset(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
+        let (qpos, qvel) = self.task.draw(&self.model, rng);
+        self.start(&qpos, &qvel)?;
+        self.write(obs);
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        action: Action<'_>,
+        _rng: &mut EnvRng,
+        row: ObsMut<'_>,
+    ) -> Result<StepOutcome> {
+        let Mujoco { task, model, bodies, state, carried, obs, .. } = self;
+        let action = match action {
+            Action::Box(values) if values.len() == model.nu() => values,
+            other => {
+                let (id, nu) = (task.id, model.nu());
+                return Err(Error::Env(format!("{id}: {nu} numbers are needed, not {other:?}")));
+            }
+        };
+        let work = |simulation: &mut Simulation<'_>| {
+            simulation.set_state(state);
+            simulation.control(action);
+            simulation.step(task.frame_skip);
+            if task.needs_forces() {
+                simulation.rne_post_constraint();
+            }
+            simulation.check()?;
+            simulation.state(state);
+            let before = std::mem::replace(carried, task.carry(simulation, bodies));
+            let outcome = task.judge(simulation, action, &before, carried);
+            task.observe(simulation, bodies, obs);
+            Ok(outcome)
+        };
+        let (reward, terminated) = model.simulate(work).map_err(|error| broken(task.id, &error))?;
+        self.write(row);
+        Ok(StepOutcome::new(reward, terminated))
+    }
+
+    fn save(&self) -> Result<Vec<u8>> {
+        Ok(super::env::save_f64(&[&self.carried[..], &self.state].concat()))
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<()> {
+        let (bytes, rest) = state.as_chunks::<8>();
+        let expected = self.carried.len() + self.state.len();
+        if bytes.len() != expected || !rest.is_empty() {
+            return Err(Error::Env(format!(
+                "{}: a saved state has {} bytes, this one has {}",
+                self.task.id,
+                8 * expected,
+                state.len()
+            )));
+        }
+        let values = self.carried.iter_mut().chain(&mut self.state);
+        values.zip(bytes).for_each(|(value, bytes)| *value = f64::from_le_bytes(*bytes));
+        Ok(())
+    }
+}

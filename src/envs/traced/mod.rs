@@ -1,0 +1,226 @@
+//! Environments as pure functions over tensors, in gymnax's style (Lange 2022): a whole training
+//! run becomes one compiled program, and `vmap` runs many environments, or many runs, at once.
+//!
+//! Each is the environment of the same id in the [pool](super::EnvPool), operation for operation;
+//! what differs is where randomness comes from (a [`Key`] handed in) and, by default, the state's
+//! type: `f32` here, `f64` there. With [`DType::F64`] the steps are equal bit for bit.
+//!
+//! A function of one environment is written, and mapped over a batch:
+//!
+//! ```
+//! use podracer::envs::traced::{AutoReset, CartPole};
+//! use podracer::trace::ops::{IndexMode, constant};
+//! use podracer::{Array, Key, Literal, Tensor, interpret, tree, vmap};
+//!
+//! let env = AutoReset::new(CartPole::v1());
+//! // Eight carts pushed to the right once.
+//! let f = interpret(|key: Key<Tensor>| {
+//!     let (starts, steps) = key.split();
+//!     let (playing, obs) = vmap(|key| env.reset(key))(starts.split_batch(8));
+//!     let push = |(playing, key)| {
+//!         let step = env.step(playing, constant(1), key);
+//!         (step.obs, step.reward, step.terminated)
+//!     };
+//!     (obs, vmap(push)((playing, steps.split_batch(8))))
+//! });
+//! let (first, (obs, reward, _)) = f.call(tree::map(Key::new(1), Array::from))?;
+//! assert_eq!((first.shape().to_vec(), obs.shape().to_vec()), (vec![8, 4], vec![8, 4]));
+//! assert_eq!(reward.to_vec::<f32>()?, [1.0; 8]);
+//! # Ok::<(), podracer::Error>(())
+//! ```
+
+mod acrobot;
+mod cartpole;
+mod mountain_car;
+mod pendulum;
+mod registry;
+
+pub use acrobot::{Acrobot, AcrobotState};
+pub use cartpole::{CartPole, CartPoleState};
+pub use mountain_car::{MountainCar, MountainCarState};
+pub use pendulum::{Pendulum, PendulumState};
+pub use registry::{Traced, list_envs, make};
+
+use crate::random::Key;
+use crate::trace::ops::{constant, where_};
+use crate::trace::{DType, Tensor};
+use crate::tree::{self, Tree};
+
+use super::spec::EnvSpec;
+
+/// One environment as pure functions; [`vmap`](crate::vmap()) makes many of it.
+pub trait TracedEnv {
+    /// What changes from step to step.
+    type State: Tree<Tensor> + Clone;
+
+    /// What this environment promises; the same as the pool's of this id. The time limit is not
+    /// kept here but by [`AutoReset`].
+    fn spec(&self) -> EnvSpec;
+
+    /// The start of an episode: its state, and its first observation.
+    fn reset(&self, key: Key<Tensor>) -> (Self::State, Tensor);
+
+    /// One step. `action` is a scalar i32 where actions are discrete, else f32 of the shape in
+    /// [`EnvSpec::action`], clipped by the environment. What comes after the end of an episode is
+    /// not defined.
+    fn step(
+        &self,
+        state: Self::State,
+        action: Tensor,
+        key: Key<Tensor>,
+    ) -> TracedStep<Tensor, Self::State>;
+}
+
+/// What came of a step.
+#[derive(Debug, Clone, Tree)]
+#[tree(nested = S)]
+pub struct TracedStep<T, S> {
+    /// The next state.
+    pub state: S,
+    /// The observation of it, of the shape and type in [`EnvSpec::observation`].
+    pub obs: T,
+    /// `f32[]`
+    pub reward: T,
+    /// `bool[]`: the episode ended by the rules of the task.
+    pub terminated: T,
+    /// `bool[]`: the environment itself cut the episode.
+    pub truncated: T,
+}
+
+/// Time limit, reset in the same step, and episode statistics around an environment: what the
+/// pool does around its own, and gymnax's `step` with PureJaxRL's `LogWrapper`.
+#[derive(Debug, Clone)]
+pub struct AutoReset<E> {
+    /// The environment.
+    pub env: E,
+    max_steps: Option<u32>,
+}
+
+/// The state of an [`AutoReset`].
+#[derive(Debug, Clone, Tree)]
+#[tree(nested = S)]
+pub struct Playing<T, S> {
+    /// The environment's state.
+    pub state: S,
+    /// `i32[]`: steps of the episode so far.
+    pub elapsed: T,
+    /// `f32[]`: the sum of the episode's rewards so far.
+    pub episode_return: T,
+}
+
+/// What came of a step of an [`AutoReset`].
+#[derive(Debug, Clone, Tree)]
+#[tree(nested = S)]
+pub struct AutoStep<T, S> {
+    /// The state to go on from.
+    pub playing: Playing<T, S>,
+    /// The observation to act on: where the episode ended, the first of the next.
+    pub obs: T,
+    /// `f32[]`
+    pub reward: T,
+    /// `bool[]`: the episode ended by the rules of the task.
+    pub terminated: T,
+    /// `bool[]`: the episode was cut, by the time limit or by the environment.
+    pub truncated: T,
+    /// The observation after the step, also where the episode ended.
+    pub final_obs: T,
+    /// `f32[]`: the episode's return up to and with this step.
+    pub episode_return: T,
+    /// `i32[]`: the episode's steps up to and with this one.
+    pub episode_length: T,
+}
+
+impl<T, S> AutoStep<T, S>
+where
+    T: Copy + std::ops::BitOr<Output = T>,
+{
+    /// Whether the episode ended, one way or the other.
+    pub fn done(&self) -> T {
+        self.terminated | self.truncated
+    }
+}
+
+impl<E: TracedEnv> AutoReset<E> {
+    /// The environment with the time limit of its specification.
+    pub fn new(env: E) -> AutoReset<E> {
+        let max_steps = env.spec().max_episode_steps;
+        AutoReset { env, max_steps }
+    }
+
+    /// The start of the first episode.
+    #[track_caller]
+    pub fn reset(&self, key: Key<Tensor>) -> (Playing<Tensor, E::State>, Tensor) {
+        let (state, obs) = self.env.reset(key);
+        (Playing { state, elapsed: constant(0), episode_return: constant(0.0f32) }, obs)
+    }
+
+    /// One step, and where it ends the episode the start of the next.
+    #[track_caller]
+    pub fn step(
+        &self,
+        playing: Playing<Tensor, E::State>,
+        action: Tensor,
+        key: Key<Tensor>,
+    ) -> AutoStep<Tensor, E::State> {
+        let (now, next) = key.split();
+        self.step_or(playing, action, now, self.env.reset(next))
+    }
+
+    /// [`AutoReset::step`] with the start of the next episode at hand. A start is drawn for every
+    /// step, needed or not; many steps' starts are drawn faster together, before the loop of the
+    /// steps.
+    #[track_caller]
+    pub fn step_or(
+        &self,
+        playing: Playing<Tensor, E::State>,
+        action: Tensor,
+        key: Key<Tensor>,
+        (start, first_obs): (E::State, Tensor),
+    ) -> AutoStep<Tensor, E::State> {
+        let step = self.env.step(playing.state, action, key);
+        let elapsed = playing.elapsed + 1;
+        let truncated = match self.max_steps {
+            Some(limit) => step.truncated | elapsed.ge(i64::from(limit)),
+            None => step.truncated,
+        };
+        let done = step.terminated | truncated;
+        let episode_return = playing.episode_return + step.reward;
+        let next = Playing {
+            state: choose(done, start, step.state),
+            elapsed: where_(done, 0, elapsed),
+            episode_return: where_(done, 0.0, episode_return),
+        };
+        AutoStep {
+            playing: next,
+            obs: where_(done, first_obs, step.obs),
+            reward: step.reward,
+            terminated: step.terminated,
+            truncated,
+            final_obs: step.obs,
+            episode_return,
+            episode_length: elapsed,
+        }
+    }
+}
+
+/// Chooses a whole state by a scalar bool.
+#[track_caller]
+fn choose<S: Tree<Tensor>>(chosen: Tensor, on_true: S, on_false: S) -> S {
+    let mut leaves = Vec::new();
+    for (a, b) in tree::leaves(&on_true).into_iter().zip(tree::leaves(&on_false)) {
+        leaves.push(where_(chosen, a, b));
+    }
+    tree::replace(&on_false, leaves)
+}
+
+/// The observation of these numbers, `f32[n]`.
+#[track_caller]
+fn observation(numbers: &[Tensor]) -> Tensor {
+    crate::trace::ops::stack(numbers, 0).to(DType::F32)
+}
+
+/// That an environment never does.
+#[track_caller]
+fn never() -> Tensor {
+    constant(false)
+}

@@ -1,0 +1,125 @@
+//! The traced environments by name, and one type for all of them.
+
+use std::cell::OnceCell;
+
+use super::{Acrobot, CartPole, MountainCar, Pendulum, TracedEnv, TracedStep};
+use crate::envs::spec::EnvSpec;
+use crate::error::{Error, Result};
+use crate::random::Key;
+use crate::trace::Tensor;
+use crate::tree;
+
+/// An id, and how to make the environment that it names.
+type Entry = (&'static str, fn() -> Traced);
+
+const ENVS: &[Entry] = &[
+    ("Acrobot-v1", || Traced::new(Acrobot::v1())),
+    ("CartPole-v0", || Traced::new(CartPole::v0())),
+    ("CartPole-v1", || Traced::new(CartPole::v1())),
+    ("MountainCar-v0", || Traced::new(MountainCar::v0())),
+    ("Pendulum-v1", || Traced::new(Pendulum::v1())),
+];
+
+/// The ids that [`make`] knows, in alphabetical order. Each is an id of the pool too.
+pub fn list_envs() -> Vec<&'static str> {
+    ENVS.iter().map(|(id, _)| *id).collect()
+}
+
+/// A traced environment by its id.
+///
+/// # Errors
+/// [`Error::Env`] for an id that no traced environment has; it names those that there are.
+pub fn make(id: &str) -> Result<Traced> {
+    match ENVS.iter().find(|(name, _)| *name == id) {
+        Some((_, make)) => Ok(make()),
+        None => {
+            let pooled = super::super::list_envs().contains(&id);
+            let there = if pooled { "is in the pool only" } else { "is not known" };
+            let all = list_envs().join(", ");
+            Err(Error::Env(format!("environment \"{id}\" {there}; traced environments: {all}")))
+        }
+    }
+}
+
+/// Any traced environment: its state is the list of its leaves.
+pub struct Traced(Box<dyn Erased>);
+
+impl Traced {
+    /// The environment without its type.
+    pub fn new<E: TracedEnv + 'static>(env: E) -> Traced {
+        Traced(Box::new(Typed { env, template: OnceCell::new() }))
+    }
+}
+
+impl std::fmt::Debug for Traced {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Traced").field(&self.0.spec().id).finish()
+    }
+}
+
+impl TracedEnv for Traced {
+    type State = Vec<Tensor>;
+
+    fn spec(&self) -> EnvSpec {
+        self.0.spec()
+    }
+
+    #[track_caller]
+    fn reset(&self, key: Key<Tensor>) -> (Vec<Tensor>, Tensor) {
+        self.0.reset(key)
+    }
+
+    #[track_caller]
+    fn step(
+        &self,
+        state: Vec<Tensor>,
+        action: Tensor,
+        key: Key<Tensor>,
+    ) -> TracedStep<Tensor, Vec<Tensor>> {
+        self.0.step(state, action, key)
+    }
+}
+
+/// [`TracedEnv`] without the type of the state.
+trait Erased {
+    fn spec(&self) -> EnvSpec;
+    fn reset(&self, key: Key<Tensor>) -> (Vec<Tensor>, Tensor);
+    fn step(
+        &self,
+        state: Vec<Tensor>,
+        action: Tensor,
+        key: Key<Tensor>,
+    ) -> TracedStep<Tensor, Vec<Tensor>>;
+}
+
+struct Typed<E: TracedEnv> {
+    env: E,
+    /// Some state, for its structure.
+    template: OnceCell<E::State>,
+}
+
+impl<E: TracedEnv> Erased for Typed<E> {
+    fn spec(&self) -> EnvSpec {
+        self.env.spec()
+    }
+
+    fn reset(&self, key: Key<Tensor>) -> (Vec<Tensor>, Tensor) {
+        let (state, obs) = self.env.reset(key);
+        let leaves = tree::leaves(&state);
+        self.template.get_or_init(|| state);
+        (leaves, obs)
+    }
+
+    fn step(
+        &self,
+        state: Vec<Tensor>,
+        action: Tensor,
+        key: Key<Tensor>,
+    ) -> TracedStep<Tensor, Vec<Tensor>> {
+        // What a reset computes here is used by nothing, and left out of the Program.
+        let template = self.template.get_or_init(|| self.env.reset(Key::constant(0)).0);
+        let TracedStep { state, obs, reward, terminated, truncated } =
+            self.env.step(tree::replace(template, state), action, key);
+        TracedStep { state: tree::leaves(&state), obs, reward, terminated, truncated }
+    }
+}

@@ -1,0 +1,147 @@
+//! A replay buffer on the device: transitions are stored, drawn and learned from inside one
+//! compiled program, and never travel.
+//!
+//! ```
+//! use podracer::random::Key;
+//! use podracer::rl::replay::Replay;
+//! use podracer::{Array, DType, Tensor, TensorType, Tree, jit, tree};
+//!
+//! #[derive(Debug, Clone, Tree)]
+//! struct Transition<T> {
+//!     obs: T,
+//!     reward: T,
+//! }
+//!
+//! // Made once; the type of one transition says what is kept.
+//! let new = jit(|()| {
+//!     let obs = TensorType::new(DType::F32, [2]);
+//!     Replay::new(100, Transition { obs, reward: TensorType::scalar(DType::F32) })
+//! });
+//! let replay = new.call(())?;
+//! // Two transitions in, three draws out. The buffer is moved into the call and written in place.
+//! let step = jit(|(replay, new, key): (Replay<Tensor, Transition<Tensor>>, _, Key<Tensor>)| {
+//!     let replay = replay.add(new);
+//!     let drawn = replay.sample(key, 3);
+//!     (replay, drawn)
+//! });
+//! let new = Transition {
+//!     obs: Array::new([2, 2], &[1.0f32, 1.0, 2.0, 2.0])?,
+//!     reward: Array::from([1.0f32, 2.0]),
+//! };
+//! let key = tree::map(Key::new(1), Array::from);
+//! let (_replay, drawn) = step.call((replay, new, key))?;
+//! assert_eq!(drawn.obs.shape().to_string(), "[3,2]");
+//! assert!(drawn.reward.to_vec::<f32>()?.iter().all(|reward| [1.0, 2.0].contains(reward)));
+//! # Ok::<(), podracer::Error>(())
+//! ```
+
+use crate::random::{self, Key};
+use crate::trace::ops::{self, IndexMode};
+use crate::trace::tensor::fail_op;
+use crate::trace::{DType, Tensor, TensorType};
+use crate::tree::{self, Path, Tree};
+
+/// The last transitions, the oldest overwritten first. `X` is a tree of one kind of transition.
+#[derive(Debug, Clone, Tree)]
+#[tree(nested = X)]
+pub struct Replay<T, X> {
+    /// Every leaf of a transition with the capacity as a new first axis.
+    pub items: X,
+    /// Where the next transition goes: `i32[]`.
+    pub next: T,
+    /// How many there are: `i32[]`, at most the capacity.
+    pub count: T,
+}
+
+impl<X: Tree<Tensor>> Replay<Tensor, X> {
+    /// An empty buffer for `capacity` transitions of the types `item`.
+    ///
+    /// # Errors
+    /// Ends the trace if `capacity` is 0 or does not fit `i32`.
+    #[track_caller]
+    pub fn new<I>(capacity: usize, item: I) -> Replay<Tensor, X>
+    where
+        I: Tree<TensorType, With<Tensor> = X>,
+    {
+        if capacity == 0 || i32::try_from(capacity).is_err() {
+            fail_op("replay", format!("a capacity of {capacity}; it must be 1 to {}", i32::MAX));
+        }
+        let items = item.map_leaves_ref(&Path::ROOT, &mut |_, ty: &TensorType| {
+            ops::zeros(ty.shape.with_axis(0, capacity), ty.dtype)
+        });
+        let zero = ops::constant(0i32);
+        Replay { items, next: zero, count: zero }
+    }
+
+    /// How many transitions there is room for.
+    #[track_caller]
+    pub fn capacity(&self) -> usize {
+        match tree::leaves(&self.items).first() {
+            Some(leaf) => leaf.dim(0),
+            None => fail_op("replay", "its transitions have no leaves"),
+        }
+    }
+
+    /// The buffer with `n` more transitions, whose leaves have `n` as first axis, in their order.
+    ///
+    /// A buffer that is moved through a compiled function is written in place. Where `n` divides
+    /// the capacity the rows are written as one piece.
+    ///
+    /// # Errors
+    /// Ends the trace if the leaves differ in type from those kept, or if there are more rows than
+    /// the capacity.
+    #[track_caller]
+    pub fn add(self, rows: X) -> Replay<Tensor, X> {
+        let capacity = self.capacity();
+        let kept = tree::leaves(&self.items);
+        let new = tree::leaves(&rows);
+        let paths = tree::paths(&rows);
+        let n = new.first().map_or(0, |row| row.shape().first().copied().unwrap_or(0));
+        if new.len() != kept.len() || n == 0 || n > capacity {
+            fail_op(
+                "replay",
+                format!(
+                    "{n} transitions of {} leaves for a buffer of {capacity} of {}",
+                    new.len(),
+                    kept.len()
+                ),
+            );
+        }
+        let whole = capacity.is_multiple_of(n);
+        let places = (!whole).then(|| (self.next + ops::arange(n, DType::I32)) % (capacity as i32));
+        let mut written = Vec::with_capacity(kept.len());
+        for ((kept, new), path) in kept.into_iter().zip(new).zip(paths) {
+            let ty = kept.ty();
+            let expected = TensorType::new(ty.dtype, ty.shape.without_axis(0).with_axis(0, n));
+            if new.ty() != expected {
+                let found = new.ty();
+                fail_op("replay", format!("{path} of the rows is {found}, expected {expected}"));
+            }
+            written.push(match places {
+                None => {
+                    let mut starts = vec![ops::constant(0i32); ty.rank()];
+                    starts[0] = self.next;
+                    kept.dynamic_update_slice(new, &starts)
+                }
+                Some(places) => kept.at(&[places]).set(new),
+            });
+        }
+        let next = (self.next + n as i32) % (capacity as i32);
+        let count = (self.count + n as i32).minimum(capacity as i32);
+        Replay { items: tree::replace(&rows, written), next, count }
+    }
+
+    /// `n` transitions, each drawn uniformly from those there are, with replacement; leaves have
+    /// `n` as first axis.
+    ///
+    /// An empty buffer gives zeros.
+    #[track_caller]
+    pub fn sample(&self, key: Key<Tensor>, n: usize) -> X {
+        let high = self.count.maximum(1);
+        let rows = random::randint(key, [n], 0, high, DType::I32);
+        let leaves = tree::leaves(&self.items);
+        let drawn = leaves.into_iter().map(|leaf| leaf.take_mode(rows, 0, IndexMode::Clip));
+        let drawn: Vec<Tensor> = drawn.collect();
+        tree::replace(&self.items, drawn)
+    }
+}

@@ -1,0 +1,33 @@
+//! How exactly products of floats are computed.
+
+/// `jax.lax.Precision`: how exactly a matrix product or a convolution multiplies floats.
+///
+/// It says something to devices with units for narrow products, and of `f32` alone: `f64` is
+/// always exact, `f16` and `bf16` always go to those units and are added up in `f32`. On CPU every
+/// precision is `f32` itself, and the option changes nothing; the interpreter does not read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Precision {
+    /// What the device is fastest at: TF32 (10 bits of mantissa) on NVIDIA GPUs since Ampere where
+    /// XLA's own flags allow it, one product of `bf16` on TPUs; or what
+    /// [`default_matmul_precision`](crate::trace::ops::default_matmul_precision) says.
+    #[default]
+    Default,
+    /// In between: TF32 on NVIDIA GPUs, three products of `bf16` on TPUs.
+    High,
+    /// Full `f32`: no TF32 on GPUs, six products of `bf16` on TPUs.
+    Highest,
+}
+
+impl Precision {
+    /// Every one of them.
+    pub const ALL: [Precision; 3] = [Precision::Default, Precision::High, Precision::Highest];
+
+    /// The name, as printed in Programs and given to `jax.default_matmul_precision`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::Default => "default",
+            Precision::High => "high",
+            Precision::Highest => "highest",
+        }
+    }
+}
