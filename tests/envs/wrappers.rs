@@ -481,6 +481,9 @@ fn bad_settings_and_states() {
         has(told(NormalizeReward::wrap(Tape::new(), options)), part);
     }
 
+    let text = ObservationNormalizer::new(0, Default::default()).unwrap_err().to_string();
+    has(text, "NormalizeObservation: there is nothing to normalise");
+
     let mut play = Play::new(FrameStack::wrap(Tape::new(), 2).unwrap());
     play.reset();
     let saved = play.0.save().unwrap();

@@ -43,8 +43,10 @@ impl Default for NormalizeRewardOptions {
 }
 
 /// Fails unless the settings of a normaliser make sense.
-fn check(name: &str, gamma: f64, epsilon: f64, clip: f64) -> Result<()> {
-    let problem = if !(0.0..=1.0).contains(&gamma) {
+fn check(name: &str, size: usize, gamma: f64, epsilon: f64, clip: f64) -> Result<()> {
+    let problem = if size == 0 {
+        "there is nothing to normalise".into()
+    } else if !(0.0..=1.0).contains(&gamma) {
         format!("gamma is {gamma}, expected 0 to 1")
     } else if !(epsilon >= 0.0 && epsilon.is_finite()) {
         format!("epsilon is {epsilon}, expected a small positive number")
@@ -83,12 +85,12 @@ pub struct ObservationNormalizer {
 }
 
 impl ObservationNormalizer {
-    /// For observations of `width` elements. Fails for settings that make no sense.
+    /// For observations of `width` elements, at least one. Fails for settings that make no sense.
     pub fn new(
         width: usize,
         options: NormalizeObservationOptions,
     ) -> Result<ObservationNormalizer> {
-        check("NormalizeObservation", 0.0, options.epsilon, options.clip)?;
+        check("NormalizeObservation", width, 0.0, options.epsilon, options.clip)?;
         Ok(ObservationNormalizer { stats: RunningMeanStd::new(width), options })
     }
 
@@ -131,9 +133,9 @@ pub struct RewardNormalizer {
 }
 
 impl RewardNormalizer {
-    /// For `num_envs` environments. Fails for settings that make no sense.
+    /// For `num_envs` environments, at least one. Fails for settings that make no sense.
     pub fn new(num_envs: usize, options: NormalizeRewardOptions) -> Result<RewardNormalizer> {
-        check("NormalizeReward", options.gamma, options.epsilon, options.clip)?;
+        check("NormalizeReward", num_envs, options.gamma, options.epsilon, options.clip)?;
         Ok(RewardNormalizer {
             stats: RunningMeanStd::new(1),
             returns: vec![0.0; num_envs],

@@ -16,7 +16,11 @@ pub struct RunningMeanStd {
 
 impl RunningMeanStd {
     /// Of nothing: mean 0 and variance 1 with the weight of 1e-4 of an example, as gymnasium.
+    ///
+    /// # Panics
+    /// If `width` is 0.
     pub fn new(width: usize) -> RunningMeanStd {
+        assert!(width > 0, "there is nothing to have a mean");
         RunningMeanStd { mean: vec![0.0; width], var: vec![1.0; width], count: 1e-4 }
     }
 
@@ -84,7 +88,8 @@ impl RunningMeanStd {
     }
 
     fn is_valid(&self) -> bool {
-        self.mean.len() == self.var.len()
+        !self.mean.is_empty()
+            && self.mean.len() == self.var.len()
             && self.mean.iter().all(|mean| mean.is_finite())
             && self.var.iter().all(|var| *var >= 0.0 && var.is_finite())
             && self.count > 0.0

@@ -63,20 +63,16 @@ impl<W: Wrapper> Wrapped<W> {
         &mut self,
         first: bool,
         obs: ObsMut<'_>,
-        write: impl FnOnce(&mut dyn Env, Action<'_>, ObsMut<'_>) -> Result<T>,
-        action: Action<'_>,
+        write: impl FnOnce(&mut dyn Env, ObsMut<'_>) -> Result<T>,
     ) -> Result<T> {
         let Some(place) = self.wrapper.place() else {
-            return write(&mut *self.env, action, obs);
+            return write(&mut *self.env, obs);
         };
-        let told = write(&mut *self.env, action, ObsMut(place))?;
+        let told = write(&mut *self.env, ObsMut(place))?;
         self.wrapper.observe(first, obs);
         Ok(told)
     }
 }
-
-/// An episode begins without an action; this one is not looked at.
-const NONE: Action<'static> = Action::Discrete(0);
 
 impl<W: Wrapper> Env for Wrapped<W> {
     fn spec(&self) -> EnvSpec {
@@ -84,11 +80,11 @@ impl<W: Wrapper> Env for Wrapped<W> {
     }
 
     fn reset(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
-        self.observed(true, obs, |env, _, obs| env.reset(rng, obs), NONE)
+        self.observed(true, obs, |env, obs| env.reset(rng, obs))
     }
 
     fn next_episode(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
-        self.observed(true, obs, |env, _, obs| env.next_episode(rng, obs), NONE)
+        self.observed(true, obs, |env, obs| env.next_episode(rng, obs))
     }
 
     fn step(
@@ -107,8 +103,7 @@ impl<W: Wrapper> Env for Wrapped<W> {
             }
             discrete => discrete,
         };
-        let outcome =
-            self.observed(false, obs, |env, action, obs| env.step(action, rng, obs), action);
+        let outcome = self.observed(false, obs, |env, obs| env.step(action, rng, obs));
         self.action = changed;
         Ok(self.wrapper.outcome(outcome?))
     }
