@@ -33,6 +33,7 @@
 
 pub mod init;
 mod layers;
+pub mod normalize;
 mod recurrent;
 #[cfg(test)]
 mod tests;

@@ -2,10 +2,11 @@
 //!
 //! The story in the order of the files: what an environment promises (`spec`), the trait that it
 //! implements (`env`), the families that we have (`atari`, `classic`, `minatar`, `mujoco`,
-//! `toy_text`, by name in `registry`; `traced` has some as functions of tensors), and the pool
-//! around them: memory that they write into (`buffer`), where randomness comes from (`seeds`), one
-//! environment's episodes and resets (`slot`), checks of actions (`actions`), threads (`workers`,
-//! `cores`), statistics (`stats`), the front door (`pool`), and the door for compiled code (`xla`).
+//! `toy_text`, by name in `registry`; `traced` has some as functions of tensors), what can be put
+//! around one (`wrappers`), and the pool around them all: memory that they write into (`buffer`),
+//! where randomness comes from (`seeds`), one environment's episodes and resets (`slot`), checks of
+//! actions (`actions`), threads (`workers`, `cores`), statistics (`stats`), the front door (`pool`),
+//! and the door for compiled code (`xla`).
 //!
 //! ```
 //! use podracer::envs::{EnvPool, PoolOptions, list_envs};
@@ -110,6 +111,7 @@ mod stats;
 pub mod toy_text;
 pub mod traced;
 mod workers;
+pub mod wrappers;
 mod xla;
 
 pub use actions::Actions;

@@ -6,4 +6,5 @@ mod mujoco;
 mod pool;
 mod soak;
 mod toy_text;
+mod wrappers;
 mod xla;

@@ -72,7 +72,7 @@ impl ActionSet {
 /// One channel: what is seen on it, and its colour in pictures.
 pub type Channel = (&'static str, [u8; 3]);
 
-/// The state and the rules of one game.
+/// The state and the rules of one game. The five that MinAtar has are all there are.
 pub trait Game: Clone + fmt::Debug + Send + Serialize + DeserializeOwned {
     /// The channels of its observation, in order. In pictures a later one covers an earlier one.
     const CHANNELS: &'static [Channel];
