@@ -37,7 +37,7 @@ fn raw(x: Tensor) -> Tensor {
         results[0].bytes.copy_from_slice(operands[0].bytes);
         Ok(())
     });
-    raw_callback(f, CallbackKind::Io { ordered: true }, vec![x.ty()], &[x])[0]
+    raw_callback(f, CallbackKind::io(true), vec![x.ty()], &[x])[0]
 }
 
 fn main() -> Result<()> {

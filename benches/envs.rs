@@ -1,13 +1,19 @@
 //! Env steps per second of the pool, for the same settings as `benches/peers/envpool_classic.py`.
 //!
 //! usage: cargo bench --bench envs [-- ENV_ID [NUM_ENVS BATCH_SIZE NUM_THREADS]]
+//!        cargo bench --bench envs -- overhead
+//!
+//! `overhead`: what the pool adds to a batch of environments whose step takes a known time.
 //!
 //! One JSON line per setting: median, lowest and highest of the repeats. Actions are drawn
 //! beforehand. `num_threads` 0 lets the pool choose; `threads_used` is its choice.
 
 use std::time::{Duration, Instant};
 
-use podracer::envs::{Action, Actions, EnvPool, EnvRng, ObsMut, PoolOptions, Space, make, seeds};
+use podracer::envs::{
+    Action, Actions, Env, EnvPool, EnvRng, EnvSpec, ObsMut, PoolOptions, Space, StepOutcome, make,
+    seeds,
+};
 use podracer::error::Result;
 
 const REPEATS: usize = 5;
@@ -18,6 +24,9 @@ fn main() -> Result<()> {
     // Cargo passes --bench along.
     let asked: Vec<String> = std::env::args().skip(1).filter(|x| !x.starts_with('-')).collect();
     let id = asked.first().map_or("CartPole-v1", String::as_str);
+    if id == "overhead" {
+        return overhead();
+    }
     let sizes: Vec<usize> = asked.iter().skip(1).filter_map(|x| x.parse().ok()).collect();
     if let [num_envs, batch_size, num_threads] = sizes[..] {
         return measure(id, num_envs, batch_size, num_threads);
@@ -28,6 +37,65 @@ fn main() -> Result<()> {
             for num_threads in [0, 1, 2] {
                 measure(id, num_envs, batch_size, num_threads)?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// An environment whose step takes `0` of time, and nothing else.
+struct Busy(Duration);
+
+impl Env for Busy {
+    fn spec(&self) -> EnvSpec {
+        EnvSpec {
+            id: "Busy-v0".into(),
+            observation: Space::f32([4], -1.0, 1.0),
+            action: Space::Discrete { n: 2 },
+            max_episode_steps: None,
+            reward_threshold: None,
+        }
+    }
+
+    fn reset(&mut self, _: &mut EnvRng, mut obs: ObsMut<'_>) -> Result<()> {
+        obs.write(&[0.0f32; 4]);
+        Ok(())
+    }
+
+    fn step(&mut self, _: Action<'_>, _: &mut EnvRng, obs: ObsMut<'_>) -> Result<StepOutcome> {
+        let began = Instant::now();
+        drop(obs);
+        while began.elapsed() < self.0 {
+            std::hint::spin_loop();
+        }
+        Ok(StepOutcome::new(0.0, false))
+    }
+}
+
+fn overhead() -> Result<()> {
+    for num_threads in [1, 2] {
+        for (num_envs, us) in [(8, 0), (8, 10), (8, 100), (8, 400), (32, 100)] {
+            let options = PoolOptions { num_envs, num_threads, ..Default::default() };
+            let factory = |_| Ok(Box::new(Busy(Duration::from_micros(us))) as Box<dyn Env>);
+            let mut pool = EnvPool::custom(factory, options)?;
+            pool.reset()?;
+            let actions = vec![0; num_envs];
+            let ideal = us as f64 * (num_envs / num_threads) as f64;
+            let turns = if us == 0 { 10_000 } else { 300 };
+            let mut costs = Vec::new();
+            for _ in 0..turns {
+                let began = Instant::now();
+                pool.step(&actions)?;
+                costs.push(began.elapsed().as_secs_f64() * 1e6 - ideal);
+            }
+            costs.sort_by(f64::total_cmp);
+            println!(
+                "{{\"what\": \"overhead of a batch, us\", \"num_envs\": {num_envs}, \
+                 \"num_threads\": {num_threads}, \"step_us\": {us}, \"median\": {:.2}, \"p10\": \
+                 {:.2}, \"p90\": {:.2}}}",
+                costs[turns / 2],
+                costs[turns / 10],
+                costs[turns * 9 / 10]
+            );
         }
     }
     Ok(())

@@ -1,18 +1,24 @@
 //! Trains PPO on a pool of environments: `cargo run --release --example ppo_envpool_jit`.
+//!
+//! `--env-id Breakout-v5`, or another game, takes the variant for images.
 
 use std::process::ExitCode;
 
-use podracer::algos::ppo;
-use podracer::rl::flags;
+use podracer::algos::{ppo, ppo_atari_envpool};
+use podracer::rl::{Summary, flags};
+use podracer::{DType, envs};
 
 fn main() -> ExitCode {
-    flags::main(|args: &ppo::Args| {
-        let summary = ppo::train(args)?;
-        if args.json {
-            println!("{summary}")
-        } else {
-            eprintln!("{}", summary.in_words())
-        };
-        Ok(())
-    })
+    let images = |id: String| envs::spec(&id).is_ok_and(|x| x.observation.dtype() == DType::U8);
+    if flags::peek("env-id").is_some_and(images) {
+        flags::main(|args: &ppo_atari_envpool::Args| {
+            ppo_atari_envpool::train(args).map(|summary| tell(&summary, args.json))
+        })
+    } else {
+        flags::main(|args: &ppo::Args| ppo::train(args).map(|summary| tell(&summary, args.json)))
+    }
+}
+
+fn tell(summary: &Summary, json: bool) {
+    if json { println!("{summary}") } else { eprintln!("{}", summary.in_words()) }
 }

@@ -4,3 +4,4 @@
 
 pub mod ppo;
 pub mod ppo_anakin;
+pub mod ppo_atari_envpool;

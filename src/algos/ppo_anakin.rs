@@ -21,13 +21,13 @@ use crate::rl::flags::expect;
 use crate::rl::{Progress, Returns, Run, Summary, checkpoint, interrupt};
 use crate::runtime::Runtime;
 use crate::timeline;
-use crate::trace::control::{ScanOptions, scan, scan_with};
+use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::jacobian::ravel;
 use crate::trace::ops::{
     IndexMode, concatenate, constant, full, full_like, iota, ones, stack, where_, zeros, zeros_like,
 };
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Literal, Tensor, random, value_and_grad, vmap};
+use crate::{Array, DType, Key, Literal, Tensor, TensorType, random, value_and_grad, vmap};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -241,7 +241,7 @@ fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> [Dense
 
 /// obs `f32[.., inputs]` to `f32[.., outputs]`.
 fn forward(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
-    let hidden = layers[0].apply(obs).tanh();
+    let hidden = layers[0].apply(obs.to(DType::F32)).tanh();
     let hidden = layers[1].apply(hidden).tanh();
     layers[2].apply(hidden)
 }
@@ -251,11 +251,13 @@ fn forward(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
 /// sums of columns are several times slower on CPU.
 fn forward_batch(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
     let column = ones([obs.dim(0), 1], DType::F32);
+    let plain = std::env::var("PLAIN").is_ok();
     let layer = |layer: &Dense<Tensor>, x: Tensor| {
+        if plain { return layer.apply(x); }
         let y = x.matmul(layer.w);
         layer.b.map_or(y, |b| y + column.matmul(b.expand_dims(0)))
     };
-    let hidden = layer(&layers[0], obs).tanh();
+    let hidden = layer(&layers[0], obs.to(DType::F32)).tanh();
     let hidden = layer(&layers[1], hidden).tanh();
     layer(&layers[2], hidden)
 }
@@ -352,7 +354,7 @@ pub struct TrainState<T> {
     pub optimizer: AdamState<T, Agent<T>>,
     /// The environments, leaves `[N, ..]`.
     pub games: Playing<T, Vec<T>>,
-    /// `f32[N, obs_size]`: what the environments show now.
+    /// `[N, obs_size]`: what the environments show now, in their own type.
     pub obs: T,
     /// The randomness to come.
     pub key: Key<T>,
@@ -365,7 +367,7 @@ pub struct TrainState<T> {
 /// One rollout; T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `f32[T, N, obs_size]`
+    /// `[T, N, obs_size]`, in the environment's type.
     pub obs: T,
     /// `f32[T, N, heads]`: what the actor put out.
     pub heads: T,
@@ -384,7 +386,7 @@ pub struct Rollout<T> {
 /// A rollout as samples, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `f32[B, obs_size]`
+    /// `[B, obs_size]`, in the environment's type.
     pub obs: T,
     /// `i32[B]` or `f32[B, heads]`
     pub actions: T,
@@ -579,7 +581,7 @@ pub fn learn(
         minibatch_step(learned, unravel, batch, learning_rate, args)
     };
     let rest = [take(actions, orders), logprobs, advantages, returns_, values_];
-    let (learned, all) = scan(step, learned, (orders, rest));
+    let (learned, all) = scan_with(unrolled("MB_UNROLL"), step, learned, (orders, rest));
     let last = tree::map(all, |x: Tensor| x.index_axis(0, -1));
 
     let variance = returns.var(..);
@@ -590,6 +592,46 @@ pub fn learn(
 }
 
 // -------------------------------------------------------------------------------------- rollout
+
+/// Several tensors `[N, ..]` as the rows of one, `f32[rows, N]`: a loop that carries one tensor
+/// and stacks one is a few operations of the compiled code, and not a few for each.
+struct Rows {
+    types: Vec<TensorType>,
+}
+
+impl Rows {
+    fn of(tensors: &[Tensor]) -> Rows {
+        Rows { types: tensors.iter().map(|x| x.ty()).collect() }
+    }
+
+    /// How many rows they are.
+    fn count(&self) -> usize {
+        self.types.iter().map(|ty| ty.numel() / ty.shape[0]).sum()
+    }
+
+    fn pack(&self, tensors: &[Tensor]) -> Tensor {
+        let mut rows = Vec::new();
+        for (x, ty) in tensors.iter().zip(&self.types) {
+            let columns = ty.numel() / ty.shape[0];
+            rows.push(x.to(DType::F32).reshape([ty.shape[0], columns]).t());
+        }
+        concatenate(&rows, 0)
+    }
+
+    /// From `f32[.., rows, N]` back to tensors `[.., N, ..]`.
+    fn unpack(&self, packed: Tensor) -> Vec<Tensor> {
+        let lead = packed.shape()[..packed.rank() - 2].to_vec();
+        let mut from = 0;
+        let mut tensors = Vec::new();
+        for ty in &self.types {
+            let columns = ty.numel() / ty.shape[0];
+            let rows = packed.slice_axis(-2, from, from + columns).swapaxes(-2, -1);
+            from += columns;
+            tensors.push(rows.reshape([&lead[..], &ty.shape[..]].concat()).to(ty.dtype));
+        }
+        tensors
+    }
+}
 
 /// `num_steps` steps of all environments under one policy: where they are then, what they show,
 /// and what happened.
@@ -614,9 +656,9 @@ pub fn rollout<E: TracedEnv>(
     let starts = tree::replace(&starts, rows);
     let keys = tree::map(keys.split_batch(steps * envs), by_step);
 
-    type Moving<S> = (Playing<Tensor, S>, Tensor);
-    let turn = |(games, obs): Moving<E::State>,
-                (noise, starts, keys): (Tensor, (E::State, Tensor), Key<Tensor>)| {
+    type Moving<S> = (Tensor, Playing<Tensor, S>);
+    type Drawn<S> = (Tensor, (S, Tensor), Key<Tensor>);
+    let turn = |(obs, games): Moving<E::State>, (noise, starts, keys): Drawn<E::State>| {
         let heads = forward(&agent.actor, obs);
         let actions = agent.draw(heads, noise);
         let step = vmap(|(game, action, key, start)| env.step_or(game, action, key, start))((
@@ -632,9 +674,53 @@ pub fn rollout<E: TracedEnv>(
             episode_returns: where_(dones, step.episode_return, f64::NAN),
             episode_lengths: step.episode_length,
         };
-        ((step.playing, step.obs), told)
+        ((step.obs.reshape([envs, obs.dim(-1)]), step.playing), told)
     };
-    let ((games, obs), told) = scan(turn, (games, obs), (noise, starts, keys));
+    let start: Moving<E::State> = (obs, games);
+    let xs = (noise, starts, keys);
+    let packable = |x: &Tensor| matches!(x.dtype(), DType::F32 | DType::I32 | DType::Bool);
+    let few = std::env::var("PACK").map_or(args.num_seeds == 1, |x| x == "1");
+    if !few || !tree::leaves(&start).iter().all(packable) {
+        let ((obs, games), told) = scan_with(unrolled("UNROLL"), turn, start, xs);
+        return (games, obs, told);
+    }
+
+    let moving = Rows::of(&tree::leaves(&start));
+    let (choice, action) = match agent.log_std {
+        None => (DType::I32, vec![envs]),
+        Some(_) => (DType::F32, vec![envs, heads]),
+    };
+    let number = |dtype| TensorType::new(dtype, [envs]);
+    let told = Rows {
+        types: vec![
+            TensorType::new(DType::F32, [envs, heads]),
+            TensorType::new(choice, action),
+            number(DType::F32),
+            number(DType::Bool),
+            number(DType::F32),
+            number(DType::I32),
+        ],
+    };
+    let unpacked = |row: Tensor| -> Moving<E::State> { tree::replace(&start, moving.unpack(row)) };
+    let turn = |row: Tensor, drawn: Drawn<E::State>| {
+        let ((obs, games), now) = turn(unpacked(row), drawn);
+        let now = tree::leaves(&now)[1..].to_vec();
+        let next = [moving.pack(&tree::leaves(&(obs, games))), told.pack(&now)];
+        let next = concatenate(&next, 0);
+        (next, next)
+    };
+    let nothing = zeros([told.count(), envs], DType::F32);
+    let first = concatenate(&[moving.pack(&tree::leaves(&start)), nothing], 0);
+    let (last, rows) = scan_with(unrolled("UNROLL"), turn, first, xs);
+    let told = told.unpack(rows.slice_axis(1, moving.count(), rows.dim(1)));
+    let [heads, actions, rewards, dones, episode_returns, episode_lengths] = told[..] else {
+        unreachable!("six were packed")
+    };
+    // What a step acted on is what the step before it left.
+    let before = concatenate(&[first.expand_dims(0), rows.slice_axis(0, 0, steps - 1)], 0);
+    let obs = Rows { types: moving.types[..1].to_vec() }.unpack(before)[0];
+    let told = Rollout { obs, heads, actions, rewards, dones, episode_returns, episode_lengths };
+    let (obs, games) = unpacked(last);
     (games, obs, told)
 }
 
@@ -687,6 +773,7 @@ impl Problem {
         let agent = Agent::init(agent, self.obs_size, self.actions);
         let optimizer = Adam::default().init(&agent);
         let (games, obs) = vmap(|key| self.env.reset(key))(starts.split_batch(args.num_envs));
+        let obs = obs.reshape([args.num_envs, self.obs_size]);
         TrainState { agent, optimizer, games, obs, key, updates: constant(0i32) }
     }
 
@@ -941,4 +1028,9 @@ fn save(run: &Run, state: &TrainState<Array>, args: &Args) -> Result<()> {
         .map(|(path, (value, bytes))| (path, value.ty().clone(), (**bytes).as_ref()))
         .collect();
     checkpoint::save(run.dir.join(format!("{}.safetensors", args.exp_name)), &arrays, args)
+}
+
+fn unrolled(name: &str) -> ScanOptions {
+    let unroll = std::env::var(name).map_or(1, |x| x.parse().unwrap());
+    ScanOptions { unroll, ..ScanOptions::default() }
 }

@@ -128,6 +128,9 @@ struct Arrays {
     has_final_obs: Column<u8>,
     env_id: Column<i32>,
     elapsed_steps: Column<i32>,
+    finished: Column<u8>,
+    episodic_return: Column<f32>,
+    episodic_length: Column<i32>,
 }
 
 /// A batch while its rows are being written.
@@ -157,6 +160,9 @@ impl Filling {
             has_final_obs: Column::new(rows),
             env_id: Column::new(rows),
             elapsed_steps: Column::new(rows),
+            finished: Column::new(rows),
+            episodic_return: Column::new(rows),
+            episodic_length: Column::new(rows),
         };
         Filling { arrays, handed_out: vec![false; rows] }
     }
@@ -204,6 +210,11 @@ impl Filling {
         arrays.has_final_obs.set(row, told.has_final_obs.into());
         arrays.env_id.set(row, env as i32);
         arrays.elapsed_steps.set(row, told.elapsed as i32);
+        let (sum, length) =
+            told.finished.map_or((0.0, 0), |game| (game.episodic_return as f32, game.length));
+        arrays.finished.set(row, told.finished.is_some().into());
+        arrays.episodic_return.set(row, sum);
+        arrays.episodic_length.set(row, length as i32);
     }
 
     /// The finished batch.
@@ -340,6 +351,22 @@ impl Batch {
     /// ended, 0 after a reset.
     pub fn elapsed_steps(&self) -> &[i32] {
         self.0.elapsed_steps.get()
+    }
+
+    /// Whether a game finished in this step: game over or truncation. Where episodes are lives, not
+    /// all that are `terminated` have it.
+    pub fn finished(&self) -> &[bool] {
+        bools(&self.0.finished)
+    }
+
+    /// The sum of the rewards of the game that finished, before any clipping; 0 where none did.
+    pub fn episodic_return(&self) -> &[f32] {
+        self.0.episodic_return.get()
+    }
+
+    /// The steps of the game that finished; 0 where none did.
+    pub fn episodic_length(&self) -> &[i32] {
+        self.0.episodic_length.get()
     }
 
     /// The memory of one array for a runtime that reads it in place.

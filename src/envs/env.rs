@@ -1,5 +1,8 @@
 //! The trait that an environment implements, and what passes through it.
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 use crate::error::{Error, Result};
 
 use super::seeds::EnvRng;
@@ -20,6 +23,15 @@ pub trait Env: Send {
 
     /// Starts an episode and writes its first observation into all of `obs`.
     fn reset(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()>;
+
+    /// Starts the next episode of a game that is not over, as after a lost life, and writes its
+    /// first observation into all of `obs`. The steps of the time limit go on counting.
+    ///
+    /// The pool calls this instead of [`reset`](Env::reset) where [`StepOutcome::terminated`] came
+    /// without [`StepOutcome::game_over`].
+    fn next_episode(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
+        self.reset(rng, obs)
+    }
 
     /// Takes one step and writes the observation after it into all of `obs`.
     ///
@@ -123,7 +135,7 @@ pub struct StepOutcome {
     /// The reward of the full game, before any clipping. Episode statistics add up this one.
     pub game_reward: f64,
     /// Whether the full game is over. An environment that ends episodes at each lost life has
-    /// `terminated` without this.
+    /// `terminated` without this, and [`Env::next_episode`].
     pub game_over: bool,
 }
 
@@ -150,6 +162,36 @@ pub struct Frame {
     pub width: usize,
     /// `height * width * 3` bytes.
     pub rgb: Vec<u8>,
+}
+
+impl Frame {
+    /// A picture of square cells, given by rows of `columns`.
+    pub(super) fn of_cells(cells: &[[u8; 3]], columns: usize) -> Frame {
+        // A multiple of 16, which video encoders like.
+        const SIDE: usize = 16;
+        let (height, width) = (cells.len() / columns * SIDE, columns * SIDE);
+        let pixel = |i: usize| cells[i / width / SIDE * columns + i % width / SIDE];
+        Frame { height, width, rgb: (0..height * width).flat_map(pixel).collect() }
+    }
+}
+
+/// `state` as JSON: a saved state.
+pub(super) fn save_json<T: Serialize>(id: &str, state: &T) -> Result<Vec<u8>> {
+    serde_json::to_vec(state).map_err(|e| Error::Env(format!("{id}: saving the state failed: {e}")))
+}
+
+/// The inverse of [`save_json`]; fails for anything else and for what is not `valid`.
+pub(super) fn restore_json<T: DeserializeOwned>(
+    id: &str,
+    state: &[u8],
+    valid: impl FnOnce(&T) -> bool,
+) -> Result<T> {
+    let problem = match serde_json::from_slice(state) {
+        Ok(state) if valid(&state) => return Ok(state),
+        Ok(_) => "something lies where the rules cannot put it".into(),
+        Err(e) => e.to_string(),
+    };
+    Err(Error::Env(format!("{id}: this is not a saved state: {problem}")))
 }
 
 /// `values` as little-endian bytes: a saved state.

@@ -1,10 +1,11 @@
 //! Environments, and the pool that steps many of them together.
 //!
 //! The story in the order of the files: what an environment promises (`spec`), the trait that it
-//! implements (`env`), the ones we have (`classic`, by name in `registry`), and the pool around
-//! them: memory that they write into (`buffer`), where randomness comes from (`seeds`), one
-//! environment's episodes and resets (`slot`), checks of actions (`actions`), threads (`workers`),
-//! statistics (`stats`), and the front door (`pool`).
+//! implements (`env`), the ones we have (`atari`, `classic`, `minatar`, `toy_text`, by name in
+//! `registry`), and the pool around them: memory that they write into (`buffer`), where randomness
+//! comes from (`seeds`), one environment's episodes and resets (`slot`), checks of actions
+//! (`actions`), threads (`workers`, `cores`), statistics (`stats`), the front door (`pool`), and
+//! the door for compiled code (`xla`).
 //!
 //! ```
 //! use podracer::envs::{EnvPool, PoolOptions, list_envs};
@@ -92,20 +93,26 @@
 //! ```
 
 mod actions;
+mod atari;
 mod autoreset;
 mod buffer;
 pub mod classic;
+mod cores;
 mod env;
+pub mod minatar;
 mod pool;
 mod registry;
 mod seeds;
 mod slot;
 mod spec;
 mod stats;
+pub mod toy_text;
 pub mod traced;
 mod workers;
+mod xla;
 
 pub use actions::Actions;
+pub use atari::{AtariOptions, AtariStart};
 pub use autoreset::Autoreset;
 pub use buffer::{ALIGNMENT, Batch, Field, SharedBytes};
 pub use env::{Action, Env, Frame, ObsMut, StepOutcome};
@@ -114,3 +121,4 @@ pub use registry::{list_envs, make, spec};
 pub use seeds::{EnvRng, EnvSeed, seeds};
 pub use spec::{Bound, EnvSpec, Space};
 pub use stats::Episode;
+pub use xla::{EnvStep, Handle, XlaPool};

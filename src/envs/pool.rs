@@ -16,7 +16,7 @@ use super::seeds::{EnvRng, seeds};
 use super::slot::{Phase, Slot, Task, guard};
 use super::spec::EnvSpec;
 use super::stats::{Episode, Finished};
-use super::workers::{Inbox, Job, Workers};
+use super::workers::{Inbox, Job, Team, Workers};
 
 /// How a pool is made. `..Default::default()` fills in the rest.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +29,10 @@ pub struct PoolOptions {
     /// Threads that step environments; 0 lets the pool measure and choose. In a synchronous pool
     /// the caller's thread is one of them, so 1 starts none. No result depends on it.
     pub num_threads: usize,
+    /// The core that the first thread stays on, counted among those that the process may use; each
+    /// further thread stays on the next one. `None` leaves it to the system. In a synchronous pool
+    /// the caller's own thread stays as it is.
+    pub first_core: Option<usize>,
     /// The seed of the run, from which each environment's own seed is made.
     pub seed: u64,
     /// Which process this is of those that share `seed`.
@@ -50,6 +54,7 @@ impl Default for PoolOptions {
             num_envs: 1,
             batch_size: 0,
             num_threads: 0,
+            first_core: None,
             seed: 1,
             process: 0,
             actor: 0,
@@ -156,7 +161,7 @@ impl EnvPool {
     /// # Ok::<(), podracer::error::Error>(())
     /// ```
     pub fn make(id: &str, options: PoolOptions) -> Result<EnvPool> {
-        EnvPool::custom(|_| registry::make(id), options)
+        EnvPool::parallel(|_| registry::make(id), options)
     }
 
     /// A pool of environments of your own: `factory` makes environment 0, 1, ...
@@ -164,27 +169,25 @@ impl EnvPool {
     /// All must have the same specification.
     pub fn custom(
         mut factory: impl FnMut(usize) -> Result<Box<dyn Env>>,
-        mut options: PoolOptions,
+        options: PoolOptions,
     ) -> Result<EnvPool> {
-        if options.num_envs == 0 {
-            return Err(Error::Config("num_envs must be at least 1".into()));
-        }
-        if options.batch_size == 0 {
-            options.batch_size = options.num_envs;
-        }
-        if options.batch_size > options.num_envs {
-            return Err(Error::Config(format!(
-                "batch_size {} is more than num_envs {}: a batch has one row per environment at \
-                 most",
-                options.batch_size, options.num_envs
-            )));
-        }
-        if options.max_episode_steps == Some(0) {
-            return Err(Error::Config("max_episode_steps must be at least 1".into()));
-        }
-        let envs = (0..options.num_envs)
-            .map(|i| guard(|| factory(i)).map_err(|e| Error::Env(format!("making env {i} {e}"))))
-            .collect::<Result<Vec<_>>>()?;
+        let options = check(options)?;
+        let made = |i| guard(|| factory(i)).map_err(|e| Error::Env(format!("making env {i} {e}")));
+        let envs = (0..options.num_envs).map(made).collect::<Result<Vec<_>>>()?;
+        EnvPool::with_envs(envs, options)
+    }
+
+    /// [`custom`](EnvPool::custom) with a factory that several threads may call, as is worth it for
+    /// environments that take long to make.
+    pub(super) fn parallel(
+        factory: impl Fn(usize) -> Result<Box<dyn Env>> + Sync,
+        options: PoolOptions,
+    ) -> Result<EnvPool> {
+        let options = check(options)?;
+        EnvPool::with_envs(make_all(&factory, options.num_envs)?, options)
+    }
+
+    fn with_envs(envs: Vec<Box<dyn Env>>, options: PoolOptions) -> Result<EnvPool> {
         let spec = envs[0].spec();
         for (name, space) in [("observation", &spec.observation), ("action", &spec.action)] {
             if let Some(problem) = space.problem() {
@@ -210,7 +213,7 @@ impl EnvPool {
         let engine = match options.num_threads {
             0 => Engine::Inline(Some(Probe { batches: 0, fastest: Duration::MAX })),
             1 if synchronous => Engine::Inline(None),
-            n => Engine::Threads(start(&spec.id, n, synchronous)?),
+            n => Engine::Threads(start(&spec.id, n, &options)?),
         };
         Ok(EnvPool {
             rule: ActionRule::new(&spec, options.clip_actions),
@@ -231,6 +234,11 @@ impl EnvPool {
     /// What the environments promise.
     pub fn spec(&self) -> &EnvSpec {
         &self.spec
+    }
+
+    /// How the pool was made; `batch_size` is the number it came to.
+    pub fn options(&self) -> &PoolOptions {
+        &self.options
     }
 
     /// How many environments there are.
@@ -363,11 +371,45 @@ impl EnvPool {
     ///
     /// Fails for an environment that does not exist or was sent and not received.
     pub fn render(&mut self, env_id: usize) -> Result<Option<Frame>> {
+        let slot = self.idle(env_id)?;
+        guard(|| Ok(slot.render())).map_err(|problem| self.fail(env_id, &problem))
+    }
+
+    /// The whole state of environment `env_id` between two steps: its own, its generator, its place
+    /// in the episode and the running statistics.
+    ///
+    /// Fails as [`render`](EnvPool::render) does, and where the environment cannot save itself.
+    pub fn save(&mut self, env_id: usize) -> Result<Vec<u8>> {
+        self.idle(env_id)?.save()
+    }
+
+    /// Lets environment `env_id` go on from what [`save`](EnvPool::save) gave, in this or another
+    /// process: the same actions lead to the same episodes. Its next step gives the first
+    /// observation.
+    ///
+    /// Fails as [`render`](EnvPool::render) does, and for bytes that are no state of this kind of
+    /// environment; then nothing has changed.
+    ///
+    /// ```
+    /// use podracer::envs::{EnvPool, PoolOptions};
+    /// let mut pool = EnvPool::make("CartPole-v1", PoolOptions::default())?;
+    /// pool.reset()?;
+    /// let state = pool.save(0)?;
+    /// let once = pool.step(&[1])?.obs::<f32>().to_vec();
+    /// pool.restore(0, &state)?;
+    /// assert_eq!(pool.step(&[1])?.obs::<f32>(), once);
+    /// # Ok::<(), podracer::error::Error>(())
+    /// ```
+    pub fn restore(&mut self, env_id: usize, state: &[u8]) -> Result<()> {
+        self.idle(env_id)?.restore(state)
+    }
+
+    /// Environment `env_id`, which nothing is being done with.
+    fn idle(&mut self, env_id: usize) -> Result<&mut Slot> {
         self.alive()?;
         self.claim(Task::Reset, [env_id].into_iter())?;
         self.busy[env_id] = false;
-        let slot = self.slots[env_id].as_mut().expect("it was not busy, so it is here");
-        guard(|| Ok(slot.render())).map_err(|problem| self.fail(env_id, &problem))
+        Ok(self.slots[env_id].as_mut().expect("it was not busy, so it is here"))
     }
 
     fn expect_synchronous(&self, call: &str, instead: &str) -> Result<()> {
@@ -443,7 +485,8 @@ impl EnvPool {
             self.busy[env] = true;
             if self.blocks.back().is_none_or(|block| block.assigned == rows) {
                 let filling = self.fresh();
-                self.blocks.push_back(Block { filling, assigned: 0, inbox: Arc::default() });
+                let inbox = Arc::new(Inbox::new(rows));
+                self.blocks.push_back(Block { filling, assigned: 0, inbox });
             }
             let block = self.blocks_done + self.blocks.len() as u64 - 1;
             let back = self.blocks.back_mut().expect("just pushed");
@@ -549,7 +592,7 @@ impl EnvPool {
             self.engine = Engine::Inline(None);
             return Ok(());
         }
-        self.engine = Engine::Threads(start(&self.spec.id, count, synchronous)?);
+        self.engine = Engine::Threads(start(&self.spec.id, count, &self.options)?);
         self.dispatch();
         Ok(())
     }
@@ -571,9 +614,67 @@ impl EnvPool {
     }
 }
 
+/// The options with `batch_size` filled in, if they make sense.
+fn check(mut options: PoolOptions) -> Result<PoolOptions> {
+    if options.num_envs == 0 {
+        return Err(Error::Config("num_envs must be at least 1".into()));
+    }
+    if options.batch_size == 0 {
+        options.batch_size = options.num_envs;
+    }
+    if options.batch_size > options.num_envs {
+        return Err(Error::Config(format!(
+            "batch_size {} is more than num_envs {}: a batch has one row per environment at most",
+            options.batch_size, options.num_envs
+        )));
+    }
+    if options.max_episode_steps == Some(0) {
+        return Err(Error::Config("max_episode_steps must be at least 1".into()));
+    }
+    Ok(options)
+}
+
+/// Environments 0 to `count - 1`. The first is made alone: if that went fast, so do the others, and
+/// if it failed, its error is the only one.
+fn make_all(
+    factory: &(impl Fn(usize) -> Result<Box<dyn Env>> + Sync),
+    count: usize,
+) -> Result<Vec<Box<dyn Env>>> {
+    let make = |i| match guard(|| factory(i)) {
+        // Its own words, as from `make` without a pool.
+        Err(problem) => Err(Error::Env(format!("making env {i} {problem}"))),
+        made => Ok(made.expect("no error")),
+    };
+    let began = Instant::now();
+    let mut envs = vec![make(0)?];
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if began.elapsed() < WORTH_A_THREAD { 1 } else { cores.min(count) };
+    // Thread k makes environments k + 1, k + 1 + threads, ...
+    let share = |k: usize| (k + 1..count).step_by(threads).map(make).collect::<Result<Vec<_>>>();
+    let shares = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|k| scope.spawn(move || share(k))).collect();
+        let mut shares = vec![share(0)];
+        shares.extend(others.into_iter().map(|other| other.join().expect("panics are caught")));
+        shares
+    });
+    let mut shares =
+        shares.into_iter().map(|share| Ok(share?.into_iter())).collect::<Result<Vec<_>>>()?;
+    for i in 1..count {
+        envs.push(shares[(i - 1) % threads].next().expect("each made its share"));
+    }
+    Ok(envs)
+}
+
 /// Threads for a pool: in a synchronous one, the caller is one of the `count`.
-fn start(id: &str, count: usize, synchronous: bool) -> Result<Workers> {
-    Workers::start(id, count - usize::from(synchronous), synchronous)
+fn start(id: &str, count: usize, options: &PoolOptions) -> Result<Workers> {
+    let synchronous = options.batch_size == options.num_envs;
+    let team = Team {
+        count: count - usize::from(synchronous),
+        caller_helps: synchronous,
+        most_jobs: options.num_envs,
+        first_core: options.first_core,
+    };
+    Workers::start(id, &team)
 }
 
 fn store(filling: &mut Filling, finished: &mut Finished, row: usize, slot: &Slot) {

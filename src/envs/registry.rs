@@ -2,15 +2,18 @@
 
 use crate::error::{Error, Result};
 
+use super::atari;
 use super::classic;
 use super::env::Env;
+use super::minatar;
 use super::spec::EnvSpec;
+use super::toy_text;
 
 /// An id, and how to make the environment that it names.
 pub(super) type Entry = (&'static str, fn() -> Result<Box<dyn Env>>);
 
 /// Every family of environments. Each lists its own.
-const FAMILIES: &[&[Entry]] = &[classic::ENVS];
+const FAMILIES: &[&[Entry]] = &[atari::ENVS, classic::ENVS, minatar::ENVS, toy_text::ENVS];
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
     FAMILIES.iter().copied().flatten()
@@ -29,7 +32,7 @@ pub fn list_envs() -> Vec<&'static str> {
 pub fn make(id: &str) -> Result<Box<dyn Env>> {
     match entries().find(|(name, _)| *name == id) {
         Some((_, make)) => make(),
-        None => Err(unknown(id)),
+        None => Err(unknown("environment", id, list_envs())),
     }
 }
 
@@ -38,14 +41,14 @@ pub fn spec(id: &str) -> Result<EnvSpec> {
     Ok(make(id)?.spec())
 }
 
-fn unknown(id: &str) -> Error {
-    let mut names = list_envs();
+/// The error for an `id` that is none of `names`, with the nearest ones.
+pub(super) fn unknown(what: &str, id: &str, mut names: Vec<&'static str>) -> Error {
     // A stable sort: equally near ids stay in alphabetical order.
     names.sort_by_key(|name| edit_distance(&id.to_lowercase(), &name.to_lowercase()));
     Error::Env(format!(
-        "unknown environment \"{id}\"; the nearest are {}; list_envs() has all {}",
+        "unknown {what} \"{id}\"; the nearest are {}; list_envs() has all {}",
         names[..3].join(", "),
-        names.len()
+        list_envs().len()
     ))
 }
 

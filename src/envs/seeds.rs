@@ -6,6 +6,7 @@
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
+use serde::{Deserialize, Serialize};
 
 /// The seed of one environment's generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,7 +35,7 @@ fn splitmix64(x: u64) -> u64 {
 }
 
 /// The generator of one environment: PCG64, the same bits on every platform.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvRng(Pcg64);
 
 impl EnvRng {

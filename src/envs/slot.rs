@@ -3,7 +3,9 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::error::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
 
 use super::autoreset::Autoreset;
 use super::env::{Action, Env, Frame, ObsMut};
@@ -31,7 +33,7 @@ pub(super) enum Task {
 }
 
 /// Where an environment is in its episode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Phase {
     /// Never reset.
     New,
@@ -51,9 +53,25 @@ pub(super) struct Slot {
     pub(super) values: Vec<f32>,
     autoreset: Autoreset,
     max_steps: u32,
+    /// Steps of the game, over all its episodes.
+    elapsed: u32,
+    /// Whether the next episode is of another game.
+    game_over: bool,
+    running: Running,
+}
+
+/// What the pool knows of an environment between two steps.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    id: String,
+    rng: EnvRng,
+    phase: Phase,
     elapsed: u32,
     running: Running,
 }
+
+/// The first line of a saved state, so that other bytes are told apart.
+const MAGIC: &str = "podracer env 1";
 
 impl Slot {
     pub(super) fn new(
@@ -74,6 +92,7 @@ impl Slot {
             autoreset,
             max_steps: max_steps.unwrap_or(u32::MAX),
             elapsed: 0,
+            game_over: true,
             running: Running::default(),
         }
     }
@@ -84,6 +103,7 @@ impl Slot {
         self.told = Row::default();
         if task == Task::Reset {
             self.running = Running::default(); // A game given up is not a finished one.
+            self.game_over = true;
             return self.begin(obs);
         }
         if self.phase == Phase::Over {
@@ -98,14 +118,14 @@ impl Slot {
         let outcome = self.env.step(action, &mut self.rng, ObsMut(obs))?;
         self.elapsed += 1;
         let truncated = outcome.truncated || self.elapsed >= self.max_steps;
-        let game_over = outcome.game_over || truncated;
+        self.game_over = outcome.game_over || truncated;
         self.told = Row {
             reward: outcome.reward as f32,
             terminated: outcome.terminated,
             truncated,
             life_lost: outcome.life_lost,
             elapsed: self.elapsed,
-            finished: self.running.step(self.index, outcome.game_reward, game_over),
+            finished: self.running.step(self.index, outcome.game_reward, self.game_over),
             ..Row::default()
         };
         if outcome.terminated || truncated {
@@ -120,10 +140,56 @@ impl Slot {
     }
 
     fn begin(&mut self, obs: &mut [u8]) -> Result<()> {
-        self.env.reset(&mut self.rng, ObsMut(obs))?;
-        self.elapsed = 0;
+        if self.game_over {
+            self.env.reset(&mut self.rng, ObsMut(obs))?;
+            self.elapsed = 0;
+        } else {
+            self.env.next_episode(&mut self.rng, ObsMut(obs))?;
+            self.told.elapsed = self.elapsed;
+        }
         self.phase = Phase::Playing;
         self.told.first = true;
+        Ok(())
+    }
+
+    /// The environment's state and all that the pool adds to it: two lines of text, then the bytes
+    /// of the environment's own.
+    pub(super) fn save(&self) -> Result<Vec<u8>> {
+        let saved = Saved {
+            id: self.env.spec().id,
+            rng: self.rng.clone(),
+            phase: self.phase,
+            elapsed: self.elapsed,
+            running: self.running,
+        };
+        let head = serde_json::to_string(&saved)
+            .map_err(|e| Error::Env(format!("{}: its state cannot be written: {e}", saved.id)))?;
+        let mut bytes = format!("{MAGIC}\n{head}\n").into_bytes();
+        bytes.extend(self.env.save()?);
+        Ok(bytes)
+    }
+
+    /// Goes on from what [`Slot::save`] gave, in this or another process.
+    pub(super) fn restore(&mut self, state: &[u8]) -> Result<()> {
+        let id = self.env.spec().id;
+        let mut lines = state.splitn(3, |&byte| byte == b'\n');
+        let (magic, head, own) = (lines.next(), lines.next(), lines.next());
+        let (Some(head), Some(own), true) = (head, own, magic == Some(MAGIC.as_bytes())) else {
+            return Err(Error::Env(format!(
+                "{id}: these {} bytes are no saved state: EnvPool::save begins one with \"{MAGIC}\"",
+                state.len()
+            )));
+        };
+        let saved: Saved = serde_json::from_slice(head)
+            .map_err(|e| Error::Env(format!("{id}: the saved state is damaged: {e}")))?;
+        if saved.id != id {
+            return Err(Error::Env(format!("{id}: the saved state is one of {}", saved.id)));
+        }
+        // The environment first: if it refuses, nothing has changed.
+        self.env.restore(own)?;
+        let Saved { rng, phase, elapsed, running, .. } = saved;
+        self.rng = rng;
+        (self.phase, self.elapsed, self.running) = (phase, elapsed, running);
         Ok(())
     }
 

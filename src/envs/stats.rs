@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 /// A finished game: from its first reset to game over or truncation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Episode {
@@ -14,7 +16,7 @@ pub struct Episode {
 }
 
 /// The game that one environment is in the middle of.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Running {
     episodic_return: f64,
     length: u32,

@@ -1,16 +1,21 @@
 //! Threads that step environments.
 //!
 //! A job carries the environment itself, so no two threads can touch one; it also carries the
-//! right to write its row of the batch. Who runs which job never changes a result.
+//! right to write its row of the batch. Jobs and what comes back pass through lock-free queues. Who
+//! runs which job never changes a result.
 
-use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_queue::ArrayQueue;
 
 use crate::error::{Error, Result};
 use crate::timeline;
 
 use super::buffer::RowWriter;
+use super::cores;
 use super::slot::{Slot, Task, guard};
 
 /// One environment to be stepped, and where to.
@@ -29,42 +34,127 @@ pub(super) struct Returned {
     pub(super) failure: Option<String>,
 }
 
-/// Where the environments of one batch come back to.
+/// How long a thread looks for work before it sleeps, in nanoseconds.
+///
+/// To be woken costs some 50 us, so a thread that soon has work again had better look for it; one
+/// that has not would take a core from the learner. Each learns from how long it waited last.
+struct Patience(AtomicU32);
+
+impl Patience {
+    const SHORTEST: u32 = 2_000;
+    const LONGEST: u32 = 100_000;
+
+    fn new() -> Patience {
+        Patience(AtomicU32::new(Self::SHORTEST))
+    }
+
+    /// After a wait that was too long for it.
+    fn learn(&self, waited: Duration) {
+        let now = self.0.load(Ordering::Relaxed);
+        // What was waited includes being woken.
+        let worth = waited.as_nanos() <= u128::from(Self::LONGEST) * 2;
+        let next = if worth { now * 4 } else { now / 2 };
+        self.0.store(next.clamp(Self::SHORTEST, Self::LONGEST), Ordering::Relaxed);
+    }
+}
+
+/// Lets threads sleep until something holds.
+///
+/// Whoever makes it hold calls `notify` afterwards, which costs a fence and a load while nobody
+/// sleeps.
 #[derive(Default)]
-pub(super) struct Inbox {
-    returned: Mutex<(Vec<Returned>, usize)>,
-    ready: Condvar,
+struct Signal {
+    sleepers: AtomicUsize,
+    mutex: Mutex<()>,
+    condvar: Condvar,
 }
 
-impl Inbox {
-    /// Waits until `count` environments are back, and takes them.
-    fn wait(&self, count: usize) -> Vec<Returned> {
-        let mut guard = lock(&self.returned);
-        guard.1 = count;
-        while guard.0.len() < count {
-            guard = self.ready.wait(guard).unwrap_or_else(PoisonError::into_inner);
+impl Signal {
+    fn wait(&self, patience: &Patience, holds: impl Fn() -> bool) {
+        if holds() {
+            return;
         }
-        std::mem::take(&mut guard.0)
+        let (began, limit) = (Instant::now(), patience.0.load(Ordering::Relaxed));
+        while began.elapsed().as_nanos() < u128::from(limit) {
+            for _ in 0..8 {
+                std::hint::spin_loop();
+            }
+            if holds() {
+                return;
+            }
+        }
+        let mut guard = lock(&self.mutex);
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        // With the fence of `notify`: either we see what was made to hold, or the notifier sees
+        // that we sleep.
+        fence(Ordering::SeqCst);
+        while !holds() {
+            guard = self.condvar.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        drop(guard);
+        patience.learn(began.elapsed());
     }
 
-    fn put(&self, returned: Returned) {
-        let mut guard = lock(&self.returned);
-        guard.0.push(returned);
-        if guard.0.len() == guard.1 {
-            self.ready.notify_one();
+    fn notify(&self, all: bool) {
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) == 0 {
+            return;
         }
+        // A sleeper counted itself under the lock: once we had it, that one waits or has looked.
+        drop(lock(&self.mutex));
+        if all { self.condvar.notify_all() } else { self.condvar.notify_one() }
     }
 }
 
-/// A lock, whatever became of the thread that held it: what we guard is valid at every step.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// A lock, whatever became of the thread that held it: it guards nothing.
+fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[derive(Default)]
+/// Where the environments of one batch come back to.
+pub(super) struct Inbox {
+    returned: ArrayQueue<Returned>,
+    back: AtomicUsize,
+    wanted: AtomicUsize,
+    ready: Signal,
+}
+
+impl Inbox {
+    /// An inbox for a batch of `rows`.
+    pub(super) fn new(rows: usize) -> Inbox {
+        Inbox {
+            returned: ArrayQueue::new(rows),
+            back: AtomicUsize::new(0),
+            wanted: AtomicUsize::new(usize::MAX),
+            ready: Signal::default(),
+        }
+    }
+
+    /// Waits until `count` environments are back, and takes them.
+    fn wait(&self, patience: &Patience, count: usize) -> Vec<Returned> {
+        self.wanted.store(count, Ordering::SeqCst);
+        self.ready.wait(patience, || self.back.load(Ordering::SeqCst) >= count);
+        std::iter::from_fn(|| self.returned.pop()).take(count).collect()
+    }
+
+    fn put(&self, returned: Returned) {
+        let full = self.returned.push(returned).is_err();
+        debug_assert!(!full, "a batch has as many environments as rows");
+        // Only the last one wakes the reader. Sequential consistency: the reader either sets
+        // `wanted` before this loads it, or sees this one counted.
+        let back = self.back.fetch_add(1, Ordering::SeqCst) + 1;
+        if back >= self.wanted.load(Ordering::SeqCst) {
+            self.ready.notify(false);
+        }
+    }
+}
+
 struct Queue {
-    jobs: Mutex<(VecDeque<Job>, bool)>,
-    work: Condvar,
+    jobs: ArrayQueue<Job>,
+    closing: AtomicBool,
+    work: Signal,
+    patience: Patience,
 }
 
 /// The threads of one pool. Dropping them waits for the jobs that have begun and no others.
@@ -73,19 +163,54 @@ pub(super) struct Workers {
     threads: Vec<JoinHandle<()>>,
     /// Whether the caller runs jobs itself while it waits.
     caller_helps: bool,
+    /// The caller's, when it waits for the last environments of a batch.
+    patience: Patience,
+    /// The cores to choose from, if the threads are to keep off the caller's.
+    cores: Vec<usize>,
+    /// The core that they keep off now.
+    kept_off: AtomicUsize,
+}
+
+/// How the threads of a pool are.
+pub(super) struct Team {
+    /// How many there are, without the caller.
+    pub(super) count: usize,
+    /// Whether the caller runs jobs itself while it waits.
+    pub(super) caller_helps: bool,
+    /// At most so many jobs are queued at once.
+    pub(super) most_jobs: usize,
+    /// The core of the first thread; each further one is on the next core. `None`: anywhere.
+    pub(super) first_core: Option<usize>,
 }
 
 impl Workers {
-    /// Starts `count` threads, named after the environment.
-    pub(super) fn start(id: &str, count: usize, caller_helps: bool) -> Result<Workers> {
-        let queue = Arc::new(Queue::default());
-        let mut workers = Workers { queue: queue.clone(), threads: Vec::new(), caller_helps };
-        for k in 0..count {
+    /// Starts threads, named after the environment.
+    pub(super) fn start(id: &str, team: &Team) -> Result<Workers> {
+        let queue = Arc::new(Queue {
+            jobs: ArrayQueue::new(team.most_jobs),
+            closing: AtomicBool::new(false),
+            work: Signal::default(),
+            patience: Patience::new(),
+        });
+        let allowed = cores::allowed();
+        let keep_off = team.caller_helps && team.first_core.is_none() && team.count < allowed.len();
+        let mut workers = Workers {
+            queue: queue.clone(),
+            threads: Vec::new(),
+            caller_helps: team.caller_helps,
+            patience: Patience::new(),
+            cores: if keep_off { allowed.clone() } else { Vec::new() },
+            kept_off: AtomicUsize::new(usize::MAX),
+        };
+        for k in 0..team.count {
             let queue = queue.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("{id}-{k}"))
-                .spawn(move || work(&queue, count))
+                .spawn(move || work(&queue))
                 .map_err(|e| Error::Env(format!("{id}: cannot start thread {k}: {e}")))?;
+            if let (Some(first), false) = (team.first_core, allowed.is_empty()) {
+                cores::keep(&thread, std::iter::once(allowed[(first + k) % allowed.len()]));
+            }
             workers.threads.push(thread);
         }
         Ok(workers)
@@ -96,32 +221,45 @@ impl Workers {
         self.threads.len() + usize::from(self.caller_helps)
     }
 
+    /// Keeps the threads off the caller's core. Where cores share no cache, the system wakes a
+    /// thread on the core that it ran on last or on the waker's; once these are the same, it stays
+    /// behind a caller that steps environments itself, for milliseconds, while other cores idle.
+    fn keep_off(&self) {
+        if self.cores.is_empty() {
+            return;
+        }
+        let Some(here) = cores::current() else { return };
+        if self.kept_off.swap(here, Ordering::Relaxed) != here {
+            for thread in &self.threads {
+                cores::keep(thread, self.cores.iter().copied().filter(|&core| core != here));
+            }
+        }
+    }
+
     /// Queues `jobs`.
     pub(super) fn submit(&self, jobs: impl Iterator<Item = Job>) {
-        let mut guard = lock(&self.queue.jobs);
-        let before = guard.0.len();
-        guard.0.extend(jobs);
-        let added = guard.0.len() - before;
-        drop(guard);
+        self.keep_off();
+        let mut added = 0;
+        for job in jobs {
+            let full = self.queue.jobs.push(job).is_err();
+            debug_assert!(!full, "an environment is queued once");
+            added += 1;
+        }
         if added >= self.threads.len() {
-            self.queue.work.notify_all();
+            self.queue.work.notify(true);
         } else {
-            (0..added).for_each(|_| self.queue.work.notify_one());
+            (0..added).for_each(|_| self.queue.work.notify(false));
         }
     }
 
     /// Waits for the `count` environments of one batch, in the order of their rows.
     pub(super) fn collect(&self, inbox: &Inbox, count: usize) -> Vec<Returned> {
         if self.caller_helps {
-            loop {
-                let jobs = take(&mut lock(&self.queue.jobs).0, self.num_threads());
-                if jobs.is_empty() {
-                    break;
-                }
-                jobs.into_iter().for_each(run);
+            while let Some(job) = self.queue.jobs.pop() {
+                run(job);
             }
         }
-        let mut returned = inbox.wait(count);
+        let mut returned = inbox.wait(&self.patience, count);
         returned.sort_unstable_by_key(|returned| returned.row);
         returned
     }
@@ -129,12 +267,9 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        let mut guard = lock(&self.queue.jobs);
-        guard.1 = true;
-        let unbegun = std::mem::take(&mut guard.0);
-        drop(guard);
-        drop(unbegun);
-        self.queue.work.notify_all();
+        self.queue.closing.store(true, Ordering::SeqCst);
+        while self.queue.jobs.pop().is_some() {}
+        self.queue.work.notify(true);
         for thread in self.threads.drain(..) {
             // A worker cannot panic outside an environment, where panics are caught; if it did,
             // there would be nothing left to do about it here.
@@ -143,28 +278,17 @@ impl Drop for Workers {
     }
 }
 
-/// Some jobs from the front: enough to make the lock worth it, few enough to share them out.
-fn take(jobs: &mut VecDeque<Job>, threads: usize) -> Vec<Job> {
-    let share = jobs.len().div_ceil(4 * threads.max(1));
-    jobs.drain(..share).collect()
-}
-
-fn work(queue: &Queue, threads: usize) {
+fn work(queue: &Queue) {
+    let closing = || queue.closing.load(Ordering::SeqCst);
     loop {
-        let mut guard = lock(&queue.jobs);
-        let jobs = loop {
-            if guard.1 {
-                return;
-            }
-            let jobs = take(&mut guard.0, threads);
-            if !jobs.is_empty() {
-                break jobs;
-            }
-            guard = queue.work.wait(guard).unwrap_or_else(PoisonError::into_inner);
-        };
-        drop(guard);
+        queue.work.wait(&queue.patience, || closing() || !queue.jobs.is_empty());
+        if closing() {
+            return;
+        }
         let _span = timeline::span("envs");
-        jobs.into_iter().for_each(run);
+        while let Some(job) = queue.jobs.pop() {
+            run(job);
+        }
     }
 }
 

@@ -39,6 +39,28 @@ pub fn parse_from<A: Parser>(args: impl IntoIterator<Item = OsString>) -> Result
     A::try_parse_from(with_switches::<A>(args))
 }
 
+/// What this process's command line gives for `--name`, before it is parsed; the last one, as clap
+/// takes it.
+pub fn peek(name: &str) -> Option<String> {
+    peek_in(std::env::args(), name)
+}
+
+fn peek_in(args: impl IntoIterator<Item = String>, name: &str) -> Option<String> {
+    let mut args = args.into_iter();
+    let mut found = None;
+    while let Some(arg) = args.next() {
+        let Some(rest) = arg.strip_prefix("--").and_then(|arg| arg.strip_prefix(name)) else {
+            continue;
+        };
+        match rest.strip_prefix('=') {
+            Some(value) => found = Some(value.to_string()),
+            None if rest.is_empty() => found = args.next().or(found),
+            None => {}
+        }
+    }
+    found
+}
+
 /// The `main` of an example: parses the command line, trains, and tells the result or the error.
 pub fn main<A: Parser>(train: impl FnOnce(&A) -> Result<()>) -> ExitCode {
     let args = match parse_from::<A>(std::env::args_os()) {
@@ -97,6 +119,15 @@ mod tests {
         assert_eq!(args.exp_name, "no");
         assert!(!parse(&["--save-model", "--no-save-model"].as_slice()[1..]).save_model);
         assert!(parse(&["--anneal-lr=true"]).anneal_lr);
+    }
+
+    #[test]
+    fn a_flag_is_seen_before_parsing() {
+        let peek = |args: &str| peek_in(args.split(' ').map(String::from), "env-id");
+        assert_eq!(peek("x --seed 1"), None);
+        assert_eq!(peek("x --env-id Pong-v5 --seed 1").as_deref(), Some("Pong-v5"));
+        assert_eq!(peek("x --env-id=A --env-id B").as_deref(), Some("B"));
+        assert_eq!(peek("x --env-ids A --env-id"), None);
     }
 
     #[test]

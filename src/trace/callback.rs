@@ -144,7 +144,7 @@ where
     A: Tree<Tensor> + Send + Sync + 'static,
     R: Tree<TensorType> + Send + Sync + 'static,
 {
-    call("io_callback", CallbackKind::Io { ordered }, f, results, args, Location::caller())
+    call("io_callback", CallbackKind::io(ordered), f, results, args, Location::caller())
 }
 
 /// `jax.debug.callback`: calls `f` on the host with the values of `args`. For looking at what a
@@ -301,7 +301,7 @@ where
 ///         results[0].bytes.reverse();
 ///         Ok(())
 ///     });
-///     raw_callback(reverse, CallbackKind::Io { ordered: false }, vec![x.ty()], &[x])[0]
+///     raw_callback(reverse, CallbackKind::io(false), vec![x.ty()], &[x])[0]
 /// });
 /// assert_eq!(f.call(Array::from([1u8, 2, 3]))?.to_vec::<u8>()?, [3, 2, 1]);
 /// # Ok::<(), podracer::Error>(())

@@ -495,6 +495,8 @@ pub enum CallbackKind {
     Io {
         /// Whether calls happen in order between runs, too.
         ordered: bool,
+        /// What `vmap` makes of it.
+        vmap: VmapMethod,
     },
     /// It runs whenever the program comes by, and transformations leave it alone.
     Debug {
@@ -503,7 +505,7 @@ pub enum CallbackKind {
     },
 }
 
-/// What `vmap` makes of a pure callback.
+/// What `vmap` makes of a callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum VmapMethod {
     /// A call for each example, one after another.
@@ -517,6 +519,11 @@ pub enum VmapMethod {
 }
 
 impl CallbackKind {
+    /// An io callback that `vmap` turns into a call for each example.
+    pub const fn io(ordered: bool) -> CallbackKind {
+        CallbackKind::Io { ordered, vmap: VmapMethod::Sequential }
+    }
+
     /// The name, as printed in Programs and messages.
     pub fn name(self) -> &'static str {
         match self {

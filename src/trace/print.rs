@@ -374,14 +374,19 @@ pub(super) fn op_params(out: &mut String, op: &Op) -> fmt::Result {
         Op::While(w) => write!(out, "consts={}/{}", w.num_cond_consts, w.num_body_consts),
         Op::Callback(callback) => {
             write!(out, "id={}", callback.f.id())?;
-            match callback.kind {
-                CallbackKind::Pure(VmapMethod::Sequential) => out.push_str(" vmap=sequential"),
-                CallbackKind::Pure(VmapMethod::ExpandDims) => out.push_str(" vmap=expand_dims"),
-                CallbackKind::Pure(VmapMethod::BroadcastAll) => out.push_str(" vmap=broadcast_all"),
-                CallbackKind::Io { ordered: true } | CallbackKind::Debug { ordered: true } => {
-                    out.push_str(" ordered");
-                }
-                CallbackKind::Io { ordered: false } | CallbackKind::Debug { ordered: false } => {}
+            let (vmap, ordered) = match callback.kind {
+                CallbackKind::Pure(vmap) => (Some(vmap), false),
+                CallbackKind::Io { ordered, vmap } => (Some(vmap), ordered),
+                CallbackKind::Debug { ordered } => (None, ordered),
+            };
+            match vmap {
+                Some(VmapMethod::Sequential) => out.push_str(" vmap=sequential"),
+                Some(VmapMethod::ExpandDims) => out.push_str(" vmap=expand_dims"),
+                Some(VmapMethod::BroadcastAll) => out.push_str(" vmap=broadcast_all"),
+                None => {}
+            }
+            if ordered {
+                out.push_str(" ordered");
             }
             if callback.token {
                 out.push_str(" token");

@@ -3,6 +3,7 @@
 
 mod callbacks;
 mod collectives;
+mod env_pools;
 #[path = "../it/fixture.rs"]
 mod fixture;
 mod mesh;

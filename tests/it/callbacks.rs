@@ -320,7 +320,7 @@ fn equal_calls_are_not_merged() {
     });
     let g = jit(|()| {
         let draw = || {
-            let kind = CallbackKind::Io { ordered: false };
+            let kind = CallbackKind::io(false);
             raw_callback(f.clone(), kind, vec![TensorType::scalar(DType::I32)], &[])[0]
         };
         draw() * 100 + draw()
@@ -640,7 +640,7 @@ fn failures_are_told() {
                 Ok(())
             });
             let ty = TensorType::new(DType::Bool, [2]);
-            raw_callback(f, CallbackKind::Io { ordered: false }, vec![ty], &[x])[0].to(DType::F32)
+            raw_callback(f, CallbackKind::io(false), vec![ty], &[x])[0].to(DType::F32)
         },
         "raw: the function gave bytes other than 0 and 1 as bools, result 0",
     );

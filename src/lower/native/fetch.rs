@@ -95,6 +95,7 @@ impl Settings {
         .map(OsString::from)
         .into();
         arguments.push(temporary.join("wheel").into());
+        arguments.extend(wheel.pip_target().into_iter().map(OsString::from));
         arguments.push("-r".into());
         arguments.push(requirements.into());
         let output = Command::new(python)

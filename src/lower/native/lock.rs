@@ -118,6 +118,28 @@ impl Wheel {
     pub fn member(&self, role: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.role == role)
     }
+
+    /// What pip is told so that it takes this wheel whatever Python and machine it runs on: the
+    /// tags of the file name. We use files of the wheel, not the Python package.
+    pub(super) fn pip_target(&self) -> Vec<String> {
+        // name-version-python-abi-platform.whl; the platform may be several, with dots between.
+        let mut tags = self.file.trim_end_matches(".whl").rsplit('-');
+        let (platform, abi, python) = (tags.next(), tags.next(), tags.next());
+        let (Some(platform), Some(abi), Some(python)) = (platform, abi, python) else {
+            return Vec::new();
+        };
+        // A wheel for every Python fits; its platform is pip's to judge.
+        let Some(version) = python.strip_prefix("cp") else { return Vec::new() };
+        let version = format!("{}.{}", &version[..1], &version[1..]);
+        let mut arguments: Vec<String> =
+            ["--implementation", "cp", "--python-version", &version, "--abi", abi]
+                .map(String::from)
+                .into();
+        for platform in platform.split('.') {
+            arguments.extend(["--platform".into(), platform.into()]);
+        }
+        arguments
+    }
 }
 
 #[cfg(test)]
@@ -138,6 +160,8 @@ mod tests {
                     assert!(sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit()), "{sum}");
                 }
                 assert!(!wheel.members.is_empty());
+                let any_python = wheel.file.contains("-py3-none-");
+                assert_eq!(wheel.pip_target().is_empty(), any_python, "{}", wheel.file);
             }
         }
         let error = lock.part("nothing").unwrap_err().to_string();

@@ -216,7 +216,7 @@ impl CallbackOp {
     pub fn is_ordered(&self) -> bool {
         match self.kind {
             CallbackKind::Pure(_) => false,
-            CallbackKind::Io { ordered } | CallbackKind::Debug { ordered } => ordered,
+            CallbackKind::Io { ordered, .. } | CallbackKind::Debug { ordered } => ordered,
         }
     }
 }

@@ -214,9 +214,10 @@ fn read_callback(name: &str, p: &mut Params<'_, '_>) -> Result<Op> {
         );
         return Err(p.reader.fault(start, &text));
     };
-    let kind = if name == "pure_callback" {
+    let mut vmap = VmapMethod::Sequential;
+    if name != "debug_callback" {
         let (start, method) = p.keyed("vmap", |reader| Ok((reader.at, reader.word())))?;
-        CallbackKind::Pure(match method {
+        vmap = match method {
             "sequential" => VmapMethod::Sequential,
             "expand_dims" => VmapMethod::ExpandDims,
             "broadcast_all" => VmapMethod::BroadcastAll,
@@ -224,14 +225,12 @@ fn read_callback(name: &str, p: &mut Params<'_, '_>) -> Result<Op> {
                 let text = format!("expected a method of vmap, found `{other}`");
                 return Err(p.reader.fault(start, &text));
             }
-        })
-    } else {
-        let ordered = p.flag("ordered");
-        if name == "io_callback" {
-            CallbackKind::Io { ordered }
-        } else {
-            CallbackKind::Debug { ordered }
-        }
+        };
+    }
+    let kind = match name {
+        "pure_callback" => CallbackKind::Pure(vmap),
+        "io_callback" => CallbackKind::Io { ordered: p.flag("ordered"), vmap },
+        _ => CallbackKind::Debug { ordered: p.flag("ordered") },
     };
     let token = p.flag("token");
     let results = p.results.iter().skip(usize::from(token)).map(|ty| (*ty).clone()).collect();

@@ -10,25 +10,30 @@ use crate::trace::tensor::{FrameKind, Tensor, bind, fail_op, trace_frame};
 use crate::trace::types::TensorType;
 
 pub(crate) fn callback(op: &CallbackOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
-    match op.kind {
-        CallbackKind::Pure(VmapMethod::ExpandDims) => {
+    let (method, ordered) = match op.kind {
+        CallbackKind::Pure(method) => (method, false),
+        // Members of a pmap each make their own call.
+        CallbackKind::Io { .. } if lanes.members => (VmapMethod::Sequential, false),
+        CallbackKind::Io { ordered, vmap } => (vmap, ordered),
+        CallbackKind::Debug { .. } => (VmapMethod::Sequential, false),
+    };
+    match method {
+        VmapMethod::ExpandDims => {
             let raise = |input: &Batched| match input.mapped {
                 true => input.tensor,
                 false => input.tensor.reshape(input.tensor.shape().with_axis(0, 1)),
             };
             at_once(op, inputs.iter().map(raise).collect(), lanes, at)
         }
-        CallbackKind::Pure(VmapMethod::BroadcastAll) => {
+        VmapMethod::BroadcastAll => {
             at_once(op, inputs.iter().map(|input| input.full(lanes.size)).collect(), lanes, at)
         }
-        CallbackKind::Io { ordered: true } if !lanes.members => fail_op(
+        VmapMethod::Sequential if ordered => fail_op(
             op.kind.name(),
             "is ordered, and cannot be batched: vmap computes all examples together, which have no \
              order. Map outside of the compiled function, or make it unordered",
         ),
-        CallbackKind::Pure(VmapMethod::Sequential)
-        | CallbackKind::Io { .. }
-        | CallbackKind::Debug { .. } => one_by_one(op, inputs, lanes, at),
+        VmapMethod::Sequential => one_by_one(op, inputs, lanes, at),
     }
 }
 

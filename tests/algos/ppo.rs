@@ -1,12 +1,12 @@
 //! PPO: its pieces by hand, its modes against each other, its answers to bad settings.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use podracer::algos::ppo::{Args, Rollout, gae, train};
 use podracer::rl::checkpoint;
-use podracer::rl::tensorboard::{Value, read_events};
 use podracer::{Array, Error, Tensor, interpret};
+
+use super::scalars;
 
 const SMALL: &[&str] = &[
     "--total-timesteps",
@@ -25,24 +25,6 @@ const SMALL: &[&str] = &[
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = runs.to_str().unwrap();
     Args::from_flags(SMALL.iter().chain(more).copied().chain(["--runs-dir", runs])).unwrap()
-}
-
-/// Every logged scalar but those that tell the time, by tag and step.
-fn scalars(run_dir: &str) -> BTreeMap<(String, u64), Vec<f32>> {
-    let file = std::fs::read_dir(run_dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .find(|path| path.to_str().unwrap().contains("tfevents"))
-        .unwrap();
-    let mut scalars = BTreeMap::<_, Vec<f32>>::new();
-    for event in read_events(file).unwrap() {
-        if let Value::Scalar { tag, value } = event.value
-            && !tag.contains("SPS")
-        {
-            scalars.entry((tag, event.step)).or_default().push(value);
-        }
-    }
-    scalars
 }
 
 fn rows<const T: usize>(column: [f32; T]) -> Array {

@@ -1,0 +1,362 @@
+//! The binding of the emulator: `libale_c.so`, the C interface of the Arcade Learning Environment
+//! with multi-player support, loaded once per process.
+//!
+//! The library ends the process when it is given a file that is no known cartridge, so only
+//! [`super::cartridge`] makes the paths that get here.
+
+use std::ffi::{CString, c_char, c_float, c_int, c_void};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use libloading::Library;
+
+use crate::error::{Error, Result};
+
+use super::games::Game;
+
+/// An `ale::ALEInterface*`.
+type Handle = *mut c_void;
+/// An `ale::ALEState*`.
+type State = *mut c_void;
+
+/// The functions that we call, with the signatures of the header that comes with the library.
+struct Functions {
+    new: unsafe extern "C" fn() -> Handle,
+    del: unsafe extern "C" fn(Handle),
+    set_int: unsafe extern "C" fn(Handle, *const c_char, c_int),
+    set_bool: unsafe extern "C" fn(Handle, *const c_char, bool),
+    set_float: unsafe extern "C" fn(Handle, *const c_char, c_float),
+    load_rom: unsafe extern "C" fn(Handle, *const c_char),
+    act: unsafe extern "C" fn(Handle, c_int) -> c_int,
+    game_over: unsafe extern "C" fn(Handle) -> bool,
+    reset_game: unsafe extern "C" fn(Handle),
+    lives_size: unsafe extern "C" fn(Handle) -> c_int,
+    lives: unsafe extern "C" fn(Handle, *mut c_int),
+    modes_size: unsafe extern "C" fn(Handle, c_int) -> c_int,
+    modes: unsafe extern "C" fn(Handle, *mut c_int, c_int),
+    set_mode: unsafe extern "C" fn(Handle, c_int),
+    difficulties_size: unsafe extern "C" fn(Handle) -> c_int,
+    difficulties: unsafe extern "C" fn(Handle, *mut c_int),
+    set_difficulty: unsafe extern "C" fn(Handle, c_int),
+    width: unsafe extern "C" fn(Handle) -> c_int,
+    height: unsafe extern "C" fn(Handle) -> c_int,
+    screen: unsafe extern "C" fn(Handle, *mut u8),
+    screen_rgb: unsafe extern "C" fn(Handle, *mut u8),
+    screen_grey: unsafe extern "C" fn(Handle, *mut u8),
+    ram_size: unsafe extern "C" fn(Handle) -> c_int,
+    ram: unsafe extern "C" fn(Handle, *mut u8),
+    clone_state: unsafe extern "C" fn(Handle) -> State,
+    restore_state: unsafe extern "C" fn(Handle, State),
+    delete_state: unsafe extern "C" fn(State),
+    encoded_size: unsafe extern "C" fn(State) -> c_int,
+    encode: unsafe extern "C" fn(State, *mut c_char, c_int),
+    decode: unsafe extern "C" fn(*const c_char, c_int) -> State,
+    /// The colour tables of the three television systems: 256 words each, in pairs of a colour
+    /// (`0x00RRGGBB`) and its grey, three times in one word.
+    palettes: [Colours; 3],
+    /// Instances are made one at a time: that touches the C library's streams.
+    making: Mutex<()>,
+}
+
+/// What the 256 pixel values look like.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Colours {
+    pub(super) rgb: [[u8; 3]; 256],
+    pub(super) grey: [u8; 256],
+}
+
+/// The library, once it is loaded. It is never unloaded.
+fn functions() -> Result<&'static Functions> {
+    static LOADED: Mutex<Option<&'static Functions>> = Mutex::new(None);
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(functions) = *loaded {
+        return Ok(functions);
+    }
+    let functions = load(&super::cartridge::library()?)?;
+    Ok(loaded.insert(Box::leak(Box::new(functions))))
+}
+
+fn load(path: &Path) -> Result<Functions> {
+    let broken = |problem: String| Error::Native {
+        problem: format!("{}: {problem}", path.display()),
+        help: "run `podracer doctor`, which says whether the file is what it should be".into(),
+    };
+    // SAFETY: the library's initialisers are C++ constructors of constants; the file is the pinned
+    // one by its size, or by its checksum if it lies in our folder.
+    let library = unsafe { Library::new(path) }.map_err(|e| broken(e.to_string()))?;
+    // A library that was opened and lacks a symbol is another one: leave it open, it is an error.
+    let library = Box::leak(Box::new(library));
+    macro_rules! symbol {
+        ($name:literal) => {
+            // SAFETY: the type that the symbol gets is that of the field, which is the
+            // declaration in the library's header.
+            *unsafe { library.get(concat!($name, "\0").as_bytes()) }
+                .map_err(|e| broken(e.to_string()))?
+        };
+    }
+    macro_rules! palette {
+        ($name:literal) => {{
+            let words: *const [u32; 256] = symbol!($name);
+            // SAFETY: the symbol is a constant array of 256 words.
+            Colours::new(unsafe { &*words })
+        }};
+    }
+    let set_logger_mode: unsafe extern "C" fn(c_int) = symbol!("setLoggerMode");
+    // SAFETY: a plain store; 2 lets errors through and nothing else.
+    unsafe { set_logger_mode(2) };
+    Ok(Functions {
+        new: symbol!("ALE_new"),
+        del: symbol!("ALE_del"),
+        set_int: symbol!("setInt"),
+        set_bool: symbol!("setBool"),
+        set_float: symbol!("setFloat"),
+        load_rom: symbol!("loadROM"),
+        act: symbol!("act"),
+        game_over: symbol!("game_over"),
+        reset_game: symbol!("reset_game"),
+        lives_size: symbol!("livesSize"),
+        lives: symbol!("lives"),
+        modes_size: symbol!("getAvailableModesSize"),
+        modes: symbol!("getAvailableModes"),
+        set_mode: symbol!("setMode"),
+        difficulties_size: symbol!("getAvailableDifficultiesSize"),
+        difficulties: symbol!("getAvailableDifficulties"),
+        set_difficulty: symbol!("setDifficulty"),
+        width: symbol!("getScreenWidth"),
+        height: symbol!("getScreenHeight"),
+        screen: symbol!("getScreen"),
+        screen_rgb: symbol!("getScreenRGB"),
+        screen_grey: symbol!("getScreenGrayscale"),
+        ram_size: symbol!("getRAMSize"),
+        ram: symbol!("getRAM"),
+        clone_state: symbol!("cloneSystemState"),
+        restore_state: symbol!("restoreSystemState"),
+        delete_state: symbol!("deleteState"),
+        encoded_size: symbol!("encodeStateLen"),
+        encode: symbol!("encodeState"),
+        decode: symbol!("decodeState"),
+        palettes: [
+            palette!("_ZN3ale11NTSCPaletteE"),
+            palette!("_ZN3ale10PALPaletteE"),
+            palette!("_ZN3ale12SECAMPaletteE"),
+        ],
+        making: Mutex::new(()),
+    })
+}
+
+impl Colours {
+    fn new(words: &[u32; 256]) -> Colours {
+        Colours {
+            rgb: words.map(|word| [(word >> 16) as u8, (word >> 8) as u8, word as u8]),
+            // The library reads the word after the colour's; the last value has none and never
+            // appears.
+            grey: std::array::from_fn(|i| words[(i + 1).min(255)] as u8),
+        }
+    }
+}
+
+/// One emulated console with its cartridge.
+///
+/// `Send` and not `Sync`: the library keeps no state outside an instance, and an instance must not
+/// be used by two threads at a time.
+pub(super) struct Ale {
+    handle: Handle,
+    functions: &'static Functions,
+    /// Bytes of a screen, which the functions that fill one are given room for.
+    pixels: usize,
+    players: usize,
+}
+
+// SAFETY: all state of an instance is behind its handle, with no ties to the thread that made it.
+unsafe impl Send for Ale {}
+
+impl Drop for Ale {
+    fn drop(&mut self) {
+        // SAFETY: the handle is ours and is not used again.
+        unsafe { (self.functions.del)(self.handle) }
+    }
+}
+
+impl Ale {
+    /// A console with the cartridge of `game`, which is at `rom` and has been checked.
+    ///
+    /// `mode` and `difficulty` are numbered as in ale-py; negative numbers stand for the game's own.
+    pub(super) fn new(game: &Game, rom: &Path, mode: i32, difficulty: i32) -> Result<Ale> {
+        let functions = functions()?;
+        let Some(path) = rom.to_str().and_then(|path| CString::new(path).ok()) else {
+            return Err(Error::Native {
+                problem: format!("{}: the emulator needs a path that is text", rom.display()),
+                help: "set PODRACER_HOME to a folder whose path is UTF-8".into(),
+            });
+        };
+        let making = functions.making.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: no arguments; the instance is owned by what we return.
+        let handle = unsafe { (functions.new)() };
+        drop(making);
+        let mut ale = Ale { handle, functions, pixels: 0, players: 1 };
+        // SAFETY: the handle is live, keys are terminated strings, and the path is of a file
+        // that is a cartridge which the library knows, by its name and its checksum.
+        unsafe {
+            (functions.set_int)(handle, c"frame_skip".as_ptr(), 1);
+            (functions.set_int)(handle, c"max_num_frames_per_episode".as_ptr(), 0);
+            (functions.set_float)(handle, c"repeat_action_probability".as_ptr(), 0.0);
+            (functions.set_bool)(handle, c"color_averaging".as_ptr(), false);
+            // The library's own random numbers are not used: sticky actions are ours.
+            (functions.set_int)(handle, c"random_seed".as_ptr(), 1);
+            (functions.load_rom)(handle, path.as_ptr());
+        }
+        ale.select(game, mode, difficulty)?;
+        // SAFETY: the handle is live and has a cartridge, as in all calls below.
+        unsafe {
+            let (width, height) = ((functions.width)(handle), (functions.height)(handle));
+            ale.pixels = width as usize * height as usize;
+            ale.players = (functions.lives_size)(handle) as usize;
+            let found = (width as usize, height as usize);
+            if found != (game.width(), game.height) {
+                return Err(unexpected(game, &format!("a screen of {found:?}")));
+            }
+            if (functions.ram_size)(handle) as usize != RAM {
+                return Err(unexpected(game, "another size of memory"));
+            }
+        }
+        Ok(ale)
+    }
+
+    fn select(&mut self, game: &Game, mode: i32, difficulty: i32) -> Result<()> {
+        let functions = self.functions;
+        // SAFETY: the handle is live; the modes asked for are those of one player.
+        let mut modes = vec![0; unsafe { (functions.modes_size)(self.handle, 1) } as usize];
+        // SAFETY: the list has room for as many as the library said.
+        unsafe { (functions.modes)(self.handle, modes.as_mut_ptr(), 1) };
+        let mut difficulties =
+            // SAFETY: the handle is live.
+            vec![0; unsafe { (functions.difficulties_size)(self.handle) } as usize];
+        // SAFETY: the list has room for as many as the library said.
+        unsafe { (functions.difficulties)(self.handle, difficulties.as_mut_ptr()) };
+        let choose = |what: &str, asked: i32, known: &[i32]| match known.contains(&asked) {
+            true => Ok(asked),
+            false => Err(Error::Config(format!(
+                "{}: there is no {what} {asked}; there is {known:?}",
+                game.id
+            ))),
+        };
+        if difficulty >= 0 {
+            choose("difficulty", difficulty, &difficulties)?;
+            // SAFETY: one of the difficulties that the library listed.
+            unsafe { (functions.set_difficulty)(self.handle, difficulty) };
+        }
+        if mode >= 0 {
+            // The same modes in the same order, under other numbers in some games.
+            let names = if game.modes.len() == modes.len() { game.modes } else { &modes[..] };
+            choose("mode", mode, names)?;
+            let place = names.iter().position(|&name| name == mode).expect("it was found");
+            // SAFETY: one of the modes that the library listed.
+            unsafe { (functions.set_mode)(self.handle, modes[place]) };
+        }
+        Ok(())
+    }
+
+    /// Starts a game.
+    pub(super) fn reset_game(&mut self) {
+        // SAFETY: the handle is live and has a cartridge.
+        unsafe { (self.functions.reset_game)(self.handle) }
+    }
+
+    /// Emulates one frame with a joystick action (0 to 17); returns the reward.
+    pub(super) fn act(&mut self, action: i32) -> i32 {
+        debug_assert!((0..18).contains(&action));
+        // SAFETY: the handle is live and has a cartridge, and the action is a joystick's.
+        unsafe { (self.functions.act)(self.handle, action) }
+    }
+
+    /// Whether the game is over.
+    pub(super) fn game_over(&self) -> bool {
+        // SAFETY: the handle is live and has a cartridge.
+        unsafe { (self.functions.game_over)(self.handle) }
+    }
+
+    /// The lives that the library counts for the first player.
+    pub(super) fn lives(&self) -> i32 {
+        let mut lives = [0; 4];
+        debug_assert!(self.players <= lives.len());
+        // SAFETY: the library has at most four players, and as many lives were counted.
+        unsafe { (self.functions.lives)(self.handle, lives.as_mut_ptr()) };
+        lives[0]
+    }
+
+    /// The screen as pixel values, row by row.
+    pub(super) fn screen(&self, pixels: &mut [u8]) {
+        assert_eq!(pixels.len(), self.pixels);
+        // SAFETY: the handle is live, and there is room for the whole screen.
+        unsafe { (self.functions.screen)(self.handle, pixels.as_mut_ptr()) }
+    }
+
+    /// The screen in red, green and blue.
+    pub(super) fn screen_rgb(&self, rgb: &mut [u8]) {
+        assert_eq!(rgb.len(), 3 * self.pixels);
+        // SAFETY: the handle is live, and there is room for the whole screen.
+        unsafe { (self.functions.screen_rgb)(self.handle, rgb.as_mut_ptr()) }
+    }
+
+    /// What the pixel values of this game look like: the table by which the library itself turns
+    /// the present screen into grey.
+    pub(super) fn colours(&self, game: &Game) -> Result<&'static Colours> {
+        let mut pixels = vec![0; self.pixels];
+        let mut grey = vec![0; self.pixels];
+        self.screen(&mut pixels);
+        // SAFETY: the handle is live, and there is room for the whole screen.
+        unsafe { (self.functions.screen_grey)(self.handle, grey.as_mut_ptr()) };
+        let fits = |colours: &&Colours| {
+            pixels.iter().zip(&grey).all(|(&pixel, &grey)| colours.grey[usize::from(pixel)] == grey)
+        };
+        let found = self.functions.palettes[usize::from(game.pal)..].iter().find(fits);
+        found.ok_or_else(|| unexpected(game, "colours of no television system that we know"))
+    }
+
+    /// The 128 bytes of the console's memory.
+    pub(super) fn ram(&self) -> [u8; RAM] {
+        let mut ram = [0; RAM];
+        // SAFETY: the handle is live, and the size was checked when it was made.
+        unsafe { (self.functions.ram)(self.handle, ram.as_mut_ptr()) };
+        ram
+    }
+
+    /// The state of the console, as bytes. The picture is not in it.
+    pub(super) fn save(&self) -> Vec<u8> {
+        let functions = self.functions;
+        // SAFETY: the state is ours until it is deleted; the buffer has the size that the library
+        // says the bytes have.
+        unsafe {
+            let state = (functions.clone_state)(self.handle);
+            let size = (functions.encoded_size)(state);
+            let mut bytes = vec![0u8; size as usize];
+            (functions.encode)(state, bytes.as_mut_ptr().cast(), size);
+            (functions.delete_state)(state);
+            bytes
+        }
+    }
+
+    /// Continues from bytes that [`save`](Ale::save) made of the same game.
+    pub(super) fn restore(&mut self, bytes: &[u8]) {
+        let functions = self.functions;
+        // SAFETY: the caller's bytes are of `save`, so they decode; the state is ours until it is
+        // deleted.
+        unsafe {
+            let state = (functions.decode)(bytes.as_ptr().cast(), bytes.len() as c_int);
+            (functions.restore_state)(self.handle, state);
+            (functions.delete_state)(state);
+        }
+    }
+}
+
+/// Bytes of memory that the console has.
+pub(super) const RAM: usize = 128;
+
+fn unexpected(game: &Game, what: &str) -> Error {
+    Error::Native {
+        problem: format!("{}: the emulator shows {what}", game.id),
+        help: "the emulator's library is not the one that this was written for; `podracer fetch \
+               ale` installs that one"
+            .into(),
+    }
+}

@@ -1,0 +1,63 @@
+//! Where the emulator and the cartridges lie, and that they are what they should be.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+use crate::lower::native::{Lock, Member, Settings, hex};
+
+use super::games::Game;
+
+/// The part that holds the emulator.
+const EMULATOR: &str = "ale";
+/// The part that holds the cartridges.
+const CARTRIDGES: &str = "atari-roms";
+
+/// The emulator's library, by this process's environment; fetched if it is nowhere.
+pub(super) fn library() -> Result<PathBuf> {
+    let part = Lock::get().part(EMULATOR)?;
+    let member = part.wheel()?.member("library").expect("the lock file's test sees to it");
+    Ok(Settings::from_env()?.locate(part)?.root.join(&member.path))
+}
+
+/// The cartridge of `game`, by this process's environment; fetched if it is nowhere. Its checksum
+/// has been checked, once per process.
+pub(super) fn rom(game: &Game) -> Result<PathBuf> {
+    static CHECKED: Mutex<Option<HashMap<&'static str, PathBuf>>> = Mutex::new(None);
+    let mut checked = CHECKED.lock().unwrap_or_else(PoisonError::into_inner);
+    let checked = checked.get_or_insert_default();
+    if let Some(path) = checked.get(game.rom) {
+        return Ok(path.clone());
+    }
+    let part = Lock::get().part(CARTRIDGES)?;
+    let root = Settings::from_env()?.locate(part)?.root;
+    let path = check(game, &root, &part.wheel()?.members)?;
+    checked.insert(game.rom, path.clone());
+    Ok(path)
+}
+
+/// The file of `game` below `root`, if it is whole.
+fn check(game: &Game, root: &Path, members: &[Member]) -> Result<PathBuf> {
+    let file = format!("{}.bin", game.rom);
+    let member = members.iter().find(|member| {
+        Path::new(&member.path).file_name().is_some_and(|name| name == file.as_str())
+    });
+    let member = member.expect("a test sees to it that every game has its cartridge");
+    let path = root.join(&member.path);
+    let broken = |problem: String| Error::Native {
+        problem: format!("{}: the cartridge {} {problem}", game.id, path.display()),
+        help: format!(
+            "run `podracer fetch {CARTRIDGES}`, or install the package that it lies in again"
+        ),
+    };
+    let bytes = fs::read(&path).map_err(|source| broken(format!("cannot be read: {source}")))?;
+    let sum = hex(&Sha256::digest(&bytes));
+    if sum != member.sha256 {
+        return Err(broken(format!("has sha256 {sum}, expected {}", member.sha256)));
+    }
+    Ok(path)
+}

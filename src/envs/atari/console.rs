@@ -1,0 +1,288 @@
+//! One game as an environment: what happens in a step, and how an episode starts.
+
+use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
+use crate::envs::seeds::EnvRng;
+use crate::envs::spec::{EnvSpec, Space};
+use crate::error::Result;
+
+use super::ale::{Ale, Colours};
+use super::cartridge;
+use super::games::{FULL, Game, Lives};
+use super::options::{AtariOptions, AtariStart};
+use super::picture::Picture;
+
+const NOOP: i32 = 0;
+const FIRE: i32 = 1;
+
+pub(super) struct Console {
+    game: &'static Game,
+    options: AtariOptions,
+    ale: Ale,
+    actions: &'static [i32],
+    picture: Picture,
+    /// The last two screens of a step, as pixel values.
+    screens: [Vec<u8>; 2],
+    /// The frames of an observation, a ring.
+    stack: Vec<u8>,
+    /// Which frame of the ring is the newest.
+    newest: usize,
+    /// What the console was last told, which a sticky action repeats.
+    last_action: i32,
+    lives: i32,
+}
+
+/// What holding an action came to.
+struct Held {
+    reward: i32,
+    /// Whether it was held for all its frames.
+    whole: bool,
+}
+
+impl Console {
+    pub(super) fn new(game: &'static Game, options: AtariOptions) -> Result<Console> {
+        let rom = cartridge::rom(game)?;
+        let mut ale = Ale::new(game, &rom, options.mode, options.difficulty)?;
+        ale.reset_game();
+        let colours: &'static Colours = ale.colours(game)?;
+        let picture = Picture::new(game, &options, colours);
+        let pixels = game.width() * game.height;
+        Ok(Console {
+            actions: if options.full_action_space { FULL } else { game.actions },
+            screens: [vec![0; pixels], vec![0; pixels]],
+            stack: vec![0; options.stack_num * picture.bytes()],
+            newest: 0,
+            last_action: NOOP,
+            lives: 0,
+            game,
+            options,
+            ale,
+            picture,
+        })
+    }
+
+    /// Emulates one frame.
+    fn frame(&mut self, action: i32, rng: &mut EnvRng) -> i32 {
+        let sticky = f64::from(self.options.repeat_action_probability);
+        // No number is drawn where there is nothing to decide.
+        if sticky == 0.0 || rng.uniform(0.0, 1.0) >= sticky {
+            self.last_action = action;
+        }
+        self.ale.act(self.last_action)
+    }
+
+    /// Holds an action for the frames of a step, and keeps the last two screens.
+    fn hold(&mut self, action: i32, rng: &mut EnvRng) -> Held {
+        let frames = self.options.frame_skip;
+        let mut reward = 0;
+        for k in 0..frames {
+            reward += self.frame(action, rng);
+            let over = self.ale.game_over();
+            if over || k + 2 >= frames {
+                self.screens.swap(0, 1);
+                self.ale.screen(&mut self.screens[1]);
+            }
+            if over {
+                return Held { reward, whole: k + 1 == frames };
+            }
+        }
+        Held { reward, whole: true }
+    }
+
+    /// Starts a game, with a random number of frames without an action; `fires` if a frame of fire
+    /// follows, which counts as one of them. Returns whether there were any.
+    fn start_game(&mut self, rng: &mut EnvRng, fires: bool) {
+        self.ale.reset_game();
+        self.last_action = NOOP;
+        let noops = self.draw_noops(rng, fires);
+        // The library's reset has run some of them.
+        for _ in self.game.ahead..noops {
+            self.noop(rng);
+        }
+    }
+
+    fn draw_noops(&self, rng: &mut EnvRng, fires: bool) -> u32 {
+        match self.options.noop_max {
+            0 => 0,
+            max => 1 + rng.below(max.into()) as u32 - u32::from(fires),
+        }
+    }
+
+    /// One frame without an action before an episode. Returns whether that began another game.
+    fn noop(&mut self, rng: &mut EnvRng) -> bool {
+        self.frame(NOOP, rng);
+        let over = self.ale.game_over();
+        if over {
+            self.ale.reset_game();
+        }
+        over
+    }
+
+    fn fires(&self) -> bool {
+        self.options.use_fire_reset && self.actions.contains(&FIRE)
+    }
+
+    /// How many lives are left, as ale-py counts them.
+    fn count_lives(&self) -> i32 {
+        match self.game.lives {
+            Lives::Counted(more) => self.ale.lives() + more,
+            Lives::WhilePlaying => i32::from(!self.ale.game_over()),
+        }
+    }
+
+    /// Makes the newest frame of the last screen, or of the last two.
+    fn see(&mut self, two: bool) {
+        self.newest = (self.newest + 1) % self.options.stack_num;
+        let bytes = self.picture.bytes();
+        let frame = &mut self.stack[self.newest * bytes..][..bytes];
+        let [before, last] = &self.screens;
+        self.picture.draw(two.then_some(before), last, frame);
+    }
+
+    /// Makes all frames the newest one.
+    fn fill(&mut self) {
+        let bytes = self.picture.bytes();
+        for k in 0..self.options.stack_num {
+            let newest = self.newest * bytes;
+            self.stack.copy_within(newest..newest + bytes, k * bytes);
+        }
+    }
+
+    /// Writes the frames, oldest first.
+    fn write(&self, obs: ObsMut<'_>) {
+        let (newer, older) = self.stack.split_at((self.newest + 1) * self.picture.bytes());
+        let (first, last) = obs.0.split_at_mut(older.len());
+        first.copy_from_slice(older);
+        last.copy_from_slice(newer);
+    }
+
+    /// The first observation, of the console as it is.
+    fn first_frame(&mut self) {
+        self.ale.screen(&mut self.screens[1]);
+        self.see(false);
+    }
+
+    /// The end of a reset as in EnvPool.
+    fn fire_once(&mut self, rng: &mut EnvRng) {
+        if self.fires() {
+            self.frame(FIRE, rng);
+        }
+        self.first_frame();
+    }
+
+    /// The end of a reset as in gymnasium's wrappers, where fire is two steps.
+    fn fire_twice(&mut self, rng: &mut EnvRng) {
+        self.lives = self.count_lives();
+        for index in [1, 2] {
+            if !self.fires() || self.actions.len() < 3 {
+                continue;
+            }
+            let held = self.hold(self.actions[index], rng);
+            self.see(held.whole && self.options.frame_skip > 1);
+            let lives = self.count_lives();
+            let lost = self.options.episodic_life && (1..self.lives).contains(&lives);
+            self.lives = lives;
+            if self.ale.game_over() {
+                self.start_game(rng, false);
+                self.first_frame();
+            } else if lost {
+                self.noop_step(rng);
+            }
+        }
+        self.fill();
+    }
+
+    /// A step without an action, after a lost life.
+    fn noop_step(&mut self, rng: &mut EnvRng) {
+        let held = self.hold(NOOP, rng);
+        self.see(held.whole && self.options.frame_skip > 1);
+    }
+}
+
+impl Env for Console {
+    fn spec(&self) -> EnvSpec {
+        let planes = if self.options.gray_scale { 1 } else { 3 };
+        let AtariOptions { stack_num, img_height, img_width, .. } = self.options;
+        EnvSpec {
+            id: self.game.id.into(),
+            observation: Space::image([stack_num * planes, img_height, img_width]),
+            action: Space::Discrete { n: self.actions.len() },
+            max_episode_steps: Some(self.options.max_episode_steps),
+            reward_threshold: None,
+        }
+    }
+
+    fn reset(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
+        match self.options.start {
+            AtariStart::EnvPool => {
+                let fires = self.fires();
+                self.start_game(rng, fires);
+                self.fire_once(rng);
+                self.fill();
+            }
+            AtariStart::Gymnasium => {
+                self.start_game(rng, false);
+                self.first_frame();
+                self.fire_twice(rng);
+            }
+        }
+        self.lives = self.count_lives();
+        self.write(obs);
+        Ok(())
+    }
+
+    fn next_episode(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
+        match self.options.start {
+            AtariStart::EnvPool => {
+                let fires = self.fires();
+                let mut another = false;
+                for _ in 0..self.draw_noops(rng, fires) {
+                    another |= self.noop(rng);
+                }
+                self.fire_once(rng);
+                if another {
+                    self.fill();
+                }
+            }
+            AtariStart::Gymnasium => {
+                self.noop_step(rng);
+                self.fire_twice(rng);
+            }
+        }
+        self.lives = self.count_lives();
+        self.write(obs);
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        action: Action<'_>,
+        rng: &mut EnvRng,
+        obs: ObsMut<'_>,
+    ) -> Result<StepOutcome> {
+        let held = self.hold(self.actions[action.discrete()], rng);
+        self.see(held.whole && self.options.frame_skip > 1);
+        self.write(obs);
+        let lives = self.count_lives();
+        let life_lost = lives < self.lives;
+        self.lives = lives;
+        let game_over = self.ale.game_over();
+        let game_reward = f64::from(held.reward);
+        let reward =
+            if self.options.reward_clip { f64::from(held.reward.signum()) } else { game_reward };
+        Ok(StepOutcome {
+            reward,
+            terminated: game_over || (self.options.episodic_life && life_lost && lives > 0),
+            truncated: false,
+            life_lost,
+            game_reward,
+            game_over,
+        })
+    }
+
+    fn render(&mut self) -> Option<Frame> {
+        let (height, width) = (self.game.height, self.game.width());
+        let mut rgb = vec![0; 3 * height * width];
+        self.ale.screen_rgb(&mut rgb);
+        Some(Frame { height, width, rgb })
+    }
+}

@@ -1,0 +1,61 @@
+//! The games of the Atari 2600, as EnvPool has them.
+//!
+//! The emulator is the Arcade Learning Environment (Bellemare, Naddaf, Veness and Bowling: The
+//! Arcade Learning Environment, JAIR 2013), loaded at run time; everything around it is here:
+//! frame skip, the maximum over two frames, starts with a random number of no-ops, the fire button
+//! after a reset, lives as episodes, sticky actions, resizing, stacking.
+//!
+//! ```no_run
+//! use podracer::envs::{AtariOptions, EnvPool, PoolOptions};
+//!
+//! let options = PoolOptions { num_envs: 8, seed: 1, ..Default::default() };
+//! // With EnvPool's settings ...
+//! let mut pool = EnvPool::make("Breakout-v5", options.clone())?;
+//! // ... or those that agents are usually trained with.
+//! let atari = AtariOptions { episodic_life: true, reward_clip: true, ..Default::default() };
+//! let mut pool = EnvPool::atari("Breakout-v5", atari, options)?;
+//! let batch = pool.reset()?; // obs u8[8,4,84,84]
+//! # Ok::<(), podracer::error::Error>(())
+//! ```
+
+mod ale;
+mod cartridge;
+mod console;
+mod games;
+mod options;
+mod picture;
+mod resize;
+
+pub use options::{AtariOptions, AtariStart};
+
+pub(super) use games::ENVS;
+
+use crate::error::Result;
+
+use super::env::Env;
+use super::pool::{EnvPool, PoolOptions};
+use super::registry;
+
+/// One game, as the pool steps it.
+fn make(id: &str, options: &AtariOptions) -> Result<Box<dyn Env>> {
+    let Some(game) = games::GAMES.iter().find(|game| game.id == id) else {
+        let ids: Vec<&str> = games::GAMES.iter().map(|game| game.id).collect();
+        return Err(registry::unknown("Atari game", id, ids));
+    };
+    options.check(game)?;
+    Ok(Box::new(console::Console::new(game, options.clone())?))
+}
+
+impl EnvPool {
+    /// A pool of the Atari game `id`, named as in EnvPool (`Pong-v5`), with settings of your own.
+    ///
+    /// Observations are `u8[stack, height, width]` in grey, oldest frame first, and
+    /// `u8[3 * stack, height, width]` in colour. Actions are `i32` choices of the game's minimal or
+    /// of the full set.
+    ///
+    /// Fails for an unknown game, for settings that make no sense, and when the emulator or the
+    /// cartridge is missing or damaged.
+    pub fn atari(id: &str, atari: AtariOptions, options: PoolOptions) -> Result<EnvPool> {
+        EnvPool::parallel(|_| make(id, &atari), options)
+    }
+}

@@ -1,0 +1,129 @@
+//! Resizing of grey or colour pictures, with weights computed beforehand.
+//!
+//! Equal to OpenCV's `resize` to one grey level: it adds up `f32` (area) or rounds between the
+//! axes (linear), we add up whole numbers and round once.
+
+/// How one axis is resized: output `j` is the sum of `weights[j]` times the inputs from `start[j]`
+/// on, divided by `total`.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Axis {
+    pub(super) start: Vec<u32>,
+    /// As many weights for every output, zeros at the end.
+    pub(super) weights: Vec<u32>,
+    /// Weights of one output.
+    pub(super) taps: usize,
+    /// What the weights of one output add up to.
+    pub(super) total: u32,
+}
+
+/// One part of a linear weight, as OpenCV has it.
+const LINEAR: f64 = 2048.0;
+
+impl Axis {
+    fn new(input: usize, output: usize, rows: impl Fn(usize) -> (usize, Vec<u32>)) -> Axis {
+        let found: Vec<(usize, Vec<u32>)> = (0..output).map(rows).collect();
+        let taps = found.iter().map(|(_, weights)| weights.len()).max().unwrap_or(1);
+        let mut axis = Axis { start: Vec::new(), weights: Vec::new(), taps, total: 0 };
+        for (start, mut weights) in found {
+            axis.total = weights.iter().sum();
+            // Inside the input, whatever the zeros at the end are multiplied with.
+            let moved = (start + taps).saturating_sub(input);
+            weights.splice(0..0, std::iter::repeat_n(0, moved));
+            weights.resize(taps, 0);
+            axis.start.push((start - moved) as u32);
+            axis.weights.extend(weights);
+        }
+        axis
+    }
+
+    /// Each output is the mean of what it covers (INTER_AREA, to something smaller).
+    fn area(input: usize, output: usize) -> Axis {
+        // In units of which an output has `wide` and an input `narrow`, both whole.
+        let unit = gcd(input, output);
+        let (wide, narrow) = (input / unit, output / unit);
+        Axis::new(input, output, |j| {
+            let (from, to) = (j * wide, (j + 1) * wide);
+            let start = from / narrow;
+            let weights = (start..to.div_ceil(narrow))
+                .map(|i| (to.min((i + 1) * narrow) - from.max(i * narrow)) as u32);
+            (start, weights.collect())
+        })
+    }
+
+    /// Each output lies between two inputs, at `place(j)` from the first one on.
+    fn between(input: usize, output: usize, place: impl Fn(usize) -> f64) -> Axis {
+        Axis::new(input, output, |j| {
+            let place = place(j).clamp(0.0, (input - 1) as f64);
+            let second = ((place - place.floor()) * LINEAR).round() as u32;
+            let first = LINEAR as u32 - second;
+            let start = place.floor() as usize;
+            (start, if start + 1 < input { vec![first, second] } else { vec![LINEAR as u32] })
+        })
+    }
+
+    /// INTER_LINEAR: the centres of the pixels are where they are.
+    fn linear(input: usize, output: usize) -> Axis {
+        let scale = input as f64 / output as f64;
+        Axis::between(input, output, |j| (j as f64 + 0.5) * scale - 0.5)
+    }
+
+    /// INTER_AREA to something larger: an output is one input, but where it crosses into the next.
+    fn area_enlarged(input: usize, output: usize) -> Axis {
+        let (scale, inverse) = (input as f64 / output as f64, output as f64 / input as f64);
+        Axis::between(input, output, |j| {
+            let start = (j as f64 * scale).floor();
+            let beyond = (j as f64 + 1.0) - (start + 1.0) * inverse;
+            start + if beyond <= 0.0 { 0.0 } else { beyond - beyond.floor() }
+        })
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Turns a picture of one size into one of another.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Resize {
+    pub(super) rows: Axis,
+    pub(super) columns: Axis,
+    pub(super) from: (usize, usize),
+    pub(super) to: (usize, usize),
+}
+
+impl Resize {
+    /// From `from` to `to`, both as rows and columns.
+    pub(super) fn new(from: (usize, usize), to: (usize, usize), area: bool) -> Resize {
+        let axis: fn(usize, usize) -> Axis = match area {
+            true if to.0 <= from.0 && to.1 <= from.1 => Axis::area,
+            true => Axis::area_enlarged,
+            false => Axis::linear,
+        };
+        Resize { rows: axis(from.0, to.0), columns: axis(from.1, to.1), from, to }
+    }
+
+    /// Resizes one plane, row by row; `scratch` is for reuse.
+    pub(super) fn plane(&self, input: &[u8], output: &mut [u8], scratch: &mut Vec<u32>) {
+        let width = self.from.1;
+        assert_eq!((input.len(), output.len()), (self.from.0 * width, self.to.0 * self.to.1));
+        let total = self.rows.total * self.columns.total;
+        let rows = &self.rows;
+        for (j, out) in output.chunks_exact_mut(self.to.1).enumerate() {
+            scratch.clear();
+            scratch.resize(width, 0);
+            for (k, &weight) in rows.weights[j * rows.taps..][..rows.taps].iter().enumerate() {
+                let line = &input[(rows.start[j] as usize + k) * width..][..width];
+                for (sum, &pixel) in scratch.iter_mut().zip(line) {
+                    *sum += weight * u32::from(pixel);
+                }
+            }
+            let taps = self.columns.taps;
+            let weights = self.columns.weights.chunks_exact(taps);
+            for ((out, &start), weights) in out.iter_mut().zip(&self.columns.start).zip(weights) {
+                let inputs = &scratch[start as usize..][..taps];
+                let sum: u32 = weights.iter().zip(inputs).map(|(w, x)| w * x).sum();
+                *out = ((sum + total / 2) / total) as u8;
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Asterix: collect gold, avoid enemies, both of which cross the board.
+
+use serde::{Deserialize, Serialize};
+
+use crate::envs::seeds::EnvRng;
+
+use super::game::{Board, Channel, Game, LAST, Move, ahead, below, chance, inside};
+
+/// The rows between the first and the last each have room for one thing.
+const LANES: usize = 8;
+
+/// Frames between two things that appear, at first.
+const SPAWN_INTERVAL: i32 = 10;
+/// Frames between two moves of them, at first.
+const MOVE_INTERVAL: i32 = 5;
+/// Frames between two rises of the difficulty.
+const RAMP_INTERVAL: i32 = 100;
+
+/// The player moves in four directions between the first and the last row.
+///
+/// Channels: player, enemy, trail (behind what moves), gold. Reward 1 for gold touched. Ends when
+/// an enemy is touched. Every ten frames something appears at the left or the right end of a free
+/// lane: gold once in three times. With ramping, both intervals shrink as time goes by.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Asterix {
+    player: [i32; 2],
+    /// What is in each row but the first and the last.
+    lanes: [Option<Thing>; LANES],
+    spawn_interval: i32,
+    spawn_timer: i32,
+    move_interval: i32,
+    move_timer: i32,
+    ramp_timer: i32,
+    ramp_index: i32,
+    over: bool,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Thing {
+    x: i32,
+    right: bool,
+    gold: bool,
+}
+
+impl Asterix {
+    /// Puts something into a random free lane, if there is one.
+    fn spawn(&mut self, rng: &mut EnvRng) {
+        let right = chance(rng, 0.5);
+        let gold = chance(rng, 1.0 / 3.0);
+        let free: Vec<usize> = (0..LANES).filter(|&lane| self.lanes[lane].is_none()).collect();
+        if !free.is_empty() {
+            let lane = free[below(rng, free.len())];
+            let x = if right { 0 } else { LAST };
+            self.lanes[lane] = Some(Thing { x, right, gold });
+        }
+    }
+
+    /// Takes the gold that the player touches in `lane`, or ends the game for an enemy.
+    fn touch(&mut self, lane: usize) -> i32 {
+        let Some(thing) = self.lanes[lane] else { return 0 };
+        if [thing.x, lane as i32 + 1] != self.player {
+            return 0;
+        }
+        if thing.gold {
+            self.lanes[lane] = None;
+            return 1;
+        }
+        self.over = true;
+        0
+    }
+
+    fn ramp(&mut self) {
+        if self.spawn_interval <= 1 && self.move_interval <= 1 {
+            return;
+        }
+        if self.ramp_timer >= 0 {
+            self.ramp_timer -= 1;
+            return;
+        }
+        if self.move_interval > 1 && self.ramp_index % 2 == 1 {
+            self.move_interval -= 1;
+        }
+        if self.spawn_interval > 1 {
+            self.spawn_interval -= 1;
+        }
+        self.ramp_index += 1;
+        self.ramp_timer = RAMP_INTERVAL;
+    }
+}
+
+impl Game for Asterix {
+    const CHANNELS: &'static [Channel] = &[
+        ("player", [96, 160, 255]),
+        ("enemy", [200, 72, 72]),
+        ("trail", [110, 110, 110]),
+        ("gold", [232, 204, 99]),
+    ];
+    const MOVES: &'static [Move] = &[Move::Noop, Move::Left, Move::Up, Move::Right, Move::Down];
+
+    fn new(_rng: &mut EnvRng) -> Asterix {
+        Asterix {
+            player: [5, 5],
+            lanes: [None; LANES],
+            spawn_interval: SPAWN_INTERVAL,
+            spawn_timer: SPAWN_INTERVAL,
+            move_interval: MOVE_INTERVAL,
+            move_timer: MOVE_INTERVAL,
+            ramp_timer: RAMP_INTERVAL,
+            ramp_index: 0,
+            over: false,
+        }
+    }
+
+    fn play(&mut self, action: Move, ramping: bool, rng: &mut EnvRng) -> i32 {
+        if self.spawn_timer == 0 {
+            self.spawn(rng);
+            self.spawn_timer = self.spawn_interval;
+        }
+
+        let [x, y] = &mut self.player;
+        match action {
+            Move::Left => *x = (*x - 1).max(0),
+            Move::Right => *x = (*x + 1).min(LAST),
+            Move::Up => *y = (*y - 1).max(1),
+            Move::Down => *y = (*y + 1).min(LAST - 1),
+            Move::Noop | Move::Fire => {}
+        }
+
+        let mut reward = 0;
+        for lane in 0..LANES {
+            reward += self.touch(lane);
+        }
+        if self.move_timer == 0 {
+            self.move_timer = self.move_interval;
+            for lane in 0..LANES {
+                if let Some(thing) = &mut self.lanes[lane] {
+                    thing.x = ahead(thing.x, thing.right);
+                    if !inside(thing.x) {
+                        self.lanes[lane] = None;
+                    }
+                    reward += self.touch(lane);
+                }
+            }
+        }
+
+        self.spawn_timer -= 1;
+        self.move_timer -= 1;
+        if ramping {
+            self.ramp();
+        }
+        reward
+    }
+
+    fn over(&self) -> bool {
+        self.over
+    }
+
+    fn draw(&self, board: &mut Board<'_>) {
+        board.set(self.player[0], self.player[1], 0);
+        for (lane, thing) in self.lanes.iter().enumerate() {
+            if let Some(Thing { x, right, gold }) = *thing {
+                let y = lane as i32 + 1;
+                board.set(x, y, if gold { 3 } else { 1 });
+                board.set_inside(ahead(x, !right), y, 2);
+            }
+        }
+    }
+
+    fn is_valid(&self) -> bool {
+        let mut xs = self.lanes.iter().flatten().map(|thing| thing.x);
+        self.player.into_iter().all(inside) && xs.all(inside)
+    }
+}

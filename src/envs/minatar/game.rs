@@ -1,0 +1,240 @@
+//! What the five games share: moves, the board, sticky actions, pictures, saved states.
+
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_json, save_json};
+use crate::envs::seeds::EnvRng;
+use crate::envs::spec::{Bound, EnvSpec, Space};
+use crate::error::{Error, Result};
+use crate::trace::types::DType;
+
+/// Cells along each side of the board.
+pub(super) const SIZE: i32 = 10;
+/// The last column and the last row.
+pub(super) const LAST: i32 = SIZE - 1;
+
+/// How a MinAtar environment is made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MinAtarOptions {
+    /// How likely a step repeats the move before it instead of the one that was asked for.
+    pub sticky_action_prob: f64,
+    /// Whether a game that goes well gets faster. Breakout and Freeway never do.
+    pub difficulty_ramping: bool,
+}
+
+impl Default for MinAtarOptions {
+    fn default() -> Self {
+        MinAtarOptions { sticky_action_prob: 0.1, difficulty_ramping: true }
+    }
+}
+
+/// What a player can do. Not every game has a use for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Move {
+    /// Nothing.
+    Noop,
+    /// Go one column left.
+    Left,
+    /// Go one row up.
+    Up,
+    /// Go one column right.
+    Right,
+    /// Go one row down.
+    Down,
+    /// Shoot.
+    Fire,
+}
+
+/// The moves in the order of the actions of an id that ends in `-v0`.
+const MOVES: &[Move] = &[Move::Noop, Move::Left, Move::Up, Move::Right, Move::Down, Move::Fire];
+
+/// Which moves an environment's actions stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ActionSet {
+    /// All six.
+    Full,
+    /// Those that do something in the game.
+    Minimal,
+}
+
+impl ActionSet {
+    fn moves<G: Game>(self) -> &'static [Move] {
+        match self {
+            ActionSet::Full => MOVES,
+            ActionSet::Minimal => G::MOVES,
+        }
+    }
+}
+
+/// One channel: what is seen on it, and its colour in pictures.
+pub type Channel = (&'static str, [u8; 3]);
+
+/// The state and the rules of one game.
+pub trait Game: Clone + fmt::Debug + Send + Serialize + DeserializeOwned {
+    /// The channels of its observation, in order. In pictures a later one covers an earlier one.
+    const CHANNELS: &'static [Channel];
+
+    /// The moves that do something.
+    const MOVES: &'static [Move];
+
+    /// The start of an episode.
+    fn new(rng: &mut EnvRng) -> Self;
+
+    /// Plays one frame; returns the reward.
+    fn play(&mut self, action: Move, ramping: bool, rng: &mut EnvRng) -> i32;
+
+    /// Whether the game has ended.
+    fn over(&self) -> bool;
+
+    /// Sets the cells of an empty board.
+    fn draw(&self, board: &mut Board<'_>);
+
+    /// Whether everything lies where the rules can put it. A state from outside may not.
+    fn is_valid(&self) -> bool;
+}
+
+/// One observation: `SIZE * SIZE` cells of as many bytes as there are channels.
+#[derive(Debug)]
+pub struct Board<'a> {
+    cells: &'a mut [u8],
+    channels: usize,
+}
+
+impl Board<'_> {
+    /// Sets a channel of the cell in column `x` of row `y`.
+    pub(super) fn set(&mut self, x: i32, y: i32, channel: usize) {
+        self.cells[(y * SIZE + x) as usize * self.channels + channel] = 1;
+    }
+
+    /// Sets it unless `x` is beside the board.
+    pub(super) fn set_inside(&mut self, x: i32, y: i32, channel: usize) {
+        if inside(x) {
+            self.set(x, y, channel);
+        }
+    }
+}
+
+/// Whether there is such a column or row.
+pub(super) fn inside(x: i32) -> bool {
+    (0..SIZE).contains(&x)
+}
+
+/// One column further right or left.
+pub(super) fn ahead(x: i32, right: bool) -> i32 {
+    if right { x + 1 } else { x - 1 }
+}
+
+/// True with probability `p`.
+pub(super) fn chance(rng: &mut EnvRng, p: f64) -> bool {
+    rng.uniform(0.0, 1.0) < p
+}
+
+/// A whole number below `n`.
+pub(super) fn below(rng: &mut EnvRng, n: usize) -> usize {
+    rng.below(n as u64) as usize
+}
+
+/// A game as an environment.
+#[derive(Debug, Clone)]
+pub struct MinAtar<G> {
+    id: &'static str,
+    action_set: ActionSet,
+    options: MinAtarOptions,
+    state: State<G>,
+}
+
+/// What a saved state holds, as JSON.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct State<G> {
+    game: G,
+    last_move: Move,
+}
+
+impl<G: Game> MinAtar<G> {
+    pub(super) fn new(
+        id: &'static str,
+        action_set: ActionSet,
+        options: MinAtarOptions,
+    ) -> Result<MinAtar<G>> {
+        let p = options.sticky_action_prob;
+        if !(0.0..=1.0).contains(&p) {
+            return Err(Error::Config(format!(
+                "{id}: sticky_action_prob is {p}, expected a probability from 0 to 1"
+            )));
+        }
+        // Of no consequence: an episode begins with `reset`.
+        let mut rng = EnvRng::new(crate::envs::seeds::EnvSeed(0));
+        let state = State { game: G::new(&mut rng), last_move: Move::Noop };
+        Ok(MinAtar { id, action_set, options, state })
+    }
+
+    fn observe(&self, obs: &mut [u8]) {
+        obs.fill(0);
+        self.state.game.draw(&mut Board { cells: obs, channels: G::CHANNELS.len() });
+    }
+}
+
+impl<G: Game> Env for MinAtar<G> {
+    fn spec(&self) -> EnvSpec {
+        EnvSpec {
+            id: self.id.into(),
+            observation: Space::Box {
+                low: Bound::All(0.0),
+                high: Bound::All(1.0),
+                shape: [SIZE as usize, SIZE as usize, G::CHANNELS.len()].into(),
+                dtype: DType::Bool,
+            },
+            action: Space::Discrete { n: self.action_set.moves::<G>().len() },
+            max_episode_steps: None,
+            reward_threshold: None,
+        }
+    }
+
+    fn reset(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
+        self.state = State { game: G::new(rng), last_move: Move::Noop };
+        self.observe(obs.0);
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        action: Action<'_>,
+        rng: &mut EnvRng,
+        obs: ObsMut<'_>,
+    ) -> Result<StepOutcome> {
+        let State { game, last_move } = &mut self.state;
+        if !chance(rng, self.options.sticky_action_prob) {
+            *last_move = self.action_set.moves::<G>()[action.discrete()];
+        }
+        // A game that is over stays as it is.
+        let mut reward = 0;
+        if !game.over() {
+            reward = game.play(*last_move, self.options.difficulty_ramping, rng);
+        }
+        let over = game.over();
+        self.observe(obs.0);
+        Ok(StepOutcome::new(reward.into(), over))
+    }
+
+    fn render(&mut self) -> Option<Frame> {
+        let mut cells = vec![0; SIZE as usize * SIZE as usize * G::CHANNELS.len()];
+        self.observe(&mut cells);
+        let colours: Vec<[u8; 3]> = cells
+            .chunks(G::CHANNELS.len())
+            .map(|cell| cell.iter().rposition(|&on| on == 1).map_or([0; 3], |c| G::CHANNELS[c].1))
+            .collect();
+        Some(Frame::of_cells(&colours, SIZE as usize))
+    }
+
+    fn save(&self) -> Result<Vec<u8>> {
+        save_json(self.id, &self.state)
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<()> {
+        self.state = restore_json(self.id, state, |state: &State<G>| state.game.is_valid())?;
+        Ok(())
+    }
+}

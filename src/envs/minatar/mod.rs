@@ -1,0 +1,94 @@
+//! MinAtar's five games (Young and Tian 2019, arXiv:1903.03176): small boards of the Atari games
+//! that they are named after, with the whole state in view.
+//!
+//! Observation `bool[10,10,C]`: rows from the top, columns from the left, one channel per kind of
+//! thing. This is the reference's own layout and type, channels last as convolutions take them; a
+//! network begins with a conversion to `f32`, and a replay buffer holds one byte per cell.
+//!
+//! The rules are those of the `MinAtar` package 1.0.15, and so is the order in which randomness is
+//! used: fed with our generator's numbers, the reference plays the same games
+//! (`tests/fixtures/envs/make_minatar.py`). `docs/environments.md` lists where we differ, and the
+//! oddities that we keep.
+
+mod asterix;
+mod breakout;
+mod freeway;
+mod game;
+mod seaquest;
+mod space_invaders;
+
+pub use asterix::Asterix;
+pub use breakout::Breakout;
+pub use freeway::Freeway;
+pub use game::{Game, MinAtar, MinAtarOptions, Move};
+pub use seaquest::Seaquest;
+pub use space_invaders::SpaceInvaders;
+
+use crate::error::{Error, Result};
+
+use super::env::Env;
+use super::pool::{EnvPool, PoolOptions};
+use super::registry::Entry;
+use game::ActionSet;
+
+/// Makes one environment with options.
+type Make = fn(MinAtarOptions) -> Result<Box<dyn Env>>;
+
+/// The ids of this family, each with and without options.
+macro_rules! games {
+    ($($game:ident $v0:literal $v1:literal,)*) => {
+        const MAKE: &[(&str, Make)] = &[$(
+            ($v0, |options| Ok(Box::new(MinAtar::<$game>::new($v0, ActionSet::Full, options)?))),
+            ($v1, |options| Ok(Box::new(MinAtar::<$game>::new($v1, ActionSet::Minimal, options)?))),
+        )*];
+
+        /// The ids of this family.
+        pub(super) const ENVS: &[Entry] = &[$(
+            ($v0, || make($v0, MinAtarOptions::default())),
+            ($v1, || make($v1, MinAtarOptions::default())),
+        )*];
+    };
+}
+
+games! {
+    Asterix "MinAtar/Asterix-v0" "MinAtar/Asterix-v1",
+    Breakout "MinAtar/Breakout-v0" "MinAtar/Breakout-v1",
+    Freeway "MinAtar/Freeway-v0" "MinAtar/Freeway-v1",
+    Seaquest "MinAtar/Seaquest-v0" "MinAtar/Seaquest-v1",
+    SpaceInvaders "MinAtar/SpaceInvaders-v0" "MinAtar/SpaceInvaders-v1",
+}
+
+/// The MinAtar environment `id` with `options`.
+///
+/// `-v0` has all six actions, `-v1` those that do something in the game. Fails for an id that is
+/// not one of MinAtar's and for a probability outside 0 to 1.
+pub fn make(id: &str, options: MinAtarOptions) -> Result<Box<dyn Env>> {
+    match MAKE.iter().find(|(name, _)| *name == id) {
+        Some((_, make)) => make(options),
+        None => {
+            let ids: Vec<_> = MAKE.iter().map(|(name, _)| *name).collect();
+            Err(Error::Env(format!("\"{id}\" is not of MinAtar, which has {}", ids.join(", "))))
+        }
+    }
+}
+
+impl EnvPool {
+    /// A pool of the MinAtar environment `id`; [`EnvPool::make`] is this with the default options.
+    ///
+    /// Fails as [`minatar::make`](make) and as `EnvPool::make` do.
+    ///
+    /// ```
+    /// use podracer::envs::minatar::MinAtarOptions;
+    /// use podracer::envs::{EnvPool, PoolOptions};
+    /// let still = MinAtarOptions { sticky_action_prob: 0.0, ..Default::default() };
+    /// let options = PoolOptions { num_envs: 2, ..Default::default() };
+    /// let mut pool = EnvPool::minatar("MinAtar/Breakout-v1", still, options)?;
+    /// let batch = pool.reset()?; // obs bool[2,10,10,4]
+    /// // The paddle is channel 0 and begins in column 4 of the bottom row.
+    /// assert_eq!(batch.obs_row::<u8>(0)[(9 * 10 + 4) * 4], 1);
+    /// # Ok::<(), podracer::error::Error>(())
+    /// ```
+    pub fn minatar(id: &str, minatar: MinAtarOptions, options: PoolOptions) -> Result<EnvPool> {
+        EnvPool::custom(|_| make(id, minatar), options)
+    }
+}

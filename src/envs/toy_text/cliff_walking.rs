@@ -1,0 +1,129 @@
+//! A walk along a cliff (Sutton and Barto 2018, example 6.6), as gymnasium's `CliffWalkingEnv`.
+
+use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
+use crate::envs::seeds::EnvRng;
+use crate::envs::spec::EnvSpec;
+use crate::error::Result;
+
+use super::table::{self, Table, Transition};
+
+const ROWS: usize = 4;
+const COLUMNS: usize = 12;
+const START: usize = (ROWS - 1) * COLUMNS;
+const GOAL: usize = ROWS * COLUMNS - 1;
+
+/// How a cliff is made.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct CliffWalkingOptions {
+    /// Whether a step goes, with one chance in three each, where it was meant to or to either side.
+    pub is_slippery: bool,
+}
+
+/// Get from the lower left corner to the lower right by steps up (0), right (1), down (2) and
+/// left (3).
+///
+/// Observation: the number of the cell of 4 rows of 12. Reward -1 per step, -100 for one over the
+/// cliff between the two corners, from where one returns to the start. Terminates at the goal.
+#[derive(Debug, Clone)]
+pub struct CliffWalking {
+    id: &'static str,
+    table: Table,
+    state: usize,
+}
+
+impl CliffWalking {
+    /// `CliffWalking-v0`, which is never slippery.
+    pub fn v0() -> CliffWalking {
+        CliffWalking::new("CliffWalking-v0", CliffWalkingOptions::default())
+    }
+
+    /// `CliffWalking-v1`.
+    pub fn v1(options: CliffWalkingOptions) -> CliffWalking {
+        CliffWalking::new("CliffWalking-v1", options)
+    }
+
+    /// `CliffWalkingSlippery-v1`.
+    pub fn slippery_v1() -> CliffWalking {
+        let options = CliffWalkingOptions { is_slippery: true };
+        CliffWalking::new("CliffWalkingSlippery-v1", options)
+    }
+
+    fn new(id: &'static str, options: CliffWalkingOptions) -> CliffWalking {
+        let mut start = vec![0.0; ROWS * COLUMNS];
+        start[START] = 1.0;
+        // By quarter turns from the one asked for.
+        let turns: &[usize] = if options.is_slippery { &[3, 0, 1] } else { &[0] };
+        let table = Table::new(start, 4, |state, action| {
+            let outcome = |&turn| {
+                let to = walk(state, (action + turn) % 4);
+                let fallen = to > START && to < GOAL;
+                Transition {
+                    probability: 1.0 / turns.len() as f64,
+                    state: if fallen { START } else { to },
+                    reward: if fallen { -100.0 } else { -1.0 },
+                    terminated: to == GOAL,
+                }
+            };
+            turns.iter().map(outcome).collect()
+        });
+        CliffWalking { id, table, state: START }
+    }
+
+    /// What can follow from what.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+}
+
+/// The cell beside `state`, or itself at the edge.
+fn walk(state: usize, action: usize) -> usize {
+    let (row, column) = (state / COLUMNS, state % COLUMNS);
+    match action {
+        0 if row > 0 => state - COLUMNS,
+        1 if column + 1 < COLUMNS => state + 1,
+        2 if row + 1 < ROWS => state + COLUMNS,
+        3 if column > 0 => state - 1,
+        _ => state,
+    }
+}
+
+impl Env for CliffWalking {
+    fn spec(&self) -> EnvSpec {
+        self.table.spec(self.id, None, None)
+    }
+
+    fn reset(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
+        self.state = self.table.draw_start(rng);
+        table::observe(self.state, obs);
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        action: Action<'_>,
+        rng: &mut EnvRng,
+        obs: ObsMut<'_>,
+    ) -> Result<StepOutcome> {
+        let came = self.table.draw(self.state, action.discrete(), rng);
+        self.state = came.state;
+        table::observe(self.state, obs);
+        Ok(StepOutcome::new(came.reward, came.terminated))
+    }
+
+    fn render(&mut self) -> Option<Frame> {
+        let mut cells = [[150, 180, 110]; ROWS * COLUMNS];
+        cells[START + 1..GOAL].fill([60, 50, 45]);
+        cells[GOAL] = [96, 200, 96];
+        cells[self.state] = [224, 96, 64];
+        Some(Frame::of_cells(&cells, COLUMNS))
+    }
+
+    fn save(&self) -> Result<Vec<u8>> {
+        table::save(self.id, self.state)
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<()> {
+        self.state = self.table.restore(self.id, state)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,51 @@
+//! Small tasks whose states can be counted, as gymnasium's toy text, and two more that EnvPool has.
+//!
+//! What gymnasium says with one number (`Discrete`) is an `i32` here: `obs` of a batch is
+//! `i32[rows]`. [`FrozenLake`], [`CliffWalking`], [`Taxi`] and [`NChain`] stand on a [`Table`] of
+//! what can follow from what, which `table()` shows for planning: gymnasium's `env.P`.
+//!
+//! The ids make them with gymnasium's registered settings. For others, make a pool of them:
+//!
+//! ```
+//! use podracer::envs::toy_text::{FrozenLake, FrozenLakeOptions};
+//! use podracer::envs::{EnvPool, PoolOptions};
+//! let dry = FrozenLakeOptions { is_slippery: false, ..Default::default() };
+//! let options = PoolOptions { num_envs: 2, ..Default::default() };
+//! let mut pool = EnvPool::custom(|_| Ok(Box::new(FrozenLake::v1(&dry)?)), options)?;
+//! pool.reset()?;
+//! let batch = pool.step(&[1, 2])?; // one down, one right
+//! assert_eq!(batch.obs::<i32>(), [4, 1]);
+//! # Ok::<(), podracer::error::Error>(())
+//! ```
+
+mod blackjack;
+mod catch;
+mod cliff_walking;
+mod frozen_lake;
+mod nchain;
+mod table;
+mod taxi;
+
+pub use blackjack::{Blackjack, BlackjackOptions};
+pub use catch::{Catch, CatchOptions};
+pub use cliff_walking::{CliffWalking, CliffWalkingOptions};
+pub use frozen_lake::{FrozenLake, FrozenLakeOptions, MAP_4X4, MAP_8X8};
+pub use nchain::NChain;
+pub use table::{Table, Transition};
+pub use taxi::{Taxi, TaxiOptions};
+
+use super::registry::Entry;
+
+/// The ids of this family.
+pub(super) const ENVS: &[Entry] = &[
+    ("Blackjack-v1", || Ok(Box::new(Blackjack::v1(BlackjackOptions::default())))),
+    ("Catch-v0", || Ok(Box::new(Catch::v0(CatchOptions::default())?))),
+    ("CliffWalking-v0", || Ok(Box::new(CliffWalking::v0()))),
+    ("CliffWalking-v1", || Ok(Box::new(CliffWalking::v1(CliffWalkingOptions::default())))),
+    ("CliffWalkingSlippery-v1", || Ok(Box::new(CliffWalking::slippery_v1()))),
+    ("FrozenLake-v1", || Ok(Box::new(FrozenLake::v1(&FrozenLakeOptions::default())?))),
+    ("FrozenLake8x8-v1", || Ok(Box::new(FrozenLake::v1_8x8()))),
+    ("NChain-v0", || Ok(Box::new(NChain::v0()))),
+    ("Taxi-v3", || Ok(Box::new(Taxi::v3()))),
+    ("Taxi-v4", || Ok(Box::new(Taxi::v4(TaxiOptions::default())?))),
+];

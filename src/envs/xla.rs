@@ -1,0 +1,516 @@
+//! The pool inside compiled code: `reset`, `step`, `send` and `recv` as traced functions, so that a
+//! whole rollout is one compiled loop.
+//!
+//! EnvPool's `xla()`, with three differences. The [`Handle`] is spent by the call that takes it, so
+//! steps out of order do not compile. `vmap` splits the rows among its examples. And an error in an
+//! environment is the error of the call.
+
+use std::panic::Location;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::array::Array;
+use crate::error::{Error, Loc, Result};
+use crate::trace::callback::raw_callback;
+use crate::trace::callback::{CallbackKind, HostFn, HostView, HostViewMut, VmapMethod};
+use crate::trace::tensor::{at_line, fail_op};
+use crate::trace::{DType, Shape, Tensor, TensorType};
+use crate::tree::Tree;
+
+use super::actions::Actions;
+use super::autoreset::Autoreset;
+use super::buffer::Batch;
+use super::pool::EnvPool;
+use super::spec::EnvSpec;
+
+/// The right to step a pool from compiled code, and which pool: `i32[]`.
+///
+/// Every call takes it and gives the next one. It is neither `Copy` nor `Clone`: a handle that is
+/// used twice does not compile, and so all calls are in order, within a run and between runs.
+#[derive(Debug, Tree)]
+pub struct Handle<T> {
+    pool: T,
+}
+
+/// What the environments said: the arrays of a [`Batch`] as tensors, with `n` rows.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct EnvStep<T> {
+    /// [`Batch::obs`]: `[n, ...]`, of the observations' type.
+    pub obs: T,
+    /// [`Batch::reward`]: `f32[n]`.
+    pub reward: T,
+    /// [`Batch::terminated`]: `bool[n]`.
+    pub terminated: T,
+    /// [`Batch::truncated`]: `bool[n]`.
+    pub truncated: T,
+    /// [`Batch::first`]: `bool[n]`.
+    pub first: T,
+    /// [`Batch::life_lost`]: `bool[n]`.
+    pub life_lost: T,
+    /// [`Batch::env_id`]: `i32[n]`.
+    pub env_id: T,
+    /// [`Batch::elapsed_steps`]: `i32[n]`.
+    pub elapsed_steps: T,
+    /// [`Batch::finished`]: `bool[n]`.
+    pub finished: T,
+    /// [`Batch::episodic_return`]: `f32[n]`, 0 where no game finished.
+    pub episodic_return: T,
+    /// [`Batch::episodic_length`]: `i32[n]`, 0 where no game finished.
+    pub episodic_length: T,
+    /// [`Batch::final_obs`]: `[n, ...]`, zeros where no episode ended. Only if asked for with
+    /// [`XlaPool::with_final_obs`].
+    pub final_obs: Option<T>,
+}
+
+impl EnvStep<Tensor> {
+    /// Whether the episode ended, one way or the other: `bool[n]`.
+    #[track_caller]
+    pub fn done(&self) -> Tensor {
+        self.terminated | self.truncated
+    }
+}
+
+/// Pools that compiled code steps. See [`EnvPool::xla`]. Clones step the same pools.
+#[derive(Debug, Clone)]
+pub struct XlaPool {
+    shared: Arc<Shared>,
+    reset: HostFn,
+    async_reset: HostFn,
+    recv: HostFn,
+    send: HostFn,
+    step: HostFn,
+    rows: usize,
+    final_obs: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    spec: EnvSpec,
+    /// Rows of a batch of each pool.
+    batch_size: usize,
+    pools: Vec<Mutex<EnvPool>>,
+}
+
+/// Batched by `vmap` as one call for all examples. Order within and between runs is the handle's.
+const KIND: CallbackKind = CallbackKind::Io { ordered: false, vmap: VmapMethod::BroadcastAll };
+
+impl EnvPool {
+    /// The pool for compiled code, and the handle that its first call takes.
+    ///
+    /// ```
+    /// use podracer::envs::{EnvPool, EnvStep, Handle, PoolOptions};
+    /// use podracer::trace::control::{ScanOptions, scan_with};
+    /// use podracer::{Tensor, jit};
+    ///
+    /// let options = PoolOptions { num_envs: 4, ..Default::default() };
+    /// let (handle, envs) = EnvPool::make("CartPole-v1", options)?.xla()?;
+    ///
+    /// // 32 steps of 4 environments: one compiled loop, in which the pole is pushed to where it
+    /// // leans.
+    /// let rollout = jit(|handle: Handle<Tensor>| {
+    ///     let (handle, start) = envs.reset(handle);
+    ///     let turn = |(handle, obs): (Handle<Tensor>, Tensor), ()| {
+    ///         let lean = obs.index_axis(1, 2);
+    ///         let (handle, step) = envs.step(handle, lean.gt(0.0).to(podracer::DType::I32));
+    ///         ((handle, step.obs), step)
+    ///     };
+    ///     let ((handle, _), steps) = scan_with(ScanOptions::length(32), turn, (handle, start.obs), ());
+    ///     (handle, steps)
+    /// });
+    /// let (_handle, steps): (_, EnvStep<_>) = rollout.call(handle)?;
+    /// assert_eq!(steps.obs.shape().to_string(), "[32,4,4]");
+    /// assert_eq!(steps.reward.to_vec::<f32>()?, [1.0; 32 * 4]);
+    /// # Ok::<(), podracer::Error>(())
+    /// ```
+    ///
+    /// A handle that is used twice does not compile:
+    ///
+    /// ```compile_fail,E0382
+    /// use podracer::envs::{Handle, XlaPool};
+    /// use podracer::Tensor;
+    /// fn twice(envs: &XlaPool, handle: Handle<Tensor>, action: Tensor) {
+    ///     envs.step(handle, action);
+    ///     envs.step(handle, action);
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// None for one pool; see [`XlaPool::new`]. Errors of runs name the line of this call.
+    #[track_caller]
+    pub fn xla(self) -> Result<(Handle<Array>, XlaPool)> {
+        let (handle, pools) = XlaPool::new(vec![self])?;
+        let handle = Handle { pool: Array::from(handle.pool.to_vec::<i32>()?[0]) };
+        Ok((handle, pools))
+    }
+}
+
+impl XlaPool {
+    /// One pool for each device of a `pmap`: the handle is `i32[pools.len()]`, of which each device
+    /// gets its own.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if there are none, or if they differ in specification or batch size.
+    #[track_caller]
+    pub fn new(pools: Vec<EnvPool>) -> Result<(Handle<Array>, XlaPool)> {
+        let Some(first) = pools.first() else {
+            return Err(Error::Config("compiled code needs at least one pool".into()));
+        };
+        let (spec, batch_size) = (first.spec().clone(), first.batch_size());
+        let autoreset = first.options().autoreset;
+        for (k, pool) in pools.iter().enumerate() {
+            let same = *pool.spec() == spec
+                && pool.batch_size() == batch_size
+                && pool.options().autoreset == autoreset;
+            if !same {
+                return Err(Error::Config(format!(
+                    "pool {k} ({}, batches of {}, autoreset {:?}) differs from pool 0 ({}, \
+                     batches of {batch_size}, autoreset {autoreset:?}): one compiled program \
+                     steps them all",
+                    pool.spec().id,
+                    pool.batch_size(),
+                    pool.options().autoreset,
+                    spec.id,
+                )));
+            }
+        }
+        let indices: Vec<i32> = (0..pools.len() as i32).collect();
+        let handle = Handle { pool: Array::from(indices) };
+        let pools = pools.into_iter().map(Mutex::new).collect();
+        let shared = Arc::new(Shared { spec, batch_size, pools });
+        let at = Location::caller();
+        let function = |name, work: Work| {
+            let shared = shared.clone();
+            HostFn::new(name, at, move |operands, results| {
+                let (handle, operands) = operands.split_first().expect("the handle comes first");
+                let (next, results) = results.split_first_mut().expect("so does the next");
+                next.bytes.copy_from_slice(handle.bytes);
+                let mut pool = shared.pool_of(handle)?;
+                match work(&mut pool, operands)? {
+                    Some(batch) => shared.write(&batch, results),
+                    None => Ok(()),
+                }
+            })
+        };
+        let pools = XlaPool {
+            reset: function("env pool reset", |pool, _| pool.reset().map(Some)),
+            async_reset: function("env pool reset", |pool, _| pool.async_reset().map(|()| None)),
+            recv: function("env pool recv", |pool, _| pool.recv().map(Some)),
+            send: function("env pool send", |pool, operands| {
+                pool.send(actions(&operands[0]), ints(&operands[1])).map(|()| None)
+            }),
+            step: function("env pool step", |pool, operands| {
+                pool.step(actions(&operands[0])).map(Some)
+            }),
+            shared,
+            rows: batch_size,
+            final_obs: false,
+        };
+        Ok((handle, pools))
+    }
+
+    /// These pools as one of `members` examples under `vmap` sees them: `reset` and `recv` give
+    /// each example its share of the rows. (`step` and `send` tell by their actions.)
+    ///
+    /// ```
+    /// use podracer::envs::{EnvPool, PoolOptions};
+    /// use podracer::{DType, Tensor, jit, vmap};
+    ///
+    /// // Two agents with three environments each.
+    /// let options = PoolOptions { num_envs: 6, ..Default::default() };
+    /// let (handle, envs) = EnvPool::make("CartPole-v1", options)?.xla()?;
+    /// let step = jit(|(handle, actions): (podracer::envs::Handle<Tensor>, Tensor)| {
+    ///     let (handle, _) = envs.reset(handle);
+    ///     let pool = handle.into_data();
+    ///     vmap(|actions: Tensor| {
+    ///         let handle = podracer::envs::Handle::from_data(pool);
+    ///         envs.step(handle, actions).1.obs
+    ///     })(actions)
+    /// });
+    /// let obs = step.call((handle, podracer::Array::zeros([2, 3], DType::I32)))?;
+    /// assert_eq!(obs.shape().to_string(), "[2,3,4]");
+    /// # Ok::<(), podracer::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Config`] if a batch does not divide into that many shares.
+    pub fn split(&self, members: usize) -> Result<XlaPool> {
+        if members == 0 || !self.rows.is_multiple_of(members) {
+            return Err(Error::Config(format!(
+                "{} rows do not divide into {members} equal shares",
+                self.rows
+            )));
+        }
+        Ok(XlaPool { rows: self.rows / members, ..self.clone() })
+    }
+
+    /// These pools with [`EnvStep::final_obs`], which costs a copy of the observations each step.
+    ///
+    /// # Errors
+    /// [`Error::Config`] unless the pools reset in the same step: elsewhere the observation itself
+    /// is the last of the episode.
+    pub fn with_final_obs(&self) -> Result<XlaPool> {
+        let autoreset = self.pool(0).options().autoreset;
+        if autoreset != Autoreset::SameStep {
+            return Err(Error::Config(format!(
+                "final_obs is kept where the pool resets in the same step, and this pool's \
+                 autoreset is {autoreset:?}: its obs is the last one of an ended episode"
+            )));
+        }
+        Ok(XlaPool { final_obs: true, ..self.clone() })
+    }
+
+    /// What the environments promise.
+    pub fn spec(&self) -> &EnvSpec {
+        &self.shared.spec
+    }
+
+    /// Rows of what `reset`, `step` and `recv` give.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How many pools there are.
+    pub fn num_pools(&self) -> usize {
+        self.shared.pools.len()
+    }
+
+    /// Pool `k` on the host: for its finished episodes, pictures and states.
+    ///
+    /// Compiled code that comes to this pool waits until the guard is dropped. Wait for what runs
+    /// ([`effects_barrier`](crate::jit::effects_barrier)) before you ask.
+    ///
+    /// # Panics
+    /// If there is no such pool.
+    pub fn pool(&self, k: usize) -> MutexGuard<'_, EnvPool> {
+        lock(&self.shared.pools[k])
+    }
+
+    /// [`EnvPool::reset`] as a traced function.
+    ///
+    /// # Errors
+    /// The run fails as [`EnvPool::reset`] does.
+    #[track_caller]
+    pub fn reset(&self, handle: Handle<Tensor>) -> (Handle<Tensor>, EnvStep<Tensor>) {
+        self.call(&self.reset, handle, &[], Some(self.rows))
+    }
+
+    /// [`EnvPool::async_reset`] as a traced function.
+    ///
+    /// # Errors
+    /// The run fails as [`EnvPool::async_reset`] does.
+    #[track_caller]
+    pub fn async_reset(&self, handle: Handle<Tensor>) -> Handle<Tensor> {
+        let pool = raw_callback(self.async_reset.clone(), KIND, vec![Self::ty()], &[handle.pool]);
+        Handle { pool: pool[0] }
+    }
+
+    /// [`EnvPool::step`] as a traced function: `actions` are `i32[n]` for discrete spaces, `f32[n,
+    /// ...]` for boxes.
+    ///
+    /// Under `vmap` all examples together send one batch: their rows, one example's after the
+    /// other's, are those of the pool.
+    ///
+    /// # Errors
+    /// Ends the trace if `actions` have another type or other axes. The run fails as
+    /// [`EnvPool::step`] does.
+    #[track_caller]
+    pub fn step(
+        &self,
+        handle: Handle<Tensor>,
+        actions: Tensor,
+    ) -> (Handle<Tensor>, EnvStep<Tensor>) {
+        let rows = self.check("env pool step", actions, Location::caller());
+        self.call(&self.step, handle, &[actions], Some(rows))
+    }
+
+    /// [`EnvPool::send`] as a traced function: actions as for [`step`](XlaPool::step), for the
+    /// environments `env_ids`, `i32[n]`.
+    ///
+    /// # Errors
+    /// As [`step`](XlaPool::step), and if `env_ids` are not as many as the actions.
+    #[track_caller]
+    pub fn send(&self, handle: Handle<Tensor>, actions: Tensor, env_ids: Tensor) -> Handle<Tensor> {
+        let rows = self.check("env pool send", actions, Location::caller());
+        let expected = TensorType::new(DType::I32, [rows]);
+        if env_ids.ty() != expected {
+            let found = env_ids.ty();
+            at_line(Location::caller(), || {
+                fail_op("env pool send", format!("env_ids are {found}, expected {expected}"))
+            });
+        }
+        let operands = [handle.pool, actions, env_ids];
+        let pool = raw_callback(self.send.clone(), KIND, vec![Self::ty()], &operands);
+        Handle { pool: pool[0] }
+    }
+
+    /// [`EnvPool::recv`] as a traced function.
+    ///
+    /// # Errors
+    /// The run fails as [`EnvPool::recv`] does.
+    #[track_caller]
+    pub fn recv(&self, handle: Handle<Tensor>) -> (Handle<Tensor>, EnvStep<Tensor>) {
+        self.call(&self.recv, handle, &[], Some(self.rows))
+    }
+
+    fn ty() -> TensorType {
+        TensorType::scalar(DType::I32)
+    }
+
+    /// How many environments `actions` are for.
+    fn check(&self, name: &'static str, actions: Tensor, at: Loc) -> usize {
+        let space = &self.shared.spec.action;
+        let found = actions.ty();
+        let rows = found.shape.first().copied().unwrap_or(0);
+        let expected = TensorType::new(space.dtype(), space.shape().with_axis(0, rows));
+        let id = &self.shared.spec.id;
+        at_line(at, || {
+            if found != expected || found.shape.rank() == 0 {
+                let (dtype, inner) = (space.dtype(), space.shape());
+                fail_op(
+                    name,
+                    format!(
+                        "{id}: the actions are {found}, expected {dtype} with a first axis of \
+                         environments, each of shape {inner}"
+                    ),
+                );
+            }
+            let whole = self.shared.batch_size;
+            if rows == 0 || !whole.is_multiple_of(rows) {
+                fail_op(
+                    name,
+                    format!(
+                        "{id}: actions for {rows} environments do not make up a batch of {whole}"
+                    ),
+                );
+            }
+        });
+        rows
+    }
+
+    #[track_caller]
+    fn call(
+        &self,
+        f: &HostFn,
+        handle: Handle<Tensor>,
+        operands: &[Tensor],
+        rows: Option<usize>,
+    ) -> (Handle<Tensor>, EnvStep<Tensor>) {
+        let rows = rows.unwrap_or(self.rows);
+        let space = &self.shared.spec.observation;
+        let obs = TensorType::new(space.dtype(), space.shape().with_axis(0, rows));
+        let column = |dtype| TensorType::new(dtype, Shape::from([rows]));
+        let [float, flag, int] = [DType::F32, DType::Bool, DType::I32].map(column);
+        let mut types = vec![Self::ty(), obs.clone(), float.clone()];
+        types.extend(
+            [&flag, &flag, &flag, &flag, &int, &int, &flag, &float, &int].map(Clone::clone),
+        );
+        types.extend(self.final_obs.then_some(obs));
+        let operands: Vec<Tensor> = [handle.pool].iter().chain(operands).copied().collect();
+        let out = raw_callback(f.clone(), KIND, types, &operands);
+        let step = EnvStep {
+            obs: out[1],
+            reward: out[2],
+            terminated: out[3],
+            truncated: out[4],
+            first: out[5],
+            life_lost: out[6],
+            env_id: out[7],
+            elapsed_steps: out[8],
+            finished: out[9],
+            episodic_return: out[10],
+            episodic_length: out[11],
+            final_obs: out.get(12).copied(),
+        };
+        (Handle { pool: out[0] }, step)
+    }
+}
+
+impl<T> Handle<T> {
+    /// The handle whose number is `data`, `i32[]`: the way back from [`Handle::into_data`]. Two
+    /// handles of one number step one pool in no order.
+    pub fn from_data(data: T) -> Handle<T> {
+        Handle { pool: data }
+    }
+
+    /// The number of the pool, `i32[]`.
+    pub fn into_data(self) -> T {
+        self.pool
+    }
+}
+
+/// What a call does with its pool.
+type Work = fn(&mut EnvPool, &[HostView<'_>]) -> Result<Option<Batch>>;
+
+impl Shared {
+    /// The pool that a handle's value names. Under `vmap` there is one value for each example.
+    fn pool_of(&self, handle: &HostView<'_>) -> Result<MutexGuard<'_, EnvPool>> {
+        let values = ints(handle);
+        let index = values.first().copied().unwrap_or(-1);
+        if values.iter().any(|&other| other != index) {
+            return Err(Error::Env(format!(
+                "{}: the examples of a vmap have handles of different pools ({values:?}); they are \
+                 one batch, of one pool",
+                self.spec.id
+            )));
+        }
+        let pool = usize::try_from(index).ok().and_then(|index| self.pools.get(index));
+        let pool = pool.ok_or_else(|| {
+            Error::Env(format!(
+                "{}: the handle names pool {index}, and there are {}",
+                self.spec.id,
+                self.pools.len()
+            ))
+        })?;
+        Ok(lock(pool))
+    }
+
+    /// Copies a batch into the results of a call.
+    fn write(&self, batch: &Batch, results: &mut [HostViewMut<'_>]) -> Result<()> {
+        let rows = results[1].ty.numel();
+        if rows != batch.len() {
+            return Err(Error::Env(format!(
+                "{}: the call is for {rows} environments, and a batch of the pool has {}; all \
+                 examples of a vmap together must be one batch",
+                self.spec.id,
+                batch.len()
+            )));
+        }
+        let mut put = |i: usize, bytes: &[u8]| results[i].bytes.copy_from_slice(bytes);
+        put(0, batch.obs_bytes());
+        put(1, bytemuck::cast_slice(batch.reward()));
+        put(2, bytemuck::cast_slice(batch.terminated()));
+        put(3, bytemuck::cast_slice(batch.truncated()));
+        put(4, bytemuck::cast_slice(batch.first()));
+        put(5, bytemuck::cast_slice(batch.life_lost()));
+        put(6, bytemuck::cast_slice(batch.env_id()));
+        put(7, bytemuck::cast_slice(batch.elapsed_steps()));
+        put(8, bytemuck::cast_slice(batch.finished()));
+        put(9, bytemuck::cast_slice(batch.episodic_return()));
+        put(10, bytemuck::cast_slice(batch.episodic_length()));
+        if let Some(result) = results.get_mut(11) {
+            let row_bytes = result.bytes.len() / rows;
+            for (row, into) in result.bytes.chunks_exact_mut(row_bytes).enumerate() {
+                match batch.final_obs::<u8>(row) {
+                    Some(last) => into.copy_from_slice(last),
+                    None => into.fill(0),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn actions<'a>(view: &HostView<'a>) -> Actions<'a> {
+    match view.ty.dtype {
+        DType::F32 => Actions::F32(bytemuck::cast_slice(view.bytes)),
+        _ => Actions::I32(bytemuck::cast_slice(view.bytes)),
+    }
+}
+
+fn ints<'a>(view: &HostView<'a>) -> &'a [i32] {
+    bytemuck::cast_slice(view.bytes)
+}
+
+/// A lock, whatever became of the thread that held it: a pool says itself when it has failed.
+fn lock(pool: &Mutex<EnvPool>) -> MutexGuard<'_, EnvPool> {
+    pool.lock().unwrap_or_else(PoisonError::into_inner)
+}

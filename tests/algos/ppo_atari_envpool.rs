@@ -1,0 +1,144 @@
+//! PPO on Atari: its two rollouts against each other, its pieces by hand, its bad settings.
+
+use std::path::Path;
+
+use podracer::algos::ppo_atari_envpool::{Args, Rollout, gae, train};
+use podracer::rl::checkpoint;
+use podracer::{Array, DType, Error, Tensor, interpret};
+
+use super::scalars;
+
+/// Three updates of 24 steps each. A game's first reward comes after some 30 steps.
+const SMALL: &[&str] = &[
+    "--env-id",
+    "Pong-v5",
+    "--total-timesteps",
+    "72",
+    "--num-envs",
+    "2",
+    "--num-steps",
+    "12",
+    "--num-minibatches",
+    "2",
+    "--update-epochs",
+    "2",
+    "--json",
+];
+
+fn args(runs: &Path, more: &[&str]) -> Args {
+    let runs = runs.to_str().unwrap();
+    Args::from_flags(SMALL.iter().chain(more).copied().chain(["--runs-dir", runs])).unwrap()
+}
+
+#[test]
+fn both_rollouts_train_the_same_agent() {
+    let runs = tempfile::tempdir().unwrap();
+    let run = |more: &[&str]| {
+        let summary = train(&args(runs.path(), more)).unwrap();
+        assert_eq!(summary.global_step, 72);
+        scalars(&summary.run_dir)
+    };
+    let xla = run(&["--rollout", "xla", "--num-threads", "2"]);
+    let host = run(&["--rollout", "host", "--num-threads", "1"]);
+    assert_eq!(xla.keys().filter(|(tag, _)| tag == "losses/value_loss").count(), 3);
+    assert_eq!(xla.keys().collect::<Vec<_>>(), host.keys().collect::<Vec<_>>());
+    for (key, values) in &xla {
+        for (a, b) in values.iter().zip(&host[key]) {
+            // The policy is one program of its own, or a part of the rollout's: sums may be in
+            // another order.
+            assert!((a - b).abs() <= 1e-4 * a.abs().max(1.0), "{key:?}: xla {a}, host {b}");
+        }
+    }
+    // The same seed again is the same run, bit for bit.
+    let bits = |log: &std::collections::BTreeMap<(String, u64), Vec<f32>>| -> Vec<u32> {
+        log.values().flatten().map(|x| x.to_bits()).collect()
+    };
+    assert_eq!(bits(&run(&["--num-threads", "1"])), bits(&xla));
+}
+
+#[test]
+fn operation_by_operation_is_the_same() {
+    let runs = tempfile::tempdir().unwrap();
+    let run = |mode: &str| {
+        let flags = ["--mode", mode, "--num-steps", "6", "--total-timesteps", "12"];
+        let summary = train(&args(runs.path(), &flags)).unwrap();
+        scalars(&summary.run_dir)
+    };
+    let (jit, eager) = (run("jit"), run("eager"));
+    assert_eq!(jit.keys().collect::<Vec<_>>(), eager.keys().collect::<Vec<_>>());
+    for (key, values) in &jit {
+        for (a, b) in values.iter().zip(&eager[key]) {
+            assert!((a - b).abs() <= 1e-4 * a.abs().max(1.0), "{key:?}: jit {a}, eager {b}");
+        }
+    }
+}
+
+#[test]
+fn a_saved_model_plays_whole_games() {
+    let runs = tempfile::tempdir().unwrap();
+    let flags = ["--save-model", "--eval-episodes", "1", "--envpool-reset"];
+    let summary = train(&args(runs.path(), &flags)).unwrap();
+    let games = &scalars(&summary.run_dir)[&("eval/episodic_return".to_string(), 0)];
+    // Rewards are signs in training, and so are Pong's own; an agent that has not learned loses.
+    assert!(games.len() == 1 && (-21.0..=-10.0).contains(&games[0]), "{games:?}");
+    let file = Path::new(&summary.run_dir).join("ppo_atari_envpool.safetensors");
+    let saved = checkpoint::load(file).unwrap();
+    let shapes: Vec<_> = saved
+        .entries()
+        .filter(|entry| entry.name.starts_with("$.agent"))
+        .map(|entry| (entry.name.to_string(), entry.ty.to_string()))
+        .collect();
+    assert!(shapes.contains(&("$.agent.convs[0].w".into(), "f32[8,8,4,32]".into())), "{shapes:?}");
+    assert!(shapes.contains(&("$.agent.actor.w".into(), "f32[512,6]".into())), "{shapes:?}");
+    let elements: usize =
+        saved.entries().filter(|x| x.name.starts_with("$.agent")).map(|x| x.ty.numel()).sum();
+    // The trunk, six logits, one value.
+    assert_eq!(elements, 1_684_128 + 512 * 6 + 6 + 513);
+}
+
+#[test]
+fn gae_is_the_sum_by_hand() {
+    let (gamma, lambda) = (0.9, 0.8);
+    let column = |x: [f32; 3]| Array::new([3, 1], &x).unwrap();
+    let values = [0.5f32, 0.25, -0.5];
+    let rollout = Rollout {
+        obs: Array::zeros([3, 1, 4, 84, 84], DType::U8),
+        actions: Array::zeros([3, 1], DType::I32),
+        logprobs: column([0.0; 3]),
+        values: column(values),
+        rewards: column([1.0, 2.0, 3.0]),
+        // The first step ended an episode; so did the last.
+        dones: column([0.0, 1.0, 0.0]),
+        next_obs: Array::zeros([1, 4, 84, 84], DType::U8),
+        next_done: Array::from([1.0f32]),
+    };
+    let run =
+        interpret(|(rollout, next): (Rollout<Tensor>, Tensor)| gae(&rollout, next, gamma, lambda));
+    let advantages = run.call((rollout, Array::from([7.0f32]))).unwrap().to_vec::<f32>().unwrap();
+    let a2 = 3.0 + 0.5;
+    let a1 = (2.0 + 0.9 * -0.5 - 0.25) + 0.9 * 0.8 * a2;
+    let a0 = 1.0 - 0.5;
+    for (ours, expected) in advantages.iter().zip([a0, a1, a2]) {
+        assert!((ours - expected).abs() < 1e-6, "{advantages:?}");
+    }
+}
+
+#[test]
+fn settings_out_of_range_are_told() {
+    let runs = tempfile::tempdir().unwrap();
+    let told = |more: &[&str]| match train(&args(runs.path(), more)) {
+        Err(Error::Config(told) | Error::Env(told)) => told,
+        other => panic!("{other:?}"),
+    };
+    let text = told(&["--num-minibatches", "5"]);
+    assert_eq!(
+        text,
+        "--num-minibatches 5: must be a divisor of the batch, num-envs * num-steps = 24"
+    );
+    let text = told(&["--total-timesteps", "23"]);
+    assert!(text.contains("--total-timesteps 23: must be at least one batch"), "{text}");
+    let text = told(&["--env-id", "Pomg-v5"]);
+    assert!(text.contains("Pong-v5"), "{text}");
+    // Nothing of a run is left behind by settings that cannot be.
+    assert_eq!(std::fs::read_dir(runs.path()).unwrap().count(), 0);
+}

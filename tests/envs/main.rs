@@ -1,0 +1,8 @@
+//! Environments and their pool: one binary, one module per family.
+
+mod atari;
+mod minatar;
+mod pool;
+mod soak;
+mod toy_text;
+mod xla;
