@@ -253,7 +253,9 @@ fn forward_batch(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
     let column = ones([obs.dim(0), 1], DType::F32);
     let plain = std::env::var("PLAIN").is_ok();
     let layer = |layer: &Dense<Tensor>, x: Tensor| {
-        if plain { return layer.apply(x); }
+        if plain {
+            return layer.apply(x);
+        }
         let y = x.matmul(layer.w);
         layer.b.map_or(y, |b| y + column.matmul(b.expand_dims(0)))
     };
