@@ -17,13 +17,13 @@ use crate::nn::init::orthogonal;
 use crate::nn::{Conv2d, Dense};
 use crate::optim::{Adam, AdamState, clip_by_global_norm};
 use crate::rl::flags::expect;
-use crate::rl::{Progress, Run, Summary, checkpoint, interrupt};
+use crate::rl::{Progress, Run, Summary, checkpoint, interrupt, scalars};
 use crate::runtime::Runtime;
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{ConvOptions, IndexMode, Padding, stack, zeros_like};
-use crate::tree::{self, Path, Tree};
-use crate::{Array, DType, Key, Literal, Tensor, random, value_and_grad};
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Tensor, random, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -647,9 +647,9 @@ pub fn train(args: &Args) -> Result<Summary> {
     if let Some(timeline) = timeline {
         timeline.finish()?;
     }
-    let compile_s = compile_seconds(&init)
-        + compile_seconds(&shuffle)
-        + compile_seconds(&learn)
+    let compile_s = init.stats().seconds()
+        + shuffle.stats().seconds()
+        + learn.stats().seconds()
         + rollouts.compile_seconds();
     let platform = match args.mode {
         Mode::Interpret => "host".to_string(),
@@ -718,7 +718,7 @@ impl<F: Fn(CollectIn<Tensor>) -> CollectOut<Tensor>> Collect for Compiled<F> {
     }
 
     fn compile_seconds(&self) -> f64 {
-        compile_seconds(&self.program)
+        self.program.stats().seconds()
     }
 }
 
@@ -815,13 +815,8 @@ where
     }
 
     fn compile_seconds(&self) -> f64 {
-        compile_seconds(&self.act) + compile_seconds(&self.prepare)
+        self.act.stats().seconds() + self.prepare.stats().seconds()
     }
-}
-
-fn compile_seconds<A, B, F>(f: &Jit<A, B, F>) -> f64 {
-    let stats = f.stats();
-    stats.trace_seconds + stats.compile_seconds
 }
 
 /// Reads the metrics and logs them under CleanRL's tags.
@@ -831,16 +826,7 @@ fn log(
     learning_rate: f64,
     step: u64,
 ) -> Result<Metrics<f32>> {
-    let mut failed = None;
-    let values = metrics.map_leaves_ref(&Path::ROOT, &mut |_, x: &Array| {
-        x.item::<f32>().unwrap_or_else(|error| {
-            failed = Some(error);
-            f32::NAN
-        })
-    });
-    if let Some(error) = failed {
-        return Err(error);
-    }
+    let values = scalars(metrics)?;
     run.events.scalars(
         &[
             ("charts/learning_rate", learning_rate),
@@ -859,18 +845,8 @@ fn log(
 
 /// Saves parameters and optimiser as `{exp_name}.safetensors`, with the settings.
 fn save(run: &Run, state: &TrainState<Array>, args: &Args) -> Result<()> {
-    let paths = tree::paths(state);
-    let mut values = Vec::new();
-    for leaf in tree::leaves(state) {
-        values.push(leaf.to_literal()?.dense());
-    }
-    let bytes: Vec<_> = values.iter().map(Literal::bytes).collect();
-    let arrays: Vec<_> = paths
-        .into_iter()
-        .zip(values.iter().zip(&bytes))
-        .map(|(path, (value, bytes))| (path, value.ty().clone(), (**bytes).as_ref()))
-        .collect();
-    checkpoint::save(run.dir.join(format!("{}.safetensors", args.exp_name)), &arrays, args)
+    let path = run.dir.join(format!("{}.safetensors", args.exp_name));
+    checkpoint::save_tree(path, state, args)
 }
 
 /// The returns of `eval_episodes` whole games that the agent plays, drawing from its policy.

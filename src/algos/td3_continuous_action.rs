@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::envs::{EnvPool, Handle, PoolOptions, Space, XlaPool};
 use crate::error::{Error, Result};
-use crate::jit::{Jit, Mode, with_mode};
+use crate::jit::{Mode, with_mode};
 use crate::nn::{Activation, Mlp, init};
 use crate::optim::{Adam, AdamState, incremental_update};
 use crate::rl::flags::expect;
@@ -23,7 +23,7 @@ use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{concatenate, constant, where_};
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Literal, Tensor, TensorType, random, value_and_grad};
+use crate::{Array, DType, Key, Tensor, TensorType, random, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -626,17 +626,12 @@ pub fn train(args: &Args) -> Result<Summary> {
     if let Some(timeline) = timeline {
         timeline.finish()?;
     }
-    let compile_s = compile_seconds(&init) + compile_seconds(&explore) + compile_seconds(&learn);
+    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
     let platform = match args.mode {
         Mode::Interpret => "host".to_string(),
         Mode::Jit | Mode::Eager => Runtime::get()?.client.platform_name().to_string(),
     };
     Ok(run.summary(&args.mode.to_string(), &platform, 1, global_step, compile_s))
-}
-
-fn compile_seconds<A, B, F>(f: &Jit<A, B, F>) -> f64 {
-    let stats = f.stats();
-    stats.trace_seconds + stats.compile_seconds
 }
 
 /// Logs the episodes that ended in a call that began at `start`, at the steps at which they did.
@@ -684,18 +679,8 @@ fn log(run: &mut Run, metrics: &Metrics<Array>, step: u64) -> Result<()> {
 /// Saves networks, targets and optimisers as `{exp_name}.safetensors`, with the settings. The
 /// transitions are not kept.
 fn save(run: &Run, learner: &Learner<Array>, args: &Args) -> Result<()> {
-    let paths = tree::paths(learner);
-    let mut values = Vec::new();
-    for leaf in tree::leaves(learner) {
-        values.push(leaf.to_literal()?.dense());
-    }
-    let bytes: Vec<_> = values.iter().map(Literal::bytes).collect();
-    let arrays: Vec<_> = paths
-        .into_iter()
-        .zip(values.iter().zip(&bytes))
-        .map(|(path, (value, bytes))| (path, value.ty().clone(), (**bytes).as_ref()))
-        .collect();
-    checkpoint::save(run.dir.join(format!("{}.safetensors", args.exp_name)), &arrays, args)
+    let path = run.dir.join(format!("{}.safetensors", args.exp_name));
+    checkpoint::save_tree(path, learner, args)
 }
 
 /// The returns of `eval_episodes` episodes of the policy without noise.
