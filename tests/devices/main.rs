@@ -7,6 +7,9 @@ mod collectives;
 mod fixture;
 mod mesh;
 mod pmap;
+mod programs;
+#[path = "../recipes/mod.rs"]
+mod recipes;
 mod transforms;
 
 use podracer::runtime::{Runtime, RuntimeOptions};

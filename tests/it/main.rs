@@ -7,6 +7,7 @@ mod cli;
 mod conv_formulas;
 mod derive;
 mod documents;
+mod dtypes;
 mod envs;
 mod errors;
 mod eval;
@@ -23,6 +24,8 @@ mod pjrt;
 mod ppo;
 mod programs;
 mod props;
+#[path = "../recipes/mod.rs"]
+mod recipes;
 mod remat;
 mod rl;
 mod stablehlo_text;
