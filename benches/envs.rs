@@ -15,6 +15,7 @@ use podracer::envs::{
     seeds,
 };
 use podracer::error::Result;
+use podracer::timeline;
 
 const REPEATS: usize = 5;
 const REPEAT: Duration = Duration::from_millis(400);
@@ -23,6 +24,11 @@ const DRAWN: usize = 256;
 fn main() -> Result<()> {
     // Cargo passes --bench along.
     let asked: Vec<String> = std::env::args().skip(1).filter(|x| !x.starts_with('-')).collect();
+    match &asked.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["share", id] => return share(id),
+        ["start", id, num_envs] => return start(id, num_envs.parse().expect("a number")),
+        _ => {}
+    }
     let id = asked.first().map_or("CartPole-v1", String::as_str);
     if id == "overhead" {
         return overhead();
@@ -144,6 +150,104 @@ fn limit(id: &str) -> Result<()> {
         rates[REPEATS - 1]
     );
     Ok(())
+}
+
+/// How much of the steps is the emulator's, by the spans of a timeline: resets are not in it.
+fn share(id: &str) -> Result<()> {
+    let mut env = make(id)?;
+    let spec = env.spec();
+    let Space::Discrete { n } = spec.action else { panic!("{id} is no Atari game") };
+    let mut rng = EnvRng::new(seeds(0, 0, 0, 0));
+    let mut obs = vec![0u8; spec.observation.bytes()];
+    let path = std::env::temp_dir().join(format!("podracer-share-{}.json", std::process::id()));
+    let mut shares = Vec::new();
+    for _ in 0..=REPEATS {
+        let recording = timeline::start(&path)?;
+        let mut over = true;
+        for _ in 0..1000 {
+            if over {
+                env.reset(&mut rng, ObsMut(&mut obs))?;
+            }
+            let action = Action::Discrete(rng.bits() as usize % n);
+            let _span = timeline::span("step");
+            over = env.step(action, &mut rng, ObsMut(&mut obs))?.terminated;
+        }
+        recording.finish()?;
+        shares.push(emulators_share(&std::fs::read_to_string(&path).expect("just written")));
+    }
+    std::fs::remove_file(&path).expect("just written");
+    let shares = &mut shares[1..];
+    shares.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (share, step, rest) = shares[REPEATS / 2];
+    println!(
+        "{{\"what\": \"emulator's share\", \"env_id\": \"{id}\", \"share\": {share:.3}, \"min\": \
+         {:.3}, \"max\": {:.3}, \"step_us\": {step:.1}, \"rest_us\": {rest:.1}}}",
+        shares[0].0,
+        shares[REPEATS - 1].0,
+    );
+    Ok(())
+}
+
+/// The emulator's share of the steps in a timeline, the median step and the median of what is not
+/// the emulator's in it, in microseconds.
+fn emulators_share(text: &str) -> (f64, f64, f64) {
+    let trace: serde_json::Value = serde_json::from_str(text).expect("a timeline is JSON");
+    let spans = |name: &'static str| {
+        let events = trace["traceEvents"].as_array().expect("it has events").iter();
+        let number = |event: &serde_json::Value, key: &str| event[key].as_f64().expect("a number");
+        events
+            .filter(move |event| event["name"] == name)
+            .map(move |event| (number(event, "ts"), number(event, "dur")))
+            .collect::<Vec<_>>()
+    };
+    let (mut steps, mut frames) = (spans("step"), spans("emulate"));
+    steps.sort_by(|a, b| a.0.total_cmp(&b.0));
+    frames.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut rests = Vec::new();
+    let (mut emulated, mut k) = (0.0, 0);
+    for &(from, time) in &steps {
+        let mut inside = 0.0;
+        while k < frames.len() && frames[k].0 < from + time {
+            // Frames before a step are of a reset.
+            inside += if frames[k].0 >= from { frames[k].1 } else { 0.0 };
+            k += 1;
+        }
+        emulated += inside;
+        rests.push(time - inside);
+    }
+    let total: f64 = steps.iter().map(|step| step.1).sum();
+    let median = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    (emulated / total, median(steps.iter().map(|step| step.1).collect()), median(rests))
+}
+
+/// How long it takes to make and reset a pool, and how much memory an environment of it has.
+fn start(id: &str, num_envs: usize) -> Result<()> {
+    // What is loaded once per process comes first.
+    drop(EnvPool::make(id, PoolOptions::default())?);
+    let before = resident();
+    let began = Instant::now();
+    let mut pool = EnvPool::make(id, PoolOptions { num_envs, ..Default::default() })?;
+    let made = began.elapsed();
+    pool.reset()?;
+    println!(
+        "{{\"what\": \"start\", \"env_id\": \"{id}\", \"num_envs\": {num_envs}, \"made_s\": {:.2}, \
+         \"reset_s\": {:.2}, \"mb_per_env\": {:.2}}}",
+        made.as_secs_f64(),
+        (began.elapsed() - made).as_secs_f64(),
+        (resident() - before) / num_envs as f64 / 1e6,
+    );
+    Ok(())
+}
+
+/// Bytes of memory that this process has, where the system tells.
+fn resident() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    kilobytes.map_or(f64::NAN, |kilobytes| 1024.0 * kilobytes)
 }
 
 fn measure(id: &str, num_envs: usize, batch_size: usize, num_threads: usize) -> Result<()> {

@@ -115,7 +115,6 @@ fn align_with_envpool() {
         "MsPacman-v5",
         "Enduro-v5",
         "Seaquest-v5",
-        "AirRaid-v5",
     ] {
         align(id);
     }
