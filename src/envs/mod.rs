@@ -4,7 +4,7 @@
 //! implements (`env`), the ones we have (`classic`, `mujoco`, by name in `registry`), and the pool around
 //! them: memory that they write into (`buffer`), where randomness comes from (`seeds`), one
 //! environment's episodes and resets (`slot`), checks of actions (`actions`), threads (`workers`),
-//! statistics (`stats`), and the front door (`pool`).
+//! statistics (`stats`), what becomes of failures (`failures`), and the front door (`pool`).
 //!
 //! ```
 //! use podracer::envs::{EnvPool, PoolOptions, list_envs};
@@ -96,6 +96,7 @@ mod autoreset;
 mod buffer;
 pub mod classic;
 mod env;
+mod failures;
 pub mod mujoco;
 mod pool;
 mod registry;
@@ -109,6 +110,7 @@ pub use actions::Actions;
 pub use autoreset::Autoreset;
 pub use buffer::{ALIGNMENT, Batch, Field, SharedBytes};
 pub use env::{Action, Env, Frame, ObsMut, StepOutcome};
+pub use failures::{Failure, OnError};
 pub use mujoco::MujocoOptions;
 pub use pool::{EnvPool, PoolOptions};
 pub use registry::{list_envs, make, spec};

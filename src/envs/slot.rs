@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::error::Result;
 
 use super::autoreset::Autoreset;
-use super::env::{Action, Env, Frame, ObsMut};
+use super::env::{Action, Env, Frame, ObsMut, StepOutcome};
+use super::failures::{Failure, OnError};
 use super::seeds::EnvRng;
 use super::stats::{Episode, Running};
 
@@ -49,10 +50,14 @@ pub(super) struct Slot {
     pub(super) told: Row,
     pub(super) choice: usize,
     pub(super) values: Vec<f32>,
+    /// The step that failed just now, in a pool that goes on.
+    pub(super) failure: Option<Failure>,
     autoreset: Autoreset,
     max_steps: u32,
     elapsed: u32,
     running: Running,
+    /// The observation before this step, where a failed step needs it.
+    last_obs: Option<Vec<u8>>,
 }
 
 impl Slot {
@@ -62,6 +67,7 @@ impl Slot {
         rng: EnvRng,
         autoreset: Autoreset,
         max_steps: Option<u32>,
+        on_error: OnError,
     ) -> Slot {
         Slot {
             env,
@@ -75,6 +81,8 @@ impl Slot {
             max_steps: max_steps.unwrap_or(u32::MAX),
             elapsed: 0,
             running: Running::default(),
+            failure: None,
+            last_obs: (on_error == OnError::Truncate).then(Vec::new),
         }
     }
 
@@ -82,6 +90,15 @@ impl Slot {
     /// the next in the same step, `final_obs`.
     pub(super) fn run(&mut self, task: Task, obs: &mut [u8], final_obs: &mut [u8]) -> Result<()> {
         self.told = Row::default();
+        self.advance(task, obs, final_obs)?;
+        if let Some(last) = &mut self.last_obs {
+            last.clear();
+            last.extend_from_slice(obs);
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, task: Task, obs: &mut [u8], final_obs: &mut [u8]) -> Result<()> {
         if task == Task::Reset {
             self.running = Running::default(); // A game given up is not a finished one.
             return self.begin(obs);
@@ -95,8 +112,17 @@ impl Slot {
             [] => Action::Discrete(self.choice),
             values => Action::Box(values),
         };
-        let outcome = self.env.step(action, &mut self.rng, ObsMut(obs))?;
         self.elapsed += 1;
+        let outcome = match (self.env.step(action, &mut self.rng, ObsMut(obs)), &self.last_obs) {
+            (Ok(outcome), _) => outcome,
+            (Err(error), None) => return Err(error),
+            (Err(error), Some(last)) => {
+                obs.copy_from_slice(last);
+                let (env_id, step, message) = (self.index, self.elapsed, error.to_string());
+                self.failure = Some(Failure { env_id, step, message });
+                StepOutcome { truncated: true, ..StepOutcome::default() }
+            }
+        };
         let truncated = outcome.truncated || self.elapsed >= self.max_steps;
         let game_over = outcome.game_over || truncated;
         self.told = Row {
