@@ -112,27 +112,29 @@ fn limit(id: &str) -> Result<()> {
     let mut env = make(id)?;
     let spec = env.spec();
     let mut rng = EnvRng::new(seeds(0, 0, 0, 0));
-    // Eight bytes at a time, so that they are aligned for all types.
-    let bytes = spec.observation.bytes();
-    let mut obs = vec![0u64; bytes.div_ceil(8)];
+    // Words, so that elements of any type are aligned.
+    let mut words = vec![0u64; spec.observation.bytes().div_ceil(8)];
+    let obs = &mut bytemuck::cast_slice_mut(&mut words)[..spec.observation.bytes()];
+    let width = spec.action.shape().numel();
+    let mut values = vec![0f32; width];
     let limit = spec.max_episode_steps.unwrap_or(u32::MAX);
     let mut rates = Vec::new();
     for _ in 0..=REPEATS {
         let (began, mut steps, mut elapsed, mut over) = (Instant::now(), 0u64, 0, true);
         while began.elapsed() < REPEAT {
             for _ in 0..1024 {
-                let mut row = ObsMut(&mut bytemuck::cast_slice_mut(&mut obs)[..bytes]);
                 if over {
-                    env.reset(&mut rng, ObsMut(row.0))?;
+                    env.reset(&mut rng, ObsMut(obs))?;
                     elapsed = 0;
                 }
-                let bits = rng.bits();
-                let value = [bits as f32 / u64::MAX as f32];
                 let action = match spec.action {
-                    Space::Discrete { n } => Action::Discrete(bits as usize % n),
-                    _ => Action::Box(&value),
+                    Space::Discrete { n } => Action::Discrete(rng.below(n as u64) as usize),
+                    _ => {
+                        values.fill_with(|| rng.uniform(-1.0, 1.0) as f32);
+                        Action::Box(&values)
+                    }
                 };
-                let outcome = env.step(action, &mut rng, ObsMut(row.elements()))?;
+                let outcome = env.step(action, &mut rng, ObsMut(obs))?;
                 elapsed += 1;
                 over = outcome.terminated || elapsed >= limit;
                 steps += 1;
@@ -258,11 +260,13 @@ fn measure(id: &str, num_envs: usize, batch_size: usize, num_threads: usize) -> 
         Space::Discrete { n } => Some(n as u64),
         _ => None,
     };
-    let draws = DRAWN * batch_size;
+    let width = pool.spec().action.shape().numel();
+    let draws = DRAWN * batch_size * width;
     let choices: Vec<i32> = (0..draws).map(|_| rng.below(discrete.unwrap_or(1)) as i32).collect();
     let values: Vec<f32> = (0..draws).map(|_| rng.uniform(-1.0, 1.0) as f32).collect();
     let actions = |k: usize| -> Actions<'_> {
-        let range = (k % DRAWN) * batch_size..(k % DRAWN + 1) * batch_size;
+        let row = batch_size * width;
+        let range = (k % DRAWN) * row..(k % DRAWN + 1) * row;
         if discrete.is_some() { choices[range].into() } else { values[range].into() }
     };
 
