@@ -106,14 +106,16 @@ fn limit(id: &str) -> Result<()> {
     let mut env = make(id)?;
     let spec = env.spec();
     let mut rng = EnvRng::new(seeds(0, 0, 0, 0));
-    let mut obs = vec![0f32; spec.observation.shape().numel()];
+    // Eight bytes at a time, so that they are aligned for all types.
+    let bytes = spec.observation.bytes();
+    let mut obs = vec![0u64; bytes.div_ceil(8)];
     let limit = spec.max_episode_steps.unwrap_or(u32::MAX);
     let mut rates = Vec::new();
     for _ in 0..=REPEATS {
         let (began, mut steps, mut elapsed, mut over) = (Instant::now(), 0u64, 0, true);
         while began.elapsed() < REPEAT {
             for _ in 0..1024 {
-                let mut row = ObsMut(bytemuck::cast_slice_mut(&mut obs));
+                let mut row = ObsMut(&mut bytemuck::cast_slice_mut(&mut obs)[..bytes]);
                 if over {
                     env.reset(&mut rng, ObsMut(row.0))?;
                     elapsed = 0;

@@ -93,6 +93,13 @@ pub struct Stats {
     pub cache_hits: usize,
 }
 
+impl Stats {
+    /// Seconds before the program could run: tracing, lowering and compiling.
+    pub fn seconds(&self) -> f64 {
+        self.trace_seconds + self.compile_seconds
+    }
+}
+
 /// One signature's executable and the shape of its result.
 struct Entry<B> {
     structure: u64,

@@ -39,5 +39,5 @@ mod recurrent;
 mod tests;
 
 pub use init::Init;
-pub use layers::{Activation, Conv2d, Dense, LayerNorm, Mlp, max_pool};
+pub use layers::{Activation, Conv2d, ConvTranspose2d, Dense, LayerNorm, Mlp, max_pool};
 pub use recurrent::{GruCell, LstmCell};

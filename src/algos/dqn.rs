@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::envs::{Actions, EnvPool, Handle, PoolOptions, Space, XlaPool};
 use crate::error::{Error, Result};
-use crate::jit::{Jit, Mode, with_mode};
+use crate::jit::{Mode, with_mode};
 use crate::nn::{Activation, Mlp, init};
 use crate::optim::{Adam, AdamState, incremental_update};
 use crate::rl::flags::expect;
@@ -22,7 +22,7 @@ use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{constant, one_hot, where_, zeros_like};
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Literal, Tensor, TensorType, random, value_and_grad};
+use crate::{Array, DType, Key, Tensor, TensorType, random, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -502,17 +502,12 @@ pub fn train(args: &Args) -> Result<Summary> {
     if let Some(timeline) = timeline {
         timeline.finish()?;
     }
-    let compile_s = compile_seconds(&init) + compile_seconds(&explore) + compile_seconds(&learn);
+    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
     let platform = match args.mode {
         Mode::Interpret => "host".to_string(),
         Mode::Jit | Mode::Eager => Runtime::get()?.client.platform_name().to_string(),
     };
     Ok(run.summary(&args.mode.to_string(), &platform, 1, global_step, compile_s))
-}
-
-fn compile_seconds<A, B, F>(f: &Jit<A, B, F>) -> f64 {
-    let stats = f.stats();
-    stats.trace_seconds + stats.compile_seconds
 }
 
 /// Logs the episodes that ended in a call that began at `start`, at the steps at which they did.
@@ -557,28 +552,20 @@ fn log(run: &mut Run, metrics: &Metrics<Array>, start: u64, args: &Args) -> Resu
     Ok(())
 }
 
-/// Saves networks, optimiser and randomness as `{exp_name}.safetensors`, with the settings. The
-/// transitions are not kept.
+/// What is saved of a run: all but the transitions and the environments.
+#[derive(Debug, Clone, Tree)]
+struct Model<T> {
+    q: QNetwork<T>,
+    target: QNetwork<T>,
+    optimizer: AdamState<T, QNetwork<T>>,
+}
+
+/// Saves networks and optimiser as `{exp_name}.safetensors`, with the settings.
 fn save(run: &Run, state: &TrainState<Array>, args: &Args) -> Result<()> {
-    let kept = (&state.q, &state.target, &state.optimizer);
-    let mut values = Vec::new();
-    let mut named = |prefix: &str, paths: Vec<String>, leaves: Vec<Array>| -> Result<()> {
-        for (path, leaf) in paths.into_iter().zip(leaves) {
-            let path = path.replacen('$', &format!("$.{prefix}"), 1);
-            values.push((path, leaf.to_literal()?.dense()));
-        }
-        Ok(())
-    };
-    named("q", tree::paths(kept.0), tree::leaves(kept.0))?;
-    named("target", tree::paths(kept.1), tree::leaves(kept.1))?;
-    named("optimizer", tree::paths(kept.2), tree::leaves(kept.2))?;
-    let bytes: Vec<_> = values.iter().map(|(_, value)| Literal::bytes(value)).collect();
-    let arrays: Vec<_> = values
-        .iter()
-        .zip(&bytes)
-        .map(|((path, value), bytes)| (path.clone(), value.ty().clone(), (**bytes).as_ref()))
-        .collect();
-    checkpoint::save(run.dir.join(format!("{}.safetensors", args.exp_name)), &arrays, args)
+    let TrainState { q, target, optimizer, .. } = state;
+    let (q, target, optimizer) = (q.clone(), target.clone(), optimizer.clone());
+    let path = run.dir.join(format!("{}.safetensors", args.exp_name));
+    checkpoint::save_tree(path, &Model { q, target, optimizer }, args)
 }
 
 /// The returns of `eval_episodes` episodes with `end_e` random actions.
@@ -597,8 +584,7 @@ pub fn evaluate(q: &QNetwork<Array>, args: &Args) -> Result<Vec<f64>> {
     let mut batch = pool.reset()?;
     let mut returns = Vec::new();
     while returns.len() < args.eval_episodes && !interrupt::requested() {
-        let obs = Array::new(batch.obs_shape(), batch.obs::<f32>())?;
-        let (action, next) = act.call((q.clone(), obs, key))?;
+        let (action, next) = act.call((q.clone(), batch.obs_array(), key))?;
         key = next;
         batch = pool.step(Actions::from(&action.to_vec::<i32>()?))?;
         returns.extend(pool.take_finished().iter().map(|episode| episode.episodic_return));

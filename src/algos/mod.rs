@@ -6,3 +6,4 @@ pub mod dqn;
 pub mod ppo;
 pub mod ppo_anakin;
 pub mod ppo_atari_envpool;
+pub mod td3_continuous_action;

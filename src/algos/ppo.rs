@@ -11,17 +11,17 @@ use serde::Serialize;
 use crate::distributions::Categorical;
 use crate::envs::{EnvPool, PoolOptions, Space};
 use crate::error::{Error, Result};
-use crate::jit::{Jit, Mode, with_mode};
+use crate::jit::{Mode, with_mode};
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
 use crate::optim::{Adam, AdamState, clip_by_global_norm};
 use crate::rl::flags::expect;
-use crate::rl::{Progress, Run, Summary, checkpoint, interrupt};
+use crate::rl::{Progress, Run, Summary, checkpoint, interrupt, scalars};
 use crate::runtime::Runtime;
 use crate::timeline;
 use crate::trace::control::{ScanOptions, cond, scan, scan_with};
 use crate::trace::ops::{IndexMode, constant, ones_like, stack, where_, zeros_like};
-use crate::tree::{self, Path, Tree};
+use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Literal, Tensor, random, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
@@ -631,17 +631,12 @@ pub fn train(args: &Args) -> Result<Summary> {
     if let Some(timeline) = timeline {
         timeline.finish()?;
     }
-    let compile_s = compile_seconds(&init) + compile_seconds(&act) + compile_seconds(&learn);
+    let compile_s = init.stats().seconds() + act.stats().seconds() + learn.stats().seconds();
     let platform = match args.mode {
         Mode::Interpret => "host".to_string(),
         Mode::Jit | Mode::Eager => Runtime::get()?.client.platform_name().to_string(),
     };
     Ok(run.summary(&args.mode.to_string(), &platform, 1, global_step, compile_s))
-}
-
-fn compile_seconds<A, B, F>(f: &Jit<A, B, F>) -> f64 {
-    let stats = f.stats();
-    stats.trace_seconds + stats.compile_seconds
 }
 
 /// Reads the metrics and logs them under CleanRL's tags.
@@ -652,16 +647,7 @@ fn log(
     learning_rate: f64,
     step: u64,
 ) -> Result<Metrics<f32>> {
-    let mut failed = None;
-    let values = metrics.map_leaves_ref(&Path::ROOT, &mut |_, x: &Array| {
-        x.item::<f32>().unwrap_or_else(|error| {
-            failed = Some(error);
-            f32::NAN
-        })
-    });
-    if let Some(error) = failed {
-        return Err(error);
-    }
+    let values = scalars(metrics)?;
     run.events.scalars(
         &[
             ("charts/learning_rate", learning_rate),
@@ -681,16 +667,6 @@ fn log(
 
 /// Saves parameters, optimiser and randomness as `{exp_name}.safetensors`, with the settings.
 fn save(run: &Run, state: &TrainState<Array>, args: &Args) -> Result<()> {
-    let paths = tree::paths(state);
-    let mut values = Vec::new();
-    for leaf in tree::leaves(state) {
-        values.push(leaf.to_literal()?.dense());
-    }
-    let bytes: Vec<_> = values.iter().map(Literal::bytes).collect();
-    let arrays: Vec<_> = paths
-        .into_iter()
-        .zip(values.iter().zip(&bytes))
-        .map(|(path, (value, bytes))| (path, value.ty().clone(), (**bytes).as_ref()))
-        .collect();
-    checkpoint::save(run.dir.join(format!("{}.safetensors", args.exp_name)), &arrays, args)
+    let path = run.dir.join(format!("{}.safetensors", args.exp_name));
+    checkpoint::save_tree(path, state, args)
 }

@@ -16,15 +16,18 @@ use crate::error::{Error, Result};
 use crate::jit::{Jit, Mode, with_mode};
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
-use crate::optim::{Adam, AdamState, clip_by_global_norm};
+use crate::optim::{Adam, AdamState};
 use crate::rl::flags::expect;
 use crate::rl::{Progress, Returns, Run, Summary, checkpoint, interrupt};
 use crate::runtime::Runtime;
 use crate::timeline;
-use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{IndexMode, concatenate, constant, full_like, where_, zeros, zeros_like};
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::jacobian::ravel;
+use crate::trace::ops::{
+    IndexMode, concatenate, constant, full, full_like, iota, ones, stack, where_, zeros, zeros_like,
+};
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Literal, Tensor, random, value_and_grad, vmap};
+use crate::{Array, DType, Key, Literal, Tensor, TensorType, random, value_and_grad, vmap};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -238,9 +241,27 @@ fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> [Dense
 
 /// obs `f32[.., inputs]` to `f32[.., outputs]`.
 fn forward(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
-    let hidden = layers[0].apply(obs).tanh();
+    let hidden = layers[0].apply(obs.to(DType::F32)).tanh();
     let hidden = layers[1].apply(hidden).tanh();
     layers[2].apply(hidden)
+}
+
+/// [`forward`] of a batch `f32[B, inputs]` for the update: each bias is added as a product with a
+/// column of ones, so that its derivative, a sum over the batch, is a product too. The compiler's
+/// sums of columns are several times slower on CPU.
+fn forward_batch(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
+    let column = ones([obs.dim(0), 1], DType::F32);
+    let plain = std::env::var("PLAIN").is_ok();
+    let layer = |layer: &Dense<Tensor>, x: Tensor| {
+        if plain {
+            return layer.apply(x);
+        }
+        let y = x.matmul(layer.w);
+        layer.b.map_or(y, |b| y + column.matmul(b.expand_dims(0)))
+    };
+    let hidden = layer(&layers[0], obs.to(DType::F32)).tanh();
+    let hidden = layer(&layers[1], hidden).tanh();
+    layer(&layers[2], hidden)
 }
 
 /// The actor's distribution.
@@ -298,7 +319,7 @@ impl Agent<Tensor> {
     /// A draw from the policy: `i32[..]` or `f32[.., heads]`.
     fn draw(&self, heads: Tensor, noise: Tensor) -> Tensor {
         match self.log_std {
-            None => (heads + noise).argmax(-1),
+            None => argmax(heads + noise),
             Some(log_std) => heads + log_std.exp() * noise,
         }
     }
@@ -307,6 +328,23 @@ impl Agent<Tensor> {
     pub fn value(&self, obs: Tensor) -> Tensor {
         forward(&self.critic, obs).squeeze(-1)
     }
+}
+
+/// The index (i32) of the first largest number along the last axis. Of few numbers it is compared
+/// one by one, which the compiler fuses with what comes before and after.
+fn argmax(x: Tensor) -> Tensor {
+    let classes = x.dim(-1);
+    if classes > 8 {
+        return x.argmax(-1);
+    }
+    let mut largest = x.index_axis(-1, 0);
+    let mut index = zeros(largest.shape(), DType::I32);
+    for class in 1..classes {
+        let other = x.index_axis(-1, class as isize);
+        index = where_(other.gt(largest), class as i32, index);
+        largest = largest.maximum(other);
+    }
+    index
 }
 
 /// The whole state of a run of one agent.
@@ -318,7 +356,7 @@ pub struct TrainState<T> {
     pub optimizer: AdamState<T, Agent<T>>,
     /// The environments, leaves `[N, ..]`.
     pub games: Playing<T, Vec<T>>,
-    /// `f32[N, obs_size]`: what the environments show now.
+    /// `[N, obs_size]`: what the environments show now, in their own type.
     pub obs: T,
     /// The randomness to come.
     pub key: Key<T>,
@@ -331,7 +369,7 @@ pub struct TrainState<T> {
 /// One rollout; T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `f32[T, N, obs_size]`
+    /// `[T, N, obs_size]`, in the environment's type.
     pub obs: T,
     /// `f32[T, N, heads]`: what the actor put out.
     pub heads: T,
@@ -350,7 +388,7 @@ pub struct Rollout<T> {
 /// A rollout as samples, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `f32[B, obs_size]`
+    /// `[B, obs_size]`, in the environment's type.
     pub obs: T,
     /// `i32[B]` or `f32[B, heads]`
     pub actions: T,
@@ -406,70 +444,107 @@ pub fn gae(
     (advantages, advantages + values)
 }
 
-/// PPO's loss over a minibatch, and what is logged of it.
+/// PPO's loss over a minibatch, and what is logged of it. The advantages are normalised already
+/// if they are to be.
 pub fn loss(
     agent: &Agent<Tensor>,
     batch: &Samples<Tensor>,
     args: &Args,
 ) -> (Tensor, Metrics<Tensor>) {
-    let policy = agent.policy(forward(&agent.actor, batch.obs));
+    let policy = agent.policy(forward_batch(&agent.actor, batch.obs));
     let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
     let ratio = logratio.exp();
     let clip = args.clip_coef;
 
-    let mut advantages = batch.advantages;
-    if args.norm_adv {
-        advantages = (advantages - advantages.mean(..)) / (advantages.std(..) + 1e-8);
-    }
-    let unclipped = -advantages * ratio;
-    let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
-    let policy_loss = unclipped.maximum(clipped).mean(..);
+    let unclipped = -batch.advantages * ratio;
+    let clipped = -batch.advantages * ratio.clip(1.0 - clip, 1.0 + clip);
+    let policy_loss = unclipped.maximum(clipped);
 
-    let value = agent.value(batch.obs); // f32[B]
+    let value = forward_batch(&agent.critic, batch.obs).squeeze(-1); // f32[B]
     let mut value_error = (value - batch.returns).square();
     if args.clip_vloss {
         let near = batch.values + (value - batch.values).clip(-clip, clip);
         value_error = value_error.maximum((near - batch.returns).square());
     }
-    let value_loss = 0.5 * value_error.mean(..);
+    let value_loss = 0.5 * value_error;
 
-    let entropy = policy.entropy().mean(..);
+    let entropy = policy.entropy();
     let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
     let outside = (ratio - 1.0).abs().gt(clip).to(DType::F32);
+    // The means of all columns as one product.
+    let approx_kl = (ratio - 1.0) - logratio;
+    let columns =
+        [loss, value_loss, policy_loss, entropy, -logratio, approx_kl, outside.to(DType::F32)];
+    let size = loss.numel();
+    let means =
+        stack(&columns, 0).stop_gradient().matmul(full([size], 1.0 / size as f64, DType::F32));
+    let mean = |i: isize| means.index_axis(0, i);
     let metrics = Metrics {
-        loss,
-        value_loss,
-        policy_loss,
-        entropy,
-        old_approx_kl: (-logratio).mean(..),
-        approx_kl: ((ratio - 1.0) - logratio).mean(..),
-        clipfrac: outside.mean(..),
+        loss: mean(0),
+        value_loss: mean(1),
+        policy_loss: mean(2),
+        entropy: mean(3),
+        old_approx_kl: mean(4),
+        approx_kl: mean(5),
+        clipfrac: mean(6),
     };
-    (loss, metrics)
+    (loss.mean(..), metrics)
 }
 
 // --------------------------------------------------------------------------------------- update
 
-type Learned<T> = (Agent<T>, AdamState<T, Agent<T>>);
+/// Parameters and Adam's moments, each as one vector: an update of Adam is then one loop of the
+/// compiled code, and not one for each layer.
+#[derive(Debug, Clone, Tree)]
+pub struct Learned<T> {
+    /// The parameters.
+    pub params: T,
+    /// Adam's moments.
+    pub optimizer: AdamState<T, T>,
+}
+
+/// `optax.clip_by_global_norm` of a vector. Its sum of squares is a product with ones.
+fn clip_by_norm(grads: Tensor, max_norm: f64) -> Tensor {
+    let rows = grads.numel().div_ceil(64);
+    let squares = grads.square().pad(&[0], &[(rows * 64 - grads.numel()) as i64], 0.0);
+    let sums = ones([rows], DType::F32).matmul(squares.reshape([rows, 64]));
+    let norm = sums.sum(..).sqrt();
+    where_(norm.lt(max_norm), grads, grads / norm * max_norm)
+}
 
 /// One gradient step.
 fn minibatch_step(
-    (agent, optimizer): Learned<Tensor>,
+    learned: Learned<Tensor>,
+    unravel: impl Fn(Tensor) -> Agent<Tensor>,
     batch: Samples<Tensor>,
     learning_rate: Tensor,
     args: &Args,
 ) -> (Learned<Tensor>, Metrics<Tensor>) {
+    let Learned { params, optimizer } = learned;
     let ((_, metrics), grads) =
-        value_and_grad(|agent: Agent<Tensor>| loss(&agent, &batch, args))(agent.clone());
-    let grads = clip_by_global_norm(grads, args.max_grad_norm);
+        value_and_grad(|agent: Agent<Tensor>| loss(&agent, &batch, args))(unravel(params));
+    let grads = clip_by_norm(ravel(&grads).0, args.max_grad_norm);
     let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
-    (adam.step(agent, grads, optimizer), metrics)
+    let (params, optimizer) = adam.step(params, grads, optimizer);
+    (Learned { params, optimizer }, metrics)
+}
+
+/// Orders of `0..size`, `i32[count, size]`, each equally likely: random words, with the number
+/// itself as the lowest digits, are sorted. Sorting one column is several times faster than
+/// sorting pairs.
+fn orders(key: Key<Tensor>, count: usize, size: usize) -> Tensor {
+    let digits = usize::BITS - (size - 1).leading_zeros();
+    let words = random::bits(key, [count, size], DType::U64);
+    let numbers = iota([count, size], 1, DType::U64);
+    let sorted = (((words >> digits) << digits) | numbers).sort(1);
+    (sorted & ((1u64 << digits) - 1)).to(DType::I32)
 }
 
 /// `update_epochs` times `num_minibatches` gradient steps. Gives what was learned, the last
 /// minibatch's metrics with `clipfrac` the mean over all, and the explained variance of the values.
 pub fn learn(
-    (agent, optimizer): Learned<Tensor>,
+    learned: Learned<Tensor>,
+    unravel: &impl Fn(Tensor) -> Agent<Tensor>,
     rollout: Rollout<Tensor>,
     next_obs: Tensor,
     learning_rate: Tensor,
@@ -477,37 +552,38 @@ pub fn learn(
     args: &Args,
 ) -> (Learned<Tensor>, Metrics<Tensor>, Tensor) {
     // The critic did not change during the rollout: its values are computed in one batch.
+    let agent = unravel(learned.params);
     let values = agent.value(rollout.obs); // f32[T, N]
     let next_value = agent.value(next_obs); // f32[N]
     let logprobs = agent.policy(rollout.heads).log_prob(rollout.actions);
-    let (advantages, returns) =
-        gae(rollout.rewards, rollout.dones, values, next_value, (args.gamma, args.gae_lambda));
+    let discounts = (args.gamma, args.gae_lambda);
+    let (advantages, returns) = gae(rollout.rewards, rollout.dones, values, next_value, discounts);
 
     let size = args.batch_size();
     let flat = |x: Tensor| match x.rank() {
         2 => x.reshape([size]),
         _ => x.reshape([size, x.dim(-1)]),
     };
-    let samples = tree::map(
-        Samples {
-            obs: rollout.obs,
-            actions: rollout.actions,
-            logprobs,
-            advantages,
-            returns,
-            values,
-        },
-        flat,
-    );
+    let (obs, actions) = (flat(rollout.obs), flat(rollout.actions));
+    let columns = [logprobs, advantages, returns, values].map(flat);
     let minibatches = [args.update_epochs * args.num_minibatches, args.minibatch_size()];
-    let orders = vmap(|key: Key<Tensor>| random::permutation(key, size))(
-        shuffle.split_batch(args.update_epochs),
-    );
-    let step = |learned: Learned<Tensor>, indices: Tensor| {
-        let batch = tree::map(samples, |x: Tensor| x.take_mode(indices, 0, IndexMode::Clip));
-        minibatch_step(learned, batch, learning_rate, args)
+    let orders = orders(shuffle, args.update_epochs, size).reshape(minibatches);
+    // Numbers are put in order for all epochs at once; observations, which can be large, for each
+    // minibatch.
+    let take = |x: Tensor, indices: Tensor| x.take_mode(indices, 0, IndexMode::Clip);
+    let [logprobs, mut advantages, returns_, values_] = columns.map(|x| take(x, orders));
+    if args.norm_adv {
+        let mean = advantages.mean(1).expand_dims(1);
+        advantages = (advantages - mean) / (advantages.std(1).expand_dims(1) + 1e-8);
+    }
+    let step = |learned: Learned<Tensor>, (indices, rest): (Tensor, [Tensor; 5])| {
+        let [actions, logprobs, advantages, returns, values] = rest;
+        let obs = take(obs, indices);
+        let batch = Samples { obs, actions, logprobs, advantages, returns, values };
+        minibatch_step(learned, unravel, batch, learning_rate, args)
     };
-    let (learned, all) = scan(step, (agent, optimizer), orders.reshape(minibatches));
+    let rest = [take(actions, orders), logprobs, advantages, returns_, values_];
+    let (learned, all) = scan_with(unrolled("MB_UNROLL"), step, learned, (orders, rest));
     let last = tree::map(all, |x: Tensor| x.index_axis(0, -1));
 
     let variance = returns.var(..);
@@ -518,6 +594,46 @@ pub fn learn(
 }
 
 // -------------------------------------------------------------------------------------- rollout
+
+/// Several tensors `[N, ..]` as the rows of one, `f32[rows, N]`: a loop that carries one tensor
+/// and stacks one is a few operations of the compiled code, and not a few for each.
+struct Rows {
+    types: Vec<TensorType>,
+}
+
+impl Rows {
+    fn of(tensors: &[Tensor]) -> Rows {
+        Rows { types: tensors.iter().map(|x| x.ty()).collect() }
+    }
+
+    /// How many rows they are.
+    fn count(&self) -> usize {
+        self.types.iter().map(|ty| ty.numel() / ty.shape[0]).sum()
+    }
+
+    fn pack(&self, tensors: &[Tensor]) -> Tensor {
+        let mut rows = Vec::new();
+        for (x, ty) in tensors.iter().zip(&self.types) {
+            let columns = ty.numel() / ty.shape[0];
+            rows.push(x.to(DType::F32).reshape([ty.shape[0], columns]).t());
+        }
+        concatenate(&rows, 0)
+    }
+
+    /// From `f32[.., rows, N]` back to tensors `[.., N, ..]`.
+    fn unpack(&self, packed: Tensor) -> Vec<Tensor> {
+        let lead = packed.shape()[..packed.rank() - 2].to_vec();
+        let mut from = 0;
+        let mut tensors = Vec::new();
+        for ty in &self.types {
+            let columns = ty.numel() / ty.shape[0];
+            let rows = packed.slice_axis(-2, from, from + columns).swapaxes(-2, -1);
+            from += columns;
+            tensors.push(rows.reshape([&lead[..], &ty.shape[..]].concat()).to(ty.dtype));
+        }
+        tensors
+    }
+}
 
 /// `num_steps` steps of all environments under one policy: where they are then, what they show,
 /// and what happened.
@@ -542,8 +658,9 @@ pub fn rollout<E: TracedEnv>(
     let starts = tree::replace(&starts, rows);
     let keys = tree::map(keys.split_batch(steps * envs), by_step);
 
-    let turn = |(games, obs): (Playing<Tensor, E::State>, Tensor),
-                (noise, starts, keys): (Tensor, (E::State, Tensor), Key<Tensor>)| {
+    type Moving<S> = (Tensor, Playing<Tensor, S>);
+    type Drawn<S> = (Tensor, (S, Tensor), Key<Tensor>);
+    let turn = |(obs, games): Moving<E::State>, (noise, starts, keys): Drawn<E::State>| {
         let heads = forward(&agent.actor, obs);
         let actions = agent.draw(heads, noise);
         let step = vmap(|(game, action, key, start)| env.step_or(game, action, key, start))((
@@ -559,9 +676,53 @@ pub fn rollout<E: TracedEnv>(
             episode_returns: where_(dones, step.episode_return, f64::NAN),
             episode_lengths: step.episode_length,
         };
-        ((step.playing, step.obs), told)
+        ((step.obs.reshape([envs, obs.dim(-1)]), step.playing), told)
     };
-    let ((games, obs), told) = scan(turn, (games, obs), (noise, starts, keys));
+    let start: Moving<E::State> = (obs, games);
+    let xs = (noise, starts, keys);
+    let packable = |x: &Tensor| matches!(x.dtype(), DType::F32 | DType::I32 | DType::Bool);
+    let few = std::env::var("PACK").map_or(args.num_seeds == 1, |x| x == "1");
+    if !few || !tree::leaves(&start).iter().all(packable) {
+        let ((obs, games), told) = scan_with(unrolled("UNROLL"), turn, start, xs);
+        return (games, obs, told);
+    }
+
+    let moving = Rows::of(&tree::leaves(&start));
+    let (choice, action) = match agent.log_std {
+        None => (DType::I32, vec![envs]),
+        Some(_) => (DType::F32, vec![envs, heads]),
+    };
+    let number = |dtype| TensorType::new(dtype, [envs]);
+    let told = Rows {
+        types: vec![
+            TensorType::new(DType::F32, [envs, heads]),
+            TensorType::new(choice, action),
+            number(DType::F32),
+            number(DType::Bool),
+            number(DType::F32),
+            number(DType::I32),
+        ],
+    };
+    let unpacked = |row: Tensor| -> Moving<E::State> { tree::replace(&start, moving.unpack(row)) };
+    let turn = |row: Tensor, drawn: Drawn<E::State>| {
+        let ((obs, games), now) = turn(unpacked(row), drawn);
+        let now = tree::leaves(&now)[1..].to_vec();
+        let next = [moving.pack(&tree::leaves(&(obs, games))), told.pack(&now)];
+        let next = concatenate(&next, 0);
+        (next, next)
+    };
+    let nothing = zeros([told.count(), envs], DType::F32);
+    let first = concatenate(&[moving.pack(&tree::leaves(&start)), nothing], 0);
+    let (last, rows) = scan_with(unrolled("UNROLL"), turn, first, xs);
+    let told = told.unpack(rows.slice_axis(1, moving.count(), rows.dim(1)));
+    let [heads, actions, rewards, dones, episode_returns, episode_lengths] = told[..] else {
+        unreachable!("six were packed")
+    };
+    // What a step acted on is what the step before it left.
+    let before = concatenate(&[first.expand_dims(0), rows.slice_axis(0, 0, steps - 1)], 0);
+    let obs = Rows { types: moving.types[..1].to_vec() }.unpack(before)[0];
+    let told = Rollout { obs, heads, actions, rewards, dones, episode_returns, episode_lengths };
+    let (obs, games) = unpacked(last);
     (games, obs, told)
 }
 
@@ -614,36 +775,53 @@ impl Problem {
         let agent = Agent::init(agent, self.obs_size, self.actions);
         let optimizer = Adam::default().init(&agent);
         let (games, obs) = vmap(|key| self.env.reset(key))(starts.split_batch(args.num_envs));
+        let obs = obs.reshape([args.num_envs, self.obs_size]);
         TrainState { agent, optimizer, games, obs, key, updates: constant(0i32) }
     }
 
-    /// A rollout and an update.
-    fn update(
+    /// `updates` times a rollout and an update.
+    fn go_on(
         &self,
         state: TrainState<Tensor>,
+        updates: u64,
         args: &Args,
     ) -> (TrainState<Tensor>, Report<Tensor>) {
-        let TrainState { agent, optimizer, games, obs, key, updates } = state;
-        let [key, play, shuffle] = key.split_n();
-        let (games, obs, told) = rollout(&self.env, &agent, games, obs, play, args);
-        let rate = full_like(updates.to(DType::F32), args.learning_rate);
-        let learning_rate = if args.anneal_lr {
-            rate * (1.0 - updates.to(DType::F32) / args.num_updates() as f64)
-        } else {
-            rate
+        let TrainState { agent, optimizer, games, obs, key, updates: before } = state;
+        let (params, unravel) = ravel(&agent);
+        let AdamState { count, m, v } = optimizer;
+        let optimizer = AdamState { count, m: ravel(&m).0, v: ravel(&v).0 };
+        let turn = |(learned, games, obs, key, updates): Running, ()| {
+            let learned: Learned<Tensor> = learned;
+            let [key, play, shuffle] = key.split_n();
+            let agent = unravel(learned.params);
+            let (games, obs, told) = rollout(&self.env, &agent, games, obs, play, args);
+            let mut learning_rate = full_like(updates.to(DType::F32), args.learning_rate);
+            if args.anneal_lr {
+                let part = updates.to(DType::F32) / args.num_updates() as f64;
+                learning_rate = learning_rate * (1.0 - part);
+            }
+            let (learned, metrics, explained) =
+                learn(learned, &unravel, told, obs, learning_rate, shuffle, args);
+            let report = Report {
+                metrics,
+                explained,
+                episode_returns: told.episode_returns,
+                episode_lengths: told.episode_lengths,
+            };
+            ((learned, games, obs, key, updates + 1), report)
         };
-        let (learned, metrics, explained) =
-            learn((agent, optimizer), told, obs, learning_rate, shuffle, args);
-        let report = Report {
-            metrics,
-            explained,
-            episode_returns: told.episode_returns,
-            episode_lengths: told.episode_lengths,
-        };
-        let (agent, optimizer) = learned;
-        (TrainState { agent, optimizer, games, obs, key, updates: updates + 1 }, report)
+        let start = (Learned { params, optimizer }, games, obs, key, before);
+        let options = ScanOptions::length(updates as usize);
+        let ((learned, games, obs, key, updates), report) = scan_with(options, turn, start, ());
+        let AdamState { count, m, v } = learned.optimizer;
+        let optimizer = AdamState { count, m: unravel(m), v: unravel(v) };
+        let agent = unravel(learned.params);
+        (TrainState { agent, optimizer, games, obs, key, updates }, report)
     }
 }
+
+/// What changes from update to update.
+type Running = (Learned<Tensor>, Playing<Tensor, Vec<Tensor>>, Tensor, Key<Tensor>, Tensor);
 
 /// Applies `f` to the agents of all seeds. One agent has no axis for it.
 fn for_seeds<A: Tree<Tensor>, B: Tree<Tensor>>(args: &Args, f: impl Fn(A) -> B, all: A) -> B {
@@ -672,9 +850,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     let go_on = |updates: u64| {
         let problem = &problem;
         with_mode(args.mode, move |state: TrainState<Tensor>| {
-            let turn = |state, ()| problem.update(state, args);
-            let many = |state| scan_with(ScanOptions::length(updates as usize), turn, state, ());
-            for_seeds(args, many, state)
+            for_seeds(args, |state| problem.go_on(state, updates, args), state)
         })
         .named("ppo_anakin")
         .check_nans(args.check_nans)
@@ -854,4 +1030,9 @@ fn save(run: &Run, state: &TrainState<Array>, args: &Args) -> Result<()> {
         .map(|(path, (value, bytes))| (path, value.ty().clone(), (**bytes).as_ref()))
         .collect();
     checkpoint::save(run.dir.join(format!("{}.safetensors", args.exp_name)), &arrays, args)
+}
+
+fn unrolled(name: &str) -> ScanOptions {
+    let unroll = std::env::var(name).map_or(1, |x| x.parse().unwrap());
+    ScanOptions { unroll, ..ScanOptions::default() }
 }

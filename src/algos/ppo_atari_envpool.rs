@@ -17,13 +17,13 @@ use crate::nn::init::orthogonal;
 use crate::nn::{Conv2d, Dense};
 use crate::optim::{Adam, AdamState, clip_by_global_norm};
 use crate::rl::flags::expect;
-use crate::rl::{Progress, Run, Summary, checkpoint, interrupt};
+use crate::rl::{Progress, Run, Summary, checkpoint, interrupt, scalars};
 use crate::runtime::Runtime;
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{ConvOptions, IndexMode, Padding, stack, zeros_like};
-use crate::tree::{self, Path, Tree};
-use crate::{Array, DType, Key, Literal, Tensor, random, value_and_grad};
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Tensor, random, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -516,10 +516,6 @@ impl Storage {
     }
 }
 
-fn obs_array(batch: &Batch) -> Result<Array> {
-    Array::new(batch.obs_shape(), batch.obs::<u8>())
-}
-
 // ------------------------------------------------------------------------------------- training
 
 /// The number of actions; refuses what this algorithm cannot play.
@@ -651,9 +647,9 @@ pub fn train(args: &Args) -> Result<Summary> {
     if let Some(timeline) = timeline {
         timeline.finish()?;
     }
-    let compile_s = compile_seconds(&init)
-        + compile_seconds(&shuffle)
-        + compile_seconds(&learn)
+    let compile_s = init.stats().seconds()
+        + shuffle.stats().seconds()
+        + learn.stats().seconds()
         + rollouts.compile_seconds();
     let platform = match args.mode {
         Mode::Interpret => "host".to_string(),
@@ -722,7 +718,7 @@ impl<F: Fn(CollectIn<Tensor>) -> CollectOut<Tensor>> Collect for Compiled<F> {
     }
 
     fn compile_seconds(&self) -> f64 {
-        compile_seconds(&self.program)
+        self.program.stats().seconds()
     }
 }
 
@@ -784,7 +780,7 @@ where
             let key = self.key.take().ok_or_else(|| {
                 Error::Env("the rollout failed before; its randomness is gone".into())
             })?;
-            let (act, key) = self.act.call((agent.clone(), obs_array(&self.batch)?, key))?;
+            let (act, key) = self.act.call((agent.clone(), self.batch.obs_array(), key))?;
             self.key = Some(key);
             storage.obs.extend_from_slice(self.batch.obs());
             storage.dones.extend_from_slice(&self.dones);
@@ -812,20 +808,15 @@ where
             values: Array::new(both, &storage.values)?,
             rewards: Array::new(both, &storage.rewards)?,
             dones: Array::new(both, &storage.dones)?,
-            next_obs: obs_array(&self.batch)?,
+            next_obs: self.batch.obs_array(),
             next_done: Array::new([envs], &self.dones)?,
         };
         Ok((self.prepare.call((agent.clone(), rollout))?, games))
     }
 
     fn compile_seconds(&self) -> f64 {
-        compile_seconds(&self.act) + compile_seconds(&self.prepare)
+        self.act.stats().seconds() + self.prepare.stats().seconds()
     }
-}
-
-fn compile_seconds<A, B, F>(f: &Jit<A, B, F>) -> f64 {
-    let stats = f.stats();
-    stats.trace_seconds + stats.compile_seconds
 }
 
 /// Reads the metrics and logs them under CleanRL's tags.
@@ -835,16 +826,7 @@ fn log(
     learning_rate: f64,
     step: u64,
 ) -> Result<Metrics<f32>> {
-    let mut failed = None;
-    let values = metrics.map_leaves_ref(&Path::ROOT, &mut |_, x: &Array| {
-        x.item::<f32>().unwrap_or_else(|error| {
-            failed = Some(error);
-            f32::NAN
-        })
-    });
-    if let Some(error) = failed {
-        return Err(error);
-    }
+    let values = scalars(metrics)?;
     run.events.scalars(
         &[
             ("charts/learning_rate", learning_rate),
@@ -863,18 +845,8 @@ fn log(
 
 /// Saves parameters and optimiser as `{exp_name}.safetensors`, with the settings.
 fn save(run: &Run, state: &TrainState<Array>, args: &Args) -> Result<()> {
-    let paths = tree::paths(state);
-    let mut values = Vec::new();
-    for leaf in tree::leaves(state) {
-        values.push(leaf.to_literal()?.dense());
-    }
-    let bytes: Vec<_> = values.iter().map(Literal::bytes).collect();
-    let arrays: Vec<_> = paths
-        .into_iter()
-        .zip(values.iter().zip(&bytes))
-        .map(|(path, (value, bytes))| (path, value.ty().clone(), (**bytes).as_ref()))
-        .collect();
-    checkpoint::save(run.dir.join(format!("{}.safetensors", args.exp_name)), &arrays, args)
+    let path = run.dir.join(format!("{}.safetensors", args.exp_name));
+    checkpoint::save_tree(path, state, args)
 }
 
 /// The returns of `eval_episodes` whole games that the agent plays, drawing from its policy.
@@ -887,7 +859,7 @@ pub fn evaluate(agent: &Agent<Array>, args: &Args) -> Result<Vec<f64>> {
     let mut batch = pool.reset()?;
     let mut returns = Vec::new();
     while returns.len() < args.eval_episodes && !interrupt::requested() {
-        let (acted, next) = act.call((agent.clone(), obs_array(&batch)?, key))?;
+        let (acted, next) = act.call((agent.clone(), batch.obs_array(), key))?;
         key = next;
         batch = pool.step(&acted.action.to_vec::<i32>()?)?;
         returns.extend(pool.take_finished().iter().map(|game| game.episodic_return));

@@ -125,6 +125,7 @@ struct Arrays {
     truncated: Column<u8>,
     first: Column<u8>,
     life_lost: Column<u8>,
+    discount: Column<f32>,
     has_final_obs: Column<u8>,
     env_id: Column<i32>,
     elapsed_steps: Column<i32>,
@@ -157,6 +158,7 @@ impl Filling {
             truncated: Column::new(rows),
             first: Column::new(rows),
             life_lost: Column::new(rows),
+            discount: Column::new(rows),
             has_final_obs: Column::new(rows),
             env_id: Column::new(rows),
             elapsed_steps: Column::new(rows),
@@ -207,6 +209,7 @@ impl Filling {
         arrays.truncated.set(row, told.truncated.into());
         arrays.first.set(row, told.first.into());
         arrays.life_lost.set(row, told.life_lost.into());
+        arrays.discount.set(row, if told.zero_discount { 0.0 } else { 1.0 });
         arrays.has_final_obs.set(row, told.has_final_obs.into());
         arrays.env_id.set(row, env as i32);
         arrays.elapsed_steps.set(row, told.elapsed as i32);
@@ -342,13 +345,19 @@ impl Batch {
         bools(&self.0.life_lost)
     }
 
+    /// What the value of the next state is multiplied with, beside the agent's own discount: 0
+    /// where the episode terminated or the environment says so, else 1, truncation included.
+    pub fn discount(&self) -> &[f32] {
+        self.0.discount.get()
+    }
+
     /// Which environment each row is of.
     pub fn env_id(&self) -> &[i32] {
         self.0.env_id.get()
     }
 
-    /// Steps taken in the episode that the row's reward belongs to: the whole length where it
-    /// ended, 0 after a reset.
+    /// Steps taken in the game that the row's reward belongs to: the whole length where it ended,
+    /// 0 after a reset. A lost life that ends an episode does not end the game.
     pub fn elapsed_steps(&self) -> &[i32] {
         self.0.elapsed_steps.get()
     }
@@ -401,6 +410,8 @@ pub enum Field {
     First,
     /// [`Batch::life_lost`], `bool`.
     LifeLost,
+    /// [`Batch::discount`], `f32`.
+    Discount,
     /// [`Batch::env_id`], `i32`.
     EnvId,
     /// [`Batch::elapsed_steps`], `i32`.
@@ -429,6 +440,7 @@ impl SharedBytes {
             Field::Truncated => batch.0.truncated.get(),
             Field::First => batch.0.first.get(),
             Field::LifeLost => batch.0.life_lost.get(),
+            Field::Discount => bytemuck::cast_slice(batch.discount()),
             Field::EnvId => bytemuck::cast_slice(batch.env_id()),
             Field::ElapsedSteps => bytemuck::cast_slice(batch.elapsed_steps()),
         }

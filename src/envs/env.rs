@@ -137,6 +137,9 @@ pub struct StepOutcome {
     /// Whether the full game is over. An environment that ends episodes at each lost life has
     /// `terminated` without this, and [`Env::next_episode`].
     pub game_over: bool,
+    /// Whether nothing that comes after counts for the agent although the episode goes on, as
+    /// after a lost life where that does not end it.
+    pub zero_discount: bool,
 }
 
 impl StepOutcome {
@@ -149,6 +152,7 @@ impl StepOutcome {
             life_lost: false,
             game_reward: reward,
             game_over: terminated,
+            zero_discount: false,
         }
     }
 }

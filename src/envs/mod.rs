@@ -115,7 +115,7 @@ pub mod wrappers;
 mod xla;
 
 pub use actions::Actions;
-pub use atari::{AtariOptions, AtariStart};
+pub use atari::{AtariOptions, AtariStart, make_atari};
 pub use autoreset::Autoreset;
 pub use buffer::{ALIGNMENT, Batch, Field, SharedBytes};
 pub use env::{Action, Env, Frame, ObsMut, StepOutcome};

@@ -20,6 +20,7 @@ pub(super) struct Row {
     pub(super) truncated: bool,
     pub(super) first: bool,
     pub(super) life_lost: bool,
+    pub(super) zero_discount: bool,
     pub(super) has_final_obs: bool,
     pub(super) elapsed: u32,
     pub(super) finished: Option<Episode>,
@@ -125,6 +126,7 @@ impl Slot {
             terminated: outcome.terminated,
             truncated,
             life_lost: outcome.life_lost,
+            zero_discount: outcome.terminated || outcome.zero_discount,
             elapsed: self.elapsed,
             finished: self.running.step(self.index, outcome.game_reward, self.game_over),
             ..Row::default()

@@ -12,8 +12,9 @@ use crate::array::Array;
 use crate::error::{Error, Loc, Result};
 use crate::trace::callback::raw_callback;
 use crate::trace::callback::{CallbackKind, HostFn, HostView, HostViewMut, VmapMethod};
+use crate::trace::literal::AlignedBytes;
 use crate::trace::tensor::{at_line, fail_op};
-use crate::trace::{DType, Shape, Tensor, TensorType};
+use crate::trace::{DType, Literal, Shape, Tensor, TensorType};
 use crate::tree::Tree;
 
 use super::actions::Actions;
@@ -92,6 +93,14 @@ struct Shared {
 
 /// Batched by `vmap` as one call for all examples. Order within and between runs is the handle's.
 const KIND: CallbackKind = CallbackKind::Io { ordered: false, vmap: VmapMethod::BroadcastAll };
+
+impl Batch {
+    /// [`Batch::obs`] as an array, whatever the type of its elements: a copy.
+    pub fn obs_array(&self) -> Array {
+        let ty = TensorType::new(self.obs_dtype(), self.obs_shape());
+        Array::from(Literal::from_bytes(ty, AlignedBytes::copy_of(self.obs_bytes())))
+    }
+}
 
 impl EnvPool {
     /// The pool for compiled code, and the handle that its first call takes.

@@ -39,6 +39,14 @@ impl Emitter<'_> {
             UnaryOp::ErfInv => {
                 return self.op(format_args!("chlo.erf_inv {x} : {0} -> {0}", Ty(ty)));
             }
+            // Written out by the plugin's own decompositions (Lanczos, with reflection).
+            UnaryOp::Erfc => return self.op(format_args!("chlo.erfc {x} : {0} -> {0}", Ty(ty))),
+            UnaryOp::Lgamma => {
+                return self.op(format_args!("chlo.lgamma {x} : {0} -> {0}", Ty(ty)));
+            }
+            UnaryOp::Digamma => {
+                return self.op(format_args!("chlo.digamma {x} : {0} -> {0}", Ty(ty)));
+            }
             UnaryOp::IsFinite => {
                 let result = predicate(ty);
                 let (from, to) = (Ty(ty), Ty(&result));
@@ -61,6 +69,10 @@ impl Emitter<'_> {
             BinaryOp::Max => "maximum",
             BinaryOp::Min => "minimum",
             BinaryOp::Atan2 => "atan2",
+            BinaryOp::Polygamma => {
+                let ty = Ty(ty);
+                return self.op(format_args!("chlo.polygamma {a}, {b} : {ty}, {ty} -> {ty}"));
+            }
             BinaryOp::And => "and",
             BinaryOp::Or => "or",
             BinaryOp::Xor => "xor",

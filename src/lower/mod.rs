@@ -10,6 +10,7 @@ mod emit_collective;
 mod emit_control;
 mod emit_elementwise;
 mod emit_gather;
+mod emit_linalg;
 mod emit_reduce;
 mod emit_shape;
 mod emit_threefry;

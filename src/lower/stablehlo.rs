@@ -318,6 +318,8 @@ impl<'a> Emitter<'a> {
             | Op::Scatter(_)
             | Op::Dot(_)
             | Op::Conv(_)
+            | Op::Cholesky
+            | Op::TriangularSolve(_)
             | Op::Reduce { .. }
             | Op::ArgReduce { .. }
             | Op::Sort { .. }
@@ -397,6 +399,8 @@ impl<'a> Emitter<'a> {
                 self.constant(&Literal::filled(result.clone(), 0.0))
             }
             Op::Conv(dims) => super::conv::emit_conv(self, dims, x, tys, result),
+            Op::Cholesky => self.cholesky(x[0], result),
+            Op::TriangularSolve(op) => self.triangular_solve(op, x, tys, result),
             Op::Reduce { op, axes } => self.reduce(*op, x[0], tys[0], axes, result),
             Op::ArgReduce { op, axis } => self.arg_reduce(*op, x[0], tys[0], *axis, result),
             Op::Sort { axis } => return self.sort(x, tys, *axis),

@@ -2,7 +2,7 @@
 
 use super::init::{self, Init};
 use crate::random::Key;
-use crate::trace::ops::{self, ConvOptions, Padding};
+use crate::trace::ops::{self, ConvOptions, ConvTranspose, Padding};
 use crate::trace::tensor::fail_op;
 use crate::trace::{DType, Shape, Tensor};
 use crate::tree::Tree;
@@ -126,6 +126,49 @@ impl Conv2d<Tensor> {
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
         let y = ops::conv2d(x, self.w, &self.options);
+        match self.b {
+            Some(b) => y + b,
+            None => y,
+        }
+    }
+}
+
+/// A transposed convolution of images `[batch, height, width, features]`, which makes them larger:
+/// flax's `ConvTranspose` with two axes.
+#[derive(Debug, Clone, Tree)]
+pub struct ConvTranspose2d<T> {
+    /// The kernel, `[height, width, inputs, outputs]`.
+    pub w: T,
+    /// The bias, `[outputs]`.
+    pub b: Option<T>,
+    /// How much larger, and the padding of the convolution that this one undoes the shape of.
+    pub options: ConvOptions,
+}
+
+impl ConvTranspose2d<Tensor> {
+    /// A layer with a kernel of shape `[height, width, inputs, outputs]` drawn from `kernel` and
+    /// zeros as bias, f32.
+    #[track_caller]
+    pub fn init(
+        key: Key<Tensor>,
+        shape: [usize; 4],
+        options: ConvOptions,
+        kernel: Init,
+    ) -> ConvTranspose2d<Tensor> {
+        let w = kernel.draw(key, shape, DType::F32);
+        ConvTranspose2d { w, b: Some(ops::zeros([shape[3]], DType::F32)), options }
+    }
+
+    /// `x: [batch, height, width, inputs]` to `[batch, height', width', outputs]`, where `height'`
+    /// is `stride * height` with [`Padding::Same`].
+    #[track_caller]
+    pub fn apply(&self, x: Tensor) -> Tensor {
+        let args = ConvTranspose {
+            strides: vec![self.options.stride.max(1); 2],
+            padding: self.options.padding.clone(),
+            ..ConvTranspose::default()
+        };
+        let y = ops::conv_transpose(x, self.w, &args);
         match self.b {
             Some(b) => y + b,
             None => y,

@@ -16,13 +16,38 @@ use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::trace::Literal;
 use crate::trace::types::{DType, TensorType};
+use crate::tree::{self, Tree};
 
 /// Where the metadata stands in the file's header.
 const METADATA: &str = "podracer";
 /// How many entries that do not fit are listed.
 const LISTED: usize = 10;
+
+/// Saves every leaf of a tree under its path, and `metadata`, as [`save`] does.
+///
+/// # Errors
+/// As [`save`]; and what the runtime says of an array that cannot be read.
+pub fn save_tree<M: Tree<Array>>(
+    path: impl AsRef<Path>,
+    tree: &M,
+    metadata: &impl Serialize,
+) -> Result<()> {
+    let values = tree::leaves(tree)
+        .iter()
+        .map(|leaf| Ok(leaf.to_literal()?.dense()))
+        .collect::<Result<Vec<Literal>>>()?;
+    let bytes: Vec<_> = values.iter().map(Literal::bytes).collect();
+    let arrays: Vec<_> = tree::paths(tree)
+        .into_iter()
+        .zip(values.iter().zip(&bytes))
+        .map(|(path, (value, bytes))| (path, value.ty().clone(), (**bytes).as_ref()))
+        .collect();
+    save(path, &arrays, metadata)
+}
 
 /// Saves named arrays and `metadata` to `path`, replacing what was there in one step.
 ///

@@ -10,4 +10,4 @@ pub mod run;
 pub mod tensorboard;
 
 pub use progress::Progress;
-pub use run::{Returns, Run, Summary};
+pub use run::{Returns, Run, Summary, scalars};

@@ -132,9 +132,10 @@ impl<X: Tree<Tensor>> Replay<Tensor, X> {
     }
 
     /// `n` transitions, each drawn uniformly from those there are, with replacement; leaves have
-    /// `n` as first axis.
+    /// `n` as first axis. An empty buffer gives zeros.
     ///
-    /// An empty buffer gives zeros.
+    /// In the body of a loop, draw after the one `add`: what is drawn from before a write makes the
+    /// compiler keep a copy of the whole buffer in each turn.
     #[track_caller]
     pub fn sample(&self, key: Key<Tensor>, n: usize) -> X {
         let high = self.count.maximum(1);

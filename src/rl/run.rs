@@ -12,10 +12,27 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::tensorboard::{EventWriter, unix_seconds};
+use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::tree::{self, Tree};
 
 /// How many of the last episodes the average return is over.
 pub const RETURN_WINDOW: usize = 100;
+
+/// The numbers of a tree of scalars `f32[]`, as a program gives its losses.
+///
+/// # Errors
+/// What the runtime says of the run that made them; [`Error::Argument`] for other arrays.
+pub fn scalars<M: Tree<Array>>(metrics: &M) -> Result<M::With<f32>> {
+    let mut failed = None;
+    let values = metrics.map_leaves_ref(&tree::Path::ROOT, &mut |_, x: &Array| {
+        x.item::<f32>().unwrap_or_else(|error| {
+            failed = Some(error);
+            f32::NAN
+        })
+    });
+    failed.map_or(Ok(values), Err)
+}
 
 /// The name of a run, as CleanRL's: `{env_id}__{exp_name}__{seed}__{unix seconds}`.
 pub fn run_name(env_id: &str, exp_name: &str, seed: u64, unix: u64) -> String {

@@ -6,6 +6,7 @@ mod conv;
 mod custom;
 mod dot;
 mod gather;
+mod linalg;
 pub(crate) mod problem;
 
 use smallvec::{SmallVec, smallvec};
@@ -77,15 +78,7 @@ pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
             one(x.clone())
         }
         Op::Convert { dtype } => one(TensorType::new(*dtype, &inputs[0].shape)),
-        Op::Bitcast { dtype } => {
-            ensure!(
-                dtype.size() == inputs[0].dtype.size() && *dtype != DType::Bool,
-                [0],
-                "{} cannot be read as {dtype}: the elements have different sizes",
-                inputs[0]
-            );
-            one(TensorType::new(*dtype, &inputs[0].shape))
-        }
+        Op::Bitcast { dtype } => one(infer_bitcast(inputs[0], *dtype)?),
         Op::Broadcast { shape, axes } => one(infer_broadcast(inputs[0], shape, axes)?),
         Op::Reshape { shape } => {
             ensure!(
@@ -187,6 +180,8 @@ pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
         Op::Scatter(dims) => one(gather::infer_scatter(dims, inputs[0], inputs[1], inputs[2])?),
         Op::Dot(dims) => one(dot::infer(dims, inputs[0], inputs[1])?),
         Op::Conv(dims) => one(conv::infer(dims, inputs[0], inputs[1])?),
+        Op::Cholesky => one(linalg::infer_cholesky(inputs[0])?),
+        Op::TriangularSolve(op) => one(linalg::infer_triangular_solve(op, inputs[0], inputs[1])?),
         Op::Reduce { op, axes } => {
             let x = inputs[0];
             distinct_axes(axes, x)?;
@@ -261,7 +256,8 @@ fn arity(op: &Op) -> Option<usize> {
         | Op::StopGradient
         | Op::Name(_) => Some(1),
         Op::Binary(_) | Op::Compare(_) | Op::Pad { .. } | Op::Gather(_) => Some(2),
-        Op::Dot(_) | Op::Conv(_) => Some(2),
+        Op::Dot(_) | Op::Conv(_) | Op::TriangularSolve(_) => Some(2),
+        Op::Cholesky => Some(1),
         Op::Select | Op::Clamp | Op::Scatter(_) => Some(3),
         Op::Threefry => Some(4),
         Op::Concat { .. }
@@ -299,7 +295,10 @@ fn infer_unary(op: UnaryOp, x: &TensorType) -> Result<TensorType, Problem> {
         | UnaryOp::Ceil
         | UnaryOp::Round
         | UnaryOp::Erf
+        | UnaryOp::Erfc
         | UnaryOp::ErfInv
+        | UnaryOp::Lgamma
+        | UnaryOp::Digamma
         | UnaryOp::IsFinite => x.dtype.is_float(),
     };
     ensure!(fits, [0], "{x} has no such function; convert it with .to(dtype) first");
@@ -315,7 +314,7 @@ fn infer_binary(op: BinaryOp, lhs: &TensorType, rhs: &TensorType) -> Result<Tens
             dtype != DType::Bool
         }
         BinaryOp::Max | BinaryOp::Min => dtype != DType::Bool,
-        BinaryOp::Pow | BinaryOp::Atan2 => dtype.is_float(),
+        BinaryOp::Pow | BinaryOp::Atan2 | BinaryOp::Polygamma => dtype.is_float(),
         BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => !dtype.is_float(),
         BinaryOp::ShiftLeft | BinaryOp::ShiftRightLogical | BinaryOp::ShiftRightArithmetic => {
             dtype.is_int()
@@ -333,6 +332,30 @@ fn same_types(lhs: &TensorType, rhs: &TensorType) -> Result<(), Problem> {
     );
     ensure!(lhs.shape == rhs.shape, [0, 1], "shapes differ: lhs {lhs}, rhs {rhs}");
     Ok(())
+}
+
+/// Narrower elements are parts of a wider one along a last axis.
+fn infer_bitcast(x: &TensorType, dtype: DType) -> Result<TensorType, Problem> {
+    let (from, to) = (x.dtype.size(), dtype.size());
+    ensure!(
+        dtype != DType::Bool && (x.dtype != DType::Bool || from == to),
+        [0],
+        "{x} cannot be read as {dtype}: a bool has no bits to be read; convert it with .to(dtype)"
+    );
+    if from >= to {
+        let rank = x.rank();
+        let parts = (from > to).then_some(from / to);
+        let shape = parts.map_or(x.shape.clone(), |parts| x.shape.with_axis(rank, parts));
+        return Ok(TensorType::new(dtype, shape));
+    }
+    let last = x.shape.last().copied();
+    ensure!(
+        last == Some(to / from),
+        [0],
+        "{x} cannot be read as {dtype}: {} elements make one, and must be a last axis",
+        to / from
+    );
+    Ok(TensorType::new(dtype, x.shape.without_axis(x.rank() - 1)))
 }
 
 fn infer_broadcast(x: &TensorType, shape: &Shape, axes: &[usize]) -> Result<TensorType, Problem> {

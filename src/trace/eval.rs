@@ -14,7 +14,9 @@
 pub(crate) mod control;
 mod dot;
 mod elementwise;
+mod gamma;
 mod gather;
+mod linalg;
 mod number;
 mod reduce;
 mod shapes;
@@ -163,6 +165,8 @@ pub fn eval_op(op: &Op, inputs: &[Literal]) -> Vec<Literal> {
         Op::Scatter(dims) => vec![gather::scatter(dims, &inputs[0], &inputs[1], &inputs[2])],
         Op::Dot(dims) => vec![dot::dot(dims, &inputs[0], &inputs[1], &types[0])],
         Op::Conv(dims) => vec![dot::conv(dims, &inputs[0], &inputs[1], &types[0])],
+        Op::Cholesky => one(linalg::cholesky),
+        Op::TriangularSolve(op) => vec![linalg::triangular_solve(op, &inputs[0], &inputs[1])],
         Op::Reduce { op, axes } => vec![reduce::reduce(*op, &inputs[0], axes, &types[0])],
         Op::ArgReduce { op, axis } => {
             vec![reduce::arg_reduce(*op, &inputs[0], *axis, &types[0])]

@@ -10,6 +10,7 @@ mod collective;
 mod control;
 mod custom;
 mod gather;
+mod linalg;
 mod reduce;
 mod residuals;
 mod split;
@@ -26,7 +27,7 @@ use self::tangent::{Mode, Tangents};
 pub(crate) use self::tangent::{add_tangents, instantiate};
 use super::control::types_of;
 use super::op::{BinaryOp, Op, ReduceOp, ScatterKind, UnaryOp};
-use super::ops::{where_, zeros_like};
+use super::ops::{polygamma, where_, zeros_like};
 use super::program::{Equation, Program, Var};
 use super::tensor::{Tensor, Tensors, at_line, bind, bind1, fail_op, trace_tree};
 use super::types::DType;
@@ -106,6 +107,8 @@ fn jvp_equation(
         | Op::Scatter(_)
         | Op::Dot(_)
         | Op::Conv(_)
+        | Op::Cholesky
+        | Op::TriangularSolve(_)
         | Op::Reduce { .. }
         | Op::ArgReduce { .. }
         | Op::Threefry
@@ -180,6 +183,12 @@ fn jvp_equation(
             add_tangents(t[0].and_then(|t| same(&[t, x[1]])), t[1].and_then(|t| same(&[x[0], t])))
         }
 
+        Op::Cholesky => t[0].map(|t| linalg::jvp_cholesky(y, t)),
+        Op::TriangularSolve(op) => add_tangents(
+            t[0].map(|t| linalg::jvp_triangular_solve(op, x[0], y, t)),
+            t[1].and_then(|t| same(&[x[0], t])),
+        ),
+
         Op::Reduce { op: reduce_op, axes } => t[0].and_then(|t| match reduce_op {
             ReduceOp::Sum => same(&[t]),
             ReduceOp::Max | ReduceOp::Min => Some(reduce::jvp_extreme(x[0], y, t, axes)),
@@ -221,6 +230,9 @@ fn jvp_unary(op: UnaryOp, x: Tensor, y: Tensor, t: Tensor) -> Option<Tensor> {
         UnaryOp::Tanh => t * ((1.0 + y) * (1.0 - y)),
         UnaryOp::Logistic => t * (y * (1.0 - y)),
         UnaryOp::Erf => t * ((-(x * x)).exp() * FRAC_2_SQRT_PI),
+        UnaryOp::Erfc => t * ((-(x * x)).exp() * -FRAC_2_SQRT_PI),
+        UnaryOp::Lgamma => t * x.digamma(),
+        UnaryOp::Digamma => t * polygamma(1, x),
         UnaryOp::ErfInv => t * ((y * y).exp() * (PI.sqrt() / 2.0)),
         // Flat, or not differentiable.
         UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round => return None,
@@ -263,6 +275,14 @@ fn jvp_binary(
         BinaryOp::Atan2 => {
             let square = a * a + b * b;
             both(&|t| t * (b / square), &|t| t * -(a / square))
+        }
+        BinaryOp::Polygamma => {
+            if ta.is_some() {
+                let problem = "has no derivative by its order; derivatives are taken of the second \
+                               operand only. Put the order through .stop_gradient()";
+                fail_op(op.name(), problem);
+            }
+            tb.map(|t| t * polygamma(a + 1.0, b))
         }
         BinaryOp::And
         | BinaryOp::Or

@@ -3,6 +3,7 @@
 //!
 //! Operands are not part of an `Op`; they stand in the [`Equation`](super::program::Equation).
 
+mod names;
 mod precision;
 
 use std::sync::Arc;
@@ -50,7 +51,8 @@ pub enum Op {
         /// The type of the result's elements.
         dtype: DType,
     },
-    /// The same bits read as another element type of the same size.
+    /// The same bits read as another element type. Narrower elements stand along a last axis of
+    /// the result, in the place of a wider one, the lowest bits first.
     Bitcast {
         /// The type of the result's elements.
         dtype: DType,
@@ -122,6 +124,12 @@ pub enum Op {
     /// A general convolution of `lhs` by the kernel `rhs` (a correlation, as in all of machine
     /// learning).
     Conv(ConvDims),
+    /// The lower triangular L with `L L^T = x`, of symmetric matrices in the last two axes; NaN
+    /// in the triangle where there is none. Only the lower triangle of `x` is read.
+    Cholesky,
+    /// The solution of a system with a triangular matrix; operands: the matrices `[.., n, n]`, the
+    /// right sides `[.., n, m]` (or `[.., m, n]`).
+    TriangularSolve(TriangularSolveOp),
     /// Reduction over `axes`.
     Reduce {
         /// How elements are combined.
@@ -197,7 +205,13 @@ pub enum UnaryOp {
     /// To the nearest integer, halves to the even one.
     Round,
     Erf,
+    /// `1 - erf(x)`, exact where that is small.
+    Erfc,
     ErfInv,
+    /// The logarithm of the absolute value of the gamma function.
+    Lgamma,
+    /// The derivative of [`UnaryOp::Lgamma`].
+    Digamma,
     /// Gives bool.
     IsFinite,
     /// Logical on bool, bitwise on integers.
@@ -221,6 +235,8 @@ pub enum BinaryOp {
     /// NaN wins.
     Min,
     Atan2,
+    /// The derivative of order `lhs`, a whole number from 0, of [`UnaryOp::Digamma`] at `rhs`.
+    Polygamma,
     And,
     Or,
     Xor,
@@ -306,6 +322,19 @@ pub struct ConvDims {
     pub batch_groups: usize,
     /// How exactly floats are multiplied.
     pub precision: Precision,
+}
+
+/// Which triangular system an [`Op::TriangularSolve`] solves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct TriangularSolveOp {
+    /// `op(A) X = B` rather than `X op(A) = B`.
+    pub left_side: bool,
+    /// Whether A is lower rather than upper triangular; the other triangle is not read.
+    pub lower: bool,
+    /// Whether `op(A)` is the transpose of A.
+    pub transpose_a: bool,
+    /// Whether the diagonal of A is taken to be ones, and not read.
+    pub unit_diagonal: bool,
 }
 
 /// Which windows a [`Op::Gather`] takes and where they go. The last axis of the indices holds the
@@ -609,6 +638,8 @@ impl Op {
             Op::Scatter(dims) => dims.kind.name(),
             Op::Dot(_) => "dot",
             Op::Conv(_) => "conv",
+            Op::Cholesky => "cholesky",
+            Op::TriangularSolve(_) => "triangular_solve",
             Op::Reduce { op, .. } => op.name(),
             Op::ArgReduce { op: ArgOp::Max, .. } => "argmax",
             Op::ArgReduce { op: ArgOp::Min, .. } => "argmin",
@@ -658,138 +689,6 @@ impl Collective {
             Collective::AllToAll { .. } => "all_to_all",
             Collective::Permute { .. } => "ppermute",
             Collective::Index => "axis_index",
-        }
-    }
-}
-
-impl UnaryOp {
-    /// Every one of them.
-    pub const ALL: [UnaryOp; 21] = [
-        UnaryOp::Neg,
-        UnaryOp::Abs,
-        UnaryOp::Sign,
-        UnaryOp::Exp,
-        UnaryOp::Expm1,
-        UnaryOp::Log,
-        UnaryOp::Log1p,
-        UnaryOp::Sqrt,
-        UnaryOp::Rsqrt,
-        UnaryOp::Sin,
-        UnaryOp::Cos,
-        UnaryOp::Tan,
-        UnaryOp::Tanh,
-        UnaryOp::Logistic,
-        UnaryOp::Floor,
-        UnaryOp::Ceil,
-        UnaryOp::Round,
-        UnaryOp::Erf,
-        UnaryOp::ErfInv,
-        UnaryOp::IsFinite,
-        UnaryOp::Not,
-    ];
-
-    /// The name, as printed in Programs and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            UnaryOp::Neg => "neg",
-            UnaryOp::Abs => "abs",
-            UnaryOp::Sign => "sign",
-            UnaryOp::Exp => "exp",
-            UnaryOp::Expm1 => "expm1",
-            UnaryOp::Log => "log",
-            UnaryOp::Log1p => "log1p",
-            UnaryOp::Sqrt => "sqrt",
-            UnaryOp::Rsqrt => "rsqrt",
-            UnaryOp::Sin => "sin",
-            UnaryOp::Cos => "cos",
-            UnaryOp::Tan => "tan",
-            UnaryOp::Tanh => "tanh",
-            UnaryOp::Logistic => "logistic",
-            UnaryOp::Floor => "floor",
-            UnaryOp::Ceil => "ceil",
-            UnaryOp::Round => "round",
-            UnaryOp::Erf => "erf",
-            UnaryOp::ErfInv => "erf_inv",
-            UnaryOp::IsFinite => "is_finite",
-            UnaryOp::Not => "not",
-        }
-    }
-}
-
-impl BinaryOp {
-    /// Every one of them.
-    pub const ALL: [BinaryOp; 15] = [
-        BinaryOp::Add,
-        BinaryOp::Sub,
-        BinaryOp::Mul,
-        BinaryOp::Div,
-        BinaryOp::Rem,
-        BinaryOp::Pow,
-        BinaryOp::Max,
-        BinaryOp::Min,
-        BinaryOp::Atan2,
-        BinaryOp::And,
-        BinaryOp::Or,
-        BinaryOp::Xor,
-        BinaryOp::ShiftLeft,
-        BinaryOp::ShiftRightLogical,
-        BinaryOp::ShiftRightArithmetic,
-    ];
-
-    /// The name, as printed in Programs and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            BinaryOp::Add => "add",
-            BinaryOp::Sub => "sub",
-            BinaryOp::Mul => "mul",
-            BinaryOp::Div => "div",
-            BinaryOp::Rem => "rem",
-            BinaryOp::Pow => "pow",
-            BinaryOp::Max => "max",
-            BinaryOp::Min => "min",
-            BinaryOp::Atan2 => "atan2",
-            BinaryOp::And => "and",
-            BinaryOp::Or => "or",
-            BinaryOp::Xor => "xor",
-            BinaryOp::ShiftLeft => "shift_left",
-            BinaryOp::ShiftRightLogical => "shift_right_logical",
-            BinaryOp::ShiftRightArithmetic => "shift_right_arithmetic",
-        }
-    }
-}
-
-impl CompareOp {
-    /// Every one of them.
-    pub const ALL: [CompareOp; 6] =
-        [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
-
-    /// The name, as printed in Programs and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            CompareOp::Eq => "eq",
-            CompareOp::Ne => "ne",
-            CompareOp::Lt => "lt",
-            CompareOp::Le => "le",
-            CompareOp::Gt => "gt",
-            CompareOp::Ge => "ge",
-        }
-    }
-}
-
-impl ReduceOp {
-    /// Every one of them.
-    pub const ALL: [ReduceOp; 6] =
-        [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min, ReduceOp::And, ReduceOp::Or];
-
-    /// The name, as printed in Programs and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            ReduceOp::Sum => "reduce_sum",
-            ReduceOp::Prod => "reduce_prod",
-            ReduceOp::Max => "reduce_max",
-            ReduceOp::Min => "reduce_min",
-            ReduceOp::And => "reduce_and",
-            ReduceOp::Or => "reduce_or",
         }
     }
 }

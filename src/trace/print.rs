@@ -323,6 +323,17 @@ pub(super) fn op_params(out: &mut String, op: &Op) -> fmt::Result {
             precision(out, dims.precision)?;
             Ok(())
         }
+        Op::TriangularSolve(op) => {
+            out.push_str(if op.left_side { "left" } else { "right" });
+            out.push_str(if op.lower { " lower" } else { " upper" });
+            if op.transpose_a {
+                out.push_str(" transpose_a");
+            }
+            if op.unit_diagonal {
+                out.push_str(" unit_diagonal");
+            }
+            Ok(())
+        }
         Op::Reduce { axes: over, .. } => write!(out, "axes={}", axes(over)),
         Op::Scan(scan) => {
             write!(
@@ -410,6 +421,7 @@ pub(super) fn op_params(out: &mut String, op: &Op) -> fmt::Result {
         | Op::DynamicUpdateSlice
         | Op::Threefry
         | Op::StopGradient
+        | Op::Cholesky
         | Op::Cond(_) => Ok(()),
     }
 }

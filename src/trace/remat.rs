@@ -43,6 +43,30 @@ pub fn checkpoint_with<A: Tree<Tensor>, B: Tree<Tensor>>(
     }
 }
 
+/// `lax.optimization_barrier`: the tensors as they are, all of them computed before anything that
+/// uses one of them. The compiler moves nothing across and merges nothing through it. Derivatives
+/// and batches pass through a barrier too.
+///
+/// ```
+/// use podracer::{Array, Tensor, jit, trace::remat::optimization_barrier};
+/// // The sum is read before the update overwrites `x` in place.
+/// let f = jit(|x: Tensor| {
+///     let (x, sum) = optimization_barrier((x, x.sum(..)));
+///     (x.dynamic_update_slice(sum.reshape([1]), &[0]), sum)
+/// });
+/// let (x, _) = f.call(Array::from([1.0f32, 2.0]))?;
+/// assert_eq!(x.to_vec::<f32>()?, [3.0, 2.0]);
+/// # Ok::<(), podracer::Error>(())
+/// ```
+#[track_caller]
+pub fn optimization_barrier<A: Tree<Tensor>>(x: A) -> A {
+    let at = Location::caller();
+    let (traced, result) = trace_tree::<A, A>("optimization_barrier", at, &types_of(&x), |x: A| x);
+    let policy = RematPolicy::NothingSaveable;
+    let op = RematOp { body: Arc::new(traced.program), policy, barrier: true };
+    tree::replace(&result, bind(Op::Remat(op), &tree::leaves(&x), at))
+}
+
 /// `jax.ad_checkpoint.checkpoint_name`: `x` under a name, for policies that keep it or do not.
 #[track_caller]
 pub fn checkpoint_name(x: Tensor, name: &'static str) -> Tensor {

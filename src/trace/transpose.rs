@@ -19,10 +19,10 @@ use smallvec::SmallVec;
 
 use super::control::types_of;
 use super::jvp::{Linear, add_tangents, expect_float, linearize_program};
-use super::op::{Amounts, Axes, BinaryOp, Op, ReduceOp, ScatterKind, UnaryOp};
+use super::op::{Amounts, Axes, BinaryOp, Op, ReduceOp, ScatterKind, TriangularSolveOp, UnaryOp};
 use super::ops::{ones_like, where_, zeros, zeros_like};
 use super::program::{Equation, Program};
-use super::tensor::{Tensor, at_line, bind, fail_op, trace_tree, within};
+use super::tensor::{Tensor, at_line, bind, bind1, fail_op, trace_tree, within};
 use super::types::TensorType;
 use crate::error::Loc;
 use crate::tree::{self, Path, Tree};
@@ -165,6 +165,8 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
         | Op::Scatter(_)
         | Op::Dot(_)
         | Op::Conv(_)
+        | Op::Cholesky
+        | Op::TriangularSolve(_)
         | Op::Reduce { .. }
         | Op::ArgReduce { .. }
         | Op::Sort { .. }
@@ -198,7 +200,10 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
             | UnaryOp::Ceil
             | UnaryOp::Round
             | UnaryOp::Erf
+            | UnaryOp::Erfc
             | UnaryOp::ErfInv
+            | UnaryOp::Lgamma
+            | UnaryOp::Digamma
             | UnaryOp::IsFinite
             | UnaryOp::Not,
         ) => not_linear(),
@@ -219,6 +224,7 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
             | BinaryOp::Max
             | BinaryOp::Min
             | BinaryOp::Atan2
+            | BinaryOp::Polygamma
             | BinaryOp::And
             | BinaryOp::Or
             | BinaryOp::Xor
@@ -320,6 +326,14 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
             (Some(lhs), None) => pair(None, Some(conv::transpose_rhs(dims, lhs, x[1].ty, ct))),
             _ => not_linear(),
         },
+        // Linear in the right sides.
+        Op::TriangularSolve(op) => match x[0].value {
+            Some(a) => {
+                let other = TriangularSolveOp { transpose_a: !op.transpose_a, ..*op };
+                pair(None, Some(bind1(Op::TriangularSolve(other), &[a, ct], equation.at)))
+            }
+            None => not_linear(),
+        },
         Op::Reduce { op: ReduceOp::Sum, axes } => {
             let shape = &x[0].ty.shape;
             let kept: Axes = (0..shape.rank()).filter(|axis| !axes.contains(axis)).collect();
@@ -334,6 +348,7 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
         | Op::Compare(_)
         | Op::Clamp
         | Op::Bitcast { .. }
+        | Op::Cholesky
         | Op::ArgReduce { .. }
         | Op::Sort { .. }
         | Op::Threefry

@@ -26,6 +26,7 @@ mod conv;
 mod custom;
 mod dot;
 mod gather;
+mod linalg;
 pub(crate) mod reached;
 #[cfg(test)]
 mod tests;
@@ -366,6 +367,9 @@ fn batch(op: &Op, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
 
         Op::Dot(dims) => one(dot::dot(dims, inputs[0], inputs[1])),
         Op::Conv(dims) => one(conv::conv(dims, inputs[0], inputs[1], size)),
+
+        Op::Cholesky => over_all(Op::Cholesky),
+        Op::TriangularSolve(op) => one(linalg::triangular_solve(op, inputs[0], inputs[1], size)),
 
         Op::CustomJvp(op) => custom::custom_jvp(op, inputs, lanes, at),
         Op::CustomVjp(op) => custom::custom_vjp(op, inputs, lanes, at),

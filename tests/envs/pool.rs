@@ -384,7 +384,7 @@ impl Env for Counter {
             id: "Counter-v0".into(),
             observation: Space::f32([1], 0.0, f64::INFINITY),
             action: Space::Discrete { n: 3 },
-            max_episode_steps: Some(4),
+            max_episode_steps: Some(6),
             reward_threshold: None,
         }
     }
@@ -421,6 +421,7 @@ impl Env for Counter {
             life_lost: died,
             game_reward: 5.0,
             game_over: self.lives == 0,
+            zero_discount: false,
         })
     }
 }
@@ -460,14 +461,15 @@ fn autoreset_same_step() {
             "10 reward 0 first elapsed 0",
             "11 reward 1 elapsed 1",
             "20 reward 1 terminated first life_lost elapsed 2 final 12",
-            "21 reward 1 elapsed 1",
-            "22 reward 1 elapsed 2",
-            "23 reward 1 elapsed 3",
-            "30 reward 1 truncated first elapsed 4 final 24",
+            "21 reward 1 elapsed 3",
+            "22 reward 1 elapsed 4",
+            "23 reward 1 elapsed 5",
+            "30 reward 1 truncated first elapsed 6 final 24",
             "40 reward 1 truncated first elapsed 1 final 31",
         ];
         assert_eq!(seen, expected);
-        // A lost life ends the episode, not the game; the game's rewards are not clipped.
+        // A lost life ends the episode, not the game, whose steps are counted on; the game's
+        // rewards are not clipped.
         let games = [(30.0, 6), (5.0, 1)].map(|(episodic_return, length)| Episode {
             env_id: 0,
             episodic_return,
@@ -489,11 +491,11 @@ fn autoreset_next_step() {
             "10 reward 0 first elapsed 0",
             "11 reward 1 elapsed 1",
             "12 reward 1 terminated life_lost elapsed 2",
-            "20 reward 0 first elapsed 0",
-            "21 reward 1 elapsed 1",
-            "22 reward 1 elapsed 2",
-            "23 reward 1 elapsed 3",
-            "24 reward 1 truncated elapsed 4",
+            "20 reward 0 first elapsed 2",
+            "21 reward 1 elapsed 3",
+            "22 reward 1 elapsed 4",
+            "23 reward 1 elapsed 5",
+            "24 reward 1 truncated elapsed 6",
             "30 reward 0 first elapsed 0",
         ];
         assert_eq!(seen, expected);
@@ -725,6 +727,7 @@ fn every_array_of_a_batch_can_be_shared() {
         (Field::Truncated, &[0, 0, 1]),
         (Field::First, &[0, 1, 1]),
         (Field::LifeLost, &[0, 1, 0]),
+        (Field::Discount, bytemuck::cast_slice(&[1f32, 0.0, 1.0])),
         (Field::EnvId, bytemuck::cast_slice(&[0, 1, 2])),
         (Field::ElapsedSteps, bytemuck::cast_slice(&[1, 1, 1])),
     ] {

@@ -9,7 +9,12 @@ use std::path::Path;
 
 use podracer::optim::Adam;
 use podracer::trace::control::{ScanOptions, cond, fori_loop, scan, scan_with, switch, while_loop};
-use podracer::trace::ops::{self, ConvOptions, concatenate, constant, conv2d, sort_by, where_};
+use podracer::trace::op::TriangularSolveOp;
+use podracer::trace::ops::{
+    self, ConvGeneralDilated, ConvOptions, ConvTranspose, DimensionNumbers, Padding, cholesky,
+    concatenate, constant, conv_general_dilated, conv_transpose, conv2d, det, polygamma, solve,
+    sort_by, triangular_solve, where_,
+};
 use podracer::trace::{LeafAxes, VmapOptions, vmap_with};
 use podracer::{
     Array, DType, Error, Literal, Tensor, all_to_all, custom_jvp, custom_vjp, debug_callback,
@@ -90,6 +95,16 @@ fn cases() -> Vec<Wrong> {
     cases
 }
 
+#[track_caller]
+fn convolve(x: &[Tensor], layouts: Option<DimensionNumbers>, strides: Vec<usize>) -> Tensor {
+    let args = ConvGeneralDilated {
+        dimension_numbers: layouts,
+        window_strides: strides,
+        ..ConvGeneralDilated::default()
+    };
+    conv_general_dilated(x[6], x[7], &args)
+}
+
 fn operations() -> Vec<Wrong> {
     wrong![
         "dot" => |x| {
@@ -121,6 +136,38 @@ fn operations() -> Vec<Wrong> {
         "exp_of_int" => |x| x[2].exp(),
         "not_of_float" => |x| !x[1],
         "bitcast" => |x| x[1].bitcast(DType::F64),
+        "bitcast_bool" => |x| x[3].bitcast(DType::U32),
+        "cholesky_shape" => |x| cholesky(x[0]),
+        "cholesky_of_int" => |x| cholesky(x[2].reshape([2, 2])),
+        "triangular_solve_sizes" => |x| {
+            triangular_solve(ops::eye(3, DType::F32), x[0], TriangularSolveOp { left_side: true, ..TriangularSolveOp::default() })
+        },
+        "triangular_solve_batch" => |x| {
+            triangular_solve(ops::zeros([2, 3, 3], DType::F32), x[0], TriangularSolveOp::default())
+        },
+        "triangular_solve_dtypes" => |x| {
+            triangular_solve(ops::eye(3, DType::F64), x[0], TriangularSolveOp::default())
+        },
+        "solve_sizes" => |x| solve(ops::eye(3, DType::F32), x[0]),
+        "det_shape" => |x| det(x[1]),
+        "polygamma_by_order" => |x| grad(|n: Tensor| polygamma(n, n).sum(..))(x[1]),
+        "dimension_numbers_length" => |x| convolve(x, Some(["NHC", "HWIO", "NHWC"]), vec![]),
+        "dimension_numbers_letters" => |x| convolve(x, Some(["NHWX", "HWIO", "NHWC"]), vec![]),
+        "dimension_numbers_twice" => |x| convolve(x, Some(["NHHC", "HWIO", "NHWC"]), vec![]),
+        "dimension_numbers_differ" => |x| convolve(x, Some(["NXWC", "HWIO", "NHWC"]), vec![]),
+        "conv_strides" => |x| convolve(x, Some(["NHWC", "HWIO", "NHWC"]), vec![2]),
+        "conv_padding_by_name" => |x| {
+            let args = ConvGeneralDilated {
+                padding: Padding::Same,
+                lhs_dilation: vec![2, 2],
+                ..ConvGeneralDilated::default()
+            };
+            conv_general_dilated(x[6], x[6], &args)
+        },
+        "conv_transpose_padding" => |x| {
+            let args = ConvTranspose { padding: Padding::SameLower, ..ConvTranspose::default() };
+            conv_transpose(x[6], x[7], &args)
+        },
         "sort_by" => |x| sort_by(x[1], &[x[0]], 0),
         "conv_features" => |x| conv2d(x[6], x[7], &ConvOptions::default()),
         "conv_rank" => |x| conv2d(x[0], x[7], &ConvOptions::default()),

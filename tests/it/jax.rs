@@ -1,10 +1,11 @@
 //! Composed functions against JAX: values, and gradients by every float input, compiled and
-//! interpreted. The numbers are JAX's own (`tests/fixtures/jax/make.py`); what is at stake here are
+//! interpreted. The numbers are JAX's own (`tests/fixtures/jax/make.py`, `numeric.py`); what is at stake here are
 //! its conventions.
 
 mod basics;
 mod models;
 mod more;
+mod numeric;
 mod programs;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,8 @@ use crate::fixture::{compare, read};
 type Function = (&'static str, fn(&[Tensor]) -> Vec<Tensor>);
 
 fn functions() -> Vec<Function> {
-    [models::FUNCTIONS, basics::FUNCTIONS, programs::FUNCTIONS, more::FUNCTIONS].concat()
+    [models::FUNCTIONS, basics::FUNCTIONS, programs::FUNCTIONS, more::FUNCTIONS, numeric::FUNCTIONS]
+        .concat()
 }
 
 /// What JAX says of one function.
@@ -30,8 +32,9 @@ struct Fixture {
 }
 
 fn fixtures() -> BTreeMap<String, Fixture> {
-    read("tests/fixtures/jax/functions.safetensors")
+    ["functions", "numeric"]
         .into_iter()
+        .flat_map(|file| read(&format!("tests/fixtures/jax/{file}.safetensors")))
         .map(|(name, mut kinds)| {
             let [inputs, outputs, cts, grads] =
                 ["in", "out", "ct", "grad"].map(|kind| kinds.remove(kind).unwrap_or_default());

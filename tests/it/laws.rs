@@ -575,7 +575,7 @@ macro_rules! families {
         }
     };
 }
-families!(elementwise, shape, reduce, index, products, control, custom, callbacks);
+families!(elementwise, shape, reduce, index, products, linalg, control, custom, callbacks);
 
 macro_rules! leaves {
     ($($leaf:pat => $name:literal),* $(,)?) => {
@@ -610,7 +610,10 @@ leaves!(
     Op::Unary(UnaryOp::Ceil) => "ceil",
     Op::Unary(UnaryOp::Round) => "round",
     Op::Unary(UnaryOp::Erf) => "erf",
+    Op::Unary(UnaryOp::Erfc) => "erfc",
     Op::Unary(UnaryOp::ErfInv) => "erf_inv",
+    Op::Unary(UnaryOp::Lgamma) => "lgamma",
+    Op::Unary(UnaryOp::Digamma) => "digamma",
     Op::Unary(UnaryOp::IsFinite) => "is_finite",
     Op::Unary(UnaryOp::Not) => "not",
     Op::Binary(BinaryOp::Add) => "add",
@@ -622,6 +625,7 @@ leaves!(
     Op::Binary(BinaryOp::Max) => "max",
     Op::Binary(BinaryOp::Min) => "min",
     Op::Binary(BinaryOp::Atan2) => "atan2",
+    Op::Binary(BinaryOp::Polygamma) => "polygamma",
     Op::Binary(BinaryOp::And) => "and",
     Op::Binary(BinaryOp::Or) => "or",
     Op::Binary(BinaryOp::Xor) => "xor",
@@ -665,6 +669,8 @@ leaves!(
     Op::Scatter(ScatterDims { kind: ScatterKind::Min, .. }) => "scatter_min",
     Op::Dot(_) => "dot",
     Op::Conv(_) => "conv",
+    Op::Cholesky => "cholesky",
+    Op::TriangularSolve(_) => "triangular_solve",
     Op::Sort { .. } => "sort",
     Op::Threefry => "threefry2x32",
     Op::Collective(_) => "collective",

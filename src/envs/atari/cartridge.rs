@@ -17,11 +17,14 @@ const EMULATOR: &str = "ale";
 /// The part that holds the cartridges.
 const CARTRIDGES: &str = "atari-roms";
 
-/// The emulator's library, by this process's environment; fetched if it is nowhere.
-pub(super) fn library() -> Result<PathBuf> {
+/// The emulator's library, by this process's environment; fetched if it is nowhere. Also whether
+/// every byte of it is as pinned: an installed package is found by its size alone.
+pub(super) fn library() -> Result<(PathBuf, bool)> {
     let part = Lock::get().part(EMULATOR)?;
     let member = part.wheel()?.member("library").expect("the lock file's test sees to it");
-    Ok(Settings::from_env()?.locate(part)?.root.join(&member.path))
+    let path = Settings::from_env()?.locate(part)?.root.join(&member.path);
+    let bytes = fs::read(&path).map_err(Error::io("cannot read", &path))?;
+    Ok((path, hex(&Sha256::digest(&bytes)) == member.sha256))
 }
 
 /// The cartridge of `game`, by this process's environment; fetched if it is nowhere. Its checksum
@@ -60,4 +63,35 @@ fn check(game: &Game, root: &Path, members: &[Member]) -> Result<PathBuf> {
         return Err(broken(format!("has sha256 {sum}, expected {}", member.sha256)));
     }
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envs::atari::games::GAMES;
+
+    #[test]
+    fn every_game_has_its_cartridge() {
+        let members = &Lock::get().part(CARTRIDGES).unwrap().wheels[0].members;
+        for game in GAMES {
+            let file = format!("ale_py/roms/{}.bin", game.rom);
+            assert!(members.iter().any(|member| member.path == file), "{}", game.id);
+            assert!(game.actions.is_sorted() && game.actions.len() >= 3, "{}", game.id);
+        }
+    }
+
+    #[test]
+    fn cartridges_are_checked() {
+        let members = &Lock::get().part(CARTRIDGES).unwrap().wheels[0].members;
+        let game = GAMES.iter().find(|game| game.id == "Pong-v5").unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let missing = check(game, root.path(), members).unwrap_err().to_string();
+        assert!(missing.contains("pong.bin cannot be read: No such file"), "{missing}");
+        fs::create_dir_all(root.path().join("ale_py/roms")).unwrap();
+        fs::write(root.path().join("ale_py/roms/pong.bin"), [0; 2048]).unwrap();
+        let wrong = check(game, root.path(), members).unwrap_err().to_string();
+        assert!(wrong.starts_with("Pong-v5: the cartridge "), "{wrong}");
+        assert!(wrong.contains("has sha256 e5a00aa9991ac8a5ee3109844d84a55583bd20572ad3ffcd42792f3c36b183ad, expected "), "{wrong}");
+        assert!(wrong.contains("podracer fetch atari-roms"), "{wrong}");
+    }
 }

@@ -1,15 +1,20 @@
 //! One game as an environment: what happens in a step, and how an episode starts.
 
+use sha2::{Digest, Sha256};
+
 use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
 use crate::envs::seeds::EnvRng;
 use crate::envs::spec::{EnvSpec, Space};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 use super::ale::{Ale, Colours};
 use super::cartridge;
 use super::games::{FULL, Game, Lives};
 use super::options::{AtariOptions, AtariStart};
 use super::picture::Picture;
+
+/// Bytes of the checksum behind a saved state.
+const SUM: usize = 32;
 
 const NOOP: i32 = 0;
 const FIRE: i32 = 1;
@@ -29,6 +34,9 @@ pub(super) struct Console {
     /// What the console was last told, which a sticky action repeats.
     last_action: i32,
     lives: i32,
+    colours: &'static Colours,
+    /// The screen of a restored state, which the emulator has not drawn; until the next frame.
+    restored: Option<Vec<u8>>,
 }
 
 /// What holding an action came to.
@@ -53,6 +61,8 @@ impl Console {
             newest: 0,
             last_action: NOOP,
             lives: 0,
+            colours,
+            restored: None,
             game,
             options,
             ale,
@@ -67,6 +77,7 @@ impl Console {
         if sticky == 0.0 || rng.uniform(0.0, 1.0) >= sticky {
             self.last_action = action;
         }
+        self.restored = None;
         self.ale.act(self.last_action)
     }
 
@@ -89,13 +100,15 @@ impl Console {
     }
 
     /// Starts a game, with a random number of frames without an action; `fires` if a frame of fire
-    /// follows, which counts as one of them. Returns whether there were any.
+    /// follows, which counts as one of them.
     fn start_game(&mut self, rng: &mut EnvRng, fires: bool) {
         self.ale.reset_game();
         self.last_action = NOOP;
         let noops = self.draw_noops(rng, fires);
-        // The library's reset has run some of them.
-        for _ in self.game.ahead..noops {
+        // The library's reset has run some of them. One frame at least, or nothing draws the
+        // screen.
+        let frames = noops.saturating_sub(self.game.ahead).max(u32::from(!fires));
+        for _ in 0..frames {
             self.noop(rng);
         }
     }
@@ -135,7 +148,7 @@ impl Console {
         let bytes = self.picture.bytes();
         let frame = &mut self.stack[self.newest * bytes..][..bytes];
         let [before, last] = &self.screens;
-        self.picture.draw(two.then_some(before), last, frame);
+        self.picture.draw(two.then_some(&before[..]), last, frame);
     }
 
     /// Makes all frames the newest one.
@@ -159,6 +172,23 @@ impl Console {
     fn first_frame(&mut self) {
         self.ale.screen(&mut self.screens[1]);
         self.see(false);
+    }
+
+    /// The screen as it is.
+    fn screen(&self) -> Vec<u8> {
+        self.restored.clone().unwrap_or_else(|| {
+            let mut pixels = vec![0; self.screens[1].len()];
+            self.ale.screen(&mut pixels);
+            pixels
+        })
+    }
+
+    /// A checksum of a saved state, of the game and of the settings that it is of.
+    fn checksum(&self, state: &[u8]) -> [u8; SUM] {
+        let mut hash = Sha256::new();
+        hash.update(format!("{} {:?}", self.game.id, self.options));
+        hash.update(state);
+        hash.finalize().into()
     }
 
     /// The end of a reset as in EnvPool.
@@ -276,13 +306,48 @@ impl Env for Console {
             life_lost,
             game_reward,
             game_over,
+            zero_discount: self.options.zero_discount_on_life_loss && life_lost,
         })
     }
 
     fn render(&mut self) -> Option<Frame> {
-        let (height, width) = (self.game.height, self.game.width());
-        let mut rgb = vec![0; 3 * height * width];
-        self.ale.screen_rgb(&mut rgb);
-        Some(Frame { height, width, rgb })
+        let colour = |pixel| self.colours.rgb[usize::from(pixel)];
+        let rgb = self.screen().into_iter().flat_map(colour).collect();
+        Some(Frame { height: self.game.height, width: self.game.width(), rgb })
+    }
+
+    fn save(&self) -> Result<Vec<u8>> {
+        let numbers = [self.newest as i32, self.last_action, self.lives];
+        let mut state = Vec::new();
+        state.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+        state.extend_from_slice(&self.stack);
+        state.extend_from_slice(&self.screen());
+        state.extend_from_slice(&self.ale.save());
+        let sum = self.checksum(&state);
+        state.extend_from_slice(&sum);
+        Ok(state)
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<()> {
+        // The library ends the process when it reads bytes that are not its own.
+        let refused = || {
+            let problem = "this is no state that was saved of this game with these settings";
+            Error::Env(format!("{}: {problem}", self.game.id))
+        };
+        let (state, sum) = state.split_last_chunk::<SUM>().ok_or_else(refused)?;
+        if self.checksum(state) != *sum {
+            return Err(refused());
+        }
+        let (numbers, state) = state.split_at(12);
+        let (stack, state) = state.split_at(self.stack.len());
+        let (screen, console) = state.split_at(self.screens[1].len());
+        let number = |i: usize| {
+            i32::from_le_bytes(numbers[4 * i..4 * i + 4].try_into().expect("four bytes"))
+        };
+        (self.newest, self.last_action, self.lives) = (number(0) as usize, number(1), number(2));
+        self.stack.copy_from_slice(stack);
+        self.restored = Some(screen.into());
+        self.ale.restore(console);
+        Ok(())
     }
 }

@@ -21,6 +21,7 @@
 mod ale;
 mod cartridge;
 mod console;
+mod fast;
 mod games;
 mod options;
 mod picture;
@@ -36,8 +37,10 @@ use super::env::Env;
 use super::pool::{EnvPool, PoolOptions};
 use super::registry;
 
-/// One game, as the pool steps it.
-fn make(id: &str, options: &AtariOptions) -> Result<Box<dyn Env>> {
+/// The Atari game `id` without a pool around it: no time limit, no automatic reset.
+///
+/// Fails as [`EnvPool::atari`] does.
+pub fn make_atari(id: &str, options: &AtariOptions) -> Result<Box<dyn Env>> {
     let Some(game) = games::GAMES.iter().find(|game| game.id == id) else {
         let ids: Vec<&str> = games::GAMES.iter().map(|game| game.id).collect();
         return Err(registry::unknown("Atari game", id, ids));
@@ -56,6 +59,6 @@ impl EnvPool {
     /// Fails for an unknown game, for settings that make no sense, and when the emulator or the
     /// cartridge is missing or damaged.
     pub fn atari(id: &str, atari: AtariOptions, options: PoolOptions) -> Result<EnvPool> {
-        EnvPool::parallel(|_| make(id, &atari), options)
+        EnvPool::parallel(|_| make_atari(id, &atari), options)
     }
 }

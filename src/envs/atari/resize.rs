@@ -127,3 +127,35 @@ impl Resize {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use safetensors::SafeTensors;
+
+    use super::*;
+
+    const FIXTURE: &[u8] = include_bytes!("../../../tests/fixtures/envs/atari.safetensors");
+
+    /// To one grey level: OpenCV adds up floats, or rounds between the axes.
+    #[test]
+    fn resizes_as_opencv() {
+        let tensors = SafeTensors::deserialize(FIXTURE).unwrap();
+        let mut compared = 0;
+        for (name, wanted) in tensors.tensors() {
+            let Some(setting) = name.strip_prefix("resize/") else { continue };
+            let [height, rows, columns, how] = setting.split('_').collect::<Vec<_>>()[..] else {
+                continue;
+            };
+            let number = |text: &str| text.parse::<usize>().unwrap();
+            let picture = tensors.tensor(&format!("resize/{height}")).unwrap();
+            let to = (number(rows), number(columns));
+            let resize = Resize::new((number(height), 160), to, how == "area");
+            let mut ours = vec![0; to.0 * to.1];
+            resize.plane(picture.data(), &mut ours, &mut Vec::new());
+            let off = ours.iter().zip(wanted.data()).map(|(a, b)| a.abs_diff(*b)).max();
+            assert!(off <= Some(1), "{name}: {off:?}");
+            compared += 1;
+        }
+        assert_eq!(compared, 18);
+    }
+}

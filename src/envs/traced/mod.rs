@@ -30,12 +30,14 @@
 //! ```
 
 mod acrobot;
+mod breakout;
 mod cartpole;
 mod mountain_car;
 mod pendulum;
 mod registry;
 
 pub use acrobot::{Acrobot, AcrobotState};
+pub use breakout::{Breakout, BreakoutState};
 pub use cartpole::{CartPole, CartPoleState};
 pub use mountain_car::{MountainCar, MountainCarState};
 pub use pendulum::{Pendulum, PendulumState};

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use super::{Acrobot, CartPole, MountainCar, Pendulum, TracedEnv, TracedStep};
+use super::{Acrobot, Breakout, CartPole, MountainCar, Pendulum, TracedEnv, TracedStep};
 use crate::envs::spec::EnvSpec;
 use crate::error::{Error, Result};
 use crate::random::Key;
@@ -16,6 +16,8 @@ const ENVS: &[Entry] = &[
     ("Acrobot-v1", || Traced::new(Acrobot::v1())),
     ("CartPole-v0", || Traced::new(CartPole::v0())),
     ("CartPole-v1", || Traced::new(CartPole::v1())),
+    ("MinAtar/Breakout-v0", || Traced::new(Breakout::v0())),
+    ("MinAtar/Breakout-v1", || Traced::new(Breakout::v1())),
     ("MountainCar-v0", || Traced::new(MountainCar::v0())),
     ("Pendulum-v1", || Traced::new(Pendulum::v1())),
 ];

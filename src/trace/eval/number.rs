@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use half::{bf16, f16};
 use ndarray::ArrayView2;
 
-use super::special;
+use super::{gamma, special};
 use crate::trace::literal::{Element, Literal};
 use crate::trace::op::{BinaryOp, ReduceOp, UnaryOp};
 use crate::trace::types::{DType, TensorType};
@@ -115,7 +115,10 @@ impl Number for bool {
             | UnaryOp::Ceil
             | UnaryOp::Round
             | UnaryOp::Erf
+            | UnaryOp::Erfc
             | UnaryOp::ErfInv
+            | UnaryOp::Lgamma
+            | UnaryOp::Digamma
             | UnaryOp::IsFinite => unsupported(op.name(), "bool"),
         }
     }
@@ -132,6 +135,7 @@ impl Number for bool {
             | BinaryOp::Max
             | BinaryOp::Min
             | BinaryOp::Atan2
+            | BinaryOp::Polygamma
             | BinaryOp::ShiftLeft
             | BinaryOp::ShiftRightLogical
             | BinaryOp::ShiftRightArithmetic => unsupported(op.name(), "bool"),
@@ -189,7 +193,10 @@ macro_rules! integer {
                     | UnaryOp::Ceil
                     | UnaryOp::Round
                     | UnaryOp::Erf
+                    | UnaryOp::Erfc
                     | UnaryOp::ErfInv
+                    | UnaryOp::Lgamma
+                    | UnaryOp::Digamma
                     | UnaryOp::IsFinite => unsupported(op.name(), stringify!($int)),
                 }
             }
@@ -219,7 +226,9 @@ macro_rules! integer {
                         let amount = (y as $unsigned as u64).min($int::BITS as u64 - 1);
                         (x as $signed >> amount) as $int
                     },
-                    BinaryOp::Pow | BinaryOp::Atan2 => unsupported(op.name(), stringify!($int)),
+                    BinaryOp::Pow | BinaryOp::Atan2 | BinaryOp::Polygamma => {
+                        unsupported(op.name(), stringify!($int))
+                    }
                 }
             }
 
@@ -299,6 +308,9 @@ impl Number for f64 {
             UnaryOp::Ceil => f64::ceil,
             UnaryOp::Round => f64::round_ties_even,
             UnaryOp::Erf => special::erf,
+            UnaryOp::Erfc => special::erfc,
+            UnaryOp::Lgamma => gamma::lgamma,
+            UnaryOp::Digamma => gamma::digamma,
             UnaryOp::ErfInv if dtype == DType::F64 => special::erf_inv,
             UnaryOp::ErfInv => |x| special::erf_inv_f32(x as f32) as f64,
             UnaryOp::IsFinite | UnaryOp::Not => unsupported(op.name(), "a float for a float"),
@@ -316,6 +328,7 @@ impl Number for f64 {
             BinaryOp::Max => maximum,
             BinaryOp::Min => |x, y| -maximum(-x, -y),
             BinaryOp::Atan2 => f64::atan2,
+            BinaryOp::Polygamma => gamma::polygamma,
             BinaryOp::And
             | BinaryOp::Or
             | BinaryOp::Xor

@@ -24,6 +24,11 @@ pub(super) fn erf(x: f64) -> f64 {
     }
 }
 
+/// `1 - erf(x)`, exact also where that is small.
+pub(super) fn erfc(x: f64) -> f64 {
+    if x < 2.0 { 1.0 - erf(x) } else { erfc_tail(x) }
+}
+
 /// `1 - erf(x)` for `x >= 2`, by Laplace's continued fraction, from the far end.
 fn erfc_tail(x: f64) -> f64 {
     let fraction = (1..=60).rev().fold(x, |tail, n| x + n as f64 / 2.0 / tail);

@@ -232,6 +232,14 @@ unary_methods!(
     round Round,
     /// The error function.
     erf Erf,
+    /// `1 - erf(x)`, exact also where that is small.
+    erfc Erfc,
+    /// The logarithm of the absolute value of the gamma function: `jax.scipy.special.gammaln`. Its
+    /// derivative is [`Tensor::digamma`].
+    lgamma Lgamma,
+    /// The derivative of [`Tensor::lgamma`]; its own is [`polygamma`](crate::trace::ops::polygamma)
+    /// of order 1.
+    digamma Digamma,
     /// The inverse of the error function; infinite at -1 and 1.
     erf_inv ErfInv,
     /// Whether each element is neither infinite nor NaN.
@@ -299,7 +307,9 @@ impl Tensor {
         bind1(Op::Convert { dtype }, &[self], Location::caller())
     }
 
-    /// The same bits as another element type of the same size.
+    /// `lax.bitcast_convert_type`: the same bits as another element type. Narrower elements are
+    /// the parts of a wider one along a new last axis, the lowest bits first: `f32[2]` is `u8[2,4]`,
+    /// and `u32[5,2]` is `f64[5]`.
     #[track_caller]
     pub fn bitcast(self, dtype: DType) -> Tensor {
         bind1(Op::Bitcast { dtype }, &[self], Location::caller())

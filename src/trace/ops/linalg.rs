@@ -78,6 +78,8 @@ pub enum Padding {
     Valid,
     /// So that the result has `ceil(size / stride)` elements; the odd one goes to the end.
     Same,
+    /// So that the result has `ceil(size / stride)` elements; the odd one goes to the start.
+    SameLower,
     /// Before and after, per spatial axis.
     Explicit(Vec<(i64, i64)>),
 }
@@ -94,10 +96,11 @@ impl Padding {
         match self {
             Padding::Valid => (0, 0),
             Padding::Explicit(amounts) => amounts[i],
-            Padding::Same => {
+            Padding::Same | Padding::SameLower => {
                 let covered = (size.div_ceil(stride).max(1) - 1) * stride + window;
                 let total = covered.saturating_sub(size) as i64;
-                (total / 2, total - total / 2)
+                let (less, more) = (total / 2, total - total / 2);
+                if *self == Padding::Same { (less, more) } else { (more, less) }
             }
         }
     }

@@ -5,6 +5,7 @@
 //! tensor they meet. Axes are `isize`; negative ones count from the end.
 
 mod collective;
+mod convolution;
 mod create;
 mod cumulative;
 mod einsum;
@@ -15,12 +16,17 @@ mod more;
 mod precision;
 mod reduce;
 mod shape;
+mod solve;
 mod sorting;
+mod special;
 mod window;
 
 pub use collective::{
     all_gather, all_gather_tiled, all_to_all, axis_index, pmax, pmean, pmin, ppermute, psum,
     psum_scatter, psum_scatter_tiled,
+};
+pub use convolution::{
+    ConvGeneralDilated, ConvTranspose, DimensionNumbers, conv_general_dilated, conv_transpose,
 };
 pub use create::*;
 pub use einsum::{einsum, qr, tensordot};
@@ -33,7 +39,9 @@ pub use linalg::{
 pub use precision::default_matmul_precision;
 pub(crate) use precision::structure_in_scope;
 pub use shape::{broadcast_shapes, concatenate, stack};
+pub use solve::{cho_solve, cholesky, det, inv, lu, slogdet, solve, triangular_solve};
 pub use sorting::lexsort;
+pub use special::{betaln, polygamma};
 pub use window::WindowOptions;
 
 use super::op::Axes;

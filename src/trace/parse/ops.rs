@@ -14,7 +14,7 @@ use super::super::op::{
     AllReduceOp, Amounts, ArgOp, Axes, BinaryOp, CallbackKind, CallbackOp, Collective,
     CollectiveOp, CompareOp, CondOp, ConvDims, CustomJvpOp, CustomLinOp, CustomVjpOp, DotDims,
     GatherDims, Op, Precision, ReduceOp, RematOp, RematPolicy, ScanOp, ScatterDims, ScatterKind,
-    UnaryOp, VmapMethod, WhileOp,
+    TriangularSolveOp, UnaryOp, VmapMethod, WhileOp,
 };
 use super::super::program::Program;
 use super::super::types::{DType, Shape, TensorType};
@@ -109,6 +109,15 @@ forms! {
         Ok(Op::Dot(DotDims { lhs_contract, rhs_contract, lhs_batch, rhs_batch, precision }))
     };
     Op::Conv(_), ["conv"] => |_, p| read_conv(p);
+    Op::Cholesky, ["cholesky"] => |_, _| Ok(Op::Cholesky);
+    Op::TriangularSolve(_), ["triangular_solve"] => |_, p| {
+        Ok(Op::TriangularSolve(TriangularSolveOp {
+            left_side: p.either("left", "right")?,
+            lower: p.either("lower", "upper")?,
+            transpose_a: p.flag("transpose_a"),
+            unit_diagonal: p.flag("unit_diagonal"),
+        }))
+    };
     Op::Reduce { .. }, ReduceOp::ALL.map(ReduceOp::name) => |name, p| {
         let op = of_name(&ReduceOp::ALL, ReduceOp::name, name);
         Ok(Op::Reduce { op, axes: p.axes("axes")? })
@@ -372,6 +381,15 @@ impl<'t, 'r> Params<'t, 'r> {
             self.reader.at = start;
         }
         here
+    }
+
+    /// Whether the word `yes` comes next, or else `no`.
+    fn either(&mut self, yes: &str, no: &str) -> Result<bool> {
+        let found = self.flag(yes);
+        if !found && !self.flag(no) {
+            return Err(self.reader.expected(&format!("`{yes}` or `{no}`")));
+        }
+        Ok(found)
     }
 
     fn number(&mut self, key: &str) -> Result<usize> {

@@ -2,7 +2,7 @@
 
 use podracer::random::{self, Key};
 use podracer::trace::op::{BinaryOp, CompareOp, UnaryOp};
-use podracer::trace::ops::{constant, full, iota, logaddexp, where_};
+use podracer::trace::ops::{betaln, constant, full, iota, logaddexp, polygamma, where_};
 use podracer::{DType, Literal, Tensor};
 
 use super::{Case, In, case, cases_of, distinct, floats, int, ints, within, x};
@@ -51,7 +51,10 @@ fn unary(op: UnaryOp) -> fn(Tensor) -> Tensor {
         UnaryOp::Ceil => Tensor::ceil,
         UnaryOp::Round => Tensor::round,
         UnaryOp::Erf => Tensor::erf,
+        UnaryOp::Erfc => Tensor::erfc,
         UnaryOp::ErfInv => Tensor::erf_inv,
+        UnaryOp::Lgamma => Tensor::lgamma,
+        UnaryOp::Digamma => Tensor::digamma,
         UnaryOp::IsFinite => Tensor::is_finite,
         UnaryOp::Not => |x| !x,
     }
@@ -68,6 +71,7 @@ fn binary(op: BinaryOp) -> fn(Tensor, Tensor) -> Tensor {
         BinaryOp::Max => |a, b| a.maximum(b),
         BinaryOp::Min => |a, b| a.minimum(b),
         BinaryOp::Atan2 => |a, b| a.atan2(b),
+        BinaryOp::Polygamma => |a, b| polygamma(a, b),
         BinaryOp::And => |a, b| a & b,
         BinaryOp::Or => |a, b| a | b,
         BinaryOp::Xor => |a, b| a ^ b,
@@ -123,6 +127,7 @@ fn unary_cases(cases: &mut Vec<Case>) {
             UnaryOp::Log1p => within(&[2, 3], -0.6, 3.0),
             UnaryOp::Tan => within(&[2, 3], -1.1, 1.1),
             UnaryOp::ErfInv => within(&[2, 3], -0.9, 0.9),
+            UnaryOp::Lgamma | UnaryOp::Digamma => within(&[2, 3], 0.4, 4.0),
             // Away from where they jump.
             UnaryOp::Abs | UnaryOp::Sign => distinct(&[2, 3]),
             UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round => distinct(&[2, 3]),
@@ -154,6 +159,18 @@ fn unary_cases(cases: &mut Vec<Case>) {
 fn binary_cases(cases: &mut Vec<Case>) {
     for op in BinaryOp::ALL {
         let (name, f) = (op.name(), binary(op));
+        if op == BinaryOp::Polygamma {
+            // Of whole orders only, and without a derivative by them.
+            let order = In::Value(Literal::new([6], &[0, 1, 2, 3, 4, 1]));
+            let of_order = move |x: &[Tensor]| f(x[0].to(x[1].dtype()), x[1]);
+            let args = [order.clone(), within(&[6], 0.5, 4.0)];
+            cases.push(case(name, &args, of_order).loose(32.0));
+            let poles = In::Floats(vec![6], vec![0.0, -1.0, -2.0, 1.5, f64::NAN, -0.5]);
+            cases.push(case("polygamma/poles", &[order, poles], of_order).flat().loose(32.0));
+            let orders = In::Floats(vec![3], vec![-1.0, 0.5, 2.0]);
+            cases.push(case("polygamma/no order", &[orders], move |x| f(x[0], x[0] + 3.0)).flat());
+            continue;
+        }
         let args = match op {
             BinaryOp::Pow => [within(&[2, 3], 0.3, 2.0), x(&[2, 3])],
             BinaryOp::Div => [x(&[2, 3]), within(&[2, 3], 0.5, 2.0)],
@@ -281,6 +298,20 @@ fn other_cases(cases: &mut Vec<Case>) {
         })
         .flat(),
     );
+    let bits = [DType::U8, DType::I16, DType::BF16, DType::U32, DType::F32, DType::F64];
+    for (from, to) in bits.iter().flat_map(|a| bits.iter().map(move |b| (*a, *b))) {
+        let parts = to.size() / from.size();
+        let shape = if parts > 1 { vec![2, parts] } else { vec![2, 3] };
+        // Small enough for no float type to see a NaN.
+        let arg = In::Int(DType::U8, shape, 0, 60);
+        cases.push(
+            cases_of(format!("bitcast/{from} to {to}"), &[arg], move |x| {
+                let y = x[0].to(from).bitcast(to);
+                vec![y, y.bitcast(from), x[0].index_axis(0, 0).to(from).bitcast(to)]
+            })
+            .flat(),
+        );
+    }
     cases.push(case("stop_gradient", &[x(&[3])], |x| {
         x[0] * x[0].stop_gradient().stop_gradient().lt(0.0).to(x[0].dtype())
     }));
@@ -328,6 +359,8 @@ fn other_cases(cases: &mut Vec<Case>) {
 
     // Compositions with a form of their own.
     cases.push(case("select/logaddexp", &[x(&[4]), x(&[4])], |x| logaddexp(x[0], x[1])));
+    let (a, b) = (within(&[5], 0.5, 3.0), within(&[5], 3.5, 12.0));
+    cases.push(case("lgamma/betaln", &[a, b], |x| betaln(x[0], x[1])).loose(32.0));
     let tie = In::Floats(vec![3], vec![0.0, 1.0, -2.0]);
     cases.push(case("select/logaddexp of equals", &[tie], |x| logaddexp(x[0], x[0].sin())));
     let zero = In::Floats(vec![2], vec![0.0, -0.0]);

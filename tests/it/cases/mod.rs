@@ -7,6 +7,7 @@ pub mod control;
 pub mod custom;
 pub mod elementwise;
 pub mod index;
+pub mod linalg;
 pub mod products;
 pub mod reduce;
 pub mod shape;

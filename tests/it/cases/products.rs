@@ -2,7 +2,8 @@
 
 use podracer::trace::op::{Axes, ConvDims, DotDims, Precision};
 use podracer::trace::ops::{
-    ConvOptions, Padding, conv_general, conv2d, dot_general, matmul, matmul_with,
+    ConvGeneralDilated, ConvOptions, ConvTranspose, Padding, conv_general, conv_general_dilated,
+    conv_transpose, conv2d, dot_general, matmul, matmul_with,
 };
 use podracer::{DType, Tensor};
 
@@ -219,6 +220,7 @@ pub fn cases() -> Vec<Case> {
             .loose(8.0),
         );
     }
+    layouts(&mut cases);
     // The same tensor on both sides.
     cases.push(case("dot/twice the same", &[x(&[3, 3])], |x| matmul(x[0], matmul(x[0], x[0]))));
     let shapes: [(&[usize], &[usize]); 6] = [
@@ -252,4 +254,59 @@ pub fn cases() -> Vec<Case> {
         .flat(),
     );
     cases
+}
+
+/// Convolutions by JAX's own arguments.
+fn layouts(cases: &mut Vec<Case>) {
+    let mut add = |name: &str, lhs: &[usize], rhs: &[usize], args: ConvGeneralDilated| {
+        cases.push(
+            case(format!("conv/{name}"), &[x(lhs), x(rhs)], move |x| {
+                conv_general_dilated(x[0], x[1], &args)
+            })
+            .loose(8.0),
+        );
+    };
+    let default = ConvGeneralDilated::default;
+    add("dilated: default layouts", &[2, 2, 4, 3], &[3, 2, 2, 2], default());
+    let args = ConvGeneralDilated {
+        window_strides: vec![2, 1],
+        padding: Padding::SameLower,
+        rhs_dilation: vec![1, 2],
+        dimension_numbers: Some(["HWNC", "OIWH", "CNHW"]),
+        ..default()
+    };
+    add("dilated: layouts", &[5, 4, 2, 2], &[3, 2, 2, 3], args);
+    let args = ConvGeneralDilated {
+        padding: Padding::Explicit(vec![(1, 2)]),
+        lhs_dilation: vec![2],
+        dimension_numbers: Some(["NXC", "XIO", "NXC"]),
+        feature_group_count: 2,
+        precision: Precision::High,
+        ..default()
+    };
+    add("dilated: one axis", &[2, 4, 4], &[3, 2, 4], args);
+    let args = ConvGeneralDilated { batch_group_count: 2, ..default() };
+    add("dilated: batch groups", &[4, 2, 3, 3], &[2, 2, 2, 2], args);
+
+    let mut add = |name: &str, lhs: &[usize], rhs: &[usize], args: ConvTranspose| {
+        cases.push(
+            case(format!("conv/transpose {name}"), &[x(lhs), x(rhs)], move |x| {
+                conv_transpose(x[0], x[1], &args)
+            })
+            .loose(8.0),
+        );
+    };
+    let (image, kernel): (&[usize], &[usize]) = (&[2, 3, 2, 2], &[3, 2, 2, 3]);
+    for padding in [Padding::Same, Padding::Valid, Padding::Explicit(vec![(1, 0), (2, 1)])] {
+        let args = ConvTranspose { strides: vec![2, 3], padding, ..ConvTranspose::default() };
+        let name = format!("{:?}", args.padding);
+        add(&name, image, kernel, args.clone());
+        let args = ConvTranspose {
+            transpose_kernel: true,
+            use_consistent_padding: true,
+            rhs_dilation: vec![2, 1],
+            ..args
+        };
+        add(&format!("{name} of a kernel turned"), image, &[3, 2, 3, 2], args);
+    }
 }

@@ -93,6 +93,8 @@ impl Cook {
         let x = match op {
             UnaryOp::Exp | UnaryOp::Expm1 => self.small(x, 3.0)?,
             UnaryOp::Log | UnaryOp::Log1p | UnaryOp::Sqrt | UnaryOp::Rsqrt => self.positive(x)?,
+            UnaryOp::Lgamma | UnaryOp::Digamma => self.positive(x)?,
+            UnaryOp::Erfc => self.small(x, 3.0)?,
             UnaryOp::Sin | UnaryOp::Cos => self.small(x, 64.0)?,
             UnaryOp::Tan => self.small(x, 1.0)?,
             UnaryOp::Tanh | UnaryOp::Logistic | UnaryOp::Erf => self.small(x, 64.0)?,
@@ -111,11 +113,18 @@ impl Cook {
             UnaryOp::Tan => (i.low.tan(), i.high.tan(), 1.0 + i.size().tan().powi(2)),
             UnaryOp::Logistic => (0.0, 1.0, 0.25),
             UnaryOp::ErfInv => (-1.1, 1.1, 3.0),
+            UnaryOp::Erfc => (0.0, 2.0, 1.13),
+            // Between the least value and a bound of either end: |log gamma(x)| < x^2 + 1 / x, and
+            // |digamma(x)| < x + 1 / x, from a quarter on.
+            UnaryOp::Lgamma => (-0.122, i.high.powi(2) + 1.0 / i.low, i.high + 1.0 / i.low),
+            UnaryOp::Digamma => (-1.0 / i.low - 1.0, i.high, 1.0 / i.low.powi(2) + 1.0 / i.low),
             _ => (-1.0, 1.0, 1.13),
         };
         // The interpreter's inverse of erf is that of f32.
         let own = match (op, self.dtype(x)) {
             (UnaryOp::ErfInv, DType::F64) => 1e10,
+            // Differences of larger logarithms.
+            (UnaryOp::Lgamma | UnaryOp::Digamma, _) => 64.0,
             _ => 8.0,
         };
         // Sine and cosine of large numbers lose what their argument has lost.
@@ -171,6 +180,15 @@ impl Cook {
                 let slope = most * (b.size() / a.low * a.error + log * b.error);
                 let range = (1.0 / most, most);
                 self.rounding(Op::Binary(op), &[x, y], range, slope, 8.0 + 4.0 * log * b.size())
+            }
+            BinaryOp::Polygamma => {
+                let y = self.positive(y)?;
+                let i = self.info(y);
+                let order = self.filled(self.ty(y), 1.0);
+                // Trigamma lies between 1 / x and 1 / x + 1 / x^2.
+                let most = 1.0 / i.low + 1.0 / i.low.powi(2);
+                let slope = 1.0 / i.low.powi(2) + 2.0 / i.low.powi(3);
+                self.rounding(Op::Binary(op), &[order, y], (0.0, most), slope * i.error, 64.0)
             }
             BinaryOp::Atan2 => {
                 let y = self.positive(y)?;
@@ -260,7 +278,11 @@ impl Cook {
     fn bitcast(&mut self, p: [u8; 4]) -> Option<()> {
         let x = self.pick(p[0], |c, var| c.info(var).bits && c.dtype(var) != DType::Bool)?;
         let from = self.dtype(x);
-        let fits = |to: &&DType| to.size() == from.size() && **to != from && **to != DType::Bool;
+        let last = self.shape(x).last().copied();
+        let fits = |to: &&DType| {
+            let parts = to.size() / from.size();
+            **to != from && **to != DType::Bool && (parts <= 1 || last == Some(parts))
+        };
         let to: Vec<&DType> = DType::ALL.iter().filter(fits).collect();
         let to = **to.get(p[1] as usize % to.len().max(1))?;
         // Any float may come of an integer: it can be moved, and read as an integer again.

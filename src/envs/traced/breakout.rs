@@ -1,0 +1,193 @@
+//! `MinAtar/Breakout-v1` and `-v0`; [`crate::envs::minatar`] says what they are.
+
+use super::{TracedEnv, TracedStep, never};
+use crate::envs::spec::EnvSpec;
+use crate::random::{self, Key};
+use crate::trace::ops::{constant, full, iota, stack, where_};
+use crate::trace::{DType, Tensor};
+use crate::tree::Tree;
+
+/// Cells along each side of the board.
+const SIZE: usize = 10;
+/// The last column and the last row.
+const LAST: i32 = SIZE as i32 - 1;
+/// Rows that begin full of bricks; no others ever have one.
+const BRICK_ROWS: std::ops::Range<usize> = 1..4;
+
+/// Keep a ball in play and break bricks with it.
+#[derive(Debug, Clone)]
+pub struct Breakout {
+    spec: EnvSpec,
+    /// By how many columns each action moves the paddle.
+    moves: &'static [i32],
+    /// How likely a step repeats the move before it instead of the one that was asked for.
+    sticky_action_prob: f64,
+}
+
+/// The state of [`Breakout`].
+#[derive(Debug, Clone, Tree)]
+pub struct BreakoutState<T> {
+    /// `i32[]`: the paddle's column.
+    pub paddle: T,
+    /// `i32[]` each: the ball's column and row.
+    pub ball: [T; 2],
+    /// Where it was a frame before.
+    pub last_ball: [T; 2],
+    /// `i32[]` each: columns and rows per frame, 1 or -1.
+    pub velocity: [T; 2],
+    /// `bool[3,10]`: the three rows of bricks.
+    pub bricks: T,
+    /// `bool[]`: the ball was in a brick in the last frame; then it breaks none in this one.
+    pub strike: T,
+    /// `i32[]`: by how many columns the paddle was moved last.
+    pub last_move: T,
+}
+
+impl Breakout {
+    /// `MinAtar/Breakout-v1`: nothing, left, right.
+    pub fn v1() -> Breakout {
+        Breakout::new("MinAtar/Breakout-v1", &[0, -1, 1])
+    }
+
+    /// `MinAtar/Breakout-v0`: all six actions of MinAtar.
+    pub fn v0() -> Breakout {
+        Breakout::new("MinAtar/Breakout-v0", &[0, -1, 0, 1, 0, 0])
+    }
+
+    fn new(id: &str, moves: &'static [i32]) -> Breakout {
+        let spec = crate::envs::spec(id).expect("the pool has it");
+        Breakout { spec, moves, sticky_action_prob: 0.1 }
+    }
+
+    /// The same with another probability of sticky actions.
+    pub fn with_sticky_action_prob(self, sticky_action_prob: f64) -> Breakout {
+        Breakout { sticky_action_prob, ..self }
+    }
+
+    /// By how many columns `action` (i32) moves the paddle.
+    #[track_caller]
+    pub fn move_of(&self, action: Tensor) -> Tensor {
+        let mut columns = constant(0i32);
+        for (i, &by) in self.moves.iter().enumerate() {
+            if by != 0 {
+                columns = where_(action.equal(i as i32), by, columns);
+            }
+        }
+        columns
+    }
+
+    /// One frame in which the paddle is moved by so many columns: the game without its
+    /// randomness.
+    #[track_caller]
+    pub fn play(
+        &self,
+        state: BreakoutState<Tensor>,
+        columns: Tensor,
+    ) -> TracedStep<Tensor, BreakoutState<Tensor>> {
+        let BreakoutState { paddle, ball: [old_x, old_y], velocity: [vx, vy], .. } = state;
+        let (bricks, strike) = (state.bricks, state.strike);
+        let paddle = (paddle + columns).clip(0, LAST);
+
+        let (x, y) = (old_x + vx, old_y + vy);
+        let vx = where_(x.lt(0) | x.gt(LAST), -vx, vx);
+        let x = x.clip(0, LAST);
+        // The ceiling.
+        let vy = where_(y.lt(0), 1, vy);
+        let y = y.maximum(0);
+        // A brick. The ceiling's row has none, nor has the paddle's.
+        let here = cell(x, y, BRICK_ROWS);
+        let in_brick = (here & bricks).any(..);
+        let broken = in_brick & !strike;
+        let bricks = bricks & !(here & broken);
+        // The paddle's row.
+        let bottom = y.equal(LAST);
+        let cleared = bottom & !bricks.any(..);
+        let bricks = bricks | cleared;
+        let met = bottom & old_x.equal(paddle);
+        // Met at its edge, the paddle sends the ball back where it came from.
+        let edge = bottom & !old_x.equal(paddle) & x.equal(paddle);
+        let back = broken | met | edge;
+
+        let next = BreakoutState {
+            paddle,
+            ball: [x, where_(back, old_y, y)],
+            last_ball: [old_x, old_y],
+            velocity: [where_(edge, -vx, vx), where_(back, -vy, vy)],
+            bricks,
+            strike: in_brick,
+            last_move: columns,
+        };
+        TracedStep {
+            obs: next.observe(),
+            reward: broken.to(DType::F32),
+            terminated: bottom & !met & !edge,
+            truncated: never(),
+            state: next,
+        }
+    }
+}
+
+/// Where the cell in column `x` of row `y` is among the cells of `rows`, `bool[rows, 10]`.
+#[track_caller]
+fn cell(x: Tensor, y: Tensor, rows: std::ops::Range<usize>) -> Tensor {
+    let shape = [rows.len(), SIZE];
+    let row = iota(shape, 0, DType::I32) + rows.start as i32;
+    row.equal(y) & iota(shape, 1, DType::I32).equal(x)
+}
+
+impl BreakoutState<Tensor> {
+    /// `bool[10,10,4]`: paddle, ball, trail, brick.
+    #[track_caller]
+    fn observe(&self) -> Tensor {
+        let ([x, y], [last_x, last_y]) = (self.ball, self.last_ball);
+        let channels = [
+            cell(self.paddle, constant(LAST), 0..SIZE),
+            cell(x, y, 0..SIZE),
+            cell(last_x, last_y, 0..SIZE),
+            self.bricks.pad_with(
+                &[BRICK_ROWS.start as i64, 0],
+                &[(SIZE - BRICK_ROWS.end) as i64, 0],
+                &[0, 0],
+                constant(false),
+            ),
+        ];
+        stack(&channels, -1)
+    }
+}
+
+impl TracedEnv for Breakout {
+    type State = BreakoutState<Tensor>;
+
+    fn spec(&self) -> EnvSpec {
+        self.spec.clone()
+    }
+
+    #[track_caller]
+    fn reset(&self, key: Key<Tensor>) -> (BreakoutState<Tensor>, Tensor) {
+        let left = random::bernoulli(key, 0.5, []);
+        let ball = [where_(left, 0, constant(LAST)), constant(3i32)];
+        let state = BreakoutState {
+            paddle: constant(4i32),
+            ball,
+            last_ball: ball,
+            velocity: [where_(left, 1, constant(-1i32)), constant(1i32)],
+            bricks: full([BRICK_ROWS.len(), SIZE], 1.0, DType::Bool),
+            strike: constant(false),
+            last_move: constant(0i32),
+        };
+        let obs = state.observe();
+        (state, obs)
+    }
+
+    #[track_caller]
+    fn step(
+        &self,
+        state: BreakoutState<Tensor>,
+        action: Tensor,
+        key: Key<Tensor>,
+    ) -> TracedStep<Tensor, BreakoutState<Tensor>> {
+        let sticky = random::bernoulli(key, self.sticky_action_prob, []);
+        let columns = where_(sticky, state.last_move, self.move_of(action));
+        self.play(state, columns)
+    }
+}
