@@ -89,8 +89,7 @@ fn tables_are_those_of_gymnasium() {
 
 // ---- Games -----------------------------------------------------------------------------------
 
-fn observe(env: &dyn Env, write: impl FnOnce(ObsMut<'_>)) -> Vec<i16> {
-    let space = env.spec().observation;
+fn observe(space: &Space, write: impl FnOnce(ObsMut<'_>)) -> Vec<i16> {
     // An i32 or an f32 per element, both of which have few bytes here.
     let mut words = vec![u32::MAX; space.shape().numel()];
     write(ObsMut(bytemuck::cast_slice_mut(&mut words)));
@@ -103,7 +102,8 @@ fn observe(env: &dyn Env, write: impl FnOnce(ObsMut<'_>)) -> Vec<i16> {
 /// Gymnasium drew from our generator, so every step of every episode must be the same.
 fn same_games(name: &str, mut env: Box<dyn Env>) {
     let mut rng = EnvRng::new(EnvSeed(column::<i32>(name, "seed")[0] as u128));
-    let width = env.spec().observation.shape().numel();
+    let space = env.spec().observation;
+    let width = space.shape().numel();
     let (first, obs) = (column::<i16>(name, "first"), column::<i16>(name, "obs"));
     let reward = column::<f32>(name, "reward");
     let terminated = column::<u8>(name, "terminated");
@@ -111,14 +111,11 @@ fn same_games(name: &str, mut env: Box<dyn Env>) {
     let mut over = true;
     for (t, action) in column::<u8>(name, "actions").into_iter().enumerate() {
         if over {
-            let mut rng = &mut rng;
-            let start = observe(&*make(&env.spec().id).unwrap(), |obs| {
-                env.reset(&mut rng, obs).unwrap();
-            });
+            let start = observe(&space, |obs| env.reset(&mut rng, obs).unwrap());
             assert_eq!(Some(&start[..]), firsts.next(), "{name}: before step {t}");
         }
         let mut told = None;
-        let seen = observe(&*make(&env.spec().id).unwrap(), |obs| {
+        let seen = observe(&space, |obs| {
             told = Some(env.step(Action::Discrete(action.into()), &mut rng, obs).unwrap());
         });
         let told = told.unwrap();
@@ -245,7 +242,7 @@ fn discrete_observations_in_a_pool() {
         let run = |num_threads| {
             let short = PoolOptions { max_episode_steps: Some(50), ..options(5, num_threads) };
             let mut pool = EnvPool::make(id, short).unwrap();
-            let mut seen: Vec<(Vec<i32>, Vec<Option<Vec<i32>>>)> = Vec::new();
+            let mut seen = Vec::new();
             let mut batch = pool.reset().unwrap();
             for t in 0..120 {
                 let axes = if width == 1 { vec![5] } else { vec![5, width] };
@@ -255,7 +252,7 @@ fn discrete_observations_in_a_pool() {
                     assert!((0..=highest[i % width]).contains(&x), "{id}: {x}");
                 }
                 let last = |row| batch.final_obs::<i32>(row).map(<[i32]>::to_vec);
-                seen.push((obs.to_vec(), (0..5).map(last).collect()));
+                seen.push((obs.to_vec(), (0..5).map(last).collect::<Vec<_>>()));
                 let choices: Vec<i32> =
                     (0..5).map(|i| (t * 7 + i * 3) / 2 % actions as i32).collect();
                 batch = pool.step(&choices).unwrap();

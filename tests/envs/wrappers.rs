@@ -99,12 +99,12 @@ struct Tape {
     t: usize,
 }
 
-impl Tape {
-    fn new() -> Box<dyn Env> {
-        let reward = column("reward");
-        Box::new(Tape { obs: column("obs"), reward, terminated: column("terminated"), t: 0 })
-    }
+fn tape() -> Box<dyn Env> {
+    let (obs, reward) = (column("obs"), column("reward"));
+    Box::new(Tape { obs, reward, terminated: column("terminated"), t: 0 })
+}
 
+impl Tape {
     fn observe(&self, mut obs: ObsMut<'_>) {
         obs.write(&self.obs[self.t * ENVS * WIDTH..][..WIDTH]);
     }
@@ -184,7 +184,7 @@ impl Play {
 #[test]
 fn one_environment_is_normalised_as_by_gymnasium() {
     let wrapped = |clip: f64| {
-        let env = NormalizeObservation::wrap(Tape::new(), observation_options(clip)).unwrap();
+        let env = NormalizeObservation::wrap(tape(), observation_options(clip)).unwrap();
         Play::new(NormalizeReward::wrap(env, reward_options(clip)).unwrap())
     };
     for clip in [10.0, f64::INFINITY] {
@@ -352,7 +352,7 @@ fn tensors_that_do_not_fit_are_named() {
 
 #[test]
 fn frame_stack() {
-    let mut play = Play::new(FrameStack::wrap(Tape::new(), 3).unwrap());
+    let mut play = Play::new(FrameStack::wrap(tape(), 3).unwrap());
     let spec = play.0.spec();
     let bounds = ([-1.0, -2.0].repeat(3), [1.0, 2.0].repeat(3));
     assert_eq!(spec.observation, Space::f32([3, WIDTH], bounds.0, bounds.1));
@@ -362,7 +362,7 @@ fn frame_stack() {
     assert_eq!(play.step().0, [frame(0), frame(0), frame(1)].concat());
     assert_eq!(play.step().0, [frame(0), frame(1), frame(2)].concat());
     let saved = play.0.save().unwrap();
-    let mut other = Play::new(FrameStack::wrap(Tape::new(), 3).unwrap());
+    let mut other = Play::new(FrameStack::wrap(tape(), 3).unwrap());
     other.0.restore(&saved).unwrap();
     for play in [&mut play, &mut other] {
         assert_eq!(play.step().0, [frame(1), frame(2), frame(3)].concat());
@@ -402,7 +402,7 @@ struct Note(std::sync::Arc<std::sync::Mutex<Vec<f32>>>);
 
 impl Env for Note {
     fn spec(&self) -> EnvSpec {
-        Tape::new().spec()
+        tape().spec()
     }
     fn reset(&mut self, _rng: &mut EnvRng, mut obs: ObsMut<'_>) -> Result<()> {
         obs.write(&[0.0f32; WIDTH]);
@@ -438,8 +438,8 @@ fn rescale_action() {
 
 #[test]
 fn rewards() {
-    let mut play = Play::new(TransformReward::wrap(Tape::new(), |reward| reward * 2.0));
-    let mut limited = Play::new(ClipReward::wrap(Tape::new(), -1.0, 1.0).unwrap());
+    let mut play = Play::new(TransformReward::wrap(tape(), |reward| reward * 2.0));
+    let mut limited = Play::new(ClipReward::wrap(tape(), -1.0, 1.0).unwrap());
     play.reset();
     limited.reset();
     for t in 0..STEPS {
@@ -461,13 +461,10 @@ fn rewards() {
 fn bad_settings_and_states() {
     let told = |outcome: Result<Box<dyn Env>>| outcome.err().unwrap().to_string();
     let has = |text: String, part: &str| assert!(text.contains(part), "{text}");
-    has(
-        told(FrameStack::wrap(Tape::new(), 0)),
-        "Tape-v0: FrameStack: num_stack must be at least 1",
-    );
-    has(told(ClipReward::wrap(Tape::new(), 1.0, -1.0)), "ClipReward: 1 to -1 is no range");
-    has(told(ClipReward::wrap(Tape::new(), f64::NAN, 1.0)), "ClipReward: NaN to 1 is no range");
-    has(told(RescaleAction::wrap(Tape::new(), 1.0, 1.0)), "RescaleAction: 1 to 1 is no range");
+    has(told(FrameStack::wrap(tape(), 0)), "Tape-v0: FrameStack: num_stack must be at least 1");
+    has(told(ClipReward::wrap(tape(), 1.0, -1.0)), "ClipReward: 1 to -1 is no range");
+    has(told(ClipReward::wrap(tape(), f64::NAN, 1.0)), "ClipReward: NaN to 1 is no range");
+    has(told(RescaleAction::wrap(tape(), 1.0, 1.0)), "RescaleAction: 1 to 1 is no range");
     let discrete = told(RescaleAction::wrap(make("CartPole-v1").unwrap(), -1.0, 1.0));
     has(discrete, "its actions are Discrete(2), not continuous");
     let image = make("MinAtar/Breakout-v0").unwrap();
@@ -478,16 +475,16 @@ fn bad_settings_and_states() {
         (NormalizeRewardOptions { epsilon: -1.0, ..Default::default() }, "epsilon is -1"),
         (NormalizeRewardOptions { clip: 0.0, ..Default::default() }, "clip is 0"),
     ] {
-        has(told(NormalizeReward::wrap(Tape::new(), options)), part);
+        has(told(NormalizeReward::wrap(tape(), options)), part);
     }
 
     let text = ObservationNormalizer::new(0, Default::default()).unwrap_err().to_string();
     has(text, "NormalizeObservation: there is nothing to normalise");
 
-    let mut play = Play::new(FrameStack::wrap(Tape::new(), 2).unwrap());
+    let mut play = Play::new(FrameStack::wrap(tape(), 2).unwrap());
     play.reset();
     let saved = play.0.save().unwrap();
-    let mut stats = Play::new(NormalizeObservation::wrap(Tape::new(), Default::default()).unwrap());
+    let mut stats = Play::new(NormalizeObservation::wrap(tape(), Default::default()).unwrap());
     stats.reset();
     for wrong in [&saved[..4], &[255; 12][..], &stats.0.save().unwrap()] {
         let error = play.0.restore(wrong).unwrap_err().to_string();

@@ -66,11 +66,11 @@ fn check(name: &str, size: usize, gamma: f64, epsilon: f64, clip: f64) -> Result
 /// use podracer::envs::{EnvPool, PoolOptions};
 /// let mut pool = EnvPool::make("Pendulum-v1", PoolOptions { num_envs: 4, ..Default::default() })?;
 /// let mut normalizer = ObservationNormalizer::new(3, Default::default())?;
-/// let mut obs = normalizer.normalize(pool.reset()?.obs());
+/// let mut obs = normalizer.normalize(pool.reset()?.obs::<f32>());
 /// for _ in 0..100 {
 ///     let batch = pool.step(&[0.0f32; 4])?;
-///     obs = normalizer.normalize(batch.obs()); // takes the batch into the statistics first
-///     if let Some(last) = batch.final_obs(0) {
+///     obs = normalizer.normalize(batch.obs::<f32>()); // takes the batch into the statistics first
+///     if let Some(last) = batch.final_obs::<f32>(0) {
 ///         let last: Vec<f32> = normalizer.apply(last); // does not
 ///     }
 /// }
