@@ -21,7 +21,7 @@ use crate::rl::flags::expect;
 use crate::rl::{Progress, Returns, Run, Summary, checkpoint, interrupt};
 use crate::runtime::Runtime;
 use crate::timeline;
-use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::jacobian::ravel;
 use crate::trace::ops::{
     IndexMode, concatenate, constant, full, full_like, iota, ones, stack, where_, zeros, zeros_like,
@@ -251,9 +251,7 @@ fn forward(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
 /// sums of columns are several times slower on CPU.
 fn forward_batch(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
     let column = ones([obs.dim(0), 1], DType::F32);
-    let plain = std::env::var("PLAIN").is_ok();
     let layer = |layer: &Dense<Tensor>, x: Tensor| {
-        if plain { return layer.apply(x); }
         let y = x.matmul(layer.w);
         layer.b.map_or(y, |b| y + column.matmul(b.expand_dims(0)))
     };
@@ -581,7 +579,7 @@ pub fn learn(
         minibatch_step(learned, unravel, batch, learning_rate, args)
     };
     let rest = [take(actions, orders), logprobs, advantages, returns_, values_];
-    let (learned, all) = scan_with(unrolled("MB_UNROLL"), step, learned, (orders, rest));
+    let (learned, all) = scan(step, learned, (orders, rest));
     let last = tree::map(all, |x: Tensor| x.index_axis(0, -1));
 
     let variance = returns.var(..);
@@ -679,9 +677,8 @@ pub fn rollout<E: TracedEnv>(
     let start: Moving<E::State> = (obs, games);
     let xs = (noise, starts, keys);
     let packable = |x: &Tensor| matches!(x.dtype(), DType::F32 | DType::I32 | DType::Bool);
-    let few = std::env::var("PACK").map_or(args.num_seeds == 1, |x| x == "1");
-    if !few || !tree::leaves(&start).iter().all(packable) {
-        let ((obs, games), told) = scan_with(unrolled("UNROLL"), turn, start, xs);
+    if args.num_seeds > 1 || !tree::leaves(&start).iter().all(packable) {
+        let ((obs, games), told) = scan(turn, start, xs);
         return (games, obs, told);
     }
 
@@ -711,7 +708,7 @@ pub fn rollout<E: TracedEnv>(
     };
     let nothing = zeros([told.count(), envs], DType::F32);
     let first = concatenate(&[moving.pack(&tree::leaves(&start)), nothing], 0);
-    let (last, rows) = scan_with(unrolled("UNROLL"), turn, first, xs);
+    let (last, rows) = scan(turn, first, xs);
     let told = told.unpack(rows.slice_axis(1, moving.count(), rows.dim(1)));
     let [heads, actions, rewards, dones, episode_returns, episode_lengths] = told[..] else {
         unreachable!("six were packed")
@@ -739,9 +736,9 @@ pub struct Report<T> {
     pub episode_lengths: T,
 }
 
-/// The environment and what an agent needs to know of it.
+/// The environment, and what an agent needs to know of it.
 #[derive(Debug)]
-struct Problem {
+pub struct Problem {
     env: AutoReset<Traced>,
     obs_size: usize,
     actions: Actions,
@@ -749,7 +746,10 @@ struct Problem {
 
 impl Problem {
     /// The environment of `--env-id`; refuses what this algorithm cannot act in.
-    fn new(args: &Args) -> Result<Problem> {
+    ///
+    /// # Errors
+    /// [`Error::Env`] for an unknown id, [`Error::Config`] for spaces that do not fit.
+    pub fn new(args: &Args) -> Result<Problem> {
         let env = AutoReset::new(make(&args.env_id)?);
         let EnvSpec { id, observation, action, .. } = env.env.spec();
         let actions = match &action {
@@ -768,7 +768,7 @@ impl Problem {
     }
 
     /// The state of an agent at the start.
-    fn init(&self, key: Key<Tensor>, args: &Args) -> TrainState<Tensor> {
+    pub fn init(&self, key: Key<Tensor>, args: &Args) -> TrainState<Tensor> {
         let [agent, starts, key] = key.split_n();
         let agent = Agent::init(agent, self.obs_size, self.actions);
         let optimizer = Adam::default().init(&agent);
@@ -778,7 +778,7 @@ impl Problem {
     }
 
     /// `updates` times a rollout and an update.
-    fn go_on(
+    pub fn go_on(
         &self,
         state: TrainState<Tensor>,
         updates: u64,
@@ -1028,9 +1028,4 @@ fn save(run: &Run, state: &TrainState<Array>, args: &Args) -> Result<()> {
         .map(|(path, (value, bytes))| (path, value.ty().clone(), (**bytes).as_ref()))
         .collect();
     checkpoint::save(run.dir.join(format!("{}.safetensors", args.exp_name)), &arrays, args)
-}
-
-fn unrolled(name: &str) -> ScanOptions {
-    let unroll = std::env::var(name).map_or(1, |x| x.parse().unwrap());
-    ScanOptions { unroll, ..ScanOptions::default() }
 }

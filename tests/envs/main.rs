@@ -5,4 +5,5 @@ mod minatar;
 mod pool;
 mod soak;
 mod toy_text;
+mod traced;
 mod xla;
