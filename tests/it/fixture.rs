@@ -19,6 +19,8 @@ pub fn read(path: &str) -> BTreeMap<String, Kinds> {
         let digit = what.find(|c: char| c.is_ascii_digit()).unwrap();
         let dtype = match view.dtype() {
             safetensors::Dtype::F32 => DType::F32,
+            safetensors::Dtype::F16 => DType::F16,
+            safetensors::Dtype::BF16 => DType::BF16,
             safetensors::Dtype::I32 => DType::I32,
             safetensors::Dtype::BOOL => DType::Bool,
             other => panic!("{name} is {other:?}"),
@@ -38,8 +40,8 @@ pub fn read(path: &str) -> BTreeMap<String, Kinds> {
     all.into_iter().map(|(name, kinds)| (name, kinds.into_iter().map(list).collect())).collect()
 }
 
-/// Each array within 1e-5 of its largest element, or 1e-7 of small ones, which are differences of
-/// larger numbers; NaN and infinities in the same places.
+/// Each array within 1e-5 of its largest element (narrow floats: a unit in the last place), or 1e-7
+/// of small ones, which are differences of larger numbers; NaN and infinities in the same places.
 pub fn compare(found: &[Literal], expected: &[Literal]) -> Result<(), String> {
     if found.len() != expected.len() {
         return Err(format!("{} arrays, not {}", found.len(), expected.len()));
@@ -50,8 +52,13 @@ pub fn compare(found: &[Literal], expected: &[Literal]) -> Result<(), String> {
         }
         let (x, y) = (a.to_f64_vec(), b.to_f64_vec());
         let scale = y.iter().filter(|y| y.is_finite()).fold(0.0f64, |m, y| m.max(y.abs()));
+        let tolerance = match a.ty().dtype {
+            DType::F16 => 1e-3,
+            DType::BF16 => 8e-3,
+            _ => 1e-5,
+        };
         let near = |x: f64, y: f64| {
-            x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= 1e-5 * scale.max(1e-2)
+            x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= tolerance * scale.max(1e-2)
         };
         if let Some(j) = x.iter().zip(&y).position(|(&x, &y)| !near(x, y)) {
             return Err(format!(

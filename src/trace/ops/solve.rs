@@ -249,14 +249,20 @@ fn parity(pivots: Tensor, like: Tensor) -> Tensor {
 pub fn slogdet(a: Tensor) -> (Tensor, Tensor) {
     at_line(Location::caller(), || {
         expect_square("slogdet", a);
-        let value = |a: Tensor| {
-            let (lu, pivots, _) = lu_of_matrix(a);
+        let log_of = |a: Tensor, lu: Tensor, pivots: Tensor| {
             let diagonal = lu.diagonal();
             (parity(pivots, a) * diagonal.sign().prod(..), diagonal.abs().log().sum(..))
         };
+        let value = |a: Tensor| {
+            let (lu, pivots, _) = lu_of_matrix(a);
+            log_of(a, lu, pivots)
+        };
+        // A transposition sees that the factors' solution is linear in `t`; of `solve`, which has a
+        // derivative of its own, it does not.
         let rule = |a: Tensor, t: Tensor| {
-            let (sign, log) = value(a);
-            ((sign, log), (zeros_like(sign), solve_matrix(a, t).trace()))
+            let (lu, pivots, permutation) = lu_of_matrix(a);
+            let (sign, log) = log_of(a, lu, pivots);
+            ((sign, log), (zeros_like(sign), lu_solve(lu, permutation, t).trace()))
         };
         let both = |x: &[Tensor]| {
             let (sign, log) = custom_jvp(value, rule)(x[0]);

@@ -184,12 +184,12 @@ pub const FUNCTIONS: &[Function] = &[
         let mut all = vec![];
         for dtype in [DType::F16, DType::BF16] {
             let [a, b, image, kernel] = [0, 1, 2, 3].map(|i| x[i].stop_gradient().to(dtype));
-            all.push(a.matmul(b).to(DType::F32));
+            all.push(a.matmul(b));
             let args = ConvGeneralDilated {
                 dimension_numbers: Some(["NHWC", "HWIO", "NHWC"]),
                 ..ConvGeneralDilated::default()
             };
-            all.push(conv_general_dilated(image, kernel, &args).to(DType::F32));
+            all.push(conv_general_dilated(image, kernel, &args));
         }
         all
     }),
