@@ -501,7 +501,7 @@ impl Simulation<'_> {
                 return Err(Error::Env(format!("{meaning} (number {about})")));
             }
         }
-        let bad = |x: &f64| !(x.abs() <= MAX_VALUE);
+        let bad = |x: &f64| x.is_nan() || x.abs() > MAX_VALUE;
         for (values, (_, meaning)) in [self.qpos(), self.qvel()].into_iter().zip(BAD_STATE) {
             if let Some(at) = values.iter().position(bad) {
                 return Err(Error::Env(format!("{meaning} (number {at})")));
