@@ -15,6 +15,7 @@ use podracer::envs::{
     seeds,
 };
 use podracer::error::Result;
+use podracer::timeline;
 
 const REPEATS: usize = 5;
 const REPEAT: Duration = Duration::from_millis(400);
@@ -23,6 +24,11 @@ const DRAWN: usize = 256;
 fn main() -> Result<()> {
     // Cargo passes --bench along.
     let asked: Vec<String> = std::env::args().skip(1).filter(|x| !x.starts_with('-')).collect();
+    match &asked.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["share", id] => return share(id),
+        ["start", id, num_envs] => return start(id, num_envs.parse().expect("a number")),
+        _ => {}
+    }
     let id = asked.first().map_or("CartPole-v1", String::as_str);
     if id == "overhead" {
         return overhead();
@@ -106,27 +112,29 @@ fn limit(id: &str) -> Result<()> {
     let mut env = make(id)?;
     let spec = env.spec();
     let mut rng = EnvRng::new(seeds(0, 0, 0, 0));
-    // Eight bytes at a time, so that they are aligned for all types.
-    let bytes = spec.observation.bytes();
-    let mut obs = vec![0u64; bytes.div_ceil(8)];
+    // Words, so that elements of any type are aligned.
+    let mut words = vec![0u64; spec.observation.bytes().div_ceil(8)];
+    let obs = &mut bytemuck::cast_slice_mut(&mut words)[..spec.observation.bytes()];
+    let width = spec.action.shape().numel();
+    let mut values = vec![0f32; width];
     let limit = spec.max_episode_steps.unwrap_or(u32::MAX);
     let mut rates = Vec::new();
     for _ in 0..=REPEATS {
         let (began, mut steps, mut elapsed, mut over) = (Instant::now(), 0u64, 0, true);
         while began.elapsed() < REPEAT {
             for _ in 0..1024 {
-                let mut row = ObsMut(&mut bytemuck::cast_slice_mut(&mut obs)[..bytes]);
                 if over {
-                    env.reset(&mut rng, ObsMut(row.0))?;
+                    env.reset(&mut rng, ObsMut(obs))?;
                     elapsed = 0;
                 }
-                let bits = rng.bits();
-                let value = [bits as f32 / u64::MAX as f32];
                 let action = match spec.action {
-                    Space::Discrete { n } => Action::Discrete(bits as usize % n),
-                    _ => Action::Box(&value),
+                    Space::Discrete { n } => Action::Discrete(rng.below(n as u64) as usize),
+                    _ => {
+                        values.fill_with(|| rng.uniform(-1.0, 1.0) as f32);
+                        Action::Box(&values)
+                    }
                 };
-                let outcome = env.step(action, &mut rng, ObsMut(row.elements()))?;
+                let outcome = env.step(action, &mut rng, ObsMut(obs))?;
                 elapsed += 1;
                 over = outcome.terminated || elapsed >= limit;
                 steps += 1;
@@ -146,6 +154,104 @@ fn limit(id: &str) -> Result<()> {
     Ok(())
 }
 
+/// How much of the steps is the emulator's, by the spans of a timeline: resets are not in it.
+fn share(id: &str) -> Result<()> {
+    let mut env = make(id)?;
+    let spec = env.spec();
+    let Space::Discrete { n } = spec.action else { panic!("{id} is no Atari game") };
+    let mut rng = EnvRng::new(seeds(0, 0, 0, 0));
+    let mut obs = vec![0u8; spec.observation.bytes()];
+    let path = std::env::temp_dir().join(format!("podracer-share-{}.json", std::process::id()));
+    let mut shares = Vec::new();
+    for _ in 0..=REPEATS {
+        let recording = timeline::start(&path)?;
+        let mut over = true;
+        for _ in 0..1000 {
+            if over {
+                env.reset(&mut rng, ObsMut(&mut obs))?;
+            }
+            let action = Action::Discrete(rng.bits() as usize % n);
+            let _span = timeline::span("step");
+            over = env.step(action, &mut rng, ObsMut(&mut obs))?.terminated;
+        }
+        recording.finish()?;
+        shares.push(emulators_share(&std::fs::read_to_string(&path).expect("just written")));
+    }
+    std::fs::remove_file(&path).expect("just written");
+    let shares = &mut shares[1..];
+    shares.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (share, step, rest) = shares[REPEATS / 2];
+    println!(
+        "{{\"what\": \"emulator's share\", \"env_id\": \"{id}\", \"share\": {share:.3}, \"min\": \
+         {:.3}, \"max\": {:.3}, \"step_us\": {step:.1}, \"rest_us\": {rest:.1}}}",
+        shares[0].0,
+        shares[REPEATS - 1].0,
+    );
+    Ok(())
+}
+
+/// The emulator's share of the steps in a timeline, the median step and the median of what is not
+/// the emulator's in it, in microseconds.
+fn emulators_share(text: &str) -> (f64, f64, f64) {
+    let trace: serde_json::Value = serde_json::from_str(text).expect("a timeline is JSON");
+    let spans = |name: &'static str| {
+        let events = trace["traceEvents"].as_array().expect("it has events").iter();
+        let number = |event: &serde_json::Value, key: &str| event[key].as_f64().expect("a number");
+        events
+            .filter(move |event| event["name"] == name)
+            .map(move |event| (number(event, "ts"), number(event, "dur")))
+            .collect::<Vec<_>>()
+    };
+    let (mut steps, mut frames) = (spans("step"), spans("emulate"));
+    steps.sort_by(|a, b| a.0.total_cmp(&b.0));
+    frames.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut rests = Vec::new();
+    let (mut emulated, mut k) = (0.0, 0);
+    for &(from, time) in &steps {
+        let mut inside = 0.0;
+        while k < frames.len() && frames[k].0 < from + time {
+            // Frames before a step are of a reset.
+            inside += if frames[k].0 >= from { frames[k].1 } else { 0.0 };
+            k += 1;
+        }
+        emulated += inside;
+        rests.push(time - inside);
+    }
+    let total: f64 = steps.iter().map(|step| step.1).sum();
+    let median = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    (emulated / total, median(steps.iter().map(|step| step.1).collect()), median(rests))
+}
+
+/// How long it takes to make and reset a pool, and how much memory an environment of it has.
+fn start(id: &str, num_envs: usize) -> Result<()> {
+    // What is loaded once per process comes first.
+    drop(EnvPool::make(id, PoolOptions::default())?);
+    let before = resident();
+    let began = Instant::now();
+    let mut pool = EnvPool::make(id, PoolOptions { num_envs, ..Default::default() })?;
+    let made = began.elapsed();
+    pool.reset()?;
+    println!(
+        "{{\"what\": \"start\", \"env_id\": \"{id}\", \"num_envs\": {num_envs}, \"made_s\": {:.2}, \
+         \"reset_s\": {:.2}, \"mb_per_env\": {:.2}}}",
+        made.as_secs_f64(),
+        (began.elapsed() - made).as_secs_f64(),
+        (resident() - before) / num_envs as f64 / 1e6,
+    );
+    Ok(())
+}
+
+/// Bytes of memory that this process has, where the system tells.
+fn resident() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    kilobytes.map_or(f64::NAN, |kilobytes| 1024.0 * kilobytes)
+}
+
 fn measure(id: &str, num_envs: usize, batch_size: usize, num_threads: usize) -> Result<()> {
     let options = PoolOptions { num_envs, batch_size, num_threads, ..Default::default() };
     let mut pool = EnvPool::make(id, options)?;
@@ -154,11 +260,13 @@ fn measure(id: &str, num_envs: usize, batch_size: usize, num_threads: usize) -> 
         Space::Discrete { n } => Some(n as u64),
         _ => None,
     };
-    let draws = DRAWN * batch_size;
+    let width = pool.spec().action.shape().numel();
+    let draws = DRAWN * batch_size * width;
     let choices: Vec<i32> = (0..draws).map(|_| rng.below(discrete.unwrap_or(1)) as i32).collect();
     let values: Vec<f32> = (0..draws).map(|_| rng.uniform(-1.0, 1.0) as f32).collect();
     let actions = |k: usize| -> Actions<'_> {
-        let range = (k % DRAWN) * batch_size..(k % DRAWN + 1) * batch_size;
+        let row = batch_size * width;
+        let range = (k % DRAWN) * row..(k % DRAWN + 1) * row;
         if discrete.is_some() { choices[range].into() } else { values[range].into() }
     };
 

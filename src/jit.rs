@@ -18,8 +18,8 @@ pub(crate) use self::core::{Compiled, aliases};
 use self::eager::EagerOps;
 pub(crate) use self::effects::Effects;
 pub use self::effects::effects_barrier;
-use self::explain::Signature;
 pub use self::explain::{Difference, Recompile};
+pub(crate) use self::explain::{Signature, Signatures};
 pub use self::inspect::{Analysis, CompileTimes, Lowered};
 use self::nan::{Check, Recorder, has_nan};
 use crate::array::Array;
@@ -69,11 +69,8 @@ pub struct Jit<A, B, F> {
     name: String,
     mode: Mode,
     check_nans: bool,
-    explain: bool,
-    max_traces: Option<usize>,
     entries: RwLock<Vec<Arc<Entry<B>>>>,
-    signatures: Mutex<Vec<Signature>>,
-    recompiles: Mutex<Vec<Recompile>>,
+    signatures: Signatures,
     /// One compilation at a time, so that two threads do not compile the same thing.
     compiling: Mutex<()>,
     stats: Mutex<Stats>,
@@ -158,11 +155,8 @@ pub fn with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(
         name: "program".into(),
         mode,
         check_nans: false,
-        explain: false,
-        max_traces: None,
         entries: RwLock::default(),
-        signatures: Mutex::default(),
-        recompiles: Mutex::default(),
+        signatures: Signatures::default(),
         compiling: Mutex::default(),
         stats: Mutex::default(),
         argument: PhantomData,
@@ -193,7 +187,7 @@ impl<A, B, F> Jit<A, B, F> {
     /// of the argument has another type, what is new or gone in its structure, and the line of the
     /// call. JAX's `jax_explain_cache_misses`. `PODRACER_EXPLAIN=1` turns it on for all functions.
     pub fn explain_recompiles(mut self, on: bool) -> Self {
-        self.explain = on;
+        self.signatures.explain = on;
         self
     }
 
@@ -201,13 +195,13 @@ impl<A, B, F> Jit<A, B, F> {
     /// fails with [`Error::Argument`], which says what differs. `chex.assert_max_traces`. Of no
     /// meaning in the other modes, which trace at every call.
     pub fn assert_max_traces(mut self, n: usize) -> Self {
-        self.max_traces = Some(n);
+        self.signatures.most = Some(n);
         self
     }
 
     /// Why the function was compiled again, for every compilation after the first one so far.
     pub fn explain(&self) -> Vec<Recompile> {
-        self.recompiles.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.signatures.recompiles()
     }
 
     /// The name given by [`Jit::named`].
@@ -294,7 +288,9 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         if let Some(entry) = self.find(structure, leaves) {
             return Ok(entry);
         }
-        self.note_signature(args, structure, leaves, call)?;
+        let types = leaves.iter().map(|leaf| leaf.ty().clone()).collect();
+        let (paths, places) = (tree::paths(args), vec![]);
+        self.signatures.note(&self.name, Signature { structure, paths, types, places, call })?;
         let Lowered { program, text, aliases, template, recorder, .. } = self.lower(args)?;
         let compiled = Compiled::new(program, &text, aliases)?;
         {
@@ -305,42 +301,6 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         let entry = Arc::new(Entry { structure, template, compiled, recorder });
         self.entries.write().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
         Ok(entry)
-    }
-
-    /// Takes note of a new signature, and of why it is one; refuses one too many.
-    fn note_signature(
-        &self,
-        args: &A::With<Array>,
-        structure: u64,
-        leaves: &Leaves<'_>,
-        call: Loc,
-    ) -> Result<()> {
-        let types = leaves.iter().map(|leaf| leaf.ty().clone()).collect();
-        let now = Signature { structure, paths: tree::paths(args), types, call };
-        let mut signatures = self.signatures.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = signatures.iter().any(|seen| seen.same(&now));
-        if seen {
-            // It failed to compile before, and is tried again.
-            return Ok(());
-        }
-        let recompile = explain::explain(&self.name, &signatures, &now);
-        if let Some(limit) = self.max_traces.filter(|&limit| signatures.len() >= limit) {
-            let reason = match recompile {
-                Some(recompile) => recompile.to_string(),
-                None => format!("{}: the call in {call} would be the first", self.name),
-            };
-            return Err(Error::Argument(format!(
-                "more than {limit} traces, which assert_max_traces({limit}) does not allow\n{reason}"
-            )));
-        }
-        signatures.push(now);
-        if let Some(recompile) = recompile {
-            if self.explain || explain::asked_for() {
-                eprintln!("podracer: {recompile}");
-            }
-            self.recompiles.lock().unwrap_or_else(PoisonError::into_inner).push(recompile);
-        }
-        Ok(())
     }
 
     /// The function traced for an argument like `args`, and its result over tensors.

@@ -192,6 +192,8 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../docs/from-scratch.md")]
     struct FromScratch;
+    #[doc = include_str!("../docs/environments.md")]
+    struct Environments;
     #[doc = include_str!("../docs/export.md")]
     struct Export;
     #[doc = include_str!("../docs/recompiles.md")]

@@ -29,7 +29,7 @@ use self::core::{Compiled, Leaves};
 use self::sharded::checked;
 use crate::array::Array;
 use crate::error::{Error, Loc, Result};
-use crate::jit::{Mode, run_program};
+use crate::jit::{Mode, Recompile, Signature, Signatures, run_program};
 use crate::runtime::Runtime;
 use crate::timeline;
 use crate::trace::axis::Axis;
@@ -49,6 +49,7 @@ pub struct Pmap<A, B, F> {
     mode: Mode,
     devices: Option<Vec<usize>>,
     entries: RwLock<Vec<Arc<Entry<B>>>>,
+    signatures: Signatures,
     /// One compilation at a time, so that two threads do not compile the same thing.
     compiling: Mutex<()>,
     argument: PhantomData<fn(A)>,
@@ -104,6 +105,7 @@ pub fn pmap_with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B>(
         mode,
         devices: None,
         entries: RwLock::default(),
+        signatures: Signatures::default(),
         compiling: Mutex::default(),
         argument: PhantomData,
     }
@@ -121,6 +123,27 @@ impl<A, B, F> Pmap<A, B, F> {
         self.devices = Some(devices.to_vec());
         self
     }
+
+    /// Writes to the standard error why a call needs a compilation after the first one: which leaf
+    /// of the argument has another type or is on other devices, what is new or gone in its
+    /// structure, and the line of the call. `PODRACER_EXPLAIN=1` turns it on for all functions.
+    pub fn explain_recompiles(mut self, on: bool) -> Self {
+        self.signatures.explain = on;
+        self
+    }
+
+    /// Lets the function be traced for at most `n` signatures: the call that would bring one more
+    /// fails with [`Error::Argument`], which says what differs. `chex.assert_max_traces`. Of no
+    /// meaning in the other modes, which trace at every call.
+    pub fn assert_max_traces(mut self, n: usize) -> Self {
+        self.signatures.most = Some(n);
+        self
+    }
+
+    /// Why the function was compiled again, for every compilation after the first one so far.
+    pub fn explain(&self) -> Vec<Recompile> {
+        self.signatures.recompiles()
+    }
 }
 
 impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
@@ -129,8 +152,9 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
     /// # Errors
     /// [`Error::Trace`] if the function cannot be typed for these parts, or if a collective stands
     /// where only some devices may come by; [`Error::Argument`] if the leaves are on different
-    /// devices; what the compiler and the runtime say. An error on one device shows on the results
-    /// of all.
+    /// devices, and under [`Pmap::assert_max_traces`]; what the compiler and the runtime say. An error
+    /// on one device shows on the results of all.
+    #[track_caller]
     pub fn call(&self, args: A::With<Sharded>) -> Result<B::With<Sharded>> {
         let mut leaves = Leaves::new();
         args.visit_leaves(&Path::ROOT, &mut |_, leaf| leaves.push(leaf));
@@ -138,7 +162,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
         if self.mode == Mode::Jit {
             let entry = match self.find(structure, &leaves) {
                 Some(entry) => entry,
-                None => self.compile(&args, structure, &leaves)?,
+                None => self.compile(&args, structure, &leaves, Location::caller())?,
             };
             let results = entry.compiled.run(&leaves)?;
             return Ok(tree::rebuild(&entry.template, results));
@@ -169,6 +193,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
         args: &A::With<Sharded>,
         structure: u64,
         leaves: &Leaves<'_>,
+        call: Loc,
     ) -> Result<Arc<Entry<B>>> {
         let _one_at_a_time = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
         // Another thread may have compiled it meanwhile.
@@ -176,6 +201,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
             return Ok(entry);
         }
         let devices = self.devices(args, leaves)?;
+        self.signatures.note(&self.name, signature(args, structure, leaves, call))?;
         let (program, template, axis) = self.program(args, leaves)?;
         let replicated = replicated(&program, leaves, axis)?;
         let compiled = Compiled::new(program, leaves, devices, replicated, &self.name)?;
@@ -240,6 +266,26 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
                 }
             })
             .collect()
+    }
+}
+
+/// What an argument brings.
+fn signature<M: Tree<Sharded>>(
+    args: &M,
+    structure: u64,
+    leaves: &Leaves<'_>,
+    call: Loc,
+) -> Signature {
+    let place = |leaf: &&Sharded| {
+        let how = if leaf.is_replicated() { "copies on" } else { "divided over" };
+        format!("{how} devices {:?}", leaf.devices())
+    };
+    Signature {
+        structure,
+        paths: tree::paths(args),
+        types: leaves.iter().map(|leaf| leaf.ty().clone()).collect(),
+        places: leaves.iter().map(place).collect(),
+        call,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::distributions::{Categorical, DiagNormal};
 use crate::envs::traced::{AutoReset, Playing, Traced, TracedEnv, make};
 use crate::envs::{EnvSpec, Space};
 use crate::error::{Error, Result};
-use crate::jit::{Jit, Mode, with_mode};
+use crate::jit::{Mode, with_mode};
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
 use crate::optim::{Adam, AdamState};
@@ -21,13 +21,13 @@ use crate::rl::flags::expect;
 use crate::rl::{Progress, Returns, Run, Summary, checkpoint, interrupt};
 use crate::runtime::Runtime;
 use crate::timeline;
-use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::jacobian::ravel;
 use crate::trace::ops::{
     IndexMode, concatenate, constant, full, full_like, iota, ones, stack, where_, zeros, zeros_like,
 };
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Literal, Tensor, TensorType, random, value_and_grad, vmap};
+use crate::{Array, DType, Key, Tensor, TensorType, random, value_and_grad, vmap};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -251,11 +251,7 @@ fn forward(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
 /// sums of columns are several times slower on CPU.
 fn forward_batch(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
     let column = ones([obs.dim(0), 1], DType::F32);
-    let plain = std::env::var("PLAIN").is_ok();
     let layer = |layer: &Dense<Tensor>, x: Tensor| {
-        if plain {
-            return layer.apply(x);
-        }
         let y = x.matmul(layer.w);
         layer.b.map_or(y, |b| y + column.matmul(b.expand_dims(0)))
     };
@@ -583,7 +579,7 @@ pub fn learn(
         minibatch_step(learned, unravel, batch, learning_rate, args)
     };
     let rest = [take(actions, orders), logprobs, advantages, returns_, values_];
-    let (learned, all) = scan_with(unrolled("MB_UNROLL"), step, learned, (orders, rest));
+    let (learned, all) = scan(step, learned, (orders, rest));
     let last = tree::map(all, |x: Tensor| x.index_axis(0, -1));
 
     let variance = returns.var(..);
@@ -681,9 +677,8 @@ pub fn rollout<E: TracedEnv>(
     let start: Moving<E::State> = (obs, games);
     let xs = (noise, starts, keys);
     let packable = |x: &Tensor| matches!(x.dtype(), DType::F32 | DType::I32 | DType::Bool);
-    let few = std::env::var("PACK").map_or(args.num_seeds == 1, |x| x == "1");
-    if !few || !tree::leaves(&start).iter().all(packable) {
-        let ((obs, games), told) = scan_with(unrolled("UNROLL"), turn, start, xs);
+    if args.num_seeds > 1 || !tree::leaves(&start).iter().all(packable) {
+        let ((obs, games), told) = scan(turn, start, xs);
         return (games, obs, told);
     }
 
@@ -713,7 +708,7 @@ pub fn rollout<E: TracedEnv>(
     };
     let nothing = zeros([told.count(), envs], DType::F32);
     let first = concatenate(&[moving.pack(&tree::leaves(&start)), nothing], 0);
-    let (last, rows) = scan_with(unrolled("UNROLL"), turn, first, xs);
+    let (last, rows) = scan(turn, first, xs);
     let told = told.unpack(rows.slice_axis(1, moving.count(), rows.dim(1)));
     let [heads, actions, rewards, dones, episode_returns, episode_lengths] = told[..] else {
         unreachable!("six were packed")
@@ -741,9 +736,9 @@ pub struct Report<T> {
     pub episode_lengths: T,
 }
 
-/// The environment and what an agent needs to know of it.
+/// The environment, and what an agent needs to know of it.
 #[derive(Debug)]
-struct Problem {
+pub struct Problem {
     env: AutoReset<Traced>,
     obs_size: usize,
     actions: Actions,
@@ -751,7 +746,10 @@ struct Problem {
 
 impl Problem {
     /// The environment of `--env-id`; refuses what this algorithm cannot act in.
-    fn new(args: &Args) -> Result<Problem> {
+    ///
+    /// # Errors
+    /// [`Error::Env`] for an unknown id, [`Error::Config`] for spaces that do not fit.
+    pub fn new(args: &Args) -> Result<Problem> {
         let env = AutoReset::new(make(&args.env_id)?);
         let EnvSpec { id, observation, action, .. } = env.env.spec();
         let actions = match &action {
@@ -770,7 +768,7 @@ impl Problem {
     }
 
     /// The state of an agent at the start.
-    fn init(&self, key: Key<Tensor>, args: &Args) -> TrainState<Tensor> {
+    pub fn init(&self, key: Key<Tensor>, args: &Args) -> TrainState<Tensor> {
         let [agent, starts, key] = key.split_n();
         let agent = Agent::init(agent, self.obs_size, self.actions);
         let optimizer = Adam::default().init(&agent);
@@ -780,7 +778,7 @@ impl Problem {
     }
 
     /// `updates` times a rollout and an update.
-    fn go_on(
+    pub fn go_on(
         &self,
         state: TrainState<Tensor>,
         updates: u64,
@@ -884,7 +882,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     if args.num_seeds > 1 && !args.json {
         eprint!("{}", log.table());
     }
-    let compile_s = compile_seconds(&init) + compile_seconds(&whole) + compile_seconds(&rest);
+    let compile_s = init.stats().seconds() + whole.stats().seconds() + rest.stats().seconds();
     let platform = match args.mode {
         Mode::Interpret => "host".to_string(),
         Mode::Jit | Mode::Eager => Runtime::get()?.client.platform_name().to_string(),
@@ -905,11 +903,6 @@ fn keys(args: &Args) -> Result<Key<Array>> {
         words.extend([(seed >> 32) as u32, seed as u32]);
     }
     Ok(Key::from_data(Array::new([args.num_seeds, 2], &words)?))
-}
-
-fn compile_seconds<A, B, F>(f: &Jit<A, B, F>) -> f64 {
-    let stats = f.stats();
-    stats.trace_seconds + stats.compile_seconds
 }
 
 /// What has been told of the run.
@@ -1018,21 +1011,6 @@ impl Log<'_> {
 /// Saves the whole state as `{exp_name}.safetensors`, with the settings. Of several agents each
 /// array has one more axis in front, in the order of the seeds.
 fn save(run: &Run, state: &TrainState<Array>, args: &Args) -> Result<()> {
-    let paths = tree::paths(state);
-    let mut values = Vec::new();
-    for leaf in tree::leaves(state) {
-        values.push(leaf.to_literal()?.dense());
-    }
-    let bytes: Vec<_> = values.iter().map(Literal::bytes).collect();
-    let arrays: Vec<_> = paths
-        .into_iter()
-        .zip(values.iter().zip(&bytes))
-        .map(|(path, (value, bytes))| (path, value.ty().clone(), (**bytes).as_ref()))
-        .collect();
-    checkpoint::save(run.dir.join(format!("{}.safetensors", args.exp_name)), &arrays, args)
-}
-
-fn unrolled(name: &str) -> ScanOptions {
-    let unroll = std::env::var(name).map_or(1, |x| x.parse().unwrap());
-    ScanOptions { unroll, ..ScanOptions::default() }
+    let path = run.dir.join(format!("{}.safetensors", args.exp_name));
+    checkpoint::save_tree(path, state, args)
 }

@@ -16,7 +16,8 @@ use super::spec::EnvSpec;
 /// so that one seed makes one trajectory however many threads there are.
 ///
 /// An error or a panic in any method ends the pool with an error that says which environment it
-/// was. The [module](super) has an annotated template.
+/// was; with [`OnError::Truncate`](super::OnError::Truncate) an error of `step` ends the episode only, and a reset must then work.
+/// The [module](super) has an annotated template.
 pub trait Env: Send {
     /// What this environment promises. Asked once, when the pool is made.
     fn spec(&self) -> EnvSpec;

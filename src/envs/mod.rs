@@ -5,8 +5,8 @@
 //! `toy_text`, by name in `registry`; `traced` has some as functions of tensors), what can be put
 //! around one (`wrappers`), and the pool around them all: memory that they write into (`buffer`),
 //! where randomness comes from (`seeds`), one environment's episodes and resets (`slot`), checks of
-//! actions (`actions`), threads (`workers`, `cores`), statistics (`stats`), the front door (`pool`),
-//! and the door for compiled code (`xla`).
+//! actions (`actions`), threads (`workers`, `cores`), statistics (`stats`), what becomes of failures (`failures`),
+//! the front door (`pool`), and the door for compiled code (`xla`).
 //!
 //! ```
 //! use podracer::envs::{EnvPool, PoolOptions, list_envs};
@@ -100,6 +100,7 @@ mod buffer;
 pub mod classic;
 mod cores;
 mod env;
+mod failures;
 pub mod minatar;
 pub mod mujoco;
 mod pool;
@@ -119,6 +120,7 @@ pub use atari::{AtariOptions, AtariStart, make_atari};
 pub use autoreset::Autoreset;
 pub use buffer::{ALIGNMENT, Batch, Field, SharedBytes};
 pub use env::{Action, Env, Frame, ObsMut, StepOutcome};
+pub use failures::{Failure, OnError};
 pub use mujoco::MujocoOptions;
 pub use pool::{EnvPool, PoolOptions};
 pub use registry::{list_envs, make, spec};

@@ -11,6 +11,7 @@ use super::actions::{ActionRule, Actions};
 use super::autoreset::Autoreset;
 use super::buffer::{Batch, Filling, check_rows};
 use super::env::{Env, Frame};
+use super::failures::{Failure, Failures, OnError};
 use super::registry;
 use super::seeds::{EnvRng, seeds};
 use super::slot::{Phase, Slot, Task, guard};
@@ -46,6 +47,8 @@ pub struct PoolOptions {
     /// Whether continuous actions outside their bounds are brought to the nearest one (gymnasium's
     /// `ClipAction`) instead of refused. NaN is refused either way.
     pub clip_actions: bool,
+    /// What becomes of an environment whose step returns an error.
+    pub on_error: OnError,
 }
 
 impl Default for PoolOptions {
@@ -61,6 +64,7 @@ impl Default for PoolOptions {
             autoreset: Autoreset::SameStep,
             max_episode_steps: None,
             clip_actions: false,
+            on_error: OnError::Stop,
         }
     }
 }
@@ -77,7 +81,7 @@ impl Default for PoolOptions {
 /// repeated bit for bit whatever the threads do.
 ///
 /// An environment that panics or returns an error makes the call that would have delivered its row
-/// fail, and every later call too.
+/// fail, and every later call too, unless [`PoolOptions::on_error`] says otherwise.
 pub struct EnvPool {
     spec: EnvSpec,
     options: PoolOptions,
@@ -96,6 +100,7 @@ pub struct EnvPool {
     handed_out: Vec<Batch>,
     engine: Engine,
     finished: Finished,
+    failures: Failures,
     failed: Option<String>,
 }
 
@@ -207,7 +212,8 @@ impl EnvPool {
                 )));
             }
             let rng = EnvRng::new(seeds(options.seed, options.process, options.actor, i as u32));
-            slots.push(Some(Box::new(Slot::new(env, i, rng, options.autoreset, limit))));
+            let PoolOptions { autoreset, on_error, .. } = options;
+            slots.push(Some(Box::new(Slot::new(env, i, rng, autoreset, limit, on_error))));
         }
         let synchronous = options.batch_size == options.num_envs;
         let engine = match options.num_threads {
@@ -223,6 +229,7 @@ impl EnvPool {
             blocks_done: 0,
             handed_out: Vec::new(),
             finished: Finished::new(options.num_envs),
+            failures: Failures::default(),
             failed: None,
             spec,
             options,
@@ -360,6 +367,12 @@ impl EnvPool {
     /// lengths of the full game, unclipped. At most the last 65,536.
     pub fn take_finished(&mut self) -> Vec<Episode> {
         self.finished.drain()
+    }
+
+    /// The steps that failed since the last call, in the order of the batches' rows, where the pool
+    /// goes on after them ([`OnError::Truncate`]). At most the last 65,536.
+    pub fn take_failures(&mut self) -> Vec<Failure> {
+        self.failures.drain()
     }
 
     /// The last game that environment `env_id` finished.
@@ -523,11 +536,14 @@ impl EnvPool {
         if let Engine::Threads(workers) = &self.engine {
             let returned = workers.collect(&block.inbox, count);
             let mut failure = None;
-            for back in returned {
+            for mut back in returned {
                 let env = back.slot.index;
                 match back.failure {
                     Some(problem) => failure = failure.or(Some((env, problem))),
-                    None => store(&mut block.filling, &mut self.finished, back.row, &back.slot),
+                    None => {
+                        store(&mut block.filling, &mut self.finished, back.row, &back.slot);
+                        back.slot.failure.take().into_iter().for_each(|f| self.failures.push(f));
+                    }
                 }
                 self.busy[env] = false;
                 self.slots[env] = Some(back.slot);
@@ -564,8 +580,9 @@ impl EnvPool {
             return Err(self.fail(current, &problem));
         }
         for Pending { env, row, .. } in self.pending.drain(..count) {
-            let slot = self.slots[env].as_ref().expect("nothing is with a worker");
+            let slot = self.slots[env].as_mut().expect("nothing is with a worker");
             store(filling, &mut self.finished, row, slot);
+            slot.failure.take().into_iter().for_each(|f| self.failures.push(f));
             self.busy[env] = false;
         }
         match began {

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 
 use super::autoreset::Autoreset;
-use super::env::{Action, Env, Frame, ObsMut};
+use super::env::{Action, Env, Frame, ObsMut, StepOutcome};
+use super::failures::{Failure, OnError};
 use super::seeds::EnvRng;
 use super::stats::{Episode, Running};
 
@@ -52,6 +53,8 @@ pub(super) struct Slot {
     pub(super) told: Row,
     pub(super) choice: usize,
     pub(super) values: Vec<f32>,
+    /// The step that failed just now, in a pool that goes on.
+    pub(super) failure: Option<Failure>,
     autoreset: Autoreset,
     max_steps: u32,
     /// Steps of the game, over all its episodes.
@@ -59,6 +62,8 @@ pub(super) struct Slot {
     /// Whether the next episode is of another game.
     game_over: bool,
     running: Running,
+    /// The observation before this step, where a failed step needs it.
+    last_obs: Option<Vec<u8>>,
 }
 
 /// What the pool knows of an environment between two steps.
@@ -82,6 +87,7 @@ impl Slot {
         rng: EnvRng,
         autoreset: Autoreset,
         max_steps: Option<u32>,
+        on_error: OnError,
     ) -> Slot {
         Slot {
             env,
@@ -96,6 +102,8 @@ impl Slot {
             elapsed: 0,
             game_over: true,
             running: Running::default(),
+            failure: None,
+            last_obs: (on_error == OnError::Truncate).then(Vec::new),
         }
     }
 
@@ -103,6 +111,15 @@ impl Slot {
     /// the next in the same step, `final_obs`.
     pub(super) fn run(&mut self, task: Task, obs: &mut [u8], final_obs: &mut [u8]) -> Result<()> {
         self.told = Row::default();
+        self.advance(task, obs, final_obs)?;
+        if let Some(last) = &mut self.last_obs {
+            last.clear();
+            last.extend_from_slice(obs);
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, task: Task, obs: &mut [u8], final_obs: &mut [u8]) -> Result<()> {
         if task == Task::Reset {
             self.running = Running::default(); // A game given up is not a finished one.
             self.game_over = true;
@@ -117,8 +134,17 @@ impl Slot {
             [] => Action::Discrete(self.choice),
             values => Action::Box(values),
         };
-        let outcome = self.env.step(action, &mut self.rng, ObsMut(obs))?;
         self.elapsed += 1;
+        let outcome = match (self.env.step(action, &mut self.rng, ObsMut(obs)), &self.last_obs) {
+            (Ok(outcome), _) => outcome,
+            (Err(error), None) => return Err(error),
+            (Err(error), Some(last)) => {
+                obs.copy_from_slice(last);
+                let (env_id, step, message) = (self.index, self.elapsed, error.to_string());
+                self.failure = Some(Failure { env_id, step, message });
+                StepOutcome { truncated: true, ..StepOutcome::default() }
+            }
+        };
         let truncated = outcome.truncated || self.elapsed >= self.max_steps;
         self.game_over = outcome.game_over || truncated;
         self.told = Row {

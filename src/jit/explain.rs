@@ -1,25 +1,75 @@
 //! Why a function was compiled again: the new signature beside the nearest one seen before.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::error::Loc;
+use crate::error::{Error, Loc, Result};
 use crate::trace::types::TensorType;
 
 /// What a compiled function is compiled for: the structure and the types of its argument, and the
 /// call that first brought them.
 #[derive(Debug, Clone)]
-pub(super) struct Signature {
-    pub(super) structure: u64,
-    pub(super) paths: Vec<String>,
-    pub(super) types: Vec<TensorType>,
-    pub(super) call: Loc,
+pub(crate) struct Signature {
+    pub(crate) structure: u64,
+    pub(crate) paths: Vec<String>,
+    pub(crate) types: Vec<TensorType>,
+    /// Where the leaves are, in words, if they are on several devices.
+    pub(crate) places: Vec<String>,
+    pub(crate) call: Loc,
 }
 
 impl Signature {
     /// Whether both are of one structure and of the same types.
-    pub(super) fn same(&self, other: &Signature) -> bool {
-        self.structure == other.structure && self.types == other.types
+    fn same(&self, other: &Signature) -> bool {
+        self.structure == other.structure
+            && self.types == other.types
+            && self.places == other.places
+    }
+}
+
+/// The signatures that a function was compiled for, and what is wanted of them.
+#[derive(Default)]
+pub(crate) struct Signatures {
+    /// Whether every compilation after the first is explained on the standard error.
+    pub(crate) explain: bool,
+    /// How many there may be.
+    pub(crate) most: Option<usize>,
+    seen: Mutex<Vec<Signature>>,
+    recompiles: Mutex<Vec<Recompile>>,
+}
+
+impl Signatures {
+    /// Takes note of a new signature, and of why it is one; refuses one too many.
+    pub(crate) fn note(&self, function: &str, now: Signature) -> Result<()> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.iter().any(|seen| seen.same(&now)) {
+            // It failed to compile before, and is tried again.
+            return Ok(());
+        }
+        let recompile = explain(function, &seen, &now);
+        if let Some(limit) = self.most.filter(|&limit| seen.len() >= limit) {
+            let reason = match recompile {
+                Some(recompile) => recompile.to_string(),
+                None => format!("{function}: the call in {} would be the first", now.call),
+            };
+            return Err(Error::Argument(format!(
+                "more than {limit} traces, which assert_max_traces({limit}) does not allow\n{reason}"
+            )));
+        }
+        seen.push(now);
+        if let Some(recompile) = recompile {
+            if self.explain || asked_for() {
+                eprintln!("podracer: {recompile}");
+            }
+            self.recompiles.lock().unwrap_or_else(PoisonError::into_inner).push(recompile);
+        }
+        Ok(())
+    }
+
+    /// Why there was more than one.
+    pub(crate) fn recompiles(&self) -> Vec<Recompile> {
+        self.recompiles.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -50,6 +100,15 @@ pub enum Difference {
         /// The type now.
         now: TensorType,
     },
+    /// The leaf at this path is on other devices, or is divided and was not, or the reverse.
+    Place {
+        /// Where in the argument.
+        path: String,
+        /// Where it was before, in words.
+        before: String,
+        /// Where it is now.
+        now: String,
+    },
     /// This path is new.
     Added(String),
     /// This path is gone.
@@ -68,6 +127,7 @@ impl Difference {
                 let sizes = before.shape.iter().zip(now.shape.iter());
                 sizes.filter(|(before, now)| before != now).count() + if same { 0 } else { 100 }
             }
+            Difference::Place { .. } => 10,
             Difference::Added(_) | Difference::Removed(_) | Difference::Static => 1000,
         }
     }
@@ -88,6 +148,9 @@ impl fmt::Display for Difference {
                 let axes: Vec<String> = axes.map(|axis| axis.to_string()).collect();
                 let axis = if axes.len() == 1 { "axis" } else { "axes" };
                 write!(f, " ({axis} {})", axes.join(", "))
+            }
+            Difference::Place { path, before, now } => {
+                write!(f, "{path}: {before} before, {now} now")
             }
             Difference::Added(path) => write!(f, "{path}: was not there before"),
             Difference::Removed(path) => write!(f, "{path}: is not there any more"),
@@ -124,7 +187,7 @@ impl fmt::Display for Recompile {
 }
 
 /// The differences between `now` and the nearest of the signatures before; `None` if there is none.
-pub(super) fn explain(function: &str, before: &[Signature], now: &Signature) -> Option<Recompile> {
+fn explain(function: &str, before: &[Signature], now: &Signature) -> Option<Recompile> {
     // Of equally near ones the latest.
     let (nearest, differences) =
         before.iter().rev().map(|before| (before, differences(before, now))).min_by_key(
@@ -141,18 +204,26 @@ pub(super) fn explain(function: &str, before: &[Signature], now: &Signature) -> 
 
 fn differences(before: &Signature, now: &Signature) -> Vec<Difference> {
     let mut list = Vec::new();
-    let mut old = before.paths.iter().zip(&before.types);
-    let by_path: std::collections::HashMap<&String, &TensorType> = old.by_ref().collect();
-    let new: std::collections::HashSet<&String> = now.paths.iter().collect();
-    for (path, ty) in now.paths.iter().zip(&now.types) {
-        match by_path.get(path) {
-            None => list.push(Difference::Added(path.clone())),
-            Some(&before) if before != ty => list.push(Difference::Type {
+    let places: HashMap<&String, usize> =
+        before.paths.iter().enumerate().map(|(i, path)| (path, i)).collect();
+    let new: HashSet<&String> = now.paths.iter().collect();
+    for (i, path) in now.paths.iter().enumerate() {
+        let Some(&old) = places.get(path) else {
+            list.push(Difference::Added(path.clone()));
+            continue;
+        };
+        if before.types[old] != now.types[i] {
+            list.push(Difference::Type {
                 path: path.clone(),
-                before: before.clone(),
-                now: ty.clone(),
-            }),
-            Some(_) => {}
+                before: before.types[old].clone(),
+                now: now.types[i].clone(),
+            });
+        }
+        if let (Some(before), Some(now)) = (before.places.get(old), now.places.get(i))
+            && before != now
+        {
+            let (before, now) = (before.clone(), now.clone());
+            list.push(Difference::Place { path: path.clone(), before, now });
         }
     }
     let gone = before.paths.iter().filter(|path| !new.contains(path));
@@ -164,7 +235,7 @@ fn differences(before: &Signature, now: &Signature) -> Vec<Difference> {
 }
 
 /// Whether the environment asks for every explanation on the standard error.
-pub(super) fn asked_for() -> bool {
+fn asked_for() -> bool {
     static ASKED: OnceLock<bool> = OnceLock::new();
     *ASKED.get_or_init(|| {
         std::env::var("PODRACER_EXPLAIN")

@@ -64,6 +64,8 @@ pub struct LowerOptions {
     pub num_partitions: usize,
     /// Donations: the buffer of an input, by position, becomes that of an output.
     pub aliases: Vec<(usize, usize)>,
+    /// Inputs whose memory the compiler may use for any result that fits.
+    pub donors: Vec<usize>,
     /// With several partitions: which inputs are divided along their first axis; the others are
     /// copied to all. Empty otherwise.
     pub divided: Vec<bool>,
@@ -81,6 +83,7 @@ impl Default for LowerOptions {
             num_replicas: 1,
             num_partitions: 1,
             aliases: Vec::new(),
+            donors: Vec::new(),
             divided: Vec::new(),
             locations: true,
             native_calls: false,
@@ -193,18 +196,7 @@ impl<'a> Emitter<'a> {
             let argument = self.new_argument();
             let comma = if i > 0 { ", " } else { "" };
             self.write(format_args!("{comma}{argument}: {}", Ty(ty)));
-            if let Some(&divided) = self.options.divided.get(i) {
-                let ones = ",1".repeat(ty.rank().saturating_sub(1));
-                match divided {
-                    true => self.write(format_args!(
-                        " {{mhlo.sharding = \"{{devices=[{num_partitions}{ones}]<=[{num_partitions}]}}\"}}"
-                    )),
-                    false => self.out.push_str(" {mhlo.sharding = \"{replicated}\"}"),
-                }
-            }
-            if let Some((_, output)) = self.options.aliases.iter().find(|(input, _)| *input == i) {
-                self.write(format_args!(" {{tf.aliasing_output = {output} : i32}}"));
-            }
+            self.attributes(i, ty);
             arguments.push(Slot::Value(argument));
         }
         let types: Vec<&TensorType> = program.output_types().collect();
@@ -218,6 +210,31 @@ impl<'a> Emitter<'a> {
         self.threefry_functions();
         self.out.push_str("}\n");
         self.locations.define(&mut self.out);
+    }
+
+    /// What the compiler is told about the `i`-th argument.
+    fn attributes(&mut self, i: usize, ty: &TensorType) {
+        let LowerOptions { num_partitions, divided, aliases, donors, .. } = self.options;
+        let mut attributes: Vec<String> = Vec::new();
+        match divided.get(i) {
+            Some(true) => {
+                let ones = ",1".repeat(ty.rank().saturating_sub(1));
+                attributes.push(format!(
+                    "mhlo.sharding = \"{{devices=[{num_partitions}{ones}]<=[{num_partitions}]}}\""
+                ));
+            }
+            Some(false) => attributes.push("mhlo.sharding = \"{replicated}\"".into()),
+            None => {}
+        }
+        if let Some((_, output)) = aliases.iter().find(|(input, _)| *input == i) {
+            attributes.push(format!("tf.aliasing_output = {output} : i32"));
+        }
+        if donors.contains(&i) {
+            attributes.push("jax.buffer_donor = true".into());
+        }
+        if !attributes.is_empty() {
+            self.write(format_args!(" {{{}}}", attributes.join(", ")));
+        }
     }
 
     /// Writes the equations of `program` applied to `arguments`; gives its outputs.

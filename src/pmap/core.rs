@@ -68,8 +68,16 @@ impl Compiled {
     ) -> Result<Compiled> {
         let program = simplify(program);
         let divided = leaves.iter().map(|leaf| !leaf.is_replicated()).collect();
-        let lowering =
-            LowerOptions { num_partitions: devices.len(), divided, ..LowerOptions::default() };
+        // Which result takes an input's memory depends on how the compiler divides it.
+        let mut donated: Vec<usize> =
+            aliases(&program).into_iter().map(|(input, _)| input).collect();
+        donated.sort_unstable();
+        let lowering = LowerOptions {
+            num_partitions: devices.len(),
+            divided,
+            donors: donated.clone(),
+            ..LowerOptions::default()
+        };
         let (executable, effects) = compile(&program, lowering, &devices, name)?;
         if effects.is_some() {
             return Err(Error::Argument(format!(
@@ -94,7 +102,7 @@ impl Compiled {
                 )));
             }
         }
-        let (types, donated) = (signature(leaves), vec![]);
+        let types = signature(leaves);
         let watch = Watch::new(name);
         let name = name.to_string();
         Ok(Compiled { executable, devices, types, donated, replicated, watch, name, effects })

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use super::core::{Compiled, Leaves};
 use super::sharded::Sharded;
 use crate::error::{Error, Loc, Result};
+use crate::jit::{Recompile, Signatures};
 use crate::trace::ops::structure_in_scope;
 use crate::trace::program::Program;
 use crate::trace::tensor::{Tensor, catch, trace_call};
@@ -19,6 +20,7 @@ pub struct ShardedJit<A, B, F> {
     at: Loc,
     name: String,
     entries: RwLock<Vec<Arc<Entry<B>>>>,
+    signatures: Signatures,
     /// One compilation at a time, so that two threads do not compile the same thing.
     compiling: Mutex<()>,
     argument: PhantomData<fn(A)>,
@@ -37,7 +39,8 @@ struct Entry<B> {
 /// [`replicate`](super::replicate) copied is one value that every device has.
 ///
 /// Results are divided along their first axis or copied, as the compiler finds best: typically what
-/// has the batch stays divided, and gradients and parameters are copies. Arguments are not donated.
+/// has the batch stays divided, and gradients and parameters are copies. Arguments given by value, of
+/// which no clone is kept, are donated, as with [`jit()`](crate::jit()).
 ///
 /// ```
 /// use podracer::{Array, Tensor, replicate, shard, sharded_jit, unreplicate};
@@ -58,6 +61,7 @@ pub fn sharded_jit<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Sha
         at: Location::caller(),
         name: "program".into(),
         entries: RwLock::default(),
+        signatures: Signatures::default(),
         compiling: Mutex::default(),
         argument: PhantomData,
     }
@@ -84,6 +88,26 @@ impl<A, B, F> ShardedJit<A, B, F> {
         self.name = name.into();
         self
     }
+
+    /// Writes to the standard error why a call needs a compilation after the first one: which leaf
+    /// of the argument has another type or is on other devices, what is new or gone in its
+    /// structure, and the line of the call. `PODRACER_EXPLAIN=1` turns it on for all functions.
+    pub fn explain_recompiles(mut self, on: bool) -> Self {
+        self.signatures.explain = on;
+        self
+    }
+
+    /// Lets the function be traced for at most `n` signatures: the call that would bring one more
+    /// fails with [`Error::Argument`], which says what differs. `chex.assert_max_traces`.
+    pub fn assert_max_traces(mut self, n: usize) -> Self {
+        self.signatures.most = Some(n);
+        self
+    }
+
+    /// Why the function was compiled again, for every compilation after the first one so far.
+    pub fn explain(&self) -> Vec<Recompile> {
+        self.signatures.recompiles()
+    }
 }
 
 impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
@@ -91,14 +115,16 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
     ///
     /// # Errors
     /// [`Error::Trace`] if the function cannot be typed for these values; [`Error::Argument`] if
-    /// there are no leaves or they are on different devices; what the compiler and the runtime say.
+    /// there are no leaves or they are on different devices, and under
+    /// [`ShardedJit::assert_max_traces`]; what the compiler and the runtime say.
+    #[track_caller]
     pub fn call(&self, args: A::With<Sharded>) -> Result<B::With<Sharded>> {
         let mut leaves = Leaves::new();
         args.visit_leaves(&Path::ROOT, &mut |_, leaf| leaves.push(leaf));
         let structure = structure_in_scope(tree::structure(&args));
         let entry = match self.find(structure, &leaves) {
             Some(entry) => entry,
-            None => self.compile(&args, structure, &leaves)?,
+            None => self.compile(&args, structure, &leaves, Location::caller())?,
         };
         let results = entry.compiled.run(&leaves)?;
         Ok(tree::rebuild(&entry.template, results))
@@ -115,6 +141,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
         args: &A::With<Sharded>,
         structure: u64,
         leaves: &Leaves<'_>,
+        call: Loc,
     ) -> Result<Arc<Entry<B>>> {
         let _one_at_a_time = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
         // Another thread may have compiled it meanwhile.
@@ -126,6 +153,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
             return Err(Error::Argument(problem));
         };
         super::on_the_same(&self.name, args, first.devices())?;
+        self.signatures.note(&self.name, super::signature(args, structure, leaves, call))?;
         let (program, template) = self.program(args, leaves)?;
         let devices = first.shared_devices().clone();
         let compiled = Compiled::divided(program, leaves, devices, &self.name)?;
@@ -143,5 +171,32 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
         let trace = || trace_call("sharded_jit", self.at, &types, build, |args| (self.f)(args));
         let (traced, template) = catch(trace)?;
         Ok((traced.program, template))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::Array;
+    use crate::pmap::{replicate, unreplicate};
+
+    fn address(x: &Sharded) -> *const u8 {
+        x.wait().unwrap();
+        x.shards()[0].buffer().expect("on its device").unsafe_pointer().unwrap()
+    }
+
+    #[test]
+    fn a_state_given_by_value_is_donated() {
+        let step = sharded_jit(|(w, x): (Tensor, Tensor)| (w * 0.5 + x.sum(..), x.max(..)));
+        let x = replicate(&Array::from([1.0f32; 4]), &[0]).unwrap();
+        let w = replicate(&Array::from([8.0f32; 1024]), &[0]).unwrap();
+        let before = address(&w);
+        let (w, _) = step.call((w, x.clone())).unwrap();
+        assert_eq!(address(&w), before);
+        // Kept, it is not.
+        let (next, _) = step.call((w.clone(), x.clone())).unwrap();
+        assert_ne!(address(&next), before);
+        let first = |x: &Sharded| unreplicate(x).unwrap().to_vec::<f32>().unwrap()[0];
+        assert_eq!((first(&w), first(&next), first(&x)), (8.0, 8.0, 1.0));
     }
 }

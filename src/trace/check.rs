@@ -17,7 +17,7 @@ pub(crate) use self::gather::gather_of_scatter;
 use self::problem::ensure;
 pub(crate) use self::problem::is_permutation;
 pub use self::problem::{Problem, Types};
-use super::op::{BinaryOp, Op, ReduceOp, UnaryOp};
+use super::op::{BinaryOp, CustomJvpOp, Op, ReduceOp, Rule, UnaryOp};
 use super::program::Program;
 use super::types::{DType, Shape, TensorType};
 
@@ -426,6 +426,11 @@ fn distinct_axes(axes: &[usize], x: &TensorType) -> Result<(), Problem> {
 /// # Errors
 /// The first fault, with the equation's number.
 pub fn verify(program: &Program) -> Result<(), String> {
+    verify_inside(program, &[])
+}
+
+/// [`verify`] for a Program in the derivatives of `around`.
+fn verify_inside(program: &Program, around: &[&CustomJvpOp]) -> Result<(), String> {
     let mut defined = vec![false; program.types.len()];
     for &input in &program.inputs {
         if std::mem::replace(&mut defined[input.index()], true) {
@@ -450,8 +455,16 @@ pub fn verify(program: &Program) -> Result<(), String> {
                 return Err(fault(format!("{output:?} is {}, not {ty}", program.ty(output))));
             }
         }
+        if let Op::CustomJvp(custom) = &equation.op {
+            custom::verify_rule(custom, around).map_err(fault)?;
+            verify_inside(&custom.call, around).map_err(fault)?;
+            if let Rule::Own(rule) = &custom.jvp {
+                verify_inside(rule, &[around, &[custom]].concat()).map_err(fault)?;
+            }
+            continue;
+        }
         for sub in equation.op.subprograms() {
-            verify(sub).map_err(fault)?;
+            verify_inside(sub, around).map_err(fault)?;
         }
     }
     match program.outputs.iter().find(|var| !defined[var.index()]) {

@@ -1,10 +1,13 @@
 //! Functions with derivatives of their own: [`custom_jvp`] and [`custom_vjp`].
 
+mod calls;
+mod rule;
+
 use std::panic::Location;
 use std::sync::Arc;
 
 use super::control::{captures_first, share_captures_of, types_of};
-use super::op::{CustomJvpOp, CustomVjpOp, Op};
+use super::op::{CustomVjpOp, Op};
 use super::program::Program;
 use super::tensor::{Tensor, Traced, at_line, bind, fail_op, trace_tree};
 use super::types::TensorType;
@@ -13,6 +16,10 @@ use crate::tree::{self, Tree};
 /// `jax.custom_jvp`: `f`, with `jvp` as its derivative. `jvp` takes arguments and their tangents,
 /// and gives results and theirs. It must be linear in the tangents, and then is the derivative
 /// backwards too.
+///
+/// The rule may call the function itself, which then has its rule in the next derivative as well, as
+/// may several functions whose rules call each other. To tell such a call, a rule that makes one is
+/// traced twice. It must not differentiate or batch the function, whose rule it only defines.
 ///
 /// Leaves that are not floats have no derivative: their tangents are zeros on the way in, and
 /// ignored on the way out. What the closures capture is constant; a captured tensor that is being
@@ -39,21 +46,23 @@ pub fn custom_jvp<A: Tree<Tensor>, B: Tree<Tensor>>(
     let at = Location::caller();
     move |args: A| {
         let name = "custom_jvp";
-        let types = types_of(&args);
-        let (call, result) = trace_tree::<A, B>(name, at, &types, &f);
-        let (rule, dual) =
-            trace_tree::<(A, A), (B, B)>(name, at, &(types_of(&args), types), |(x, t)| jvp(x, t));
-        at_line(at, || {
-            let outputs: Vec<&TensorType> = call.program.output_types().collect();
-            let given: Vec<&TensorType> = rule.program.output_types().collect();
-            same(name, "the result of jvp", &result, &dual.0, &outputs, &given);
-            let given = given.get(outputs.len()..).unwrap_or_default();
-            same(name, "the tangent that jvp gives", &result, &dual.1, &outputs, given);
-        });
+        let (call, result) = trace_tree::<A, B>(name, at, &types_of(&args), &f);
+        let outputs: Vec<TensorType> = call.program.output_types().cloned().collect();
+        let outputs: Vec<&TensorType> = outputs.iter().collect();
+        let rule = || {
+            let types = (types_of(&args), types_of(&args));
+            let (rule, dual) = trace_tree::<(A, A), (B, B)>(name, at, &types, |(x, t)| jvp(x, t));
+            at_line(at, || {
+                let given: Vec<&TensorType> = rule.program.output_types().collect();
+                same(name, "the result of jvp", &result, &dual.0, &outputs, &given);
+                let given = given.get(outputs.len()..).unwrap_or_default();
+                same(name, "the tangent that jvp gives", &result, &dual.1, &outputs, given);
+            });
+            rule
+        };
         let leaves = tree::leaves(&args);
-        let (programs, consts) = close(vec![(call, leaves.len()), (rule, 2 * leaves.len())]);
-        let [call, jvp] = programs.try_into().expect("two Programs");
-        let op = CustomJvpOp { call, jvp, num_consts: consts.len() };
+        let structure = tree::structure(&args);
+        let (op, consts) = calls::operation(at, structure, call, leaves.len(), &rule);
         let operands: Vec<Tensor> = consts.into_iter().chain(leaves).collect();
         tree::replace(&result, bind(Op::CustomJvp(op), &operands, at))
     }

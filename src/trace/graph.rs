@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 pub(crate) use self::order::in_order;
 pub use self::svg::{svg, svg_folded};
-use super::op::Op;
+use super::op::{Op, Rule};
 use super::program::{Equation, Program, Var, Vars};
 
 /// A node of the data-flow graph.
@@ -94,7 +94,9 @@ pub(crate) fn map_subprograms(op: &mut Op, f: &dyn Fn(Program) -> Program) {
         Op::Scan(scan) => apply(&mut scan.body),
         Op::CustomJvp(custom) => {
             apply(&mut custom.call);
-            apply(&mut custom.jvp);
+            if let Rule::Own(rule) = &mut custom.jvp {
+                apply(rule);
+            }
         }
         Op::CustomVjp(custom) => {
             apply(&mut custom.call);

@@ -449,9 +449,20 @@ pub struct CustomJvpOp {
     /// The function, of constants and arguments.
     pub call: Arc<Program>,
     /// Its derivative.
-    pub jvp: Arc<Program>,
+    pub jvp: Rule,
     /// How many operands are constants.
     pub num_consts: usize,
+}
+
+/// Where the derivative of a [`CustomJvpOp`] is written.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// Here.
+    Own(Arc<Program>),
+    /// Around it: the operation stands in the derivative of the very function that it calls, and has
+    /// the same constants. Of the functions in whose derivatives it stands, counted from the
+    /// innermost, which is 0.
+    Enclosing(usize),
 }
 
 /// A function and its pullback. `fwd` takes constants and arguments, and gives results, then

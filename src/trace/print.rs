@@ -14,7 +14,9 @@
 use std::fmt::{self, Write};
 
 use super::literal::Literal;
-use super::op::{Amounts, Axes, CallbackKind, Collective, Op, Precision, RematPolicy, VmapMethod};
+use super::op::{
+    Amounts, Axes, CallbackKind, Collective, Op, Precision, RematPolicy, Rule, VmapMethod,
+};
 use super::program::{Equation, Program, Var};
 use super::types::DType;
 
@@ -209,7 +211,10 @@ pub(super) fn labels(op: &Op) -> Vec<String> {
     match op {
         Op::Scan(_) => vec!["body".into()],
         Op::While(_) => vec!["cond".into(), "body".into()],
-        Op::CustomJvp(_) => vec!["call".into(), "jvp".into()],
+        Op::CustomJvp(custom) => match custom.jvp {
+            Rule::Own(_) => vec!["call".into(), "jvp".into()],
+            Rule::Enclosing(_) => vec!["call".into()],
+        },
         Op::CustomVjp(_) => vec!["call".into(), "fwd".into(), "bwd".into()],
         Op::CustomLin(_) => vec!["bwd".into()],
         Op::Remat(_) => vec!["body".into()],
@@ -366,7 +371,13 @@ pub(super) fn op_params(out: &mut String, op: &Op) -> fmt::Result {
             }
         }
         Op::Name(name) => write!(out, "name={}", encoded(name)),
-        Op::CustomJvp(custom) => write!(out, "consts={}", custom.num_consts),
+        Op::CustomJvp(custom) => {
+            write!(out, "consts={}", custom.num_consts)?;
+            match custom.jvp {
+                Rule::Own(_) => Ok(()),
+                Rule::Enclosing(level) => write!(out, " enclosing={level}"),
+            }
+        }
         Op::CustomVjp(custom) => write!(out, "consts={}", custom.num_consts),
         Op::CustomLin(custom) => write!(out, "known={}", custom.num_known),
         Op::Remat(remat) => {

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use smallvec::SmallVec;
 
 use super::axis::Axis;
-use super::op::{CallbackOp, Op};
+use super::op::{CallbackOp, Op, Rule};
 use super::types::TensorType;
 use crate::error::Loc;
 
@@ -170,7 +170,10 @@ impl Op {
     pub fn subprograms(&self) -> impl Iterator<Item = &Program> {
         let programs: SmallVec<[&Program; 2]> = match self {
             Op::Scan(scan) => SmallVec::from_slice(&[&*scan.body]),
-            Op::CustomJvp(custom) => SmallVec::from_slice(&[&*custom.call, &*custom.jvp]),
+            Op::CustomJvp(custom) => match &custom.jvp {
+                Rule::Own(rule) => SmallVec::from_slice(&[&*custom.call, &**rule]),
+                Rule::Enclosing(_) => SmallVec::from_slice(&[&*custom.call]),
+            },
             Op::CustomVjp(custom) => {
                 [&*custom.call, &*custom.fwd, &*custom.bwd].into_iter().collect()
             }

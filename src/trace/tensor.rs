@@ -176,6 +176,7 @@ fn at_own_lines<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// A Program traced in a frame of its own.
+#[derive(Clone)]
 pub(crate) struct Traced {
     /// Its inputs are the arguments, then the captures.
     pub program: Program,
@@ -250,8 +251,9 @@ fn refuse_endless(name: &'static str, at: Loc) {
     }
     let problem = format!(
         "its closure is being traced inside of itself, {MOST} deep: it calls itself without end. A \
-         loop of traced values is a scan or a while_loop. A rule of custom_jvp or custom_vjp is \
-         traced together with its function and must not call it; let it compute the value itself"
+         loop of traced values is a scan or a while_loop. The functions of a custom_vjp are traced \
+         together and must not call it; let them compute the value themselves. The rule of a \
+         custom_jvp may call its function, with the same captured values"
     );
     let mut frames = notes();
     frames.truncate(1);

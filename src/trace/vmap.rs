@@ -201,7 +201,7 @@ pub(crate) fn over_members(
     let (traced, mapped) = trace_frame(FrameKind::Body, &types, at, |args| {
         let inputs: Vec<Batched> =
             args.iter().zip(mapped).map(|(&tensor, &mapped)| Batched { tensor, mapped }).collect();
-        let lanes = Lanes { size: axis.size(), axis, active: None, members: true };
+        let lanes = Lanes { size: axis.size(), axis, active: None, members: true, rules: 0 };
         let outputs = batch_program(program, &inputs, lanes);
         let mapped = outputs.iter().map(|output| output.mapped).collect();
         (outputs.iter().map(|output| output.tensor).collect(), mapped)
@@ -267,12 +267,14 @@ pub(crate) struct Lanes {
     /// Whether the examples are the devices of a `pmap`: effects then happen once for each, also
     /// where nothing differs.
     pub members: bool,
+    /// In how many rules of custom_jvp that are batched too the computation stands.
+    pub rules: usize,
 }
 
 /// Adds the equations of `program` to the trace, with a batch axis on all that depends on the
 /// mapped inputs.
 pub(crate) fn vmap_program(program: &Program, inputs: &[Batched], axis: Axis) -> Vec<Batched> {
-    let lanes = Lanes { size: axis.size(), axis, active: None, members: false };
+    let lanes = Lanes { size: axis.size(), axis, active: None, members: false, rules: 0 };
     batch_program(program, inputs, lanes)
 }
 

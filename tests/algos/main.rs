@@ -1,6 +1,7 @@
 //! The algorithms and what they train with: one binary, one module each.
 
 mod ppo;
+mod ppo_anakin;
 mod ppo_atari_envpool;
 mod rl;
 

@@ -8,6 +8,9 @@ mod env_pools;
 mod fixture;
 mod mesh;
 mod pmap;
+mod programs;
+#[path = "../recipes/mod.rs"]
+mod recipes;
 mod transforms;
 
 use podracer::runtime::{Runtime, RuntimeOptions};

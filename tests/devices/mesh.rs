@@ -54,6 +54,46 @@ fn state_goes_round() {
 }
 
 #[test]
+fn kept_arguments_keep_their_values() {
+    let devices = devices(4);
+    // The result may be divided or not: then no memory fits.
+    let f = sharded_jit(|(w, x): (Tensor, Tensor)| (w + x, x.sum(..) + x, x * 2.0));
+    let w = replicate(&count(&[8]), &devices).unwrap();
+    let x = shard(&count(&[8]), &devices).unwrap();
+    let (a, b, c) = f.call((w.clone(), x.clone())).unwrap();
+    let whole = |y: &Sharded| match y.is_replicated() {
+        true => unreplicate(y).unwrap().to_vec::<f32>().unwrap(),
+        false => unshard(y).unwrap().to_vec::<f32>().unwrap(),
+    };
+    let numbers: Vec<f32> = (0..8).map(|i| i as f32).collect();
+    let of = |f: fn(f32) -> f32| numbers.iter().map(|&x| f(x)).collect::<Vec<f32>>();
+    let expected = (of(|x| x + x), of(|x| x + 28.0), of(|x| x * 2.0));
+    assert_eq!((whole(&a), whole(&b), whole(&c)), expected);
+    assert_eq!((whole(&w), whole(&x)), (numbers.clone(), numbers.clone()));
+    let (a, b, c) = f.call((w, x)).unwrap();
+    assert_eq!((whole(&a), whole(&b), whole(&c)), expected);
+}
+
+#[test]
+fn a_second_signature_is_explained() {
+    let devices = devices(4);
+    let f = sharded_jit(|x: Tensor| x + 1.0).named("f").assert_max_traces(2);
+    let first = line!() + 1;
+    f.call(shard(&count(&[8]), &devices).unwrap()).unwrap();
+    f.call(replicate(&count(&[2]), &devices).unwrap()).unwrap();
+    let (file, second) = (file!(), first + 1);
+    let text = format!(
+        "f: signature 2, at the call in {file}:{second}:7, differs from that of the call in \
+         {file}:{first}:7:\n  $: divided over devices [0, 1, 2, 3] before, copies on devices \
+         [0, 1, 2, 3] now"
+    );
+    assert_eq!(f.explain().iter().map(ToString::to_string).collect::<Vec<_>>(), [text]);
+    let text = error(f.call(shard(&count(&[16]), &devices).unwrap()));
+    assert!(text.starts_with("more than 2 traces, which assert_max_traces(2) does not"), "{text}");
+    assert!(text.ends_with("\n  $: f32[2] before, f32[4] now (axis 0)"), "{text}");
+}
+
+#[test]
 fn values_that_cannot_be_divided() {
     let devices = devices(2);
     let parts = [Array::from(1.0f32), Array::from(2.0f32)];

@@ -73,6 +73,32 @@ fn some_of_the_devices() {
 }
 
 #[test]
+fn a_second_signature_is_explained() {
+    devices(8);
+    let f = pmap("data", |axis, x: Tensor| psum(x, axis)).named("sum").assert_max_traces(3);
+    let first = line!() + 1;
+    f.call(shard(&count(&[4]), &[0, 1]).unwrap()).unwrap();
+    assert_eq!(f.explain(), []);
+    f.call(shard(&count(&[4]), &[2, 3]).unwrap()).unwrap();
+    f.call(shard(&count(&[8]), &[0, 1]).unwrap()).unwrap();
+    let file = file!();
+    let head = |number: usize, call: u32| {
+        format!(
+            "sum: signature {number}, at the call in {file}:{call}:7, differs from that of the call \
+             in {file}:{first}:7:\n  $: "
+        )
+    };
+    let texts: Vec<String> = f.explain().iter().map(ToString::to_string).collect();
+    let places = "divided over devices [0, 1] before, divided over devices [2, 3] now";
+    assert_eq!(texts[0], head(2, first + 2) + places);
+    assert_eq!(texts[1], head(3, first + 3) + "f32[2] before, f32[4] now (axis 0)");
+    let text = error(f.call(shard(&count(&[6]), &[0, 1]).unwrap()));
+    assert!(text.starts_with("more than 3 traces, which assert_max_traces(3) does not"), "{text}");
+    // What was compiled goes on running.
+    f.call(shard(&count(&[4]), &[2, 3]).unwrap()).unwrap();
+}
+
+#[test]
 fn loops_with_exchanges() {
     let devices = devices(4);
     // Turns as many as the greatest part says, on all devices alike.

@@ -6,5 +6,6 @@ mod mujoco;
 mod pool;
 mod soak;
 mod toy_text;
+mod traced;
 mod wrappers;
 mod xla;

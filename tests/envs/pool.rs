@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use podracer::envs::{
     ALIGNMENT, Action, Actions, Autoreset, Batch, Env, EnvPool, EnvRng, EnvSpec, Episode, Field,
-    ObsMut, PoolOptions, Space, StepOutcome, list_envs, make, seeds, spec,
+    ObsMut, OnError, PoolOptions, Space, StepOutcome, list_envs, make, seeds, spec,
 };
 use podracer::error::{Error, Result};
 use pretty_assertions::assert_eq;
@@ -176,12 +176,6 @@ fn align_through_the_pool() {
     }
 }
 
-// ---- The same seed, the same trajectories ----------------------------------------------------
-
-fn options(num_envs: usize) -> PoolOptions {
-    PoolOptions { num_envs, ..Default::default() }
-}
-
 const CLASSIC: [&str; 6] = [
     "Acrobot-v1",
     "CartPole-v0",
@@ -190,6 +184,12 @@ const CLASSIC: [&str; 6] = [
     "MountainCarContinuous-v0",
     "Pendulum-v1",
 ];
+
+// ---- The same seed, the same trajectories ----------------------------------------------------
+
+fn options(num_envs: usize) -> PoolOptions {
+    PoolOptions { num_envs, ..Default::default() }
+}
 
 /// Actions for environment `env` at its step `t`, the same for every pool.
 fn action(space: &Space, env: usize, t: usize) -> f32 {
@@ -572,6 +572,62 @@ fn failing_environments_are_errors_and_never_hang() {
             assert_eq!(pool.async_reset().unwrap_err().to_string(), again);
         }
     }
+}
+
+#[test]
+fn a_failed_step_may_end_its_episode_alone() {
+    for (num_threads, batch_size) in [(1, 4), (3, 4), (1, 2), (0, 2)] {
+        for autoreset in [Autoreset::SameStep, Autoreset::NextStep, Autoreset::Disabled] {
+            let factory = |i: usize| -> Result<Box<dyn Env>> {
+                let fail_at = (i == 2).then_some((3, false));
+                Ok(Box::new(Counter { fail_at, ..Default::default() }))
+            };
+            let on_error = OnError::Truncate;
+            let options =
+                PoolOptions { num_threads, batch_size, autoreset, on_error, ..options(4) };
+            let mut pool = EnvPool::custom(factory, options).unwrap();
+            pool.async_reset().unwrap();
+            let mut steps = vec![Vec::new(); 4];
+            while steps.iter().any(|seen| seen.len() < 4) {
+                let batch = pool.recv().unwrap();
+                for (row, &env) in batch.env_id().iter().enumerate() {
+                    let last = batch.final_obs::<f32>(row).map(|obs| obs[0]);
+                    let told =
+                        (batch.reward()[row], batch.truncated()[row], batch.elapsed_steps()[row]);
+                    steps[env as usize].push((batch.obs_row::<f32>(row)[0], last, told));
+                }
+                pool.send(&vec![GO; batch.len()], batch.env_id()).unwrap_or_else(|error| {
+                    // In this mode whose episode is over must be reset.
+                    assert!(autoreset == Autoreset::Disabled, "{error}");
+                    pool.send_reset(batch.env_id()).unwrap();
+                });
+            }
+            // The failed step is as if not taken: reward 0, and the observation before it.
+            let failed = (0.0, true, 3);
+            let expected = match autoreset {
+                Autoreset::SameStep => (20.0, Some(12.0), failed),
+                _ => (12.0, None, failed),
+            };
+            assert_eq!(steps[2][3], expected, "{autoreset:?}");
+            assert_eq!(steps[1][3], (13.0, None, (1.0, false, 3)));
+            let failures = pool.take_failures();
+            assert_eq!((failures[0].env_id, failures[0].step), (2, 3));
+            assert_eq!(failures[0].message, "no fuel");
+            // The game ends there: what it had until then.
+            let games = pool.take_finished();
+            let game = games.iter().find(|game| game.env_id == 2).unwrap();
+            assert_eq!((game.episodic_return, game.length), (10.0, 3));
+        }
+    }
+    // A panic is no error: nobody knows what it left behind.
+    let factory = |_: usize| -> Result<Box<dyn Env>> {
+        Ok(Box::new(Counter { fail_at: Some((1, true)), ..Default::default() }))
+    };
+    let truncate = PoolOptions { on_error: OnError::Truncate, ..options(1) };
+    let mut pool = EnvPool::custom(factory, truncate).unwrap();
+    pool.reset().unwrap();
+    let error = pool.step(&[GO]).unwrap_err().to_string();
+    assert_eq!(error, "Counter-v0: env 0 panicked: the wheels came off");
 }
 
 #[test]

@@ -322,9 +322,27 @@ fn transformations() -> Vec<Wrong> {
                 |y: Tensor, ct| vec![ct, y],
             )(vec![x[1]])
         },
-        "custom_jvp_calls_itself" => |x| {
+        "custom_jvp_differentiates_itself" => |x| {
             fn f(y: Tensor) -> Tensor {
-                custom_jvp(|y: Tensor| y.sin(), |y, t| (f(y), t * y.cos()))(y)
+                custom_jvp(|y: Tensor| y.sin(), |y, t| jvp(f, y, t))(y)
+            }
+            f(x[1])
+        },
+        "custom_jvp_batches_itself" => |x| {
+            fn f(y: Tensor) -> Tensor {
+                custom_jvp(|y: Tensor| y.sin(), |y, t| (vmap(f)(y.expand_dims(0)).squeeze(0), t))(y)
+            }
+            f(x[1])
+        },
+        "custom_jvp_without_end" => |x| {
+            fn f(k: f64, y: Tensor) -> Tensor {
+                custom_jvp(|y: Tensor| y * k, |y, t| (y * k, f(k + 1.0, t)))(y)
+            }
+            f(1.0, x[1])
+        },
+        "custom_vjp_calls_itself" => |x| {
+            fn f(y: Tensor) -> Tensor {
+                custom_vjp(|y: Tensor| y.sin(), |y| (f(y), y), |y, ct| ct * y.cos())(y)
             }
             f(x[1])
         },

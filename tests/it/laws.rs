@@ -22,6 +22,7 @@ use podracer::{Array, DType, Literal, Program, Tensor, TensorType};
 use podracer::{eager, jit, jvp, make_program, vjp, vmap};
 
 use crate::cases::{self, Case, Func, Smooth};
+use crate::recipes::values::{same, stacked};
 
 /// The examples of a batch.
 const LANES: usize = 3;
@@ -135,33 +136,6 @@ fn program(f: &Func, inputs: &[Literal]) -> podracer::Result<Program> {
     let args: Vec<Array> = inputs.iter().cloned().map(Array::from).collect();
     let f: &dyn Fn(Vec<Tensor>) -> Vec<Tensor> = &|x| f(&x);
     make_program(f, &args)
-}
-
-/// Whether two lists of values are the same: integers exactly, floats within `tolerance` of the
-/// scale of their array.
-pub fn same(found: &[Literal], expected: &[Literal], tolerance: f64) -> Result<(), String> {
-    if found.len() != expected.len() {
-        return Err(format!("{} results, not {}", found.len(), expected.len()));
-    }
-    for (i, (a, b)) in found.iter().zip(expected).enumerate() {
-        if a.ty() != b.ty() {
-            return Err(format!("result {i} is {}, not {}", a.ty(), b.ty()));
-        }
-        let (x, y) = (a.to_f64_vec(), b.to_f64_vec());
-        let scale = y.iter().filter(|y| y.is_finite()).fold(0.0f64, |m, y| m.max(y.abs()));
-        let exact = !a.ty().dtype.is_float();
-        for (j, (&x, &y)) in x.iter().zip(&y).enumerate() {
-            let equal = x == y || (x.is_nan() && y.is_nan());
-            let near = !exact && (x - y).abs() <= tolerance * scale.max(1.0);
-            if !equal && !near {
-                return Err(format!(
-                    "result {i} differs at {j}: {x} instead of {y}\n    found    {a:?}\n    \
-                     expected {b:?}"
-                ));
-            }
-        }
-    }
-    Ok(())
 }
 
 fn is_float(x: &Literal) -> bool {
@@ -318,18 +292,6 @@ pub fn lane(x: &[Literal], at: &[usize], lane: usize) -> Vec<Literal> {
         x[i] = Literal::from_bytes(ty, podracer::trace::literal::AlignedBytes::copy_of(slice));
     }
     x
-}
-
-pub fn stacked(parts: &[&Literal]) -> Literal {
-    let ty = parts[0].ty();
-    let mut bytes = Vec::new();
-    for part in parts {
-        bytes.extend_from_slice((*part.bytes()).as_ref());
-    }
-    Literal::from_bytes(
-        TensorType::new(ty.dtype, ty.shape.with_axis(0, parts.len())),
-        podracer::trace::literal::AlignedBytes::copy_of(&bytes),
-    )
 }
 
 /// Law 4: `f` mapped over the inputs at `at` is a loop over `f`.

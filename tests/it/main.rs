@@ -7,6 +7,7 @@ mod cli;
 mod conv_formulas;
 mod derive;
 mod documents;
+mod dtypes;
 mod errors;
 mod eval;
 mod explain;
@@ -22,6 +23,8 @@ mod pjrt;
 mod precision;
 mod programs;
 mod props;
+#[path = "../recipes/mod.rs"]
+mod recipes;
 mod remat;
 mod stablehlo_text;
 mod text;

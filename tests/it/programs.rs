@@ -5,16 +5,18 @@
 
 use std::sync::Arc;
 
+use indoc::indoc;
 use podracer::algos::ppo;
 use podracer::optim::Adam;
 use podracer::trace::check::verify;
 use podracer::trace::control::{cond, scan, while_loop};
 use podracer::trace::eval::eval;
 use podracer::trace::graph;
-use podracer::trace::op::{BinaryOp, Op, UnaryOp};
+use podracer::trace::op::{BinaryOp, Op, Rule, UnaryOp};
 use podracer::trace::ops::{ConvOptions, Padding, conv2d};
 use podracer::{
-    Array, DType, Key, Literal, Program, Tensor, grad, interpret, jvp, make_program, tree, vmap,
+    Array, DType, Key, Literal, Program, Tensor, custom_jvp, grad, interpret, jvp, make_program,
+    tree, vmap,
 };
 use pretty_assertions::assert_eq;
 
@@ -176,6 +178,48 @@ fn the_checker_looks_into_bodies() {
     scan.body = Arc::new(body);
     let fault = verify(&program).unwrap_err();
     assert!(fault.contains("(scan)") && fault.contains("before it is defined"), "{fault}");
+}
+
+#[test]
+fn a_rule_that_calls_its_function_names_it() {
+    fn grown(x: Tensor) -> Tensor {
+        custom_jvp(|x: Tensor| x.exp(), |x, t: Tensor| (grown(x), t * 2.0))(x)
+    }
+    let program = make_program(grown, &Array::from(1.0f32)).unwrap();
+    let text = program.to_string();
+    assert_eq!(
+        text,
+        indoc! {"
+            { lambda a:f32[]. let
+                b:f32[] = custom_jvp[consts=0] a
+                  call: { lambda a:f32[]. let
+                      b:f32[] = exp a
+                    in (b) }
+                  jvp: { lambda a:f32[] b:f32[]. let
+                      c:f32[] = custom_jvp[consts=0 enclosing=0] a
+                        call: { lambda a:f32[]. let
+                            b:f32[] = exp a
+                          in (b) }
+                      d:f32[] = mul b 2
+                    in (c, d) }
+              in (b) }"}
+    );
+    assert_eq!(Program::parse(&text).unwrap(), program);
+    assert_eq!(verify(&program), Ok(()));
+    let outside = Program::parse(&text.replace("enclosing=0", "enclosing=1")).unwrap();
+    let outside = verify(&outside).unwrap_err();
+    assert!(
+        outside.contains("enclosing=1, and it stands in the derivatives of 1 fun"),
+        "{outside}"
+    );
+    let mut other = program.clone();
+    let Op::CustomJvp(custom) = &mut other.equations[0].op else { panic!("{text}") };
+    let Rule::Own(rule) = &mut custom.jvp else { panic!("{text}") };
+    let inside = &mut Arc::make_mut(rule).equations[0];
+    let Op::CustomJvp(inside) = &mut inside.op else { panic!("{text}") };
+    inside.num_consts = 1;
+    let other = verify(&other).unwrap_err();
+    assert!(other.contains("or with other constants"), "{other}");
 }
 
 #[test]

@@ -1,35 +1,27 @@
 //! Properties of random Programs.
 //!
-//! A Program is cooked from a recipe (`recipe`, `cook`), and every property of [`PROPERTIES`] is
+//! A Program is cooked from a recipe (`recipes`), and every property of [`PROPERTIES`] is
 //! held to for it on the host; then many Programs are compiled as one, and compared with the
 //! interpreter. What fails is shrunk, and printed as a text for [`regression`], inputs included.
 //!
-//! The recipes are the same in every run. `PODRACER_PROPS=10000` tries as many;
-//! `PODRACER_PROPS_SEED=7` tries others. Such runs fill the executable cache with what nobody asks
-//! for again, unless `PODRACER_CACHE=off`.
+//! How many are tried, and which: see `recipes`.
 
-mod cook;
-mod recipe;
 mod regressions;
-mod steps;
 
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use podracer::jit::run_program;
-use podracer::trace::Var;
 use podracer::trace::check::verify;
 use podracer::trace::eval::eval;
 use podracer::trace::graph::simplify;
-use podracer::{Array, Literal, Mode, Program, Tensor, jvp, make_program, vjp, vmap};
+use podracer::{Literal, Mode, Program, Tensor, jvp, make_program, vjp, vmap};
 use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use self::cook::{Dish, Info, Kind, cook, epsilon, values};
-use self::recipe::{Recipe, Salt, recipe};
-use crate::laws::{LEAVES, lane, leaves_of, reads_back, same, stacked};
-
-type Check = Result<(), String>;
+use crate::laws::{LEAVES, lane, leaves_of, reads_back};
+use crate::recipes::cook::{Dish, Info, Kind, cook, epsilon, values};
+use crate::recipes::recipe::{Salt, recipe};
+use crate::recipes::values::{same, stacked};
+use crate::recipes::{Check, arrays, cases, checked, hold_together, near, runner, shrunk};
 
 /// A property: its name, whether it is about smooth Programs, and what holds.
 type Property = (&'static str, bool, fn(&Dish) -> Check);
@@ -44,94 +36,6 @@ const PROPERTIES: &[Property] = &[
     ("vmap is a loop", false, vmap_is_a_loop),
     ("jvp is the difference, and vjp its transpose", true, derivatives),
 ];
-
-/// How many cases are tried.
-fn cases() -> usize {
-    std::env::var("PODRACER_PROPS").ok().and_then(|n| n.parse().ok()).unwrap_or(300)
-}
-
-fn runner(stream: u8) -> TestRunner {
-    let seed: u64 =
-        std::env::var("PODRACER_PROPS_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
-    let mut bytes = [stream; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    TestRunner::new_with_rng(Config::default(), rng)
-}
-
-/// `check` of the Program of `recipe`; a panic is a fault too.
-fn checked(recipe: &Recipe, smooth: bool, check: &dyn Fn(&Dish) -> Check) -> Check {
-    catch_unwind(AssertUnwindSafe(|| check(&cook(recipe, smooth)))).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
-        Err(format!("panicked: {}", text.unwrap_or_default()))
-    })
-}
-
-/// While it lives, panics of this thread print nothing: those of other tests do.
-struct Quiet;
-
-thread_local! {
-    static QUIET: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-}
-
-impl Quiet {
-    fn here() -> Quiet {
-        static HOOK: std::sync::Once = std::sync::Once::new();
-        HOOK.call_once(|| {
-            let before = std::panic::take_hook();
-            std::panic::set_hook(Box::new(move |info| {
-                if !QUIET.get() {
-                    before(info);
-                }
-            }));
-        });
-        QUIET.set(true);
-        Quiet
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        QUIET.set(false);
-    }
-}
-
-/// Makes the recipe smaller as long as it fails, and ends the test with what is left.
-fn shrunk(
-    mut tree: impl ValueTree<Value = Recipe>,
-    smooth: bool,
-    name: &str,
-    mut fault: String,
-    check: &dyn Fn(&Dish) -> Check,
-) -> String {
-    let mut smallest = tree.current();
-    let quiet = Quiet::here();
-    let mut more = tree.simplify();
-    for _ in 0..2000 {
-        if !more {
-            break;
-        }
-        more = match checked(&tree.current(), smooth, check) {
-            Err(text) => {
-                (smallest, fault) = (tree.current(), text);
-                tree.simplify()
-            }
-            Ok(()) => tree.complicate(),
-        };
-    }
-    drop(quiet);
-    let dish = cook(&smallest, smooth);
-    let inputs: Vec<String> =
-        dish.values(1).iter().map(|input| format!("        \"{input:#}\",\n")).collect();
-    let text = dish.program.to_text();
-    format!(
-        "{name}: {fault}\n\nas a regression test:\n    regression(\n        \"{}\",\n        &[\n{}        \
-         ],\n    );\n",
-        text.replace('\n', "\n         "),
-        inputs.concat()
-    )
-}
 
 /// Holds all cases to the properties.
 fn hold(smooth: bool) {
@@ -232,23 +136,6 @@ fn simplified(dish: &Dish) -> Check {
     let simple = simplify(dish.program.clone());
     verify(&simple)?;
     same(&run(&simple, &inputs)?, &run(&dish.program, &inputs)?, 0.0)
-}
-
-/// Results that may differ by rounding.
-fn near(found: &[Literal], expected: &[Literal], infos: &[Info]) -> Check {
-    for (i, ((a, b), info)) in found.iter().zip(expected).zip(infos).enumerate() {
-        let scale =
-            b.to_f64_vec().iter().filter(|y| y.is_finite()).fold(1.0, |m: f64, y| m.max(y.abs()));
-        // Twice: either way to run it may be wrong by as much.
-        let tolerance = 2.0 * info.error / scale;
-        same(std::slice::from_ref(a), std::slice::from_ref(b), tolerance)
-            .map_err(|text| format!("result {i}: {text}\n    allowed  {}", 2.0 * info.error))?;
-    }
-    Ok(())
-}
-
-fn arrays(inputs: &[Literal]) -> Vec<Array> {
-    inputs.iter().cloned().map(Array::from).collect()
 }
 
 /// The Program of a function for inputs like these.
@@ -392,63 +279,20 @@ fn has_while(program: &Program) -> bool {
     program.equations.iter().any(|e| e.op.name() == "while" || inside(e))
 }
 
-/// One Program that does what all of them do.
-fn joined(programs: &[&Program]) -> Program {
-    let mut whole = Program::default();
-    for program in programs {
-        let offset = whole.types.len() as u32;
-        let moved = |var: &Var| Var(var.0 + offset);
-        whole.types.extend(program.types.iter().cloned());
-        whole.inputs.extend(program.inputs.iter().map(moved));
-        whole.outputs.extend(program.outputs.iter().map(moved));
-        for equation in &program.equations {
-            let mut equation = equation.clone();
-            let vars = equation.inputs.iter_mut().chain(&mut equation.outputs);
-            vars.for_each(|var| *var = Var(var.0 + offset));
-            whole.equations.push(equation);
-        }
-    }
-    whole
-}
-
 fn on_device(program: &Program, inputs: &[Literal], mode: Mode) -> Result<Vec<Literal>, String> {
     let results = run_program(program, &arrays(inputs), mode).map_err(|e| e.to_string())?;
     results.iter().map(|y| y.to_literal().map_err(|e| e.to_string())).collect()
 }
 
 /// That the Program gives the same in `mode` as interpreted.
-fn runs_alike(dish: &Dish, mode: Mode) -> Check {
-    let inputs = dish.values(1);
-    let found = on_device(&dish.program, &inputs, mode)?;
-    near(&found, &run(&dish.program, &inputs)?, &dish.outputs)
+fn runs_alike(program: &Program, infos: &[Info], inputs: &[Literal], mode: Mode) -> Check {
+    near(&on_device(program, inputs, mode)?, &run(program, inputs)?, infos)
 }
 
-/// Compiles many Programs as one, and compares each; what differs is tried alone and shrunk.
-fn compiled(stream: u8, mut left: usize) {
-    const TOGETHER: usize = 50;
-    let mut runner = runner(stream);
-    let recipes = recipe();
-    while left > 0 {
-        let count = left.min(TOGETHER);
-        left -= count;
-        let trees: Vec<_> =
-            (0..count).map(|_| recipes.new_tree(&mut runner).expect("a recipe")).collect();
-        let dishes: Vec<Dish> = trees.iter().map(|tree| cook(&tree.current(), false)).collect();
-        let inputs: Vec<Literal> = dishes.iter().flat_map(|dish| dish.values(1)).collect();
-        let programs: Vec<&Program> = dishes.iter().map(|dish| &dish.program).collect();
-        let whole = joined(&programs);
-        let infos: Vec<Info> = dishes.iter().flat_map(|dish| dish.outputs.clone()).collect();
-        let outcome = on_device(&whole, &inputs, Mode::Jit)
-            .and_then(|found| near(&found, &run(&whole, &inputs)?, &infos));
-        let Err(fault) = outcome else { continue };
-        let check = |dish: &Dish| runs_alike(dish, Mode::Jit);
-        for tree in trees {
-            if let Err(fault) = checked(&tree.current(), false, &check) {
-                panic!("{}", shrunk(tree, false, "compiled", fault, &check));
-            }
-        }
-        panic!("compiled together, and not alone: {fault}\n{}", whole.to_text());
-    }
+fn compiled(stream: u8, count: usize) {
+    hold_together("compiled", stream, count, &|program, infos, inputs| {
+        runs_alike(program, infos, &inputs(1), Mode::Jit)
+    });
 }
 
 // Two tests, for two threads.
@@ -468,7 +312,8 @@ fn more_compiled_programs() {
 fn programs_operation_by_operation() {
     let mut runner = runner(0);
     let recipes = recipe();
-    let check = |dish: &Dish| runs_alike(dish, Mode::Eager);
+    let check =
+        |dish: &Dish| runs_alike(&dish.program, &dish.outputs, &dish.values(1), Mode::Eager);
     for _ in 0..(cases() / 20).clamp(1, 200) {
         let tree = recipes.new_tree(&mut runner).expect("a recipe");
         if let Err(fault) = checked(&tree.current(), false, &check) {

@@ -67,6 +67,8 @@ fn options() {
         num_replicas: 4,
         num_partitions: 2,
         aliases: vec![(1, 0)],
+        donors: vec![1],
+        divided: vec![false, true],
         locations: false,
         ..LowerOptions::default()
     };
@@ -77,7 +79,7 @@ fn options() {
         stablehlo(&program, &options),
         indoc! {r#"
             module @"train step" attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 4 : i32} {
-              func.func public @main(%arg0: tensor<i32>, %arg1: tensor<2xf32> {tf.aliasing_output = 0 : i32}) -> (tensor<2xf32>) {
+              func.func public @main(%arg0: tensor<i32> {mhlo.sharding = "{replicated}"}, %arg1: tensor<2xf32> {mhlo.sharding = "{devices=[2]<=[2]}", tf.aliasing_output = 0 : i32, jax.buffer_donor = true}) -> (tensor<2xf32>) {
                 return %arg1 : tensor<2xf32>
               }
             }

@@ -6,6 +6,7 @@ use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
 use crate::envs::seeds::EnvRng;
 use crate::envs::spec::{EnvSpec, Space};
 use crate::error::{Error, Result};
+use crate::timeline;
 
 use super::ale::{Ale, Colours};
 use super::cartridge;
@@ -78,6 +79,7 @@ impl Console {
             self.last_action = action;
         }
         self.restored = None;
+        let _span = timeline::span("emulate");
         self.ale.act(self.last_action)
     }
 

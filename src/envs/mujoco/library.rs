@@ -498,15 +498,95 @@ impl Simulation<'_> {
             let [about, count] =
                 unsafe { self.data.ptr.byte_add(offset).cast::<[c_int; 2]>().read() };
             if count != 0 {
-                return Err(Error::Env(format!("{meaning} (degree of freedom {about})")));
+                return Err(Error::Env(format!("{meaning} (number {about})")));
             }
         }
         let bad = |x: &f64| !(x.abs() <= MAX_VALUE);
         for (values, (_, meaning)) in [self.qpos(), self.qvel()].into_iter().zip(BAD_STATE) {
             if let Some(at) = values.iter().position(bad) {
-                return Err(Error::Env(format!("{meaning} (degree of freedom {at})")));
+                return Err(Error::Env(format!("{meaning} (number {at})")));
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_where_the_offsets_say() {
+        let model = Model::load("half_cheetah.xml").unwrap();
+        assert_eq!((model.nq, model.nv, model.nu, model.nbody), (9, 9, 6, 8));
+        assert_eq!(model.timestep(), 0.01);
+        assert_eq!(model.actuator_ctrlrange(), [-1.0, 1.0].repeat(6));
+        assert!((model.body_mass().iter().sum::<f64>() - 14.0).abs() < 1e-12, "settotalmass");
+        let torso = model.body(c"torso").unwrap();
+        let qpos: Vec<f64> = (0..9).map(|i| 0.01 * f64::from(i)).collect();
+        let qvel: Vec<f64> = (0..9).map(|i| 0.1 * f64::from(i)).collect();
+        let values = model.simulate(|simulation| {
+            simulation.reset(&qpos, &qvel);
+            assert_eq!((simulation.qpos(), simulation.qvel()), (&qpos[..], &qvel[..]));
+            // By the library's own function: time, positions, velocities, ...
+            let mut state = vec![0.0; model.state_size()];
+            simulation.state(&mut state);
+            assert_eq!((&state[1..10], &state[10..19]), (&qpos[..], &qvel[..]));
+            // The torso slides along x and z from 0.7 up.
+            assert_eq!(&simulation.xpos()[3 * torso..][..3], [0.0, 0.0, 0.7 + 0.01]);
+            Ok(simulation.cvel().to_vec())
+        });
+        assert!(values.unwrap().iter().any(|x| *x != 0.0));
+        let error = model.body(c"wing").unwrap_err().to_string();
+        assert!(error.contains("a model has no body \"wing\""), "{error}");
+    }
+
+    #[test]
+    fn a_model_is_loaded_once_and_simulations_are_shared() {
+        let (a, b) = (Model::load("swimmer.xml").unwrap(), Model::load("swimmer.xml").unwrap());
+        assert!(Arc::ptr_eq(&a, &b));
+        a.simulate(|_| a.simulate(|_| Ok(()))).unwrap();
+        assert_eq!(lock(&a.idle).len(), 2);
+        a.simulate(|_| Err::<(), _>(Error::Env("no".into()))).unwrap_err();
+        assert_eq!(lock(&a.idle).len(), 1);
+    }
+
+    #[test]
+    fn a_fatal_error_of_the_library_is_an_error() {
+        let model = Model::load("reacher.xml").unwrap();
+        let error = model.simulate(|simulation| {
+            let (model, _) = simulation.model_and_data();
+            // SAFETY: a whole model, and a signature that does not exist, which the library checks.
+            Ok(unsafe { (simulation.model.library.state_size)(model, 1 << 30) })
+        });
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with("MuJoCo: mj_stateSize"), "{error}");
+        assert_eq!(lock(&model.idle).len(), 0);
+        model.simulate(|_| Ok(())).unwrap();
+    }
+
+    #[test]
+    fn missing_and_damaged_parts_say_what_to_do() {
+        let home = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            home: home.path().into(),
+            python_packages: false,
+            fetch: false,
+            ..Settings::from_env().unwrap()
+        };
+        let error = locate(&settings).unwrap_err().to_string();
+        assert!(error.contains("mujoco (MuJoCo's physics library) is not installed"), "{error}");
+        assert!(error.contains("pip install mujoco==3.3.7"), "{error}");
+
+        // Of the right size, which is all that is looked at elsewhere, with other bytes.
+        let part = Lock::get().part("mujoco").unwrap();
+        let wheel = part.wheel().unwrap();
+        let member = wheel.member("library").unwrap();
+        let path = settings.install_dir(part, wheel).join(&member.path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::File::create(&path).unwrap().set_len(member.bytes).unwrap();
+        let error = locate(&settings).unwrap_err().to_string();
+        assert!(error.contains("its checksum differs"), "{error}");
+        assert!(error.contains("podracer fetch mujoco"), "{error}");
     }
 }

@@ -29,11 +29,23 @@ pub struct MujocoOptions {
     /// The type of the observations: `DType::F64` as in gymnasium, or `DType::F32`, to which the
     /// pool then rounds them.
     pub obs_dtype: DType,
+    /// Whether the observation leaves out the positions that say only where in the world the robot
+    /// is (gymnasium's `exclude_current_positions_from_observation`).
+    pub exclude_current_positions: bool,
+    /// Whether Ant, Hopper, Humanoid and Walker2d end where they fall.
+    pub terminate_when_unhealthy: bool,
+    /// How far an episode starts from the model's default; `None` for the task's own.
+    pub reset_noise_scale: Option<f64>,
 }
 
 impl Default for MujocoOptions {
     fn default() -> Self {
-        MujocoOptions { obs_dtype: DType::F64 }
+        MujocoOptions {
+            obs_dtype: DType::F64,
+            exclude_current_positions: true,
+            terminate_when_unhealthy: true,
+            reset_noise_scale: None,
+        }
     }
 }
 
@@ -99,7 +111,7 @@ pub struct Mujoco {
     task: &'static Task,
     model: Arc<Model>,
     bodies: Bodies,
-    obs_dtype: DType,
+    options: MujocoOptions,
     /// MuJoCo's integration state.
     state: Vec<f64>,
     /// What the next reward needs of this step: derived positions, which are not in the state.
@@ -111,19 +123,14 @@ pub struct Mujoco {
 impl Mujoco {
     /// The task `id`, as `HalfCheetah-v4`.
     ///
-    /// Fails for an id that is not one of this family, for an observation type other than f64 and
-    /// f32, and where the library or the models are missing and cannot be fetched.
+    /// Fails for an id that is not one of this family, for options that the task does not have, and
+    /// where the library or the models are missing and cannot be fetched.
     pub fn new(id: &str, options: &MujocoOptions) -> Result<Mujoco> {
         let task = TASKS.iter().find(|task| task.id == id).ok_or_else(|| {
             let known: Vec<&str> = TASKS.iter().map(|task| task.id).collect();
             Error::Env(format!("\"{id}\" is no MuJoCo task; there are {}", known.join(", ")))
         })?;
-        let obs_dtype = options.obs_dtype;
-        if !matches!(obs_dtype, DType::F64 | DType::F32) {
-            return Err(Error::Config(format!(
-                "{id}: obs_dtype is {obs_dtype}, expected f64 (as in gymnasium) or f32"
-            )));
-        }
+        task.check(options)?;
         let model = Model::load(task.model)?;
         let mut env = Mujoco {
             bodies: task.bodies(&model)?,
@@ -132,7 +139,7 @@ impl Mujoco {
             obs: Vec::new(),
             task,
             model,
-            obs_dtype,
+            options: options.clone(),
         };
         let (qpos, qvel) = (env.model.qpos0().to_vec(), vec![0.0; env.model.nv()]);
         env.start(&qpos, &qvel)?;
@@ -159,20 +166,20 @@ impl Mujoco {
     }
 
     fn start(&mut self, qpos: &[f64], qvel: &[f64]) -> Result<()> {
-        let Mujoco { task, bodies, state, carried, obs, .. } = self;
+        let Mujoco { task, bodies, options, state, carried, obs, .. } = self;
         let work = |simulation: &mut Simulation<'_>| {
             simulation.reset(qpos, qvel);
             simulation.check()?;
             simulation.state(state);
             *carried = task.carry(simulation, bodies);
-            task.observe(simulation, bodies, obs);
+            task.observe(options, simulation, bodies, obs);
             Ok(())
         };
         self.model.simulate(work).map_err(|error| broken(task.id, &error))
     }
 
     fn write(&self, mut obs: ObsMut<'_>) {
-        match self.obs_dtype {
+        match self.options.obs_dtype {
             DType::F64 => obs.write(&self.obs),
             _ => {
                 let row = obs.elements::<f32>();
@@ -205,7 +212,7 @@ impl Env for Mujoco {
                 low: f64::NEG_INFINITY.into(),
                 high: f64::INFINITY.into(),
                 shape: [self.obs.len()].into(),
-                dtype: self.obs_dtype,
+                dtype: self.options.obs_dtype,
             },
             action: Space::f32([self.model.nu()], side(0), side(1)),
             max_episode_steps: Some(self.task.max_episode_steps),
@@ -214,7 +221,7 @@ impl Env for Mujoco {
     }
 
     fn reset(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
-        let (qpos, qvel) = self.task.draw(&self.model, rng);
+        let (qpos, qvel) = self.task.draw(&self.options, &self.model, rng);
         self.start(&qpos, &qvel)?;
         self.write(obs);
         Ok(())
@@ -226,7 +233,7 @@ impl Env for Mujoco {
         _rng: &mut EnvRng,
         row: ObsMut<'_>,
     ) -> Result<StepOutcome> {
-        let Mujoco { task, model, bodies, state, carried, obs, .. } = self;
+        let Mujoco { task, model, bodies, options, state, carried, obs } = self;
         let action = match action {
             Action::Box(values) if values.len() == model.nu() => values,
             other => {
@@ -244,8 +251,8 @@ impl Env for Mujoco {
             simulation.check()?;
             simulation.state(state);
             let before = std::mem::replace(carried, task.carry(simulation, bodies));
-            let outcome = task.judge(simulation, action, &before, carried);
-            task.observe(simulation, bodies, obs);
+            let outcome = task.judge(options, simulation, action, &before, carried);
+            task.observe(options, simulation, bodies, obs);
             Ok(outcome)
         };
         let (reward, terminated) = model.simulate(work).map_err(|error| broken(task.id, &error))?;

@@ -9,8 +9,10 @@ use std::ffi::CStr;
 use std::hint::black_box;
 
 use crate::envs::seeds::EnvRng;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::trace::types::DType;
 
+use super::MujocoOptions;
 use super::library::{Model, Simulation};
 use super::numpy::{norm, sum, sum_of_squares};
 
@@ -100,7 +102,50 @@ pub(super) type Bodies = [usize; 3];
 /// What the next reward needs of this step: a position, or distances.
 pub(super) type Carried = [f64; 2];
 
+impl Robot {
+    /// How many positions say only where in the world the robot is, and are not observed.
+    fn hidden(self) -> usize {
+        match self {
+            Robot::HalfCheetah | Robot::Hopper | Robot::Walker2d => 1,
+            Robot::Ant | Robot::Humanoid | Robot::HumanoidStandup | Robot::Swimmer => 2,
+            Robot::InvertedDoublePendulum
+            | Robot::InvertedPendulum
+            | Robot::Pusher
+            | Robot::Reacher => 0,
+        }
+    }
+
+    /// Whether falling is unhealthy, and not an end by the rules alone.
+    fn has_health(self) -> bool {
+        matches!(self, Robot::Ant | Robot::Hopper | Robot::Humanoid | Robot::Walker2d)
+    }
+}
+
 impl Task {
+    /// Fails for options that this task does not have.
+    pub(super) fn check(&self, options: &MujocoOptions) -> Result<()> {
+        let fail = |what: String| Err(Error::Config(format!("{}: {what}", self.id)));
+        if !matches!(options.obs_dtype, DType::F64 | DType::F32) {
+            let dtype = options.obs_dtype;
+            return fail(format!("obs_dtype is {dtype}, expected f64 (as in gymnasium) or f32"));
+        }
+        if !options.exclude_current_positions && self.robot.hidden() == 0 {
+            return fail("exclude_current_positions is false, but it leaves none out".into());
+        }
+        if !options.terminate_when_unhealthy && !self.robot.has_health() {
+            return fail("terminate_when_unhealthy is false, but it knows no health".into());
+        }
+        match (options.reset_noise_scale, self.noise) {
+            (Some(_), Noise::Own) => {
+                fail("reset_noise_scale is set, but its start is fixed".into())
+            }
+            (Some(scale), _) if !(0.0..=1e3).contains(&scale) => {
+                fail(format!("reset_noise_scale is {scale}, expected 0 to 1000"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Looks up the bodies that this task names.
     pub(super) fn bodies(&self, model: &Model) -> Result<Bodies> {
         let names: &[&CStr] = match self.robot {
@@ -127,7 +172,12 @@ impl Task {
     }
 
     /// Positions and velocities of an episode's start, drawn in gymnasium's order.
-    pub(super) fn draw(&self, model: &Model, rng: &mut EnvRng) -> (Vec<f64>, Vec<f64>) {
+    pub(super) fn draw(
+        &self,
+        options: &MujocoOptions,
+        model: &Model,
+        rng: &mut EnvRng,
+    ) -> (Vec<f64>, Vec<f64>) {
         let mut qpos = model.qpos0().to_vec();
         let mut qvel = vec![0.0; model.nv()];
         let mut around = |values: &mut [f64], scale: f64| {
@@ -135,10 +185,12 @@ impl Task {
         };
         match (self.noise, self.robot) {
             (Noise::Uniform(scale), _) => {
+                let scale = options.reset_noise_scale.unwrap_or(scale);
                 around(&mut qpos, scale);
                 around(&mut qvel, scale);
             }
             (Noise::Normal(scale), _) => {
+                let scale = options.reset_noise_scale.unwrap_or(scale);
                 around(&mut qpos, scale);
                 qvel.iter_mut().for_each(|value| *value = scale * rng.normal());
             }
@@ -197,6 +249,7 @@ impl Task {
     /// The reward of a step, and whether it ended the episode.
     pub(super) fn judge(
         &self,
+        options: &MujocoOptions,
         now: &Simulation<'_>,
         action: &[f32],
         before: &Carried,
@@ -207,8 +260,10 @@ impl Task {
         let effort = sum_of_squares(action);
         let cost = |weight: f32| f64::from(weight * effort);
         let (qpos, qvel) = (now.qpos(), now.qvel());
+        let ends = options.terminate_when_unhealthy;
         // Until v4, whoever ends unhealthy is paid for the last step too.
-        let bonus = |healthy: bool, bonus: f64| if healthy || !self.v5 { bonus } else { 0.0 };
+        let paid = !self.v5 && ends;
+        let bonus = |healthy: bool, bonus: f64| if healthy || paid { bonus } else { 0.0 };
         match self.robot {
             Robot::HalfCheetah => (velocity - cost(0.1), false),
             Robot::Swimmer => (velocity - cost(1e-4), false),
@@ -219,12 +274,12 @@ impl Task {
                     && 0.7 < z
                     && -0.2 < angle
                     && angle < 0.2;
-                (velocity + bonus(healthy, 1.0) - cost(1e-3), !healthy)
+                (velocity + bonus(healthy, 1.0) - cost(1e-3), !healthy && ends)
             }
             Robot::Walker2d => {
                 let (z, angle) = (qpos[1], qpos[2]);
                 let healthy = 0.8 < z && z < 2.0 && -1.0 < angle && angle < 1.0;
-                (velocity + bonus(healthy, 1.0) - cost(1e-3), !healthy)
+                (velocity + bonus(healthy, 1.0) - cost(1e-3), !healthy && ends)
             }
             Robot::Ant => {
                 let healthy = (0.2..=1.0).contains(&qpos[2]);
@@ -235,7 +290,7 @@ impl Task {
                     } else {
                         0.0
                     };
-                (velocity + bonus(healthy, 1.0) - costs, !healthy)
+                (velocity + bonus(healthy, 1.0) - costs, !healthy && ends)
             }
             Robot::Humanoid => {
                 let healthy = 1.0 < qpos[2] && qpos[2] < 2.0;
@@ -243,7 +298,7 @@ impl Task {
                 if self.v5 {
                     costs += (5e-7 * sum_of_squares(now.cfrc_ext())).min(10.0);
                 }
-                (1.25 * velocity + bonus(healthy, 5.0) - costs, !healthy)
+                (1.25 * velocity + bonus(healthy, 5.0) - costs, !healthy && ends)
             }
             Robot::HumanoidStandup => {
                 let height = qpos[2] / now.model.timestep();
@@ -275,24 +330,27 @@ impl Task {
     }
 
     /// The observation.
-    pub(super) fn observe(&self, now: &Simulation<'_>, bodies: &Bodies, obs: &mut Vec<f64>) {
+    pub(super) fn observe(
+        &self,
+        options: &MujocoOptions,
+        now: &Simulation<'_>,
+        bodies: &Bodies,
+        obs: &mut Vec<f64>,
+    ) {
         let (qpos, qvel) = (now.qpos(), now.qvel());
+        let hidden = if options.exclude_current_positions { self.robot.hidden() } else { 0 };
         obs.clear();
         match self.robot {
-            Robot::HalfCheetah => {
-                obs.extend_from_slice(&qpos[1..]);
+            Robot::HalfCheetah | Robot::Swimmer => {
+                obs.extend_from_slice(&qpos[hidden..]);
                 obs.extend_from_slice(qvel);
             }
             Robot::Hopper | Robot::Walker2d => {
-                obs.extend_from_slice(&qpos[1..]);
+                obs.extend_from_slice(&qpos[hidden..]);
                 obs.extend(qvel.iter().map(|x| x.clamp(-10.0, 10.0)));
             }
-            Robot::Swimmer => {
-                obs.extend_from_slice(&qpos[2..]);
-                obs.extend_from_slice(qvel);
-            }
             Robot::Ant => {
-                obs.extend_from_slice(&qpos[2..]);
+                obs.extend_from_slice(&qpos[hidden..]);
                 obs.extend_from_slice(qvel);
                 if self.v5 {
                     // Without the world, which is body 0.
@@ -300,7 +358,7 @@ impl Task {
                 }
             }
             Robot::Humanoid | Robot::HumanoidStandup => {
-                obs.extend_from_slice(&qpos[2..]);
+                obs.extend_from_slice(&qpos[hidden..]);
                 obs.extend_from_slice(qvel);
                 // v5 leaves out the world and the joint that nothing drives, which are always zero.
                 let skip = |count: usize| if self.v5 { count } else { 0 };

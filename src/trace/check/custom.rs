@@ -2,7 +2,7 @@
 
 use super::control::takes;
 use super::problem::{Problem, Types, ensure};
-use crate::trace::op::{CustomJvpOp, CustomLinOp, CustomVjpOp, RematOp};
+use crate::trace::op::{CustomJvpOp, CustomLinOp, CustomVjpOp, RematOp, Rule};
 use crate::trace::program::Program;
 use crate::trace::types::TensorType;
 
@@ -35,9 +35,31 @@ pub(crate) fn infer_custom_jvp(op: &CustomJvpOp, inputs: &[&TensorType]) -> Resu
     ensure!(inputs.len() >= op.num_consts, [], "takes at least {} operands", op.num_consts);
     takes("function", &op.call, copied(inputs))?;
     let dual: Vec<&TensorType> = inputs.iter().chain(&inputs[op.num_consts..]).copied().collect();
-    takes("jvp", &op.jvp, copied(&dual))?;
-    gives("jvp", &op.jvp, op.call.output_types().chain(op.call.output_types()))?;
+    // One that is written around it is compared by `verify_rule`.
+    if let Rule::Own(rule) = &op.jvp {
+        takes("jvp", rule, copied(&dual))?;
+        gives("jvp", rule, op.call.output_types().chain(op.call.output_types()))?;
+    }
     Ok(op.call.output_types().cloned().collect())
+}
+
+/// Checks that the rule of a custom_jvp, if it is written around it, is there and fits. `around` are
+/// the functions in whose rules it stands, the innermost last.
+pub(super) fn verify_rule(op: &CustomJvpOp, around: &[&CustomJvpOp]) -> Result<(), String> {
+    let Rule::Enclosing(level) = op.jvp else { return Ok(()) };
+    let Some(function) = around.iter().rev().nth(level) else {
+        return Err(format!(
+            "enclosing={level}, and it stands in the derivatives of {} functions",
+            around.len()
+        ));
+    };
+    let fits = function.num_consts == op.num_consts
+        && function.call.input_types().eq(op.call.input_types())
+        && function.call.output_types().eq(op.call.output_types());
+    if fits {
+        return Ok(());
+    }
+    Err(format!("enclosing={level} is a function of other types, or with other constants"))
 }
 
 pub(crate) fn infer_custom_vjp(op: &CustomVjpOp, inputs: &[&TensorType]) -> Result<Types, Problem> {

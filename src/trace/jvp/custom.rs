@@ -44,7 +44,14 @@ pub(crate) fn jvp_custom_jvp(
     consts_are_constant("custom_jvp", consts);
     let tangents = args.iter().zip(&x[op.num_consts..]).map(|(&t, &x)| instantiate(t, x));
     let operands: Vec<Tensor> = x.iter().copied().chain(tangents).collect();
-    let mut outputs = inline(&op.jvp, &operands);
+    let Some(rule) = op.unrolled() else {
+        fail_op(
+            "custom_jvp",
+            "its rule differentiates the function that it belongs to, and is only being defined; \
+             let it call the function, or write the derivative out",
+        )
+    };
+    let mut outputs = inline(&rule, &operands);
     let tangents = outputs.split_off(op.call.outputs.len());
     let tangents = of_floats(&outputs, tangents);
     (outputs.into(), tangents)

@@ -13,8 +13,8 @@ use super::super::literal::Literal;
 use super::super::op::{
     AllReduceOp, Amounts, ArgOp, Axes, BinaryOp, CallbackKind, CallbackOp, Collective,
     CollectiveOp, CompareOp, CondOp, ConvDims, CustomJvpOp, CustomLinOp, CustomVjpOp, DotDims,
-    GatherDims, Op, Precision, ReduceOp, RematOp, RematPolicy, ScanOp, ScatterDims, ScatterKind,
-    TriangularSolveOp, UnaryOp, VmapMethod, WhileOp,
+    GatherDims, Op, Precision, ReduceOp, RematOp, RematPolicy, Rule, ScanOp, ScatterDims,
+    ScatterKind, TriangularSolveOp, UnaryOp, VmapMethod, WhileOp,
 };
 use super::super::program::Program;
 use super::super::types::{DType, Shape, TensorType};
@@ -133,7 +133,12 @@ forms! {
     Op::Collective(_), COLLECTIVES => read_collective;
     Op::CustomJvp(_), ["custom_jvp"] => |_, p| {
         let num_consts = p.number("consts")?;
-        Ok(Op::CustomJvp(CustomJvpOp { call: p.body("call")?, jvp: p.body("jvp")?, num_consts }))
+        if p.has("enclosing") {
+            let jvp = Rule::Enclosing(p.number("enclosing")?);
+            return Ok(Op::CustomJvp(CustomJvpOp { call: p.body("call")?, jvp, num_consts }));
+        }
+        let (call, jvp) = (p.body("call")?, Rule::Own(p.body("jvp")?));
+        Ok(Op::CustomJvp(CustomJvpOp { call, jvp, num_consts }))
     };
     Op::CustomVjp(_), ["custom_vjp"] => |_, p| {
         let num_consts = p.number("consts")?;

@@ -7,9 +7,11 @@ use super::reached::{custom_jvp_reached, custom_vjp_reached, reached};
 use super::{Batched, Lanes, Results, batch_program};
 use crate::error::Loc;
 use crate::trace::control::{captures_first, share_captures_of};
-use crate::trace::op::{CustomJvpOp, CustomLinOp, CustomVjpOp, Op, ReduceOp, RematOp};
+use crate::trace::literal::Literal;
+use crate::trace::op::{CustomJvpOp, CustomLinOp, CustomVjpOp, Op, ReduceOp, RematOp, Rule};
 use crate::trace::program::Program;
-use crate::trace::tensor::{FrameKind, Tensor, Traced, bind, trace_frame};
+use crate::trace::tensor::{FrameKind, Tensor, Traced, bind, fail_op, trace_frame};
+use crate::trace::types::{DType, TensorType};
 
 /// What the batched bodies capture becomes constants of all of them.
 fn with_captures(bodies: Vec<Traced>) -> (Vec<Arc<Program>>, Vec<Tensor>) {
@@ -24,14 +26,70 @@ fn with_captures(bodies: Vec<Traced>) -> (Vec<Arc<Program>>, Vec<Tensor>) {
 pub(crate) fn custom_jvp(op: &CustomJvpOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
     let into = flags(inputs);
     let mapped = custom_jvp_reached(op, &into, lanes.axis);
+    let rule = match &op.jvp {
+        Rule::Own(rule) if !op.is_recursive() => rule,
+        Rule::Own(_) | Rule::Enclosing(_) => {
+            return recursive_custom_jvp(op, inputs, &mapped, lanes, at);
+        }
+    };
     let dual = [&into[..], &into[op.num_consts..]].concat();
     let call = batch_body(&op.call, &into, &mapped, lanes, at);
-    let jvp = batch_body(&op.jvp, &dual, &[&mapped[..], &mapped[..]].concat(), lanes, at);
+    let jvp = batch_body(rule, &dual, &[&mapped[..], &mapped[..]].concat(), lanes, at);
     let (programs, shared) = with_captures(vec![call, jvp]);
     let [call, jvp] = programs.try_into().expect("two Programs");
-    let batched = CustomJvpOp { call, jvp, num_consts: shared.len() + op.num_consts };
+    let batched =
+        CustomJvpOp { call, jvp: Rule::Own(jvp), num_consts: shared.len() + op.num_consts };
     let operands: Vec<Tensor> = shared.into_iter().chain(tensors(inputs)).collect();
     results(bind(Op::CustomJvp(batched), &operands, at), &mapped)
+}
+
+/// A Program of a mask (`bool[size]`), of which example is computed for, and of all inputs mapped.
+/// It has no captures, and all its results are mapped.
+fn for_all(program: &Program, lanes: Lanes, at: Loc) -> Arc<Program> {
+    let all = vec![true; program.inputs.len()];
+    let mut types = vec![TensorType::new(DType::Bool, [lanes.size])];
+    types.extend(batched_types(program.input_types(), &all, lanes.size));
+    let body = |args: &[Tensor]| {
+        let lanes = Lanes { active: Some(args[0]), ..lanes };
+        let results = batch_program(program, &as_batched(&args[1..], &all), lanes);
+        (results.into_iter().map(|result| result.full(lanes.size)).collect(), ())
+    };
+    Arc::new(trace_frame(FrameKind::Body, &types, at, body).0.program)
+}
+
+/// A function whose rule calls it, or a function around it. A call inside must be of the same types
+/// and constants as the function, so that all of them have all inputs mapped, and the mask of the
+/// examples that are computed for.
+fn recursive_custom_jvp(
+    op: &CustomJvpOp,
+    inputs: &[Batched],
+    mapped: &[bool],
+    lanes: Lanes,
+    at: Loc,
+) -> Results {
+    if !mapped.contains(&true) {
+        let operands = tensors(inputs);
+        return results(bind(Op::CustomJvp(op.clone()), &operands, at), mapped);
+    }
+    let jvp = match &op.jvp {
+        Rule::Own(rule) => Rule::Own(for_all(rule, Lanes { rules: lanes.rules + 1, ..lanes }, at)),
+        Rule::Enclosing(level) if *level < lanes.rules => Rule::Enclosing(*level),
+        Rule::Enclosing(_) => fail_op(
+            "custom_jvp",
+            "its rule batches the function that it belongs to, and is only being defined; let it \
+             call the function as it is, or write the derivative out",
+        ),
+    };
+    let call = for_all(&op.call, lanes, at);
+    let batched = CustomJvpOp { call, jvp, num_consts: op.num_consts + 1 };
+    let all = || {
+        let mask = Literal::filled(TensorType::new(DType::Bool, [lanes.size]), 1.0);
+        bind(Op::Constant(mask), &[], at)[0]
+    };
+    let mask = lanes.active.unwrap_or_else(all);
+    let operands = inputs.iter().map(|input| input.full(lanes.size));
+    let operands: Vec<Tensor> = std::iter::once(mask).chain(operands).collect();
+    bind(Op::CustomJvp(batched), &operands, at).into_iter().map(Batched::mapped).collect()
 }
 
 /// The pullback for a batch. The cotangent of an argument that is the same for the whole batch is

@@ -5,7 +5,7 @@
 
 use crate::trace::axis::Axis;
 use crate::trace::op::{
-    Collective, CollectiveOp, CondOp, CustomJvpOp, CustomVjpOp, Op, ScanOp, WhileOp,
+    Collective, CollectiveOp, CondOp, CustomJvpOp, CustomVjpOp, Op, Rule, ScanOp, WhileOp,
 };
 use crate::trace::program::{Equation, Program};
 use crate::trace::tensor::{at_line, fail_op};
@@ -113,9 +113,17 @@ fn either(a: &[bool], b: &[bool]) -> Vec<bool> {
 
 /// Which results are mapped.
 pub(super) fn custom_jvp_reached(op: &CustomJvpOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
+    let jvp = match &op.jvp {
+        Rule::Own(rule) if !op.is_recursive() => rule,
+        // It calls itself for all examples or for none: see `custom::recursive_custom_jvp`.
+        Rule::Own(_) | Rule::Enclosing(_) => {
+            let any = inputs.contains(&true) || holds_collective(&Op::CustomJvp(op.clone()), axis);
+            return vec![any; op.call.outputs.len()];
+        }
+    };
     let call = reached(&op.call, inputs, axis);
     let dual = [inputs, &inputs[op.num_consts..]].concat();
-    let rule = reached(&op.jvp, &dual, axis);
+    let rule = reached(jvp, &dual, axis);
     // A tangent is mapped as its result is.
     let (values, tangents) = rule.split_at(call.len());
     either(&call, &either(values, tangents))

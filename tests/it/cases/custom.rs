@@ -1,7 +1,7 @@
 //! Functions with derivatives of their own, and checkpointed ones.
 
 use podracer::trace::control::{ScanOptions, cond, scan, scan_with};
-use podracer::trace::ops::zeros_like;
+use podracer::trace::ops::{full_like, zeros_like};
 use podracer::{
     DType, RematPolicy, Tensor, checkpoint, checkpoint_name, checkpoint_with, custom_jvp,
     custom_vjp, grad, jvp, vmap,
@@ -34,6 +34,27 @@ fn product((a, b, n): (Tensor, Tensor, Tensor)) -> (Tensor, Tensor) {
     )((a, b, n))
 }
 
+/// A function whose rule calls it.
+fn exp(x: Tensor) -> Tensor {
+    custom_jvp(|x: Tensor| x.exp(), |x, t| (exp(x), t * exp(x)))(x)
+}
+
+/// Two functions whose rules call each other.
+fn sinh(x: Tensor) -> Tensor {
+    custom_jvp(|x: Tensor| x.sinh(), |x, t| (sinh(x), t * cosh(x)))(x)
+}
+
+fn cosh(x: Tensor) -> Tensor {
+    custom_jvp(|x: Tensor| x.cosh(), |x, t| (cosh(x), t * sinh(x)))(x)
+}
+
+/// `e^(scale x)`, whose rule captures more than it does.
+fn growth(scale: Tensor, twice: Tensor, x: Tensor) -> Tensor {
+    let rule =
+        |x: Tensor, t: Tensor| (growth(scale, twice, x), growth(scale, twice, x) * twice * t * 0.5);
+    custom_jvp(|x: Tensor| (x * scale).exp(), rule)(x)
+}
+
 fn own_derivatives(cases: &mut Vec<Case>) {
     cases.push(case("custom_jvp", &[x(&[3])], |x| sin(x[0])));
     let int = In::Int(DType::I32, vec![3], -3, 3);
@@ -47,6 +68,25 @@ fn own_derivatives(cases: &mut Vec<Case>) {
     });
     // The capture's own derivative is cut off on purpose.
     cases.push(captures.flat());
+    cases.push(case("custom_jvp/calls itself", &[x(&[3])], |x| exp(x[0])));
+    cases.push(case("custom_jvp/call each other", &[x(&[3])], |x| sinh(x[0]) * cosh(x[0])));
+    let captures = case("custom_jvp/calls itself and captures", &[x(&[3]), x(&[3])], |x| {
+        let scale = x[1].stop_gradient();
+        growth(scale, scale * 2.0, x[0])
+    });
+    cases.push(captures.flat());
+    cases.push(case("custom_jvp/calls itself and captures constants", &[x(&[3])], |x| {
+        growth(full_like(x[0], 0.7), full_like(x[0], 1.4), x[0])
+    }));
+    cases.push(case("custom_jvp/calls itself in a loop", &[x(&[2]), x(&[3, 2])], |x| {
+        scan(|h: Tensor, y: Tensor| (sinh(h * y), exp(h * 0.1)), x[0], x[1]).1
+    }));
+    cases.push(case("custom_jvp/calls itself in a branch", &[In::Bool(vec![]), x(&[2])], |x| {
+        cond(x[0], exp, |x: Tensor| sinh(x) * x, x[1])
+    }));
+    cases.push(case("custom_jvp/calls itself of a batch", &[x(&[4, 3]), x(&[3])], |x| {
+        vmap(|row: Tensor| sinh(row * x[1]) + exp(x[1]))(x[0])
+    }));
     cases.push(case("custom_jvp/in a loop", &[x(&[2]), x(&[3, 2])], |x| {
         scan(|h: Tensor, y: Tensor| (sin(h * y), h), x[0], x[1]).1
     }));

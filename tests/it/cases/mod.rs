@@ -14,8 +14,9 @@ pub mod shape;
 
 use std::rc::Rc;
 
-use half::{bf16, f16};
-use podracer::{DType, Literal, Shape, Tensor};
+use podracer::{DType, Literal, Tensor};
+
+pub use crate::recipes::values::{floats, ints};
 
 /// A function of tensors.
 pub type Func = Rc<dyn Fn(&[Tensor]) -> Vec<Tensor>>;
@@ -174,41 +175,6 @@ impl Random {
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
-/// Numbers as a literal of a float type.
-pub fn floats(dtype: DType, shape: &Shape, values: &[f64]) -> Literal {
-    match dtype {
-        DType::F64 => Literal::new(shape, values),
-        DType::F32 => Literal::new(shape, &values.iter().map(|&x| x as f32).collect::<Vec<_>>()),
-        DType::F16 => {
-            Literal::new(shape, &values.iter().map(|&x| f16::from_f64(x)).collect::<Vec<_>>())
-        }
-        DType::BF16 => {
-            Literal::new(shape, &values.iter().map(|&x| bf16::from_f64(x)).collect::<Vec<_>>())
-        }
-        other => panic!("{other} is no float type"),
-    }
-}
-
-/// Numbers as a literal of an integer type; they wrap.
-pub fn ints(dtype: DType, shape: &Shape, values: &[i64]) -> Literal {
-    macro_rules! literal {
-        ($t:ty) => {
-            Literal::new(shape, &values.iter().map(|&x| x as $t).collect::<Vec<_>>())
-        };
-    }
-    match dtype {
-        DType::I8 => literal!(i8),
-        DType::I16 => literal!(i16),
-        DType::I32 => literal!(i32),
-        DType::I64 => literal!(i64),
-        DType::U8 => literal!(u8),
-        DType::U16 => literal!(u16),
-        DType::U32 => literal!(u32),
-        DType::U64 => literal!(u64),
-        other => panic!("{other} is no integer type"),
     }
 }
 

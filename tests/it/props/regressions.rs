@@ -3,7 +3,7 @@
 use podracer::{Array, DType, Literal, Mode, Program, Tensor, grad, interpret};
 
 use super::{on_device, run};
-use crate::laws::same;
+use crate::recipes::values::same;
 
 /// Holds a Program to: interpreted = compiled = operation by operation.
 #[track_caller]

@@ -2,7 +2,7 @@
 //! rule is used.
 
 use podracer::trace::control::{ScanOptions, cond, fori_loop, scan, scan_with, switch};
-use podracer::trace::ops::{constant, zeros, zeros_like};
+use podracer::trace::ops::{constant, ones, ones_like, zeros, zeros_like};
 use podracer::{DType, Tensor, checkpoint, custom_jvp, custom_vjp, grad, jvp, vjp, vmap};
 
 use super::Function;
@@ -21,6 +21,51 @@ fn log1p_exp(x: Tensor) -> Tensor {
 fn odd(x: Tensor, y: Tensor) -> Tensor {
     let rule = |(x, y): Two, (s, t): Two| (x.sin() * y, 3.0 * x * s + y * x * t);
     custom_jvp(|(x, y): Two| x.sin() * y, rule)((x, y))
+}
+
+fn grown(x: Tensor) -> Tensor {
+    let rule = |x: Tensor, t: Tensor| {
+        let y = grown(x);
+        (y, 0.75 * y * t)
+    };
+    custom_jvp(|x: Tensor| (0.5 * x).exp(), rule)(x)
+}
+
+fn half_sinh(x: Tensor) -> Tensor {
+    let f = |x: Tensor| (x.exp() - (-x).exp()) * 0.5;
+    custom_jvp(f, |x: Tensor, t: Tensor| (half_sinh(x), 0.5 * half_cosh(x) * t))(x)
+}
+
+fn half_cosh(x: Tensor) -> Tensor {
+    let f = |x: Tensor| (x.exp() + (-x).exp()) * 0.5;
+    custom_jvp(f, |x: Tensor, t: Tensor| (half_cosh(x), 0.25 * half_sinh(x) * t))(x)
+}
+
+fn tied(x: Tensor, y: Tensor) -> Two {
+    let rule = |(x, y): Two, (s, t): Two| {
+        let ((a, b), (c, _)) = (tied(x, y), tied(y, x + 1.0));
+        ((a, b), (b * s + c * t, a * t))
+    };
+    custom_jvp(|(x, y): Two| (x.sin() * y, y.cos()), rule)((x, y))
+}
+
+/// With a tensor that function and rule capture.
+fn looped(c: Tensor, x: Tensor) -> Tensor {
+    let rule = |x: Tensor, t: Tensor| {
+        let turn = |t: Tensor, (): ()| (t * looped(c, x + c) * 0.7, ());
+        (looped(c, x), scan_with(ScanOptions::length(2), turn, t, ()).0)
+    };
+    custom_jvp(|x: Tensor| x.sin() * c, rule)(x)
+}
+
+/// Each of them another function.
+fn power(n: usize, x: Tensor) -> Tensor {
+    let f = |x: Tensor| (0..n).fold(ones_like(x), |y, _| y * x);
+    let rule = |x: Tensor, t: Tensor| match n {
+        0 => (power(0, x), 0.0 * t),
+        n => (power(n, x), (n as f64 + 0.5) * power(n - 1, x) * t),
+    };
+    custom_jvp(f, rule)(x)
 }
 
 fn clip_gradient(x: Tensor, limit: Tensor) -> Tensor {
@@ -168,4 +213,29 @@ pub const FUNCTIONS: &[Function] = &[
         let first = odd(strange(x[0], x[1]).0, x[0]);
         vec![first, strange(odd(x[0], x[0]), x[1]).1]
     }),
+    ("own_rule", |x| vec![grown(x[0]) * x[0]]),
+    ("own_rule_third_order", |x| {
+        fn d<G: Fn(Tensor) -> Tensor>(g: G) -> impl Fn(Tensor) -> Tensor {
+            move |x: Tensor| jvp(&g, x, ones([], F32)).1
+        }
+        let third = grad(grad(grad(grown)))(x[0]);
+        vec![third, d(d(d(grown)))(x[0]), d(grad(d(half_sinh)))(x[0])]
+    }),
+    ("own_rules_of_a_pair", |x| vec![half_sinh(x[0]) * x[0], half_cosh(x[0].index_axis(0, 0))]),
+    ("own_rule_of_two", |x| pair(tied(x[0], x[1].broadcast_to([3])))),
+    ("own_rule_in_scan", |x| {
+        let turn = |h: Tensor, x: Tensor| {
+            let (a, b) = tied(h, x);
+            (grown(a) * 0.3, half_cosh(b).sum(..))
+        };
+        pair(scan(turn, x[0], x[1]))
+    }),
+    ("own_rule_in_while", |x| vec![countdown(x[1], x[0], |_, y| grown(y) * 0.5).1]),
+    ("own_rule_in_cond", |x| vec![cond(x[0].gt(0.0), |y| grown(y) * x[0], half_sinh, x[1])]),
+    ("own_rule_in_vmap", |x| {
+        let slope = grad(|y: Tensor| grown(y * x[1]).prod(..));
+        vec![vmap(|y: Tensor| tied(y * x[1], x[1]).0)(x[0]), vmap(slope)(x[0])]
+    }),
+    ("own_rule_that_loops", |x| vec![looped(constant([0.5f32, -1.0, 2.0]), x[0])]),
+    ("own_rules_of_powers", |x| vec![power(3, x[0])]),
 ];

@@ -4,8 +4,8 @@ use podracer::Shape;
 use podracer::trace::Var;
 use podracer::trace::op::{Amounts, Axes, Op};
 
-use crate::props::cook::Cook;
-use crate::props::recipe::Salt;
+use crate::recipes::cook::Cook;
+use crate::recipes::recipe::Salt;
 
 impl Cook {
     pub(super) fn shape_step(&mut self, p: [u8; 4], salt: &mut Salt) -> Option<()> {

@@ -6,8 +6,8 @@ use podracer::trace::Var;
 use podracer::trace::op::{BinaryOp, CompareOp, CondOp, Op, ScanOp, WhileOp};
 use podracer::{DType, Literal, Program, TensorType};
 
-use crate::props::cook::{Cook, Info};
-use crate::props::recipe::{Salt, Step};
+use crate::recipes::cook::{Cook, Info};
+use crate::recipes::recipe::{Salt, Step};
 
 /// What every carried float stays within.
 const CARRY: f64 = 2.0;

@@ -4,8 +4,8 @@ use podracer::trace::Var;
 use podracer::trace::op::{Axes, ConvDims, DotDims, Op, Precision};
 use podracer::{DType, Shape, TensorType};
 
-use crate::props::cook::{Cook, Info};
-use crate::props::recipe::Salt;
+use crate::recipes::cook::{Cook, Info};
+use crate::recipes::recipe::Salt;
 
 impl Cook {
     pub(super) fn dot(&mut self, p: [u8; 4]) -> Option<()> {

@@ -13,7 +13,7 @@ use podracer::trace::{Equation, Var};
 use podracer::{DType, Literal, Program, Shape, TensorType};
 
 use super::recipe::{InputRecipe, Recipe, Salt, Step};
-use crate::cases::{floats, ints};
+use super::values::{floats, ints};
 
 /// What is known of a value.
 #[derive(Debug, Clone, Copy)]

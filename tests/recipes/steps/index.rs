@@ -4,8 +4,8 @@ use podracer::trace::Var;
 use podracer::trace::op::{Axes, GatherDims, Op, ScatterDims, ScatterKind};
 use podracer::{DType, Literal, Shape, TensorType};
 
-use crate::props::cook::{Cook, Info};
-use crate::props::recipe::Salt;
+use crate::recipes::cook::{Cook, Info};
+use crate::recipes::recipe::Salt;
 
 impl Cook {
     pub(super) fn index_step(&mut self, p: [u8; 4], salt: &mut Salt) -> Option<()> {

@@ -1,0 +1,67 @@
+//! Training on CartPole as one program, against plain jax in PureJaxRL's shape.
+//!
+//! usage: PODRACER_PEER_PYTHON=.. cargo bench --bench anakin [-- NUM_SEEDS..]
+//!
+//! Microseconds per update of an agent: 512 steps and 16 gradient steps. Both sides train on from
+//! where they are, by turns.
+
+use std::time::Instant;
+
+use podracer::algos::ppo_anakin::{Args, Problem, TrainState};
+use podracer::error::Result;
+use podracer::{Array, Key, Tensor, jit, tree, vmap};
+
+#[path = "peer/mod.rs"]
+mod peer;
+
+use peer::{Peer, Row, processor_seconds};
+
+/// Updates in one launch, as many as the peer's.
+fn launch(seeds: usize) -> u64 {
+    match seeds {
+        1 => 64,
+        2..=8 => 16,
+        _ => 4,
+    }
+}
+
+fn main() -> Result<()> {
+    // Cargo passes --bench along.
+    let asked: Vec<usize> = std::env::args().skip(1).filter_map(|x| x.parse().ok()).collect();
+    let asked = if asked.is_empty() { vec![1, 8, 64] } else { asked };
+    let mut peer = Peer::start("purejaxrl_cartpole.py");
+    Row::header();
+    for seeds in asked {
+        let flags = ["--num-seeds".to_string(), seeds.to_string()];
+        let args = Args::from_flags(flags.iter().map(String::as_str)).expect("known flags");
+        let problem = Problem::new(&args)?;
+        let (updates, alone) = (launch(seeds), seeds == 1);
+        let init = jit(|key: Key<Tensor>| {
+            let init = |key| problem.init(key, &args);
+            if alone { init(key) } else { vmap(init)(key.split_batch(seeds)) }
+        });
+        let run = jit(|state: TrainState<Tensor>| {
+            let run = |state| problem.go_on(state, updates, &args);
+            if alone { run(state) } else { vmap(run)(state) }
+        });
+        let mut state = init.call(tree::map(Key::new(30), Array::from))?;
+        let mut wall = Row::new(format!("{seeds} seeds, us"));
+        let mut processor = Row::new(format!("{seeds} seeds, us of processor time"));
+        let each = 1e6 / (seeds as u64 * updates) as f64;
+        for turn in 0..11 {
+            let (start, used) = (Instant::now(), processor_seconds());
+            let (next, report) = run.call(state)?;
+            report.explained.wait()?;
+            if turn > 0 {
+                wall.ours(start.elapsed().as_secs_f64() * each);
+                processor.ours((processor_seconds() - used) * each);
+                wall.peer(&mut peer, &seeds.to_string());
+                processor.peer(&mut peer, "processor");
+            }
+            state = next;
+        }
+        wall.print();
+        processor.print();
+    }
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! Rules that call the function they belong to.
+//!
+//! Such a rule is finite, because the call inside names the function around it instead of holding
+//! its rule once more: [`Rule::Enclosing`]. Each derivative unrolls it by one turn.
+
+use std::sync::Arc;
+
+use crate::trace::graph::map_subprograms;
+use crate::trace::op::{CustomJvpOp, Op, Rule};
+use crate::trace::program::Program;
+
+/// Replaces the rule of every custom_jvp in `program`. `f` is told how many rules the equation
+/// stands in, counted from `program`; rules are gone through before they are handed to it.
+fn map_rules(mut program: Program, depth: usize, f: &dyn Fn(Rule, usize) -> Rule) -> Program {
+    for equation in &mut program.equations {
+        if let Op::CustomJvp(custom) = &mut equation.op {
+            let call = Arc::unwrap_or_clone(std::mem::take(&mut custom.call));
+            custom.call = Arc::new(map_rules(call, depth, f));
+            let rule = match custom.jvp.clone() {
+                Rule::Own(rule) => {
+                    Rule::Own(Arc::new(map_rules(Arc::unwrap_or_clone(rule), depth + 1, f)))
+                }
+                Rule::Enclosing(level) => Rule::Enclosing(level),
+            };
+            custom.jvp = f(rule, depth);
+        } else {
+            map_subprograms(&mut equation.op, &|body| map_rules(body, depth, f));
+        }
+    }
+    program
+}
+
+/// Whether a rule in there is that of a function around it.
+fn refers(program: &Program) -> bool {
+    let here = |op: &Op| matches!(op, Op::CustomJvp(custom) if custom.is_recursive());
+    program.equations.iter().any(|e| here(&e.op) || e.op.subprograms().any(refers))
+}
+
+impl CustomJvpOp {
+    /// Whether its rule calls it, or a function around it.
+    pub(crate) fn is_recursive(&self) -> bool {
+        match &self.jvp {
+            Rule::Own(rule) => refers(rule),
+            Rule::Enclosing(_) => true,
+        }
+    }
+
+    /// The rule, to be put in the place of the operation: calls of the function in it have their
+    /// rules. `None` if the rule is that of a function around.
+    pub(crate) fn unrolled(&self) -> Option<Arc<Program>> {
+        let Rule::Own(rule) = &self.jvp else { return None };
+        if !self.is_recursive() {
+            return Some(rule.clone());
+        }
+        let unroll = |found: Rule, depth: usize| match found {
+            Rule::Enclosing(level) if level == depth => {
+                // One copy more, `depth` rules further in: it must still find what is around.
+                let whole = map_rules((**rule).clone(), 0, &|found, inside| match found {
+                    Rule::Enclosing(level) if level > inside => Rule::Enclosing(level + depth),
+                    other => other,
+                });
+                Rule::Own(Arc::new(whole))
+            }
+            // The rule around is gone.
+            Rule::Enclosing(level) if level > depth => Rule::Enclosing(level - 1),
+            other => other,
+        };
+        Some(Arc::new(map_rules((**rule).clone(), 0, &unroll)))
+    }
+}

@@ -1,0 +1,200 @@
+//! PPO within one program: its pieces by hand, its modes and its seeds against each other, its
+//! answers to bad settings.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use podracer::algos::ppo_anakin::{Args, gae, train};
+use podracer::rl::checkpoint;
+use podracer::{Array, Error, Tensor, interpret};
+
+use super::scalars;
+
+const SMALL: &[&str] = &[
+    "--total-timesteps",
+    "96",
+    "--num-envs",
+    "2",
+    "--num-steps",
+    "16",
+    "--num-minibatches",
+    "2",
+    "--update-epochs",
+    "2",
+    "--json",
+];
+
+fn args(runs: &Path, more: &[&str]) -> Args {
+    let runs = runs.to_str().unwrap();
+    Args::from_flags(SMALL.iter().chain(more).copied().chain(["--runs-dir", runs])).unwrap()
+}
+
+#[test]
+fn gae_is_the_sum_by_hand() {
+    // Steps 1 and 3 end their episodes.
+    let (rewards, values) = ([1.0f32, 2.0, 3.0, 4.0], [0.5f32, 0.25, -0.5, 1.0]);
+    let dones = [false, true, false, true];
+    let run = interpret(|(rewards, dones, values, next): (Tensor, Tensor, Tensor, Tensor)| {
+        gae(rewards, dones, values, next, (0.9, 0.8))
+    });
+    let rows = |column: [f32; 4]| Array::new([4, 1], &column).unwrap();
+    let dones = Array::new([4, 1], &dones).unwrap();
+    let (advantages, returns) =
+        run.call((rows(rewards), dones, rows(values), Array::from([7.0f32]))).unwrap();
+    let a3 = 4.0 - 1.0;
+    let a2 = (3.0 + 0.9 * 1.0 + 0.5) + 0.9 * 0.8 * a3;
+    let a1 = 2.0 - 0.25;
+    let a0 = (1.0 + 0.9 * 0.25 - 0.5) + 0.9 * 0.8 * a1;
+    let expected: [f32; 4] = [a0, a1, a2, a3];
+    let advantages = advantages.to_vec::<f32>().unwrap();
+    let returns = returns.to_vec::<f32>().unwrap();
+    for i in 0..4 {
+        assert!((advantages[i] - expected[i]).abs() < 1e-6, "{advantages:?} {expected:?}");
+        assert!((returns[i] - expected[i] - values[i]).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn every_mode_logs_the_same_losses() {
+    for env in ["CartPole-v1", "Pendulum-v1", "MinAtar/Breakout-v1"] {
+        let runs = tempfile::tempdir().unwrap();
+        let log = |mode: &str| {
+            let summary = train(&args(runs.path(), &["--mode", mode, "--env-id", env])).unwrap();
+            assert_eq!((summary.mode.as_str(), summary.global_step), (mode, 96));
+            scalars(&summary.run_dir)
+        };
+        let jit = log("jit");
+        assert!(jit.keys().filter(|(tag, _)| tag == "losses/value_loss").count() == 3);
+        let other = log("interpret");
+        assert_eq!(jit.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());
+        for (key, values) in &jit {
+            for (a, b) in values.iter().zip(&other[key]) {
+                // Three updates, of which the later see the roundings of the earlier.
+                let close = (a - b).abs() <= 1e-3 * a.abs().max(1.0);
+                assert!(close || (a.is_nan() && b.is_nan()), "{env} {key:?}: {a}, host {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn many_seeds_at_once_are_the_seeds_alone() {
+    let runs = tempfile::tempdir().unwrap();
+    let model = |flags: &[&str]| {
+        let summary = train(&args(runs.path(), &[flags, &["--save-model"]].concat())).unwrap();
+        checkpoint::load(Path::new(&summary.run_dir).join("ppo_anakin.safetensors")).unwrap()
+    };
+    let floats = |bytes: &[u8]| -> Vec<f32> {
+        bytes.chunks_exact(4).map(|x| f32::from_le_bytes(x.try_into().unwrap())).collect()
+    };
+    let many = model(&["--seed", "5", "--num-seeds", "3"]);
+    for (i, seed) in ["5", "6", "7"].into_iter().enumerate() {
+        let alone = model(&["--seed", seed]);
+        for (one, all) in alone.entries().zip(many.entries()) {
+            assert_eq!(one.name, all.name);
+            assert_eq!(all.ty.shape[0], 3);
+            assert_eq!(all.ty.shape[1..], one.ty.shape[..]);
+            let size = one.data.len();
+            let part = &all.data[i * size..(i + 1) * size];
+            if one.name.starts_with("$.agent") {
+                // Products of batches round otherwise.
+                for (a, b) in floats(one.data).into_iter().zip(floats(part)) {
+                    assert!((a - b).abs() <= 1e-4, "{} of seed {seed}: {a}, not {b}", one.name);
+                }
+            } else if one.name == "$.key.data" || one.name == "$.updates" {
+                assert_eq!(one.data, part, "{} of seed {seed}", one.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn one_seed_gives_one_run_however_it_is_launched() {
+    let runs = tempfile::tempdir().unwrap();
+    let log = |seed: &str, launch: &str| {
+        let flags = ["--seed", seed, "--updates-per-launch", launch];
+        scalars(&train(&args(runs.path(), &flags)).unwrap().run_dir)
+    };
+    let bits = |log: BTreeMap<(String, u64), Vec<f32>>| -> Vec<_> {
+        log.into_iter()
+            .map(|(k, v)| (k, v.iter().map(|x| x.to_bits()).collect::<Vec<_>>()))
+            .collect()
+    };
+    let (once, again) = (log("3", "3"), log("3", "3"));
+    // Two updates, and the one that is left over: another program, which may round otherwise.
+    let parts = log("3", "2");
+    assert_eq!(once.keys().collect::<Vec<_>>(), parts.keys().collect::<Vec<_>>());
+    for (key, values) in &once {
+        for (a, b) in values.iter().zip(&parts[key]) {
+            assert!((a - b).abs() <= 1e-3 * a.abs().max(1.0), "{key:?}: {a}, in parts {b}");
+        }
+    }
+    let once = bits(once);
+    assert_eq!(once, bits(again));
+    assert_ne!(once, bits(log("4", "3")));
+}
+
+#[test]
+fn a_saved_model_holds_everything_by_path() {
+    let runs = tempfile::tempdir().unwrap();
+    let flags = ["--save-model", "--no-anneal-lr", "--env-id", "Pendulum-v1"];
+    let summary = train(&args(runs.path(), &flags)).unwrap();
+    let model =
+        checkpoint::load(Path::new(&summary.run_dir).join("ppo_anakin.safetensors")).unwrap();
+    let names: Vec<String> = model.entries().map(|entry| entry.name.to_string()).collect();
+    for name in [
+        "$.agent.actor[0].w",
+        "$.agent.critic[2].b",
+        "$.agent.log_std",
+        "$.optimizer.m.actor[0].w",
+        "$.optimizer.count",
+        "$.games.state[0]",
+        "$.key.data",
+        "$.updates",
+    ] {
+        assert!(names.iter().any(|n| n == name), "{name} is not among {names:?}");
+    }
+    let settings: serde_json::Value = model.metadata().unwrap();
+    assert_eq!(settings["anneal_lr"], false);
+    assert_eq!(settings["num_steps"], 16);
+}
+
+#[test]
+fn it_learns() {
+    let runs = tempfile::tempdir().unwrap();
+    let runs = runs.path().to_str().unwrap();
+    let flags = ["--json", "--total-timesteps", "100000", "--runs-dir", runs];
+    let summary = train(&Args::from_flags(flags).unwrap()).unwrap();
+    let mean = summary.avg_episodic_return.unwrap();
+    // A random player has 22.
+    assert!(mean > 100.0, "{mean}");
+}
+
+#[test]
+fn settings_out_of_range_are_told() {
+    let runs = tempfile::tempdir().unwrap();
+    let error = |flags: &[&str]| train(&args(runs.path(), flags)).unwrap_err().to_string();
+    assert_eq!(
+        error(&["--num-minibatches", "3"]),
+        "--num-minibatches 3: must be a divisor of the batch, num-envs * num-steps = 32"
+    );
+    assert_eq!(error(&["--num-seeds", "0"]), "--num-seeds 0: must be at least 1");
+    assert_eq!(error(&["--gamma", "1.5"]), "--gamma 1.5: must be between 0 and 1");
+    assert_eq!(
+        error(&["--total-timesteps", "31"]),
+        "--total-timesteps 31: must be at least one batch, num-envs * num-steps = 32"
+    );
+    let pooled = error(&["--env-id", "FrozenLake-v1"]);
+    assert!(pooled.contains("is in the pool only") && pooled.contains("CartPole-v1"), "{pooled}");
+    assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run was begun");
+}
+
+#[test]
+fn a_nan_is_told_with_its_seed() {
+    let runs = tempfile::tempdir().unwrap();
+    let flags = ["--learning-rate", "1e30", "--num-seeds", "2", "--seed", "8"];
+    let error = train(&args(runs.path(), &flags)).unwrap_err();
+    assert!(matches!(error, Error::Nan(_)), "{error}");
+    let text = error.to_string();
+    assert!(text.starts_with("the loss of seed 8 is ") && text.contains("--check-nans"), "{text}");
+}

@@ -1,0 +1,80 @@
+//! Literals: from numbers, stacked, compared.
+
+use half::{bf16, f16};
+use podracer::trace::literal::AlignedBytes;
+use podracer::{DType, Literal, Shape, TensorType};
+
+/// Numbers as a literal of a float type.
+pub fn floats(dtype: DType, shape: &Shape, values: &[f64]) -> Literal {
+    match dtype {
+        DType::F64 => Literal::new(shape, values),
+        DType::F32 => Literal::new(shape, &values.iter().map(|&x| x as f32).collect::<Vec<_>>()),
+        DType::F16 => {
+            Literal::new(shape, &values.iter().map(|&x| f16::from_f64(x)).collect::<Vec<_>>())
+        }
+        DType::BF16 => {
+            Literal::new(shape, &values.iter().map(|&x| bf16::from_f64(x)).collect::<Vec<_>>())
+        }
+        other => panic!("{other} is no float type"),
+    }
+}
+
+/// Numbers as a literal of an integer type; they wrap.
+pub fn ints(dtype: DType, shape: &Shape, values: &[i64]) -> Literal {
+    macro_rules! literal {
+        ($t:ty) => {
+            Literal::new(shape, &values.iter().map(|&x| x as $t).collect::<Vec<_>>())
+        };
+    }
+    match dtype {
+        DType::I8 => literal!(i8),
+        DType::I16 => literal!(i16),
+        DType::I32 => literal!(i32),
+        DType::I64 => literal!(i64),
+        DType::U8 => literal!(u8),
+        DType::U16 => literal!(u16),
+        DType::U32 => literal!(u32),
+        DType::U64 => literal!(u64),
+        other => panic!("{other} is no integer type"),
+    }
+}
+
+/// Whether two lists of values are the same: integers exactly, floats within `tolerance` of the
+/// scale of their array.
+pub fn same(found: &[Literal], expected: &[Literal], tolerance: f64) -> Result<(), String> {
+    if found.len() != expected.len() {
+        return Err(format!("{} results, not {}", found.len(), expected.len()));
+    }
+    for (i, (a, b)) in found.iter().zip(expected).enumerate() {
+        if a.ty() != b.ty() {
+            return Err(format!("result {i} is {}, not {}", a.ty(), b.ty()));
+        }
+        let (x, y) = (a.to_f64_vec(), b.to_f64_vec());
+        let scale = y.iter().filter(|y| y.is_finite()).fold(0.0f64, |m, y| m.max(y.abs()));
+        let exact = !a.ty().dtype.is_float();
+        for (j, (&x, &y)) in x.iter().zip(&y).enumerate() {
+            let equal = x == y || (x.is_nan() && y.is_nan());
+            let near = !exact && (x - y).abs() <= tolerance * scale.max(1.0);
+            if !equal && !near {
+                return Err(format!(
+                    "result {i} differs at {j}: {x} instead of {y}\n    found    {a:?}\n    \
+                     expected {b:?}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Values of one type as one, along a new first axis.
+pub fn stacked(parts: &[&Literal]) -> Literal {
+    let ty = parts[0].ty();
+    let mut bytes = Vec::new();
+    for part in parts {
+        bytes.extend_from_slice((*part.bytes()).as_ref());
+    }
+    Literal::from_bytes(
+        TensorType::new(ty.dtype, ty.shape.with_axis(0, parts.len())),
+        AlignedBytes::copy_of(&bytes),
+    )
+}
