@@ -5,9 +5,11 @@ use podracer::envs::toy_text::{
     FrozenLake, FrozenLakeOptions, NChain, Table, Taxi, TaxiOptions,
 };
 use podracer::envs::{
-    Action, Env, EnvPool, EnvRng, EnvSeed, ObsMut, PoolOptions, Space, make, spec,
+    Action, Env, EnvPool, EnvRng, EnvSeed, Handle, ObsMut, PoolOptions, Space, make, spec,
 };
 use podracer::error::Result;
+use podracer::trace::control::scan;
+use podracer::{Array, DType, Tensor, TensorType, jit};
 use pretty_assertions::assert_eq;
 use safetensors::SafeTensors;
 
@@ -94,7 +96,7 @@ fn observe(space: &Space, write: impl FnOnce(ObsMut<'_>)) -> Vec<i16> {
     let mut words = vec![u32::MAX; space.shape().numel()];
     write(ObsMut(bytemuck::cast_slice_mut(&mut words)));
     match space.dtype() {
-        podracer::DType::I32 => words.iter().map(|&word| word as i32 as i16).collect(),
+        DType::I32 => words.iter().map(|&word| word as i32 as i16).collect(),
         _ => words.iter().map(|&word| f32::from_bits(word) as i16).collect(),
     }
 }
@@ -357,4 +359,37 @@ fn options_are_checked() {
     assert!(text.contains("Taxi-v4: fickle_probability is -1, expected a probability"), "{text}");
     let text = told(Catch::v0(CatchOptions { height: 1, width: 4 }).map(drop));
     assert!(text.contains("Catch-v0: a board of 1 rows and 4 columns is too small"), "{text}");
+}
+
+// ---- In compiled code ------------------------------------------------------------------------
+
+/// Numbers and bools as observations come out of a compiled rollout as out of the pool.
+#[test]
+fn observations_in_compiled_code() {
+    let turns = 30;
+    for (id, dtype, axes) in [
+        ("Taxi-v3", DType::I32, vec![]),
+        ("Blackjack-v1", DType::I32, vec![3]),
+        ("MinAtar/Breakout-v1", DType::Bool, vec![10, 10, 4]),
+    ] {
+        let choices: Vec<i32> = (0..turns * 2).map(|i| (i * i / 3 % 2) as i32).collect();
+        let mut pool = EnvPool::make(id, options(2, 1)).unwrap();
+        pool.reset().unwrap();
+        let expected: Vec<u8> = choices
+            .chunks(2)
+            .flat_map(|choices| pool.step(choices).unwrap().obs_bytes().to_vec())
+            .collect();
+
+        let (handle, envs) = EnvPool::make(id, options(2, 1)).unwrap().xla().unwrap();
+        let rollout = jit(|(handle, actions): (Handle<Tensor>, Tensor)| {
+            let (handle, _) = envs.reset(handle);
+            scan(|handle, actions| envs.step(handle, actions), handle, actions)
+        });
+        let actions = Array::new([turns, 2], &choices).unwrap();
+        let (_, steps) = rollout.call((handle, actions)).unwrap();
+        let found = steps.obs.to_literal().unwrap();
+        let shape: Vec<usize> = [turns, 2].into_iter().chain(axes).collect();
+        assert_eq!(found.ty(), &TensorType::new(dtype, &shape[..]), "{id}");
+        assert!((*found.bytes()).as_ref() == expected, "{id}");
+    }
 }
