@@ -91,6 +91,7 @@ impl<X: Tree<Tensor>> Replay<Tensor, X> {
     /// Ends the trace if the leaves differ in type from those kept, or if there are more rows than
     /// the capacity.
     #[track_caller]
+    #[expect(clippy::should_implement_trait, reason = "what replay buffers call it everywhere")]
     pub fn add(self, rows: X) -> Replay<Tensor, X> {
         let capacity = self.capacity();
         let kept = tree::leaves(&self.items);

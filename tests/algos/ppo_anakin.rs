@@ -85,7 +85,7 @@ fn many_seeds_at_once_are_the_seeds_alone() {
         checkpoint::load(Path::new(&summary.run_dir).join("ppo_anakin.safetensors")).unwrap()
     };
     let floats = |bytes: &[u8]| -> Vec<f32> {
-        bytes.chunks_exact(4).map(|x| f32::from_le_bytes(x.try_into().unwrap())).collect()
+        bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
     };
     let many = model(&["--seed", "5", "--num-seeds", "3"]);
     for (i, seed) in ["5", "6", "7"].into_iter().enumerate() {

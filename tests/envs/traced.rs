@@ -184,8 +184,8 @@ fn pendulum_is_the_pools() {
 }
 
 #[test]
-fn acrobot_turns_less_than_it_unwinds() {
-    // From states at the bounds of the velocities angles come back into half a turn.
+fn acrobots_angles_come_back_into_half_a_turn() {
+    // From states at the bounds of the velocities, where they overshoot most.
     let env = Acrobot::v1().with_dtype(DType::F64);
     let run = jit(|states: Tensor| {
         vmap(|state: Tensor| {

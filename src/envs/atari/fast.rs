@@ -170,7 +170,8 @@ impl Pair {
 
 /// Shift, factor and shift that divide every 16-bit number by `total`, if there are some.
 fn divide_by(total: u32) -> Option<(u32, u16, u32)> {
-    let shift = total.trailing_zeros();
+    // A power of two is left one factor of 2, or its magic would not fit.
+    let shift = total.trailing_zeros().saturating_sub(u32::from(total.is_power_of_two()));
     let odd = total >> shift;
     (0..16).rev().find_map(|post| {
         let magic = (1u64 << (16 + post)).div_ceil(odd.into());
