@@ -69,7 +69,7 @@ impl Env for Busy {
 
     fn step(&mut self, _: Action<'_>, _: &mut EnvRng, obs: ObsMut<'_>) -> Result<StepOutcome> {
         let began = Instant::now();
-        drop(obs);
+        let _ = obs;
         while began.elapsed() < self.0 {
             std::hint::spin_loop();
         }
