@@ -1,18 +1,7 @@
-//! Trains DQN: `cargo run --release --example dqn`.
+//! Trains a DQN agent: `cargo run --release --example dqn`.
 
 use std::process::ExitCode;
 
-use podracer::algos::dqn;
-use podracer::rl::flags;
-
 fn main() -> ExitCode {
-    flags::main(|args: &dqn::Args| {
-        let summary = dqn::train(args)?;
-        if args.json {
-            println!("{summary}")
-        } else {
-            eprintln!("{}", summary.in_words())
-        }
-        Ok(())
-    })
+    podracer::rl::algorithm::main::<podracer::algos::dqn::Args>()
 }

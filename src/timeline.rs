@@ -148,6 +148,7 @@ pub(crate) fn device_ran(device: usize, name: &str, start: Instant) {
 
 /// A recording under way; made by [`start`]. It ends, and the file is written, with
 /// [`Timeline::finish`] or when this is dropped.
+#[derive(Debug)]
 pub struct Timeline {
     path: PathBuf,
     file: Option<File>,

@@ -3,21 +3,20 @@
 //!
 //! What differs from CleanRL, and why, is in `docs/algos/dqn.md`.
 
-use std::path::PathBuf;
-use std::time::Instant;
-
 use clap::Parser;
 use serde::Serialize;
 
-use crate::envs::{Actions, EnvPool, Handle, PoolOptions, Space, XlaPool};
-use crate::error::{Error, Result};
-use crate::jit::{Mode, with_mode};
+use crate::algorithm;
+use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
+use crate::error::Result;
+use crate::jit::with_mode;
 use crate::nn::{Activation, Mlp, init};
 use crate::optim::{Adam, AdamState, incremental_update};
+use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::expect;
 use crate::rl::replay::Replay;
-use crate::rl::{Progress, Run, Summary, checkpoint, interrupt};
-use crate::runtime::Runtime;
+use crate::rl::saved::load_tree;
+use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{constant, one_hot, where_, zeros_like};
@@ -33,33 +32,10 @@ pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "dqn")]
     pub exp_name: String,
-    /// Seed of the experiment: the same seed gives the same run, bit for bit
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Run compiled (jit), operation by operation (eager), or on the host (interpret)
-    #[arg(long, value_enum, default_value_t = Mode::Jit)]
-    pub mode: Mode,
-    /// End with one line of JSON on the standard output, and show no progress bar
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
-    pub json: bool,
-    /// Save the model into the run's folder, and play it for --eval-episodes
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
-    pub save_model: bool,
-    /// Episodes that a saved model plays at the end
-    #[arg(long, default_value_t = 10)]
-    pub eval_episodes: usize,
-    /// Stop at the first NaN, and say which operation made it and at what line
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
-    pub check_nans: bool,
-    /// Record a timeline of the run into this file, for Perfetto or chrome://tracing
-    #[arg(long)]
-    pub timeline: Option<PathBuf>,
-    /// The folder in which the run's folder is made
-    #[arg(long, default_value = "runs")]
-    pub runs_dir: PathBuf,
-    /// Threads that step environments; 0 measures and chooses
-    #[arg(long, default_value_t = 0)]
-    pub num_threads: usize,
+    /// Flags that every algorithm has
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
 
     /// The id of the environment
     #[arg(long, default_value = "CartPole-v1")]
@@ -106,16 +82,6 @@ pub struct Args {
 }
 
 impl Args {
-    /// The settings of a command line: `Args::from_flags(["--seed", "3"])`.
-    ///
-    /// # Errors
-    /// What clap says.
-    pub fn from_flags<'a>(
-        flags: impl IntoIterator<Item = &'a str>,
-    ) -> std::result::Result<Args, clap::Error> {
-        crate::rl::flags::parse_from(["dqn"].into_iter().chain(flags).map(Into::into))
-    }
-
     /// Steps of each environment between gradient steps.
     fn turns(&self) -> usize {
         self.train_frequency / self.num_envs
@@ -176,6 +142,8 @@ impl Args {
         expect(rate.is_finite() && rate >= 0.0, "learning-rate", rate, "a number not below 0")
     }
 }
+
+algorithm!(Args, "dqn", train, play_model);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -299,14 +267,6 @@ fn act(q: &QNetwork<Tensor>, obs: Tensor, epsilon: Tensor, key: Key<Tensor>) -> 
     where_(explore, random, values.argmax(-1))
 }
 
-/// Episodes that ended in some steps; `[T, N]` each.
-#[derive(Debug, Clone, Copy, Tree)]
-struct Games<T> {
-    finished: T,
-    episodic_return: T,
-    length: T,
-}
-
 /// `turns` steps of all environments: what they gave, `[T, N, ..]`.
 fn play(
     envs: &XlaPool,
@@ -323,25 +283,18 @@ fn play(
         let action = act(q, obs, epsilon, draw);
         let (handle, told) = envs.step(handle, action);
         // Where an episode ended, `obs` is already the next one's.
-        let last = told.final_obs.expect("the pool was asked for it");
+        let last = told.final_obs.expect("the pool was asked for it").to(DType::F32);
+        let next = told.obs.to(DType::F32);
         let transition = Transition {
             obs,
             action,
             reward: told.reward,
-            next_obs: where_(
-                told.done().expand_dims(-1).broadcast_to(last.shape()),
-                last,
-                told.obs,
-            ),
+            next_obs: where_(told.done().expand_dims(-1).broadcast_to(last.shape()), last, next),
             terminated: told.terminated.to(DType::F32),
         };
-        let games = Games {
-            finished: told.finished,
-            episodic_return: told.episodic_return,
-            length: told.episodic_length,
-        };
+        let games = Games::of(&told);
         let step = step + args.num_envs as i32;
-        (Playing { handle, obs: told.obs, step, key }, (transition, games))
+        (Playing { handle, obs: next, step, key }, (transition, games))
     };
     let turns = ScanOptions::length(args.turns());
     let (playing, (transitions, games)) = scan_with(turns, turn, playing, ());
@@ -387,207 +340,104 @@ type Learning<T> = (QNetwork<T>, AdamState<T, QNetwork<T>>, Replay<T, Transition
 
 // ------------------------------------------------------------------------------------- training
 
-/// Sizes of the environment's spaces; refuses what this algorithm cannot act in.
-fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
-    let spec = pool.spec();
-    let Space::Discrete { n } = &spec.action else {
-        return Err(Error::Config(format!(
-            "--env-id {}: dqn chooses among discrete actions, and this environment takes {}; ppo \
-             and dqn fit discrete actions, sac, td3 and ddpg continuous ones",
-            spec.id, spec.action
-        )));
-    };
-    if spec.observation.dtype() != DType::F32 || spec.observation.shape().rank() != 1 {
-        return Err(Error::Config(format!(
-            "--env-id {}: dqn takes vectors of f32, and this environment gives {}",
-            spec.id, spec.observation
-        )));
-    }
-    Ok((spec.observation.shape()[0], *n))
+/// The environments, stepped by compiled code.
+fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
+    let num_threads = args.run.num_threads;
+    EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
 }
 
-fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
-    let num_threads = args.num_threads;
-    EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
+/// The sizes of observations and actions; refuses what this algorithm cannot act in.
+fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
+    Ok((spaces::vector("dqn", pool.spec())?, spaces::choices("dqn", pool.spec())?))
 }
 
 /// Trains an agent and gives the result: events and, if asked for, the model are in the run's
 /// folder.
 ///
 /// # Errors
-/// [`Error::Config`] for settings out of range, and what the environments, the compiler, the
-/// runtime and the file system say.
+/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
+/// the compiler, the runtime and the file system say.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let timeline = args.timeline.as_ref().map(timeline::start).transpose()?;
-    let pool = pool(args, args.num_envs, args.seed)?;
+    let pool = pool(args, args.num_envs, args.run.seed)?;
     let (obs_size, num_actions) = sizes(&pool)?;
-    interrupt::install()?;
-    let mut run = Run::create(&args.runs_dir, &args.exp_name, &args.env_id, args.seed, args)?;
-    let mut progress = Progress::new(args.total_timesteps, args.json);
+    let mut trainer = Trainer::start(args)?;
 
     let (handle, envs) = pool.xla()?;
     let envs = envs.with_final_obs()?;
-    let init = with_mode(args.mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mode = args.run.mode;
+    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network) = key.split();
         let q = QNetwork::init(network, obs_size, num_actions);
         let vector = TensorType::new(DType::F32, [obs_size]);
         let number = TensorType::scalar(DType::F32);
-        let replay = Replay::new(
-            args.buffer_size,
-            Transition {
-                obs: vector.clone(),
-                action: TensorType::scalar(DType::I32),
-                reward: number.clone(),
-                next_obs: vector,
-                terminated: number,
-            },
-        );
+        let item = Transition {
+            obs: vector.clone(),
+            action: TensorType::scalar(DType::I32),
+            reward: number.clone(),
+            next_obs: vector,
+            terminated: number,
+        };
         let (handle, first) = envs.reset(handle);
-        let step = constant(0i32);
+        let (obs, step) = (first.obs.to(DType::F32), constant(0i32));
         TrainState {
             target: q.clone(),
             optimizer: Adam::default().init(&q),
             q,
-            replay,
-            playing: Playing { handle, obs: first.obs, step, key },
+            replay: Replay::new(args.buffer_size, item),
+            playing: Playing { handle, obs, step, key },
         }
     })
     .named("dqn_init");
-    let explore =
-        with_mode(args.mode, |state| rounds(&envs, state, false, args)).named("dqn_explore");
-    let learn = with_mode(args.mode, |state| rounds(&envs, state, true, args))
-        .named("dqn_rounds")
-        .check_nans(args.check_nans);
+    let go_on = |learning| {
+        let envs = &envs;
+        with_mode(mode, move |state| rounds(envs, state, learning, args))
+    };
+    let explore = go_on(false).named("dqn_explore");
+    let learn = go_on(true).named("dqn_rounds").check_nans(args.run.check_nans);
 
-    let seed = tree::map(Key::new(args.seed), Array::from);
-    let mut state: TrainState<Array> = init.call((handle, seed))?;
-    let mut global_step: u64 = 0;
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let mut state = trainer.state(init.call((handle, seed))?, &envs)?;
     let steps = args.target_network_frequency as u64;
-    let mut window = (Instant::now(), 0);
-
-    while global_step + steps <= args.total_timesteps {
-        let span = timeline::span("rounds");
+    while trainer.goes_on(steps, &state, &envs)? {
+        let _span = timeline::span("rounds");
         // Learning starts with the first call that begins when enough was explored.
-        let learning = global_step >= args.learning_starts;
-        let (next, games, metrics) =
-            if learning { learn.call(state)? } else { explore.call(state)? };
+        let learning = trainer.step() >= args.learning_starts;
+        let rounds = if learning { &learn } else { &explore };
+        let (next, games, metrics) = rounds.call(state)?;
         state = next;
-        log_games(&mut run, &games, global_step, args)?;
-        if learning {
-            log(&mut run, &metrics, global_step, args)?;
-        }
-        global_step += steps;
-        drop(span);
-        if window.0.elapsed().as_millis() > 200 {
-            progress.update(global_step, run.sps(global_step), run.returns.mean());
-            let rate = (global_step - window.1) as f64 / window.0.elapsed().as_secs_f64();
-            run.events.scalar("charts/SPS_update", rate.floor(), global_step)?;
-            window = (Instant::now(), global_step);
-        }
-        if interrupt::requested() {
-            progress.note("stopped: the events and the model so far are kept");
-            break;
-        }
-    }
-    progress.update(global_step, run.sps(global_step), run.returns.mean());
-    progress.finish();
-    if args.save_model {
-        save(&run, &state, args)?;
-        for (k, episode) in evaluate(&state.q, args)?.into_iter().enumerate() {
-            run.events.scalar("eval/episodic_return", episode, k as u64)?;
-        }
-    }
-    run.events.flush()?;
-    if let Some(timeline) = timeline {
-        timeline.finish()?;
+        trainer.tell(steps, &games.list()?, learning.then_some(&metrics))?;
     }
     let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
-    let platform = match args.mode {
-        Mode::Interpret => "host".to_string(),
-        Mode::Jit | Mode::Eager => Runtime::get()?.client.platform_name().to_string(),
-    };
-    Ok(run.summary(&args.mode.to_string(), &platform, 1, global_step, compile_s))
-}
-
-/// Logs the episodes that ended in a call that began at `start`, at the steps at which they did.
-fn log_games(run: &mut Run, games: &Games<Array>, start: u64, args: &Args) -> Result<()> {
-    let finished = games.finished.to_vec::<bool>()?;
-    if !finished.contains(&true) {
-        return Ok(());
-    }
-    let returns = games.episodic_return.to_vec::<f32>()?;
-    let lengths = games.length.to_vec::<i32>()?;
-    for i in (0..finished.len()).filter(|&i| finished[i]) {
-        let at = start + ((i / args.num_envs + 1) * args.num_envs) as u64;
-        run.episode(returns[i].into(), lengths[i] as u64, at)?;
-    }
-    Ok(())
-}
-
-/// Logs a hundredth of the gradient steps, under CleanRL's tags.
-fn log(run: &mut Run, metrics: &Metrics<Array>, start: u64, args: &Args) -> Result<()> {
-    let losses = metrics.td_loss.to_vec::<f32>()?;
-    let values = metrics.q_values.to_vec::<f32>()?;
-    for (k, (&loss, &value)) in losses.iter().zip(&values).enumerate() {
-        let step = start + ((k + 1) * args.train_frequency) as u64;
-        if !loss.is_finite() {
-            run.events.flush()?;
-            return Err(Error::Nan(format!(
-                "the loss is {loss} at step {step}; run again with --check-nans to see which \
-                 operation made it"
-            )));
-        }
-        if step.is_multiple_of(100) {
-            run.events.scalars(
-                &[
-                    ("losses/td_loss", loss.into()),
-                    ("losses/q_values", value.into()),
-                    ("charts/SPS", run.sps(step).floor()),
-                ],
-                step,
-            )?;
-        }
-    }
-    Ok(())
+    let TrainState { q, target, optimizer, .. } = state;
+    trainer.finish(&Model { q, target, optimizer }, compile_s)
 }
 
 /// What is saved of a run: all but the transitions and the environments.
 #[derive(Debug, Clone, Tree)]
-struct Model<T> {
-    q: QNetwork<T>,
-    target: QNetwork<T>,
-    optimizer: AdamState<T, QNetwork<T>>,
+pub struct Model<T> {
+    /// The network.
+    pub q: QNetwork<T>,
+    /// The target network.
+    pub target: QNetwork<T>,
+    /// Adam's moments.
+    pub optimizer: AdamState<T, QNetwork<T>>,
 }
 
-/// Saves networks and optimiser as `{exp_name}.safetensors`, with the settings.
-fn save(run: &Run, state: &TrainState<Array>, args: &Args) -> Result<()> {
-    let TrainState { q, target, optimizer, .. } = state;
-    let (q, target, optimizer) = (q.clone(), target.clone(), optimizer.clone());
-    let path = run.dir.join(format!("{}.safetensors", args.exp_name));
-    checkpoint::save_tree(path, &Model { q, target, optimizer }, args)
-}
-
-/// The returns of `eval_episodes` episodes with `end_e` random actions.
-///
-/// # Errors
-/// What the environments and the runtime say.
-pub fn evaluate(q: &QNetwork<Array>, args: &Args) -> Result<Vec<f64>> {
+/// Plays a saved model with `end_e` random actions.
+fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     // Episodes of another seed than those of the training.
-    let mut pool = pool(args, 1, args.seed.wrapping_add(1 << 32))?;
-    let act = with_mode(args.mode, |(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
-        let (key, draw) = key.split();
-        (act(&q, obs, constant(args.end_e as f32), draw), key)
+    let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
+    let (obs_size, num_actions) = sizes(&pool)?;
+    let like = with_mode(args.run.mode, |key: Key<Tensor>| {
+        let q = QNetwork::init(key, obs_size, num_actions);
+        Model { target: q.clone(), optimizer: Adam::default().init(&q), q }
+    });
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let Model { q, .. } = load_tree(model, &like.call(seed)?)?;
+    let act = with_mode(args.run.mode, |(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
+        act(&q, obs.to(DType::F32), constant(args.end_e as f32), key)
     })
-    .named("dqn_eval");
-    let mut key = tree::map(Key::new(args.seed), Array::from);
-    let mut batch = pool.reset()?;
-    let mut returns = Vec::new();
-    while returns.len() < args.eval_episodes && !interrupt::requested() {
-        let (action, next) = act.call((q.clone(), batch.obs_array(), key))?;
-        key = next;
-        batch = pool.step(Actions::from(&action.to_vec::<i32>()?))?;
-        returns.extend(pool.take_finished().iter().map(|episode| episode.episodic_return));
-    }
-    Ok(returns)
+    .named("dqn_play");
+    evaluation.play(pool, |obs, key| act.call((q.clone(), obs, key)))
 }

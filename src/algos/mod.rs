@@ -1,6 +1,6 @@
 //! The algorithms: one complete file each, in one order: settings, network, losses, update,
 //! rollout, training. None imports another, so that the difference of two files is the difference
-//! of two algorithms.
+//! of two algorithms. What they share is not an algorithm, and lives in [`rl`](crate::rl).
 
 pub mod dqn;
 pub mod ppo;

@@ -4,24 +4,24 @@
 //!
 //! What differs from CleanRL, and why, is in `docs/algos/td3_continuous_action.md`.
 
-use std::path::PathBuf;
-use std::time::Instant;
-
 use clap::Parser;
 use serde::Serialize;
 
-use crate::envs::{EnvPool, Handle, PoolOptions, Space, XlaPool};
-use crate::error::{Error, Result};
-use crate::jit::{Mode, with_mode};
+use crate::algorithm;
+use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
+use crate::error::Result;
+use crate::jit::with_mode;
 use crate::nn::{Activation, Mlp, init};
 use crate::optim::{Adam, AdamState, incremental_update};
+use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::expect;
 use crate::rl::replay::Replay;
-use crate::rl::{Progress, Run, Summary, checkpoint, interrupt};
-use crate::runtime::Runtime;
+use crate::rl::saved::load_tree;
+use crate::rl::spaces::{self, Bounds};
+use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{concatenate, constant, where_};
+use crate::trace::ops::{concatenate, constant, stack, where_};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, TensorType, random, value_and_grad};
 
@@ -34,30 +34,10 @@ pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "td3_continuous_action")]
     pub exp_name: String,
-    /// Seed of the experiment: the same seed gives the same run, bit for bit
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Run compiled (jit), operation by operation (eager), or on the host (interpret)
-    #[arg(long, value_enum, default_value_t = Mode::Jit)]
-    pub mode: Mode,
-    /// End with one line of JSON on the standard output, and show no progress bar
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
-    pub json: bool,
-    /// Save the model into the run's folder, and play it for --eval-episodes
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
-    pub save_model: bool,
-    /// Episodes that a saved model plays at the end
-    #[arg(long, default_value_t = 10)]
-    pub eval_episodes: usize,
-    /// Stop at the first NaN, and say which operation made it and at what line
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
-    pub check_nans: bool,
-    /// Record a timeline of the run into this file, for Perfetto or chrome://tracing
-    #[arg(long)]
-    pub timeline: Option<PathBuf>,
-    /// The folder in which the run's folder is made
-    #[arg(long, default_value = "runs")]
-    pub runs_dir: PathBuf,
+    /// Flags that every algorithm has
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
 
     /// The id of the environment
     #[arg(long, default_value = "Hopper-v4")]
@@ -98,18 +78,6 @@ pub struct Args {
 }
 
 impl Args {
-    /// The settings of a command line: `Args::from_flags(["--seed", "3"])`.
-    ///
-    /// # Errors
-    /// What clap says.
-    pub fn from_flags<'a>(
-        flags: impl IntoIterator<Item = &'a str>,
-    ) -> std::result::Result<Args, clap::Error> {
-        crate::rl::flags::parse_from(
-            ["td3_continuous_action"].into_iter().chain(flags).map(Into::into),
-        )
-    }
-
     /// Rounds of one step of the actor in one call of the program: about 100 timesteps, after which
     /// losses are logged.
     fn rounds(&self) -> usize {
@@ -155,41 +123,9 @@ impl Args {
     }
 }
 
+algorithm!(Args, "td3_continuous_action", train, play_model);
+
 // -------------------------------------------------------------------------------------- network
-
-/// The bounds of the actions.
-#[derive(Debug, Clone)]
-pub struct Bounds {
-    low: Vec<f32>,
-    high: Vec<f32>,
-}
-
-impl Bounds {
-    /// The lower bounds, `f32[A]`.
-    fn low(&self) -> Tensor {
-        constant(self.low.as_slice())
-    }
-
-    /// The upper bounds, `f32[A]`.
-    fn high(&self) -> Tensor {
-        constant(self.high.as_slice())
-    }
-
-    /// Half of the distance between them, `f32[A]`.
-    fn scale(&self) -> Tensor {
-        (self.high() - self.low()) / 2.0
-    }
-
-    /// The middle between them, `f32[A]`.
-    fn bias(&self) -> Tensor {
-        (self.high() + self.low()) / 2.0
-    }
-
-    /// `action: f32[.., A]`, each element between its bounds.
-    fn clip(&self, action: Tensor) -> Tensor {
-        action.maximum(self.low()).minimum(self.high())
-    }
-}
 
 /// Two hidden layers of 256 units.
 fn network(key: Key<Tensor>, inputs: usize, outputs: usize) -> Mlp<Tensor> {
@@ -398,14 +334,6 @@ fn actor_step(
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// Episodes that ended in some steps.
-#[derive(Debug, Clone, Copy, Tree)]
-struct Games<T> {
-    finished: T,
-    episodic_return: T,
-    length: T,
-}
-
 /// One step of the environment: the policy with noise, or any action while `exploring`.
 fn play(
     envs: &XlaPool,
@@ -417,7 +345,7 @@ fn play(
 ) -> (Playing<Tensor>, Transition<Tensor>, Games<Tensor>) {
     let Playing { handle, obs, key } = playing;
     let (key, draw) = key.split();
-    let shape = [1, bounds.low.len()];
+    let shape = [1, bounds.size()];
     let action = if exploring {
         let unit = random::uniform(draw, shape, DType::F32, 0.0, 1.0);
         bounds.low() + unit * (bounds.high() - bounds.low())
@@ -437,12 +365,7 @@ fn play(
         next_obs: where_(done, last, next),
         terminated: told.terminated.to(DType::F32),
     };
-    let games = Games {
-        finished: told.finished,
-        episodic_return: told.episodic_return,
-        length: told.episodic_length,
-    };
-    (Playing { handle, obs: next, key }, transition, games)
+    (Playing { handle, obs: next, key }, transition, Games::of(&told))
 }
 
 /// About 100 timesteps: rounds of as many steps of the environment as the actor stays the same for,
@@ -453,7 +376,7 @@ fn rounds(
     exploring: bool,
     bounds: &Bounds,
     args: &Args,
-) -> (TrainState<Tensor>, Vec<Games<Tensor>>, Metrics<Tensor>) {
+) -> (TrainState<Tensor>, Games<Tensor>, Metrics<Tensor>) {
     let zero = constant(0.0f32);
     let none = CriticMetrics { qf1_loss: zero, qf2_loss: zero, qf1_values: zero, qf2_values: zero };
     let round = |state: TrainState<Tensor>, ()| {
@@ -481,11 +404,22 @@ fn rounds(
                 (learner, metrics.actor_loss) = actor_step(learner, &batch, bounds, args);
             }
         }
-        (TrainState { learner, replay, playing }, (games, metrics))
+        (TrainState { learner, replay, playing }, (in_order(&games), metrics))
     };
     let count = ScanOptions::length(args.rounds());
     let (state, (games, metrics)) = scan_with(count, round, state, ());
     (state, games, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
+}
+
+/// The episodes of some steps one after the other, `[steps, 1]`.
+fn in_order(games: &[Games<Tensor>]) -> Games<Tensor> {
+    let column =
+        |get: fn(&Games<Tensor>) -> Tensor| stack(&games.iter().map(get).collect::<Vec<_>>(), 0);
+    Games {
+        finished: column(|step| step.finished),
+        episodic_return: column(|step| step.episodic_return),
+        episodic_length: column(|step| step.episodic_length),
+    }
 }
 
 /// Transitions `[1, ..]` as one of rows.
@@ -507,64 +441,41 @@ fn rows_of(steps: &[Transition<Tensor>]) -> Transition<Tensor> {
 /// The size of the observations and the bounds of the actions; refuses what this algorithm cannot
 /// act in.
 fn sizes(pool: &EnvPool) -> Result<(usize, Bounds)> {
-    let spec = pool.spec();
-    let Space::Box { low, high, shape, .. } = &spec.action else {
-        return Err(Error::Config(format!(
-            "--env-id {}: td3_continuous_action takes continuous actions, and this environment \
-             takes {}; ppo, dqn and c51 fit discrete actions",
-            spec.id, spec.action
-        )));
-    };
-    let observation = &spec.observation;
-    if !observation.dtype().is_float() || observation.shape().rank() != 1 {
-        return Err(Error::Config(format!(
-            "--env-id {}: td3_continuous_action takes vectors of floats, and this environment \
-             gives {observation}",
-            spec.id
-        )));
-    }
-    let size = shape.numel();
-    let side = |bound: &crate::envs::Bound| (0..size).map(|i| bound.at(i) as f32).collect();
-    let bounds = Bounds { low: side(low), high: side(high) };
-    if bounds.low.iter().chain(&bounds.high).any(|bound| !bound.is_finite()) {
-        return Err(Error::Config(format!(
-            "--env-id {}: td3_continuous_action needs bounds of every action, and this environment \
-             takes {}",
-            spec.id, spec.action
-        )));
-    }
-    Ok((observation.shape()[0], bounds))
+    let (name, spec) = ("td3_continuous_action", pool.spec());
+    Ok((spaces::vector(name, spec)?, spaces::bounds(name, spec)?))
 }
 
 fn pool(args: &Args, seed: u64) -> Result<EnvPool> {
     EnvPool::make(&args.env_id, PoolOptions { num_threads: 1, seed, ..Default::default() })
 }
 
+/// New networks with their targets and optimisers.
+fn learner(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Learner<Tensor> {
+    let networks = Networks::init(key, obs_size, action_size);
+    let adam = adam(args);
+    let optimizers =
+        Optimizers { actor: adam.init(&networks.actor), critics: adam.init(&networks.critics) };
+    Learner { targets: networks.clone(), networks, optimizers }
+}
+
 /// Trains an agent and gives the result: events and, if asked for, the model are in the run's
 /// folder.
 ///
 /// # Errors
-/// [`Error::Config`] for settings out of range, and what the environment, the compiler, the
-/// runtime and the file system say.
+/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environment, the
+/// compiler, the runtime and the file system say.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let timeline = args.timeline.as_ref().map(timeline::start).transpose()?;
-    let pool = pool(args, args.seed)?;
+    let pool = pool(args, args.run.seed)?;
     let (obs_size, bounds) = sizes(&pool)?;
-    let action_size = bounds.low.len();
-    interrupt::install()?;
-    let mut run = Run::create(&args.runs_dir, &args.exp_name, &args.env_id, args.seed, args)?;
-    let mut progress = Progress::new(args.total_timesteps, args.json);
+    let mut trainer = Trainer::start(args)?;
 
     let (handle, envs) = pool.xla()?;
     let envs = envs.with_final_obs()?;
-    let init = with_mode(args.mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mode = args.run.mode;
+    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, draw) = key.split();
-        let networks = Networks::init(draw, obs_size, action_size);
-        let adam = adam(args);
-        let optimizers =
-            Optimizers { actor: adam.init(&networks.actor), critics: adam.init(&networks.critics) };
-        let [obs, action] = [obs_size, action_size].map(|n| TensorType::new(DType::F32, [n]));
+        let [obs, action] = [obs_size, bounds.size()].map(|n| TensorType::new(DType::F32, [n]));
         let number = TensorType::scalar(DType::F32);
         let item = Transition {
             obs: obs.clone(),
@@ -575,132 +486,46 @@ pub fn train(args: &Args) -> Result<Summary> {
         };
         let (handle, first) = envs.reset(handle);
         TrainState {
-            learner: Learner { targets: networks.clone(), networks, optimizers },
+            learner: learner(draw, obs_size, bounds.size(), args),
             replay: Replay::new(args.buffer_size, item),
             playing: Playing { handle, obs: first.obs.to(DType::F32), key },
         }
     })
     .named("td3_init");
-    let explore = with_mode(args.mode, |state| rounds(&envs, state, true, &bounds, args))
-        .named("td3_explore");
-    let learn = with_mode(args.mode, |state| rounds(&envs, state, false, &bounds, args))
-        .named("td3_rounds")
-        .check_nans(args.check_nans);
+    let go_on = |exploring| {
+        let (envs, bounds) = (&envs, &bounds);
+        with_mode(mode, move |state| rounds(envs, state, exploring, bounds, args))
+    };
+    let explore = go_on(true).named("td3_explore");
+    let learn = go_on(false).named("td3_rounds").check_nans(args.run.check_nans);
 
-    let seed = tree::map(Key::new(args.seed), Array::from);
-    let mut state: TrainState<Array> = init.call((handle, seed))?;
-    let mut global_step: u64 = 0;
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let mut state = trainer.state(init.call((handle, seed))?, &envs)?;
     let steps = args.steps();
-    let mut shown = Instant::now();
-
-    while global_step + steps <= args.total_timesteps {
-        let span = timeline::span("rounds");
-        let exploring = global_step < args.learning_starts;
-        let (next, games, metrics) =
-            if exploring { explore.call(state)? } else { learn.call(state)? };
+    while trainer.goes_on(steps, &state, &envs)? {
+        let _span = timeline::span("rounds");
+        let learning = trainer.step() >= args.learning_starts;
+        let rounds = if learning { &learn } else { &explore };
+        let (next, games, metrics) = rounds.call(state)?;
         state = next;
-        log_games(&mut run, &games, global_step)?;
-        global_step += steps;
-        if !exploring {
-            log(&mut run, &metrics, global_step)?;
-        }
-        drop(span);
-        if shown.elapsed().as_millis() > 200 {
-            progress.update(global_step, run.sps(global_step), run.returns.mean());
-            shown = Instant::now();
-        }
-        if interrupt::requested() {
-            progress.note("stopped: the events and the model so far are kept");
-            break;
-        }
-    }
-    progress.update(global_step, run.sps(global_step), run.returns.mean());
-    progress.finish();
-    if args.save_model {
-        save(&run, &state.learner, args)?;
-        for (k, episode) in evaluate(&state.learner.networks.actor, args)?.into_iter().enumerate() {
-            run.events.scalar("eval/episodic_return", episode, k as u64)?;
-        }
-    }
-    run.events.flush()?;
-    if let Some(timeline) = timeline {
-        timeline.finish()?;
+        trainer.tell(steps, &games.list()?, learning.then_some(&metrics))?;
     }
     let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
-    let platform = match args.mode {
-        Mode::Interpret => "host".to_string(),
-        Mode::Jit | Mode::Eager => Runtime::get()?.client.platform_name().to_string(),
-    };
-    Ok(run.summary(&args.mode.to_string(), &platform, 1, global_step, compile_s))
+    trainer.finish(&state.learner, compile_s)
 }
 
-/// Logs the episodes that ended in a call that began at `start`, at the steps at which they did.
-fn log_games(run: &mut Run, games: &[Games<Array>], start: u64) -> Result<()> {
-    // Each step of a round has arrays of its own, with a row for each round.
-    for (turn, games_of_turn) in games.iter().enumerate() {
-        let finished = games_of_turn.finished.to_vec::<bool>()?;
-        if !finished.contains(&true) {
-            continue;
-        }
-        let returns = games_of_turn.episodic_return.to_vec::<f32>()?;
-        let lengths = games_of_turn.length.to_vec::<i32>()?;
-        for round in (0..finished.len()).filter(|&round| finished[round]) {
-            let at = start + (round * games.len() + turn + 1) as u64;
-            run.episode(returns[round].into(), lengths[round] as u64, at)?;
-        }
-    }
-    Ok(())
-}
-
-/// Logs the last losses of a call, under CleanRL's tags.
-fn log(run: &mut Run, metrics: &Metrics<Array>, step: u64) -> Result<()> {
-    let critics = &metrics.critics;
-    let scalars = [
-        ("losses/qf1_values", critics.qf1_values.item::<f32>()?),
-        ("losses/qf2_values", critics.qf2_values.item::<f32>()?),
-        ("losses/qf1_loss", critics.qf1_loss.item::<f32>()?),
-        ("losses/qf2_loss", critics.qf2_loss.item::<f32>()?),
-        ("losses/actor_loss", metrics.actor_loss.item::<f32>()?),
-    ];
-    for (tag, value) in scalars {
-        run.events.scalar(tag, value.into(), step)?;
-    }
-    run.events.scalar("charts/SPS", run.sps(step).floor(), step)?;
-    if let Some((tag, value)) = scalars.iter().find(|(_, value)| !value.is_finite()) {
-        run.events.flush()?;
-        return Err(Error::Nan(format!(
-            "{tag} is {value} at step {step}; run again with --check-nans to see which operation \
-             made it"
-        )));
-    }
-    Ok(())
-}
-
-/// Saves networks, targets and optimisers as `{exp_name}.safetensors`, with the settings. The
-/// transitions are not kept.
-fn save(run: &Run, learner: &Learner<Array>, args: &Args) -> Result<()> {
-    let path = run.dir.join(format!("{}.safetensors", args.exp_name));
-    checkpoint::save_tree(path, learner, args)
-}
-
-/// The returns of `eval_episodes` episodes of the policy without noise.
-///
-/// # Errors
-/// What the environment and the runtime say.
-pub fn evaluate(actor: &Mlp<Array>, args: &Args) -> Result<Vec<f64>> {
+/// Plays a saved model, without noise.
+fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     // Episodes of another seed than those of the training.
-    let mut pool = pool(args, args.seed.wrapping_add(1 << 32))?;
-    let (_, bounds) = sizes(&pool)?;
-    let act = with_mode(args.mode, |(actor, obs): (Mlp<Tensor>, Tensor)| {
+    let pool = pool(args, args.run.seed.wrapping_add(1 << 32))?;
+    let (obs_size, bounds) = sizes(&pool)?;
+    let size = bounds.size();
+    let like = with_mode(args.run.mode, |key: Key<Tensor>| learner(key, obs_size, size, args));
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let actor = load_tree(model, &like.call(seed)?)?.networks.actor;
+    let act = with_mode(args.run.mode, |(actor, obs): (Mlp<Tensor>, Tensor)| {
         policy(&actor, obs.to(DType::F32), &bounds)
     })
-    .named("td3_eval");
-    let mut batch = pool.reset()?;
-    let mut returns = Vec::new();
-    while returns.len() < args.eval_episodes && !interrupt::requested() {
-        let action = act.call((actor.clone(), batch.obs_array()))?;
-        batch = pool.step(&action.to_vec::<f32>()?)?;
-        returns.extend(pool.take_finished().iter().map(|episode| episode.episodic_return));
-    }
-    Ok(returns)
+    .named("td3_play");
+    evaluation.play(pool, |obs, _| act.call((actor.clone(), obs)))
 }

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -195,6 +195,40 @@ pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
     Ok(Checkpoint { path: path.to_path_buf(), bytes, arrays, metadata })
 }
 
+/// The metadata of the checkpoint at `path`, without its arrays.
+///
+/// # Errors
+/// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if it is damaged, or if its metadata
+/// is not an `M`.
+pub fn load_metadata<M: DeserializeOwned>(path: impl AsRef<Path>) -> Result<M> {
+    #[derive(serde::Deserialize)]
+    struct Header {
+        #[serde(default, rename = "__metadata__")]
+        metadata: HashMap<String, String>,
+    }
+    let path = path.as_ref();
+    let mut file = File::open(path).map_err(Error::io("cannot read", path))?;
+    let size = file.metadata().map_err(Error::io("cannot read", path))?.len();
+    let mut length = [0; 8];
+    let whole = file.read_exact(&mut length);
+    let length = u64::from_le_bytes(length);
+    let mut header = Vec::new();
+    if whole.is_ok() && length < size {
+        file.take(length).read_to_end(&mut header).map_err(Error::io("cannot read", path))?;
+    }
+    let header: Header = serde_json::from_slice(&header).map_err(|error| {
+        Error::Argument(format!("{} is not a whole checkpoint: {error}", path.display()))
+    })?;
+    parse_metadata(path, header.metadata.get(METADATA).map_or("null", String::as_str))
+}
+
+fn parse_metadata<M: DeserializeOwned>(path: &Path, json: &str) -> Result<M> {
+    serde_json::from_str(json).map_err(|error| {
+        let path = path.display();
+        Error::Argument(format!("the metadata of {path} is not as expected: {error}"))
+    })
+}
+
 impl Checkpoint {
     /// The arrays, in the order of the file.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
@@ -206,10 +240,7 @@ impl Checkpoint {
     /// # Errors
     /// [`Error::Argument`] if it is not an `M`.
     pub fn metadata<M: DeserializeOwned>(&self) -> Result<M> {
-        serde_json::from_str(&self.metadata).map_err(|error| {
-            let path = self.path.display();
-            Error::Argument(format!("the metadata of {path} is not as expected: {error}"))
-        })
+        parse_metadata(&self.path, &self.metadata)
     }
 
     /// The bytes of the arrays that a tree needs, in its order.

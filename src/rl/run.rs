@@ -5,12 +5,13 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use super::saved::Place;
 use super::tensorboard::{EventWriter, unix_seconds};
 use crate::array::Array;
 use crate::error::{Error, Result};
@@ -87,6 +88,54 @@ impl Run {
             env_id: env_id.to_string(),
             seed,
             started: Instant::now(),
+        })
+    }
+
+    /// Goes on with the run of which a checkpoint at `path` tells: in its folder, and in its event
+    /// file, from which what came after the checkpoint is taken away.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the event file is not there or cannot be written.
+    pub(super) fn reopen(
+        path: &Path,
+        exp_name: &str,
+        env_id: &str,
+        seed: u64,
+        place: &Place,
+    ) -> Result<Run> {
+        let dir = path.parent().unwrap_or(Path::new("")).to_path_buf();
+        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let before = Duration::from_secs_f64(place.wall_s.max(0.0));
+        Ok(Run {
+            name,
+            events: EventWriter::reopen(dir.join(&place.events), place.events_length)?,
+            dir,
+            returns: Returns {
+                last: place.returns.iter().copied().collect(),
+                episodes: place.episodes,
+            },
+            exp_name: exp_name.to_string(),
+            env_id: env_id.to_string(),
+            seed,
+            started: Instant::now().checked_sub(before).unwrap_or_else(Instant::now),
+        })
+    }
+
+    /// Where the run is, for a checkpoint. Writes the events that wait.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if they cannot be written.
+    pub(super) fn place(&mut self, global_step: u64, notes: Value) -> Result<Place> {
+        let events_length = self.events.written()?;
+        let events = self.events.path().file_name().unwrap_or_default();
+        Ok(Place {
+            global_step,
+            wall_s: self.wall_s(),
+            returns: self.returns.last.iter().copied().collect(),
+            episodes: self.returns.episodes,
+            events: events.into(),
+            events_length,
+            notes,
         })
     }
 

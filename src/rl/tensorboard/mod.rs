@@ -7,7 +7,7 @@ mod read;
 mod wire;
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,6 +55,36 @@ impl EventWriter {
         // The empty run shows at once, and a full disk too.
         writer.flush()?;
         Ok(writer)
+    }
+
+    /// Goes on with the event file at `path` after its first `length` bytes; what follows them is
+    /// taken away.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file is not there, is shorter, or cannot be written.
+    pub fn reopen(path: PathBuf, length: u64) -> Result<EventWriter> {
+        let open = || -> std::io::Result<File> {
+            let mut file = File::options().write(true).open(&path)?;
+            let found = file.metadata()?.len();
+            if found < length {
+                let problem = format!("it has {found} bytes of the {length} that were written");
+                return Err(std::io::Error::other(problem));
+            }
+            file.set_len(length)?;
+            file.seek(SeekFrom::End(0))?;
+            Ok(file)
+        };
+        let file = open().map_err(Error::io("cannot go on with", &path))?;
+        Ok(EventWriter::new(file, path))
+    }
+
+    /// Writes the events that wait; how many bytes the file has then.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if they cannot be written.
+    pub fn written(&mut self) -> Result<u64> {
+        self.flush()?;
+        self.file.stream_position().map_err(Error::io("cannot write", &self.path))
     }
 
     fn new(file: File, path: PathBuf) -> EventWriter {

@@ -1,0 +1,143 @@
+//! What all algorithms have in common for those who run them: names, settings, training, playing.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use serde::Serialize;
+
+use super::checkpoint::Checkpoint;
+use super::evaluation::Evaluation;
+use super::options::RunOptions;
+use super::saved::{Origin, checkpoint_in};
+use super::{Summary, flags};
+use crate::error::Result;
+
+/// An algorithm, as its settings: implemented by the `Args` of each.
+pub trait Algorithm: Parser + Serialize {
+    /// Its name, as in `ppo_atari`.
+    const NAME: &'static str;
+
+    /// The flags that every algorithm has.
+    fn options(&self) -> &RunOptions;
+    /// The name of the experiment.
+    fn exp_name(&self) -> &str;
+    /// The id of the environment.
+    fn env_id(&self) -> &str;
+    /// Timesteps of the run.
+    fn total_timesteps(&self) -> u64;
+
+    /// Trains an agent: events and, if asked for, the model are in the run's folder.
+    ///
+    /// # Errors
+    /// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
+    /// the compiler, the runtime and the file system say.
+    fn train(&self) -> Result<Summary>;
+
+    /// Plays a saved model.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) for a model of other sizes, and as
+    /// [`train`](Algorithm::train).
+    fn play(&self, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()>;
+
+    /// The settings of a command line without the program's name:
+    /// `Args::from_flags(["--seed", "3"])`.
+    ///
+    /// # Errors
+    /// What clap says.
+    fn from_flags<'a>(
+        given: impl IntoIterator<Item = &'a str>,
+    ) -> std::result::Result<Self, clap::Error> {
+        parse([Self::NAME].into_iter().chain(given).map(Into::into))
+    }
+}
+
+/// Implements [`Algorithm`] for settings with the fields `run`, `exp_name`, `env_id` and
+/// `total_timesteps`: `algorithm!(Args, "dqn", train, play)`, with functions as the trait's, of which
+/// the settings are the first argument.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! algorithm {
+    ($args:ty, $name:literal, $train:path, $play:path) => {
+        impl $crate::rl::Algorithm for $args {
+            const NAME: &'static str = $name;
+
+            fn options(&self) -> &$crate::rl::RunOptions {
+                &self.run
+            }
+
+            fn exp_name(&self) -> &str {
+                &self.exp_name
+            }
+
+            fn env_id(&self) -> &str {
+                &self.env_id
+            }
+
+            fn total_timesteps(&self) -> u64 {
+                self.total_timesteps
+            }
+
+            fn train(&self) -> $crate::Result<$crate::rl::Summary> {
+                $train(self)
+            }
+
+            fn play(
+                &self,
+                model: &$crate::rl::checkpoint::Checkpoint,
+                evaluation: &mut $crate::rl::Evaluation,
+            ) -> $crate::Result<()> {
+                $play(self, model, evaluation)
+            }
+        }
+    };
+}
+
+/// Parses a command line, whose first word is the program's name. With `--resume` the settings are
+/// those of the run that goes on; other flags come on top.
+///
+/// # Errors
+/// What clap says; also what is wrong with the checkpoint.
+pub fn parse<A: Algorithm>(
+    args: impl IntoIterator<Item = OsString>,
+) -> std::result::Result<A, clap::Error> {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let parsed: A = flags::parse_from(args.clone())?;
+    let Some(run) = &parsed.options().resume else { return Ok(parsed) };
+    let saved = saved_flags::<A>(&checkpoint_in(run)).map_err(|error| {
+        A::command().error(ErrorKind::ValueValidation, format!("--resume: {error}"))
+    })?;
+    let (name, given) = args.split_first().expect("the program's name comes first");
+    flags::parse_from([name].into_iter().chain(&saved).chain(given).cloned())
+}
+
+fn saved_flags<A: Algorithm>(path: &Path) -> Result<Vec<OsString>> {
+    let origin = Origin::read(path)?;
+    origin.expect(A::NAME, path)?;
+    Ok(origin.flags())
+}
+
+/// The `main` of an example: parses the command line, trains, and tells the result or the error.
+pub fn main<A: Algorithm>() -> ExitCode {
+    let args = match parse::<A>(std::env::args_os()) {
+        Ok(args) => args,
+        Err(error) => error.exit(),
+    };
+    match args.train() {
+        Ok(summary) => {
+            if args.options().json {
+                println!("{summary}")
+            } else {
+                eprintln!("{}", summary.in_words())
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The episodes that end in compiled steps of environments, on their way to the event file.
+
+use crate::Tensor;
+use crate::array::Array;
+use crate::envs::EnvStep;
+use crate::error::Result;
+use crate::tree::Tree;
+
+/// Which episodes ended in some steps of N environments: `[.., N]` each, the steps in their order.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Games<T> {
+    /// `bool`: whether a whole game ended here.
+    pub finished: T,
+    /// `f32`: the sum of its rewards, before any clipping.
+    pub episodic_return: T,
+    /// `i32`: its steps.
+    pub episodic_length: T,
+}
+
+/// One episode that ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Game {
+    /// Timesteps of all environments since the call began, up to and with the one it ended in.
+    pub after: u64,
+    /// The sum of its rewards.
+    pub episodic_return: f64,
+    /// Its steps.
+    pub length: u64,
+}
+
+impl Games<Tensor> {
+    /// Those of one step: `[N]`.
+    pub fn of(step: &EnvStep<Tensor>) -> Games<Tensor> {
+        Games {
+            finished: step.finished,
+            episodic_return: step.episodic_return,
+            episodic_length: step.episodic_length,
+        }
+    }
+}
+
+impl Games<Array> {
+    /// The episodes that ended, in order.
+    ///
+    /// # Errors
+    /// What the runtime says of the run that made them.
+    pub fn list(&self) -> Result<Vec<Game>> {
+        let finished = self.finished.to_vec::<bool>()?;
+        if !finished.contains(&true) {
+            return Ok(Vec::new());
+        }
+        let num_envs = self.finished.shape().last().copied().unwrap_or(1);
+        let returns = self.episodic_return.to_vec::<f32>()?;
+        let lengths = self.episodic_length.to_vec::<i32>()?;
+        let ended = (0..finished.len()).filter(|&i| finished[i]);
+        let game = |i: usize| Game {
+            after: ((i / num_envs + 1) * num_envs) as u64,
+            episodic_return: returns[i].into(),
+            length: lengths[i] as u64,
+        };
+        Ok(ended.map(game).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn games_are_told_at_the_steps_they_ended() {
+        let games = Games {
+            finished: Array::new([3, 2], &[false, false, true, true, false, true]).unwrap(),
+            episodic_return: Array::new([3, 2], &[0.0f32, 0.0, 1.5, 2.5, 0.0, 3.5]).unwrap(),
+            episodic_length: Array::new([3, 2], &[0, 0, 7, 8, 0, 1]).unwrap(),
+        };
+        let told: Vec<_> = games.list().unwrap().iter().map(|g| (g.after, g.length)).collect();
+        assert_eq!(told, [(4, 7), (4, 8), (6, 1)]);
+        assert_eq!(games.list().unwrap()[2].episodic_return, 3.5);
+    }
+}

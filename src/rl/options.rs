@@ -1,0 +1,48 @@
+//! The flags that every algorithm has, beside its own.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::jit::Mode;
+
+/// How a run is run: nothing here changes what an algorithm learns but `seed`.
+///
+/// An algorithm's settings hold it flattened, for clap and for serde.
+#[derive(Debug, Clone, Args, Serialize)]
+pub struct RunOptions {
+    /// Seed of the experiment: the same seed gives the same run, bit for bit
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Run compiled (jit), operation by operation (eager), or on the host (interpret)
+    #[arg(long, value_enum, default_value_t = Mode::Jit)]
+    pub mode: Mode,
+    /// End with one line of JSON on the standard output, and show no progress bar
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub json: bool,
+    /// Save the model into the run's folder, and play it for --eval-episodes
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub save_model: bool,
+    /// Episodes that a saved model plays at the end
+    #[arg(long, default_value_t = 10)]
+    pub eval_episodes: usize,
+    /// Stop at the first NaN, and say which operation made it and at what line
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub check_nans: bool,
+    /// Record a timeline of the run into this file, for Perfetto or chrome://tracing
+    #[arg(long)]
+    pub timeline: Option<PathBuf>,
+    /// The folder in which the run's folder is made
+    #[arg(long, default_value = "runs")]
+    pub runs_dir: PathBuf,
+    /// Threads that step environments; 0 measures and chooses
+    #[arg(long, default_value_t = 0)]
+    pub num_threads: usize,
+    /// Timesteps between checkpoints, from which --resume goes on; 0 writes none
+    #[arg(long, default_value_t = 0)]
+    pub checkpoint_frequency: u64,
+    /// Go on with the run in this folder from its last checkpoint, with its settings
+    #[arg(long)]
+    pub resume: Option<PathBuf>,
+}

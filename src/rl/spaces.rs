@@ -1,0 +1,123 @@
+//! Which environments an algorithm fits: sizes of their spaces, or an error that says what would.
+
+use crate::Tensor;
+use crate::envs::{Bound, EnvSpec, Space};
+use crate::error::{Error, Result};
+use crate::trace::DType;
+use crate::trace::ops::constant;
+
+/// What fits what, for the errors.
+const FITTING: &str = "for discrete actions there are ppo, a2c, dqn, c51 and pqn (their atari \
+                       variants take images), for continuous ones ppo_continuous_action, sac, \
+                       td3 and ddpg";
+
+/// How many numbers an observation has; for vectors of `f32` or `f64`.
+///
+/// # Errors
+/// [`Error::Config`] for other observations; `algorithm` is its name.
+pub fn vector(algorithm: &str, spec: &EnvSpec) -> Result<usize> {
+    let observation = &spec.observation;
+    if !observation.dtype().is_float() || observation.shape().rank() != 1 {
+        return Err(Error::Config(format!(
+            "--env-id {}: {algorithm} takes vectors of floats, and this environment gives \
+             {observation}; {FITTING}",
+            spec.id
+        )));
+    }
+    Ok(observation.shape()[0])
+}
+
+/// The shape of an observation, for images `u8[channels, height, width]` of that shape.
+///
+/// # Errors
+/// [`Error::Config`] for other observations; `algorithm` is its name.
+pub fn images(algorithm: &str, spec: &EnvSpec, shape: [usize; 3]) -> Result<()> {
+    let observation = &spec.observation;
+    if observation.dtype() != DType::U8 || observation.shape()[..] != shape {
+        return Err(Error::Config(format!(
+            "--env-id {}: {algorithm} takes images u8{shape:?}, and this environment gives \
+             {observation}; {FITTING}",
+            spec.id
+        )));
+    }
+    Ok(())
+}
+
+/// How many actions there are; for discrete ones.
+///
+/// # Errors
+/// [`Error::Config`] for other actions; `algorithm` is its name.
+pub fn choices(algorithm: &str, spec: &EnvSpec) -> Result<usize> {
+    match &spec.action {
+        Space::Discrete { n } => Ok(*n),
+        other => Err(Error::Config(format!(
+            "--env-id {}: {algorithm} chooses among discrete actions, and this environment takes \
+             {other}; {FITTING}",
+            spec.id
+        ))),
+    }
+}
+
+/// The bounds of the actions; for vectors of numbers with bounds.
+///
+/// # Errors
+/// [`Error::Config`] for other actions; `algorithm` is its name.
+pub fn bounds(algorithm: &str, spec: &EnvSpec) -> Result<Bounds> {
+    let wrong = |problem: &str| {
+        Error::Config(format!(
+            "--env-id {}: {algorithm} {problem}, and this environment takes {}; {FITTING}",
+            spec.id, spec.action
+        ))
+    };
+    let Space::Box { low, high, shape, dtype } = &spec.action else {
+        return Err(wrong("takes continuous actions"));
+    };
+    if shape.rank() != 1 || *dtype != DType::F32 {
+        return Err(wrong("takes vectors of f32 as actions"));
+    }
+    let side = |bound: &Bound| (0..shape[0]).map(|i| bound.at(i) as f32).collect();
+    let bounds = Bounds { low: side(low), high: side(high) };
+    if bounds.low.iter().chain(&bounds.high).any(|bound| !bound.is_finite()) {
+        return Err(wrong("needs bounds of every action"));
+    }
+    Ok(bounds)
+}
+
+/// The bounds of continuous actions, which are vectors of A numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bounds {
+    low: Vec<f32>,
+    high: Vec<f32>,
+}
+
+impl Bounds {
+    /// A: how many numbers an action has.
+    pub fn size(&self) -> usize {
+        self.low.len()
+    }
+
+    /// The lower bounds, `f32[A]`.
+    pub fn low(&self) -> Tensor {
+        constant(self.low.as_slice())
+    }
+
+    /// The upper bounds, `f32[A]`.
+    pub fn high(&self) -> Tensor {
+        constant(self.high.as_slice())
+    }
+
+    /// Half of the distance between them, `f32[A]`: CleanRL's `action_scale`.
+    pub fn scale(&self) -> Tensor {
+        (self.high() - self.low()) / 2.0
+    }
+
+    /// The middle between them, `f32[A]`: CleanRL's `action_bias`.
+    pub fn bias(&self) -> Tensor {
+        (self.high() + self.low()) / 2.0
+    }
+
+    /// `action: f32[.., A]`, each element between its bounds.
+    pub fn clip(&self, action: Tensor) -> Tensor {
+        action.maximum(self.low()).minimum(self.high())
+    }
+}
