@@ -436,7 +436,8 @@ fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> R
     let seed = tree::map(Key::new(args.run.seed), Array::from);
     let Model { q, .. } = load_tree(model, &like.call(seed)?)?;
     let act = with_mode(args.run.mode, |(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
-        act(&q, obs.to(DType::F32), constant(args.end_e as f32), key)
+        let obs = obs.to(DType::F32);
+        (act(&q, obs, constant(args.end_e as f32), key), q.apply(obs))
     })
     .named("dqn_play");
     evaluation.play(pool, |obs, key| act.call((q.clone(), obs, key)))

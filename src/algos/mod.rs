@@ -6,4 +6,5 @@ pub mod dqn;
 pub mod ppo;
 pub mod ppo_anakin;
 pub mod ppo_atari_envpool;
+pub mod registry;
 pub mod td3_continuous_action;

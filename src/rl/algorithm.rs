@@ -122,7 +122,12 @@ fn saved_flags<A: Algorithm>(path: &Path) -> Result<Vec<OsString>> {
 
 /// The `main` of an example: parses the command line, trains, and tells the result or the error.
 pub fn main<A: Algorithm>() -> ExitCode {
-    let args = match parse::<A>(std::env::args_os()) {
+    run::<A>(std::env::args_os())
+}
+
+/// [`main`] with a command line of its own.
+pub fn run<A: Algorithm>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args = match parse::<A>(args) {
         Ok(args) => args,
         Err(error) => error.exit(),
     };

@@ -1,5 +1,7 @@
 //! A trained agent plays whole episodes.
 
+use std::path::Path;
+
 use crate::array::Array;
 use crate::envs::EnvPool;
 use crate::error::{Error, Result};
@@ -8,6 +10,7 @@ use crate::trace::DType;
 use crate::tree;
 
 use super::interrupt;
+use super::video::Recorder;
 
 /// Episodes to play, and what came of them.
 #[derive(Debug)]
@@ -15,29 +18,63 @@ pub struct Evaluation {
     episodes: usize,
     /// The returns of the episodes played, without any clipping.
     pub returns: Vec<f64>,
+    recorder: Option<Recorder>,
+}
+
+/// What an agent does, and what it thinks of it.
+#[derive(Debug, Clone)]
+pub struct Acted {
+    /// `i32[N]` or `f32[N, ..]`.
+    pub actions: Array,
+    /// `f32[N, K]`, such as the value of each action or its probability, or `f32[N, A, K]`, such as
+    /// the distribution of each action's return: drawn as bars beside the picture.
+    pub thoughts: Option<Array>,
+}
+
+impl From<Array> for Acted {
+    fn from(actions: Array) -> Acted {
+        Acted { actions, thoughts: None }
+    }
+}
+
+impl From<(Array, Array)> for Acted {
+    fn from((actions, thoughts): (Array, Array)) -> Acted {
+        Acted { actions, thoughts: Some(thoughts) }
+    }
 }
 
 impl Evaluation {
     /// That many episodes.
     pub fn new(episodes: usize) -> Evaluation {
-        Evaluation { episodes, returns: Vec::new() }
+        Evaluation { episodes, returns: Vec::new(), recorder: None }
     }
 
-    /// Plays in `pool`: `act` takes observations `[N, ..]` and a key for this step, and gives actions
-    /// `i32[N]` or `f32[N, ..]`.
+    /// With a film of each episode, of the first environment, in `folder`.
     ///
     /// # Errors
-    /// What `act` and the environments say; [`Error::Argument`] for actions of another type.
-    pub fn play(
+    /// As [`Recorder::new`].
+    pub fn filmed(self, folder: &Path) -> Result<Evaluation> {
+        Ok(Evaluation { recorder: Some(Recorder::new(folder)?), ..self })
+    }
+
+    /// Plays in `pool`: `act` takes observations `[N, ..]` and a key for this step.
+    ///
+    /// # Errors
+    /// What `act` and the environments say; [`Error::Argument`] for actions of another type than
+    /// [`Acted`] has; [`Error::Env`] where a film is asked for and the environment draws nothing.
+    pub fn play<A: Into<Acted>>(
         &mut self,
         mut pool: EnvPool,
-        mut act: impl FnMut(Array, Key<Array>) -> Result<Array>,
+        mut act: impl FnMut(Array, Key<Array>) -> Result<A>,
     ) -> Result<()> {
         let mut batch = pool.reset()?;
         let mut keys = (pool.options().seed..).map(|seed| tree::map(Key::new(seed), Array::from));
         while self.returns.len() < self.episodes && !interrupt::requested() {
             let key = keys.next().expect("a long row of numbers");
-            let actions = act(batch.obs_array(), key)?;
+            let Acted { actions, thoughts } = act(batch.obs_array(), key)?.into();
+            if let Some(recorder) = &mut self.recorder {
+                film(recorder, &mut pool, thoughts.as_ref())?;
+            }
             batch = match actions.ty().dtype {
                 DType::I32 => pool.step(&actions.to_vec::<i32>()?)?,
                 DType::F32 => pool.step(&actions.to_vec::<f32>()?)?,
@@ -47,11 +84,28 @@ impl Evaluation {
                 }
             };
             for episode in pool.take_finished() {
+                if let Some(recorder) = self.recorder.as_mut().filter(|_| episode.env_id == 0) {
+                    recorder.cut()?;
+                }
                 if self.returns.len() < self.episodes {
                     self.returns.push(episode.episodic_return);
                 }
             }
         }
-        Ok(())
+        self.recorder.as_mut().map_or(Ok(()), Recorder::cut)
     }
+}
+
+/// Adds the first environment's picture to its film.
+fn film(recorder: &mut Recorder, pool: &mut EnvPool, thoughts: Option<&Array>) -> Result<()> {
+    let frame = pool.render(0)?.ok_or_else(|| {
+        Error::Env(format!("{} draws no pictures, so there is nothing to film", pool.spec().id))
+    })?;
+    let Some(thoughts) = thoughts else { return recorder.show(&frame, &[]) };
+    let values = thoughts.to_vec::<f32>()?;
+    let shape = thoughts.shape();
+    let row = shape.last().copied().unwrap_or(1).max(1);
+    let own = shape.iter().skip(1).product::<usize>();
+    let rows: Vec<&[f32]> = values[..own.min(values.len())].chunks(row).collect();
+    recorder.show(&frame, &rows)
 }

@@ -15,9 +15,10 @@ pub mod saved;
 pub mod spaces;
 pub mod tensorboard;
 pub mod trainer;
+pub mod video;
 
 pub use algorithm::Algorithm;
-pub use evaluation::Evaluation;
+pub use evaluation::{Acted, Evaluation};
 pub use games::{Game, Games};
 pub use options::RunOptions;
 pub use progress::Progress;

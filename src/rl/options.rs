@@ -27,6 +27,9 @@ pub struct RunOptions {
     /// Episodes that a saved model plays at the end
     #[arg(long, default_value_t = 10)]
     pub eval_episodes: usize,
+    /// Film the episodes that the model plays at the end, in the run's folder
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub capture_video: bool,
     /// Stop at the first NaN, and say which operation made it and at what line
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub check_nans: bool,

@@ -204,10 +204,13 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         let options = self.args.options();
         self.progress.update(self.step, self.run.sps(self.step), self.run.returns.mean());
         self.progress.finish();
-        if options.save_model {
+        if options.save_model || options.capture_video {
             let path = self.run.dir.join(format!("{}.safetensors", self.args.exp_name()));
             checkpoint::save_tree(&path, model, &Origin::of(A::NAME, self.args, None)?)?;
             let mut evaluation = Evaluation::new(options.eval_episodes);
+            if options.capture_video {
+                evaluation = evaluation.filmed(&self.run.dir.join("videos"))?;
+            }
             self.args.play(&checkpoint::load(&path)?, &mut evaluation)?;
             for (k, episodic_return) in evaluation.returns.iter().enumerate() {
                 self.run.events.scalar("eval/episodic_return", *episodic_return, k as u64)?;

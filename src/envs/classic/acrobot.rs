@@ -3,7 +3,8 @@
 
 use std::f64::consts::PI;
 
-use crate::envs::env::{Action, Env, ObsMut, StepOutcome, restore_f64, save_f64};
+use super::canvas::Canvas;
+use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_f64, save_f64};
 use crate::envs::seeds::EnvRng;
 use crate::envs::spec::{EnvSpec, Space};
 use crate::error::Result;
@@ -119,6 +120,20 @@ impl Env for Acrobot {
         let [a, b, ..] = self.state;
         let terminated = -a.cos() - (b + a).cos() > 1.0;
         Ok(StepOutcome::new(if terminated { 0.0 } else { -1.0 }, terminated))
+    }
+
+    fn render(&mut self) -> Option<Frame> {
+        let [first, second, ..] = self.state;
+        let mut canvas = Canvas::new((0.0, 0.0), 6.6);
+        canvas.line((-3.3, LENGTH), (3.3, LENGTH), 0.02, [0, 0, 0]);
+        let elbow = (LENGTH * first.sin(), -LENGTH * first.cos());
+        let both = first + second;
+        let tip = (elbow.0 + LENGTH * both.sin(), elbow.1 - LENGTH * both.cos());
+        for (from, to) in [((0.0, 0.0), elbow), (elbow, tip)] {
+            canvas.line(from, to, 0.2, [0, 204, 204]);
+            canvas.dot(from, 0.1, [204, 204, 0]);
+        }
+        Some(canvas.frame())
     }
 
     fn save(&self) -> Result<Vec<u8>> {

@@ -1,6 +1,7 @@
 //! A pole balanced on a cart (Barto, Sutton and Anderson 1983), as gymnasium's `CartPoleEnv`.
 
-use crate::envs::env::{Action, Env, ObsMut, StepOutcome, restore_f64, save_f64};
+use super::canvas::Canvas;
+use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_f64, save_f64};
 use crate::envs::seeds::EnvRng;
 use crate::envs::spec::{EnvSpec, Space};
 use crate::error::Result;
@@ -91,6 +92,17 @@ impl Env for CartPole {
         let reward = if terminated && self.fallen { 0.0 } else { 1.0 };
         self.fallen |= terminated;
         Ok(StepOutcome::new(reward, terminated))
+    }
+
+    fn render(&mut self) -> Option<Frame> {
+        let [x, _, theta, _] = self.state;
+        let mut canvas = Canvas::new((0.0, 0.8), 2.0 * X_LIMIT);
+        canvas.line((-X_LIMIT, 0.0), (X_LIMIT, 0.0), 0.02, [0, 0, 0]);
+        canvas.block((x - 0.2, -0.12), (x + 0.2, 0.12), [40, 40, 40]);
+        let tip = (x + 2.0 * LENGTH * theta.sin(), 2.0 * LENGTH * theta.cos());
+        canvas.line((x, 0.06), tip, 0.08, [202, 152, 101]);
+        canvas.dot((x, 0.06), 0.04, [129, 132, 203]);
+        Some(canvas.frame())
     }
 
     fn save(&self) -> Result<Vec<u8>> {

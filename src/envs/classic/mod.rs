@@ -5,6 +5,7 @@
 //! hold them to it.
 
 mod acrobot;
+mod canvas;
 mod cartpole;
 mod mountain_car;
 mod mountain_car_continuous;

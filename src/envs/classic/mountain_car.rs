@@ -1,6 +1,7 @@
 //! A car too weak for its hill (Moore 1990), as gymnasium's `MountainCarEnv`.
 
-use crate::envs::env::{Action, Env, ObsMut, StepOutcome, restore_f64, save_f64};
+use super::canvas::Canvas;
+use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_f64, save_f64};
 use crate::envs::seeds::EnvRng;
 use crate::envs::spec::{EnvSpec, Space};
 use crate::error::Result;
@@ -72,6 +73,10 @@ impl Env for MountainCar {
         Ok(StepOutcome::new(-1.0, terminated))
     }
 
+    fn render(&mut self) -> Option<Frame> {
+        Some(super::mountain_car::picture(self.position, GOAL_POSITION))
+    }
+
     fn save(&self) -> Result<Vec<u8>> {
         Ok(save_f64(&[self.position, self.velocity]))
     }
@@ -80,4 +85,17 @@ impl Env for MountainCar {
         [self.position, self.velocity] = restore_f64(ID, state)?;
         Ok(())
     }
+}
+
+/// The car in its valley, and the flag.
+pub(super) fn picture(position: f64, goal: f64) -> Frame {
+    // Gymnasium draws the track at this height; the car only knows its slope.
+    let height = |x: f64| (3.0 * x).sin() * 0.45 + 0.55;
+    let mut canvas = Canvas::new(((MIN_POSITION + MAX_POSITION) / 2.0, 0.55), 1.8);
+    canvas.under(height, [200, 200, 200]);
+    let foot = (goal, height(goal));
+    canvas.line(foot, (goal, foot.1 + 0.14), 0.01, [0, 0, 0]);
+    canvas.block((goal, foot.1 + 0.09), (goal + 0.07, foot.1 + 0.14), [204, 204, 0]);
+    canvas.dot((position, height(position) + 0.04), 0.045, [40, 40, 40]);
+    canvas.frame()
 }

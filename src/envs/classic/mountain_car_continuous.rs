@@ -1,6 +1,6 @@
 //! The mountain car with a throttle, as gymnasium's `Continuous_MountainCarEnv`.
 
-use crate::envs::env::{Action, Env, ObsMut, StepOutcome, restore_f64, save_f64};
+use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_f64, save_f64};
 use crate::envs::seeds::EnvRng;
 use crate::envs::spec::{EnvSpec, Space};
 use crate::error::Result;
@@ -96,6 +96,10 @@ impl Env for MountainCarContinuous {
         self.observe(obs);
         let arrived = if terminated { 100.0 } else { 0.0 };
         Ok(StepOutcome::new(arrived - throttle * throttle * 0.1, terminated))
+    }
+
+    fn render(&mut self) -> Option<Frame> {
+        Some(super::mountain_car::picture(self.position, GOAL_POSITION))
     }
 
     fn save(&self) -> Result<Vec<u8>> {

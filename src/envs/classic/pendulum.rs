@@ -2,7 +2,8 @@
 
 use std::f64::consts::PI;
 
-use crate::envs::env::{Action, Env, ObsMut, StepOutcome, restore_f64, save_f64};
+use super::canvas::Canvas;
+use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_f64, save_f64};
 use crate::envs::seeds::EnvRng;
 use crate::envs::spec::{EnvSpec, Space};
 use crate::error::Result;
@@ -78,6 +79,15 @@ impl Env for Pendulum {
         self.theta = theta + self.theta_dot * DT;
         self.observe(obs);
         Ok(StepOutcome::new(-cost, false))
+    }
+
+    fn render(&mut self) -> Option<Frame> {
+        let mut canvas = Canvas::new((0.0, 0.0), 3.6);
+        // The angle is counted against the clock, from upward.
+        let tip = (-self.theta.sin(), self.theta.cos());
+        canvas.line((0.0, 0.0), tip, 0.2, [204, 77, 77]);
+        canvas.dot((0.0, 0.0), 0.05, [0, 0, 0]);
+        Some(canvas.frame())
     }
 
     fn save(&self) -> Result<Vec<u8>> {

@@ -1,5 +1,12 @@
-//! The `podracer` command: native parts, a look at what is installed, and the environments.
+//! The `podracer` command: training, playing and comparing agents; native parts, a look at what is
+//! installed, and the environments.
 
+mod benchmark;
+mod compare;
+mod eval;
+mod plot;
+
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 use std::process::ExitCode;
@@ -7,11 +14,12 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
+use podracer::algos::registry::{self, ALGORITHMS};
 use podracer::envs;
 use podracer::error::{Error, Result};
 use podracer::lower::native::{self, Lock, Origin, Part, Settings};
 
-/// Native parts, a look at what is installed, and the environments.
+/// Trains, plays and compares agents; fetches native parts; lists environments.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {
@@ -21,6 +29,23 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Train an agent; `podracer train ALGO --help` tells the flags
+    #[command(disable_help_flag = true)]
+    Train {
+        /// The algorithm; none lists them
+        algo: Option<String>,
+        /// Its flags
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<OsString>,
+    },
+    /// Let a saved model play
+    Eval(eval::Settings),
+    /// Train several algorithms on several environments with several seeds, and print the table
+    Benchmark(benchmark::Settings),
+    /// Measure steps per second: eager, jit, all in one call; with --peers also other libraries
+    Compare(compare::Settings),
+    /// Draw the learning curves of runs, one for each algorithm and environment over its seeds
+    Plot(plot::Settings),
     /// Fetch native parts now instead of at their first use
     Fetch {
         /// The parts; all of them if none is named
@@ -34,6 +59,11 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
+        Command::Train { algo, flags } => train(algo.as_deref(), flags),
+        Command::Eval(settings) => eval::eval(&settings).and_then(told),
+        Command::Benchmark(settings) => benchmark::benchmark(&settings).and_then(told),
+        Command::Compare(settings) => compare::compare(&settings).and_then(told),
+        Command::Plot(settings) => plot::plot(&settings).and_then(told),
         Command::Fetch { parts } => fetch(&parts),
         Command::Doctor => doctor(),
         Command::Envs => list_envs(),
@@ -42,6 +72,31 @@ fn main() -> ExitCode {
         eprintln!("error: {error}");
         ExitCode::FAILURE
     })
+}
+
+/// Trains, or lists what there is to train.
+fn train(algo: Option<&str>, flags: Vec<OsString>) -> Result<ExitCode> {
+    let Some(algo) = algo.filter(|algo| !algo.starts_with('-')) else {
+        let rows: Vec<[String; 2]> =
+            ALGORITHMS.iter().map(|entry| [entry.name.to_string(), (entry.about)()]).collect();
+        return told(table(&rows));
+    };
+    let entry = registry::find(algo)?;
+    let name = format!("podracer train {algo}").into();
+    Ok((entry.train)([name].into_iter().chain(flags).collect()))
+}
+
+fn told(text: String) -> Result<ExitCode> {
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The mean, and how far from it things are: the root of the mean square, by the number of things.
+fn mean_and_std(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let variance = values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
+    (mean, variance.sqrt())
 }
 
 /// Every part is tried; the first error is the outcome, the others are told as they come.

@@ -1,0 +1,69 @@
+//! The algorithms by name, for programs that run them without knowing them.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::*;
+use crate::error::{Error, Result};
+use crate::rl::saved::Origin;
+use crate::rl::{Algorithm, Evaluation, algorithm, checkpoint};
+
+/// An algorithm.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    /// What it says of itself, in a line.
+    pub about: fn() -> String,
+    /// Trains with a command line, whose first word is the program's name, and tells the result, as
+    /// the algorithm's example does.
+    pub train: fn(Vec<OsString>) -> ExitCode,
+    /// Lets the model in a file, of which the origin is known, play.
+    play: fn(&Path, &Origin, &mut Evaluation) -> Result<()>,
+}
+
+const fn entry<A: Algorithm>() -> Entry {
+    Entry {
+        name: A::NAME,
+        about: || A::command().get_about().map(ToString::to_string).unwrap_or_default(),
+        train: |args| algorithm::run::<A>(args),
+        play: |path, origin, evaluation| {
+            let flags = [A::NAME.into()].into_iter().chain(origin.flags());
+            let args = A::try_parse_from(flags).map_err(|error| {
+                Error::Argument(format!("the settings in {}: {error}", path.display()))
+            })?;
+            args.play(&checkpoint::load(path)?, evaluation)
+        },
+    }
+}
+
+/// All of them.
+pub const ALGORITHMS: &[Entry] = &[entry::<dqn::Args>(), entry::<td3_continuous_action::Args>()];
+
+/// The algorithm of that name.
+///
+/// # Errors
+/// [`Error::Argument`] that lists the names.
+pub fn find(name: &str) -> Result<&'static Entry> {
+    ALGORITHMS.iter().find(|entry| entry.name == name).ok_or_else(|| {
+        let names: Vec<&str> = ALGORITHMS.iter().map(|entry| entry.name).collect();
+        Error::Argument(format!("no algorithm {name}; there are {}", names.join(", ")))
+    })
+}
+
+/// Lets a saved model play, whatever algorithm saved it.
+///
+/// # Errors
+/// [`Error::Argument`] for a file that is no model of ours, and what the algorithm says.
+pub fn play(path: &Path, evaluation: &mut Evaluation) -> Result<Origin> {
+    let origin = Origin::read(path)?;
+    if origin.place.is_some() {
+        return Err(Error::Argument(format!(
+            "{} is a checkpoint, from which --resume goes on; a model is saved by --save-model",
+            path.display()
+        )));
+    }
+    (find(&origin.algorithm)?.play)(path, &origin, evaluation)?;
+    Ok(origin)
+}

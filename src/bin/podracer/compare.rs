@@ -1,0 +1,438 @@
+//! `podracer compare`: steps per second of the same training, operation by operation and compiled,
+//! beside CleanRL and LeanRL on the same machine.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use plotters::prelude::*;
+use podracer::error::{Error, Result};
+use podracer::rl::tensorboard::{Value, read_events};
+
+#[derive(Debug, Args)]
+pub struct Settings {
+    /// Which rows, by the algorithm's name; all of them if none is named
+    #[arg(long, value_delimiter = ',')]
+    algos: Vec<String>,
+    /// Seconds that each run is measured, after its burn-in
+    #[arg(long, default_value_t = 20.0)]
+    seconds: f64,
+    /// Seconds of training that are left out, after compilation and the filling of buffers
+    #[arg(long, default_value_t = 5.0)]
+    burnin: f64,
+    /// Times that all are run in turn; medians are told
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
+    /// Measure others too: a folder with the checkouts `cleanrl` and `leanrl`, in which a virtual
+    /// environment is made once
+    #[arg(long)]
+    peers: Option<PathBuf>,
+    /// Draw the table too, as an .svg file
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// A row of the table: an algorithm on an environment, in several ways.
+struct Task {
+    title: &'static str,
+    algo: &'static str,
+    env_id: &'static str,
+    flags: &'static [&'static str],
+    /// Flags of ours for one call an update.
+    by_update: &'static [&'static str],
+    peers: &'static [Peer],
+}
+
+/// A script of another library.
+struct Peer {
+    column: &'static str,
+    /// In the folder of peers.
+    script: &'static str,
+    flags: &'static [&'static str],
+}
+
+const OURS: [&str; 3] = ["eager", "jit, a call an update", "jit, all in one call"];
+const THEIRS: [&str; 4] = ["CleanRL torch", "CleanRL JAX", "LeanRL eager", "LeanRL compile"];
+
+const fn peer(column: usize, script: &'static str, flags: &'static [&'static str]) -> Peer {
+    Peer { column: THEIRS[column], script, flags }
+}
+
+const TASKS: &[Task] = &[
+    Task {
+        title: "PPO (Atari, Breakout-v5)",
+        algo: "ppo_atari_envpool",
+        env_id: "Breakout-v5",
+        flags: &[],
+        by_update: &["--rollout", "host"],
+        peers: &[
+            peer(0, "cleanrl/cleanrl/ppo_atari_envpool.py", &[]),
+            peer(1, "cleanrl/cleanrl/ppo_atari_envpool_xla_jax.py", &[]),
+            peer(2, "leanrl/leanrl/ppo_atari_envpool_torchcompile.py", &[]),
+            peer(3, "leanrl/leanrl/ppo_atari_envpool_torchcompile.py", &["--compile"]),
+        ],
+    },
+    Task {
+        title: "PPO (continuous, HalfCheetah-v4)",
+        algo: "ppo_continuous_action",
+        env_id: "HalfCheetah-v4",
+        flags: &[],
+        by_update: &["--rollout", "host"],
+        peers: &[
+            peer(0, "cleanrl/cleanrl/ppo_continuous_action.py", &[]),
+            peer(2, "leanrl/leanrl/ppo_continuous_action_torchcompile.py", &[]),
+            peer(3, "leanrl/leanrl/ppo_continuous_action_torchcompile.py", &["--compile"]),
+        ],
+    },
+    Task {
+        title: "SAC (HalfCheetah-v4)",
+        algo: "sac_continuous_action",
+        env_id: "HalfCheetah-v4",
+        flags: &["--learning-starts", "1000"],
+        by_update: &["--rounds-per-call", "1"],
+        peers: &[
+            peer(0, "cleanrl/cleanrl/sac_continuous_action.py", &[]),
+            peer(2, "leanrl/leanrl/sac_continuous_action_torchcompile.py", &[]),
+            peer(3, "leanrl/leanrl/sac_continuous_action_torchcompile.py", &["--compile"]),
+        ],
+    },
+    Task {
+        title: "TD3 (HalfCheetah-v4)",
+        algo: "td3_continuous_action",
+        env_id: "HalfCheetah-v4",
+        flags: &["--learning-starts", "1000"],
+        by_update: &["--rounds-per-call", "1"],
+        peers: &[
+            peer(0, "cleanrl/cleanrl/td3_continuous_action.py", &[]),
+            peer(1, "cleanrl/cleanrl/td3_continuous_action_jax.py", &[]),
+            peer(2, "leanrl/leanrl/td3_continuous_action_torchcompile.py", &[]),
+            peer(3, "leanrl/leanrl/td3_continuous_action_torchcompile.py", &["--compile"]),
+        ],
+    },
+    Task {
+        title: "DQN (CartPole-v1)",
+        algo: "dqn",
+        env_id: "CartPole-v1",
+        flags: &["--learning-starts", "1000"],
+        by_update: &["--rounds-per-call", "1"],
+        peers: &[
+            peer(0, "cleanrl/cleanrl/dqn.py", &[]),
+            peer(1, "cleanrl/cleanrl/dqn_jax.py", &[]),
+            peer(2, "leanrl/leanrl/dqn_torchcompile.py", &[]),
+            peer(3, "leanrl/leanrl/dqn_torchcompile.py", &["--compile"]),
+        ],
+    },
+];
+
+/// Steps per second of one way of one row, in each round.
+struct Cell {
+    column: &'static str,
+    speeds: Vec<f64>,
+    /// Why there is none.
+    problem: Option<String>,
+}
+
+impl Cell {
+    fn median(&self) -> Option<f64> {
+        let mut speeds = self.speeds.clone();
+        speeds.sort_by(f64::total_cmp);
+        let middle = speeds.len() / 2;
+        match speeds.len() {
+            0 => None,
+            n if n % 2 == 1 => Some(speeds[middle]),
+            _ => Some((speeds[middle - 1] + speeds[middle]) / 2.0),
+        }
+    }
+}
+
+pub fn compare(settings: &Settings) -> Result<String> {
+    let known: Vec<&str> = TASKS.iter().map(|task| task.algo).collect();
+    if let Some(other) = settings.algos.iter().find(|algo| !known.contains(&algo.as_str())) {
+        let problem = format!("--algos {other}: the rows are {}", known.join(", "));
+        return Err(Error::Argument(problem));
+    }
+    let wanted =
+        |task: &&Task| settings.algos.is_empty() || settings.algos.iter().any(|a| a == task.algo);
+    let python = settings.peers.as_deref().map(install).transpose()?;
+    let mut rows: Vec<(&Task, Vec<Cell>)> = Vec::new();
+    for task in TASKS.iter().filter(wanted) {
+        let theirs = if python.is_some() { task.peers } else { &[] };
+        let columns = OURS.into_iter().chain(theirs.iter().map(|peer| peer.column));
+        let cells = columns.map(|column| Cell { column, speeds: Vec::new(), problem: None });
+        rows.push((task, cells.collect()));
+    }
+    for round in 0..settings.rounds {
+        for (task, cells) in &mut rows {
+            for (k, cell) in cells.iter_mut().enumerate() {
+                let speed = match k.checked_sub(OURS.len()) {
+                    None => ours(task, k, settings),
+                    Some(k) => theirs(task, &task.peers[k], python.as_deref(), settings),
+                };
+                match speed {
+                    Ok(speed) => {
+                        eprintln!("{round} {}: {}: {speed:.0} SPS", task.title, cell.column);
+                        cell.speeds.push(speed);
+                    }
+                    Err(error) => {
+                        eprintln!("{round} {}: {}: {error}", task.title, cell.column);
+                        cell.problem = Some(error.to_string());
+                    }
+                }
+            }
+        }
+    }
+    let text = table(settings, &rows);
+    if let Some(out) = &settings.out {
+        draw(out, &rows).map_err(|problem| {
+            Error::Argument(format!("cannot draw {}: {problem}", out.display()))
+        })?;
+    }
+    Ok(text)
+}
+
+/// A process that ends with us.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Our steps per second, from the times at which a run logs its speed.
+fn ours(task: &Task, way: usize, settings: &Settings) -> Result<f64> {
+    let program = std::env::current_exe().map_err(Error::io("cannot find", "this program"))?;
+    let runs = std::env::temp_dir().join(format!("podracer-compare-{}", std::process::id()));
+    // What an earlier run left.
+    let _ = fs::remove_dir_all(&runs);
+    let mode: &[&str] = if way == 0 { &["--mode", "eager"] } else { &["--mode", "jit"] };
+    let calls = if way == 1 { task.by_update } else { &[] };
+    let child = Command::new(program)
+        .args(["train", task.algo, "--env-id", task.env_id, "--json", "--runs-dir"])
+        .arg(&runs)
+        .args(["--total-timesteps", "1000000000"])
+        .args([task.flags, mode, calls].concat())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(Error::io("cannot run", "this program"))?;
+    let mut running = Running(child);
+    let started = Instant::now();
+    let speed = loop {
+        sleep(Duration::from_millis(500));
+        if let Some(speed) = speed_of(&points(&runs)?, settings) {
+            break Ok(speed);
+        }
+        if running.0.try_wait().map_err(Error::io("cannot watch", "a run"))?.is_some() {
+            let told = running.0.stderr.take().map(std::io::read_to_string);
+            let told = told.and_then(std::io::Result::ok).unwrap_or_default();
+            let last = told.trim().lines().last().unwrap_or("it ended").to_string();
+            break Err(Error::Argument(last));
+        }
+        if started.elapsed().as_secs_f64() > 300.0 + 10.0 * (settings.seconds + settings.burnin) {
+            break Err(Error::Argument("it took too long to begin".into()));
+        }
+    };
+    drop(running);
+    let _ = fs::remove_dir_all(&runs);
+    speed
+}
+
+/// Steps and times at which the only run in `runs` logged its speed.
+fn points(runs: &Path) -> Result<Vec<(f64, f64)>> {
+    let Some(run) = fs::read_dir(runs).ok().and_then(|mut dirs| dirs.next()?.ok()) else {
+        return Ok(Vec::new());
+    };
+    let files = fs::read_dir(run.path()).into_iter().flatten().flatten().map(|file| file.path());
+    let events = files.filter(|path| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("events."))
+    });
+    let mut points = Vec::new();
+    for path in events {
+        points.extend(read_events(path)?.iter().filter_map(|event| match &event.value {
+            Value::Scalar { tag, .. } if tag == "charts/SPS" => {
+                Some((event.step as f64, event.wall_time))
+            }
+            _ => None,
+        }));
+    }
+    Ok(points)
+}
+
+/// Steps per second from the end of the burn-in, which begins with the second entry, to the last
+/// entry; `None` while that is too little.
+fn speed_of(points: &[(f64, f64)], settings: &Settings) -> Option<f64> {
+    let begin = points.get(1)?.1 + settings.burnin;
+    let (first, last) = (points.iter().find(|point| point.1 >= begin)?, points.last()?);
+    (last.1 - first.1 >= settings.seconds).then(|| (last.0 - first.0) / (last.1 - first.1))
+}
+
+/// Their steps per second: the script runs under one that watches what it logs.
+fn theirs(task: &Task, peer: &Peer, python: Option<&Path>, settings: &Settings) -> Result<f64> {
+    let (Some(python), Some(folder)) = (python, &settings.peers) else {
+        return Err(Error::Argument("there are no peers".into()));
+    };
+    let watcher = folder.join("watch_sps.py");
+    fs::write(&watcher, include_str!("../../../benches/peers/watch_sps.py"))
+        .map_err(Error::io("cannot write", &watcher))?;
+    let output = Command::new(python)
+        .arg("watch_sps.py")
+        .args([settings.burnin, settings.seconds].map(|seconds| seconds.to_string()))
+        .args([peer.script, "--env-id", task.env_id])
+        .args(task.flags)
+        .args(peer.flags)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(Error::io("cannot run", python))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let speed = text.lines().rev().find_map(|line| line.strip_prefix("SPS ")?.parse().ok());
+    speed.ok_or_else(|| {
+        let told = String::from_utf8_lossy(&output.stderr);
+        Error::Argument(told.trim().lines().last().unwrap_or("it ended without a word").to_string())
+    })
+}
+
+/// The interpreter of the peers' virtual environment, which is made if it is not there.
+fn install(folder: &Path) -> Result<PathBuf> {
+    for checkout in ["cleanrl/cleanrl", "leanrl/leanrl"] {
+        if !folder.join(checkout).is_dir() {
+            return Err(Error::Argument(format!(
+                "--peers {}: {checkout} is not there; clone CleanRL as `cleanrl` and LeanRL as \
+                 `leanrl` into this folder",
+                folder.display()
+            )));
+        }
+    }
+    let python = folder.join("venv/bin/python");
+    let ready = folder.join("venv/ready");
+    if !ready.exists() {
+        eprintln!("installing the peers' packages in {}", folder.join("venv").display());
+        run(Command::new("python3").args(["-m", "venv"]).arg(folder.join("venv")))?;
+        let packages = include_str!("../../../benches/peers/requirements.txt");
+        let names = packages.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(names))?;
+        fs::write(&ready, "").map_err(Error::io("cannot write", &ready))?;
+    }
+    Ok(python)
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let program = command.get_program().to_os_string();
+    let status = command.status().map_err(Error::io("cannot run", Path::new(&program)))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Error::Argument(format!("{} failed: {status}", Path::new(&program).display())))
+}
+
+fn table(settings: &Settings, rows: &[(&Task, Vec<Cell>)]) -> String {
+    let columns: Vec<&str> = match settings.peers {
+        Some(_) => OURS.into_iter().chain(THEIRS).collect(),
+        None => OURS.to_vec(),
+    };
+    let mut text = format!("| SPS | {} |", columns.join(" | "));
+    let _ = write!(text, " jit over eager |");
+    if settings.peers.is_some() {
+        text.push_str(" ours over their best |");
+    }
+    let dashes = columns.len() + 2 + usize::from(settings.peers.is_some());
+    let _ = writeln!(text, "\n|{}", "---|".repeat(dashes));
+    for (task, cells) in rows {
+        let of = |column: &str| cells.iter().find(|cell| cell.column == column);
+        let speed = |column: &str| of(column).and_then(Cell::median);
+        let _ = write!(text, "| {} |", task.title);
+        for column in &columns {
+            match speed(column) {
+                Some(speed) => drop(write!(text, " {speed:.0} |")),
+                None if of(column).is_some() => text.push_str(" failed |"),
+                None => text.push_str(" - |"),
+            }
+        }
+        let ratio = |of: Option<f64>, over: Option<f64>| match of.zip(over) {
+            Some((of, over)) => format!(" {:.2}x |", of / over),
+            None => " - |".to_string(),
+        };
+        let best = |columns: &[&str]| {
+            columns
+                .iter()
+                .filter_map(|column| speed(column))
+                .fold(None, |best: Option<f64>, x| Some(best.map_or(x, |best| best.max(x))))
+        };
+        let jit = best(&OURS[1..]);
+        text.push_str(&ratio(jit, speed(OURS[0])));
+        if settings.peers.is_some() {
+            text.push_str(&ratio(jit, best(&THEIRS)));
+        }
+        text.push('\n');
+    }
+    for (task, cells) in rows {
+        for cell in cells {
+            if let Some(problem) = &cell.problem {
+                let _ = writeln!(text, "\n{}, {}: {problem}", task.title, cell.column);
+            }
+        }
+    }
+    let _ = writeln!(
+        text,
+        "\n{}; medians of {}; {} s each after a burn-in of {} s that begins with the second log \
+         entry of training, compilation and buffer filling left out; podracer {}",
+        hardware(),
+        settings.rounds,
+        settings.seconds,
+        settings.burnin,
+        env!("CARGO_PKG_VERSION")
+    );
+    text
+}
+
+/// The processor, and how many cores may be used.
+fn hardware() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    format!("{}, {cores} cores", model.unwrap_or(std::env::consts::ARCH))
+}
+
+type Problem = Box<dyn std::error::Error>;
+
+/// Bars: for each row its ways, as parts of the fastest.
+fn draw(out: &Path, rows: &[(&Task, Vec<Cell>)]) -> std::result::Result<(), Problem> {
+    let area = SVGBackend::new(out, (1000, 90 + 170 * rows.len() as u32)).into_drawing_area();
+    area.fill(&WHITE)?;
+    let panels = area.split_evenly((rows.len().max(1), 1));
+    for (panel, (task, cells)) in panels.iter().zip(rows) {
+        let fastest = cells.iter().filter_map(Cell::median).fold(1.0, f64::max);
+        let mut chart = ChartBuilder::on(panel)
+            .caption(task.title, ("sans-serif", 16))
+            .margin(8)
+            .y_label_area_size(170)
+            .build_cartesian_2d(0.0..fastest * 1.15, 0.0..cells.len() as f64)?;
+        for (k, cell) in cells.iter().enumerate() {
+            let y = (cells.len() - 1 - k) as f64;
+            let speed = cell.median().unwrap_or(0.0);
+            let colour =
+                if k < OURS.len() { RGBColor(40, 110, 180) } else { RGBColor(170, 170, 170) };
+            let bar = Rectangle::new([(0.0, y + 0.15), (speed, y + 0.85)], colour.filled());
+            chart.draw_series([bar])?;
+            let style = ("sans-serif", 13).into_font();
+            let label = cell.median().map_or("failed".to_string(), |speed| format!("{speed:.0}"));
+            chart.draw_series([Text::new(
+                label,
+                (speed + fastest * 0.01, y + 0.75),
+                style.clone(),
+            )])?;
+            let at = chart.backend_coord(&(0.0, y + 0.75));
+            area.draw(&Text::new(cell.column, (8, at.1), style))?;
+        }
+    }
+    area.present()?;
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! `podracer plot`: learning curves, by steps and by time.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use plotters::prelude::*;
+use podracer::error::{Error, Result};
+use podracer::rl::tensorboard::{Value, read_events};
+
+#[derive(Debug, Args)]
+pub struct Settings {
+    /// Folders of runs
+    #[arg(required = true)]
+    runs: Vec<PathBuf>,
+    /// The picture to write, an .svg file
+    #[arg(long, default_value = "curves.svg")]
+    out: PathBuf,
+    /// What is drawn
+    #[arg(long, default_value = "charts/episodic_return")]
+    tag: String,
+    /// Points of each curve, of which each is the mean of what was logged since the one before
+    #[arg(long, default_value_t = 100)]
+    points: usize,
+}
+
+/// What one run logged of the tag: step, hours since its start, value.
+type Curve = Vec<(f64, f64, f64)>;
+
+pub fn plot(settings: &Settings) -> Result<String> {
+    if settings.out.extension().is_none_or(|x| x != "svg") {
+        return Err(Error::Argument(format!(
+            "--out {}: pictures are written as .svg, which browsers show and convert",
+            settings.out.display()
+        )));
+    }
+    if settings.points == 0 {
+        return Err(Error::Argument("--points 0: must be at least 1".into()));
+    }
+    // One colour for each algorithm and environment, whatever the seeds.
+    let mut groups: BTreeMap<String, Vec<Curve>> = BTreeMap::new();
+    for run in &settings.runs {
+        let curve = read(run, &settings.tag)?;
+        groups.entry(group_of(run)).or_default().push(curve);
+    }
+    let groups: Vec<(String, Vec<Curve>)> =
+        groups.into_iter().map(|(name, runs)| (format!("{name} ({})", runs.len()), runs)).collect();
+    draw(settings, &groups).map_err(|problem| {
+        Error::Argument(format!("cannot draw {}: {problem}", settings.out.display()))
+    })?;
+    Ok(format!("{}\n", settings.out.display()))
+}
+
+/// `{env_id}__{exp_name}` of `{env_id}__{exp_name}__{seed}__{seconds}`.
+fn group_of(run: &Path) -> String {
+    let name = run.file_name().unwrap_or(run.as_os_str()).to_string_lossy();
+    name.rsplitn(3, "__").nth(2).map_or(name.to_string(), |group| group.replace("__", " "))
+}
+
+fn read(run: &Path, tag: &str) -> Result<Curve> {
+    let files = fs::read_dir(run).map_err(Error::io("cannot read", run))?;
+    let mut events = Vec::new();
+    for file in files.filter_map(|file| Some(file.ok()?.path())) {
+        if file.file_name().is_some_and(|x| x.to_string_lossy().starts_with("events.")) {
+            events.extend(read_events(&file)?);
+        }
+    }
+    let start = events.iter().map(|event| event.wall_time).fold(f64::INFINITY, f64::min);
+    let curve: Curve = events
+        .iter()
+        .filter_map(|event| match &event.value {
+            Value::Scalar { tag: own, value } if own == tag && value.is_finite() => {
+                Some((event.step as f64, (event.wall_time - start) / 3600.0, f64::from(*value)))
+            }
+            _ => None,
+        })
+        .collect();
+    if curve.is_empty() {
+        let problem = format!("{} has no {tag}: nothing was logged of it", run.display());
+        return Err(Error::Argument(problem));
+    }
+    Ok(curve)
+}
+
+/// Means and deviations over runs at `points` places from 0 to `end`: place, mean, deviation.
+fn band(runs: &[Vec<(f64, f64)>], end: f64, points: usize) -> Vec<(f64, f64, f64)> {
+    let mut band = Vec::new();
+    for k in 0..points {
+        let (from, to) = (end * k as f64 / points as f64, end * (k + 1) as f64 / points as f64);
+        let of_run = |run: &Vec<(f64, f64)>| {
+            let own = run.iter().filter(|(x, _)| *x > from && *x <= to).map(|(_, y)| *y);
+            let values: Vec<f64> = own.collect();
+            (!values.is_empty()).then(|| super::mean_and_std(&values).0)
+        };
+        let means: Vec<f64> = runs.iter().filter_map(of_run).collect();
+        if !means.is_empty() {
+            let (mean, std) = super::mean_and_std(&means);
+            band.push((to, mean, std));
+        }
+    }
+    band
+}
+
+type Problem = Box<dyn std::error::Error>;
+
+fn draw(settings: &Settings, groups: &[(String, Vec<Curve>)]) -> std::result::Result<(), Problem> {
+    let area = SVGBackend::new(&settings.out, (1100, 420)).into_drawing_area();
+    area.fill(&WHITE)?;
+    let panels = area.split_evenly((1, 2));
+    let axes: [(&str, fn(&(f64, f64, f64)) -> f64); 2] =
+        [("timesteps", |point| point.0), ("hours", |point| point.1)];
+    for (panel, (label, place)) in panels.iter().zip(axes) {
+        let bands: Vec<_> = groups
+            .iter()
+            .map(|(_, runs)| {
+                let runs: Vec<Vec<(f64, f64)>> =
+                    runs.iter().map(|run| run.iter().map(|p| (place(p), p.2)).collect()).collect();
+                let end = runs.iter().flatten().map(|(x, _)| *x).fold(0.0, f64::max);
+                band(&runs, end, settings.points)
+            })
+            .collect();
+        let all = || bands.iter().flatten();
+        let end = all().map(|point| point.0).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+        let low = all().map(|(_, y, d)| y - d).fold(f64::INFINITY, f64::min);
+        let high = all().map(|(_, y, d)| y + d).fold(f64::NEG_INFINITY, f64::max);
+        let margin = ((high - low) * 0.05).max(1e-6);
+        let mut chart = ChartBuilder::on(panel)
+            .margin(12)
+            .x_label_area_size(36)
+            .y_label_area_size(56)
+            .build_cartesian_2d(0.0..end, low - margin..high + margin)?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .x_desc(label)
+            .y_desc(settings.tag.rsplit('/').next().unwrap_or_default())
+            .x_label_formatter(&|x| short(*x))
+            .draw()?;
+        for (k, (band, (name, _))) in bands.iter().zip(groups).enumerate() {
+            let colour = Palette99::pick(k).to_rgba();
+            let upper = band.iter().map(|(x, y, d)| (*x, y + d));
+            let lower = band.iter().rev().map(|(x, y, d)| (*x, y - d));
+            let outline: Vec<(f64, f64)> = upper.chain(lower).collect();
+            chart.draw_series([Polygon::new(outline, colour.mix(0.2).filled())])?;
+            let line = band.iter().map(|(x, y, _)| (*x, *y));
+            chart.draw_series(LineSeries::new(line, colour.stroke_width(2)))?.label(name).legend(
+                move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)),
+            );
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerRight)
+            .background_style(WHITE.mix(0.8))
+            .draw()?;
+    }
+    area.present()?;
+    Ok(())
+}
+
+/// `2000000` as `2M`.
+fn short(x: f64) -> String {
+    match x {
+        x if x >= 1e6 => format!("{}M", x / 1e6),
+        x if x >= 1e4 => format!("{}k", x / 1e3),
+        x => format!("{x}"),
+    }
+}

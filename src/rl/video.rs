@@ -1,0 +1,199 @@
+//! Films of episodes, with what the agent thinks beside the picture.
+
+use std::borrow::Cow;
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+use gif::{DisposalMethod, Encoder, Repeat};
+
+use crate::envs::Frame;
+use crate::error::{Error, Result};
+
+/// Hundredths of a second that a picture stands.
+const DELAY: u16 = 4;
+const PAPER: [u8; 3] = [250, 250, 250];
+const BAR: [u8; 3] = [120, 160, 210];
+const HIGHEST: [u8; 3] = [210, 90, 60];
+const ZERO: [u8; 3] = [60, 60, 60];
+
+/// Writes an animated GIF for each episode: `episode-0.gif` and so on.
+#[derive(Debug)]
+pub struct Recorder {
+    folder: PathBuf,
+    film: Option<Film>,
+    films: usize,
+}
+
+/// The film of an episode that goes on.
+struct Film {
+    path: PathBuf,
+    size: (usize, usize),
+    encoder: Encoder<BufWriter<File>>,
+}
+
+impl std::fmt::Debug for Film {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Film").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Recorder {
+    /// Films in `folder`, which is made if need be.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be made.
+    pub fn new(folder: &Path) -> Result<Recorder> {
+        fs::create_dir_all(folder).map_err(Error::io("cannot create", folder))?;
+        Ok(Recorder { folder: folder.to_path_buf(), film: None, films: 0 })
+    }
+
+    /// Adds a picture to the film of this episode. Beside it `thoughts` are drawn, rows of numbers
+    /// such as the value of each action, as bars; each row has its own scale.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be written; [`Error::Env`] for a picture of another size than the
+    /// first of the episode.
+    pub fn show(&mut self, frame: &Frame, thoughts: &[&[f32]]) -> Result<()> {
+        let (width, height, pixels) = beside(frame, thoughts);
+        let film = match &mut self.film {
+            Some(film) => film,
+            None => self.film.insert(self.begin(width, height)?),
+        };
+        if film.size != (width, height) {
+            return Err(Error::Env(format!(
+                "a picture of {width} by {height} in a film of {} by {}",
+                film.size.0, film.size.1
+            )));
+        }
+        let mut picture = gif::Frame::from_rgb_speed(width as u16, height as u16, &pixels, 20);
+        (picture.delay, picture.dispose) = (DELAY, DisposalMethod::Any);
+        let written = film.encoder.write_frame(&picture);
+        written.map_err(|error| encoding(error, &film.path))
+    }
+
+    fn begin(&self, width: usize, height: usize) -> Result<Film> {
+        let path = self.folder.join(format!("episode-{}.gif", self.films));
+        let sides = u16::try_from(width).ok().zip(u16::try_from(height).ok());
+        let (w, h) =
+            sides.ok_or_else(|| Error::Env(format!("a picture of {width} by {height}")))?;
+        let file = File::create(&path).map_err(Error::io("cannot create", &path))?;
+        let mut encoder = Encoder::new(BufWriter::new(file), w, h, &[])
+            .map_err(|error| encoding(error, &path))?;
+        encoder.set_repeat(Repeat::Infinite).map_err(|error| encoding(error, &path))?;
+        Ok(Film { path, size: (width, height), encoder })
+    }
+
+    /// The episode ends: its film is whole.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be written.
+    pub fn cut(&mut self) -> Result<()> {
+        let Some(Film { path, encoder, .. }) = self.film.take() else { return Ok(()) };
+        self.films += 1;
+        let file = encoder.into_inner().map_err(|error| encoding(error, &path))?;
+        file.into_inner().map_err(|error| Error::io("cannot write", &path)(error.into_error()))?;
+        Ok(())
+    }
+}
+
+fn encoding(error: gif::EncodingError, path: &Path) -> Error {
+    match error {
+        gif::EncodingError::Io(error) => Error::io("cannot write", path)(error),
+        other => Error::Env(format!("cannot film {}: {other}", path.display())),
+    }
+}
+
+/// The picture, and bars to the right of it: width, height, RGB.
+fn beside<'a>(frame: &'a Frame, thoughts: &[&[f32]]) -> (usize, usize, Cow<'a, [u8]>) {
+    let Frame { height, width, rgb } = frame;
+    let (height, width) = (*height, *width);
+    if thoughts.is_empty() {
+        return (width, height, Cow::Borrowed(rgb));
+    }
+    let bars = thoughts.iter().map(|row| row.len()).max().unwrap_or(1).max(1);
+    let panel = (height / 2).max(bars.min(height)).max(8);
+    let whole = width + panel;
+    let mut pixels = PAPER.repeat(whole * height);
+    for (row, line) in rgb.chunks_exact(3 * width).enumerate() {
+        pixels[3 * whole * row..][..3 * width].copy_from_slice(line);
+    }
+    let mut paint = |x: usize, y: usize, colour: [u8; 3]| {
+        pixels[3 * (whole * y + x)..][..3].copy_from_slice(&colour);
+    };
+    let strip = height / thoughts.len();
+    for (k, values) in thoughts.iter().enumerate().filter(|_| strip >= 4) {
+        let finite = || values.iter().copied().filter(|x| x.is_finite());
+        let (low, high) = finite().fold((0.0f32, 0.0f32), |(a, b), x| (a.min(x), b.max(x)));
+        let (top, room) = (k * strip + 1, strip - 2);
+        let level = |x: f32| {
+            let part = (x - low) / (high - low).max(f32::MIN_POSITIVE);
+            top + ((1.0 - part) * (room - 1) as f32) as usize
+        };
+        let best = finite().fold(f32::NEG_INFINITY, f32::max);
+        for x in 0..panel.saturating_sub(4) {
+            let place = x * values.len() / (panel - 4);
+            let Some(&value) = values.get(place).filter(|value| value.is_finite()) else {
+                continue;
+            };
+            let (a, b) = (level(value), level(0.0));
+            let colour = if value == best { HIGHEST } else { BAR };
+            // A gap between bars that are wide enough for one.
+            let gap = panel / values.len() > 4 && (x + 1) * values.len() / (panel - 4) != place;
+            for y in (a.min(b)..=a.max(b)).filter(|_| !gap) {
+                paint(width + 2 + x, y, colour);
+            }
+            paint(width + 2 + x, b, ZERO);
+        }
+    }
+    (whole, height, Cow::Owned(pixels))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(value: u8) -> Frame {
+        Frame { height: 32, width: 16, rgb: vec![value; 32 * 16 * 3] }
+    }
+
+    #[test]
+    fn episodes_become_films() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut recorder = Recorder::new(folder.path()).unwrap();
+        for episode in 0..2u8 {
+            for step in 0..3 {
+                recorder.show(&frame(40 * step + episode), &[&[0.1, -0.5, 0.9]]).unwrap();
+            }
+            recorder.cut().unwrap();
+        }
+        let thoughts: [&[f32]; 2] = [&[1.0], &[2.0]];
+        let error = (0..2).try_for_each(|k| recorder.show(&frame(0), &thoughts[..k]));
+        assert!(error.unwrap_err().to_string().contains("a film of 16 by 32"));
+        for k in 0..2 {
+            let file = File::open(folder.path().join(format!("episode-{k}.gif"))).unwrap();
+            let mut film = gif::DecodeOptions::new().read_info(file).unwrap();
+            assert_eq!((film.width(), film.height()), (32, 32));
+            let frames = std::iter::from_fn(|| film.read_next_frame().unwrap().map(|_| ())).count();
+            assert_eq!(frames, 3);
+        }
+    }
+
+    #[test]
+    fn bars_stand_on_zero_and_the_highest_is_marked() {
+        let picture = frame(7);
+        let (width, height, pixels) = beside(&picture, &[&[1.0, 2.0, f32::NAN, -1.0]]);
+        assert_eq!((width, height), (32, 32));
+        let colour = |x: usize, y: usize| -> [u8; 3] {
+            pixels[3 * (width * y + x)..][..3].try_into().unwrap()
+        };
+        assert_eq!(colour(3, 3), [7; 3]);
+        let column = |x: usize| (0..height).map(|y| colour(x, y)).collect::<Vec<_>>();
+        let heights: Vec<usize> = [18, 21, 24, 27]
+            .map(|x| column(x).iter().filter(|&&c| c == BAR || c == HIGHEST).count())
+            .to_vec();
+        assert!(heights[0] > 5 && heights[1] > heights[0] + 5, "{heights:?}");
+        assert!(heights[2] == 0 && heights[3] > 5, "{heights:?}");
+        assert!(column(21).contains(&HIGHEST) && !column(18).contains(&HIGHEST));
+    }
+}
