@@ -36,7 +36,10 @@ fn with_switches<A: CommandFactory>(args: impl IntoIterator<Item = OsString>) ->
 /// # Errors
 /// What clap says, as it says it: also the texts of `--help` and `--version`.
 pub fn parse_from<A: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<A, clap::Error> {
-    A::try_parse_from(with_switches::<A>(args))
+    // The last one of a flag that is given twice counts.
+    let mut command = A::command().args_override_self(true);
+    let matches = command.try_get_matches_from_mut(with_switches::<A>(args))?;
+    A::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// What this process's command line gives for `--name`, before it is parsed; the last one, as clap

@@ -20,7 +20,7 @@ pub mod video;
 pub use algorithm::Algorithm;
 pub use evaluation::{Acted, Evaluation};
 pub use games::{Game, Games};
-pub use options::RunOptions;
+pub use options::{OnWriteError, RunOptions};
 pub use progress::Progress;
 pub use run::{Returns, Run, Summary, scalars};
 pub use saved::Envs;

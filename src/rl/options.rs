@@ -2,10 +2,20 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::jit::Mode;
+
+/// What a failure to write does to a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnWriteError {
+    /// The run ends with the error. What was written is whole.
+    Stop,
+    /// The run goes on; what cannot be written is lost.
+    GoOn,
+}
 
 /// How a run is run: nothing here changes what an algorithm learns but `seed`.
 ///
@@ -45,6 +55,10 @@ pub struct RunOptions {
     /// Timesteps between checkpoints, from which --resume goes on; 0 writes none
     #[arg(long, default_value_t = 0)]
     pub checkpoint_frequency: u64,
+    /// What to do when events or a checkpoint cannot be written, as on a full disk: stop, or go on
+    /// training and say so once
+    #[arg(long, value_enum, default_value_t = OnWriteError::Stop)]
+    pub on_write_error: OnWriteError,
     /// Go on with the run in this folder from its last checkpoint, with its settings
     #[arg(long)]
     pub resume: Option<PathBuf>,

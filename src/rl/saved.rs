@@ -24,7 +24,8 @@ pub const CHECKPOINT: &str = "checkpoint.safetensors";
 /// Changes when what is saved changes.
 const FORMAT: u32 = 1;
 /// Settings that may differ when a run goes on: they do not change what is learned until then.
-const FREE: [&str; 10] = [
+const FREE: [&str; 11] = [
+    "on_write_error",
     "capture_video",
     "json",
     "save_model",

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::algorithm::Algorithm;
 use super::evaluation::Evaluation;
 use super::saved::{self, CHECKPOINT, Envs, Origin, checkpoint_in};
-use super::{Game, Progress, Run, Summary, checkpoint, interrupt};
+use super::{Game, OnWriteError, Progress, Run, Summary, checkpoint, interrupt};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::jit::Mode;
@@ -114,7 +114,9 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         let frequency = self.args.options().checkpoint_frequency;
         let due = self.step >= self.kept + frequency || stopped || over;
         if frequency > 0 && due && self.step > self.kept {
-            self.keep(state, envs)?;
+            let kept = self.keep(state, envs);
+            self.allow(kept)?;
+            self.kept = self.step;
         }
         if stopped && !over {
             let goes_on = match frequency {
@@ -130,9 +132,18 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         let _span = timeline::span("checkpoint");
         let place = self.run.place(self.step, self.notes.clone())?;
         let origin = Origin::of(A::NAME, self.args, Some(place))?;
-        saved::write(&self.run.dir.join(CHECKPOINT), state, envs, &origin)?;
-        self.kept = self.step;
-        Ok(())
+        saved::write(&self.run.dir.join(CHECKPOINT), state, envs, &origin)
+    }
+
+    /// Lets a failure to write pass, if the user chose so.
+    fn allow(&self, written: Result<()>) -> Result<()> {
+        match (written, self.args.options().on_write_error) {
+            (Err(error @ Error::Io { .. }), OnWriteError::GoOn) => {
+                self.progress.note(&format!("training goes on, though {error}"));
+                Ok(())
+            }
+            (written, _) => written,
+        }
     }
 
     /// Takes note of a call of `steps` timesteps: of the episodes that ended in it, and of what was
@@ -150,18 +161,22 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         metrics: Option<&M>,
     ) -> Result<()> {
         for game in games {
-            self.run.episode(game.episodic_return, game.length, self.step + game.after)?;
+            let (value, after) = (game.episodic_return, self.step + game.after);
+            let logged = self.run.episode(value, game.length, after);
+            self.allow(logged)?;
         }
         if let Some(metrics) = metrics {
-            self.log(steps, metrics)?;
+            let logged = self.log(steps, metrics);
+            self.allow(logged)?;
         }
         self.step += steps;
         let (since, from) = self.window;
         if since.elapsed().as_millis() > 200 {
             let rate = (self.step - from) as f64 / since.elapsed().as_secs_f64();
-            self.run.events.scalar("charts/SPS_update", rate.floor(), self.step)?;
             self.window = (Instant::now(), self.step);
             self.progress.update(self.step, self.run.sps(self.step), self.run.returns.mean());
+            let logged = self.run.events.scalar("charts/SPS_update", rate.floor(), self.step);
+            self.allow(logged)?;
         }
         Ok(())
     }
@@ -225,5 +240,194 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             Mode::Jit | Mode::Eager => Runtime::get()?.client.platform_name().to_string(),
         };
         Ok(self.run.summary(&options.mode.to_string(), &platform, 1, self.step, compile_s))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use clap::Parser;
+    use serde::Serialize;
+
+    use super::*;
+    use crate::rl::checkpoint::Checkpoint;
+    use crate::rl::tensorboard::{Event, Value, read_events};
+    use crate::rl::{RunOptions, Summary, algorithm};
+
+    #[derive(Debug, Parser, Serialize)]
+    struct Args {
+        #[arg(long, default_value = "count")]
+        exp_name: String,
+        #[arg(long, default_value = "Numbers-v0")]
+        env_id: String,
+        #[arg(long, default_value_t = 500)]
+        total_timesteps: u64,
+        #[arg(long, default_value_t = 0.5)]
+        gamma: f64,
+        #[command(flatten)]
+        #[serde(flatten)]
+        run: RunOptions,
+    }
+
+    crate::algorithm!(Args, "count", train, play);
+
+    #[derive(Tree)]
+    struct Metrics<T> {
+        td_loss: T,
+    }
+
+    /// Adds 1 to its only number in each call of 50 timesteps.
+    fn train(args: &Args) -> Result<Summary> {
+        go_until(args, u64::MAX)
+    }
+
+    fn play(_: &Args, _: &Checkpoint, _: &mut Evaluation) -> Result<()> {
+        Ok(())
+    }
+
+    /// The run is lost when it comes to step `end`.
+    fn go_until(args: &Args, end: u64) -> Result<Summary> {
+        let mut trainer = Trainer::start(args)?;
+        let mut count = trainer.state(Array::from(0i32), ())?;
+        while trainer.goes_on(50, &count, ())? {
+            if trainer.step() == end {
+                return Err(Error::Argument("lost".into()));
+            }
+            let next = count.item::<i32>()? + 1;
+            count = Array::from(next);
+            let game = Game { after: 10, episodic_return: f64::from(next), length: 3 };
+            trainer.tell(50, &[game], Some(&Array::from(next as f32)))?;
+        }
+        trainer.finish(&count, 0.0)
+    }
+
+    fn args(folder: &Path, flags: &[&str]) -> std::result::Result<Args, String> {
+        let folder = folder.to_str().unwrap();
+        let all = ["count", "--mode", "interpret", "--json", "--runs-dir", folder];
+        let all = all.into_iter().chain(flags.iter().copied()).map(Into::into);
+        algorithm::parse(all).map_err(|error| error.to_string())
+    }
+
+    fn only_in(folder: &Path) -> std::path::PathBuf {
+        fs::read_dir(folder).unwrap().next().unwrap().unwrap().path()
+    }
+
+    /// What was logged, but for times and speeds.
+    fn logged(run: &Path) -> Vec<(u64, Value)> {
+        let files = fs::read_dir(run).unwrap().map(|file| file.unwrap().path());
+        let events = files.filter(|path| path.to_string_lossy().contains("events.out"));
+        let events: Vec<Vec<Event>> = events.map(|path| read_events(path).unwrap()).collect();
+        assert_eq!(events.len(), 1);
+        let timeless = |value: &Value| match value {
+            Value::Scalar { tag, .. } => !tag.contains("SPS"),
+            Value::Text { .. } => false,
+            _ => true,
+        };
+        let events = events.into_iter().flatten().map(|event| (event.step, event.value));
+        events.filter(|(_, value)| timeless(value)).collect()
+    }
+
+    #[test]
+    fn a_run_that_was_lost_goes_on_as_if_it_was_not() {
+        let (whole, cut) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        train(&args(whole.path(), &["--save-model"]).unwrap()).unwrap();
+        let flags = ["--save-model", "--checkpoint-frequency", "150"];
+        go_until(&args(cut.path(), &flags).unwrap(), 400).unwrap_err();
+        let run = only_in(cut.path());
+        let resume = ["--resume", run.to_str().unwrap()];
+        let summary = train(&args(cut.path(), &resume).unwrap()).unwrap();
+        assert_eq!((summary.global_step, summary.episodes), (500, 10));
+        assert_eq!(summary.avg_episodic_return, Some(5.5));
+        assert_eq!(Path::new(&summary.run_dir), run);
+        assert_eq!(logged(&run), logged(&only_in(whole.path())));
+
+        // The end is a checkpoint too, from which a longer run goes on.
+        let longer = [&resume[..], &["--total-timesteps", "600"]].concat();
+        let summary = train(&args(cut.path(), &longer).unwrap()).unwrap();
+        assert_eq!((summary.global_step, summary.avg_episodic_return), (600, Some(6.5)));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = ["--save-model", "--checkpoint-frequency", "100"];
+        train(&args(folder.path(), &flags).unwrap()).unwrap();
+        let run = only_in(folder.path());
+        let resume = |at: &Path, more: &[&str]| {
+            let flags = [&["--resume", at.to_str().unwrap()], more].concat();
+            args(folder.path(), &flags).and_then(|args| train(&args).map_err(|e| e.to_string()))
+        };
+        let told = |outcome: std::result::Result<Summary, String>| outcome.unwrap_err();
+        let error = told(resume(&run, &["--gamma", "0.9"]));
+        assert!(error.contains("--gamma 0.9: the run of"), "{error}");
+        let error = told(resume(&run.join("count.safetensors"), &[]));
+        assert!(error.contains("is a model, from which a run cannot go on"), "{error}");
+        let error = told(resume(&folder.path().join("nothing"), &[]));
+        assert!(error.contains("cannot read"), "{error}");
+
+        let path = run.join(CHECKPOINT);
+        let saved = fs::read(&path).unwrap();
+        let text = |from: &str, to: &str| {
+            let place = saved.windows(from.len()).position(|x| x == from.as_bytes()).unwrap();
+            let mut edited = saved.clone();
+            edited[place..place + to.len()].copy_from_slice(to.as_bytes());
+            fs::write(&path, edited).unwrap();
+            told(resume(&run, &[]))
+        };
+        let error = text("\\\"algorithm\\\": \\\"count\\\"", "\\\"algorithm\\\": \\\"other\\\"");
+        assert!(error.contains("was saved by other, and this is count"), "{error}");
+        let error = text("\\\"format\\\": 1", "\\\"format\\\": 7");
+        assert!(error.contains("is of format 7, and this version reads format 1"), "{error}");
+        fs::write(&path, &saved[..saved.len() - 1]).unwrap();
+        let error = told(resume(&run, &[]));
+        assert!(error.contains("is not a whole checkpoint"), "{error}");
+        fs::write(&path, &saved[..20]).unwrap();
+        let error = told(resume(&run, &[]));
+        assert!(error.contains("is not a whole checkpoint"), "{error}");
+    }
+
+    #[test]
+    fn a_failure_to_write_stops_the_run_or_not_as_chosen() {
+        for (choice, goes_on) in [("stop", false), ("go-on", true)] {
+            let folder = tempfile::tempdir().unwrap();
+            let flags = ["--checkpoint-frequency", "50", "--on-write-error", choice];
+            let args = args(folder.path(), &flags).unwrap();
+            let mut trainer = Trainer::start(&args).unwrap();
+            // In the place of the run's folder there is a file now.
+            let run = only_in(folder.path());
+            fs::remove_dir_all(&run).unwrap();
+            fs::write(&run, "").unwrap();
+            let state = Array::from(1i32);
+            assert!(trainer.goes_on(50, &state, ()).unwrap());
+            trainer.tell::<Array>(50, &[], None).unwrap();
+            match trainer.goes_on(50, &state, ()) {
+                Ok(more) => assert!(more && goes_on),
+                Err(error) => assert!(!goes_on && error.to_string().contains("cannot create")),
+            }
+        }
+    }
+
+    #[test]
+    fn metrics_of_many_updates_are_logged_now_and_then() {
+        let folder = tempfile::tempdir().unwrap();
+        let args = args(folder.path(), &[]).unwrap();
+        let mut trainer = Trainer::start(&args).unwrap();
+        let losses: Vec<f32> = (1..=50).map(|k| k as f32).collect();
+        trainer.tell(500, &[], Some(&Metrics { td_loss: Array::from(losses) })).unwrap();
+        let bad = Metrics { td_loss: Array::from([1.0f32, f32::NAN]) };
+        let error = trainer.tell(500, &[], Some(&bad)).unwrap_err();
+        drop(trainer);
+        assert!(error.to_string().contains("is NaN at step 1000"), "{error}");
+        let events = logged(&only_in(folder.path()));
+        let steps: Vec<(u64, f32)> = events
+            .iter()
+            .filter_map(|(step, value)| match value {
+                Value::Scalar { tag, value } if tag == "losses/td_loss" => Some((*step, *value)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(steps[..3], [(100, 10.0), (200, 20.0), (300, 30.0)]);
     }
 }
