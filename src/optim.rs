@@ -105,6 +105,17 @@ pub fn apply_updates<M: Tree<Tensor>>(params: M, updates: M) -> M {
     tree::replace(&params, new)
 }
 
+/// `new` where `steps`, an integer scalar, is a multiple of `period`, and `old` elsewhere:
+/// `optax.periodic_update`, the hard update of target networks.
+#[track_caller]
+pub fn periodic_update<M: Tree<Tensor>>(new: &M, old: &M, steps: Tensor, period: usize) -> M {
+    let [news, olds] = leaves_of("periodic_update", ["new", "old"], [new, old]);
+    let due = (steps % period as i32).equal(0);
+    let chosen = news.into_iter().zip(olds);
+    let chosen = chosen.map(|(new, old)| ops::where_(due.broadcast_to(new.shape()), new, old));
+    tree::replace(new, chosen.collect::<Vec<_>>())
+}
+
 /// `tau * new + (1 - tau) * old`, leaf by leaf: `optax.incremental_update`, the soft update of
 /// target networks. A `tau` of 1 copies.
 #[track_caller]

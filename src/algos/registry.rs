@@ -39,7 +39,16 @@ const fn entry<A: Algorithm>() -> Entry {
 }
 
 /// All of them.
-pub const ALGORITHMS: &[Entry] = &[entry::<dqn::Args>(), entry::<td3_continuous_action::Args>()];
+pub const ALGORITHMS: &[Entry] = &[
+    entry::<c51::Args>(),
+    entry::<c51_atari::Args>(),
+    entry::<dqn::Args>(),
+    entry::<dqn_atari::Args>(),
+    entry::<pqn::Args>(),
+    entry::<qdagger_dqn_atari::Args>(),
+    entry::<rainbow_atari::Args>(),
+    entry::<td3_continuous_action::Args>(),
+];
 
 /// The algorithm of that name.
 ///

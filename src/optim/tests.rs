@@ -130,6 +130,10 @@ fn schedules_are_those_of_optax() {
     assert_eq!(numbers(|| Schedule::Constant(0.5).at(ops::constant(7i32))), [0.5]);
     let mixed = numbers(|| incremental_update(&grads_at(0), &grads_at(1), 0.005));
     fixture.close("incremental", mixed, ROUNDING);
+    for (steps, expected) in [(0, 0), (499, 1), (500, 0), (501, 1)] {
+        let periodic = || periodic_update(&grads_at(0), &grads_at(1), ops::constant(steps), 500);
+        assert_eq!(numbers(periodic), numbers(|| grads_at(expected)), "after {steps}");
+    }
 }
 
 #[test]

@@ -2,17 +2,24 @@
 //! host side, checkpoints, replay.
 
 pub mod algorithm;
+pub mod atoms;
+pub mod cadence;
 pub mod checkpoint;
 pub mod evaluation;
 pub mod flags;
+pub mod frames;
 pub mod games;
+pub mod images;
 pub mod interrupt;
+mod memory;
 pub mod options;
+pub mod prioritized;
 pub mod progress;
 pub mod replay;
 pub mod run;
 pub mod saved;
 pub mod spaces;
+pub mod sum_tree;
 pub mod tensorboard;
 pub mod trainer;
 pub mod video;

@@ -41,6 +41,8 @@ use crate::trace::tensor::fail_op;
 use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::{self, Path, Tree};
 
+use super::memory;
+
 /// The last transitions, the oldest overwritten first. `X` is a tree of one kind of transition.
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = X)]
@@ -57,7 +59,8 @@ impl<X: Tree<Tensor>> Replay<Tensor, X> {
     /// An empty buffer for `capacity` transitions of the types `item`.
     ///
     /// # Errors
-    /// Ends the trace if `capacity` is 0 or does not fit `i32`.
+    /// Ends the trace if `capacity` is 0 or does not fit `i32`, or if the buffer would be larger than
+    /// the machine's free memory.
     #[track_caller]
     pub fn new<I>(capacity: usize, item: I) -> Replay<Tensor, X>
     where
@@ -66,6 +69,9 @@ impl<X: Tree<Tensor>> Replay<Tensor, X> {
         if capacity == 0 || i32::try_from(capacity).is_err() {
             fail_op("replay", format!("a capacity of {capacity}; it must be 1 to {}", i32::MAX));
         }
+        let bytes: usize = tree::leaves(&item).iter().map(TensorType::bytes).sum();
+        let what = format!("{capacity} transitions of {bytes} bytes");
+        memory::expect_room("replay", &what, bytes as u128 * capacity as u128);
         let items = item.map_leaves_ref(&Path::ROOT, &mut |_, ty: &TensorType| {
             ops::zeros(ty.shape.with_axis(0, capacity), ty.dtype)
         });

@@ -1,8 +1,18 @@
 //! The algorithms and what they train with: one binary, one module each.
 
+mod c51;
+mod c51_atari;
+mod cases;
+mod dqn;
+mod dqn_atari;
 mod ppo;
 mod ppo_anakin;
 mod ppo_atari_envpool;
+mod pqn;
+mod qdagger_dqn_atari;
+mod rainbow_atari;
+mod replay;
+mod resume;
 mod rl;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,436 @@
+//! Parallelised Q-networks: CleanRL's `pqn.py` (Gallici et al. 2024), on-policy Q-learning by
+//! Q(lambda) with neither a replay buffer nor a target network, an iteration in one compiled
+//! program.
+//!
+//! What differs from CleanRL, and why, is in `docs/algos/pqn.md`.
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::algorithm;
+use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
+use crate::error::Result;
+use crate::jit::with_mode;
+use crate::nn::{Dense, LayerNorm, init};
+use crate::optim::{AdamState, RAdam, clip_grad_norm};
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::expect;
+use crate::rl::saved::load_tree;
+use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
+use crate::timeline;
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{IndexMode, constant, one_hot, stack, where_, zeros_like};
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Tensor, random, value_and_grad};
+
+// ------------------------------------------------------------------------------------- settings
+
+/// The settings, by CleanRL's names and with CleanRL's defaults.
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(about = "PQN for discrete actions and vector observations", args_override_self = true)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "pqn")]
+    pub exp_name: String,
+    /// Flags that every algorithm has
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
+
+    /// The id of the environment
+    #[arg(long, default_value = "CartPole-v1")]
+    pub env_id: String,
+    /// Total timesteps of the experiment
+    #[arg(long, default_value_t = 500_000)]
+    pub total_timesteps: u64,
+    /// The learning rate of the optimiser
+    #[arg(long, default_value_t = 2.5e-4)]
+    pub learning_rate: f64,
+    /// The number of parallel environments
+    #[arg(long, default_value_t = 4)]
+    pub num_envs: usize,
+    /// The number of steps in each environment per rollout
+    #[arg(long, default_value_t = 128)]
+    pub num_steps: usize,
+    /// The number of minibatches
+    #[arg(long, default_value_t = 4)]
+    pub num_minibatches: usize,
+    /// The number of epochs over each rollout
+    #[arg(long, default_value_t = 4)]
+    pub update_epochs: usize,
+    /// Lower the learning rate linearly to 0
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub anneal_lr: bool,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.99)]
+    pub gamma: f64,
+    /// The part of random actions at the start
+    #[arg(long, default_value_t = 1.0)]
+    pub start_e: f64,
+    /// The part of random actions at the end
+    #[arg(long, default_value_t = 0.05)]
+    pub end_e: f64,
+    /// The part of the timesteps over which it goes from start to end
+    #[arg(long, default_value_t = 0.5)]
+    pub exploration_fraction: f64,
+    /// The largest norm of the gradient
+    #[arg(long, default_value_t = 10.0)]
+    pub max_grad_norm: f64,
+    /// The lambda of Q(lambda)
+    #[arg(long, default_value_t = 0.65)]
+    pub q_lambda: f64,
+}
+
+impl Args {
+    /// Samples per iteration.
+    fn batch_size(&self) -> usize {
+        self.num_envs * self.num_steps
+    }
+
+    /// Iterations in all; the remainder of the timesteps is left out, as in CleanRL.
+    fn num_iterations(&self) -> u64 {
+        self.total_timesteps / self.batch_size() as u64
+    }
+
+    /// Timesteps over which the part of random actions falls.
+    fn exploration(&self) -> f64 {
+        (self.exploration_fraction * self.total_timesteps as f64).max(1.0)
+    }
+
+    fn check(&self) -> Result<()> {
+        let positive = "at least 1";
+        expect(self.num_envs > 0, "num-envs", self.num_envs, positive)?;
+        expect(self.num_steps > 0, "num-steps", self.num_steps, positive)?;
+        expect(self.num_minibatches > 0, "num-minibatches", self.num_minibatches, positive)?;
+        expect(self.update_epochs > 0, "update-epochs", self.update_epochs, positive)?;
+        let batch = self.batch_size();
+        expect(
+            batch.is_multiple_of(self.num_minibatches),
+            "num-minibatches",
+            self.num_minibatches,
+            &format!("a divisor of the batch, num-envs * num-steps = {batch}"),
+        )?;
+        expect(
+            self.num_iterations() > 0,
+            "total-timesteps",
+            self.total_timesteps,
+            &format!("at least one batch, num-envs * num-steps = {batch}"),
+        )?;
+        for (flag, x) in [
+            ("gamma", self.gamma),
+            ("q-lambda", self.q_lambda),
+            ("start-e", self.start_e),
+            ("end-e", self.end_e),
+            ("exploration-fraction", self.exploration_fraction),
+        ] {
+            expect((0.0..=1.0).contains(&x), flag, x, "between 0 and 1")?;
+        }
+        for (flag, x) in
+            [("learning-rate", self.learning_rate), ("max-grad-norm", self.max_grad_norm)]
+        {
+            expect(x.is_finite() && x >= 0.0, flag, x, "a number not below 0")?;
+        }
+        Ok(())
+    }
+}
+
+algorithm!(Args, "pqn", train, play_model);
+
+// -------------------------------------------------------------------------------------- network
+
+/// Observations to the value of each action: hidden layers of 120 and 84 units, normalised.
+#[derive(Debug, Clone, Tree)]
+pub struct QNetwork<T> {
+    /// The hidden layers, each with the normalisation of what it gives.
+    pub hidden: Vec<(Dense<T>, LayerNorm<T>)>,
+    /// Features to values.
+    pub head: Dense<T>,
+}
+
+impl QNetwork<Tensor> {
+    /// A new network for observations of `obs_size` numbers.
+    pub fn init(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> QNetwork<Tensor> {
+        let [a, b, head] = key.split_n();
+        let gain = init::orthogonal(2.0f64.sqrt());
+        let layer = |key, inputs, outputs| {
+            // PyTorch's eps.
+            let norm = LayerNorm { eps: 1e-5, ..LayerNorm::init(outputs) };
+            (Dense::init(key, inputs, outputs, gain), norm)
+        };
+        QNetwork {
+            hidden: vec![layer(a, obs_size, 120), layer(b, 120, 84)],
+            head: Dense::init(head, 84, num_actions, gain),
+        }
+    }
+
+    /// `f32[B, actions]` of `obs: f32[B, obs_size]`.
+    pub fn apply(&self, obs: Tensor) -> Tensor {
+        let layer = |x, (dense, norm): &(Dense<Tensor>, LayerNorm<Tensor>)| {
+            norm.apply(dense.apply(x)).relu()
+        };
+        self.head.apply(self.hidden.iter().fold(obs, layer))
+    }
+}
+
+/// What an iteration changes.
+#[derive(Debug, Tree)]
+pub struct TrainState<T> {
+    /// The network.
+    pub q: QNetwork<T>,
+    /// The optimiser's moments.
+    pub optimizer: AdamState<T, QNetwork<T>>,
+    /// The environments between two steps.
+    pub playing: Playing<T>,
+}
+
+/// The environments between two steps.
+#[derive(Debug, Tree)]
+pub struct Playing<T> {
+    /// The right to step them.
+    pub handle: Handle<T>,
+    /// `f32[N, obs_size]`
+    pub obs: T,
+    /// Timesteps so far, `i32[]`.
+    pub step: T,
+    /// The randomness to come.
+    pub key: Key<T>,
+}
+
+// --------------------------------------------------------------------------------------- losses
+
+/// One rollout; T steps of N environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Rollout<T> {
+    /// `f32[T, N, obs_size]`
+    pub obs: T,
+    /// `i32[T, N]`
+    pub actions: T,
+    /// `f32[T, N]`
+    pub rewards: T,
+    /// `f32[T, N]`: 1 where this step ended an episode.
+    pub dones: T,
+    /// `f32[T, N]`: the highest value of the observation, by the network that acted.
+    pub values: T,
+}
+
+/// A rollout as samples, B of them.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `f32[B, obs_size]`
+    pub obs: T,
+    /// `i32[B]`
+    pub actions: T,
+    /// `f32[B]`
+    pub returns: T,
+}
+
+/// The targets of Q(lambda) (Daley and Amato 2019): `f32[T, N]`; `next_value: f32[N]` is of what
+/// follows the last step.
+///
+/// `R_t = r_t + gamma (1 - done_t) (lambda R_{t+1} + (1 - lambda) max Q(s_{t+1}))`, where after the
+/// last step both are `next_value`.
+pub fn q_lambda(rollout: &Rollout<Tensor>, next_value: Tensor, gamma: f64, lambda: f64) -> Tensor {
+    let turn = |(next_return, next_value): (Tensor, Tensor),
+                (reward, done, value): (Tensor, Tensor, Tensor)| {
+        let next = lambda * next_return + (1.0 - lambda) * next_value;
+        let goal = reward + gamma * (1.0 - done) * next;
+        ((goal, value), goal)
+    };
+    let steps = (rollout.rewards, rollout.dones, rollout.values);
+    scan_with(ScanOptions::reversed(), turn, (next_value, next_value), steps).1
+}
+
+/// The mean squared error to the returns, and the mean value of the actions taken.
+pub fn loss(q: &QNetwork<Tensor>, batch: &Samples<Tensor>) -> (Tensor, Tensor) {
+    let values = q.apply(batch.obs);
+    let taken = one_hot(batch.actions, values.dim(-1), DType::Bool);
+    let value = where_(taken, values, zeros_like(values)).sum(-1);
+    ((value - batch.returns).square().mean(..), value.mean(..))
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// What is logged of an iteration: of its last minibatch, as CleanRL; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// The loss.
+    pub td_loss: T,
+    /// The mean value of the actions taken.
+    pub q_values: T,
+}
+
+/// What a gradient step changes.
+type Learner<T> = (QNetwork<T>, AdamState<T, QNetwork<T>>);
+
+/// All epochs over a batch.
+fn update(
+    (q, optimizer): Learner<Tensor>,
+    batch: Samples<Tensor>,
+    learning_rate: Tensor,
+    key: Key<Tensor>,
+    args: &Args,
+) -> (Learner<Tensor>, Metrics<Tensor>) {
+    let size = args.batch_size();
+    let orders = key.split_vec(args.update_epochs);
+    let orders = orders.into_iter().map(|key| random::permutation(key, size));
+    let minibatches = [args.update_epochs * args.num_minibatches, size / args.num_minibatches];
+    let rows = stack(&orders.collect::<Vec<_>>(), 0).reshape(minibatches);
+    let turn = |(q, optimizer): Learner<Tensor>, rows: Tensor| {
+        let minibatch = tree::map(batch, |x: Tensor| x.take_mode(rows, 0, IndexMode::Clip));
+        let ((td_loss, q_values), grads) =
+            value_and_grad(|q: QNetwork<Tensor>| loss(&q, &minibatch))(q.clone());
+        let grads = clip_grad_norm(grads, args.max_grad_norm);
+        let radam = RAdam::default().with_learning_rate(learning_rate);
+        (radam.step(q, grads, optimizer), Metrics { td_loss, q_values })
+    };
+    let (learner, metrics) = scan_with(ScanOptions::default(), turn, (q, optimizer), rows);
+    (learner, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
+}
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// The best action, or with probability `epsilon` any, `i32[N]`; and the highest value, `f32[N]`.
+fn act(q: &QNetwork<Tensor>, obs: Tensor, epsilon: Tensor, key: Key<Tensor>) -> (Tensor, Tensor) {
+    let (which, draw) = key.split();
+    let values = q.apply(obs);
+    let envs = obs.dim(0);
+    let random = random::randint(draw, [envs], 0, values.dim(-1) as i32, DType::I32);
+    let explore = random::uniform(which, [envs], DType::F32, 0.0, 1.0).lt(epsilon);
+    (where_(explore, random, values.argmax(-1)), values.max(-1))
+}
+
+/// A rollout of all environments.
+fn play(
+    envs: &XlaPool,
+    q: &QNetwork<Tensor>,
+    playing: Playing<Tensor>,
+    args: &Args,
+) -> (Playing<Tensor>, Rollout<Tensor>, Games<Tensor>) {
+    let (start, end) = (args.start_e, args.end_e);
+    let turn = |playing: Playing<Tensor>, ()| {
+        let Playing { handle, obs, step, key } = playing;
+        let (key, draw) = key.split();
+        let step = step + args.num_envs as i32;
+        let progress = step.to(DType::F32) / args.exploration();
+        let epsilon = (start + (end - start) * progress.minimum(1.0)).to(DType::F32);
+        let (actions, values) = act(q, obs, epsilon, draw);
+        let (handle, told) = envs.step(handle, actions);
+        let dones = told.done().to(DType::F32);
+        let rollout = Rollout { obs, actions, rewards: told.reward, dones, values };
+        let obs = told.obs.to(DType::F32);
+        (Playing { handle, obs, step, key }, (rollout, Games::of(&told)))
+    };
+    let turns = ScanOptions::length(args.num_steps);
+    let (playing, (rollout, games)) = scan_with(turns, turn, playing, ());
+    (playing, rollout, games)
+}
+
+/// One iteration: a rollout, its targets, all epochs. One program.
+fn iteration(
+    envs: &XlaPool,
+    state: TrainState<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, Games<Tensor>, Metrics<Tensor>) {
+    let TrainState { q, optimizer, playing } = state;
+    let mut learning_rate = constant(args.learning_rate as f32);
+    if args.anneal_lr {
+        let done = (playing.step / args.batch_size() as i32).to(DType::F32);
+        learning_rate = learning_rate * (1.0 - done / args.num_iterations() as f64);
+    }
+    let (playing, rollout, games) = play(envs, &q, playing, args);
+    let next_value = q.apply(playing.obs).max(-1);
+    let returns = q_lambda(&rollout, next_value, args.gamma, args.q_lambda);
+    let batch = Samples {
+        obs: rollout.obs.reshape([args.batch_size(), rollout.obs.dim(-1)]),
+        actions: rollout.actions.ravel(),
+        returns: returns.ravel(),
+    };
+    let (key, order) = playing.key.split();
+    let playing = Playing { key, ..playing };
+    let ((q, optimizer), metrics) = update((q, optimizer), batch, learning_rate, order, args);
+    (TrainState { q, optimizer, playing }, games, metrics)
+}
+
+// ------------------------------------------------------------------------------------- training
+
+/// The environments, stepped by compiled code.
+fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
+    let num_threads = args.run.num_threads;
+    EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
+}
+
+/// The sizes of observations and actions; refuses what this algorithm cannot act in.
+fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
+    Ok((spaces::vector("pqn", pool.spec())?, spaces::choices("pqn", pool.spec())?))
+}
+
+/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
+/// folder.
+///
+/// # Errors
+/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
+/// the compiler, the runtime and the file system say.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let pool = pool(args, args.num_envs, args.run.seed)?;
+    let (obs_size, num_actions) = sizes(&pool)?;
+    let mut trainer = Trainer::start(args)?;
+
+    let (handle, envs) = pool.xla()?;
+    let mode = args.run.mode;
+    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, network) = key.split();
+        let q = QNetwork::init(network, obs_size, num_actions);
+        let (handle, first) = envs.reset(handle);
+        let (obs, step) = (first.obs.to(DType::F32), constant(0i32));
+        TrainState {
+            optimizer: RAdam::default().init(&q),
+            q,
+            playing: Playing { handle, obs, step, key },
+        }
+    })
+    .named("pqn_init");
+    let learn = with_mode(mode, |state| iteration(&envs, state, args))
+        .named("pqn_iteration")
+        .check_nans(args.run.check_nans);
+
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let mut state = trainer.state(init.call((handle, seed))?, &envs)?;
+    let steps = args.batch_size() as u64;
+    while trainer.goes_on(steps, &state, &envs)? {
+        let _span = timeline::span("iteration");
+        let (next, games, metrics) = learn.call(state)?;
+        state = next;
+        trainer.tell(steps, &games.list()?, Some(&metrics))?;
+    }
+    let compile_s = init.stats().seconds() + learn.stats().seconds();
+    let TrainState { q, optimizer, .. } = state;
+    trainer.finish(&Model { q, optimizer }, compile_s)
+}
+
+/// What is saved of a run: all but the environments.
+#[derive(Debug, Clone, Tree)]
+pub struct Model<T> {
+    /// The network.
+    pub q: QNetwork<T>,
+    /// The optimiser's moments.
+    pub optimizer: AdamState<T, QNetwork<T>>,
+}
+
+/// Plays a saved model with `end_e` random actions.
+fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    // Episodes of another seed than those of the training.
+    let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
+    let (obs_size, num_actions) = sizes(&pool)?;
+    let like = with_mode(args.run.mode, |key: Key<Tensor>| {
+        let q = QNetwork::init(key, obs_size, num_actions);
+        Model { optimizer: RAdam::default().init(&q), q }
+    });
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let Model { q, .. } = load_tree(model, &like.call(seed)?)?;
+    let act = with_mode(args.run.mode, |(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
+        act(&q, obs.to(DType::F32), constant(args.end_e as f32), key).0
+    })
+    .named("pqn_play");
+    evaluation.play(pool, |obs, key| act.call((q.clone(), obs, key)))
+}

@@ -1,0 +1,792 @@
+//! QDagger on images: CleanRL's `qdagger_dqn_atari_jax_impalacnn.py` (Agarwal et al. 2022), in which a
+//! new network learns from a DQN agent first and then by itself.
+//!
+//! What differs from CleanRL, and why, is in `docs/algos/qdagger_dqn_atari.md`.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use serde::{Deserialize, Serialize};
+
+use crate::algorithm;
+use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
+use crate::error::{Error, Result};
+use crate::jit::with_mode;
+use crate::nn::{Conv2d, Dense, init, max_pool};
+use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
+use crate::rl::cadence::Cadence;
+use crate::rl::checkpoint::{self, Checkpoint};
+use crate::rl::flags::expect;
+use crate::rl::frames::{Drawn, Frames, Seen};
+use crate::rl::images::{Images, Trunk};
+use crate::rl::saved::{Origin, load_tree};
+use crate::rl::{Evaluation, Games, Run, RunOptions, Summary, Trainer, interrupt, spaces};
+use crate::timeline;
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{ConvOptions, Padding, constant, one_hot, where_, zeros, zeros_like};
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Tensor, random, value_and_grad};
+
+// ------------------------------------------------------------------------------------- settings
+
+/// The settings, by CleanRL's names and with CleanRL's defaults.
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(about = "QDagger for Atari games and MinAtar", args_override_self = true)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "qdagger_dqn_atari")]
+    pub exp_name: String,
+    /// Flags that every algorithm has
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
+
+    /// The id of the environment
+    #[arg(long, default_value = "Breakout-v5")]
+    pub env_id: String,
+    /// Total timesteps of the experiment
+    #[arg(long, default_value_t = 10_000_000)]
+    pub total_timesteps: u64,
+    /// The learning rate of the optimiser
+    #[arg(long, default_value_t = 1e-4)]
+    pub learning_rate: f64,
+    /// The number of parallel environments
+    #[arg(long, default_value_t = 1)]
+    pub num_envs: usize,
+    /// The size of the replay buffer, in transitions
+    #[arg(long, default_value_t = 1_000_000)]
+    pub buffer_size: usize,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.99)]
+    pub gamma: f64,
+    /// How much of the network the target takes over; 1 copies
+    #[arg(long, default_value_t = 1.0)]
+    pub tau: f64,
+    /// Timesteps between updates of the target network
+    #[arg(long, default_value_t = 1000)]
+    pub target_network_frequency: usize,
+    /// The number of transitions of a gradient step
+    #[arg(long, default_value_t = 32)]
+    pub batch_size: usize,
+    /// The part of random actions at the start
+    #[arg(long, default_value_t = 1.0)]
+    pub start_e: f64,
+    /// The part of random actions at the end
+    #[arg(long, default_value_t = 0.01)]
+    pub end_e: f64,
+    /// The part of the timesteps over which it goes from start to end
+    #[arg(long, default_value_t = 0.1)]
+    pub exploration_fraction: f64,
+    /// Timesteps before learning starts
+    #[arg(long, default_value_t = 80_000)]
+    pub learning_starts: u64,
+    /// Timesteps between gradient steps
+    #[arg(long, default_value_t = 4)]
+    pub train_frequency: usize,
+    /// The saved model of the teacher, of a dqn_atari run on the same environment with --save-model
+    #[arg(long)]
+    pub teacher_model: Option<PathBuf>,
+    /// Games that the teacher plays first, whose mean return is the student's measure
+    #[arg(long, default_value_t = 10)]
+    pub teacher_eval_episodes: usize,
+    /// Timesteps that the teacher plays into the student's first buffer
+    #[arg(long, default_value_t = 500_000)]
+    pub teacher_steps: usize,
+    /// Gradient steps on what the teacher played
+    #[arg(long, default_value_t = 500_000)]
+    pub offline_steps: usize,
+    /// Divides the values before they are compared as policies
+    #[arg(long, default_value_t = 1.0)]
+    pub temperature: f64,
+    /// Learn from the first online step on, as CleanRL does, and not only after --learning-starts
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub parity: bool,
+}
+
+impl Args {
+    fn cadence(&self) -> Cadence {
+        let Args { num_envs, train_frequency, target_network_frequency, .. } = *self;
+        Cadence { num_envs, train_frequency, target_network_frequency, most_rounds: 250 }
+    }
+
+    /// The part of random actions after some online timesteps. Gradient steps on the teacher's games
+    /// count as timesteps, as in CleanRL.
+    fn epsilon(&self, step: u64) -> f64 {
+        let progress = ((step + self.offline_steps as u64) as f64 / self.exploration()).min(1.0);
+        self.start_e + (self.end_e - self.start_e) * progress
+    }
+
+    /// Timesteps over which the part of random actions falls.
+    fn exploration(&self) -> f64 {
+        (self.exploration_fraction * self.total_timesteps as f64).max(1.0)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.cadence().check(self.total_timesteps)?;
+        expect(self.batch_size > 0, "batch-size", self.batch_size, "at least 1")?;
+        // New steps, a stack, and what follows it.
+        let least = self.train_frequency + 8 * self.num_envs;
+        expect(
+            self.buffer_size >= least && i32::try_from(self.buffer_size).is_ok(),
+            "buffer-size",
+            self.buffer_size,
+            &format!("at least {least}, and at most {}", i32::MAX),
+        )?;
+        let steps = self.cadence().steps() as usize;
+        expect(
+            self.teacher_steps >= steps.max(8 * self.num_envs),
+            "teacher-steps",
+            self.teacher_steps,
+            &format!("at least {steps}, the timesteps of one call of the program"),
+        )?;
+        let rounds = self.cadence().rounds();
+        expect(
+            self.offline_steps >= rounds,
+            "offline-steps",
+            self.offline_steps,
+            &format!("at least {rounds}, the gradient steps of one call of the program"),
+        )?;
+        let games = self.teacher_eval_episodes;
+        expect(games > 0, "teacher-eval-episodes", games, "at least 1")?;
+        let heat = self.temperature;
+        expect(heat.is_finite() && heat > 0.0, "temperature", heat, "a number above 0")?;
+        let unit = |x: f64| (0.0..=1.0).contains(&x);
+        for (flag, x) in [
+            ("gamma", self.gamma),
+            ("tau", self.tau),
+            ("start-e", self.start_e),
+            ("end-e", self.end_e),
+            ("exploration-fraction", self.exploration_fraction),
+        ] {
+            expect(unit(x), flag, x, "between 0 and 1")?;
+        }
+        let rate = self.learning_rate;
+        expect(rate.is_finite() && rate >= 0.0, "learning-rate", rate, "a number not below 0")
+    }
+}
+
+algorithm!(Args, "qdagger_dqn_atari", train, play_model);
+
+// -------------------------------------------------------------------------------------- network
+
+/// Two convolutions, around which its input goes (He et al. 2016).
+#[derive(Debug, Clone, Tree)]
+pub struct Residual<T> {
+    /// The convolutions.
+    pub convs: [Conv2d<T>; 2],
+}
+
+/// A convolution, the largest of each three by three, and two [`Residual`]s: half the rows and
+/// columns.
+#[derive(Debug, Clone, Tree)]
+pub struct Sequence<T> {
+    /// The first convolution.
+    pub conv: Conv2d<T>,
+    /// What follows.
+    pub residuals: [Residual<T>; 2],
+}
+
+impl Sequence<Tensor> {
+    fn init(key: Key<Tensor>, inputs: usize, outputs: usize) -> Sequence<Tensor> {
+        let keys: [Key<Tensor>; 5] = key.split_n();
+        let conv = |key, inputs| {
+            let options = ConvOptions { stride: 1, padding: Padding::Same };
+            Conv2d::init(key, [3, 3, inputs, outputs], options, init::lecun_normal())
+        };
+        let [first, a, b, c, d] = keys;
+        let residual = |a, b| Residual { convs: [conv(a, outputs), conv(b, outputs)] };
+        Sequence { conv: conv(first, inputs), residuals: [residual(a, b), residual(c, d)] }
+    }
+
+    fn apply(&self, x: Tensor) -> Tensor {
+        let x = max_pool(self.conv.apply(x), [3, 3], [2, 2], &Padding::Same);
+        let residual = |x: Tensor, residual: &Residual<Tensor>| {
+            let [a, b] = &residual.convs;
+            x + b.apply(a.apply(x.relu()).relu())
+        };
+        self.residuals.iter().fold(x, residual)
+    }
+}
+
+/// The student: images to the value of each action by IMPALA's convolutions (Espeholt et al. 2018).
+#[derive(Debug, Clone, Tree)]
+pub struct QNetwork<T> {
+    /// The convolutions, of 16, 32 and 32 features.
+    pub sequences: Vec<Sequence<T>>,
+    /// Their features to 256 units.
+    pub hidden: Dense<T>,
+    /// Units to values.
+    pub head: Dense<T>,
+    /// What the images are.
+    pub images: Images,
+}
+
+impl QNetwork<Tensor> {
+    /// A new student.
+    pub fn init(key: Key<Tensor>, images: Images, num_actions: usize) -> QNetwork<Tensor> {
+        let [a, b, c, hidden, head] = key.split_n();
+        let (mut size, mut inputs) = match images {
+            Images::Atari => (84usize, 4),
+            Images::MinAtar { channels } => (10, channels),
+        };
+        let mut sequences = Vec::new();
+        for (key, outputs) in [(a, 16), (b, 32), (c, 32)] {
+            sequences.push(Sequence::init(key, inputs, outputs));
+            (size, inputs) = (size.div_ceil(2), outputs);
+        }
+        let kernel = init::lecun_normal();
+        QNetwork {
+            sequences,
+            hidden: Dense::init(hidden, size * size * inputs, 256, kernel),
+            head: Dense::init(head, 256, num_actions, kernel),
+            images,
+        }
+    }
+
+    /// `f32[B, actions]` of observations `[B, ..]`.
+    pub fn apply(&self, obs: Tensor) -> Tensor {
+        let x = self.images.scaled(obs);
+        let x = self.sequences.iter().fold(x, |x, sequence| sequence.apply(x));
+        self.head.apply(self.hidden.apply(x.relu().flatten_from(1)).relu())
+    }
+}
+
+/// The teacher: the network of `dqn_atari`.
+#[derive(Debug, Clone, Tree)]
+pub struct Teacher<T> {
+    /// Images to features.
+    pub trunk: Trunk<T>,
+    /// Features to values.
+    pub head: Dense<T>,
+}
+
+impl Teacher<Tensor> {
+    /// One that knows nothing, with the shapes of one that does.
+    pub fn init(key: Key<Tensor>, images: Images, num_actions: usize) -> Teacher<Tensor> {
+        let (trunk, head) = key.split();
+        let kernel = init::lecun_normal();
+        Teacher {
+            trunk: Trunk::init(trunk, images, kernel),
+            head: Dense::init(head, images.width(), num_actions, kernel),
+        }
+    }
+
+    /// `f32[B, actions]` of observations `[B, ..]`.
+    pub fn apply(&self, obs: Tensor) -> Tensor {
+        self.head.apply(self.trunk.apply(obs))
+    }
+}
+
+/// What a run of `dqn_atari` saves.
+#[derive(Debug, Clone, Tree)]
+struct TeacherModel<T> {
+    q: Teacher<T>,
+    target: Teacher<T>,
+    optimizer: AdamState<T, Teacher<T>>,
+}
+
+/// What gradient steps change.
+#[derive(Debug, Clone, Tree)]
+pub struct Student<T> {
+    /// The network.
+    pub q: QNetwork<T>,
+    /// The target network.
+    pub target: QNetwork<T>,
+    /// Adam's moments.
+    pub optimizer: AdamState<T, QNetwork<T>>,
+}
+
+/// What online learning changes.
+#[derive(Debug, Tree)]
+pub struct TrainState<T> {
+    /// The student.
+    pub student: Student<T>,
+    /// The transitions to learn from.
+    pub replay: Frames<T>,
+    /// The environments between two steps.
+    pub playing: Playing<T>,
+}
+
+/// The environments between two steps.
+#[derive(Debug, Tree)]
+pub struct Playing<T> {
+    /// The right to step them.
+    pub handle: Handle<T>,
+    /// `[N, ..]`
+    pub obs: T,
+    /// `i32[N]`: steps since the episode began, up to 255.
+    pub age: T,
+    /// Timesteps so far, `i32[]`.
+    pub step: T,
+    /// The randomness to come.
+    pub key: Key<T>,
+}
+
+// --------------------------------------------------------------------------------------- losses
+
+/// What is logged of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// The sum of both.
+    pub loss: T,
+    /// The mean squared error to the targets.
+    pub td_loss: T,
+    /// How far the student's policy is from the teacher's: the mean Kullback-Leibler divergence.
+    pub distill_loss: T,
+    /// The mean value of the actions taken.
+    pub q_values: T,
+}
+
+/// `td_loss + coefficient * distill_loss`, and what is logged; `taught: f32[B, actions]` are the
+/// teacher's values.
+pub fn loss(
+    q: &QNetwork<Tensor>,
+    target: &QNetwork<Tensor>,
+    taught: Tensor,
+    batch: &Drawn<Tensor>,
+    coefficient: Tensor,
+    temperature: f64,
+) -> (Tensor, Metrics<Tensor>) {
+    let next = target.apply(batch.next_obs).max(-1);
+    let goal = batch.reward + batch.discount * next; // f32[B]
+    let values = q.apply(batch.obs);
+    let taken = one_hot(batch.action, values.dim(-1), DType::Bool);
+    let value = where_(taken, values, zeros_like(values)).sum(-1);
+    let td_loss = (value - goal).square().mean(..);
+    let student = (values / temperature).log_softmax(-1);
+    let teacher = (taught / temperature).log_softmax(-1);
+    let distill_loss = (teacher.exp() * (teacher - student)).sum(-1).mean(..);
+    let loss = td_loss + coefficient * distill_loss;
+    (loss, Metrics { loss, td_loss, distill_loss, q_values: value.mean(..) })
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// One gradient step on a batch.
+fn update(
+    student: Student<Tensor>,
+    teacher: &Teacher<Tensor>,
+    batch: &Drawn<Tensor>,
+    coefficient: Tensor,
+    args: &Args,
+) -> (Student<Tensor>, Metrics<Tensor>) {
+    let Student { q, target, optimizer } = student;
+    let taught = teacher.apply(batch.obs);
+    let ((_, metrics), grads) = value_and_grad(|q: QNetwork<Tensor>| {
+        loss(&q, &target, taught, batch, coefficient, args.temperature)
+    })(q.clone());
+    let adam = Adam { learning_rate: args.learning_rate, ..Adam::default() };
+    let (q, optimizer) = adam.step(q, grads, optimizer);
+    (Student { q, target, optimizer }, metrics)
+}
+
+/// The student with its target network updated if `step` is a multiple of the frequency.
+fn with_target(student: Student<Tensor>, step: Tensor, args: &Args) -> Student<Tensor> {
+    let Student { q, target, optimizer } = student;
+    let mixed = incremental_update(&q, &target, args.tau);
+    let target = periodic_update(&mixed, &target, step, args.target_network_frequency);
+    Student { q, target, optimizer }
+}
+
+/// Some gradient steps on what the teacher played; `done: i32[]` were before.
+fn offline(
+    student: Student<Tensor>,
+    teacher: &Teacher<Tensor>,
+    replay: &Frames<Tensor>,
+    (key, done): (Key<Tensor>, Tensor),
+    args: &Args,
+) -> (Student<Tensor>, (Key<Tensor>, Tensor), Metrics<Tensor>) {
+    let rounds = args.cadence().rounds();
+    let round = |(student, key): (Student<Tensor>, Key<Tensor>), ()| {
+        let (key, draw) = key.split();
+        let batch = replay.sample(draw, args.batch_size, 1, args.gamma);
+        let (student, metrics) = update(student, teacher, &batch, constant(1.0f32), args);
+        ((student, key), metrics)
+    };
+    let ((student, key), metrics) =
+        scan_with(ScanOptions::length(rounds), round, (student, key), ());
+    let done = done + rounds as i32;
+    (with_target(student, done, args), (key, done), metrics)
+}
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// The action of the highest of `values: f32[N, actions]`, or with probability `epsilon` any:
+/// `i32[N]`.
+fn act(values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Tensor {
+    let (which, draw) = key.split();
+    let envs = values.dim(0);
+    let random = random::randint(draw, [envs], 0, values.dim(-1) as i32, DType::I32);
+    let explore = random::uniform(which, [envs], DType::F32, 0.0, 1.0).lt(epsilon);
+    where_(explore, random, values.argmax(-1))
+}
+
+/// `turns` steps of all environments by whom `values` belong to, with a part of random actions that
+/// falls over `exploration` timesteps, of which `before` are over at the start: what they gave, `[T,
+/// N, ..]`.
+fn play(
+    envs: &XlaPool,
+    images: Images,
+    values: impl Fn(Tensor) -> Tensor,
+    playing: Playing<Tensor>,
+    (before, exploration): (usize, f64),
+    args: &Args,
+) -> (Playing<Tensor>, Seen<Tensor>, Games<Tensor>) {
+    let (start, end) = (args.start_e, args.end_e);
+    let turn = |playing: Playing<Tensor>, ()| {
+        let Playing { handle, obs, age, step, key } = playing;
+        let (key, draw) = key.split();
+        let progress = (step.to(DType::F32) + before as f64) / exploration;
+        let epsilon = (start + (end - start) * progress.minimum(1.0)).to(DType::F32);
+        let action = act(values(obs), epsilon, draw);
+        let (handle, told) = envs.step(handle, action);
+        let seen = Seen {
+            frame: images.newest(obs),
+            age,
+            action,
+            reward: told.reward,
+            terminated: told.terminated,
+            truncated: told.truncated,
+        };
+        let age = where_(told.first, zeros_like(age), (age + 1).minimum(255));
+        let games = Games::of(&told);
+        let step = step + args.num_envs as i32;
+        (Playing { handle, obs: told.obs, age, step, key }, (seen, games))
+    };
+    let turns = ScanOptions::length(args.cadence().turns());
+    let (playing, (seen, games)) = scan_with(turns, turn, playing, ());
+    (playing, seen, games)
+}
+
+/// One call while the teacher plays: steps as many as in one call online.
+fn fill(
+    envs: &XlaPool,
+    teacher: &Teacher<Tensor>,
+    (replay, playing): (Frames<Tensor>, Playing<Tensor>),
+    args: &Args,
+) -> (Frames<Tensor>, Playing<Tensor>) {
+    let images = teacher.trunk.images;
+    let round = |(replay, playing): (Frames<Tensor>, Playing<Tensor>), ()| {
+        let values = |obs| teacher.apply(obs);
+        let exploration = (0, args.teacher_steps as f64);
+        let (playing, seen, _) = play(envs, images, values, playing, exploration, args);
+        ((replay.add(seen), playing), ())
+    };
+    let count = ScanOptions::length(args.cadence().rounds());
+    scan_with(count, round, (replay, playing), ()).0
+}
+
+/// One call online: `rounds` times some steps of the environments and, if `learning`, a gradient
+/// step; then the target network, if it is due.
+fn rounds(
+    envs: &XlaPool,
+    state: TrainState<Tensor>,
+    teacher: &Teacher<Tensor>,
+    coefficient: Tensor,
+    learning: bool,
+    args: &Args,
+) -> (TrainState<Tensor>, Games<Tensor>, Metrics<Tensor>) {
+    let TrainState { student, replay, playing } = state;
+    let images = student.q.images;
+    let round = |(student, replay, playing): Learning<Tensor>, ()| {
+        let values = |obs| student.q.apply(obs);
+        let exploration = (args.offline_steps, args.exploration());
+        let (playing, seen, games) = play(envs, images, values, playing, exploration, args);
+        let replay = replay.add(seen);
+        if !learning {
+            let zero = constant(0.0f32);
+            let metrics = Metrics { loss: zero, td_loss: zero, distill_loss: zero, q_values: zero };
+            return ((student, replay, playing), (games, metrics));
+        }
+        let (key, draw) = playing.key.split();
+        let playing = Playing { key, ..playing };
+        let batch = replay.sample(draw, args.batch_size, 1, args.gamma);
+        let (student, metrics) = update(student, teacher, &batch, coefficient, args);
+        ((student, replay, playing), (games, metrics))
+    };
+    let count = ScanOptions::length(args.cadence().rounds());
+    let ((student, replay, playing), (games, metrics)) =
+        scan_with(count, round, (student, replay, playing), ());
+    let student = if learning { with_target(student, playing.step, args) } else { student };
+    (TrainState { student, replay, playing }, games, metrics)
+}
+
+/// What a round changes.
+type Learning<T> = (Student<T>, Frames<T>, Playing<T>);
+
+// ------------------------------------------------------------------------------------- training
+
+/// The environments, stepped by compiled code; what they show, and how many actions there are.
+fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Images, usize)> {
+    let num_threads = args.run.num_threads;
+    let options = PoolOptions { num_envs, num_threads, seed, ..Default::default() };
+    let (pool, images) = Images::pool("qdagger_dqn_atari", &args.env_id, options)?;
+    let num_actions = spaces::choices("qdagger_dqn_atari", pool.spec())?;
+    Ok((pool, images, num_actions))
+}
+
+/// The teacher that `--teacher-model` names.
+fn teacher(args: &Args, images: Images, num_actions: usize) -> Result<Teacher<Array>> {
+    let Some(path) = &args.teacher_model else {
+        return Err(Error::Config(
+            "--teacher-model: name the saved model of a dqn_atari run on the same environment, \
+             which --save-model leaves in the run's folder"
+                .into(),
+        ));
+    };
+    let origin = Origin::read(path)?;
+    origin.expect("dqn_atari", path)?;
+    let env_id = origin.settings.get("env_id").and_then(|id| id.as_str()).unwrap_or_default();
+    if env_id != args.env_id {
+        return Err(Error::Config(format!(
+            "--teacher-model {}: it was trained on {env_id}, and --env-id is {}",
+            path.display(),
+            args.env_id
+        )));
+    }
+    let like = with_mode(args.run.mode, |key: Key<Tensor>| {
+        let q = Teacher::init(key, images, num_actions);
+        TeacherModel { target: q.clone(), optimizer: Adam::default().init(&q), q }
+    });
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let TeacherModel { q, .. } = load_tree(&checkpoint::load(path)?, &like.call(seed)?)?;
+    Ok(q)
+}
+
+/// The start of environments in a compiled program.
+fn start(envs: &XlaPool, handle: Handle<Tensor>, key: Key<Tensor>, args: &Args) -> Playing<Tensor> {
+    let (handle, first) = envs.reset(handle);
+    let (step, age) = (constant(0i32), zeros([args.num_envs], DType::I32));
+    Playing { handle, obs: first.obs, age, step, key }
+}
+
+/// Mean return of some games by whom `values` belong to, with `end_e` random actions.
+fn evaluate<N: Tree<Tensor>>(
+    args: &Args,
+    evaluation: &mut Evaluation,
+    network: N::With<Array>,
+    values: impl Fn(&N, Tensor) -> Tensor,
+) -> Result<()>
+where
+    N::With<Array>: Tree<Array, With<Tensor> = N> + Clone,
+{
+    // Episodes of another seed than those of the training.
+    let (pool, ..) = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
+    let act = with_mode(args.run.mode, |(network, obs, key): (N, Tensor, Key<Tensor>)| {
+        act(values(&network, obs), constant(args.end_e as f32), key)
+    })
+    .named("qdagger_dqn_atari_play");
+    evaluation.play(pool, |obs, key| act.call((network.clone(), obs, key)))
+}
+
+fn mean(returns: &[f64]) -> f64 {
+    returns.iter().sum::<f64>() / returns.len().max(1) as f64
+}
+
+/// What the teacher has to say: it plays into a buffer, from which `student` learns. Gives the
+/// student, and how long compilation took.
+fn learn_from(
+    teacher: &Teacher<Array>,
+    student: Student<Array>,
+    run: &mut Run,
+    args: &Args,
+) -> Result<(Student<Array>, f64)> {
+    // Games of another seed than the student's.
+    let (pool, images, _) = pool(args, args.num_envs, args.run.seed.wrapping_add(1 << 33))?;
+    let (handle, envs) = pool.xla()?;
+    let mode = args.run.mode;
+    let [first, second] = [1, 2].map(|k| {
+        let seed = args.run.seed.wrapping_add(k << 33);
+        tree::map(Key::new(seed), Array::from)
+    });
+    // No more room than is needed, and what does not fit is overwritten.
+    let room = args.buffer_size.min(args.teacher_steps);
+    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let replay = Frames::new(room, args.num_envs, images.stack(), &images.frame());
+        (replay, start(&envs, handle, key, args))
+    })
+    .named("qdagger_dqn_atari_teacher_init");
+    let fill = with_mode(mode, |(teacher, state): (Teacher<Tensor>, _)| {
+        fill(&envs, &teacher, state, args)
+    })
+    .named("qdagger_dqn_atari_teacher");
+    let steps = args.cadence().steps() as usize;
+    let mut state = init.call((handle, first))?;
+    for _ in 0..args.teacher_steps / steps {
+        if interrupt::requested() {
+            break;
+        }
+        let _span = timeline::span("teacher");
+        state = fill.call((teacher.clone(), state))?;
+    }
+
+    let (replay, _) = state;
+    type Inputs = (Student<Tensor>, Teacher<Tensor>, Frames<Tensor>, (Key<Tensor>, Tensor));
+    let learn = with_mode(mode, |(student, teacher, replay, place): Inputs| {
+        offline(student, &teacher, &replay, place, args)
+    })
+    .named("qdagger_dqn_atari_offline")
+    .check_nans(args.run.check_nans);
+    let rounds = args.cadence().rounds() as u64;
+    let (mut student, mut place) = (student, (second, Array::from(0i32)));
+    for call in 0..args.offline_steps as u64 / rounds {
+        if interrupt::requested() {
+            break;
+        }
+        let _span = timeline::span("offline");
+        let inputs = (student, teacher.clone(), replay.clone(), place);
+        let (next, at, metrics) = learn.call(inputs)?;
+        (student, place) = (next, at);
+        let before = call * rounds;
+        let columns = [
+            ("loss", metrics.loss.to_vec::<f32>()?),
+            ("q_loss", metrics.td_loss.to_vec::<f32>()?),
+            ("distill_loss", metrics.distill_loss.to_vec::<f32>()?),
+        ];
+        for step in (before..before + rounds).filter(|step| step.is_multiple_of(100)) {
+            for (name, column) in &columns {
+                let value = f64::from(column[(step - before) as usize]);
+                run.events.scalar(&format!("charts/offline/{name}"), value, step)?;
+            }
+        }
+        let after = before + rounds;
+        if after / EVALUATION_INTERVAL != before / EVALUATION_INTERVAL {
+            let mut evaluation = Evaluation::new(args.run.eval_episodes);
+            let values = |q: &QNetwork<Tensor>, obs| q.apply(obs);
+            evaluate(args, &mut evaluation, student.q.clone(), values)?;
+            let tag = "charts/offline/avg_episodic_return";
+            run.events.scalar(tag, mean(&evaluation.returns), after)?;
+        }
+    }
+    let compile_s = init.stats().seconds() + fill.stats().seconds() + learn.stats().seconds();
+    Ok((student, compile_s))
+}
+
+/// Gradient steps on the teacher's games between two evaluations of the student.
+const EVALUATION_INTERVAL: u64 = 100_000;
+/// Games over which the student is compared with its teacher.
+const WINDOW: usize = 10;
+
+/// What is kept on the host, and in checkpoints.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Progress {
+    /// The teacher's mean return.
+    teacher: f64,
+    /// The student's last returns.
+    last: Vec<f64>,
+}
+
+impl Progress {
+    /// How much the teacher's policy still counts.
+    fn coefficient(&self) -> f64 {
+        if self.last.len() < WINDOW {
+            return 1.0;
+        }
+        (1.0 - mean(&self.last) / self.teacher).max(0.0)
+    }
+
+    fn push(&mut self, episodic_return: f64) {
+        if self.last.len() == WINDOW {
+            self.last.remove(0);
+        }
+        self.last.push(episodic_return);
+    }
+}
+
+/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
+/// folder.
+///
+/// # Errors
+/// [`Error::Config`] for settings out of range, and what the environments, the compiler, the
+/// runtime and the file system say.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let (pool, images, num_actions) = pool(args, args.num_envs, args.run.seed)?;
+    let teacher = teacher(args, images, num_actions)?;
+    let mut trainer = Trainer::start(args)?;
+
+    let mode = args.run.mode;
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let begin = with_mode(mode, |key: Key<Tensor>| {
+        let (key, network) = key.split();
+        let q = QNetwork::init(network, images, num_actions);
+        let optimizer = Adam::default().init(&q);
+        (Student { target: q.clone(), optimizer, q }, key)
+    })
+    .named("qdagger_dqn_atari_student");
+    let (mut student, key) = begin.call(seed)?;
+    let mut progress = Progress::default();
+    let mut compile_s = begin.stats().seconds();
+    if args.run.resume.is_none() {
+        let mut evaluation = Evaluation::new(args.teacher_eval_episodes);
+        let values = |teacher: &Teacher<Tensor>, obs| teacher.apply(obs);
+        evaluate(args, &mut evaluation, teacher.clone(), values)?;
+        progress.teacher = mean(&evaluation.returns);
+        let tag = "charts/teacher/avg_episodic_return";
+        trainer.run.events.scalar(tag, progress.teacher, 0)?;
+        let seconds;
+        (student, seconds) = learn_from(&teacher, student, &mut trainer.run, args)?;
+        compile_s += seconds;
+    }
+
+    let (handle, envs) = pool.xla()?;
+    type Start = (Student<Tensor>, Handle<Tensor>, Key<Tensor>);
+    let init = with_mode(mode, |(student, handle, key): Start| TrainState {
+        student,
+        replay: Frames::new(args.buffer_size, args.num_envs, images.stack(), &images.frame()),
+        playing: start(&envs, handle, key, args),
+    })
+    .named("qdagger_dqn_atari_init");
+    let go_on = |learning| {
+        let envs = &envs;
+        type Inputs = (TrainState<Tensor>, Teacher<Tensor>, Tensor);
+        with_mode(mode, move |(state, teacher, coefficient): Inputs| {
+            rounds(envs, state, &teacher, coefficient, learning, args)
+        })
+    };
+    let explore = go_on(false).named("qdagger_dqn_atari_explore");
+    let learn = go_on(true).named("qdagger_dqn_atari_rounds").check_nans(args.run.check_nans);
+
+    let mut state = trainer.state(init.call((student, handle, key))?, &envs)?;
+    if trainer.step() > 0 {
+        progress = serde_json::from_value(trainer.notes.clone())
+            .map_err(|error| Error::Argument(format!("the notes of the checkpoint: {error}")))?;
+    }
+    let steps = args.cadence().steps();
+    trainer.notes = serde_json::json!(progress);
+    while trainer.goes_on(steps, &state, &envs)? {
+        let _span = timeline::span("rounds");
+        // A transition needs the step after it.
+        let first = if args.parity { 1 } else { args.learning_starts.max(1) };
+        let learning = trainer.step() >= first;
+        let rounds = if learning { &learn } else { &explore };
+        let coefficient = progress.coefficient();
+        let inputs = (state, teacher.clone(), Array::from(coefficient as f32));
+        let (next, games, metrics) = rounds.call(inputs)?;
+        state = next;
+        let games = games.list()?;
+        trainer.tell(steps, &games, learning.then_some(&metrics))?;
+        let step = trainer.step();
+        trainer.run.events.scalar("charts/epsilon", args.epsilon(step), step)?;
+        if learning {
+            trainer.run.events.scalar("charts/distill_coeff", coefficient, step)?;
+        }
+        games.iter().for_each(|game| progress.push(game.episodic_return));
+        trainer.notes = serde_json::json!(progress);
+    }
+    let programs = [init.stats().seconds(), explore.stats().seconds(), learn.stats().seconds()];
+    compile_s += programs.iter().sum::<f64>();
+    trainer.finish(&state.student, compile_s)
+}
+
+/// Plays a saved model with `end_e` random actions.
+fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let (_, images, num_actions) = pool(args, 1, args.run.seed)?;
+    let like = with_mode(args.run.mode, |key: Key<Tensor>| {
+        let q = QNetwork::init(key, images, num_actions);
+        Student { target: q.clone(), optimizer: Adam::default().init(&q), q }
+    });
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let Student { q, .. } = load_tree(model, &like.call(seed)?)?;
+    evaluate(args, evaluation, q, |q: &QNetwork<Tensor>, obs| q.apply(obs))
+}

@@ -1,0 +1,100 @@
+//! How often an off-policy algorithm acts, learns, and takes over its target network.
+
+use crate::error::Result;
+
+use super::flags::expect;
+
+/// The frequencies, in timesteps of all environments together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cadence {
+    /// Environments, which step together.
+    pub num_envs: usize,
+    /// Timesteps between gradient steps.
+    pub train_frequency: usize,
+    /// Timesteps between updates of the target network.
+    pub target_network_frequency: usize,
+    /// The most gradient steps of one call of the compiled program: what a run can be stopped
+    /// between, and told of.
+    pub most_rounds: usize,
+}
+
+impl Cadence {
+    /// Steps of each environment between gradient steps.
+    pub fn turns(&self) -> usize {
+        self.train_frequency / self.num_envs
+    }
+
+    /// Gradient steps of one call of the program. The target network is due after a whole number
+    /// of calls.
+    pub fn rounds(&self) -> usize {
+        let all = self.target_network_frequency / self.train_frequency;
+        let fits = |rounds: &usize| all.is_multiple_of(*rounds);
+        (1..=self.most_rounds.clamp(1, all.max(1))).rev().find(fits).unwrap_or(1)
+    }
+
+    /// Timesteps of one call of the program.
+    pub fn steps(&self) -> u64 {
+        (self.rounds() * self.train_frequency) as u64
+    }
+
+    /// Fails unless the frequencies divide each other and a call fits into `total_timesteps`.
+    ///
+    /// # Errors
+    /// [`Error::Config`](crate::Error::Config) that names the flag.
+    pub fn check(&self, total_timesteps: u64) -> Result<()> {
+        let (envs, train) = (self.num_envs, self.train_frequency);
+        let target = self.target_network_frequency;
+        expect(envs > 0, "num-envs", envs, "at least 1")?;
+        expect(train > 0, "train-frequency", train, "at least 1")?;
+        expect(
+            train.is_multiple_of(envs),
+            "train-frequency",
+            train,
+            &format!("a multiple of --num-envs {envs}, the timesteps of one step of all"),
+        )?;
+        expect(
+            target > 0 && target.is_multiple_of(train),
+            "target-network-frequency",
+            target,
+            &format!("a multiple of --train-frequency {train}"),
+        )?;
+        let steps = self.steps();
+        expect(
+            total_timesteps >= steps,
+            "total-timesteps",
+            total_timesteps,
+            &format!("at least {steps}, the timesteps of one call of the program"),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_divide_the_time_between_targets() {
+        let cadence = |target_network_frequency, most_rounds| Cadence {
+            num_envs: 2,
+            train_frequency: 4,
+            target_network_frequency,
+            most_rounds,
+        };
+        assert_eq!((cadence(1000, 250).rounds(), cadence(1000, 250).steps()), (250, 1000));
+        assert_eq!((cadence(10_000, 250).rounds(), cadence(10_000, 250).turns()), (250, 2));
+        // 2000 gradient steps between targets: 200 is the largest divisor that fits.
+        assert_eq!(cadence(8000, 240).rounds(), 200);
+        assert_eq!(cadence(28, 5).rounds(), 1);
+        assert_eq!(cadence(28, 7).rounds(), 7);
+        let told = cadence(10, 5).check(100).unwrap_err().to_string();
+        assert_eq!(
+            told,
+            "--target-network-frequency 10: must be a multiple of --train-frequency 4"
+        );
+        let told = cadence(400, 50).check(100).unwrap_err().to_string();
+        assert_eq!(
+            told,
+            "--total-timesteps 100: must be at least 200, the timesteps of one call of the program"
+        );
+    }
+}

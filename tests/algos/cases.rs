@@ -1,0 +1,115 @@
+//! What the tests of the algorithms share: values that JAX gave, and runs that are compared.
+
+use std::path::Path;
+
+use podracer::nn::{Activation, Dense, Mlp};
+use podracer::rl::{Algorithm, Summary, checkpoint};
+use podracer::{Array, Error};
+use serde_json::Value;
+
+use super::scalars;
+
+/// One case of `tests/fixtures/algos/values.json`.
+pub struct Case {
+    name: &'static str,
+    arrays: Value,
+}
+
+impl Case {
+    pub fn of(name: &'static str) -> Case {
+        let text = include_str!("../fixtures/algos/values.json");
+        let all: Value = serde_json::from_str(text).unwrap();
+        Case { name, arrays: all[name].clone() }
+    }
+
+    fn values(&self, key: &str) -> (Vec<usize>, Vec<f64>) {
+        let entry = &self.arrays[key];
+        assert!(entry.is_object(), "{}: no {key}", self.name);
+        (
+            serde_json::from_value(entry["shape"].clone()).unwrap(),
+            serde_json::from_value(entry["values"].clone()).unwrap(),
+        )
+    }
+
+    pub fn f32(&self, key: &str) -> Array {
+        let (shape, values) = self.values(key);
+        Array::new(shape, &values.iter().map(|&x| x as f32).collect::<Vec<_>>()).unwrap()
+    }
+
+    pub fn i32(&self, key: &str) -> Array {
+        let (shape, values) = self.values(key);
+        Array::new(shape, &values.iter().map(|&x| x as i32).collect::<Vec<_>>()).unwrap()
+    }
+
+    /// Boards of MinAtar with one channel, `bool[B, 10, 10, 1]`.
+    pub fn boards(&self, key: &str) -> Array {
+        let (shape, values) = self.values(key);
+        let cells: Vec<bool> = values.iter().map(|&x| x != 0.0).collect();
+        Array::new([shape[0], 10, 10, 1], &cells).unwrap()
+    }
+
+    /// A layer with the kernel and the bias of these names.
+    pub fn dense(&self, w: &str, b: &str) -> Dense<Array> {
+        Dense { w: self.f32(w), b: Some(self.f32(b)) }
+    }
+
+    /// One layer as a network.
+    pub fn mlp(&self, w: &str, b: &str) -> Mlp<Array> {
+        Mlp { layers: vec![self.dense(w, b)], activation: Activation::Relu }
+    }
+
+    pub fn close(&self, key: &str, found: &Array) {
+        let (shape, expected) = self.values(key);
+        assert_eq!(found.shape()[..], shape[..], "{}: {key}", self.name);
+        for (i, (a, b)) in found.to_vec::<f32>().unwrap().iter().zip(&expected).enumerate() {
+            let near = (f64::from(*a) - b).abs() <= 2e-6 * b.abs().max(1.0);
+            assert!(near, "{}: {key}[{i}] is {a}, and JAX gives {b}", self.name);
+        }
+    }
+}
+
+/// The settings of a small run in `runs`.
+pub fn args<A: Algorithm>(runs: &Path, small: &[&str], more: &[&str]) -> A {
+    let runs = ["--json", "--runs-dir", runs.to_str().unwrap()];
+    A::from_flags(small.iter().chain(more).copied().chain(runs)).unwrap()
+}
+
+/// The model that a run with `--save-model` left, as bytes by name.
+pub fn model(summary: &Summary) -> Vec<(String, Vec<u8>)> {
+    let file = format!("{}.safetensors", summary.exp_name);
+    let saved = checkpoint::load(Path::new(&summary.run_dir).join(file)).unwrap();
+    let types: Vec<_> = saved.entries().map(|e| (e.name.to_string(), e.ty.clone())).collect();
+    let bytes = saved.expect(&types).unwrap();
+    types.iter().zip(bytes).map(|((name, _), bytes)| (name.clone(), bytes.to_vec())).collect()
+}
+
+/// Two runs of a seed leave the same model and the same events; another seed does not. Gives the
+/// tags that were logged.
+pub fn one_seed_gives_one_run<A: Algorithm>(small: &[&str]) -> Vec<String> {
+    let runs = tempfile::tempdir().unwrap();
+    let run = |seed: &str| {
+        let more = ["--seed", seed, "--save-model", "--eval-episodes", "1"];
+        let args: A = args(runs.path(), small, &more);
+        let summary = args.train().unwrap();
+        (model(&summary), scalars(&summary.run_dir))
+    };
+    let (first, again, other) = (run("3"), run("3"), run("4"));
+    assert!(first.0 == again.0, "the models differ");
+    assert_eq!(first.1, again.1);
+    assert!(first.0 != other.0, "another seed gives the same model");
+    assert!(first.1.values().flatten().all(|x| x.is_finite()), "{:?}", first.1);
+    let mut tags: Vec<String> = first.1.into_keys().map(|(tag, _)| tag).collect();
+    tags.dedup();
+    tags
+}
+
+/// What is told of settings that cannot be; nothing of a run is left behind.
+pub fn refused<A: Algorithm>(small: &[&str], more: &[&str]) -> String {
+    let runs = tempfile::tempdir().unwrap();
+    let told = match args::<A>(runs.path(), small, more).train() {
+        Err(Error::Config(told) | Error::Env(told)) => told,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(std::fs::read_dir(runs.path()).unwrap().count(), 0, "a run was begun");
+    told
+}

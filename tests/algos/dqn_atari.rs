@@ -1,0 +1,116 @@
+//! DQN on images: its loss against JAX, small runs on boards and on a game, its bad settings.
+
+use podracer::algos::dqn_atari::{Args, QNetwork, loss};
+use podracer::rl::Algorithm;
+use podracer::rl::frames::Drawn;
+use podracer::rl::images::{Convs, Images, Trunk};
+use podracer::{Array, Tensor, interpret, value_and_grad};
+
+use super::cases::{Case, args, model, one_seed_gives_one_run, refused};
+
+const SMALL: &[&str] = &[
+    "--env-id=MinAtar/Breakout-v1",
+    "--total-timesteps=600",
+    "--learning-starts=200",
+    "--target-network-frequency=100",
+    "--buffer-size=250",
+    "--batch-size=8",
+];
+
+/// A layer on the cells of boards with one channel, without convolutions.
+pub fn trunk(case: &Case, prefix: &str) -> Trunk<Array> {
+    let name = |part: &str| format!("{prefix}hidden_{part}");
+    Trunk {
+        convs: Convs { layers: Vec::new() },
+        hidden: case.dense(&name("w"), &name("b")),
+        images: Images::MinAtar { channels: 1 },
+    }
+}
+
+/// The transitions of a case on boards.
+pub fn drawn(case: &Case) -> Drawn<Array> {
+    Drawn {
+        obs: case.boards("obs"),
+        action: case.i32("action"),
+        reward: case.f32("reward"),
+        next_obs: case.boards("next_obs"),
+        discount: case.f32("discount"),
+    }
+}
+
+#[test]
+fn the_loss_is_that_of_jax() {
+    let case = Case::of("dqn_atari");
+    let net = |prefix: &str| QNetwork {
+        trunk: trunk(&case, prefix),
+        head: case.dense(&format!("{prefix}w"), &format!("{prefix}b")),
+    };
+    type Nets = (QNetwork<Tensor>, QNetwork<Tensor>);
+    let run = interpret(|((q, target), batch): (Nets, Drawn<Tensor>)| {
+        value_and_grad(|q: QNetwork<Tensor>| loss(&q, &target, &batch))(q)
+    });
+    let inputs = ((net(""), net("target_")), drawn(&case));
+    let ((td_loss, q_values), grads) = run.call(inputs).unwrap();
+    case.close("loss", &td_loss);
+    case.close("q_values", &q_values);
+    case.close("grad_w", &grads.head.w);
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    let tags = one_seed_gives_one_run::<Args>(SMALL);
+    for tag in ["charts/episodic_return", "eval/episodic_return", "losses/td_loss"] {
+        assert!(tags.iter().any(|t| t == tag), "{tags:?}");
+    }
+}
+
+#[test]
+fn games_are_played_on_frames() {
+    let runs = tempfile::tempdir().unwrap();
+    let more = [
+        "--env-id=Pong-v5",
+        "--num-envs=2",
+        "--total-timesteps=48",
+        "--target-network-frequency=16",
+        "--learning-starts=16",
+        "--batch-size=2",
+        "--save-model",
+        "--eval-episodes=0",
+    ];
+    let summary = args::<Args>(runs.path(), SMALL, &more).train().unwrap();
+    assert_eq!(summary.global_step, 48);
+    let sizes: usize = model(&summary)
+        .iter()
+        .filter(|(name, _)| name.starts_with("$.q."))
+        .map(|(_, bytes)| bytes.len() / 4)
+        .sum();
+    // The Nature network, and six values.
+    assert_eq!(sizes, 1_684_128 + 512 * 6 + 6);
+}
+
+#[test]
+fn settings_that_cannot_be_are_told() {
+    let told = |more: &[&str]| refused::<Args>(SMALL, more);
+    assert_eq!(told(&["--tau=2"]), "--tau 2: must be between 0 and 1");
+    assert_eq!(
+        told(&["--buffer-size=11"]),
+        "--buffer-size 11: must be at least 12, and at most 2147483647"
+    );
+    let text = told(&["--env-id=CartPole-v1"]);
+    assert!(text.contains("dqn_atari takes images u8[4, 84, 84]"), "{text}");
+    let text = told(&["--env-id=Pomg-v5"]);
+    assert!(text.contains("Pong-v5"), "{text}");
+    let text = told(&["--env-id=MinAtar/Pong-v1"]);
+    assert!(text.contains("MinAtar/"), "{text}");
+}
+
+#[test]
+fn a_buffer_larger_than_the_memory_is_told() {
+    if !cfg!(target_os = "linux") {
+        return;
+    }
+    let runs = tempfile::tempdir().unwrap();
+    let more = ["--env-id=Pong-v5", "--buffer-size=2000000000"];
+    let error = args::<Args>(runs.path(), SMALL, &more).train().unwrap_err().to_string();
+    assert!(error.contains("give a smaller --buffer-size"), "{error}");
+}
