@@ -18,7 +18,7 @@ use crate::rl::replay::Replay;
 use crate::rl::saved::load_tree;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
-use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::control::{ScanOptions, cond, scan_with};
 use crate::trace::ops::{constant, one_hot, where_, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, TensorType, random, value_and_grad};
@@ -79,6 +79,10 @@ pub struct Args {
     /// Timesteps between gradient steps
     #[arg(long, default_value_t = 10)]
     pub train_frequency: usize,
+    /// Gradient steps in one call of the program; 0 takes all between two updates of the target
+    /// network. The results are the same
+    #[arg(long, default_value_t = 0)]
+    pub rounds_per_call: usize,
 }
 
 impl Args {
@@ -87,9 +91,19 @@ impl Args {
         self.train_frequency / self.num_envs
     }
 
-    /// Gradient steps between updates of the target network: one call of the program.
-    fn rounds(&self) -> usize {
+    /// Gradient steps between updates of the target network.
+    fn rounds_of_target(&self) -> usize {
         self.target_network_frequency / self.train_frequency
+    }
+
+    /// Gradient steps in one call of the program.
+    fn rounds(&self) -> usize {
+        if self.rounds_per_call == 0 { self.rounds_of_target() } else { self.rounds_per_call }
+    }
+
+    /// Timesteps of one call.
+    fn steps(&self) -> u64 {
+        (self.rounds() * self.train_frequency) as u64
     }
 
     /// Timesteps over which the part of random actions falls.
@@ -116,11 +130,19 @@ impl Args {
             target,
             &format!("a multiple of --train-frequency {train}"),
         )?;
+        let rounds = self.rounds_of_target();
         expect(
-            self.total_timesteps >= target as u64,
+            rounds.is_multiple_of(self.rounds()),
+            "rounds-per-call",
+            self.rounds_per_call,
+            &format!("a divisor of {rounds}, the gradient steps between updates of the target"),
+        )?;
+        let steps = self.steps();
+        expect(
+            self.total_timesteps >= steps,
             "total-timesteps",
             self.total_timesteps,
-            &format!("at least --target-network-frequency {target}"),
+            &format!("at least {steps}, the timesteps of one call"),
         )?;
         expect(
             self.buffer_size >= train && i32::try_from(self.buffer_size).is_ok(),
@@ -301,8 +323,8 @@ fn play(
     (playing, transitions, games)
 }
 
-/// All that happens between two updates of the target network: `rounds` times some steps of the
-/// environments and, if `learning`, a gradient step; then the target. One program.
+/// One program: `rounds` times some steps of the environments and, if `learning`, a gradient step;
+/// then the target network, if its turn has come.
 fn rounds(
     envs: &XlaPool,
     state: TrainState<Tensor>,
@@ -331,7 +353,17 @@ fn rounds(
     let count = ScanOptions::length(args.rounds());
     let start = (q, optimizer, replay, playing);
     let ((q, optimizer, replay, playing), (games, metrics)) = scan_with(count, round, start, ());
-    let target = if learning { incremental_update(&q, &target, args.tau) } else { target };
+    let target = match learning {
+        true if args.rounds() == args.rounds_of_target() => {
+            incremental_update(&q, &target, args.tau)
+        }
+        true => {
+            let due = (playing.step % args.target_network_frequency as i32).equal(0);
+            let update = |(q, target)| incremental_update(&q, &target, args.tau);
+            cond(due, update, |(_, target): (QNetwork<Tensor>, _)| target, (q.clone(), target))
+        }
+        false => target,
+    };
     (TrainState { q, target, optimizer, replay, playing }, games, metrics)
 }
 
@@ -398,7 +430,7 @@ pub fn train(args: &Args) -> Result<Summary> {
 
     let seed = tree::map(Key::new(args.run.seed), Array::from);
     let mut state = trainer.state(init.call((handle, seed))?, &envs)?;
-    let steps = args.target_network_frequency as u64;
+    let steps = args.steps();
     while trainer.goes_on(steps, &state, &envs)? {
         let _span = timeline::span("rounds");
         // Learning starts with the first call that begins when enough was explored.

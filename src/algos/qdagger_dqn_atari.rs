@@ -591,8 +591,7 @@ fn learn_from(
     run: &mut Run,
     args: &Args,
 ) -> Result<(Student<Array>, f64)> {
-    // Games of another seed than the student's.
-    let (pool, images, _) = pool(args, args.num_envs, args.run.seed.wrapping_add(1 << 33))?;
+    let (pool, images, _) = pool(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     let mode = args.run.mode;
     let [first, second] = [1, 2].map(|k| {

@@ -3,7 +3,7 @@
 use podracer::algos::dqn::{Args, QNetwork, Transition, loss};
 use podracer::{Tensor, interpret, value_and_grad};
 
-use super::cases::{Case, args, one_seed_gives_one_run, refused};
+use super::cases::{Case, args, model, one_seed_gives_one_run, refused};
 use podracer::rl::Algorithm;
 
 /// 40 gradient steps, the first after 200 of 600 timesteps.
@@ -45,6 +45,18 @@ fn one_seed_is_one_run() {
         assert!(tags.iter().any(|t| t == tag), "{tags:?}");
     }
     assert!(tags.contains(&"losses/td_loss".to_string()));
+}
+
+#[test]
+fn the_length_of_a_call_changes_nothing() {
+    let runs = tempfile::tempdir().unwrap();
+    let run = |rounds: &str| {
+        let more = ["--rounds-per-call", rounds, "--save-model", "--eval-episodes=0"];
+        model(&args::<Args>(runs.path(), SMALL, &more).train().unwrap())
+    };
+    assert!(run("0") == run("2"));
+    let told = refused::<Args>(SMALL, &["--rounds-per-call=3"]);
+    assert!(told.starts_with("--rounds-per-call 3: must be a divisor of 10"), "{told}");
 }
 
 #[test]

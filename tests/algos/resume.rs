@@ -99,7 +99,7 @@ fn goes_on_as_if_nothing_was(name: &str, flags: &[&str]) {
     assert_eq!(Path::new(&found.run_dir), run);
     assert_eq!(found.global_step, expected.global_step);
     assert_eq!(found.episodes, expected.episodes);
-    assert_eq!(found.avg_episodic_return.to_bits(), expected.avg_episodic_return.to_bits());
+    assert_eq!(found.avg_episodic_return, expected.avg_episodic_return);
     assert_eq!(scalars(&found.run_dir), scalars(&expected.run_dir));
     assert!(model(&found) == model(&expected), "{name}: the models differ");
 }
@@ -210,7 +210,7 @@ fn damaged_checkpoints_are_refused() {
         bytes[place..place + from.len()].copy_from_slice(to.as_bytes());
         bytes
     };
-    let text = told(&edited(r#"\"format\":1"#, r#"\"format\":9"#));
+    let text = told(&edited(r#"\"format\": 1"#, r#"\"format\": 9"#));
     assert!(text.contains("is of format 9, and this version reads format 1"), "{text}");
     let text = told(&edited("$.q.layers", "$.q.lawyer"));
     assert!(text.contains("does not fit the model"), "{text}");
