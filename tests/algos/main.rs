@@ -1,5 +1,6 @@
 //! The algorithms and what they train with: one binary, one module each.
 
+mod continuous;
 mod ppo;
 mod ppo_anakin;
 mod ppo_atari_envpool;
