@@ -4,13 +4,17 @@
 
 pub mod c51;
 pub mod c51_atari;
+pub mod ddpg_continuous_action;
 pub mod dqn;
 pub mod dqn_atari;
 pub mod ppo;
 pub mod ppo_anakin;
 pub mod ppo_atari_envpool;
+pub mod ppo_continuous_action;
 pub mod pqn;
 pub mod qdagger_dqn_atari;
 pub mod rainbow_atari;
 pub mod registry;
+pub mod rpo_continuous_action;
+pub mod sac_continuous_action;
 pub mod td3_continuous_action;

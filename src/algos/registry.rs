@@ -42,11 +42,15 @@ const fn entry<A: Algorithm>() -> Entry {
 pub const ALGORITHMS: &[Entry] = &[
     entry::<c51::Args>(),
     entry::<c51_atari::Args>(),
+    entry::<ddpg_continuous_action::Args>(),
     entry::<dqn::Args>(),
     entry::<dqn_atari::Args>(),
+    entry::<ppo_continuous_action::Args>(),
     entry::<pqn::Args>(),
     entry::<qdagger_dqn_atari::Args>(),
     entry::<rainbow_atari::Args>(),
+    entry::<rpo_continuous_action::Args>(),
+    entry::<sac_continuous_action::Args>(),
     entry::<td3_continuous_action::Args>(),
 ];
 

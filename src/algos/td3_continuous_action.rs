@@ -15,13 +15,13 @@ use crate::nn::{Activation, Mlp, init};
 use crate::optim::{Adam, AdamState, incremental_update};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::expect;
-use crate::rl::replay::Replay;
+use crate::rl::replay::{Replay, joined};
 use crate::rl::saved::load_tree;
 use crate::rl::spaces::{self, Bounds};
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{concatenate, constant, stack, where_};
+use crate::trace::ops::{concatenate, constant, where_};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, TensorType, random, value_and_grad};
 
@@ -389,7 +389,8 @@ fn rounds(
             games.push(told);
             playing = next;
         }
-        let replay = replay.add(rows_of(&rows));
+        let replay = replay.add(joined(&rows));
+        let games = tree::map(joined(&games), |x: Tensor| x.expand_dims(-1)); // [steps, 1]
         let mut metrics = Metrics { critics: none, actor_loss: zero };
         for turn in 1..=args.policy_frequency {
             if exploring {
@@ -404,36 +405,11 @@ fn rounds(
                 (learner, metrics.actor_loss) = actor_step(learner, &batch, bounds, args);
             }
         }
-        (TrainState { learner, replay, playing }, (in_order(&games), metrics))
+        (TrainState { learner, replay, playing }, (games, metrics))
     };
     let count = ScanOptions::length(args.rounds());
     let (state, (games, metrics)) = scan_with(count, round, state, ());
     (state, games, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
-}
-
-/// The episodes of some steps one after the other, `[steps, 1]`.
-fn in_order(games: &[Games<Tensor>]) -> Games<Tensor> {
-    let column =
-        |get: fn(&Games<Tensor>) -> Tensor| stack(&games.iter().map(get).collect::<Vec<_>>(), 0);
-    Games {
-        finished: column(|step| step.finished),
-        episodic_return: column(|step| step.episodic_return),
-        episodic_length: column(|step| step.episodic_length),
-    }
-}
-
-/// Transitions `[1, ..]` as one of rows.
-fn rows_of(steps: &[Transition<Tensor>]) -> Transition<Tensor> {
-    let column = |get: fn(&Transition<Tensor>) -> Tensor| {
-        concatenate(&steps.iter().map(get).collect::<Vec<_>>(), 0)
-    };
-    Transition {
-        obs: column(|step| step.obs),
-        action: column(|step| step.action),
-        reward: column(|step| step.reward),
-        next_obs: column(|step| step.next_obs),
-        terminated: column(|step| step.terminated),
-    }
 }
 
 // ------------------------------------------------------------------------------------- training

@@ -35,13 +35,32 @@
 //! # Ok::<(), podracer::Error>(())
 //! ```
 
+use super::memory;
 use crate::random::{self, Key};
 use crate::trace::ops::{self, IndexMode};
 use crate::trace::tensor::fail_op;
 use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::{self, Path, Tree};
 
-use super::memory;
+/// Several steps as one, their leaves joined along the first axis in their order.
+///
+/// # Errors
+/// Ends the trace if there are none, or if they differ in structure or types.
+#[track_caller]
+pub fn joined<X: Tree<Tensor>>(steps: &[X]) -> X {
+    let Some(first) = steps.first() else { fail_op("joined", "there are no steps to join") };
+    let columns: Vec<Vec<Tensor>> = steps.iter().map(tree::leaves).collect();
+    let mut leaves = Vec::with_capacity(columns[0].len());
+    for leaf in 0..columns[0].len() {
+        let column: Vec<Tensor> =
+            columns.iter().filter_map(|step| step.get(leaf)).copied().collect();
+        if column.len() != steps.len() {
+            fail_op("joined", "the steps differ in the number of their leaves");
+        }
+        leaves.push(ops::concatenate(&column, 0));
+    }
+    tree::replace(first, leaves)
+}
 
 /// The last transitions, the oldest overwritten first. `X` is a tree of one kind of transition.
 #[derive(Debug, Clone, Tree)]

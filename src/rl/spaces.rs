@@ -91,6 +91,20 @@ pub struct Bounds {
 }
 
 impl Bounds {
+    /// From `low` to `high`, of as many elements.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if they differ in number, or if an upper bound is not above the lower one.
+    pub fn new(low: &[f32], high: &[f32]) -> Result<Bounds> {
+        let rising = low.iter().zip(high).all(|(low, high)| low < high);
+        if low.len() != high.len() || !rising {
+            return Err(Error::Config(format!(
+                "the bounds of actions from {low:?} to {high:?}: must be as many, and rising"
+            )));
+        }
+        Ok(Bounds { low: low.to_vec(), high: high.to_vec() })
+    }
+
     /// A: how many numbers an action has.
     pub fn size(&self) -> usize {
         self.low.len()

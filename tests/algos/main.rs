@@ -3,6 +3,7 @@
 mod c51;
 mod c51_atari;
 mod cases;
+mod continuous;
 mod dqn;
 mod dqn_atari;
 mod ppo;

@@ -1,0 +1,473 @@
+//! Deep deterministic policy gradients for continuous actions: CleanRL's
+//! `ddpg_continuous_action_jax.py` (Lillicrap et al. 2016), with acting, storing, drawing and
+//! learning in one compiled program.
+//!
+//! What differs from CleanRL, and why, is in `docs/algos/ddpg_continuous_action.md`.
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::algorithm;
+use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
+use crate::error::Result;
+use crate::jit::with_mode;
+use crate::nn::{Activation, Mlp, init};
+use crate::optim::{Adam, AdamState, incremental_update};
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::expect;
+use crate::rl::replay::{Replay, joined};
+use crate::rl::saved::load_tree;
+use crate::rl::spaces::{self, Bounds};
+use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
+use crate::timeline;
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{concatenate, constant, where_};
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Tensor, TensorType, random, value_and_grad};
+
+// ------------------------------------------------------------------------------------- settings
+
+/// The settings, by CleanRL's names and with CleanRL's defaults.
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(about = "DDPG for continuous actions", args_override_self = true)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "ddpg_continuous_action")]
+    pub exp_name: String,
+    /// Flags that every algorithm has
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
+
+    /// The id of the environment
+    #[arg(long, default_value = "Hopper-v4")]
+    pub env_id: String,
+    /// Total timesteps of the experiment
+    #[arg(long, default_value_t = 1_000_000)]
+    pub total_timesteps: u64,
+    /// The learning rate of the optimisers
+    #[arg(long, default_value_t = 3e-4)]
+    pub learning_rate: f64,
+    /// The size of the replay buffer, in transitions
+    #[arg(long, default_value_t = 1_000_000)]
+    pub buffer_size: usize,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.99)]
+    pub gamma: f64,
+    /// How much of the networks the targets take over
+    #[arg(long, default_value_t = 0.005)]
+    pub tau: f64,
+    /// The number of transitions of a gradient step
+    #[arg(long, default_value_t = 256)]
+    pub batch_size: usize,
+    /// The noise of the actions taken, as a part of the action's scale
+    #[arg(long, default_value_t = 0.1)]
+    pub exploration_noise: f64,
+    /// Timesteps before learning starts; until then actions are uniform
+    #[arg(long, default_value_t = 25_000)]
+    pub learning_starts: u64,
+    /// Steps of the critic between those of the actor and the targets
+    #[arg(long, default_value_t = 2)]
+    pub policy_frequency: usize,
+}
+
+impl Args {
+    /// Rounds of one step of the actor in one call of the program: about 100 timesteps, after which
+    /// losses are logged.
+    fn rounds(&self) -> usize {
+        100_usize.div_ceil(self.policy_frequency)
+    }
+
+    /// Timesteps of a call.
+    fn steps(&self) -> u64 {
+        (self.rounds() * self.policy_frequency) as u64
+    }
+
+    fn check(&self) -> Result<()> {
+        let positive = "at least 1";
+        expect(self.batch_size > 0, "batch-size", self.batch_size, positive)?;
+        let frequency = self.policy_frequency;
+        expect(frequency > 0, "policy-frequency", frequency, positive)?;
+        let steps = self.steps();
+        expect(
+            self.total_timesteps >= steps,
+            "total-timesteps",
+            self.total_timesteps,
+            &format!("at least {steps}, the timesteps of one call"),
+        )?;
+        expect(
+            self.buffer_size > 0 && i32::try_from(self.buffer_size).is_ok(),
+            "buffer-size",
+            self.buffer_size,
+            &format!("1 to {}", i32::MAX),
+        )?;
+        let unit = |x: f64| (0.0..=1.0).contains(&x);
+        for (flag, x) in [("gamma", self.gamma), ("tau", self.tau)] {
+            expect(unit(x), flag, x, "between 0 and 1")?;
+        }
+        for (flag, x) in
+            [("learning-rate", self.learning_rate), ("exploration-noise", self.exploration_noise)]
+        {
+            expect(x.is_finite() && x >= 0.0, flag, x, "a number not below 0")?;
+        }
+        Ok(())
+    }
+}
+
+algorithm!(Args, "ddpg_continuous_action", train, play_model);
+
+// -------------------------------------------------------------------------------------- network
+
+/// Two hidden layers of 256 units.
+fn network(key: Key<Tensor>, inputs: usize, outputs: usize) -> Mlp<Tensor> {
+    let kernel = init::lecun_normal();
+    Mlp::init(key, &[inputs, 256, 256, outputs], Activation::Relu, kernel, kernel)
+}
+
+/// The policy and the critic.
+#[derive(Debug, Clone, Tree)]
+pub struct Networks<T> {
+    /// Observations to actions, before the hyperbolic tangent.
+    pub actor: Mlp<T>,
+    /// Observations and actions to values.
+    pub critic: Mlp<T>,
+}
+
+impl Networks<Tensor> {
+    /// New networks.
+    pub fn init(key: Key<Tensor>, obs_size: usize, action_size: usize) -> Networks<Tensor> {
+        let (actor, critic) = key.split();
+        Networks {
+            actor: network(actor, obs_size, action_size),
+            critic: network(critic, obs_size + action_size, 1),
+        }
+    }
+}
+
+/// The action `f32[B, A]` at `obs: f32[B, obs_size]`.
+fn policy(actor: &Mlp<Tensor>, obs: Tensor, bounds: &Bounds) -> Tensor {
+    actor.apply(obs).tanh() * bounds.scale() + bounds.bias()
+}
+
+/// The value `f32[B]` of `action: f32[B, A]` at `obs: f32[B, obs_size]`.
+fn value(critic: &Mlp<Tensor>, obs: Tensor, action: Tensor) -> Tensor {
+    critic.apply(concatenate(&[obs, action], -1)).squeeze(-1)
+}
+
+/// One step of the environment.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Transition<T> {
+    /// `f32[obs_size]`
+    pub obs: T,
+    /// `f32[A]`
+    pub action: T,
+    /// `f32[]`
+    pub reward: T,
+    /// `f32[obs_size]`: what followed, also where an episode ended there.
+    pub next_obs: T,
+    /// `f32[]`: 1 where the episode ended by the rules of the task.
+    pub terminated: T,
+}
+
+/// Adam's moments of each network.
+#[derive(Debug, Tree)]
+pub struct Optimizers<T> {
+    /// Of the actor.
+    pub actor: AdamState<T, Mlp<T>>,
+    /// Of the critic.
+    pub critic: AdamState<T, Mlp<T>>,
+}
+
+/// The networks and what changes with them.
+#[derive(Debug, Tree)]
+pub struct Learner<T> {
+    /// The networks.
+    pub networks: Networks<T>,
+    /// The target networks.
+    pub targets: Networks<T>,
+    /// Adam's moments.
+    pub optimizers: Optimizers<T>,
+}
+
+/// What training changes.
+#[derive(Debug, Tree)]
+pub struct TrainState<T> {
+    /// The networks.
+    pub learner: Learner<T>,
+    /// The transitions to learn from.
+    pub replay: Replay<T, Transition<T>>,
+    /// The environment between two steps.
+    pub playing: Playing<T>,
+}
+
+/// The environment between two steps.
+#[derive(Debug, Tree)]
+pub struct Playing<T> {
+    /// The right to step it.
+    pub handle: Handle<T>,
+    /// `f32[1, obs_size]`
+    pub obs: T,
+    /// The randomness to come.
+    pub key: Key<T>,
+}
+
+// --------------------------------------------------------------------------------------- losses
+
+/// What the critic learns, `f32[B]`: the target's value of the target policy's action.
+pub fn goal(
+    targets: &Networks<Tensor>,
+    batch: &Transition<Tensor>,
+    bounds: &Bounds,
+    gamma: f64,
+) -> Tensor {
+    let next =
+        value(&targets.critic, batch.next_obs, policy(&targets.actor, batch.next_obs, bounds));
+    batch.reward + gamma * (1.0 - batch.terminated) * next
+}
+
+/// The critic's mean squared error, and its mean value of the actions taken.
+pub fn critic_loss(
+    critic: &Mlp<Tensor>,
+    batch: &Transition<Tensor>,
+    goal: Tensor,
+) -> (Tensor, Tensor) {
+    let value = value(critic, batch.obs, batch.action);
+    ((value - goal).square().mean(..), value.mean(..))
+}
+
+/// The negative mean value of the policy's actions.
+pub fn actor_loss(
+    actor: &Mlp<Tensor>,
+    critic: &Mlp<Tensor>,
+    obs: Tensor,
+    bounds: &Bounds,
+) -> Tensor {
+    -value(critic, obs, policy(actor, obs, bounds)).mean(..)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// What is logged; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// The critic's loss.
+    pub qf1_loss: T,
+    /// Its mean value of the actions taken.
+    pub qf1_values: T,
+    /// The actor's loss.
+    pub actor_loss: T,
+}
+
+fn adam(args: &Args) -> Adam {
+    Adam { learning_rate: args.learning_rate, ..Adam::default() }
+}
+
+/// One gradient step of the critic: its loss, and its mean value of the actions taken.
+fn critic_step(
+    learner: Learner<Tensor>,
+    batch: &Transition<Tensor>,
+    bounds: &Bounds,
+    args: &Args,
+) -> (Learner<Tensor>, (Tensor, Tensor)) {
+    let Learner { networks, targets, optimizers } = learner;
+    let goal = goal(&targets, batch, bounds, args.gamma);
+    let (metrics, grads) =
+        value_and_grad(|critic| critic_loss(&critic, batch, goal))(networks.critic.clone());
+    let (critic, moments) = adam(args).step(networks.critic, grads, optimizers.critic);
+    let networks = Networks { critic, ..networks };
+    let optimizers = Optimizers { critic: moments, ..optimizers };
+    (Learner { networks, targets, optimizers }, metrics)
+}
+
+/// One gradient step of the actor, and of all targets.
+fn actor_step(
+    learner: Learner<Tensor>,
+    batch: &Transition<Tensor>,
+    bounds: &Bounds,
+    args: &Args,
+) -> (Learner<Tensor>, Tensor) {
+    let Learner { networks, targets, optimizers } = learner;
+    let Networks { actor, critic } = networks;
+    let (loss, grads) =
+        value_and_grad(|actor: Mlp<Tensor>| actor_loss(&actor, &critic, batch.obs, bounds))(
+            actor.clone(),
+        );
+    let (actor, moments) = adam(args).step(actor, grads, optimizers.actor);
+    let networks = Networks { actor, critic };
+    let targets = incremental_update(&networks, &targets, args.tau);
+    (Learner { networks, targets, optimizers: Optimizers { actor: moments, ..optimizers } }, loss)
+}
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// One step of the environment: the policy with noise, or any action while `exploring`.
+fn play(
+    envs: &XlaPool,
+    actor: &Mlp<Tensor>,
+    playing: Playing<Tensor>,
+    exploring: bool,
+    bounds: &Bounds,
+    args: &Args,
+) -> (Playing<Tensor>, Transition<Tensor>, Games<Tensor>) {
+    let Playing { handle, obs, key } = playing;
+    let (key, draw) = key.split();
+    let shape = [1, bounds.size()];
+    let action = if exploring {
+        let unit = random::uniform(draw, shape, DType::F32, 0.0, 1.0);
+        bounds.low() + unit * (bounds.high() - bounds.low())
+    } else {
+        let noise = random::normal(draw, shape, DType::F32) * args.exploration_noise;
+        bounds.clip(policy(actor, obs, bounds) + noise * bounds.scale())
+    };
+    let (handle, told) = envs.step(handle, action);
+    let next = told.obs.to(DType::F32);
+    // Where an episode ended, `obs` is already the next one's.
+    let last = told.final_obs.expect("the pool was asked for it").to(DType::F32);
+    let done = told.done().expand_dims(-1).broadcast_to(last.shape());
+    let transition = Transition {
+        obs,
+        action,
+        reward: told.reward,
+        next_obs: where_(done, last, next),
+        terminated: told.terminated.to(DType::F32),
+    };
+    (Playing { handle, obs: next, key }, transition, Games::of(&told))
+}
+
+/// About 100 timesteps: rounds of as many steps of the environment as the actor stays the same for,
+/// unless `exploring` as many of the critic, and one of the actor. One program.
+fn rounds(
+    envs: &XlaPool,
+    state: TrainState<Tensor>,
+    exploring: bool,
+    bounds: &Bounds,
+    args: &Args,
+) -> (TrainState<Tensor>, Games<Tensor>, Metrics<Tensor>) {
+    let zero = constant(0.0f32);
+    let round = |state: TrainState<Tensor>, ()| {
+        let TrainState { mut learner, replay, mut playing } = state;
+        let (mut rows, mut games) = (Vec::new(), Vec::new());
+        for _ in 0..args.policy_frequency {
+            let actor = &learner.networks.actor;
+            let (next, row, told) = play(envs, actor, playing, exploring, bounds, args);
+            rows.push(row);
+            games.push(told);
+            playing = next;
+        }
+        let replay = replay.add(joined(&rows));
+        let games = tree::map(joined(&games), |x: Tensor| x.expand_dims(-1)); // [steps, 1]
+        let mut metrics = Metrics { qf1_loss: zero, qf1_values: zero, actor_loss: zero };
+        for turn in 1..=args.policy_frequency {
+            if exploring {
+                break;
+            }
+            let Playing { handle, obs, key } = playing;
+            let (key, draw) = key.split();
+            playing = Playing { handle, obs, key };
+            let batch = replay.sample(draw, args.batch_size);
+            (learner, (metrics.qf1_loss, metrics.qf1_values)) =
+                critic_step(learner, &batch, bounds, args);
+            if turn == args.policy_frequency {
+                (learner, metrics.actor_loss) = actor_step(learner, &batch, bounds, args);
+            }
+        }
+        (TrainState { learner, replay, playing }, (games, metrics))
+    };
+    let count = ScanOptions::length(args.rounds());
+    let (state, (games, metrics)) = scan_with(count, round, state, ());
+    (state, games, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
+}
+
+// ------------------------------------------------------------------------------------- training
+
+/// The size of the observations and the bounds of the actions; refuses what this algorithm cannot
+/// act in.
+fn sizes(pool: &EnvPool) -> Result<(usize, Bounds)> {
+    let (name, spec) = ("ddpg_continuous_action", pool.spec());
+    Ok((spaces::vector(name, spec)?, spaces::bounds(name, spec)?))
+}
+
+fn pool(args: &Args, seed: u64) -> Result<EnvPool> {
+    EnvPool::make(&args.env_id, PoolOptions { num_threads: 1, seed, ..Default::default() })
+}
+
+/// New networks with their targets and optimisers.
+fn learner(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Learner<Tensor> {
+    let networks = Networks::init(key, obs_size, action_size);
+    let adam = adam(args);
+    let optimizers =
+        Optimizers { actor: adam.init(&networks.actor), critic: adam.init(&networks.critic) };
+    Learner { targets: networks.clone(), networks, optimizers }
+}
+
+/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
+/// folder.
+///
+/// # Errors
+/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environment, the
+/// compiler, the runtime and the file system say.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let pool = pool(args, args.run.seed)?;
+    let (obs_size, bounds) = sizes(&pool)?;
+    let mut trainer = Trainer::start(args)?;
+
+    let (handle, envs) = pool.xla()?;
+    let envs = envs.with_final_obs()?;
+    let mode = args.run.mode;
+    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, draw) = key.split();
+        let [obs, action] = [obs_size, bounds.size()].map(|n| TensorType::new(DType::F32, [n]));
+        let number = TensorType::scalar(DType::F32);
+        let item = Transition {
+            obs: obs.clone(),
+            action,
+            reward: number.clone(),
+            next_obs: obs,
+            terminated: number,
+        };
+        let (handle, first) = envs.reset(handle);
+        TrainState {
+            learner: learner(draw, obs_size, bounds.size(), args),
+            replay: Replay::new(args.buffer_size, item),
+            playing: Playing { handle, obs: first.obs.to(DType::F32), key },
+        }
+    })
+    .named("ddpg_init");
+    let go_on = |exploring| {
+        let (envs, bounds) = (&envs, &bounds);
+        with_mode(mode, move |state| rounds(envs, state, exploring, bounds, args))
+    };
+    let explore = go_on(true).named("ddpg_explore");
+    let learn = go_on(false).named("ddpg_rounds").check_nans(args.run.check_nans);
+
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let mut state = trainer.state(init.call((handle, seed))?, &envs)?;
+    let steps = args.steps();
+    while trainer.goes_on(steps, &state, &envs)? {
+        let _span = timeline::span("rounds");
+        let learning = trainer.step() >= args.learning_starts;
+        let rounds = if learning { &learn } else { &explore };
+        let (next, games, metrics) = rounds.call(state)?;
+        state = next;
+        trainer.tell(steps, &games.list()?, learning.then_some(&metrics))?;
+    }
+    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
+    trainer.finish(&state.learner, compile_s)
+}
+
+/// Plays a saved model, without noise.
+fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    // Episodes of another seed than those of the training.
+    let pool = pool(args, args.run.seed.wrapping_add(1 << 32))?;
+    let (obs_size, bounds) = sizes(&pool)?;
+    let size = bounds.size();
+    let like = with_mode(args.run.mode, |key: Key<Tensor>| learner(key, obs_size, size, args));
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let actor = load_tree(model, &like.call(seed)?)?.networks.actor;
+    let act = with_mode(args.run.mode, |(actor, obs): (Mlp<Tensor>, Tensor)| {
+        policy(&actor, obs.to(DType::F32), &bounds)
+    })
+    .named("ddpg_play");
+    evaluation.play(pool, |obs, _| act.call((actor.clone(), obs)))
+}
