@@ -69,13 +69,19 @@ pub struct Args {
     /// Steps of the critic between those of the actor and the targets
     #[arg(long, default_value_t = 2)]
     pub policy_frequency: usize,
+    /// Updates of the actor in one call of the program, after which losses are logged; 0 takes those
+    /// of about 100 timesteps. The results are the same
+    #[arg(long, default_value_t = 0)]
+    pub rounds_per_call: usize,
 }
 
 impl Args {
-    /// Rounds of one step of the actor in one call of the program: about 100 timesteps, after which
-    /// losses are logged.
+    /// Rounds of one step of the actor in one call of the program.
     fn rounds(&self) -> usize {
-        100_usize.div_ceil(self.policy_frequency)
+        match self.rounds_per_call {
+            0 => 100_usize.div_ceil(self.policy_frequency),
+            rounds => rounds,
+        }
     }
 
     /// Timesteps of a call.

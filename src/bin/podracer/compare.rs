@@ -42,8 +42,8 @@ struct Task {
     algo: &'static str,
     env_id: &'static str,
     flags: &'static [&'static str],
-    /// Flags of ours for one call an update.
-    by_update: &'static [&'static str],
+    /// Flags of ours for one call an update, where the algorithm has that.
+    by_update: Option<&'static [&'static str]>,
     peers: &'static [Peer],
 }
 
@@ -68,7 +68,7 @@ const TASKS: &[Task] = &[
         algo: "ppo_atari_envpool",
         env_id: "Breakout-v5",
         flags: &[],
-        by_update: &["--rollout", "host"],
+        by_update: Some(&["--rollout", "host"]),
         peers: &[
             peer(0, "cleanrl/cleanrl/ppo_atari_envpool.py", &[]),
             peer(1, "cleanrl/cleanrl/ppo_atari_envpool_xla_jax.py", &[]),
@@ -81,7 +81,7 @@ const TASKS: &[Task] = &[
         algo: "ppo_continuous_action",
         env_id: "HalfCheetah-v4",
         flags: &[],
-        by_update: &["--rollout", "host"],
+        by_update: None,
         peers: &[
             peer(0, "cleanrl/cleanrl/ppo_continuous_action.py", &[]),
             peer(2, "leanrl/leanrl/ppo_continuous_action_torchcompile.py", &[]),
@@ -93,7 +93,7 @@ const TASKS: &[Task] = &[
         algo: "sac_continuous_action",
         env_id: "HalfCheetah-v4",
         flags: &["--learning-starts", "1000"],
-        by_update: &["--rounds-per-call", "1"],
+        by_update: Some(&["--rounds-per-call", "1"]),
         peers: &[
             peer(0, "cleanrl/cleanrl/sac_continuous_action.py", &[]),
             peer(2, "leanrl/leanrl/sac_continuous_action_torchcompile.py", &[]),
@@ -105,7 +105,7 @@ const TASKS: &[Task] = &[
         algo: "td3_continuous_action",
         env_id: "HalfCheetah-v4",
         flags: &["--learning-starts", "1000"],
-        by_update: &["--rounds-per-call", "1"],
+        by_update: Some(&["--rounds-per-call", "1"]),
         peers: &[
             peer(0, "cleanrl/cleanrl/td3_continuous_action.py", &[]),
             peer(1, "cleanrl/cleanrl/td3_continuous_action_jax.py", &[]),
@@ -118,7 +118,7 @@ const TASKS: &[Task] = &[
         algo: "dqn",
         env_id: "CartPole-v1",
         flags: &["--learning-starts", "1000"],
-        by_update: &["--rounds-per-call", "1"],
+        by_update: Some(&["--rounds-per-call", "1"]),
         peers: &[
             peer(0, "cleanrl/cleanrl/dqn.py", &[]),
             peer(1, "cleanrl/cleanrl/dqn_jax.py", &[]),
@@ -128,8 +128,17 @@ const TASKS: &[Task] = &[
     },
 ];
 
+/// How a row is run.
+#[derive(Clone, Copy)]
+enum Way {
+    /// By us, as the place in [`OURS`] says.
+    Ours(usize),
+    Theirs(&'static Peer),
+}
+
 /// Steps per second of one way of one row, in each round.
 struct Cell {
+    way: Way,
     column: &'static str,
     speeds: Vec<f64>,
     /// Why there is none.
@@ -161,16 +170,18 @@ pub fn compare(settings: &Settings) -> Result<String> {
     let mut rows: Vec<(&Task, Vec<Cell>)> = Vec::new();
     for task in TASKS.iter().filter(wanted) {
         let theirs = if python.is_some() { task.peers } else { &[] };
-        let columns = OURS.into_iter().chain(theirs.iter().map(|peer| peer.column));
-        let cells = columns.map(|column| Cell { column, speeds: Vec::new(), problem: None });
+        let ways = (0..OURS.len()).filter(|way| *way != 1 || task.by_update.is_some());
+        let ways = ways.map(|way| (Way::Ours(way), OURS[way]));
+        let ways = ways.chain(theirs.iter().map(|peer| (Way::Theirs(peer), peer.column)));
+        let cells = ways.map(|(way, column)| Cell { way, column, speeds: vec![], problem: None });
         rows.push((task, cells.collect()));
     }
     for round in 0..settings.rounds {
         for (task, cells) in &mut rows {
-            for (k, cell) in cells.iter_mut().enumerate() {
-                let speed = match k.checked_sub(OURS.len()) {
-                    None => ours(task, k, settings),
-                    Some(k) => theirs(task, &task.peers[k], python.as_deref(), settings),
+            for cell in cells {
+                let speed = match cell.way {
+                    Way::Ours(way) => ours(task, way, settings),
+                    Way::Theirs(peer) => theirs(task, peer, python.as_deref(), settings),
                 };
                 match speed {
                     Ok(speed) => {
@@ -212,7 +223,7 @@ fn ours(task: &Task, way: usize, settings: &Settings) -> Result<f64> {
     // What an earlier run left.
     let _ = fs::remove_dir_all(&runs);
     let mode: &[&str] = if way == 0 { &["--mode", "eager"] } else { &["--mode", "jit"] };
-    let calls = if way == 1 { task.by_update } else { &[] };
+    let calls = task.by_update.filter(|_| way == 1).unwrap_or_default();
     let child = Command::new(program)
         .args(["train", task.algo, "--env-id", task.env_id, "--json", "--runs-dir"])
         .arg(&runs)
