@@ -2,8 +2,13 @@
 //! rollout, training. None imports another, so that the difference of two files is the difference
 //! of two algorithms. What they share is not an algorithm, and lives in [`rl`](crate::rl).
 
+pub mod a2c;
 pub mod dqn;
 pub mod ppo;
 pub mod ppo_anakin;
+pub mod ppo_atari;
 pub mod ppo_atari_envpool;
+pub mod ppo_atari_lstm;
+pub mod ppo_masked;
+pub mod ppo_self_play;
 pub mod td3_continuous_action;

@@ -7,6 +7,7 @@ pub mod evaluation;
 pub mod flags;
 pub mod games;
 pub mod interrupt;
+pub mod on_policy;
 pub mod options;
 pub mod progress;
 pub mod replay;
