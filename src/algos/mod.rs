@@ -4,11 +4,13 @@
 
 pub mod a2c;
 pub mod dqn;
+pub mod ppg;
 pub mod ppo;
 pub mod ppo_anakin;
 pub mod ppo_atari;
 pub mod ppo_atari_envpool;
 pub mod ppo_atari_lstm;
 pub mod ppo_masked;
+pub mod ppo_rnd_envpool;
 pub mod ppo_self_play;
 pub mod td3_continuous_action;

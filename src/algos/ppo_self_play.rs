@@ -16,8 +16,8 @@ use crate::optim::{Adam, AdamState, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, expect, not_negative, positive, unit};
 use crate::rl::on_policy::{
-    MultiCategorical, annealed, explained_variance, flat, gae, normalize, orders, policy_loss, rows,
-    value_loss,
+    MultiCategorical, annealed, explained_variance, flat, gae, normalize, orders, policy_loss,
+    rows, value_loss,
 };
 use crate::rl::saved::load_tree;
 use crate::rl::spaces::{self, Masked};
@@ -379,11 +379,7 @@ impl Score<Tensor> {
     /// Of rewards `f32[..]`, where `counts: bool[..]`.
     fn of(reward: Tensor, counts: Tensor) -> Score<Tensor> {
         let sum = |which: Tensor| (which & counts).to(DType::F32).sum(..);
-        Score {
-            won: sum(reward.gt(0.0)),
-            drawn: sum(reward.equal(0.0)),
-            lost: sum(reward.lt(0.0)),
-        }
+        Score { won: sum(reward.gt(0.0)), drawn: sum(reward.equal(0.0)), lost: sum(reward.lt(0.0)) }
     }
 }
 
@@ -440,13 +436,10 @@ fn iteration(
     let Playing { handle, obs: next_obs, turns, key } = playing;
     let (_, next_value) = agent.apply(next_obs, sizes);
     let discounts = (args.gamma, args.gae_lambda);
-    let (advantages, returns) =
-        gae(rewards, ends.to(DType::F32), values, next_value, discounts);
+    let (advantages, returns) = gae(rewards, ends.to(DType::F32), values, next_value, discounts);
     let explained_variance = explained_variance(values, returns);
     let part = args.num_envs / (args.num_opponents + 1);
-    let score = |from, to| {
-        Score::of(rewards.slice_axis(1, from, to), ends.slice_axis(1, from, to))
-    };
+    let score = |from, to| Score::of(rewards.slice_axis(1, from, to), ends.slice_axis(1, from, to));
     let (present, before) = (score(0, part), score(part, args.num_envs));
     let samples = Samples {
         obs: flat(obs),
@@ -466,12 +459,7 @@ fn iteration(
 }
 
 /// The past selves, of which the oldest becomes `agent` if one is due after so many updates.
-fn kept(
-    past: Agent<Tensor>,
-    agent: &Agent<Tensor>,
-    updates: Tensor,
-    args: &Args,
-) -> Agent<Tensor> {
+fn kept(past: Agent<Tensor>, agent: &Agent<Tensor>, updates: Tensor, args: &Args) -> Agent<Tensor> {
     let (every, count) = (args.snapshot_frequency as i32, args.num_opponents as i32);
     let due = (updates % every).equal(0);
     let slot = (updates / every - 1) % count;
@@ -606,7 +594,8 @@ pub fn train(args: &Args) -> Result<Summary> {
         running = next;
         let at = trainer.step() + steps;
         let mut scalars = vec![("charts/learning_rate", rate)];
-        let rates = [("charts/win_rate_present", &told.present), ("charts/win_rate_past", &told.past)];
+        let rates =
+            [("charts/win_rate_present", &told.present), ("charts/win_rate_past", &told.past)];
         for (tag, score) in rates {
             scalars.extend(score.rate()?.map(|rate| (tag, rate)));
         }
@@ -622,8 +611,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         trainer.run.events.scalars(&scalars, at)?;
         trainer.tell(steps, &told.games.list()?, Some(&told.report))?;
     }
-    let compile_s =
-        init.stats().seconds() + learn.stats().seconds() + matches.stats().seconds();
+    let compile_s = init.stats().seconds() + learn.stats().seconds() + matches.stats().seconds();
     trainer.finish(&running.train, compile_s)
 }
 

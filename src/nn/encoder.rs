@@ -118,10 +118,24 @@ impl Encoder<Tensor> {
     /// Observations `[B, ..]` of the environment's type to features `f32[B, size]`.
     #[track_caller]
     pub fn apply(&self, obs: Tensor) -> Tensor {
-        let mut x = match self.view {
+        self.layers(match self.view {
             View::Frames => obs.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0,
             View::Board | View::Vector => obs.to(DType::F32),
-        };
+        })
+    }
+
+    /// Observations `f32[B, ..]` that need no scaling, such as those of mean 0 and variance 1, to
+    /// features `f32[B, size]`.
+    #[track_caller]
+    pub fn apply_scaled(&self, obs: Tensor) -> Tensor {
+        self.layers(match self.view {
+            View::Frames => obs.transpose(&[0, 2, 3, 1]),
+            View::Board | View::Vector => obs,
+        })
+    }
+
+    #[track_caller]
+    fn layers(&self, mut x: Tensor) -> Tensor {
         for conv in &self.convs {
             x = conv.apply(x).relu();
         }

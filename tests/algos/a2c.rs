@@ -66,10 +66,7 @@ fn settings_out_of_range_are_told() {
     let runs = tempfile::tempdir().unwrap();
     let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
     assert_eq!(error(&["--num-steps=0"]), "--num-steps 0: must be at least 1");
-    assert_eq!(
-        error(&["--rms-prop-alpha=1.5"]),
-        "--rms-prop-alpha 1.5: must be between 0 and 1"
-    );
+    assert_eq!(error(&["--rms-prop-alpha=1.5"]), "--rms-prop-alpha 1.5: must be between 0 and 1");
     assert_eq!(
         error(&["--total-timesteps=19"]),
         "--total-timesteps 19: must be at least one batch, num-envs * num-steps = 20"

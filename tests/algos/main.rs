@@ -2,12 +2,14 @@
 
 mod a2c;
 mod fixture;
+mod ppg;
 mod ppo;
 mod ppo_anakin;
 mod ppo_atari;
 mod ppo_atari_envpool;
 mod ppo_lstm;
 mod ppo_masked;
+mod ppo_rnd_envpool;
 mod ppo_self_play;
 mod resume_ppo;
 mod rl;

@@ -28,8 +28,7 @@ fn args(runs: &Path, more: &[&str]) -> Args {
 fn the_loss_is_that_of_numpy() {
     let args = Args::from_flags([]).unwrap();
     expect("ppo", || {
-        let agent =
-            Agent { trunk: trunk(), actor: dense([4, 2], 0.3), critic: dense([4, 1], 1.3) };
+        let agent = Agent { trunk: trunk(), actor: dense([4, 2], 0.3), critic: dense([4, 1], 1.3) };
         let batch = Samples {
             obs: wave([6, 3], 1.0),
             actions: ints([6], &[0, 1, 1, 0, 1, 0]),
