@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use podracer::algos::ppo_anakin::{Args, Problem, TrainState};
 use podracer::error::Result;
+use podracer::rl::Algorithm;
 use podracer::{Array, Key, Tensor, jit, tree, vmap};
 
 #[path = "peer/mod.rs"]

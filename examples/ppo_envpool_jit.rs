@@ -5,20 +5,14 @@
 use std::process::ExitCode;
 
 use podracer::algos::{ppo, ppo_atari_envpool};
-use podracer::rl::{Summary, flags};
+use podracer::rl::{algorithm, flags};
 use podracer::{DType, envs};
 
 fn main() -> ExitCode {
     let images = |id: String| envs::spec(&id).is_ok_and(|x| x.observation.dtype() == DType::U8);
     if flags::peek("env-id").is_some_and(images) {
-        flags::main(|args: &ppo_atari_envpool::Args| {
-            ppo_atari_envpool::train(args).map(|summary| tell(&summary, args.json))
-        })
+        algorithm::main::<ppo_atari_envpool::Args>()
     } else {
-        flags::main(|args: &ppo::Args| ppo::train(args).map(|summary| tell(&summary, args.json)))
+        algorithm::main::<ppo::Args>()
     }
-}
-
-fn tell(summary: &Summary, json: bool) {
-    if json { println!("{summary}") } else { eprintln!("{}", summary.in_words()) }
 }

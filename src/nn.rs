@@ -31,6 +31,7 @@
 //! }
 //! ```
 
+mod encoder;
 pub mod init;
 mod layers;
 pub mod normalize;
@@ -38,6 +39,7 @@ mod recurrent;
 #[cfg(test)]
 mod tests;
 
+pub use encoder::{Encoder, View};
 pub use init::Init;
 pub use layers::{Activation, Conv2d, ConvTranspose2d, Dense, LayerNorm, Mlp, max_pool};
 pub use recurrent::{GruCell, LstmCell};

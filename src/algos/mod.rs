@@ -2,15 +2,22 @@
 //! rollout, training. None imports another, so that the difference of two files is the difference
 //! of two algorithms. What they share is not an algorithm, and lives in [`rl`](crate::rl).
 
+pub mod a2c;
 pub mod c51;
 pub mod c51_atari;
 pub mod ddpg_continuous_action;
 pub mod dqn;
 pub mod dqn_atari;
+pub mod ppg;
 pub mod ppo;
 pub mod ppo_anakin;
+pub mod ppo_atari;
 pub mod ppo_atari_envpool;
+pub mod ppo_atari_lstm;
 pub mod ppo_continuous_action;
+pub mod ppo_masked;
+pub mod ppo_rnd_envpool;
+pub mod ppo_self_play;
 pub mod pqn;
 pub mod qdagger_dqn_atari;
 pub mod rainbow_atari;

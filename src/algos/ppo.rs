@@ -3,21 +3,23 @@
 //!
 //! What differs from CleanRL, and why, is in `docs/algos/ppo.md`.
 
-use std::path::PathBuf;
+use std::borrow::Cow;
 
 use clap::Parser;
 use serde::Serialize;
 
+use crate::algorithm;
 use crate::distributions::Categorical;
-use crate::envs::{EnvPool, PoolOptions, Space};
-use crate::error::{Error, Result};
-use crate::jit::{Mode, with_mode};
+use crate::envs::{Batch, EnvPool, PoolOptions};
+use crate::error::Result;
+use crate::jit::with_mode;
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
 use crate::optim::{Adam, AdamState, clip_by_global_norm};
-use crate::rl::flags::expect;
-use crate::rl::{Progress, Run, Summary, checkpoint, interrupt, scalars};
-use crate::runtime::Runtime;
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::{batches, not_negative, positive, unit};
+use crate::rl::saved::load_tree;
+use crate::rl::{Evaluation, Game, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, cond, scan, scan_with};
 use crate::trace::ops::{IndexMode, constant, ones_like, stack, where_, zeros_like};
@@ -33,30 +35,10 @@ pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppo")]
     pub exp_name: String,
-    /// Seed of the experiment: the same seed gives the same run, bit for bit
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Run compiled (jit), operation by operation (eager), or on the host (interpret)
-    #[arg(long, value_enum, default_value_t = Mode::Jit)]
-    pub mode: Mode,
-    /// End with one line of JSON on the standard output, and show no progress bar
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
-    pub json: bool,
-    /// Save the model into the run's folder
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
-    pub save_model: bool,
-    /// Stop at the first NaN, and say which operation made it and at what line
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
-    pub check_nans: bool,
-    /// Record a timeline of the run into this file, for Perfetto or chrome://tracing
-    #[arg(long)]
-    pub timeline: Option<PathBuf>,
-    /// The folder in which the run's folder is made
-    #[arg(long, default_value = "runs")]
-    pub runs_dir: PathBuf,
-    /// Threads that step environments; 0 measures and chooses
-    #[arg(long, default_value_t = 0)]
-    pub num_threads: usize,
+    /// Flags that every algorithm has
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
 
     /// The id of the environment
     #[arg(long, default_value = "CartPole-v1")]
@@ -112,16 +94,6 @@ pub struct Args {
 }
 
 impl Args {
-    /// The settings of a command line: `Args::from_flags(["--seed", "3"])`.
-    ///
-    /// # Errors
-    /// What clap says.
-    pub fn from_flags<'a>(
-        flags: impl IntoIterator<Item = &'a str>,
-    ) -> std::result::Result<Args, clap::Error> {
-        crate::rl::flags::parse_from(["ppo"].into_iter().chain(flags).map(Into::into))
-    }
-
     /// Samples per update.
     fn batch_size(&self) -> usize {
         self.num_envs * self.num_steps
@@ -138,41 +110,21 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        let positive = "at least 1";
-        expect(self.num_envs > 0, "num-envs", self.num_envs, positive)?;
-        expect(self.num_steps > 0, "num-steps", self.num_steps, positive)?;
-        expect(self.num_minibatches > 0, "num-minibatches", self.num_minibatches, positive)?;
-        expect(self.update_epochs > 0, "update-epochs", self.update_epochs, positive)?;
-        let batch = self.batch_size();
-        expect(
-            batch.is_multiple_of(self.num_minibatches),
-            "num-minibatches",
-            self.num_minibatches,
-            &format!("a divisor of the batch, num-envs * num-steps = {batch}"),
-        )?;
-        expect(
-            self.num_iterations() > 0,
-            "total-timesteps",
-            self.total_timesteps,
-            &format!("at least one batch, num-envs * num-steps = {batch}"),
-        )?;
-        let unit = |x: f64| (0.0..=1.0).contains(&x);
-        expect(unit(self.gamma), "gamma", self.gamma, "between 0 and 1")?;
-        expect(unit(self.gae_lambda), "gae-lambda", self.gae_lambda, "between 0 and 1")?;
-        let not_negative = |x: f64| x.is_finite() && x >= 0.0;
-        for (flag, x) in [
+        positive(&[("update-epochs", self.update_epochs)])?;
+        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
+        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
+        not_negative(&[
             ("learning-rate", self.learning_rate),
             ("clip-coef", self.clip_coef),
             ("ent-coef", self.ent_coef),
             ("vf-coef", self.vf_coef),
             ("max-grad-norm", self.max_grad_norm),
             ("target-kl", self.target_kl.unwrap_or(0.0)),
-        ] {
-            expect(not_negative(x), flag, x, "a number not below 0")?;
-        }
-        Ok(())
+        ])
     }
 }
+
+algorithm!(Args, "ppo", train, play);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -288,6 +240,13 @@ pub struct Metrics<T> {
     pub approx_kl: T,
     /// The part of ratios outside the clip range.
     pub clipfrac: T,
+}
+
+/// What is logged of a whole update.
+#[derive(Debug, Clone, Copy, Tree)]
+struct Report<T> {
+    metrics: Metrics<T>,
+    explained_variance: T,
 }
 
 /// Generalised advantage estimation (Schulman et al. 2016): advantages and returns, `f32[T, N]`.
@@ -470,6 +429,7 @@ type Progressing<T> = (Learned<T>, Metrics<T>, T, T, T);
 // -------------------------------------------------------------------------------------- rollout
 
 /// The rollout's host memory, filled step by step.
+#[derive(Default)]
 struct Storage {
     obs: Vec<f32>,
     actions: Vec<i32>,
@@ -487,186 +447,156 @@ impl Storage {
 }
 
 /// Observations of all environments as an array `f32[N, obs_size]`.
-fn obs_array(obs: &[f32], num_envs: usize) -> Array {
-    Array::from(Literal::new([num_envs, obs.len() / num_envs], obs))
+fn obs_array(batch: &Batch, num_envs: usize) -> Array {
+    let obs = f32s(batch);
+    Array::from(Literal::new([num_envs, obs.len() / num_envs], &*obs))
+}
+
+/// Observations as `f32`, whichever floats the environments give.
+fn f32s(batch: &Batch) -> Cow<'_, [f32]> {
+    match batch.obs_dtype() {
+        DType::F32 => Cow::Borrowed(batch.obs()),
+        _ => Cow::Owned(batch.obs::<f64>().iter().map(|&x| x as f32).collect()),
+    }
 }
 
 // ------------------------------------------------------------------------------------- training
 
+/// What a run goes on from: the learner, and what the environments showed last.
+#[derive(Debug, Tree)]
+struct Running<T> {
+    train: TrainState<T>,
+    /// `f32[N, obs_size]`
+    obs: T,
+    /// `f32[N]`: 1 where `obs` is the first of an episode.
+    done: T,
+}
+
+fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
+    let num_threads = args.run.num_threads;
+    EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
+}
+
 /// Sizes of the environment's spaces; refuses what this algorithm cannot act in.
 fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
-    let spec = pool.spec();
-    let Space::Discrete { n } = &spec.action else {
-        return Err(Error::Config(format!(
-            "--env-id {}: ppo chooses among discrete actions, and this environment takes {:?}",
-            spec.id, spec.action
-        )));
-    };
-    if spec.observation.dtype() != DType::F32 || spec.observation.shape().rank() != 1 {
-        return Err(Error::Config(format!(
-            "--env-id {}: ppo takes vectors of f32, and this environment gives {:?}",
-            spec.id, spec.observation
-        )));
-    }
-    Ok((spec.observation.shape()[0], *n))
+    Ok((spaces::vector("ppo", pool.spec())?, spaces::choices("ppo", pool.spec())?))
+}
+
+/// A new agent with its optimiser.
+fn begin(key: Key<Tensor>, (obs_size, num_actions): (usize, usize)) -> TrainState<Tensor> {
+    let (key, agent) = key.split();
+    let agent = Agent::init(agent, obs_size, num_actions);
+    let optimizer = Adam::default().init(&agent);
+    TrainState { agent, optimizer, key }
 }
 
 /// Trains an agent and gives the result: events and, if asked for, the model are in the run's
 /// folder.
 ///
 /// # Errors
-/// [`Error::Config`] for settings out of range, and what the environments, the compiler, the
-/// runtime and the file system say.
+/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
+/// the compiler, the runtime and the file system say.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let timeline = args.timeline.as_ref().map(timeline::start).transpose()?;
-    let mut pool = EnvPool::make(
-        &args.env_id,
-        PoolOptions {
-            num_envs: args.num_envs,
-            num_threads: args.num_threads,
-            seed: args.seed,
-            ..PoolOptions::default()
-        },
-    )?;
-    let (obs_size, num_actions) = sizes(&pool)?;
-    interrupt::install()?;
-    let mut run = Run::create(&args.runs_dir, &args.exp_name, &args.env_id, args.seed, args)?;
-    let mut progress = Progress::new(args.total_timesteps, args.json);
+    let mut pool = pool(args, args.num_envs, args.run.seed)?;
+    let sizes = sizes(&pool)?;
+    let mut trainer = Trainer::start(args)?;
 
-    let init = with_mode(args.mode, |key: Key<Tensor>| {
-        let (key, agent) = key.split();
-        let agent = Agent::init(agent, obs_size, num_actions);
-        let optimizer = Adam::default().init(&agent);
-        TrainState { agent, optimizer, key }
-    })
-    .named("ppo_init");
+    let mode = args.run.mode;
+    let init = with_mode(mode, |key: Key<Tensor>| begin(key, sizes)).named("ppo_init");
     // The key comes back: the next step draws from what this one left.
-    let act = with_mode(args.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
+    let act = with_mode(mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
         let (key, draw) = key.split();
         (agent.policy(obs).sample(draw), key)
     })
     .named("ppo_act");
     let learn = with_mode(
-        args.mode,
+        mode,
         |(state, rollout, learning_rate): (TrainState<Tensor>, Rollout<Tensor>, Tensor)| {
-            update(state, rollout, learning_rate, args)
+            let (state, metrics, explained_variance) = update(state, rollout, learning_rate, args);
+            (state, Report { metrics, explained_variance })
         },
     )
     .named("ppo_update")
-    .check_nans(args.check_nans);
+    .check_nans(args.run.check_nans);
 
-    let seed = tree::map(Key::new(args.seed), Array::from);
-    let mut state: TrainState<Array> = init.call(seed)?;
-    let mut batch = pool.reset()?;
-    let mut next_done = vec![0.0f32; args.num_envs];
-    let mut actions = vec![0i32; args.num_envs];
-    let mut storage = Storage { obs: vec![], actions: vec![], rewards: vec![], dones: vec![] };
-    let mut global_step: u64 = 0;
     let (steps, envs) = (args.num_steps, args.num_envs);
-    let num_iterations = args.num_iterations();
+    let (size, num_iterations) = (args.batch_size() as u64, args.num_iterations());
+    let train = init.call(tree::map(Key::new(args.run.seed), Array::from))?;
+    let obs = obs_array(&pool.reset()?, envs);
+    let fresh = Running { train, obs, done: Array::zeros([envs], DType::F32) };
+    let mut running = trainer.state(fresh, &mut pool)?;
+    let mut next_done = running.done.to_vec::<f32>()?;
+    let mut actions = vec![0i32; envs];
+    let mut storage = Storage::default();
 
-    for iteration in 1..=num_iterations {
-        let started = std::time::Instant::now();
-        let left = 1.0 - (iteration - 1) as f64 / num_iterations as f64;
+    while trainer.goes_on(size, &running, &mut pool)? {
+        let left = 1.0 - (trainer.step() / size) as f64 / num_iterations as f64;
         let learning_rate = args.learning_rate * if args.anneal_lr { left } else { 1.0 };
+        let Running { train: mut state, obs: mut next_obs, .. } = running;
 
         let span = timeline::span("rollout");
         storage.clear();
-        for _ in 0..steps {
-            global_step += envs as u64;
-            storage.obs.extend_from_slice(batch.obs());
+        storage.obs.extend(next_obs.to_vec::<f32>()?);
+        let mut games = Vec::new();
+        for turn in 1..=steps {
             storage.dones.extend_from_slice(&next_done);
-            let obs = obs_array(batch.obs(), envs);
-            let (chosen, key) = act.call((state.agent.clone(), obs, state.key))?;
+            let (chosen, key) = act.call((state.agent.clone(), next_obs, state.key))?;
             state.key = key;
             chosen.copy_to(&mut actions)?;
             storage.actions.extend_from_slice(&actions);
-            batch = pool.step(&actions)?;
+            let batch = pool.step(&actions)?;
             storage.rewards.extend_from_slice(batch.reward());
             for (env, done) in next_done.iter_mut().enumerate() {
                 *done = (batch.terminated()[env] || batch.truncated()[env]) as u8 as f32;
             }
+            if turn < steps {
+                storage.obs.extend_from_slice(&f32s(&batch));
+            }
+            next_obs = obs_array(&batch, envs);
             for episode in pool.take_finished() {
-                run.episode(episode.episodic_return, episode.length.into(), global_step)?;
+                games.push(Game {
+                    after: (turn * envs) as u64,
+                    episodic_return: episode.episodic_return,
+                    length: episode.length.into(),
+                });
             }
         }
 
         drop(span);
-        let span = timeline::span("update");
+        let _span = timeline::span("update");
+        let done = Array::new([envs], &next_done)?;
         let rollout = Rollout {
-            obs: Array::new([steps, envs, obs_size], &storage.obs)?,
+            obs: Array::new([steps, envs, sizes.0], &storage.obs)?,
             actions: Array::new([steps, envs], &storage.actions)?,
             rewards: Array::new([steps, envs], &storage.rewards)?,
             dones: Array::new([steps, envs], &storage.dones)?,
-            next_obs: obs_array(batch.obs(), envs),
-            next_done: Array::new([envs], &next_done)?,
+            next_obs: next_obs.clone(),
+            next_done: done.clone(),
         };
         let rate = Array::from(learning_rate as f32);
-        let (next, metrics, explained) = learn.call((state, rollout, rate))?;
-        state = next;
-        let metrics = log(&mut run, &metrics, &explained, learning_rate, global_step)?;
-        drop(span);
-        let window = (steps * envs) as f64 / started.elapsed().as_secs_f64();
-        run.events.scalar("charts/SPS_update", window.floor(), global_step)?;
-        progress.update(global_step, run.sps(global_step), run.returns.mean());
-        if !metrics.loss.is_finite() {
-            run.events.flush()?;
-            return Err(Error::Nan(format!(
-                "the loss is {} after update {iteration}, at step {global_step}; run again with \
-                 --check-nans to see which operation made it",
-                metrics.loss
-            )));
-        }
-        if interrupt::requested() {
-            progress.note("stopped: the events and the model so far are kept");
-            break;
-        }
-    }
-    progress.finish();
-    if args.save_model {
-        save(&run, &state, args)?;
-    }
-    run.events.flush()?;
-    if let Some(timeline) = timeline {
-        timeline.finish()?;
+        let (train, metrics) = learn.call((state, rollout, rate))?;
+        running = Running { train, obs: next_obs, done };
+        let at = trainer.step() + size;
+        trainer.run.events.scalar("charts/learning_rate", learning_rate, at)?;
+        trainer.tell(size, &games, Some(&metrics))?;
     }
     let compile_s = init.stats().seconds() + act.stats().seconds() + learn.stats().seconds();
-    let platform = match args.mode {
-        Mode::Interpret => "host".to_string(),
-        Mode::Jit | Mode::Eager => Runtime::get()?.client.platform_name().to_string(),
-    };
-    Ok(run.summary(&args.mode.to_string(), &platform, 1, global_step, compile_s))
+    trainer.finish(&running.train, compile_s)
 }
 
-/// Reads the metrics and logs them under CleanRL's tags.
-fn log(
-    run: &mut Run,
-    metrics: &Metrics<Array>,
-    explained: &Array,
-    learning_rate: f64,
-    step: u64,
-) -> Result<Metrics<f32>> {
-    let values = scalars(metrics)?;
-    run.events.scalars(
-        &[
-            ("charts/learning_rate", learning_rate),
-            ("losses/value_loss", values.value_loss.into()),
-            ("losses/policy_loss", values.policy_loss.into()),
-            ("losses/entropy", values.entropy.into()),
-            ("losses/old_approx_kl", values.old_approx_kl.into()),
-            ("losses/approx_kl", values.approx_kl.into()),
-            ("losses/clipfrac", values.clipfrac.into()),
-            ("losses/explained_variance", explained.item::<f32>()?.into()),
-            ("charts/SPS", run.sps(step).floor()),
-        ],
-        step,
-    )?;
-    Ok(values)
-}
-
-/// Saves parameters, optimiser and randomness as `{exp_name}.safetensors`, with the settings.
-fn save(run: &Run, state: &TrainState<Array>, args: &Args) -> Result<()> {
-    let path = run.dir.join(format!("{}.safetensors", args.exp_name));
-    checkpoint::save_tree(path, state, args)
+/// Plays a saved model, drawing from its policy.
+fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    // Episodes of another seed than those of the training.
+    let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
+    let sizes = sizes(&pool)?;
+    let like = with_mode(args.run.mode, |key: Key<Tensor>| begin(key, sizes));
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let agent = load_tree(model, &like.call(seed)?)?.agent;
+    let act =
+        with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
+            agent.policy(obs.to(DType::F32)).sample(key)
+        })
+        .named("ppo_play");
+    evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
 }

@@ -4,30 +4,34 @@
 //!
 //! What differs from PureJaxRL, and why, is in `docs/algos/ppo_anakin.md`.
 
-use std::path::PathBuf;
+mod fast;
+mod log;
 
 use clap::Parser;
 use serde::Serialize;
 
+use crate::algorithm;
 use crate::distributions::{Categorical, DiagNormal};
 use crate::envs::traced::{AutoReset, Playing, Traced, TracedEnv, make};
-use crate::envs::{EnvSpec, Space};
+use crate::envs::{EnvPool, EnvSpec, PoolOptions, Space};
 use crate::error::{Error, Result};
-use crate::jit::{Mode, with_mode};
+use crate::jit::with_mode;
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
 use crate::optim::{Adam, AdamState};
-use crate::rl::flags::expect;
-use crate::rl::{Progress, Returns, Run, Summary, checkpoint, interrupt};
-use crate::runtime::Runtime;
-use crate::timeline;
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::{batches, expect, not_negative, positive, unit};
+use crate::rl::saved::load_tree;
+use crate::rl::{Evaluation, RunOptions, Summary, Trainer};
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::jacobian::ravel;
 use crate::trace::ops::{
-    IndexMode, concatenate, constant, full, full_like, iota, ones, stack, where_, zeros, zeros_like,
+    IndexMode, concatenate, constant, full, full_like, ones, stack, where_, zeros, zeros_like,
 };
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, TensorType, random, value_and_grad, vmap};
+use fast::{Rows, argmax, clip_by_norm, orders};
+use log::Log;
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -38,30 +42,13 @@ pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppo_anakin")]
     pub exp_name: String,
-    /// Seed of the experiment: the same seed gives the same run, bit for bit
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    /// Flags that every algorithm has
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
     /// How many agents to train at once, with the seeds from --seed on
     #[arg(long, default_value_t = 1)]
     pub num_seeds: usize,
-    /// Run compiled (jit), operation by operation (eager), or on the host (interpret)
-    #[arg(long, value_enum, default_value_t = Mode::Jit)]
-    pub mode: Mode,
-    /// End with one line of JSON on the standard output, and show no progress bar
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
-    pub json: bool,
-    /// Save the model into the run's folder
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
-    pub save_model: bool,
-    /// Stop at the first NaN, and say which operation made it and at what line
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
-    pub check_nans: bool,
-    /// Record a timeline of the run into this file, for Perfetto or chrome://tracing
-    #[arg(long)]
-    pub timeline: Option<PathBuf>,
-    /// The folder in which the run's folder is made
-    #[arg(long, default_value = "runs")]
-    pub runs_dir: PathBuf,
     /// Updates in one launch of the program; 0 chooses
     #[arg(long, default_value_t = 0)]
     pub updates_per_launch: u64,
@@ -117,16 +104,6 @@ pub struct Args {
 }
 
 impl Args {
-    /// The settings of a command line: `Args::from_flags(["--seed", "3"])`.
-    ///
-    /// # Errors
-    /// What clap says.
-    pub fn from_flags<'a>(
-        flags: impl IntoIterator<Item = &'a str>,
-    ) -> std::result::Result<Args, clap::Error> {
-        crate::rl::flags::parse_from(["ppo_anakin"].into_iter().chain(flags).map(Into::into))
-    }
-
     /// Samples per update of an agent.
     fn batch_size(&self) -> usize {
         self.num_envs * self.num_steps
@@ -155,47 +132,26 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        let positive = "at least 1";
-        expect(self.num_seeds > 0, "num-seeds", self.num_seeds, positive)?;
-        expect(self.num_envs > 0, "num-envs", self.num_envs, positive)?;
-        expect(self.num_steps > 0, "num-steps", self.num_steps, positive)?;
-        expect(self.num_minibatches > 0, "num-minibatches", self.num_minibatches, positive)?;
-        expect(self.update_epochs > 0, "update-epochs", self.update_epochs, positive)?;
-        let batch = self.batch_size();
-        expect(
-            batch.is_multiple_of(self.num_minibatches),
-            "num-minibatches",
-            self.num_minibatches,
-            &format!("a divisor of the batch, num-envs * num-steps = {batch}"),
-        )?;
-        expect(
-            self.num_updates() > 0,
-            "total-timesteps",
-            self.total_timesteps,
-            &format!("at least one batch, num-envs * num-steps = {batch}"),
-        )?;
+        positive(&[("num-seeds", self.num_seeds), ("update-epochs", self.update_epochs)])?;
+        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
         expect(
             i32::try_from(self.num_updates()).is_ok(),
             "total-timesteps",
             self.total_timesteps,
-            &format!("fewer than 2^31 batches of num-envs * num-steps = {batch}"),
+            &format!("fewer than 2^31 batches of num-envs * num-steps = {}", self.batch_size()),
         )?;
-        let unit = |x: f64| (0.0..=1.0).contains(&x);
-        expect(unit(self.gamma), "gamma", self.gamma, "between 0 and 1")?;
-        expect(unit(self.gae_lambda), "gae-lambda", self.gae_lambda, "between 0 and 1")?;
-        let not_negative = |x: f64| x.is_finite() && x >= 0.0;
-        for (flag, x) in [
+        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
+        not_negative(&[
             ("learning-rate", self.learning_rate),
             ("clip-coef", self.clip_coef),
             ("ent-coef", self.ent_coef),
             ("vf-coef", self.vf_coef),
             ("max-grad-norm", self.max_grad_norm),
-        ] {
-            expect(not_negative(x), flag, x, "a number not below 0")?;
-        }
-        Ok(())
+        ])
     }
 }
+
+algorithm!(Args, "ppo_anakin", train, play);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -324,23 +280,6 @@ impl Agent<Tensor> {
     pub fn value(&self, obs: Tensor) -> Tensor {
         forward(&self.critic, obs).squeeze(-1)
     }
-}
-
-/// The index (i32) of the first largest number along the last axis. Of few numbers it is compared
-/// one by one, which the compiler fuses with what comes before and after.
-fn argmax(x: Tensor) -> Tensor {
-    let classes = x.dim(-1);
-    if classes > 8 {
-        return x.argmax(-1);
-    }
-    let mut largest = x.index_axis(-1, 0);
-    let mut index = zeros(largest.shape(), DType::I32);
-    for class in 1..classes {
-        let other = x.index_axis(-1, class as isize);
-        index = where_(other.gt(largest), class as i32, index);
-        largest = largest.maximum(other);
-    }
-    index
 }
 
 /// The whole state of a run of one agent.
@@ -499,15 +438,6 @@ pub struct Learned<T> {
     pub optimizer: AdamState<T, T>,
 }
 
-/// `optax.clip_by_global_norm` of a vector. Its sum of squares is a product with ones.
-fn clip_by_norm(grads: Tensor, max_norm: f64) -> Tensor {
-    let rows = grads.numel().div_ceil(64);
-    let squares = grads.square().pad(&[0], &[(rows * 64 - grads.numel()) as i64], 0.0);
-    let sums = ones([rows], DType::F32).matmul(squares.reshape([rows, 64]));
-    let norm = sums.sum(..).sqrt();
-    where_(norm.lt(max_norm), grads, grads / norm * max_norm)
-}
-
 /// One gradient step.
 fn minibatch_step(
     learned: Learned<Tensor>,
@@ -523,17 +453,6 @@ fn minibatch_step(
     let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
     let (params, optimizer) = adam.step(params, grads, optimizer);
     (Learned { params, optimizer }, metrics)
-}
-
-/// Orders of `0..size`, `i32[count, size]`, each equally likely: random words, with the number
-/// itself as the lowest digits, are sorted. Sorting one column is several times faster than
-/// sorting pairs.
-fn orders(key: Key<Tensor>, count: usize, size: usize) -> Tensor {
-    let digits = usize::BITS - (size - 1).leading_zeros();
-    let words = random::bits(key, [count, size], DType::U64);
-    let numbers = iota([count, size], 1, DType::U64);
-    let sorted = (((words >> digits) << digits) | numbers).sort(1);
-    (sorted & ((1u64 << digits) - 1)).to(DType::I32)
 }
 
 /// `update_epochs` times `num_minibatches` gradient steps. Gives what was learned, the last
@@ -590,46 +509,6 @@ pub fn learn(
 }
 
 // -------------------------------------------------------------------------------------- rollout
-
-/// Several tensors `[N, ..]` as the rows of one, `f32[rows, N]`: a loop that carries one tensor
-/// and stacks one is a few operations of the compiled code, and not a few for each.
-struct Rows {
-    types: Vec<TensorType>,
-}
-
-impl Rows {
-    fn of(tensors: &[Tensor]) -> Rows {
-        Rows { types: tensors.iter().map(|x| x.ty()).collect() }
-    }
-
-    /// How many rows they are.
-    fn count(&self) -> usize {
-        self.types.iter().map(|ty| ty.numel() / ty.shape[0]).sum()
-    }
-
-    fn pack(&self, tensors: &[Tensor]) -> Tensor {
-        let mut rows = Vec::new();
-        for (x, ty) in tensors.iter().zip(&self.types) {
-            let columns = ty.numel() / ty.shape[0];
-            rows.push(x.to(DType::F32).reshape([ty.shape[0], columns]).t());
-        }
-        concatenate(&rows, 0)
-    }
-
-    /// From `f32[.., rows, N]` back to tensors `[.., N, ..]`.
-    fn unpack(&self, packed: Tensor) -> Vec<Tensor> {
-        let lead = packed.shape()[..packed.rank() - 2].to_vec();
-        let mut from = 0;
-        let mut tensors = Vec::new();
-        for ty in &self.types {
-            let columns = ty.numel() / ty.shape[0];
-            let rows = packed.slice_axis(-2, from, from + columns).swapaxes(-2, -1);
-            from += columns;
-            tensors.push(rows.reshape([&lead[..], &ty.shape[..]].concat()).to(ty.dtype));
-        }
-        tensors
-    }
-}
 
 /// `num_steps` steps of all environments under one policy: where they are then, what they show,
 /// and what happened.
@@ -834,183 +713,87 @@ fn for_seeds<A: Tree<Tensor>, B: Tree<Tensor>>(args: &Args, f: impl Fn(A) -> B, 
 /// runtime and the file system say.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let timeline = args.timeline.as_ref().map(timeline::start).transpose()?;
     let problem = Problem::new(args)?;
-    interrupt::install()?;
-    let mut run = Run::create(&args.runs_dir, &args.exp_name, &args.env_id, args.seed, args)?;
-    let seeds = args.num_seeds as u64;
-    let mut progress = Progress::new(args.total_timesteps * seeds, args.json);
+    let mut trainer = Trainer::start(args)?;
 
-    let init = with_mode(args.mode, |key: Key<Tensor>| {
+    let init = with_mode(args.run.mode, |key: Key<Tensor>| {
         for_seeds(args, |key| problem.init(key, args), key)
     })
     .named("ppo_anakin_init");
     let go_on = |updates: u64| {
         let problem = &problem;
-        with_mode(args.mode, move |state: TrainState<Tensor>| {
+        with_mode(args.run.mode, move |state: TrainState<Tensor>| {
             for_seeds(args, |state| problem.go_on(state, updates, args), state)
         })
         .named("ppo_anakin")
-        .check_nans(args.check_nans)
+        .check_nans(args.run.check_nans)
     };
-    let launch = args.launch();
+    let (launch, size) = (args.launch(), args.batch_size() as u64);
     let whole = go_on(launch);
     let rest = go_on(args.num_updates() % launch);
 
-    let mut state = init.call(keys(args)?)?;
-    let mut log = Log { args, returns: vec![Returns::default(); args.num_seeds], updates: 0 };
-    while log.updates < args.num_updates() {
-        let left = args.num_updates() - log.updates;
-        let (next, report) = if left < launch { rest.call(state)? } else { whole.call(state)? };
-        state = next;
-        log.reports(&mut run, &report, left.min(launch))?;
-        let step = log.updates * args.batch_size() as u64 * seeds;
-        progress.update(step, run.sps(step), log.mean_return());
-        if interrupt::requested() {
-            progress.note("stopped: the events and the model so far are kept");
+    let mut state = trainer.state(init.call(keys(args)?)?, ())?;
+    let mut log = Log::new(args, &trainer.notes, trainer.step() / size)?;
+    loop {
+        let updates = (args.num_updates() - log.updates).min(launch);
+        // Of no update at all the trainer says that it does not fit.
+        if !trainer.goes_on(updates.max(1) * size, &state, ())? {
             break;
         }
+        let program = if updates < launch { &rest } else { &whole };
+        let (next, report) = program.call(state)?;
+        state = next;
+        log.reports(&mut trainer.run, &report, updates)?;
+        trainer.notes = log.notes()?;
+        trainer.advance(updates * size)?;
     }
-    progress.finish();
-    if args.save_model {
-        save(&run, &state, args)?;
-    }
-    run.events.flush()?;
-    if let Some(timeline) = timeline {
-        timeline.finish()?;
-    }
-    if args.num_seeds > 1 && !args.json {
+    if args.num_seeds > 1 && !args.run.json {
         eprint!("{}", log.table());
     }
     let compile_s = init.stats().seconds() + whole.stats().seconds() + rest.stats().seconds();
-    let platform = match args.mode {
-        Mode::Interpret => "host".to_string(),
-        Mode::Jit | Mode::Eager => Runtime::get()?.client.platform_name().to_string(),
-    };
-    let step = log.updates * args.batch_size() as u64 * seeds;
-    let summary = run.summary(&args.mode.to_string(), &platform, 1, step, compile_s);
-    Ok(Summary { avg_episodic_return: log.mean_return(), ..summary })
+    let summary = trainer.finish(&state, compile_s)?;
+    let seeds = args.num_seeds as u64;
+    Ok(Summary {
+        global_step: summary.global_step * seeds,
+        sps: summary.sps * seeds as f64,
+        avg_episodic_return: log.mean_return(),
+        ..summary
+    })
+}
+
+/// Plays a saved model, drawing from its policy; of several agents the first.
+fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let problem = Problem::new(args)?;
+    let like = with_mode(args.run.mode, |key: Key<Tensor>| {
+        for_seeds(args, |key| problem.init(key, args), key)
+    });
+    let agents = load_tree(model, &like.call(keys(args)?)?)?.agent;
+    let act =
+        with_mode(args.run.mode, |(agents, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
+            let first = |x: Tensor| if args.num_seeds == 1 { x } else { x.index_axis(0, 0) };
+            let agent = tree::map(agents, first);
+            let heads = forward(&agent.actor, obs.flatten_from(1));
+            let [envs, size] = [heads.dim(0), heads.dim(1)];
+            agent.draw(heads, agent.noise(key, [1, envs, size]).index_axis(0, 0))
+        })
+        .named("ppo_anakin_play");
+    // Episodes of another seed than those of the training.
+    let seed = args.run.seed.wrapping_add(1 << 32);
+    let options =
+        PoolOptions { num_threads: 1, seed, clip_actions: true, ..PoolOptions::default() };
+    let pool = EnvPool::make(&args.env_id, options)?;
+    evaluation.play(pool, |obs, key| act.call((agents.clone(), obs, key)))
 }
 
 /// The keys of the seeds: agent i of `--seed s` is the agent of `--seed s + i` alone.
 fn keys(args: &Args) -> Result<Key<Array>> {
     if args.num_seeds == 1 {
-        return Ok(tree::map(Key::new(args.seed), Array::from));
+        return Ok(tree::map(Key::new(args.run.seed), Array::from));
     }
     let mut words = Vec::new();
     for i in 0..args.num_seeds as u64 {
-        let seed = args.seed.wrapping_add(i);
+        let seed = args.run.seed.wrapping_add(i);
         words.extend([(seed >> 32) as u32, seed as u32]);
     }
     Ok(Key::from_data(Array::new([args.num_seeds, 2], &words)?))
-}
-
-/// What has been told of the run.
-struct Log<'a> {
-    args: &'a Args,
-    /// Of each seed.
-    returns: Vec<Returns>,
-    updates: u64,
-}
-
-impl Log<'_> {
-    /// The mean over the seeds of the mean of the last returns.
-    fn mean_return(&self) -> Option<f64> {
-        let means: Vec<f64> = self.returns.iter().filter_map(Returns::mean).collect();
-        (!means.is_empty()).then(|| means.iter().sum::<f64>() / means.len() as f64)
-    }
-
-    /// Logs the reports of one launch, `[seeds, updates, ..]` or `[updates, ..]`.
-    fn reports(&mut self, run: &mut Run, report: &Report<Array>, updates: u64) -> Result<()> {
-        let seeds = self.args.num_seeds;
-        let (updates, size) = (updates as usize, self.args.batch_size());
-        let returns = report.episode_returns.to_vec::<f32>()?;
-        let lengths = report.episode_lengths.to_vec::<i32>()?;
-        let m = &report.metrics;
-        let mut scalars = Vec::new();
-        for (tag, column) in [
-            ("losses/loss", &m.loss),
-            ("losses/value_loss", &m.value_loss),
-            ("losses/policy_loss", &m.policy_loss),
-            ("losses/entropy", &m.entropy),
-            ("losses/old_approx_kl", &m.old_approx_kl),
-            ("losses/approx_kl", &m.approx_kl),
-            ("losses/clipfrac", &m.clipfrac),
-            ("losses/explained_variance", &report.explained),
-        ] {
-            scalars.push((tag, column.to_vec::<f32>()?));
-        }
-        for update in 0..updates {
-            let begin = self.updates * size as u64;
-            let step = begin + size as u64;
-            let left = 1.0 - self.updates as f64 / self.args.num_updates() as f64;
-            let rate = self.args.learning_rate * if self.args.anneal_lr { left } else { 1.0 };
-            self.updates += 1;
-            let mut all = Vec::new();
-            for seed in 0..seeds {
-                let place = (seed * updates + update) * size;
-                let mut own = Vec::new();
-                for i in (0..size).filter(|i| !returns[place + i].is_nan()) {
-                    let (value, length) = (f64::from(returns[place + i]), lengths[place + i]);
-                    self.returns[seed].push(value);
-                    own.push(value);
-                    if seeds == 1 {
-                        // The step at which it ended, counted as CleanRL does.
-                        let at = begin + ((i / self.args.num_envs + 1) * self.args.num_envs) as u64;
-                        run.episode(value, length as u64, at)?;
-                    } else {
-                        run.returns.push(value);
-                        all.push((value, f64::from(length)));
-                    }
-                }
-                if seeds > 1 && !own.is_empty() {
-                    let tag = format!("seeds/{}/episodic_return", self.args.seed + seed as u64);
-                    run.events.scalar(&tag, own.iter().sum::<f64>() / own.len() as f64, step)?;
-                }
-            }
-            if !all.is_empty() {
-                let (sum, lengths) = all.iter().fold((0.0, 0.0), |(a, b), (x, y)| (a + x, b + y));
-                let count = all.len() as f64;
-                run.events.scalar("charts/episodic_return", sum / count, step)?;
-                run.events.scalar("charts/episodic_length", lengths / count, step)?;
-            }
-            let mut values = vec![("charts/learning_rate", rate)];
-            for (tag, column) in &scalars {
-                let of_seed = |seed: usize| f64::from(column[seed * updates + update]);
-                let mean = (0..seeds).map(of_seed).sum::<f64>() / seeds as f64;
-                if *tag != "losses/loss" {
-                    values.push((tag, mean));
-                } else if let Some(seed) = (0..seeds).find(|&seed| !of_seed(seed).is_finite()) {
-                    run.events.flush()?;
-                    return Err(Error::Nan(format!(
-                        "the loss of seed {} is {} after update {}, at step {step}; run again \
-                         with --check-nans to see which operation made it",
-                        self.args.seed + seed as u64,
-                        of_seed(seed),
-                        self.updates
-                    )));
-                }
-            }
-            values.push(("charts/SPS", run.sps(step * seeds as u64).floor()));
-            run.events.scalars(&values, step)?;
-        }
-        Ok(())
-    }
-
-    /// A line for each seed.
-    fn table(&self) -> String {
-        let mut table = "seed  episodes  mean return of the last 100\n".to_string();
-        for (seed, returns) in (self.args.seed..).zip(&self.returns) {
-            let mean = returns.mean().map_or("none ended".to_string(), |mean| format!("{mean:.1}"));
-            table.push_str(&format!("{seed:>4}  {:>8}  {mean:>10}\n", returns.episodes()));
-        }
-        table
-    }
-}
-
-/// Saves the whole state as `{exp_name}.safetensors`, with the settings. Of several agents each
-/// array has one more axis in front, in the order of the seeds.
-fn save(run: &Run, state: &TrainState<Array>, args: &Args) -> Result<()> {
-    let path = run.dir.join(format!("{}.safetensors", args.exp_name));
-    checkpoint::save_tree(path, state, args)
 }

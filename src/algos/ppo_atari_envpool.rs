@@ -3,25 +3,26 @@
 //!
 //! What differs from CleanRL, and why, is in `docs/algos/ppo_atari_envpool.md`.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
+use crate::algorithm;
 use crate::distributions::Categorical;
-use crate::envs::{AtariOptions, Autoreset, Batch, EnvPool, Handle, PoolOptions, Space, XlaPool};
-use crate::error::{Error, Result};
-use crate::jit::{Jit, Mode, with_mode};
+use crate::envs::{AtariOptions, Autoreset, EnvPool, Handle, PoolOptions, XlaPool};
+use crate::error::Result;
+use crate::jit::with_mode;
 use crate::nn::init::orthogonal;
-use crate::nn::{Conv2d, Dense};
+use crate::nn::{Dense, Encoder};
 use crate::optim::{Adam, AdamState, clip_by_global_norm};
-use crate::rl::flags::expect;
-use crate::rl::{Progress, Run, Summary, checkpoint, interrupt, scalars};
-use crate::runtime::Runtime;
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::{batches, not_negative, positive, unit};
+use crate::rl::saved::load_tree;
+use crate::rl::{Evaluation, Game, Games, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{ConvOptions, IndexMode, Padding, stack, zeros_like};
+use crate::trace::ops::{IndexMode, stack, zeros, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, random, value_and_grad};
 
@@ -44,36 +45,13 @@ pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppo_atari_envpool")]
     pub exp_name: String,
-    /// Seed of the experiment: the same seed gives the same run, bit for bit
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Run compiled (jit), operation by operation (eager), or on the host (interpret)
-    #[arg(long, value_enum, default_value_t = Mode::Jit)]
-    pub mode: Mode,
+    /// Flags that every algorithm has
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
     /// Step the environments inside the compiled rollout (xla) or between calls (host)
     #[arg(long, value_enum, default_value_t = RolloutMode::Xla)]
     pub rollout: RolloutMode,
-    /// End with one line of JSON on the standard output, and show no progress bar
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
-    pub json: bool,
-    /// Save the model into the run's folder, and play it for --eval-episodes
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
-    pub save_model: bool,
-    /// Games that a saved model plays at the end
-    #[arg(long, default_value_t = 10)]
-    pub eval_episodes: usize,
-    /// Stop at the first NaN, and say which operation made it and at what line
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
-    pub check_nans: bool,
-    /// Record a timeline of the run into this file, for Perfetto or chrome://tracing
-    #[arg(long)]
-    pub timeline: Option<PathBuf>,
-    /// The folder in which the run's folder is made
-    #[arg(long, default_value = "runs")]
-    pub runs_dir: PathBuf,
-    /// Threads that step environments; 0 measures and chooses
-    #[arg(long, default_value_t = 0)]
-    pub num_threads: usize,
     /// Start the next episode in the step after the end, as EnvPool does, and train on that step
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub envpool_reset: bool,
@@ -132,16 +110,6 @@ pub struct Args {
 }
 
 impl Args {
-    /// The settings of a command line: `Args::from_flags(["--seed", "3"])`.
-    ///
-    /// # Errors
-    /// What clap says.
-    pub fn from_flags<'a>(
-        flags: impl IntoIterator<Item = &'a str>,
-    ) -> std::result::Result<Args, clap::Error> {
-        crate::rl::flags::parse_from(["ppo_atari_envpool"].into_iter().chain(flags).map(Into::into))
-    }
-
     /// Samples per update.
     fn batch_size(&self) -> usize {
         self.num_envs * self.num_steps
@@ -158,39 +126,17 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        let positive = "at least 1";
-        expect(self.num_envs > 0, "num-envs", self.num_envs, positive)?;
-        expect(self.num_steps > 0, "num-steps", self.num_steps, positive)?;
-        expect(self.num_minibatches > 0, "num-minibatches", self.num_minibatches, positive)?;
-        expect(self.update_epochs > 0, "update-epochs", self.update_epochs, positive)?;
-        let batch = self.batch_size();
-        expect(
-            batch.is_multiple_of(self.num_minibatches),
-            "num-minibatches",
-            self.num_minibatches,
-            &format!("a divisor of the batch, num-envs * num-steps = {batch}"),
-        )?;
-        expect(
-            self.num_iterations() > 0,
-            "total-timesteps",
-            self.total_timesteps,
-            &format!("at least one batch, num-envs * num-steps = {batch}"),
-        )?;
-        let unit = |x: f64| (0.0..=1.0).contains(&x);
-        expect(unit(self.gamma), "gamma", self.gamma, "between 0 and 1")?;
-        expect(unit(self.gae_lambda), "gae-lambda", self.gae_lambda, "between 0 and 1")?;
-        let not_negative = |x: f64| x.is_finite() && x >= 0.0;
-        for (flag, x) in [
+        positive(&[("update-epochs", self.update_epochs)])?;
+        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
+        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
+        not_negative(&[
             ("learning-rate", self.learning_rate),
             ("clip-coef", self.clip_coef),
             ("ent-coef", self.ent_coef),
             ("vf-coef", self.vf_coef),
             ("max-grad-norm", self.max_grad_norm),
             ("target-kl", self.target_kl.unwrap_or(0.0)),
-        ] {
-            expect(not_negative(x), flag, x, "a number not below 0")?;
-        }
-        Ok(())
+        ])
     }
 
     /// The pool that this run steps: episodes are lives, rewards are signs.
@@ -199,7 +145,7 @@ impl Args {
             AtariOptions { episodic_life: true, reward_clip: true, ..AtariOptions::envpool() };
         let options = PoolOptions {
             num_envs,
-            num_threads: self.num_threads,
+            num_threads: self.run.num_threads,
             seed,
             autoreset: if self.envpool_reset { Autoreset::NextStep } else { Autoreset::SameStep },
             ..PoolOptions::default()
@@ -208,15 +154,15 @@ impl Args {
     }
 }
 
+algorithm!(Args, "ppo_atari_envpool", train, play);
+
 // -------------------------------------------------------------------------------------- network
 
 /// The Nature network (Mnih et al. 2015) with a head for the policy and one for the value.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Images to features.
-    pub convs: [Conv2d<T>; 3],
-    /// Features to 512 units.
-    pub hidden: Dense<T>,
+    /// Images to 512 units.
+    pub trunk: Encoder<T>,
     /// Units to logits of the actions.
     pub actor: Dense<T>,
     /// Units to the value.
@@ -227,17 +173,8 @@ impl Agent<Tensor> {
     /// A new agent for four images of 84 by 84 and `num_actions` actions.
     pub fn init(key: Key<Tensor>, num_actions: usize) -> Agent<Tensor> {
         let [a, b, c, hidden, actor, critic] = key.split_n();
-        let gain = orthogonal(2.0f64.sqrt());
-        let conv = |key, shape, stride| {
-            Conv2d::init(key, shape, ConvOptions { stride, padding: Padding::Valid }, gain)
-        };
         Agent {
-            convs: [
-                conv(a, [8, 8, 4, 32], 4),
-                conv(b, [4, 4, 32, 64], 2),
-                conv(c, [3, 3, 64, 64], 1),
-            ],
-            hidden: Dense::init(hidden, 3136, 512, gain),
+            trunk: Encoder::nature([a, b, c, hidden], 4),
             actor: Dense::init(actor, 512, num_actions, orthogonal(0.01)),
             critic: Dense::init(critic, 512, 1, orthogonal(1.0)),
         }
@@ -245,11 +182,7 @@ impl Agent<Tensor> {
 
     /// The policy and the value `f32[B]` of observations `u8[B, 4, 84, 84]`.
     pub fn apply(&self, obs: Tensor) -> (Categorical<Tensor>, Tensor) {
-        let mut x = obs.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0;
-        for conv in &self.convs {
-            x = conv.apply(x).relu();
-        }
-        let x = self.hidden.apply(x.flatten_from(1)).relu();
+        let x = self.trunk.apply(obs);
         (Categorical::new(self.actor.apply(x)), self.critic.apply(x).squeeze(-1))
     }
 }
@@ -449,17 +382,6 @@ struct Playing<T> {
     key: Key<T>,
 }
 
-/// Games that finished in a rollout; `[T, N]` each.
-#[derive(Debug, Clone, Copy, Tree)]
-struct Games<T> {
-    /// Whether one finished: `bool`.
-    finished: T,
-    /// Its return, not clipped: `f32`.
-    episodic_return: T,
-    /// Its steps: `i32`.
-    length: T,
-}
-
 /// A whole rollout with the environments in the loop: one program.
 fn collect(
     envs: &XlaPool,
@@ -472,12 +394,7 @@ fn collect(
         let (act, key) = act(agent, obs, key);
         let (handle, step) = envs.step(handle, act.action);
         let next = Playing { handle, obs: step.obs, done: step.done().to(DType::F32), key };
-        let games = Games {
-            finished: step.finished,
-            episodic_return: step.episodic_return,
-            length: step.episodic_length,
-        };
-        (next, (obs, act, step.reward, done, games))
+        (next, (obs, act, step.reward, done, Games::of(&step)))
     };
     let length = ScanOptions::length(args.num_steps);
     let (playing, (obs, act, rewards, dones, games)) = scan_with(length, turn, playing, ());
@@ -505,94 +422,102 @@ struct Storage {
     dones: Vec<f32>,
 }
 
-impl Storage {
-    fn clear(&mut self) {
-        self.obs.clear();
-        self.actions.clear();
-        self.logprobs.clear();
-        self.values.clear();
-        self.rewards.clear();
-        self.dones.clear();
-    }
-}
-
 // ------------------------------------------------------------------------------------- training
 
 /// The number of actions; refuses what this algorithm cannot play.
 fn num_actions(pool: &EnvPool) -> Result<usize> {
-    let spec = pool.spec();
-    match &spec.action {
-        Space::Discrete { n } if spec.observation.shape()[..] == [4, 84, 84] => Ok(*n),
-        _ => Err(Error::Config(format!(
-            "--env-id {}: ppo_atari_envpool takes images u8[4,84,84] and chooses among discrete \
-             actions; this environment gives {} and takes {}",
-            spec.id, spec.observation, spec.action
-        ))),
-    }
+    let (name, spec) = ("ppo_atari_envpool", pool.spec());
+    spaces::images(name, spec, [4, 84, 84])?;
+    spaces::choices(name, spec)
 }
+
+/// What a run goes on from.
+#[derive(Debug, Tree)]
+struct Running<T> {
+    train: TrainState<T>,
+    /// The randomness of the minibatches to come.
+    key: Key<T>,
+    playing: Playing<T>,
+}
+
+fn begin(key: Key<Tensor>, num_actions: usize) -> TrainState<Tensor> {
+    let agent = Agent::init(key, num_actions);
+    let optimizer = Adam::default().init(&agent);
+    TrainState { agent, optimizer }
+}
+
+type CollectIn<T> = (Agent<T>, Playing<T>);
+type CollectOut<T> = (Playing<T>, Samples<T>, Games<T>);
 
 /// Trains an agent and gives the result: events and, if asked for, the model are in the run's
 /// folder.
 ///
 /// # Errors
-/// [`Error::Config`] for settings out of range, and what the environments, the compiler, the
-/// runtime and the file system say.
+/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
+/// the compiler, the runtime and the file system say.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let timeline = args.timeline.as_ref().map(timeline::start).transpose()?;
-    let pool = args.pool(args.num_envs, args.seed)?;
+    let pool = args.pool(args.num_envs, args.run.seed)?;
     let num_actions = num_actions(&pool)?;
-    interrupt::install()?;
-    let mut run = Run::create(&args.runs_dir, &args.exp_name, &args.env_id, args.seed, args)?;
-    let mut progress = Progress::new(args.total_timesteps, args.json);
+    let mut trainer = Trainer::start(args)?;
 
-    let init = with_mode(args.mode, |key: Key<Tensor>| {
+    let (handle, envs) = pool.xla()?;
+    let mode = args.run.mode;
+    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let [key, agent, play] = key.split_n();
-        let agent = Agent::init(agent, num_actions);
-        let optimizer = Adam::default().init(&agent);
-        (TrainState { agent, optimizer }, key, play)
+        let (handle, first) = envs.reset(handle);
+        let done = zeros([args.num_envs], DType::F32);
+        let playing = Playing { handle, obs: first.obs, done, key: play };
+        Running { train: begin(agent, num_actions), key, playing }
     })
     .named("ppo_atari_init");
-    let shuffle = with_mode(args.mode, |key: Key<Tensor>| {
+    let shuffle = with_mode(mode, |key: Key<Tensor>| {
         let (key, draw) = key.split();
         (shuffle(draw, args), key)
     })
     .named("ppo_atari_shuffle");
-    let learn = with_mode(args.mode, |(state, batch): (TrainState<Tensor>, Minibatch<Tensor>)| {
+    let learn = with_mode(mode, |(state, batch): (TrainState<Tensor>, Minibatch<Tensor>)| {
         minibatch_step(state, batch, args)
     })
     .named("ppo_atari_step")
-    .check_nans(args.check_nans);
+    .check_nans(args.run.check_nans);
+    // The one or the other rollout; what is not called is not compiled.
+    let rollout = with_mode(mode, |(agent, playing): CollectIn<Tensor>| -> CollectOut<Tensor> {
+        collect(&envs, &agent, playing, args)
+    })
+    .named("ppo_atari_rollout");
+    let act = with_mode(mode, |(agent, obs, key): ActIn<Tensor>| act(&agent, obs, key))
+        .named("ppo_atari_act");
+    let prepare =
+        with_mode(mode, |(agent, rollout): PrepareIn<Tensor>| prepare(&agent, rollout, args))
+            .named("ppo_atari_prepare");
 
-    let seed = tree::map(Key::new(args.seed), Array::from);
-    let (mut state, mut key, play): (TrainState<Array>, Key<Array>, Key<Array>) =
-        init.call(seed)?;
-    let mut rollouts: Box<dyn Collect> = match args.rollout {
-        RolloutMode::Xla => Box::new(Compiled::new(pool, play, args)?),
-        RolloutMode::Host => Box::new(Stepped::new(pool, play, args)?),
-    };
-    let mut global_step: u64 = 0;
-    let num_iterations = args.num_iterations();
-    let steps = args.batch_size() as u64;
-
-    for iteration in 1..=num_iterations {
-        let started = Instant::now();
-        let left = 1.0 - (iteration - 1) as f64 / num_iterations as f64;
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
+    let (steps, num_iterations) = (args.batch_size() as u64, args.num_iterations());
+    while trainer.goes_on(steps, &running, &envs)? {
+        let left = 1.0 - (trainer.step() / steps) as f64 / num_iterations as f64;
         let learning_rate = args.learning_rate * if args.anneal_lr { left } else { 1.0 };
+        let Running { train: mut state, key, playing } = running;
 
         let span = timeline::span("rollout");
-        let (samples, games) = rollouts.collect(&state.agent)?;
-        for (turn, episodic_return, length) in games {
-            let at = global_step + ((turn + 1) * args.num_envs) as u64;
-            run.episode(episodic_return.into(), length as u64, at)?;
-        }
-        global_step += steps;
+        let (playing, samples, games) = match args.rollout {
+            RolloutMode::Xla => {
+                let (playing, samples, games) = rollout.call((state.agent.clone(), playing))?;
+                (playing, samples, games.list()?)
+            }
+            RolloutMode::Host => {
+                let agent = &state.agent;
+                let act = |obs: &Array, key| act.call((agent.clone(), obs.clone(), key));
+                let (playing, rollout, games) = step_on_host(&envs, playing, act, args)?;
+                (playing, prepare.call((agent.clone(), rollout))?, games)
+            }
+        };
         drop(span);
 
-        let span = timeline::span("update");
+        let _span = timeline::span("update");
         let updating = Instant::now();
-        let (orders, next) = shuffle.call(key)?;
-        key = next;
+        let (orders, key) = shuffle.call(key)?;
         let rate = Array::from(learning_rate as f32);
         let mut metrics = None;
         for epoch in 0..args.update_epochs {
@@ -613,256 +538,89 @@ pub fn train(args: &Args) -> Result<Summary> {
                 break;
             }
         }
-        let metrics = metrics.expect("at least one epoch of one minibatch");
-        let metrics = log(&mut run, &metrics, learning_rate, global_step)?;
-        let seconds = [started, updating].map(|start| start.elapsed().as_secs_f64());
-        let [window, update] = seconds.map(|seconds| (steps as f64 / seconds).floor());
-        run.events.scalars(
-            &[("charts/SPS_update", window), ("charts/SPS_learner", update)],
-            global_step,
-        )?;
-        drop(span);
-        progress.update(global_step, run.sps(global_step), run.returns.mean());
-        if !metrics.loss.is_finite() {
-            run.events.flush()?;
-            return Err(Error::Nan(format!(
-                "the loss is {} after update {iteration}, at step {global_step}; run again with \
-                 --check-nans to see which operation made it",
-                metrics.loss
-            )));
-        }
-        if interrupt::requested() {
-            progress.note("stopped: the events and the model so far are kept");
-            break;
-        }
-    }
-    progress.finish();
-    if args.save_model {
-        save(&run, &state, args)?;
-        for (k, game) in evaluate(&state.agent, args)?.into_iter().enumerate() {
-            run.events.scalar("eval/episodic_return", game, k as u64)?;
-        }
-    }
-    run.events.flush()?;
-    if let Some(timeline) = timeline {
-        timeline.finish()?;
+        running = Running { train: state, key, playing };
+        let at = trainer.step() + steps;
+        trainer.tell(steps, &games, metrics.as_ref())?;
+        let update = steps as f64 / updating.elapsed().as_secs_f64();
+        let mean = trainer.run.returns.mean().unwrap_or(0.0);
+        let scalars = [
+            ("charts/learning_rate", learning_rate),
+            ("charts/avg_episodic_return", mean),
+            ("charts/SPS_learner", update.floor()),
+        ];
+        trainer.run.events.scalars(&scalars, at)?;
     }
     let compile_s = init.stats().seconds()
         + shuffle.stats().seconds()
         + learn.stats().seconds()
-        + rollouts.compile_seconds();
-    let platform = match args.mode {
-        Mode::Interpret => "host".to_string(),
-        Mode::Jit | Mode::Eager => Runtime::get()?.client.platform_name().to_string(),
-    };
-    Ok(run.summary(&args.mode.to_string(), &platform, 1, global_step, compile_s))
-}
-
-/// A finished game: the turn of the rollout, its return and its length.
-type Game = (usize, f32, i32);
-
-/// The two ways to a rollout.
-trait Collect {
-    /// The next rollout, ready to learn from, and the games that finished in it.
-    fn collect(&mut self, agent: &Agent<Array>) -> Result<(Samples<Array>, Vec<Game>)>;
-
-    fn compile_seconds(&self) -> f64;
-}
-
-type CollectIn<T> = (Agent<T>, Playing<T>);
-type CollectOut<T> = (Playing<T>, Samples<T>, Games<T>);
-
-/// `--rollout xla`: one program with the environments in it.
-struct Compiled<F> {
-    program: Jit<CollectIn<Tensor>, CollectOut<Tensor>, F>,
-    /// `None` only after a call failed.
-    playing: Option<Playing<Array>>,
-}
-
-impl Compiled<()> {
-    fn new<'a>(
-        pool: EnvPool,
-        key: Key<Array>,
-        args: &'a Args,
-    ) -> Result<Compiled<impl Fn(CollectIn<Tensor>) -> CollectOut<Tensor> + 'a>> {
-        let (handle, envs) = pool.xla()?;
-        let start = envs.clone();
-        let reset = with_mode(args.mode, move |handle: Handle<Tensor>| {
-            let (handle, step) = start.reset(handle);
-            (handle, step.obs)
-        });
-        let (handle, obs) = reset.call(handle)?;
-        let done = Array::zeros([args.num_envs], DType::F32);
-        let collect =
-            move |(agent, playing): CollectIn<Tensor>| collect(&envs, &agent, playing, args);
-        Ok(Compiled {
-            program: with_mode(args.mode, collect).named("ppo_atari_rollout"),
-            playing: Some(Playing { handle, obs, done, key }),
-        })
-    }
-}
-
-impl<F: Fn(CollectIn<Tensor>) -> CollectOut<Tensor>> Collect for Compiled<F> {
-    fn collect(&mut self, agent: &Agent<Array>) -> Result<(Samples<Array>, Vec<Game>)> {
-        let playing = self.playing.take().ok_or_else(|| {
-            Error::Env("the rollout failed before; its environments are gone".into())
-        })?;
-        let (playing, samples, games) = self.program.call((agent.clone(), playing))?;
-        self.playing = Some(playing);
-        let finished = games.finished.to_vec::<bool>()?;
-        let returns = games.episodic_return.to_vec::<f32>()?;
-        let lengths = games.length.to_vec::<i32>()?;
-        let num_envs = games.finished.shape()[1];
-        let games = (0..finished.len()).filter(|&i| finished[i]);
-        Ok((samples, games.map(|i| (i / num_envs, returns[i], lengths[i])).collect()))
-    }
-
-    fn compile_seconds(&self) -> f64 {
-        self.program.stats().seconds()
-    }
+        + rollout.stats().seconds()
+        + act.stats().seconds()
+        + prepare.stats().seconds();
+    trainer.finish(&running.train, compile_s)
 }
 
 type ActIn<T> = (Agent<T>, T, Key<T>);
-type ActOut<T> = (Act<T>, Key<T>);
 type PrepareIn<T> = (Agent<T>, Rollout<T>);
 
 /// `--rollout host`: the environments between calls of the policy.
-struct Stepped<F, G> {
-    act: Jit<ActIn<Tensor>, ActOut<Tensor>, F>,
-    prepare: Jit<PrepareIn<Tensor>, Samples<Tensor>, G>,
-    pool: EnvPool,
-    batch: Batch,
-    dones: Vec<f32>,
-    /// `None` only after a call failed.
-    key: Option<Key<Array>>,
-    storage: Storage,
-    steps: usize,
-}
-
-impl Stepped<(), ()> {
-    #[allow(clippy::type_complexity)] // The two functions have no name.
-    fn new<'a>(
-        mut pool: EnvPool,
-        key: Key<Array>,
-        args: &'a Args,
-    ) -> Result<
-        Stepped<
-            impl Fn(ActIn<Tensor>) -> ActOut<Tensor> + 'a,
-            impl Fn(PrepareIn<Tensor>) -> Samples<Tensor> + 'a,
-        >,
-    > {
-        let policy = |(agent, obs, key): ActIn<Tensor>| act(&agent, obs, key);
-        let ready = |(agent, rollout): PrepareIn<Tensor>| prepare(&agent, rollout, args);
-        let batch = pool.reset()?;
-        Ok(Stepped {
-            act: with_mode(args.mode, policy).named("ppo_atari_act"),
-            prepare: with_mode(args.mode, ready).named("ppo_atari_prepare"),
-            pool,
-            batch,
-            dones: vec![0.0; args.num_envs],
-            key: Some(key),
-            storage: Storage::default(),
-            steps: args.num_steps,
-        })
-    }
-}
-
-impl<F, G> Collect for Stepped<F, G>
-where
-    F: Fn(ActIn<Tensor>) -> ActOut<Tensor>,
-    G: Fn(PrepareIn<Tensor>) -> Samples<Tensor>,
-{
-    fn collect(&mut self, agent: &Agent<Array>) -> Result<(Samples<Array>, Vec<Game>)> {
-        let Stepped { storage, .. } = self;
-        storage.clear();
-        let mut games = Vec::new();
-        for turn in 0..self.steps {
-            let key = self.key.take().ok_or_else(|| {
-                Error::Env("the rollout failed before; its randomness is gone".into())
-            })?;
-            let (act, key) = self.act.call((agent.clone(), self.batch.obs_array(), key))?;
-            self.key = Some(key);
-            storage.obs.extend_from_slice(self.batch.obs());
-            storage.dones.extend_from_slice(&self.dones);
-            let actions = act.action.to_vec::<i32>()?;
-            storage.actions.extend_from_slice(&actions);
-            storage.logprobs.extend(act.logprob.to_vec::<f32>()?);
-            storage.values.extend(act.value.to_vec::<f32>()?);
-            self.batch = self.pool.step(&actions)?;
-            let batch = &self.batch;
-            storage.rewards.extend_from_slice(batch.reward());
-            for (row, done) in self.dones.iter_mut().enumerate() {
-                *done = f32::from(u8::from(batch.terminated()[row] || batch.truncated()[row]));
-                if batch.finished()[row] {
-                    games.push((turn, batch.episodic_return()[row], batch.episodic_length()[row]));
-                }
+fn step_on_host(
+    envs: &XlaPool,
+    playing: Playing<Array>,
+    act: impl Fn(&Array, Key<Array>) -> Result<(Act<Array>, Key<Array>)>,
+    args: &Args,
+) -> Result<(Playing<Array>, Rollout<Array>, Vec<Game>)> {
+    let Playing { handle, mut obs, done, mut key } = playing;
+    let mut pool = envs.pool(0);
+    let mut dones = done.to_vec::<f32>()?;
+    let (mut storage, mut games) = (Storage::default(), Vec::new());
+    for turn in 1..=args.num_steps {
+        let (act, next) = act(&obs, key)?;
+        key = next;
+        storage.obs.extend(obs.to_vec::<u8>()?);
+        storage.dones.extend_from_slice(&dones);
+        let actions = act.action.to_vec::<i32>()?;
+        storage.actions.extend_from_slice(&actions);
+        storage.logprobs.extend(act.logprob.to_vec::<f32>()?);
+        storage.values.extend(act.value.to_vec::<f32>()?);
+        let batch = pool.step(&actions)?;
+        obs = batch.obs_array();
+        storage.rewards.extend_from_slice(batch.reward());
+        for (row, done) in dones.iter_mut().enumerate() {
+            *done = f32::from(u8::from(batch.terminated()[row] || batch.truncated()[row]));
+            if batch.finished()[row] {
+                games.push(Game {
+                    after: (turn * args.num_envs) as u64,
+                    episodic_return: batch.episodic_return()[row].into(),
+                    length: batch.episodic_length()[row] as u64,
+                });
             }
         }
-        let envs = self.dones.len();
-        let images = self.batch.obs_shape();
-        let both = [self.steps, envs];
-        let rollout = Rollout {
-            obs: Array::new([&both, &images[1..]].concat(), &storage.obs)?,
-            actions: Array::new(both, &storage.actions)?,
-            logprobs: Array::new(both, &storage.logprobs)?,
-            values: Array::new(both, &storage.values)?,
-            rewards: Array::new(both, &storage.rewards)?,
-            dones: Array::new(both, &storage.dones)?,
-            next_obs: self.batch.obs_array(),
-            next_done: Array::new([envs], &self.dones)?,
-        };
-        Ok((self.prepare.call((agent.clone(), rollout))?, games))
     }
-
-    fn compile_seconds(&self) -> f64 {
-        self.act.stats().seconds() + self.prepare.stats().seconds()
-    }
+    let both = [args.num_steps, args.num_envs];
+    let done = Array::new([args.num_envs], &dones)?;
+    let rollout = Rollout {
+        obs: Array::new([&both, &obs.shape()[1..]].concat(), &storage.obs)?,
+        actions: Array::new(both, &storage.actions)?,
+        logprobs: Array::new(both, &storage.logprobs)?,
+        values: Array::new(both, &storage.values)?,
+        rewards: Array::new(both, &storage.rewards)?,
+        dones: Array::new(both, &storage.dones)?,
+        next_obs: obs.clone(),
+        next_done: done.clone(),
+    };
+    Ok((Playing { handle, obs, done, key }, rollout, games))
 }
 
-/// Reads the metrics and logs them under CleanRL's tags.
-fn log(
-    run: &mut Run,
-    metrics: &Metrics<Array>,
-    learning_rate: f64,
-    step: u64,
-) -> Result<Metrics<f32>> {
-    let values = scalars(metrics)?;
-    run.events.scalars(
-        &[
-            ("charts/learning_rate", learning_rate),
-            ("charts/avg_episodic_return", run.returns.mean().unwrap_or(0.0)),
-            ("losses/value_loss", values.value_loss.into()),
-            ("losses/policy_loss", values.policy_loss.into()),
-            ("losses/entropy", values.entropy.into()),
-            ("losses/approx_kl", values.approx_kl.into()),
-            ("losses/loss", values.loss.into()),
-            ("charts/SPS", run.sps(step).floor()),
-        ],
-        step,
-    )?;
-    Ok(values)
-}
-
-/// Saves parameters and optimiser as `{exp_name}.safetensors`, with the settings.
-fn save(run: &Run, state: &TrainState<Array>, args: &Args) -> Result<()> {
-    let path = run.dir.join(format!("{}.safetensors", args.exp_name));
-    checkpoint::save_tree(path, state, args)
-}
-
-/// The returns of `eval_episodes` whole games that the agent plays, drawing from its policy.
-pub fn evaluate(agent: &Agent<Array>, args: &Args) -> Result<Vec<f64>> {
+/// Plays a saved model, drawing from its policy.
+fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     // Games of another seed than those of the training.
-    let mut pool = args.pool(1, args.seed.wrapping_add(1 << 32))?;
-    let policy = |(agent, obs, key): ActIn<Tensor>| act(&agent, obs, key);
-    let act = with_mode(args.mode, policy).named("ppo_atari_eval");
-    let mut key = tree::map(Key::new(args.seed), Array::from);
-    let mut batch = pool.reset()?;
-    let mut returns = Vec::new();
-    while returns.len() < args.eval_episodes && !interrupt::requested() {
-        let (acted, next) = act.call((agent.clone(), batch.obs_array(), key))?;
-        key = next;
-        batch = pool.step(&acted.action.to_vec::<i32>()?)?;
-        returns.extend(pool.take_finished().iter().map(|game| game.episodic_return));
-    }
-    Ok(returns)
+    let pool = args.pool(1, args.run.seed.wrapping_add(1 << 32))?;
+    let num_actions = num_actions(&pool)?;
+    let like = with_mode(args.run.mode, |key: Key<Tensor>| begin(key, num_actions));
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let agent = load_tree(model, &like.call(seed)?)?.agent;
+    let act =
+        with_mode(args.run.mode, |(agent, obs, key): ActIn<Tensor>| act(&agent, obs, key).0.action)
+            .named("ppo_atari_play");
+    evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
 }

@@ -40,12 +40,22 @@ const fn entry<A: Algorithm>() -> Entry {
 
 /// All of them.
 pub const ALGORITHMS: &[Entry] = &[
+    entry::<a2c::Args>(),
     entry::<c51::Args>(),
     entry::<c51_atari::Args>(),
     entry::<ddpg_continuous_action::Args>(),
     entry::<dqn::Args>(),
     entry::<dqn_atari::Args>(),
+    entry::<ppg::Args>(),
+    entry::<ppo::Args>(),
+    entry::<ppo_anakin::Args>(),
+    entry::<ppo_atari::Args>(),
+    entry::<ppo_atari_envpool::Args>(),
+    entry::<ppo_atari_lstm::Args>(),
     entry::<ppo_continuous_action::Args>(),
+    entry::<ppo_masked::Args>(),
+    entry::<ppo_rnd_envpool::Args>(),
+    entry::<ppo_self_play::Args>(),
     entry::<pqn::Args>(),
     entry::<qdagger_dqn_atari::Args>(),
     entry::<rainbow_atari::Args>(),

@@ -61,6 +61,8 @@ impl Actions<'_> {
 pub(super) enum ActionRule {
     /// Less than `n`.
     Discrete { n: usize },
+    /// Each less than its entry.
+    MultiDiscrete { nvec: Vec<usize> },
     /// Between the bounds, element by element.
     Box { low: Vec<f32>, high: Vec<f32>, clip: bool },
 }
@@ -69,6 +71,7 @@ impl ActionRule {
     pub(super) fn new(spec: &EnvSpec, clip: bool) -> ActionRule {
         match &spec.action {
             Space::Discrete { n } => ActionRule::Discrete { n: *n },
+            Space::MultiDiscrete { nvec, .. } => ActionRule::MultiDiscrete { nvec: nvec.clone() },
             Space::Box { low, high, shape, .. } => ActionRule::Box {
                 low: (0..shape.numel()).map(|i| low.at(i) as f32).collect(),
                 high: (0..shape.numel()).map(|i| high.at(i) as f32).collect(),
@@ -86,6 +89,7 @@ impl ActionRule {
     ) -> Result<()> {
         let (width, what) = match self {
             ActionRule::Discrete { .. } => (1, "i32 or i64"),
+            ActionRule::MultiDiscrete { nvec } => (nvec.len(), "i32 or i64"),
             ActionRule::Box { low, .. } => (low.len(), "f32"),
         };
         let count = envs.len();
@@ -103,6 +107,17 @@ impl ActionRule {
             }
             (ActionRule::Discrete { n }, Actions::I64(values)) => {
                 discrete(id, *n, values.iter().copied(), envs)
+            }
+            (ActionRule::MultiDiscrete { nvec }, Actions::I32(values)) => {
+                let rows = values.chunks_exact(width).zip(envs);
+                rows.into_iter().try_for_each(|(row, env)| {
+                    multi_discrete(id, nvec, row.iter().map(|&value| value.into()), env)
+                })
+            }
+            (ActionRule::MultiDiscrete { nvec }, Actions::I64(values)) => {
+                let rows = values.chunks_exact(width).zip(envs);
+                rows.into_iter()
+                    .try_for_each(|(row, env)| multi_discrete(id, nvec, row.iter().copied(), env))
             }
             (ActionRule::Box { low, high, clip }, Actions::F32(values)) => {
                 for (k, env) in envs.enumerate() {
@@ -126,6 +141,16 @@ impl ActionRule {
     /// Gives `slot` the `k`-th of the checked `actions`.
     pub(super) fn give(&self, actions: Actions<'_>, k: usize, slot: &mut Slot) {
         match (self, actions) {
+            (ActionRule::MultiDiscrete { nvec }, Actions::I32(values)) => {
+                slot.choices.clear();
+                let row = &values[k * nvec.len()..][..nvec.len()];
+                slot.choices.extend(row.iter().map(|&value| value as usize));
+            }
+            (ActionRule::MultiDiscrete { nvec }, Actions::I64(values)) => {
+                slot.choices.clear();
+                let row = &values[k * nvec.len()..][..nvec.len()];
+                slot.choices.extend(row.iter().map(|&value| value as usize));
+            }
             (_, Actions::I32(values)) => slot.choice = values[k] as usize,
             (_, Actions::I64(values)) => slot.choice = values[k] as usize,
             (ActionRule::Box { low, high, clip }, Actions::F32(values)) => {
@@ -138,9 +163,29 @@ impl ActionRule {
                     }
                 }
             }
-            (ActionRule::Discrete { .. }, Actions::F32(_)) => unreachable!("checked"),
+            (ActionRule::Discrete { .. } | ActionRule::MultiDiscrete { .. }, Actions::F32(_)) => {
+                unreachable!("checked")
+            }
         }
     }
+}
+
+fn multi_discrete(
+    id: &str,
+    nvec: &[usize],
+    row: impl Iterator<Item = i64>,
+    env: usize,
+) -> Result<()> {
+    for (i, (value, &n)) in row.zip(nvec).enumerate() {
+        // A negative number is a huge one here.
+        if value as u64 >= n as u64 {
+            return Err(Error::Env(format!(
+                "{id}: env {env}: component {i} of its action is {value}, expected 0 to {}",
+                n - 1
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn discrete(

@@ -67,6 +67,9 @@ pub trait Env: Send {
 pub enum Action<'a> {
     /// A choice of a [`Space::Discrete`](super::Space::Discrete): less than its `n`.
     Discrete(usize),
+    /// The choices of a [`Space::MultiDiscrete`](super::Space::MultiDiscrete), each less than its
+    /// entry of `nvec`.
+    MultiDiscrete(&'a [usize]),
     /// The elements of a [`Space::Box`](super::Space::Box), in row-major order.
     Box(&'a [f32]),
 }
@@ -81,6 +84,17 @@ impl Action<'_> {
         match self {
             Action::Discrete(choice) => choice,
             other => panic!("a discrete action is needed, this is {other:?}"),
+        }
+    }
+
+    /// The choices of an action of several components.
+    ///
+    /// # Panics
+    /// If it is not one.
+    pub fn choices(&self) -> &[usize] {
+        match self {
+            Action::MultiDiscrete(choices) => choices,
+            other => panic!("an action of several choices is needed, this is {other:?}"),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The story in the order of the files: what an environment promises (`spec`), the trait that it
 //! implements (`env`), the families that we have (`atari`, `classic`, `minatar`, `mujoco`,
-//! `toy_text`, by name in `registry`; `traced` has some as functions of tensors), what can be put
+//! `own`, `toy_text`, by name in `registry`; `traced` has some as functions of tensors), what can be put
 //! around one (`wrappers`), and the pool around them all: memory that they write into (`buffer`),
 //! where randomness comes from (`seeds`), one environment's episodes and resets (`slot`), checks of
 //! actions (`actions`), threads (`workers`, `cores`), statistics (`stats`), what becomes of failures (`failures`),
@@ -103,6 +103,7 @@ mod env;
 mod failures;
 pub mod minatar;
 pub mod mujoco;
+pub mod own;
 mod pool;
 mod registry;
 mod seeds;

@@ -7,6 +7,7 @@ use super::classic;
 use super::env::Env;
 use super::minatar;
 use super::mujoco;
+use super::own;
 use super::spec::EnvSpec;
 use super::toy_text;
 
@@ -15,7 +16,7 @@ pub(super) type Entry = (&'static str, fn() -> Result<Box<dyn Env>>);
 
 /// Every family of environments. Each lists its own.
 const FAMILIES: &[&[Entry]] =
-    &[atari::ENVS, classic::ENVS, minatar::ENVS, mujoco::ENVS, toy_text::ENVS];
+    &[atari::ENVS, classic::ENVS, minatar::ENVS, mujoco::ENVS, own::ENVS, toy_text::ENVS];
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
     FAMILIES.iter().copied().flatten()

@@ -52,6 +52,8 @@ pub(super) struct Slot {
     pub(super) phase: Phase,
     pub(super) told: Row,
     pub(super) choice: usize,
+    /// The action of the next step, where it has several choices.
+    pub(super) choices: Vec<usize>,
     pub(super) values: Vec<f32>,
     /// The step that failed just now, in a pool that goes on.
     pub(super) failure: Option<Failure>,
@@ -96,6 +98,7 @@ impl Slot {
             phase: Phase::New,
             told: Row::default(),
             choice: 0,
+            choices: Vec::new(),
             values: Vec::new(),
             autoreset,
             max_steps: max_steps.unwrap_or(u32::MAX),
@@ -130,9 +133,10 @@ impl Slot {
             // lost), so do its statistics.
             return self.begin(obs);
         }
-        let action = match self.values.as_slice() {
-            [] => Action::Discrete(self.choice),
-            values => Action::Box(values),
+        let action = match (self.values.as_slice(), self.choices.as_slice()) {
+            ([], []) => Action::Discrete(self.choice),
+            ([], choices) => Action::MultiDiscrete(choices),
+            (values, _) => Action::Box(values),
         };
         self.elapsed += 1;
         let outcome = match (self.env.step(action, &mut self.rng, ObsMut(obs)), &self.last_obs) {

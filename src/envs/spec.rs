@@ -50,6 +50,16 @@ pub enum Space {
         /// How many there are.
         n: usize,
     },
+    /// Several whole numbers at once, each from 0 to one less than its entry of `nvec`: `i32` of that
+    /// length.
+    MultiDiscrete {
+        /// How many there are of each.
+        nvec: Vec<usize>,
+        /// Whether an observation says which actions are allowed: then it is a vector that ends with
+        /// a number for each choice of each component in turn, 1 where it is allowed and 0 where not.
+        /// At least one of each component always is.
+        masked: bool,
+    },
     /// An array whose elements lie between bounds, both included.
     Box {
         /// The lower bounds; negative infinity where there is none.
@@ -79,6 +89,7 @@ impl Space {
     pub fn shape(&self) -> Shape {
         match self {
             Space::Discrete { .. } => Shape::scalar(),
+            Space::MultiDiscrete { nvec, .. } => [nvec.len()].into(),
             Space::Box { shape, .. } => shape.clone(),
         }
     }
@@ -86,7 +97,7 @@ impl Space {
     /// The type of the elements; a discrete space has `i32`.
     pub fn dtype(&self) -> DType {
         match self {
-            Space::Discrete { .. } => DType::I32,
+            Space::Discrete { .. } | Space::MultiDiscrete { .. } => DType::I32,
             Space::Box { dtype, .. } => *dtype,
         }
     }
@@ -99,6 +110,12 @@ impl Space {
                 Some(format!("{n} choices do not fit i32"))
             }
             Space::Discrete { .. } => None,
+            Space::MultiDiscrete { nvec, .. } if nvec.is_empty() => {
+                Some("it has no components".into())
+            }
+            Space::MultiDiscrete { nvec, .. } => {
+                nvec.iter().find_map(|&n| Space::Discrete { n }.problem())
+            }
             Space::Box { low, high, shape, .. } => {
                 let numel = shape.numel();
                 let wrong = |bound: &Bound| match bound {
@@ -123,6 +140,9 @@ impl fmt::Display for Space {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Space::Discrete { n } => write!(f, "Discrete({n})"),
+            Space::MultiDiscrete { nvec, masked } => {
+                write!(f, "MultiDiscrete({nvec:?}{})", if *masked { ", masked" } else { "" })
+            }
             Space::Box { low, high, shape, dtype } => match (low, high) {
                 (Bound::All(low), Bound::All(high)) => {
                     write!(f, "Box({low}, {high}, {dtype}{shape})")

@@ -48,8 +48,22 @@ impl LstmCell<Tensor> {
     /// One step: `x: [batch, inputs]` and the state `(c, h)`, `[batch, size]` each, give the next
     /// state; its `h` is the output.
     #[track_caller]
-    pub fn apply(&self, x: Tensor, (c, h): (Tensor, Tensor)) -> (Tensor, Tensor) {
-        let gates = x.matmul(self.w_i) + (h.matmul(self.w_h) + self.b);
+    pub fn apply(&self, x: Tensor, state: (Tensor, Tensor)) -> (Tensor, Tensor) {
+        self.advance(self.project(x), state)
+    }
+
+    /// The part of a step that does not depend on the state, `x w_i`: of many steps at once, before
+    /// the loop over them. `x: [.., inputs]` to `[.., 4 size]`.
+    #[track_caller]
+    pub fn project(&self, x: Tensor) -> Tensor {
+        x.matmul(self.w_i)
+    }
+
+    /// The rest of a step: `projected: [batch, 4 size]` of [`project`](LstmCell::project) and the
+    /// state give the next state.
+    #[track_caller]
+    pub fn advance(&self, projected: Tensor, (c, h): (Tensor, Tensor)) -> (Tensor, Tensor) {
+        let gates = projected + (h.matmul(self.w_h) + self.b);
         let size = c.dim(-1);
         let input = gates.slice_axis(-1, 0, size).sigmoid();
         let forget = gates.slice_axis(-1, size, 2 * size).sigmoid();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::array::Array;
-use crate::envs::EnvPool;
+use crate::envs::{Batch, EnvPool};
 use crate::error::{Error, Result};
 use crate::random::Key;
 use crate::trace::DType;
@@ -49,6 +49,11 @@ impl Evaluation {
         Evaluation { episodes, returns: Vec::new(), recorder: None }
     }
 
+    /// How many episodes there are to play.
+    pub fn episodes(&self) -> usize {
+        self.episodes
+    }
+
     /// With a film of each episode, of the first environment, in `folder`.
     ///
     /// # Errors
@@ -64,14 +69,27 @@ impl Evaluation {
     /// [`Acted`] has; [`Error::Env`] where a film is asked for and the environment draws nothing.
     pub fn play<A: Into<Acted>>(
         &mut self,
-        mut pool: EnvPool,
+        pool: EnvPool,
         mut act: impl FnMut(Array, Key<Array>) -> Result<A>,
+    ) -> Result<()> {
+        self.play_with(pool, |batch, key| act(batch.obs_array(), key))
+    }
+
+    /// [`play`](Evaluation::play) for those who look at more than observations, such as at which of
+    /// them are the first of an episode.
+    ///
+    /// # Errors
+    /// As [`play`](Evaluation::play).
+    pub fn play_with<A: Into<Acted>>(
+        &mut self,
+        mut pool: EnvPool,
+        mut act: impl FnMut(&Batch, Key<Array>) -> Result<A>,
     ) -> Result<()> {
         let mut batch = pool.reset()?;
         let mut keys = (pool.options().seed..).map(|seed| tree::map(Key::new(seed), Array::from));
         while self.returns.len() < self.episodes && !interrupt::requested() {
             let key = keys.next().expect("a long row of numbers");
-            let Acted { actions, thoughts } = act(batch.obs_array(), key)?.into();
+            let Acted { actions, thoughts } = act(&batch, key)?.into();
             if let Some(recorder) = &mut self.recorder {
                 film(recorder, &mut pool, thoughts.as_ref())?;
             }

@@ -95,6 +95,63 @@ pub fn expect(
     Err(Error::Config(format!("--{flag} {given}: must be {expected}")))
 }
 
+/// Fails unless all of these counts are at least 1.
+///
+/// # Errors
+/// [`Error::Config`] that names the first that is not.
+pub fn positive(counts: &[(&str, usize)]) -> Result<()> {
+    counts.iter().try_for_each(|(flag, count)| expect(*count > 0, flag, count, "at least 1"))
+}
+
+/// Fails unless all of these are between 0 and 1.
+///
+/// # Errors
+/// [`Error::Config`] that names the first that is not.
+pub fn unit(numbers: &[(&str, f64)]) -> Result<()> {
+    let holds = |x: f64| (0.0..=1.0).contains(&x);
+    numbers.iter().try_for_each(|&(flag, x)| expect(holds(x), flag, x, "between 0 and 1"))
+}
+
+/// Fails unless all of these are finite and not below 0.
+///
+/// # Errors
+/// [`Error::Config`] that names the first that is not.
+pub fn not_negative(numbers: &[(&str, f64)]) -> Result<()> {
+    let holds = |x: f64| x.is_finite() && x >= 0.0;
+    numbers.iter().try_for_each(|&(flag, x)| expect(holds(x), flag, x, "a number not below 0"))
+}
+
+/// Fails unless rollouts of `num_steps` steps of `num_envs` environments divide into minibatches,
+/// and at least one fits into the timesteps.
+///
+/// # Errors
+/// [`Error::Config`] that names the first flag that is out of range.
+pub fn batches(
+    num_envs: usize,
+    num_steps: usize,
+    num_minibatches: usize,
+    total_timesteps: u64,
+) -> Result<()> {
+    positive(&[
+        ("num-envs", num_envs),
+        ("num-steps", num_steps),
+        ("num-minibatches", num_minibatches),
+    ])?;
+    let batch = num_envs * num_steps;
+    expect(
+        batch.is_multiple_of(num_minibatches),
+        "num-minibatches",
+        num_minibatches,
+        &format!("a divisor of the batch, num-envs * num-steps = {batch}"),
+    )?;
+    expect(
+        total_timesteps >= batch as u64,
+        "total-timesteps",
+        total_timesteps,
+        &format!("at least one batch, num-envs * num-steps = {batch}"),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

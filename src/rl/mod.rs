@@ -12,6 +12,7 @@ pub mod games;
 pub mod images;
 pub mod interrupt;
 mod memory;
+pub mod on_policy;
 pub mod options;
 pub mod prioritized;
 pub mod progress;

@@ -209,7 +209,7 @@ fn create_dir(root: &Path, exp_name: &str, env_id: &str, seed: u64) -> Result<(S
 }
 
 /// The last [`RETURN_WINDOW`] episodic returns.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Returns {
     last: VecDeque<f64>,
     episodes: u64,

@@ -1,8 +1,10 @@
 //! Which environments an algorithm fits: sizes of their spaces, or an error that says what would.
 
 use crate::Tensor;
+use crate::envs::own::TWO_PLAYERS;
 use crate::envs::{Bound, EnvSpec, Space};
 use crate::error::{Error, Result};
+use crate::nn::View;
 use crate::trace::DType;
 use crate::trace::ops::constant;
 
@@ -43,6 +45,26 @@ pub fn images(algorithm: &str, spec: &EnvSpec, shape: [usize; 3]) -> Result<()> 
     Ok(())
 }
 
+/// What an observation is, if it is something of `views`.
+///
+/// # Errors
+/// [`Error::Config`] for other observations; `algorithm` is its name.
+pub fn view(algorithm: &str, spec: &EnvSpec, views: &[View]) -> Result<View> {
+    let observation = &spec.observation;
+    match View::of(&observation.shape(), observation.dtype()) {
+        Some(view) if views.contains(&view) => Ok(view),
+        _ => {
+            let views: Vec<_> = views.iter().map(ToString::to_string).collect();
+            Err(Error::Config(format!(
+                "--env-id {}: {algorithm} takes {}, and this environment gives {observation}; \
+                 {FITTING}",
+                spec.id,
+                views.join(" or ")
+            )))
+        }
+    }
+}
+
 /// How many actions there are; for discrete ones.
 ///
 /// # Errors
@@ -53,6 +75,56 @@ pub fn choices(algorithm: &str, spec: &EnvSpec) -> Result<usize> {
         other => Err(Error::Config(format!(
             "--env-id {}: {algorithm} chooses among discrete actions, and this environment takes \
              {other}; {FITTING}",
+            spec.id
+        ))),
+    }
+}
+
+/// Observations and actions of environments that say which actions are allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Masked {
+    /// How many numbers an observation has, without those that say what is allowed.
+    pub features: usize,
+    /// How many choices each component of an action has.
+    pub nvec: Vec<usize>,
+}
+
+impl Masked {
+    /// How many numbers say what is allowed: one for each choice of each component.
+    pub fn choices(&self) -> usize {
+        self.nvec.iter().sum()
+    }
+
+    /// An observation `[.., features + choices]` as `f32[.., features]`, and `bool[.., choices]` that
+    /// says what is allowed.
+    pub fn split(&self, obs: Tensor) -> (Tensor, Tensor) {
+        let allowed = obs.slice_axis(-1, self.features, self.features + self.choices());
+        (obs.slice_axis(-1, 0, self.features).to(DType::F32), allowed.gt(0.5))
+    }
+}
+
+/// The sizes of an environment with masked actions and `players` players, 1 or 2.
+///
+/// # Errors
+/// [`Error::Config`] for others; `algorithm` is its name.
+pub fn masked(algorithm: &str, spec: &EnvSpec, players: usize) -> Result<Masked> {
+    let there = if TWO_PLAYERS.contains(&spec.id.as_str()) { 2 } else { 1 };
+    if there != players {
+        return Err(Error::Config(format!(
+            "--env-id {}: {algorithm} is for {players} player{}, and this environment has {there}; \
+             ppo_self_play is for two",
+            spec.id,
+            if players == 1 { "" } else { "s" }
+        )));
+    }
+    let size = vector(algorithm, spec)?;
+    match &spec.action {
+        Space::MultiDiscrete { nvec, masked: true } if nvec.iter().sum::<usize>() < size => {
+            Ok(Masked { features: size - nvec.iter().sum::<usize>(), nvec: nvec.clone() })
+        }
+        other => Err(Error::Config(format!(
+            "--env-id {}: {algorithm} takes masked MultiDiscrete actions, whose observations say \
+             which are allowed, and this environment takes {other}; {FITTING}",
             spec.id
         ))),
     }

@@ -169,6 +169,15 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             let logged = self.log(steps, metrics);
             self.allow(logged)?;
         }
+        self.advance(steps)
+    }
+
+    /// Goes `steps` timesteps on, and tells the speed now and then. [`tell`](Trainer::tell) does it;
+    /// only an algorithm that logs by itself calls this.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the event file cannot be written.
+    pub fn advance(&mut self, steps: u64) -> Result<()> {
         self.step += steps;
         let (since, from) = self.window;
         if since.elapsed().as_millis() > 200 {

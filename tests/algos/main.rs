@@ -1,23 +1,33 @@
 //! The algorithms and what they train with: one binary, one module each.
 
+mod a2c;
 mod c51;
 mod c51_atari;
 mod cases;
 mod continuous;
 mod dqn;
 mod dqn_atari;
+mod fixture;
+mod ppg;
 mod ppo;
 mod ppo_anakin;
+mod ppo_atari;
 mod ppo_atari_envpool;
+mod ppo_lstm;
+mod ppo_masked;
+mod ppo_rnd_envpool;
+mod ppo_self_play;
 mod pqn;
 mod qdagger_dqn_atari;
 mod rainbow_atari;
 mod replay;
 mod resume;
+mod resume_ppo;
 mod rl;
 
 use std::collections::BTreeMap;
 
+use podracer::rl::Summary;
 use podracer::rl::tensorboard::{Value, read_events};
 
 /// Every logged scalar but those that tell the time, by tag and step.
@@ -36,4 +46,31 @@ fn scalars(run_dir: &str) -> BTreeMap<(String, u64), Vec<f32>> {
         }
     }
     scalars
+}
+
+/// Runs twice, and fails unless both leave the same events and the same model behind.
+fn same_twice(run: impl Fn() -> Summary) -> Summary {
+    let (one, other) = (run(), run());
+    let bits = |summary: &Summary| -> Vec<_> {
+        let logged = scalars(&summary.run_dir).into_iter();
+        logged.map(|(k, v)| (k, v.iter().map(|x| x.to_bits()).collect::<Vec<_>>())).collect()
+    };
+    let model = |summary: &Summary| {
+        let name = format!("{}.safetensors", summary.exp_name);
+        let path = std::path::Path::new(&summary.run_dir).join(name);
+        let saved = podracer::rl::checkpoint::load(path).unwrap();
+        let arrays = saved.entries().map(|entry| (entry.name.to_string(), entry.data.to_vec()));
+        arrays.collect::<Vec<_>>()
+    };
+    assert_eq!(bits(&one), bits(&other));
+    assert!(model(&one) == model(&other), "the models differ");
+    one
+}
+
+/// What is said of settings that cannot be.
+fn told(result: podracer::Result<Summary>) -> String {
+    match result {
+        Err(podracer::Error::Config(told) | podracer::Error::Env(told)) => told,
+        other => panic!("{other:?}"),
+    }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use podracer::algos::ppo::{Args, Rollout, gae, train};
-use podracer::rl::checkpoint;
+use podracer::rl::{Algorithm, checkpoint};
 use podracer::{Array, Error, Tensor, interpret};
 
 use super::scalars;
@@ -112,8 +112,11 @@ fn a_saved_model_holds_everything_by_path() {
         assert!(names.iter().any(|n| n == name), "{name} is not among {names:?}");
     }
     let settings: serde_json::Value = model.metadata().unwrap();
-    assert_eq!(settings["anneal_lr"], false);
-    assert_eq!(settings["num_steps"], 16);
+    assert_eq!(settings["settings"]["anneal_lr"], false);
+    assert_eq!(settings["settings"]["num_steps"], 16);
+    // The model has played.
+    let played = scalars(&summary.run_dir);
+    assert_eq!(played.keys().filter(|(tag, _)| tag == "eval/episodic_return").count(), 10);
 }
 
 #[test]

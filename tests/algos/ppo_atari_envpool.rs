@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use podracer::algos::ppo_atari_envpool::{Args, Rollout, gae, train};
-use podracer::rl::checkpoint;
+use podracer::rl::{Algorithm, checkpoint};
 use podracer::{Array, DType, Error, Tensor, interpret};
 
 use super::scalars;
@@ -88,7 +88,10 @@ fn a_saved_model_plays_whole_games() {
         .filter(|entry| entry.name.starts_with("$.agent"))
         .map(|entry| (entry.name.to_string(), entry.ty.to_string()))
         .collect();
-    assert!(shapes.contains(&("$.agent.convs[0].w".into(), "f32[8,8,4,32]".into())), "{shapes:?}");
+    assert!(
+        shapes.contains(&("$.agent.trunk.convs[0].w".into(), "f32[8,8,4,32]".into())),
+        "{shapes:?}"
+    );
     assert!(shapes.contains(&("$.agent.actor.w".into(), "f32[512,6]".into())), "{shapes:?}");
     let elements: usize =
         saved.entries().filter(|x| x.name.starts_with("$.agent")).map(|x| x.ty.numel()).sum();

@@ -3,6 +3,7 @@
 mod atari;
 mod minatar;
 mod mujoco;
+mod own;
 mod pool;
 mod soak;
 mod toy_text;

@@ -7,6 +7,7 @@ use std::process::Command;
 use podracer::algos::ppo::{Agent, Args, Rollout, TrainState, update};
 use podracer::export::Exported;
 use podracer::optim::Adam;
+use podracer::rl::Algorithm;
 use podracer::trace::literal::Element;
 use podracer::{Array, DType, Key, Literal, Tensor, TensorType, jit, tree};
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use indoc::indoc;
 use podracer::algos::ppo;
 use podracer::optim::Adam;
+use podracer::rl::Algorithm;
 use podracer::trace::check::verify;
 use podracer::trace::control::{cond, scan, while_loop};
 use podracer::trace::eval::eval;

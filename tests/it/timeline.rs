@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use podracer::algos::ppo;
+use podracer::rl::Algorithm;
 use podracer::{Array, Tensor, jit, timeline};
 use serde_json::Value;
 

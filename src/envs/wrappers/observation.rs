@@ -44,6 +44,10 @@ impl Wrapper for FrameStack {
         let dtype = spec.observation.dtype();
         let (low, high) = match spec.observation {
             Space::Discrete { n } => (Bound::All(0.0), Bound::All(n as f64 - 1.0)),
+            Space::MultiDiscrete { nvec, .. } => {
+                let high = nvec.iter().map(|&n| n as f64 - 1.0).collect::<Vec<_>>();
+                (Bound::All(0.0), repeat(high.into(), self.num_stack))
+            }
             Space::Box { low, high, .. } => {
                 (repeat(low, self.num_stack), repeat(high, self.num_stack))
             }
@@ -104,6 +108,7 @@ impl Wrapper for FlattenObservation {
                 let (low, high) = (Bound::All(0.0), Bound::All(1.0));
                 Space::Box { low, high, shape: [n].into(), dtype: DType::I32 }
             }
+            flat @ Space::MultiDiscrete { .. } => flat,
             Space::Box { low, high, shape, dtype } => {
                 Space::Box { low, high, shape: [shape.numel()].into(), dtype }
             }

@@ -1,0 +1,390 @@
+//! Advantage actor-critic for discrete actions and vector observations (Mnih et al. 2016), without
+//! threads: Stable-Baselines3's `A2C`, with acting and learning in one compiled program.
+//!
+//! What differs from Stable-Baselines3, and from PPO, is in `docs/algos/a2c.md`.
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::algorithm;
+use crate::distributions::Categorical;
+use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
+use crate::error::Result;
+use crate::jit::with_mode;
+use crate::nn::init::orthogonal;
+use crate::nn::{Activation, Mlp};
+use crate::optim::{RmsProp, RmsPropState, clip_grad_norm};
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::{batches, not_negative, unit};
+use crate::rl::on_policy::{explained_variance, flat, gae, normalize};
+use crate::rl::saved::load_tree;
+use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
+use crate::timeline;
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{constant, where_, zeros_like};
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Tensor, value_and_grad};
+
+// ------------------------------------------------------------------------------------- settings
+
+/// The settings, by CleanRL's names, with the defaults of Stable-Baselines3 (`num_envs` those of its
+/// zoo for CartPole).
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(about = "A2C for discrete actions and vector observations", args_override_self = true)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "a2c")]
+    pub exp_name: String,
+    /// Flags that every algorithm has
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
+
+    /// The id of the environment
+    #[arg(long, default_value = "CartPole-v1")]
+    pub env_id: String,
+    /// Total timesteps of the experiment
+    #[arg(long, default_value_t = 500_000)]
+    pub total_timesteps: u64,
+    /// The learning rate of the optimiser
+    #[arg(long, default_value_t = 7e-4)]
+    pub learning_rate: f64,
+    /// The number of parallel environments
+    #[arg(long, default_value_t = 8)]
+    pub num_envs: usize,
+    /// The number of steps in each environment per update
+    #[arg(long, default_value_t = 5)]
+    pub num_steps: usize,
+    /// Lower the learning rate linearly to 0
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub anneal_lr: bool,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.99)]
+    pub gamma: f64,
+    /// The lambda of the general advantage estimation; 1 is the return of the steps to come
+    #[arg(long, default_value_t = 1.0)]
+    pub gae_lambda: f64,
+    /// Normalise advantages
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub norm_adv: bool,
+    /// Coefficient of the entropy
+    #[arg(long, default_value_t = 0.0)]
+    pub ent_coef: f64,
+    /// Coefficient of the value function
+    #[arg(long, default_value_t = 0.5)]
+    pub vf_coef: f64,
+    /// The largest norm of the gradient
+    #[arg(long, default_value_t = 0.5)]
+    pub max_grad_norm: f64,
+    /// How much of the mean of squared gradients RMSProp keeps
+    #[arg(long, default_value_t = 0.99)]
+    pub rms_prop_alpha: f64,
+    /// What RMSProp adds to the root
+    #[arg(long, default_value_t = 1e-5)]
+    pub rms_prop_eps: f64,
+}
+
+impl Args {
+    /// Samples per update.
+    fn batch_size(&self) -> usize {
+        self.num_envs * self.num_steps
+    }
+
+    /// Updates in one call of the program: about 2000 timesteps.
+    fn rounds(&self) -> usize {
+        let all = self.total_timesteps / self.batch_size() as u64;
+        2000usize.div_ceil(self.batch_size()).min(all as usize)
+    }
+
+    fn check(&self) -> Result<()> {
+        batches(self.num_envs, self.num_steps, 1, self.total_timesteps)?;
+        unit(&[
+            ("gamma", self.gamma),
+            ("gae-lambda", self.gae_lambda),
+            ("rms-prop-alpha", self.rms_prop_alpha),
+        ])?;
+        not_negative(&[
+            ("learning-rate", self.learning_rate),
+            ("ent-coef", self.ent_coef),
+            ("vf-coef", self.vf_coef),
+            ("max-grad-norm", self.max_grad_norm),
+            ("rms-prop-eps", self.rms_prop_eps),
+        ])
+    }
+}
+
+algorithm!(Args, "a2c", train, play_model);
+
+// -------------------------------------------------------------------------------------- network
+
+/// Actor and critic: two networks of two hidden layers of 64 units.
+#[derive(Debug, Clone, Tree)]
+pub struct Agent<T> {
+    /// Observations to logits of the actions.
+    pub actor: Mlp<T>,
+    /// Observations to the value.
+    pub critic: Mlp<T>,
+}
+
+impl Agent<Tensor> {
+    /// A new agent for observations of `obs_size` numbers and `num_actions` actions.
+    pub fn init(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> Agent<Tensor> {
+        let (actor, critic) = key.split();
+        let network = |key, outputs, gain| {
+            let hidden = orthogonal(2.0f64.sqrt());
+            Mlp::init(key, &[obs_size, 64, 64, outputs], Activation::Tanh, hidden, orthogonal(gain))
+        };
+        Agent { actor: network(actor, num_actions, 0.01), critic: network(critic, 1, 1.0) }
+    }
+
+    /// The policy at `obs: f32[.., obs_size]`.
+    pub fn policy(&self, obs: Tensor) -> Categorical<Tensor> {
+        Categorical::new(self.actor.apply(obs))
+    }
+
+    /// The value of `obs: f32[.., obs_size]`, `f32[..]`.
+    pub fn value(&self, obs: Tensor) -> Tensor {
+        self.critic.apply(obs).squeeze(-1)
+    }
+}
+
+/// What learning changes.
+#[derive(Debug, Tree)]
+pub struct TrainState<T> {
+    /// The parameters.
+    pub agent: Agent<T>,
+    /// RMSProp's means.
+    pub optimizer: RmsPropState<Agent<T>>,
+    /// The environments between two steps.
+    pub playing: Playing<T>,
+    /// Updates so far, `i32[]`.
+    pub updates: T,
+}
+
+/// The environments between two steps.
+#[derive(Debug, Tree)]
+pub struct Playing<T> {
+    /// The right to step them.
+    pub handle: Handle<T>,
+    /// `f32[N, obs_size]`
+    pub obs: T,
+    /// The randomness to come.
+    pub key: Key<T>,
+}
+
+// --------------------------------------------------------------------------------------- losses
+
+/// Samples to learn from, B = T N.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `f32[B, obs_size]`
+    pub obs: T,
+    /// `i32[B]`
+    pub actions: T,
+    /// `f32[B]`
+    pub advantages: T,
+    /// `f32[B]`
+    pub returns: T,
+}
+
+/// What is logged of an update; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// `mean((v - R)^2)`
+    pub value_loss: T,
+    /// `mean(-A log pi)`
+    pub policy_loss: T,
+    /// The mean entropy.
+    pub entropy: T,
+    /// `1 - var(R - v) / var(R)`
+    pub explained_variance: T,
+}
+
+/// The loss over a batch, and its parts: of the policy, of the values, and the entropy.
+pub fn loss(agent: &Agent<Tensor>, batch: &Samples<Tensor>, args: &Args) -> (Tensor, [Tensor; 3]) {
+    let policy = agent.policy(batch.obs);
+    let mut advantages = batch.advantages;
+    if args.norm_adv {
+        advantages = normalize(advantages);
+    }
+    let policy_loss = -(advantages * policy.log_prob(batch.actions)).mean(..);
+    let value_loss = (agent.value(batch.obs) - batch.returns).square().mean(..);
+    let entropy = policy.entropy().mean(..);
+    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
+    (loss, [policy_loss, value_loss, entropy])
+}
+
+// --------------------------------------------------------------------------------------- update
+
+fn rms_prop(args: &Args) -> RmsProp {
+    RmsProp {
+        learning_rate: args.learning_rate,
+        decay: args.rms_prop_alpha,
+        eps: args.rms_prop_eps,
+        eps_in_sqrt: false,
+        ..RmsProp::default()
+    }
+}
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// One step of all environments, `[N, ..]`.
+#[derive(Debug, Clone, Copy, Tree)]
+struct Transition<T> {
+    obs: T,
+    actions: T,
+    /// What a time limit cut off is in it, by its value.
+    rewards: T,
+    /// 1 where the episode ended here, one way or the other.
+    ends: T,
+}
+
+/// `num_steps` steps of all environments, `[T, N, ..]`.
+fn play(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    playing: Playing<Tensor>,
+    args: &Args,
+) -> (Playing<Tensor>, Transition<Tensor>, Games<Tensor>) {
+    let turn = |playing: Playing<Tensor>, ()| {
+        let Playing { handle, obs, key } = playing;
+        let (key, draw) = key.split();
+        let actions = agent.policy(obs).sample(draw);
+        let (handle, told) = envs.step(handle, actions);
+        // Where an episode ended, `obs` is already the next one's.
+        let last = told.final_obs.expect("the pool was asked for it").to(DType::F32);
+        let cut = told.truncated & !told.terminated;
+        let beyond = args.gamma * agent.value(last);
+        let transition = Transition {
+            obs,
+            actions,
+            rewards: told.reward + where_(cut, beyond, zeros_like(beyond)),
+            ends: told.done().to(DType::F32),
+        };
+        let obs = told.obs.to(DType::F32);
+        (Playing { handle, obs, key }, (transition, Games::of(&told)))
+    };
+    let length = ScanOptions::length(args.num_steps);
+    let (playing, (steps, games)) = scan_with(length, turn, playing, ());
+    (playing, steps, games)
+}
+
+/// `rounds` times some steps of the environments and a gradient step: one program.
+fn rounds(
+    envs: &XlaPool,
+    state: TrainState<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, Games<Tensor>, Metrics<Tensor>) {
+    let all = args.total_timesteps / args.batch_size() as u64;
+    let round = |state: TrainState<Tensor>, ()| {
+        let TrainState { agent, optimizer, playing, updates } = state;
+        let (playing, steps, games) = play(envs, &agent, playing, args);
+        let (values, next_value) = (agent.value(steps.obs), agent.value(playing.obs));
+        let discounts = (args.gamma, args.gae_lambda);
+        let (advantages, returns) = gae(steps.rewards, steps.ends, values, next_value, discounts);
+        let batch = Samples {
+            obs: flat(steps.obs),
+            actions: flat(steps.actions),
+            advantages: flat(advantages),
+            returns: flat(returns),
+        };
+        let ((_, [policy_loss, value_loss, entropy]), grads) =
+            value_and_grad(|agent: Agent<Tensor>| loss(&agent, &batch, args))(agent.clone());
+        let grads = clip_grad_norm(grads, args.max_grad_norm);
+        let left = 1.0 - updates.to(DType::F32) / all as f64;
+        let part = if args.anneal_lr { left } else { constant(1.0f32) };
+        let rms_prop = rms_prop(args).with_learning_rate(args.learning_rate * part);
+        let (agent, optimizer) = rms_prop.step(agent, grads, optimizer);
+        let explained_variance = explained_variance(values, returns);
+        let metrics = Metrics { value_loss, policy_loss, entropy, explained_variance };
+        (TrainState { agent, optimizer, playing, updates: updates + 1 }, (games, metrics))
+    };
+    let count = ScanOptions::length(args.rounds());
+    let (state, (games, metrics)) = scan_with(count, round, state, ());
+    (state, games, metrics)
+}
+
+// ------------------------------------------------------------------------------------- training
+
+fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
+    let num_threads = args.run.num_threads;
+    EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
+}
+
+/// The sizes of observations and actions; refuses what this algorithm cannot act in.
+fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
+    Ok((spaces::vector("a2c", pool.spec())?, spaces::choices("a2c", pool.spec())?))
+}
+
+/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
+/// folder.
+///
+/// # Errors
+/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
+/// the compiler, the runtime and the file system say.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let pool = pool(args, args.num_envs, args.run.seed)?;
+    let (obs_size, num_actions) = sizes(&pool)?;
+    let mut trainer = Trainer::start(args)?;
+
+    let (handle, envs) = pool.xla()?;
+    let envs = envs.with_final_obs()?;
+    let mode = args.run.mode;
+    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, network) = key.split();
+        let agent = Agent::init(network, obs_size, num_actions);
+        let (handle, first) = envs.reset(handle);
+        TrainState {
+            optimizer: rms_prop(args).init(&agent),
+            agent,
+            playing: Playing { handle, obs: first.obs.to(DType::F32), key },
+            updates: constant(0i32),
+        }
+    })
+    .named("a2c_init");
+    let learn = with_mode(mode, |state: TrainState<Tensor>| rounds(&envs, state, args))
+        .named("a2c_rounds")
+        .check_nans(args.run.check_nans);
+
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let mut state = trainer.state(init.call((handle, seed))?, &envs)?;
+    let steps = (args.rounds() * args.batch_size()) as u64;
+    while trainer.goes_on(steps, &state, &envs)? {
+        let _span = timeline::span("rounds");
+        let (next, games, metrics) = learn.call(state)?;
+        state = next;
+        trainer.tell(steps, &games.list()?, Some(&metrics))?;
+    }
+    let compile_s = init.stats().seconds() + learn.stats().seconds();
+    let TrainState { agent, optimizer, .. } = state;
+    trainer.finish(&Model { agent, optimizer }, compile_s)
+}
+
+/// What is saved of a run: all but the environments.
+#[derive(Debug, Clone, Tree)]
+pub struct Model<T> {
+    /// The parameters.
+    pub agent: Agent<T>,
+    /// RMSProp's means.
+    pub optimizer: RmsPropState<Agent<T>>,
+}
+
+/// Plays a saved model, drawing from its policy.
+fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    // Episodes of another seed than those of the training.
+    let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
+    let (obs_size, num_actions) = sizes(&pool)?;
+    let like = with_mode(args.run.mode, |key: Key<Tensor>| {
+        let agent = Agent::init(key, obs_size, num_actions);
+        Model { optimizer: rms_prop(args).init(&agent), agent }
+    });
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let agent = load_tree(model, &like.call(seed)?)?.agent;
+    let act =
+        with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
+            agent.policy(obs.to(DType::F32)).sample(key)
+        })
+        .named("a2c_play");
+    evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
+}

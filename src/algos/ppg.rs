@@ -1,0 +1,637 @@
+//! Phasic policy gradient (Cobbe et al. 2020): CleanRL's `ppg_procgen.py` on the images that there are
+//! here. Policy phases of PPO, after some of which a phase of its own teaches the values.
+//!
+//! What differs from CleanRL, and why, is in `docs/algos/ppg.md`.
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::algorithm;
+use crate::distributions::Categorical;
+use crate::envs::{AtariOptions, EnvPool, Handle, PoolOptions, XlaPool};
+use crate::error::Result;
+use crate::jit::with_mode;
+use crate::nn::init::orthogonal;
+use crate::nn::{Dense, Encoder, View};
+use crate::optim::{Adam, AdamState, clip_by_global_norm};
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::{batches, expect, not_negative, positive, unit};
+use crate::rl::on_policy::{
+    annealed, explained_variance, flat, gae, mean, normalize, orders, policy_loss, pool_of, rows,
+    value_loss,
+};
+use crate::rl::saved::load_tree;
+use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
+use crate::timeline;
+use crate::trace::control::{ScanOptions, scan, scan_with};
+use crate::trace::ops::{IndexMode, zeros, zeros_like};
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Shape, Tensor, value_and_grad};
+
+// ------------------------------------------------------------------------------------- settings
+
+/// The settings, by CleanRL's names and with CleanRL's defaults.
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(about = "PPG on images", args_override_self = true)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "ppg")]
+    pub exp_name: String,
+    /// Flags that every algorithm has
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
+
+    /// The id of the environment: an Atari game, or a board such as MinAtar's
+    #[arg(long, default_value = "MinAtar/Breakout-v1")]
+    pub env_id: String,
+    /// Total timesteps of the experiment
+    #[arg(long, default_value_t = 1_000_000)]
+    pub total_timesteps: u64,
+    /// The learning rate of the optimiser
+    #[arg(long, default_value_t = 5e-4)]
+    pub learning_rate: f64,
+    /// The number of parallel environments
+    #[arg(long, default_value_t = 64)]
+    pub num_envs: usize,
+    /// The number of steps in each environment per rollout
+    #[arg(long, default_value_t = 256)]
+    pub num_steps: usize,
+    /// Lower the learning rate linearly to 0
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub anneal_lr: bool,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.999)]
+    pub gamma: f64,
+    /// The lambda of the general advantage estimation
+    #[arg(long, default_value_t = 0.95)]
+    pub gae_lambda: f64,
+    /// The number of minibatches
+    #[arg(long, default_value_t = 8)]
+    pub num_minibatches: usize,
+    /// The number of rollouts, each with a policy update, in a phase
+    #[arg(long, default_value_t = 32)]
+    pub n_iteration: usize,
+    /// The number of epochs over each rollout
+    #[arg(long, default_value_t = 1)]
+    pub e_policy: usize,
+    /// The number of epochs of the auxiliary phase
+    #[arg(long, default_value_t = 6)]
+    pub e_auxiliary: usize,
+    /// Coefficient of the divergence from the policy before the auxiliary phase
+    #[arg(long, default_value_t = 1.0)]
+    pub beta_clone: f64,
+    /// The number of environments' rollouts in a gradient step of the auxiliary phase
+    #[arg(long, default_value_t = 4)]
+    pub num_aux_rollouts: usize,
+    /// Normalise advantages, over the whole rollout
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub adv_norm_fullbatch: bool,
+    /// The surrogate clipping coefficient
+    #[arg(long, default_value_t = 0.2)]
+    pub clip_coef: f64,
+    /// Clip the value loss too, as in the paper
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub clip_vloss: bool,
+    /// Coefficient of the entropy
+    #[arg(long, default_value_t = 0.01)]
+    pub ent_coef: f64,
+    /// Coefficient of the value function
+    #[arg(long, default_value_t = 0.5)]
+    pub vf_coef: f64,
+    /// The largest norm of the gradient
+    #[arg(long, default_value_t = 0.5)]
+    pub max_grad_norm: f64,
+}
+
+impl Args {
+    /// Samples per update.
+    fn batch_size(&self) -> usize {
+        self.num_envs * self.num_steps
+    }
+
+    /// Timesteps of a phase.
+    fn phase(&self) -> u64 {
+        (self.batch_size() * self.n_iteration) as u64
+    }
+
+    /// Policy updates in all; what is no whole phase is left out, as in CleanRL.
+    fn num_iterations(&self) -> u64 {
+        self.total_timesteps / self.phase() * self.n_iteration as u64
+    }
+
+    fn check(&self) -> Result<()> {
+        positive(&[
+            ("n-iteration", self.n_iteration),
+            ("e-policy", self.e_policy),
+            ("e-auxiliary", self.e_auxiliary),
+            ("num-aux-rollouts", self.num_aux_rollouts),
+        ])?;
+        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
+        let sequences = self.num_envs * self.n_iteration;
+        expect(
+            sequences.is_multiple_of(self.num_aux_rollouts),
+            "num-aux-rollouts",
+            self.num_aux_rollouts,
+            &format!("a divisor of num-envs * n-iteration = {sequences}"),
+        )?;
+        expect(
+            self.phase() <= self.total_timesteps,
+            "total-timesteps",
+            self.total_timesteps,
+            &format!("at least one phase, {} timesteps", self.phase()),
+        )?;
+        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
+        not_negative(&[
+            ("learning-rate", self.learning_rate),
+            ("clip-coef", self.clip_coef),
+            ("ent-coef", self.ent_coef),
+            ("vf-coef", self.vf_coef),
+            ("max-grad-norm", self.max_grad_norm),
+            ("beta-clone", self.beta_clone),
+        ])
+    }
+}
+
+algorithm!(Args, "ppg", train, play);
+
+// -------------------------------------------------------------------------------------- network
+
+/// Layers that see, with a head for the policy, one for the value, and one for a value that only the
+/// auxiliary phase teaches, and through it the layers.
+#[derive(Debug, Clone, Tree)]
+pub struct Agent<T> {
+    /// Observations to features.
+    pub trunk: Encoder<T>,
+    /// Features to logits of the actions.
+    pub actor: Dense<T>,
+    /// Features to the value.
+    pub critic: Dense<T>,
+    /// Features to the auxiliary value.
+    pub aux_critic: Dense<T>,
+}
+
+impl Agent<Tensor> {
+    /// A new agent for observations of this view and shape.
+    pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
+        let [trunk, actor, critic, aux_critic] = key.split_n();
+        let trunk = Encoder::init(trunk, sizes.view, &sizes.shape);
+        Agent {
+            actor: Dense::init(actor, trunk.size(), sizes.num_actions, orthogonal(0.01)),
+            critic: Dense::init(critic, trunk.size(), 1, orthogonal(1.0)),
+            aux_critic: Dense::init(aux_critic, trunk.size(), 1, orthogonal(1.0)),
+            trunk,
+        }
+    }
+
+    /// The policy and the value `f32[B]` of observations `[B, ..]`. The value's derivative stops before
+    /// the layers that see.
+    pub fn apply(&self, obs: Tensor) -> (Categorical<Tensor>, Tensor) {
+        let x = self.trunk.apply(obs);
+        let value = self.critic.apply(x.stop_gradient()).squeeze(-1);
+        (Categorical::new(self.actor.apply(x)), value)
+    }
+}
+
+/// What an agent must know of an environment.
+#[derive(Debug, Clone)]
+pub struct Sizes {
+    /// What it shows.
+    pub view: View,
+    /// The shape of an observation.
+    pub shape: Shape,
+    /// How many actions there are.
+    pub num_actions: usize,
+}
+
+/// What an update changes.
+#[derive(Debug, Tree)]
+pub struct TrainState<T> {
+    /// The parameters.
+    pub agent: Agent<T>,
+    /// Adam's moments.
+    pub optimizer: AdamState<T, Agent<T>>,
+}
+
+// --------------------------------------------------------------------------------------- losses
+
+/// A rollout as samples, B = T N.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `[B, ..]`, in the environment's type.
+    pub obs: T,
+    /// `i32[B]`
+    pub actions: T,
+    /// `f32[B]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[B]`
+    pub advantages: T,
+    /// `f32[B]`
+    pub returns: T,
+    /// `f32[B]`: values by the critic that acted.
+    pub values: T,
+}
+
+/// What is logged of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// The whole loss.
+    pub loss: T,
+    /// The value loss.
+    pub value_loss: T,
+    /// The policy's loss.
+    pub policy_loss: T,
+    /// The mean entropy.
+    pub entropy: T,
+    /// `mean(-log ratio)`
+    pub old_approx_kl: T,
+    /// `mean(ratio - 1 - log ratio)`
+    pub approx_kl: T,
+    /// The part of ratios outside the clip range.
+    pub clipfrac: T,
+}
+
+/// PPO's loss over a minibatch, and what is logged of it.
+pub fn loss(
+    agent: &Agent<Tensor>,
+    batch: &Samples<Tensor>,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let (policy, value) = agent.apply(batch.obs);
+    let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
+    let (policy_loss, ratios) = policy_loss(logratio, batch.advantages, args.clip_coef);
+    let clip = args.clip_vloss.then_some(args.clip_coef);
+    let value_loss = value_loss(value, batch.values, batch.returns, clip);
+    let entropy = policy.entropy().mean(..);
+    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
+    let metrics = Metrics {
+        loss,
+        value_loss,
+        policy_loss,
+        entropy,
+        old_approx_kl: ratios.old_approx_kl,
+        approx_kl: ratios.approx_kl,
+        clipfrac: ratios.clipfrac,
+    };
+    (loss, metrics)
+}
+
+/// What the auxiliary phase learns from: whole rollouts of some environments, as B rows.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct AuxSamples<T> {
+    /// `[B, ..]`, in the environment's type.
+    pub obs: T,
+    /// `f32[B]`
+    pub returns: T,
+    /// `f32[B, actions]`: logits of the policy before the phase.
+    pub logits: T,
+}
+
+/// What is logged of the auxiliary phase; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct AuxMetrics<T> {
+    /// `mean(KL(old, new))`
+    pub kl_loss: T,
+    /// `mean((v_aux - R)^2) / 2`
+    pub aux_value_loss: T,
+    /// `mean((v - R)^2) / 2`
+    pub real_value_loss: T,
+}
+
+/// The auxiliary phase's loss: of the value that teaches the layers, of the policy which may not
+/// change, and of the value.
+pub fn aux_loss(
+    agent: &Agent<Tensor>,
+    batch: &AuxSamples<Tensor>,
+    args: &Args,
+) -> (Tensor, AuxMetrics<Tensor>) {
+    let x = agent.trunk.apply(batch.obs);
+    let new = Categorical::new(agent.actor.apply(x));
+    let kl_loss = Categorical::new(batch.logits).kl(&new).mean(..);
+    let error = |head: &Dense<Tensor>, x: Tensor| {
+        0.5 * (head.apply(x).squeeze(-1) - batch.returns).square().mean(..)
+    };
+    let aux_value_loss = error(&agent.aux_critic, x);
+    let real_value_loss = error(&agent.critic, x.stop_gradient());
+    let loss = aux_value_loss + args.beta_clone * kl_loss + real_value_loss;
+    (loss, AuxMetrics { kl_loss, aux_value_loss, real_value_loss })
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// All rollouts of a phase, `[n_iteration, T, N, ..]`; frames once, in the environment's type.
+#[derive(Debug, Tree)]
+struct Phase<T> {
+    obs: T,
+    returns: T,
+}
+
+/// A gradient step.
+fn step(
+    TrainState { agent, optimizer }: TrainState<Tensor>,
+    grads: Agent<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> TrainState<Tensor> {
+    let grads = clip_by_global_norm(grads, args.max_grad_norm);
+    let adam = Adam { eps: 1e-8, ..Adam::default() }.with_learning_rate(learning_rate);
+    let (agent, optimizer) = adam.step(agent, grads, optimizer);
+    TrainState { agent, optimizer }
+}
+
+/// The auxiliary phase: one program. Gives the metrics of the last gradient step.
+fn auxiliary(
+    state: TrainState<Tensor>,
+    phase: &Phase<Tensor>,
+    learning_rate: Tensor,
+    key: Key<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, AuxMetrics<Tensor>) {
+    // One row for each environment's rollout, `[n_iteration N, T, ..]`.
+    let rollouts = |x: Tensor| flat(x.swapaxes(1, 2));
+    let (obs, returns) = (rollouts(phase.obs), rollouts(phase.returns));
+    let before = state.agent.clone();
+    let policy = |(), obs: Tensor| ((), before.actor.apply(before.trunk.apply(obs)));
+    let ((), logits) = scan(policy, (), obs);
+    let take = |x: Tensor, envs: Tensor| flat(x.take_mode(envs, 0, IndexMode::Clip));
+    let turn = |state: TrainState<Tensor>, envs: Tensor| {
+        let batch = AuxSamples {
+            obs: take(obs, envs),
+            returns: take(returns, envs),
+            logits: take(logits, envs),
+        };
+        let ((_, metrics), grads) =
+            value_and_grad(|agent: Agent<Tensor>| aux_loss(&agent, &batch, args))(
+                state.agent.clone(),
+            );
+        (step(state, grads, learning_rate, args), metrics)
+    };
+    let sequences = args.num_envs * args.n_iteration;
+    let orders = orders(key, args.e_auxiliary, sequences / args.num_aux_rollouts, sequences);
+    let (state, all) = scan(turn, state, orders);
+    (state, tree::map(all, |x: Tensor| x.index_axis(0, -1)))
+}
+
+/// What a gradient step takes besides the state.
+#[derive(Debug, Clone, Copy, Tree)]
+struct Minibatch<T> {
+    samples: Samples<T>,
+    /// All minibatches' samples, as [`orders`] gives them.
+    orders: T,
+    /// Which minibatch this is: `i32[]`.
+    turn: T,
+    learning_rate: T,
+}
+
+/// One gradient step: one program. On a CPU the launch costs nothing beside it, and its
+/// convolutions run some percent faster than in a loop over the minibatches.
+fn minibatch_step(
+    state: TrainState<Tensor>,
+    batch: Minibatch<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let samples = rows(batch.samples, batch.orders.take_mode(batch.turn, 0, IndexMode::Clip));
+    let ((_, metrics), grads) =
+        value_and_grad(|agent: Agent<Tensor>| loss(&agent, &samples, args))(state.agent.clone());
+    (step(state, grads, batch.learning_rate, args), metrics)
+}
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// The environments between two steps.
+#[derive(Debug, Tree)]
+struct Playing<T> {
+    handle: Handle<T>,
+    /// `[N, ..]`, in the environment's type.
+    obs: T,
+    key: Key<T>,
+}
+
+/// A rollout, ready to learn from.
+#[derive(Debug, Tree)]
+struct Collected<T> {
+    samples: Samples<T>,
+    /// The samples of each minibatch.
+    orders: T,
+    games: Games<T>,
+    explained_variance: T,
+}
+
+/// A whole rollout with the environments in the loop: one program.
+fn collect(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    playing: Playing<Tensor>,
+    args: &Args,
+) -> (Playing<Tensor>, Collected<Tensor>) {
+    let turn = |playing: Playing<Tensor>, ()| {
+        let Playing { handle, obs, key } = playing;
+        let (key, draw) = key.split();
+        let (policy, value) = agent.apply(obs);
+        let action = policy.sample(draw);
+        let logprob = policy.log_prob(action);
+        let (handle, step) = envs.step(handle, action);
+        let ends = step.done().to(DType::F32);
+        let next = Playing { handle, obs: step.obs, key };
+        (next, (obs, action, logprob, value, step.reward, ends, Games::of(&step)))
+    };
+    let length = ScanOptions::length(args.num_steps);
+    let (playing, told) = scan_with(length, turn, playing, ());
+    let (obs, actions, logprobs, values, rewards, ends, games) = told;
+    let Playing { handle, obs: next_obs, key } = playing;
+    let (_, next_value) = agent.apply(next_obs);
+    let discounts = (args.gamma, args.gae_lambda);
+    let (advantages, returns) = gae(rewards, ends, values, next_value, discounts);
+    // CleanRL's full batch: the minibatches are of one rollout.
+    let normal = if args.adv_norm_fullbatch { normalize(advantages) } else { advantages };
+    let samples = Samples {
+        obs: flat(obs),
+        actions: flat(actions),
+        logprobs: flat(logprobs),
+        advantages: flat(normal),
+        returns: flat(returns),
+        values: flat(values),
+    };
+    let (key, shuffle) = key.split();
+    let orders = orders(shuffle, args.e_policy, args.num_minibatches, args.batch_size());
+    let explained_variance = explained_variance(values, returns);
+    let playing = Playing { handle, obs: next_obs, key };
+    (playing, Collected { samples, orders, games, explained_variance })
+}
+
+// ------------------------------------------------------------------------------------- training
+
+fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
+    let num_threads = args.run.num_threads;
+    let options = PoolOptions { num_envs, num_threads, seed, ..PoolOptions::default() };
+    pool_of(&args.env_id, AtariOptions::gymnasium(), options)
+}
+
+/// What the environment shows and takes; refuses what this algorithm cannot play.
+fn sizes(pool: &EnvPool) -> Result<Sizes> {
+    let (name, spec) = ("ppg", pool.spec());
+    let view = spaces::view(name, spec, &[View::Frames, View::Board])?;
+    let num_actions = spaces::choices(name, spec)?;
+    Ok(Sizes { view, shape: spec.observation.shape(), num_actions })
+}
+
+fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
+    let agent = Agent::init(key, sizes);
+    let optimizer = Adam::default().init(&agent);
+    TrainState { agent, optimizer }
+}
+
+/// What is logged of an update.
+#[derive(Debug, Tree)]
+struct Report<T> {
+    metrics: Metrics<T>,
+    explained_variance: T,
+}
+
+/// What a run goes on from, between two rollouts.
+#[derive(Debug, Tree)]
+struct Running<T> {
+    train: TrainState<T>,
+    playing: Playing<T>,
+    phase: Phase<T>,
+}
+
+type Stored<T> = (Phase<T>, (T, T), T);
+type Aux<T> = ((TrainState<T>, Key<T>), Phase<T>, T);
+
+/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
+/// folder.
+///
+/// # Errors
+/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
+/// the compiler, the runtime and the file system say.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let pool = pool(args, args.num_envs, args.run.seed)?;
+    let sizes = sizes(&pool)?;
+    let mut trainer = Trainer::start(args)?;
+
+    let (handle, envs) = pool.xla()?;
+    let mode = args.run.mode;
+    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, agent) = key.split();
+        let (handle, first) = envs.reset(handle);
+        let lead = [args.n_iteration, args.num_steps];
+        let phase = Phase {
+            obs: zeros([&lead, &first.obs.shape()[..]].concat(), first.obs.dtype()),
+            returns: zeros([args.n_iteration, args.num_steps, args.num_envs], DType::F32),
+        };
+        Running {
+            train: begin(agent, &sizes),
+            playing: Playing { handle, obs: first.obs, key },
+            phase,
+        }
+    })
+    .named("ppg_init");
+    let rollout = with_mode(mode, |(agent, playing): (Agent<Tensor>, Playing<Tensor>)| {
+        collect(&envs, &agent, playing, args)
+    })
+    .named("ppg_rollout");
+    let learn = with_mode(mode, |(state, batch): (TrainState<Tensor>, Minibatch<Tensor>)| {
+        minibatch_step(state, batch, args)
+    })
+    .named("ppg_step")
+    .check_nans(args.run.check_nans);
+    let store = with_mode(mode, |(phase, (obs, returns), at): Stored<Tensor>| {
+        let put = |all: Tensor, one: Tensor| {
+            let one = one.reshape([&[1], &all.shape()[1..]].concat());
+            let mut starts = vec![at];
+            starts.resize(all.rank(), zeros_like(at));
+            all.dynamic_update_slice(one, &starts)
+        };
+        Phase { obs: put(phase.obs, obs), returns: put(phase.returns, returns) }
+    })
+    .named("ppg_store");
+    let teach = with_mode(mode, |((state, key), phase, rate): Aux<Tensor>| {
+        let (key, shuffle) = key.split();
+        let (state, metrics) = auxiliary(state, &phase, rate, shuffle, args);
+        (state, key, phase, metrics)
+    })
+    .named("ppg_auxiliary")
+    .check_nans(args.run.check_nans);
+
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
+    let steps = args.batch_size() as u64;
+    // Only whole phases are begun.
+    let last = args.num_iterations() * steps;
+    loop {
+        let wanted =
+            if trainer.step() < last { steps } else { args.total_timesteps + 1 - trainer.step() };
+        if !trainer.goes_on(wanted, &running, &envs)? {
+            break;
+        }
+        let update = trainer.step() / steps;
+        let rate = annealed(args.learning_rate, args.anneal_lr, update, args.num_iterations());
+        let Running { train: mut state, playing, phase } = running;
+
+        let span = timeline::span("rollout");
+        let (mut playing, collected) = rollout.call((state.agent.clone(), playing))?;
+        let Collected { samples, orders, games, explained_variance } = collected;
+        let games = games.list()?;
+        let at = update % args.n_iteration as u64;
+        let seen = (samples.obs.clone(), samples.returns.clone());
+        let mut phase = store.call((phase, seen, Array::from(at as i32)))?;
+        drop(span);
+
+        let _span = timeline::span("update");
+        let learning_rate = Array::from(rate as f32);
+        let mut all = Vec::new();
+        for turn in 0..args.e_policy * args.num_minibatches {
+            let batch = Minibatch {
+                samples: samples.clone(),
+                orders: orders.clone(),
+                turn: Array::from(turn as i32),
+                learning_rate: learning_rate.clone(),
+            };
+            let (next, metrics) = learn.call((state, batch))?;
+            state = next;
+            all.push(metrics);
+        }
+        let step = trainer.step() + steps;
+        if at + 1 == args.n_iteration as u64 {
+            let (next, key, kept, told) =
+                teach.call(((state, playing.key), phase, learning_rate))?;
+            (state, playing.key, phase) = (next, key, kept);
+            let scalars = [
+                ("losses/aux/kl_loss", f64::from(told.kl_loss.item::<f32>()?)),
+                ("losses/aux/aux_value_loss", f64::from(told.aux_value_loss.item::<f32>()?)),
+                ("losses/aux/real_value_loss", f64::from(told.real_value_loss.item::<f32>()?)),
+            ];
+            trainer.run.events.scalars(&scalars, step)?;
+        }
+        running = Running { train: state, playing, phase };
+        let clipfrac = mean(all.iter().map(|metrics| &metrics.clipfrac))?;
+        let last = all.pop().expect("at least one epoch of one minibatch");
+        let metrics = Metrics { clipfrac: Array::from(clipfrac), ..last };
+        trainer.run.events.scalar("charts/learning_rate", rate, step)?;
+        trainer.tell(steps, &games, Some(&Report { metrics, explained_variance }))?;
+    }
+    let compile_s = init.stats().seconds()
+        + rollout.stats().seconds()
+        + learn.stats().seconds()
+        + store.stats().seconds()
+        + teach.stats().seconds();
+    trainer.finish(&running.train, compile_s)
+}
+
+/// Plays a saved model, drawing from its policy.
+fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    // Games of another seed than those of the training.
+    let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
+    let sizes = sizes(&pool)?;
+    let like = with_mode(args.run.mode, |key: Key<Tensor>| begin(key, &sizes));
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let agent = load_tree(model, &like.call(seed)?)?.agent;
+    let act =
+        with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
+            agent.apply(obs).0.sample(key)
+        })
+        .named("ppg_play");
+    evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
+}

@@ -1,0 +1,81 @@
+//! Small functions that are written for the compiler: each says what is faster so.
+
+use crate::trace::ops::{concatenate, iota, ones, where_, zeros};
+use crate::{DType, Key, Tensor, TensorType, random};
+
+/// The index (i32) of the first largest number along the last axis. Of few numbers it is compared
+/// one by one, which the compiler fuses with what comes before and after.
+pub(super) fn argmax(x: Tensor) -> Tensor {
+    let classes = x.dim(-1);
+    if classes > 8 {
+        return x.argmax(-1);
+    }
+    let mut largest = x.index_axis(-1, 0);
+    let mut index = zeros(largest.shape(), DType::I32);
+    for class in 1..classes {
+        let other = x.index_axis(-1, class as isize);
+        index = where_(other.gt(largest), class as i32, index);
+        largest = largest.maximum(other);
+    }
+    index
+}
+
+/// `optax.clip_by_global_norm` of a vector. Its sum of squares is a product with ones.
+pub(super) fn clip_by_norm(grads: Tensor, max_norm: f64) -> Tensor {
+    let rows = grads.numel().div_ceil(64);
+    let squares = grads.square().pad(&[0], &[(rows * 64 - grads.numel()) as i64], 0.0);
+    let sums = ones([rows], DType::F32).matmul(squares.reshape([rows, 64]));
+    let norm = sums.sum(..).sqrt();
+    where_(norm.lt(max_norm), grads, grads / norm * max_norm)
+}
+
+/// Orders of `0..size`, `i32[count, size]`, each equally likely: random words, with the number
+/// itself as the lowest digits, are sorted. Sorting one column is several times faster than
+/// sorting pairs.
+pub(super) fn orders(key: Key<Tensor>, count: usize, size: usize) -> Tensor {
+    let digits = usize::BITS - (size - 1).leading_zeros();
+    let words = random::bits(key, [count, size], DType::U64);
+    let numbers = iota([count, size], 1, DType::U64);
+    let sorted = (((words >> digits) << digits) | numbers).sort(1);
+    (sorted & ((1u64 << digits) - 1)).to(DType::I32)
+}
+
+/// Several tensors `[N, ..]` as the rows of one, `f32[rows, N]`: a loop that carries one tensor
+/// and stacks one is a few operations of the compiled code, and not a few for each.
+pub(super) struct Rows {
+    pub(super) types: Vec<TensorType>,
+}
+
+impl Rows {
+    pub(super) fn of(tensors: &[Tensor]) -> Rows {
+        Rows { types: tensors.iter().map(|x| x.ty()).collect() }
+    }
+
+    /// How many rows they are.
+    pub(super) fn count(&self) -> usize {
+        self.types.iter().map(|ty| ty.numel() / ty.shape[0]).sum()
+    }
+
+    pub(super) fn pack(&self, tensors: &[Tensor]) -> Tensor {
+        let mut rows = Vec::new();
+        for (x, ty) in tensors.iter().zip(&self.types) {
+            let columns = ty.numel() / ty.shape[0];
+            rows.push(x.to(DType::F32).reshape([ty.shape[0], columns]).t());
+        }
+        concatenate(&rows, 0)
+    }
+
+    /// From `f32[.., rows, N]` back to tensors `[.., N, ..]`.
+    pub(super) fn unpack(&self, packed: Tensor) -> Vec<Tensor> {
+        let lead = packed.shape()[..packed.rank() - 2].to_vec();
+        let mut from = 0;
+        let mut tensors = Vec::new();
+        for ty in &self.types {
+            let columns = ty.numel() / ty.shape[0];
+            let rows = packed.slice_axis(-2, from, from + columns).swapaxes(-2, -1);
+            from += columns;
+            tensors.push(rows.reshape([&lead[..], &ty.shape[..]].concat()).to(ty.dtype));
+        }
+        tensors
+    }
+}

@@ -1,0 +1,652 @@
+//! Proximal policy optimisation with a memory: CleanRL's `ppo_atari_lstm.py`, with the environments
+//! stepped inside the compiled rollout, and two ways to learn from sequences.
+//!
+//! What differs from CleanRL, and the two ways side by side, is in `docs/algos/ppo_lstm.md`.
+
+use clap::{Parser, ValueEnum};
+use serde::Serialize;
+
+use crate::algorithm;
+use crate::distributions::Categorical;
+use crate::envs::{AtariOptions, EnvPool, Handle, PoolOptions, XlaPool};
+use crate::error::Result;
+use crate::jit::with_mode;
+use crate::nn::init::orthogonal;
+use crate::nn::{Dense, Encoder, LstmCell, View};
+use crate::optim::{Adam, AdamState, clip_by_global_norm};
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::{batches, expect, not_negative, positive, unit};
+use crate::rl::on_policy::{
+    annealed, explained_variance, flat, gae, mean, normalize, orders, policy_loss, pool_of,
+    value_loss,
+};
+use crate::rl::saved::load_tree;
+use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
+use crate::timeline;
+use crate::trace::control::{ScanOptions, scan, scan_with};
+use crate::trace::ops::{IndexMode, ones, zeros};
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Shape, Tensor, value_and_grad};
+
+// ------------------------------------------------------------------------------------- settings
+
+/// How the memory runs over a rollout in an update. Both give the same loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sequence {
+    /// One loop over the steps of the rollout; where an episode begins, the memory is emptied.
+    Scan,
+    /// Episodes apart, padded to the longest: a shorter loop over more rows.
+    Split,
+}
+
+/// The settings, by CleanRL's names and with CleanRL's defaults.
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(about = "PPO with a memory, on Atari games of single frames", args_override_self = true)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "ppo_atari_lstm")]
+    pub exp_name: String,
+    /// Flags that every algorithm has
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
+
+    /// The id of the environment: an Atari game, a board such as MinAtar's, or
+    /// vectors
+    #[arg(long, default_value = "Breakout-v5")]
+    pub env_id: String,
+    /// Total timesteps of the experiment
+    #[arg(long, default_value_t = 10_000_000)]
+    pub total_timesteps: u64,
+    /// The learning rate of the optimiser
+    #[arg(long, default_value_t = 2.5e-4)]
+    pub learning_rate: f64,
+    /// The number of parallel environments
+    #[arg(long, default_value_t = 8)]
+    pub num_envs: usize,
+    /// The number of steps in each environment per rollout
+    #[arg(long, default_value_t = 128)]
+    pub num_steps: usize,
+    /// Lower the learning rate linearly to 0
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub anneal_lr: bool,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.99)]
+    pub gamma: f64,
+    /// The lambda of the general advantage estimation
+    #[arg(long, default_value_t = 0.95)]
+    pub gae_lambda: f64,
+    /// The number of minibatches
+    #[arg(long, default_value_t = 4)]
+    pub num_minibatches: usize,
+    /// The number of epochs over each rollout
+    #[arg(long, default_value_t = 4)]
+    pub update_epochs: usize,
+    /// Normalise advantages, in each minibatch
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub norm_adv: bool,
+    /// The surrogate clipping coefficient
+    #[arg(long, default_value_t = 0.1)]
+    pub clip_coef: f64,
+    /// Clip the value loss too, as in the paper
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub clip_vloss: bool,
+    /// Coefficient of the entropy
+    #[arg(long, default_value_t = 0.01)]
+    pub ent_coef: f64,
+    /// Coefficient of the value function
+    #[arg(long, default_value_t = 0.5)]
+    pub vf_coef: f64,
+    /// The largest norm of the gradient
+    #[arg(long, default_value_t = 0.5)]
+    pub max_grad_norm: f64,
+    /// How the memory runs over a rollout in an update
+    #[arg(long, value_enum, default_value_t = Sequence::Scan)]
+    pub sequence: Sequence,
+    /// The KL divergence at which the remaining epochs of an update are left out
+    #[arg(long)]
+    pub target_kl: Option<f64>,
+}
+
+impl Args {
+    /// Samples per update.
+    fn batch_size(&self) -> usize {
+        self.num_envs * self.num_steps
+    }
+
+    /// Updates in all; the remainder of the timesteps is left out, as in CleanRL.
+    fn num_iterations(&self) -> u64 {
+        self.total_timesteps / self.batch_size() as u64
+    }
+
+    fn check(&self) -> Result<()> {
+        positive(&[("update-epochs", self.update_epochs)])?;
+        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
+        expect(
+            self.num_envs.is_multiple_of(self.num_minibatches),
+            "num-minibatches",
+            self.num_minibatches,
+            &format!(
+                "a divisor of --num-envs {}: minibatches are whole environments",
+                self.num_envs
+            ),
+        )?;
+        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
+        not_negative(&[
+            ("learning-rate", self.learning_rate),
+            ("clip-coef", self.clip_coef),
+            ("ent-coef", self.ent_coef),
+            ("vf-coef", self.vf_coef),
+            ("max-grad-norm", self.max_grad_norm),
+            ("target-kl", self.target_kl.unwrap_or(0.0)),
+        ])
+    }
+}
+
+algorithm!(Args, "ppo_atari_lstm", train, play);
+
+/// Units of the memory.
+const MEMORY: usize = 128;
+
+// -------------------------------------------------------------------------------------- network
+
+/// Layers that see, a memory, and a head for the policy and one for the value.
+#[derive(Debug, Clone, Tree)]
+pub struct Agent<T> {
+    /// Observations to features.
+    pub trunk: Encoder<T>,
+    /// Features to 128 units, with those of the step before.
+    pub lstm: LstmCell<T>,
+    /// Units to logits of the actions.
+    pub actor: Dense<T>,
+    /// Units to the value.
+    pub critic: Dense<T>,
+}
+
+/// The state of memories, `(c, h)`, `f32[N, 128]` each.
+pub type Memory<T> = (T, T);
+
+impl Agent<Tensor> {
+    /// A new agent for observations of this view and shape.
+    pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
+        let [trunk, input, recurrent, actor, critic] = key.split_n();
+        let trunk = Encoder::init(trunk, sizes.view, &sizes.shape);
+        let kernel = |key, rows| orthogonal(1.0).draw(key, [rows, 4 * MEMORY], DType::F32);
+        Agent {
+            lstm: LstmCell {
+                w_i: kernel(input, trunk.size()),
+                w_h: kernel(recurrent, MEMORY),
+                b: zeros([4 * MEMORY], DType::F32),
+            },
+            trunk,
+            actor: Dense::init(actor, MEMORY, sizes.num_actions, orthogonal(0.01)),
+            critic: Dense::init(critic, MEMORY, 1, orthogonal(1.0)),
+        }
+    }
+
+    /// One step: the memories after observations `[N, ..]`, emptied before where `first: f32[N]` is 1
+    /// because they are the first of an episode.
+    pub fn remember(&self, obs: Tensor, first: Tensor, memory: Memory<Tensor>) -> Memory<Tensor> {
+        let projected = self.lstm.project(self.trunk.apply(obs));
+        self.lstm.advance(projected, emptied(memory, first))
+    }
+
+    /// The policy and the value `f32[B]` of memories `h: f32[B, 128]`.
+    pub fn heads(&self, h: Tensor) -> (Categorical<Tensor>, Tensor) {
+        (Categorical::new(self.actor.apply(h)), self.critic.apply(h).squeeze(-1))
+    }
+
+    /// The memories `h: f32[T n, 128]` after each step of a batch of sequences.
+    pub fn run(&self, batch: &Samples<Tensor>) -> Tensor {
+        let projected = self.lstm.project(self.trunk.apply(flat(batch.obs))); // f32[T n, 512]
+        match &batch.split {
+            None => {
+                let [steps, envs] = [batch.firsts.dim(0), batch.firsts.dim(1)];
+                let turn = |memory: Memory<Tensor>, (projected, first): (Tensor, Tensor)| {
+                    let memory = self.lstm.advance(projected, emptied(memory, first));
+                    (memory, memory.1)
+                };
+                let projected = projected.reshape([steps, envs, projected.dim(-1)]);
+                flat(scan(turn, batch.memory, (projected, batch.firsts)).1)
+            }
+            Some(split) => {
+                let take = |x: Tensor, rows: Tensor| x.take_mode(rows, 0, IndexMode::Clip);
+                let start = tree::map(batch.memory, |x: Tensor| take(x, split.env));
+                let turn = |memory: Memory<Tensor>, projected: Tensor| {
+                    let memory = self.lstm.advance(projected, memory);
+                    (memory, memory.1)
+                };
+                let start = emptied(start, split.fresh);
+                let (_, told) = scan(turn, start, take(projected, split.rows)); // f32[L, S, 128]
+                take(flat(told), split.places)
+            }
+        }
+    }
+}
+
+/// The memories, zero where `first` is 1.
+fn emptied((c, h): Memory<Tensor>, first: Tensor) -> Memory<Tensor> {
+    let keep = (1.0 - first).expand_dims(-1);
+    (c * keep, h * keep)
+}
+
+/// What an agent must know of an environment.
+#[derive(Debug, Clone)]
+pub struct Sizes {
+    /// What it shows.
+    pub view: View,
+    /// The shape of an observation.
+    pub shape: Shape,
+    /// How many actions there are.
+    pub num_actions: usize,
+}
+
+/// What an update changes.
+#[derive(Debug, Tree)]
+pub struct TrainState<T> {
+    /// The parameters.
+    pub agent: Agent<T>,
+    /// Adam's moments.
+    pub optimizer: AdamState<T, Agent<T>>,
+}
+
+// ------------------------------------------------------------------------------------ sequences
+
+/// T steps of n environments as the pieces of episodes in them: S pieces, padded to L steps.
+#[derive(Debug, Clone, Tree)]
+pub struct Split<T> {
+    /// `i32[L, S]`: which of the `T n` steps stands here.
+    pub rows: T,
+    /// `i32[S]`: of which environment the piece is.
+    pub env: T,
+    /// `f32[S]`: 1 where the piece begins with an episode, 0 where with the rollout.
+    pub fresh: T,
+    /// `i32[T n]`: where each step stands in `[L S]`.
+    pub places: T,
+}
+
+impl Split<Array> {
+    /// Splits several batches of the same rollout, whose firsts are `firsts: [T, N]`; `envs` are the
+    /// environments of each batch, in order. All have the same sizes, L and S rounded up to powers of
+    /// two, so that there are few programs.
+    ///
+    /// # Errors
+    /// None that depends on the arguments; as [`Array::new`].
+    pub fn of(
+        firsts: &[f32],
+        num_envs: usize,
+        batches: &[Vec<usize>],
+    ) -> Result<Vec<Split<Array>>> {
+        let steps = firsts.len() / num_envs;
+        // Of each batch the pieces: place of the environment in the batch, first step, length.
+        let pieces = |envs: &Vec<usize>| -> Vec<(usize, usize, usize)> {
+            let mut pieces = Vec::new();
+            for (place, env) in envs.iter().enumerate() {
+                let begins = |t: &usize| *t == 0 || firsts[t * num_envs + env] == 1.0;
+                let starts: Vec<usize> = (0..steps).filter(begins).collect();
+                for (k, &start) in starts.iter().enumerate() {
+                    let end = starts.get(k + 1).copied().unwrap_or(steps);
+                    pieces.push((place, start, end - start));
+                }
+            }
+            pieces
+        };
+        let all: Vec<_> = batches.iter().map(pieces).collect();
+        let longest = all.iter().flatten().map(|piece| piece.2).max().unwrap_or(1);
+        let length = longest.next_power_of_two().min(steps);
+        let most = all.iter().map(Vec::len).max().unwrap_or(1);
+        let count = most.next_power_of_two();
+        let mut splits = Vec::new();
+        for (pieces, envs) in all.iter().zip(batches) {
+            let mut rows = vec![0i32; length * count];
+            let (mut env, mut fresh) = (vec![0i32; count], vec![1.0f32; count]);
+            let mut places = vec![0i32; steps * envs.len()];
+            for (s, &(place, start, size)) in pieces.iter().enumerate() {
+                env[s] = place as i32;
+                fresh[s] = firsts[start * num_envs + envs[place]];
+                for l in 0..size {
+                    let row = (start + l) * envs.len() + place;
+                    rows[l * count + s] = row as i32;
+                    places[row] = (l * count + s) as i32;
+                }
+            }
+            splits.push(Split {
+                rows: Array::new([length, count], &rows)?,
+                env: Array::new([count], &env)?,
+                fresh: Array::new([count], &fresh)?,
+                places: Array::new([places.len()], &places)?,
+            });
+        }
+        Ok(splits)
+    }
+}
+
+// --------------------------------------------------------------------------------------- losses
+
+/// A rollout of T steps of n environments to learn from.
+#[derive(Debug, Clone, Tree)]
+pub struct Samples<T> {
+    /// `[T, n, ..]`, in the environment's type.
+    pub obs: T,
+    /// `f32[T, n]`: 1 where `obs` is the first of an episode.
+    pub firsts: T,
+    /// The memories before the first step, `f32[n, 128]` each.
+    pub memory: Memory<T>,
+    /// `i32[T, n]`
+    pub actions: T,
+    /// `f32[T, n]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[T, n]`
+    pub advantages: T,
+    /// `f32[T, n]`
+    pub returns: T,
+    /// `f32[T, n]`: values by the critic that acted.
+    pub values: T,
+    /// The episodes apart, with `--sequence split`.
+    pub split: Option<Split<T>>,
+}
+
+/// What is logged of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// The whole loss.
+    pub loss: T,
+    /// The value loss.
+    pub value_loss: T,
+    /// The policy's loss.
+    pub policy_loss: T,
+    /// The mean entropy.
+    pub entropy: T,
+    /// `mean(-log ratio)`
+    pub old_approx_kl: T,
+    /// `mean(ratio - 1 - log ratio)`
+    pub approx_kl: T,
+    /// The part of ratios outside the clip range.
+    pub clipfrac: T,
+}
+
+/// PPO's loss over a minibatch, and what is logged of it.
+pub fn loss(
+    agent: &Agent<Tensor>,
+    batch: &Samples<Tensor>,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let (policy, value) = agent.heads(agent.run(batch));
+    let logratio = policy.log_prob(flat(batch.actions)) - flat(batch.logprobs); // f32[T n]
+    let mut advantages = flat(batch.advantages);
+    if args.norm_adv {
+        advantages = normalize(advantages);
+    }
+    let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
+    let clip = args.clip_vloss.then_some(args.clip_coef);
+    let value_loss = value_loss(value, flat(batch.values), flat(batch.returns), clip);
+    let entropy = policy.entropy().mean(..);
+    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
+    let metrics = Metrics {
+        loss,
+        value_loss,
+        policy_loss,
+        entropy,
+        old_approx_kl: ratios.old_approx_kl,
+        approx_kl: ratios.approx_kl,
+        clipfrac: ratios.clipfrac,
+    };
+    (loss, metrics)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// What a gradient step takes besides the state.
+#[derive(Debug, Clone, Tree)]
+struct Minibatch<T> {
+    /// The whole rollout, `[T, N, ..]`, but for `split`, which is that of this minibatch.
+    samples: Samples<T>,
+    /// The environments of all minibatches, as [`orders`] gives them.
+    orders: T,
+    /// Which minibatch this is: `i32[]`.
+    turn: T,
+    learning_rate: T,
+}
+
+/// One gradient step: one program.
+fn minibatch_step(
+    state: TrainState<Tensor>,
+    batch: Minibatch<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { agent, optimizer } = state;
+    let envs = batch.orders.take_mode(batch.turn, 0, IndexMode::Clip);
+    let of = |axis: isize| move |x: Tensor| x.take_mode(envs, axis, IndexMode::Clip);
+    let Samples { memory, split, .. } = &batch.samples;
+    let (memory, split) = (tree::map(*memory, of(0)), split.clone());
+    let whole = Samples { split: None, ..batch.samples.clone() };
+    let samples = Samples { memory, split, ..tree::map(whole, of(1)) };
+    let ((_, metrics), grads) =
+        value_and_grad(|agent: Agent<Tensor>| loss(&agent, &samples, args))(agent.clone());
+    let grads = clip_by_global_norm(grads, args.max_grad_norm);
+    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(batch.learning_rate);
+    let (agent, optimizer) = adam.step(agent, grads, optimizer);
+    (TrainState { agent, optimizer }, metrics)
+}
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// The environments between two steps.
+#[derive(Debug, Tree)]
+struct Playing<T> {
+    handle: Handle<T>,
+    /// `[N, ..]`, in the environment's type.
+    obs: T,
+    /// `f32[N]`: 1 where `obs` is the first of an episode.
+    first: T,
+    memory: Memory<T>,
+    key: Key<T>,
+}
+
+/// A rollout, ready to learn from.
+#[derive(Debug, Tree)]
+struct Collected<T> {
+    samples: Samples<T>,
+    /// The environments of each minibatch.
+    orders: T,
+    games: Games<T>,
+    explained_variance: T,
+}
+
+/// A whole rollout with the environments in the loop: one program.
+fn collect(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    playing: Playing<Tensor>,
+    args: &Args,
+) -> (Playing<Tensor>, Collected<Tensor>) {
+    let start = playing.memory;
+    let turn = |playing: Playing<Tensor>, ()| {
+        let Playing { handle, obs, first, memory, key } = playing;
+        let (key, draw) = key.split();
+        let memory = agent.remember(obs, first, memory);
+        let (policy, value) = agent.heads(memory.1);
+        let action = policy.sample(draw);
+        let logprob = policy.log_prob(action);
+        let (handle, step) = envs.step(handle, action);
+        let end = step.done().to(DType::F32);
+        // Where an episode ended, the next one's first observation is there already.
+        let next = Playing { handle, obs: step.obs, first: end, memory, key };
+        (next, (obs, first, action, logprob, value, step.reward, end, Games::of(&step)))
+    };
+    let length = ScanOptions::length(args.num_steps);
+    let (playing, told) = scan_with(length, turn, playing, ());
+    let (obs, firsts, actions, logprobs, values, rewards, ends, games) = told;
+    let Playing { handle, obs: next_obs, first, memory, key } = playing;
+    let (_, next_value) = agent.heads(agent.remember(next_obs, first, memory).1);
+    let discounts = (args.gamma, args.gae_lambda);
+    let (advantages, returns) = gae(rewards, ends, values, next_value, discounts);
+    let explained_variance = explained_variance(values, returns);
+    let samples = Samples {
+        obs,
+        firsts,
+        memory: start,
+        actions,
+        logprobs,
+        advantages,
+        returns,
+        values,
+        split: None,
+    };
+    let (key, shuffle) = key.split();
+    let orders = orders(shuffle, args.update_epochs, args.num_minibatches, args.num_envs);
+    let playing = Playing { handle, obs: next_obs, first, memory, key };
+    (playing, Collected { samples, orders, games, explained_variance })
+}
+
+// ------------------------------------------------------------------------------------- training
+
+fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
+    let num_threads = args.run.num_threads;
+    let options = PoolOptions { num_envs, num_threads, seed, ..PoolOptions::default() };
+    let atari = AtariOptions { stack_num: 1, ..AtariOptions::gymnasium() };
+    pool_of(&args.env_id, atari, options)
+}
+
+/// What the environment shows and takes; refuses what this algorithm cannot play.
+fn sizes(pool: &EnvPool) -> Result<Sizes> {
+    let (name, spec) = ("ppo_atari_lstm", pool.spec());
+    let view = spaces::view(name, spec, &[View::Frames, View::Board, View::Vector])?;
+    let num_actions = spaces::choices(name, spec)?;
+    Ok(Sizes { view, shape: spec.observation.shape(), num_actions })
+}
+
+fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
+    let agent = Agent::init(key, sizes);
+    let optimizer = Adam::default().init(&agent);
+    TrainState { agent, optimizer }
+}
+
+/// What is logged of an update.
+#[derive(Debug, Tree)]
+struct Report<T> {
+    metrics: Metrics<T>,
+    explained_variance: T,
+}
+
+/// The episodes of each minibatch apart, if that is asked for.
+fn splits(collected: &Collected<Array>, args: &Args) -> Result<Vec<Option<Split<Array>>>> {
+    let count = args.update_epochs * args.num_minibatches;
+    if args.sequence == Sequence::Scan {
+        return Ok(vec![None; count]);
+    }
+    let orders = collected.orders.to_vec::<i32>()?;
+    let batches: Vec<Vec<usize>> = orders
+        .chunks(args.num_envs / args.num_minibatches)
+        .map(|envs| envs.iter().map(|&env| env as usize).collect())
+        .collect();
+    let firsts = collected.samples.firsts.to_vec::<f32>()?;
+    Ok(Split::of(&firsts, args.num_envs, &batches)?.into_iter().map(Some).collect())
+}
+
+/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
+/// folder.
+///
+/// # Errors
+/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
+/// the compiler, the runtime and the file system say.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let pool = pool(args, args.num_envs, args.run.seed)?;
+    let sizes = sizes(&pool)?;
+    let mut trainer = Trainer::start(args)?;
+
+    let (handle, envs) = pool.xla()?;
+    let mode = args.run.mode;
+    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, agent) = key.split();
+        let (handle, first) = envs.reset(handle);
+        let train = begin(agent, &sizes);
+        let memory = train.agent.lstm.start(args.num_envs);
+        let firsts = ones([args.num_envs], DType::F32);
+        (train, Playing { handle, obs: first.obs, first: firsts, memory, key })
+    })
+    .named("ppo_lstm_init");
+    let rollout = with_mode(mode, |(agent, playing): (Agent<Tensor>, Playing<Tensor>)| {
+        collect(&envs, &agent, playing, args)
+    })
+    .named("ppo_lstm_rollout");
+    let learn = with_mode(mode, |(state, batch): (TrainState<Tensor>, Minibatch<Tensor>)| {
+        minibatch_step(state, batch, args)
+    })
+    .named("ppo_lstm_step")
+    .check_nans(args.run.check_nans);
+
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
+    let steps = args.batch_size() as u64;
+    while trainer.goes_on(steps, &running, &envs)? {
+        let update = trainer.step() / steps;
+        let rate = annealed(args.learning_rate, args.anneal_lr, update, args.num_iterations());
+        let (mut state, playing) = running;
+
+        let span = timeline::span("rollout");
+        let (playing, collected) = rollout.call((state.agent.clone(), playing))?;
+        let games = collected.games.list()?;
+        drop(span);
+
+        let _span = timeline::span("update");
+        let splits = splits(&collected, args)?;
+        let Collected { samples, orders, explained_variance, .. } = collected;
+        let learning_rate = Array::from(rate as f32);
+        let mut all = Vec::new();
+        for (turn, split) in splits.into_iter().enumerate() {
+            let batch = Minibatch {
+                samples: Samples { split, ..samples.clone() },
+                orders: orders.clone(),
+                turn: Array::from(turn as i32),
+                learning_rate: learning_rate.clone(),
+            };
+            let (next, metrics) = learn.call((state, batch))?;
+            state = next;
+            let kl = metrics.approx_kl.clone();
+            all.push(metrics);
+            if let Some(target) = args.target_kl
+                && all.len().is_multiple_of(args.num_minibatches)
+                && f64::from(kl.item::<f32>()?) > target
+            {
+                break;
+            }
+        }
+        running = (state, playing);
+        let clipfrac = mean(all.iter().map(|metrics| &metrics.clipfrac))?;
+        let last = all.pop().expect("at least one epoch of one minibatch");
+        let metrics = Metrics { clipfrac: Array::from(clipfrac), ..last };
+        let at = trainer.step() + steps;
+        trainer.run.events.scalar("charts/learning_rate", rate, at)?;
+        trainer.tell(steps, &games, Some(&Report { metrics, explained_variance }))?;
+    }
+    let compile_s = init.stats().seconds() + rollout.stats().seconds() + learn.stats().seconds();
+    trainer.finish(&running.0, compile_s)
+}
+
+/// Plays a saved model, drawing from its policy.
+fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    // Games of another seed than those of the training.
+    let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
+    let sizes = sizes(&pool)?;
+    let like = with_mode(args.run.mode, |key: Key<Tensor>| begin(key, &sizes));
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let agent = load_tree(model, &like.call(seed)?)?.agent;
+    type Seen<T> = (Agent<T>, T, T, Memory<T>, Key<T>);
+    let act = with_mode(args.run.mode, |(agent, obs, first, memory, key): Seen<Tensor>| {
+        let memory = agent.remember(obs, first.to(DType::F32), memory);
+        (agent.heads(memory.1).0.sample(key), memory)
+    })
+    .named("ppo_lstm_play");
+    let empty = || Array::zeros([1, MEMORY], DType::F32);
+    let mut memory = (empty(), empty());
+    evaluation.play_with(pool, |batch, key| {
+        let first = Array::from([batch.first()[0]]);
+        let seen = (agent.clone(), batch.obs_array(), first, memory.clone(), key);
+        let (action, next) = act.call(seen)?;
+        memory = next;
+        Ok(action)
+    })
+}

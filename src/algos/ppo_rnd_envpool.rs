@@ -1,0 +1,691 @@
+//! Proximal policy optimisation with curiosity: random network distillation (Burda et al. 2018),
+//! CleanRL's `ppo_rnd_envpool.py`, with the environments stepped inside the compiled rollout.
+//!
+//! What differs from CleanRL, and why, is in `docs/algos/ppo_rnd_envpool.md`.
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::algorithm;
+use crate::distributions::Categorical;
+use crate::envs::{AtariOptions, EnvPool, Handle, PoolOptions, XlaPool};
+use crate::error::Result;
+use crate::jit::with_mode;
+use crate::nn::init::orthogonal;
+use crate::nn::{Dense, Encoder, View};
+use crate::optim::{Adam, AdamState, clip_by_global_norm};
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::{batches, not_negative, positive, unit};
+use crate::rl::on_policy::{
+    annealed, explained_variance, flat, gae, mean, normalize, orders, policy_loss, pool_of, rows,
+    value_loss,
+};
+use crate::rl::saved::load_tree;
+use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
+use crate::timeline;
+use crate::trace::control::{ScanOptions, scan, scan_with};
+use crate::trace::ops::{IndexMode, constant, zeros, zeros_like};
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Shape, Tensor, random, value_and_grad};
+
+// ------------------------------------------------------------------------------------- settings
+
+/// The settings, by CleanRL's names and with CleanRL's defaults.
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(
+    about = "PPO with curiosity (random network distillation) on images",
+    args_override_self = true
+)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "ppo_rnd_envpool")]
+    pub exp_name: String,
+    /// Flags that every algorithm has
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
+
+    /// The id of the environment: an Atari game, or a board such as MinAtar's
+    #[arg(long, default_value = "MontezumaRevenge-v5")]
+    pub env_id: String,
+    /// Total timesteps of the experiment
+    #[arg(long, default_value_t = 2_000_000_000)]
+    pub total_timesteps: u64,
+    /// The learning rate of the optimiser
+    #[arg(long, default_value_t = 1e-4)]
+    pub learning_rate: f64,
+    /// The number of parallel environments
+    #[arg(long, default_value_t = 128)]
+    pub num_envs: usize,
+    /// The number of steps in each environment per rollout
+    #[arg(long, default_value_t = 128)]
+    pub num_steps: usize,
+    /// Lower the learning rate linearly to 0
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub anneal_lr: bool,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.999)]
+    pub gamma: f64,
+    /// The lambda of the general advantage estimation
+    #[arg(long, default_value_t = 0.95)]
+    pub gae_lambda: f64,
+    /// The number of minibatches
+    #[arg(long, default_value_t = 4)]
+    pub num_minibatches: usize,
+    /// The number of epochs over each rollout
+    #[arg(long, default_value_t = 4)]
+    pub update_epochs: usize,
+    /// Normalise advantages, in each minibatch
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub norm_adv: bool,
+    /// The surrogate clipping coefficient
+    #[arg(long, default_value_t = 0.1)]
+    pub clip_coef: f64,
+    /// Clip the value loss too, as in the paper
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub clip_vloss: bool,
+    /// Coefficient of the entropy
+    #[arg(long, default_value_t = 0.001)]
+    pub ent_coef: f64,
+    /// Coefficient of the value function
+    #[arg(long, default_value_t = 0.5)]
+    pub vf_coef: f64,
+    /// The largest norm of the gradient
+    #[arg(long, default_value_t = 0.5)]
+    pub max_grad_norm: f64,
+    /// The discount factor of the intrinsic rewards
+    #[arg(long, default_value_t = 0.99)]
+    pub int_gamma: f64,
+    /// Coefficient of the advantages of intrinsic rewards
+    #[arg(long, default_value_t = 1.0)]
+    pub int_coef: f64,
+    /// Coefficient of the advantages of the environment's rewards
+    #[arg(long, default_value_t = 2.0)]
+    pub ext_coef: f64,
+    /// The part of the samples that the predictor learns from
+    #[arg(long, default_value_t = 0.25)]
+    pub update_proportion: f64,
+    /// Rollouts of random actions before the first, from which the observations' mean and deviation
+    /// are taken
+    #[arg(long, default_value_t = 50)]
+    pub num_iterations_obs_norm_init: usize,
+}
+
+impl Args {
+    /// Samples per update.
+    fn batch_size(&self) -> usize {
+        self.num_envs * self.num_steps
+    }
+
+    /// Updates in all; the remainder of the timesteps is left out, as in CleanRL.
+    fn num_iterations(&self) -> u64 {
+        self.total_timesteps / self.batch_size() as u64
+    }
+
+    fn check(&self) -> Result<()> {
+        positive(&[("update-epochs", self.update_epochs)])?;
+        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
+        unit(&[
+            ("gamma", self.gamma),
+            ("int-gamma", self.int_gamma),
+            ("gae-lambda", self.gae_lambda),
+            ("update-proportion", self.update_proportion),
+        ])?;
+        not_negative(&[
+            ("learning-rate", self.learning_rate),
+            ("clip-coef", self.clip_coef),
+            ("ent-coef", self.ent_coef),
+            ("vf-coef", self.vf_coef),
+            ("max-grad-norm", self.max_grad_norm),
+            ("int-coef", self.int_coef),
+            ("ext-coef", self.ext_coef),
+        ])
+    }
+}
+
+algorithm!(Args, "ppo_rnd_envpool", train, play);
+
+// -------------------------------------------------------------------------------------- network
+
+/// Layers that see, with a head for the policy and two for values: of the environment's rewards and of
+/// the intrinsic ones.
+#[derive(Debug, Clone, Tree)]
+pub struct Agent<T> {
+    /// Observations to features.
+    pub trunk: Encoder<T>,
+    /// Features to as many, which are added to them for the values.
+    pub extra: Dense<T>,
+    /// Features to as many, and these to logits of the actions.
+    pub actor: [Dense<T>; 2],
+    /// To the value of the environment's rewards.
+    pub critic_ext: Dense<T>,
+    /// To the value of the intrinsic rewards.
+    pub critic_int: Dense<T>,
+}
+
+impl Agent<Tensor> {
+    /// A new agent for observations of this view and shape.
+    pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
+        let [trunk, extra, hidden, actor, ext, int] = key.split_n();
+        let trunk = Encoder::init(trunk, sizes.view, &sizes.shape);
+        let (size, small) = (trunk.size(), orthogonal(0.01));
+        Agent {
+            extra: Dense::init(extra, size, size, orthogonal(0.1)),
+            actor: [
+                Dense::init(hidden, size, size, small),
+                Dense::init(actor, size, sizes.num_actions, small),
+            ],
+            critic_ext: Dense::init(ext, size, 1, small),
+            critic_int: Dense::init(int, size, 1, small),
+            trunk,
+        }
+    }
+
+    /// The policy and the two values `f32[B]`, of the environment's and of the intrinsic rewards, of
+    /// observations `[B, ..]`.
+    pub fn apply(&self, obs: Tensor) -> (Categorical<Tensor>, [Tensor; 2]) {
+        let x = self.trunk.apply(obs);
+        let logits = self.actor[1].apply(self.actor[0].apply(x).relu());
+        let y = self.extra.apply(x).relu() + x;
+        let values = [&self.critic_ext, &self.critic_int].map(|head| head.apply(y).squeeze(-1));
+        (Categorical::new(logits), values)
+    }
+}
+
+/// What tells the new from the known: a network that learns what another one says, which stays as it
+/// was drawn.
+#[derive(Debug, Clone, Tree)]
+pub struct Curiosity<T> {
+    /// The one that stays.
+    pub target: Encoder<T>,
+    /// The one that learns, and its last two layers.
+    pub predictor: Encoder<T>,
+    /// From the predictor's features to the target's.
+    pub head: [Dense<T>; 2],
+}
+
+impl Curiosity<Tensor> {
+    /// New networks for the part of the observations that they see, [`newest`].
+    pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Curiosity<Tensor> {
+        let [target, predictor, first, second] = key.split_n();
+        let shape = match sizes.view {
+            View::Frames => Shape::from([1, 84, 84]),
+            View::Board | View::Vector => sizes.shape.clone(),
+        };
+        let target = Encoder::init(target, sizes.view, &shape);
+        let (size, gain) = (target.size(), orthogonal(2.0f64.sqrt()));
+        Curiosity {
+            predictor: Encoder::init(predictor, sizes.view, &shape),
+            head: [Dense::init(first, size, size, gain), Dense::init(second, size, size, gain)],
+            target,
+        }
+    }
+}
+/// What an agent must know of an environment.
+#[derive(Debug, Clone)]
+pub struct Sizes {
+    /// What it shows.
+    pub view: View,
+    /// The shape of an observation.
+    pub shape: Shape,
+    /// How many actions there are.
+    pub num_actions: usize,
+}
+
+impl Curiosity<Tensor> {
+    /// What the learning and the constant network say of white observations `f32[B, ..]`; both
+    /// `f32[B, size]`. The constant one has no derivative.
+    pub fn apply(&self, white: Tensor) -> [Tensor; 2] {
+        let x = self.predictor.apply_scaled(white);
+        let predicted = self.head[1].apply(self.head[0].apply(x).relu());
+        [predicted, self.target.apply_scaled(white).stop_gradient()]
+    }
+
+    /// `1/2 sum((predicted - target)^2)` of each, `f32[B]`: how new it is.
+    pub fn novelty(&self, white: Tensor) -> Tensor {
+        let [predicted, target] = self.apply(white);
+        0.5 * (predicted - target).square().sum(-1)
+    }
+}
+
+/// What of observations `[B, ..]` the curiosity sees: of frames the newest, as `f32`.
+fn newest(obs: Tensor, view: View) -> Tensor {
+    let obs = match view {
+        View::Frames => obs.slice_axis(1, obs.dim(1) - 1, obs.dim(1)),
+        View::Board | View::Vector => obs,
+    };
+    obs.to(DType::F32)
+}
+
+/// Mean and variance of all that was seen, by Chan et al.'s update.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Moments<T> {
+    /// How many.
+    pub count: T,
+    /// The mean of each element.
+    pub mean: T,
+    /// The variance of each.
+    pub var: T,
+}
+
+impl Moments<Tensor> {
+    /// Before anything was seen, of elements of this shape: mean 0, variance 1.
+    pub fn new(shape: &[usize]) -> Moments<Tensor> {
+        let mean = zeros(shape, DType::F32);
+        Moments { count: constant(1e-4f32), mean, var: mean + 1.0 }
+    }
+
+    /// With the rows of `x: f32[B, ..]` seen too.
+    pub fn update(self, x: Tensor) -> Moments<Tensor> {
+        let rows = x.dim(0) as f64;
+        let (mean, var) = (x.mean(0), x.var(0));
+        let count = self.count + rows;
+        let delta = mean - self.mean;
+        let squares =
+            self.var * self.count + var * rows + delta.square() * self.count * rows / count;
+        Moments { count, mean: self.mean + delta * rows / count, var: squares / count }
+    }
+
+    /// `x: f32[B, ..]` less the mean, by the deviation, between -5 and 5.
+    pub fn whiten(&self, x: Tensor) -> Tensor {
+        ((x - self.mean) * (self.var + 1e-8).rsqrt()).clip(-5.0, 5.0)
+    }
+}
+
+/// What learns: the agent, and what tells it what is new.
+#[derive(Debug, Clone, Tree)]
+pub struct Learner<T> {
+    /// The agent.
+    pub agent: Agent<T>,
+    /// What tells the new from the known. Its target has gradients of zero.
+    pub curiosity: Curiosity<T>,
+}
+
+/// What an update changes.
+#[derive(Debug, Tree)]
+pub struct TrainState<T> {
+    /// The parameters.
+    pub learner: Learner<T>,
+    /// Adam's moments.
+    pub optimizer: AdamState<T, Learner<T>>,
+    /// Of the observations that the curiosity sees.
+    pub seen: Moments<T>,
+    /// Of the running returns of intrinsic rewards.
+    pub returns: Moments<T>,
+    /// `f32[N]`: those running returns.
+    pub running: T,
+}
+
+/// Running returns `f <- gamma f + r` over time, `f32[T, N]`, from `start: f32[N]`, and the last.
+pub fn filter(start: Tensor, rewards: Tensor, gamma: f64) -> (Tensor, Tensor) {
+    let turn = |running: Tensor, reward: Tensor| {
+        let running = gamma * running + reward;
+        (running, running)
+    };
+    scan(turn, start, rewards)
+}
+
+// --------------------------------------------------------------------------------------- losses
+
+/// A rollout as samples, B = T N.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `[B, ..]`, in the environment's type.
+    pub obs: T,
+    /// `i32[B]`
+    pub actions: T,
+    /// `f32[B]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[B]`
+    pub advantages: T,
+    /// `f32[B]`: of the environment's rewards.
+    pub ext_returns: T,
+    /// `f32[B]`: of the intrinsic rewards.
+    pub int_returns: T,
+    /// `f32[B]`: values of the environment's rewards, by the critic that acted.
+    pub ext_values: T,
+    /// `f32[B]`: 1 for the samples that the predictor learns from, else 0; drawn for each minibatch.
+    pub learns: T,
+}
+
+/// What is logged of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// The whole loss.
+    pub loss: T,
+    /// The value loss.
+    pub value_loss: T,
+    /// The policy's loss.
+    pub policy_loss: T,
+    /// The mean entropy.
+    pub entropy: T,
+    /// The predictor's loss.
+    pub fwd_loss: T,
+    /// `mean(-log ratio)`
+    pub old_approx_kl: T,
+    /// `mean(ratio - 1 - log ratio)`
+    pub approx_kl: T,
+    /// The part of ratios outside the clip range.
+    pub clipfrac: T,
+}
+
+/// The predictor's loss: the mean squared error of each sample, over those that it learns from, where
+/// `learns: f32[B]` is 1.
+pub fn fwd_loss([predicted, target]: [Tensor; 2], learns: Tensor) -> Tensor {
+    let error = (predicted - target).square().mean(-1);
+    (error * learns).sum(..) / learns.sum(..).maximum(1.0)
+}
+
+/// The loss over a minibatch, and what is logged of it.
+pub fn loss(
+    learner: &Learner<Tensor>,
+    seen: &Moments<Tensor>,
+    batch: &Samples<Tensor>,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let Learner { agent, curiosity } = learner;
+    let (policy, [ext, int]) = agent.apply(batch.obs);
+    let white = seen.whiten(newest(batch.obs, agent.trunk.view));
+    let fwd_loss = fwd_loss(curiosity.apply(white), batch.learns);
+    let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
+    let advantages = if args.norm_adv { normalize(batch.advantages) } else { batch.advantages };
+    let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
+    let clip = args.clip_vloss.then_some(args.clip_coef);
+    let value_loss = value_loss(ext, batch.ext_values, batch.ext_returns, clip)
+        + value_loss(int, batch.int_returns, batch.int_returns, None);
+    let entropy = policy.entropy().mean(..);
+    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss + fwd_loss;
+    let metrics = Metrics {
+        loss,
+        value_loss,
+        policy_loss,
+        entropy,
+        fwd_loss,
+        old_approx_kl: ratios.old_approx_kl,
+        approx_kl: ratios.approx_kl,
+        clipfrac: ratios.clipfrac,
+    };
+    (loss, metrics)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// What a gradient step takes besides the state.
+#[derive(Debug, Clone, Copy, Tree)]
+struct Minibatch<T> {
+    samples: Samples<T>,
+    /// All minibatches' samples, as [`orders`] gives them.
+    orders: T,
+    /// Which minibatch this is: `i32[]`.
+    turn: T,
+    learning_rate: T,
+    /// Which samples of each minibatch the predictor learns from: 1, else 0.
+    learns: T,
+}
+
+/// One gradient step: one program. On a CPU the launch costs nothing beside it, and its
+/// convolutions run some percent faster than in a loop over the minibatches.
+fn minibatch_step(
+    state: TrainState<Tensor>,
+    batch: Minibatch<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { learner, optimizer, seen, returns, running } = state;
+    let samples = rows(batch.samples, batch.orders.take_mode(batch.turn, 0, IndexMode::Clip));
+    let learns = batch.learns.take_mode(batch.turn, 0, IndexMode::Clip);
+    let samples = Samples { learns, ..samples };
+    let ((_, metrics), grads) =
+        value_and_grad(|learner: Learner<Tensor>| loss(&learner, &seen, &samples, args))(
+            learner.clone(),
+        );
+    let grads = clip_by_global_norm(grads, args.max_grad_norm);
+    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(batch.learning_rate);
+    let (learner, optimizer) = adam.step(learner, grads, optimizer);
+    (TrainState { learner, optimizer, seen, returns, running }, metrics)
+}
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// The environments between two steps.
+#[derive(Debug, Tree)]
+struct Playing<T> {
+    handle: Handle<T>,
+    /// `[N, ..]`, in the environment's type.
+    obs: T,
+    key: Key<T>,
+}
+
+/// A rollout, ready to learn from.
+#[derive(Debug, Tree)]
+struct Collected<T> {
+    samples: Samples<T>,
+    /// The samples of each minibatch.
+    orders: T,
+    /// Which samples of each minibatch the predictor learns from: 1, else 0.
+    learns: T,
+    games: Games<T>,
+    explained_variance: T,
+    /// The mean intrinsic reward, as the agent gets it.
+    curiosity_reward: T,
+}
+
+/// A whole rollout with the environments in the loop, and what is learned of the observations' moments:
+/// one program.
+fn collect(
+    envs: &XlaPool,
+    state: TrainState<Tensor>,
+    playing: Playing<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, Playing<Tensor>, Collected<Tensor>) {
+    let TrainState { learner, optimizer, seen, returns, running } = state;
+    let Learner { agent, curiosity } = &learner;
+    let view = agent.trunk.view;
+    let turn = |playing: Playing<Tensor>, ()| {
+        let Playing { handle, obs, key } = playing;
+        let (key, draw) = key.split();
+        let (policy, values) = agent.apply(obs);
+        let action = policy.sample(draw);
+        let logprob = policy.log_prob(action);
+        let (handle, step) = envs.step(handle, action);
+        let novelty = curiosity.novelty(seen.whiten(newest(step.obs, view)));
+        let ends = step.done().to(DType::F32);
+        let next = Playing { handle, obs: step.obs, key };
+        (next, (obs, action, logprob, values, (step.reward, novelty), ends, Games::of(&step)))
+    };
+    let length = ScanOptions::length(args.num_steps);
+    let (playing, told) = scan_with(length, turn, playing, ());
+    let (obs, actions, logprobs, [ext_values, int_values], (rewards, novelty), ends, games) = told;
+    let Playing { handle, obs: next_obs, key } = playing;
+    let (_, [next_ext, next_int]) = agent.apply(next_obs);
+
+    let (running, filtered) = filter(running, novelty, args.int_gamma);
+    let returns = returns.update(filtered.ravel());
+    let curiosity_rewards = novelty * (returns.var + 1e-8).rsqrt();
+    let discounts = (args.gamma, args.gae_lambda);
+    let (ext, ext_returns) = gae(rewards, ends, ext_values, next_ext, discounts);
+    // Curiosity does not end with the episode.
+    let discounts = (args.int_gamma, args.gae_lambda);
+    let (int, int_returns) =
+        gae(curiosity_rewards, zeros_like(ends), int_values, next_int, discounts);
+    let samples = Samples {
+        obs: flat(obs),
+        actions: flat(actions),
+        logprobs: flat(logprobs),
+        advantages: flat(args.ext_coef * ext + args.int_coef * int),
+        ext_returns: flat(ext_returns),
+        int_returns: flat(int_returns),
+        ext_values: flat(ext_values),
+        learns: zeros_like(flat(ext_values)),
+    };
+    let seen = seen.update(newest(samples.obs, view));
+    let [key, shuffle, draws] = key.split_n();
+    let orders = orders(shuffle, args.update_epochs, args.num_minibatches, args.batch_size());
+    let draws = random::uniform(draws, orders.shape(), DType::F32, 0.0, 1.0);
+    let collected = Collected {
+        samples,
+        orders,
+        learns: draws.lt(args.update_proportion).to(DType::F32),
+        games,
+        explained_variance: explained_variance(ext_values, ext_returns),
+        curiosity_reward: curiosity_rewards.mean(..),
+    };
+    let playing = Playing { handle, obs: next_obs, key };
+    (TrainState { learner, optimizer, seen, returns, running }, playing, collected)
+}
+
+/// Steps with any actions, from which the observations' moments are learned: one program.
+fn look_around(
+    envs: &XlaPool,
+    seen: Moments<Tensor>,
+    playing: Playing<Tensor>,
+    sizes: &Sizes,
+    args: &Args,
+) -> (Moments<Tensor>, Playing<Tensor>) {
+    let turn = |(seen, playing): (Moments<Tensor>, Playing<Tensor>), ()| {
+        let Playing { handle, obs, key } = playing;
+        let (key, draw) = key.split();
+        let action = random::randint(draw, [obs.dim(0)], 0, sizes.num_actions as i32, DType::I32);
+        let (handle, step) = envs.step(handle, action);
+        let seen = seen.update(newest(step.obs, sizes.view));
+        ((seen, Playing { handle, obs: step.obs, key }), ())
+    };
+    let steps = args.num_iterations_obs_norm_init * args.num_steps;
+    scan_with(ScanOptions::length(steps), turn, (seen, playing), ()).0
+}
+
+// ------------------------------------------------------------------------------------- training
+
+fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
+    let num_threads = args.run.num_threads;
+    let options = PoolOptions { num_envs, num_threads, seed, ..PoolOptions::default() };
+    let atari = AtariOptions {
+        episodic_life: true,
+        reward_clip: true,
+        repeat_action_probability: 0.25,
+        ..AtariOptions::envpool()
+    };
+    pool_of(&args.env_id, atari, options)
+}
+
+/// What the environment shows and takes; refuses what this algorithm cannot play.
+fn sizes(pool: &EnvPool) -> Result<Sizes> {
+    let (name, spec) = ("ppo_rnd_envpool", pool.spec());
+    let view = spaces::view(name, spec, &[View::Frames, View::Board])?;
+    let num_actions = spaces::choices(name, spec)?;
+    Ok(Sizes { view, shape: spec.observation.shape(), num_actions })
+}
+
+fn begin(key: Key<Tensor>, sizes: &Sizes, num_envs: usize) -> TrainState<Tensor> {
+    let (agent, curiosity) = key.split();
+    let learner =
+        Learner { agent: Agent::init(agent, sizes), curiosity: Curiosity::init(curiosity, sizes) };
+    let optimizer = Adam::default().init(&learner);
+    let shape = match sizes.view {
+        View::Frames => Shape::from([1, 84, 84]),
+        View::Board | View::Vector => sizes.shape.clone(),
+    };
+    let (seen, returns) = (Moments::new(&shape), Moments::new(&[]));
+    TrainState { learner, optimizer, seen, returns, running: zeros([num_envs], DType::F32) }
+}
+
+/// What is logged of an update.
+#[derive(Debug, Tree)]
+struct Report<T> {
+    metrics: Metrics<T>,
+    explained_variance: T,
+}
+
+/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
+/// folder.
+///
+/// # Errors
+/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
+/// the compiler, the runtime and the file system say.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let pool = pool(args, args.num_envs, args.run.seed)?;
+    let sizes = sizes(&pool)?;
+    let mut trainer = Trainer::start(args)?;
+
+    let (handle, envs) = pool.xla()?;
+    let mode = args.run.mode;
+    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, agent) = key.split();
+        let (handle, first) = envs.reset(handle);
+        let state = begin(agent, &sizes, args.num_envs);
+        let playing = Playing { handle, obs: first.obs, key };
+        let (seen, playing) = look_around(&envs, state.seen, playing, &sizes, args);
+        (TrainState { seen, ..state }, playing)
+    })
+    .named("ppo_rnd_init");
+    let rollout = with_mode(mode, |(state, playing): (TrainState<Tensor>, Playing<Tensor>)| {
+        collect(&envs, state, playing, args)
+    })
+    .named("ppo_rnd_rollout");
+    let learn = with_mode(mode, |(state, batch): (TrainState<Tensor>, Minibatch<Tensor>)| {
+        minibatch_step(state, batch, args)
+    })
+    .named("ppo_rnd_step")
+    .check_nans(args.run.check_nans);
+
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
+    let steps = args.batch_size() as u64;
+    while trainer.goes_on(steps, &running, &envs)? {
+        let update = trainer.step() / steps;
+        let rate = annealed(args.learning_rate, args.anneal_lr, update, args.num_iterations());
+        let (state, playing) = running;
+
+        let span = timeline::span("rollout");
+        let (mut state, playing, collected) = rollout.call((state, playing))?;
+        let Collected { samples, orders, learns, games, explained_variance, curiosity_reward } =
+            collected;
+        let games = games.list()?;
+        drop(span);
+
+        let _span = timeline::span("update");
+        let learning_rate = Array::from(rate as f32);
+        let mut all = Vec::new();
+        for turn in 0..args.update_epochs * args.num_minibatches {
+            let batch = Minibatch {
+                samples: samples.clone(),
+                orders: orders.clone(),
+                turn: Array::from(turn as i32),
+                learning_rate: learning_rate.clone(),
+                learns: learns.clone(),
+            };
+            let (next, metrics) = learn.call((state, batch))?;
+            state = next;
+            all.push(metrics);
+        }
+        running = (state, playing);
+        let clipfrac = mean(all.iter().map(|metrics| &metrics.clipfrac))?;
+        let last = all.pop().expect("at least one epoch of one minibatch");
+        let metrics = Metrics { clipfrac: Array::from(clipfrac), ..last };
+        let at = trainer.step() + steps;
+        let scalars = [
+            ("charts/learning_rate", rate),
+            ("charts/episode_curiosity_reward", curiosity_reward.item::<f32>()?.into()),
+        ];
+        trainer.run.events.scalars(&scalars, at)?;
+        trainer.tell(steps, &games, Some(&Report { metrics, explained_variance }))?;
+    }
+    let compile_s = init.stats().seconds() + rollout.stats().seconds() + learn.stats().seconds();
+    trainer.finish(&running.0, compile_s)
+}
+
+/// Plays a saved model, drawing from its policy.
+fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    // Games of another seed than those of the training.
+    let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
+    let sizes = sizes(&pool)?;
+    let like = with_mode(args.run.mode, |key: Key<Tensor>| begin(key, &sizes, args.num_envs));
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let agent = load_tree(model, &like.call(seed)?)?.learner.agent;
+    let act =
+        with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
+            agent.apply(obs).0.sample(key)
+        })
+        .named("ppo_rnd_play");
+    evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
+}

@@ -1,0 +1,636 @@
+//! Proximal policy optimisation by self-play in games of two players: one network plays against
+//! itself and against those that it was before, in the spirit of CleanRL's `ppo_self_play.py`.
+//!
+//! What differs from CleanRL, and why, is in `docs/algos/ppo_self_play.md`.
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::algorithm;
+use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
+use crate::error::Result;
+use crate::jit::with_mode;
+use crate::nn::Dense;
+use crate::nn::init::orthogonal;
+use crate::optim::{Adam, AdamState, clip_by_global_norm};
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::{batches, expect, not_negative, positive, unit};
+use crate::rl::on_policy::{
+    MultiCategorical, annealed, explained_variance, flat, gae, normalize, orders, policy_loss,
+    rows, value_loss,
+};
+use crate::rl::saved::load_tree;
+use crate::rl::spaces::{self, Masked};
+use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
+use crate::timeline;
+use crate::trace::control::{ScanOptions, scan, scan_with};
+use crate::trace::ops::{concatenate, constant, iota, stack, where_, zeros, zeros_like};
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Tensor, value_and_grad, vmap};
+
+// ------------------------------------------------------------------------------------- settings
+
+/// The settings, by CleanRL's names and with CleanRL's defaults.
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(about = "PPO by self-play in games of two players", args_override_self = true)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "ppo_self_play")]
+    pub exp_name: String,
+    /// Flags that every algorithm has
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
+
+    /// The id of the environment
+    #[arg(long, default_value = "ConnectFour-v0")]
+    pub env_id: String,
+    /// Total timesteps of the experiment
+    #[arg(long, default_value_t = 2_000_000)]
+    pub total_timesteps: u64,
+    /// The learning rate of the optimiser
+    #[arg(long, default_value_t = 2.5e-4)]
+    pub learning_rate: f64,
+    /// The number of parallel environments
+    #[arg(long, default_value_t = 16)]
+    pub num_envs: usize,
+    /// The number of past selves to play against; each, and the present self, has an equal part of
+    /// the environments
+    #[arg(long, default_value_t = 3)]
+    pub num_opponents: usize,
+    /// Updates between the past selves that are kept
+    #[arg(long, default_value_t = 25)]
+    pub snapshot_frequency: u64,
+    /// Updates between the games against a random player that are logged; 0 plays none
+    #[arg(long, default_value_t = 50)]
+    pub eval_frequency: u64,
+    /// The number of steps in each environment per rollout
+    #[arg(long, default_value_t = 128)]
+    pub num_steps: usize,
+    /// Lower the learning rate linearly to 0
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub anneal_lr: bool,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.99)]
+    pub gamma: f64,
+    /// The lambda of the general advantage estimation
+    #[arg(long, default_value_t = 0.95)]
+    pub gae_lambda: f64,
+    /// The number of minibatches
+    #[arg(long, default_value_t = 4)]
+    pub num_minibatches: usize,
+    /// The number of epochs over each rollout
+    #[arg(long, default_value_t = 4)]
+    pub update_epochs: usize,
+    /// Normalise advantages, in each minibatch
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub norm_adv: bool,
+    /// The surrogate clipping coefficient
+    #[arg(long, default_value_t = 0.2)]
+    pub clip_coef: f64,
+    /// Clip the value loss too, as in the paper
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub clip_vloss: bool,
+    /// Coefficient of the entropy
+    #[arg(long, default_value_t = 0.01)]
+    pub ent_coef: f64,
+    /// Coefficient of the value function
+    #[arg(long, default_value_t = 0.5)]
+    pub vf_coef: f64,
+    /// The largest norm of the gradient
+    #[arg(long, default_value_t = 0.5)]
+    pub max_grad_norm: f64,
+}
+
+impl Args {
+    /// Samples per update.
+    fn batch_size(&self) -> usize {
+        self.num_envs * self.num_steps
+    }
+
+    /// Updates in all; the remainder of the timesteps is left out, as in CleanRL.
+    fn num_iterations(&self) -> u64 {
+        self.total_timesteps / self.batch_size() as u64
+    }
+
+    fn check(&self) -> Result<()> {
+        positive(&[("update-epochs", self.update_epochs)])?;
+        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
+        let groups = self.num_opponents + 1;
+        expect(
+            self.num_envs.is_multiple_of(groups),
+            "num-envs",
+            self.num_envs,
+            &format!("a multiple of --num-opponents plus one, {groups}"),
+        )?;
+        expect(self.snapshot_frequency > 0, "snapshot-frequency", 0, "at least 1")?;
+        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
+        not_negative(&[
+            ("learning-rate", self.learning_rate),
+            ("clip-coef", self.clip_coef),
+            ("ent-coef", self.ent_coef),
+            ("vf-coef", self.vf_coef),
+            ("max-grad-norm", self.max_grad_norm),
+        ])
+    }
+}
+
+algorithm!(Args, "ppo_self_play", train, play);
+
+/// Games of each seat, and the most turns of a player in one, in a match against a random player.
+const MATCH: usize = 64;
+const TURNS: usize = 64;
+
+// -------------------------------------------------------------------------------------- network
+
+/// Two hidden layers of 128 units, with a head for the policy and one for the value.
+#[derive(Debug, Clone, Tree)]
+pub struct Agent<T> {
+    /// Features to units.
+    pub hidden: [Dense<T>; 2],
+    /// Units to the logits of all components.
+    pub actor: Dense<T>,
+    /// Units to the value.
+    pub critic: Dense<T>,
+}
+
+impl Agent<Tensor> {
+    /// A new agent.
+    pub fn init(key: Key<Tensor>, sizes: &Masked) -> Agent<Tensor> {
+        let [first, second, actor, critic] = key.split_n();
+        let gain = orthogonal(2.0f64.sqrt());
+        Agent {
+            hidden: [
+                Dense::init(first, sizes.features, 128, gain),
+                Dense::init(second, 128, 128, gain),
+            ],
+            actor: Dense::init(actor, 128, sizes.choices(), orthogonal(0.01)),
+            critic: Dense::init(critic, 128, 1, orthogonal(1.0)),
+        }
+    }
+
+    fn units(&self, features: Tensor) -> Tensor {
+        self.hidden[1].apply(self.hidden[0].apply(features).relu()).relu()
+    }
+
+    /// Logits `f32[B, choices]` of features `f32[B, features]`.
+    fn logits(&self, features: Tensor) -> Tensor {
+        self.actor.apply(self.units(features))
+    }
+
+    /// The policy and the value `f32[B]` of observations `[B, features + choices]`.
+    pub fn apply(&self, obs: Tensor, sizes: &Masked) -> (MultiCategorical<Tensor>, Tensor) {
+        let (features, allowed) = sizes.split(obs);
+        let x = self.units(features);
+        let policy = MultiCategorical::new(self.actor.apply(x), allowed, &sizes.nvec);
+        (policy, self.critic.apply(x).squeeze(-1))
+    }
+}
+
+/// What an update changes.
+#[derive(Debug, Tree)]
+pub struct TrainState<T> {
+    /// The parameters.
+    pub agent: Agent<T>,
+    /// Adam's moments.
+    pub optimizer: AdamState<T, Agent<T>>,
+}
+
+/// A run between two updates.
+#[derive(Debug, Tree)]
+struct Running<T> {
+    train: TrainState<T>,
+    /// Those that the agent was before, `[K, ..]`; none at all with `--num-opponents 0`.
+    past: Option<Agent<T>>,
+    /// Updates so far, `i32[]`.
+    updates: T,
+    playing: Playing<T>,
+}
+
+/// The games between two turns of the learner.
+#[derive(Debug, Tree)]
+struct Playing<T> {
+    handle: Handle<T>,
+    /// `[N, features + choices]`: what the learner sees.
+    obs: T,
+    /// `i32[N]`: the learner's turns in each game so far.
+    turns: T,
+    key: Key<T>,
+}
+
+// --------------------------------------------------------------------------------------- losses
+
+/// A rollout as samples, B = T N.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `f32[B, features + choices]`: the whole observation, with what is allowed.
+    pub obs: T,
+    /// `i32[B, components]`
+    pub actions: T,
+    /// `f32[B]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[B]`
+    pub advantages: T,
+    /// `f32[B]`
+    pub returns: T,
+    /// `f32[B]`: values by the critic that acted.
+    pub values: T,
+}
+
+/// What is logged of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// The whole loss.
+    pub loss: T,
+    /// The value loss.
+    pub value_loss: T,
+    /// The policy's loss.
+    pub policy_loss: T,
+    /// The mean entropy.
+    pub entropy: T,
+    /// `mean(-log ratio)`
+    pub old_approx_kl: T,
+    /// `mean(ratio - 1 - log ratio)`
+    pub approx_kl: T,
+    /// The part of ratios outside the clip range.
+    pub clipfrac: T,
+}
+
+/// PPO's loss over a minibatch, and what is logged of it.
+pub fn loss(
+    agent: &Agent<Tensor>,
+    batch: &Samples<Tensor>,
+    sizes: &Masked,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let (policy, value) = agent.apply(batch.obs, sizes);
+    let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
+    let advantages = if args.norm_adv { normalize(batch.advantages) } else { batch.advantages };
+    let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
+    let clip = args.clip_vloss.then_some(args.clip_coef);
+    let value_loss = value_loss(value, batch.values, batch.returns, clip);
+    let entropy = policy.entropy().mean(..);
+    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
+    let metrics = Metrics {
+        loss,
+        value_loss,
+        policy_loss,
+        entropy,
+        old_approx_kl: ratios.old_approx_kl,
+        approx_kl: ratios.approx_kl,
+        clipfrac: ratios.clipfrac,
+    };
+    (loss, metrics)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// All epochs over a rollout. Gives the last minibatch's metrics, with `clipfrac` the mean over all.
+fn update(
+    state: TrainState<Tensor>,
+    samples: Samples<Tensor>,
+    learning_rate: Tensor,
+    key: Key<Tensor>,
+    sizes: &Masked,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let step = |TrainState { agent, optimizer }: TrainState<Tensor>, indices: Tensor| {
+        let batch = rows(samples, indices);
+        let ((_, metrics), grads) =
+            value_and_grad(|agent: Agent<Tensor>| loss(&agent, &batch, sizes, args))(agent.clone());
+        let grads = clip_by_global_norm(grads, args.max_grad_norm);
+        let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
+        let (agent, optimizer) = adam.step(agent, grads, optimizer);
+        (TrainState { agent, optimizer }, metrics)
+    };
+    let orders = orders(key, args.update_epochs, args.num_minibatches, args.batch_size());
+    let (state, all) = scan(step, state, orders);
+    let last = tree::map(all, |x: Tensor| x.index_axis(0, -1));
+    (state, Metrics { clipfrac: all.clipfrac.mean(..), ..last })
+}
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// What came of a turn of the learner and one of the other player; `[N]` each.
+#[derive(Debug, Clone, Copy, Tree)]
+struct Turn<T> {
+    /// What the learner sees next.
+    obs: T,
+    /// 1 for a win of the learner, -1 for a loss, else 0.
+    reward: T,
+    /// `bool`: the game ended, by the one or the other.
+    end: T,
+}
+
+/// A turn of the learner, `action`, and one of the other player, who draws from logits. Where the
+/// first one ended the game, the second begins the next.
+fn both(
+    envs: &XlaPool,
+    handle: Handle<Tensor>,
+    action: Tensor,
+    other: impl Fn(Tensor) -> Tensor,
+    key: Key<Tensor>,
+    sizes: &Masked,
+) -> (Handle<Tensor>, Turn<Tensor>) {
+    let (handle, mine) = envs.step(handle, action);
+    let (features, allowed) = sizes.split(mine.obs);
+    let reply = MultiCategorical::new(other(features), allowed, &sizes.nvec).sample(key);
+    let (handle, theirs) = envs.step(handle, reply);
+    let turn = Turn {
+        obs: theirs.obs,
+        reward: mine.reward - theirs.reward,
+        end: mine.done() | theirs.done(),
+    };
+    (handle, turn)
+}
+
+/// The logits of the opponents: of the present self in the first part of the environments, of each
+/// past self in one of the others.
+fn opponents(agent: &Agent<Tensor>, past: &Option<Agent<Tensor>>, features: Tensor) -> Tensor {
+    let Some(past) = past else { return agent.logits(features) };
+    let (envs, size) = (features.dim(0), features.dim(1));
+    let count = past.critic.w.dim(0);
+    let part = envs / (count + 1);
+    let own = agent.logits(features.slice_axis(0, 0, part));
+    let rest = features.slice_axis(0, part, envs).reshape([count, part, size]);
+    let theirs = vmap(|(agent, features): (Agent<Tensor>, Tensor)| agent.logits(features))((
+        past.clone(),
+        rest,
+    ));
+    concatenate(&[own, flat(theirs)], 0)
+}
+
+/// What is logged of an update.
+#[derive(Debug, Clone, Copy, Tree)]
+struct Report<T> {
+    metrics: Metrics<T>,
+    explained_variance: T,
+}
+
+/// Games won, drawn and lost; `f32[]` each.
+#[derive(Debug, Clone, Copy, Tree)]
+struct Score<T> {
+    won: T,
+    drawn: T,
+    lost: T,
+}
+
+impl Score<Tensor> {
+    /// Of rewards `f32[..]`, where `counts: bool[..]`.
+    fn of(reward: Tensor, counts: Tensor) -> Score<Tensor> {
+        let sum = |which: Tensor| (which & counts).to(DType::F32).sum(..);
+        Score { won: sum(reward.gt(0.0)), drawn: sum(reward.equal(0.0)), lost: sum(reward.lt(0.0)) }
+    }
+}
+
+impl Score<Array> {
+    /// The part of the games that were won, a draw being half of one; `None` without games.
+    fn rate(&self) -> Result<Option<f64>> {
+        let [won, drawn, lost] =
+            [&self.won, &self.drawn, &self.lost].map(|x| x.item::<f32>().map(f64::from));
+        let (won, drawn, lost) = (won?, drawn?, lost?);
+        let games = won + drawn + lost;
+        Ok((games > 0.0).then(|| (won + drawn / 2.0) / games))
+    }
+}
+
+/// What is told of an iteration.
+#[derive(Debug, Clone, Copy, Tree)]
+struct Told<T> {
+    games: Games<T>,
+    report: Report<T>,
+    /// Against the present self.
+    present: Score<T>,
+    /// Against past selves.
+    past: Score<T>,
+}
+
+/// A rollout and an update: one program.
+fn iteration(
+    envs: &XlaPool,
+    running: Running<Tensor>,
+    learning_rate: Tensor,
+    sizes: &Masked,
+    args: &Args,
+) -> (Running<Tensor>, Told<Tensor>) {
+    let Running { train, past, updates, playing } = running;
+    let agent = &train.agent;
+    let turn = |playing: Playing<Tensor>, ()| {
+        let Playing { handle, obs, turns, key } = playing;
+        let [key, draw, reply] = key.split_n();
+        let (policy, value) = agent.apply(obs, sizes);
+        let action = policy.sample(draw);
+        let logprob = policy.log_prob(action);
+        let other = |features| opponents(agent, &past, features);
+        let (handle, told) = both(envs, handle, action, other, reply, sizes);
+        let turns = turns + 1;
+        let games =
+            Games { finished: told.end, episodic_return: told.reward, episodic_length: turns };
+        let turns = where_(told.end, zeros_like(turns), turns);
+        let next = Playing { handle, obs: told.obs, turns, key };
+        (next, (obs, action, logprob, value, told.reward, told.end, games))
+    };
+    let length = ScanOptions::length(args.num_steps);
+    let (playing, told) = scan_with(length, turn, playing, ());
+    let (obs, actions, logprobs, values, rewards, ends, games) = told;
+    let Playing { handle, obs: next_obs, turns, key } = playing;
+    let (_, next_value) = agent.apply(next_obs, sizes);
+    let discounts = (args.gamma, args.gae_lambda);
+    let (advantages, returns) = gae(rewards, ends.to(DType::F32), values, next_value, discounts);
+    let explained_variance = explained_variance(values, returns);
+    let part = args.num_envs / (args.num_opponents + 1);
+    let score = |from, to| Score::of(rewards.slice_axis(1, from, to), ends.slice_axis(1, from, to));
+    let (present, before) = (score(0, part), score(part, args.num_envs));
+    let samples = Samples {
+        obs: flat(obs),
+        actions: flat(actions),
+        logprobs: flat(logprobs),
+        advantages: flat(advantages),
+        returns: flat(returns),
+        values: flat(values),
+    };
+    let (key, shuffle) = key.split();
+    let (train, metrics) = update(train, samples, learning_rate, shuffle, sizes, args);
+    let updates = updates + 1;
+    let past = past.map(|past| kept(past, &train.agent, updates, args));
+    let playing = Playing { handle, obs: next_obs, turns, key };
+    let report = Report { metrics, explained_variance };
+    (Running { train, past, updates, playing }, Told { games, report, present, past: before })
+}
+
+/// The past selves, of which the oldest becomes `agent` if one is due after so many updates.
+fn kept(past: Agent<Tensor>, agent: &Agent<Tensor>, updates: Tensor, args: &Args) -> Agent<Tensor> {
+    let (every, count) = (args.snapshot_frequency as i32, args.num_opponents as i32);
+    let due = (updates % every).equal(0);
+    let slot = (updates / every - 1) % count;
+    let leaves: Vec<Tensor> = tree::leaves(&past)
+        .into_iter()
+        .zip(tree::leaves(agent))
+        .map(|(past, now): (Tensor, Tensor)| {
+            let rest = vec![1; now.rank()];
+            let here = iota([args.num_opponents], 0, DType::I32).equal(slot) & due;
+            let here = here.reshape([&[args.num_opponents], &rest[..]].concat());
+            let now = now.expand_dims(0).broadcast_to(past.shape());
+            where_(here.broadcast_to(past.shape()), now, past)
+        })
+        .collect();
+    tree::replace(&past, leaves)
+}
+
+/// One game in each environment against a player who takes any allowed action, twice: the agent begins,
+/// and the other begins. Gives 1, 0, -1 for games won, drawn, lost, `f32[2 N]`, the two of an
+/// environment side by side. One program.
+fn match_random(
+    envs: &XlaPool,
+    handle: Handle<Tensor>,
+    agent: &Agent<Tensor>,
+    key: Key<Tensor>,
+    sizes: &Masked,
+) -> (Handle<Tensor>, Tensor) {
+    let mut handle = handle;
+    let mut outcomes = Vec::new();
+    let any = |features: Tensor| zeros([features.dim(0), sizes.choices()], DType::F32);
+    for (begins, key) in [true, false].into_iter().zip(key.split_vec(2)) {
+        let (next, first) = envs.reset(handle);
+        let (key, opening) = key.split();
+        let (next, obs) = if begins {
+            (next, first.obs)
+        } else {
+            let (features, allowed) = sizes.split(first.obs);
+            let any = MultiCategorical::new(any(features), allowed, &sizes.nvec);
+            let (next, told) = envs.step(next, any.sample(opening));
+            (next, told.obs)
+        };
+        let turn = |(handle, obs, open, key): Going<Tensor>, ()| {
+            let [key, draw, reply] = key.split_n();
+            let action = agent.apply(obs, sizes).0.sample(draw);
+            let (handle, told) = both(envs, handle, action, any, reply, sizes);
+            // Only the first game of each environment counts: short ones would count more often.
+            let outcome = where_(open, told.reward, zeros_like(told.reward));
+            ((handle, told.obs, open & !told.end, key), outcome)
+        };
+        let open = zeros([obs.dim(0)], DType::F32).equal(0.0);
+        let length = ScanOptions::length(TURNS);
+        let (end, rewards) = scan_with(length, turn, (next, obs, open, key), ());
+        handle = end.0;
+        outcomes.push(rewards.sum(0));
+    }
+    (handle, stack(&outcomes, 1).ravel())
+}
+
+/// The games of a match: the right to go on, what the agent sees, whether the first game goes on.
+type Going<T> = (Handle<T>, T, T, Key<T>);
+
+// ------------------------------------------------------------------------------------- training
+
+fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
+    let num_threads = args.run.num_threads;
+    EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
+}
+
+/// What the environment shows and takes; refuses what this algorithm cannot play.
+fn sizes(pool: &EnvPool) -> Result<Masked> {
+    spaces::masked("ppo_self_play", pool.spec(), 2)
+}
+
+fn begin(key: Key<Tensor>, sizes: &Masked) -> TrainState<Tensor> {
+    let agent = Agent::init(key, sizes);
+    let optimizer = Adam::default().init(&agent);
+    TrainState { agent, optimizer }
+}
+
+/// What a match takes.
+type Match<T> = (Handle<T>, Agent<T>, Key<T>);
+
+/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
+/// folder.
+///
+/// # Errors
+/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
+/// the compiler, the runtime and the file system say.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let games = pool(args, args.num_envs, args.run.seed)?;
+    let sizes = sizes(&games)?;
+    let mut trainer = Trainer::start(args)?;
+
+    let (handle, envs) = games.xla()?;
+    let mode = args.run.mode;
+    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, agent) = key.split();
+        let (handle, first) = envs.reset(handle);
+        let train = begin(agent, &sizes);
+        let past = (args.num_opponents > 0).then(|| {
+            tree::map(train.agent.clone(), |x: Tensor| {
+                let shape = [&[args.num_opponents], &x.shape()[..]].concat();
+                x.expand_dims(0).broadcast_to(shape)
+            })
+        });
+        let turns = zeros([args.num_envs], DType::I32);
+        let playing = Playing { handle, obs: first.obs, turns, key };
+        Running { train, past, updates: constant(0i32), playing }
+    })
+    .named("ppo_self_play_init");
+    let learn = with_mode(mode, |(running, rate): (Running<Tensor>, Tensor)| {
+        iteration(&envs, running, rate, &sizes, args)
+    })
+    .named("ppo_self_play")
+    .check_nans(args.run.check_nans);
+    let (mut match_handle, match_envs) =
+        pool(args, MATCH, args.run.seed.wrapping_add(1 << 32))?.xla()?;
+    let matches = with_mode(mode, |(handle, agent, key): Match<Tensor>| {
+        match_random(&match_envs, handle, &agent, key, &sizes)
+    })
+    .named("ppo_self_play_match");
+
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
+    let steps = args.batch_size() as u64;
+    while trainer.goes_on(steps, &running, &envs)? {
+        let _span = timeline::span("iteration");
+        let update = trainer.step() / steps;
+        let rate = annealed(args.learning_rate, args.anneal_lr, update, args.num_iterations());
+        let (next, told) = learn.call((running, Array::from(rate as f32)))?;
+        running = next;
+        let at = trainer.step() + steps;
+        let mut scalars = vec![("charts/learning_rate", rate)];
+        let rates =
+            [("charts/win_rate_present", &told.present), ("charts/win_rate_past", &told.past)];
+        for (tag, score) in rates {
+            scalars.extend(score.rate()?.map(|rate| (tag, rate)));
+        }
+        if args.eval_frequency > 0 && (update + 1).is_multiple_of(args.eval_frequency) {
+            let key = tree::map(Key::new(args.run.seed.wrapping_add(update)), Array::from);
+            let agent = running.train.agent.clone();
+            let (handle, outcomes) = matches.call((match_handle, agent, key))?;
+            match_handle = handle;
+            let outcomes = outcomes.to_vec::<f32>()?;
+            let won = outcomes.iter().map(|&x| f64::from(x + 1.0) / 2.0).sum::<f64>();
+            scalars.push(("eval/win_rate_random", won / outcomes.len() as f64));
+        }
+        trainer.run.events.scalars(&scalars, at)?;
+        trainer.tell(steps, &told.games.list()?, Some(&told.report))?;
+    }
+    let compile_s = init.stats().seconds() + learn.stats().seconds() + matches.stats().seconds();
+    trainer.finish(&running.train, compile_s)
+}
+
+/// Plays a saved model against a random player, begun by the one and by the other in turn.
+fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    // Games of another seed than those of the training.
+    let episodes = evaluation.episodes();
+    let pool = pool(args, episodes.div_ceil(2).max(1), args.run.seed.wrapping_add(1 << 33))?;
+    let sizes = sizes(&pool)?;
+    let like = with_mode(args.run.mode, |key: Key<Tensor>| begin(key, &sizes));
+    let seed = || tree::map(Key::new(args.run.seed), Array::from);
+    let agent = load_tree(model, &like.call(seed())?)?.agent;
+    let (handle, envs) = pool.xla()?;
+    let matches = with_mode(args.run.mode, |(handle, agent, key): Match<Tensor>| {
+        match_random(&envs, handle, &agent, key, &sizes)
+    })
+    .named("ppo_self_play_match");
+    let (_, outcomes) = matches.call((handle, agent, seed()))?;
+    let outcomes = outcomes.to_vec::<f32>()?;
+    evaluation.returns.extend(outcomes.iter().take(episodes).map(|&x| f64::from(x)));
+    Ok(())
+}

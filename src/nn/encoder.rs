@@ -1,0 +1,149 @@
+//! Observations to features: the first layers of agents, by what the environment shows.
+
+use std::fmt;
+
+use super::init::{Init, orthogonal};
+use super::{Conv2d, Dense};
+use crate::random::Key;
+use crate::trace::ops::{ConvOptions, Padding};
+use crate::trace::{DType, Shape, Tensor};
+use crate::tree::Tree;
+
+/// What an [`Encoder`] sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum View {
+    /// Grey frames `u8[frames, 84, 84]`, one above the other, as Atari's.
+    Frames,
+    /// A board `bool[height, width, kinds]`, as MinAtar's.
+    Board,
+    /// A vector of floats.
+    Vector,
+}
+
+impl fmt::Display for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            View::Frames => "images u8[frames, 84, 84]",
+            View::Board => "boards bool[height, width, kinds]",
+            View::Vector => "vectors of floats",
+        })
+    }
+}
+
+impl View {
+    /// What observations of this shape and type are, if they are something of these.
+    pub fn of(shape: &Shape, dtype: DType) -> Option<View> {
+        match (&shape[..], dtype) {
+            ([_, 84, 84], DType::U8) => Some(View::Frames),
+            ([height, width, _], DType::Bool) if *height >= 3 && *width >= 3 => Some(View::Board),
+            ([_], DType::F32 | DType::F64) => Some(View::Vector),
+            _ => None,
+        }
+    }
+}
+
+/// The layers that all heads of an agent share.
+///
+/// | view | layers |
+/// |---|---|
+/// | frames | the Nature network (Mnih et al. 2015): convolutions of 32, 64, 64; 512 units |
+/// | board | MinAtar's (Young and Tian 2019): a convolution of 16, 3 by 3; 128 units |
+/// | vector | two layers of 64 units, tanh |
+///
+/// Kernels are orthogonal with gain sqrt(2), biases 0, as CleanRL's.
+#[derive(Debug, Clone, Tree)]
+pub struct Encoder<T> {
+    /// Images to images.
+    pub convs: Vec<Conv2d<T>>,
+    /// Numbers to features.
+    pub dense: Vec<Dense<T>>,
+    /// What it sees.
+    pub view: View,
+}
+
+/// CleanRL's kernels of hidden layers.
+fn gain() -> Init {
+    orthogonal(2.0f64.sqrt())
+}
+
+fn conv(key: Key<Tensor>, shape: [usize; 4], stride: usize) -> Conv2d<Tensor> {
+    Conv2d::init(key, shape, ConvOptions { stride, padding: Padding::Valid }, gain())
+}
+
+impl Encoder<Tensor> {
+    /// That of observations of this view and shape; the batch axis is not in `shape`.
+    #[track_caller]
+    pub fn init(key: Key<Tensor>, view: View, shape: &Shape) -> Encoder<Tensor> {
+        match view {
+            View::Frames => Encoder::nature(key.split_n(), shape[0]),
+            View::Board => {
+                let (first, hidden) = key.split();
+                let cells = (shape[0] - 2) * (shape[1] - 2);
+                Encoder {
+                    convs: vec![conv(first, [3, 3, shape[2], 16], 1)],
+                    dense: vec![Dense::init(hidden, cells * 16, 128, gain())],
+                    view,
+                }
+            }
+            View::Vector => {
+                let (first, second) = key.split();
+                let dense = vec![
+                    Dense::init(first, shape[0], 64, gain()),
+                    Dense::init(second, 64, 64, gain()),
+                ];
+                Encoder { convs: Vec::new(), dense, view }
+            }
+        }
+    }
+
+    /// The Nature network for so many frames of 84 by 84; a key for each layer.
+    #[track_caller]
+    pub fn nature([a, b, c, hidden]: [Key<Tensor>; 4], frames: usize) -> Encoder<Tensor> {
+        Encoder {
+            convs: vec![
+                conv(a, [8, 8, frames, 32], 4),
+                conv(b, [4, 4, 32, 64], 2),
+                conv(c, [3, 3, 64, 64], 1),
+            ],
+            dense: vec![Dense::init(hidden, 3136, 512, gain())],
+            view: View::Frames,
+        }
+    }
+
+    /// How many features there are.
+    pub fn size(&self) -> usize {
+        self.dense.last().expect("each view has a dense layer").w.dim(-1)
+    }
+
+    /// Observations `[B, ..]` of the environment's type to features `f32[B, size]`.
+    #[track_caller]
+    pub fn apply(&self, obs: Tensor) -> Tensor {
+        self.layers(match self.view {
+            View::Frames => obs.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0,
+            View::Board | View::Vector => obs.to(DType::F32),
+        })
+    }
+
+    /// Observations `f32[B, ..]` that need no scaling, such as those of mean 0 and variance 1, to
+    /// features `f32[B, size]`.
+    #[track_caller]
+    pub fn apply_scaled(&self, obs: Tensor) -> Tensor {
+        self.layers(match self.view {
+            View::Frames => obs.transpose(&[0, 2, 3, 1]),
+            View::Board | View::Vector => obs,
+        })
+    }
+
+    #[track_caller]
+    fn layers(&self, mut x: Tensor) -> Tensor {
+        for conv in &self.convs {
+            x = conv.apply(x).relu();
+        }
+        x = x.flatten_from(1);
+        for dense in &self.dense {
+            let y = dense.apply(x);
+            x = if self.view == View::Vector { y.tanh() } else { y.relu() };
+        }
+        x
+    }
+}

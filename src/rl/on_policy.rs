@@ -1,0 +1,195 @@
+//! What algorithms that learn from their own rollouts have in common: advantages, the terms of PPO's
+//! objective, minibatches.
+//!
+//! Rollouts are `[T, N]`: T steps of N environments.
+
+use crate::distributions::Categorical;
+use crate::envs::{AtariOptions, EnvPool, PoolOptions, spec};
+use crate::error::Result;
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{IndexMode, full_like, stack, where_, zeros_like};
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Tensor, random};
+
+/// Generalised advantage estimation (Schulman et al. 2016): advantages, and returns, which are
+/// advantages plus values; `f32[T, N]`.
+///
+/// `ends` is 1 where the step ended its episode, so that nothing of what follows counts. With
+/// `lambda` 1 a return is the sum of the rewards to come, discounted, up to the end of the rollout,
+/// and there `next_value: f32[N]`.
+#[track_caller]
+pub fn gae(
+    rewards: Tensor,
+    ends: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, lambda): (f64, f64),
+) -> (Tensor, Tensor) {
+    let turn = |(advantage, next_value): (Tensor, Tensor),
+                (reward, end, value): (Tensor, Tensor, Tensor)| {
+        let going_on = 1.0 - end;
+        let delta = reward + gamma * next_value * going_on - value;
+        let advantage = delta + gamma * lambda * going_on * advantage;
+        ((advantage, value), advantage)
+    };
+    let start = (zeros_like(next_value), next_value);
+    let (_, advantages) = scan_with(ScanOptions::reversed(), turn, start, (rewards, ends, values));
+    (advantages, advantages + values)
+}
+
+/// Advantages less their mean, by their standard deviation, that of the population.
+#[track_caller]
+pub fn normalize(advantages: Tensor) -> Tensor {
+    (advantages - advantages.mean(..)) / (advantages.std(..) + 1e-8)
+}
+
+/// How far a policy went from the one that acted; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Ratios<T> {
+    /// `mean(-log ratio)`
+    pub old_approx_kl: T,
+    /// `mean(ratio - 1 - log ratio)`
+    pub approx_kl: T,
+    /// The part of ratios further than the clip range from 1.
+    pub clipfrac: T,
+}
+
+/// PPO's clipped surrogate (Schulman et al. 2017): `mean(max(-A r, -A clip(r, 1 - c, 1 + c)))` of
+/// `logratio = log r`, the log probability less that of the policy that acted.
+#[track_caller]
+pub fn policy_loss(logratio: Tensor, advantages: Tensor, clip: f64) -> (Tensor, Ratios<Tensor>) {
+    let ratio = logratio.exp();
+    let unclipped = -advantages * ratio;
+    let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
+    let ratios = Ratios {
+        old_approx_kl: (-logratio).mean(..),
+        approx_kl: ((ratio - 1.0) - logratio).mean(..),
+        clipfrac: (ratio - 1.0).abs().gt(clip).to(DType::F32).mean(..),
+    };
+    (unclipped.maximum(clipped).mean(..), ratios)
+}
+
+/// Half of the mean squared error of values; with `clip` the larger one of it and that of values
+/// which went no further than this from `old`.
+#[track_caller]
+pub fn value_loss(value: Tensor, old: Tensor, returns: Tensor, clip: Option<f64>) -> Tensor {
+    let mut error = (value - returns).square();
+    if let Some(clip) = clip {
+        let near = old + (value - old).clip(-clip, clip);
+        error = error.maximum((near - returns).square());
+    }
+    0.5 * error.mean(..)
+}
+
+/// `1 - var(R - v) / var(R)`; NaN if all returns are equal.
+#[track_caller]
+pub fn explained_variance(values: Tensor, returns: Tensor) -> Tensor {
+    let variance = returns.var(..);
+    let explained = 1.0 - (returns - values).var(..) / variance;
+    where_(variance.equal(0.0), full_like(variance, f64::NAN), explained)
+}
+
+/// Which samples, of `size`, make up each minibatch of all epochs, each epoch in an order of its own:
+/// `i32[epochs * minibatches, size / minibatches]`.
+#[track_caller]
+pub fn orders(key: Key<Tensor>, epochs: usize, minibatches: usize, size: usize) -> Tensor {
+    let mut orders = Vec::new();
+    for key in key.split_vec(epochs) {
+        orders.push(random::permutation(key, size));
+    }
+    stack(&orders, 0).reshape([epochs * minibatches, size / minibatches])
+}
+
+/// The samples of these indices, in a tree whose leaves have one axis for samples, the first.
+#[track_caller]
+pub fn rows<S: Tree<Tensor, With<Tensor> = S>>(samples: S, indices: Tensor) -> S {
+    tree::map(samples, |x: Tensor| x.take_mode(indices, 0, IndexMode::Clip))
+}
+
+/// `[T, N, ..]` as `[T N, ..]`.
+#[track_caller]
+pub fn flat(x: Tensor) -> Tensor {
+    let shape = x.shape();
+    x.reshape([&[shape[0] * shape[1]], &shape[2..]].concat())
+}
+
+/// The learning rate of update `k` of `updates`, counted from 0: CleanRL's linear way to 0.
+pub fn annealed(learning_rate: f64, anneal: bool, k: u64, updates: u64) -> f64 {
+    learning_rate * if anneal { 1.0 - k as f64 / updates as f64 } else { 1.0 }
+}
+
+/// The mean of scalars `f32[]` of several calls.
+///
+/// # Errors
+/// What the runtime says of the runs that made them.
+pub fn mean<'a>(scalars: impl Iterator<Item = &'a Array>) -> Result<f32> {
+    let values = scalars.map(Array::item::<f32>).collect::<Result<Vec<f32>>>()?;
+    Ok(values.iter().sum::<f32>() / values.len().max(1) as f32)
+}
+
+/// A pool of any environment; `atari` are the options of those that are Atari games.
+///
+/// # Errors
+/// As [`EnvPool::make`] and [`EnvPool::atari`].
+pub fn pool_of(id: &str, atari: AtariOptions, options: PoolOptions) -> Result<EnvPool> {
+    if spec(id)?.observation.dtype() == DType::U8 {
+        return EnvPool::atari(id, atari, options);
+    }
+    EnvPool::make(id, options)
+}
+
+/// Several choices at once, each with its own logits: the distribution of MultiDiscrete actions, of
+/// which only those allowed are drawn (Huang and Ontanon 2022).
+#[derive(Debug, Clone, Tree)]
+pub struct MultiCategorical<T> {
+    /// One for each component.
+    pub components: Vec<Categorical<T>>,
+}
+
+impl MultiCategorical<Tensor> {
+    /// Of `logits: f32[B, sum(nvec)]`; where `allowed: bool[B, sum(nvec)]` does not hold, the choice
+    /// cannot be drawn.
+    #[track_caller]
+    pub fn new(logits: Tensor, allowed: Tensor, nvec: &[usize]) -> MultiCategorical<Tensor> {
+        let (mut components, mut from) = (Vec::new(), 0);
+        for &n in nvec {
+            let part = |x: Tensor| x.slice_axis(-1, from, from + n);
+            components.push(Categorical::masked(part(logits), part(allowed)));
+            from += n;
+        }
+        MultiCategorical { components }
+    }
+
+    /// A draw of each component, independent of the others: `i32[B, components]`.
+    #[track_caller]
+    pub fn sample(&self, key: Key<Tensor>) -> Tensor {
+        let mut draws = Vec::new();
+        for (component, key) in self.components.iter().zip(key.split_vec(self.components.len())) {
+            draws.push(component.sample(key));
+        }
+        stack(&draws, -1)
+    }
+
+    /// The sum over the components, `f32[B]`, of the log probabilities of `choices: i32[B,
+    /// components]`.
+    #[track_caller]
+    pub fn log_prob(&self, choices: Tensor) -> Tensor {
+        let mut sum: Option<Tensor> = None;
+        for (k, component) in self.components.iter().enumerate() {
+            let one = component.log_prob(choices.index_axis(-1, k as isize));
+            sum = Some(sum.map_or(one, |sum| sum + one));
+        }
+        sum.expect("at least one component")
+    }
+
+    /// The sum of the components' entropies, `f32[B]`. What is not allowed adds nothing.
+    #[track_caller]
+    pub fn entropy(&self) -> Tensor {
+        let mut sum: Option<Tensor> = None;
+        for component in &self.components {
+            let one = component.entropy();
+            sum = Some(sum.map_or(one, |sum| sum + one));
+        }
+        sum.expect("at least one component")
+    }
+}

@@ -1,0 +1,77 @@
+//! A2C: its loss against NumPy, its runs against each other, its answers to bad settings.
+
+use std::path::Path;
+
+use podracer::algos::a2c::{Agent, Args, Samples, loss, train};
+use podracer::rl::Algorithm;
+use podracer::rl::on_policy::{explained_variance, gae};
+use podracer::trace::ops::{constant, stack};
+
+use super::fixture::{expect, floats, ints, mlp, wave};
+use super::{same_twice, scalars, told};
+
+fn args(runs: &Path, more: &[&str]) -> Args {
+    let runs = format!("--runs-dir={}", runs.display());
+    let small = ["--total-timesteps=240", "--num-envs=4", "--json", &runs];
+    Args::from_flags(small.into_iter().chain(more.iter().copied())).unwrap()
+}
+
+#[test]
+fn advantages_are_those_of_numpy() {
+    let ends = [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0];
+    let both = || {
+        let (rewards, values) = (wave([5, 2], 0.1), wave([5, 2], 0.2));
+        gae(rewards, floats([5, 2], &ends), values, wave([2], 0.3), (0.9, 0.8))
+    };
+    expect("gae", || <[_; 2]>::from(both()).to_vec());
+    expect("explained_variance", || vec![explained_variance(wave([5, 2], 0.2), both().1)]);
+}
+
+#[test]
+fn the_loss_is_that_of_numpy() {
+    let args = Args::from_flags(["--ent-coef=0.02"]).unwrap();
+    expect("a2c", || {
+        let agent = Agent { actor: mlp(&[3, 4, 4, 2], 0.1), critic: mlp(&[3, 4, 4, 1], 1.1) };
+        let batch = Samples {
+            obs: wave([6, 3], 1.0),
+            actions: ints([6], &[0, 1, 1, 0, 1, 0]),
+            advantages: wave([6], 6.0),
+            returns: wave([6], 7.0),
+        };
+        let (loss, [policy, value, entropy]) = loss(&agent, &batch, &args);
+        vec![stack(&[loss, policy, value, entropy], 0) + constant(0.0f32)]
+    });
+}
+
+#[test]
+fn one_seed_gives_one_run() {
+    let runs = tempfile::tempdir().unwrap();
+    let run = |seed: &str| {
+        let flags = ["--save-model", "--eval-episodes=2", "--seed", seed];
+        train(&args(runs.path(), &flags)).unwrap()
+    };
+    same_twice(|| run("3"));
+    let summary = run("4");
+    assert_eq!(summary.global_step, 240);
+    let logged = scalars(&summary.run_dir);
+    for tag in ["losses/value_loss", "losses/policy_loss", "losses/entropy"] {
+        assert!(logged.keys().any(|(name, _)| name == tag), "{tag}");
+    }
+    let played = logged.keys().filter(|(tag, _)| tag == "eval/episodic_return").count();
+    assert_eq!(played, 2);
+}
+
+#[test]
+fn settings_out_of_range_are_told() {
+    let runs = tempfile::tempdir().unwrap();
+    let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
+    assert_eq!(error(&["--num-steps=0"]), "--num-steps 0: must be at least 1");
+    assert_eq!(error(&["--rms-prop-alpha=1.5"]), "--rms-prop-alpha 1.5: must be between 0 and 1");
+    assert_eq!(
+        error(&["--total-timesteps=19"]),
+        "--total-timesteps 19: must be at least one batch, num-envs * num-steps = 20"
+    );
+    let continuous = error(&["--env-id=Pendulum-v1"]);
+    assert!(continuous.contains("a2c chooses among discrete actions"), "{continuous}");
+    assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run was begun");
+}

@@ -1,0 +1,106 @@
+//! PPG: its auxiliary loss against NumPy, that values do not reach the layers that see, its runs.
+
+use std::path::Path;
+
+use podracer::algos::ppg::{Agent, Args, AuxSamples, Samples, aux_loss, loss, train};
+use podracer::rl::Algorithm;
+use podracer::{Array, Tensor, grad, interpret, tree};
+
+use super::fixture::{dense, expect, ints, trunk, wave};
+use super::{same_twice, scalars, told};
+
+fn args(runs: &Path, more: &[&str]) -> Args {
+    let runs = format!("--runs-dir={}", runs.display());
+    let small = [
+        "--total-timesteps=300",
+        "--num-envs=4",
+        "--num-steps=16",
+        "--num-minibatches=2",
+        "--n-iteration=2",
+        "--e-auxiliary=2",
+        "--num-aux-rollouts=2",
+        "--json",
+        &runs,
+    ];
+    Args::from_flags(small.into_iter().chain(more.iter().copied())).unwrap()
+}
+
+fn agent() -> Agent<Tensor> {
+    Agent {
+        trunk: trunk(),
+        actor: dense([4, 2], 0.3),
+        critic: dense([4, 1], 1.3),
+        aux_critic: dense([4, 1], 1.4),
+    }
+}
+
+#[test]
+fn the_auxiliary_loss_is_that_of_numpy() {
+    let args = Args::from_flags([]).unwrap();
+    expect("ppg_aux", || {
+        let batch = AuxSamples {
+            obs: wave([6, 3], 1.0),
+            returns: wave([6], 7.0),
+            logits: wave([6, 2], 9.0),
+        };
+        let (loss, metrics) = aux_loss(&agent(), &batch, &args);
+        [vec![loss], tree::leaves(&metrics)].concat()
+    });
+}
+
+#[test]
+fn only_the_policy_teaches_the_layers_that_see() {
+    // Without advantages and entropy the policy teaches nothing.
+    let args = Args::from_flags(["--ent-coef=0"]).unwrap();
+    let run = interpret(|advantage: Tensor| {
+        let batch = Samples {
+            obs: wave([6, 3], 1.0),
+            actions: ints([6], &[0, 1, 1, 0, 1, 0]),
+            logprobs: wave([6], 2.0),
+            advantages: wave([6], 6.0) * advantage,
+            returns: wave([6], 7.0),
+            values: wave([6], 8.0),
+        };
+        grad(|agent: Agent<Tensor>| loss(&agent, &batch, &args).0)(agent())
+    });
+    let taught = |advantage: f32| {
+        let grads = run.call(Array::from(advantage)).unwrap();
+        let any = |x: &Array| x.to_vec::<f32>().unwrap().iter().any(|&x| x != 0.0);
+        (any(&grads.trunk.dense[0].w), any(&grads.critic.w), any(&grads.aux_critic.w))
+    };
+    assert_eq!(taught(0.0), (false, true, false));
+    assert_eq!(taught(1.0), (true, true, false));
+}
+
+#[test]
+fn one_seed_gives_one_run_of_whole_phases() {
+    let runs = tempfile::tempdir().unwrap();
+    let summary =
+        same_twice(|| train(&args(runs.path(), &["--save-model", "--eval-episodes=1"])).unwrap());
+    // Two phases of two rollouts; 44 timesteps are left out.
+    assert_eq!(summary.global_step, 256);
+    let logged = scalars(&summary.run_dir);
+    let steps = |tag: &str| -> Vec<u64> {
+        logged.keys().filter(|(name, _)| name == tag).map(|(_, step)| *step).collect()
+    };
+    assert_eq!(steps("losses/value_loss"), [64, 128, 192, 256]);
+    assert_eq!(steps("losses/aux/kl_loss"), [128, 256]);
+    assert_eq!(steps("losses/aux/real_value_loss"), [128, 256]);
+}
+
+#[test]
+fn settings_out_of_range_are_told() {
+    let runs = tempfile::tempdir().unwrap();
+    let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
+    assert_eq!(
+        error(&["--num-aux-rollouts=3"]),
+        "--num-aux-rollouts 3: must be a divisor of num-envs * n-iteration = 8"
+    );
+    assert_eq!(
+        error(&["--total-timesteps=127"]),
+        "--total-timesteps 127: must be at least one phase, 128 timesteps"
+    );
+    let vector = error(&["--env-id=CartPole-v1"]);
+    assert!(vector.contains("ppg takes images"), "{vector}");
+    assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run was begun");
+}

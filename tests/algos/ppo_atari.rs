@@ -1,0 +1,82 @@
+//! PPO on images, wrapped as by gymnasium: its loss against NumPy, its runs, its bad settings.
+
+use std::path::Path;
+
+use podracer::algos::ppo_atari::{Agent, Args, Samples, loss, train};
+use podracer::rl::Algorithm;
+use podracer::tree;
+
+use super::fixture::{acted, dense, expect, ints, trunk, wave};
+use super::{same_twice, scalars, told};
+
+fn args(runs: &Path, more: &[&str]) -> Args {
+    let runs = format!("--runs-dir={}", runs.display());
+    let small = [
+        "--env-id=MinAtar/Breakout-v1",
+        "--total-timesteps=192",
+        "--num-envs=4",
+        "--num-steps=16",
+        "--num-minibatches=2",
+        "--update-epochs=2",
+        "--json",
+        &runs,
+    ];
+    Args::from_flags(small.into_iter().chain(more.iter().copied())).unwrap()
+}
+
+#[test]
+fn the_loss_is_that_of_numpy() {
+    let args = Args::from_flags([]).unwrap();
+    expect("ppo", || {
+        let agent = Agent { trunk: trunk(), actor: dense([4, 2], 0.3), critic: dense([4, 1], 1.3) };
+        let batch = Samples {
+            obs: wave([6, 3], 1.0),
+            actions: ints([6], &[0, 1, 1, 0, 1, 0]),
+            logprobs: acted("ppo_log_prob"),
+            advantages: wave([6], 6.0),
+            returns: wave([6], 7.0),
+            values: wave([6], 8.0),
+        };
+        tree::leaves(&loss(&agent, &batch, &args).1)
+    });
+}
+
+#[test]
+fn one_seed_gives_one_run() {
+    let runs = tempfile::tempdir().unwrap();
+    let run = |seed: &str| {
+        let flags = ["--save-model", "--eval-episodes=1", "--seed", seed, "--target-kl=10"];
+        train(&args(runs.path(), &flags)).unwrap()
+    };
+    same_twice(|| run("3"));
+    let summary = run("4");
+    assert_eq!(summary.global_step, 192);
+    let logged = scalars(&summary.run_dir);
+    for tag in ["value_loss", "clipfrac", "explained_variance", "old_approx_kl"] {
+        let count = logged.keys().filter(|(name, _)| *name == format!("losses/{tag}")).count();
+        assert_eq!(count, 3, "{tag}");
+    }
+}
+
+#[test]
+fn a_game_of_the_console_is_trained_on() {
+    let runs = tempfile::tempdir().unwrap();
+    let flags = ["--env-id=Pong-v5", "--num-envs=2", "--num-steps=8", "--total-timesteps=16"];
+    let summary = train(&args(runs.path(), &flags)).unwrap();
+    assert_eq!(summary.global_step, 16);
+}
+
+#[test]
+fn settings_out_of_range_are_told() {
+    let runs = tempfile::tempdir().unwrap();
+    let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
+    assert_eq!(
+        error(&["--num-minibatches=5"]),
+        "--num-minibatches 5: must be a divisor of the batch, num-envs * num-steps = 64"
+    );
+    let vector = error(&["--env-id=CartPole-v1"]);
+    assert!(vector.contains("ppo_atari takes images u8[frames, 84, 84] or boards"), "{vector}");
+    let unknown = error(&["--env-id=Pomg-v5"]);
+    assert!(unknown.contains("Pong-v5"), "{unknown}");
+    assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run was begun");
+}

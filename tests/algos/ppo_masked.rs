@@ -1,0 +1,101 @@
+//! PPO with masks: its loss against NumPy, that nothing is drawn that is not allowed, its bad settings.
+
+use std::path::Path;
+
+use podracer::algos::ppo_masked::{Agent, Args, Samples, loss, train};
+use podracer::rl::Algorithm;
+use podracer::rl::on_policy::MultiCategorical;
+use podracer::rl::spaces::Masked;
+use podracer::trace::ops::concatenate;
+use podracer::{Array, Key, Tensor, interpret, tree};
+
+use super::fixture::{acted, dense, expect, floats, ints, wave};
+use super::{same_twice, told};
+
+fn args(runs: &Path, more: &[&str]) -> Args {
+    let runs = format!("--runs-dir={}", runs.display());
+    let small = [
+        "--total-timesteps=384",
+        "--num-envs=4",
+        "--num-steps=32",
+        "--num-minibatches=2",
+        "--update-epochs=2",
+        "--json",
+        &runs,
+    ];
+    Args::from_flags(small.into_iter().chain(more.iter().copied())).unwrap()
+}
+
+#[rustfmt::skip]
+const ALLOWED: [f32; 30] = [
+    1.0, 1.0, 1.0, 1.0, 1.0,
+    1.0, 0.0, 1.0, 1.0, 0.0,
+    0.0, 1.0, 0.0, 0.0, 1.0,
+    1.0, 1.0, 0.0, 1.0, 1.0,
+    0.0, 1.0, 1.0, 1.0, 1.0,
+    0.0, 0.0, 1.0, 1.0, 0.0,
+];
+
+#[test]
+fn the_loss_is_that_of_numpy() {
+    let args = Args::from_flags([]).unwrap();
+    let sizes = Masked { features: 3, nvec: vec![3, 2] };
+    expect("masked", || {
+        let agent = Agent {
+            hidden: [dense([3, 4], 0.1), dense([4, 4], 0.2)],
+            actor: dense([4, 5], 0.3),
+            critic: dense([4, 1], 1.3),
+        };
+        let batch = Samples {
+            obs: concatenate(&[wave([6, 3], 1.0), floats([6, 5], &ALLOWED)], 1),
+            actions: ints([6, 2], &[0, 1, 2, 0, 1, 1, 1, 0, 2, 1, 2, 0]),
+            logprobs: acted("masked_log_prob"),
+            advantages: wave([6], 6.0),
+            returns: wave([6], 7.0),
+            values: wave([6], 8.0),
+        };
+        tree::leaves(&loss(&agent, &batch, &sizes, &args).1)
+    });
+}
+
+#[test]
+fn only_what_is_allowed_is_drawn() {
+    let run = interpret(|key: Key<Tensor>| {
+        let allowed = floats([6, 5], &ALLOWED).gt(0.5);
+        let policy = MultiCategorical::new(wave([6, 5], 0.0), allowed, &[3, 2]);
+        policy.sample(key)
+    });
+    let mut seen = [[false; 5]; 6];
+    for seed in 0..60 {
+        let drawn = run.call(tree::map(Key::new(seed), Array::from)).unwrap();
+        for (row, pair) in drawn.to_vec::<i32>().unwrap().chunks(2).enumerate() {
+            seen[row][pair[0] as usize] = true;
+            seen[row][3 + pair[1] as usize] = true;
+        }
+    }
+    let allowed: Vec<bool> = ALLOWED.iter().map(|&x| x == 1.0).collect();
+    assert_eq!(seen.concat(), allowed);
+}
+
+#[test]
+fn one_seed_gives_one_run() {
+    let runs = tempfile::tempdir().unwrap();
+    for mask in ["--mask", "--no-mask"] {
+        let summary = same_twice(|| {
+            let flags = ["--save-model", "--eval-episodes=1", mask];
+            train(&args(runs.path(), &flags)).unwrap()
+        });
+        assert_eq!(summary.global_step, 384);
+    }
+}
+
+#[test]
+fn settings_out_of_range_are_told() {
+    let runs = tempfile::tempdir().unwrap();
+    let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
+    let plain = error(&["--env-id=CartPole-v1"]);
+    assert!(plain.contains("ppo_masked takes masked MultiDiscrete actions"), "{plain}");
+    let two = error(&["--env-id=ConnectFour-v0"]);
+    assert!(two.contains("is for 1 player, and this environment has 2"), "{two}");
+    assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run was begun");
+}

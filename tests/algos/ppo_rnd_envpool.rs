@@ -1,0 +1,87 @@
+//! PPO with curiosity: its pieces against NumPy, its runs, its bad settings.
+
+use std::path::Path;
+
+use podracer::algos::ppo_rnd_envpool::{Args, Moments, filter, fwd_loss, train};
+use podracer::rl::Algorithm;
+use podracer::trace::ops::concatenate;
+use podracer::{Array, Tensor, interpret};
+
+use super::fixture::{expect, floats, wave};
+use super::{same_twice, scalars, told};
+
+fn args(runs: &Path, more: &[&str]) -> Args {
+    let runs = format!("--runs-dir={}", runs.display());
+    let small = [
+        "--env-id=MinAtar/Breakout-v1",
+        "--total-timesteps=192",
+        "--num-envs=4",
+        "--num-steps=16",
+        "--num-minibatches=2",
+        "--update-epochs=2",
+        "--num-iterations-obs-norm-init=2",
+        "--json",
+        &runs,
+    ];
+    Args::from_flags(small.into_iter().chain(more.iter().copied())).unwrap()
+}
+
+#[test]
+fn the_predictors_loss_is_that_of_numpy() {
+    let learns = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0];
+    expect("rnd_fwd_loss", || {
+        vec![fwd_loss([wave([6, 4], 3.0), wave([6, 4], 3.3)], floats([6], &learns))]
+    });
+    let none = interpret(|_: Tensor| {
+        fwd_loss([wave([6, 4], 3.0), wave([6, 4], 3.3)], floats([6], &[0.0; 6]))
+    });
+    assert_eq!(none.call(Array::from(0.0f32)).unwrap().item::<f32>().unwrap(), 0.0);
+}
+
+#[test]
+fn intrinsic_rewards_are_summed_over_time() {
+    expect("rnd_filter", || {
+        let rewards = wave([4, 2], 0.4).square();
+        vec![filter(floats([2], &[0.0, 0.0]), rewards, 0.99).1]
+    });
+}
+
+#[test]
+fn moments_of_parts_are_those_of_the_whole() {
+    let run = interpret(|_: Tensor| {
+        let (a, b) = (wave([5, 3], 0.0) * 2.0 + 1.0, wave([7, 3], 2.0));
+        let all = concatenate(&[a, b], 0);
+        let moments = Moments::new(&[3]).update(a).update(b);
+        (moments.mean, all.mean(0), moments.var, all.var(0), moments.whiten(all * 100.0))
+    });
+    let (mean, whole_mean, var, whole_var, white) = run.call(Array::from(0.0f32)).unwrap();
+    for (ours, whole) in [(mean, whole_mean), (var, whole_var)] {
+        for (a, b) in ours.to_vec::<f32>().unwrap().iter().zip(whole.to_vec::<f32>().unwrap()) {
+            assert!((a - b).abs() < 1e-3, "{a}, not {b}");
+        }
+    }
+    let white = white.to_vec::<f32>().unwrap();
+    assert!(white.contains(&5.0) && white.iter().all(|x| x.abs() <= 5.0), "{white:?}");
+}
+
+#[test]
+fn one_seed_gives_one_run() {
+    let runs = tempfile::tempdir().unwrap();
+    let summary =
+        same_twice(|| train(&args(runs.path(), &["--save-model", "--eval-episodes=1"])).unwrap());
+    assert_eq!(summary.global_step, 192);
+    let logged = scalars(&summary.run_dir);
+    for tag in ["losses/fwd_loss", "losses/value_loss", "charts/episode_curiosity_reward"] {
+        assert_eq!(logged.keys().filter(|(name, _)| name == tag).count(), 3, "{tag}");
+    }
+}
+
+#[test]
+fn settings_out_of_range_are_told() {
+    let runs = tempfile::tempdir().unwrap();
+    let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
+    assert_eq!(error(&["--update-proportion=2"]), "--update-proportion 2: must be between 0 and 1");
+    let vector = error(&["--env-id=CartPole-v1"]);
+    assert!(vector.contains("ppo_rnd_envpool takes images"), "{vector}");
+    assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run was begun");
+}
