@@ -1,6 +1,6 @@
 //! Callbacks on several devices: once on each.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use podracer::trace::control::scan;
 use podracer::{
@@ -10,8 +10,12 @@ use podracer::{
 
 use super::{count, devices, error};
 
+/// The barrier tells of every run of the process: one test at a time.
+static GATE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn each_device_calls() {
+    let _gate = GATE.lock().unwrap_or_else(PoisonError::into_inner);
     let devices = devices(4);
     for mode in [Mode::Jit, Mode::Eager, Mode::Interpret] {
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -56,6 +60,7 @@ fn each_device_calls() {
 
 #[test]
 fn a_failure_on_one_device_is_told() {
+    let _gate = GATE.lock().unwrap_or_else(PoisonError::into_inner);
     let devices = devices(2);
     let step = pmap_with_mode(Mode::Jit, "data", |axis, x: Tensor| {
         let fails = |index: Literal| {
