@@ -151,7 +151,8 @@ const NUMBERS: &[Family] = &[
             a.max([1]),
             a.argmax(1),
             wide.argmin(0),
-            a.any([0]).to(DType::I32),
+            a.any([0]),
+            a.all([1]),
         ]
     }),
     ("running", |g| {
@@ -191,7 +192,7 @@ const NUMBERS: &[Family] = &[
 /// For bools and integers.
 const DISCRETE: &[Family] = &[("logic", |g| {
     let (a, b, wide) = (g.a, g.b, g.wide);
-    vec![a & b, a | b, a ^ wide, !wide, wide.all([1]), wide.any(..), a.all([0])]
+    vec![a & b, a | b, a ^ wide, !wide, wide.reduce_and([1]), wide.reduce_or(..), a.all([0])]
 })];
 
 /// For integers.

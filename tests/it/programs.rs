@@ -201,8 +201,8 @@ fn a_rule_that_calls_its_function_names_it() {
                         call: { lambda a:f32[]. let
                             b:f32[] = exp a
                           in (b) }
-                      d:f32[] = mul b 2
-                    in (c, d) }
+                      e:f32[] = mul b 2
+                    in (c, e) }
               in (b) }"}
     );
     assert_eq!(Program::parse(&text).unwrap(), program);

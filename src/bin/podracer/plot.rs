@@ -108,9 +108,8 @@ fn draw(settings: &Settings, groups: &[(String, Vec<Curve>)]) -> std::result::Re
     let area = SVGBackend::new(&settings.out, (1100, 420)).into_drawing_area();
     area.fill(&WHITE)?;
     let panels = area.split_evenly((1, 2));
-    let axes: [(&str, fn(&(f64, f64, f64)) -> f64); 2] =
-        [("timesteps", |point| point.0), ("hours", |point| point.1)];
-    for (panel, (label, place)) in panels.iter().zip(axes) {
+    for (k, (panel, label)) in panels.iter().zip(["timesteps", "hours"]).enumerate() {
+        let place = |point: &(f64, f64, f64)| if k == 0 { point.0 } else { point.1 };
         let bands: Vec<_> = groups
             .iter()
             .map(|(_, runs)| {

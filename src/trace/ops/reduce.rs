@@ -30,13 +30,37 @@ reductions!(
     /// The smallest element over `axes`, which vanish; NaN wins. Equal smallest elements share the
     /// derivative.
     min Min,
-    /// Whether all elements over `axes` hold (bool); bitwise on integers.
-    all And,
-    /// Whether any element over `axes` holds (bool); bitwise on integers.
-    any Or,
+    /// `lax.reduce_and` over `axes`, which vanish: bitwise on integers, and whether all hold on
+    /// bools. Nothing gives all ones. Floats are an error; [`Tensor::all`] takes them.
+    reduce_and And,
+    /// `lax.reduce_or` over `axes`, which vanish: bitwise on integers, and whether any holds on
+    /// bools. Nothing gives zeros. Floats are an error; [`Tensor::any`] takes them.
+    reduce_or Or,
 );
 
 impl Tensor {
+    /// Whether no element over `axes`, which vanish, is zero or false: a bool. NaN is not zero, and
+    /// of nothing all hold. `jnp.all`.
+    #[track_caller]
+    pub fn all(self, axes: impl AxisList) -> Tensor {
+        let axes = axes.axes("all", self.rank());
+        self.holds().reduce(ReduceOp::And, axes)
+    }
+
+    /// Whether any element over `axes`, which vanish, is neither zero nor false: a bool. NaN is not
+    /// zero, and of nothing none holds. `jnp.any`.
+    #[track_caller]
+    pub fn any(self, axes: impl AxisList) -> Tensor {
+        let axes = axes.axes("any", self.rank());
+        self.holds().reduce(ReduceOp::Or, axes)
+    }
+
+    /// Bools as they are, and which numbers are not zero.
+    #[track_caller]
+    fn holds(self) -> Tensor {
+        if self.dtype() == DType::Bool { self } else { self.not_equal(0) }
+    }
+
     #[track_caller]
     pub(crate) fn reduce(self, op: ReduceOp, axes: Axes) -> Tensor {
         if axes.is_empty() {

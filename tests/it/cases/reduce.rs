@@ -55,7 +55,11 @@ pub fn cases() -> Vec<Case> {
         })
         .flat(),
         cases_of("reduce_and/bits", &[In::Int(DType::U32, vec![3, 2], 0, 0xffff_ffff)], |x| {
-            vec![x[0].all([1]), x[0].any([0])]
+            vec![x[0].reduce_and([1]), x[0].reduce_or([0])]
+        })
+        .flat(),
+        cases_of("reduce_or/numbers", &[int(&[3, 2], -1, 1), with_nan(&[3, 7])], |x| {
+            vec![x[0].all([1]), x[0].any([0]), x[1].all([0]), x[1].any(..), (x[1] * 0.0).any([0])]
         })
         .flat(),
         cases_of("argmax", &[x(&[3, 4])], |x| vec![x[0].argmax(0), x[0].argmax(1)])
@@ -123,7 +127,14 @@ pub fn cases() -> Vec<Case> {
         cases.push(
             cases_of(format!("reduce_sum/{dtype}"), &args, |x| {
                 let x = x[0];
-                vec![x.sum([0]), x.prod([1]), x.max([0]), x.min([1]), x.all([0]), x.any([1])]
+                vec![
+                    x.sum([0]),
+                    x.prod([1]),
+                    x.max([0]),
+                    x.min([1]),
+                    x.reduce_and([0]),
+                    x.reduce_or([1]),
+                ]
             })
             .flat(),
         );
@@ -131,7 +142,14 @@ pub fn cases() -> Vec<Case> {
         cases.push(
             cases_of(format!("reduce_max/empty {dtype}"), &[empty], |x| {
                 let x = x[0];
-                vec![x.sum([0]), x.prod([0]), x.max([0]), x.min([0]), x.all([0]), x.any([0])]
+                vec![
+                    x.sum([0]),
+                    x.prod([0]),
+                    x.max([0]),
+                    x.min([0]),
+                    x.reduce_and([0]),
+                    x.reduce_or([0]),
+                ]
             })
             .flat(),
         );
