@@ -85,7 +85,6 @@ impl PrioritizedFrames<Tensor> {
     /// As [`Frames::add`]; also if the buffer is so small that new steps meet those that become
     /// playable.
     #[track_caller]
-    #[expect(clippy::should_implement_trait, reason = "what replay buffers call it everywhere")]
     pub fn add(self, steps: Seen<Tensor>, how: &Priorities) -> PrioritizedFrames<Tensor> {
         let PrioritizedFrames { frames, tree, highest, waiting } = self;
         let (num_envs, length, stack) = (frames.num_envs(), frames.length(), frames.stack());

@@ -71,8 +71,7 @@ fn rows_that_do_not_fit_end_the_trace() {
     assert!(told(3, 2, DType::I32).contains("of the rows is i32[2,2], expected f32[2,2]"));
     assert!(told(0, 1, DType::F32).contains("a capacity of 0; it must be 1 to 2147483647"));
     if cfg!(target_os = "linux") {
-        let text = told(i32::MAX as usize, 1, DType::F32);
-        // 17 GB: more than some machines have. A larger transition is more than any has.
+        // More than any machine has.
         let run = interpret(|()| {
             let item = TensorType::new(DType::F32, [1 << 30]);
             let replay: Replay<Tensor, Tensor> = Replay::new(i32::MAX as usize, item);
@@ -82,7 +81,6 @@ fn rows_that_do_not_fit_end_the_trace() {
         assert!(large.contains("2147483647 transitions of 4294967296 bytes take"), "{large}");
         assert!(large.contains("GB free; give a smaller --buffer-size"), "{large}");
         assert!(large.contains("tests/algos/replay.rs"), "{large}");
-        assert!(!text.is_empty());
     }
 }
 
