@@ -210,7 +210,7 @@ fn damaged_checkpoints_are_refused() {
         bytes[place..place + from.len()].copy_from_slice(to.as_bytes());
         bytes
     };
-    let text = told(&edited(r#"\"format\":1"#, r#"\"format\":9"#));
+    let text = told(&edited(r#"\"format\": 1"#, r#"\"format\": 9"#));
     assert!(text.contains("is of format 9, and this version reads format 1"), "{text}");
     let text = told(&edited("$.q.layers", "$.q.lawyer"));
     assert!(text.contains("does not fit the model"), "{text}");
