@@ -62,6 +62,9 @@ pub fn joined<X: Tree<Tensor>>(steps: &[X]) -> X {
     tree::replace(first, leaves)
 }
 
+/// Up to this many rows are written one by one, which is faster than a scatter of few.
+const PIECES: usize = 64;
+
 /// The last transitions, the oldest overwritten first. `X` is a tree of one kind of transition.
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = X)]
@@ -109,8 +112,7 @@ impl<X: Tree<Tensor>> Replay<Tensor, X> {
 
     /// The buffer with `n` more transitions, whose leaves have `n` as first axis, in their order.
     ///
-    /// A buffer that is moved through a compiled function is written in place. Where `n` divides
-    /// the capacity the rows are written as one piece.
+    /// A buffer that is moved through a compiled function is written in place.
     ///
     /// # Errors
     /// Ends the trace if the leaves differ in type from those kept, or if there are more rows than
@@ -133,8 +135,10 @@ impl<X: Tree<Tensor>> Replay<Tensor, X> {
                 ),
             );
         }
-        let whole = capacity.is_multiple_of(n);
-        let places = (!whole).then(|| (self.next + ops::arange(n, DType::I32)) % (capacity as i32));
+        let row = |i: usize| (self.next + i as i32) % (capacity as i32);
+        let each: Vec<Tensor> = (0..n).take(PIECES).map(row).collect();
+        let places =
+            (n > PIECES).then(|| (self.next + ops::arange(n, DType::I32)) % capacity as i32);
         let mut written = Vec::with_capacity(kept.len());
         for ((kept, new), path) in kept.into_iter().zip(new).zip(paths) {
             let ty = kept.ty();
@@ -144,12 +148,10 @@ impl<X: Tree<Tensor>> Replay<Tensor, X> {
                 fail_op("replay", format!("{path} of the rows is {found}, expected {expected}"));
             }
             written.push(match places {
-                None => {
-                    let mut starts = vec![ops::constant(0i32); ty.rank()];
-                    starts[0] = self.next;
-                    kept.dynamic_update_slice(new, &starts)
-                }
                 Some(places) => kept.at(&[places]).set(new),
+                None => each.iter().enumerate().fold(kept, |kept, (i, place)| {
+                    kept.dynamic_update_index(0, *place, new.index_axis(0, i as isize))
+                }),
             });
         }
         let next = (self.next + n as i32) % (capacity as i32);

@@ -298,14 +298,14 @@ fn sac_runs_and_goes_on() {
 fn ppo_continuous_runs_and_goes_on() {
     let logged = ["losses/value_loss", "losses/approx_kl", "losses/explained_variance"];
     // The learning rate falls with the whole of the timesteps, which half a run does not know.
-    let flags = [ON_POLICY, &["--anneal-lr", "false"]].concat();
+    let flags = [ON_POLICY, &["--no-anneal-lr"]].concat();
     runs_and_goes_on::<ppo::Args>(&flags, "256", &logged);
 }
 
 #[test]
 fn rpo_runs_and_goes_on() {
     let logged = ["losses/value_loss", "losses/approx_kl", "losses/explained_variance"];
-    let flags = [ON_POLICY, &["--anneal-lr", "false", "--bootstrap-truncated"]].concat();
+    let flags = [ON_POLICY, &["--no-anneal-lr", "--bootstrap-truncated"]].concat();
     runs_and_goes_on::<rpo::Args>(&flags, "256", &logged);
 }
 
@@ -321,7 +321,7 @@ fn targets_of_sac_that_move_seldom_move() {
     let seldom = model(&["--target-network-frequency", "1000000", "--exp-name", "a"]);
     assert_eq!(seldom, model(&["--tau", "0", "--exp-name", "b"]));
     assert_ne!(seldom, model(&["--target-network-frequency", "3", "--exp-name", "c"]));
-    assert_ne!(seldom, model(&["--autotune", "false", "--tau", "0", "--exp-name", "d"]));
+    assert_ne!(seldom, model(&["--no-autotune", "--tau", "0", "--exp-name", "d"]));
 }
 
 // ------------------------------------------------------------------------------------- bad input
