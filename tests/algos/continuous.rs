@@ -10,6 +10,7 @@ use podracer::algos::{
 };
 use podracer::nn::{Activation, Dense, Mlp};
 use podracer::rl::Algorithm;
+use podracer::rl::replay::joined;
 use podracer::rl::spaces::Bounds;
 use podracer::{Array, DType, Key, Tensor, Tree, interpret, random, tree, value_and_grad};
 
@@ -309,21 +310,6 @@ fn rpo_runs_and_goes_on() {
     runs_and_goes_on::<rpo::Args>(&flags, "256", &logged);
 }
 
-#[test]
-fn targets_of_sac_that_move_seldom_move() {
-    let runs = tempfile::tempdir().unwrap();
-    let model = |more: &[&str]| {
-        let more = [&["--save-model", "--eval-episodes", "0"], more].concat();
-        let summary = args::<sac::Args>(runs.path(), OFF_POLICY, &more).train().unwrap();
-        arrays(&model_of(&summary.run_dir)).to_vec()
-    };
-    // Targets that never come to be due stay where they began, as with a tau of 0.
-    let seldom = model(&["--target-network-frequency", "1000000", "--exp-name", "a"]);
-    assert_eq!(seldom, model(&["--tau", "0", "--exp-name", "b"]));
-    assert_ne!(seldom, model(&["--target-network-frequency", "3", "--exp-name", "c"]));
-    assert_ne!(seldom, model(&["--no-autotune", "--tau", "0", "--exp-name", "d"]));
-}
-
 // ------------------------------------------------------------------------------------- bad input
 
 fn refuses<A: Algorithm>(flags: &[&str], bad: &[(&str, &str, &str)]) {
@@ -364,4 +350,14 @@ fn settings_out_of_range_are_told() {
     ];
     refuses::<ppo::Args>(ON_POLICY, &batch);
     refuses::<rpo::Args>(ON_POLICY, &[&batch[..], &[("--rpo-alpha", "-1", number)]].concat());
+}
+
+#[test]
+fn bounds_and_steps_that_do_not_fit_are_told() {
+    let told = Bounds::new(&[0.0], &[0.0]).unwrap_err().to_string();
+    assert_eq!(told, "the bounds of actions from [0.0] to [0.0]: must be as many, and rising");
+    assert!(Bounds::new(&[0.0, 0.0], &[1.0]).is_err());
+    let run = interpret(|_: Tensor| joined::<Tensor>(&[]));
+    let told = run.call(Array::from(0.0f32)).unwrap_err().to_string();
+    assert!(told.contains("there are no steps to join"), "{told}");
 }
