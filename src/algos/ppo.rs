@@ -449,7 +449,7 @@ impl Storage {
 /// Observations of all environments as an array `f32[N, obs_size]`.
 fn obs_array(batch: &Batch, num_envs: usize) -> Array {
     let obs = f32s(batch);
-    Array::from(Literal::new([num_envs, obs.len() / num_envs], &*obs))
+    Array::from(Literal::new([num_envs, obs.len() / num_envs], &obs))
 }
 
 /// Observations as `f32`, whichever floats the environments give.
