@@ -39,7 +39,7 @@ fn told(id: &str, options: PoolOptions, steps: usize, mut random: EnvRng) -> Vec
     let mut pool = EnvPool::make(id, options).unwrap();
     let space = pool.spec().action.clone();
     let mut hashers = vec![DefaultHasher::new(); ENVS];
-    let mut counts = vec![0; ENVS];
+    let mut counts = [0; ENVS];
     let mut waiting: Vec<i32> = Vec::new();
     let mut kept: Vec<Batch> = Vec::new();
     let mut in_flight = ENVS;
