@@ -205,7 +205,7 @@ pub struct Curiosity<T> {
 }
 
 impl Curiosity<Tensor> {
-    /// New networks for the part of the observations that they see, [`newest`].
+    /// New networks for the part of the observations that they see: of frames the newest.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Curiosity<Tensor> {
         let [target, predictor, first, second] = key.split_n();
         let shape = match sizes.view {
