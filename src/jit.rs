@@ -68,6 +68,7 @@ pub struct Jit<A, B, F> {
     at: Loc,
     name: String,
     mode: Mode,
+    device: usize,
     check_nans: bool,
     entries: RwLock<Vec<Arc<Entry<B>>>>,
     signatures: Signatures,
@@ -154,6 +155,7 @@ pub fn with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(
         at: Location::caller(),
         name: "program".into(),
         mode,
+        device: 0,
         check_nans: false,
         entries: RwLock::default(),
         signatures: Signatures::default(),
@@ -167,6 +169,26 @@ impl<A, B, F> Jit<A, B, F> {
     /// Gives the function a name, seen in messages, profiles and dumps.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
+        self
+    }
+
+    /// The device that the compiled function runs on, by its number; the first one otherwise. Its
+    /// arguments must be there ([`Array::to`]) or on the host, and there its results are.
+    ///
+    /// Operation by operation, everything runs on the first device.
+    ///
+    /// ```
+    /// use podracer::{Array, Tensor, jit};
+    /// # fn main() -> podracer::Result<()> {
+    /// let last = *podracer::devices()?.last().unwrap();
+    /// let double = jit(|x: Tensor| x * 2.0).on(last);
+    /// let x = Array::from(3.0f32).to(last)?;
+    /// assert_eq!(double.call(x)?.item::<f32>()?, 6.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on(mut self, device: usize) -> Self {
+        self.device = device;
         self
     }
 
@@ -291,8 +313,10 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         let types = leaves.iter().map(|leaf| leaf.ty().clone()).collect();
         let (paths, places) = (tree::paths(args), vec![]);
         self.signatures.note(&self.name, Signature { structure, paths, types, places, call })?;
+        // Before anything is traced for a device that does not exist.
+        Runtime::get()?.expect_device(self.device)?;
         let Lowered { program, text, aliases, template, recorder, .. } = self.lower(args)?;
-        let compiled = Compiled::new(program, &text, aliases)?;
+        let compiled = Compiled::new(program, &text, aliases, self.device)?;
         {
             let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
             stats.compile_seconds += compiled.outcome.seconds;
@@ -446,7 +470,7 @@ pub fn run_program(program: &Program, inputs: &[Array], mode: Mode) -> Result<Ve
     match mode {
         Mode::Jit => {
             let text = stablehlo(program, &Runtime::get()?.lower_options());
-            Compiled::new(program.clone(), &text, vec![])?.run(&leaves, true)
+            Compiled::new(program.clone(), &text, vec![], 0)?.run(&leaves, true)
         }
         Mode::Eager => EagerOps::global().run(program, &leaves, None),
         Mode::Interpret => {

@@ -32,6 +32,7 @@
 //! ```
 
 mod encoder;
+mod impala;
 pub mod init;
 mod layers;
 pub mod normalize;
@@ -40,6 +41,7 @@ mod recurrent;
 mod tests;
 
 pub use encoder::{Encoder, View};
+pub use impala::{ImpalaCnn, Residual, Sequence};
 pub use init::Init;
 pub use layers::{Activation, Conv2d, ConvTranspose2d, Dense, LayerNorm, Mlp, max_pool};
 pub use recurrent::{GruCell, LstmCell};

@@ -48,6 +48,21 @@ impl Runtime {
         }
     }
 
+    /// Fails unless there is a device of this number.
+    pub(crate) fn expect_device(&self, device: usize) -> Result<()> {
+        let there = self.client.devices().len();
+        if device < there {
+            return Ok(());
+        }
+        Err(Error::Argument(format!(
+            "device {device} does not exist: the runtime has {there} device(s), numbered from 0. On \
+             CPU start it with more: Runtime::start(RuntimeOptions {{ cpu_devices: {} }}), or the \
+             flag --num-devices {} of an example",
+            device + 1,
+            device + 1
+        )))
+    }
+
     /// Whether compiled programs can call functions of this process.
     pub(crate) fn has_callbacks(&self) -> bool {
         self.native_calls
@@ -64,6 +79,11 @@ impl Runtime {
             Some(runtime) => Ok(runtime),
             None => Runtime::start(RuntimeOptions::default()),
         }
+    }
+
+    /// The process's runtime, if it is running.
+    pub fn running() -> Option<&'static Runtime> {
+        RUNTIME.get()
     }
 
     /// Starts the process's runtime with these options.

@@ -40,6 +40,9 @@ pub struct PoolOptions {
     pub process: u16,
     /// Which actor thread's pool this is of those that share `seed` and `process`.
     pub actor: u16,
+    /// The number of its first environment among all pools that share `seed`, `process` and `actor`:
+    /// environment `i` has the seed of environment `first_env + i`.
+    pub first_env: usize,
     /// When the next episode starts.
     pub autoreset: Autoreset,
     /// Steps after which an episode is truncated; `None` for what the environment says.
@@ -61,6 +64,7 @@ impl Default for PoolOptions {
             seed: 1,
             process: 0,
             actor: 0,
+            first_env: 0,
             autoreset: Autoreset::SameStep,
             max_episode_steps: None,
             clip_actions: false,
@@ -211,8 +215,8 @@ impl EnvPool {
                     spec.id
                 )));
             }
-            let rng = EnvRng::new(seeds(options.seed, options.process, options.actor, i as u32));
-            let PoolOptions { autoreset, on_error, .. } = options;
+            let PoolOptions { seed, process, actor, first_env, autoreset, on_error, .. } = options;
+            let rng = EnvRng::new(seeds(seed, process, actor, (first_env + i) as u32));
             slots.push(Some(Box::new(Slot::new(env, i, rng, autoreset, limit, on_error))));
         }
         let synchronous = options.batch_size == options.num_envs;
@@ -443,6 +447,11 @@ impl EnvPool {
             }
             None => Ok(()),
         }
+    }
+
+    /// Ends the pool: every later call fails, also those of compiled code that steps it.
+    pub fn close(&mut self) {
+        self.failed.get_or_insert_with(|| format!("{}: the pool was closed", self.spec.id));
     }
 
     /// Ends the pool: what broke may have left anything behind.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use super::effects::Effects;
-use crate::array::{Array, upload};
+use crate::array::{Array, upload_to};
 use crate::error::Result;
 use crate::lower::cache::{CacheOutcome, compile_cached};
 use crate::lower::pjrt::{Buffer, CompileOptions, Event, Executable, OptionValue};
@@ -24,6 +24,8 @@ pub(crate) struct Compiled {
     donated: Vec<usize>,
     /// The module's name.
     name: String,
+    /// The device it runs on.
+    device: usize,
     effects: Option<Effects>,
 }
 
@@ -41,26 +43,33 @@ pub(crate) fn aliases(program: &Program) -> Vec<(usize, usize)> {
     aliases
 }
 
-/// The executable of the text of `program`.
-pub(super) fn compile(program: &Program, text: &str) -> Result<(Executable, CacheOutcome)> {
-    compile_module(text.as_bytes(), compile_flags(Runtime::get()?.platform, program))
+/// The executable of the text of `program`, on a device.
+pub(super) fn compile(
+    program: &Program,
+    text: &str,
+    device: usize,
+) -> Result<(Executable, CacheOutcome)> {
+    compile_module(text.as_bytes(), compile_flags(Runtime::get()?.platform, program), device)
 }
 
 /// The executable of an MLIR module.
 fn compile_module(
     module: &[u8],
     flags: Vec<(&'static str, bool)>,
+    device: usize,
 ) -> Result<(Executable, CacheOutcome)> {
     let flags = flags.into_iter();
+    let client = &Runtime::get()?.client;
     let options = CompileOptions {
         env_option_overrides: flags
             .map(|(name, value)| (name.to_string(), OptionValue::Bool(value)))
             .collect(),
+        // The first device is the client's default; left out, the cache's entries are the same as ever.
+        device_assignment: (device > 0).then(|| vec![client.devices()[device].id]),
         ..CompileOptions::default()
     };
-    let runtime = Runtime::get()?;
     let _span = timeline::span("compile");
-    compile_cached(&runtime.client, module, &options)
+    compile_cached(client, module, &options)
 }
 
 impl Compiled {
@@ -68,22 +77,23 @@ impl Compiled {
         program: Program,
         text: &str,
         aliases: Vec<(usize, usize)>,
+        device: usize,
     ) -> Result<Compiled> {
         let effects = Effects::of(&program)?;
-        let (executable, outcome) = compile(&program, text)?;
+        let (executable, outcome) = compile(&program, text, device)?;
         let types = program.input_types().cloned().collect();
         let mut donated: Vec<usize> = aliases.into_iter().map(|(input, _)| input).collect();
         donated.sort_unstable();
         let name = executable.name()?;
-        Ok(Compiled { executable, outcome, types, donated, name, effects })
+        Ok(Compiled { executable, outcome, types, donated, name, device, effects })
     }
 
     /// A module whose Program is not at hand, with inputs of these types, none of them donated.
     pub(crate) fn of_module(module: &[u8], types: Vec<TensorType>) -> Result<Compiled> {
         let flags = meaning_flags(Runtime::get()?.platform);
-        let (executable, outcome) = compile_module(module, flags)?;
+        let (executable, outcome) = compile_module(module, flags, 0)?;
         let name = executable.name()?;
-        Ok(Compiled { executable, outcome, types, donated: vec![], name, effects: None })
+        Ok(Compiled { executable, outcome, types, donated: vec![], name, device: 0, effects: None })
     }
 
     /// Whether it was compiled for leaves of these types.
@@ -99,7 +109,7 @@ impl Compiled {
         let mut uploads: SmallVec<[Buffer; 4]> = SmallVec::new();
         for leaf in leaves {
             if let Some(literal) = leaf.literal() {
-                uploads.push(upload(literal)?);
+                uploads.push(upload_to(literal, self.device)?);
             }
         }
         let mut kept: SmallVec<[i64; 16]> = SmallVec::new();

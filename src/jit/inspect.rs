@@ -52,7 +52,7 @@ impl<B> Lowered<B> {
     /// What the compiler says.
     pub fn compile(self) -> Result<Analysis> {
         let equations = self.program.size();
-        let compiled = Compiled::new(self.program, &self.text, self.aliases)?;
+        let compiled = Compiled::new(self.program, &self.text, self.aliases, 0)?;
         let times = CompileTimes {
             trace: self.trace_seconds,
             lower: self.lower_seconds,

@@ -176,19 +176,12 @@ pub fn devices() -> Result<Vec<usize>> {
 
 /// A list of devices that exist, none twice.
 pub(super) fn checked(devices: &[usize]) -> Result<Arc<[usize]>> {
-    let there = Runtime::get()?.client.devices().len();
+    let runtime = Runtime::get()?;
     if devices.is_empty() {
         return Err(Error::Argument("the list of devices is empty".into()));
     }
     for (i, device) in devices.iter().enumerate() {
-        if *device >= there {
-            let need = devices.iter().max().expect("not empty") + 1;
-            return Err(Error::Argument(format!(
-                "device {device} does not exist: the runtime has {there} device(s), numbered from \
-                 0. On CPU start it with more: Runtime::start(RuntimeOptions {{ cpu_devices: \
-                 {need} }}), or the flag --num-devices {need} of an example"
-            )));
-        }
+        runtime.expect_device(*device)?;
         if devices[..i].contains(device) {
             return Err(Error::Argument(format!("device {device} stands twice in {devices:?}")));
         }

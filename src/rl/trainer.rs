@@ -44,6 +44,8 @@ pub struct Trainer<'a, A> {
     window: (Instant, u64),
     /// What the loop of this algorithm keeps on the host beside the state; in checkpoints too.
     pub notes: Value,
+    /// How many devices take part.
+    pub devices: usize,
 }
 
 impl<'a, A: Algorithm> Trainer<'a, A> {
@@ -77,6 +79,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             kept: 0,
             window: (Instant::now(), 0),
             notes: Value::Null,
+            devices: 1,
         })
     }
 
@@ -248,7 +251,13 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             Mode::Interpret => "host".to_string(),
             Mode::Jit | Mode::Eager => Runtime::get()?.client.platform_name().to_string(),
         };
-        Ok(self.run.summary(&options.mode.to_string(), &platform, 1, self.step, compile_s))
+        Ok(self.run.summary(
+            &options.mode.to_string(),
+            &platform,
+            self.devices,
+            self.step,
+            compile_s,
+        ))
     }
 }
 

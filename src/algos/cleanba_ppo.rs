@@ -1,0 +1,330 @@
+//! Distributed proximal policy optimisation: Cleanba's `cleanba_ppo.py` (Huang et al. 2023), PPO
+//! (Schulman et al. 2017) on the Sebulba architecture (Hessel et al. 2021).
+//!
+//! Actors, devices and queues are in [`rl::sebulba`](crate::rl::sebulba). What differs from Cleanba,
+//! and why, is in `docs/algos/cleanba_ppo.md`.
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::algorithm;
+use crate::error::Result;
+use crate::optim::{Adam, AdamState, clip_by_global_norm};
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::{expect, not_negative, positive, unit};
+use crate::rl::on_policy::{gae, policy_loss, value_loss};
+use crate::rl::sebulba::{
+    self, Agent, Hooks, Reduce, Rollout, SebulbaOptions, Sizes, Update, indivisible, keys_of,
+};
+use crate::rl::{Evaluation, RunOptions, Summary};
+use crate::trace::ops::IndexMode;
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Sharded, Tensor, random, vmap};
+
+// ------------------------------------------------------------------------------------- settings
+
+/// The settings, by Cleanba's names and with Cleanba's defaults.
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(about = "PPO with actors and learners on many devices", args_override_self = true)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "cleanba_ppo")]
+    pub exp_name: String,
+    /// Flags that every algorithm has
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
+    /// Flags of actors, learners and their devices
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub sebulba: SebulbaOptions,
+
+    /// The id of the environment
+    #[arg(long, default_value = "Breakout-v5")]
+    pub env_id: String,
+    /// Total timesteps of the experiment, of all processes
+    #[arg(long, default_value_t = 50_000_000)]
+    pub total_timesteps: u64,
+    /// The learning rate of the optimiser
+    #[arg(long, default_value_t = 2.5e-4)]
+    pub learning_rate: f64,
+    /// The number of steps in each environment per rollout
+    #[arg(long, default_value_t = 128)]
+    pub num_steps: usize,
+    /// Lower the learning rate linearly to 0
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub anneal_lr: bool,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.99)]
+    pub gamma: f64,
+    /// The lambda of the general advantage estimation
+    #[arg(long, default_value_t = 0.95)]
+    pub gae_lambda: f64,
+    /// The number of minibatches
+    #[arg(long, default_value_t = 4)]
+    pub num_minibatches: usize,
+    /// Parts of a minibatch of which the gradients are averaged into one step
+    #[arg(long, default_value_t = 1)]
+    pub gradient_accumulation_steps: usize,
+    /// The number of epochs over each rollout
+    #[arg(long, default_value_t = 4)]
+    pub update_epochs: usize,
+    /// Normalise advantages, in each minibatch
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub norm_adv: bool,
+    /// The surrogate clipping coefficient
+    #[arg(long, default_value_t = 0.1)]
+    pub clip_coef: f64,
+    /// Coefficient of the entropy
+    #[arg(long, default_value_t = 0.01)]
+    pub ent_coef: f64,
+    /// Coefficient of the value function
+    #[arg(long, default_value_t = 0.5)]
+    pub vf_coef: f64,
+    /// The largest norm of the gradient
+    #[arg(long, default_value_t = 0.5)]
+    pub max_grad_norm: f64,
+}
+
+impl Args {
+    /// Parts that an epoch is divided into.
+    fn parts(&self) -> usize {
+        self.num_minibatches * self.gradient_accumulation_steps
+    }
+
+    fn check(&self) -> Result<()> {
+        positive(&[
+            ("num-steps", self.num_steps),
+            ("num-minibatches", self.num_minibatches),
+            ("gradient-accumulation-steps", self.gradient_accumulation_steps),
+            ("update-epochs", self.update_epochs),
+        ])?;
+        if !self.num_steps.is_multiple_of(self.parts()) {
+            let of = "minibatches times gradient-accumulation-steps";
+            return Err(indivisible("num-steps", self.num_steps, self.parts(), of));
+        }
+        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
+        expect(
+            self.clip_coef.is_finite() && self.clip_coef > 0.0,
+            "clip-coef",
+            self.clip_coef,
+            "a number above 0",
+        )?;
+        not_negative(&[
+            ("learning-rate", self.learning_rate),
+            ("ent-coef", self.ent_coef),
+            ("vf-coef", self.vf_coef),
+            ("max-grad-norm", self.max_grad_norm),
+        ])
+    }
+}
+
+algorithm!(Args, "cleanba_ppo", train, play);
+
+/// What an update changes.
+#[derive(Debug, Tree)]
+pub struct TrainState<T> {
+    /// The parameters.
+    pub agent: Agent<T>,
+    /// Adam's moments.
+    pub optimizer: AdamState<T, Agent<T>>,
+    /// The randomness of the minibatches to come.
+    pub key: Key<T>,
+}
+
+// --------------------------------------------------------------------------------------- losses
+
+/// Samples of N environments, B each.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `[N, B, ..]`, in the environment's type.
+    pub obs: T,
+    /// `i32[N, B]` or `f32[N, B, size]`.
+    pub actions: T,
+    /// `f32[N, B]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[N, B]`
+    pub advantages: T,
+    /// `f32[N, B]`
+    pub returns: T,
+}
+
+/// What is logged of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// The whole loss.
+    pub loss: T,
+    /// The value loss.
+    pub value_loss: T,
+    /// The policy's loss.
+    pub policy_loss: T,
+    /// The mean entropy.
+    pub entropy: T,
+    /// `mean(ratio - 1 - log ratio)`
+    pub approx_kl: T,
+}
+
+/// PPO's loss over samples, and what is logged of it; advantages are normalised already.
+pub fn loss(
+    agent: &Agent<Tensor>,
+    batch: Samples<Tensor>,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let batch = tree::map(batch, flat);
+    let (policy, value) = agent.apply(batch.obs);
+    let logratio = policy.log_prob(batch.actions) - batch.logprobs;
+    let (policy_loss, ratios) = policy_loss(logratio, batch.advantages, args.clip_coef);
+    let value_loss = value_loss(value, value, batch.returns, None);
+    let entropy = policy.entropy().mean(..);
+    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
+    (loss, Metrics { loss, value_loss, policy_loss, entropy, approx_kl: ratios.approx_kl })
+}
+
+/// `[N, B, ..]` as `[N B, ..]`.
+fn flat(x: Tensor) -> Tensor {
+    let shape = x.shape();
+    x.reshape([&[shape[0] * shape[1]], &shape[2..]].concat())
+}
+
+/// Advantages less their mean over all environments, by their standard deviation.
+fn normalize(advantages: Tensor, reduce: &Reduce) -> Tensor {
+    let mean_of = |x: Tensor| reduce.mean(x.mean(1));
+    let mean = mean_of(advantages);
+    let variance = mean_of((advantages - mean).square());
+    (advantages - mean) / (variance.sqrt() + 1e-8)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// A rollout `[T, N]`, ready to learn from.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Prepared<T> {
+    rollout: Rollout<T>,
+    /// `f32[T, N]`
+    advantages: T,
+    /// `f32[T, N]`
+    returns: T,
+    /// `i32[K M, N, T / M]`: the steps of each environment that make up each minibatch.
+    orders: T,
+}
+
+/// Advantages, by the values of the critic that acted and, after the last step, of the current one;
+/// and the minibatches: each takes as many steps of every environment, in an order of its own.
+fn prepare(
+    state: TrainState<Tensor>,
+    rollout: Rollout<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, Prepared<Tensor>) {
+    let TrainState { agent, optimizer, key } = state;
+    let exact = args.sebulba.deterministic;
+    let next_value = Reduce::rows(exact, rollout.next_obs, |obs| agent.value(obs));
+    let Rollout { rewards, ends, values, env_ids, .. } = rollout;
+    let discounts = (args.gamma, args.gae_lambda);
+    let (advantages, returns) = gae(rewards, ends, values, next_value, discounts);
+    let (key, draw) = key.split();
+    let (parts, steps) = (args.parts(), args.num_steps);
+    let orders = draw.split_vec(args.update_epochs).into_iter().map(|key| {
+        let order = vmap(|key: Key<Tensor>| random::permutation(key, steps));
+        order(keys_of(key, env_ids)).reshape([env_ids.dim(0), parts, steps / parts])
+    });
+    let orders: Vec<Tensor> = orders.map(|order| order.transpose(&[1, 0, 2])).collect();
+    let orders = crate::trace::ops::concatenate(&orders, 0);
+    let state = TrainState { agent, optimizer, key };
+    (state, Prepared { rollout, advantages, returns, orders })
+}
+
+/// The samples of minibatch `turn: i32[]`.
+fn samples(data: &Prepared<Tensor>, turn: Tensor) -> Samples<Tensor> {
+    let steps = data.orders.take_mode(turn, 0, IndexMode::Clip); // i32[N, B]
+    let num_envs = steps.dim(0) as i32;
+    let envs = crate::trace::ops::arange(steps.dim(0), DType::I32).expand_dims(1);
+    let rows = steps * num_envs + envs;
+    let take = |x: Tensor| flat(x).take_mode(rows, 0, IndexMode::Clip);
+    Samples {
+        obs: take(data.rollout.obs),
+        actions: take(data.rollout.actions),
+        logprobs: take(data.rollout.logprobs),
+        advantages: take(data.advantages),
+        returns: take(data.returns),
+    }
+}
+
+/// One gradient step on minibatch `turn`.
+fn step(
+    state: TrainState<Tensor>,
+    data: &Prepared<Tensor>,
+    (turn, learning_rate): (Tensor, Tensor),
+    (reduce, args): (&Reduce, &Args),
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { agent, optimizer, key } = state;
+    let accumulated = args.gradient_accumulation_steps;
+    let mut told: Option<(Metrics<Tensor>, Agent<Tensor>)> = None;
+    for part in 0..accumulated {
+        let mut batch = samples(data, turn * accumulated as i32 + part as i32);
+        if args.norm_adv {
+            batch.advantages = normalize(batch.advantages, reduce);
+        }
+        let loss = |agent: Agent<Tensor>, batch| loss(&agent, batch, args);
+        let (metrics, grads) = reduce.gradient(&agent, batch, loss);
+        told = Some(match told {
+            None => (metrics, grads),
+            Some((_, sum)) => (metrics, added(sum, grads)),
+        });
+    }
+    let (metrics, grads) = told.expect("at least one part");
+    let grads = tree::map(grads, |x: Tensor| x / accumulated as f64);
+    let grads = clip_by_global_norm(grads, args.max_grad_norm);
+    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
+    let (agent, optimizer) = adam.step(agent, grads, optimizer);
+    (TrainState { agent, optimizer, key }, metrics)
+}
+
+fn added(a: Agent<Tensor>, b: Agent<Tensor>) -> Agent<Tensor> {
+    let leaves = tree::leaves(&a).into_iter().zip(tree::leaves(&b));
+    tree::replace(&a, leaves.map(|(a, b)| a + b).collect::<Vec<_>>())
+}
+
+// ------------------------------------------------------------------------------------- training
+
+fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
+    let (agent, key) = key.split();
+    let agent = Agent::init(agent, sizes);
+    let optimizer = Adam::default().init(&agent);
+    TrainState { agent, optimizer, key }
+}
+
+/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
+/// folder.
+///
+/// # Errors
+/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
+/// the compiler, the runtime and the file system say.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let update = Update {
+        num_steps: args.num_steps,
+        turns: args.update_epochs * args.num_minibatches,
+        learning_rate: args.learning_rate,
+        anneal_lr: args.anneal_lr,
+    };
+    sebulba::train(
+        args,
+        &args.sebulba,
+        update,
+        Hooks {
+            begin,
+            agent: |state: &TrainState<Sharded>| state.agent.clone(),
+            prepare: |state, rollout| prepare(state, rollout, args),
+            step: |state, data: &Prepared<Tensor>, turn, reduce: &Reduce| {
+                step(state, data, turn, (reduce, args))
+            },
+        },
+    )
+}
+
+/// Plays a saved model, drawing from its policy.
+fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    sebulba::play(args, &args.sebulba, model, evaluation, begin, |state: TrainState<Array>| {
+        state.agent
+    })
+}

@@ -1,0 +1,100 @@
+//! The residual convolutions of IMPALA.
+
+use super::init::{Init, lecun_normal};
+use super::{Conv2d, Dense, max_pool};
+use crate::random::Key;
+use crate::trace::Tensor;
+use crate::trace::ops::{ConvOptions, Padding};
+use crate::tree::Tree;
+
+/// Two convolutions, around which its input goes (He et al. 2016).
+#[derive(Debug, Clone, Tree)]
+pub struct Residual<T> {
+    /// The convolutions.
+    pub convs: [Conv2d<T>; 2],
+}
+
+/// A convolution, the largest of each three by three, and two [`Residual`]s: half the rows and
+/// columns.
+#[derive(Debug, Clone, Tree)]
+pub struct Sequence<T> {
+    /// The first convolution.
+    pub conv: Conv2d<T>,
+    /// What follows.
+    pub residuals: [Residual<T>; 2],
+}
+
+impl Sequence<Tensor> {
+    #[track_caller]
+    fn init(key: Key<Tensor>, inputs: usize, outputs: usize) -> Sequence<Tensor> {
+        let keys: [Key<Tensor>; 5] = key.split_n();
+        let conv = |key, inputs| {
+            let options = ConvOptions { stride: 1, padding: Padding::Same };
+            Conv2d::init(key, [3, 3, inputs, outputs], options, lecun_normal())
+        };
+        let [first, a, b, c, d] = keys;
+        let residual = |a, b| Residual { convs: [conv(a, outputs), conv(b, outputs)] };
+        Sequence { conv: conv(first, inputs), residuals: [residual(a, b), residual(c, d)] }
+    }
+
+    #[track_caller]
+    fn apply(&self, x: Tensor) -> Tensor {
+        let x = max_pool(self.conv.apply(x), [3, 3], [2, 2], &Padding::Same);
+        let residual = |x: Tensor, residual: &Residual<Tensor>| {
+            let [a, b] = &residual.convs;
+            x + b.apply(a.apply(x.relu()).relu())
+        };
+        self.residuals.iter().fold(x, residual)
+    }
+}
+
+/// Images to features, as IMPALA's larger network sees them (Espeholt et al. 2018): [`Sequence`]s and
+/// a dense layer, relu. Convolutions start as flax's do.
+#[derive(Debug, Clone, Tree)]
+pub struct ImpalaCnn<T> {
+    /// The convolutions; IMPALA's have 16, 32 and 32 features.
+    pub sequences: Vec<Sequence<T>>,
+    /// Their features to units; IMPALA's are 256.
+    pub hidden: Vec<Dense<T>>,
+}
+
+impl ImpalaCnn<Tensor> {
+    /// For images `[.., height, width, features]`, with so many features of the sequences and units
+    /// of the dense layers, whose kernels are drawn from `kernel`.
+    #[track_caller]
+    pub fn init(
+        key: Key<Tensor>,
+        [height, width, features]: [usize; 3],
+        channels: &[usize],
+        hiddens: &[usize],
+        kernel: Init,
+    ) -> ImpalaCnn<Tensor> {
+        let mut keys = key.split_vec(channels.len() + hiddens.len()).into_iter();
+        let mut next = || keys.next().expect("a key for each layer");
+        let (mut size, mut inputs) = ([height, width], features);
+        let mut sequences = Vec::new();
+        for &outputs in channels {
+            sequences.push(Sequence::init(next(), inputs, outputs));
+            (size, inputs) = (size.map(|n| n.div_ceil(2)), outputs);
+        }
+        let mut inputs = size[0] * size[1] * inputs;
+        let mut hidden = Vec::new();
+        for &units in hiddens {
+            hidden.push(Dense::init(next(), inputs, units, kernel));
+            inputs = units;
+        }
+        ImpalaCnn { sequences, hidden }
+    }
+
+    /// How many features there are.
+    pub fn size(&self) -> usize {
+        self.hidden.last().expect("at least one dense layer").w.dim(-1)
+    }
+
+    /// `f32[B, height, width, features]` to `f32[B, size]`.
+    #[track_caller]
+    pub fn apply(&self, x: Tensor) -> Tensor {
+        let x = self.sequences.iter().fold(x, |x, sequence| sequence.apply(x));
+        self.hidden.iter().fold(x.relu().flatten_from(1), |x, dense| dense.apply(x).relu())
+    }
+}

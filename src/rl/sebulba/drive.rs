@@ -1,0 +1,272 @@
+//! The loop of actors and learner: which parameters are acted with when, and what is measured.
+
+use std::time::Duration;
+
+use super::lanes::Lanes;
+use super::layout::Layout;
+use super::stats::{RolloutTimes, Stats};
+use super::threads;
+use crate::error::{Error, Result};
+use crate::rl::{Game, interrupt};
+use crate::timeline;
+
+/// How many updates behind the learner the acting policy is, once the run is under way: exactly
+/// that many, however fast or slow any thread is. The queues hold one thing each, and the second
+/// rollout is made with the parameters of the first, so that the learner has something to do.
+pub const LAG: u64 = 1;
+
+/// Which parameters rollout `rollout` of a run is made with; both are counted from 1.
+///
+/// Version 1 is what the run began with, version `k + 1` what update `k` made.
+pub fn version_of(rollout: u64, concurrency: bool) -> u64 {
+    if concurrency { rollout.saturating_sub(LAG).max(1) } else { rollout }
+}
+
+/// Whether other parameters are taken before this rollout than before the last one.
+fn takes_params(rollout: u64, concurrency: bool) -> bool {
+    rollout == 1 || version_of(rollout, concurrency) != version_of(rollout - 1, concurrency)
+}
+
+/// What an actor's rollout gives.
+pub struct Collected<D> {
+    /// A part for each learner device, there.
+    pub parts: Vec<D>,
+    /// The games that ended.
+    pub games: Vec<Game>,
+    /// How long stepping took, and how long the move to the learners' devices.
+    pub times: (Duration, Duration),
+}
+
+/// What all actors give for one update.
+pub struct Delivered<D> {
+    /// The parts, by actor and learner device.
+    pub parts: Vec<Vec<D>>,
+    /// The games that ended, with the timesteps of all actors together.
+    pub games: Vec<Game>,
+    /// The time that the first actor's rollout took.
+    pub times: RolloutTimes,
+    /// How long the learner waited.
+    pub waited: Duration,
+}
+
+/// One rollout on its way to the learner.
+struct Payload<D> {
+    version: u64,
+    rollout: u64,
+    collected: Collected<D>,
+    times: RolloutTimes,
+}
+
+/// A run: how many updates there are at most, and whether acting and learning overlap.
+#[derive(Debug, Clone, Copy)]
+pub struct Schedule {
+    /// Updates to come.
+    pub updates: u64,
+    /// Whether actors act while the learner learns, with parameters that are [`LAG`] behind.
+    pub concurrency: bool,
+}
+
+/// The learner's end of a run.
+pub struct Learner<'a, P, D> {
+    lanes: &'a Lanes<(u64, P), Payload<D>>,
+    schedule: Schedule,
+    layout: &'a Layout,
+    /// How many updates were begun.
+    updates: u64,
+    /// What was measured.
+    pub stats: Stats,
+}
+
+/// Runs actors and a learner to the end. `rollout(actor, params)` is called on the actor's thread;
+/// `learn` on the caller's, with the learner's end; `stop` when the run is over, to end rollouts that
+/// are under way.
+///
+/// # Errors
+/// The first failure of any thread; all are gone then.
+pub fn drive<P: Send, D: Send, T>(
+    layout: &Layout,
+    schedule: Schedule,
+    rollout: impl Fn(usize, &P) -> Result<Collected<D>> + Sync,
+    stop: impl Fn(),
+    learn: impl FnOnce(Learner<'_, P, D>) -> Result<T>,
+) -> Result<T> {
+    let lanes = Lanes::new(layout.num_actors());
+    let actor = |index| act(&lanes, schedule, index, |params| rollout(index, params));
+    let learner = || {
+        let stats = Stats::default();
+        let end = Learner { lanes: &lanes, schedule, layout, updates: 0, stats };
+        let outcome = learn(end);
+        lanes.close();
+        stop();
+        outcome
+    };
+    threads::run(&lanes, layout.num_actors(), actor, learner)
+}
+
+/// An actor's loop.
+fn act<P, D>(
+    lanes: &Lanes<(u64, P), Payload<D>>,
+    Schedule { updates, concurrency }: Schedule,
+    index: usize,
+    rollout: impl Fn(&P) -> Result<Collected<D>>,
+) -> Result<()> {
+    let mut current: Option<(u64, P)> = None;
+    for number in 1..=updates {
+        let mut times = RolloutTimes::default();
+        if takes_params(number, concurrency) {
+            let _span = timeline::span("wait for parameters");
+            let (params, waited) = lanes.take_params(index);
+            if params.is_none() {
+                return Ok(());
+            }
+            (current, times.params_queue_get) = (params, waited);
+        }
+        let (version, params) = current.as_ref().expect("the first rollout takes parameters");
+        let outcome = {
+            let _span = timeline::span("rollout");
+            rollout(params)
+        };
+        let collected = match outcome {
+            // Ended by `stop`, or by what another thread failed with.
+            Err(_) if lanes.is_over() => return Ok(()),
+            outcome => outcome?,
+        };
+        (times.rollout, times.data_transfer) = collected.times;
+        let payload = Payload { version: *version, rollout: number, collected, times };
+        let _span = timeline::span("wait for the learner");
+        if !lanes.put_rollout(index, payload).0 {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+impl<P: Send, D: Send> Learner<'_, P, D> {
+    /// Gives the actors parameters, the first ones or what an update made: `params(device)` are
+    /// those on an actor's device. Nothing, where no rollout to come takes them.
+    ///
+    /// # Errors
+    /// What `params` says, and what an actor failed with.
+    pub fn publish(&self, params: impl Fn(usize) -> Result<P>) -> Result<()> {
+        let Schedule { updates, concurrency } = self.schedule;
+        let version = self.updates + 1;
+        let first_with_it = if concurrency && version > 1 { version + LAG } else { version };
+        if first_with_it > updates {
+            return Ok(());
+        }
+        for actor in 0..self.layout.num_actors() {
+            self.lanes.put_params(actor, (version, params(self.layout.device_of(actor))?))?;
+        }
+        Ok(())
+    }
+
+    /// The rollouts for the next update: one of each actor, in their order.
+    ///
+    /// # Errors
+    /// What an actor failed with.
+    pub fn collect(&mut self) -> Result<Delivered<D>> {
+        let _span = timeline::span("wait for rollouts");
+        let (payloads, waits) = self.lanes.take_rollouts()?;
+        self.updates += 1;
+        let expected = version_of(self.updates, self.schedule.concurrency);
+        let mut delivered = Delivered {
+            parts: Vec::new(),
+            games: Vec::new(),
+            times: payloads[0].times,
+            waited: waits.iter().sum(),
+        };
+        let every = (payloads.len() * self.layout.world.size) as u64;
+        for (actor, payload) in payloads.into_iter().enumerate() {
+            let Payload { version, rollout, collected, .. } = payload;
+            if (version, rollout) != (expected, self.updates) {
+                return Err(Error::Argument(format!(
+                    "update {} was to learn from rollouts of version {expected}, and actor {actor} \
+                     gave rollout {rollout} of version {version}: this is a fault of the lanes",
+                    self.updates
+                )));
+            }
+            let everywhere = |game: Game| Game { after: game.after * every, ..game };
+            delivered.games.extend(collected.games.into_iter().map(everywhere));
+            delivered.parts.push(collected.parts);
+        }
+        delivered.games.sort_by_key(|game| game.after);
+        self.stats.rollout(&delivered.times);
+        Ok(delivered)
+    }
+
+    /// How many parameters and rollouts wait in the queues.
+    pub fn waiting(&self) -> super::Waiting {
+        self.lanes.waiting()
+    }
+
+    /// Whether the user wants the run to stop: looked at between gradient steps, since an update may
+    /// take long.
+    pub fn stops(&self) -> bool {
+        interrupt::requested()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::rl::sebulba::World;
+
+    fn layout(actors: usize) -> Layout {
+        Layout { actors: vec![0], learners: vec![0], threads: actors, envs: 1, world: World::ALONE }
+    }
+
+    /// The versions that each update learned from.
+    fn versions(concurrency: bool, updates: u64) -> Vec<u64> {
+        let rollout = |_: usize, params: &u64| {
+            Ok(Collected { parts: vec![*params], games: vec![], times: Default::default() })
+        };
+        let schedule = Schedule { updates, concurrency };
+        let learn = |mut learner: Learner<'_, u64, u64>| {
+            let mut seen = Vec::new();
+            learner.publish(|_| Ok(1))?;
+            for update in 1..=updates {
+                let delivered = learner.collect()?;
+                assert_eq!(delivered.parts.len(), 3);
+                assert!(delivered.parts.iter().all(|parts| *parts == delivered.parts[0]));
+                seen.push(delivered.parts[0][0]);
+                learner.publish(|_| Ok(update + 1))?;
+            }
+            Ok(seen)
+        };
+        drive(&layout(3), schedule, rollout, || (), learn).unwrap()
+    }
+
+    #[test]
+    fn the_policy_is_one_version_behind() {
+        assert_eq!(versions(true, 6), [1, 1, 2, 3, 4, 5]);
+        assert_eq!(versions(false, 6), [1, 2, 3, 4, 5, 6]);
+        assert_eq!((versions(true, 1), versions(true, 2)), (vec![1], vec![1, 1]));
+        assert_eq!(LAG, 1);
+    }
+
+    #[test]
+    fn a_dead_actor_ends_the_run_at_once() {
+        let rollout = |actor: usize, _: &u64| -> Result<Collected<u64>> {
+            match actor {
+                2 => Err(Error::Env("the game of actor 2 fell over".into())),
+                _ => {
+                    // Longer than anybody waits.
+                    std::thread::sleep(Duration::from_millis(300));
+                    Ok(Collected { parts: vec![0], games: vec![], times: Default::default() })
+                }
+            }
+        };
+        let began = Instant::now();
+        let learn = |mut learner: Learner<'_, u64, u64>| {
+            learner.publish(|_| Ok(1))?;
+            let error = learner.collect().map(|_| ()).unwrap_err();
+            assert!(began.elapsed() < Duration::from_millis(250));
+            Err::<(), _>(error)
+        };
+        let schedule = Schedule { updates: 5, concurrency: true };
+        let error = drive(&layout(3), schedule, rollout, || (), learn).unwrap_err();
+        assert!(error.to_string().contains("actor 2 fell over"), "{error}");
+    }
+}

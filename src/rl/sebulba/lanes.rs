@@ -1,0 +1,218 @@
+//! What actors and the learner hand to each other: queues of size one, and one end for all.
+//!
+//! Each actor has a lane: parameters go down it, rollouts come up. Each end holds one thing at most,
+//! so the order of events is forced, whatever the speed of the threads. When one thread fails, or the
+//! run is over, all waits of all threads end at once.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+
+/// The lanes of a run: `P` are parameters, `R` rollouts.
+pub struct Lanes<P, R> {
+    state: Mutex<State<P, R>>,
+    changed: Condvar,
+}
+
+struct State<P, R> {
+    params: Vec<Option<P>>,
+    rollouts: Vec<Option<R>>,
+    /// The learner needs nothing more.
+    closed: bool,
+    /// What ended the run, the first of it.
+    failed: Option<Error>,
+}
+
+/// What [`Lanes`] hold at a moment: Cleanba's `stats/params_queue_size` and `rollout_queue_size`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    /// Parameters that no actor has taken yet.
+    pub params: usize,
+    /// Rollouts that the learner has not taken yet.
+    pub rollouts: usize,
+}
+
+impl<P, R> Lanes<P, R> {
+    /// One lane for each actor, all empty.
+    pub fn new(actors: usize) -> Lanes<P, R> {
+        let state = State {
+            params: (0..actors).map(|_| None).collect(),
+            rollouts: (0..actors).map(|_| None).collect(),
+            closed: false,
+            failed: None,
+        };
+        Lanes { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// The state, even if a thread panicked while it had it: no invariant spans two statements.
+    fn lock(&self) -> MutexGuard<'_, State<P, R>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `ready` gives something; `None` when the run is over or has failed.
+    fn wait<T>(
+        &self,
+        mut ready: impl FnMut(&mut State<P, R>) -> Option<T>,
+    ) -> (Option<T>, Duration) {
+        let began = Instant::now();
+        let mut state = self.lock();
+        loop {
+            if state.closed || state.failed.is_some() {
+                return (None, began.elapsed());
+            }
+            if let Some(found) = ready(&mut state) {
+                drop(state);
+                self.changed.notify_all();
+                return (Some(found), began.elapsed());
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// For an actor: the next parameters, and how long it waited; `None` when the run is over.
+    pub fn take_params(&self, actor: usize) -> (Option<P>, Duration) {
+        self.wait(|state| state.params[actor].take())
+    }
+
+    /// For an actor: hands over a rollout once the last one was taken. Gives how long it waited, and
+    /// whether the run goes on.
+    pub fn put_rollout(&self, actor: usize, rollout: R) -> (bool, Duration) {
+        let mut rollout = Some(rollout);
+        let (put, waited) = self.wait(|state| {
+            if state.rollouts[actor].is_some() {
+                return None;
+            }
+            state.rollouts[actor] = rollout.take();
+            Some(())
+        });
+        (put.is_some(), waited)
+    }
+
+    /// For the learner: parameters for an actor, once it has taken the last ones.
+    ///
+    /// # Errors
+    /// What an actor failed with.
+    pub fn put_params(&self, actor: usize, params: P) -> Result<()> {
+        let mut params = Some(params);
+        let put = self.wait(|state| {
+            if state.params[actor].is_some() {
+                return None;
+            }
+            state.params[actor] = params.take();
+            Some(())
+        });
+        put.0.ok_or_else(|| self.cause())
+    }
+
+    /// For the learner: one rollout of every actor, in their order, and how long it waited for each.
+    ///
+    /// # Errors
+    /// What an actor failed with, at once, whichever it is.
+    pub fn take_rollouts(&self) -> Result<(Vec<R>, Vec<Duration>)> {
+        let actors = self.lock().rollouts.len();
+        let (mut all, mut waits) = (Vec::with_capacity(actors), Vec::with_capacity(actors));
+        for actor in 0..actors {
+            let (rollout, waited) = self.wait(|state| state.rollouts[actor].take());
+            all.push(rollout.ok_or_else(|| self.cause())?);
+            waits.push(waited);
+        }
+        Ok((all, waits))
+    }
+
+    /// What waits in the queues now.
+    pub fn waiting(&self) -> Waiting {
+        let state = self.lock();
+        Waiting {
+            params: state.params.iter().flatten().count(),
+            rollouts: state.rollouts.iter().flatten().count(),
+        }
+    }
+
+    /// Ends all waits of all threads: the run is over.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Ends all waits of all threads with this cause, if it is the first one.
+    pub fn fail(&self, cause: Error) {
+        self.lock().failed.get_or_insert(cause);
+        self.changed.notify_all();
+    }
+
+    /// Whether the run is over, one way or the other.
+    pub fn is_over(&self) -> bool {
+        let state = self.lock();
+        state.closed || state.failed.is_some()
+    }
+
+    /// The cause of the end, for the one who tells it; for all others the run is over.
+    fn cause(&self) -> Error {
+        let mut state = self.lock();
+        state.closed = true;
+        let over = || Error::Argument("the lanes of this run are closed".into());
+        state.failed.take().unwrap_or_else(over)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn rollouts_come_in_the_order_of_the_actors() {
+        let lanes: Lanes<u32, (usize, u32)> = Lanes::new(3);
+        let total: u32 = thread::scope(|scope| {
+            for actor in 0..3 {
+                let lanes = &lanes;
+                scope.spawn(move || {
+                    while let (Some(params), _) = lanes.take_params(actor) {
+                        // The last one is the first to be ready.
+                        thread::sleep(Duration::from_millis(5 * (3 - actor as u64)));
+                        lanes.put_rollout(actor, (actor, params));
+                    }
+                });
+            }
+            let mut total = 0;
+            for version in 0..4 {
+                (0..3).for_each(|actor| lanes.put_params(actor, version).unwrap());
+                let (rollouts, waits) = lanes.take_rollouts().unwrap();
+                assert_eq!(rollouts, [(0, version), (1, version), (2, version)]);
+                assert_eq!(waits.len(), 3);
+                total += version;
+            }
+            assert_eq!(lanes.waiting(), Waiting { params: 0, rollouts: 0 });
+            lanes.close();
+            total
+        });
+        assert_eq!(total, 6);
+        assert!(lanes.is_over());
+    }
+
+    #[test]
+    fn one_failure_ends_all_waits() {
+        let lanes: Lanes<u32, u32> = Lanes::new(2);
+        let error = thread::scope(|scope| {
+            // Waits for parameters that never come.
+            let waiting = scope.spawn(|| lanes.take_params(0).0);
+            // Its queue is full.
+            assert!(lanes.put_rollout(1, 7).0);
+            let full = scope.spawn(|| lanes.put_rollout(1, 8).0);
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(20));
+                lanes.fail(Error::Env("actor 1 fell over".into()));
+                lanes.fail(Error::Env("later".into()));
+            });
+            // The learner waits for actor 0, which has not failed.
+            let error = lanes.take_rollouts().unwrap_err();
+            assert_eq!(waiting.join().unwrap(), None);
+            assert!(!full.join().unwrap());
+            error
+        });
+        assert!(error.to_string().contains("actor 1 fell over"), "{error}");
+        assert!(lanes.put_params(0, 1).is_err());
+    }
+}

@@ -1,0 +1,190 @@
+//! Who acts, who learns, and which environments are whose.
+
+use crate::envs::PoolOptions;
+use crate::error::{Error, Result};
+use crate::rl::flags::{expect, positive};
+use crate::runtime::Runtime;
+
+/// The processes of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct World {
+    /// Which process this is.
+    pub rank: usize,
+    /// How many there are.
+    pub size: usize,
+}
+
+impl World {
+    /// One process.
+    pub const ALONE: World = World { rank: 0, size: 1 };
+}
+
+/// How a run is laid out over devices, threads and processes.
+///
+/// Environments are counted through: environment `i` of actor thread `a` of process `p` has one
+/// number among all, [`first_env`](Layout::first_env)` + i`, from which its seed and its policy's
+/// draws are made. So what an environment sees does not depend on who steps it, and layouts with as
+/// many environments per thread, all processes together, play the same games.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// The devices of this process that act.
+    pub actors: Vec<usize>,
+    /// Those that learn.
+    pub learners: Vec<usize>,
+    /// Threads of each actor device.
+    pub threads: usize,
+    /// Environments of each thread.
+    pub envs: usize,
+    /// The processes.
+    pub world: World,
+}
+
+impl Layout {
+    /// Fails if it names devices that do not exist, or none, or one twice, or if the learners do not
+    /// divide a thread's environments.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the flag, and for numbers that do not divide the nearest that do.
+    pub fn check(&self) -> Result<()> {
+        let there = Runtime::get()?.client.devices().len();
+        positive(&[("num-actor-threads", self.threads), ("local-num-envs", self.envs)])?;
+        for (flag, ids) in
+            [("actor-device-ids", &self.actors), ("learner-device-ids", &self.learners)]
+        {
+            expect(!ids.is_empty(), flag, "", "at least one device")?;
+            for (i, &id) in ids.iter().enumerate() {
+                if id >= there {
+                    return Err(Error::Config(format!(
+                        "--{flag} {id}: there are {there} device(s), numbered from 0; on CPU \
+                         --num-devices {} makes more",
+                        id + 1
+                    )));
+                }
+                expect(
+                    !ids[..i].contains(&id),
+                    flag,
+                    listed(ids),
+                    "devices of which none is twice",
+                )?;
+            }
+        }
+        let learners = self.learners.len();
+        if !self.envs.is_multiple_of(learners) {
+            return Err(indivisible("local-num-envs", self.envs, learners, "learner devices"));
+        }
+        Ok(())
+    }
+
+    /// Actor threads of this process.
+    pub fn num_actors(&self) -> usize {
+        self.actors.len() * self.threads
+    }
+
+    /// The device of an actor thread.
+    pub fn device_of(&self, actor: usize) -> usize {
+        self.actors[actor / self.threads]
+    }
+
+    /// Environments of all threads and processes.
+    pub fn num_envs(&self) -> usize {
+        self.num_actors() * self.envs * self.world.size
+    }
+
+    /// Devices that learn, of all processes.
+    pub fn num_learners(&self) -> usize {
+        self.learners.len() * self.world.size
+    }
+
+    /// The number of an actor thread's first environment. The processes' shares of a thread are side
+    /// by side.
+    pub fn first_env(&self, actor: usize) -> usize {
+        (actor * self.world.size + self.world.rank) * self.envs
+    }
+
+    /// How an actor thread's environments are made: `options` with their number and their seeds.
+    pub fn pool_options(&self, actor: usize, options: PoolOptions) -> PoolOptions {
+        PoolOptions { num_envs: self.envs, first_env: self.first_env(actor), ..options }
+    }
+
+    /// As Cleanba names it: `a0-l1,2,3-d1`.
+    pub fn name(&self) -> String {
+        format!("a{}-l{}-d{}", listed(&self.actors), listed(&self.learners), self.world.size)
+    }
+}
+
+fn listed(ids: &[usize]) -> String {
+    ids.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// That `given` must be a multiple, with the nearest ones.
+///
+/// The text is the same for all such flags.
+pub fn indivisible(flag: &str, given: usize, divisor: usize, of: &str) -> Error {
+    let below = given / divisor * divisor;
+    let above = below + divisor;
+    let nearest = if below == 0 { format!("{above}") } else { format!("{below} and {above}") };
+    Error::Config(format!(
+        "--{flag} {given}: must be a multiple of {divisor}, the number of {of}; nearest: {nearest}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::envs::seeds;
+
+    fn layout(actors: &[usize], threads: usize, envs: usize, world: World) -> Layout {
+        Layout { actors: actors.to_vec(), learners: vec![0], threads, envs, world }
+    }
+
+    #[test]
+    fn no_two_environments_have_one_number() {
+        for (threads, envs) in [(1, 12), (2, 6), (3, 4)] {
+            for size in [1, 2, 3] {
+                let mut all = BTreeSet::new();
+                let mut its_seeds = BTreeSet::new();
+                let mut count = 0;
+                for rank in 0..size {
+                    let layout = layout(&[0, 1], threads, envs, World { rank, size });
+                    for actor in 0..layout.num_actors() {
+                        for env in 0..envs {
+                            let number = layout.first_env(actor) + env;
+                            all.insert(number);
+                            its_seeds.insert(seeds(1, 0, 0, number as u32));
+                            count += 1;
+                        }
+                    }
+                    assert_eq!(layout.num_envs(), 2 * threads * envs * size);
+                }
+                assert_eq!((all.len(), its_seeds.len()), (count, count));
+                assert_eq!(all.last(), Some(&(count - 1)));
+            }
+        }
+    }
+
+    #[test]
+    fn half_the_environments_in_two_processes_are_the_same_ones() {
+        let numbers = |layout: &Layout, actor: usize| {
+            let first = layout.first_env(actor);
+            (first..first + layout.envs).collect::<Vec<_>>()
+        };
+        let one = layout(&[0], 2, 8, World::ALONE);
+        for actor in 0..2 {
+            let mut both = Vec::new();
+            for rank in 0..2 {
+                both.extend(numbers(&layout(&[0], 2, 4, World { rank, size: 2 }), actor));
+            }
+            assert_eq!(both, numbers(&one, actor));
+        }
+    }
+
+    #[test]
+    fn layouts_have_cleanbas_names() {
+        let layout = Layout { learners: vec![1, 2, 3], ..layout(&[0], 1, 4, World::ALONE) };
+        assert_eq!(layout.name(), "a0-l1,2,3-d1");
+        let error = indivisible("local-num-envs", 7, 3, "learner devices").to_string();
+        assert!(error.contains("multiple of 3") && error.contains("nearest: 6 and 9"), "{error}");
+    }
+}

@@ -1,0 +1,34 @@
+//! Sebulba (Hessel et al. 2021), as Cleanba has it (Huang et al. 2023): actors step environments on
+//! their devices while a learner, replicated by `pmap`, trains on its own.
+//!
+//! ```text
+//! actor thread 0   rollout 1 (v1)   rollout 2 (v1)   rollout 3 (v2)   rollout 4 (v3)
+//!                         |\               |\               |\
+//! learner                   update 1 -> v2   update 2 -> v3   update 3 -> v4
+//! ```
+//!
+//! The policy is exactly [`LAG`] versions behind; [`Lanes`] force the order. [`Layout`] says which
+//! devices act and learn, and numbers the environments; [`drive`] runs the threads; [`Reduce`] adds
+//! up over environments, devices and processes.
+
+mod agent;
+mod drive;
+mod lanes;
+mod layout;
+mod options;
+mod reduce;
+mod rollout;
+mod stats;
+mod threads;
+mod train;
+
+pub use agent::{Agent, Network, Sizes, Trunk};
+pub use drive::{Collected, Delivered, LAG, Learner, Schedule, drive, version_of};
+pub use lanes::{Lanes, Waiting};
+pub use layout::{Layout, World, indivisible};
+pub use options::{Protocol, SebulbaOptions};
+pub use reduce::Reduce;
+pub use rollout::{Playing, Rollout, begin, collect, keys_of};
+pub use stats::{RolloutTimes, Stats, Window};
+pub use threads::run;
+pub use train::{Hooks, Update, play, train};

@@ -1,0 +1,94 @@
+//! The flags of actors, learners and their devices.
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::agent::Network;
+use super::layout::{Layout, World};
+use crate::envs::{AtariOptions, EnvPool, PoolOptions};
+use crate::error::Result;
+use crate::rl::on_policy::pool_of;
+
+/// How Atari games are played; scores of the two do not compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// Machado et al. 2018: whole games, sticky actions, all 18 actions.
+    Machado,
+    /// Espeholt et al. 2018: lives as episodes, no-op starts, the actions that a game knows.
+    Espeholt,
+}
+
+/// The flags that every algorithm on Sebulba has, by Cleanba's names.
+#[derive(Debug, Clone, Args, Serialize)]
+pub struct SebulbaOptions {
+    /// Environments of each actor thread
+    #[arg(long, default_value_t = 64)]
+    pub local_num_envs: usize,
+    /// Threads of each actor device
+    #[arg(long, default_value_t = 2)]
+    pub num_actor_threads: usize,
+    /// The devices that act
+    #[arg(long, num_args = 1.., value_delimiter = ',', default_value = "0")]
+    pub actor_device_ids: Vec<usize>,
+    /// The devices that learn
+    #[arg(long, num_args = 1.., value_delimiter = ',', default_value = "0")]
+    pub learner_device_ids: Vec<usize>,
+    /// Devices of a CPU; 0 for as many as are named
+    #[arg(long, default_value_t = 0)]
+    pub num_devices: usize,
+    /// Act while the learner learns, with parameters of exactly one update before; without it act
+    /// with the newest ones while the learner waits
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub concurrency: bool,
+    /// Compute every environment's gradient alone and add them exactly, so that all layouts of as
+    /// many environments give the same parameters, bit for bit; slow
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub deterministic: bool,
+    /// The network that sees images of 84 by 84
+    #[arg(long, value_enum, default_value_t = Network::Impala)]
+    pub network: Network,
+    /// Features of the IMPALA network's convolutions
+    #[arg(long, num_args = 1.., value_delimiter = ',', default_value = "16,32,32")]
+    pub channels: Vec<usize>,
+    /// Units of the IMPALA network's dense layers
+    #[arg(long, num_args = 1.., value_delimiter = ',', default_value = "256")]
+    pub hiddens: Vec<usize>,
+    /// How Atari games are played
+    #[arg(long, value_enum, default_value_t = Protocol::Machado)]
+    pub protocol: Protocol,
+    /// Updates between two entries of the statistics in the event file
+    #[arg(long, default_value_t = 10)]
+    pub log_frequency: u64,
+}
+
+impl SebulbaOptions {
+    /// The layout, in a world of such processes.
+    pub fn layout(&self, world: World) -> Layout {
+        Layout {
+            actors: self.actor_device_ids.clone(),
+            learners: self.learner_device_ids.clone(),
+            threads: self.num_actor_threads,
+            envs: self.local_num_envs,
+            world,
+        }
+    }
+
+    /// How many devices the runtime needs.
+    pub fn devices(&self) -> usize {
+        let named = self.actor_device_ids.iter().chain(&self.learner_device_ids);
+        self.num_devices.max(named.max().map_or(1, |last| last + 1))
+    }
+
+    /// Environments as the run has them.
+    ///
+    /// # Errors
+    /// As [`EnvPool::make`] and [`EnvPool::atari`].
+    pub fn pool(&self, id: &str, options: PoolOptions) -> Result<EnvPool> {
+        let atari = match self.protocol {
+            Protocol::Machado => AtariOptions::machado(),
+            Protocol::Espeholt => AtariOptions::espeholt(),
+        };
+        pool_of(id, atari, options)
+    }
+}

@@ -1,0 +1,107 @@
+//! Sums over all environments of a run, wherever they are.
+
+use crate::trace::axis::Axis;
+use crate::trace::control::scan;
+use crate::trace::ops::zeros_like;
+use crate::tree::{self, Tree};
+use crate::{DType, Tensor, pmean, psum, value_and_grad};
+
+/// How numbers of single environments become numbers of the whole run.
+///
+/// Sums of floats depend on their order, and the order on the layout: the last bits of a gradient
+/// change with the number of devices. With `exact`, each environment's number is computed alone, by
+/// operations of the same shapes in every layout, and they are added as whole numbers of units of
+/// 2^-40, which gives the same in any order. It costs time: nothing is computed for environments
+/// together.
+#[derive(Debug, Clone, Copy)]
+pub struct Reduce {
+    /// The learner devices of this process.
+    pub axis: Axis,
+    /// Learner devices of all processes.
+    pub learners: usize,
+    /// Whether sums are the same in every layout, bit for bit.
+    pub exact: bool,
+}
+
+/// Bits after the point of exact sums. 22 remain before it.
+const POINT: i32 = 40;
+
+/// `f32` as units of 2^-40, `i64`.
+fn units(x: Tensor) -> Tensor {
+    (x.to(DType::F64) * f64::from(POINT).exp2()).round().to(DType::I64)
+}
+
+fn of_units(x: Tensor) -> Tensor {
+    (x.to(DType::F64) * f64::from(-POINT).exp2()).to(DType::F32)
+}
+
+impl Reduce {
+    /// The mean over all environments of `x: f32[N, ..]`, of which each learner device has N.
+    #[track_caller]
+    pub fn mean(&self, x: Tensor) -> Tensor {
+        if !self.exact {
+            return pmean(x.mean(0), self.axis);
+        }
+        let count = x.dim(0) * self.learners;
+        of_units(psum(units(x).sum(0), self.axis)) / count as f64
+    }
+
+    /// The gradient of the mean over all environments of `loss(params, environment's data)`, and the
+    /// mean of the metrics. Leaves of `data` have one axis for environments, the first.
+    ///
+    /// Without `exact`, `loss` is given all of a device's environments at once; with it, one at a
+    /// time, as an axis of size 1. Either way its result must be the mean over them.
+    #[track_caller]
+    pub fn gradient<P, D, M>(
+        &self,
+        params: &P,
+        data: D,
+        loss: impl Fn(P, D) -> (Tensor, M),
+    ) -> (M, P)
+    where
+        P: Tree<Tensor, With<Tensor> = P> + Clone,
+        D: Tree<Tensor, With<Tensor> = D> + Clone,
+        M: Tree<Tensor, With<Tensor> = M> + Clone,
+    {
+        let of = |data: D| {
+            let ((_, metrics), grads) =
+                value_and_grad(|params: P| loss(params, data.clone()))(params.clone());
+            (metrics, grads)
+        };
+        if !self.exact {
+            return pmean(of(data), self.axis);
+        }
+        let count = tree::leaves(&data)[0].dim(0) * self.learners;
+        let alone = |data: D| tree::map(data, |x: Tensor| x.expand_dims(0));
+        let start = tree::map(params.clone(), |x: Tensor| zeros_like(x.to(DType::I64)));
+        let turn = |sum: P, data: D| {
+            let (metrics, grads) = of(alone(data));
+            let leaves = tree::leaves(&sum).into_iter().zip(tree::leaves(&grads));
+            let leaves = leaves.map(|(sum, grad)| sum + units(grad)).collect::<Vec<_>>();
+            (tree::replace(&sum, leaves), metrics)
+        };
+        let (sums, metrics) = scan(turn, start, data);
+        let mean = |sum: Tensor| of_units(sum) / count as f64;
+        let grads = tree::map(psum(sums, self.axis), mean);
+        let metrics = tree::map(metrics, |x: Tensor| self.mean(x));
+        (metrics, grads)
+    }
+
+    /// `f` of rows, such as observations `[N, ..]`: all at once, or with `exact` one at a time, since
+    /// the last bits of a product depend on how many rows it has.
+    #[track_caller]
+    pub fn rows<D, R>(exact: bool, data: D, f: impl Fn(D) -> R) -> R
+    where
+        D: Tree<Tensor, With<Tensor> = D>,
+        R: Tree<Tensor, With<Tensor> = R>,
+    {
+        if !exact {
+            return f(data);
+        }
+        let turn = |(), data: D| {
+            let one = tree::map(data, |x: Tensor| x.expand_dims(0));
+            ((), tree::map(f(one), |x: Tensor| x.squeeze(0)))
+        };
+        scan(turn, (), data).1
+    }
+}

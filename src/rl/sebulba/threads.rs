@@ -1,0 +1,96 @@
+//! The threads of a run: actors beside the learner, which is the caller.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+
+use super::lanes::Lanes;
+use crate::error::{Error, Result};
+
+/// Runs `actor(0)`, `actor(1)`, ... each on a thread of its own, and `learner` on the caller's.
+///
+/// All threads are gone when it returns. If one fails or panics, the lanes end the others' waits, and
+/// its error is the result.
+///
+/// # Errors
+/// The first failure of any of them.
+pub fn run<P: Send, R: Send, T>(
+    lanes: &Lanes<P, R>,
+    actors: usize,
+    actor: impl Fn(usize) -> Result<()> + Sync,
+    learner: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    thread::scope(|scope| {
+        for index in 0..actors {
+            let actor = &actor;
+            let work = move || {
+                let outcome = catch_unwind(AssertUnwindSafe(|| actor(index)));
+                let failed = match outcome {
+                    Ok(Ok(())) => return,
+                    Ok(Err(error)) => error,
+                    Err(panic) => {
+                        Error::Env(format!("actor thread {index} panicked: {}", words(&*panic)))
+                    }
+                };
+                lanes.fail(failed);
+            };
+            let name = format!("actor {index}");
+            if let Err(error) = thread::Builder::new().name(name).spawn_scoped(scope, work) {
+                lanes.fail(Error::Config(format!("cannot start actor thread {index}: {error}")));
+            }
+        }
+        // The lanes must be closed before the scope waits for the actors.
+        let outcome = catch_unwind(AssertUnwindSafe(learner));
+        lanes.close();
+        match outcome {
+            Ok(outcome) => outcome,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+fn words(panic: &(dyn Any + Send)) -> &str {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (None, Some(text)) => text,
+        (None, None) => "without a message",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_of_an_end_is_told() {
+        let lanes: Lanes<u32, u32> = Lanes::new(2);
+        let actor = |index: usize| {
+            if index == 1 {
+                panic!("no such game");
+            }
+            // Waits until it is told to end.
+            assert_eq!(lanes.take_params(index).0, None);
+            Ok(())
+        };
+        let error = run(&lanes, 2, actor, || lanes.take_rollouts()).unwrap_err().to_string();
+        assert!(error.contains("actor thread 1 panicked: no such game"), "{error}");
+    }
+
+    #[test]
+    fn an_end_in_the_learner_ends_the_actors() {
+        let lanes: Lanes<u32, u32> = Lanes::new(1);
+        let actor = |index: usize| {
+            while lanes.take_params(index).0.is_some() {
+                lanes.put_rollout(index, 1);
+            }
+            Ok(())
+        };
+        let learner = || -> Result<()> {
+            lanes.put_params(0, 1)?;
+            assert_eq!(lanes.take_rollouts()?.0, [1]);
+            Err(Error::Nan("the loss".into()))
+        };
+        let error = run(&lanes, 1, actor, learner).unwrap_err().to_string();
+        assert!(error.contains("the loss"), "{error}");
+    }
+}

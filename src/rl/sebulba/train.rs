@@ -1,0 +1,332 @@
+//! A whole run: what algorithms on Sebulba have in common. They bring their loss.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use super::agent::{Agent, Sizes};
+use super::drive::{Collected, Learner, Schedule, drive};
+use super::layout::{Layout, World};
+use super::options::SebulbaOptions;
+use super::reduce::Reduce;
+use super::rollout::{Playing, Rollout, begin, collect};
+use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
+use crate::error::{Error, Result};
+use crate::jit::{Mode, jit};
+use crate::nn::View;
+use crate::pmap::{Sharded, device_put_sharded, pmap, replicate, unreplicate};
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::on_policy::annealed;
+use crate::rl::saved::load_tree;
+use crate::rl::{Algorithm, Evaluation, Summary, Trainer};
+use crate::runtime::{Runtime, RuntimeOptions};
+use crate::timeline;
+use crate::trace::control::scan;
+use crate::tree::{self, Tree};
+use crate::{Array, Key, Tensor};
+
+/// The numbers of an update.
+#[derive(Debug, Clone, Copy)]
+pub struct Update {
+    /// Steps of a rollout.
+    pub num_steps: usize,
+    /// Gradient steps of an update.
+    pub turns: usize,
+    /// The learning rate at the start.
+    pub learning_rate: f64,
+    /// Whether it goes to 0, linearly by updates.
+    pub anneal_lr: bool,
+}
+
+/// What an algorithm does, as traced functions: of a state `S`, a prepared rollout `D` and metrics
+/// `M`.
+#[derive(Debug)]
+pub struct Hooks<Begin, Agents, Prepare, Step> {
+    /// The state to begin with, from a key: on every learner device the same.
+    pub begin: Begin,
+    /// The agent in a state, for the actors.
+    pub agent: Agents,
+    /// What is computed once of a rollout, on each learner device of its share.
+    pub prepare: Prepare,
+    /// A gradient step: of the state, the rollout, the number of the step `i32[]` and the learning
+    /// rate `f32[]`.
+    pub step: Step,
+}
+
+/// The devices' runtime, with as many devices as the flags name.
+fn start(options: &SebulbaOptions) -> Result<()> {
+    let cpu_devices = options.devices();
+    match Runtime::running() {
+        // Others have started it, with devices enough or not, which the layout's check says.
+        Some(_) => Ok(()),
+        None => Runtime::start(RuntimeOptions { cpu_devices }).map(|_| ()),
+    }
+}
+
+/// The environments of all actor threads of this process.
+fn pools<A: Algorithm>(
+    args: &A,
+    options: &SebulbaOptions,
+    layout: &Layout,
+) -> Result<(Handle<Array>, XlaPool)> {
+    let pool = |actor| {
+        let run = args.options();
+        let like = PoolOptions {
+            num_threads: run.num_threads,
+            seed: run.seed,
+            clip_actions: true,
+            ..PoolOptions::default()
+        };
+        options.pool(args.env_id(), layout.pool_options(actor, like))
+    };
+    XlaPool::new((0..layout.num_actors()).map(pool).collect::<Result<Vec<EnvPool>>>()?)
+}
+
+fn sizes<A: Algorithm>(options: &SebulbaOptions, pool: &crate::envs::EnvSpec) -> Result<Sizes> {
+    Sizes::of(A::NAME, pool, options.network, (&options.channels, &options.hiddens))
+}
+
+/// Trains an agent and gives the result.
+///
+/// # Errors
+/// [`Error::Config`] for settings out of range, and what the environments, the compiler, the runtime
+/// and the file system say.
+pub fn train<A, S, D, M>(
+    args: &A,
+    options: &SebulbaOptions,
+    update: Update,
+    hooks: Hooks<
+        impl Fn(Key<Tensor>, &Sizes) -> S,
+        impl Fn(&S::With<Sharded>) -> Agent<Sharded>,
+        impl Fn(S, Rollout<Tensor>) -> (S, D),
+        impl Fn(S, &D, (Tensor, Tensor), &Reduce) -> (S, M),
+    >,
+) -> Result<Summary>
+where
+    A: Algorithm,
+    S: Tree<Tensor>,
+    D: Tree<Tensor>,
+    M: Tree<Tensor, With<Tensor> = M>,
+    D::With<Sharded>: Clone,
+{
+    if args.options().mode != Mode::Jit {
+        return Err(Error::Config(format!(
+            "--mode {}: actors and learners run compiled programs; use ppo_atari_envpool to compare \
+             modes",
+            args.options().mode
+        )));
+    }
+    start(options)?;
+    let layout = options.layout(World::ALONE);
+    layout.check()?;
+    let (handles, envs) = pools(args, options, &layout)?;
+    let sizes = sizes::<A>(options, envs.spec())?;
+    let steps = (layout.num_envs() * update.num_steps) as u64;
+    if args.total_timesteps() < steps {
+        return Err(Error::Config(format!(
+            "--total-timesteps {}: must be at least one batch, which is {steps}: {} environments of \
+             {} steps",
+            args.total_timesteps(),
+            layout.num_envs(),
+            update.num_steps
+        )));
+    }
+    let mut trainer = Trainer::start(args)?;
+    trainer.devices = layout.actors.iter().chain(&layout.learners).max().map_or(1, |last| last + 1);
+
+    // The learner's programs.
+    let exact = options.deterministic;
+    let learners = layout.num_learners();
+    let start_state =
+        pmap("learners", |_, key: Key<Tensor>| (hooks.begin)(key, &sizes)).named("sebulba_begin");
+    let prepare = pmap("learners", |_, (state, parts): (S, Vec<Rollout<Tensor>>)| {
+        (hooks.prepare)(state, Rollout::joined(parts))
+    })
+    .named("sebulba_prepare");
+    let learn = pmap("learners", |axis, (state, data, turns, rate): (S, D, Tensor, Tensor)| {
+        let reduce = Reduce { axis, learners, exact };
+        if turns.dim(0) == 1 {
+            let (state, metrics) = (hooks.step)(state, &data, (turns.squeeze(0), rate), &reduce);
+            return (state, data, metrics);
+        }
+        let turn = |state: S, turn: Tensor| (hooks.step)(state, &data, (turn, rate), &reduce);
+        let (state, metrics) = scan(turn, state, turns);
+        (state, data, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
+    })
+    .named("sebulba_step");
+    // Small networks take all gradient steps in one call. On a CPU the convolutions of large ones run
+    // some percent faster outside of a loop.
+    let per_call = if sizes.view == View::Vector { update.turns } else { 1 };
+
+    // The actors' programs, one of each for every device that acts.
+    let [learner_key, actor_key] = {
+        let split = jit(|key: Key<Tensor>| key.split_n::<2>());
+        split.call(tree::map(Key::new(args.options().seed), Array::from))?
+    };
+    let begins = layout.actors.iter().map(|&device| {
+        let run = |(handle, key): (Handle<Tensor>, Key<Tensor>)| begin(&envs, handle, key);
+        jit(run).on(device).named("sebulba_reset")
+    });
+    let begins: Vec<_> = begins.collect();
+    let shape = (update.num_steps, layout.learners.len(), exact);
+    let rollouts = layout.actors.iter().map(|&device| {
+        let run = |(agent, playing, first): (Agent<Tensor>, Playing<Tensor>, Tensor)| {
+            collect(&envs, &agent, playing, first, shape)
+        };
+        jit(run).on(device).named("sebulba_rollout")
+    });
+    let rollouts: Vec<_> = rollouts.collect();
+    let handles = handles.into_data().to_vec::<i32>()?;
+    let actor_key = actor_key.into_data().to_literal()?;
+    let mut playing = Vec::new();
+    for (actor, &handle) in handles.iter().enumerate() {
+        let key = Key::from_data(Array::from(actor_key.clone()));
+        let handle = Handle::from_data(Array::from(handle));
+        let started = begins[actor / layout.threads].call((handle, key))?;
+        playing.push(Mutex::new(Some(started)));
+    }
+
+    let learner_key = replicate(&learner_key, &layout.learners)?;
+    let mut state = start_state.call(learner_key)?;
+    if args.options().resume.is_some() {
+        let saved = trainer.state(unreplicate(&state)?, ())?;
+        let leaves = tree::into_leaves(replicate(&saved, &layout.learners)?);
+        state = tree::replace(&state, leaves);
+    }
+
+    let updates = args.total_timesteps() / steps;
+    let done = trainer.step() / steps;
+    let schedule = Schedule { updates: updates - done, concurrency: options.concurrency };
+    let act = |actor: usize, agent: &Agent<Array>| -> Result<Collected<Rollout<Array>>> {
+        let began = Instant::now();
+        let mut place = playing[actor].lock().unwrap_or_else(PoisonError::into_inner);
+        let before = place.take().ok_or_else(|| Error::Env("its last rollout failed".into()))?;
+        let first = Array::from(layout.first_env(actor) as i32);
+        let program = &rollouts[actor / layout.threads];
+        let (after, parts, games) = program.call((agent.clone(), before, first))?;
+        // Reading the games waits for the rollout.
+        let games = games.list()?;
+        *place = Some(after);
+        let rolled = began.elapsed();
+        let _span = timeline::span("send the rollout");
+        let mut sent = Vec::with_capacity(parts.len());
+        for (part, &device) in parts.iter().zip(&layout.learners) {
+            sent.push(moved(part, device)?);
+        }
+        sent.iter().try_for_each(|part: &Rollout<Array>| part.env_ids.wait())?;
+        Ok(Collected { parts: sent, games, times: (rolled, began.elapsed() - rolled) })
+    };
+    let stop = || (0..envs.num_pools()).for_each(|k| envs.pool(k).close());
+    let told = &mut trainer;
+    let learned = drive(&layout, schedule, act, stop, |mut learner: Learner<'_, _, _>| {
+        let mut state = state;
+        let publish = |learner: &Learner<'_, Agent<Array>, _>, state: &S::With<Sharded>| {
+            let agent = unreplicate(&(hooks.agent)(state))?;
+            learner.publish(|device| {
+                let there = moved(&agent, device)?;
+                // An actor that waits for them inside of a call would hold up others of its device.
+                tree::leaves(&there).iter().try_for_each(Array::wait)?;
+                Ok(there)
+            })
+        };
+        publish(&learner, &state)?;
+        while told.goes_on(steps, &unreplicate(&state)?, ())? {
+            let rate =
+                annealed(update.learning_rate, update.anneal_lr, told.step() / steps, updates);
+            let delivered = learner.collect()?;
+            let began = Instant::now();
+            let parts = delivered.parts.iter();
+            let parts = parts.map(|parts| device_put_sharded(parts, &layout.learners));
+            let (next, mut data) = {
+                let _span = timeline::span("prepare");
+                prepare.call((state, parts.collect::<Result<Vec<_>>>()?))?
+            };
+            state = next;
+            let span = timeline::span("learn");
+            let rate_there = replicate(&Array::from(rate as f32), &layout.learners)?;
+            let mut metrics = None;
+            let turns: Vec<i32> = (0..update.turns as i32).collect();
+            for turns in turns.chunks(per_call) {
+                let turns = replicate(&Array::new([turns.len()], turns)?, &layout.learners)?;
+                let (next, kept, told) = learn.call((state, data, turns, rate_there.clone()))?;
+                (state, data, metrics) = (next, kept, Some(told));
+                if per_call == 1 {
+                    // One after the other, for the time of an end to be short.
+                    tree::leaves(metrics.as_ref().expect("just told"))
+                        .iter()
+                        .try_for_each(Sharded::wait)?;
+                    if learner.stops() {
+                        break;
+                    }
+                }
+            }
+            let metrics = unreplicate(&metrics.expect("at least one gradient step"))?;
+            tree::leaves(&metrics).iter().try_for_each(Array::wait)?;
+            drop(span);
+            let trained = began.elapsed();
+            publish(&learner, &state)?;
+            let gave = began.elapsed() - trained;
+            let waited = delivered.waited;
+            learner.stats.update(waited, trained, gave, delivered.times.params_queue_get);
+
+            let at = told.step() + steps;
+            if (at / steps).is_multiple_of(options.log_frequency.max(1)) {
+                let waiting = learner.waiting();
+                let mut scalars = learner.stats.scalars().to_vec();
+                scalars.push(("stats/rollout_queue_size", waiting.rollouts as f64));
+                scalars.push(("stats/params_queue_size", waiting.params as f64));
+                scalars.push(("charts/learning_rate", rate));
+                scalars.push((
+                    "charts/avg_episodic_return",
+                    told.run.returns.mean().unwrap_or_default(),
+                ));
+                told.run.events.scalars(&scalars, at)?;
+            }
+            told.tell(steps, &delivered.games, Some(&metrics))?;
+        }
+        unreplicate(&state)
+    });
+    learned.and_then(|model| {
+        let compile_s = rollouts.iter().map(|program| program.stats().seconds()).sum();
+        trainer.finish(&model, compile_s)
+    })
+}
+
+/// A tree on a device.
+fn moved<M: Tree<Array, With<Array> = M>>(tree: &M, device: usize) -> Result<M> {
+    let leaves = tree::leaves(tree).iter().map(|x| x.to(device)).collect::<Result<Vec<Array>>>()?;
+    Ok(tree::replace(tree, leaves))
+}
+
+/// Plays a saved model, drawing from its policy.
+///
+/// # Errors
+/// As [`train`].
+pub fn play<A: Algorithm, S: Tree<Tensor>>(
+    args: &A,
+    options: &SebulbaOptions,
+    model: &Checkpoint,
+    evaluation: &mut Evaluation,
+    begin: impl Fn(Key<Tensor>, &Sizes) -> S,
+    agent: impl Fn(S::With<Array>) -> Agent<Array>,
+) -> Result<()> {
+    start(options)?;
+    let run = args.options();
+    let like = PoolOptions {
+        num_threads: run.num_threads,
+        // Games of another seed than those of the training.
+        seed: run.seed.wrapping_add(1 << 32),
+        clip_actions: true,
+        ..PoolOptions::default()
+    };
+    let pool = options.pool(args.env_id(), like)?;
+    let sizes = sizes::<A>(options, pool.spec())?;
+    let like = jit(|key: Key<Tensor>| begin(key, &sizes));
+    let seed = tree::map(Key::new(run.seed), Array::from);
+    let agent = agent(load_tree(model, &like.call(seed)?)?);
+    let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
+        let (policy, _) = agent.apply(obs);
+        policy.sample_each(key.split_batch(obs.dim(0)))
+    })
+    .named("sebulba_play");
+    evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
+}
