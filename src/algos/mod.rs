@@ -5,6 +5,7 @@
 pub mod a2c;
 pub mod c51;
 pub mod c51_atari;
+pub mod cleanba_impala;
 pub mod cleanba_ppo;
 pub mod ddpg_continuous_action;
 pub mod dqn;

@@ -43,6 +43,8 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<a2c::Args>(),
     entry::<c51::Args>(),
     entry::<c51_atari::Args>(),
+    entry::<cleanba_impala::Args>(),
+    entry::<cleanba_ppo::Args>(),
     entry::<ddpg_continuous_action::Args>(),
     entry::<dqn::Args>(),
     entry::<dqn_atari::Args>(),

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::nn::init::orthogonal;
 use crate::nn::{Dense, Init};
 use crate::rl::spaces;
-use crate::trace::ops::zeros;
+use crate::trace::ops::{IndexMode, zeros};
 use crate::tree::Tree;
 use crate::{DType, Key, Tensor, random, vmap};
 
@@ -97,6 +97,19 @@ impl Policy {
                 let size = policy.mode().dim(-1);
                 let noise = vmap(|key: Key<Tensor>| random::normal(key, [size], DType::F32))(keys);
                 policy.mode() + noise * policy.normal.std
+            }
+        }
+    }
+
+    /// The policies of these rows, `i32[K]`.
+    #[track_caller]
+    pub fn rows(&self, rows: Tensor) -> Policy {
+        let take = |x: Tensor| x.take_mode(rows, 0, IndexMode::Clip);
+        match self {
+            Policy::OneOf(policy) => Policy::OneOf(Categorical::new(take(policy.logits))),
+            Policy::Vector(policy) => {
+                let normal = &policy.normal;
+                Policy::Vector(DiagNormal::new(take(normal.mean), take(normal.std)))
             }
         }
     }

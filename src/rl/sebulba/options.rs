@@ -23,7 +23,7 @@ pub enum Protocol {
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct SebulbaOptions {
     /// Environments of each actor thread
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 60)]
     pub local_num_envs: usize,
     /// Threads of each actor device
     #[arg(long, default_value_t = 2)]

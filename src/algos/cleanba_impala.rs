@@ -1,0 +1,325 @@
+//! IMPALA (Espeholt et al. 2018) on the Sebulba architecture (Hessel et al. 2021): Cleanba's
+//! `cleanba_impala.py` (Huang et al. 2023).
+//!
+//! Actors, devices and queues are in [`rl::sebulba`](crate::rl::sebulba). What differs from Cleanba,
+//! and why, is in `docs/algos/cleanba_impala.md`.
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::algorithm;
+use crate::error::Result;
+use crate::optim::{RmsProp, RmsPropState, clip_by_global_norm};
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::{not_negative, positive, unit};
+use crate::rl::sebulba::{
+    self, Agent, Hooks, Reduce, Rollout, SebulbaOptions, Sizes, Update, indivisible,
+};
+use crate::rl::{Evaluation, RunOptions, Summary};
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{IndexMode, arange, concatenate, zeros_like};
+use crate::tree::Tree;
+use crate::{Array, DType, Key, Sharded, Tensor};
+
+// ------------------------------------------------------------------------------------- settings
+
+/// The settings, by Cleanba's names and with Cleanba's defaults.
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(about = "IMPALA with actors and learners on many devices", args_override_self = true)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "cleanba_impala")]
+    pub exp_name: String,
+    /// Flags that every algorithm has
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
+    /// Flags of actors, learners and their devices
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub sebulba: SebulbaOptions,
+    /// Take for each action's reward and end those of the action before, as Cleanba does
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub parity: bool,
+
+    /// The id of the environment
+    #[arg(long, default_value = "Breakout-v5")]
+    pub env_id: String,
+    /// Total timesteps of the experiment, of all processes
+    #[arg(long, default_value_t = 50_000_000)]
+    pub total_timesteps: u64,
+    /// The learning rate of the optimiser
+    #[arg(long, default_value_t = 6e-4)]
+    pub learning_rate: f64,
+    /// The number of steps in each environment per rollout
+    #[arg(long, default_value_t = 20)]
+    pub num_steps: usize,
+    /// Lower the learning rate linearly to 0
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub anneal_lr: bool,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.99)]
+    pub gamma: f64,
+    /// The number of minibatches, each of whole environments
+    #[arg(long, default_value_t = 4)]
+    pub num_minibatches: usize,
+    /// Coefficient of the entropy
+    #[arg(long, default_value_t = 0.01)]
+    pub ent_coef: f64,
+    /// Coefficient of the value function
+    #[arg(long, default_value_t = 0.5)]
+    pub vf_coef: f64,
+    /// The largest norm of the gradient
+    #[arg(long, default_value_t = 40.0)]
+    pub max_grad_norm: f64,
+}
+
+impl Args {
+    fn check(&self) -> Result<()> {
+        positive(&[("num-steps", self.num_steps), ("num-minibatches", self.num_minibatches)])?;
+        // Each learner's share of a thread's environments goes into all minibatches alike, so that a
+        // minibatch is made of the same environments in every layout.
+        let (envs, learners) = (self.sebulba.local_num_envs, self.sebulba.learner_device_ids.len());
+        let divisor = learners * self.num_minibatches;
+        if !envs.is_multiple_of(divisor) {
+            let of = "learner devices times num-minibatches";
+            return Err(indivisible("local-num-envs", envs, divisor, of));
+        }
+        unit(&[("gamma", self.gamma)])?;
+        not_negative(&[
+            ("learning-rate", self.learning_rate),
+            ("ent-coef", self.ent_coef),
+            ("vf-coef", self.vf_coef),
+            ("max-grad-norm", self.max_grad_norm),
+        ])
+    }
+}
+
+algorithm!(Args, "cleanba_impala", train, play);
+
+/// What an update changes.
+#[derive(Debug, Tree)]
+pub struct TrainState<T> {
+    /// The parameters.
+    pub agent: Agent<T>,
+    /// RMSProp's running mean.
+    pub optimizer: RmsPropState<Agent<T>>,
+}
+
+/// RMSProp as PyTorch has it.
+const RMSPROP: RmsProp = RmsProp {
+    learning_rate: 0.0,
+    decay: 0.99,
+    eps: 0.01,
+    eps_in_sqrt: false,
+    initial_scale: 0.0,
+    momentum: 0.0,
+};
+
+// --------------------------------------------------------------------------------------- losses
+
+/// T steps of N environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Trajectories<T> {
+    /// `[N, T + 1, ..]`, in the environment's type.
+    pub obs: T,
+    /// `i32[N, T]` or `f32[N, T, size]`.
+    pub actions: T,
+    /// `f32[N, T]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[N, T]`: rewards of the actions.
+    pub rewards: T,
+    /// `f32[N, T]`: 1 where the action ended the episode.
+    pub ends: T,
+}
+
+/// What V-trace gives; `f32[N, T]` each.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct VTrace<T> {
+    /// What to add to the values.
+    pub errors: T,
+    /// The advantages of the actions for the policy's gradient, weighted by min(1, ratio).
+    pub pg_advantages: T,
+}
+
+/// V-trace (Espeholt et al. 2018) with lambda 1 and ratios cut at 1: `rlax.vtrace_td_error_and_advantage`.
+///
+/// ```text
+/// delta_t = min(1, ratio_t) (r_t + discount_t v_{t+1} - v_t)
+/// error_t = delta_t + discount_t min(1, ratio_t) error_{t+1}
+/// q_t     = r_t + discount_t (v_{t+1} + error_{t+1})          error_T = 0
+/// pg_t    = min(1, ratio_t) (q_t - v_t)
+/// ```
+///
+/// `values` are `f32[N, T + 1]`, all else `f32[N, T]`. No derivative goes through it.
+#[track_caller]
+pub fn vtrace(rewards: Tensor, discounts: Tensor, ratios: Tensor, values: Tensor) -> VTrace<Tensor> {
+    let [rewards, discounts, ratios, values] =
+        [rewards, discounts, ratios, values].map(Tensor::stop_gradient);
+    let steps = rewards.dim(1);
+    let weights = ratios.minimum(1.0);
+    let (now, next) = (values.slice_axis(1, 0, steps), values.slice_axis(1, 1, steps + 1));
+    let deltas = weights * (rewards + discounts * next - now);
+    let turn = |error: Tensor, (delta, discount, weight): (Tensor, Tensor, Tensor)| {
+        let this = delta + discount * weight * error;
+        // The error of the step after goes into the action's value.
+        (this, (this, error))
+    };
+    let by_time = |x: Tensor| x.transpose(&[1, 0]);
+    let steps_of = (by_time(deltas), by_time(discounts), by_time(weights));
+    let start = zeros_like(rewards.index_axis(1, 0));
+    let (_, (errors, next_errors)) = scan_with(ScanOptions::reversed(), turn, start, steps_of);
+    let q = rewards + discounts * (next + by_time(next_errors));
+    VTrace { errors: by_time(errors), pg_advantages: weights * (q - now) }
+}
+
+/// What is logged of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// The whole loss.
+    pub loss: T,
+    /// The value loss.
+    pub value_loss: T,
+    /// The policy's loss.
+    pub policy_loss: T,
+    /// The sum of the policy's entropies.
+    pub entropy: T,
+}
+
+/// IMPALA's loss of trajectories, as if there were `num_envs` of the mean of these: a sum over
+/// environments and steps; and what is logged of it.
+pub fn loss(
+    agent: &Agent<Tensor>,
+    batch: Trajectories<Tensor>,
+    num_envs: usize,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let shape = batch.obs.shape();
+    let (envs, steps) = (shape[0], shape[1] - 1);
+    let (policy, values) = agent.apply(flat(batch.obs));
+    let values = values.reshape([envs, steps + 1]);
+    // The policies of all observations but each trajectory's last one.
+    let acted = arange(envs, DType::I32).expand_dims(1) * (steps as i32 + 1)
+        + arange(steps, DType::I32).expand_dims(0);
+    let policy = policy.rows(acted.ravel());
+    let of_steps = |x: Tensor| x.reshape([envs, steps]);
+    let logprobs = of_steps(policy.log_prob(flat(batch.actions)));
+    let ratios = (logprobs - batch.logprobs).exp();
+    let discounts = (1.0 - batch.ends) * args.gamma;
+    let vtrace = vtrace(batch.rewards, discounts, ratios, values);
+
+    let sum = |x: Tensor| x.sum(1).mean(..) * num_envs as f64;
+    let policy_loss = sum(-logprobs * vtrace.pg_advantages);
+    // The target is fixed; the derivative of the square is that of the values.
+    let now = values.slice_axis(1, 0, steps);
+    let target = now.stop_gradient() + vtrace.errors;
+    let value_loss = 0.5 * sum((target - now).square());
+    let entropy = sum(of_steps(policy.entropy()));
+    let loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy;
+    (loss, Metrics { loss, value_loss, policy_loss, entropy })
+}
+
+/// `[N, B, ..]` as `[N B, ..]`.
+fn flat(x: Tensor) -> Tensor {
+    let shape = x.shape();
+    x.reshape([&[shape[0] * shape[1]], &shape[2..]].concat())
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// A rollout `[T, N]` with each step's reward and end.
+fn prepare(rollout: Rollout<Tensor>, args: &Args) -> Rollout<Tensor> {
+    if !args.parity {
+        return rollout;
+    }
+    let before = |first: Tensor, x: Tensor| {
+        let steps = x.dim(0);
+        concatenate(&[first.expand_dims(0), x.slice_axis(0, 0, steps - 1)], 0)
+    };
+    Rollout {
+        rewards: before(rollout.last_reward, rollout.rewards),
+        ends: before(rollout.last_end, rollout.ends),
+        ..rollout
+    }
+}
+
+/// The trajectories of minibatch `turn: i32[]`: every M-th environment.
+fn trajectories(data: &Rollout<Tensor>, turn: Tensor, args: &Args) -> Trajectories<Tensor> {
+    let num_envs = data.env_ids.dim(0);
+    let minibatches = args.num_minibatches;
+    let chosen = arange(num_envs / minibatches, DType::I32) * minibatches as i32 + turn;
+    let take = |x: Tensor| {
+        let x = x.take_mode(chosen, 1, IndexMode::Clip);
+        let axes: Vec<usize> = [1, 0].into_iter().chain(2..x.rank()).collect();
+        x.transpose(&axes)
+    };
+    let obs = concatenate(&[data.obs, data.next_obs.expand_dims(0)], 0);
+    Trajectories {
+        obs: take(obs),
+        actions: take(data.actions),
+        logprobs: take(data.logprobs),
+        rewards: take(data.rewards),
+        ends: take(data.ends),
+    }
+}
+
+/// One gradient step on minibatch `turn`.
+fn step(
+    state: TrainState<Tensor>,
+    data: &Rollout<Tensor>,
+    (turn, learning_rate): (Tensor, Tensor),
+    (reduce, args): (&Reduce, &Args),
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { agent, optimizer } = state;
+    let batch = trajectories(data, turn, args);
+    let num_envs = batch.rewards.dim(0) * reduce.learners;
+    let loss = |agent: Agent<Tensor>, batch| loss(&agent, batch, num_envs, args);
+    let (metrics, grads) = reduce.gradient(&agent, batch, loss);
+    let grads = clip_by_global_norm(grads, args.max_grad_norm);
+    let rmsprop = RMSPROP.with_learning_rate(learning_rate);
+    let (agent, optimizer) = rmsprop.step(agent, grads, optimizer);
+    (TrainState { agent, optimizer }, metrics)
+}
+
+// ------------------------------------------------------------------------------------- training
+
+fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
+    let agent = Agent::init(key, sizes);
+    let optimizer = RMSPROP.init(&agent);
+    TrainState { agent, optimizer }
+}
+
+/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
+/// folder.
+///
+/// # Errors
+/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
+/// the compiler, the runtime and the file system say.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let update = Update {
+        num_steps: args.num_steps,
+        turns: args.num_minibatches,
+        learning_rate: args.learning_rate,
+        anneal_lr: args.anneal_lr,
+    };
+    sebulba::train(
+        args,
+        &args.sebulba,
+        update,
+        Hooks {
+            begin,
+            agent: |state: &TrainState<Sharded>| state.agent.clone(),
+            prepare: |state, rollout| (state, prepare(rollout, args)),
+            step: |state, data: &Rollout<Tensor>, turn, reduce: &Reduce| {
+                step(state, data, turn, (reduce, args))
+            },
+        },
+    )
+}
+
+/// Plays a saved model, drawing from its policy.
+fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let agent = |state: TrainState<Array>| state.agent;
+    sebulba::play(args, &args.sebulba, model, evaluation, begin, agent)
+}
