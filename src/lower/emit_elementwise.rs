@@ -167,6 +167,13 @@ impl Emitter<'_> {
             // To StableHLO a bool is one bit; to us it is a byte that is 0 or 1.
             return self.convert(x, from, to.dtype);
         }
+        let x = if from.rank() == to.rank() {
+            x
+        } else {
+            // Two bitcasts to other widths, one after the other: the compiler makes them one, with
+            // the shape that the two came to, and refuses its own work.
+            self.op(format_args!("stablehlo.optimization_barrier {x} : {}", Ty(from)))
+        };
         self.op(format_args!("stablehlo.bitcast_convert {x} : ({}) -> {}", Ty(from), Ty(to)))
     }
 }

@@ -368,8 +368,10 @@ impl<'a> Emitter<'a> {
             Op::Compare(compare) => self.compare(*compare, x[0], x[1], tys[0]),
             Op::Select => self.select(x[0], x[1], x[2], tys[0], tys[1]),
             Op::Clamp => {
-                let ty = Ty(result);
-                self.op(format_args!("stablehlo.clamp {}, {}, {} : {ty}", x[0], x[1], x[2]))
+                // Not `stablehlo.clamp`: the compiler takes its bounds to be in order, and drops a
+                // later maximum with the lower one even if the upper one is less.
+                let above = self.binary(BinaryOp::Max, x[1], x[0], result);
+                self.binary(BinaryOp::Min, above, x[2], result)
             }
             Op::Convert { dtype } => self.convert(x[0], tys[0], *dtype),
             Op::Bitcast { .. } => self.bitcast(x[0], tys[0], result),

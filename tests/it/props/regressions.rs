@@ -162,3 +162,38 @@ fn convolutions_and_products_of_constant_integers() {
         &[],
     );
 }
+
+/// The compiler merges neighbours, and then their shapes do not fit.
+#[test]
+fn bitcasts_to_one_width_after_another() {
+    regression(
+        "{ lambda a:f16[4,4]. let
+             b:u64[4] = bitcast[dtype=u64] a
+             c:f32[4,2] = bitcast[dtype=f32] b
+           in (c) }",
+        &["f16[4,4] [0.5, 0.375, -2, 1.625, 0.25, 0.875, -2, -1.625, -2, -0.375, 0.25, 0, 0.875, \
+           -1.875, -0.75, 2]"],
+    );
+    regression(
+        "{ lambda a:f64[1]. let
+             b:i16[1,4] = bitcast[dtype=i16] a
+             c:u8[1,4,2] = bitcast[dtype=u8] b
+             d:u8[1,8] = bitcast[dtype=u8] a
+           in (c, d) }",
+        &["f64[1] [-2]"],
+    );
+}
+
+/// Bounds in the wrong order: the upper one counts, whatever follows.
+#[test]
+fn a_lower_bound_above_the_upper_one() {
+    regression(
+        "{ lambda a:i8[1]. let
+             b:i8[1] = constant[i8[1] [-3]]
+             c:i8[1] = and a b
+             d:i8[1] = clamp c a b
+             e:i8[1] = max d c
+           in (d, e) }",
+        &["i8[1] [6]"],
+    );
+}
