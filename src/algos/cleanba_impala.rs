@@ -153,7 +153,12 @@ pub struct VTrace<T> {
 ///
 /// `values` are `f32[N, T + 1]`, all else `f32[N, T]`. No derivative goes through it.
 #[track_caller]
-pub fn vtrace(rewards: Tensor, discounts: Tensor, ratios: Tensor, values: Tensor) -> VTrace<Tensor> {
+pub fn vtrace(
+    rewards: Tensor,
+    discounts: Tensor,
+    ratios: Tensor,
+    values: Tensor,
+) -> VTrace<Tensor> {
     let [rewards, discounts, ratios, values] =
         [rewards, discounts, ratios, values].map(Tensor::stop_gradient);
     let steps = rewards.dim(1);

@@ -4,6 +4,7 @@ mod a2c;
 mod c51;
 mod c51_atari;
 mod cases;
+mod cleanba;
 mod continuous;
 mod dqn;
 mod dqn_atari;

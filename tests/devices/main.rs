@@ -11,6 +11,7 @@ mod pmap;
 mod programs;
 #[path = "../recipes/mod.rs"]
 mod recipes;
+mod sebulba;
 mod transforms;
 
 use podracer::runtime::{Runtime, RuntimeOptions};

@@ -1,0 +1,76 @@
+//! PPO and IMPALA on Sebulba: their losses against NumPy, V-trace by hand. Their runs, on several
+//! devices, are in `tests/devices`.
+
+use podracer::algos::{cleanba_impala, cleanba_ppo};
+use podracer::nn::Dense;
+use podracer::rl::Algorithm;
+use podracer::rl::policy::Head;
+use podracer::rl::sebulba::{Agent, Trunk};
+use podracer::{Array, Tensor, interpret, tree};
+
+use super::fixture::{acted, dense, expect, floats, ints, trunk, wave};
+
+fn agent() -> Agent<Tensor> {
+    let critic: Dense<Tensor> = dense([4, 1], 1.3);
+    let actor = Head { layer: dense([4, 2], 0.3), log_std: None };
+    Agent { network: Trunk::Plain(trunk()), actor, critic }
+}
+
+#[test]
+fn the_loss_of_ppo_is_that_of_numpy() {
+    let args = cleanba_ppo::Args::from_flags([]).unwrap();
+    expect("cleanba_ppo", || {
+        // Three samples of two environments each.
+        let batch = cleanba_ppo::Samples {
+            obs: wave([2, 3, 3], 1.0),
+            actions: ints([2, 3], &[0, 1, 1, 0, 1, 0]),
+            logprobs: acted("ppo_log_prob").reshape([2, 3]),
+            advantages: wave([2, 3], 6.0),
+            returns: wave([2, 3], 7.0),
+        };
+        tree::leaves(&cleanba_ppo::loss(&agent(), batch, &args).1)
+    });
+}
+
+#[test]
+fn the_loss_of_impala_is_that_of_numpy() {
+    let args = cleanba_impala::Args::from_flags([]).unwrap();
+    expect("impala", || {
+        let batch = cleanba_impala::Trajectories {
+            obs: wave([2, 5, 3], 1.0),
+            actions: ints([2, 4], &[0, 1, 1, 0, 1, 0, 0, 1]),
+            logprobs: acted("impala_log_prob").reshape([2, 4]),
+            rewards: wave([2, 4], 0.1),
+            ends: floats([2, 4], &[0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
+        };
+        // As if there were six environments.
+        tree::leaves(&cleanba_impala::loss(&agent(), batch, 6, &args).1)
+    });
+}
+
+#[test]
+fn vtrace_is_that_of_numpy() {
+    expect("vtrace", || {
+        let ends = floats([2, 4], &[0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        let (rewards, discounts) = (wave([2, 4], 0.1), 0.99 * (1.0 - ends));
+        let ratios = wave([2, 4], 0.9).exp();
+        tree::leaves(&cleanba_impala::vtrace(rewards, discounts, ratios, wave([2, 5], 0.4)))
+    });
+}
+
+/// Two steps: the first action's reward is the one that it brought, not the one before it.
+#[test]
+fn vtrace_by_hand() {
+    let f = interpret(|(rewards, values): (Tensor, Tensor)| {
+        let discounts = floats([1, 2], &[0.5, 0.5]);
+        let ratios = floats([1, 2], &[0.5, 4.0]);
+        cleanba_impala::vtrace(rewards, discounts, ratios, values)
+    });
+    let array = |values: &[f32]| Array::new([1, values.len()], values).unwrap();
+    let told = f.call((array(&[1.0, 2.0]), array(&[10.0, 20.0, 40.0]))).unwrap();
+    // The second: weight min(1, 4) = 1, error 2 + 0.5 * 40 - 20 = 2, value of the action 22.
+    // The first: weight 0.5, delta 0.5 (1 + 0.5 * 20 - 10) = 0.5, error 0.5 + 0.5 * 0.5 * 2 = 1;
+    // value of the action 1 + 0.5 (20 + 2) = 12, advantage 0.5 (12 - 10) = 1.
+    assert_eq!(told.errors.to_vec::<f32>().unwrap(), [1.0, 2.0]);
+    assert_eq!(told.pg_advantages.to_vec::<f32>().unwrap(), [1.0, 2.0]);
+}

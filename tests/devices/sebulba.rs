@@ -1,0 +1,208 @@
+//! Actors and learners on several devices: one result in every layout, and what is refused.
+
+use std::path::Path;
+
+use podracer::algos::{cleanba_impala, cleanba_ppo};
+use podracer::rl::tensorboard::{Value, read_events};
+use podracer::rl::{Algorithm, Summary, checkpoint};
+
+use super::{devices, error};
+
+/// A short run of either algorithm; `layout` are flags of devices.
+fn run<A: Algorithm>(runs: &Path, layout: &str, more: &[&str]) -> podracer::Result<Summary> {
+    devices(8);
+    let runs = format!("--runs-dir={}", runs.display());
+    let small = [
+        "--env-id=CartPole-v1",
+        "--local-num-envs=12",
+        "--num-actor-threads=1",
+        "--learning-rate=1e-3",
+        "--save-model",
+        "--eval-episodes=1",
+        "--log-frequency=1",
+        "--json",
+        &runs,
+    ];
+    let flags = small.into_iter().chain(layout.split(' ')).chain(more.iter().copied());
+    A::from_flags(flags).map_err(|e| podracer::Error::Config(e.to_string()))?.train()
+}
+
+/// The numbers of a run's model, by name: as bytes.
+fn model(summary: &Summary) -> Vec<(String, Vec<u8>)> {
+    let file = format!("{}.safetensors", summary.exp_name);
+    let saved = checkpoint::load(Path::new(&summary.run_dir).join(file)).unwrap();
+    saved.entries().map(|entry| (entry.name.to_string(), entry.data.to_vec())).collect()
+}
+
+/// The largest difference between parameters.
+fn apart(one: &[(String, Vec<u8>)], other: &[(String, Vec<u8>)]) -> f32 {
+    let floats = |bytes: &[u8]| -> Vec<f32> {
+        bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    };
+    let mut largest = 0.0f32;
+    for ((name, a), (also, b)) in one.iter().zip(other) {
+        assert_eq!(name, also);
+        if name.contains("agent") {
+            let pairs = floats(a).into_iter().zip(floats(b));
+            largest = pairs.fold(largest, |far, (a, b)| far.max((a - b).abs()));
+        }
+    }
+    largest
+}
+
+const ONE: &str = "--actor-device-ids 0 --learner-device-ids 0";
+const OTHERS: [&str; 3] = [
+    "--actor-device-ids 0 --learner-device-ids 0 1",
+    "--actor-device-ids 0 --learner-device-ids 1 2",
+    "--actor-device-ids 0 --learner-device-ids 1 2 3",
+];
+
+/// 50 updates: at most the order of sums differs.
+const FIFTY: [&str; 2] = ["--num-steps=16", "--total-timesteps=9600"];
+
+#[test]
+fn all_layouts_learn_the_same() {
+    let runs = tempfile::tempdir().unwrap();
+    let run = |layout: &str| model(&run::<cleanba_ppo::Args>(runs.path(), layout, &FIFTY).unwrap());
+    let one = run(ONE);
+    for layout in OTHERS {
+        let far = apart(&one, &run(layout));
+        assert!(far <= 1e-6, "{layout}: {far:e}");
+    }
+    assert!(run(OTHERS[2]) == run(OTHERS[2]), "one seed, two models");
+}
+
+#[test]
+fn all_layouts_learn_the_same_to_the_bit_if_asked_to() {
+    let runs = tempfile::tempdir().unwrap();
+    // Two actor threads, for the order of their rollouts to count.
+    let exact = ["--deterministic", "--num-actor-threads=2", "--local-num-envs=6"];
+    let flags = [&exact[..], &["--num-steps=8", "--total-timesteps=1920"]].concat();
+    let run = |layout: &str| model(&run::<cleanba_ppo::Args>(runs.path(), layout, &flags).unwrap());
+    let one = run(ONE);
+    for layout in OTHERS {
+        assert!(one == run(layout), "{layout}");
+    }
+}
+
+#[test]
+fn all_layouts_learn_the_same_of_impala() {
+    let runs = tempfile::tempdir().unwrap();
+    let flags = ["--num-steps=10", "--total-timesteps=6000", "--num-minibatches=2"];
+    let run = |layout: &str, more: &[&str]| {
+        let flags = [&flags[..], more].concat();
+        model(&run::<cleanba_impala::Args>(runs.path(), layout, &flags).unwrap())
+    };
+    let one = run(ONE, &[]);
+    let other = OTHERS[2];
+    let far = apart(&one, &run(other, &[]));
+    assert!(far <= 1e-6, "{far:e}");
+    let exact = ["--deterministic", "--total-timesteps=1200"];
+    assert!(run(ONE, &exact) == run(other, &exact));
+    // The reward of the action before is another one.
+    assert!(one != run(ONE, &["--parity"]));
+}
+
+#[test]
+fn the_learner_may_wait_for_the_newest_rollouts() {
+    let runs = tempfile::tempdir().unwrap();
+    let flags = ["--num-steps=16", "--total-timesteps=960"];
+    let with = |more: &[&str]| {
+        let flags = [&flags[..], more].concat();
+        run::<cleanba_ppo::Args>(runs.path(), OTHERS[1], &flags).unwrap()
+    };
+    let (lagging, newest) = (with(&[]), with(&["--no-concurrency"]));
+    // Another policy acted in all updates but the first.
+    assert!(model(&lagging) != model(&newest));
+    assert_eq!((lagging.num_devices, lagging.global_step), (3, 960));
+    // Cleanba's tags.
+    let files = std::fs::read_dir(&newest.run_dir).unwrap().map(|file| file.unwrap().path());
+    let events = files.filter(|path| path.to_string_lossy().contains("tfevents"));
+    let mut tags = Vec::new();
+    for event in events.flat_map(|path| read_events(path).unwrap()) {
+        if let Value::Scalar { tag, value } = event.value {
+            assert!(value.is_finite(), "{tag} {value}");
+            tags.push(tag);
+        }
+    }
+    for tag in [
+        "stats/rollout_time",
+        "stats/params_queue_get_time",
+        "stats/rollout_queue_put_time",
+        "stats/rollout_queue_get_time",
+        "stats/rollout_params_queue_get_time_diff",
+        "stats/training_time",
+        "stats/rollout_queue_size",
+        "stats/params_queue_size",
+        "charts/avg_episodic_return",
+        "charts/learning_rate",
+        "charts/SPS",
+        "losses/approx_kl",
+        "losses/policy_loss",
+        "losses/value_loss",
+        "losses/entropy",
+        "losses/loss",
+    ] {
+        assert!(tags.iter().any(|there| there == tag), "{tag} is not logged");
+    }
+}
+
+#[test]
+fn gradients_may_be_accumulated() {
+    let runs = tempfile::tempdir().unwrap();
+    let steps = ["--num-steps=16", "--total-timesteps=384", "--no-norm-adv"];
+    let with = |more: &[&str]| {
+        let flags = [&steps[..], more].concat();
+        model(&run::<cleanba_ppo::Args>(runs.path(), ONE, &flags).unwrap())
+    };
+    // One minibatch is all samples, in whatever parts it is taken.
+    let whole = with(&["--num-minibatches=1"]);
+    let parts = with(&["--num-minibatches=1", "--gradient-accumulation-steps=4"]);
+    let far = apart(&whole, &parts);
+    assert!(far > 0.0 && far < 1e-6, "{far:e}");
+}
+
+#[test]
+fn continuous_actions_and_boards_are_learned_too() {
+    let runs = tempfile::tempdir().unwrap();
+    let with = |flags: &[&str]| run::<cleanba_ppo::Args>(runs.path(), OTHERS[0], flags).unwrap();
+    let small = ["--num-steps=4", "--total-timesteps=96"];
+    for env in ["--env-id=Pendulum-v1", "--env-id=MinAtar/Breakout-v1"] {
+        let summary = with(&[&small[..], &[env]].concat());
+        assert_eq!(summary.global_step, 96, "{env}");
+    }
+}
+
+#[test]
+fn layouts_that_cannot_be_are_refused() {
+    let runs = tempfile::tempdir().unwrap();
+    let ppo =
+        |layout: &str, more: &[&str]| error(run::<cleanba_ppo::Args>(runs.path(), layout, more));
+    let none = ppo("--actor-device-ids 0 --learner-device-ids 9", &[]);
+    assert!(none.contains("--learner-device-ids 9: there are 8 device(s)"), "{none}");
+    assert!(none.contains("--num-devices 10"), "{none}");
+    let twice = ppo("--actor-device-ids 0 0", &[]);
+    assert!(
+        twice.contains("--actor-device-ids 0,0: must be devices of which none is twice"),
+        "{twice}"
+    );
+    let uneven = ppo("--learner-device-ids 1 2 3 4 5", &[]);
+    assert!(uneven.contains("--local-num-envs 12: must be a multiple of 5"), "{uneven}");
+    assert!(uneven.contains("nearest: 10 and 15"), "{uneven}");
+    let steps = ppo(ONE, &["--num-steps=10"]);
+    assert!(steps.contains("--num-steps 10: must be a multiple of 4"), "{steps}");
+    assert!(steps.contains("nearest: 8 and 12"), "{steps}");
+    let short = ppo(ONE, &["--total-timesteps=100"]);
+    assert!(short.contains("at least one batch, which is 1536: 12 environments of 128"), "{short}");
+    let eager = ppo(ONE, &["--mode=eager"]);
+    assert!(eager.contains("--mode eager"), "{eager}");
+    let threads = ppo(ONE, &["--num-actor-threads=0"]);
+    assert!(threads.contains("--num-actor-threads 0: must be at least 1"), "{threads}");
+    let impala = error(run::<cleanba_impala::Args>(
+        runs.path(),
+        "--learner-device-ids 1 2 3",
+        &["--num-minibatches=8"],
+    ));
+    assert!(impala.contains("--local-num-envs 12: must be a multiple of 24"), "{impala}");
+    assert!(impala.contains("nearest: 24"), "{impala}");
+}
