@@ -132,6 +132,7 @@ pub fn run<A: Algorithm>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => error.exit(),
     };
     match args.train() {
+        Ok(summary) if summary.rank > 0 => ExitCode::SUCCESS,
         Ok(summary) => {
             if args.options().json {
                 println!("{summary}")

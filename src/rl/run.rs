@@ -185,6 +185,7 @@ impl Run {
             episodes: self.returns.episodes(),
             avg_episodic_return: self.returns.mean(),
             run_dir: self.dir.to_string_lossy().into_owned(),
+            rank: 0,
         }
     }
 }
@@ -266,6 +267,9 @@ pub struct Summary {
     pub avg_episodic_return: Option<f64>,
     /// The folder of the event file and the saved models.
     pub run_dir: String,
+    /// Which process of the run this is; only the first one's result is told.
+    #[serde(skip)]
+    pub rank: usize,
 }
 
 impl Summary {

@@ -46,6 +46,8 @@ pub struct Trainer<'a, A> {
     pub notes: Value,
     /// How many devices take part.
     pub devices: usize,
+    /// Which process of the run this is: only the first keeps checkpoints and the model.
+    rank: usize,
 }
 
 impl<'a, A: Algorithm> Trainer<'a, A> {
@@ -54,10 +56,23 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     /// # Errors
     /// As [`Run::create`], and what is wrong with the checkpoint.
     pub fn start(args: &'a A) -> Result<Trainer<'a, A>> {
+        Trainer::start_as(args, 0)
+    }
+
+    /// [`start`](Trainer::start) for process `rank` of a run. All but the first have a folder of
+    /// their own for their events, show nothing, and keep nothing else.
+    ///
+    /// # Errors
+    /// As [`start`](Trainer::start).
+    pub fn start_as(args: &'a A, rank: usize) -> Result<Trainer<'a, A>> {
         let options = args.options();
         let timeline = options.timeline.as_ref().map(timeline::start).transpose()?;
         interrupt::install()?;
         let run = match &options.resume {
+            _ if rank > 0 => {
+                let exp_name = format!("{}_process{rank}", args.exp_name());
+                Run::create(&options.runs_dir, &exp_name, args.env_id(), options.seed, args)?
+            }
             None => {
                 let (exp_name, env_id) = (args.exp_name(), args.env_id());
                 Run::create(&options.runs_dir, exp_name, env_id, options.seed, args)?
@@ -73,13 +88,17 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         Ok(Trainer {
             args,
             run,
-            progress: Progress::new(args.total_timesteps(), options.json),
+            progress: match rank {
+                0 => Progress::new(args.total_timesteps(), options.json),
+                _ => Progress::quiet(),
+            },
             timeline,
             step: 0,
             kept: 0,
             window: (Instant::now(), 0),
             notes: Value::Null,
             devices: 1,
+            rank,
         })
     }
 
@@ -114,7 +133,10 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     ) -> Result<bool> {
         let stopped = interrupt::requested();
         let over = self.step + steps > self.args.total_timesteps();
-        let frequency = self.args.options().checkpoint_frequency;
+        let frequency = match self.rank {
+            0 => self.args.options().checkpoint_frequency,
+            _ => 0,
+        };
         let due = self.step >= self.kept + frequency || stopped || over;
         if frequency > 0 && due && self.step > self.kept {
             let kept = self.keep(state, envs);
@@ -231,7 +253,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         let options = self.args.options();
         self.progress.update(self.step, self.run.sps(self.step), self.run.returns.mean());
         self.progress.finish();
-        if options.save_model || options.capture_video {
+        if self.rank == 0 && (options.save_model || options.capture_video) {
             let path = self.run.dir.join(format!("{}.safetensors", self.args.exp_name()));
             checkpoint::save_tree(&path, model, &Origin::of(A::NAME, self.args, None)?)?;
             let mut evaluation = Evaluation::new(options.eval_episodes);

@@ -13,8 +13,11 @@
 
 mod agent;
 mod drive;
+mod exchange;
 mod lanes;
 mod layout;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod options;
 mod reduce;
 mod rollout;
@@ -24,8 +27,11 @@ mod train;
 
 pub use agent::{Agent, Network, Sizes, Trunk};
 pub use drive::{Collected, Delivered, LAG, Learner, Schedule, drive, version_of};
+pub use exchange::{Across, Exchange, expect_same};
 pub use lanes::{Lanes, Waiting};
 pub use layout::{Layout, World, indivisible};
+#[cfg(feature = "mpi")]
+pub use mpi::Mpi;
 pub use options::{Protocol, SebulbaOptions};
 pub use reduce::Reduce;
 pub use rollout::{Playing, Rollout, begin, collect, keys_of};

@@ -41,6 +41,10 @@ pub struct SebulbaOptions {
     /// with the newest ones while the learner waits
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub concurrency: bool,
+    /// Take part in a run of several processes, as `mpirun` starts them: each with environments of
+    /// its own, and gradients of all
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub distributed: bool,
     /// Compute every environment's gradient alone and add them exactly, so that all layouts of as
     /// many environments give the same parameters, bit for bit; slow
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]

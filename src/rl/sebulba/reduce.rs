@@ -1,10 +1,13 @@
 //! Sums over all environments of a run, wherever they are.
 
+use std::sync::Arc;
+
+use super::exchange::Across;
 use crate::trace::axis::Axis;
 use crate::trace::control::scan;
 use crate::trace::ops::zeros_like;
 use crate::tree::{self, Tree};
-use crate::{DType, Tensor, pmean, psum, value_and_grad};
+use crate::{DType, Tensor, psum, value_and_grad};
 
 /// How numbers of single environments become numbers of the whole run.
 ///
@@ -13,7 +16,7 @@ use crate::{DType, Tensor, pmean, psum, value_and_grad};
 /// operations of the same shapes in every layout, and they are added as whole numbers of units of
 /// 2^-40, which gives the same in any order. It costs time: nothing is computed for environments
 /// together.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Reduce {
     /// The learner devices of this process.
     pub axis: Axis,
@@ -21,6 +24,8 @@ pub struct Reduce {
     pub learners: usize,
     /// Whether sums are the same in every layout, bit for bit.
     pub exact: bool,
+    /// The other processes, if there are any.
+    pub across: Option<Arc<Across>>,
 }
 
 /// Bits after the point of exact sums. 22 remain before it.
@@ -39,11 +44,21 @@ impl Reduce {
     /// The mean over all environments of `x: f32[N, ..]`, of which each learner device has N.
     #[track_caller]
     pub fn mean(&self, x: Tensor) -> Tensor {
-        if !self.exact {
-            return pmean(x.mean(0), self.axis);
-        }
         let count = x.dim(0) * self.learners;
-        of_units(psum(units(x).sum(0), self.axis)) / count as f64
+        if !self.exact {
+            return self.total(x.sum(0)) / count as f64;
+        }
+        of_units(self.total(units(x).sum(0))) / count as f64
+    }
+
+    /// The sum over all learner devices of all processes.
+    #[track_caller]
+    fn total<M: Tree<Tensor, With<Tensor> = M>>(&self, x: M) -> M {
+        let sum = psum(x, self.axis);
+        match &self.across {
+            None => sum,
+            Some(across) => across.sum(sum, self.axis),
+        }
     }
 
     /// The gradient of the mean over all environments of `loss(params, environment's data)`, and the
@@ -69,7 +84,10 @@ impl Reduce {
             (metrics, grads)
         };
         if !self.exact {
-            return pmean(of(data), self.axis);
+            let learners = self.learners as f64;
+            let (metrics, grads) = self.total(of(data));
+            let mean = |x: Tensor| x / learners;
+            return (tree::map(metrics, mean), tree::map(grads, mean));
         }
         let count = tree::leaves(&data)[0].dim(0) * self.learners;
         let alone = |data: D| tree::map(data, |x: Tensor| x.expand_dims(0));
@@ -82,9 +100,9 @@ impl Reduce {
         };
         let (sums, metrics) = scan(turn, start, data);
         let mean = |sum: Tensor| of_units(sum) / count as f64;
-        let grads = tree::map(psum(sums, self.axis), mean);
-        let metrics = tree::map(metrics, |x: Tensor| self.mean(x));
-        (metrics, grads)
+        let metrics = tree::map(metrics, |x: Tensor| units(x).sum(0));
+        let (metrics, sums) = self.total((metrics, sums));
+        (tree::map(metrics, mean), tree::map(sums, mean))
     }
 
     /// `f` of rows, such as observations `[N, ..]`: all at once, or with `exact` one at a time, since

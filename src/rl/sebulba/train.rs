@@ -1,10 +1,11 @@
 //! A whole run: what algorithms on Sebulba have in common. They bring their loss.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::agent::{Agent, Sizes};
 use super::drive::{Collected, Learner, Schedule, drive};
+use super::exchange::{Across, Exchange, expect_same};
 use super::layout::{Layout, World};
 use super::options::SebulbaOptions;
 use super::reduce::Reduce;
@@ -17,7 +18,7 @@ use crate::pmap::{Sharded, device_put_sharded, pmap, replicate, unreplicate};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::on_policy::annealed;
 use crate::rl::saved::load_tree;
-use crate::rl::{Algorithm, Evaluation, Summary, Trainer};
+use crate::rl::{Algorithm, Evaluation, Summary, Trainer, interrupt};
 use crate::runtime::{Runtime, RuntimeOptions};
 use crate::timeline;
 use crate::trace::control::scan;
@@ -85,12 +86,56 @@ fn sizes<A: Algorithm>(options: &SebulbaOptions, pool: &crate::envs::EnvSpec) ->
     Sizes::of(A::NAME, pool, options.network, (&options.channels, &options.hiddens))
 }
 
+/// The other processes, with `--distributed`.
+fn processes(options: &SebulbaOptions) -> Result<Option<Arc<dyn Exchange>>> {
+    if !options.distributed {
+        return Ok(None);
+    }
+    #[cfg(feature = "mpi")]
+    return Ok(Some(Arc::new(super::mpi::Mpi::join()?)));
+    #[cfg(not(feature = "mpi"))]
+    Err(Error::Config(
+        "--distributed: this program was built without MPI; build it with --features mpi, where an \
+         MPI such as OpenMPI and libclang are installed"
+            .into(),
+    ))
+}
+
 /// Trains an agent and gives the result.
+///
+/// With `--distributed` an error in one process ends all of them.
 ///
 /// # Errors
 /// [`Error::Config`] for settings out of range, and what the environments, the compiler, the runtime
 /// and the file system say.
 pub fn train<A, S, D, M>(
+    args: &A,
+    options: &SebulbaOptions,
+    update: Update,
+    hooks: Hooks<
+        impl Fn(Key<Tensor>, &Sizes) -> S,
+        impl Fn(&S::With<Sharded>) -> Agent<Sharded>,
+        impl Fn(S, Rollout<Tensor>) -> (S, D),
+        impl Fn(S, &D, (Tensor, Tensor), &Reduce) -> (S, M),
+    >,
+) -> Result<Summary>
+where
+    A: Algorithm,
+    S: Tree<Tensor>,
+    D: Tree<Tensor>,
+    M: Tree<Tensor, With<Tensor> = M>,
+    D::With<Sharded>: Clone,
+{
+    let processes = processes(options)?;
+    let outcome = train_in(processes.clone(), args, options, update, hooks);
+    match (processes, outcome) {
+        (Some(processes), Err(error)) => processes.abort(&error),
+        (_, outcome) => outcome,
+    }
+}
+
+fn train_in<A, S, D, M>(
+    processes: Option<Arc<dyn Exchange>>,
     args: &A,
     options: &SebulbaOptions,
     update: Update,
@@ -116,8 +161,12 @@ where
         )));
     }
     start(options)?;
-    let layout = options.layout(World::ALONE);
+    let world = processes.as_ref().map_or(World::ALONE, |processes| processes.world());
+    let layout = options.layout(world);
     layout.check()?;
+    if let Some(processes) = &processes {
+        expect_same(&**processes, args)?;
+    }
     let (handles, envs) = pools(args, options, &layout)?;
     let sizes = sizes::<A>(options, envs.spec())?;
     let steps = (layout.num_envs() * update.num_steps) as u64;
@@ -130,12 +179,13 @@ where
             update.num_steps
         )));
     }
-    let mut trainer = Trainer::start(args)?;
+    let mut trainer = Trainer::start_as(args, world.rank)?;
     trainer.devices = layout.actors.iter().chain(&layout.learners).max().map_or(1, |last| last + 1);
 
     // The learner's programs.
     let exact = options.deterministic;
     let learners = layout.num_learners();
+    let across = processes.clone().map(Across::new);
     let start_state =
         pmap("learners", |_, key: Key<Tensor>| (hooks.begin)(key, &sizes)).named("sebulba_begin");
     let prepare = pmap("learners", |_, (state, parts): (S, Vec<Rollout<Tensor>>)| {
@@ -143,7 +193,7 @@ where
     })
     .named("sebulba_prepare");
     let learn = pmap("learners", |axis, (state, data, turns, rate): (S, D, Tensor, Tensor)| {
-        let reduce = Reduce { axis, learners, exact };
+        let reduce = Reduce { axis, learners, exact, across: across.clone() };
         if turns.dim(0) == 1 {
             let (state, metrics) = (hooks.step)(state, &data, (turns.squeeze(0), rate), &reduce);
             return (state, data, metrics);
@@ -229,7 +279,20 @@ where
             })
         };
         publish(&learner, &state)?;
-        while told.goes_on(steps, &unreplicate(&state)?, ())? {
+        let agree_on_the_end = || -> Result<()> {
+            let Some(processes) = &processes else { return Ok(()) };
+            let mut stops = [i64::from(interrupt::requested())];
+            processes.sum_i64(&mut stops)?;
+            if stops[0] > 0 {
+                interrupt::request();
+            }
+            Ok(())
+        };
+        loop {
+            agree_on_the_end()?;
+            if !told.goes_on(steps, &unreplicate(&state)?, ())? {
+                break;
+            }
             let rate =
                 annealed(update.learning_rate, update.anneal_lr, told.step() / steps, updates);
             let delivered = learner.collect()?;
@@ -254,7 +317,7 @@ where
                     tree::leaves(metrics.as_ref().expect("just told"))
                         .iter()
                         .try_for_each(Sharded::wait)?;
-                    if learner.stops() {
+                    if world == World::ALONE && learner.stops() {
                         break;
                     }
                 }

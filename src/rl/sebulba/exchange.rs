@@ -1,0 +1,274 @@
+//! Sums over the processes of a run.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::layout::World;
+use crate::error::{Error, Result};
+use crate::trace::axis::Axis;
+use crate::trace::callback::{CallbackKind, HostFn, raw_callback};
+use crate::trace::ops::concatenate;
+use crate::tree::{self, Tree};
+use crate::{DType, Tensor, axis_index, psum};
+
+/// What processes say to each other. All of them make the same calls in the same order; each call
+/// returns when all have made it.
+pub trait Exchange: Send + Sync {
+    /// Which process this is, of how many.
+    fn world(&self) -> World;
+
+    /// Adds the others' numbers to these: `f32`.
+    ///
+    /// # Errors
+    /// What the library below says.
+    fn sum_f32(&self, numbers: &mut [f32]) -> Result<()>;
+
+    /// Adds the others' numbers to these: `i64`.
+    ///
+    /// # Errors
+    /// What the library below says.
+    fn sum_i64(&self, numbers: &mut [i64]) -> Result<()>;
+
+    /// What process 0 has: everybody's `bytes` are replaced by those of process 0.
+    ///
+    /// # Errors
+    /// What the library below says.
+    fn from_first(&self, bytes: &mut Vec<u8>) -> Result<()>;
+
+    /// Ends all processes, since this one cannot go on.
+    fn abort(&self, cause: &Error) -> !;
+}
+
+/// Settings that may differ between processes.
+const FREE: [&str; 6] =
+    ["runs_dir", "json", "timeline", "num_threads", "capture_video", "save_model"];
+
+/// Fails, in all processes, unless all have the same settings.
+///
+/// # Errors
+/// [`Error::Config`] that names the processes that differ, and in the one that differs the flags.
+pub fn expect_same(exchange: &dyn Exchange, settings: &impl serde::Serialize) -> Result<()> {
+    let world = exchange.world();
+    let ours = serde_json::to_value(settings)
+        .map_err(|error| Error::Config(format!("the settings of a run: {error}")))?;
+    let mut first = ours.to_string().into_bytes();
+    exchange.from_first(&mut first)?;
+    let first: Value = serde_json::from_slice(&first)
+        .map_err(|error| Error::Config(format!("the settings of process 0: {error}")))?;
+    let empty = Map::new();
+    let (ours, first) = (ours.as_object().unwrap_or(&empty), first.as_object().unwrap_or(&empty));
+    let differs =
+        |name: &&String| !FREE.contains(&name.as_str()) && ours.get(*name) != first.get(*name);
+    let flags: Vec<String> = ours
+        .keys()
+        .filter(differs)
+        .map(|name| {
+            let none = Value::Null;
+            let (here, there) = (&ours[name], first.get(name).unwrap_or(&none));
+            format!("--{} {here} (process 0 has {there})", name.replace('_', "-"))
+        })
+        .collect();
+    let mut bad = vec![0i64; world.size];
+    bad[world.rank] = i64::from(!flags.is_empty());
+    exchange.sum_i64(&mut bad)?;
+    let bad: Vec<usize> = (0..world.size).filter(|&rank| bad[rank] != 0).collect();
+    if bad.is_empty() {
+        return Ok(());
+    }
+    let told = match flags.is_empty() {
+        true => "see what they say".to_string(),
+        false => format!("process {} has {}", world.rank, flags.join(", ")),
+    };
+    Err(Error::Config(format!(
+        "the flags of process(es) {bad:?} are not those of process 0: {told}"
+    )))
+}
+
+/// Sums over processes inside of compiled programs.
+///
+/// All learner devices of a process have the same numbers, which were added over the devices already:
+/// the first device's go out, and what comes back goes to the others.
+pub struct Across {
+    exchange: Arc<dyn Exchange>,
+}
+
+impl std::fmt::Debug for Across {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Across").field(&self.exchange.world()).finish()
+    }
+}
+
+impl Across {
+    /// By way of these processes.
+    pub fn new(exchange: Arc<dyn Exchange>) -> Arc<Across> {
+        Arc::new(Across { exchange })
+    }
+
+    /// The sum over all processes of what every device of `axis` has alike. One call for all leaves,
+    /// which must be of one type, `f32` or `i64`; calls are made in the order of the program.
+    #[track_caller]
+    pub fn sum<M: Tree<Tensor, With<Tensor> = M>>(self: &Arc<Self>, tree: M, axis: Axis) -> M {
+        let leaves = tree::leaves(&tree);
+        let flat: Vec<Tensor> = leaves.iter().map(|x| x.ravel()).collect();
+        let flat = concatenate(&flat, 0);
+        let here = self.clone();
+        let sum =
+            HostFn::new("sum over processes", Location::caller(), move |operands, results| {
+                let (device, numbers, into) = (&operands[0], &operands[1], &mut results[0]);
+                if read::<u32>(device.bytes) != [0] {
+                    into.bytes.fill(0);
+                    return Ok(());
+                }
+                here.sum_bytes(numbers.ty.dtype, numbers.bytes, into.bytes)
+            });
+        let index = axis_index(axis).to(DType::U32);
+        let sums = raw_callback(sum, CallbackKind::io(true), vec![flat.ty()], &[index, flat])[0];
+        // The others add zeros.
+        let sums = psum(sums, axis);
+        let mut from = 0;
+        let parts = leaves.iter().map(|x| {
+            let size = x.numel();
+            from += size;
+            sums.slice_axis(0, from - size, from).reshape(x.shape())
+        });
+        tree::replace(&tree, parts.collect::<Vec<_>>())
+    }
+
+    fn sum_bytes(&self, dtype: DType, bytes: &[u8], into: &mut [u8]) -> Result<()> {
+        match dtype {
+            DType::F32 => {
+                let mut numbers: Vec<f32> = read(bytes);
+                self.exchange.sum_f32(&mut numbers)?;
+                into.copy_from_slice(bytemuck::cast_slice(&numbers));
+            }
+            DType::I64 => {
+                let mut numbers: Vec<i64> = read(bytes);
+                self.exchange.sum_i64(&mut numbers)?;
+                into.copy_from_slice(bytemuck::cast_slice(&numbers));
+            }
+            other => {
+                let problem = format!("sums over processes are of f32 or i64, not {other}");
+                return Err(Error::Argument(problem));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Numbers from their bytes, wherever they lie.
+fn read<T: bytemuck::Pod>(bytes: &[u8]) -> Vec<T> {
+    let mut numbers = vec![T::zeroed(); bytes.len() / size_of::<T>()];
+    bytemuck::cast_slice_mut(&mut numbers).copy_from_slice(bytes);
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Barrier, Mutex};
+    use std::thread;
+
+    use super::*;
+
+    /// Two processes, as two threads of this one.
+    struct Pair {
+        rank: usize,
+        shared: Arc<(Mutex<Vec<i64>>, Mutex<Vec<u8>>, Barrier)>,
+    }
+
+    fn pair() -> [Pair; 2] {
+        let shared = Arc::new((Mutex::default(), Mutex::default(), Barrier::new(2)));
+        [0, 1].map(|rank| Pair { rank, shared: shared.clone() })
+    }
+
+    impl Exchange for Pair {
+        fn world(&self) -> World {
+            World { rank: self.rank, size: 2 }
+        }
+
+        fn sum_f32(&self, numbers: &mut [f32]) -> Result<()> {
+            let mut whole: Vec<i64> = numbers.iter().map(|&x| x as i64).collect();
+            self.sum_i64(&mut whole)?;
+            numbers.iter_mut().zip(whole).for_each(|(x, sum)| *x = sum as f32);
+            Ok(())
+        }
+
+        fn sum_i64(&self, numbers: &mut [i64]) -> Result<()> {
+            let (sums, _, barrier) = &*self.shared;
+            {
+                let mut sums = sums.lock().unwrap();
+                sums.resize(numbers.len(), 0);
+                sums.iter_mut().zip(&*numbers).for_each(|(sum, x)| *sum += x);
+            }
+            barrier.wait();
+            numbers.copy_from_slice(&sums.lock().unwrap());
+            barrier.wait();
+            if self.rank == 0 {
+                sums.lock().unwrap().clear();
+            }
+            barrier.wait();
+            Ok(())
+        }
+
+        fn from_first(&self, bytes: &mut Vec<u8>) -> Result<()> {
+            let (_, first, barrier) = &*self.shared;
+            if self.rank == 0 {
+                first.lock().unwrap().clone_from(bytes);
+            }
+            barrier.wait();
+            bytes.clone_from(&first.lock().unwrap());
+            barrier.wait();
+            Ok(())
+        }
+
+        fn abort(&self, cause: &Error) -> ! {
+            panic!("{cause}")
+        }
+    }
+
+    #[test]
+    fn settings_that_differ_are_told_everywhere() {
+        let settings = |seed: u64, json: bool| serde_json::json!({ "seed": seed, "env_id": "Pong-v5", "json": json });
+        let run = |other: u64| -> Vec<Result<()>> {
+            let pair = pair();
+            thread::scope(|scope| {
+                let told = pair.iter().map(|process| {
+                    let first = process.rank == 0;
+                    let settings = settings(if first { 1 } else { other }, first);
+                    scope.spawn(move || expect_same(process, &settings))
+                });
+                told.collect::<Vec<_>>().into_iter().map(|t| t.join().unwrap()).collect()
+            })
+        };
+        assert!(run(1).iter().all(Result::is_ok));
+        let told: Vec<String> =
+            run(2).into_iter().map(|told| told.unwrap_err().to_string()).collect();
+        assert!(told[0].contains("process(es) [1]"), "{}", told[0]);
+        assert!(told[1].contains("--seed 2 (process 0 has 1)"), "{}", told[1]);
+        assert!(!told[1].contains("json"), "{}", told[1]);
+    }
+
+    #[test]
+    fn numbers_are_added_by_their_type() {
+        let processes = pair().map(|process| Across::new(Arc::new(process)));
+        let sums = thread::scope(|scope| {
+            let sums = processes.iter().enumerate().map(|(rank, process)| {
+                scope.spawn(move || {
+                    let mut into = [0; 16];
+                    let whole = [1i64 << 40, 10 * rank as i64];
+                    process.sum_bytes(DType::I64, bytemuck::cast_slice(&whole), &mut into).unwrap();
+                    let floats = [rank as f32 + 1.0];
+                    let bytes = bytemuck::cast_slice(&floats);
+                    let mut sum = [0; 4];
+                    process.sum_bytes(DType::F32, bytes, &mut sum).unwrap();
+                    (read::<i64>(&into), read::<f32>(&sum))
+                })
+            });
+            sums.collect::<Vec<_>>().into_iter().map(|sum| sum.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!(sums, [(vec![1 << 41, 10], vec![3.0]), (vec![1 << 41, 10], vec![3.0])]);
+        let error = processes[0].sum_bytes(DType::U8, &[1], &mut [0]).unwrap_err().to_string();
+        assert!(error.contains("not u8"), "{error}");
+    }
+}
