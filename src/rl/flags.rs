@@ -48,7 +48,8 @@ pub fn peek(name: &str) -> Option<String> {
     peek_in(std::env::args(), name)
 }
 
-fn peek_in(args: impl IntoIterator<Item = String>, name: &str) -> Option<String> {
+/// [`peek`] in any command line.
+pub fn peek_in(args: impl IntoIterator<Item = String>, name: &str) -> Option<String> {
     let mut args = args.into_iter();
     let mut found = None;
     while let Some(arg) = args.next() {

@@ -206,3 +206,56 @@ fn layouts_that_cannot_be_are_refused() {
     assert!(impala.contains("--local-num-envs 12: must be a multiple of 24"), "{impala}");
     assert!(impala.contains("nearest: 24"), "{impala}");
 }
+
+/// A process of its own, in which a signal means something.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_ends_soon_and_goes_on_later() {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    let runs = tempfile::tempdir().unwrap();
+    let podracer = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_podracer"));
+        command.args(["train", "cleanba_ppo", "--json"]);
+        command
+    };
+    let mut run = podracer()
+        .arg(format!("--runs-dir={}", runs.path().display()))
+        .args(["--env-id=CartPole-v1", "--local-num-envs=12", "--learner-device-ids=1,2"])
+        .args(["--total-timesteps=100000000", "--checkpoint-frequency=10000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let kept = || {
+        let folder = std::fs::read_dir(runs.path()).unwrap().next()?.unwrap().path();
+        folder.join("checkpoint.safetensors").exists().then_some(folder)
+    };
+    let began = Instant::now();
+    while kept().is_none() {
+        assert!(began.elapsed() < Duration::from_secs(120), "no checkpoint is written");
+        assert_eq!(run.try_wait().unwrap(), None, "it ended by itself");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let sent = Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
+    let stopped = Instant::now();
+    assert!(sent.success());
+    let output = run.wait_with_output().unwrap();
+    assert!(stopped.elapsed() < Duration::from_secs(5), "{:?}", stopped.elapsed());
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words}");
+    let summary: Summary = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(summary.global_step > 0);
+
+    // From where it was: two updates more.
+    let batch = 12 * 2 * 128;
+    let total = format!("--total-timesteps={}", summary.global_step + 2 * batch);
+    let folder = kept().unwrap();
+    let output = podracer().arg("--resume").arg(&folder).arg(total).output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words}");
+    let went_on: Summary = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(went_on.global_step, summary.global_step + 2 * batch);
+    assert_eq!(Path::new(&went_on.run_dir), folder);
+}

@@ -1,0 +1,156 @@
+//! Sebulba over processes that `mpirun` starts: `cargo test --release --features mpi --test mpi`, where
+//! an MPI is installed.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use podracer::rl::checkpoint;
+
+/// `mpirun -n 2`, more processes than there may be cores for, as whoever the tests run as.
+fn mpirun() -> Command {
+    let mut command = Command::new("mpirun");
+    command.args(["--oversubscribe", "--allow-run-as-root"]);
+    command
+}
+
+/// A short run of two processes or one.
+fn flags(runs: &Path) -> Vec<String> {
+    let flags = [
+        "train",
+        "cleanba_ppo",
+        "--env-id=CartPole-v1",
+        "--num-actor-threads=1",
+        "--num-steps=16",
+        "--total-timesteps=9600",
+        "--learning-rate=1e-3",
+        "--save-model",
+        "--eval-episodes=1",
+        "--json",
+    ];
+    let runs = format!("--runs-dir={}", runs.display());
+    flags.into_iter().map(String::from).chain([runs]).collect()
+}
+
+const PODRACER: &str = env!("CARGO_BIN_EXE_podracer");
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The arrays of the one model in `runs`.
+fn model(runs: &Path) -> Vec<(String, Vec<u8>)> {
+    let folders = std::fs::read_dir(runs).unwrap().map(|entry| entry.unwrap().path());
+    let models: Vec<PathBuf> = folders
+        .map(|run| run.join("cleanba_ppo.safetensors"))
+        .filter(|path| path.exists())
+        .collect();
+    let [model] = &models[..] else { panic!("{models:?}: only the first process saves its model") };
+    let saved = checkpoint::load(model).unwrap();
+    saved.entries().map(|entry| (entry.name.to_string(), entry.data.to_vec())).collect()
+}
+
+fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+}
+
+#[test]
+fn two_processes_learn_what_one_does() {
+    for exact in ["--no-deterministic", "--deterministic"] {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let alone = Command::new(PODRACER)
+            .args(flags(one.path()))
+            .args([exact, "--local-num-envs=12"])
+            .output()
+            .unwrap();
+        assert!(alone.status.success(), "{}", told(&alone));
+        let both = mpirun()
+            .args(["-n", "2", PODRACER])
+            .args(flags(two.path()))
+            .args([exact, "--local-num-envs=6", "--distributed"])
+            .args(["--actor-device-ids", "0", "--learner-device-ids", "0", "1"])
+            .output()
+            .unwrap();
+        assert!(both.status.success(), "{}", told(&both));
+        // One line of one process.
+        let line = String::from_utf8(both.stdout).unwrap();
+        assert_eq!(line.lines().count(), 1, "{line}");
+        assert!(line.contains("\"global_step\":9600"), "{line}");
+
+        let (one, two) = (model(one.path()), model(two.path()));
+        if exact == "--deterministic" {
+            assert!(one == two, "the bits differ");
+            continue;
+        }
+        for ((name, a), (_, b)) in
+            one.iter().zip(&two).filter(|((name, _), _)| name.contains("agent"))
+        {
+            let far = floats(a).zip(floats(b)).fold(0.0f32, |far, (a, b)| far.max((a - b).abs()));
+            assert!(far <= 1e-6, "{name}: {far:e}");
+        }
+    }
+}
+
+#[test]
+fn a_process_that_dies_ends_the_others() {
+    let runs = tempfile::tempdir().unwrap();
+    let mut both = mpirun()
+        .args(["-n", "2", PODRACER])
+        .args(flags(runs.path()))
+        .args(["--distributed", "--local-num-envs=12", "--total-timesteps=1000000000"])
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Both are under way when both have logged something.
+    let began = Instant::now();
+    let under_way = || std::fs::read_dir(runs.path()).unwrap().count() == 2;
+    while !under_way() {
+        assert!(began.elapsed() < Duration::from_secs(60), "they do not start");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    let second = child_with(both.id(), "OMPI_COMM_WORLD_RANK=1");
+    let killed = Instant::now();
+    let sent = Command::new("kill").args(["-9", &second.to_string()]).status().unwrap();
+    assert!(sent.success());
+    let status = both.wait().unwrap();
+    assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
+    assert!(!status.success());
+    let lines: Vec<String> =
+        BufReader::new(both.stderr.take().unwrap()).lines().map(|line| line.unwrap()).collect();
+    assert!(lines.iter().any(|line| line.contains("rank 1")), "{lines:?}");
+}
+
+/// The process below `parent` with this variable in its environment.
+fn child_with(parent: u32, variable: &str) -> u32 {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    for number in numbers {
+        let read = |what: &str| std::fs::read(format!("/proc/{number}/{what}")).unwrap_or_default();
+        let environment = read("environ");
+        let has = environment.split(|&byte| byte == 0).any(|entry| entry == variable.as_bytes());
+        let status = String::from_utf8(read("status")).unwrap_or_default();
+        if has && status.contains(&format!("PPid:\t{parent}\n")) {
+            return number;
+        }
+    }
+    panic!("no process of {variable} below {parent}");
+}
+
+#[test]
+fn flags_that_differ_are_told() {
+    let runs = tempfile::tempdir().unwrap();
+    let one = |seed: &'static str| {
+        let mut words = vec!["-n".to_string(), "1".into(), PODRACER.into()];
+        words.extend(flags(runs.path()));
+        words.extend(["--distributed", "--local-num-envs=12", "--seed", seed].map(String::from));
+        words
+    };
+    let output = mpirun().args(one("1")).arg(":").args(one("2")).output().unwrap();
+    assert!(!output.status.success());
+    let told = told(&output);
+    assert!(told.contains("process(es) [1]"), "{told}");
+    assert!(told.contains("--seed 2 (process 0 has 1)"), "{told}");
+}
