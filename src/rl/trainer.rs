@@ -273,13 +273,9 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             Mode::Interpret => "host".to_string(),
             Mode::Jit | Mode::Eager => Runtime::get()?.client.platform_name().to_string(),
         };
-        Ok(self.run.summary(
-            &options.mode.to_string(),
-            &platform,
-            self.devices,
-            self.step,
-            compile_s,
-        ))
+        let mode = options.mode.to_string();
+        let summary = self.run.summary(&mode, &platform, self.devices, self.step, compile_s);
+        Ok(Summary { rank: self.rank, ..summary })
     }
 }
 

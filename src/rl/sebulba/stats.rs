@@ -1,7 +1,7 @@
 //! How long actors and learner work and wait: Cleanba's `stats/` tags, in seconds.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How many values a mean is of.
 const WINDOW: usize = 10;
@@ -50,6 +50,8 @@ pub struct Stats {
     rollout_queue_get: Window,
     training: Window,
     params_put: Window,
+    host: Window,
+    last: Option<Instant>,
     difference: f64,
 }
 
@@ -63,16 +65,21 @@ impl Stats {
     }
 
     /// Takes note of an update: how long the learner waited for rollouts, trained, and gave out
-    /// parameters; `actor` is how long the first actor waited for those that it acted with.
+    /// parameters; `actor` is how long the first actor waited for those that it acted with. What is
+    /// left of the time since the last update is the host's: events, checkpoints, queues.
     pub fn update(&mut self, waited: Duration, trained: Duration, gave: Duration, actor: Duration) {
         self.rollout_queue_get.push(waited);
         self.training.push(trained);
         self.params_put.push(gave);
         self.difference = waited.as_secs_f64() - actor.as_secs_f64();
+        let now = Instant::now();
+        if let Some(last) = self.last.replace(now) {
+            self.host.push((now - last).saturating_sub(waited + trained + gave));
+        }
     }
 
     /// The tags and their values.
-    pub fn scalars(&self) -> [(&'static str, f64); 8] {
+    pub fn scalars(&self) -> [(&'static str, f64); 9] {
         [
             ("stats/rollout_time", self.rollout.mean()),
             ("stats/params_queue_get_time", self.params_queue_get.mean()),
@@ -81,6 +88,7 @@ impl Stats {
             ("stats/rollout_queue_get_time", self.rollout_queue_get.mean()),
             ("stats/training_time", self.training.mean()),
             ("stats/params_put_time", self.params_put.mean()),
+            ("stats/host_time", self.host.mean()),
             ("stats/rollout_params_queue_get_time_diff", self.difference),
         ]
     }
