@@ -8,13 +8,9 @@
 //! from the cache is called with a number of this process, for which this process lowered the very
 //! same text; what the number meant to the process that compiled it does not matter.
 
-use super::mlir::{List, Results, Types, Value};
-use super::native_calls::row_major;
-use super::pjrt::custom_call::{CALLBACK, Call, Code, Kernel, KernelError, RawOperand, RawResult};
-use super::stablehlo::{Emitter, Values};
+use super::pjrt::CALLBACK;
+use super::pjrt::custom_call::{Call, Code, Kernel, KernelError, RawOperand, RawResult};
 use crate::trace::callback::{HostFn, HostView, HostViewMut};
-use crate::trace::op::CallbackOp;
-use crate::trace::types::TensorType;
 
 /// Calls the function with the number `id`. With `token`, the first operand is handed to the first
 /// result.
@@ -46,32 +42,5 @@ impl Kernel for Callback {
             results.push(HostViewMut { ty, bytes });
         }
         f.call(&operands, &mut results).map_err(|error| error.to_string().into())
-    }
-}
-
-impl Emitter<'_> {
-    /// A callback as a call of the kernel.
-    pub(super) fn callback(
-        &mut self,
-        op: &CallbackOp,
-        x: &[Value],
-        tys: &[&TensorType],
-        results: &[&TensorType],
-    ) -> Values {
-        let values = self.begin(results.len());
-        let (id, token, effect) = (op.f.id(), op.token, op.has_effect());
-        self.write(format_args!(
-            "stablehlo.custom_call @{}({}) {{api_version = 4 : i32, has_side_effect = {effect}, \
-             backend_config = {{id = {id} : i64, token = {token}}}, operand_layouts = [{}], \
-             result_layouts = [{}]}} : ({}) -> {}",
-            Callback::TARGET,
-            List(x),
-            row_major(tys),
-            row_major(results),
-            Types(tys),
-            Results(results)
-        ));
-        self.end();
-        values
     }
 }
