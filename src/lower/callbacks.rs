@@ -1,29 +1,49 @@
 //! Callbacks in compiled programs: one kernel calls the functions of all of them.
 //!
-//! Each call carries the number of its function ([`HostFn::id`]), by which the kernel finds it among
+//! Each call knows the number of its function ([`HostFn::id`]), by which the kernel finds it among
 //! those alive. Whoever holds the executable holds its functions; when it goes, and the runs under
 //! way have ended, so do they.
 //!
-//! The numbers stand in the text of the module and so in the executable cache's key. An executable
-//! from the cache is called with a number of this process, for which this process lowered the very
-//! same text; what the number meant to the process that compiled it does not matter.
+//! The numbers are an argument of the compiled program, its last, and not in its text: so programs
+//! that differ in nothing but their functions are one entry of the executable cache, be it of two
+//! runs of one process or of two processes.
 
 use super::pjrt::CALLBACK;
 use super::pjrt::custom_call::{Call, Code, Kernel, KernelError, RawOperand, RawResult};
 use crate::trace::callback::{HostFn, HostView, HostViewMut};
+use crate::trace::program::Program;
 
-/// Calls the function with the number `id`. With `token`, the first operand is handed to the first
-/// result.
+/// The numbers of the functions that `program` calls, each once: what the compiled program takes as
+/// its last argument, `i64[n]`, if there are any.
+pub fn numbers(program: &Program) -> Vec<i64> {
+    let mut numbers = Vec::new();
+    for callback in program.callbacks() {
+        let number = callback.f.id() as i64;
+        if !numbers.contains(&number) {
+            numbers.push(number);
+        }
+    }
+    numbers
+}
+
+/// Calls a function. The first operand are the [`numbers`], of which the function has that at
+/// `index`. With `token`, the operand after it is handed to the first result.
 pub struct Callback;
 
 impl Kernel for Callback {
     const TARGET: &'static str = CALLBACK;
 
     fn run(call: &mut Call<'_>) -> Result<(), KernelError> {
-        let id: i64 = call.attribute("id")?;
+        let numbers = call.operand::<i64>(0)?.data;
+        let index: i64 = call.attribute("index")?;
+        let Some(&id) = numbers.get(index as usize) else {
+            return Err(
+                format!("{} numbers of functions, and none at {index}", numbers.len()).into()
+            );
+        };
         let skipped = usize::from(call.attribute::<bool>("token")?);
         if skipped > 0 {
-            let token = call.operand::<u32>(0)?.data;
+            let token = call.operand::<u32>(1)?.data;
             call.write(0, token)?;
         }
         let Some(f) = HostFn::with_id(id as u64) else {
@@ -35,7 +55,7 @@ impl Kernel for Callback {
             Ok(HostView { ty, bytes })
         };
         let operands =
-            (skipped..call.num_operands()).map(operand).collect::<Result<Vec<_>, String>>()?;
+            (1 + skipped..call.num_operands()).map(operand).collect::<Result<Vec<_>, String>>()?;
         let mut results = Vec::with_capacity(call.num_results() - skipped);
         for i in skipped..call.num_results() {
             let RawResult { ty, bytes } = call.raw_result(i)?;

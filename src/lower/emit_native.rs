@@ -6,7 +6,7 @@ use super::mlir::{List, Results, Ty, Types, Value, row_major};
 use super::native_calls::{Bits, Dense};
 use super::pjrt::custom_call::Kernel;
 use crate::trace::op::CallbackOp;
-use crate::trace::types::TensorType;
+use crate::trace::types::{DType, TensorType};
 
 impl Emitter<'_> {
     /// A product, with a bias added if there are three operands, as a call.
@@ -49,17 +49,23 @@ impl Emitter<'_> {
         tys: &[&TensorType],
         results: &[&TensorType],
     ) -> Values {
+        let (numbers, argument) = self.functions.as_ref().expect("the Program has callbacks");
+        let id = op.f.id() as i64;
+        let index = numbers.iter().position(|&number| number == id).expect("of this Program");
+        let numbers = TensorType::new(DType::I64, [numbers.len()]);
+        let x: Values = [argument].into_iter().chain(x).copied().collect();
+        let tys: Vec<&TensorType> = [&numbers].into_iter().chain(tys.iter().copied()).collect();
         let values = self.begin(results.len());
-        let (id, token, effect) = (op.f.id(), op.token, op.has_effect());
+        let (token, effect) = (op.token, op.has_effect());
         self.write(format_args!(
             "stablehlo.custom_call @{}({}) {{api_version = 4 : i32, has_side_effect = {effect}, \
-             backend_config = {{id = {id} : i64, token = {token}}}, operand_layouts = [{}], \
+             backend_config = {{index = {index} : i64, token = {token}}}, operand_layouts = [{}], \
              result_layouts = [{}]}} : ({}) -> {}",
             Callback::TARGET,
-            List(x),
-            row_major(tys),
+            List(&x),
+            row_major(&tys),
             row_major(results),
-            Types(tys),
+            Types(&tys),
             Results(results)
         ));
         self.end();

@@ -42,6 +42,8 @@ pub(super) struct Emitter<'a> {
     pub(super) predicates: HashMap<Value, Value>,
     /// Shapes that need a threefry function.
     pub(super) threefry_shapes: Vec<Shape>,
+    /// The functions that the Program calls: their numbers, and the argument that has them.
+    pub(super) functions: Option<(Vec<i64>, Value)>,
     /// What is written as calls of native functions, if the Program is small enough to run inline.
     pub(super) native: Option<NativeCalls>,
 }
@@ -62,6 +64,7 @@ impl<'a> Emitter<'a> {
             scopes: vec![HashMap::new()],
             predicates: HashMap::new(),
             threefry_shapes: Vec::new(),
+            functions: None,
             native: options.native_calls.then(|| NativeCalls::of(program)).flatten(),
         }
     }

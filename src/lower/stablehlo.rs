@@ -12,6 +12,7 @@
 
 use smallvec::SmallVec;
 
+use super::callbacks::numbers;
 use super::cost::largest_operation;
 use super::emitter::{Emitter, Slot, Values};
 use super::mlir::{List, Symbol, Ty, Types, Value, signature};
@@ -46,11 +47,13 @@ pub fn compile_flags(platform: Platform, program: &Program) -> Vec<(&'static str
 /// Programs of which no operation has more arithmetic than this run on one thread on CPU.
 const ALONE: usize = 1 << 18;
 
-/// The text of a StableHLO module whose `@main` computes `program`.
+/// The text of a StableHLO module whose `@main` computes `program`. With callbacks it has one more
+/// argument, the last: their [`numbers`].
 ///
 /// # Panics
 /// If the Program is not well-formed ([`verify`](crate::trace::check::verify) says why).
 pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
+    let functions = numbers(program);
     let rewritten = match options.platform {
         Platform::Cpu => super::conv::rewrite(program),
         Platform::Cuda | Platform::Rocm | Platform::Tpu => None,
@@ -59,7 +62,7 @@ pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
     let ordered = in_order(program);
     let program = ordered.as_ref().unwrap_or(program);
     let mut emitter = Emitter::new(program, options);
-    emitter.module(program);
+    emitter.module(program, functions);
     emitter.out
 }
 
@@ -67,7 +70,7 @@ pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
 const SMALL: usize = 16;
 
 impl<'a> Emitter<'a> {
-    fn module(&mut self, program: &'a Program) {
+    fn module(&mut self, program: &'a Program, functions: Vec<i64>) {
         let LowerOptions { name, num_replicas, num_partitions, .. } = self.options;
         let name = Symbol(name);
         self.write(format_args!(
@@ -82,6 +85,13 @@ impl<'a> Emitter<'a> {
             self.write(format_args!("{comma}{argument}: {}", Ty(ty)));
             self.attributes(i, ty);
             arguments.push(Slot::Value(argument));
+        }
+        if !functions.is_empty() {
+            let argument = self.new_argument();
+            let comma = if arguments.is_empty() { "" } else { ", " };
+            let count = functions.len();
+            self.write(format_args!("{comma}{argument}: tensor<{count}xi64>"));
+            self.functions = Some((functions, argument));
         }
         let types: Vec<&TensorType> = program.output_types().collect();
         self.write(format_args!(") -> ({}) {{\n", Types(&types)));

@@ -74,8 +74,7 @@ impl HostFn {
         at: Loc,
         f: impl Fn(&[HostView<'_>], &mut [HostViewMut<'_>]) -> Result<()> + Send + Sync + 'static,
     ) -> HostFn {
-        // Numbers are given out in order and never again: a program that does the same things has
-        // the same numbers in its text, and finds its executables in the cache.
+        // Never given out again: a run under way may still call by it.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let inner = Arc::new(Inner { id, name, at, f: Box::new(f) });

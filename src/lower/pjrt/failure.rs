@@ -3,7 +3,7 @@
 use crate::error::Error;
 
 /// The target behind which all callbacks are: what it fails with is the user's function's own error.
-pub(crate) const CALLBACK: &str = "podracer.callback.1";
+pub(crate) const CALLBACK: &str = "podracer.callback.2";
 
 /// The error of a call that failed with this code and message, while doing `context`.
 pub(super) fn failure(context: impl FnOnce() -> String, code: i32, message: String) -> Error {
