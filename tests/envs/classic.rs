@@ -1,7 +1,8 @@
 //! The classic-control environments, step for step as gymnasium.
 
 use podracer::envs::{
-    Action, Env, EnvPool, EnvRng, EnvSpec, Episode, ObsMut, PoolOptions, StepOutcome, make, seeds,
+    Action, Env, EnvPool, EnvRng, EnvSpec, Episode, ObsMut, PoolOptions, Space, StepOutcome, make,
+    seeds,
 };
 use podracer::error::Result;
 use pretty_assertions::assert_eq;
