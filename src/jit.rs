@@ -449,6 +449,31 @@ pub fn make_program<A: Tree<Tensor>, B: Tree<Tensor>>(
     Ok(with_mode(Mode::Interpret, f).program(args)?.0)
 }
 
+/// The types of what `f` would give for an argument like `args`: `jax.eval_shape`. Nothing is compiled
+/// or computed. Needs no plugin.
+///
+/// ```
+/// use podracer::{Array, Tensor, eval_shape};
+/// # fn main() -> podracer::Result<()> {
+/// let f = |x: Tensor| (x.t().matmul(x), x.sum(..));
+/// let (gram, sum) = eval_shape(f, &Array::from([[1.0f32, 2.0, 3.0]]))?;
+/// assert_eq!((gram.to_string(), sum.to_string()), ("f32[3,3]".into(), "f32[]".into()));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`make_program`].
+#[track_caller]
+pub fn eval_shape<A: Tree<Tensor>, B: Tree<Tensor>>(
+    f: impl Fn(A) -> B,
+    args: &A::With<Array>,
+) -> Result<B::With<TensorType>> {
+    let (program, result) = with_mode(Mode::Interpret, f).program(args)?;
+    let mut types = program.output_types().cloned();
+    Ok(result.map_leaves_ref(&Path::ROOT, &mut |_, _| types.next().expect("one a leaf")))
+}
+
 /// Runs a Program that is at hand: traced by [`make_program`], built or changed by a tool.
 ///
 /// # Errors

@@ -160,7 +160,7 @@ pub mod tree;
 
 pub use array::Array;
 pub use error::{Error, Result};
-pub use jit::{Jit, Mode, eager, effects_barrier, interpret, jit, make_program};
+pub use jit::{Jit, Mode, eager, effects_barrier, eval_shape, interpret, jit, make_program};
 pub use pmap::{
     Pmap, Sharded, ShardedJit, device_put_sharded, devices, pmap, pmap_with_mode, replicate, shard,
     sharded_jit, unreplicate, unshard,

@@ -10,7 +10,7 @@ use crate::algorithm;
 use crate::distributions::Categorical;
 use crate::envs::{AtariOptions, EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
+use crate::jit::{eval_shape, with_mode};
 use crate::nn::init::orthogonal;
 use crate::nn::{Dense, Encoder, View};
 use crate::optim::{Adam, AdamState, clip_by_global_norm};
@@ -20,7 +20,7 @@ use crate::rl::on_policy::{
     annealed, explained_variance, flat, gae, mean, normalize, orders, policy_loss, pool_of, rows,
     value_loss,
 };
-use crate::rl::saved::load_tree;
+use crate::rl::saved::load_typed;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan, scan_with};
@@ -625,9 +625,9 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
     // Games of another seed than those of the training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let sizes = sizes(&pool)?;
-    let like = with_mode(args.run.mode, |key: Key<Tensor>| begin(key, &sizes));
     let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let agent = load_tree(model, &like.call(seed)?)?.agent;
+    let fresh = eval_shape(|key: Key<Tensor>| begin(key, &sizes), &seed)?;
+    let agent = load_typed(model, &fresh)?.agent;
     let act =
         with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
             agent.apply(obs).0.sample(key)

@@ -12,13 +12,13 @@ use crate::algorithm;
 use crate::distributions::Categorical;
 use crate::envs::{Batch, EnvPool, PoolOptions};
 use crate::error::Result;
-use crate::jit::with_mode;
+use crate::jit::{eval_shape, with_mode};
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
 use crate::optim::{Adam, AdamState, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
-use crate::rl::saved::load_tree;
+use crate::rl::saved::load_typed;
 use crate::rl::{Evaluation, Game, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, cond, scan, scan_with};
@@ -590,9 +590,9 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
     // Episodes of another seed than those of the training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let sizes = sizes(&pool)?;
-    let like = with_mode(args.run.mode, |key: Key<Tensor>| begin(key, sizes));
     let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let agent = load_tree(model, &like.call(seed)?)?.agent;
+    let fresh = eval_shape(|key: Key<Tensor>| begin(key, sizes), &seed)?;
+    let agent = load_typed(model, &fresh)?.agent;
     let act =
         with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
             agent.policy(obs.to(DType::F32)).sample(key)

@@ -15,13 +15,13 @@ use crate::distributions::{Categorical, DiagNormal};
 use crate::envs::traced::{AutoReset, Playing, Traced, TracedEnv, make};
 use crate::envs::{EnvPool, EnvSpec, PoolOptions, Space};
 use crate::error::{Error, Result};
-use crate::jit::with_mode;
+use crate::jit::{eval_shape, with_mode};
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
 use crate::optim::{Adam, AdamState};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, expect, not_negative, positive, unit};
-use crate::rl::saved::load_tree;
+use crate::rl::saved::load_typed;
 use crate::rl::{Evaluation, RunOptions, Summary, Trainer};
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::jacobian::ravel;
@@ -764,10 +764,9 @@ pub fn train(args: &Args) -> Result<Summary> {
 /// Plays a saved model, drawing from its policy; of several agents the first.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let problem = Problem::new(args)?;
-    let like = with_mode(args.run.mode, |key: Key<Tensor>| {
-        for_seeds(args, |key| problem.init(key, args), key)
-    });
-    let agents = load_tree(model, &like.call(keys(args)?)?)?.agent;
+    let fresh = |key: Key<Tensor>| for_seeds(args, |key| problem.init(key, args), key);
+    let fresh = eval_shape(fresh, &keys(args)?)?;
+    let agents = load_typed(model, &fresh)?.agent;
     let act =
         with_mode(args.run.mode, |(agents, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
             let first = |x: Tensor| if args.num_seeds == 1 { x } else { x.index_axis(0, 0) };

@@ -12,13 +12,13 @@ use crate::algorithm;
 use crate::distributions::Categorical;
 use crate::envs::{AtariOptions, Autoreset, EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
+use crate::jit::{eval_shape, with_mode};
 use crate::nn::init::orthogonal;
 use crate::nn::{Dense, Encoder};
 use crate::optim::{Adam, AdamState, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
-use crate::rl::saved::load_tree;
+use crate::rl::saved::load_typed;
 use crate::rl::{Evaluation, Game, Games, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
@@ -616,9 +616,9 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
     // Games of another seed than those of the training.
     let pool = args.pool(1, args.run.seed.wrapping_add(1 << 32))?;
     let num_actions = num_actions(&pool)?;
-    let like = with_mode(args.run.mode, |key: Key<Tensor>| begin(key, num_actions));
     let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let agent = load_tree(model, &like.call(seed)?)?.agent;
+    let fresh = eval_shape(|key: Key<Tensor>| begin(key, num_actions), &seed)?;
+    let agent = load_typed(model, &fresh)?.agent;
     let act =
         with_mode(args.run.mode, |(agent, obs, key): ActIn<Tensor>| act(&agent, obs, key).0.action)
             .named("ppo_atari_play");

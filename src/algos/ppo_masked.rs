@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::algorithm;
 use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
+use crate::jit::{eval_shape, with_mode};
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
 use crate::optim::{Adam, AdamState, clip_by_global_norm};
@@ -20,7 +20,7 @@ use crate::rl::on_policy::{
     MultiCategorical, annealed, explained_variance, flat, gae, normalize, orders, policy_loss,
     rows, value_loss,
 };
-use crate::rl::saved::load_tree;
+use crate::rl::saved::load_typed;
 use crate::rl::spaces::{self, Masked};
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
 use crate::timeline;
@@ -396,9 +396,9 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
     // Episodes of another seed than those of the training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let sizes = sizes(&pool)?;
-    let like = with_mode(args.run.mode, |key: Key<Tensor>| begin(key, &sizes));
     let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let agent = load_tree(model, &like.call(seed)?)?.agent;
+    let fresh = eval_shape(|key: Key<Tensor>| begin(key, &sizes), &seed)?;
+    let agent = load_typed(model, &fresh)?.agent;
     let act =
         with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
             agent.apply(obs, &sizes, args.mask).0.sample(key)

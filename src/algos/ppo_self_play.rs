@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::algorithm;
 use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
+use crate::jit::{eval_shape, with_mode};
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
 use crate::optim::{Adam, AdamState, clip_by_global_norm};
@@ -19,7 +19,7 @@ use crate::rl::on_policy::{
     MultiCategorical, annealed, explained_variance, flat, gae, normalize, orders, policy_loss,
     rows, value_loss,
 };
-use crate::rl::saved::load_tree;
+use crate::rl::saved::load_typed;
 use crate::rl::spaces::{self, Masked};
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
 use crate::timeline;
@@ -621,9 +621,9 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
     let episodes = evaluation.episodes();
     let pool = pool(args, episodes.div_ceil(2).max(1), args.run.seed.wrapping_add(1 << 33))?;
     let sizes = sizes(&pool)?;
-    let like = with_mode(args.run.mode, |key: Key<Tensor>| begin(key, &sizes));
     let seed = || tree::map(Key::new(args.run.seed), Array::from);
-    let agent = load_tree(model, &like.call(seed())?)?.agent;
+    let fresh = eval_shape(|key: Key<Tensor>| begin(key, &sizes), &seed())?;
+    let agent = load_typed(model, &fresh)?.agent;
     let (handle, envs) = pool.xla()?;
     let matches = with_mode(args.run.mode, |(handle, agent, key): Match<Tensor>| {
         match_random(&envs, handle, &agent, key, &sizes)

@@ -10,12 +10,12 @@ use serde::Serialize;
 use crate::algorithm;
 use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
+use crate::jit::{eval_shape, with_mode};
 use crate::nn::{Dense, LayerNorm, init};
 use crate::optim::{AdamState, RAdam, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::expect;
-use crate::rl::saved::load_tree;
+use crate::rl::saved::load_typed;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
@@ -422,12 +422,13 @@ fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> R
     // Episodes of another seed than those of the training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let (obs_size, num_actions) = sizes(&pool)?;
-    let like = with_mode(args.run.mode, |key: Key<Tensor>| {
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let fresh = |key: Key<Tensor>| {
         let q = QNetwork::init(key, obs_size, num_actions);
         Model { optimizer: RAdam::default().init(&q), q }
-    });
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let Model { q, .. } = load_tree(model, &like.call(seed)?)?;
+    };
+    let fresh = eval_shape(fresh, &seed)?;
+    let Model { q, .. } = load_typed(model, &fresh)?;
     let act = with_mode(args.run.mode, |(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
         act(&q, obs.to(DType::F32), constant(args.end_e as f32), key).0
     })

@@ -12,7 +12,7 @@ use crate::algorithm;
 use crate::distributions::DiagNormal;
 use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
+use crate::jit::{eval_shape, with_mode};
 use crate::nn::init::orthogonal;
 use crate::nn::normalize::{
     NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
@@ -21,7 +21,7 @@ use crate::nn::{Activation, Mlp};
 use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::expect;
-use crate::rl::saved::load_tree;
+use crate::rl::saved::load_typed;
 use crate::rl::spaces::{self, Bounds};
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
 use crate::timeline;
@@ -637,9 +637,9 @@ fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> R
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let (obs_size, bounds) = sizes(&pool)?;
     let size = bounds.size();
-    let like = with_mode(args.run.mode, |key: Key<Tensor>| self::model(key, obs_size, size, args));
     let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let Model { agent, normalizers, .. } = load_tree(model, &like.call(seed)?)?;
+    let fresh = eval_shape(|key: Key<Tensor>| self::model(key, obs_size, size, args), &seed)?;
+    let Model { agent, normalizers, .. } = load_typed(model, &fresh)?;
     let stats = normalizers.obs;
     type Input<T> = (Agent<T>, RunningMeanStd<T>, T, Key<T>);
     let act = with_mode(args.run.mode, |(agent, stats, obs, key): Input<Tensor>| {

@@ -1,12 +1,13 @@
 //! Environments, and the pool that steps many of them together.
 //!
 //! The story in the order of the files: what an environment promises (`spec`), the trait that it
-//! implements (`env`), the families that we have (`atari`, `classic`, `minatar`, `mujoco`,
-//! `own`, `toy_text`, by name in `registry`; `traced` has some as functions of tensors), what can be put
-//! around one (`wrappers`), and the pool around them all: memory that they write into (`buffer`),
-//! where randomness comes from (`seeds`), one environment's episodes and resets (`slot`), checks of
-//! actions (`actions`), threads (`workers`, `cores`), statistics (`stats`), what becomes of failures (`failures`),
-//! the front door (`pool`), and the door for compiled code (`xla`).
+//! implements (`env`), what can be put around one (`wrappers`), and the pool around them all: memory
+//! that they write into (`buffer`), where randomness comes from (`seeds`), one environment's episodes
+//! and resets (`slot`), checks of actions (`actions`), threads (`workers`, `cores`), statistics
+//! (`stats`), what becomes of failures (`failures`), the front door (`pool`), and the door for compiled
+//! code (`xla`). Above the pool stand the families that we have (`atari`, `classic`, `minatar`, `mujoco`,
+//! `own`, `toy_text`), each with its list of ids (`entry`), and all of them by name (`registry`);
+//! `traced` has some as functions of tensors.
 //!
 //! ```
 //! use podracer::envs::{EnvPool, PoolOptions, list_envs};
@@ -99,6 +100,7 @@ mod autoreset;
 mod buffer;
 pub mod classic;
 mod cores;
+mod entry;
 mod env;
 mod failures;
 pub mod minatar;

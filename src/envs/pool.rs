@@ -12,7 +12,6 @@ use super::autoreset::Autoreset;
 use super::buffer::{Batch, Filling, check_rows};
 use super::env::{Env, Frame};
 use super::failures::{Failure, Failures, OnError};
-use super::registry;
 use super::seeds::{EnvRng, seeds};
 use super::slot::{Phase, Slot, Task, guard};
 use super::spec::EnvSpec;
@@ -155,24 +154,6 @@ impl std::fmt::Debug for EnvPool {
 }
 
 impl EnvPool {
-    /// A pool of the registered environment `id`.
-    ///
-    /// Fails for an unknown id and for options that make no sense.
-    ///
-    /// ```
-    /// use podracer::envs::{EnvPool, PoolOptions};
-    /// let options = PoolOptions { num_envs: 4, ..Default::default() };
-    /// let mut pool = EnvPool::make("CartPole-v1", options)?;
-    /// let batch = pool.reset()?;
-    /// assert_eq!(batch.obs::<f32>().len(), 4 * 4);
-    /// let batch = pool.step(&[0, 1, 0, 1])?;
-    /// assert_eq!(batch.reward(), [1.0; 4]);
-    /// # Ok::<(), podracer::error::Error>(())
-    /// ```
-    pub fn make(id: &str, options: PoolOptions) -> Result<EnvPool> {
-        EnvPool::parallel(|_| registry::make(id), options)
-    }
-
     /// A pool of environments of your own: `factory` makes environment 0, 1, ...
     ///
     /// All must have the same specification.

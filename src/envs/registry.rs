@@ -4,15 +4,14 @@ use crate::error::{Error, Result};
 
 use super::atari;
 use super::classic;
+use super::entry::{Entry, nearest};
 use super::env::Env;
 use super::minatar;
 use super::mujoco;
 use super::own;
+use super::pool::{EnvPool, PoolOptions};
 use super::spec::EnvSpec;
 use super::toy_text;
-
-/// An id, and how to make the environment that it names.
-pub(super) type Entry = (&'static str, fn() -> Result<Box<dyn Env>>);
 
 /// Every family of environments. Each lists its own.
 const FAMILIES: &[&[Entry]] =
@@ -34,8 +33,15 @@ pub fn list_envs() -> Vec<&'static str> {
 /// Fails for an unknown id, and then names the nearest ones.
 pub fn make(id: &str) -> Result<Box<dyn Env>> {
     match entries().find(|(name, _)| *name == id) {
-        Some((_, make)) => make(),
-        None => Err(unknown("environment", id, list_envs())),
+        Some((name, make)) => make(name),
+        None => {
+            let all = list_envs();
+            let count = all.len();
+            Err(Error::Env(format!(
+                "unknown environment \"{id}\"; the nearest are {}; list_envs() has all {count}",
+                nearest(id, all)
+            )))
+        }
     }
 }
 
@@ -44,30 +50,22 @@ pub fn spec(id: &str) -> Result<EnvSpec> {
     Ok(make(id)?.spec())
 }
 
-/// The error for an `id` that is none of `names`, with the nearest ones.
-pub(super) fn unknown(what: &str, id: &str, mut names: Vec<&'static str>) -> Error {
-    // A stable sort: equally near ids stay in alphabetical order.
-    names.sort_by_key(|name| edit_distance(&id.to_lowercase(), &name.to_lowercase()));
-    Error::Env(format!(
-        "unknown {what} \"{id}\"; the nearest are {}; list_envs() has all {}",
-        names[..3].join(", "),
-        list_envs().len()
-    ))
-}
-
-/// How many letters must be inserted, removed or replaced to turn `a` into `b` (Levenshtein).
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    // row[j]: the distance between what we have read of `a` and the first j letters of `b`.
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
+impl EnvPool {
+    /// A pool of the registered environment `id`.
+    ///
+    /// Fails for an unknown id and for options that make no sense.
+    ///
+    /// ```
+    /// use podracer::envs::{EnvPool, PoolOptions};
+    /// let options = PoolOptions { num_envs: 4, ..Default::default() };
+    /// let mut pool = EnvPool::make("CartPole-v1", options)?;
+    /// let batch = pool.reset()?;
+    /// assert_eq!(batch.obs::<f32>().len(), 4 * 4);
+    /// let batch = pool.step(&[0, 1, 0, 1])?;
+    /// assert_eq!(batch.reward(), [1.0; 4]);
+    /// # Ok::<(), podracer::error::Error>(())
+    /// ```
+    pub fn make(id: &str, options: PoolOptions) -> Result<EnvPool> {
+        EnvPool::parallel(|_| make(id), options)
     }
-    row[b.len()]
 }

@@ -27,6 +27,8 @@ pub(crate) struct Compiled {
     /// The device it runs on.
     device: usize,
     effects: Option<Effects>,
+    /// The last argument of a program with callbacks.
+    numbers: Option<Buffer>,
 }
 
 /// For each input of a type that a result has too, the result that may take its memory.
@@ -85,7 +87,8 @@ impl Compiled {
         let mut donated: Vec<usize> = aliases.into_iter().map(|(input, _)| input).collect();
         donated.sort_unstable();
         let name = executable.name()?;
-        Ok(Compiled { executable, outcome, types, donated, name, device, effects })
+        let numbers = effects.as_ref().map(|effects| effects.numbers(device)).transpose()?;
+        Ok(Compiled { executable, outcome, types, donated, name, device, effects, numbers })
     }
 
     /// A module whose Program is not at hand, with inputs of these types, none of them donated.
@@ -93,7 +96,16 @@ impl Compiled {
         let flags = meaning_flags(Runtime::get()?.platform);
         let (executable, outcome) = compile_module(module, flags, 0)?;
         let name = executable.name()?;
-        Ok(Compiled { executable, outcome, types, donated: vec![], name, device: 0, effects: None })
+        Ok(Compiled {
+            executable,
+            outcome,
+            types,
+            donated: vec![],
+            name,
+            device: 0,
+            effects: None,
+            numbers: None,
+        })
     }
 
     /// Whether it was compiled for leaves of these types.
@@ -122,6 +134,7 @@ impl Compiled {
         let args = leaves.iter().map(|leaf| {
             leaf.buffer().unwrap_or_else(|| uploads.next().expect("one upload a host leaf"))
         });
+        let args = args.chain(&self.numbers);
         let mut outputs = Vec::with_capacity(self.executable.outputs().len());
         let timed = timeline::is_on().then(|| (Instant::now(), self.name.clone()));
         if timed.is_none() && self.effects.is_none() {

@@ -4,16 +4,20 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
-use crate::lower::pjrt::Event;
+use crate::lower::callbacks;
 use crate::lower::pjrt::custom_call::expect_no_call;
+use crate::lower::pjrt::{Buffer, Event};
 use crate::runtime::Runtime;
 use crate::trace::callback::HostFn;
 use crate::trace::program::Program;
+use crate::trace::types::{DType, TensorType};
 
 /// The callbacks of a compiled program.
 pub(crate) struct Effects {
     /// Alive as long as this, or as a run that may call them.
     functions: Arc<Vec<HostFn>>,
+    /// Their numbers, as the compiled program takes them.
+    numbers: Vec<i64>,
     /// Whether runs happen one after another.
     ordered: bool,
 }
@@ -56,8 +60,17 @@ impl Effects {
             )));
         }
         let ordered = calls.iter().any(|call| call.is_ordered());
+        let numbers = callbacks::numbers(program);
         let functions = Arc::new(calls.into_iter().map(|call| call.f.clone()).collect());
-        Ok(Some(Effects { functions, ordered }))
+        Ok(Some(Effects { functions, numbers, ordered }))
+    }
+
+    /// What a compiled program takes as its last argument, on one of the runtime's devices.
+    pub(crate) fn numbers(&self, device: usize) -> Result<Buffer> {
+        let numbers = &self.numbers;
+        let ty = TensorType::new(DType::I64, [numbers.len()]);
+        let client = &Runtime::get()?.client;
+        client.buffer_from_host(bytemuck::cast_slice(numbers), &ty, device)
     }
 
     /// Waits, if `program` has ordered callbacks, until the ordered run before it has ended: for

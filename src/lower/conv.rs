@@ -1,4 +1,4 @@
-//! Convolutions: how one is written down, and which formula for it is fast.
+//! Convolutions: which formula is fast.
 //!
 //! On CPU [`rewrite`] replaces the convolutions of a Program by ordinary operations around
 //! convolutions of the one form that the compiler has a kernel for; [`conv_formula`] decides how.
@@ -6,8 +6,6 @@
 
 use smallvec::SmallVec;
 
-use super::mlir::{List, Ty, Value, precision};
-use super::stablehlo::{Emitter, signature};
 use crate::error::Loc;
 use crate::trace::check::{dilated, infer_conv};
 use crate::trace::graph::{eliminate_common_subexpressions, map_subprograms};
@@ -311,53 +309,4 @@ fn depth_to_space(dims: &ConvDims, lhs: Tensor, rhs: Tensor) -> Tensor {
 /// `x` transposed, if that does anything.
 fn transposed(x: Tensor, order: &[usize]) -> Tensor {
     if order.iter().enumerate().all(|(i, &axis)| i == axis) { x } else { x.transpose(order) }
-}
-
-/// Writes a convolution: operands `x`.
-pub(super) fn emit_conv(
-    emitter: &mut Emitter<'_>,
-    dims: &ConvDims,
-    x: &[Value],
-    tys: &[&TensorType],
-    result: &TensorType,
-) -> Value {
-    let lhs = if result.dtype.is_int() {
-        // Folded by the compiler, sums of integers stop at the type's limits; run by it, they
-        // wrap. It does not fold what stands behind a barrier.
-        emitter.op(format_args!("stablehlo.optimization_barrier {} : {}", x[0], Ty(tys[0])))
-    } else {
-        x[0]
-    };
-    let padding: Vec<String> =
-        dims.padding.iter().map(|(low, high)| format!("[{low}, {high}]")).collect();
-    let reverse = vec![false; dims.strides.len()];
-    let precision = precision(dims.precision);
-    emitter.op(format_args!(
-        "stablehlo.convolution({}, {}) dim_numbers = [{}]x[{}]->[{}], window = {{stride = [{}], \
-         pad = [{}], lhs_dilate = [{}], rhs_dilate = [{}], reverse = [{}]}} {{batch_group_count = \
-         {} : i64, feature_group_count = {} : i64, precision_config = [#stablehlo<precision \
-         {precision}>, #stablehlo<precision {precision}>]}} : {}",
-        lhs,
-        x[1],
-        layout(&dims.lhs_spec, ["b", "f"]),
-        layout(&dims.rhs_spec, ["o", "i"]),
-        layout(&dims.out_spec, ["b", "f"]),
-        List(&dims.strides),
-        List(&padding),
-        List(&dims.lhs_dilation),
-        List(&dims.rhs_dilation),
-        List(&reverse),
-        dims.batch_groups,
-        dims.feature_groups,
-        signature(tys, &[result])
-    ))
-}
-
-/// `b, 0, 1, f` of an operand whose axes are listed as batch, features, spatial ones.
-fn layout(spec: &[usize], letters: [&str; 2]) -> String {
-    let mut names = vec![String::new(); spec.len()];
-    for (i, &axis) in spec.iter().enumerate() {
-        names[axis] = if i < 2 { letters[i].into() } else { (i - 2).to_string() };
-    }
-    names.join(", ")
 }

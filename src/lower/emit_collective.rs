@@ -2,8 +2,8 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
-use super::mlir::{List, Ty, Value};
-use super::stablehlo::{Emitter, Values, signature};
+use super::emitter::{Emitter, Values};
+use super::mlir::{List, Ty, Value, signature};
 use crate::trace::op::{AllReduceOp, Collective, CollectiveOp};
 use crate::trace::types::{DType, TensorType};
 

@@ -1,7 +1,7 @@
 //! Loops and branches.
 
+use super::emitter::{Emitter, Slot, Values};
 use super::mlir::{List, Results, Ty, Types, Value, predicate};
-use super::stablehlo::{Emitter, Slot, Values};
 use crate::trace::op::{BinaryOp, CompareOp, CondOp, RematOp, ScanOp, WhileOp};
 use crate::trace::program::Program;
 use crate::trace::types::{DType, TensorType};

@@ -2,8 +2,8 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+use super::emitter::Emitter;
 use super::mlir::{Ty, Value, predicate};
-use super::stablehlo::Emitter;
 use crate::trace::literal::Literal;
 use crate::trace::op::{BinaryOp, CompareOp, UnaryOp};
 use crate::trace::types::{DType, TensorType};

@@ -1,7 +1,7 @@
 //! Windows at computed places, and general products: attributes with many lists of axes.
 
-use super::mlir::{List, Value};
-use super::stablehlo::{Emitter, signature};
+use super::emitter::Emitter;
+use super::mlir::{List, Value, signature};
 use crate::trace::literal::Literal;
 use crate::trace::op::{Axes, BinaryOp, DotDims, GatherDims, ScatterDims, ScatterKind};
 use crate::trace::types::TensorType;

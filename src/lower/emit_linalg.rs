@@ -1,7 +1,7 @@
 //! Matrix factorizations and solutions of systems.
 
-use super::mlir::{Ty, Value, predicate};
-use super::stablehlo::{Emitter, signature};
+use super::emitter::Emitter;
+use super::mlir::{Ty, Value, predicate, signature};
 use crate::trace::literal::Literal;
 use crate::trace::op::{CompareOp, TriangularSolveOp};
 use crate::trace::types::{DType, TensorType};

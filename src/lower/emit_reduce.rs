@@ -2,8 +2,9 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
-use super::mlir::{List, Ty, Value, predicate};
-use super::stablehlo::{Emitter, Platform, Values, signature};
+use super::emitter::{Emitter, Values};
+use super::mlir::{List, Ty, Value, predicate, signature};
+use super::options::Platform;
 use crate::trace::literal::{Element, Literal};
 use crate::trace::op::{ArgOp, BinaryOp, CompareOp, ReduceOp};
 use crate::trace::types::{DType, TensorType};

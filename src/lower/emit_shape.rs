@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::mlir::{List, Ty, Value};
-use super::stablehlo::{Emitter, Values, signature};
+use super::emitter::{Emitter, Values};
+use super::mlir::{List, Ty, Value, signature};
 use crate::trace::types::{DType, Shape, TensorType};
 
 impl Emitter<'_> {

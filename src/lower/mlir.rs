@@ -136,6 +136,35 @@ impl fmt::Display for Results<'_> {
     }
 }
 
+/// `(tensor<4xf32>, tensor<i32>) -> tensor<f32>`.
+pub(super) fn signature<'t>(
+    inputs: &'t [&'t TensorType],
+    outputs: &'t [&'t TensorType],
+) -> impl fmt::Display + 't {
+    struct Signature<'t>(&'t [&'t TensorType], &'t [&'t TensorType]);
+    impl fmt::Display for Signature<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "({}) -> {}", Types(self.0), Results(self.1))
+        }
+    }
+    Signature(inputs, outputs)
+}
+
+/// The layouts of row-major operands or results.
+pub(super) fn row_major(tys: &[&TensorType]) -> String {
+    let layouts: Vec<String> = tys
+        .iter()
+        .map(|ty| match ty.rank() {
+            0 => "dense<> : tensor<0xindex>".to_string(),
+            rank => {
+                let order: Vec<String> = (0..rank).rev().map(|axis| axis.to_string()).collect();
+                format!("dense<[{}]> : tensor<{rank}xindex>", order.join(", "))
+            }
+        })
+        .collect();
+    layouts.join(", ")
+}
+
 /// `@name`, quoted where the name is not an identifier.
 pub(super) struct Symbol<'a>(pub(super) &'a str);
 

@@ -10,9 +10,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::cost::{inline_operations, operations};
-use super::mlir::{List, Ty, Types, Value};
 use super::pjrt::custom_call::{Call, Kernel, KernelError};
-use super::stablehlo::{Emitter, Values};
 use crate::trace::eval::threefry2x32;
 use crate::trace::op::{BinaryOp, DotDims, Op};
 use crate::trace::program::{Program, Var};
@@ -134,55 +132,6 @@ impl NativeCalls {
             None if self.absorbed.contains(&output) => Role::Absorbed,
             None => Role::Other,
         }
-    }
-}
-
-/// The layouts of row-major operands or results.
-pub(super) fn row_major(tys: &[&TensorType]) -> String {
-    let layouts: Vec<String> = tys
-        .iter()
-        .map(|ty| match ty.rank() {
-            0 => "dense<> : tensor<0xindex>".to_string(),
-            rank => {
-                let order: Vec<String> = (0..rank).rev().map(|axis| axis.to_string()).collect();
-                format!("dense<[{}]> : tensor<{rank}xindex>", order.join(", "))
-            }
-        })
-        .collect();
-    layouts.join(", ")
-}
-
-impl Emitter<'_> {
-    /// A product, with a bias added if there are three operands, as a call.
-    pub(super) fn dense(&mut self, x: &[Value], tys: &[&TensorType], result: &TensorType) -> Value {
-        self.op(format_args!(
-            "stablehlo.custom_call @{}({}) {{api_version = 4 : i32, operand_layouts = [{}], \
-             result_layouts = [{}]}} : ({}) -> {}",
-            Dense::TARGET,
-            List(x),
-            row_major(tys),
-            row_major(&[result]),
-            Types(tys),
-            Ty(result)
-        ))
-    }
-
-    /// Random bits as a call; two results.
-    pub(super) fn bits(&mut self, x: &[Value], ty: &TensorType) -> Values {
-        let (operands, both) = ([ty; 4], [ty; 2]);
-        let results = self.begin(2);
-        self.write(format_args!(
-            "stablehlo.custom_call @{}({}) {{api_version = 4 : i32, operand_layouts = [{}], \
-             result_layouts = [{}]}} : ({}) -> ({})",
-            Bits::TARGET,
-            List(x),
-            row_major(&operands),
-            row_major(&both),
-            Types(&operands),
-            Types(&both)
-        ));
-        self.end();
-        results
     }
 }
 

@@ -10,86 +10,19 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
-use std::collections::HashMap;
-use std::fmt::{self, Write};
-
 use smallvec::SmallVec;
 
+use super::callbacks::numbers;
 use super::cost::largest_operation;
-use super::mlir::{self, List, Locations, Results, Symbol, Ty, Types, Value};
-use super::native_calls::{NativeCalls, Role};
-use crate::error::Loc;
+use super::emitter::{Emitter, Slot, Values};
+use super::mlir::{List, Symbol, Ty, Types, Value, signature};
+use super::native_calls::Role;
+pub use super::options::{LowerOptions, Platform};
 use crate::trace::graph::in_order;
 use crate::trace::literal::Literal;
 use crate::trace::op::{BinaryOp, Op};
 use crate::trace::program::{Equation, Program, Var};
-use crate::trace::types::{DType, Shape, TensorType};
-
-/// What kind of device a module is for. Some operations are written differently.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Platform {
-    /// The host's processor.
-    #[default]
-    Cpu,
-    /// An NVIDIA GPU.
-    Cuda,
-    /// An AMD GPU.
-    Rocm,
-    /// A tensor processing unit.
-    Tpu,
-}
-
-impl Platform {
-    /// JAX's name of it, as exported functions have it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Platform::Cpu => "cpu",
-            Platform::Cuda => "cuda",
-            Platform::Rocm => "rocm",
-            Platform::Tpu => "tpu",
-        }
-    }
-}
-
-/// How a Program is lowered.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct LowerOptions {
-    /// The module's name, seen in profiles and dumps.
-    pub name: String,
-    /// The kind of device.
-    pub platform: Platform,
-    /// How many devices run the whole Program, each on its own data.
-    pub num_replicas: usize,
-    /// How many devices share one run of the Program.
-    pub num_partitions: usize,
-    /// Donations: the buffer of an input, by position, becomes that of an output.
-    pub aliases: Vec<(usize, usize)>,
-    /// Inputs whose memory the compiler may use for any result that fits.
-    pub donors: Vec<usize>,
-    /// With several partitions: which inputs are divided along their first axis; the others are
-    /// copied to all. Empty otherwise.
-    pub divided: Vec<bool>,
-    /// Whether operations carry the user's source lines.
-    pub locations: bool,
-    /// Whether the plugin knows our native functions; see [`native_calls`](super::native_calls).
-    pub native_calls: bool,
-}
-
-impl Default for LowerOptions {
-    fn default() -> LowerOptions {
-        LowerOptions {
-            name: "program".into(),
-            platform: Platform::default(),
-            num_replicas: 1,
-            num_partitions: 1,
-            aliases: Vec::new(),
-            donors: Vec::new(),
-            divided: Vec::new(),
-            locations: true,
-            native_calls: false,
-        }
-    }
-}
+use crate::trace::types::{DType, TensorType};
 
 /// Compiler flags (names of XLA's debug options) without which compiled text does not mean what it
 /// says.
@@ -114,11 +47,13 @@ pub fn compile_flags(platform: Platform, program: &Program) -> Vec<(&'static str
 /// Programs of which no operation has more arithmetic than this run on one thread on CPU.
 const ALONE: usize = 1 << 18;
 
-/// The text of a StableHLO module whose `@main` computes `program`.
+/// The text of a StableHLO module whose `@main` computes `program`. With callbacks it has one more
+/// argument, the last: their [`numbers`].
 ///
 /// # Panics
 /// If the Program is not well-formed ([`verify`](crate::trace::check::verify) says why).
 pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
+    let functions = numbers(program);
     let rewritten = match options.platform {
         Platform::Cpu => super::conv::rewrite(program),
         Platform::Cuda | Platform::Rocm | Platform::Tpu => None,
@@ -127,63 +62,15 @@ pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
     let ordered = in_order(program);
     let program = ordered.as_ref().unwrap_or(program);
     let mut emitter = Emitter::new(program, options);
-    emitter.module(program);
+    emitter.module(program, functions);
     emitter.out
 }
-
-/// What a variable stands for in the text.
-#[derive(Clone)]
-pub(super) enum Slot<'a> {
-    /// A value defined above.
-    Value(Value),
-    /// A small constant: written in each region that uses it, at its first use there. A constant
-    /// inside a loop is one that the compiler can fold.
-    Constant(&'a Literal),
-}
-
-/// Writes one module.
-pub(super) struct Emitter<'a> {
-    pub(super) options: &'a LowerOptions,
-    pub(super) out: String,
-    indent: usize,
-    next_value: u32,
-    next_argument: u32,
-    locations: Locations,
-    at: Option<u32>,
-    /// The constants written so far, per open region.
-    scopes: Vec<HashMap<Literal, Value>>,
-    /// Scalar bools that were converted to i32, by the result: a `cond` on one is an `if`.
-    pub(super) predicates: HashMap<Value, Value>,
-    /// Shapes that need a threefry function.
-    pub(super) threefry_shapes: Vec<Shape>,
-    /// What is written as calls of native functions, if the Program is small enough to run inline.
-    native: Option<NativeCalls>,
-}
-
-/// The values of an equation's operands.
-pub(super) type Values = SmallVec<[Value; 4]>;
 
 /// Constants of up to this many elements are written where they are used.
 const SMALL: usize = 16;
 
 impl<'a> Emitter<'a> {
-    fn new(program: &Program, options: &'a LowerOptions) -> Emitter<'a> {
-        Emitter {
-            options,
-            out: String::with_capacity(1024 + 160 * program.size()),
-            indent: 1,
-            next_value: 0,
-            next_argument: 0,
-            locations: Locations::default(),
-            at: None,
-            scopes: vec![HashMap::new()],
-            predicates: HashMap::new(),
-            threefry_shapes: Vec::new(),
-            native: options.native_calls.then(|| NativeCalls::of(program)).flatten(),
-        }
-    }
-
-    fn module(&mut self, program: &'a Program) {
+    fn module(&mut self, program: &'a Program, functions: Vec<i64>) {
         let LowerOptions { name, num_replicas, num_partitions, .. } = self.options;
         let name = Symbol(name);
         self.write(format_args!(
@@ -198,6 +85,13 @@ impl<'a> Emitter<'a> {
             self.write(format_args!("{comma}{argument}: {}", Ty(ty)));
             self.attributes(i, ty);
             arguments.push(Slot::Value(argument));
+        }
+        if !functions.is_empty() {
+            let argument = self.new_argument();
+            let comma = if arguments.is_empty() { "" } else { ", " };
+            let count = functions.len();
+            self.write(format_args!("{comma}{argument}: tensor<{count}xi64>"));
+            self.functions = Some((functions, argument));
         }
         let types: Vec<&TensorType> = program.output_types().collect();
         self.write(format_args!(") -> ({}) {{\n", Types(&types)));
@@ -417,7 +311,7 @@ impl<'a> Emitter<'a> {
             Op::Conv(_) if tys.iter().any(|ty| ty.numel() == 0) => {
                 self.constant(&Literal::filled(result.clone(), 0.0))
             }
-            Op::Conv(dims) => super::conv::emit_conv(self, dims, x, tys, result),
+            Op::Conv(dims) => self.conv(dims, x, tys, result),
             Op::Cholesky => self.cholesky(x[0], result),
             Op::TriangularSolve(op) => self.triangular_solve(op, x, tys, result),
             Op::Reduce { op, axes } => self.reduce(*op, x[0], tys[0], axes, result),
@@ -442,133 +336,6 @@ impl<'a> Emitter<'a> {
         };
         SmallVec::from_iter([one])
     }
-
-    // Lines.
-
-    /// From now on, lines come from `at`.
-    fn locate(&mut self, at: Loc) {
-        if self.options.locations {
-            self.at = Some(self.locations.number(at));
-        }
-    }
-
-    /// Writes text.
-    pub(super) fn write(&mut self, text: fmt::Arguments<'_>) {
-        self.out.write_fmt(text).expect("writing to a String does not fail");
-    }
-
-    /// Starts a line.
-    pub(super) fn margin(&mut self) {
-        for _ in 0..self.indent {
-            self.out.push_str("  ");
-        }
-    }
-
-    /// Ends a line with its location.
-    pub(super) fn end(&mut self) {
-        match self.at {
-            Some(number) => self.write(format_args!(" loc(#loc{number})\n")),
-            None => self.out.push('\n'),
-        }
-    }
-
-    /// Writes an operation of one result on a line of its own.
-    pub(super) fn op(&mut self, text: fmt::Arguments<'_>) -> Value {
-        let value = self.begin(1)[0];
-        self.write(text);
-        self.end();
-        value
-    }
-
-    /// Starts the line of an operation of `count` results, up to and with the `=`.
-    pub(super) fn begin(&mut self, count: usize) -> Values {
-        let id = self.next_value;
-        self.next_value += 1;
-        self.margin();
-        match count {
-            0 => {}
-            1 => self.write(format_args!("%{id} = ")),
-            _ => self.write(format_args!("%{id}:{count} = ")),
-        }
-        (0..count).map(|part| Value::part(id, part, count)).collect()
-    }
-
-    /// A new name for a parameter of a region.
-    pub(super) fn new_argument(&mut self) -> Value {
-        let id = self.next_argument;
-        self.next_argument += 1;
-        Value::argument(id)
-    }
-
-    /// Opens a region: lines go in by one step, constants are the region's own.
-    pub(super) fn open(&mut self) {
-        self.indent += 1;
-        self.scopes.push(HashMap::new());
-    }
-
-    /// Closes the region opened last.
-    pub(super) fn close(&mut self) {
-        self.indent -= 1;
-        self.scopes.pop();
-    }
-
-    /// Ends a function or region.
-    pub(super) fn terminator(&mut self, name: &str, slots: &[Slot<'a>], types: &[&TensorType]) {
-        let values: Values = slots.iter().map(|slot| self.value(slot)).collect();
-        self.margin();
-        self.out.push_str(name);
-        if !values.is_empty() {
-            self.write(format_args!(" {} : {}", List(&values), Types(types)));
-        }
-        self.end();
-    }
-
-    // Values.
-
-    /// The value of a slot in the region that is open.
-    pub(super) fn value(&mut self, slot: &Slot<'a>) -> Value {
-        match slot {
-            Slot::Value(value) => *value,
-            Slot::Constant(literal) => self.constant(literal),
-        }
-    }
-
-    /// A constant, written once in each region.
-    pub(super) fn constant(&mut self, literal: &Literal) -> Value {
-        let found = match literal.splat_value() {
-            Some(_) => self.scopes.last().and_then(|scope| scope.get(literal)),
-            // A long list of elements should not stand twice: any region around will do.
-            None => self.scopes.iter().rev().find_map(|scope| scope.get(literal)),
-        };
-        if let Some(&value) = found {
-            return value;
-        }
-        let ty = literal.ty();
-        let value = match literal.splat_value() {
-            // The compiler keeps a `dense<x>` of many elements as that many elements; it knows
-            // what to do with a broadcast.
-            Some(_) if ty.rank() > 0 && ty.numel() > 0 => {
-                let scalar = self.constant(&scalar_of(literal));
-                self.broadcast(scalar, &TensorType::scalar(ty.dtype), &[], ty)
-            }
-            _ => {
-                let value = self.begin(1)[0];
-                self.out.push_str("stablehlo.constant ");
-                mlir::dense(&mut self.out, literal);
-                self.write(format_args!(" : {}", Ty(ty)));
-                self.end();
-                value
-            }
-        };
-        let scope = self.scopes.last_mut().expect("a region is open");
-        scope.insert(literal.clone(), value);
-        value
-    }
-
-    /// The scalar i32 constant `x`.
-    pub(super) fn index(&mut self, x: usize) -> Value {
-        self.constant(&Literal::scalar(x as i32))
-    }
 }
 
 /// Whether no element is zero, as far as can be seen.
@@ -580,25 +347,4 @@ fn never_zero(slot: &Slot<'_>) -> bool {
         },
         Slot::Value(_) => false,
     }
-}
-
-/// The element of a splat as a scalar.
-fn scalar_of(literal: &Literal) -> Literal {
-    crate::with_element!(literal.ty().dtype, T => {
-        Literal::scalar(literal.as_splat::<T>().expect("called with splats"))
-    })
-}
-
-/// `(tensor<4xf32>, tensor<i32>) -> tensor<f32>`.
-pub(super) fn signature<'t>(
-    inputs: &'t [&'t TensorType],
-    outputs: &'t [&'t TensorType],
-) -> impl fmt::Display + 't {
-    struct Signature<'t>(&'t [&'t TensorType], &'t [&'t TensorType]);
-    impl fmt::Display for Signature<'_> {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "({}) -> {}", Types(self.0), Results(self.1))
-        }
-    }
-    Signature(inputs, outputs)
 }

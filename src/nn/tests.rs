@@ -1,7 +1,7 @@
 //! Initialisers and layers against JAX and flax; `tests/fixtures/nn/make.py` wrote them down.
 
 use super::*;
-use crate::random::Key;
+use crate::random::{self, Key};
 use crate::trace::ops::{self, ConvOptions, Padding};
 use crate::trace::testing::{Fixture, interpret, numbers, wave};
 use crate::trace::{DType, Tensor};
@@ -35,6 +35,27 @@ fn initialisers_are_those_of_jax() {
         fixture.close(&format!("{name}_conv"), drawn(init, &[3, 2, 4, 2]), 3e-7);
     }
     fixture.close("kaiming_normal", drawn(init::kaiming_normal(), &[6, 5]), 3e-7);
+}
+
+#[test]
+fn many_columns_are_made_orthonormal_in_blocks() {
+    // A first block of 22 and four of 32. Q is the matrix with orthonormal columns for which Q^T a is
+    // upper triangular with a positive diagonal.
+    let (m, n) = (160, 150);
+    let values = numbers(|| {
+        let a = random::normal(Key::constant(3), [m, n], DType::F64);
+        let q = ops::orthonormal_columns(a);
+        ops::concatenate(&[q.t().matmul(q), q.t().matmul(a)], 0)
+    });
+    let (gram, r) = values.split_at(n * n);
+    for i in 0..n {
+        for j in 0..n {
+            let one = if i == j { 1.0 } else { 0.0 };
+            let (gram, r) = (gram[i * n + j], r[i * n + j]);
+            assert!((gram - one).abs() < 1e-12, "Q^T Q [{i},{j}] is {gram}");
+            assert!(if i == j { r > 0.0 } else { i < j || r.abs() < 1e-11 }, "R [{i},{j}] is {r}");
+        }
+    }
 }
 
 #[test]

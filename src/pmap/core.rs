@@ -33,6 +33,8 @@ pub(super) struct Compiled {
     watch: Watch,
     name: String,
     effects: Option<Effects>,
+    /// The last argument of a program with callbacks, on each device.
+    numbers: Vec<Buffer>,
 }
 
 impl Compiled {
@@ -56,7 +58,23 @@ impl Compiled {
         let types = signature(leaves);
         let watch = Watch::new(name);
         let name = name.to_string();
-        Ok(Compiled { executable, devices, types, donated, replicated, watch, name, effects })
+        let numbers = match &effects {
+            Some(effects) => {
+                devices.iter().map(|&to| effects.numbers(to)).collect::<Result<_>>()?
+            }
+            None => Vec::new(),
+        };
+        Ok(Compiled {
+            executable,
+            devices,
+            types,
+            donated,
+            replicated,
+            watch,
+            name,
+            effects,
+            numbers,
+        })
     }
 
     /// A Program over whole values, which the compiler divides over the devices.
@@ -105,7 +123,18 @@ impl Compiled {
         let types = signature(leaves);
         let watch = Watch::new(name);
         let name = name.to_string();
-        Ok(Compiled { executable, devices, types, donated, replicated, watch, name, effects })
+        let numbers = Vec::new();
+        Ok(Compiled {
+            executable,
+            devices,
+            types,
+            donated,
+            replicated,
+            watch,
+            name,
+            effects,
+            numbers,
+        })
     }
 
     /// Whether it was compiled for leaves like these.
@@ -145,7 +174,7 @@ impl Compiled {
                     let there = leaf.shards()[position].buffer();
                     there.unwrap_or_else(|| uploads.next().expect("one upload a host part"))
                 });
-                buffers.collect()
+                buffers.chain(self.numbers.get(position)).collect()
             })
             .collect();
         let num_outputs = self.executable.outputs().len();

@@ -311,6 +311,18 @@ fn array(ty: &TensorType, bytes: &[u8]) -> Array {
     Array::from(Literal::from_bytes(ty.clone(), AlignedBytes::copy_of(bytes)))
 }
 
+/// The saved arrays as a tree of these types, which [`eval_shape`](crate::eval_shape) gives for a fresh
+/// model without making one.
+///
+/// # Errors
+/// As [`Checkpoint::expect`].
+pub fn load_typed<M: Tree<TensorType>>(saved: &Checkpoint, types: &M) -> Result<M::With<Array>> {
+    let expected: Vec<_> = tree::paths(types).into_iter().zip(tree::leaves(types)).collect();
+    let bytes = saved.expect(&expected)?;
+    let mut arrays = expected.iter().zip(bytes).map(|((_, ty), bytes)| array(ty, bytes));
+    Ok(types.map_leaves_ref(&tree::Path::ROOT, &mut |_, _| arrays.next().expect("one a leaf")))
+}
+
 /// The saved arrays as a tree like `like`, such as a fresh model.
 ///
 /// # Errors

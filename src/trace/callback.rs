@@ -19,13 +19,12 @@
 //! works there.
 
 mod format;
-mod host;
 
 use std::io::Write;
 use std::panic::Location;
 
 use self::format::Format;
-pub use self::host::{HostFn, HostView, HostViewMut};
+pub use super::host::{HostFn, HostView, HostViewMut};
 use super::literal::Literal;
 pub use super::op::{CallbackKind, VmapMethod};
 use super::op::{CallbackOp, Op};

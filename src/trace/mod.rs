@@ -19,6 +19,7 @@ pub mod control;
 pub mod custom;
 pub mod eval;
 pub mod graph;
+mod host;
 pub mod jacobian;
 pub mod jvp;
 pub mod linearize;

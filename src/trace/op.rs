@@ -1,27 +1,115 @@
-//! The closed set of operations. No behaviour here: each transformation has its own file with an
-//! exhaustive `match` over [`Op`], so that the compiler lists what a new operation still lacks.
+//! Programs, and the closed set of operations that they are made of.
 //!
-//! Operands are not part of an `Op`; they stand in the [`Equation`](super::program::Equation).
+//! The two are one file because they hold each other: an equation of a [`Program`] has an [`Op`], and
+//! the `Op` of a loop has a `Program`. Parameters that hold no Program are in files of their own.
+//!
+//! No behaviour here: each transformation has its own file with an exhaustive `match` over [`Op`], so
+//! that the compiler lists what a new operation still lacks. Operands are not part of an `Op`; they
+//! stand in the [`Equation`].
 
-mod names;
+mod callback;
+mod collective;
+mod dims;
+mod elementwise;
 mod precision;
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::axis::Axis;
-use super::callback::HostFn;
-use super::literal::Literal;
-use super::program::Program;
-use super::types::{DType, Shape, TensorType};
-
+pub use self::callback::{CallbackKind, CallbackOp, VmapMethod};
+pub use self::collective::{AllReduceOp, Collective, CollectiveOp};
+pub use self::dims::{
+    Amounts, Axes, ConvDims, DotDims, GatherDims, ScatterDims, ScatterKind, TriangularSolveOp,
+};
+pub use self::elementwise::{ArgOp, BinaryOp, CompareOp, ReduceOp, UnaryOp};
 pub use self::precision::Precision;
+use super::literal::Literal;
+use super::types::{DType, Shape, TensorType};
+use crate::error::Loc;
 
-/// A list of axes.
-pub type Axes = SmallVec<[usize; 4]>;
-/// A list of signed amounts, one for each axis.
-pub type Amounts = SmallVec<[i64; 4]>;
+/// A variable of a [`Program`]: an index into [`Program::types`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Var(pub u32);
+
+impl Var {
+    /// The index.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The operands or results of an equation.
+pub type Vars = SmallVec<[Var; 4]>;
+
+/// `outputs = op(inputs)`, with the user's line that asked for it.
+#[derive(Debug, Clone)]
+pub struct Equation {
+    /// The operation.
+    pub op: Op,
+    /// Its operands.
+    pub inputs: Vars,
+    /// What it defines.
+    pub outputs: Vars,
+    /// The user's line.
+    pub at: Loc,
+}
+
+// Two equations are the same computation wherever they were written.
+impl PartialEq for Equation {
+    fn eq(&self, other: &Equation) -> bool {
+        self.inputs == other.inputs && self.outputs == other.outputs && self.op == other.op
+    }
+}
+
+impl Eq for Equation {}
+
+impl Hash for Equation {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.op.hash(state);
+        self.inputs.hash(state);
+        self.outputs.hash(state);
+    }
+}
+
+/// A typed function: each variable is defined once, by the inputs or by an equation, before it is
+/// used. Prints like a jaxpr.
+///
+/// Two Programs are equal if they have the same equations between the same variables, of the same
+/// types. What type a variable has that nothing defines does not matter.
+#[derive(Debug, Clone, Default)]
+pub struct Program {
+    /// The parameters.
+    pub inputs: Vec<Var>,
+    /// What is computed, in order.
+    pub equations: Vec<Equation>,
+    /// The results.
+    pub outputs: Vec<Var>,
+    /// The type of each variable.
+    pub types: Vec<TensorType>,
+}
+
+impl PartialEq for Program {
+    fn eq(&self, other: &Program) -> bool {
+        let defined = || self.inputs.iter().chain(self.equations.iter().flat_map(|e| &e.outputs));
+        self.inputs == other.inputs
+            && self.equations == other.equations
+            && self.outputs == other.outputs
+            && defined().all(|var| self.types.get(var.index()) == other.types.get(var.index()))
+    }
+}
+
+impl Eq for Program {}
+
+impl Hash for Program {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inputs.hash(state);
+        self.equations.hash(state);
+        self.outputs.hash(state);
+        self.inputs.iter().for_each(|var| self.types.get(var.index()).hash(state));
+    }
+}
 
 /// An operation with its parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -181,266 +269,6 @@ pub enum Op {
     Cond(CondOp),
 }
 
-/// Elementwise operations of one operand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // The names are the functions'.
-pub enum UnaryOp {
-    Neg,
-    Abs,
-    Sign,
-    Exp,
-    Expm1,
-    Log,
-    Log1p,
-    Sqrt,
-    Rsqrt,
-    Sin,
-    Cos,
-    Tan,
-    Tanh,
-    /// `1 / (1 + exp(-x))`.
-    Logistic,
-    Floor,
-    Ceil,
-    /// To the nearest integer, halves to the even one.
-    Round,
-    Erf,
-    /// `1 - erf(x)`, exact where that is small.
-    Erfc,
-    ErfInv,
-    /// The logarithm of the absolute value of the gamma function.
-    Lgamma,
-    /// The derivative of [`UnaryOp::Lgamma`].
-    Digamma,
-    /// Gives bool.
-    IsFinite,
-    /// Logical on bool, bitwise on integers.
-    Not,
-}
-
-/// Elementwise operations of two operands of one type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // The names are the functions'.
-pub enum BinaryOp {
-    Add,
-    Sub,
-    Mul,
-    /// Integers: towards zero; `x / 0` is all ones.
-    Div,
-    /// The sign of the dividend.
-    Rem,
-    Pow,
-    /// NaN wins.
-    Max,
-    /// NaN wins.
-    Min,
-    Atan2,
-    /// The derivative of order `lhs`, a whole number from 0, of [`UnaryOp::Digamma`] at `rhs`.
-    Polygamma,
-    And,
-    Or,
-    Xor,
-    /// Gives 0 when the amount is not less than the width.
-    ShiftLeft,
-    /// Gives 0 when the amount is not less than the width.
-    ShiftRightLogical,
-    /// Gives the sign in every bit when the amount is not less than the width.
-    ShiftRightArithmetic,
-}
-
-/// Comparisons. Every comparison with NaN is false, but `Ne`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // The names are the functions'.
-pub enum CompareOp {
-    Eq,
-    Ne,
-    Lt,
-    Le,
-    Gt,
-    Ge,
-}
-
-/// How a reduction combines elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // The names are the functions'.
-pub enum ReduceOp {
-    Sum,
-    Prod,
-    /// NaN wins.
-    Max,
-    /// NaN wins.
-    Min,
-    /// All, on bool; bitwise on integers.
-    And,
-    /// Any, on bool; bitwise on integers.
-    Or,
-}
-
-/// Which extreme an index is taken of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // The names are the functions'.
-pub enum ArgOp {
-    Max,
-    Min,
-}
-
-/// Which axes a [`Op::Dot`] contracts and pairs.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct DotDims {
-    /// Contracted axes of the left operand.
-    pub lhs_contract: Axes,
-    /// Contracted axes of the right operand, in the same order.
-    pub rhs_contract: Axes,
-    /// Batch axes of the left operand; the result's first axes, in this order.
-    pub lhs_batch: Axes,
-    /// Batch axes of the right operand, in the same order.
-    pub rhs_batch: Axes,
-    /// How exactly floats are multiplied.
-    pub precision: Precision,
-}
-
-/// The layout and window of an [`Op::Conv`].
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ConvDims {
-    /// Axes of `lhs`: batch, features, then the spatial ones.
-    pub lhs_spec: Axes,
-    /// Axes of `rhs`: output features, input features, then the spatial ones.
-    pub rhs_spec: Axes,
-    /// Axes of the result: batch, features, then the spatial ones.
-    pub out_spec: Axes,
-    /// Steps of the window, per spatial axis.
-    pub strides: Axes,
-    /// Zeros put before and after (negative: cut off), per spatial axis.
-    pub padding: SmallVec<[(i64, i64); 2]>,
-    /// Distance between neighbours of `lhs` (1: dense), per spatial axis.
-    pub lhs_dilation: Axes,
-    /// Distance between neighbours of the kernel (1: dense), per spatial axis.
-    pub rhs_dilation: Axes,
-    /// Number of groups of features.
-    pub feature_groups: usize,
-    /// Number of groups of the batch.
-    pub batch_groups: usize,
-    /// How exactly floats are multiplied.
-    pub precision: Precision,
-}
-
-/// Which triangular system an [`Op::TriangularSolve`] solves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct TriangularSolveOp {
-    /// `op(A) X = B` rather than `X op(A) = B`.
-    pub left_side: bool,
-    /// Whether A is lower rather than upper triangular; the other triangle is not read.
-    pub lower: bool,
-    /// Whether `op(A)` is the transpose of A.
-    pub transpose_a: bool,
-    /// Whether the diagonal of A is taken to be ones, and not read.
-    pub unit_diagonal: bool,
-}
-
-/// Which windows a [`Op::Gather`] takes and where they go. The last axis of the indices holds the
-/// index vectors.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct GatherDims {
-    /// Axes of the result that run inside a window, increasing.
-    pub offset_dims: Axes,
-    /// Axes of the operand, of window size 1, that vanish.
-    pub collapsed_slice_dims: Axes,
-    /// Axes of the operand paired with axes of the indices; window size 1, they vanish.
-    pub operand_batching_dims: Axes,
-    /// Axes of the indices paired with them.
-    pub start_indices_batching_dims: Axes,
-    /// Which axis of the operand each component of an index vector addresses.
-    pub start_index_map: Axes,
-    /// The size of a window, per axis of the operand.
-    pub slice_sizes: Shape,
-}
-
-/// Which windows a [`Op::Scatter`] writes and how. The last axis of the indices holds the index
-/// vectors.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ScatterDims {
-    /// How an update meets what is there.
-    pub kind: ScatterKind,
-    /// Axes of the updates that run inside a window, increasing.
-    pub update_window_dims: Axes,
-    /// Axes of the operand, of window size 1, that the updates lack.
-    pub inserted_window_dims: Axes,
-    /// Axes of the operand paired with axes of the indices.
-    pub operand_batching_dims: Axes,
-    /// Axes of the indices paired with them.
-    pub scatter_indices_batching_dims: Axes,
-    /// Which axis of the operand each component of an index vector addresses.
-    pub scatter_dims_to_operand_dims: Axes,
-}
-
-/// How a scattered update meets what is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // The names are the functions'.
-pub enum ScatterKind {
-    Set,
-    Add,
-    Mul,
-    /// NaN wins.
-    Max,
-    /// NaN wins.
-    Min,
-}
-
-/// Communication along a named axis of `n` members.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct CollectiveOp {
-    /// The axis.
-    pub axis: Axis,
-    /// What is exchanged.
-    pub kind: Collective,
-}
-
-/// What the members of an axis exchange.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Collective {
-    /// Each operand reduced over the members; all members get the results. Any number of operands,
-    /// of any types, each with its result.
-    AllReduce(AllReduceOp),
-    /// The members' operands stacked along a new axis `at`; all members get the result.
-    AllGather {
-        /// Where the new axis stands in the result.
-        at: usize,
-    },
-    /// The members' operands summed, and of the sum each member gets its slice along axis `at`, of
-    /// size `n`, which vanishes.
-    ReduceScatter {
-        /// The axis that is divided.
-        at: usize,
-    },
-    /// Slice `i` along axis `split`, of size `n`, goes to member `i`, which stacks what it gets
-    /// along a new axis `concat`.
-    AllToAll {
-        /// The axis that is divided, and vanishes.
-        split: usize,
-        /// Where the new axis stands in the result.
-        concat: usize,
-    },
-    /// The operand of member `source` becomes the result of member `target`, for each pair; members
-    /// that are nobody's target get zeros.
-    Permute {
-        /// `(source, target)`: no source twice, no target twice.
-        pairs: Vec<(usize, usize)>,
-    },
-    /// The member's own number, a scalar i32. No operands.
-    Index,
-}
-
-/// How [`Collective::AllReduce`] combines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // The names are the functions'.
-pub enum AllReduceOp {
-    Sum,
-    /// NaN wins.
-    Max,
-    /// NaN wins.
-    Min,
-}
-
 /// A function and its derivative. `jvp` takes constants, arguments and a tangent for each argument,
 /// and gives results and a tangent for each result. Tangents of what is not a float are zeros on
 /// the way in and dropped on the way out.
@@ -518,68 +346,6 @@ pub enum RematPolicy {
     SaveOnlyTheseNames(Vec<&'static str>),
     /// Everything but what was given one of these names.
     SaveAnythingExceptTheseNames(Vec<&'static str>),
-}
-
-/// A call of a function on the host. Operands: whatever the function takes; results: what it gives.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct CallbackOp {
-    /// The function.
-    pub f: HostFn,
-    /// The types of what it gives.
-    pub results: Vec<TensorType>,
-    /// What may happen to the call.
-    pub kind: CallbackKind,
-    /// Whether the first operand and the first result are a token that puts calls in order; the
-    /// function knows nothing of it. Only what is lowered has tokens.
-    pub token: bool,
-}
-
-/// What may happen to a callback.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CallbackKind {
-    /// It may be left out, moved, and run more than once.
-    Pure(VmapMethod),
-    /// It runs whenever the program comes by.
-    Io {
-        /// Whether calls happen in order between runs, too.
-        ordered: bool,
-        /// What `vmap` makes of it.
-        vmap: VmapMethod,
-    },
-    /// It runs whenever the program comes by, and transformations leave it alone.
-    Debug {
-        /// Whether calls happen in order between runs, too.
-        ordered: bool,
-    },
-}
-
-/// What `vmap` makes of a callback.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum VmapMethod {
-    /// A call for each example, one after another.
-    #[default]
-    Sequential,
-    /// One call. Operands that differ between the examples have these along a new first axis;
-    /// others have a first axis of size 1. Results must have the examples along a first axis.
-    ExpandDims,
-    /// One call. Every operand, and every result, has the examples along a new first axis.
-    BroadcastAll,
-}
-
-impl CallbackKind {
-    /// An io callback that `vmap` turns into a call for each example.
-    pub const fn io(ordered: bool) -> CallbackKind {
-        CallbackKind::Io { ordered, vmap: VmapMethod::Sequential }
-    }
-
-    /// The name, as printed in Programs and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            CallbackKind::Pure(_) => "pure_callback",
-            CallbackKind::Io { .. } => "io_callback",
-            CallbackKind::Debug { .. } => "debug_callback",
-        }
-    }
 }
 
 /// A loop of `length` turns. Operands: constants, initial carry, stacked inputs. The body takes
@@ -667,39 +433,6 @@ impl Op {
             Op::Scan(_) => "scan",
             Op::While(_) => "while",
             Op::Cond(_) => "cond",
-        }
-    }
-}
-
-impl ScatterKind {
-    /// Every one of them.
-    pub const ALL: [ScatterKind; 5] =
-        [ScatterKind::Set, ScatterKind::Add, ScatterKind::Mul, ScatterKind::Max, ScatterKind::Min];
-
-    /// The name, as printed in Programs and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            ScatterKind::Set => "scatter",
-            ScatterKind::Add => "scatter_add",
-            ScatterKind::Mul => "scatter_mul",
-            ScatterKind::Max => "scatter_max",
-            ScatterKind::Min => "scatter_min",
-        }
-    }
-}
-
-impl Collective {
-    /// The name, as printed in Programs and messages.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Collective::AllReduce(AllReduceOp::Sum) => "psum",
-            Collective::AllReduce(AllReduceOp::Max) => "pmax",
-            Collective::AllReduce(AllReduceOp::Min) => "pmin",
-            Collective::AllGather { .. } => "all_gather",
-            Collective::ReduceScatter { .. } => "reduce_scatter",
-            Collective::AllToAll { .. } => "all_to_all",
-            Collective::Permute { .. } => "ppermute",
-            Collective::Index => "axis_index",
         }
     }
 }

@@ -222,7 +222,7 @@ fn parse_program(reader: &mut Reader<'_>, at: Loc, depth: usize) -> Result<Progr
     Ok(body.finish())
 }
 
-fn undefined(reader: &Reader<'_>, at: usize) -> crate::Error {
+fn undefined(reader: &Reader<'_>, at: usize) -> crate::error::Error {
     reader.fault(at, "this variable is not defined above")
 }
 

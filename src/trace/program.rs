@@ -1,95 +1,11 @@
-//! Programs: typed, single-assignment lists of equations.
-
-use std::hash::{Hash, Hasher};
+//! What a [`Program`] tells of itself.
 
 use smallvec::SmallVec;
 
 use super::axis::Axis;
 use super::op::{CallbackOp, Op, Rule};
+pub use super::op::{Equation, Program, Var, Vars};
 use super::types::TensorType;
-use crate::error::Loc;
-
-/// A variable of a [`Program`]: an index into [`Program::types`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Var(pub u32);
-
-impl Var {
-    /// The index.
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// The operands or results of an equation.
-pub type Vars = SmallVec<[Var; 4]>;
-
-/// `outputs = op(inputs)`, with the user's line that asked for it.
-#[derive(Debug, Clone)]
-pub struct Equation {
-    /// The operation.
-    pub op: Op,
-    /// Its operands.
-    pub inputs: Vars,
-    /// What it defines.
-    pub outputs: Vars,
-    /// The user's line.
-    pub at: Loc,
-}
-
-// Two equations are the same computation wherever they were written.
-impl PartialEq for Equation {
-    fn eq(&self, other: &Equation) -> bool {
-        self.inputs == other.inputs && self.outputs == other.outputs && self.op == other.op
-    }
-}
-
-impl Eq for Equation {}
-
-impl Hash for Equation {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.op.hash(state);
-        self.inputs.hash(state);
-        self.outputs.hash(state);
-    }
-}
-
-/// A typed function: each variable is defined once, by the inputs or by an equation, before it is
-/// used. Prints like a jaxpr.
-///
-/// Two Programs are equal if they have the same equations between the same variables, of the same
-/// types. What type a variable has that nothing defines does not matter.
-#[derive(Debug, Clone, Default)]
-pub struct Program {
-    /// The parameters.
-    pub inputs: Vec<Var>,
-    /// What is computed, in order.
-    pub equations: Vec<Equation>,
-    /// The results.
-    pub outputs: Vec<Var>,
-    /// The type of each variable.
-    pub types: Vec<TensorType>,
-}
-
-impl PartialEq for Program {
-    fn eq(&self, other: &Program) -> bool {
-        let defined = || self.inputs.iter().chain(self.equations.iter().flat_map(|e| &e.outputs));
-        self.inputs == other.inputs
-            && self.equations == other.equations
-            && self.outputs == other.outputs
-            && defined().all(|var| self.types.get(var.index()) == other.types.get(var.index()))
-    }
-}
-
-impl Eq for Program {}
-
-impl Hash for Program {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.inputs.hash(state);
-        self.equations.hash(state);
-        self.outputs.hash(state);
-        self.inputs.iter().for_each(|var| self.types.get(var.index()).hash(state));
-    }
-}
 
 impl Program {
     /// The type of a variable.

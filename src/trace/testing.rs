@@ -7,7 +7,7 @@ use super::eval::eval;
 use super::literal::Literal;
 use super::tensor::{FrameKind, catch, trace_frame};
 use super::{Shape, Tensor, TensorType};
-use crate::Result;
+use crate::error::Result;
 use crate::tree::{self, Path, Tree};
 
 /// Traces `f` and interprets its Program on `args`.

@@ -1,6 +1,7 @@
 //! Environments and their pool: one binary, one module per family.
 
 mod atari;
+mod classic;
 mod minatar;
 mod mujoco;
 mod own;

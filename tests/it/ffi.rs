@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::Once;
 
 use podracer::lower::cache::Cache;
+use podracer::lower::callbacks::numbers;
 use podracer::lower::pjrt::custom_call::{Call, Code, Kernel, KernelError, register};
 use podracer::lower::pjrt::{Buffer, Client, CompileOptions, Executable};
 use podracer::runtime::Runtime;
@@ -189,16 +190,20 @@ fn a_cached_executable_calls_the_function_of_this_process() {
         let f = |x: Literal| Ok(Literal::from(2.0 * x.to_vec::<f32>()?[0]));
         pure_callback(f, x.ty(), x)
     };
-    let lowered = jit(double).lower(&Array::from(1.0f32)).unwrap();
-    let text = lowered.stablehlo().to_string();
+    // Each time another function, of another number, and the same text.
+    let lowered = || jit(double).lower(&Array::from(1.0f32)).unwrap();
+    let (one, other) = (lowered(), lowered());
     let options = CompileOptions::default();
-    let (_, first) = cache.compile(client(), &text, &options).unwrap();
-    let (executable, second) = cache.compile(client(), &text, &options).unwrap();
+    let (_, first) = cache.compile(client(), one.stablehlo(), &options).unwrap();
+    let (executable, second) = cache.compile(client(), other.stablehlo(), &options).unwrap();
     assert_eq!((first.hit, second.hit), (false, true));
-    assert_eq!(run(&executable, &[21.0f32.into()]).unwrap(), [42.0f32.to_ne_bytes()]);
+    let of_other = numbers(other.program());
+    assert_ne!(of_other, numbers(one.program()));
+    let inputs = || [Literal::from(21.0f32), Literal::from(&of_other[..])];
+    assert_eq!(run(&executable, &inputs()).unwrap(), [42.0f32.to_ne_bytes()]);
     // Without its function it says so.
-    drop(lowered);
-    let error = run(&executable, &[21.0f32.into()]).unwrap_err();
+    drop(other);
+    let error = run(&executable, &inputs()).unwrap_err();
     assert!(error.to_string().contains("is no longer there"), "{error}");
 }
 

@@ -12,6 +12,7 @@ use libloading::Library;
 
 use crate::error::{Error, Result};
 
+use super::colours::Colours;
 use super::games::Game;
 
 /// An `ale::ALEInterface*`.
@@ -53,13 +54,6 @@ struct Functions {
     palettes: [Colours; 3],
     /// Instances are made one at a time: that touches the C library's streams.
     making: Mutex<()>,
-}
-
-/// What the 256 pixel values look like.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Colours {
-    pub(super) rgb: [[u8; 3]; 256],
-    pub(super) grey: [u8; 256],
 }
 
 /// The library, once it is loaded. It is never unloaded.
@@ -174,17 +168,6 @@ unsafe fn leave_out_tables(new: usize, tables: usize) {
         let found = entry.read();
         if tables == base + TABLES && [tables, base + UNCALLED].contains(&found) {
             entry.write(nothing as *const () as usize);
-        }
-    }
-}
-
-impl Colours {
-    fn new(words: &[u32; 256]) -> Colours {
-        Colours {
-            rgb: words.map(|word| [(word >> 16) as u8, (word >> 8) as u8, word as u8]),
-            // The library reads the word after the colour's; the last value has none and never
-            // appears.
-            grey: std::array::from_fn(|i| words[(i + 1).min(255)] as u8),
         }
     }
 }

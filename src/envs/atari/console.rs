@@ -8,8 +8,9 @@ use crate::envs::spec::{EnvSpec, Space};
 use crate::error::{Error, Result};
 use crate::timeline;
 
-use super::ale::{Ale, Colours};
+use super::ale::Ale;
 use super::cartridge;
+use super::colours::Colours;
 use super::games::{FULL, Game, Lives};
 use super::options::{AtariOptions, AtariStart};
 use super::picture::Picture;

@@ -6,7 +6,7 @@
 //! Rows of the screen that are as in the frame before are not drawn again: in most games that is
 //! most of them.
 
-use super::picture::Look;
+use super::colours::Look;
 use super::resize::Resize;
 
 /// Columns of every screen.

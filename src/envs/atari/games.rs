@@ -1,7 +1,5 @@
 //! The games: what is known of each before the emulator sees its cartridge.
 
-use crate::envs::registry::Entry;
-
 /// A game of the Atari 2600, and where the emulator's library and ale-py differ about it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Game {
@@ -54,16 +52,12 @@ const USUAL: Game = Game {
     ahead: 2,
 };
 
-/// The games, and an entry of the registry for each.
+/// The games.
 macro_rules! games {
     ($($id:literal => $rom:literal, $actions:expr $(, { $($field:ident: $value:expr),+ })?;)+) => {
         pub(super) const GAMES: &[Game] = &[$(
             Game { id: $id, rom: $rom, actions: $actions $($(, $field: $value)+)?, ..USUAL }
         ),+];
-
-        /// The ids of this family, with EnvPool's settings.
-        pub(in crate::envs) const ENVS: &[Entry] =
-            &[$(($id, || super::make_atari($id, &super::AtariOptions::envpool()))),+];
     };
 }
 

@@ -20,6 +20,7 @@
 
 mod ale;
 mod cartridge;
+mod colours;
 mod console;
 mod fast;
 mod games;
@@ -29,21 +30,38 @@ mod resize;
 
 pub use options::{AtariOptions, AtariStart};
 
-pub(super) use games::ENVS;
+use crate::error::{Error, Result};
 
-use crate::error::Result;
-
+use super::entry::{Entry, nearest};
 use super::env::Env;
 use super::pool::{EnvPool, PoolOptions};
-use super::registry;
+use games::GAMES;
+
+/// The ids of this family.
+pub(super) const ENVS: &[Entry] = &{
+    let mut entries: [Entry; GAMES.len()] = [("", as_in_envpool); GAMES.len()];
+    let mut i = 0;
+    while i < GAMES.len() {
+        entries[i].0 = GAMES[i].id;
+        i += 1;
+    }
+    entries
+};
+
+fn as_in_envpool(id: &str) -> Result<Box<dyn Env>> {
+    make_atari(id, &AtariOptions::envpool())
+}
 
 /// The Atari game `id` without a pool around it: no time limit, no automatic reset.
 ///
 /// Fails as [`EnvPool::atari`] does.
 pub fn make_atari(id: &str, options: &AtariOptions) -> Result<Box<dyn Env>> {
-    let Some(game) = games::GAMES.iter().find(|game| game.id == id) else {
-        let ids: Vec<&str> = games::GAMES.iter().map(|game| game.id).collect();
-        return Err(registry::unknown("Atari game", id, ids));
+    let Some(game) = GAMES.iter().find(|game| game.id == id) else {
+        let ids = GAMES.iter().map(|game| game.id).collect();
+        return Err(Error::Env(format!(
+            "unknown Atari game \"{id}\"; the nearest are {}; list_envs() has all",
+            nearest(id, ids)
+        )));
     };
     options.check(game)?;
     Ok(Box::new(console::Console::new(game, options.clone())?))

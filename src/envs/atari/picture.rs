@@ -3,14 +3,11 @@
 //! A pixel's colour is looked up, the brighter of two screens is taken, and the result is resized.
 //! The plain code is here; `fast` does the same in fewer instructions where it can.
 
-use super::ale::Colours;
+use super::colours::{Colours, Look};
 use super::fast::Fast;
 use super::games::Game;
 use super::options::AtariOptions;
 use super::resize::Resize;
-
-/// What each pixel value is in one plane: grey, or one of red, green, blue.
-pub(super) type Look = [u8; 256];
 
 /// Draws frames of one size, grey or in three planes.
 pub(super) struct Picture {

@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn every_task_draws_itself() {
         for (id, make) in super::super::ENVS {
-            let mut env = make().unwrap();
+            let mut env = make(id).unwrap();
             let frame = env.render().unwrap();
             assert_eq!(frame.rgb.len(), frame.width * frame.height * 3, "{id}");
             let drawn = frame.rgb.chunks_exact(3).filter(|pixel| *pixel != [255; 3]).count();

@@ -17,14 +17,14 @@ pub use mountain_car::MountainCar;
 pub use mountain_car_continuous::MountainCarContinuous;
 pub use pendulum::Pendulum;
 
-use super::registry::Entry;
+use super::entry::Entry;
 
 /// The ids of this family.
 pub(super) const ENVS: &[Entry] = &[
-    ("Acrobot-v1", || Ok(Box::new(Acrobot::v1()))),
-    ("CartPole-v0", || Ok(Box::new(CartPole::v0()))),
-    ("CartPole-v1", || Ok(Box::new(CartPole::v1()))),
-    ("MountainCar-v0", || Ok(Box::new(MountainCar::v0()))),
-    ("MountainCarContinuous-v0", || Ok(Box::new(MountainCarContinuous::v0()))),
-    ("Pendulum-v1", || Ok(Box::new(Pendulum::v1()))),
+    ("Acrobot-v1", |_| Ok(Box::new(Acrobot::v1()))),
+    ("CartPole-v0", |_| Ok(Box::new(CartPole::v0()))),
+    ("CartPole-v1", |_| Ok(Box::new(CartPole::v1()))),
+    ("MountainCar-v0", |_| Ok(Box::new(MountainCar::v0()))),
+    ("MountainCarContinuous-v0", |_| Ok(Box::new(MountainCarContinuous::v0()))),
+    ("Pendulum-v1", |_| Ok(Box::new(Pendulum::v1()))),
 ];

@@ -26,9 +26,9 @@ pub use space_invaders::SpaceInvaders;
 
 use crate::error::{Error, Result};
 
+use super::entry::Entry;
 use super::env::Env;
 use super::pool::{EnvPool, PoolOptions};
-use super::registry::Entry;
 use game::ActionSet;
 
 /// Makes one environment with options.
@@ -44,8 +44,8 @@ macro_rules! games {
 
         /// The ids of this family.
         pub(super) const ENVS: &[Entry] = &[$(
-            ($v0, || make($v0, MinAtarOptions::default())),
-            ($v1, || make($v1, MinAtarOptions::default())),
+            ($v0, by_default),
+            ($v1, by_default),
         )*];
     };
 }
@@ -70,6 +70,10 @@ pub fn make(id: &str, options: MinAtarOptions) -> Result<Box<dyn Env>> {
             Err(Error::Env(format!("\"{id}\" is not of MinAtar, which has {}", ids.join(", "))))
         }
     }
+}
+
+fn by_default(id: &str) -> Result<Box<dyn Env>> {
+    make(id, MinAtarOptions::default())
 }
 
 impl EnvPool {

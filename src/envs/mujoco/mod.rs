@@ -15,9 +15,9 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::trace::types::DType;
 
+use super::entry::Entry;
 use super::env::{Action, Env, ObsMut, StepOutcome};
 use super::pool::{EnvPool, PoolOptions};
-use super::registry::Entry;
 use super::seeds::EnvRng;
 use super::spec::{Bound, EnvSpec, Space};
 use library::{Model, Simulation};
@@ -51,31 +51,31 @@ impl Default for MujocoOptions {
 
 /// The ids of this family.
 pub(super) const ENVS: &[Entry] = &[
-    ("Ant-v4", || registered("Ant-v4")),
-    ("Ant-v5", || registered("Ant-v5")),
-    ("HalfCheetah-v4", || registered("HalfCheetah-v4")),
-    ("HalfCheetah-v5", || registered("HalfCheetah-v5")),
-    ("Hopper-v4", || registered("Hopper-v4")),
-    ("Hopper-v5", || registered("Hopper-v5")),
-    ("Humanoid-v4", || registered("Humanoid-v4")),
-    ("Humanoid-v5", || registered("Humanoid-v5")),
-    ("HumanoidStandup-v4", || registered("HumanoidStandup-v4")),
-    ("HumanoidStandup-v5", || registered("HumanoidStandup-v5")),
-    ("InvertedDoublePendulum-v4", || registered("InvertedDoublePendulum-v4")),
-    ("InvertedDoublePendulum-v5", || registered("InvertedDoublePendulum-v5")),
-    ("InvertedPendulum-v4", || registered("InvertedPendulum-v4")),
-    ("InvertedPendulum-v5", || registered("InvertedPendulum-v5")),
-    ("Pusher-v4", || registered("Pusher-v4")),
-    ("Pusher-v5", || registered("Pusher-v5")),
-    ("Reacher-v4", || registered("Reacher-v4")),
-    ("Reacher-v5", || registered("Reacher-v5")),
-    ("Swimmer-v4", || registered("Swimmer-v4")),
-    ("Swimmer-v5", || registered("Swimmer-v5")),
-    ("Walker2d-v4", || registered("Walker2d-v4")),
-    ("Walker2d-v5", || registered("Walker2d-v5")),
+    ("Ant-v4", by_default),
+    ("Ant-v5", by_default),
+    ("HalfCheetah-v4", by_default),
+    ("HalfCheetah-v5", by_default),
+    ("Hopper-v4", by_default),
+    ("Hopper-v5", by_default),
+    ("Humanoid-v4", by_default),
+    ("Humanoid-v5", by_default),
+    ("HumanoidStandup-v4", by_default),
+    ("HumanoidStandup-v5", by_default),
+    ("InvertedDoublePendulum-v4", by_default),
+    ("InvertedDoublePendulum-v5", by_default),
+    ("InvertedPendulum-v4", by_default),
+    ("InvertedPendulum-v5", by_default),
+    ("Pusher-v4", by_default),
+    ("Pusher-v5", by_default),
+    ("Reacher-v4", by_default),
+    ("Reacher-v5", by_default),
+    ("Swimmer-v4", by_default),
+    ("Swimmer-v5", by_default),
+    ("Walker2d-v4", by_default),
+    ("Walker2d-v5", by_default),
 ];
 
-fn registered(id: &str) -> Result<Box<dyn Env>> {
+fn by_default(id: &str) -> Result<Box<dyn Env>> {
     Ok(Box::new(Mujoco::new(id, &MujocoOptions::default())?))
 }
 

@@ -11,14 +11,14 @@ pub use cartpole_positions::CartPolePositions;
 pub use connect_four::ConnectFour;
 pub use harvest::Harvest;
 
-use super::registry::Entry;
+use super::entry::Entry;
 
 /// The environments whose steps are those of two players in turn.
 pub const TWO_PLAYERS: &[&str] = &["ConnectFour-v0"];
 
 /// The ids of this family.
 pub(super) const ENVS: &[Entry] = &[
-    ("CartPolePositions-v0", || Ok(Box::new(CartPolePositions::v0()))),
-    ("ConnectFour-v0", || Ok(Box::new(ConnectFour::v0()))),
-    ("Harvest-v0", || Ok(Box::new(Harvest::v0()))),
+    ("CartPolePositions-v0", |_| Ok(Box::new(CartPolePositions::v0()))),
+    ("ConnectFour-v0", |_| Ok(Box::new(ConnectFour::v0()))),
+    ("Harvest-v0", |_| Ok(Box::new(Harvest::v0()))),
 ];

@@ -34,18 +34,18 @@ pub use nchain::NChain;
 pub use table::{Table, Transition};
 pub use taxi::{Taxi, TaxiOptions};
 
-use super::registry::Entry;
+use super::entry::Entry;
 
 /// The ids of this family.
 pub(super) const ENVS: &[Entry] = &[
-    ("Blackjack-v1", || Ok(Box::new(Blackjack::v1(BlackjackOptions::default())))),
-    ("Catch-v0", || Ok(Box::new(Catch::v0(CatchOptions::default())?))),
-    ("CliffWalking-v0", || Ok(Box::new(CliffWalking::v0()))),
-    ("CliffWalking-v1", || Ok(Box::new(CliffWalking::v1(CliffWalkingOptions::default())))),
-    ("CliffWalkingSlippery-v1", || Ok(Box::new(CliffWalking::slippery_v1()))),
-    ("FrozenLake-v1", || Ok(Box::new(FrozenLake::v1(&FrozenLakeOptions::default())?))),
-    ("FrozenLake8x8-v1", || Ok(Box::new(FrozenLake::v1_8x8()))),
-    ("NChain-v0", || Ok(Box::new(NChain::v0()))),
-    ("Taxi-v3", || Ok(Box::new(Taxi::v3()))),
-    ("Taxi-v4", || Ok(Box::new(Taxi::v4(TaxiOptions::default())?))),
+    ("Blackjack-v1", |_| Ok(Box::new(Blackjack::v1(BlackjackOptions::default())))),
+    ("Catch-v0", |_| Ok(Box::new(Catch::v0(CatchOptions::default())?))),
+    ("CliffWalking-v0", |_| Ok(Box::new(CliffWalking::v0()))),
+    ("CliffWalking-v1", |_| Ok(Box::new(CliffWalking::v1(CliffWalkingOptions::default())))),
+    ("CliffWalkingSlippery-v1", |_| Ok(Box::new(CliffWalking::slippery_v1()))),
+    ("FrozenLake-v1", |_| Ok(Box::new(FrozenLake::v1(&FrozenLakeOptions::default())?))),
+    ("FrozenLake8x8-v1", |_| Ok(Box::new(FrozenLake::v1_8x8()))),
+    ("NChain-v0", |_| Ok(Box::new(NChain::v0()))),
+    ("Taxi-v3", |_| Ok(Box::new(Taxi::v3()))),
+    ("Taxi-v4", |_| Ok(Box::new(Taxi::v4(TaxiOptions::default())?))),
 ];

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::custom_call::CALLBACK;
+use super::failure::failure;
 use super::ffi::{self, Functions};
 use crate::error::{Error, Result};
 
@@ -183,12 +183,7 @@ impl Plugin {
             return Ok(());
         }
         let (code, message) = self.take_error(error);
-        // What a function of the user's said is told in its own words.
-        let told = message.split_once(CALLBACK).and_then(|(_, text)| text.strip_prefix(": "));
-        match told {
-            Some(text) => Err(Error::Callback(text.into())),
-            None => Err(Error::Pjrt { context: context(), code, message }),
-        }
+        Err(failure(context, code, message))
     }
 
     /// The code and message of an error object, which is destroyed. It must not be null.

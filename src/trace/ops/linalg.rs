@@ -179,9 +179,12 @@ impl Tensor {
     }
 }
 
-/// Columns are orthonormalised in blocks of this many, so that most of the work is in products of
-/// matrices.
+/// Many columns are orthonormalised in blocks of this many, so that most of the work is in products
+/// of matrices.
 const BLOCK: usize = 32;
+
+/// Up to this many columns are one block: one loop, which compiles fastest.
+const FEW: usize = 128;
 
 /// The matrix Q of `a = Q R` with R upper triangular and its diagonal positive: orthonormal
 /// columns that span those of `a: f[m, n]`, `m >= n`. Equals LAPACK's QR after its sign
@@ -199,41 +202,43 @@ pub fn orthonormal_columns(a: Tensor) -> Tensor {
         );
     }
     let (m, n) = (ty.shape[0], ty.shape[1]);
-    let mut done: Option<Tensor> = None;
-    let mut from = 0;
-    while from < n {
-        let to = (from + BLOCK).min(n);
-        let mut block = a.slice_axis(1, from, to);
-        for _ in 0..2 {
-            if let Some(q) = done {
-                block = block - q.matmul(q.t().matmul(block));
-            }
-            block = orthonormal_block(block, m, to - from);
-        }
-        done = Some(match done {
-            Some(q) => super::concatenate(&[q, block], 1),
-            None => block,
-        });
-        from = to;
+    if n == 0 {
+        return a;
     }
-    done.unwrap_or(a)
+    // The columns are rows from here on, which lie together.
+    let rows = a.t();
+    if n <= FEW {
+        return orthonormal_rows(rows).t();
+    }
+    // The first block takes what is over.
+    let first = (n - 1) % BLOCK + 1;
+    let head = orthonormal_rows(rows.slice_axis(0, 0, first));
+    // One loop over the others, whose body is compiled once. Rows that are not there yet are zeros,
+    // along which a projection takes nothing away.
+    let blocks = rows.slice_axis(0, first, n).reshape([(n - first) / BLOCK, BLOCK, m]);
+    let starts = super::arange(blocks.dim(0), DType::I32) * BLOCK as i32 + first as i32;
+    let done = head.pad(&[0, 0], &[(n - first) as i64, 0], 0.0);
+    let turn = |done: Tensor, (mut block, start): (Tensor, Tensor)| {
+        for _ in 0..2 {
+            block = orthonormal_rows(block - block.matmul(done.t()).matmul(done));
+        }
+        (done.dynamic_update_slice(block, &[start, super::zeros_like(start)]), ())
+    };
+    let (done, ()) = scan_with(ScanOptions::default(), turn, done, (blocks, starts));
+    done.t()
 }
 
-/// Gram-Schmidt over the columns of one block, a column a turn.
+/// Gram-Schmidt over rows, one a turn.
 #[track_caller]
-fn orthonormal_block(block: Tensor, m: usize, width: usize) -> Tensor {
-    let dtype = block.dtype();
-    let columns = block.t();
-    let numbers = super::arange(width, DType::I32);
-    let start = super::zeros([width, m], dtype);
-    let turn = |rows: Tensor, (column, i): (Tensor, Tensor)| {
-        let mut v = column;
+fn orthonormal_rows(rows: Tensor) -> Tensor {
+    let numbers = super::arange(rows.dim(0), DType::I32);
+    let turn = |done: Tensor, (row, i): (Tensor, Tensor)| {
+        let mut v = row;
         for _ in 0..2 {
-            v = v - rows.matmul(v).matmul(rows);
+            v = v - done.matmul(v).matmul(done);
         }
         let v = v / v.norm();
-        (rows.dynamic_update_index(0, i, v), ())
+        (done.dynamic_update_index(0, i, v), ())
     };
-    let (rows, ()) = scan_with(ScanOptions::default(), turn, start, (columns, numbers));
-    rows.t()
+    scan_with(ScanOptions::default(), turn, super::zeros_like(rows), (rows, numbers)).0
 }

@@ -80,9 +80,6 @@ pub use self::call::{Call, Operand, RawOperand, RawResult};
 use super::plugin::Plugin;
 use crate::error::{Error, Result};
 
-/// The target behind which all callbacks are: what it fails with is the user's function's own error.
-pub(crate) const CALLBACK: &str = "podracer.callback.1";
-
 /// The kinds of errors, numbered as absl's statuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // The names are absl's.

@@ -1,6 +1,108 @@
-//! What the elementwise functions, comparisons and reductions are called.
+//! The elementwise functions and comparisons, how reductions combine, and what all of them are
+//! called.
 
-use super::{BinaryOp, CompareOp, ReduceOp, UnaryOp};
+/// Elementwise operations of one operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The names are the functions'.
+pub enum UnaryOp {
+    Neg,
+    Abs,
+    Sign,
+    Exp,
+    Expm1,
+    Log,
+    Log1p,
+    Sqrt,
+    Rsqrt,
+    Sin,
+    Cos,
+    Tan,
+    Tanh,
+    /// `1 / (1 + exp(-x))`.
+    Logistic,
+    Floor,
+    Ceil,
+    /// To the nearest integer, halves to the even one.
+    Round,
+    Erf,
+    /// `1 - erf(x)`, exact where that is small.
+    Erfc,
+    ErfInv,
+    /// The logarithm of the absolute value of the gamma function.
+    Lgamma,
+    /// The derivative of [`UnaryOp::Lgamma`].
+    Digamma,
+    /// Gives bool.
+    IsFinite,
+    /// Logical on bool, bitwise on integers.
+    Not,
+}
+
+/// Elementwise operations of two operands of one type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The names are the functions'.
+pub enum BinaryOp {
+    Add,
+    Sub,
+    Mul,
+    /// Integers: towards zero; `x / 0` is all ones.
+    Div,
+    /// The sign of the dividend.
+    Rem,
+    Pow,
+    /// NaN wins.
+    Max,
+    /// NaN wins.
+    Min,
+    Atan2,
+    /// The derivative of order `lhs`, a whole number from 0, of [`UnaryOp::Digamma`] at `rhs`.
+    Polygamma,
+    And,
+    Or,
+    Xor,
+    /// Gives 0 when the amount is not less than the width.
+    ShiftLeft,
+    /// Gives 0 when the amount is not less than the width.
+    ShiftRightLogical,
+    /// Gives the sign in every bit when the amount is not less than the width.
+    ShiftRightArithmetic,
+}
+
+/// Comparisons. Every comparison with NaN is false, but `Ne`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The names are the functions'.
+pub enum CompareOp {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
+
+/// How a reduction combines elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The names are the functions'.
+pub enum ReduceOp {
+    Sum,
+    Prod,
+    /// NaN wins.
+    Max,
+    /// NaN wins.
+    Min,
+    /// All, on bool; bitwise on integers.
+    And,
+    /// Any, on bool; bitwise on integers.
+    Or,
+}
+
+/// Which extreme an index is taken of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The names are the functions'.
+pub enum ArgOp {
+    Max,
+    Min,
+}
 
 impl UnaryOp {
     /// Every one of them.

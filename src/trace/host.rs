@@ -8,10 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, Weak};
 
+use super::literal::{AlignedBytes, Literal};
+use super::types::{DType, TensorType};
 use crate::error::{Error, Loc, Result, TraceError};
-use crate::trace::literal::{AlignedBytes, Literal};
-use crate::trace::op::{CallbackKind, CallbackOp};
-use crate::trace::types::{DType, TensorType};
 
 /// An operand of a callback: a tensor's value, where it lies.
 #[derive(Debug, Clone)]
@@ -75,8 +74,7 @@ impl HostFn {
         at: Loc,
         f: impl Fn(&[HostView<'_>], &mut [HostViewMut<'_>]) -> Result<()> + Send + Sync + 'static,
     ) -> HostFn {
-        // Numbers are given out in order and never again: a program that does the same things has
-        // the same numbers in its text, and finds its executables in the cache.
+        // Never given out again: a run under way may still call by it.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let inner = Arc::new(Inner { id, name, at, f: Box::new(f) });
@@ -171,52 +169,5 @@ impl Hash for HostFn {
 impl fmt::Debug for HostFn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "HostFn({} of {})", self.0.id, self.0.at)
-    }
-}
-
-impl CallbackOp {
-    /// The type of the token of callbacks in order: a number that each hands to the next.
-    pub fn token_type() -> TensorType {
-        TensorType::scalar(DType::U32)
-    }
-
-    /// Calls the function on the host.
-    ///
-    /// # Errors
-    /// As [`HostFn::call`].
-    pub fn run(&self, inputs: &[Literal]) -> Result<Vec<Literal>> {
-        let (token, inputs) = inputs.split_at(usize::from(self.token));
-        let bytes: Vec<_> = inputs.iter().map(Literal::bytes).collect();
-        let views = inputs.iter().zip(&bytes);
-        let operands: Vec<HostView<'_>> = views
-            .map(|(input, bytes)| HostView { ty: input.ty().clone(), bytes: (**bytes).as_ref() })
-            .collect();
-        let mut memory: Vec<AlignedBytes> =
-            self.results.iter().map(|ty| AlignedBytes::zeroed(ty.bytes())).collect();
-        let mut results: Vec<HostViewMut<'_>> = memory
-            .iter_mut()
-            .zip(&self.results)
-            .map(|(bytes, ty)| HostViewMut { ty: ty.clone(), bytes: bytes.as_mut() })
-            .collect();
-        self.f.call(&operands, &mut results)?;
-        let results = memory.into_iter().zip(&self.results);
-        let results = results.map(|(bytes, ty)| Literal::from_bytes(ty.clone(), bytes));
-        Ok(token.iter().cloned().chain(results).collect())
-    }
-
-    /// Whether it does something besides computing its results.
-    pub fn has_effect(&self) -> bool {
-        match self.kind {
-            CallbackKind::Pure(_) => false,
-            CallbackKind::Io { .. } | CallbackKind::Debug { .. } => true,
-        }
-    }
-
-    /// Whether calls happen one after another also between runs.
-    pub fn is_ordered(&self) -> bool {
-        match self.kind {
-            CallbackKind::Pure(_) => false,
-            CallbackKind::Io { ordered, .. } | CallbackKind::Debug { ordered } => ordered,
-        }
     }
 }

@@ -1,0 +1,15 @@
+//! What a call that failed becomes.
+
+use crate::error::Error;
+
+/// The target behind which all callbacks are: what it fails with is the user's function's own error.
+pub(crate) const CALLBACK: &str = "podracer.callback.2";
+
+/// The error of a call that failed with this code and message, while doing `context`.
+pub(super) fn failure(context: impl FnOnce() -> String, code: i32, message: String) -> Error {
+    // What a function of the user's said is told in its own words.
+    match message.split_once(CALLBACK).and_then(|(_, text)| text.strip_prefix(": ")) {
+        Some(text) => Error::Callback(text.into()),
+        None => Error::Pjrt { context: context(), code, message },
+    }
+}

@@ -1,0 +1,74 @@
+//! What the members of a named axis exchange.
+
+use crate::trace::axis::Axis;
+
+/// Communication along a named axis of `n` members.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CollectiveOp {
+    /// The axis.
+    pub axis: Axis,
+    /// What is exchanged.
+    pub kind: Collective,
+}
+
+/// What the members of an axis exchange.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Collective {
+    /// Each operand reduced over the members; all members get the results. Any number of operands,
+    /// of any types, each with its result.
+    AllReduce(AllReduceOp),
+    /// The members' operands stacked along a new axis `at`; all members get the result.
+    AllGather {
+        /// Where the new axis stands in the result.
+        at: usize,
+    },
+    /// The members' operands summed, and of the sum each member gets its slice along axis `at`, of
+    /// size `n`, which vanishes.
+    ReduceScatter {
+        /// The axis that is divided.
+        at: usize,
+    },
+    /// Slice `i` along axis `split`, of size `n`, goes to member `i`, which stacks what it gets
+    /// along a new axis `concat`.
+    AllToAll {
+        /// The axis that is divided, and vanishes.
+        split: usize,
+        /// Where the new axis stands in the result.
+        concat: usize,
+    },
+    /// The operand of member `source` becomes the result of member `target`, for each pair; members
+    /// that are nobody's target get zeros.
+    Permute {
+        /// `(source, target)`: no source twice, no target twice.
+        pairs: Vec<(usize, usize)>,
+    },
+    /// The member's own number, a scalar i32. No operands.
+    Index,
+}
+
+/// How [`Collective::AllReduce`] combines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The names are the functions'.
+pub enum AllReduceOp {
+    Sum,
+    /// NaN wins.
+    Max,
+    /// NaN wins.
+    Min,
+}
+
+impl Collective {
+    /// The name, as printed in Programs and messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Collective::AllReduce(AllReduceOp::Sum) => "psum",
+            Collective::AllReduce(AllReduceOp::Max) => "pmax",
+            Collective::AllReduce(AllReduceOp::Min) => "pmin",
+            Collective::AllGather { .. } => "all_gather",
+            Collective::ReduceScatter { .. } => "reduce_scatter",
+            Collective::AllToAll { .. } => "all_to_all",
+            Collective::Permute { .. } => "ppermute",
+            Collective::Index => "axis_index",
+        }
+    }
+}
