@@ -113,7 +113,7 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        self.cadence().check(self.total_timesteps)?;
+        self.cadence().check("train-frequency", self.total_timesteps)?;
         expect(self.batch_size > 0, "batch-size", self.batch_size, "at least 1")?;
         expect(self.n_atoms > 1, "n-atoms", self.n_atoms, "at least 2")?;
         let (low, high) = (self.v_min, self.v_max);

@@ -122,7 +122,7 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        self.cadence().check(self.total_timesteps)?;
+        self.cadence().check("train-frequency", self.total_timesteps)?;
         expect(self.batch_size > 0, "batch-size", self.batch_size, "at least 1")?;
         // New steps, a stack, and what follows it.
         let least = self.train_frequency + 8 * self.num_envs;
