@@ -53,10 +53,13 @@ def watch_tensorboard():
     SummaryWriter.add_scalar = add_scalar
 
 
-if "leanrl" in SCRIPT:
+# Not `in SCRIPT`: "cleanrl" ends so too.
+if "leanrl" in SCRIPT.split("/"):
     stand_in()
 else:
     watch_tensorboard()
-sys.path.insert(0, os.path.dirname(os.path.abspath(SCRIPT)))
+folder = os.path.dirname(os.path.abspath(SCRIPT))
+# CleanRL's scripts import `cleanrl_utils`, which lies beside their folder.
+sys.path[:0] = [folder, os.path.dirname(folder)]
 runpy.run_path(SCRIPT, run_name="__main__")
 sys.exit("the script ended before it was measured")

@@ -7,7 +7,7 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::algorithm;
-use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
+use crate::envs::XlaPool;
 use crate::error::Result;
 use crate::jit::with_mode;
 use crate::nn::{Activation, Mlp, init};
@@ -15,15 +15,15 @@ use crate::optim::{Adam, AdamState, periodic_update};
 use crate::rl::atoms::Atoms;
 use crate::rl::cadence::Cadence;
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::expect;
+use crate::rl::flags::{not_negative, positive, unit, within};
+use crate::rl::off_policy::{self, Pace, TrainState};
+use crate::rl::playing::{Playing, Transition};
+use crate::rl::q_values::{epsilon_greedy, linear_schedule, of_action};
 use crate::rl::replay::Replay;
-use crate::rl::saved::load_tree;
-use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
-use crate::timeline;
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{constant, one_hot, where_, zeros_like};
-use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, TensorType, random, value_and_grad};
+use crate::rl::{Evaluation, Games, RunOptions, Summary, pools};
+use crate::trace::ops::constant;
+use crate::tree::Tree;
+use crate::{DType, Key, Tensor, TensorType, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -106,40 +106,28 @@ impl Args {
         Adam { learning_rate: self.learning_rate, eps, ..Adam::default() }
     }
 
-    /// Timesteps over which the part of random actions falls.
-    fn exploration(&self) -> f64 {
-        (self.exploration_fraction * self.total_timesteps as f64).max(1.0)
+    /// The part of random actions at a timestep.
+    fn epsilon(&self, step: Tensor) -> Tensor {
+        let duration = (self.exploration_fraction * self.total_timesteps as f64).max(1.0);
+        linear_schedule(self.start_e, self.end_e, duration, step)
     }
 
     fn check(&self) -> Result<()> {
-        self.cadence().check(self.total_timesteps)?;
-        expect(self.batch_size > 0, "batch-size", self.batch_size, "at least 1")?;
-        expect(self.n_atoms > 1, "n-atoms", self.n_atoms, "at least 2")?;
-        let (low, high) = (self.v_min, self.v_max);
-        expect(low.is_finite() && high.is_finite(), "v-min", low, "a number, as --v-max")?;
-        expect(low < high, "v-max", high, &format!("above --v-min {low}"))?;
-        let train = self.train_frequency;
-        expect(
-            self.buffer_size >= train && i32::try_from(self.buffer_size).is_ok(),
-            "buffer-size",
-            self.buffer_size,
-            &format!("at least --train-frequency {train}, and at most {}", i32::MAX),
-        )?;
-        let unit = |x: f64| (0.0..=1.0).contains(&x);
-        for (flag, x) in [
+        self.cadence().check("train-frequency", self.total_timesteps)?;
+        self.atoms().check()?;
+        positive(&[("batch-size", self.batch_size)])?;
+        within("buffer-size", self.buffer_size, self.train_frequency, i32::MAX as usize)?;
+        unit(&[
             ("gamma", self.gamma),
             ("start-e", self.start_e),
             ("end-e", self.end_e),
             ("exploration-fraction", self.exploration_fraction),
-        ] {
-            expect(unit(x), flag, x, "between 0 and 1")?;
-        }
-        let rate = self.learning_rate;
-        expect(rate.is_finite() && rate >= 0.0, "learning-rate", rate, "a number not below 0")
+        ])?;
+        not_negative(&[("learning-rate", self.learning_rate)])
     }
 }
 
-algorithm!(Args, "c51", train, play_model);
+algorithm!(Args, "c51", train, play);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -172,56 +160,26 @@ impl QNetwork<Tensor> {
     }
 }
 
-/// One step of one environment.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Transition<T> {
-    /// `f32[obs_size]`
-    pub obs: T,
-    /// `i32[]`
-    pub action: T,
-    /// `f32[]`
-    pub reward: T,
-    /// `f32[obs_size]`: what followed, also where an episode ended there.
-    pub next_obs: T,
-    /// `f32[]`: 1 where the episode ended by the rules of the task.
-    pub terminated: T,
-}
-
-/// What learning changes.
-#[derive(Debug, Tree)]
-pub struct TrainState<T> {
+/// What gradient steps change, and what is saved.
+#[derive(Debug, Clone, Tree)]
+pub struct Learner<T> {
     /// The network.
     pub q: QNetwork<T>,
     /// The target network.
     pub target: QNetwork<T>,
     /// Adam's moments.
     pub optimizer: AdamState<T, QNetwork<T>>,
-    /// The transitions to learn from.
-    pub replay: Replay<T, Transition<T>>,
-    /// The environments between two steps.
-    pub playing: Playing<T>,
 }
 
-/// The environments between two steps.
-#[derive(Debug, Tree)]
-pub struct Playing<T> {
-    /// The right to step them.
-    pub handle: Handle<T>,
-    /// `f32[N, obs_size]`
-    pub obs: T,
-    /// Timesteps so far, `i32[]`.
-    pub step: T,
-    /// The randomness to come.
-    pub key: Key<T>,
+/// What training changes.
+pub type State<T> = TrainState<Learner<T>, Replay<T, Transition<T>>, Playing<T>>;
+
+fn learner(key: Key<Tensor>, obs_size: usize, num_actions: usize, args: &Args) -> Learner<Tensor> {
+    let q = QNetwork::init(key, obs_size, num_actions, &args.atoms());
+    Learner { target: q.clone(), optimizer: args.adam().init(&q), q }
 }
 
 // --------------------------------------------------------------------------------------- losses
-
-/// The rows of `probs: f32[B, actions, atoms]` for the actions `i32[B]`: `f32[B, atoms]`.
-fn of_action(probs: Tensor, action: Tensor) -> Tensor {
-    let taken = one_hot(action, probs.dim(1), DType::Bool).expand_dims(-1);
-    where_(taken.broadcast_to(probs.shape()), probs, zeros_like(probs)).sum(1)
-}
 
 /// The mean cross entropy to the projected targets, and the mean value of the actions taken;
 /// `batch` has rows.
@@ -253,122 +211,53 @@ pub struct Metrics<T> {
 
 /// One gradient step on a batch.
 pub fn update(
-    q: QNetwork<Tensor>,
-    target: &QNetwork<Tensor>,
-    optimizer: AdamState<Tensor, QNetwork<Tensor>>,
+    learner: Learner<Tensor>,
     batch: &Transition<Tensor>,
     args: &Args,
-) -> (QNetwork<Tensor>, AdamState<Tensor, QNetwork<Tensor>>, Metrics<Tensor>) {
+) -> (Learner<Tensor>, Metrics<Tensor>) {
+    let Learner { q, target, optimizer } = learner;
     let ((loss, q_values), grads) =
-        value_and_grad(|q| loss(&q, target, batch, &args.atoms(), args.gamma))(q.clone());
+        value_and_grad(|q| loss(&q, &target, batch, &args.atoms(), args.gamma))(q.clone());
     let (q, optimizer) = args.adam().step(q, grads, optimizer);
-    (q, optimizer, Metrics { loss, q_values })
+    (Learner { q, target, optimizer }, Metrics { loss, q_values })
+}
+
+/// The learner with its target network updated if `step` is a multiple of the frequency.
+fn with_target(learner: Learner<Tensor>, step: Tensor, args: &Args) -> Learner<Tensor> {
+    let Learner { q, target, .. } = &learner;
+    let target = periodic_update(q, target, step, args.target_network_frequency);
+    Learner { target, ..learner }
 }
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// The best action, or with probability `epsilon` any: `i32[N]`.
-fn act(
-    q: &QNetwork<Tensor>,
-    obs: Tensor,
-    epsilon: Tensor,
-    atoms: &Atoms,
-    key: Key<Tensor>,
-) -> Tensor {
-    let (which, draw) = key.split();
-    let values = atoms.mean(q.apply(obs, atoms));
-    let envs = obs.dim(0);
-    let random = random::randint(draw, [envs], 0, values.dim(-1) as i32, DType::I32);
-    let explore = random::uniform(which, [envs], DType::F32, 0.0, 1.0).lt(epsilon);
-    where_(explore, random, values.argmax(-1))
-}
-
-/// `turns` steps of all environments: what they gave, `[T, N, ..]`.
-fn play(
+/// Some steps of all environments, and if `learning` a gradient step.
+fn round(
     envs: &XlaPool,
-    q: &QNetwork<Tensor>,
-    playing: Playing<Tensor>,
-    args: &Args,
-) -> (Playing<Tensor>, Transition<Tensor>, Games<Tensor>) {
-    let (start, end) = (args.start_e, args.end_e);
-    let turn = |playing: Playing<Tensor>, ()| {
-        let Playing { handle, obs, step, key } = playing;
-        let (key, draw) = key.split();
-        let progress = step.to(DType::F32) / args.exploration();
-        let epsilon = (start + (end - start) * progress.minimum(1.0)).to(DType::F32);
-        let action = act(q, obs, epsilon, &args.atoms(), draw);
-        let (handle, told) = envs.step(handle, action);
-        // Where an episode ended, `obs` is already the next one's.
-        let last = told.final_obs.expect("the pool was asked for it").to(DType::F32);
-        let next = told.obs.to(DType::F32);
-        let transition = Transition {
-            obs,
-            action,
-            reward: told.reward,
-            next_obs: where_(told.done().expand_dims(-1).broadcast_to(last.shape()), last, next),
-            terminated: told.terminated.to(DType::F32),
-        };
-        let games = Games::of(&told);
-        let step = step + args.num_envs as i32;
-        (Playing { handle, obs: next, step, key }, (transition, games))
-    };
-    let turns = ScanOptions::length(args.cadence().turns());
-    let (playing, (transitions, games)) = scan_with(turns, turn, playing, ());
-    (playing, transitions, games)
-}
-
-/// One call of the program: `rounds` times some steps of the environments and, if `learning`, a
-/// gradient step; then the target network, if it is due.
-fn rounds(
-    envs: &XlaPool,
-    state: TrainState<Tensor>,
+    state: State<Tensor>,
     learning: bool,
     args: &Args,
-) -> (TrainState<Tensor>, Games<Tensor>, Metrics<Tensor>) {
-    let TrainState { q, target, optimizer, replay, playing } = state;
-    let round = |(q, optimizer, replay, playing): Learning<Tensor>, ()| {
-        let (playing, transitions, games) = play(envs, &q, playing, args);
-        let rows = tree::map(transitions, |x: Tensor| {
-            x.reshape([&[x.dim(0) * x.dim(1)], &x.shape()[2..]].concat())
-        });
-        let replay = replay.add(rows);
-        if !learning {
-            let zero = constant(0.0f32);
-            let metrics = Metrics { loss: zero, q_values: zero };
-            return ((q, optimizer, replay, playing), (games, metrics));
-        }
-        let Playing { handle, obs, step, key } = playing;
+) -> (State<Tensor>, Games<Tensor>, Option<Metrics<Tensor>>) {
+    let TrainState { learner, replay, playing } = state;
+    let atoms = args.atoms();
+    let act = |obs, step, key: Key<Tensor>| {
         let (key, draw) = key.split();
-        let batch = replay.sample(draw, args.batch_size);
-        let (q, optimizer, metrics) = update(q, &target, optimizer, &batch, args);
-        let playing = Playing { handle, obs, step, key };
-        ((q, optimizer, replay, playing), (games, metrics))
+        let values = atoms.mean(learner.q.apply(obs, &atoms));
+        (epsilon_greedy(values, args.epsilon(step), draw), key)
     };
-    let count = ScanOptions::length(args.cadence().rounds());
-    let start = (q, optimizer, replay, playing);
-    let ((q, optimizer, replay, playing), (games, metrics)) = scan_with(count, round, start, ());
-    let target = match learning {
-        true => periodic_update(&q, &target, playing.step, args.target_network_frequency),
-        false => target,
-    };
-    (TrainState { q, target, optimizer, replay, playing }, games, metrics)
+    let (mut playing, rows, games) = playing.turns(envs, args.cadence().turns(), act);
+    let replay = replay.add(rows);
+    if !learning {
+        return (TrainState { learner, replay, playing }, games, None);
+    }
+    let (key, draw) = playing.key.split();
+    playing.key = key;
+    let batch = replay.sample(draw, args.batch_size);
+    let (learner, metrics) = update(learner, &batch, args);
+    (TrainState { learner, replay, playing }, games, Some(metrics))
 }
-
-/// What a round changes.
-type Learning<T> = (QNetwork<T>, AdamState<T, QNetwork<T>>, Replay<T, Transition<T>>, Playing<T>);
 
 // ------------------------------------------------------------------------------------- training
-
-/// The environments, stepped by compiled code.
-fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
-    let num_threads = args.run.num_threads;
-    EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
-}
-
-/// The sizes of observations and actions; refuses what this algorithm cannot act in.
-fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
-    Ok((spaces::vector("c51", pool.spec())?, spaces::choices("c51", pool.spec())?))
-}
 
 /// Trains an agent and gives the result: events and, if asked for, the model are in the run's
 /// folder.
@@ -378,84 +267,38 @@ fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
 /// the compiler, the runtime and the file system say.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let pool = pool(args, args.num_envs, args.run.seed)?;
-    let (obs_size, num_actions) = sizes(&pool)?;
-    let mut trainer = Trainer::start(args)?;
-
+    let (pool, obs_size, num_actions) = pools::discrete(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     let envs = envs.with_final_obs()?;
-    let mode = args.run.mode;
-    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let init = |handle, key: Key<Tensor>| {
         let (key, network) = key.split();
-        let q = QNetwork::init(network, obs_size, num_actions, &args.atoms());
-        let vector = TensorType::new(DType::F32, [obs_size]);
-        let number = TensorType::scalar(DType::F32);
-        let item = Transition {
-            obs: vector.clone(),
-            action: TensorType::scalar(DType::I32),
-            reward: number.clone(),
-            next_obs: vector,
-            terminated: number,
-        };
-        let (handle, first) = envs.reset(handle);
-        let (obs, step) = (first.obs.to(DType::F32), constant(0i32));
+        let item = Transition::types(obs_size, TensorType::scalar(DType::I32));
         TrainState {
-            target: q.clone(),
-            optimizer: args.adam().init(&q),
-            q,
+            learner: learner(network, obs_size, num_actions, args),
             replay: Replay::new(args.buffer_size, item),
-            playing: Playing { handle, obs, step, key },
+            playing: Playing::start(&envs, handle, key),
         }
-    })
-    .named("c51_init");
-    let go_on = |learning| {
-        let envs = &envs;
-        with_mode(mode, move |state| rounds(envs, state, learning, args))
     };
-    let explore = go_on(false).named("c51_explore");
-    let learn = go_on(true).named("c51_rounds").check_nans(args.run.check_nans);
-
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let mut state = trainer.state(init.call((handle, seed))?, &envs)?;
-    let steps = args.cadence().steps();
-    while trainer.goes_on(steps, &state, &envs)? {
-        let _span = timeline::span("rounds");
-        // Learning starts with the first call that begins when enough was explored.
-        let learning = trainer.step() >= args.learning_starts;
-        let rounds = if learning { &learn } else { &explore };
-        let (next, games, metrics) = rounds.call(state)?;
-        state = next;
-        trainer.tell(steps, &games.list()?, learning.then_some(&metrics))?;
-    }
-    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
-    let TrainState { q, target, optimizer, .. } = state;
-    trainer.finish(&Model { q, target, optimizer }, compile_s)
-}
-
-/// What is saved of a run: all but the transitions and the environments.
-#[derive(Debug, Clone, Tree)]
-pub struct Model<T> {
-    /// The network.
-    pub q: QNetwork<T>,
-    /// The target network.
-    pub target: QNetwork<T>,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, QNetwork<T>>,
+    let rounds = |state, learning| {
+        let round = |state| round(&envs, state, learning, args);
+        let (mut state, games, metrics) = off_policy::rounds(args.cadence().rounds(), state, round);
+        if learning {
+            state.learner = with_target(state.learner, state.playing.step, args);
+        }
+        (state, games, metrics)
+    };
+    let pace = Pace { steps: args.cadence().steps(), learning_starts: args.learning_starts };
+    off_policy::train(args, pace, (handle, &envs), init, rounds, |state| state.learner)
 }
 
 /// Plays a saved model with `end_e` random actions.
-fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // Episodes of another seed than those of the training.
-    let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
-    let (obs_size, num_actions) = sizes(&pool)?;
-    let like = with_mode(args.run.mode, |key: Key<Tensor>| {
-        let q = QNetwork::init(key, obs_size, num_actions, &args.atoms());
-        Model { target: q.clone(), optimizer: args.adam().init(&q), q }
-    });
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let Model { q, .. } = load_tree(model, &like.call(seed)?)?;
+fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let (pool, obs_size, num_actions) = pools::discrete(args, 1, args.run.eval_seed())?;
+    let q = off_policy::load(args, model, |key| learner(key, obs_size, num_actions, args))?.q;
+    let atoms = args.atoms();
     let act = with_mode(args.run.mode, |(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
-        act(&q, obs.to(DType::F32), constant(args.end_e as f32), &args.atoms(), key)
+        let returns = q.apply(obs.to(DType::F32), &atoms);
+        (epsilon_greedy(atoms.mean(returns), constant(args.end_e as f32), key), returns)
     })
     .named("c51_play");
     evaluation.play(pool, |obs, key| act.call((q.clone(), obs, key)))

@@ -7,23 +7,23 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::algorithm;
-use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
+use crate::envs::XlaPool;
 use crate::error::Result;
 use crate::jit::with_mode;
 use crate::nn::{Dense, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::rl::cadence::Cadence;
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::expect;
-use crate::rl::frames::{Drawn, Frames, Seen};
+use crate::rl::flags::{not_negative, positive, unit, within};
+use crate::rl::frames::{Drawn, Frames};
 use crate::rl::images::{Images, Trunk};
-use crate::rl::saved::load_tree;
-use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
-use crate::timeline;
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{constant, one_hot, where_, zeros, zeros_like};
-use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, random, value_and_grad};
+use crate::rl::off_policy::{self, Pace, TrainState};
+use crate::rl::playing::PlayingImages;
+use crate::rl::q_values::{epsilon_greedy, linear_schedule, of_action};
+use crate::rl::{Evaluation, Games, RunOptions, Summary, pools};
+use crate::trace::ops::constant;
+use crate::tree::Tree;
+use crate::{Key, Tensor, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -89,38 +89,32 @@ impl Args {
         Cadence { num_envs, train_frequency, target_network_frequency, most_rounds: 250 }
     }
 
-    /// Timesteps over which the part of random actions falls.
-    fn exploration(&self) -> f64 {
-        (self.exploration_fraction * self.total_timesteps as f64).max(1.0)
+    /// The part of random actions at a timestep.
+    fn epsilon(&self, step: Tensor) -> Tensor {
+        let duration = (self.exploration_fraction * self.total_timesteps as f64).max(1.0);
+        linear_schedule(self.start_e, self.end_e, duration, step)
+    }
+
+    fn adam(&self) -> Adam {
+        Adam { learning_rate: self.learning_rate, ..Adam::default() }
     }
 
     fn check(&self) -> Result<()> {
-        self.cadence().check(self.total_timesteps)?;
-        expect(self.batch_size > 0, "batch-size", self.batch_size, "at least 1")?;
-        // New steps, a stack, and what follows it.
-        let least = self.train_frequency + 8 * self.num_envs;
-        expect(
-            self.buffer_size >= least && i32::try_from(self.buffer_size).is_ok(),
-            "buffer-size",
-            self.buffer_size,
-            &format!("at least {least}, and at most {}", i32::MAX),
-        )?;
-        let unit = |x: f64| (0.0..=1.0).contains(&x);
-        for (flag, x) in [
+        self.cadence().check("train-frequency", self.total_timesteps)?;
+        positive(&[("batch-size", self.batch_size)])?;
+        within("buffer-size", self.buffer_size, self.cadence().least_frames(), i32::MAX as usize)?;
+        unit(&[
             ("gamma", self.gamma),
             ("tau", self.tau),
             ("start-e", self.start_e),
             ("end-e", self.end_e),
             ("exploration-fraction", self.exploration_fraction),
-        ] {
-            expect(unit(x), flag, x, "between 0 and 1")?;
-        }
-        let rate = self.learning_rate;
-        expect(rate.is_finite() && rate >= 0.0, "learning-rate", rate, "a number not below 0")
+        ])?;
+        not_negative(&[("learning-rate", self.learning_rate)])
     }
 }
 
-algorithm!(Args, "dqn_atari", train, play_model);
+algorithm!(Args, "dqn_atari", train, play);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -150,34 +144,23 @@ impl QNetwork<Tensor> {
     }
 }
 
-/// What learning changes.
-#[derive(Debug, Tree)]
-pub struct TrainState<T> {
+/// What gradient steps change, and what is saved.
+#[derive(Debug, Clone, Tree)]
+pub struct Learner<T> {
     /// The network.
     pub q: QNetwork<T>,
     /// The target network.
     pub target: QNetwork<T>,
     /// Adam's moments.
     pub optimizer: AdamState<T, QNetwork<T>>,
-    /// The transitions to learn from.
-    pub replay: Frames<T>,
-    /// The environments between two steps.
-    pub playing: Playing<T>,
 }
 
-/// The environments between two steps.
-#[derive(Debug, Tree)]
-pub struct Playing<T> {
-    /// The right to step them.
-    pub handle: Handle<T>,
-    /// `[N, ..]`
-    pub obs: T,
-    /// `i32[N]`: steps since the episode began, up to 255.
-    pub age: T,
-    /// Timesteps so far, `i32[]`.
-    pub step: T,
-    /// The randomness to come.
-    pub key: Key<T>,
+/// What training changes.
+pub type State<T> = TrainState<Learner<T>, Frames<T>, PlayingImages<T>>;
+
+fn learner(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) -> Learner<Tensor> {
+    let q = QNetwork::init(key, images, num_actions);
+    Learner { target: q.clone(), optimizer: args.adam().init(&q), q }
 }
 
 // --------------------------------------------------------------------------------------- losses
@@ -191,9 +174,7 @@ pub fn loss(
 ) -> (Tensor, Tensor) {
     let next = target.apply(batch.next_obs).max(-1);
     let goal = batch.reward + batch.discount * next; // f32[B]
-    let values = q.apply(batch.obs);
-    let taken = one_hot(batch.action, values.dim(-1), DType::Bool);
-    let value = where_(taken, values, zeros_like(values)).sum(-1);
+    let value = of_action(q.apply(batch.obs), batch.action);
     ((value - goal).square().mean(..), value.mean(..))
 }
 
@@ -210,113 +191,52 @@ pub struct Metrics<T> {
 
 /// One gradient step on a batch.
 pub fn update(
-    q: QNetwork<Tensor>,
-    target: &QNetwork<Tensor>,
-    optimizer: AdamState<Tensor, QNetwork<Tensor>>,
+    learner: Learner<Tensor>,
     batch: &Drawn<Tensor>,
     args: &Args,
-) -> (QNetwork<Tensor>, AdamState<Tensor, QNetwork<Tensor>>, Metrics<Tensor>) {
+) -> (Learner<Tensor>, Metrics<Tensor>) {
+    let Learner { q, target, optimizer } = learner;
     let ((td_loss, q_values), grads) =
-        value_and_grad(|q: QNetwork<Tensor>| loss(&q, target, batch))(q.clone());
-    let adam = Adam { learning_rate: args.learning_rate, ..Adam::default() };
-    let (q, optimizer) = adam.step(q, grads, optimizer);
-    (q, optimizer, Metrics { td_loss, q_values })
+        value_and_grad(|q: QNetwork<Tensor>| loss(&q, &target, batch))(q.clone());
+    let (q, optimizer) = args.adam().step(q, grads, optimizer);
+    (Learner { q, target, optimizer }, Metrics { td_loss, q_values })
+}
+
+/// The learner with its target network updated if `step` is a multiple of the frequency.
+fn with_target(learner: Learner<Tensor>, step: Tensor, args: &Args) -> Learner<Tensor> {
+    let mixed = incremental_update(&learner.q, &learner.target, args.tau);
+    let target = periodic_update(&mixed, &learner.target, step, args.target_network_frequency);
+    Learner { target, ..learner }
 }
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// The best action, or with probability `epsilon` any: `i32[N]`.
-fn act(q: &QNetwork<Tensor>, obs: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Tensor {
-    let (which, draw) = key.split();
-    let values = q.apply(obs);
-    let envs = obs.dim(0);
-    let random = random::randint(draw, [envs], 0, values.dim(-1) as i32, DType::I32);
-    let explore = random::uniform(which, [envs], DType::F32, 0.0, 1.0).lt(epsilon);
-    where_(explore, random, values.argmax(-1))
-}
-
-/// `turns` steps of all environments: what they gave, `[T, N, ..]`.
-fn play(
+/// Some steps of all environments, and if `learning` a gradient step.
+fn round(
     envs: &XlaPool,
-    q: &QNetwork<Tensor>,
-    playing: Playing<Tensor>,
-    args: &Args,
-) -> (Playing<Tensor>, Seen<Tensor>, Games<Tensor>) {
-    let (start, end) = (args.start_e, args.end_e);
-    let turn = |playing: Playing<Tensor>, ()| {
-        let Playing { handle, obs, age, step, key } = playing;
-        let (key, draw) = key.split();
-        let progress = step.to(DType::F32) / args.exploration();
-        let epsilon = (start + (end - start) * progress.minimum(1.0)).to(DType::F32);
-        let action = act(q, obs, epsilon, draw);
-        let (handle, told) = envs.step(handle, action);
-        let seen = Seen {
-            frame: q.trunk.images.newest(obs),
-            age,
-            action,
-            reward: told.reward,
-            terminated: told.terminated,
-            truncated: told.truncated,
-        };
-        let age = where_(told.first, zeros_like(age), (age + 1).minimum(255));
-        let games = Games::of(&told);
-        let step = step + args.num_envs as i32;
-        (Playing { handle, obs: told.obs, age, step, key }, (seen, games))
-    };
-    let turns = ScanOptions::length(args.cadence().turns());
-    let (playing, (seen, games)) = scan_with(turns, turn, playing, ());
-    (playing, seen, games)
-}
-
-/// One call of the program: `rounds` times some steps of the environments and, if `learning`, a
-/// gradient step; then the target network, if it is due.
-fn rounds(
-    envs: &XlaPool,
-    state: TrainState<Tensor>,
+    state: State<Tensor>,
     learning: bool,
     args: &Args,
-) -> (TrainState<Tensor>, Games<Tensor>, Metrics<Tensor>) {
-    let TrainState { q, target, optimizer, replay, playing } = state;
-    let round = |(q, optimizer, replay, playing): Learning<Tensor>, ()| {
-        let (playing, seen, games) = play(envs, &q, playing, args);
-        let replay = replay.add(seen);
-        if !learning {
-            let zero = constant(0.0f32);
-            let metrics = Metrics { td_loss: zero, q_values: zero };
-            return ((q, optimizer, replay, playing), (games, metrics));
-        }
-        let (key, draw) = playing.key.split();
-        let playing = Playing { key, ..playing };
-        let batch = replay.sample(draw, args.batch_size, 1, args.gamma);
-        let (q, optimizer, metrics) = update(q, &target, optimizer, &batch, args);
-        ((q, optimizer, replay, playing), (games, metrics))
+) -> (State<Tensor>, Games<Tensor>, Option<Metrics<Tensor>>) {
+    let TrainState { learner, replay, playing } = state;
+    let (q, turns) = (&learner.q, args.cadence().turns());
+    let act = |obs, step, key: Key<Tensor>| {
+        let (key, draw) = key.split();
+        (epsilon_greedy(q.apply(obs), args.epsilon(step), draw), key)
     };
-    let count = ScanOptions::length(args.cadence().rounds());
-    let start = (q, optimizer, replay, playing);
-    let ((q, optimizer, replay, playing), (games, metrics)) = scan_with(count, round, start, ());
-    let target = match learning {
-        true => {
-            let mixed = incremental_update(&q, &target, args.tau);
-            periodic_update(&mixed, &target, playing.step, args.target_network_frequency)
-        }
-        false => target,
-    };
-    (TrainState { q, target, optimizer, replay, playing }, games, metrics)
+    let (mut playing, seen, games) = playing.turns(envs, q.trunk.images, turns, act);
+    let replay = replay.add(seen);
+    if !learning {
+        return (TrainState { learner, replay, playing }, games, None);
+    }
+    let (key, draw) = playing.key.split();
+    playing.key = key;
+    let batch = replay.sample(draw, args.batch_size, 1, args.gamma);
+    let (learner, metrics) = update(learner, &batch, args);
+    (TrainState { learner, replay, playing }, games, Some(metrics))
 }
-
-/// What a round changes.
-type Learning<T> = (QNetwork<T>, AdamState<T, QNetwork<T>>, Frames<T>, Playing<T>);
 
 // ------------------------------------------------------------------------------------- training
-
-/// The environments, stepped by compiled code; what they show, and how many actions there are.
-fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Images, usize)> {
-    let num_threads = args.run.num_threads;
-    let options = PoolOptions { num_envs, num_threads, seed, ..Default::default() };
-    let (pool, images) = Images::pool("dqn_atari", &args.env_id, options)?;
-    let num_actions = spaces::choices("dqn_atari", pool.spec())?;
-    Ok((pool, images, num_actions))
-}
 
 /// Trains an agent and gives the result: events and, if asked for, the model are in the run's
 /// folder.
@@ -326,73 +246,37 @@ fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Images, usi
 /// the compiler, the runtime and the file system say.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let (pool, images, num_actions) = pool(args, args.num_envs, args.run.seed)?;
-    let mut trainer = Trainer::start(args)?;
-
+    let (pool, images, num_actions) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
-    let mode = args.run.mode;
-    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let init = |handle, key: Key<Tensor>| {
         let (key, network) = key.split();
-        let q = QNetwork::init(network, images, num_actions);
-        let (handle, first) = envs.reset(handle);
-        let (step, age) = (constant(0i32), zeros([args.num_envs], DType::I32));
         TrainState {
-            target: q.clone(),
-            optimizer: Adam::default().init(&q),
-            q,
+            learner: learner(network, images, num_actions, args),
             replay: Frames::new(args.buffer_size, args.num_envs, images.stack(), &images.frame()),
-            playing: Playing { handle, obs: first.obs, age, step, key },
+            playing: PlayingImages::start(&envs, handle, key),
         }
-    })
-    .named("dqn_atari_init");
-    let go_on = |learning| {
-        let envs = &envs;
-        with_mode(mode, move |state| rounds(envs, state, learning, args))
     };
-    let explore = go_on(false).named("dqn_atari_explore");
-    let learn = go_on(true).named("dqn_atari_rounds").check_nans(args.run.check_nans);
-
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let mut state = trainer.state(init.call((handle, seed))?, &envs)?;
-    let steps = args.cadence().steps();
-    while trainer.goes_on(steps, &state, &envs)? {
-        let _span = timeline::span("rounds");
-        // Learning starts with the first call that begins when enough was explored. The first one
-        // never learns: a transition needs the step after it.
-        let learning = trainer.step() >= args.learning_starts.max(1);
-        let rounds = if learning { &learn } else { &explore };
-        let (next, games, metrics) = rounds.call(state)?;
-        state = next;
-        trainer.tell(steps, &games.list()?, learning.then_some(&metrics))?;
-    }
-    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
-    let TrainState { q, target, optimizer, .. } = state;
-    trainer.finish(&Model { q, target, optimizer }, compile_s)
-}
-
-/// What is saved of a run: all but the transitions and the environments.
-#[derive(Debug, Clone, Tree)]
-pub struct Model<T> {
-    /// The network.
-    pub q: QNetwork<T>,
-    /// The target network.
-    pub target: QNetwork<T>,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, QNetwork<T>>,
+    let rounds = |state, learning| {
+        let round = |state| round(&envs, state, learning, args);
+        let (mut state, games, metrics) = off_policy::rounds(args.cadence().rounds(), state, round);
+        if learning {
+            state.learner = with_target(state.learner, state.playing.step, args);
+        }
+        (state, games, metrics)
+    };
+    // The first call never learns: a transition needs the step after it.
+    let learning_starts = args.learning_starts.max(1);
+    let pace = Pace { steps: args.cadence().steps(), learning_starts };
+    off_policy::train(args, pace, (handle, &envs), init, rounds, |state| state.learner)
 }
 
 /// Plays a saved model with `end_e` random actions.
-fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // Episodes of another seed than those of the training.
-    let (pool, images, num_actions) = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
-    let like = with_mode(args.run.mode, |key: Key<Tensor>| {
-        let q = QNetwork::init(key, images, num_actions);
-        Model { target: q.clone(), optimizer: Adam::default().init(&q), q }
-    });
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let Model { q, .. } = load_tree(model, &like.call(seed)?)?;
+fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let (pool, images, num_actions) = pools::images(args, 1, args.run.eval_seed())?;
+    let q = off_policy::load(args, model, |key| learner(key, images, num_actions, args))?.q;
     let act = with_mode(args.run.mode, |(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
-        act(&q, obs, constant(args.end_e as f32), key)
+        let values = q.apply(obs);
+        (epsilon_greedy(values, constant(args.end_e as f32), key), values)
     })
     .named("dqn_atari_play");
     evaluation.play(pool, |obs, key| act.call((q.clone(), obs, key)))

@@ -25,5 +25,6 @@ pub mod qdagger_dqn_atari;
 pub mod rainbow_atari;
 pub mod registry;
 pub mod rpo_continuous_action;
+pub mod sac_atari;
 pub mod sac_continuous_action;
 pub mod td3_continuous_action;

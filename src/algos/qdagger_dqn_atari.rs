@@ -9,23 +9,26 @@ use clap::Parser;
 use serde::{Deserialize, Serialize};
 
 use crate::algorithm;
-use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
+use crate::envs::{Handle, XlaPool};
 use crate::error::{Error, Result};
 use crate::jit::with_mode;
 use crate::nn::{Conv2d, Dense, init, max_pool};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::rl::cadence::Cadence;
 use crate::rl::checkpoint::{self, Checkpoint};
-use crate::rl::flags::expect;
-use crate::rl::frames::{Drawn, Frames, Seen};
+use crate::rl::flags::{expect, not_negative, positive, unit, within};
+use crate::rl::frames::{Drawn, Frames};
 use crate::rl::images::{Images, Trunk};
-use crate::rl::saved::{Origin, load_tree};
-use crate::rl::{Evaluation, Games, Run, RunOptions, Summary, Trainer, interrupt, spaces};
+use crate::rl::off_policy::{self, TrainState};
+use crate::rl::playing::PlayingImages;
+use crate::rl::q_values::{epsilon_greedy, linear_schedule, of_action};
+use crate::rl::saved::Origin;
+use crate::rl::{Evaluation, Games, Run, RunOptions, Summary, Trainer, interrupt, pools};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{ConvOptions, Padding, constant, one_hot, where_, zeros, zeros_like};
+use crate::trace::ops::{ConvOptions, Padding, constant};
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, random, value_and_grad};
+use crate::{Array, DType, Key, Tensor, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -122,16 +125,12 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        self.cadence().check(self.total_timesteps)?;
-        expect(self.batch_size > 0, "batch-size", self.batch_size, "at least 1")?;
-        // New steps, a stack, and what follows it.
-        let least = self.train_frequency + 8 * self.num_envs;
-        expect(
-            self.buffer_size >= least && i32::try_from(self.buffer_size).is_ok(),
-            "buffer-size",
-            self.buffer_size,
-            &format!("at least {least}, and at most {}", i32::MAX),
-        )?;
+        self.cadence().check("train-frequency", self.total_timesteps)?;
+        positive(&[
+            ("batch-size", self.batch_size),
+            ("teacher-eval-episodes", self.teacher_eval_episodes),
+        ])?;
+        within("buffer-size", self.buffer_size, self.cadence().least_frames(), i32::MAX as usize)?;
         let steps = self.cadence().steps() as usize;
         expect(
             self.teacher_steps >= steps.max(8 * self.num_envs),
@@ -146,26 +145,20 @@ impl Args {
             self.offline_steps,
             &format!("at least {rounds}, the gradient steps of one call of the program"),
         )?;
-        let games = self.teacher_eval_episodes;
-        expect(games > 0, "teacher-eval-episodes", games, "at least 1")?;
         let heat = self.temperature;
         expect(heat.is_finite() && heat > 0.0, "temperature", heat, "a number above 0")?;
-        let unit = |x: f64| (0.0..=1.0).contains(&x);
-        for (flag, x) in [
+        unit(&[
             ("gamma", self.gamma),
             ("tau", self.tau),
             ("start-e", self.start_e),
             ("end-e", self.end_e),
             ("exploration-fraction", self.exploration_fraction),
-        ] {
-            expect(unit(x), flag, x, "between 0 and 1")?;
-        }
-        let rate = self.learning_rate;
-        expect(rate.is_finite() && rate >= 0.0, "learning-rate", rate, "a number not below 0")
+        ])?;
+        not_negative(&[("learning-rate", self.learning_rate)])
     }
 }
 
-algorithm!(Args, "qdagger_dqn_atari", train, play_model);
+algorithm!(Args, "qdagger_dqn_atari", train, play);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -297,29 +290,12 @@ pub struct Student<T> {
 }
 
 /// What online learning changes.
-#[derive(Debug, Tree)]
-pub struct TrainState<T> {
-    /// The student.
-    pub student: Student<T>,
-    /// The transitions to learn from.
-    pub replay: Frames<T>,
-    /// The environments between two steps.
-    pub playing: Playing<T>,
-}
+pub type State<T> = TrainState<Student<T>, Frames<T>, PlayingImages<T>>;
 
-/// The environments between two steps.
-#[derive(Debug, Tree)]
-pub struct Playing<T> {
-    /// The right to step them.
-    pub handle: Handle<T>,
-    /// `[N, ..]`
-    pub obs: T,
-    /// `i32[N]`: steps since the episode began, up to 255.
-    pub age: T,
-    /// Timesteps so far, `i32[]`.
-    pub step: T,
-    /// The randomness to come.
-    pub key: Key<T>,
+/// A new student, with its target and its optimiser.
+fn student(key: Key<Tensor>, images: Images, num_actions: usize) -> Student<Tensor> {
+    let q = QNetwork::init(key, images, num_actions);
+    Student { target: q.clone(), optimizer: Adam::default().init(&q), q }
 }
 
 // --------------------------------------------------------------------------------------- losses
@@ -350,8 +326,7 @@ pub fn loss(
     let next = target.apply(batch.next_obs).max(-1);
     let goal = batch.reward + batch.discount * next; // f32[B]
     let values = q.apply(batch.obs);
-    let taken = one_hot(batch.action, values.dim(-1), DType::Bool);
-    let value = where_(taken, values, zeros_like(values)).sum(-1);
+    let value = of_action(values, batch.action);
     let td_loss = (value - goal).square().mean(..);
     let student = (values / temperature).log_softmax(-1);
     let teacher = (taught / temperature).log_softmax(-1);
@@ -411,119 +386,66 @@ fn offline(
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// The action of the highest of `values: f32[N, actions]`, or with probability `epsilon` any:
-/// `i32[N]`.
-fn act(values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Tensor {
-    let (which, draw) = key.split();
-    let envs = values.dim(0);
-    let random = random::randint(draw, [envs], 0, values.dim(-1) as i32, DType::I32);
-    let explore = random::uniform(which, [envs], DType::F32, 0.0, 1.0).lt(epsilon);
-    where_(explore, random, values.argmax(-1))
-}
-
-/// `turns` steps of all environments by whom `values` belong to, with a part of random actions that
-/// falls over `exploration` timesteps, of which `before` are over at the start: what they gave, `[T,
-/// N, ..]`.
-fn play(
-    envs: &XlaPool,
-    images: Images,
-    values: impl Fn(Tensor) -> Tensor,
-    playing: Playing<Tensor>,
-    (before, exploration): (usize, f64),
+/// Actions by values, and a part of random ones that falls over `exploration` timesteps, of which
+/// `before` are over at the start.
+fn act(
+    values: Tensor,
+    (step, before, exploration): (Tensor, usize, f64),
+    key: Key<Tensor>,
     args: &Args,
-) -> (Playing<Tensor>, Seen<Tensor>, Games<Tensor>) {
-    let (start, end) = (args.start_e, args.end_e);
-    let turn = |playing: Playing<Tensor>, ()| {
-        let Playing { handle, obs, age, step, key } = playing;
-        let (key, draw) = key.split();
-        let progress = (step.to(DType::F32) + before as f64) / exploration;
-        let epsilon = (start + (end - start) * progress.minimum(1.0)).to(DType::F32);
-        let action = act(values(obs), epsilon, draw);
-        let (handle, told) = envs.step(handle, action);
-        let seen = Seen {
-            frame: images.newest(obs),
-            age,
-            action,
-            reward: told.reward,
-            terminated: told.terminated,
-            truncated: told.truncated,
-        };
-        let age = where_(told.first, zeros_like(age), (age + 1).minimum(255));
-        let games = Games::of(&told);
-        let step = step + args.num_envs as i32;
-        (Playing { handle, obs: told.obs, age, step, key }, (seen, games))
-    };
-    let turns = ScanOptions::length(args.cadence().turns());
-    let (playing, (seen, games)) = scan_with(turns, turn, playing, ());
-    (playing, seen, games)
+) -> (Tensor, Key<Tensor>) {
+    let (key, draw) = key.split();
+    let step = step.to(DType::F32) + before as f64;
+    let epsilon = linear_schedule(args.start_e, args.end_e, exploration, step);
+    (epsilon_greedy(values, epsilon, draw), key)
 }
 
 /// One call while the teacher plays: steps as many as in one call online.
 fn fill(
     envs: &XlaPool,
     teacher: &Teacher<Tensor>,
-    (replay, playing): (Frames<Tensor>, Playing<Tensor>),
+    (replay, playing): (Frames<Tensor>, PlayingImages<Tensor>),
     args: &Args,
-) -> (Frames<Tensor>, Playing<Tensor>) {
-    let images = teacher.trunk.images;
-    let round = |(replay, playing): (Frames<Tensor>, Playing<Tensor>), ()| {
-        let values = |obs| teacher.apply(obs);
-        let exploration = (0, args.teacher_steps as f64);
-        let (playing, seen, _) = play(envs, images, values, playing, exploration, args);
+) -> (Frames<Tensor>, PlayingImages<Tensor>) {
+    let (images, turns) = (teacher.trunk.images, args.cadence().turns());
+    let round = |(replay, playing): (Frames<Tensor>, PlayingImages<Tensor>), ()| {
+        let by_teacher = |obs, step, key| {
+            act(teacher.apply(obs), (step, 0, args.teacher_steps as f64), key, args)
+        };
+        let (playing, seen, _) = playing.turns(envs, images, turns, by_teacher);
         ((replay.add(seen), playing), ())
     };
     let count = ScanOptions::length(args.cadence().rounds());
     scan_with(count, round, (replay, playing), ()).0
 }
 
-/// One call online: `rounds` times some steps of the environments and, if `learning`, a gradient
-/// step; then the target network, if it is due.
-fn rounds(
+/// Some steps of all environments, and if `learning` a gradient step.
+fn round(
     envs: &XlaPool,
-    state: TrainState<Tensor>,
+    state: State<Tensor>,
     teacher: &Teacher<Tensor>,
     coefficient: Tensor,
     learning: bool,
     args: &Args,
-) -> (TrainState<Tensor>, Games<Tensor>, Metrics<Tensor>) {
-    let TrainState { student, replay, playing } = state;
-    let images = student.q.images;
-    let round = |(student, replay, playing): Learning<Tensor>, ()| {
-        let values = |obs| student.q.apply(obs);
-        let exploration = (args.offline_steps, args.exploration());
-        let (playing, seen, games) = play(envs, images, values, playing, exploration, args);
-        let replay = replay.add(seen);
-        if !learning {
-            let zero = constant(0.0f32);
-            let metrics = Metrics { loss: zero, td_loss: zero, distill_loss: zero, q_values: zero };
-            return ((student, replay, playing), (games, metrics));
-        }
-        let (key, draw) = playing.key.split();
-        let playing = Playing { key, ..playing };
-        let batch = replay.sample(draw, args.batch_size, 1, args.gamma);
-        let (student, metrics) = update(student, teacher, &batch, coefficient, args);
-        ((student, replay, playing), (games, metrics))
+) -> (State<Tensor>, Games<Tensor>, Option<Metrics<Tensor>>) {
+    let TrainState { learner: student, replay, playing } = state;
+    let (q, turns) = (&student.q, args.cadence().turns());
+    let by_student = |obs, step, key| {
+        act(q.apply(obs), (step, args.offline_steps, args.exploration()), key, args)
     };
-    let count = ScanOptions::length(args.cadence().rounds());
-    let ((student, replay, playing), (games, metrics)) =
-        scan_with(count, round, (student, replay, playing), ());
-    let student = if learning { with_target(student, playing.step, args) } else { student };
-    (TrainState { student, replay, playing }, games, metrics)
+    let (mut playing, seen, games) = playing.turns(envs, q.images, turns, by_student);
+    let replay = replay.add(seen);
+    if !learning {
+        return (TrainState { learner: student, replay, playing }, games, None);
+    }
+    let (key, draw) = playing.key.split();
+    playing.key = key;
+    let batch = replay.sample(draw, args.batch_size, 1, args.gamma);
+    let (learner, metrics) = update(student, teacher, &batch, coefficient, args);
+    (TrainState { learner, replay, playing }, games, Some(metrics))
 }
-
-/// What a round changes.
-type Learning<T> = (Student<T>, Frames<T>, Playing<T>);
 
 // ------------------------------------------------------------------------------------- training
-
-/// The environments, stepped by compiled code; what they show, and how many actions there are.
-fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Images, usize)> {
-    let num_threads = args.run.num_threads;
-    let options = PoolOptions { num_envs, num_threads, seed, ..Default::default() };
-    let (pool, images) = Images::pool("qdagger_dqn_atari", &args.env_id, options)?;
-    let num_actions = spaces::choices("qdagger_dqn_atari", pool.spec())?;
-    Ok((pool, images, num_actions))
-}
 
 /// The teacher that `--teacher-model` names.
 fn teacher(args: &Args, images: Images, num_actions: usize) -> Result<Teacher<Array>> {
@@ -544,20 +466,11 @@ fn teacher(args: &Args, images: Images, num_actions: usize) -> Result<Teacher<Ar
             args.env_id
         )));
     }
-    let like = with_mode(args.run.mode, |key: Key<Tensor>| {
+    let model = off_policy::load(args, &checkpoint::load(path)?, |key| {
         let q = Teacher::init(key, images, num_actions);
         TeacherModel { target: q.clone(), optimizer: Adam::default().init(&q), q }
-    });
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let TeacherModel { q, .. } = load_tree(&checkpoint::load(path)?, &like.call(seed)?)?;
-    Ok(q)
-}
-
-/// The start of environments in a compiled program.
-fn start(envs: &XlaPool, handle: Handle<Tensor>, key: Key<Tensor>, args: &Args) -> Playing<Tensor> {
-    let (handle, first) = envs.reset(handle);
-    let (step, age) = (constant(0i32), zeros([args.num_envs], DType::I32));
-    Playing { handle, obs: first.obs, age, step, key }
+    })?;
+    Ok(model.q)
 }
 
 /// Mean return of some games by whom `values` belong to, with `end_e` random actions.
@@ -570,10 +483,10 @@ fn evaluate<N: Tree<Tensor>>(
 where
     N::With<Array>: Tree<Array, With<Tensor> = N> + Clone,
 {
-    // Episodes of another seed than those of the training.
-    let (pool, ..) = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
+    let (pool, ..) = pools::images(args, 1, args.run.eval_seed())?;
     let act = with_mode(args.run.mode, |(network, obs, key): (N, Tensor, Key<Tensor>)| {
-        act(values(&network, obs), constant(args.end_e as f32), key)
+        let values = values(&network, obs);
+        (epsilon_greedy(values, constant(args.end_e as f32), key), values)
     })
     .named("qdagger_dqn_atari_play");
     evaluation.play(pool, |obs, key| act.call((network.clone(), obs, key)))
@@ -591,7 +504,7 @@ fn learn_from(
     run: &mut Run,
     args: &Args,
 ) -> Result<(Student<Array>, f64)> {
-    let (pool, images, _) = pool(args, args.num_envs, args.run.seed)?;
+    let (pool, images, _) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     let mode = args.run.mode;
     let [first, second] = [1, 2].map(|k| {
@@ -602,7 +515,7 @@ fn learn_from(
     let room = args.buffer_size.min(args.teacher_steps);
     let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let replay = Frames::new(room, args.num_envs, images.stack(), &images.frame());
-        (replay, start(&envs, handle, key, args))
+        (replay, PlayingImages::start(&envs, handle, key))
     })
     .named("qdagger_dqn_atari_teacher_init");
     let fill = with_mode(mode, |(teacher, state): (Teacher<Tensor>, _)| {
@@ -700,7 +613,7 @@ impl Progress {
 /// runtime and the file system say.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let (pool, images, num_actions) = pool(args, args.num_envs, args.run.seed)?;
+    let (pool, images, num_actions) = pools::images(args, args.num_envs, args.run.seed)?;
     let teacher = teacher(args, images, num_actions)?;
     let mut trainer = Trainer::start(args)?;
 
@@ -708,12 +621,10 @@ pub fn train(args: &Args) -> Result<Summary> {
     let seed = tree::map(Key::new(args.run.seed), Array::from);
     let begin = with_mode(mode, |key: Key<Tensor>| {
         let (key, network) = key.split();
-        let q = QNetwork::init(network, images, num_actions);
-        let optimizer = Adam::default().init(&q);
-        (Student { target: q.clone(), optimizer, q }, key)
+        (student(network, images, num_actions), key)
     })
     .named("qdagger_dqn_atari_student");
-    let (mut student, key) = begin.call(seed)?;
+    let (mut taught, key) = begin.call(seed)?;
     let mut progress = Progress::default();
     let mut compile_s = begin.stats().seconds();
     if args.run.resume.is_none() {
@@ -724,29 +635,35 @@ pub fn train(args: &Args) -> Result<Summary> {
         let tag = "charts/teacher/avg_episodic_return";
         trainer.run.events.scalar(tag, progress.teacher, 0)?;
         let seconds;
-        (student, seconds) = learn_from(&teacher, student, &mut trainer.run, args)?;
+        (taught, seconds) = learn_from(&teacher, taught, &mut trainer.run, args)?;
         compile_s += seconds;
     }
 
     let (handle, envs) = pool.xla()?;
     type Start = (Student<Tensor>, Handle<Tensor>, Key<Tensor>);
     let init = with_mode(mode, |(student, handle, key): Start| TrainState {
-        student,
+        learner: student,
         replay: Frames::new(args.buffer_size, args.num_envs, images.stack(), &images.frame()),
-        playing: start(&envs, handle, key, args),
+        playing: PlayingImages::start(&envs, handle, key),
     })
     .named("qdagger_dqn_atari_init");
     let go_on = |learning| {
         let envs = &envs;
-        type Inputs = (TrainState<Tensor>, Teacher<Tensor>, Tensor);
+        type Inputs = (State<Tensor>, Teacher<Tensor>, Tensor);
         with_mode(mode, move |(state, teacher, coefficient): Inputs| {
-            rounds(envs, state, &teacher, coefficient, learning, args)
+            let round = |state| round(envs, state, &teacher, coefficient, learning, args);
+            let (mut state, games, metrics) =
+                off_policy::rounds(args.cadence().rounds(), state, round);
+            if learning {
+                state.learner = with_target(state.learner, state.playing.step, args);
+            }
+            (state, games, metrics)
         })
     };
     let explore = go_on(false).named("qdagger_dqn_atari_explore");
     let learn = go_on(true).named("qdagger_dqn_atari_rounds").check_nans(args.run.check_nans);
 
-    let mut state = trainer.state(init.call((student, handle, key))?, &envs)?;
+    let mut state = trainer.state(init.call((taught, handle, key))?, &envs)?;
     if trainer.step() > 0 {
         progress = serde_json::from_value(trainer.notes.clone())
             .map_err(|error| Error::Argument(format!("the notes of the checkpoint: {error}")))?;
@@ -764,7 +681,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         let (next, games, metrics) = rounds.call(inputs)?;
         state = next;
         let games = games.list()?;
-        trainer.tell(steps, &games, learning.then_some(&metrics))?;
+        trainer.tell(steps, &games, metrics.as_ref())?;
         let step = trainer.step();
         trainer.run.events.scalar("charts/epsilon", args.epsilon(step), step)?;
         if learning {
@@ -775,17 +692,12 @@ pub fn train(args: &Args) -> Result<Summary> {
     }
     let programs = [init.stats().seconds(), explore.stats().seconds(), learn.stats().seconds()];
     compile_s += programs.iter().sum::<f64>();
-    trainer.finish(&state.student, compile_s)
+    trainer.finish(&state.learner, compile_s)
 }
 
 /// Plays a saved model with `end_e` random actions.
-fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (_, images, num_actions) = pool(args, 1, args.run.seed)?;
-    let like = with_mode(args.run.mode, |key: Key<Tensor>| {
-        let q = QNetwork::init(key, images, num_actions);
-        Student { target: q.clone(), optimizer: Adam::default().init(&q), q }
-    });
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let Student { q, .. } = load_tree(model, &like.call(seed)?)?;
+fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let (_, images, num_actions) = pools::images(args, 1, args.run.seed)?;
+    let q = off_policy::load(args, model, |key| student(key, images, num_actions))?.q;
     evaluate(args, evaluation, q, |q: &QNetwork<Tensor>, obs| q.apply(obs))
 }

@@ -8,7 +8,7 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::algorithm;
-use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
+use crate::envs::XlaPool;
 use crate::error::Result;
 use crate::jit::with_mode;
 use crate::nn::{Dense, init};
@@ -16,16 +16,16 @@ use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::rl::atoms::Atoms;
 use crate::rl::cadence::Cadence;
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::expect;
-use crate::rl::frames::{Drawn, Seen};
+use crate::rl::flags::{expect, not_negative, positive, unit, within};
+use crate::rl::frames::Drawn;
 use crate::rl::images::{Convs, Images};
+use crate::rl::off_policy::{self, Pace, TrainState};
+use crate::rl::playing::PlayingImages;
 use crate::rl::prioritized::{Batch, Priorities, PrioritizedFrames};
-use crate::rl::saved::load_tree;
-use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
-use crate::timeline;
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{constant, full, one_hot, where_, zeros, zeros_like};
-use crate::tree::{self, Tree};
+use crate::rl::q_values::{linear_schedule, of_action};
+use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, pools};
+use crate::trace::ops::full;
+use crate::tree::Tree;
 use crate::{Array, DType, Key, Tensor, random, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
@@ -133,43 +133,27 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        self.cadence().check(self.total_timesteps)?;
-        expect(self.batch_size > 0, "batch-size", self.batch_size, "at least 1")?;
-        expect(self.n_atoms > 1, "n-atoms", self.n_atoms, "at least 2")?;
-        let (low, high) = (self.v_min, self.v_max);
-        expect(low.is_finite() && high.is_finite(), "v-min", low, "a number, as --v-max")?;
-        expect(low < high, "v-max", high, &format!("above --v-min {low}"))?;
-        expect(
-            (1..=64).contains(&self.n_step),
-            "n-step",
-            self.n_step,
-            "a number of steps from 1 to 64",
-        )?;
-        // New steps, a stack, and the rewards that follow it.
-        let least = self.train_frequency + (8 + self.n_step) * self.num_envs;
-        expect(
-            self.buffer_size >= least && self.buffer_size < 1 << 30,
-            "buffer-size",
-            self.buffer_size,
-            &format!("at least {least}, and below {}", 1 << 30),
-        )?;
-        for (flag, x) in [
+        self.cadence().check("train-frequency", self.total_timesteps)?;
+        self.atoms().check()?;
+        positive(&[("batch-size", self.batch_size)])?;
+        within("n-step", self.n_step, 1, 64)?;
+        // And the rewards that follow a step.
+        let least = self.cadence().least_frames() + self.n_step * self.num_envs;
+        within("buffer-size", self.buffer_size, least, (1 << 30) - 1)?;
+        unit(&[
             ("gamma", self.gamma),
             ("tau", self.tau),
             ("prioritized-replay-alpha", self.prioritized_replay_alpha),
             ("prioritized-replay-beta", self.prioritized_replay_beta),
-        ] {
-            expect((0.0..=1.0).contains(&x), flag, x, "between 0 and 1")?;
-        }
+        ])?;
         let eps = self.prioritized_replay_eps;
-        let positive = eps.is_finite() && eps > 0.0;
-        expect(positive, "prioritized-replay-eps", eps, "a number above 0")?;
-        let rate = self.learning_rate;
-        expect(rate.is_finite() && rate >= 0.0, "learning-rate", rate, "a number not below 0")
+        let above = eps.is_finite() && eps > 0.0;
+        expect(above, "prioritized-replay-eps", eps, "a number above 0")?;
+        not_negative(&[("learning-rate", self.learning_rate)])
     }
 }
 
-algorithm!(Args, "rainbow_atari", train, play_model);
+algorithm!(Args, "rainbow_atari", train, play);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -304,45 +288,26 @@ impl QNetwork<Tensor> {
     }
 }
 
-/// What learning changes.
-#[derive(Debug, Tree)]
-pub struct TrainState<T> {
+/// What gradient steps change, and what is saved.
+#[derive(Debug, Clone, Tree)]
+pub struct Learner<T> {
     /// The network.
     pub q: QNetwork<T>,
     /// The target network.
     pub target: QNetwork<T>,
     /// Adam's moments.
     pub optimizer: AdamState<T, QNetwork<T>>,
-    /// The noise of the network that acts.
-    pub noise: Streams<T>,
-    /// The transitions to learn from.
-    pub replay: PrioritizedFrames<T>,
-    /// The environments between two steps.
-    pub playing: Playing<T>,
 }
 
-/// The environments between two steps.
-#[derive(Debug, Tree)]
-pub struct Playing<T> {
-    /// The right to step them.
-    pub handle: Handle<T>,
-    /// `[N, ..]`
-    pub obs: T,
-    /// `i32[N]`: steps since the episode began, up to 255.
-    pub age: T,
-    /// Timesteps so far, `i32[]`.
-    pub step: T,
-    /// The randomness to come.
-    pub key: Key<T>,
+/// What training changes: the learner with the noise of the network that acts.
+pub type State<T> = TrainState<(Learner<T>, Streams<T>), PrioritizedFrames<T>, PlayingImages<T>>;
+
+fn learner(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) -> Learner<Tensor> {
+    let q = QNetwork::init(key, images, num_actions, &args.atoms());
+    Learner { target: q.clone(), optimizer: args.adam().init(&q), q }
 }
 
 // --------------------------------------------------------------------------------------- losses
-
-/// The rows of `probs: f32[B, actions, atoms]` for the actions `i32[B]`: `f32[B, atoms]`.
-fn of_action(probs: Tensor, action: Tensor) -> Tensor {
-    let taken = one_hot(action, probs.dim(1), DType::Bool).expand_dims(-1);
-    where_(taken.broadcast_to(probs.shape()), probs, zeros_like(probs)).sum(1)
-}
 
 /// The distributions that the network is to have for the actions taken, `f32[B, atoms]`: the next
 /// action is the best of the network, its return is the target network's (van Hasselt et al. 2016).
@@ -387,121 +352,63 @@ pub struct Metrics<T> {
 /// One gradient step on a batch, with fresh noise in both networks; also the network's noise and the
 /// errors, `f32[B]`.
 fn update(
-    (q, optimizer): (QNetwork<Tensor>, AdamState<Tensor, QNetwork<Tensor>>),
-    target: &QNetwork<Tensor>,
+    learner: Learner<Tensor>,
     batch: &Batch<Tensor>,
     key: Key<Tensor>,
     args: &Args,
-) -> (Learner<Tensor>, Tensor, Metrics<Tensor>) {
+) -> ((Learner<Tensor>, Streams<Tensor>), Tensor, Metrics<Tensor>) {
+    let Learner { q, target, optimizer } = learner;
     let atoms = args.atoms();
     let (a, b) = key.split();
     let noise = q.draw(a, args.parity);
     let target_streams = target.streams(Some(&target.draw(b, args.parity)));
     let q_streams = q.streams(Some(&noise));
-    let goal = goals((&q, &q_streams), (target, &target_streams), &batch.drawn, &atoms);
+    let goal = goals((&q, &q_streams), (&target, &target_streams), &batch.drawn, &atoms);
     let ((td_loss, (errors, q_values)), grads) = value_and_grad(|q: QNetwork<Tensor>| {
         loss(&q, &noise, goal, &batch.drawn, batch.weights, &atoms)
     })(q.clone());
     let (q, optimizer) = args.adam().step(q, grads, optimizer);
-    ((q, optimizer, noise), errors, Metrics { td_loss, q_values })
+    ((Learner { q, target, optimizer }, noise), errors, Metrics { td_loss, q_values })
 }
 
-/// What a gradient step changes.
-type Learner<T> = (QNetwork<T>, AdamState<T, QNetwork<T>>, Streams<T>);
+/// The learner with its target network updated if `step` is a multiple of the frequency.
+fn with_target(learner: Learner<Tensor>, step: Tensor, args: &Args) -> Learner<Tensor> {
+    let mixed = incremental_update(&learner.q, &learner.target, args.tau);
+    let target = periodic_update(&mixed, &learner.target, step, args.target_network_frequency);
+    Learner { target, ..learner }
+}
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// The best action of the network with these streams: `i32[N]`.
-fn act(q: &QNetwork<Tensor>, streams: &Streams<Tensor>, obs: Tensor, atoms: &Atoms) -> Tensor {
-    atoms.mean(q.apply(obs, streams, atoms)).argmax(-1)
-}
-
-/// `turns` steps of all environments: what they gave, `[T, N, ..]`.
-fn play(
+/// Some steps of all environments, and if `learning` a gradient step.
+fn round(
     envs: &XlaPool,
-    q: &QNetwork<Tensor>,
-    noise: &Streams<Tensor>,
-    playing: Playing<Tensor>,
-    args: &Args,
-) -> (Playing<Tensor>, Seen<Tensor>, Games<Tensor>) {
-    let streams = q.streams(Some(noise));
-    let turn = |playing: Playing<Tensor>, ()| {
-        let Playing { handle, obs, age, step, key } = playing;
-        let action = act(q, &streams, obs, &args.atoms());
-        let (handle, told) = envs.step(handle, action);
-        let seen = Seen {
-            frame: q.images.newest(obs),
-            age,
-            action,
-            reward: told.reward,
-            terminated: told.terminated,
-            truncated: told.truncated,
-        };
-        let age = where_(told.first, zeros_like(age), (age + 1).minimum(255));
-        let games = Games::of(&told);
-        let step = step + args.num_envs as i32;
-        (Playing { handle, obs: told.obs, age, step, key }, (seen, games))
-    };
-    let turns = ScanOptions::length(args.cadence().turns());
-    let (playing, (seen, games)) = scan_with(turns, turn, playing, ());
-    (playing, seen, games)
-}
-
-/// One call of the program: `rounds` times some steps of the environments and, if `learning`, a
-/// gradient step; then the target network, if it is due.
-fn rounds(
-    envs: &XlaPool,
-    state: TrainState<Tensor>,
+    state: State<Tensor>,
     learning: bool,
     args: &Args,
-) -> (TrainState<Tensor>, Games<Tensor>, Metrics<Tensor>) {
-    let TrainState { q, target, optimizer, noise, replay, playing } = state;
-    let priorities = args.priorities();
-    let round = |((q, optimizer, noise), replay, playing): Learning<Tensor>, ()| {
-        let (playing, seen, games) = play(envs, &q, &noise, playing, args);
-        let replay = replay.add(seen, &priorities);
-        if !learning {
-            let zero = constant(0.0f32);
-            let metrics = Metrics { td_loss: zero, q_values: zero };
-            return (((q, optimizer, noise), replay, playing), (games, metrics));
-        }
-        let [key, draw, fresh] = playing.key.split_n();
-        let playing = Playing { key, ..playing };
-        let progress = playing.step.to(DType::F32) / args.total_timesteps as f64;
-        let start = args.prioritized_replay_beta;
-        let beta = start + (1.0 - start) * progress.minimum(1.0);
-        let batch = replay.sample(draw, beta, &priorities);
-        let (learner, errors, metrics) = update((q, optimizer), &target, &batch, fresh, args);
-        let replay = replay.update(batch.rows, errors, &priorities);
-        ((learner, replay, playing), (games, metrics))
-    };
-    let count = ScanOptions::length(args.cadence().rounds());
-    let start = ((q, optimizer, noise), replay, playing);
-    let (((q, optimizer, noise), replay, playing), (games, metrics)) =
-        scan_with(count, round, start, ());
-    let target = match learning {
-        true => {
-            let mixed = incremental_update(&q, &target, args.tau);
-            periodic_update(&mixed, &target, playing.step, args.target_network_frequency)
-        }
-        false => target,
-    };
-    (TrainState { q, target, optimizer, noise, replay, playing }, games, metrics)
+) -> (State<Tensor>, Games<Tensor>, Option<Metrics<Tensor>>) {
+    let TrainState { learner: (learner, noise), replay, playing } = state;
+    let (atoms, priorities) = (args.atoms(), args.priorities());
+    let (q, turns) = (&learner.q, args.cadence().turns());
+    let streams = q.streams(Some(&noise));
+    // The noise explores, so that acting needs no draw.
+    let act = |obs, _, key| (atoms.mean(q.apply(obs, &streams, &atoms)).argmax(-1), key);
+    let (mut playing, seen, games) = playing.turns(envs, q.images, turns, act);
+    let replay = replay.add(seen, &priorities);
+    if !learning {
+        return (TrainState { learner: (learner, noise), replay, playing }, games, None);
+    }
+    let [key, draw, fresh] = playing.key.split_n();
+    playing.key = key;
+    let (start, duration) = (args.prioritized_replay_beta, args.total_timesteps as f64);
+    let beta = linear_schedule(start, 1.0, duration, playing.step);
+    let batch = replay.sample(draw, beta, &priorities);
+    let (learner, errors, metrics) = update(learner, &batch, fresh, args);
+    let replay = replay.update(batch.rows, errors, &priorities);
+    (TrainState { learner, replay, playing }, games, Some(metrics))
 }
-
-/// What a round changes.
-type Learning<T> = (Learner<T>, PrioritizedFrames<T>, Playing<T>);
 
 // ------------------------------------------------------------------------------------- training
-
-/// The environments, stepped by compiled code; what they show, and how many actions there are.
-fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Images, usize)> {
-    let num_threads = args.run.num_threads;
-    let options = PoolOptions { num_envs, num_threads, seed, ..Default::default() };
-    let (pool, images) = Images::pool("rainbow_atari", &args.env_id, options)?;
-    let num_actions = spaces::choices("rainbow_atari", pool.spec())?;
-    Ok((pool, images, num_actions))
-}
 
 /// Trains an agent and gives the result: events and, if asked for, the model are in the run's
 /// folder.
@@ -511,86 +418,51 @@ fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Images, usi
 /// the compiler, the runtime and the file system say.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let (pool, images, num_actions) = pool(args, args.num_envs, args.run.seed)?;
-    let mut trainer = Trainer::start(args)?;
-
+    let (pool, images, num_actions) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
-    let mode = args.run.mode;
-    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let init = |handle, key: Key<Tensor>| {
         let [key, network, noise] = key.split_n();
-        let q = QNetwork::init(network, images, num_actions, &args.atoms());
-        let (envs_at_once, frame) = (args.num_envs, images.frame());
-        let (handle, first) = envs.reset(handle);
-        let (step, age) = (constant(0i32), zeros([args.num_envs], DType::I32));
+        let learner = learner(network, images, num_actions, args);
+        let noise = learner.q.draw(noise, args.parity);
+        let (stack, frame, how) = (images.stack(), images.frame(), args.priorities());
         TrainState {
-            target: q.clone(),
-            optimizer: args.adam().init(&q),
-            noise: q.draw(noise, args.parity),
-            q,
-            replay: PrioritizedFrames::new(
-                args.buffer_size,
-                envs_at_once,
-                images.stack(),
-                &frame,
-                &args.priorities(),
-            ),
-            playing: Playing { handle, obs: first.obs, age, step, key },
+            learner: (learner, noise),
+            replay: PrioritizedFrames::new(args.buffer_size, args.num_envs, stack, &frame, &how),
+            playing: PlayingImages::start(&envs, handle, key),
         }
-    })
-    .named("rainbow_atari_init");
-    let go_on = |learning| {
-        let envs = &envs;
-        with_mode(mode, move |state| rounds(envs, state, learning, args))
     };
-    let explore = go_on(false).named("rainbow_atari_explore");
-    let learn = go_on(true).named("rainbow_atari_rounds").check_nans(args.run.check_nans);
-
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let mut state = trainer.state(init.call((handle, seed))?, &envs)?;
-    let steps = args.cadence().steps();
-    while trainer.goes_on(steps, &state, &envs)? {
-        let _span = timeline::span("rounds");
-        // Learning starts with the first call that begins when enough was explored, and never
-        // before the first transition is complete.
-        let complete = ((args.n_step + 1) * args.num_envs) as u64;
-        let learning = trainer.step() >= args.learning_starts.max(complete);
-        let rounds = if learning { &learn } else { &explore };
-        let (next, games, metrics) = rounds.call(state)?;
-        state = next;
-        trainer.tell(steps, &games.list()?, learning.then_some(&metrics))?;
+    let rounds = |state, learning| {
+        let round = |state| round(&envs, state, learning, args);
+        let (state, games, metrics) = off_policy::rounds(args.cadence().rounds(), state, round);
+        let TrainState { learner: (mut learner, noise), replay, playing } = state;
         if learning {
-            let step = trainer.step();
-            trainer.run.events.scalar("charts/beta", args.beta(step), step)?;
+            learner = with_target(learner, playing.step, args);
         }
-    }
-    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
-    let TrainState { q, target, optimizer, .. } = state;
-    trainer.finish(&Model { q, target, optimizer }, compile_s)
-}
-
-/// What is saved of a run: all but the transitions and the environments.
-#[derive(Debug, Clone, Tree)]
-pub struct Model<T> {
-    /// The network.
-    pub q: QNetwork<T>,
-    /// The target network.
-    pub target: QNetwork<T>,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, QNetwork<T>>,
+        (TrainState { learner: (learner, noise), replay, playing }, games, metrics)
+    };
+    // Never before the first transition is complete.
+    let complete = ((args.n_step + 1) * args.num_envs) as u64;
+    let learning_starts = args.learning_starts.max(complete);
+    let pace = Pace { steps: args.cadence().steps(), learning_starts };
+    let model = |state: State<Array>| state.learner.0;
+    let tell = |trainer: &mut Trainer<'_, Args>, learning| {
+        let step = trainer.step();
+        match learning {
+            true => trainer.run.events.scalar("charts/beta", args.beta(step), step),
+            false => Ok(()),
+        }
+    };
+    off_policy::train_and_tell(args, pace, (handle, &envs), init, rounds, model, tell)
 }
 
 /// Plays a saved model, without noise.
-fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // Episodes of another seed than those of the training.
-    let (pool, images, num_actions) = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
-    let like = with_mode(args.run.mode, |key: Key<Tensor>| {
-        let q = QNetwork::init(key, images, num_actions, &args.atoms());
-        Model { target: q.clone(), optimizer: args.adam().init(&q), q }
-    });
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let Model { q, .. } = load_tree(model, &like.call(seed)?)?;
+fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let (pool, images, num_actions) = pools::images(args, 1, args.run.eval_seed())?;
+    let q = off_policy::load(args, model, |key| learner(key, images, num_actions, args))?.q;
+    let atoms = args.atoms();
     let act = with_mode(args.run.mode, |(q, obs): (QNetwork<Tensor>, Tensor)| {
-        act(&q, &q.streams(None), obs, &args.atoms())
+        let returns = q.apply(obs, &q.streams(None), &atoms);
+        (atoms.mean(returns).argmax(-1), returns)
     })
     .named("rainbow_atari_play");
     evaluation.play(pool, |obs, _| act.call((q.clone(), obs)))

@@ -62,6 +62,7 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<qdagger_dqn_atari::Args>(),
     entry::<rainbow_atari::Args>(),
     entry::<rpo_continuous_action::Args>(),
+    entry::<sac_atari::Args>(),
     entry::<sac_continuous_action::Args>(),
     entry::<td3_continuous_action::Args>(),
 ];

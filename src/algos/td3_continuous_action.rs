@@ -8,22 +8,21 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::algorithm;
-use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
+use crate::envs::XlaPool;
 use crate::error::Result;
 use crate::jit::with_mode;
 use crate::nn::{Activation, Mlp, init};
 use crate::optim::{Adam, AdamState, incremental_update};
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::expect;
-use crate::rl::replay::{Replay, joined};
-use crate::rl::saved::load_tree;
-use crate::rl::spaces::{self, Bounds};
-use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
-use crate::timeline;
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{concatenate, constant, where_};
+use crate::rl::flags::{expect, not_negative, positive, unit, within};
+use crate::rl::off_policy::{self, Pace, TrainState};
+use crate::rl::playing::{Playing, Transition};
+use crate::rl::replay::Replay;
+use crate::rl::spaces::Bounds;
+use crate::rl::{Evaluation, Games, RunOptions, Summary, pools};
+use crate::trace::ops::concatenate;
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, TensorType, random, value_and_grad};
+use crate::{DType, Key, Tensor, TensorType, random, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -96,10 +95,7 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        let positive = "at least 1";
-        expect(self.batch_size > 0, "batch-size", self.batch_size, positive)?;
-        let frequency = self.policy_frequency;
-        expect(frequency > 0, "policy-frequency", frequency, positive)?;
+        positive(&[("batch-size", self.batch_size), ("policy-frequency", self.policy_frequency)])?;
         let steps = self.steps();
         expect(
             self.total_timesteps >= steps,
@@ -107,29 +103,18 @@ impl Args {
             self.total_timesteps,
             &format!("at least {steps}, the timesteps of one call"),
         )?;
-        expect(
-            self.buffer_size > 0 && i32::try_from(self.buffer_size).is_ok(),
-            "buffer-size",
-            self.buffer_size,
-            &format!("1 to {}", i32::MAX),
-        )?;
-        let unit = |x: f64| (0.0..=1.0).contains(&x);
-        for (flag, x) in [("gamma", self.gamma), ("tau", self.tau)] {
-            expect(unit(x), flag, x, "between 0 and 1")?;
-        }
-        for (flag, x) in [
+        within("buffer-size", self.buffer_size, 1, i32::MAX as usize)?;
+        unit(&[("gamma", self.gamma), ("tau", self.tau)])?;
+        not_negative(&[
             ("learning-rate", self.learning_rate),
             ("policy-noise", self.policy_noise),
             ("exploration-noise", self.exploration_noise),
             ("noise-clip", self.noise_clip),
-        ] {
-            expect(x.is_finite() && x >= 0.0, flag, x, "a number not below 0")?;
-        }
-        Ok(())
+        ])
     }
 }
 
-algorithm!(Args, "td3_continuous_action", train, play_model);
+algorithm!(Args, "td3_continuous_action", train, play);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -169,21 +154,6 @@ fn value(critic: &Mlp<Tensor>, obs: Tensor, action: Tensor) -> Tensor {
     critic.apply(concatenate(&[obs, action], -1)).squeeze(-1)
 }
 
-/// One step of the environment.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Transition<T> {
-    /// `f32[obs_size]`
-    pub obs: T,
-    /// `f32[A]`
-    pub action: T,
-    /// `f32[]`
-    pub reward: T,
-    /// `f32[obs_size]`: what followed, also where an episode ended there.
-    pub next_obs: T,
-    /// `f32[]`: 1 where the episode ended by the rules of the task.
-    pub terminated: T,
-}
-
 /// Adam's moments of each network.
 #[derive(Debug, Tree)]
 pub struct Optimizers<T> {
@@ -205,25 +175,15 @@ pub struct Learner<T> {
 }
 
 /// What training changes.
-#[derive(Debug, Tree)]
-pub struct TrainState<T> {
-    /// The networks.
-    pub learner: Learner<T>,
-    /// The transitions to learn from.
-    pub replay: Replay<T, Transition<T>>,
-    /// The environment between two steps.
-    pub playing: Playing<T>,
-}
+pub type State<T> = TrainState<Learner<T>, Replay<T, Transition<T>>, Playing<T>>;
 
-/// The environment between two steps.
-#[derive(Debug, Tree)]
-pub struct Playing<T> {
-    /// The right to step it.
-    pub handle: Handle<T>,
-    /// `f32[1, obs_size]`
-    pub obs: T,
-    /// The randomness to come.
-    pub key: Key<T>,
+/// New networks with their targets and optimisers.
+fn learner(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Learner<Tensor> {
+    let networks = Networks::init(key, obs_size, action_size);
+    let adam = adam(args);
+    let optimizers =
+        Optimizers { actor: adam.init(&networks.actor), critics: adam.init(&networks.critics) };
+    Learner { targets: networks.clone(), networks, optimizers }
 }
 
 // --------------------------------------------------------------------------------------- losses
@@ -340,105 +300,48 @@ fn actor_step(
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// One step of the environment: the policy with noise, or any action while `exploring`.
-fn play(
+/// As many steps of the environment as the actor stays the same for: the policy with noise, or any
+/// action while not yet `learning`. Then as many gradient steps of the critics, and one of the actor.
+fn round(
     envs: &XlaPool,
-    actor: &Mlp<Tensor>,
-    playing: Playing<Tensor>,
-    exploring: bool,
+    state: State<Tensor>,
+    learning: bool,
     bounds: &Bounds,
     args: &Args,
-) -> (Playing<Tensor>, Transition<Tensor>, Games<Tensor>) {
-    let Playing { handle, obs, key } = playing;
-    let (key, draw) = key.split();
-    let shape = [1, bounds.size()];
-    let action = if exploring {
-        let unit = random::uniform(draw, shape, DType::F32, 0.0, 1.0);
-        bounds.low() + unit * (bounds.high() - bounds.low())
-    } else {
-        let noise = random::normal(draw, shape, DType::F32) * args.exploration_noise;
-        bounds.clip(policy(actor, obs, bounds) + noise * bounds.scale())
-    };
-    let (handle, told) = envs.step(handle, action);
-    let next = told.obs.to(DType::F32);
-    // Where an episode ended, `obs` is already the next one's.
-    let last = told.final_obs.expect("the pool was asked for it").to(DType::F32);
-    let done = told.done().expand_dims(-1).broadcast_to(last.shape());
-    let transition = Transition {
-        obs,
-        action,
-        reward: told.reward,
-        next_obs: where_(done, last, next),
-        terminated: told.terminated.to(DType::F32),
-    };
-    (Playing { handle, obs: next, key }, transition, Games::of(&told))
-}
-
-/// About 100 timesteps: rounds of as many steps of the environment as the actor stays the same for,
-/// unless `exploring` as many of the critics, and one of the actor. One program.
-fn rounds(
-    envs: &XlaPool,
-    state: TrainState<Tensor>,
-    exploring: bool,
-    bounds: &Bounds,
-    args: &Args,
-) -> (TrainState<Tensor>, Games<Tensor>, Metrics<Tensor>) {
-    let zero = constant(0.0f32);
-    let none = CriticMetrics { qf1_loss: zero, qf2_loss: zero, qf1_values: zero, qf2_values: zero };
-    let round = |state: TrainState<Tensor>, ()| {
-        let TrainState { mut learner, replay, mut playing } = state;
-        let (mut rows, mut games) = (Vec::new(), Vec::new());
-        for _ in 0..args.policy_frequency {
-            let actor = &learner.networks.actor;
-            let (next, row, told) = play(envs, actor, playing, exploring, bounds, args);
-            rows.push(row);
-            games.push(told);
-            playing = next;
+) -> (State<Tensor>, Games<Tensor>, Option<Metrics<Tensor>>) {
+    let TrainState { mut learner, replay, playing } = state;
+    let actor = &learner.networks.actor;
+    let act = |obs: Tensor, _, key: Key<Tensor>| {
+        let (key, draw) = key.split();
+        if !learning {
+            return (bounds.sample(draw, obs.dim(0)), key);
         }
-        let replay = replay.add(joined(&rows));
-        let games = tree::map(joined(&games), |x: Tensor| x.expand_dims(-1)); // [steps, 1]
-        let mut metrics = Metrics { critics: none, actor_loss: zero };
-        for turn in 1..=args.policy_frequency {
-            if exploring {
-                break;
-            }
-            let Playing { handle, obs, key } = playing;
-            let [key, draw, noise] = key.split_n();
-            playing = Playing { handle, obs, key };
-            let batch = replay.sample(draw, args.batch_size);
-            (learner, metrics.critics) = critic_step(learner, &batch, noise, bounds, args);
-            if turn == args.policy_frequency {
-                (learner, metrics.actor_loss) = actor_step(learner, &batch, bounds, args);
-            }
-        }
-        (TrainState { learner, replay, playing }, (games, metrics))
+        let action = policy(actor, obs, bounds);
+        let noise = random::normal(draw, action.shape(), DType::F32) * args.exploration_noise;
+        (bounds.clip(action + noise * bounds.scale()), key)
     };
-    let count = ScanOptions::length(args.rounds());
-    let (state, (games, metrics)) = scan_with(count, round, state, ());
-    (state, games, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
+    let (mut playing, rows, games) = playing.unrolled(envs, args.policy_frequency, act);
+    let replay = replay.add(rows);
+    if !learning {
+        return (TrainState { learner, replay, playing }, games, None);
+    }
+    let mut told = None;
+    for turn in 1..=args.policy_frequency {
+        let [key, draw, noise] = playing.key.split_n();
+        playing.key = key;
+        let batch = replay.sample(draw, args.batch_size);
+        let critics;
+        (learner, critics) = critic_step(learner, &batch, noise, bounds, args);
+        if turn == args.policy_frequency {
+            let actor_loss;
+            (learner, actor_loss) = actor_step(learner, &batch, bounds, args);
+            told = Some(Metrics { critics, actor_loss });
+        }
+    }
+    (TrainState { learner, replay, playing }, games, told)
 }
 
 // ------------------------------------------------------------------------------------- training
-
-/// The size of the observations and the bounds of the actions; refuses what this algorithm cannot
-/// act in.
-fn sizes(pool: &EnvPool) -> Result<(usize, Bounds)> {
-    let (name, spec) = ("td3_continuous_action", pool.spec());
-    Ok((spaces::vector(name, spec)?, spaces::bounds(name, spec)?))
-}
-
-fn pool(args: &Args, seed: u64) -> Result<EnvPool> {
-    EnvPool::make(&args.env_id, PoolOptions { num_threads: 1, seed, ..Default::default() })
-}
-
-/// New networks with their targets and optimisers.
-fn learner(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Learner<Tensor> {
-    let networks = Networks::init(key, obs_size, action_size);
-    let adam = adam(args);
-    let optimizers =
-        Optimizers { actor: adam.init(&networks.actor), critics: adam.init(&networks.critics) };
-    Learner { targets: networks.clone(), networks, optimizers }
-}
 
 /// Trains an agent and gives the result: events and, if asked for, the model are in the run's
 /// folder.
@@ -448,63 +351,33 @@ fn learner(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -
 /// compiler, the runtime and the file system say.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let pool = pool(args, args.run.seed)?;
-    let (obs_size, bounds) = sizes(&pool)?;
-    let mut trainer = Trainer::start(args)?;
-
+    let (pool, obs_size, bounds) = pools::continuous(args, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     let envs = envs.with_final_obs()?;
-    let mode = args.run.mode;
-    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
-        let (key, draw) = key.split();
-        let [obs, action] = [obs_size, bounds.size()].map(|n| TensorType::new(DType::F32, [n]));
-        let number = TensorType::scalar(DType::F32);
-        let item = Transition {
-            obs: obs.clone(),
-            action,
-            reward: number.clone(),
-            next_obs: obs,
-            terminated: number,
-        };
-        let (handle, first) = envs.reset(handle);
+    let init = |handle, key: Key<Tensor>| {
+        let (key, networks) = key.split();
+        let action = TensorType::new(DType::F32, [bounds.size()]);
         TrainState {
-            learner: learner(draw, obs_size, bounds.size(), args),
-            replay: Replay::new(args.buffer_size, item),
-            playing: Playing { handle, obs: first.obs.to(DType::F32), key },
+            learner: learner(networks, obs_size, bounds.size(), args),
+            replay: Replay::new(args.buffer_size, Transition::types(obs_size, action)),
+            playing: Playing::start(&envs, handle, key),
         }
-    })
-    .named("td3_init");
-    let go_on = |exploring| {
-        let (envs, bounds) = (&envs, &bounds);
-        with_mode(mode, move |state| rounds(envs, state, exploring, bounds, args))
     };
-    let explore = go_on(true).named("td3_explore");
-    let learn = go_on(false).named("td3_rounds").check_nans(args.run.check_nans);
-
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let mut state = trainer.state(init.call((handle, seed))?, &envs)?;
-    let steps = args.steps();
-    while trainer.goes_on(steps, &state, &envs)? {
-        let _span = timeline::span("rounds");
-        let learning = trainer.step() >= args.learning_starts;
-        let rounds = if learning { &learn } else { &explore };
-        let (next, games, metrics) = rounds.call(state)?;
-        state = next;
-        trainer.tell(steps, &games.list()?, learning.then_some(&metrics))?;
-    }
-    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
-    trainer.finish(&state.learner, compile_s)
+    let rounds = |state, learning| {
+        let round = |state| round(&envs, state, learning, &bounds, args);
+        let (state, games, metrics) = off_policy::rounds(args.rounds(), state, round);
+        // Those of the last round are logged.
+        (state, games, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
+    };
+    let pace = Pace { steps: args.steps(), learning_starts: args.learning_starts };
+    off_policy::train(args, pace, (handle, &envs), init, rounds, |state| state.learner)
 }
 
 /// Plays a saved model, without noise.
-fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // Episodes of another seed than those of the training.
-    let pool = pool(args, args.run.seed.wrapping_add(1 << 32))?;
-    let (obs_size, bounds) = sizes(&pool)?;
-    let size = bounds.size();
-    let like = with_mode(args.run.mode, |key: Key<Tensor>| learner(key, obs_size, size, args));
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let actor = load_tree(model, &like.call(seed)?)?.networks.actor;
+fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let (pool, obs_size, bounds) = pools::continuous(args, args.run.eval_seed())?;
+    let new = |key| learner(key, obs_size, bounds.size(), args);
+    let actor = off_policy::load(args, model, new)?.networks.actor;
     let act = with_mode(args.run.mode, |(actor, obs): (Mlp<Tensor>, Tensor)| {
         policy(&actor, obs.to(DType::F32), &bounds)
     })

@@ -1,7 +1,9 @@
 //! Distributions of returns over fixed atoms: what C51 (Bellemare et al. 2017) and what is built
 //! on it share.
 
+use super::flags::expect;
 use crate::Tensor;
+use crate::error::Result;
 use crate::trace::DType;
 use crate::trace::ops::{arange, constant};
 
@@ -17,6 +19,18 @@ pub struct Atoms {
 }
 
 impl Atoms {
+    /// Fails unless they are at least two, from `--v-min` up to `--v-max`.
+    ///
+    /// # Errors
+    /// [`Error::Config`](crate::Error::Config) that names the flag.
+    pub fn check(&self) -> Result<()> {
+        let Atoms { count, v_min, v_max } = *self;
+        expect(count > 1, "n-atoms", count, "at least 2")?;
+        let numbers = v_min.is_finite() && v_max.is_finite();
+        expect(numbers, "v-min", v_min, "a number, as --v-max")?;
+        expect(v_min < v_max, "v-max", v_max, &format!("above --v-min {v_min}"))
+    }
+
     /// Between two neighbours.
     fn distance(&self) -> f64 {
         (self.v_max - self.v_min) / (self.count - 1) as f64

@@ -24,10 +24,15 @@ impl Cadence {
         self.train_frequency / self.num_envs
     }
 
+    /// Gradient steps between updates of the target network.
+    pub fn rounds_of_target(&self) -> usize {
+        self.target_network_frequency / self.train_frequency
+    }
+
     /// Gradient steps of one call of the program. The target network is due after a whole number
     /// of calls.
     pub fn rounds(&self) -> usize {
-        let all = self.target_network_frequency / self.train_frequency;
+        let all = self.rounds_of_target();
         let fits = |rounds: &usize| all.is_multiple_of(*rounds);
         (1..=self.most_rounds.clamp(1, all.max(1))).rev().find(fits).unwrap_or(1)
     }
@@ -37,18 +42,24 @@ impl Cadence {
         (self.rounds() * self.train_frequency) as u64
     }
 
-    /// Fails unless the frequencies divide each other and a call fits into `total_timesteps`.
+    /// The least capacity of a buffer of frames: new steps, a stack, and what follows it.
+    pub fn least_frames(&self) -> usize {
+        self.train_frequency + 8 * self.num_envs
+    }
+
+    /// Fails unless the frequencies divide each other and a call fits into `total_timesteps`;
+    /// `train_flag` is the flag that gives [`train_frequency`](Cadence::train_frequency).
     ///
     /// # Errors
     /// [`Error::Config`](crate::Error::Config) that names the flag.
-    pub fn check(&self, total_timesteps: u64) -> Result<()> {
+    pub fn check(&self, train_flag: &str, total_timesteps: u64) -> Result<()> {
         let (envs, train) = (self.num_envs, self.train_frequency);
         let target = self.target_network_frequency;
         expect(envs > 0, "num-envs", envs, "at least 1")?;
-        expect(train > 0, "train-frequency", train, "at least 1")?;
+        expect(train > 0, train_flag, train, "at least 1")?;
         expect(
             train.is_multiple_of(envs),
-            "train-frequency",
+            train_flag,
             train,
             &format!("a multiple of --num-envs {envs}, the timesteps of one step of all"),
         )?;
@@ -56,7 +67,7 @@ impl Cadence {
             target > 0 && target.is_multiple_of(train),
             "target-network-frequency",
             target,
-            &format!("a multiple of --train-frequency {train}"),
+            &format!("a multiple of --{train_flag} {train}"),
         )?;
         let steps = self.steps();
         expect(
@@ -86,12 +97,12 @@ mod tests {
         assert_eq!(cadence(8000, 240).rounds(), 200);
         assert_eq!(cadence(28, 5).rounds(), 1);
         assert_eq!(cadence(28, 7).rounds(), 7);
-        let told = cadence(10, 5).check(100).unwrap_err().to_string();
+        let told = cadence(10, 5).check("train-frequency", 100).unwrap_err().to_string();
         assert_eq!(
             told,
             "--target-network-frequency 10: must be a multiple of --train-frequency 4"
         );
-        let told = cadence(400, 50).check(100).unwrap_err().to_string();
+        let told = cadence(400, 50).check("train-frequency", 100).unwrap_err().to_string();
         assert_eq!(
             told,
             "--total-timesteps 100: must be at least 200, the timesteps of one call of the program"

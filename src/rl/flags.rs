@@ -122,6 +122,14 @@ pub fn not_negative(numbers: &[(&str, f64)]) -> Result<()> {
     numbers.iter().try_for_each(|&(flag, x)| expect(holds(x), flag, x, "a number not below 0"))
 }
 
+/// Fails unless the number is between these, both included.
+///
+/// # Errors
+/// [`Error::Config`] that names the flag.
+pub fn within(flag: &str, given: usize, least: usize, most: usize) -> Result<()> {
+    expect((least..=most).contains(&given), flag, given, &format!("{least} to {most}"))
+}
+
 /// Fails unless rollouts of `num_steps` steps of `num_envs` environments divide into minibatches,
 /// and at least one fits into the timesteps.
 ///

@@ -63,3 +63,10 @@ pub struct RunOptions {
     #[arg(long)]
     pub resume: Option<PathBuf>,
 }
+
+impl RunOptions {
+    /// The seed of the episodes that a saved model plays: others than those of the training.
+    pub fn eval_seed(&self) -> u64 {
+        self.seed.wrapping_add(1 << 32)
+    }
+}

@@ -5,6 +5,7 @@ use crate::envs::own::TWO_PLAYERS;
 use crate::envs::{Bound, EnvSpec, Space};
 use crate::error::{Error, Result};
 use crate::nn::View;
+use crate::random::{self, Key};
 use crate::trace::DType;
 use crate::trace::ops::constant;
 
@@ -200,6 +201,12 @@ impl Bounds {
     /// The middle between them, `f32[A]`: CleanRL's `action_bias`.
     pub fn bias(&self) -> Tensor {
         (self.high() + self.low()) / 2.0
+    }
+
+    /// `n` actions, each element drawn evenly from between its bounds: `f32[n, A]`.
+    pub fn sample(&self, key: Key<Tensor>, n: usize) -> Tensor {
+        let unit = random::uniform(key, [n, self.size()], DType::F32, 0.0, 1.0);
+        self.low() + unit * (self.high() - self.low())
     }
 
     /// `action: f32[.., A]`, each element between its bounds.

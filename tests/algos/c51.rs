@@ -1,7 +1,8 @@
 //! C51: its projection and its loss against JAX, small runs, its bad settings.
 
-use podracer::algos::c51::{Args, QNetwork, Transition, loss};
+use podracer::algos::c51::{Args, QNetwork, loss};
 use podracer::rl::atoms::Atoms;
+use podracer::rl::playing::Transition;
 use podracer::{Array, Tensor, interpret, value_and_grad};
 
 use super::cases::{Case, one_seed_gives_one_run, refused};

@@ -10,6 +10,7 @@ use podracer::algos::{
 };
 use podracer::nn::{Activation, Dense, Mlp};
 use podracer::rl::Algorithm;
+use podracer::rl::playing::Transition;
 use podracer::rl::replay::joined;
 use podracer::rl::spaces::Bounds;
 use podracer::{Array, DType, Key, Tensor, Tree, interpret, random, tree, value_and_grad};
@@ -65,23 +66,20 @@ fn close<M: Tree<Array>>(name: &str, ours: &M) {
     }
 }
 
-/// The same transitions for the three types of them.
-macro_rules! transitions {
-    ($room:ident) => {
-        $room::Transition {
-            obs: wave([BATCH, OBS], 0.1),
-            action: wave([BATCH, ACT], 0.2),
-            reward: wave([BATCH], 0.3),
-            next_obs: wave([BATCH, OBS], 0.4),
-            terminated: Array::from([0.0f32, 1.0, 0.0, 0.0]),
-        }
-    };
+fn transitions() -> Transition<Array> {
+    Transition {
+        obs: wave([BATCH, OBS], 0.1),
+        action: wave([BATCH, ACT], 0.2),
+        reward: wave([BATCH], 0.3),
+        next_obs: wave([BATCH, OBS], 0.4),
+        terminated: Array::from([0.0f32, 1.0, 0.0, 0.0]),
+    }
 }
 
 #[test]
 fn losses_of_ddpg_are_those_of_the_formulas() {
     let networks = |pi, q| ddpg::Networks { actor: actor(pi, 1), critic: critic(q) };
-    type Input<T> = (ddpg::Networks<T>, ddpg::Networks<T>, ddpg::Transition<T>);
+    type Input<T> = (ddpg::Networks<T>, ddpg::Networks<T>, Transition<T>);
     let run = interpret(|(online, targets, batch): Input<Tensor>| {
         let goal = ddpg::goal(&targets, &batch, &bounds(), GAMMA);
         let loss = |pi: Mlp<Tensor>| ddpg::actor_loss(&pi, &online.critic, batch.obs, &bounds());
@@ -89,7 +87,7 @@ fn losses_of_ddpg_are_those_of_the_formulas() {
         (goal, critic, value_and_grad(loss)(online.actor.clone()))
     });
     let (goal, critic, (actor, grads)) =
-        run.call((networks(1.0, 3.0), networks(2.0, 5.0), transitions!(ddpg))).unwrap();
+        run.call((networks(1.0, 3.0), networks(2.0, 5.0), transitions())).unwrap();
     close("ddpg_goal", &goal);
     close("ddpg_critic", &critic);
     close("ddpg_actor", &actor);
@@ -100,14 +98,14 @@ fn losses_of_ddpg_are_those_of_the_formulas() {
 fn losses_of_td3_are_those_of_the_formulas() {
     let args = td3::Args::from_flags(["--gamma", "0.9", "--noise-clip", "0.15"]).unwrap();
     let networks = |pi, q, q2| td3::Networks { actor: actor(pi, 1), critics: [q, q2].map(critic) };
-    type Input<T> = (td3::Networks<T>, td3::Networks<T>, td3::Transition<T>);
+    type Input<T> = (td3::Networks<T>, td3::Networks<T>, Transition<T>);
     let run = interpret(|(online, targets, batch): Input<Tensor>| {
         let goal = td3::goal(&targets, &batch, Key::constant(7), &bounds(), &args);
         let actor = td3::actor_loss(&online.actor, &online.critics[0], batch.obs, &bounds());
         (goal, td3::critic_loss(&online.critics, &batch, goal), actor)
     });
     let (goal, critics, actor) =
-        run.call((networks(1.0, 3.0, 4.0), networks(2.0, 5.0, 6.0), transitions!(td3))).unwrap();
+        run.call((networks(1.0, 3.0, 4.0), networks(2.0, 5.0, 6.0), transitions())).unwrap();
     close("td3_goal", &goal);
     close("td3_critic", &critics);
     close("td3_actor", &actor);
@@ -116,7 +114,7 @@ fn losses_of_td3_are_those_of_the_formulas() {
 #[test]
 fn losses_of_sac_are_those_of_the_formulas() {
     type Critics<T> = [Mlp<T>; 2];
-    type Input<T> = (Mlp<T>, Critics<T>, Critics<T>, sac::Transition<T>, sac::Temperature<T>);
+    type Input<T> = (Mlp<T>, Critics<T>, Critics<T>, Transition<T>, sac::Temperature<T>);
     let run = interpret(|(actor, online, targets, batch, temperature): Input<Tensor>| {
         let alpha = temperature.log_alpha.exp();
         let (actor_ref, key) = (&actor, Key::constant(8));
@@ -135,7 +133,7 @@ fn losses_of_sac_are_those_of_the_formulas() {
     });
     let (online, targets) = ([3.0, 4.0].map(critic), [5.0, 6.0].map(critic));
     let temperature = sac::Temperature { log_alpha: Array::from(0.3f32.ln()) };
-    let input = (actor(7.0, 2), online, targets, transitions!(sac), temperature);
+    let input = (actor(7.0, 2), online, targets, transitions(), temperature);
     let ((drawn, goal), critics, (actor, grads), tuned) = run.call(input).unwrap();
     close("sac_draw", &drawn);
     close("sac_goal", &goal);
@@ -308,6 +306,21 @@ fn rpo_runs_and_goes_on() {
     let logged = ["losses/value_loss", "losses/approx_kl", "losses/explained_variance"];
     let flags = [ON_POLICY, &["--no-anneal-lr", "--bootstrap-truncated"]].concat();
     runs_and_goes_on::<rpo::Args>(&flags, "256", &logged);
+}
+
+#[test]
+fn targets_of_sac_that_move_seldom_move() {
+    let runs = tempfile::tempdir().unwrap();
+    let model = |more: &[&str]| {
+        let more = [&["--save-model", "--eval-episodes", "0"], more].concat();
+        let summary = args::<sac::Args>(runs.path(), OFF_POLICY, &more).train().unwrap();
+        arrays(&model_of(&summary.run_dir)).to_vec()
+    };
+    // Targets that never come to be due stay where they began, as with a tau of 0.
+    let seldom = model(&["--target-network-frequency", "1000000", "--exp-name", "a"]);
+    assert_eq!(seldom, model(&["--tau", "0", "--exp-name", "b"]));
+    assert_ne!(seldom, model(&["--target-network-frequency", "3", "--exp-name", "c"]));
+    assert_ne!(seldom, model(&["--no-autotune", "--tau", "0", "--exp-name", "d"]));
 }
 
 // ------------------------------------------------------------------------------------- bad input

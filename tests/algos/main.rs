@@ -25,6 +25,7 @@ mod replay;
 mod resume;
 mod resume_ppo;
 mod rl;
+mod sac_atari;
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use podracer::algos::{c51, c51_atari, dqn, dqn_atari, pqn, qdagger_dqn_atari, rainbow_atari};
+use podracer::algos::{
+    c51, c51_atari, dqn, dqn_atari, pqn, qdagger_dqn_atari, rainbow_atari, sac_atari,
+};
 use podracer::rl::{Algorithm, Summary};
 
 use super::cases::model;
@@ -29,6 +31,7 @@ fn train_by_name(name: &str, flags: &[&str]) -> Summary {
         "pqn" => train::<pqn::Args>(flags),
         "qdagger_dqn_atari" => train::<qdagger_dqn_atari::Args>(flags),
         "rainbow_atari" => train::<rainbow_atari::Args>(flags),
+        "sac_atari" => train::<sac_atari::Args>(flags),
         other => panic!("{other}"),
     }
 }
@@ -146,6 +149,11 @@ fn dqn_atari_goes_on() {
 #[test]
 fn rainbow_goes_on() {
     goes_on_as_if_nothing_was("rainbow_atari", &[BOARDS, &["--total-timesteps=1600"]].concat());
+}
+
+#[test]
+fn sac_atari_goes_on() {
+    goes_on_as_if_nothing_was("sac_atari", &[BOARDS, &["--total-timesteps=1200"]].concat());
 }
 
 /// A finished run of DQN with a checkpoint.
