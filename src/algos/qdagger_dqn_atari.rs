@@ -12,7 +12,7 @@ use crate::algorithm;
 use crate::envs::{Handle, XlaPool};
 use crate::error::{Error, Result};
 use crate::jit::with_mode;
-use crate::nn::{Conv2d, Dense, init, max_pool};
+use crate::nn::{Dense, ImpalaCnn, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::rl::cadence::Cadence;
 use crate::rl::checkpoint::{self, Checkpoint};
@@ -26,7 +26,7 @@ use crate::rl::saved::Origin;
 use crate::rl::{Evaluation, Games, Run, RunOptions, Summary, Trainer, interrupt, pools};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{ConvOptions, Padding, constant};
+use crate::trace::ops::constant;
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, value_and_grad};
 
@@ -162,52 +162,12 @@ algorithm!(Args, "qdagger_dqn_atari", train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Two convolutions, around which its input goes (He et al. 2016).
-#[derive(Debug, Clone, Tree)]
-pub struct Residual<T> {
-    /// The convolutions.
-    pub convs: [Conv2d<T>; 2],
-}
-
-/// A convolution, the largest of each three by three, and two [`Residual`]s: half the rows and
-/// columns.
-#[derive(Debug, Clone, Tree)]
-pub struct Sequence<T> {
-    /// The first convolution.
-    pub conv: Conv2d<T>,
-    /// What follows.
-    pub residuals: [Residual<T>; 2],
-}
-
-impl Sequence<Tensor> {
-    fn init(key: Key<Tensor>, inputs: usize, outputs: usize) -> Sequence<Tensor> {
-        let keys: [Key<Tensor>; 5] = key.split_n();
-        let conv = |key, inputs| {
-            let options = ConvOptions { stride: 1, padding: Padding::Same };
-            Conv2d::init(key, [3, 3, inputs, outputs], options, init::lecun_normal())
-        };
-        let [first, a, b, c, d] = keys;
-        let residual = |a, b| Residual { convs: [conv(a, outputs), conv(b, outputs)] };
-        Sequence { conv: conv(first, inputs), residuals: [residual(a, b), residual(c, d)] }
-    }
-
-    fn apply(&self, x: Tensor) -> Tensor {
-        let x = max_pool(self.conv.apply(x), [3, 3], [2, 2], &Padding::Same);
-        let residual = |x: Tensor, residual: &Residual<Tensor>| {
-            let [a, b] = &residual.convs;
-            x + b.apply(a.apply(x.relu()).relu())
-        };
-        self.residuals.iter().fold(x, residual)
-    }
-}
-
-/// The student: images to the value of each action by IMPALA's convolutions (Espeholt et al. 2018).
+/// The student: images to the value of each action by IMPALA's convolutions (Espeholt et al. 2018), of
+/// 16, 32 and 32 features, and 256 units.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// The convolutions, of 16, 32 and 32 features.
-    pub sequences: Vec<Sequence<T>>,
-    /// Their features to 256 units.
-    pub hidden: Dense<T>,
+    /// Images to units.
+    pub trunk: ImpalaCnn<T>,
     /// Units to values.
     pub head: Dense<T>,
     /// What the images are.
@@ -217,20 +177,14 @@ pub struct QNetwork<T> {
 impl QNetwork<Tensor> {
     /// A new student.
     pub fn init(key: Key<Tensor>, images: Images, num_actions: usize) -> QNetwork<Tensor> {
-        let [a, b, c, hidden, head] = key.split_n();
-        let (mut size, mut inputs) = match images {
-            Images::Atari => (84usize, 4),
-            Images::MinAtar { channels } => (10, channels),
+        let (trunk, head) = key.split();
+        let shape = match images {
+            Images::Atari => [84, 84, 4],
+            Images::MinAtar { channels } => [10, 10, channels],
         };
-        let mut sequences = Vec::new();
-        for (key, outputs) in [(a, 16), (b, 32), (c, 32)] {
-            sequences.push(Sequence::init(key, inputs, outputs));
-            (size, inputs) = (size.div_ceil(2), outputs);
-        }
         let kernel = init::lecun_normal();
         QNetwork {
-            sequences,
-            hidden: Dense::init(hidden, size * size * inputs, 256, kernel),
+            trunk: ImpalaCnn::init(trunk, shape, &[16, 32, 32], &[256], kernel),
             head: Dense::init(head, 256, num_actions, kernel),
             images,
         }
@@ -238,9 +192,7 @@ impl QNetwork<Tensor> {
 
     /// `f32[B, actions]` of observations `[B, ..]`.
     pub fn apply(&self, obs: Tensor) -> Tensor {
-        let x = self.images.scaled(obs);
-        let x = self.sequences.iter().fold(x, |x, sequence| sequence.apply(x));
-        self.head.apply(self.hidden.apply(x.relu().flatten_from(1)).relu())
+        self.head.apply(self.trunk.apply(self.images.scaled(obs)))
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use podracer::algos::qdagger_dqn_atari::{Args, QNetwork, Teacher, loss};
 use podracer::algos::{dqn, dqn_atari};
+use podracer::nn::ImpalaCnn;
 use podracer::rl::Algorithm;
 use podracer::rl::frames::Drawn;
 use podracer::rl::images::Images;
@@ -27,8 +28,7 @@ const TAUGHT: &[&str] = &["--teacher-steps=200", "--offline-steps=50", "--teache
 fn net(case: &Case, prefix: &str) -> QNetwork<Array> {
     let dense = |name: &str| case.dense(&format!("{prefix}{name}w"), &format!("{prefix}{name}b"));
     QNetwork {
-        sequences: Vec::new(),
-        hidden: dense("hidden_"),
+        trunk: ImpalaCnn { sequences: Vec::new(), hidden: vec![dense("hidden_")] },
         head: dense(""),
         images: Images::MinAtar { channels: 1 },
     }

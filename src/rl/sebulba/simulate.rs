@@ -1,0 +1,238 @@
+//! How fast a layout would be: actors and learners as tasks that take time and share cores.
+//!
+//! What [`drive`](super::drive) does with threads is done here with numbers: the same lanes, the same
+//! lag, the same order. The costs are measured on one device; see `docs/scaling.md`.
+
+use super::drive::version_of;
+
+/// What the parts of an update cost, in seconds of one core or device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Costs {
+    /// One environment's part of a rollout.
+    pub rollout_per_env: f64,
+    /// A rollout, whatever the number of environments.
+    pub rollout: f64,
+    /// Moving one environment's part to a learner.
+    pub transfer_per_env: f64,
+    /// One environment's part of an update.
+    pub learn_per_env: f64,
+    /// An update, whatever the number of environments.
+    pub learn: f64,
+    /// Adding gradients over all learners, for each doubling of their number; of a whole update.
+    pub reduce: f64,
+    /// Giving parameters to one actor.
+    pub publish: f64,
+    /// Cores that all devices of a process share; infinite where each device has its own.
+    pub cores: f64,
+}
+
+/// A layout's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Devices that act.
+    pub actors: usize,
+    /// Devices that learn.
+    pub learners: usize,
+    /// Whether the devices that learn are those that act (or the first of them).
+    pub shared: bool,
+    /// Threads of each actor device.
+    pub threads: usize,
+    /// Environments of each thread.
+    pub envs: usize,
+    /// Processes.
+    pub processes: usize,
+    /// Steps of a rollout.
+    pub num_steps: usize,
+    /// Whether actors act while the learner learns.
+    pub concurrency: bool,
+}
+
+/// What comes of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Forecast {
+    /// Steps per second of all environments.
+    pub sps: f64,
+    /// Seconds of an update.
+    pub period: f64,
+    /// The part of the time in which the learner works.
+    pub learner_busy: f64,
+    /// The part of the time in which an actor works.
+    pub actor_busy: f64,
+}
+
+/// Work on a device, of which each has a queue that is worked off in order.
+#[derive(Debug, Clone, Copy)]
+struct Task {
+    device: usize,
+    /// Seconds that remain.
+    left: f64,
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Rollout { actor: usize },
+    Learn,
+}
+
+/// How many updates are simulated; the first half is the start.
+const UPDATES: u64 = 40;
+
+/// Runs one process's actors and learners; the other processes do the same at the same time.
+pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
+    let actors = shape.actors * shape.threads;
+    let envs = shape.envs as f64;
+    let total_learners = (shape.learners * shape.processes) as f64;
+    let rollout = costs.rollout + envs * (costs.rollout_per_env + costs.transfer_per_env);
+    let learn = costs.learn
+        + envs * actors as f64 / shape.learners as f64 * costs.learn_per_env
+        + costs.reduce * total_learners.log2()
+        + costs.publish * actors as f64;
+    let device_of = |actor: usize| actor / shape.threads;
+    // A learner that acts too is the same device.
+    let learner_of = |k: usize| if shape.shared { k } else { shape.actors + k };
+
+    let mut now = 0.0;
+    let mut tasks: Vec<Task> = Vec::new();
+    let mut begun = vec![0u64; actors]; // rollouts begun by each actor
+    let mut delivered = vec![0u64; actors]; // rollouts that wait or were taken
+    let mut version = 1u64;
+    let (mut updates, mut learning) = (0u64, 0usize);
+    let (mut learner_work, mut actor_work) = (0.0, 0.0);
+    let (mut half, mut busy_at_half) = (0.0, (0.0, 0.0));
+    while updates < UPDATES {
+        // What may begin, begins.
+        for actor in 0..actors {
+            let next = begun[actor] + 1;
+            let idle = delivered[actor] == begun[actor];
+            // The queue has room when the learner took the rollout before.
+            let taken = updates + u64::from(learning > 0);
+            let room = next <= taken + 2;
+            if idle && room && version_of(next, shape.concurrency) <= version {
+                begun[actor] = next;
+                let device = device_of(actor);
+                tasks.push(Task { device, left: rollout, what: What::Rollout { actor } });
+            }
+        }
+        if learning == 0 && delivered.iter().all(|&rollouts| rollouts > updates) {
+            learning = shape.learners;
+            for k in 0..shape.learners {
+                tasks.push(Task { device: learner_of(k), left: learn, what: What::Learn });
+            }
+            // A lane is free again: look once more at who may begin.
+            continue;
+        }
+        // The first task of each device runs; all that run share the cores.
+        let mut first: Vec<usize> = Vec::new();
+        for (i, task) in tasks.iter().enumerate() {
+            if first.iter().all(|&j| tasks[j].device != task.device) {
+                first.push(i);
+            }
+        }
+        let speed = (costs.cores / first.len() as f64).min(1.0);
+        let soonest = first.iter().map(|&i| tasks[i].left).fold(f64::INFINITY, f64::min);
+        let step = soonest / speed;
+        now += step;
+        for &i in &first {
+            tasks[i].left -= soonest;
+            match tasks[i].what {
+                What::Learn => learner_work += step / shape.learners as f64,
+                What::Rollout { .. } => actor_work += step / actors as f64,
+            }
+        }
+        let mut done = Vec::new();
+        tasks.retain(|task| {
+            let over = task.left <= 1e-12;
+            if over {
+                done.push(task.what);
+            }
+            !over
+        });
+        for what in done {
+            match what {
+                What::Rollout { actor } => delivered[actor] += 1,
+                What::Learn => {
+                    learning -= 1;
+                    if learning == 0 {
+                        updates += 1;
+                        version += 1;
+                        if updates == UPDATES / 2 {
+                            (half, busy_at_half) = (now, (learner_work, actor_work));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    let time = now - half;
+    let period = time / (UPDATES / 2) as f64;
+    let steps = (actors * shape.envs * shape.num_steps * shape.processes) as f64;
+    Forecast {
+        sps: steps / period,
+        period,
+        learner_busy: (learner_work - busy_at_half.0) / time,
+        actor_busy: (actor_work - busy_at_half.1) / time,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COSTS: Costs = Costs {
+        rollout_per_env: 0.1,
+        rollout: 0.0,
+        transfer_per_env: 0.0,
+        learn_per_env: 0.05,
+        learn: 0.0,
+        reduce: 0.0,
+        publish: 0.0,
+        cores: f64::INFINITY,
+    };
+
+    const SHAPE: Shape = Shape {
+        actors: 1,
+        learners: 1,
+        shared: false,
+        threads: 1,
+        envs: 10,
+        processes: 1,
+        num_steps: 100,
+        concurrency: true,
+    };
+
+    fn near(a: f64, b: f64) {
+        assert!((a - b).abs() < 0.03 * b.abs(), "{a}, expected {b}");
+    }
+
+    #[test]
+    fn the_slower_side_sets_the_pace() {
+        // Rollouts take 1 s, updates half of it.
+        let forecast = simulate(&COSTS, &SHAPE);
+        near(forecast.period, 1.0);
+        near(forecast.sps, 1000.0);
+        near(forecast.learner_busy, 0.5);
+        near(forecast.actor_busy, 1.0);
+        // Without overlap both count, on one device too.
+        near(simulate(&COSTS, &Shape { concurrency: false, ..SHAPE }).period, 1.5);
+        near(simulate(&COSTS, &Shape { shared: true, ..SHAPE }).period, 1.5);
+        // And where there is one core for both.
+        near(simulate(&Costs { cores: 1.0, ..COSTS }, &SHAPE).period, 1.5);
+    }
+
+    #[test]
+    fn more_devices_share_the_work() {
+        // Two threads on one device: 2 s of rollouts, twice the samples.
+        let two = Shape { threads: 2, ..SHAPE };
+        near(simulate(&COSTS, &two).sps, 1000.0);
+        // On two devices side by side; then the learner, with 1 s, is as slow.
+        near(simulate(&COSTS, &Shape { actors: 2, ..SHAPE }).sps, 2000.0);
+        let four = Shape { actors: 4, ..SHAPE };
+        near(simulate(&COSTS, &four).sps, 2000.0);
+        near(simulate(&COSTS, &Shape { learners: 2, ..four }).sps, 4000.0);
+        // Processes add up, less what the sum of gradients takes.
+        let costs = Costs { reduce: 0.1, learn_per_env: 0.1, ..COSTS };
+        let many = Shape { processes: 8, ..SHAPE };
+        near(simulate(&costs, &many).sps, 8.0 * 1000.0 / 1.3);
+    }
+}
