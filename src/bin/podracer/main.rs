@@ -5,6 +5,7 @@ mod benchmark;
 mod compare;
 mod eval;
 mod plot;
+mod sebulba;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -46,6 +47,8 @@ enum Command {
     Compare(compare::Settings),
     /// Draw the learning curves of runs, one for each algorithm and environment over its seeds
     Plot(plot::Settings),
+    /// Actors and learners on many devices
+    Sebulba(sebulba::Settings),
     /// Fetch native parts now instead of at their first use
     Fetch {
         /// The parts; all of them if none is named
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Benchmark(settings) => benchmark::benchmark(&settings).and_then(told),
         Command::Compare(settings) => compare::compare(&settings).and_then(told),
         Command::Plot(settings) => plot::plot(&settings).and_then(told),
+        Command::Sebulba(settings) => sebulba::sebulba(&settings).and_then(told),
         Command::Fetch { parts } => fetch(&parts),
         Command::Doctor => doctor(),
         Command::Envs => list_envs(),

@@ -1,0 +1,209 @@
+//! `podracer sebulba plan`: which layout of actors and learners will be fastest here.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use clap::{Args, Subcommand};
+use podracer::algos::cleanba_ppo;
+use podracer::error::{Error, Result};
+use podracer::rl::Algorithm;
+use podracer::rl::sebulba::{Costs, Forecast, Shape, simulate};
+use podracer::rl::tensorboard::{Value, read_events};
+
+#[derive(Debug, Args)]
+pub struct Settings {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure one device for some seconds, and forecast the layouts of all devices
+    Plan(Plan),
+}
+
+#[derive(Debug, Args)]
+struct Plan {
+    /// The id of the environment
+    #[arg(long, default_value = "Breakout-v5")]
+    env_id: String,
+    /// Environments of the whole run
+    #[arg(long, default_value_t = 120)]
+    envs: usize,
+    /// Devices of the machine
+    #[arg(long, default_value_t = 4)]
+    devices: usize,
+    /// Processes, as on so many machines like this one
+    #[arg(long, default_value_t = 1)]
+    processes: usize,
+    /// Whether the devices share this machine's cores, as a CPU's do; without it each has its own
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    shared_cores: bool,
+    /// Further flags of cleanba_ppo, such as --network nature
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    flags: Vec<String>,
+}
+
+/// What one short run measured, in seconds.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    rollout: f64,
+    transfer: f64,
+    training: f64,
+    publish: f64,
+}
+
+pub fn sebulba(settings: &Settings) -> Result<String> {
+    let Command::Plan(plan) = &settings.command;
+    let steps = cleanba_ppo::Args::from_flags(plan.flags.iter().map(String::as_str))
+        .map_err(|error| Error::Config(error.to_string()))?
+        .num_steps;
+    if plan.envs < 4 || plan.devices == 0 || plan.processes == 0 {
+        return Err(Error::Config(format!(
+            "--envs {} --devices {} --processes {}: at least 4 environments, 1 device, 1 process",
+            plan.envs, plan.devices, plan.processes
+        )));
+    }
+    let folder = std::env::temp_dir().join(format!("podracer-plan-{}", std::process::id()));
+    let costs = measure(plan, &folder);
+    // What it leaves behind is nobody's.
+    let _ = std::fs::remove_dir_all(&folder);
+    let costs = costs?;
+
+    let mut rows: Vec<(String, Shape, Forecast)> = Vec::new();
+    for (name, shape) in layouts(plan, steps) {
+        rows.push((name, shape, simulate(&costs, &shape)));
+    }
+    rows.sort_by(|a, b| b.2.sps.total_cmp(&a.2.sps));
+    let mut text = format!(
+        "{} environments of {}: {:.1} ms a rollout of {steps} steps, {:.1} ms an update, on one device\n\n\
+         {:<16} {:>7} {:>11} {:>9} {:>12} {:>10}\n",
+        plan.envs,
+        plan.env_id,
+        1e3 * (costs.rollout + plan.envs as f64 * costs.rollout_per_env),
+        1e3 * (costs.learn + plan.envs as f64 * costs.learn_per_env),
+        "layout",
+        "threads",
+        "envs/thread",
+        "steps/s",
+        "learner busy",
+        "actor busy"
+    );
+    for (name, shape, forecast) in &rows {
+        let Forecast { sps, learner_busy, actor_busy, .. } = forecast;
+        let (learner, actor) = (100.0 * learner_busy, 100.0 * actor_busy);
+        let (threads, envs) = (shape.threads, shape.envs);
+        let _ = writeln!(
+            text,
+            "{name:<16} {threads:>7} {envs:>11} {sps:>9.0} {learner:>11.0}% {actor:>9.0}%"
+        );
+    }
+    Ok(text)
+}
+
+/// Two short runs on one device, one with half of the environments: what depends on their number,
+/// and what does not.
+fn measure(plan: &Plan, folder: &Path) -> Result<Costs> {
+    let whole = probe(plan, folder, plan.envs, "0")?;
+    let half = probe(plan, folder, plan.envs / 2, "0")?;
+    let apart = (plan.envs - plan.envs / 2) as f64;
+    let slope = |of: fn(&Measured) -> f64| ((of(&whole) - of(&half)) / apart).max(0.0);
+    let rest = |of: fn(&Measured) -> f64| (of(&whole) - slope(of) * plan.envs as f64).max(0.0);
+    let learn_per_env = slope(|m| m.training);
+    let learn = rest(|m| m.training);
+    let reduce = if plan.devices > 1 && plan.envs.is_multiple_of(2) {
+        let two = probe(plan, folder, plan.envs, "0,1")?;
+        (two.training - learn - learn_per_env * plan.envs as f64 / 2.0).max(0.0)
+    } else {
+        0.0
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    Ok(Costs {
+        rollout_per_env: slope(|m| m.rollout),
+        rollout: rest(|m| m.rollout),
+        transfer_per_env: slope(|m| m.transfer),
+        learn_per_env,
+        learn,
+        reduce,
+        publish: whole.publish,
+        cores: if plan.shared_cores { cores } else { f64::INFINITY },
+    })
+}
+
+/// A run of twelve updates in which nothing overlaps; the last ten count.
+fn probe(plan: &Plan, folder: &Path, envs: usize, learners: &str) -> Result<Measured> {
+    let folder = folder.display();
+    let first = vec![
+        format!("--env-id={}", plan.env_id),
+        format!("--local-num-envs={envs}"),
+        format!("--num-devices={}", plan.devices),
+        format!("--learner-device-ids={learners}"),
+        format!("--runs-dir={folder}"),
+        "--num-actor-threads=1".into(),
+        "--no-concurrency".into(),
+        "--log-frequency=1".into(),
+        "--json".into(),
+    ];
+    let flags: Vec<&str> = plan.flags.iter().chain(&first).map(String::as_str).collect();
+    let parse = |flags: Vec<&str>| {
+        cleanba_ppo::Args::from_flags(flags).map_err(|error| Error::Config(error.to_string()))
+    };
+    let args = parse(flags.clone())?;
+    let total = format!("--total-timesteps={}", 12 * envs * args.num_steps);
+    let summary = parse(flags.into_iter().chain([total.as_str()]).collect())?.train()?;
+    let files = std::fs::read_dir(&summary.run_dir);
+    let files = files.map_err(Error::io("cannot read", Path::new(&summary.run_dir)))?.flatten();
+    let events =
+        files.map(|file| file.path()).find(|path| path.to_string_lossy().contains("tfevents"));
+    let events =
+        events.ok_or_else(|| Error::Argument(format!("no events in {}", summary.run_dir)))?;
+    let mut measured = Measured { rollout: 0.0, transfer: 0.0, training: 0.0, publish: 0.0 };
+    for event in read_events(events)? {
+        if let Value::Scalar { tag, value } = event.value {
+            let place = match tag.as_str() {
+                "stats/rollout_time" => &mut measured.rollout,
+                "stats/data_transfer_time" => &mut measured.transfer,
+                "stats/training_time" => &mut measured.training,
+                "stats/params_put_time" => &mut measured.publish,
+                _ => continue,
+            };
+            *place = value.into();
+        }
+    }
+    Ok(measured)
+}
+
+/// Every layout of these devices whose numbers divide: some act and others learn, or some do both.
+fn layouts(plan: &Plan, num_steps: usize) -> Vec<(String, Shape)> {
+    let mut all = Vec::new();
+    let ids = |from: usize, count: usize| {
+        (from..from + count).map(|id| id.to_string()).collect::<Vec<_>>().join(",")
+    };
+    let numbers = 1..=plan.devices;
+    let pairs = numbers.clone().flat_map(|actors| numbers.clone().map(move |all| (actors, all)));
+    for (actors, learners) in pairs {
+        for (shared, threads) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
+            let envs = plan.envs / (actors * threads);
+            let divide =
+                envs > 0 && envs * actors * threads == plan.envs && envs.is_multiple_of(learners);
+            let fits = if shared { actors == learners } else { actors + learners <= plan.devices };
+            if !divide || !fits {
+                continue;
+            }
+            let first = if shared { 0 } else { actors };
+            let (a, l, d) = (ids(0, actors), ids(first, learners), plan.processes);
+            let shape = Shape {
+                actors,
+                learners,
+                shared,
+                threads,
+                envs,
+                processes: plan.processes,
+                num_steps,
+                concurrency: true,
+            };
+            all.push((format!("a{a}-l{l}-d{d}"), shape));
+        }
+    }
+    all
+}
