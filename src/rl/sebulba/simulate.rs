@@ -6,6 +6,9 @@
 use super::drive::version_of;
 
 /// What the parts of an update cost, in seconds of one core or device.
+///
+/// What depends on the number of environments is work, for which devices on shared cores compete; what
+/// does not is mostly waiting for each other and for launches, which goes on beside others' work.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Costs {
     /// One environment's part of a rollout.
@@ -64,8 +67,10 @@ pub struct Forecast {
 #[derive(Debug, Clone, Copy)]
 struct Task {
     device: usize,
-    /// Seconds that remain.
-    left: f64,
+    /// Seconds of waiting that remain, before the work.
+    wait: f64,
+    /// Seconds of work that remain.
+    work: f64,
     what: What,
 }
 
@@ -83,11 +88,10 @@ pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
     let actors = shape.actors * shape.threads;
     let envs = shape.envs as f64;
     let total_learners = (shape.learners * shape.processes) as f64;
-    let rollout = costs.rollout + envs * (costs.rollout_per_env + costs.transfer_per_env);
-    let learn = costs.learn
-        + envs * actors as f64 / shape.learners as f64 * costs.learn_per_env
-        + costs.reduce * total_learners.log2()
-        + costs.publish * actors as f64;
+    let rollout = envs * (costs.rollout_per_env + costs.transfer_per_env);
+    let learn = envs * actors as f64 / shape.learners as f64 * costs.learn_per_env;
+    let together =
+        costs.learn + costs.reduce * total_learners.log2() + costs.publish * actors as f64;
     let device_of = |actor: usize| actor / shape.threads;
     // A learner that acts too is the same device.
     let learner_of = |k: usize| if shape.shared { k } else { shape.actors + k };
@@ -111,13 +115,15 @@ pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
             if idle && room && version_of(next, shape.concurrency) <= version {
                 begun[actor] = next;
                 let device = device_of(actor);
-                tasks.push(Task { device, left: rollout, what: What::Rollout { actor } });
+                let what = What::Rollout { actor };
+                tasks.push(Task { device, wait: costs.rollout, work: rollout, what });
             }
         }
         if learning == 0 && delivered.iter().all(|&rollouts| rollouts > updates) {
             learning = shape.learners;
             for k in 0..shape.learners {
-                tasks.push(Task { device: learner_of(k), left: learn, what: What::Learn });
+                let device = learner_of(k);
+                tasks.push(Task { device, wait: together, work: learn, what: What::Learn });
             }
             // A lane is free again: look once more at who may begin.
             continue;
@@ -129,20 +135,29 @@ pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
                 first.push(i);
             }
         }
-        let speed = (costs.cores / first.len() as f64).min(1.0);
-        let soonest = first.iter().map(|&i| tasks[i].left).fold(f64::INFINITY, f64::min);
-        let step = soonest / speed;
+        let working = first.iter().filter(|&&i| tasks[i].wait <= 0.0).count();
+        let speed = (costs.cores / working.max(1) as f64).min(1.0);
+        let ends = |task: &Task| if task.wait > 0.0 { task.wait } else { task.work / speed };
+        let step = first.iter().map(|&i| ends(&tasks[i])).fold(f64::INFINITY, f64::min);
         now += step;
         for &i in &first {
-            tasks[i].left -= soonest;
-            match tasks[i].what {
+            let task = &mut tasks[i];
+            if task.wait > 0.0 {
+                task.wait -= step;
+                if task.wait < 1e-12 {
+                    task.wait = 0.0;
+                }
+            } else {
+                task.work -= step * speed;
+            }
+            match task.what {
                 What::Learn => learner_work += step / shape.learners as f64,
                 What::Rollout { .. } => actor_work += step / actors as f64,
             }
         }
         let mut done = Vec::new();
         tasks.retain(|task| {
-            let over = task.left <= 1e-12;
+            let over = task.wait <= 0.0 && task.work <= 1e-12;
             if over {
                 done.push(task.what);
             }
