@@ -36,9 +36,9 @@ struct Plan {
     /// Processes, as on so many machines like this one
     #[arg(long, default_value_t = 1)]
     processes: usize,
-    /// Whether the devices share this machine's cores, as a CPU's do; without it each has its own
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
-    shared_cores: bool,
+    /// Give each device cores of its own; otherwise they share this machine's, as a CPU's do
+    #[arg(long)]
+    own_cores: bool,
     /// Further flags of cleanba_ppo, such as --network nature
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     flags: Vec<String>,
@@ -126,7 +126,7 @@ fn measure(plan: &Plan, folder: &Path) -> Result<Costs> {
         learn,
         reduce,
         publish: whole.publish,
-        cores: if plan.shared_cores { cores } else { f64::INFINITY },
+        cores: if plan.own_cores { f64::INFINITY } else { cores },
     })
 }
 
