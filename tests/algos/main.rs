@@ -7,6 +7,7 @@ mod cases;
 mod continuous;
 mod dqn;
 mod dqn_atari;
+mod fitting;
 mod fixture;
 mod ppg;
 mod ppo;
