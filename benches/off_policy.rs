@@ -1,10 +1,10 @@
-//! TD3, DDPG and SAC on HalfCheetah-v4: steps per second of the whole loop while learning, beside
-//! loops of CleanRL's kind.
+//! TD3, DDPG and SAC on HalfCheetah-v4, DQN and C51 on CartPole-v1: steps per second of the whole loop
+//! while learning, beside loops of CleanRL's kind.
 //!
 //! `cargo bench --bench off_policy` measures us alone. With `PODRACER_PEER_PYTHON=.../bin/python`,
 //! a Python with gymnasium, mujoco and numpy, each row is measured by turns with
-//! `benches/peers/off_policy.py`: `td3` and `ddpg` need jax there, `sac` needs torch. Rows can be
-//! chosen: `cargo bench --bench off_policy -- td3 sac`.
+//! `benches/peers/off_policy.py`: `sac` needs torch there, the others jax. Rows can be chosen: `cargo
+//! bench --bench off_policy -- td3 sac`.
 //!
 //! Ours is the difference of a run that learns for some thousand steps and one that only fills the
 //! buffer before it, without compilation. The last column is their steps by ours, so that below 1
@@ -13,7 +13,9 @@
 mod peer;
 
 use peer::{Peer, Row};
-use podracer::algos::{ddpg_continuous_action, sac_continuous_action, td3_continuous_action};
+use podracer::algos::{
+    c51, ddpg_continuous_action, dqn, sac_continuous_action, td3_continuous_action,
+};
 use podracer::error::Result;
 use podracer::rl::Algorithm;
 
@@ -21,10 +23,10 @@ use podracer::rl::Algorithm;
 const START: usize = 1000;
 
 /// Seconds of a run without compilation.
-fn seconds<A: Algorithm>(steps: usize) -> Result<f64> {
+fn seconds<A: Algorithm>(env_id: &str, steps: usize) -> Result<f64> {
     let runs = std::env::temp_dir().join("podracer-off-policy");
     let (start, steps) = (START.to_string(), steps.to_string());
-    let flags = ["--env-id", "HalfCheetah-v4", "--learning-starts", &start, "--json"];
+    let flags = ["--env-id", env_id, "--learning-starts", &start, "--json"];
     let runs_dir = runs.to_string_lossy();
     let flags = [&flags[..], &["--total-timesteps", &steps, "--runs-dir", &runs_dir]].concat();
     let args = A::from_flags(flags).expect("the flags are right");
@@ -33,11 +35,11 @@ fn seconds<A: Algorithm>(steps: usize) -> Result<f64> {
     Ok(summary.wall_s - summary.compile_s)
 }
 
-fn measure<A: Algorithm>(row: &str, steps: usize, peer: &mut Peer) -> Result<()> {
+fn measure<A: Algorithm>(row: &str, env_id: &str, steps: usize, peer: &mut Peer) -> Result<()> {
     let mut line = Row::new(format!("{row}, steps/s"));
-    seconds::<A>(START + 200)?; // Compiles.
+    seconds::<A>(env_id, START + 500)?; // Compiles.
     for _ in 0..3 {
-        let learning = seconds::<A>(START + steps)? - seconds::<A>(START)?;
+        let learning = seconds::<A>(env_id, START + steps)? - seconds::<A>(env_id, START)?;
         line.ours(steps as f64 / learning);
         line.peer(peer, row);
     }
@@ -50,14 +52,21 @@ fn main() -> Result<()> {
     let wants = |row: &str| asked.is_empty() || asked.iter().any(|x| x == row);
     let mut peer = Peer::start("off_policy.py");
     Row::header();
+    let (robot, pole) = ("HalfCheetah-v4", "CartPole-v1");
     if wants("td3") {
-        measure::<td3_continuous_action::Args>("td3", 2000, &mut peer)?;
+        measure::<td3_continuous_action::Args>("td3", robot, 2000, &mut peer)?;
     }
     if wants("ddpg") {
-        measure::<ddpg_continuous_action::Args>("ddpg", 3000, &mut peer)?;
+        measure::<ddpg_continuous_action::Args>("ddpg", robot, 3000, &mut peer)?;
     }
     if wants("sac") {
-        measure::<sac_continuous_action::Args>("sac", 1000, &mut peer)?;
+        measure::<sac_continuous_action::Args>("sac", robot, 1000, &mut peer)?;
+    }
+    if wants("dqn") {
+        measure::<dqn::Args>("dqn", pole, 50_000, &mut peer)?;
+    }
+    if wants("c51") {
+        measure::<c51::Args>("c51", pole, 20_000, &mut peer)?;
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
-"""TD3, DDPG (JAX) and SAC (PyTorch) on HalfCheetah-v4 as CleanRL's scripts are built: a gymnasium
-environment, a NumPy replay buffer, and on each step one compiled (JAX) or eager (PyTorch) update.
+"""TD3, DDPG (JAX) and SAC (PyTorch) on HalfCheetah-v4, DQN and C51 (JAX) on CartPole-v1, as CleanRL's
+scripts are built: a gymnasium environment, a NumPy replay buffer, and on each step (DQN, C51: each
+tenth) one compiled (JAX) or eager (PyTorch) update.
 
-Reads the name of a row on each line, td3, ddpg or sac, and answers with its steps per second.
+Reads the name of a row on each line and answers with its steps per second.
 """
 
 import sys
@@ -232,7 +233,134 @@ class Sac(Loop):
                 old.data.copy_(TAU * new.data + (1 - TAU) * old.data)
 
 
-ROWS = {"td3": (Jax, 2000), "ddpg": (Ddpg, 3000), "sac": (Sac, 500)}
+class Dqn:
+    """CartPole-v1: an action each step, an update each tenth, the target network each 500th."""
+
+    def __init__(self, capacity=10_000):
+        self.env = gymnasium.make("CartPole-v1")
+        self.capacity, self.step = capacity, 0
+        shapes = [((4,), np.float32), ((), np.int32), ((), np.float32), ((4,), np.float32)]
+        shapes.append(((), np.float32))
+        self.store = [np.zeros((capacity, *shape), dtype) for shape, dtype in shapes]
+        self.obs = self.env.reset(seed=1)[0]
+        self.rng = np.random.default_rng(1)
+        self.build()
+
+    outputs = 2
+
+    def build(self):
+        import jax
+        import jax.numpy as jnp
+        import optax
+
+        init = jax.nn.initializers.lecun_normal()
+        sizes = [4, 120, 84, self.outputs]
+        keys = jax.random.split(jax.random.key(1), 3)
+        shapes = zip(sizes, sizes[1:])
+        self.online = [(init(k, s), jnp.zeros(s[1])) for k, s in zip(keys, shapes)]
+        self.target = self.online
+        adam = self.adam(optax)
+        self.moments = adam.init(self.online)
+
+        def apply(layers, x):
+            for w, b in layers[:-1]:
+                x = jax.nn.relu(x @ w + b)
+            return x @ layers[-1][0] + layers[-1][1]
+
+        @jax.jit
+        def update(online, target, moments, batch):
+            lost, grads = jax.value_and_grad(self.loss(jax, apply))(online, target, batch)
+            steps, moments = adam.update(grads, moments)
+            return optax.apply_updates(online, steps), moments, lost
+
+        self.best = jax.jit(lambda online, obs: self.values(jax, apply, online, obs).argmax(-1))
+        self.jitted = update
+
+    def adam(self, optax):
+        return optax.adam(2.5e-4)
+
+    def values(self, jax, apply, online, obs):
+        return apply(online, obs)
+
+    def loss(self, jax, apply):
+        def loss(online, target, batch):
+            obs, action, reward, after, terminated = batch
+            goal = reward + (1 - terminated) * GAMMA * apply(target, after).max(-1)
+            value = apply(online, obs)[jax.numpy.arange(128), action]
+            return ((value - goal) ** 2).mean()
+
+        return loss
+
+    def advance(self, steps):
+        for _ in range(steps):
+            # CleanRL's part of random actions early in learning.
+            if self.step < START or self.rng.random() < 0.95:
+                action = self.env.action_space.sample()
+            else:
+                action = int(np.asarray(self.best(self.online, self.obs[None]))[0])
+            after, reward, terminated, truncated, _ = self.env.step(action)
+            row = (self.obs, action, reward, after, float(terminated))
+            for column, value in zip(self.store, row):
+                column[self.step % self.capacity] = value
+            self.obs = self.env.reset()[0] if terminated or truncated else after
+            self.step += 1
+            if self.step > START and self.step % 10 == 0:
+                rows = self.rng.integers(0, min(self.step, self.capacity), 128)
+                batch = [column[rows] for column in self.store]
+                result = self.jitted(self.online, self.target, self.moments, batch)
+                self.online, self.moments, _ = result
+                if self.step % 500 == 0:
+                    self.target = self.online
+
+    def rate(self, steps):
+        import jax
+
+        start = time.perf_counter()
+        self.advance(steps)
+        jax.block_until_ready(self.online)
+        return steps / (time.perf_counter() - start)
+
+
+class C51(Dqn):
+    """The same with 101 atoms, projected without a loop."""
+
+    outputs = 2 * 101
+    atoms = np.linspace(-100, 100, 101).astype(np.float32)
+
+    def adam(self, optax):
+        return optax.adam(2.5e-4, eps=0.01 / 128)
+
+    def probs(self, jax, apply, online, obs):
+        return jax.nn.softmax(apply(online, obs).reshape(len(obs), 2, 101), -1)
+
+    def values(self, jax, apply, online, obs):
+        return (self.probs(jax, apply, online, obs) * self.atoms).sum(-1)
+
+    def loss(self, jax, apply):
+        jnp = jax.numpy
+
+        def loss(online, target, batch):
+            obs, action, reward, after, terminated = batch
+            rows = jnp.arange(128)
+            following = self.probs(jax, apply, target, after)
+            following = following[rows, (following * self.atoms).sum(-1).argmax(-1)]
+            discount = GAMMA * (1 - terminated)
+            moved = reward[:, None] + discount[:, None] * self.atoms
+            place = (moved.clip(-100, 100) + 100) / 2
+            low = jnp.clip(jnp.floor(place), 0, 100).astype(int)
+            high = jnp.clip(jnp.ceil(place), 0, 100).astype(int)
+            goal = jnp.zeros_like(following)
+            goal = goal.at[rows[:, None], low].add(following * (high + (low == high) - place))
+            goal = goal.at[rows[:, None], high].add(following * (place - low))
+            probs = self.probs(jax, apply, online, obs)[rows, action]
+            goal = jax.lax.stop_gradient(goal)
+            return -(goal * jnp.log(jnp.clip(probs, 1e-5, 1 - 1e-5))).sum(-1).mean()
+
+        return loss
+
+
+ROWS = {"td3": (Jax, 2000), "ddpg": (Ddpg, 3000), "sac": (Sac, 500), "dqn": (Dqn, 20000),
+        "c51": (C51, 10000)}
 loops = {}
 for line in sys.stdin:
     make, steps = ROWS[line.strip()]

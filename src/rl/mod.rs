@@ -6,6 +6,7 @@ pub mod atoms;
 pub mod cadence;
 pub mod checkpoint;
 pub mod evaluation;
+pub mod fitting;
 pub mod flags;
 pub mod frames;
 pub mod games;

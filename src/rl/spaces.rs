@@ -1,5 +1,6 @@
 //! Which environments an algorithm fits: sizes of their spaces, or an error that says what would.
 
+use super::fitting::advice;
 use crate::Tensor;
 use crate::envs::own::TWO_PLAYERS;
 use crate::envs::{Bound, EnvSpec, Space};
@@ -8,11 +9,6 @@ use crate::nn::View;
 use crate::random::{self, Key};
 use crate::trace::DType;
 use crate::trace::ops::constant;
-
-/// What fits what, for the errors.
-const FITTING: &str = "for discrete actions there are ppo, a2c, dqn, c51 and pqn (their atari \
-                       variants take images), for continuous ones ppo_continuous_action, sac, \
-                       td3 and ddpg";
 
 /// How many numbers an observation has; for vectors of `f32` or `f64`.
 ///
@@ -23,8 +19,9 @@ pub fn vector(algorithm: &str, spec: &EnvSpec) -> Result<usize> {
     if !observation.dtype().is_float() || observation.shape().rank() != 1 {
         return Err(Error::Config(format!(
             "--env-id {}: {algorithm} takes vectors of floats, and this environment gives \
-             {observation}; {FITTING}",
-            spec.id
+             {observation}; {}",
+            spec.id,
+            advice(spec)
         )));
     }
     Ok(observation.shape()[0])
@@ -39,8 +36,9 @@ pub fn images(algorithm: &str, spec: &EnvSpec, shape: [usize; 3]) -> Result<()> 
     if observation.dtype() != DType::U8 || observation.shape()[..] != shape {
         return Err(Error::Config(format!(
             "--env-id {}: {algorithm} takes images u8{shape:?}, and this environment gives \
-             {observation}; {FITTING}",
-            spec.id
+             {observation}; {}",
+            spec.id,
+            advice(spec)
         )));
     }
     Ok(())
@@ -57,10 +55,10 @@ pub fn view(algorithm: &str, spec: &EnvSpec, views: &[View]) -> Result<View> {
         _ => {
             let views: Vec<_> = views.iter().map(ToString::to_string).collect();
             Err(Error::Config(format!(
-                "--env-id {}: {algorithm} takes {}, and this environment gives {observation}; \
-                 {FITTING}",
+                "--env-id {}: {algorithm} takes {}, and this environment gives {observation}; {}",
                 spec.id,
-                views.join(" or ")
+                views.join(" or "),
+                advice(spec)
             )))
         }
     }
@@ -75,8 +73,9 @@ pub fn choices(algorithm: &str, spec: &EnvSpec) -> Result<usize> {
         Space::Discrete { n } => Ok(*n),
         other => Err(Error::Config(format!(
             "--env-id {}: {algorithm} chooses among discrete actions, and this environment takes \
-             {other}; {FITTING}",
-            spec.id
+             {other}; {}",
+            spec.id,
+            advice(spec)
         ))),
     }
 }
@@ -125,8 +124,9 @@ pub fn masked(algorithm: &str, spec: &EnvSpec, players: usize) -> Result<Masked>
         }
         other => Err(Error::Config(format!(
             "--env-id {}: {algorithm} takes masked MultiDiscrete actions, whose observations say \
-             which are allowed, and this environment takes {other}; {FITTING}",
-            spec.id
+             which are allowed, and this environment takes {other}; {}",
+            spec.id,
+            advice(spec)
         ))),
     }
 }
@@ -136,22 +136,28 @@ pub fn masked(algorithm: &str, spec: &EnvSpec, players: usize) -> Result<Masked>
 /// # Errors
 /// [`Error::Config`] for other actions; `algorithm` is its name.
 pub fn bounds(algorithm: &str, spec: &EnvSpec) -> Result<Bounds> {
-    let wrong = |problem: &str| {
+    bounds_of(&spec.action).map_err(|problem| {
         Error::Config(format!(
-            "--env-id {}: {algorithm} {problem}, and this environment takes {}; {FITTING}",
-            spec.id, spec.action
+            "--env-id {}: {algorithm} {problem}, and this environment takes {}; {}",
+            spec.id,
+            spec.action,
+            advice(spec)
         ))
-    };
-    let Space::Box { low, high, shape, dtype } = &spec.action else {
-        return Err(wrong("takes continuous actions"));
+    })
+}
+
+/// The bounds of actions, or what an algorithm that needs some says of them.
+pub(super) fn bounds_of(action: &Space) -> std::result::Result<Bounds, &'static str> {
+    let Space::Box { low, high, shape, dtype } = action else {
+        return Err("takes continuous actions");
     };
     if shape.rank() != 1 || *dtype != DType::F32 {
-        return Err(wrong("takes vectors of f32 as actions"));
+        return Err("takes vectors of f32 as actions");
     }
     let side = |bound: &Bound| (0..shape[0]).map(|i| bound.at(i) as f32).collect();
     let bounds = Bounds { low: side(low), high: side(high) };
     if bounds.low.iter().chain(&bounds.high).any(|bound| !bound.is_finite()) {
-        return Err(wrong("needs bounds of every action"));
+        return Err("needs bounds of every action");
     }
     Ok(bounds)
 }

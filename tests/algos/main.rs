@@ -8,6 +8,7 @@ mod cleanba;
 mod continuous;
 mod dqn;
 mod dqn_atari;
+mod fitting;
 mod fixture;
 mod ppg;
 mod ppo;

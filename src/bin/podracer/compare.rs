@@ -9,9 +9,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use plotters::coord::Shift;
 use plotters::prelude::*;
 use podracer::error::{Error, Result};
 use podracer::rl::tensorboard::{Value, read_events};
+
+use super::canvas::{self, Chart, Problem};
 
 #[derive(Debug, Args)]
 pub struct Settings {
@@ -31,7 +34,7 @@ pub struct Settings {
     /// environment is made once
     #[arg(long)]
     peers: Option<PathBuf>,
-    /// Draw the table too, as an .svg file
+    /// Draw the table too, as an .svg or a .png file
     #[arg(long)]
     out: Option<PathBuf>,
 }
@@ -159,6 +162,10 @@ impl Cell {
 }
 
 pub fn compare(settings: &Settings) -> Result<String> {
+    if let Some(out) = settings.out.as_ref().filter(|out| !canvas::known(out)) {
+        let problem = format!("--out {}: pictures are written as .svg or .png", out.display());
+        return Err(Error::Argument(problem));
+    }
     let known: Vec<&str> = TASKS.iter().map(|task| task.algo).collect();
     if let Some(other) = settings.algos.iter().find(|algo| !known.contains(&algo.as_str())) {
         let problem = format!("--algos {other}: the rows are {}", known.join(", "));
@@ -198,7 +205,8 @@ pub fn compare(settings: &Settings) -> Result<String> {
     }
     let text = table(settings, &rows);
     if let Some(out) = &settings.out {
-        draw(out, &rows).map_err(|problem| {
+        let size = (1000, 90 + 170 * rows.len() as u32);
+        canvas::write(out, size, &Bars(&rows)).map_err(|problem| {
             Error::Argument(format!("cannot draw {}: {problem}", out.display()))
         })?;
     }
@@ -412,38 +420,45 @@ fn hardware() -> String {
     format!("{}, {cores} cores", model.unwrap_or(std::env::consts::ARCH))
 }
 
-type Problem = Box<dyn std::error::Error>;
+/// For each row its ways, as parts of the fastest.
+struct Bars<'a>(&'a [(&'a Task, Vec<Cell>)]);
 
-/// Bars: for each row its ways, as parts of the fastest.
-fn draw(out: &Path, rows: &[(&Task, Vec<Cell>)]) -> std::result::Result<(), Problem> {
-    let area = SVGBackend::new(out, (1000, 90 + 170 * rows.len() as u32)).into_drawing_area();
-    area.fill(&WHITE)?;
-    let panels = area.split_evenly((rows.len().max(1), 1));
-    for (panel, (task, cells)) in panels.iter().zip(rows) {
-        let fastest = cells.iter().filter_map(Cell::median).fold(1.0, f64::max);
-        let mut chart = ChartBuilder::on(panel)
-            .caption(task.title, ("sans-serif", 16))
-            .margin(8)
-            .y_label_area_size(170)
-            .build_cartesian_2d(0.0..fastest * 1.15, 0.0..cells.len() as f64)?;
-        for (k, cell) in cells.iter().enumerate() {
-            let y = (cells.len() - 1 - k) as f64;
-            let speed = cell.median().unwrap_or(0.0);
-            let colour =
-                if k < OURS.len() { RGBColor(40, 110, 180) } else { RGBColor(170, 170, 170) };
-            let bar = Rectangle::new([(0.0, y + 0.15), (speed, y + 0.85)], colour.filled());
-            chart.draw_series([bar])?;
-            let style = ("sans-serif", 13).into_font();
-            let label = cell.median().map_or("failed".to_string(), |speed| format!("{speed:.0}"));
-            chart.draw_series([Text::new(
-                label,
-                (speed + fastest * 0.01, y + 0.75),
-                style.clone(),
-            )])?;
-            let at = chart.backend_coord(&(0.0, y + 0.75));
-            area.draw(&Text::new(cell.column, (8, at.1), style))?;
+impl Chart for Bars<'_> {
+    fn draw<B: DrawingBackend>(
+        &self,
+        area: &DrawingArea<B, Shift>,
+    ) -> std::result::Result<(), Problem>
+    where
+        B::ErrorType: 'static,
+    {
+        let Bars(rows) = *self;
+        let panels = area.split_evenly((rows.len().max(1), 1));
+        for (panel, (task, cells)) in panels.iter().zip(rows) {
+            let fastest = cells.iter().filter_map(Cell::median).fold(1.0, f64::max);
+            let mut chart = ChartBuilder::on(panel)
+                .caption(task.title, ("sans-serif", 16))
+                .margin(8)
+                .y_label_area_size(170)
+                .build_cartesian_2d(0.0..fastest * 1.15, 0.0..cells.len() as f64)?;
+            for (k, cell) in cells.iter().enumerate() {
+                let y = (cells.len() - 1 - k) as f64;
+                let speed = cell.median().unwrap_or(0.0);
+                let colour =
+                    if k < OURS.len() { RGBColor(40, 110, 180) } else { RGBColor(170, 170, 170) };
+                let bar = Rectangle::new([(0.0, y + 0.15), (speed, y + 0.85)], colour.filled());
+                chart.draw_series([bar])?;
+                let style = ("sans-serif", 13).into_font();
+                let label =
+                    cell.median().map_or("failed".to_string(), |speed| format!("{speed:.0}"));
+                chart.draw_series([Text::new(
+                    label,
+                    (speed + fastest * 0.01, y + 0.75),
+                    style.clone(),
+                )])?;
+                let at = chart.backend_coord(&(0.0, y + 0.75));
+                area.draw(&Text::new(cell.column, (8, at.1), style))?;
+            }
         }
+        Ok(())
     }
-    area.present()?;
-    Ok(())
 }

@@ -2,6 +2,7 @@
 //! installed, and the environments.
 
 mod benchmark;
+mod canvas;
 mod compare;
 mod eval;
 mod plot;

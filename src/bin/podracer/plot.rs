@@ -5,16 +5,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use plotters::coord::Shift;
 use plotters::prelude::*;
 use podracer::error::{Error, Result};
 use podracer::rl::tensorboard::{Value, read_events};
+
+use super::canvas::{self, Chart, Problem};
 
 #[derive(Debug, Args)]
 pub struct Settings {
     /// Folders of runs
     #[arg(required = true)]
     runs: Vec<PathBuf>,
-    /// The picture to write, an .svg file
+    /// The picture to write, an .svg or a .png file
     #[arg(long, default_value = "curves.svg")]
     out: PathBuf,
     /// What is drawn
@@ -29,9 +32,9 @@ pub struct Settings {
 type Curve = Vec<(f64, f64, f64)>;
 
 pub fn plot(settings: &Settings) -> Result<String> {
-    if settings.out.extension().is_none_or(|x| x != "svg") {
+    if !canvas::known(&settings.out) {
         return Err(Error::Argument(format!(
-            "--out {}: pictures are written as .svg, which browsers show and convert",
+            "--out {}: pictures are written as .svg or .png",
             settings.out.display()
         )));
     }
@@ -46,7 +49,8 @@ pub fn plot(settings: &Settings) -> Result<String> {
     }
     let groups: Vec<(String, Vec<Curve>)> =
         groups.into_iter().map(|(name, runs)| (format!("{name} ({})", runs.len()), runs)).collect();
-    draw(settings, &groups).map_err(|problem| {
+    let curves = Curves { settings, groups: &groups };
+    canvas::write(&settings.out, (1100, 420), &curves).map_err(|problem| {
         Error::Argument(format!("cannot draw {}: {problem}", settings.out.display()))
     })?;
     Ok(format!("{}\n", settings.out.display()))
@@ -102,59 +106,76 @@ fn band(runs: &[Vec<(f64, f64)>], end: f64, points: usize) -> Vec<(f64, f64, f64
     band
 }
 
-type Problem = Box<dyn std::error::Error>;
+/// Mean and deviation of each group, by steps and by time.
+struct Curves<'a> {
+    settings: &'a Settings,
+    groups: &'a [(String, Vec<Curve>)],
+}
 
-fn draw(settings: &Settings, groups: &[(String, Vec<Curve>)]) -> std::result::Result<(), Problem> {
-    let area = SVGBackend::new(&settings.out, (1100, 420)).into_drawing_area();
-    area.fill(&WHITE)?;
-    let panels = area.split_evenly((1, 2));
-    for (k, (panel, label)) in panels.iter().zip(["timesteps", "hours"]).enumerate() {
-        let place = |point: &(f64, f64, f64)| if k == 0 { point.0 } else { point.1 };
-        let bands: Vec<_> = groups
-            .iter()
-            .map(|(_, runs)| {
-                let runs: Vec<Vec<(f64, f64)>> =
-                    runs.iter().map(|run| run.iter().map(|p| (place(p), p.2)).collect()).collect();
-                let end = runs.iter().flatten().map(|(x, _)| *x).fold(0.0, f64::max);
-                band(&runs, end, settings.points)
-            })
-            .collect();
-        let all = || bands.iter().flatten();
-        let end = all().map(|point| point.0).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
-        let low = all().map(|(_, y, d)| y - d).fold(f64::INFINITY, f64::min);
-        let high = all().map(|(_, y, d)| y + d).fold(f64::NEG_INFINITY, f64::max);
-        let margin = ((high - low) * 0.05).max(1e-6);
-        let mut chart = ChartBuilder::on(panel)
-            .margin(12)
-            .x_label_area_size(36)
-            .y_label_area_size(56)
-            .build_cartesian_2d(0.0..end, low - margin..high + margin)?;
-        chart
-            .configure_mesh()
-            .light_line_style(TRANSPARENT)
-            .x_desc(label)
-            .y_desc(settings.tag.rsplit('/').next().unwrap_or_default())
-            .x_label_formatter(&|x| short(*x))
-            .draw()?;
-        for (k, (band, (name, _))) in bands.iter().zip(groups).enumerate() {
-            let colour = Palette99::pick(k).to_rgba();
-            let upper = band.iter().map(|(x, y, d)| (*x, y + d));
-            let lower = band.iter().rev().map(|(x, y, d)| (*x, y - d));
-            let outline: Vec<(f64, f64)> = upper.chain(lower).collect();
-            chart.draw_series([Polygon::new(outline, colour.mix(0.2).filled())])?;
-            let line = band.iter().map(|(x, y, _)| (*x, *y));
-            chart.draw_series(LineSeries::new(line, colour.stroke_width(2)))?.label(name).legend(
-                move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)),
-            );
+impl Chart for Curves<'_> {
+    fn draw<B: DrawingBackend>(
+        &self,
+        area: &DrawingArea<B, Shift>,
+    ) -> std::result::Result<(), Problem>
+    where
+        B::ErrorType: 'static,
+    {
+        let Curves { settings, groups } = *self;
+        let panels = area.split_evenly((1, 2));
+        for (k, (panel, label)) in panels.iter().zip(["timesteps", "hours"]).enumerate() {
+            let place = |point: &(f64, f64, f64)| if k == 0 { point.0 } else { point.1 };
+            let bands: Vec<_> = groups
+                .iter()
+                .map(|(_, runs)| {
+                    let runs: Vec<Vec<(f64, f64)>> = runs
+                        .iter()
+                        .map(|run| run.iter().map(|p| (place(p), p.2)).collect())
+                        .collect();
+                    let end = runs.iter().flatten().map(|(x, _)| *x).fold(0.0, f64::max);
+                    band(&runs, end, settings.points)
+                })
+                .collect();
+            let all = || bands.iter().flatten();
+            let end = all().map(|point| point.0).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+            let low = all().map(|(_, y, d)| y - d).fold(f64::INFINITY, f64::min);
+            let high = all().map(|(_, y, d)| y + d).fold(f64::NEG_INFINITY, f64::max);
+            let margin = ((high - low) * 0.05).max(1e-6);
+            let mut chart = ChartBuilder::on(panel)
+                .margin(12)
+                .x_label_area_size(44)
+                .y_label_area_size(56)
+                .build_cartesian_2d(0.0..end, low - margin..high + margin)?;
+            chart
+                .configure_mesh()
+                .light_line_style(TRANSPARENT)
+                .x_desc(label)
+                .y_desc(settings.tag.rsplit('/').next().unwrap_or_default())
+                .x_label_formatter(&|x| short(*x))
+                .draw()?;
+            for (k, (band, (name, _))) in bands.iter().zip(groups).enumerate() {
+                let colour = Palette99::pick(k).to_rgba();
+                let upper = band.iter().map(|(x, y, d)| (*x, y + d));
+                let lower = band.iter().rev().map(|(x, y, d)| (*x, y - d));
+                let outline: Vec<(f64, f64)> = upper.chain(lower).collect();
+                chart.draw_series([Polygon::new(outline, colour.mix(0.2).filled())])?;
+                let line = band.iter().map(|(x, y, _)| (*x, *y));
+                chart
+                    .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
+                    .label(name)
+                    .legend(move |(x, y)| {
+                        PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2))
+                    });
+            }
+            chart
+                .configure_series_labels()
+                .position(SeriesLabelPosition::LowerRight)
+                // A letter of this size is laid out as wide as those of a .png.
+                .label_font(("sans-serif", 16))
+                .background_style(WHITE.mix(0.8))
+                .draw()?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::LowerRight)
-            .background_style(WHITE.mix(0.8))
-            .draw()?;
+        Ok(())
     }
-    area.present()?;
-    Ok(())
 }
 
 /// `2000000` as `2M`.
@@ -162,6 +183,7 @@ fn short(x: f64) -> String {
     match x {
         x if x >= 1e6 => format!("{}M", x / 1e6),
         x if x >= 1e4 => format!("{}k", x / 1e3),
-        x => format!("{x}"),
+        // Ticks are sums of steps: 0.1 + 0.2 is shown as 0.3.
+        x => format!("{}", (x * 1e6).round() / 1e6),
     }
 }

@@ -1,0 +1,94 @@
+//! Which algorithms fit an environment, for those who were refused.
+
+use super::spaces;
+use crate::envs::own::TWO_PLAYERS;
+use crate::envs::{EnvSpec, Space, traced};
+use crate::nn::View;
+use crate::trace::DType;
+
+/// What an algorithm acts in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Vectors, discrete actions.
+    Vectors,
+    /// Atari's stacks of four frames, discrete actions.
+    Frames,
+    /// These, or MinAtar's boards.
+    Images,
+    /// These, or vectors.
+    Any,
+    /// Vectors, bounded vectors of actions.
+    Continuous,
+    /// Vectors that say which of several choices are allowed, for so many players.
+    Masked(usize),
+    /// What is a traced function too.
+    Traced,
+}
+
+/// The algorithms and what they act in. A test holds it to `algos::registry`, which this floor does
+/// not see.
+const ALGORITHMS: &[(&str, Kind)] = &[
+    ("ppo", Kind::Vectors),
+    ("a2c", Kind::Vectors),
+    ("dqn", Kind::Vectors),
+    ("c51", Kind::Vectors),
+    ("pqn", Kind::Vectors),
+    ("ppo_anakin", Kind::Traced),
+    ("ppo_atari", Kind::Images),
+    ("ppo_atari_envpool", Kind::Frames),
+    ("ppo_atari_lstm", Kind::Any),
+    ("ppo_rnd_envpool", Kind::Images),
+    ("ppg", Kind::Images),
+    ("dqn_atari", Kind::Images),
+    ("c51_atari", Kind::Images),
+    ("rainbow_atari", Kind::Images),
+    ("qdagger_dqn_atari", Kind::Images),
+    ("sac_atari", Kind::Images),
+    ("ppo_continuous_action", Kind::Continuous),
+    ("rpo_continuous_action", Kind::Continuous),
+    ("ddpg_continuous_action", Kind::Continuous),
+    ("td3_continuous_action", Kind::Continuous),
+    ("sac_continuous_action", Kind::Continuous),
+    ("ppo_masked", Kind::Masked(1)),
+    ("ppo_self_play", Kind::Masked(2)),
+];
+
+/// Whether environments of this kind can be acted in.
+fn fits(kind: Kind, spec: &EnvSpec) -> bool {
+    let view = View::of(&spec.observation.shape(), spec.observation.dtype());
+    let (vector, board) = (view == Some(View::Vector), view == Some(View::Board));
+    let frames = view == Some(View::Frames) && spec.observation.shape()[0] == 4;
+    let discrete = matches!(spec.action, Space::Discrete { .. });
+    match kind {
+        Kind::Vectors => discrete && vector,
+        Kind::Frames => discrete && frames,
+        Kind::Images => discrete && (frames || board),
+        Kind::Any => discrete && (frames || board || vector),
+        Kind::Continuous => vector && spaces::bounds_of(&spec.action).is_ok(),
+        Kind::Masked(players) => {
+            let there = if TWO_PLAYERS.contains(&spec.id.as_str()) { 2 } else { 1 };
+            let masked = matches!(&spec.action, Space::MultiDiscrete { masked: true, .. });
+            masked && vector && there == players
+        }
+        Kind::Traced => {
+            let numbers = match &spec.action {
+                Space::Box { shape, dtype: DType::F32, .. } => shape.rank() == 1,
+                _ => false,
+            };
+            traced::list_envs().contains(&spec.id.as_str()) && (discrete || numbers)
+        }
+    }
+}
+
+/// The names of the algorithms that can act in such environments.
+pub fn fitting(spec: &EnvSpec) -> Vec<&'static str> {
+    ALGORITHMS.iter().filter(|(_, kind)| fits(*kind, spec)).map(|(name, _)| *name).collect()
+}
+
+/// The end of an error: what fits the environment.
+pub(super) fn advice(spec: &EnvSpec) -> String {
+    match fitting(spec).as_slice() {
+        [] => "no algorithm here takes it".into(),
+        names => format!("what fits it: {}", names.join(", ")),
+    }
+}

@@ -1,0 +1,68 @@
+//! Which algorithms are said to fit an environment: all that there are, and none that refuses it.
+
+use std::collections::BTreeSet;
+
+use podracer::Error;
+use podracer::algos::registry::ALGORITHMS;
+use podracer::algos::*;
+use podracer::envs;
+use podracer::rl::Algorithm;
+use podracer::rl::fitting::fitting;
+
+#[test]
+fn every_algorithm_fits_something_and_is_known() {
+    let mut named = BTreeSet::new();
+    for id in envs::list_envs() {
+        match envs::spec(id) {
+            Ok(spec) => named.extend(fitting(&spec)),
+            // A part that is not here, such as MuJoCo's library.
+            Err(Error::Native { .. }) => {}
+            Err(error) => panic!("{id}: {error}"),
+        }
+    }
+    let known: BTreeSet<&str> = ALGORITHMS.iter().map(|entry| entry.name).collect();
+    assert_eq!(named, known);
+}
+
+/// What an algorithm says of an environment that it cannot act in, before anything of a run is made.
+fn refused<A: Algorithm>(id: &str) -> String {
+    let runs = tempfile::tempdir().unwrap();
+    let folder = runs.path().to_str().unwrap();
+    let args = A::from_flags(["--env-id", id, "--json", "--runs-dir", folder]).unwrap();
+    let told = match args.train() {
+        Err(Error::Config(told) | Error::Env(told)) => told,
+        other => panic!("{} on {id}: {other:?}", A::NAME),
+    };
+    assert_eq!(std::fs::read_dir(runs.path()).unwrap().count(), 0, "a run was begun");
+    told
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_what_does() {
+    let check = |id: &str| {
+        let spec = envs::spec(id).unwrap();
+        let fits = fitting(&spec);
+        let list = format!("what fits it: {}", fits.join(", "));
+        macro_rules! look {
+            ($($algorithm:ident),*) => {
+                $(if !fits.contains(&stringify!($algorithm)) {
+                    let told = refused::<$algorithm::Args>(id);
+                    assert!(told.contains(id), "{told}");
+                    // Those that take a list of their own, and those of players, say so.
+                    let own =
+                        ["ppo_anakin", "ppo_atari_envpool", "ppo_masked", "ppo_self_play"];
+                    let ends = own.contains(&stringify!($algorithm)) || told.ends_with(&list);
+                    assert!(ends, "{} on {id}: {told}", stringify!($algorithm));
+                })*
+            };
+        }
+        look!(a2c, c51, c51_atari, ddpg_continuous_action, dqn, dqn_atari, ppg, ppo, ppo_anakin);
+        look!(ppo_atari, ppo_atari_envpool, ppo_atari_lstm, ppo_continuous_action, ppo_masked);
+        look!(ppo_rnd_envpool, ppo_self_play, pqn, qdagger_dqn_atari, rainbow_atari, sac_atari);
+        look!(rpo_continuous_action, sac_continuous_action, td3_continuous_action);
+    };
+    // A choice, numbers, masks, two players, numbers as observations.
+    for id in ["CartPole-v1", "Pendulum-v1", "Harvest-v0", "ConnectFour-v0", "FrozenLake-v1"] {
+        check(id);
+    }
+}
