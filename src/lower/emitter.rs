@@ -1,7 +1,7 @@
 //! The text of one module as it grows: its lines, the names of its values, and its constants.
 //!
 //! How each operation is written is in the `emit_` files, family by family; which of them an equation
-//! needs is decided in [`stablehlo`](super::stablehlo).
+//! needs is decided in [`stablehlo`](mod@super::stablehlo).
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};

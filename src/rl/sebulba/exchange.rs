@@ -35,7 +35,7 @@ pub trait Exchange: Send + Sync {
     ///
     /// # Errors
     /// What the library below says.
-    fn from_first(&self, bytes: &mut Vec<u8>) -> Result<()>;
+    fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<()>;
 
     /// Ends all processes, since this one cannot go on.
     fn abort(&self, cause: &Error) -> !;
@@ -54,7 +54,7 @@ pub fn expect_same(exchange: &dyn Exchange, settings: &impl serde::Serialize) ->
     let ours = serde_json::to_value(settings)
         .map_err(|error| Error::Config(format!("the settings of a run: {error}")))?;
     let mut first = ours.to_string().into_bytes();
-    exchange.from_first(&mut first)?;
+    exchange.broadcast(&mut first)?;
     let first: Value = serde_json::from_slice(&first)
         .map_err(|error| Error::Config(format!("the settings of process 0: {error}")))?;
     let empty = Map::new();
@@ -171,10 +171,13 @@ mod tests {
 
     use super::*;
 
+    /// Sums so far, what the first one said, and where both wait.
+    type Shared = (Mutex<Vec<i64>>, Mutex<Vec<u8>>, Barrier);
+
     /// Two processes, as two threads of this one.
     struct Pair {
         rank: usize,
-        shared: Arc<(Mutex<Vec<i64>>, Mutex<Vec<u8>>, Barrier)>,
+        shared: Arc<Shared>,
     }
 
     fn pair() -> [Pair; 2] {
@@ -211,7 +214,7 @@ mod tests {
             Ok(())
         }
 
-        fn from_first(&self, bytes: &mut Vec<u8>) -> Result<()> {
+        fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<()> {
             let (_, first, barrier) = &*self.shared;
             if self.rank == 0 {
                 first.lock().unwrap().clone_from(bytes);

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The policy is exactly [`LAG`] versions behind; [`Lanes`] force the order. [`Layout`] says which
-//! devices act and learn, and numbers the environments; [`drive`] runs the threads; [`Reduce`] adds
+//! devices act and learn, and numbers the environments; [`drive()`] runs the threads; [`Reduce`] adds
 //! up over environments, devices and processes.
 
 mod agent;

@@ -83,7 +83,7 @@ impl Exchange for Mpi {
         Ok(())
     }
 
-    fn from_first(&self, bytes: &mut Vec<u8>) -> Result<()> {
+    fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<()> {
         let first = self.world.process_at_rank(0);
         let mut length = bytes.len() as u64;
         first.broadcast_into(&mut length);

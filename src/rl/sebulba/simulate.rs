@@ -1,6 +1,6 @@
 //! How fast a layout would be: actors and learners as tasks that take time and share cores.
 //!
-//! What [`drive`](super::drive) does with threads is done here with numbers: the same lanes, the same
+//! What [`drive`](super::drive()) does with threads is done here with numbers: the same lanes, the same
 //! lag, the same order. The costs are measured on one device; see `docs/scaling.md`.
 
 use super::drive::version_of;
