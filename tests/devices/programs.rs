@@ -13,10 +13,11 @@ fn text(error: podracer::Error) -> String {
     error.to_string()
 }
 
-/// Whether a result of every device becomes a mean: it is a float, and the sum of `n` of its kind
-/// is one too.
+/// Whether a result of every device becomes a mean: it is a float of a known size, on which the
+/// rounding of sums depends, and the sum of `n` of its kind is one too.
 fn averaged(dtype: DType, info: &Info, n: usize) -> bool {
-    dtype.is_float() && (dtype != DType::F16 || info.size() * (n as f64) < 6e4)
+    let most = if dtype == DType::F16 { 6e4 } else { 1e6 };
+    dtype.is_float() && info.size() * (n as f64) < most
 }
 
 /// What is known of a mean of `n`.
@@ -24,9 +25,7 @@ fn of_mean(dtype: DType, info: &Info, n: usize) -> Info {
     if !averaged(dtype, info, n) {
         return *info;
     }
-    // Sums of infinities are NaN or an infinity, in any order.
-    let size = if info.size() < 1e6 { info.size() } else { 2.0 };
-    Info { error: info.error + (n + 1) as f64 * epsilon(dtype) * size, ..*info }
+    Info { error: info.error + (n + 1) as f64 * epsilon(dtype) * info.size(), ..*info }
 }
 
 /// That `program` gives the same on `n` devices as for a batch of `n`.
