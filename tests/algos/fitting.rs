@@ -42,7 +42,10 @@ fn what_does_not_fit_is_refused_with_what_does() {
     let check = |id: &str| {
         let spec = envs::spec(id).unwrap();
         let fits = fitting(&spec);
-        let list = format!("what fits it: {}", fits.join(", "));
+        let list = match fits.as_slice() {
+            [] => "no algorithm here takes it".to_string(),
+            fits => format!("what fits it: {}", fits.join(", ")),
+        };
         macro_rules! look {
             ($($algorithm:ident),*) => {
                 $(if !fits.contains(&stringify!($algorithm)) {
