@@ -65,6 +65,11 @@ pub fn joined<X: Tree<Tensor>>(steps: &[X]) -> X {
 /// Up to this many rows are written one by one, which is faster than a scatter of few.
 const PIECES: usize = 64;
 
+/// Leaves of this many bytes are written by a scatter however few the rows. Writes one by one are fused
+/// into the draw that follows, which then reads the buffer as it was before, and for that the whole
+/// buffer is copied at every write. A scatter is a loop of its own.
+const LARGE: usize = 1 << 21;
+
 /// The last transitions, the oldest overwritten first. `X` is a tree of one kind of transition.
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = X)]
@@ -137,8 +142,7 @@ impl<X: Tree<Tensor>> Replay<Tensor, X> {
         }
         let row = |i: usize| (self.next + i as i32) % (capacity as i32);
         let each: Vec<Tensor> = (0..n).take(PIECES).map(row).collect();
-        let places =
-            (n > PIECES).then(|| (self.next + ops::arange(n, DType::I32)) % capacity as i32);
+        let places = (self.next + ops::arange(n, DType::I32)) % capacity as i32;
         let mut written = Vec::with_capacity(kept.len());
         for ((kept, new), path) in kept.into_iter().zip(new).zip(paths) {
             let ty = kept.ty();
@@ -147,9 +151,9 @@ impl<X: Tree<Tensor>> Replay<Tensor, X> {
                 let found = new.ty();
                 fail_op("replay", format!("{path} of the rows is {found}, expected {expected}"));
             }
-            written.push(match places {
-                Some(places) => kept.at(&[places]).set(new),
-                None => each.iter().enumerate().fold(kept, |kept, (i, place)| {
+            written.push(match n > PIECES || ty.bytes() >= LARGE {
+                true => kept.at(&[places]).set(new),
+                false => each.iter().enumerate().fold(kept, |kept, (i, place)| {
                     kept.dynamic_update_index(0, *place, new.index_axis(0, i as isize))
                 }),
             });
