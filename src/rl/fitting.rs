@@ -19,6 +19,8 @@ enum Kind {
     Any,
     /// Vectors, bounded vectors of actions.
     Continuous,
+    /// All of these.
+    All,
     /// Vectors that say which of several choices are allowed, for so many players.
     Masked(usize),
     /// What is a traced function too.
@@ -49,6 +51,8 @@ const ALGORITHMS: &[(&str, Kind)] = &[
     ("ddpg_continuous_action", Kind::Continuous),
     ("td3_continuous_action", Kind::Continuous),
     ("sac_continuous_action", Kind::Continuous),
+    ("cleanba_ppo", Kind::All),
+    ("cleanba_impala", Kind::All),
     ("ppo_masked", Kind::Masked(1)),
     ("ppo_self_play", Kind::Masked(2)),
 ];
@@ -65,6 +69,9 @@ fn fits(kind: Kind, spec: &EnvSpec) -> bool {
         Kind::Images => discrete && (frames || board),
         Kind::Any => discrete && (frames || board || vector),
         Kind::Continuous => vector && spaces::bounds_of(&spec.action).is_ok(),
+        Kind::All => {
+            (frames || board || vector) && (discrete || spaces::bounds_of(&spec.action).is_ok())
+        }
         Kind::Masked(players) => {
             let there = if TWO_PLAYERS.contains(&spec.id.as_str()) { 2 } else { 1 };
             let masked = matches!(&spec.action, Space::MultiDiscrete { masked: true, .. });
