@@ -1,6 +1,6 @@
 //! Which algorithms fit an environment, for those who were refused.
 
-use super::spaces;
+use super::bounds::bounds_of;
 use crate::envs::own::TWO_PLAYERS;
 use crate::envs::{EnvSpec, Space, traced};
 use crate::nn::View;
@@ -68,10 +68,8 @@ fn fits(kind: Kind, spec: &EnvSpec) -> bool {
         Kind::Frames => discrete && frames,
         Kind::Images => discrete && (frames || board),
         Kind::Any => discrete && (frames || board || vector),
-        Kind::Continuous => vector && spaces::bounds_of(&spec.action).is_ok(),
-        Kind::All => {
-            (frames || board || vector) && (discrete || spaces::bounds_of(&spec.action).is_ok())
-        }
+        Kind::Continuous => vector && bounds_of(&spec.action).is_ok(),
+        Kind::All => (frames || board || vector) && (discrete || bounds_of(&spec.action).is_ok()),
         Kind::Masked(players) => {
             let there = if TWO_PLAYERS.contains(&spec.id.as_str()) { 2 } else { 1 };
             let masked = matches!(&spec.action, Space::MultiDiscrete { masked: true, .. });

@@ -3,6 +3,7 @@
 
 pub mod algorithm;
 pub mod atoms;
+mod bounds;
 pub mod cadence;
 pub mod checkpoint;
 pub mod evaluation;
