@@ -13,6 +13,12 @@ impl Emitter<'_> {
         let name = match op {
             UnaryOp::Neg => "stablehlo.negate",
             UnaryOp::Abs if ty.dtype.is_unsigned() => return x,
+            // The compiler takes the absolute value of `x * x` to be `x * x`, which integers that
+            // wrap are not.
+            UnaryOp::Abs if ty.dtype.is_int() => {
+                let negated = self.unary(UnaryOp::Neg, x, ty);
+                return self.binary(BinaryOp::Max, x, negated, ty);
+            }
             UnaryOp::Abs => "stablehlo.abs",
             // StableHLO has no sign of unsigned integers.
             UnaryOp::Sign if ty.dtype.is_unsigned() => {

@@ -197,3 +197,20 @@ fn a_lower_bound_above_the_upper_one() {
         &["i8[1] [6]"],
     );
 }
+
+/// A square that wraps may be negative.
+#[test]
+fn absolute_values_of_squares_of_integers() {
+    for op in ["dot[contract=()/()] a a", "mul a a"] {
+        regression(
+            &format!(
+                "{{ lambda a:i32[]. let
+                     b:i32[] = {op}
+                     c:i32[] = abs b
+                   in (c) }}"
+            ),
+            &["i32[] 65000"],
+        );
+    }
+    regression("{ lambda a:i8[3]. let b:i8[3] = abs a\n in (b) }", &["i8[3] [-128, -3, 5]"]);
+}
