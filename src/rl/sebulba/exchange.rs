@@ -9,8 +9,6 @@ use super::layout::World;
 use crate::error::{Error, Result};
 use crate::trace::axis::Axis;
 use crate::trace::callback::{CallbackKind, HostFn, raw_callback};
-use crate::trace::ops::concatenate;
-use crate::tree::{self, Tree};
 use crate::{DType, Tensor, axis_index, psum};
 
 /// What processes say to each other. All of them make the same calls in the same order; each call
@@ -106,13 +104,10 @@ impl Across {
         Arc::new(Across { exchange })
     }
 
-    /// The sum over all processes of what every device of `axis` has alike. One call for all leaves,
-    /// which must be of one type, `f32` or `i64`; calls are made in the order of the program.
+    /// The sum over all processes of numbers, `f32[n]` or `i64[n]`, that every device of `axis` has
+    /// alike; calls are made in the order of the program.
     #[track_caller]
-    pub fn sum<M: Tree<Tensor, With<Tensor> = M>>(self: &Arc<Self>, tree: M, axis: Axis) -> M {
-        let leaves = tree::leaves(&tree);
-        let flat: Vec<Tensor> = leaves.iter().map(|x| x.ravel()).collect();
-        let flat = concatenate(&flat, 0);
+    pub fn sum(self: &Arc<Self>, numbers: Tensor, axis: Axis) -> Tensor {
         let here = self.clone();
         let sum =
             HostFn::new("sum over processes", Location::caller(), move |operands, results| {
@@ -124,16 +119,10 @@ impl Across {
                 here.sum_bytes(numbers.ty.dtype, numbers.bytes, into.bytes)
             });
         let index = axis_index(axis).to(DType::U32);
-        let sums = raw_callback(sum, CallbackKind::io(true), vec![flat.ty()], &[index, flat])[0];
+        let operands = [index, numbers];
+        let sums = raw_callback(sum, CallbackKind::io(true), vec![numbers.ty()], &operands)[0];
         // The others add zeros.
-        let sums = psum(sums, axis);
-        let mut from = 0;
-        let parts = leaves.iter().map(|x| {
-            let size = x.numel();
-            from += size;
-            sums.slice_axis(0, from - size, from).reshape(x.shape())
-        });
-        tree::replace(&tree, parts.collect::<Vec<_>>())
+        psum(sums, axis)
     }
 
     fn sum_bytes(&self, dtype: DType, bytes: &[u8], into: &mut [u8]) -> Result<()> {
