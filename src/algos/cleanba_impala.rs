@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::optim::{RmsProp, RmsPropState, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{not_negative, positive, unit};
+use crate::rl::on_policy::flat;
 use crate::rl::sebulba::{
     self, Agent, Hooks, Reduce, Rollout, SebulbaOptions, Sizes, Update, indivisible,
 };
@@ -222,12 +223,6 @@ pub fn loss(
     let entropy = sum(of_steps(policy.entropy()));
     let loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy;
     (loss, Metrics { loss, value_loss, policy_loss, entropy })
-}
-
-/// `[N, B, ..]` as `[N B, ..]`.
-fn flat(x: Tensor) -> Tensor {
-    let shape = x.shape();
-    x.reshape([&[shape[0] * shape[1]], &shape[2..]].concat())
 }
 
 // --------------------------------------------------------------------------------------- update

@@ -9,15 +9,15 @@ use serde::Serialize;
 
 use crate::algorithm;
 use crate::error::Result;
-use crate::optim::{Adam, AdamState, clip_by_global_norm};
+use crate::optim::{Adam, AdamState, apply_updates, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{expect, not_negative, positive, unit};
-use crate::rl::on_policy::{gae, policy_loss, value_loss};
+use crate::rl::on_policy::{flat, gae, policy_loss, value_loss};
 use crate::rl::sebulba::{
     self, Agent, Hooks, Reduce, Rollout, SebulbaOptions, Sizes, Update, indivisible, keys_of,
 };
 use crate::rl::{Evaluation, RunOptions, Summary};
-use crate::trace::ops::IndexMode;
+use crate::trace::ops::{IndexMode, arange, concatenate};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Sharded, Tensor, random, vmap};
 
@@ -180,12 +180,6 @@ pub fn loss(
     (loss, Metrics { loss, value_loss, policy_loss, entropy, approx_kl: ratios.approx_kl })
 }
 
-/// `[N, B, ..]` as `[N B, ..]`.
-fn flat(x: Tensor) -> Tensor {
-    let shape = x.shape();
-    x.reshape([&[shape[0] * shape[1]], &shape[2..]].concat())
-}
-
 /// Advantages less their mean over all environments, by their standard deviation.
 fn normalize(advantages: Tensor, reduce: &Reduce) -> Tensor {
     let mean_of = |x: Tensor| reduce.mean(x.mean(1));
@@ -228,7 +222,7 @@ fn prepare(
         order(keys_of(key, env_ids)).reshape([env_ids.dim(0), parts, steps / parts])
     });
     let orders: Vec<Tensor> = orders.map(|order| order.transpose(&[1, 0, 2])).collect();
-    let orders = crate::trace::ops::concatenate(&orders, 0);
+    let orders = concatenate(&orders, 0);
     let state = TrainState { agent, optimizer, key };
     (state, Prepared { rollout, advantages, returns, orders })
 }
@@ -237,7 +231,7 @@ fn prepare(
 fn samples(data: &Prepared<Tensor>, turn: Tensor) -> Samples<Tensor> {
     let steps = data.orders.take_mode(turn, 0, IndexMode::Clip); // i32[N, B]
     let num_envs = steps.dim(0) as i32;
-    let envs = crate::trace::ops::arange(steps.dim(0), DType::I32).expand_dims(1);
+    let envs = arange(steps.dim(0), DType::I32).expand_dims(1);
     let rows = steps * num_envs + envs;
     let take = |x: Tensor| flat(x).take_mode(rows, 0, IndexMode::Clip);
     Samples {
@@ -268,7 +262,7 @@ fn step(
         let (metrics, grads) = reduce.gradient(&agent, batch, loss);
         told = Some(match told {
             None => (metrics, grads),
-            Some((_, sum)) => (metrics, added(sum, grads)),
+            Some((_, sum)) => (metrics, apply_updates(sum, grads)),
         });
     }
     let (metrics, grads) = told.expect("at least one part");
@@ -277,11 +271,6 @@ fn step(
     let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
     let (agent, optimizer) = adam.step(agent, grads, optimizer);
     (TrainState { agent, optimizer, key }, metrics)
-}
-
-fn added(a: Agent<Tensor>, b: Agent<Tensor>) -> Agent<Tensor> {
-    let leaves = tree::leaves(&a).into_iter().zip(tree::leaves(&b));
-    tree::replace(&a, leaves.map(|(a, b)| a + b).collect::<Vec<_>>())
 }
 
 // ------------------------------------------------------------------------------------- training

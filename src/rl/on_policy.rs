@@ -106,7 +106,7 @@ pub fn rows<S: Tree<Tensor, With<Tensor> = S>>(samples: S, indices: Tensor) -> S
     tree::map(samples, |x: Tensor| x.take_mode(indices, 0, IndexMode::Clip))
 }
 
-/// `[T, N, ..]` as `[T N, ..]`.
+/// `[T, N, ..]` as `[T N, ..]`: two axes as one.
 #[track_caller]
 pub fn flat(x: Tensor) -> Tensor {
     let shape = x.shape();

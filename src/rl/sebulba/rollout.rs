@@ -3,7 +3,7 @@
 use crate::envs::{Handle, XlaPool};
 use crate::rl::Games;
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{arange, zeros};
+use crate::trace::ops::{arange, concatenate, zeros};
 use crate::tree::{self, Tree};
 use crate::{DType, Key, Tensor, vmap};
 
@@ -59,7 +59,7 @@ impl Rollout<Tensor> {
             let axes = parts[0].axes();
             let joined = (0..axes.len()).map(|k| {
                 let column: Vec<Tensor> = leaves.iter().map(|leaves| leaves[k]).collect();
-                crate::trace::ops::concatenate(&column, axes[k])
+                concatenate(&column, axes[k])
             });
             return tree::replace(&parts[0], joined.collect::<Vec<_>>());
         };
