@@ -3,7 +3,7 @@
 use podracer::trace::control::{cond, scan, while_loop};
 use podracer::trace::ops::zeros;
 use podracer::{
-    Array, Axis, Sharded, Tensor, axis_index, device_put_sharded, pmap, pmax, pmean, psum,
+    Array, Axis, Sharded, Tensor, axis_index, device_put_sharded, jit, pmap, pmax, pmean, psum,
     replicate, shard, unreplicate, unshard, vmap_axis,
 };
 
@@ -224,4 +224,15 @@ fn a_collective_that_some_never_reach() {
     let shared = |axis, x: Tensor| cond(psum(x.sum(..), axis).gt(0.0), |x| psum(x, axis), |x| x, x);
     let y = pmap("data", shared).call(x()).unwrap();
     assert_eq!(y.stack().unwrap().to_vec::<f32>().unwrap(), [1.0, 1.0]);
+}
+
+#[test]
+fn a_compiled_function_runs_where_it_is_told() {
+    devices(8);
+    let double = jit(|x: Tensor| x * 2.0).on(3);
+    // From the host, and from the device on which its results are.
+    let y = double.call(Array::from([1.0f32, 2.0])).unwrap();
+    assert_eq!(double.call(y).unwrap().to_vec::<f32>().unwrap(), [4.0, 8.0]);
+    let nowhere = error(jit(|x: Tensor| x * 2.0).on(8).call(Array::from(1.0f32)));
+    assert!(nowhere.contains("device 8 does not exist: the runtime has 8 device(s)"), "{nowhere}");
 }

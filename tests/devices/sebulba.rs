@@ -51,10 +51,11 @@ fn apart(one: &[(String, Vec<u8>)], other: &[(String, Vec<u8>)]) -> f32 {
 }
 
 const ONE: &str = "--actor-device-ids 0 --learner-device-ids 0";
-const OTHERS: [&str; 3] = [
+const OTHERS: [&str; 4] = [
     "--actor-device-ids 0 --learner-device-ids 0 1",
     "--actor-device-ids 0 --learner-device-ids 1 2",
     "--actor-device-ids 0 --learner-device-ids 1 2 3",
+    "--actor-device-ids 5 --learner-device-ids 2 4",
 ];
 
 /// 50 updates: at most the order of sums differs.
