@@ -7,9 +7,10 @@
 
 use std::time::Instant;
 
-use podracer::algos::ppo_anakin::{Args, Problem, TrainState};
+use podracer::algos::ppo_anakin::{Args, Launch, Problem, start};
 use podracer::error::Result;
 use podracer::rl::Algorithm;
+use podracer::runtime::{Runtime, RuntimeOptions};
 use podracer::{Array, Key, Tensor, jit, tree, vmap};
 
 #[path = "peer/mod.rs"]
@@ -30,6 +31,9 @@ fn main() -> Result<()> {
     // Cargo passes --bench along.
     let asked: Vec<usize> = std::env::args().skip(1).filter_map(|x| x.parse().ok()).collect();
     let asked = if asked.is_empty() { vec![1, 8, 64] } else { asked };
+    // As many as the runs with several seeds take.
+    let cpu_devices = std::thread::available_parallelism().map_or(1, |n| n.get());
+    Runtime::start(RuntimeOptions { cpu_devices })?;
     let mut peer = Peer::start("purejaxrl_cartpole.py");
     Row::header();
     for seeds in asked {
@@ -41,10 +45,7 @@ fn main() -> Result<()> {
             let init = |key| problem.init(key, &args);
             if alone { init(key) } else { vmap(init)(key.split_batch(seeds)) }
         });
-        let run = jit(|state: TrainState<Tensor>| {
-            let run = |state| problem.go_on(state, updates, &args);
-            if alone { run(state) } else { vmap(run)(state) }
-        });
+        let run = Launch::new(&problem, updates, start(&args)?, &args);
         let mut state = init.call(tree::map(Key::new(30), Array::from))?;
         let mut wall = Row::new(format!("{seeds} seeds, us"));
         let mut processor = Row::new(format!("{seeds} seeds, us of processor time"));

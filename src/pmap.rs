@@ -19,6 +19,7 @@ mod watchdog;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
 
 pub use self::mesh::{ShardedJit, sharded_jit};
 pub use self::sharded::{
@@ -29,7 +30,8 @@ use self::core::{Compiled, Leaves};
 use self::sharded::checked;
 use crate::array::Array;
 use crate::error::{Error, Loc, Result};
-use crate::jit::{Mode, Recompile, Signature, Signatures, run_program};
+use crate::jit::{Mode, Recompile, Signature, Signatures, Stats, run_program};
+use crate::lower::cache::CacheOutcome;
 use crate::runtime::Runtime;
 use crate::timeline;
 use crate::trace::axis::Axis;
@@ -52,6 +54,7 @@ pub struct Pmap<A, B, F> {
     signatures: Signatures,
     /// One compilation at a time, so that two threads do not compile the same thing.
     compiling: Mutex<()>,
+    stats: Mutex<Stats>,
     argument: PhantomData<fn(A)>,
 }
 
@@ -107,6 +110,7 @@ pub fn pmap_with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B>(
         entries: RwLock::default(),
         signatures: Signatures::default(),
         compiling: Mutex::default(),
+        stats: Mutex::default(),
         argument: PhantomData,
     }
 }
@@ -143,6 +147,11 @@ impl<A, B, F> Pmap<A, B, F> {
     /// Why the function was compiled again, for every compilation after the first one so far.
     pub fn explain(&self) -> Vec<Recompile> {
         self.signatures.recompiles()
+    }
+
+    /// What it has cost so far to compile; in the other modes nothing.
+    pub fn stats(&self) -> Stats {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -202,9 +211,18 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
         }
         let devices = self.devices(args, leaves)?;
         self.signatures.note(&self.name, signature(args, structure, leaves, call))?;
+        let start = Instant::now();
         let (program, template, axis) = self.program(args, leaves)?;
         let replicated = replicated(&program, leaves, axis)?;
         let compiled = Compiled::new(program, leaves, devices, replicated, &self.name)?;
+        {
+            let CacheOutcome { hit, seconds } = compiled.outcome;
+            let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+            stats.traces += 1;
+            stats.trace_seconds += start.elapsed().as_secs_f64() - seconds;
+            stats.compile_seconds += seconds;
+            stats.cache_hits += hit as usize;
+        }
         let entry = Arc::new(Entry { structure, template, compiled });
         self.entries.write().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
         Ok(entry)

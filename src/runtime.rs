@@ -81,26 +81,30 @@ impl Runtime {
         }
     }
 
-    /// The process's runtime, if it is running.
-    pub fn running() -> Option<&'static Runtime> {
-        RUNTIME.get()
-    }
-
     /// Starts the process's runtime with these options.
     ///
     /// # Errors
     /// As [`Runtime::get`]; and if it is running already with other options.
     pub fn start(options: RuntimeOptions) -> Result<&'static Runtime> {
-        let _one_at_a_time = START.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(running) = RUNTIME.get() {
-            if running.options == options {
-                return Ok(running);
-            }
+        let running = Runtime::running_or_started(options.clone())?;
+        if running.options != options {
             return Err(Error::Config(format!(
                 "the runtime is already running with {:?} and cannot be started with {options:?}; \
                  call Runtime::start before anything is put on a device or compiled",
                 running.options
             )));
+        }
+        Ok(running)
+    }
+
+    /// The process's runtime: the one that is running, whatever its options, or one with these.
+    ///
+    /// # Errors
+    /// As [`Runtime::get`].
+    pub fn running_or_started(options: RuntimeOptions) -> Result<&'static Runtime> {
+        let _one_at_a_time = START.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = RUNTIME.get() {
+            return Ok(running);
         }
         if options.cpu_devices == 0 {
             return Err(Error::Config("cpu_devices is 0; the runtime needs at least 1".into()));
@@ -132,18 +136,15 @@ fn keep_freed_memory() {
         const M_TRIM_THRESHOLD: c_int = -1;
         const M_TOP_PAD: c_int = -2;
         const M_MMAP_MAX: c_int = -4;
-        const M_ARENA_MAX: c_int = -8;
         if std::env::var("PODRACER_MALLOC").is_ok_and(|value| value == "default") {
             return;
         }
-        // One arena, because freed memory is kept in each. No mapped blocks, so that all memory
-        // comes from the heap; that grows by 256 MiB and never shrinks.
-        for (parameter, value) in [
-            (M_ARENA_MAX, 1),
-            (M_MMAP_MAX, 0),
-            (M_TRIM_THRESHOLD, c_int::MAX),
-            (M_TOP_PAD, 1 << 28),
-        ] {
+        // No mapped blocks, so that all memory comes from heaps; these grow by 256 MiB and never
+        // shrink. Their number is left alone: with one for all threads, programs on two devices wait
+        // for each other at every product, and any program after a compilation of this process.
+        for (parameter, value) in
+            [(M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, c_int::MAX), (M_TOP_PAD, 1 << 28)]
+        {
             // SAFETY: `mallopt` has this signature in glibc (`malloc.h`), may be called at any
             // time from any thread, and refuses values that it does not know.
             unsafe { mallopt(parameter, value) };

@@ -6,6 +6,7 @@
 
 mod fast;
 mod log;
+mod seeds;
 
 use clap::Parser;
 use serde::Serialize;
@@ -32,6 +33,8 @@ use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, TensorType, random, value_and_grad, vmap};
 use fast::{Rows, argmax, clip_by_norm, orders};
 use log::Log;
+use seeds::for_seeds;
+pub use seeds::{Launch, SeedAxis, start};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -49,6 +52,12 @@ pub struct Args {
     /// How many agents to train at once, with the seeds from --seed on
     #[arg(long, default_value_t = 1)]
     pub num_seeds: usize,
+    /// How a device trains several agents
+    #[arg(long, value_enum, default_value_t = SeedAxis::Map)]
+    pub seed_axis: SeedAxis,
+    /// Devices that share the agents; 0 for as many as there are processors and divide them
+    #[arg(long, default_value_t = 0)]
+    pub num_devices: usize,
     /// Updates in one launch of the program; 0 chooses
     #[arg(long, default_value_t = 0)]
     pub updates_per_launch: u64,
@@ -556,7 +565,8 @@ pub fn rollout<E: TracedEnv>(
     let start: Moving<E::State> = (obs, games);
     let xs = (noise, starts, keys);
     let packable = |x: &Tensor| matches!(x.dtype(), DType::F32 | DType::I32 | DType::Bool);
-    if args.num_seeds > 1 || !tree::leaves(&start).iter().all(packable) {
+    let batched = args.num_seeds > 1 && args.seed_axis == SeedAxis::Vmap;
+    if batched || !tree::leaves(&start).iter().all(packable) {
         let ((obs, games), told) = scan(turn, start, xs);
         return (games, obs, told);
     }
@@ -700,11 +710,6 @@ impl Problem {
 /// What changes from update to update.
 type Running = (Learned<Tensor>, Playing<Tensor, Vec<Tensor>>, Tensor, Key<Tensor>, Tensor);
 
-/// Applies `f` to the agents of all seeds. One agent has no axis for it.
-fn for_seeds<A: Tree<Tensor>, B: Tree<Tensor>>(args: &Args, f: impl Fn(A) -> B, all: A) -> B {
-    if args.num_seeds == 1 { f(all) } else { vmap(f)(all) }
-}
-
 /// Trains agents and gives the result: events and, if asked for, the models are in the run's
 /// folder.
 ///
@@ -713,6 +718,7 @@ fn for_seeds<A: Tree<Tensor>, B: Tree<Tensor>>(args: &Args, f: impl Fn(A) -> B, 
 /// runtime and the file system say.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
+    let devices = start(args)?;
     let problem = Problem::new(args)?;
     let mut trainer = Trainer::start(args)?;
 
@@ -720,17 +726,9 @@ pub fn train(args: &Args) -> Result<Summary> {
         for_seeds(args, |key| problem.init(key, args), key)
     })
     .named("ppo_anakin_init");
-    let go_on = |updates: u64| {
-        let problem = &problem;
-        with_mode(args.run.mode, move |state: TrainState<Tensor>| {
-            for_seeds(args, |state| problem.go_on(state, updates, args), state)
-        })
-        .named("ppo_anakin")
-        .check_nans(args.run.check_nans)
-    };
     let (launch, size) = (args.launch(), args.batch_size() as u64);
-    let whole = go_on(launch);
-    let rest = go_on(args.num_updates() % launch);
+    let whole = Launch::new(&problem, launch, devices, args);
+    let rest = Launch::new(&problem, args.num_updates() % launch, devices, args);
 
     let mut state = trainer.state(init.call(keys(args)?)?, ())?;
     let mut log = Log::new(args, &trainer.notes, trainer.step() / size)?;
@@ -750,10 +748,11 @@ pub fn train(args: &Args) -> Result<Summary> {
     if args.num_seeds > 1 && !args.run.json {
         eprint!("{}", log.table());
     }
-    let compile_s = init.stats().seconds() + whole.stats().seconds() + rest.stats().seconds();
+    let compile_s = init.stats().seconds() + whole.compile_s() + rest.compile_s();
     let summary = trainer.finish(&state, compile_s)?;
     let seeds = args.num_seeds as u64;
     Ok(Summary {
+        num_devices: devices,
         global_step: summary.global_step * seeds,
         sps: summary.sps * seeds as f64,
         avg_episodic_return: log.mean_return(),

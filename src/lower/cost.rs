@@ -3,14 +3,45 @@
 use crate::trace::op::{Op, UnaryOp};
 use crate::trace::program::{Equation, Program};
 
-/// The arithmetic operations of the most expensive single operation of a Program, also inside of
-/// control flow: what could be gained by spreading one operation over several cores.
-pub fn largest_operation(program: &Program) -> usize {
-    let one = |equation: &Equation| match equation.op.subprograms().map(largest_operation).max() {
-        Some(inside) => inside,
-        None => operations(program, equation),
-    };
-    program.equations.iter().map(one).max().unwrap_or(0)
+/// Whether a Program gains by spreading single operations over several cores: most of its
+/// arithmetic is in operations that are worth waking a thread for.
+pub fn spreads(program: &Program) -> bool {
+    let Work { small, large } = work(program);
+    large > small
+}
+
+/// Operations of more arithmetic than this are worth waking a thread for, which takes as long as a
+/// core needs for a few hundred thousand of these.
+const LARGE: usize = 1 << 21;
+
+/// Arithmetic operations of a Program, by the size of the operation that they are part of.
+#[derive(Default)]
+struct Work {
+    small: f64,
+    large: f64,
+}
+
+/// The work of one run: of a `scan` all turns; of a `while_loop`, of which nobody knows, one.
+fn work(program: &Program) -> Work {
+    let mut sum = Work::default();
+    for equation in &program.equations {
+        let mut inside = equation.op.subprograms().peekable();
+        if inside.peek().is_none() {
+            let own = operations(program, equation);
+            let class = if own > LARGE { &mut sum.large } else { &mut sum.small };
+            *class += own as f64;
+            continue;
+        }
+        let turns = match &equation.op {
+            Op::Scan(scan) => scan.length as f64,
+            _ => 1.0,
+        };
+        for Work { small, large } in inside.map(work) {
+            sum.small += turns * small;
+            sum.large += turns * large;
+        }
+    }
+    sum
 }
 
 pub(super) fn operations(program: &Program, equation: &Equation) -> usize {
@@ -81,14 +112,24 @@ mod tests {
     use crate::{Array, DType, Tensor, make_program};
 
     #[test]
-    fn the_largest_operation_counts() {
+    fn most_of_the_work_decides() {
         let zeros = |shape: &[usize]| Array::zeros(shape, DType::F32);
         let product = |(x, w): (Tensor, Tensor)| x.matmul(w).tanh();
-        let program = make_program(product, &(zeros(&[32, 64]), zeros(&[64, 64]))).unwrap();
-        assert_eq!(largest_operation(&program), 2 * 32 * 64 * 64);
-        // A loop is as large as the largest operation inside.
-        let looped = |(x, w): (Tensor, Tensor)| scan(|x, w| (x.matmul(w), x), x, w).0;
-        let program = make_program(looped, &(zeros(&[32, 64]), zeros(&[9, 64, 64]))).unwrap();
-        assert_eq!(largest_operation(&program), 2 * 32 * 64 * 64);
+        let spread = |rows| {
+            let arguments = (zeros(&[rows, 64]), zeros(&[64, 64]));
+            spreads(&make_program(product, &arguments).unwrap())
+        };
+        assert!(!spread(128));
+        assert!(spread(1024));
+        // One large product beside a loop of small ones.
+        let beside = |turns| {
+            let f = |(x, large, w): (Tensor, Tensor, Tensor)| {
+                (scan(|x, w| (x.matmul(w), x), x, w).0, large.matmul(w.index_axis(0, 0)))
+            };
+            let arguments = (zeros(&[32, 64]), zeros(&[1024, 64]), zeros(&[turns, 64, 64]));
+            spreads(&make_program(f, &arguments).unwrap())
+        };
+        assert!(beside(9));
+        assert!(!beside(90));
     }
 }

@@ -13,7 +13,7 @@
 use smallvec::SmallVec;
 
 use super::callbacks::numbers;
-use super::cost::largest_operation;
+use super::cost::spreads;
 use super::emitter::{Emitter, Slot, Values};
 use super::mlir::{List, Symbol, Ty, Types, Value, signature};
 use super::native_calls::Role;
@@ -37,15 +37,12 @@ pub fn meaning_flags(platform: Platform) -> Vec<(&'static str, bool)> {
 /// Compiler flags for a Program: those of its meaning, and those that make it fast.
 pub fn compile_flags(platform: Platform, program: &Program) -> Vec<(&'static str, bool)> {
     let mut flags = meaning_flags(platform);
-    // Waking another thread costs more than a small product: see `ALONE`.
-    if platform == Platform::Cpu && largest_operation(program) <= ALONE {
+    // Waking another thread costs more than a small product.
+    if platform == Platform::Cpu && !spreads(program) {
         flags.push(("xla_cpu_multi_thread_eigen", false));
     }
     flags
 }
-
-/// Programs of which no operation has more arithmetic than this run on one thread on CPU.
-const ALONE: usize = 1 << 18;
 
 /// The text of a StableHLO module whose `@main` computes `program`. With callbacks it has one more
 /// argument, the last: their [`numbers`].

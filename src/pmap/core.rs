@@ -9,13 +9,14 @@ use super::watchdog::Watch;
 use crate::array::{Array, upload_to};
 use crate::error::{Error, Result};
 use crate::jit::{Effects, aliases};
-use crate::lower::cache::compile_cached;
+use crate::lower::cache::{CacheOutcome, compile_cached};
 use crate::lower::pjrt::{Buffer, CompileOptions, Executable, OptionValue};
 use crate::lower::stablehlo::{LowerOptions, Platform, compile_flags, stablehlo};
 use crate::runtime::Runtime;
 use crate::timeline;
 use crate::trace::graph::simplify;
-use crate::trace::program::Program;
+use crate::trace::op::Op;
+use crate::trace::program::{Equation, Program};
 use crate::trace::types::TensorType;
 
 /// Leaves of an argument, in order.
@@ -30,11 +31,14 @@ pub(super) struct Compiled {
     donated: Vec<usize>,
     /// Which results are the same on all devices.
     replicated: Vec<bool>,
-    watch: Watch,
+    /// Of programs whose devices wait for each other.
+    watch: Option<Watch>,
     name: String,
     effects: Option<Effects>,
     /// The last argument of a program with callbacks, on each device.
     numbers: Vec<Buffer>,
+    /// What its compilation took.
+    pub(super) outcome: CacheOutcome,
 }
 
 impl Compiled {
@@ -46,17 +50,17 @@ impl Compiled {
         name: &str,
     ) -> Result<Compiled> {
         let program = simplify(program);
+        let watch = waits(&program).then(|| Watch::new(name));
         let aliases = aliases(&program);
         let lowering = LowerOptions {
             num_replicas: devices.len(),
             aliases: aliases.clone(),
             ..LowerOptions::default()
         };
-        let (executable, effects) = compile(&program, lowering, &devices, name)?;
+        let (executable, effects, outcome) = compile(&program, lowering, &devices, name)?;
         let mut donated: Vec<usize> = aliases.into_iter().map(|(input, _)| input).collect();
         donated.sort_unstable();
         let types = signature(leaves);
-        let watch = Watch::new(name);
         let name = name.to_string();
         let numbers = match &effects {
             Some(effects) => {
@@ -74,6 +78,7 @@ impl Compiled {
             name,
             effects,
             numbers,
+            outcome,
         })
     }
 
@@ -96,7 +101,7 @@ impl Compiled {
             donors: donated.clone(),
             ..LowerOptions::default()
         };
-        let (executable, effects) = compile(&program, lowering, &devices, name)?;
+        let (executable, effects, outcome) = compile(&program, lowering, &devices, name)?;
         if effects.is_some() {
             return Err(Error::Argument(format!(
                 "{name}: callbacks cannot be divided over devices; use pmap, where each device \
@@ -121,7 +126,7 @@ impl Compiled {
             }
         }
         let types = signature(leaves);
-        let watch = Watch::new(name);
+        let watch = Some(Watch::new(name));
         let name = name.to_string();
         let numbers = Vec::new();
         Ok(Compiled {
@@ -134,6 +139,7 @@ impl Compiled {
             name,
             effects,
             numbers,
+            outcome,
         })
     }
 
@@ -197,11 +203,19 @@ impl Compiled {
                 Sharded::on(self.devices.clone(), shards, replicated)
             })
             .collect();
-        if let Some(first) = results.first() {
-            self.watch.launched(first);
+        if let (Some(watch), Some(first)) = (&self.watch, results.first()) {
+            watch.launched(first);
         }
         Ok(results)
     }
+}
+
+/// Whether a device waits for others in it.
+fn waits(program: &Program) -> bool {
+    let one = |equation: &Equation| {
+        matches!(equation.op, Op::Collective(_)) || equation.op.subprograms().any(waits)
+    };
+    program.equations.iter().any(one)
 }
 
 /// What tells calls apart: types, and what is a copy.
@@ -216,7 +230,7 @@ fn compile(
     lowering: LowerOptions,
     devices: &[usize],
     name: &str,
-) -> Result<(Executable, Option<Effects>)> {
+) -> Result<(Executable, Option<Effects>, CacheOutcome)> {
     let runtime = Runtime::get()?;
     let span = timeline::span_of("lower", name);
     let effects = Effects::of(program)?;
@@ -249,6 +263,6 @@ fn compile(
         ..CompileOptions::default()
     };
     let _span = timeline::span("compile");
-    let (executable, _) = compile_cached(&runtime.client, &text, &options)?;
-    Ok((executable, effects))
+    let (executable, outcome) = compile_cached(&runtime.client, &text, &options)?;
+    Ok((executable, effects, outcome))
 }

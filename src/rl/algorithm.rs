@@ -114,6 +114,18 @@ pub fn parse<A: Algorithm>(
     flags::parse_from([name].into_iter().chain(&saved).chain(given).cloned())
 }
 
+/// The environment of a command line before it is parsed: what `--env-id` names, else that of the
+/// run that `--resume` goes on with.
+pub fn env_id_in(args: impl IntoIterator<Item = String>) -> Option<String> {
+    let args: Vec<String> = args.into_iter().collect();
+    flags::peek_in(args.clone(), "env-id").or_else(|| {
+        let run = flags::peek_in(args, "resume")?;
+        // What is wrong with it, parsing says.
+        let origin = Origin::read(&checkpoint_in(Path::new(&run))).ok()?;
+        Some(origin.settings.get("env_id")?.as_str()?.to_string())
+    })
+}
+
 fn saved_flags<A: Algorithm>(path: &Path) -> Result<Vec<OsString>> {
     let origin = Origin::read(path)?;
     origin.expect(A::NAME, path)?;

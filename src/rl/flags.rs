@@ -42,13 +42,7 @@ pub fn parse_from<A: Parser>(args: impl IntoIterator<Item = OsString>) -> Result
     A::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// What this process's command line gives for `--name`, before it is parsed; the last one, as clap
-/// takes it.
-pub fn peek(name: &str) -> Option<String> {
-    peek_in(std::env::args(), name)
-}
-
-/// [`peek`] in any command line.
+/// What a command line gives for `--name`, before it is parsed; the last one, as clap takes it.
 pub fn peek_in(args: impl IntoIterator<Item = String>, name: &str) -> Option<String> {
     let mut args = args.into_iter();
     let mut found = None;

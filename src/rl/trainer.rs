@@ -373,6 +373,12 @@ mod tests {
         go_until(&args(cut.path(), &flags).unwrap(), 400).unwrap_err();
         let run = only_in(cut.path());
         let resume = ["--resume", run.to_str().unwrap()];
+        let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let saved = algorithm::env_id_in(words(&resume));
+        assert_eq!(saved.as_deref(), Some(args(cut.path(), &[]).unwrap().env_id()));
+        let named = algorithm::env_id_in(words(&[&resume[..], &["--env-id=A"]].concat()));
+        assert_eq!(named.as_deref(), Some("A"));
+        assert_eq!(algorithm::env_id_in(words(&["--resume", "nowhere"])), None);
         let summary = train(&args(cut.path(), &resume).unwrap()).unwrap();
         assert_eq!((summary.global_step, summary.episodes), (500, 10));
         assert_eq!(summary.avg_episodic_return, Some(5.5));

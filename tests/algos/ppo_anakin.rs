@@ -87,22 +87,25 @@ fn many_seeds_at_once_are_the_seeds_alone() {
     let floats = |bytes: &[u8]| -> Vec<f32> {
         bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
     };
-    let many = model(&["--seed", "5", "--num-seeds", "3"]);
-    for (i, seed) in ["5", "6", "7"].into_iter().enumerate() {
-        let alone = model(&["--seed", seed]);
-        for (one, all) in alone.entries().zip(many.entries()) {
-            assert_eq!(one.name, all.name);
-            assert_eq!(all.ty.shape[0], 3);
-            assert_eq!(all.ty.shape[1..], one.ty.shape[..]);
-            let size = one.data.len();
-            let part = &all.data[i * size..(i + 1) * size];
-            if one.name.starts_with("$.agent") {
-                // Products of batches round otherwise.
-                for (a, b) in floats(one.data).into_iter().zip(floats(part)) {
-                    assert!((a - b).abs() <= 1e-4, "{} of seed {seed}: {a}, not {b}", one.name);
+    let alone: Vec<_> = ["5", "6", "7"].map(|seed| (seed, model(&["--seed", seed]))).into();
+    // Products of batches round otherwise than those of one agent.
+    for (axis, tolerance) in [("map", 0.0), ("vmap", 1e-4)] {
+        let many = model(&["--seed", "5", "--num-seeds", "3", "--seed-axis", axis]);
+        for (i, (seed, alone)) in alone.iter().enumerate() {
+            for (one, all) in alone.entries().zip(many.entries()) {
+                assert_eq!(one.name, all.name);
+                assert_eq!(all.ty.shape[0], 3);
+                assert_eq!(all.ty.shape[1..], one.ty.shape[..]);
+                let size = one.data.len();
+                let part = &all.data[i * size..(i + 1) * size];
+                let name = format!("{} of seed {seed} by {axis}", one.name);
+                if one.name.starts_with("$.agent") {
+                    for (a, b) in floats(one.data).into_iter().zip(floats(part)) {
+                        assert!((a - b).abs() <= tolerance, "{name}: {a}, not {b}");
+                    }
+                } else if one.name == "$.key.data" || one.name == "$.updates" {
+                    assert_eq!(one.data, part, "{name}");
                 }
-            } else if one.name == "$.key.data" || one.name == "$.updates" {
-                assert_eq!(one.data, part, "{} of seed {seed}", one.name);
             }
         }
     }
@@ -178,6 +181,12 @@ fn settings_out_of_range_are_told() {
         error(&["--num-minibatches", "3"]),
         "--num-minibatches 3: must be a divisor of the batch, num-envs * num-steps = 32"
     );
+    assert_eq!(
+        error(&["--num-seeds", "4", "--num-devices", "3"]),
+        "--num-devices 3: must be a divisor of --num-seeds 4"
+    );
+    let nans = ["--num-seeds", "4", "--num-devices", "2", "--check-nans"];
+    assert!(error(&nans).contains("--num-devices 2: must be 1 in other modes than jit"));
     assert_eq!(error(&["--num-seeds", "0"]), "--num-seeds 0: must be at least 1");
     assert_eq!(error(&["--gamma", "1.5"]), "--gamma 1.5: must be between 0 and 1");
     assert_eq!(

@@ -1,6 +1,7 @@
 //! Several devices in one process: `pmap`, its collectives, and what goes wrong with them. These
 //! tests are a binary of their own, because a process has one runtime.
 
+mod anakin;
 mod callbacks;
 mod collectives;
 mod env_pools;

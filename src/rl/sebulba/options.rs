@@ -71,17 +71,18 @@ pub struct SebulbaOptions {
 }
 
 /// A command line with `small` before the flags that were given, if they name an environment that
-/// shows vectors.
+/// shows vectors; not if they go on with a run, which has settings.
 pub fn with_small(small: &[&str], args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut args: Vec<OsString> = args.into_iter().collect();
-    let words = args.iter().map(|word| word.to_string_lossy().into_owned());
+    let words: Vec<String> = args.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let shows_vectors = |id: String| {
         crate::envs::spec(&id).is_ok_and(|spec| {
             let observation = &spec.observation;
             View::of(&observation.shape(), observation.dtype()) == Some(View::Vector)
         })
     };
-    if peek_in(words, "env-id").is_some_and(shows_vectors) {
+    let resumed = peek_in(words.clone(), "resume").is_some();
+    if !resumed && peek_in(words, "env-id").is_some_and(shows_vectors) {
         args.splice(1..1, small.iter().map(OsString::from));
     }
     args

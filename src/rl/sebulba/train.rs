@@ -55,12 +55,8 @@ pub struct Hooks<Begin, Agents, Prepare, Step> {
 
 /// The devices' runtime, with as many devices as the flags name.
 fn start(options: &SebulbaOptions) -> Result<()> {
-    let cpu_devices = options.devices();
-    match Runtime::running() {
-        // Others have started it, with devices enough or not, which the layout's check says.
-        Some(_) => Ok(()),
-        None => Runtime::start(RuntimeOptions { cpu_devices }).map(|_| ()),
-    }
+    // If others have started it, with devices enough or not, the layout's check says so.
+    Runtime::running_or_started(RuntimeOptions { cpu_devices: options.devices() }).map(|_| ())
 }
 
 /// The environments of all actor threads of this process.

@@ -1,0 +1,118 @@
+//! The agents of several seeds: one program trains them all, on all devices.
+
+use std::num::NonZeroUsize;
+use std::thread;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use super::{Args, Problem, Report, TrainState};
+use crate::error::Result;
+use crate::jit::{Jit, Mode, with_mode};
+use crate::pmap::{Pmap, pmap, shard, unshard};
+use crate::rl::flags::expect;
+use crate::runtime::{Runtime, RuntimeOptions};
+use crate::trace::Axis;
+use crate::trace::control::map;
+use crate::tree::Tree;
+use crate::{Array, Tensor, vmap};
+
+/// How one device trains several agents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SeedAxis {
+    /// One after another, each as if alone: the fastest on CPU
+    Map,
+    /// All together in batches, as PureJaxRL does
+    Vmap,
+}
+
+/// Applies `f` to the agents of all seeds. One agent has no axis for it.
+pub(super) fn for_seeds<A: Tree<Tensor>, B: Tree<Tensor>>(
+    args: &Args,
+    f: impl Fn(A) -> B,
+    all: A,
+) -> B {
+    match (args.num_seeds, args.seed_axis) {
+        (1, _) => f(all),
+        (_, SeedAxis::Map) => map(f, all),
+        (_, SeedAxis::Vmap) => vmap(f)(all),
+    }
+}
+
+/// On how many devices the agents train: as asked for, else as many as there are processors and
+/// divide the seeds. Starts the runtime with them.
+///
+/// # Errors
+/// [`Error::Config`](crate::Error::Config) if they do not divide the seeds or would not be used, and
+/// if the runtime runs already with fewer.
+pub fn start(args: &Args) -> Result<usize> {
+    // What looks into a program, step by step, looks into one.
+    let one = args.run.mode != Mode::Jit || args.run.check_nans;
+    let asked = args.num_devices;
+    let divisor = format!("a divisor of --num-seeds {}", args.num_seeds);
+    expect(asked == 0 || args.num_seeds.is_multiple_of(asked), "num-devices", asked, &divisor)?;
+    let few = "1 in other modes than jit, and with --check-nans";
+    expect(asked <= 1 || !one, "num-devices", asked, few)?;
+
+    let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let most_of = |most: usize| {
+        let most = if one { 1 } else { most.min(processors).min(args.num_seeds) };
+        (1..=most).rev().find(|n| args.num_seeds.is_multiple_of(*n)).unwrap_or(1)
+    };
+    let cpu_devices = if asked > 0 { asked } else { most_of(processors) };
+    let runtime = Runtime::running_or_started(RuntimeOptions { cpu_devices })?;
+    // Others may have started it with fewer devices.
+    let devices = if asked > 0 { asked } else { most_of(runtime.client.devices().len()) };
+    runtime.expect_device(devices - 1)?;
+    Ok(devices)
+}
+
+/// What one device does in a launch.
+type Part<'a> = Box<dyn Fn(TrainState<Tensor>) -> Moved<Tensor> + 'a>;
+type SplitPart<'a> = Box<dyn Fn(Axis, TrainState<Tensor>) -> Moved<Tensor> + 'a>;
+type Moved<T> = (TrainState<T>, Report<T>);
+
+/// The program that makes some updates of the agents of all seeds, of which each device takes an
+/// equal part.
+pub struct Launch<'a> {
+    devices: Vec<usize>,
+    whole: Jit<TrainState<Tensor>, Moved<Tensor>, Part<'a>>,
+    split: Pmap<TrainState<Tensor>, Moved<Tensor>, SplitPart<'a>>,
+}
+
+impl<'a> Launch<'a> {
+    /// Of `updates` updates, on the first `devices` devices, which divide the seeds.
+    pub fn new(problem: &'a Problem, updates: u64, devices: usize, args: &'a Args) -> Launch<'a> {
+        let part = move |state: TrainState<Tensor>| {
+            for_seeds(args, |state| problem.go_on(state, updates, args), state)
+        };
+        let whole: Part<'a> = Box::new(part);
+        let split: SplitPart<'a> = Box::new(move |_, state| part(state));
+        Launch {
+            devices: (0..devices).collect(),
+            whole: with_mode(args.run.mode, whole)
+                .named("ppo_anakin")
+                .check_nans(args.run.check_nans),
+            split: pmap("seeds", split).named("ppo_anakin"),
+        }
+    }
+
+    /// Agents later, and what happened; of several seeds every leaf has their axis in front.
+    ///
+    /// # Errors
+    /// What the compiler and the runtime say.
+    pub fn call(&self, state: TrainState<Array>) -> Result<Moved<Array>> {
+        if self.devices.len() == 1 {
+            return self.whole.call(state);
+        }
+        // A launch takes seconds, and this takes milliseconds.
+        let (state, report) = self.split.call(shard(&state, &self.devices)?)?;
+        Ok((unshard(&state)?, unshard(&report)?))
+    }
+
+    /// Seconds that tracing and compiling took.
+    pub fn compile_s(&self) -> f64 {
+        self.whole.stats().seconds() + self.split.stats().seconds()
+    }
+}
