@@ -292,6 +292,16 @@ fn ppo_continuous_runs_and_goes_on() {
 }
 
 #[test]
+fn a_robot_is_filmed() {
+    let runs = tempfile::tempdir().unwrap();
+    let film = ["--env-id", "InvertedPendulum-v4", "--capture-video", "--eval-episodes", "1"];
+    let summary = args::<ppo::Args>(runs.path(), ON_POLICY, &film).train().unwrap();
+    let film = std::fs::read(Path::new(&summary.run_dir).join("videos/episode-0.gif")).unwrap();
+    let size = |at: usize| u16::from_le_bytes([film[at], film[at + 1]]);
+    assert_eq!((&film[..6], size(6), size(8)), (&b"GIF89a"[..], 240, 240));
+}
+
+#[test]
 fn rpo_runs_and_goes_on() {
     let logged = ["losses/value_loss", "losses/approx_kl", "losses/explained_variance"];
     let flags = [ON_POLICY, &["--no-anneal-lr", "--bootstrap-truncated"]].concat();

@@ -30,19 +30,9 @@ fn grey([r, g, b]: [f64; 3]) -> bool {
     (r - g).abs() < 3.0 && (g - b).abs() < 3.0
 }
 
-/// 0.3, 0.3, 0.7.
-fn rail([r, g, b]: [f64; 3]) -> bool {
-    (r - g).abs() < 3.0 && b > 1.9 * r
-}
-
 /// 0, 0.4, 0.6.
 fn blue([r, g, b]: [f64; 3]) -> bool {
     r < 3.0 && (b / g - 1.5).abs() < 0.15
-}
-
-/// 0.7, 0.7, 0.
-fn yellow([r, g, b]: [f64; 3]) -> bool {
-    (r - g).abs() < 3.0 && b < 3.0 && r > 50.0
 }
 
 /// For each robot: what is to be in the middle, and what at the lower edge, if anything.
@@ -52,9 +42,10 @@ const SEEN: [(&str, Color, Option<Color>); 11] = [
     ("Hopper", brown, Some(green)),
     ("Humanoid", brown, Some(green)),
     ("HumanoidStandup", brown, Some(green)),
-    ("InvertedDoublePendulum", cyan, None),
+    ("InvertedDoublePendulum", cyan, Some(green)),
     ("InvertedPendulum", cyan, None),
-    ("Pusher", grey, Some(grey)),
+    // The table does not fill the picture, and there is nothing below it.
+    ("Pusher", grey, None),
     ("Reacher", blue, Some(grey)),
     ("Swimmer", brown, Some(green)),
     ("Walker2d", brown, Some(green)),
@@ -122,8 +113,9 @@ fn the_camera_goes_with_the_robot_and_the_floor_passes_by() {
     // A square of the floor is 2/3 m: half a turn of the pattern, and a whole one.
     let (here, half, whole) = (at(0.0), at(2.0 / 3.0), at(4.0 / 3.0));
     let bodies = |frame: &Frame| count(frame, [0.0, 1.0], [0.0, 1.0], brown);
-    assert_eq!(bodies(&here), bodies(&half));
-    assert_eq!(bodies(&here), bodies(&whole));
+    // Edges are mixed with what is behind them.
+    assert!(bodies(&here) > 1000 && bodies(&here).abs_diff(bodies(&half)) < 20);
+    assert!(bodies(&here).abs_diff(bodies(&whole)) < 20);
     let far = |a: &Frame, b: &Frame| {
         a.rgb.iter().zip(&b.rgb).filter(|(a, b)| a.abs_diff(**b) > 8).count()
     };

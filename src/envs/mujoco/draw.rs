@@ -216,13 +216,16 @@ impl Placed<'_> {
         Some((t, outward(axes, normal)))
     }
 
-    /// Its colour at a point of it.
-    fn color(&self, point: Vec3) -> Vec3 {
+    /// Its colour at a point of it, `t` away from the eye. Squares that are too far to be told apart
+    /// fade into one colour.
+    fn color(&self, point: Vec3, t: f64) -> Vec3 {
         let Solid { shape, at, axes, color } = self.solid;
         let Shape::Plane { square: Some(square), .. } = shape else { return *color };
         let local = inward(axes, sub(point, *at));
         let number = (local[0] / square).floor() + (local[1] / square).floor();
-        scale(*color, if number.rem_euclid(2.0) == 0.0 { 0.35 } else { 0.9 })
+        let clear = ((20.0 - t / square) / 12.0).clamp(0.0, 1.0);
+        let side = if number.rem_euclid(2.0) == 0.0 { -1.0 } else { 1.0 };
+        scale(*color, 0.62 + 0.27 * side * clear)
     }
 }
 
@@ -250,7 +253,7 @@ fn seen(scene: &[Placed<'_>], from: Vec3, ray: Vec3) -> Vec3 {
         light *= if shaded { SHADE } else { 1.0 };
     }
     let bright = 0.25 + 0.5 * light + 0.25 * dot(normal, ray).abs();
-    scale(placed.color(point), bright)
+    scale(placed.color(point, t), bright)
 }
 
 /// A picture of `side` rows of as many pixels, each the mean of what is seen at its corners.

@@ -151,3 +151,62 @@ pub fn steps<S>(
     let last = all.pop().expect("at least one epoch of one minibatch");
     Ok((state, Metrics { ratios: Ratios { clipfrac, ..last.ratios }, ..last }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interpret;
+    use crate::trace::ops::arange;
+
+    /// Counts steps; the divergence is the count, and so is the clip fraction.
+    fn counted(count: Tensor, batch: Tensor) -> (Tensor, Metrics<Tensor>) {
+        let count = count + 1.0;
+        let ratios = Ratios { old_approx_kl: count, approx_kl: count, clipfrac: count };
+        (
+            count,
+            Metrics { loss: batch, value_loss: count, policy_loss: count, entropy: count, ratios },
+        )
+    }
+
+    #[test]
+    fn epochs_in_the_program_and_by_calls_stop_alike() {
+        // Four epochs of two minibatches, which are numbers.
+        for (target, count, clipfrac) in
+            [(None, 8.0, 4.5), (Some(3.5), 4.0, 2.5), (Some(0.5), 2.0, 1.5)]
+        {
+            let run = interpret(|start: Tensor| {
+                epochs(start, arange(8, DType::F32), (2, target), counted)
+            });
+            let (state, told) = run.call(Array::from(0.0f32)).unwrap();
+            let step = interpret(|(state, batch): (Tensor, Tensor)| counted(state, batch));
+            let start = Array::from(0.0f32);
+            let (other, by_calls) = steps(start, (4, 2), target, |state, turn| {
+                step.call((state, Array::from(turn as f32)))
+            })
+            .unwrap();
+            let numbers = |state: &Array, told: &Metrics<Array>| -> Vec<f32> {
+                let leaves = tree::leaves(told);
+                [state].into_iter().chain(&leaves).map(|x| x.item::<f32>().unwrap()).collect()
+            };
+            assert_eq!(numbers(&state, &told), numbers(&other, &by_calls), "{target:?}");
+            let Ratios { approx_kl, clipfrac: fraction, .. } = &told.ratios;
+            assert_eq!(approx_kl.item::<f32>().unwrap(), count);
+            assert_eq!(fraction.item::<f32>().unwrap(), clipfrac);
+            // The last batch that was taken.
+            assert_eq!(told.loss.item::<f32>().unwrap(), count - 1.0);
+        }
+    }
+
+    #[test]
+    fn a_minibatch_is_the_rows_of_its_turn() {
+        let run = interpret(|(samples, orders, turn): (Tensor, Tensor, Tensor)| {
+            Minibatch { samples, orders, turn, learning_rate: turn }.rows()
+        });
+        let samples = Array::from([10.0f32, 11.0, 12.0, 13.0]);
+        let orders = Array::new([2, 2], &[3i32, 0, 1, 2]).unwrap();
+        let rows =
+            |turn: i32| run.call((samples.clone(), orders.clone(), Array::from(turn))).unwrap();
+        assert_eq!(rows(0).to_vec::<f32>().unwrap(), [13.0, 10.0]);
+        assert_eq!(rows(1).to_vec::<f32>().unwrap(), [11.0, 12.0]);
+    }
+}
