@@ -464,11 +464,9 @@ pub fn train(args: &Args) -> Result<Summary> {
         let _span = timeline::span("update");
         let learning_rate = Array::from(rate as f32);
         let count = (args.e_policy, args.num_minibatches);
-        let step = |state, turn| {
-            let (samples, orders) = (samples.clone(), orders.clone());
-            let (turn, learning_rate) = (Array::from(turn as i32), learning_rate.clone());
-            learn.call((state, Minibatch { samples, orders, turn, learning_rate }))
-        };
+        let turn = Array::from(0i32);
+        let first = Minibatch { samples, orders, turn, learning_rate: learning_rate.clone() };
+        let step = |state, turn| learn.call((state, first.at(turn)));
         let (next, metrics) = on_policy::steps(state, count, None, step)?;
         state = next;
         let step = trainer.step() + steps;

@@ -290,11 +290,9 @@ pub fn train(args: &Args) -> Result<Summary> {
         let _span = timeline::span("update");
         let learning_rate = Array::from(rate as f32);
         let count = (args.update_epochs, args.num_minibatches);
-        let step = |state, turn| {
-            let (samples, orders) = (samples.clone(), orders.clone());
-            let (turn, learning_rate) = (Array::from(turn as i32), learning_rate.clone());
-            learn.call((state, Minibatch { samples, orders, turn, learning_rate }))
-        };
+        let turn = Array::from(0i32);
+        let first = Minibatch { samples, orders, turn, learning_rate };
+        let step = |state, turn| learn.call((state, first.at(turn)));
         let (state, metrics) = on_policy::steps(state, count, args.target_kl, step)?;
         running = (state, playing);
         let at = trainer.step() + steps;

@@ -19,8 +19,8 @@ use crate::optim::{Adam, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::on_policy::{
-    self, Act, Acted, Learner, Metrics, Minibatch, Playing, Rollout, Samples, annealed, normalize,
-    orders, policy_loss, value_loss,
+    self, Act, Acted, Learner, Metrics, Minibatch, Played, Playing, Rollout, Samples, annealed,
+    normalize, orders, policy_loss, value_loss,
 };
 use crate::rl::saved::load_model;
 use crate::rl::{Evaluation, Game, Games, RunOptions, Summary, Trainer, spaces};
@@ -211,7 +211,7 @@ pub fn loss(
 /// A rollout as samples, in the order `[T, N]`.
 fn prepare(
     agent: &Agent<Tensor>,
-    (rollout, acted): (Rollout<Tensor>, Acted<Tensor>),
+    (rollout, acted): Played<Tensor>,
     args: &Args,
 ) -> Samples<Tensor> {
     let (_, next_value) = agent.apply(rollout.next_obs);
@@ -357,11 +357,9 @@ pub fn train(args: &Args) -> Result<Summary> {
         let (orders, key) = shuffle.call(key)?;
         let rate = Array::from(learning_rate as f32);
         let count = (args.update_epochs, args.num_minibatches);
-        let step = |state, turn| {
-            let (samples, orders) = (samples.clone(), orders.clone());
-            let (turn, learning_rate) = (Array::from(turn as i32), rate.clone());
-            learn.call((state, Minibatch { samples, orders, turn, learning_rate }))
-        };
+        let turn = Array::from(0i32);
+        let first = Minibatch { samples, orders, turn, learning_rate: rate };
+        let step = |state, turn| learn.call((state, first.at(turn)));
         let (state, metrics) = on_policy::steps(state, count, args.target_kl, step)?;
         running = Running { train: state, key, playing };
         let at = trainer.step() + steps;
@@ -385,7 +383,7 @@ pub fn train(args: &Args) -> Result<Summary> {
 }
 
 type ActIn<T> = (Agent<T>, T, Key<T>);
-type PrepareIn<T> = (Agent<T>, (Rollout<T>, Acted<T>));
+type PrepareIn<T> = (Agent<T>, Played<T>);
 type Step<T> = (TrainState<T>, Minibatch<T, Samples<T>>);
 
 /// `--rollout host`: the environments between calls of the policy.
@@ -394,7 +392,7 @@ fn step_on_host(
     playing: Playing<Array>,
     act: impl Fn(&Array, Key<Array>) -> Result<(Act<Array>, Key<Array>)>,
     args: &Args,
-) -> Result<(Playing<Array>, (Rollout<Array>, Acted<Array>), Vec<Game>)> {
+) -> Result<(Playing<Array>, Played<Array>, Vec<Game>)> {
     let Playing { handle, mut obs, mut key } = playing;
     let mut pool = envs.pool(0);
     let (mut storage, mut games) = (Storage::default(), Vec::new());

@@ -526,11 +526,11 @@ pub fn train(args: &Args) -> Result<Summary> {
         let Collected { samples, orders, explained_variance, .. } = collected;
         let learning_rate = Array::from(rate as f32);
         let count = (args.update_epochs, args.num_minibatches);
+        let first = Minibatch { samples, orders, turn: Array::from(0i32), learning_rate };
         let step = |state, turn: usize| {
-            let samples = Samples { split: splits[turn].clone(), ..samples.clone() };
-            let (orders, learning_rate) = (orders.clone(), learning_rate.clone());
-            let turn = Array::from(turn as i32);
-            learn.call((state, Minibatch { samples, orders, turn, learning_rate }))
+            let mut batch = first.at(turn);
+            batch.samples.split = splits[turn].clone();
+            learn.call((state, batch))
         };
         let (state, metrics) = on_policy::steps(state, count, args.target_kl, step)?;
         running = (state, playing);

@@ -579,11 +579,10 @@ pub fn train(args: &Args) -> Result<Summary> {
         let learning_rate = Array::from(rate as f32);
         let count = (args.update_epochs, args.num_minibatches);
         let mut fwd_loss = Array::from(0.0f32);
+        let first = Minibatch { samples, orders, turn: Array::from(0i32), learning_rate };
         let step = |state, turn| {
-            let (samples, orders) = (samples.clone(), orders.clone());
-            let (turn, learning_rate) = (Array::from(turn as i32), learning_rate.clone());
-            let batch = Minibatch { samples, orders, turn, learning_rate };
-            let (state, (metrics, forward)) = learn.call((state, (batch, learns.clone())))?;
+            let batch = (first.at(turn), learns.clone());
+            let (state, (metrics, forward)) = learn.call((state, batch))?;
             fwd_loss = forward;
             Ok((state, metrics))
         };

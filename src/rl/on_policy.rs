@@ -19,7 +19,7 @@ use crate::{Array, DType, Key, Tensor, random};
 
 pub use epochs::{Learner, Minibatch, epochs, steps};
 pub use multi::MultiCategorical;
-pub use rollout::{Act, Acted, Playing, Rollout, Samples, play};
+pub use rollout::{Act, Acted, Played, Playing, Rollout, Samples, play};
 pub use training::{Schedule, train};
 
 /// Generalised advantage estimation (Schulman et al. 2016): advantages, and returns, which are

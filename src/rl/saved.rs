@@ -312,8 +312,8 @@ fn array(ty: &TensorType, bytes: &[u8]) -> Array {
     Array::from(Literal::from_bytes(ty.clone(), AlignedBytes::copy_of(bytes)))
 }
 
-/// The saved arrays as a tree of these types, which [`eval_shape`](crate::eval_shape) gives for a fresh
-/// model without making one.
+/// The saved arrays as a tree of these types, which [`eval_shape`] gives for a fresh model without making
+/// one.
 ///
 /// # Errors
 /// As [`Checkpoint::expect`].

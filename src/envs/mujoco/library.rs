@@ -608,9 +608,9 @@ mod tests {
         assert_eq!(model.timestep(), 0.01);
         assert_eq!(model.actuator_ctrlrange(), [-1.0, 1.0].repeat(6));
         assert!((model.body_mass().iter().sum::<f64>() - 14.0).abs() < 1e-12, "settotalmass");
-        // A plane and capsules; the floor's material, and the geoms' own.
+        // A plane and capsules, of which the plane has a material.
         assert_eq!(model.geom_type(), [0, 3, 3, 3, 3, 3, 3, 3, 3]);
-        assert_eq!(model.geom_matid(), [0, 1, 1, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(model.geom_matid(), [0, -1, -1, -1, -1, -1, -1, -1, -1]);
         assert_eq!(&model.geom_size()[..4], [40.0, 40.0, 40.0, 0.046]);
         assert_eq!(&model.geom_rgba()[..8], [0.8, 0.9, 0.8, 1.0, 0.8, 0.6, 0.4, 1.0]);
         assert_eq!(

@@ -124,6 +124,13 @@ impl<S: Tree<Tensor, With<Tensor> = S> + Clone> Minibatch<Tensor, S> {
     }
 }
 
+impl<S: Clone> Minibatch<Array, S> {
+    /// Another minibatch of the same samples.
+    pub fn at(&self, turn: usize) -> Minibatch<Array, S> {
+        Minibatch { turn: Array::from(turn as i32), ..self.clone() }
+    }
+}
+
 /// [`epochs`] with a call of a program for each step, which takes the number of its minibatch.
 ///
 /// # Errors

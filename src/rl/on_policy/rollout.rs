@@ -75,6 +75,9 @@ pub struct Acted<T> {
     pub values: T,
 }
 
+/// A rollout, and what was said in it.
+pub type Played<T> = (Rollout<T>, Acted<T>);
+
 /// What an agent does with observations `[N, ..]`.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Act<T> {
@@ -104,7 +107,7 @@ pub fn play(
     playing: Playing<Tensor>,
     steps: usize,
     act: impl Fn(Tensor, Key<Tensor>) -> Act<Tensor>,
-) -> (Playing<Tensor>, (Rollout<Tensor>, Acted<Tensor>), Games<Tensor>) {
+) -> (Playing<Tensor>, Played<Tensor>, Games<Tensor>) {
     let turn = |Playing { handle, obs, key }: Playing<Tensor>, ()| {
         let (key, draw) = key.split();
         let Act { action, logprob, value } = act(obs, draw);
