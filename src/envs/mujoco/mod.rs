@@ -187,13 +187,15 @@ impl Mujoco {
                     rgba = std::array::from_fn(|i| model.mat_rgba()[4 * material + i]);
                 }
                 let shape = match kind {
-                    // A texture of two by two squares, so often over the whole plane.
-                    0 => Shape::Plane {
-                        size: [size[0], size[1]],
-                        square: material
-                            .map(|m| size[0] / f64::from(model.mat_texrepeat()[2 * m]))
-                            .filter(|square| square.is_finite() && *square > 0.0),
-                    },
+                    0 => {
+                        // A texture of two by two squares, so often over the whole plane.
+                        let repeat = material.map(|m| f64::from(model.mat_texrepeat()[2 * m]));
+                        let square = repeat.map(|repeat| size[0] / repeat);
+                        let square = square.filter(|square| square.is_finite() && *square > 0.0);
+                        // A floor ends nowhere, as in the physics: robots run off what MuJoCo draws.
+                        let edge = if square.is_some() { [0.0; 2] } else { [size[0], size[1]] };
+                        Shape::Plane { size: edge, square }
+                    }
                     2 => Shape::Ellipsoid([size[0]; 3]),
                     3 => Shape::Capsule(size[0], size[1]),
                     4 => Shape::Ellipsoid(size),
