@@ -154,7 +154,7 @@ fn taking_pictures_changes_nothing() {
                 let row = ObsMut(bytemuck::cast_slice_mut(&mut obs));
                 let outcome = env.step(Action::Box(&action), &mut rng, row).unwrap();
                 seen.extend(obs.iter().map(|x| x.to_bits()));
-                seen.push(outcome.reward.to_bits().into());
+                seen.push(outcome.reward.to_bits());
             }
             seen
         };
