@@ -10,14 +10,14 @@ use crate::algorithm;
 use crate::distributions::Categorical;
 use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::Result;
-use crate::jit::{eval_shape, with_mode};
+use crate::jit::with_mode;
 use crate::nn::init::orthogonal;
 use crate::nn::{Activation, Mlp};
 use crate::optim::{RmsProp, RmsPropState, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, unit};
 use crate::rl::on_policy::{explained_variance, flat, gae, normalize};
-use crate::rl::saved::load_typed;
+use crate::rl::saved::load_model;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
@@ -375,13 +375,11 @@ fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> R
     // Episodes of another seed than those of the training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let (obs_size, num_actions) = sizes(&pool)?;
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
     let fresh = |key: Key<Tensor>| {
         let agent = Agent::init(key, obs_size, num_actions);
         Model { optimizer: rms_prop(args).init(&agent), agent }
     };
-    let fresh = eval_shape(fresh, &seed)?;
-    let agent = load_typed(model, &fresh)?.agent;
+    let agent = load_model(model, fresh)?.agent;
     let act =
         with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
             agent.policy(obs.to(DType::F32)).sample(key)

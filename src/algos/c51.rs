@@ -20,6 +20,7 @@ use crate::rl::off_policy::{self, Pace, TrainState};
 use crate::rl::playing::{Playing, Transition};
 use crate::rl::q_values::{epsilon_greedy, linear_schedule, of_action};
 use crate::rl::replay::Replay;
+use crate::rl::saved::load_model;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, pools};
 use crate::trace::ops::constant;
 use crate::tree::Tree;
@@ -294,7 +295,7 @@ pub fn train(args: &Args) -> Result<Summary> {
 /// Plays a saved model with `end_e` random actions.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (pool, obs_size, num_actions) = pools::discrete(args, 1, args.run.eval_seed())?;
-    let q = off_policy::load(args, model, |key| learner(key, obs_size, num_actions, args))?.q;
+    let q = load_model(model, |key| learner(key, obs_size, num_actions, args))?.q;
     let atoms = args.atoms();
     let act = with_mode(args.run.mode, |(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
         let returns = q.apply(obs.to(DType::F32), &atoms);

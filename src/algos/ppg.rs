@@ -10,23 +10,24 @@ use crate::algorithm;
 use crate::distributions::Categorical;
 use crate::envs::{AtariOptions, EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::Result;
-use crate::jit::{eval_shape, with_mode};
+use crate::jit::with_mode;
 use crate::nn::init::orthogonal;
 use crate::nn::{Dense, Encoder, View};
-use crate::optim::{Adam, AdamState, clip_by_global_norm};
+use crate::optim::{Adam, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, expect, not_negative, positive, unit};
 use crate::rl::on_policy::{
-    annealed, explained_variance, flat, gae, mean, normalize, orders, policy_loss, pool_of, rows,
-    value_loss,
+    self, Act, Learner, Metrics, Minibatch, Playing, Report, Samples, annealed, flat, normalize,
+    orders, policy_loss, pool_of, value_loss,
 };
-use crate::rl::saved::load_typed;
-use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
+use crate::rl::saved::load_model;
+use crate::rl::spaces::Sizes;
+use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
 use crate::timeline;
-use crate::trace::control::{ScanOptions, scan, scan_with};
+use crate::trace::control::scan;
 use crate::trace::ops::{IndexMode, zeros, zeros_like};
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Shape, Tensor, value_and_grad};
+use crate::{Array, DType, Key, Tensor};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -193,63 +194,10 @@ impl Agent<Tensor> {
     }
 }
 
-/// What an agent must know of an environment.
-#[derive(Debug, Clone)]
-pub struct Sizes {
-    /// What it shows.
-    pub view: View,
-    /// The shape of an observation.
-    pub shape: Shape,
-    /// How many actions there are.
-    pub num_actions: usize,
-}
-
 /// What an update changes.
-#[derive(Debug, Tree)]
-pub struct TrainState<T> {
-    /// The parameters.
-    pub agent: Agent<T>,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, Agent<T>>,
-}
+pub type TrainState<T> = Learner<T, Agent<T>>;
 
 // --------------------------------------------------------------------------------------- losses
-
-/// A rollout as samples, B = T N.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Samples<T> {
-    /// `[B, ..]`, in the environment's type.
-    pub obs: T,
-    /// `i32[B]`
-    pub actions: T,
-    /// `f32[B]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[B]`
-    pub advantages: T,
-    /// `f32[B]`
-    pub returns: T,
-    /// `f32[B]`: values by the critic that acted.
-    pub values: T,
-}
-
-/// What is logged of a gradient step; scalars.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Metrics<T> {
-    /// The whole loss.
-    pub loss: T,
-    /// The value loss.
-    pub value_loss: T,
-    /// The policy's loss.
-    pub policy_loss: T,
-    /// The mean entropy.
-    pub entropy: T,
-    /// `mean(-log ratio)`
-    pub old_approx_kl: T,
-    /// `mean(ratio - 1 - log ratio)`
-    pub approx_kl: T,
-    /// The part of ratios outside the clip range.
-    pub clipfrac: T,
-}
 
 /// PPO's loss over a minibatch, and what is logged of it.
 pub fn loss(
@@ -264,16 +212,7 @@ pub fn loss(
     let value_loss = value_loss(value, batch.values, batch.returns, clip);
     let entropy = policy.entropy().mean(..);
     let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
-    let metrics = Metrics {
-        loss,
-        value_loss,
-        policy_loss,
-        entropy,
-        old_approx_kl: ratios.old_approx_kl,
-        approx_kl: ratios.approx_kl,
-        clipfrac: ratios.clipfrac,
-    };
-    (loss, metrics)
+    (loss, Metrics { loss, value_loss, policy_loss, entropy, ratios })
 }
 
 /// What the auxiliary phase learns from: whole rollouts of some environments, as B rows.
@@ -326,17 +265,15 @@ struct Phase<T> {
     returns: T,
 }
 
-/// A gradient step.
-fn step(
-    TrainState { agent, optimizer }: TrainState<Tensor>,
-    grads: Agent<Tensor>,
+/// A gradient step on `loss`.
+fn descend<M: Tree<Tensor>>(
+    state: TrainState<Tensor>,
+    loss: impl Fn(&Agent<Tensor>) -> (Tensor, M),
     learning_rate: Tensor,
     args: &Args,
-) -> TrainState<Tensor> {
-    let grads = clip_by_global_norm(grads, args.max_grad_norm);
+) -> (TrainState<Tensor>, M) {
     let adam = Adam { eps: 1e-8, ..Adam::default() }.with_learning_rate(learning_rate);
-    let (agent, optimizer) = adam.step(agent, grads, optimizer);
-    TrainState { agent, optimizer }
+    state.descend(loss, |grads| clip_by_global_norm(grads, args.max_grad_norm), adam)
 }
 
 /// The auxiliary phase: one program. Gives the metrics of the last gradient step.
@@ -360,11 +297,7 @@ fn auxiliary(
             returns: take(returns, envs),
             logits: take(logits, envs),
         };
-        let ((_, metrics), grads) =
-            value_and_grad(|agent: Agent<Tensor>| aux_loss(&agent, &batch, args))(
-                state.agent.clone(),
-            );
-        (step(state, grads, learning_rate, args), metrics)
+        descend(state, |agent| aux_loss(agent, &batch, args), learning_rate, args)
     };
     let sequences = args.num_envs * args.n_iteration;
     let orders = orders(key, args.e_auxiliary, sequences / args.num_aux_rollouts, sequences);
@@ -372,40 +305,17 @@ fn auxiliary(
     (state, tree::map(all, |x: Tensor| x.index_axis(0, -1)))
 }
 
-/// What a gradient step takes besides the state.
-#[derive(Debug, Clone, Copy, Tree)]
-struct Minibatch<T> {
-    samples: Samples<T>,
-    /// All minibatches' samples, as [`orders`] gives them.
-    orders: T,
-    /// Which minibatch this is: `i32[]`.
-    turn: T,
-    learning_rate: T,
-}
-
-/// One gradient step: one program. On a CPU the launch costs nothing beside it, and its
-/// convolutions run some percent faster than in a loop over the minibatches.
+/// One gradient step of the policy's phase: one program.
 fn minibatch_step(
     state: TrainState<Tensor>,
-    batch: Minibatch<Tensor>,
+    batch: Minibatch<Tensor, Samples<Tensor>>,
     args: &Args,
 ) -> (TrainState<Tensor>, Metrics<Tensor>) {
-    let samples = rows(batch.samples, batch.orders.take_mode(batch.turn, 0, IndexMode::Clip));
-    let ((_, metrics), grads) =
-        value_and_grad(|agent: Agent<Tensor>| loss(&agent, &samples, args))(state.agent.clone());
-    (step(state, grads, batch.learning_rate, args), metrics)
+    let samples = batch.rows();
+    descend(state, |agent| loss(agent, &samples, args), batch.learning_rate, args)
 }
 
 // -------------------------------------------------------------------------------------- rollout
-
-/// The environments between two steps.
-#[derive(Debug, Tree)]
-struct Playing<T> {
-    handle: Handle<T>,
-    /// `[N, ..]`, in the environment's type.
-    obs: T,
-    key: Key<T>,
-}
 
 /// A rollout, ready to learn from.
 #[derive(Debug, Tree)]
@@ -424,38 +334,23 @@ fn collect(
     playing: Playing<Tensor>,
     args: &Args,
 ) -> (Playing<Tensor>, Collected<Tensor>) {
-    let turn = |playing: Playing<Tensor>, ()| {
-        let Playing { handle, obs, key } = playing;
-        let (key, draw) = key.split();
+    let act = |obs, draw| {
         let (policy, value) = agent.apply(obs);
         let action = policy.sample(draw);
-        let logprob = policy.log_prob(action);
-        let (handle, step) = envs.step(handle, action);
-        let ends = step.done().to(DType::F32);
-        let next = Playing { handle, obs: step.obs, key };
-        (next, (obs, action, logprob, value, step.reward, ends, Games::of(&step)))
+        Act { action, logprob: policy.log_prob(action), value }
     };
-    let length = ScanOptions::length(args.num_steps);
-    let (playing, told) = scan_with(length, turn, playing, ());
-    let (obs, actions, logprobs, values, rewards, ends, games) = told;
-    let Playing { handle, obs: next_obs, key } = playing;
-    let (_, next_value) = agent.apply(next_obs);
+    let (playing, (rollout, acted), games) = on_policy::play(envs, playing, args.num_steps, act);
+    let (_, next_value) = agent.apply(rollout.next_obs);
     let discounts = (args.gamma, args.gae_lambda);
-    let (advantages, returns) = gae(rewards, ends, values, next_value, discounts);
+    let (mut samples, explained_variance) = rollout.samples(acted, next_value, discounts);
     // CleanRL's full batch: the minibatches are of one rollout.
-    let normal = if args.adv_norm_fullbatch { normalize(advantages) } else { advantages };
-    let samples = Samples {
-        obs: flat(obs),
-        actions: flat(actions),
-        logprobs: flat(logprobs),
-        advantages: flat(normal),
-        returns: flat(returns),
-        values: flat(values),
-    };
+    if args.adv_norm_fullbatch {
+        samples.advantages = normalize(samples.advantages);
+    }
+    let Playing { handle, obs, key } = playing;
     let (key, shuffle) = key.split();
     let orders = orders(shuffle, args.e_policy, args.num_minibatches, args.batch_size());
-    let explained_variance = explained_variance(values, returns);
-    let playing = Playing { handle, obs: next_obs, key };
+    let playing = Playing { handle, obs, key };
     (playing, Collected { samples, orders, games, explained_variance })
 }
 
@@ -469,23 +364,11 @@ fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
 
 /// What the environment shows and takes; refuses what this algorithm cannot play.
 fn sizes(pool: &EnvPool) -> Result<Sizes> {
-    let (name, spec) = ("ppg", pool.spec());
-    let view = spaces::view(name, spec, &[View::Frames, View::Board])?;
-    let num_actions = spaces::choices(name, spec)?;
-    Ok(Sizes { view, shape: spec.observation.shape(), num_actions })
+    Sizes::of("ppg", pool.spec(), &[View::Frames, View::Board])
 }
 
 fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
-    let agent = Agent::init(key, sizes);
-    let optimizer = Adam::default().init(&agent);
-    TrainState { agent, optimizer }
-}
-
-/// What is logged of an update.
-#[derive(Debug, Tree)]
-struct Report<T> {
-    metrics: Metrics<T>,
-    explained_variance: T,
+    Learner::new(Agent::init(key, sizes))
 }
 
 /// What a run goes on from, between two rollouts.
@@ -496,6 +379,7 @@ struct Running<T> {
     phase: Phase<T>,
 }
 
+type Step<T> = (TrainState<T>, Minibatch<T, Samples<T>>);
 type Stored<T> = (Phase<T>, (T, T), T);
 type Aux<T> = ((TrainState<T>, Key<T>), Phase<T>, T);
 
@@ -532,11 +416,9 @@ pub fn train(args: &Args) -> Result<Summary> {
         collect(&envs, &agent, playing, args)
     })
     .named("ppg_rollout");
-    let learn = with_mode(mode, |(state, batch): (TrainState<Tensor>, Minibatch<Tensor>)| {
-        minibatch_step(state, batch, args)
-    })
-    .named("ppg_step")
-    .check_nans(args.run.check_nans);
+    let learn = with_mode(mode, |(state, batch): Step<Tensor>| minibatch_step(state, batch, args))
+        .named("ppg_step")
+        .check_nans(args.run.check_nans);
     let store = with_mode(mode, |(phase, (obs, returns), at): Stored<Tensor>| {
         let put = |all: Tensor, one: Tensor| {
             let one = one.reshape([&[1], &all.shape()[1..]].concat());
@@ -581,18 +463,12 @@ pub fn train(args: &Args) -> Result<Summary> {
 
         let _span = timeline::span("update");
         let learning_rate = Array::from(rate as f32);
-        let mut all = Vec::new();
-        for turn in 0..args.e_policy * args.num_minibatches {
-            let batch = Minibatch {
-                samples: samples.clone(),
-                orders: orders.clone(),
-                turn: Array::from(turn as i32),
-                learning_rate: learning_rate.clone(),
-            };
-            let (next, metrics) = learn.call((state, batch))?;
-            state = next;
-            all.push(metrics);
-        }
+        let count = (args.e_policy, args.num_minibatches);
+        let turn = Array::from(0i32);
+        let first = Minibatch { samples, orders, turn, learning_rate: learning_rate.clone() };
+        let step = |state, turn| learn.call((state, first.at(turn)));
+        let (next, metrics) = on_policy::steps(state, count, None, step)?;
+        state = next;
         let step = trainer.step() + steps;
         if at + 1 == args.n_iteration as u64 {
             let (next, key, kept, told) =
@@ -606,9 +482,6 @@ pub fn train(args: &Args) -> Result<Summary> {
             trainer.run.events.scalars(&scalars, step)?;
         }
         running = Running { train: state, playing, phase };
-        let clipfrac = mean(all.iter().map(|metrics| &metrics.clipfrac))?;
-        let last = all.pop().expect("at least one epoch of one minibatch");
-        let metrics = Metrics { clipfrac: Array::from(clipfrac), ..last };
         trainer.run.events.scalar("charts/learning_rate", rate, step)?;
         trainer.tell(steps, &games, Some(&Report { metrics, explained_variance }))?;
     }
@@ -625,9 +498,7 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
     // Games of another seed than those of the training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let sizes = sizes(&pool)?;
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let fresh = eval_shape(|key: Key<Tensor>| begin(key, &sizes), &seed)?;
-    let agent = load_typed(model, &fresh)?.agent;
+    let agent = load_model(model, |key| begin(key, &sizes))?.agent;
     let act =
         with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
             agent.apply(obs).0.sample(key)

@@ -12,19 +12,21 @@ use crate::algorithm;
 use crate::distributions::Categorical;
 use crate::envs::{Batch, EnvPool, PoolOptions};
 use crate::error::Result;
-use crate::jit::{eval_shape, with_mode};
+use crate::jit::with_mode;
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
 use crate::optim::{Adam, AdamState, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
-use crate::rl::saved::load_typed;
+use crate::rl::on_policy::{
+    Acted, Learner, Metrics, Report, Rollout, Samples, annealed, epochs, normalize, orders,
+    policy_loss, rows, value_loss,
+};
+use crate::rl::saved::load_model;
 use crate::rl::{Evaluation, Game, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
-use crate::trace::control::{ScanOptions, cond, scan, scan_with};
-use crate::trace::ops::{IndexMode, constant, ones_like, stack, where_, zeros_like};
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Literal, Tensor, random, value_and_grad};
+use crate::{Array, DType, Key, Literal, Tensor};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -97,11 +99,6 @@ impl Args {
     /// Samples per update.
     fn batch_size(&self) -> usize {
         self.num_envs * self.num_steps
-    }
-
-    /// Samples per gradient step.
-    fn minibatch_size(&self) -> usize {
-        self.batch_size() / self.num_minibatches
     }
 
     /// Updates in all; the remainder of the timesteps is left out, as in CleanRL.
@@ -189,87 +186,6 @@ pub struct TrainState<T> {
 
 // --------------------------------------------------------------------------------------- losses
 
-/// One rollout as the environments gave it; T steps of N environments.
-#[derive(Debug, Clone, Tree)]
-pub struct Rollout<T> {
-    /// `f32[T, N, obs_size]`
-    pub obs: T,
-    /// `i32[T, N]`
-    pub actions: T,
-    /// `f32[T, N]`
-    pub rewards: T,
-    /// `f32[T, N]`: 1 where `obs` is the first of an episode.
-    pub dones: T,
-    /// `f32[N, obs_size]`: what follows the last step.
-    pub next_obs: T,
-    /// `f32[N]`: 1 where `next_obs` is the first of an episode.
-    pub next_done: T,
-}
-
-/// A rollout as samples, B = T N.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Samples<T> {
-    /// `f32[B, obs_size]`
-    pub obs: T,
-    /// `i32[B]`
-    pub actions: T,
-    /// `f32[B]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[B]`
-    pub advantages: T,
-    /// `f32[B]`
-    pub returns: T,
-    /// `f32[B]`: values by the critic before the update.
-    pub values: T,
-}
-
-/// What is logged of an update; scalars.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Metrics<T> {
-    /// The whole loss.
-    pub loss: T,
-    /// The value loss.
-    pub value_loss: T,
-    /// The policy's loss.
-    pub policy_loss: T,
-    /// The mean entropy.
-    pub entropy: T,
-    /// `mean(-log ratio)`
-    pub old_approx_kl: T,
-    /// `mean(ratio - 1 - log ratio)`
-    pub approx_kl: T,
-    /// The part of ratios outside the clip range.
-    pub clipfrac: T,
-}
-
-/// What is logged of a whole update.
-#[derive(Debug, Clone, Copy, Tree)]
-struct Report<T> {
-    metrics: Metrics<T>,
-    explained_variance: T,
-}
-
-/// Generalised advantage estimation (Schulman et al. 2016): advantages and returns, `f32[T, N]`.
-pub fn gae(
-    rollout: &Rollout<Tensor>,
-    values: Tensor,
-    next_value: Tensor,
-    gamma: f64,
-    lambda: f64,
-) -> (Tensor, Tensor) {
-    let turn = |(advantage, next_value, next_done): (Tensor, Tensor, Tensor),
-                (reward, value, done): (Tensor, Tensor, Tensor)| {
-        let going_on = 1.0 - next_done;
-        let delta = reward + gamma * next_value * going_on - value;
-        let advantage = delta + gamma * lambda * going_on * advantage;
-        ((advantage, value, done), advantage)
-    };
-    let start = (zeros_like(next_value), next_value, rollout.next_done);
-    let steps = (rollout.rewards, values, rollout.dones);
-    let (_, advantages) = scan_with(ScanOptions::reversed(), turn, start, steps);
-    (advantages, advantages + values)
-}
-
 /// PPO's loss over a minibatch, and what is logged of it.
 pub fn loss(
     agent: &Agent<Tensor>,
@@ -278,67 +194,37 @@ pub fn loss(
 ) -> (Tensor, Metrics<Tensor>) {
     let policy = agent.policy(batch.obs);
     let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
-    let ratio = logratio.exp();
-    let clip = args.clip_coef;
-
-    let mut advantages = batch.advantages;
-    if args.norm_adv {
-        advantages = (advantages - advantages.mean(..)) / (advantages.std(..) + 1e-8);
-    }
-    let unclipped = -advantages * ratio;
-    let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
-    let policy_loss = unclipped.maximum(clipped).mean(..);
-
-    let value = agent.value(batch.obs); // f32[B]
-    let mut value_error = (value - batch.returns).square();
-    if args.clip_vloss {
-        let near = batch.values + (value - batch.values).clip(-clip, clip);
-        value_error = value_error.maximum((near - batch.returns).square());
-    }
-    let value_loss = 0.5 * value_error.mean(..);
-
+    let advantages = if args.norm_adv { normalize(batch.advantages) } else { batch.advantages };
+    let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
+    let clip = args.clip_vloss.then_some(args.clip_coef);
+    let value_loss = value_loss(agent.value(batch.obs), batch.values, batch.returns, clip);
     let entropy = policy.entropy().mean(..);
     let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
-    let outside = (ratio - 1.0).abs().gt(clip).to(DType::F32);
-    let metrics = Metrics {
-        loss,
-        value_loss,
-        policy_loss,
-        entropy,
-        old_approx_kl: (-logratio).mean(..),
-        approx_kl: ((ratio - 1.0) - logratio).mean(..),
-        clipfrac: outside.mean(..),
-    };
-    (loss, metrics)
+    (loss, Metrics { loss, value_loss, policy_loss, entropy, ratios })
 }
 
 // --------------------------------------------------------------------------------------- update
 
-type Learned<T> = (Agent<T>, AdamState<T, Agent<T>>);
-
 /// One gradient step.
 fn minibatch_step(
-    (agent, optimizer): Learned<Tensor>,
+    learner: Learner<Tensor, Agent<Tensor>>,
     batch: Samples<Tensor>,
     learning_rate: Tensor,
     args: &Args,
-) -> (Learned<Tensor>, Metrics<Tensor>) {
-    let ((_, metrics), grads) =
-        value_and_grad(|agent: Agent<Tensor>| loss(&agent, &batch, args))(agent.clone());
-    let grads = clip_by_global_norm(grads, args.max_grad_norm);
+) -> (Learner<Tensor, Agent<Tensor>>, Metrics<Tensor>) {
     let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
-    (adam.step(agent, grads, optimizer), metrics)
+    let clip = |grads| clip_by_global_norm(grads, args.max_grad_norm);
+    learner.descend(|agent| loss(agent, &batch, args), clip, adam)
 }
 
 /// The whole update, `update_epochs` times `num_minibatches` gradient steps: one Program. Gives
-/// the next state, the last minibatch's metrics with `clipfrac` the mean over all, and the
-/// explained variance of the values.
+/// the next state, and what is logged.
 pub fn update(
     state: TrainState<Tensor>,
     rollout: Rollout<Tensor>,
     learning_rate: Tensor,
     args: &Args,
-) -> (TrainState<Tensor>, Metrics<Tensor>, Tensor) {
+) -> (TrainState<Tensor>, Report<Tensor>) {
     let TrainState { agent, optimizer, key } = state;
     let (key, shuffle) = key.split();
 
@@ -347,84 +233,18 @@ pub fn update(
     let values = agent.value(rollout.obs); // f32[T, N]
     let logprobs = agent.policy(rollout.obs).log_prob(rollout.actions);
     let next_value = agent.value(rollout.next_obs); // f32[N]
-    let (advantages, returns) = gae(&rollout, values, next_value, args.gamma, args.gae_lambda);
+    let discounts = (args.gamma, args.gae_lambda);
+    let acted = Acted { logprobs, values };
+    let (samples, explained_variance) = rollout.samples(acted, next_value, discounts);
 
-    let size = args.batch_size();
-    let samples = Samples {
-        obs: rollout.obs.reshape([size, rollout.obs.dim(-1)]),
-        actions: rollout.actions.ravel(),
-        logprobs: logprobs.ravel(),
-        advantages: advantages.ravel(),
-        returns: returns.ravel(),
-        values: values.ravel(),
-    };
-    let minibatches = [args.num_minibatches, args.minibatch_size()];
-    let take =
-        |indices: Tensor| tree::map(samples, |x: Tensor| x.take_mode(indices, 0, IndexMode::Clip));
-    let mut orders = Vec::new();
-    for key in shuffle.split_vec(args.update_epochs) {
-        orders.push(random::permutation(key, size).reshape(minibatches));
-    }
-
-    let step = |learned: Learned<Tensor>, indices: Tensor| {
-        minibatch_step(learned, take(indices), learning_rate, args)
-    };
-    let (learned, metrics) = match args.target_kl {
-        None => {
-            let orders = stack(&orders, 0)
-                .reshape([args.update_epochs * args.num_minibatches, args.minibatch_size()]);
-            let (learned, all) = scan(step, (agent, optimizer), orders);
-            let last = tree::map(all, |x: Tensor| x.index_axis(0, -1));
-            (learned, Metrics { clipfrac: all.clipfrac.mean(..), ..last })
-        }
-        Some(target) => {
-            let epoch = |learned: Learned<Tensor>, order: Tensor| {
-                let (learned, all) = scan(step, learned, order);
-                let last = tree::map(all, |x: Tensor| x.index_axis(0, -1));
-                (learned, Metrics { clipfrac: all.clipfrac.sum(..), ..last })
-            };
-            let nothing = zeros_like(learning_rate);
-            let none = Metrics {
-                loss: nothing,
-                value_loss: nothing,
-                policy_loss: nothing,
-                entropy: nothing,
-                old_approx_kl: nothing,
-                approx_kl: nothing,
-                clipfrac: nothing,
-            };
-            // Once an epoch ends above the target, the others are left out.
-            let turn = |(learned, last, fractions, epochs, stop): Progressing<Tensor>, order| {
-                let run = |((learned, last, fractions, epochs, _), order): (
-                    Progressing<Tensor>,
-                    Tensor,
-                )| {
-                    let _: Metrics<Tensor> = last;
-                    let (learned, metrics) = epoch(learned, order);
-                    let stop = metrics.approx_kl.gt(target);
-                    (learned, metrics, fractions + metrics.clipfrac, epochs + 1.0, stop)
-                };
-                let skip = |(progress, _): (Progressing<Tensor>, Tensor)| progress;
-                (cond(stop, skip, run, ((learned, last, fractions, epochs, stop), order)), ())
-            };
-            let start = ((agent, optimizer), none, nothing, nothing, constant(false));
-            let ((learned, last, fractions, epochs, _), ()) = scan(turn, start, stack(&orders, 0));
-            let clipfrac = fractions / (epochs * args.num_minibatches as f64);
-            (learned, Metrics { clipfrac, ..last })
-        }
-    };
-
-    let variance = returns.var(..);
-    let unexplained = (returns - values).var(..);
-    let nan = ones_like(variance) * f64::NAN;
-    let explained = where_(variance.equal(0.0), nan, 1.0 - unexplained / variance);
-    let (agent, optimizer) = learned;
-    (TrainState { agent, optimizer, key }, metrics, explained)
+    let orders = orders(shuffle, args.update_epochs, args.num_minibatches, args.batch_size());
+    let step =
+        |learner, indices| minibatch_step(learner, rows(samples, indices), learning_rate, args);
+    let learner = Learner { agent, optimizer };
+    let (learner, metrics) = epochs(learner, orders, (args.num_minibatches, args.target_kl), step);
+    let Learner { agent, optimizer } = learner;
+    (TrainState { agent, optimizer, key }, Report { metrics, explained_variance })
 }
-
-/// State of the epochs under `target_kl`: what is learned, the last metrics, the sum of clip
-/// fractions, the number of epochs run, and whether to stop.
-type Progressing<T> = (Learned<T>, Metrics<T>, T, T, T);
 
 // -------------------------------------------------------------------------------------- rollout
 
@@ -434,7 +254,7 @@ struct Storage {
     obs: Vec<f32>,
     actions: Vec<i32>,
     rewards: Vec<f32>,
-    dones: Vec<f32>,
+    ends: Vec<f32>,
 }
 
 impl Storage {
@@ -442,7 +262,7 @@ impl Storage {
         self.obs.clear();
         self.actions.clear();
         self.rewards.clear();
-        self.dones.clear();
+        self.ends.clear();
     }
 }
 
@@ -468,8 +288,6 @@ struct Running<T> {
     train: TrainState<T>,
     /// `f32[N, obs_size]`
     obs: T,
-    /// `f32[N]`: 1 where `obs` is the first of an episode.
-    done: T,
 }
 
 fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
@@ -485,8 +303,7 @@ fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
 /// A new agent with its optimiser.
 fn begin(key: Key<Tensor>, (obs_size, num_actions): (usize, usize)) -> TrainState<Tensor> {
     let (key, agent) = key.split();
-    let agent = Agent::init(agent, obs_size, num_actions);
-    let optimizer = Adam::default().init(&agent);
+    let Learner { agent, optimizer } = Learner::new(Agent::init(agent, obs_size, num_actions));
     TrainState { agent, optimizer, key }
 }
 
@@ -513,8 +330,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     let learn = with_mode(
         mode,
         |(state, rollout, learning_rate): (TrainState<Tensor>, Rollout<Tensor>, Tensor)| {
-            let (state, metrics, explained_variance) = update(state, rollout, learning_rate, args);
-            (state, Report { metrics, explained_variance })
+            update(state, rollout, learning_rate, args)
         },
     )
     .named("ppo_update")
@@ -524,32 +340,28 @@ pub fn train(args: &Args) -> Result<Summary> {
     let (size, num_iterations) = (args.batch_size() as u64, args.num_iterations());
     let train = init.call(tree::map(Key::new(args.run.seed), Array::from))?;
     let obs = obs_array(&pool.reset()?, envs);
-    let fresh = Running { train, obs, done: Array::zeros([envs], DType::F32) };
-    let mut running = trainer.state(fresh, &mut pool)?;
-    let mut next_done = running.done.to_vec::<f32>()?;
+    let mut running = trainer.state(Running { train, obs }, &mut pool)?;
     let mut actions = vec![0i32; envs];
     let mut storage = Storage::default();
 
     while trainer.goes_on(size, &running, &mut pool)? {
-        let left = 1.0 - (trainer.step() / size) as f64 / num_iterations as f64;
-        let learning_rate = args.learning_rate * if args.anneal_lr { left } else { 1.0 };
-        let Running { train: mut state, obs: mut next_obs, .. } = running;
+        let done = trainer.step() / size;
+        let learning_rate = annealed(args.learning_rate, args.anneal_lr, done, num_iterations);
+        let Running { train: mut state, obs: mut next_obs } = running;
 
         let span = timeline::span("rollout");
         storage.clear();
         storage.obs.extend(next_obs.to_vec::<f32>()?);
         let mut games = Vec::new();
         for turn in 1..=steps {
-            storage.dones.extend_from_slice(&next_done);
             let (chosen, key) = act.call((state.agent.clone(), next_obs, state.key))?;
             state.key = key;
             chosen.copy_to(&mut actions)?;
             storage.actions.extend_from_slice(&actions);
             let batch = pool.step(&actions)?;
             storage.rewards.extend_from_slice(batch.reward());
-            for (env, done) in next_done.iter_mut().enumerate() {
-                *done = (batch.terminated()[env] || batch.truncated()[env]) as u8 as f32;
-            }
+            let ends = batch.terminated().iter().zip(batch.truncated());
+            storage.ends.extend(ends.map(|(&a, &b)| f32::from(u8::from(a || b))));
             if turn < steps {
                 storage.obs.extend_from_slice(&f32s(&batch));
             }
@@ -565,18 +377,16 @@ pub fn train(args: &Args) -> Result<Summary> {
 
         drop(span);
         let _span = timeline::span("update");
-        let done = Array::new([envs], &next_done)?;
         let rollout = Rollout {
             obs: Array::new([steps, envs, sizes.0], &storage.obs)?,
             actions: Array::new([steps, envs], &storage.actions)?,
             rewards: Array::new([steps, envs], &storage.rewards)?,
-            dones: Array::new([steps, envs], &storage.dones)?,
+            ends: Array::new([steps, envs], &storage.ends)?,
             next_obs: next_obs.clone(),
-            next_done: done.clone(),
         };
         let rate = Array::from(learning_rate as f32);
         let (train, metrics) = learn.call((state, rollout, rate))?;
-        running = Running { train, obs: next_obs, done };
+        running = Running { train, obs: next_obs };
         let at = trainer.step() + size;
         trainer.run.events.scalar("charts/learning_rate", learning_rate, at)?;
         trainer.tell(size, &games, Some(&metrics))?;
@@ -590,9 +400,7 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
     // Episodes of another seed than those of the training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let sizes = sizes(&pool)?;
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let fresh = eval_shape(|key: Key<Tensor>| begin(key, sizes), &seed)?;
-    let agent = load_typed(model, &fresh)?.agent;
+    let agent = load_model(model, |key| begin(key, sizes))?.agent;
     let act =
         with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
             agent.policy(obs.to(DType::F32)).sample(key)

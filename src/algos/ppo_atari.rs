@@ -10,23 +10,22 @@ use crate::algorithm;
 use crate::distributions::Categorical;
 use crate::envs::{AtariOptions, EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::Result;
-use crate::jit::{eval_shape, with_mode};
+use crate::jit::with_mode;
 use crate::nn::init::orthogonal;
 use crate::nn::{Dense, Encoder, View};
-use crate::optim::{Adam, AdamState, clip_by_global_norm};
+use crate::optim::{Adam, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::on_policy::{
-    annealed, explained_variance, flat, gae, mean, normalize, orders, policy_loss, pool_of, rows,
-    value_loss,
+    self, Act, Learner, Metrics, Minibatch, Playing, Report, Samples, annealed, normalize, orders,
+    policy_loss, pool_of, value_loss,
 };
-use crate::rl::saved::load_typed;
-use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
+use crate::rl::saved::load_model;
+use crate::rl::spaces::Sizes;
+use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
 use crate::timeline;
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::IndexMode;
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Shape, Tensor, value_and_grad};
+use crate::{Array, Key, Tensor};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -155,63 +154,10 @@ impl Agent<Tensor> {
     }
 }
 
-/// What an agent must know of an environment.
-#[derive(Debug, Clone)]
-pub struct Sizes {
-    /// What it shows.
-    pub view: View,
-    /// The shape of an observation.
-    pub shape: Shape,
-    /// How many actions there are.
-    pub num_actions: usize,
-}
-
 /// What an update changes.
-#[derive(Debug, Tree)]
-pub struct TrainState<T> {
-    /// The parameters.
-    pub agent: Agent<T>,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, Agent<T>>,
-}
+pub type TrainState<T> = Learner<T, Agent<T>>;
 
 // --------------------------------------------------------------------------------------- losses
-
-/// A rollout as samples, B = T N.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Samples<T> {
-    /// `[B, ..]`, in the environment's type.
-    pub obs: T,
-    /// `i32[B]`
-    pub actions: T,
-    /// `f32[B]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[B]`
-    pub advantages: T,
-    /// `f32[B]`
-    pub returns: T,
-    /// `f32[B]`: values by the critic that acted.
-    pub values: T,
-}
-
-/// What is logged of a gradient step; scalars.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Metrics<T> {
-    /// The whole loss.
-    pub loss: T,
-    /// The value loss.
-    pub value_loss: T,
-    /// The policy's loss.
-    pub policy_loss: T,
-    /// The mean entropy.
-    pub entropy: T,
-    /// `mean(-log ratio)`
-    pub old_approx_kl: T,
-    /// `mean(ratio - 1 - log ratio)`
-    pub approx_kl: T,
-    /// The part of ratios outside the clip range.
-    pub clipfrac: T,
-}
 
 /// PPO's loss over a minibatch, and what is logged of it.
 pub fn loss(
@@ -227,58 +173,24 @@ pub fn loss(
     let value_loss = value_loss(value, batch.values, batch.returns, clip);
     let entropy = policy.entropy().mean(..);
     let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
-    let metrics = Metrics {
-        loss,
-        value_loss,
-        policy_loss,
-        entropy,
-        old_approx_kl: ratios.old_approx_kl,
-        approx_kl: ratios.approx_kl,
-        clipfrac: ratios.clipfrac,
-    };
-    (loss, metrics)
+    (loss, Metrics { loss, value_loss, policy_loss, entropy, ratios })
 }
 
 // --------------------------------------------------------------------------------------- update
 
-/// What a gradient step takes besides the state.
-#[derive(Debug, Clone, Copy, Tree)]
-struct Minibatch<T> {
-    samples: Samples<T>,
-    /// All minibatches' samples, as [`orders`] gives them.
-    orders: T,
-    /// Which minibatch this is: `i32[]`.
-    turn: T,
-    learning_rate: T,
-}
-
-/// One gradient step: one program. On a CPU the launch costs nothing beside it, and its
-/// convolutions run some percent faster than in a loop over the minibatches.
+/// One gradient step: one program.
 fn minibatch_step(
     state: TrainState<Tensor>,
-    batch: Minibatch<Tensor>,
+    batch: Minibatch<Tensor, Samples<Tensor>>,
     args: &Args,
 ) -> (TrainState<Tensor>, Metrics<Tensor>) {
-    let TrainState { agent, optimizer } = state;
-    let samples = rows(batch.samples, batch.orders.take_mode(batch.turn, 0, IndexMode::Clip));
-    let ((_, metrics), grads) =
-        value_and_grad(|agent: Agent<Tensor>| loss(&agent, &samples, args))(agent.clone());
-    let grads = clip_by_global_norm(grads, args.max_grad_norm);
+    let samples = batch.rows();
     let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(batch.learning_rate);
-    let (agent, optimizer) = adam.step(agent, grads, optimizer);
-    (TrainState { agent, optimizer }, metrics)
+    let clip = |grads| clip_by_global_norm(grads, args.max_grad_norm);
+    state.descend(|agent| loss(agent, &samples, args), clip, adam)
 }
 
 // -------------------------------------------------------------------------------------- rollout
-
-/// The environments between two steps.
-#[derive(Debug, Tree)]
-struct Playing<T> {
-    handle: Handle<T>,
-    /// `[N, ..]`, in the environment's type.
-    obs: T,
-    key: Key<T>,
-}
 
 /// A rollout, ready to learn from.
 #[derive(Debug, Tree)]
@@ -297,36 +209,19 @@ fn collect(
     playing: Playing<Tensor>,
     args: &Args,
 ) -> (Playing<Tensor>, Collected<Tensor>) {
-    let turn = |playing: Playing<Tensor>, ()| {
-        let Playing { handle, obs, key } = playing;
-        let (key, draw) = key.split();
+    let act = |obs, draw| {
         let (policy, value) = agent.apply(obs);
         let action = policy.sample(draw);
-        let logprob = policy.log_prob(action);
-        let (handle, step) = envs.step(handle, action);
-        let ends = step.done().to(DType::F32);
-        let next = Playing { handle, obs: step.obs, key };
-        (next, (obs, action, logprob, value, step.reward, ends, Games::of(&step)))
+        Act { action, logprob: policy.log_prob(action), value }
     };
-    let length = ScanOptions::length(args.num_steps);
-    let (playing, told) = scan_with(length, turn, playing, ());
-    let (obs, actions, logprobs, values, rewards, ends, games) = told;
-    let Playing { handle, obs: next_obs, key } = playing;
-    let (_, next_value) = agent.apply(next_obs);
+    let (playing, (rollout, acted), games) = on_policy::play(envs, playing, args.num_steps, act);
+    let (_, next_value) = agent.apply(rollout.next_obs);
     let discounts = (args.gamma, args.gae_lambda);
-    let (advantages, returns) = gae(rewards, ends, values, next_value, discounts);
-    let samples = Samples {
-        obs: flat(obs),
-        actions: flat(actions),
-        logprobs: flat(logprobs),
-        advantages: flat(advantages),
-        returns: flat(returns),
-        values: flat(values),
-    };
+    let (samples, explained_variance) = rollout.samples(acted, next_value, discounts);
+    let Playing { handle, obs, key } = playing;
     let (key, shuffle) = key.split();
     let orders = orders(shuffle, args.update_epochs, args.num_minibatches, args.batch_size());
-    let explained_variance = explained_variance(values, returns);
-    let playing = Playing { handle, obs: next_obs, key };
+    let playing = Playing { handle, obs, key };
     (playing, Collected { samples, orders, games, explained_variance })
 }
 
@@ -340,24 +235,15 @@ fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
 
 /// What the environment shows and takes; refuses what this algorithm cannot play.
 fn sizes(pool: &EnvPool) -> Result<Sizes> {
-    let (name, spec) = ("ppo_atari", pool.spec());
-    let view = spaces::view(name, spec, &[View::Frames, View::Board])?;
-    let num_actions = spaces::choices(name, spec)?;
-    Ok(Sizes { view, shape: spec.observation.shape(), num_actions })
+    Sizes::of("ppo_atari", pool.spec(), &[View::Frames, View::Board])
 }
 
 fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
-    let agent = Agent::init(key, sizes);
-    let optimizer = Adam::default().init(&agent);
-    TrainState { agent, optimizer }
+    Learner::new(Agent::init(key, sizes))
 }
 
-/// What is logged of an update.
-#[derive(Debug, Tree)]
-struct Report<T> {
-    metrics: Metrics<T>,
-    explained_variance: T,
-}
+/// What a gradient step takes.
+type Step<T> = (TrainState<T>, Minibatch<T, Samples<T>>);
 
 /// Trains an agent and gives the result: events and, if asked for, the model are in the run's
 /// folder.
@@ -383,11 +269,9 @@ pub fn train(args: &Args) -> Result<Summary> {
         collect(&envs, &agent, playing, args)
     })
     .named("ppo_atari_rollout");
-    let learn = with_mode(mode, |(state, batch): (TrainState<Tensor>, Minibatch<Tensor>)| {
-        minibatch_step(state, batch, args)
-    })
-    .named("ppo_atari_step")
-    .check_nans(args.run.check_nans);
+    let learn = with_mode(mode, |(state, batch): Step<Tensor>| minibatch_step(state, batch, args))
+        .named("ppo_atari_step")
+        .check_nans(args.run.check_nans);
 
     let seed = tree::map(Key::new(args.run.seed), Array::from);
     let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
@@ -395,7 +279,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     while trainer.goes_on(steps, &running, &envs)? {
         let update = trainer.step() / steps;
         let rate = annealed(args.learning_rate, args.anneal_lr, update, args.num_iterations());
-        let (mut state, playing) = running;
+        let (state, playing) = running;
 
         let span = timeline::span("rollout");
         let (playing, collected) = rollout.call((state.agent.clone(), playing))?;
@@ -405,30 +289,12 @@ pub fn train(args: &Args) -> Result<Summary> {
 
         let _span = timeline::span("update");
         let learning_rate = Array::from(rate as f32);
-        let mut all = Vec::new();
-        for epoch in 0..args.update_epochs {
-            for minibatch in 0..args.num_minibatches {
-                let batch = Minibatch {
-                    samples: samples.clone(),
-                    orders: orders.clone(),
-                    turn: Array::from((epoch * args.num_minibatches + minibatch) as i32),
-                    learning_rate: learning_rate.clone(),
-                };
-                let (next, metrics) = learn.call((state, batch))?;
-                state = next;
-                all.push(metrics);
-            }
-            let last = all.last().expect("at least one minibatch");
-            if let Some(target) = args.target_kl
-                && f64::from(last.approx_kl.item::<f32>()?) > target
-            {
-                break;
-            }
-        }
+        let count = (args.update_epochs, args.num_minibatches);
+        let turn = Array::from(0i32);
+        let first = Minibatch { samples, orders, turn, learning_rate };
+        let step = |state, turn| learn.call((state, first.at(turn)));
+        let (state, metrics) = on_policy::steps(state, count, args.target_kl, step)?;
         running = (state, playing);
-        let clipfrac = mean(all.iter().map(|metrics| &metrics.clipfrac))?;
-        let last = all.pop().expect("at least one epoch of one minibatch");
-        let metrics = Metrics { clipfrac: Array::from(clipfrac), ..last };
         let at = trainer.step() + steps;
         trainer.run.events.scalar("charts/learning_rate", rate, at)?;
         trainer.tell(steps, &games, Some(&Report { metrics, explained_variance }))?;
@@ -442,9 +308,7 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
     // Games of another seed than those of the training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let sizes = sizes(&pool)?;
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let fresh = eval_shape(|key: Key<Tensor>| begin(key, &sizes), &seed)?;
-    let agent = load_typed(model, &fresh)?.agent;
+    let agent = load_model(model, |key| begin(key, &sizes))?.agent;
     let act =
         with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
             agent.apply(obs).0.sample(key)

@@ -10,23 +10,24 @@ use crate::algorithm;
 use crate::distributions::Categorical;
 use crate::envs::{AtariOptions, EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::Result;
-use crate::jit::{eval_shape, with_mode};
+use crate::jit::with_mode;
 use crate::nn::init::orthogonal;
 use crate::nn::{Dense, Encoder, LstmCell, View};
-use crate::optim::{Adam, AdamState, clip_by_global_norm};
+use crate::optim::{Adam, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, expect, not_negative, positive, unit};
 use crate::rl::on_policy::{
-    annealed, explained_variance, flat, gae, mean, normalize, orders, policy_loss, pool_of,
-    value_loss,
+    self, Learner, Metrics, Minibatch, Report, annealed, explained_variance, flat, gae, normalize,
+    orders, policy_loss, pool_of, value_loss,
 };
-use crate::rl::saved::load_typed;
-use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
+use crate::rl::saved::load_model;
+use crate::rl::spaces::Sizes;
+use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{IndexMode, ones, zeros};
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Shape, Tensor, value_and_grad};
+use crate::{Array, DType, Key, Tensor};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -231,25 +232,8 @@ fn emptied((c, h): Memory<Tensor>, first: Tensor) -> Memory<Tensor> {
     (c * keep, h * keep)
 }
 
-/// What an agent must know of an environment.
-#[derive(Debug, Clone)]
-pub struct Sizes {
-    /// What it shows.
-    pub view: View,
-    /// The shape of an observation.
-    pub shape: Shape,
-    /// How many actions there are.
-    pub num_actions: usize,
-}
-
 /// What an update changes.
-#[derive(Debug, Tree)]
-pub struct TrainState<T> {
-    /// The parameters.
-    pub agent: Agent<T>,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, Agent<T>>,
-}
+pub type TrainState<T> = Learner<T, Agent<T>>;
 
 // ------------------------------------------------------------------------------------ sequences
 
@@ -347,25 +331,6 @@ pub struct Samples<T> {
     pub split: Option<Split<T>>,
 }
 
-/// What is logged of a gradient step; scalars.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Metrics<T> {
-    /// The whole loss.
-    pub loss: T,
-    /// The value loss.
-    pub value_loss: T,
-    /// The policy's loss.
-    pub policy_loss: T,
-    /// The mean entropy.
-    pub entropy: T,
-    /// `mean(-log ratio)`
-    pub old_approx_kl: T,
-    /// `mean(ratio - 1 - log ratio)`
-    pub approx_kl: T,
-    /// The part of ratios outside the clip range.
-    pub clipfrac: T,
-}
-
 /// PPO's loss over a minibatch, and what is logged of it.
 pub fn loss(
     agent: &Agent<Tensor>,
@@ -383,51 +348,27 @@ pub fn loss(
     let value_loss = value_loss(value, flat(batch.values), flat(batch.returns), clip);
     let entropy = policy.entropy().mean(..);
     let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
-    let metrics = Metrics {
-        loss,
-        value_loss,
-        policy_loss,
-        entropy,
-        old_approx_kl: ratios.old_approx_kl,
-        approx_kl: ratios.approx_kl,
-        clipfrac: ratios.clipfrac,
-    };
-    (loss, metrics)
+    (loss, Metrics { loss, value_loss, policy_loss, entropy, ratios })
 }
 
 // --------------------------------------------------------------------------------------- update
 
-/// What a gradient step takes besides the state.
-#[derive(Debug, Clone, Tree)]
-struct Minibatch<T> {
-    /// The whole rollout, `[T, N, ..]`, but for `split`, which is that of this minibatch.
-    samples: Samples<T>,
-    /// The environments of all minibatches, as [`orders`] gives them.
-    orders: T,
-    /// Which minibatch this is: `i32[]`.
-    turn: T,
-    learning_rate: T,
-}
-
-/// One gradient step: one program.
+/// One gradient step: one program. The samples are the whole rollout, `[T, N, ..]`, of which each
+/// minibatch has some environments, but for `split`, which is that of this minibatch.
 fn minibatch_step(
     state: TrainState<Tensor>,
-    batch: Minibatch<Tensor>,
+    batch: Minibatch<Tensor, Samples<Tensor>>,
     args: &Args,
 ) -> (TrainState<Tensor>, Metrics<Tensor>) {
-    let TrainState { agent, optimizer } = state;
-    let envs = batch.orders.take_mode(batch.turn, 0, IndexMode::Clip);
+    let envs = batch.indices();
     let of = |axis: isize| move |x: Tensor| x.take_mode(envs, axis, IndexMode::Clip);
     let Samples { memory, split, .. } = &batch.samples;
     let (memory, split) = (tree::map(*memory, of(0)), split.clone());
     let whole = Samples { split: None, ..batch.samples.clone() };
     let samples = Samples { memory, split, ..tree::map(whole, of(1)) };
-    let ((_, metrics), grads) =
-        value_and_grad(|agent: Agent<Tensor>| loss(&agent, &samples, args))(agent.clone());
-    let grads = clip_by_global_norm(grads, args.max_grad_norm);
     let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(batch.learning_rate);
-    let (agent, optimizer) = adam.step(agent, grads, optimizer);
-    (TrainState { agent, optimizer }, metrics)
+    let clip = |grads| clip_by_global_norm(grads, args.max_grad_norm);
+    state.descend(|agent| loss(agent, &samples, args), clip, adam)
 }
 
 // -------------------------------------------------------------------------------------- rollout
@@ -511,23 +452,11 @@ fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
 
 /// What the environment shows and takes; refuses what this algorithm cannot play.
 fn sizes(pool: &EnvPool) -> Result<Sizes> {
-    let (name, spec) = ("ppo_atari_lstm", pool.spec());
-    let view = spaces::view(name, spec, &[View::Frames, View::Board, View::Vector])?;
-    let num_actions = spaces::choices(name, spec)?;
-    Ok(Sizes { view, shape: spec.observation.shape(), num_actions })
+    Sizes::of("ppo_atari_lstm", pool.spec(), &[View::Frames, View::Board, View::Vector])
 }
 
 fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
-    let agent = Agent::init(key, sizes);
-    let optimizer = Adam::default().init(&agent);
-    TrainState { agent, optimizer }
-}
-
-/// What is logged of an update.
-#[derive(Debug, Tree)]
-struct Report<T> {
-    metrics: Metrics<T>,
-    explained_variance: T,
+    Learner::new(Agent::init(key, sizes))
 }
 
 /// The episodes of each minibatch apart, if that is asked for.
@@ -544,6 +473,9 @@ fn splits(collected: &Collected<Array>, args: &Args) -> Result<Vec<Option<Split<
     let firsts = collected.samples.firsts.to_vec::<f32>()?;
     Ok(Split::of(&firsts, args.num_envs, &batches)?.into_iter().map(Some).collect())
 }
+
+/// What a gradient step takes.
+type Step<T> = (TrainState<T>, Minibatch<T, Samples<T>>);
 
 /// Trains an agent and gives the result: events and, if asked for, the model are in the run's
 /// folder.
@@ -572,11 +504,9 @@ pub fn train(args: &Args) -> Result<Summary> {
         collect(&envs, &agent, playing, args)
     })
     .named("ppo_lstm_rollout");
-    let learn = with_mode(mode, |(state, batch): (TrainState<Tensor>, Minibatch<Tensor>)| {
-        minibatch_step(state, batch, args)
-    })
-    .named("ppo_lstm_step")
-    .check_nans(args.run.check_nans);
+    let learn = with_mode(mode, |(state, batch): Step<Tensor>| minibatch_step(state, batch, args))
+        .named("ppo_lstm_step")
+        .check_nans(args.run.check_nans);
 
     let seed = tree::map(Key::new(args.run.seed), Array::from);
     let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
@@ -584,7 +514,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     while trainer.goes_on(steps, &running, &envs)? {
         let update = trainer.step() / steps;
         let rate = annealed(args.learning_rate, args.anneal_lr, update, args.num_iterations());
-        let (mut state, playing) = running;
+        let (state, playing) = running;
 
         let span = timeline::span("rollout");
         let (playing, collected) = rollout.call((state.agent.clone(), playing))?;
@@ -595,29 +525,15 @@ pub fn train(args: &Args) -> Result<Summary> {
         let splits = splits(&collected, args)?;
         let Collected { samples, orders, explained_variance, .. } = collected;
         let learning_rate = Array::from(rate as f32);
-        let mut all = Vec::new();
-        for (turn, split) in splits.into_iter().enumerate() {
-            let batch = Minibatch {
-                samples: Samples { split, ..samples.clone() },
-                orders: orders.clone(),
-                turn: Array::from(turn as i32),
-                learning_rate: learning_rate.clone(),
-            };
-            let (next, metrics) = learn.call((state, batch))?;
-            state = next;
-            let kl = metrics.approx_kl.clone();
-            all.push(metrics);
-            if let Some(target) = args.target_kl
-                && all.len().is_multiple_of(args.num_minibatches)
-                && f64::from(kl.item::<f32>()?) > target
-            {
-                break;
-            }
-        }
+        let count = (args.update_epochs, args.num_minibatches);
+        let first = Minibatch { samples, orders, turn: Array::from(0i32), learning_rate };
+        let step = |state, turn: usize| {
+            let mut batch = first.at(turn);
+            batch.samples.split = splits[turn].clone();
+            learn.call((state, batch))
+        };
+        let (state, metrics) = on_policy::steps(state, count, args.target_kl, step)?;
         running = (state, playing);
-        let clipfrac = mean(all.iter().map(|metrics| &metrics.clipfrac))?;
-        let last = all.pop().expect("at least one epoch of one minibatch");
-        let metrics = Metrics { clipfrac: Array::from(clipfrac), ..last };
         let at = trainer.step() + steps;
         trainer.run.events.scalar("charts/learning_rate", rate, at)?;
         trainer.tell(steps, &games, Some(&Report { metrics, explained_variance }))?;
@@ -631,9 +547,7 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
     // Games of another seed than those of the training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let sizes = sizes(&pool)?;
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let fresh = eval_shape(|key: Key<Tensor>| begin(key, &sizes), &seed)?;
-    let agent = load_typed(model, &fresh)?.agent;
+    let agent = load_model(model, |key| begin(key, &sizes))?.agent;
     type Seen<T> = (Agent<T>, T, T, Memory<T>, Key<T>);
     let act = with_mode(args.run.mode, |(agent, obs, first, memory, key): Seen<Tensor>| {
         let memory = agent.remember(obs, first.to(DType::F32), memory);

@@ -8,26 +8,24 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::algorithm;
-use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
+use crate::envs::{EnvPool, PoolOptions, XlaPool};
 use crate::error::Result;
-use crate::jit::{eval_shape, with_mode};
+use crate::jit::with_mode;
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
-use crate::optim::{Adam, AdamState, clip_by_global_norm};
+use crate::optim::{Adam, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::on_policy::{
-    MultiCategorical, annealed, explained_variance, flat, gae, normalize, orders, policy_loss,
-    rows, value_loss,
+    self, Act, Learner, Metrics, MultiCategorical, Playing, Report, Samples, Schedule, epochs,
+    normalize, orders, policy_loss, rows, value_loss,
 };
-use crate::rl::saved::load_typed;
+use crate::rl::saved::load_model;
 use crate::rl::spaces::{self, Masked};
-use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
-use crate::timeline;
-use crate::trace::control::{ScanOptions, scan, scan_with};
+use crate::rl::{Evaluation, Games, RunOptions, Summary};
 use crate::trace::ops::ones_like;
-use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, value_and_grad};
+use crate::tree::Tree;
+use crate::{Key, Tensor};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -170,51 +168,9 @@ impl Agent<Tensor> {
 }
 
 /// What an update changes.
-#[derive(Debug, Tree)]
-pub struct TrainState<T> {
-    /// The parameters.
-    pub agent: Agent<T>,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, Agent<T>>,
-}
+pub type TrainState<T> = Learner<T, Agent<T>>;
 
 // --------------------------------------------------------------------------------------- losses
-
-/// A rollout as samples, B = T N.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Samples<T> {
-    /// `f32[B, features + choices]`: the whole observation, with what is allowed.
-    pub obs: T,
-    /// `i32[B, components]`
-    pub actions: T,
-    /// `f32[B]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[B]`
-    pub advantages: T,
-    /// `f32[B]`
-    pub returns: T,
-    /// `f32[B]`: values by the critic that acted.
-    pub values: T,
-}
-
-/// What is logged of a gradient step; scalars.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Metrics<T> {
-    /// The whole loss.
-    pub loss: T,
-    /// The value loss.
-    pub value_loss: T,
-    /// The policy's loss.
-    pub policy_loss: T,
-    /// The mean entropy.
-    pub entropy: T,
-    /// `mean(-log ratio)`
-    pub old_approx_kl: T,
-    /// `mean(ratio - 1 - log ratio)`
-    pub approx_kl: T,
-    /// The part of ratios outside the clip range.
-    pub clipfrac: T,
-}
 
 /// PPO's loss over a minibatch, and what is logged of it.
 pub fn loss(
@@ -231,21 +187,12 @@ pub fn loss(
     let value_loss = value_loss(value, batch.values, batch.returns, clip);
     let entropy = policy.entropy().mean(..);
     let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
-    let metrics = Metrics {
-        loss,
-        value_loss,
-        policy_loss,
-        entropy,
-        old_approx_kl: ratios.old_approx_kl,
-        approx_kl: ratios.approx_kl,
-        clipfrac: ratios.clipfrac,
-    };
-    (loss, metrics)
+    (loss, Metrics { loss, value_loss, policy_loss, entropy, ratios })
 }
 
 // --------------------------------------------------------------------------------------- update
 
-/// All epochs over a rollout. Gives the last minibatch's metrics, with `clipfrac` the mean over all.
+/// All epochs over a rollout.
 fn update(
     state: TrainState<Tensor>,
     samples: Samples<Tensor>,
@@ -254,38 +201,17 @@ fn update(
     sizes: &Masked,
     args: &Args,
 ) -> (TrainState<Tensor>, Metrics<Tensor>) {
-    let step = |TrainState { agent, optimizer }: TrainState<Tensor>, indices: Tensor| {
+    let step = |state: TrainState<Tensor>, indices: Tensor| {
         let batch = rows(samples, indices);
-        let ((_, metrics), grads) =
-            value_and_grad(|agent: Agent<Tensor>| loss(&agent, &batch, sizes, args))(agent.clone());
-        let grads = clip_by_global_norm(grads, args.max_grad_norm);
         let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
-        let (agent, optimizer) = adam.step(agent, grads, optimizer);
-        (TrainState { agent, optimizer }, metrics)
+        let clip = |grads| clip_by_global_norm(grads, args.max_grad_norm);
+        state.descend(|agent| loss(agent, &batch, sizes, args), clip, adam)
     };
     let orders = orders(key, args.update_epochs, args.num_minibatches, args.batch_size());
-    let (state, all) = scan(step, state, orders);
-    let last = tree::map(all, |x: Tensor| x.index_axis(0, -1));
-    (state, Metrics { clipfrac: all.clipfrac.mean(..), ..last })
+    epochs(state, orders, (args.num_minibatches, None), step)
 }
 
 // -------------------------------------------------------------------------------------- rollout
-
-/// The environments between two steps.
-#[derive(Debug, Tree)]
-struct Playing<T> {
-    handle: Handle<T>,
-    /// `[N, features + choices]`
-    obs: T,
-    key: Key<T>,
-}
-
-/// What is logged of an update.
-#[derive(Debug, Clone, Copy, Tree)]
-struct Report<T> {
-    metrics: Metrics<T>,
-    explained_variance: T,
-}
 
 type Running<T> = (TrainState<T>, Playing<T>);
 
@@ -297,36 +223,19 @@ fn iteration(
     sizes: &Masked,
     args: &Args,
 ) -> (Running<Tensor>, Games<Tensor>, Report<Tensor>) {
-    let turn = |playing: Playing<Tensor>, ()| {
-        let Playing { handle, obs, key } = playing;
-        let (key, draw) = key.split();
+    let act = |obs, draw| {
         let (policy, value) = state.agent.apply(obs, sizes, args.mask);
         let action = policy.sample(draw);
-        let logprob = policy.log_prob(action);
-        let (handle, step) = envs.step(handle, action);
-        let end = step.done().to(DType::F32);
-        let next = Playing { handle, obs: step.obs, key };
-        (next, (obs, action, logprob, value, step.reward, end, Games::of(&step)))
+        Act { action, logprob: policy.log_prob(action), value }
     };
-    let length = ScanOptions::length(args.num_steps);
-    let (playing, told) = scan_with(length, turn, playing, ());
-    let (obs, actions, logprobs, values, rewards, ends, games) = told;
-    let Playing { handle, obs: next_obs, key } = playing;
-    let (_, next_value) = state.agent.apply(next_obs, sizes, args.mask);
+    let (playing, (rollout, acted), games) = on_policy::play(envs, playing, args.num_steps, act);
+    let (_, next_value) = state.agent.apply(rollout.next_obs, sizes, args.mask);
     let discounts = (args.gamma, args.gae_lambda);
-    let (advantages, returns) = gae(rewards, ends, values, next_value, discounts);
-    let explained_variance = explained_variance(values, returns);
-    let samples = Samples {
-        obs: flat(obs),
-        actions: flat(actions),
-        logprobs: flat(logprobs),
-        advantages: flat(advantages),
-        returns: flat(returns),
-        values: flat(values),
-    };
+    let (samples, explained_variance) = rollout.samples(acted, next_value, discounts);
+    let Playing { handle, obs, key } = playing;
     let (key, shuffle) = key.split();
     let (state, metrics) = update(state, samples, learning_rate, shuffle, sizes, args);
-    let playing = Playing { handle, obs: next_obs, key };
+    let playing = Playing { handle, obs, key };
     ((state, playing), games, Report { metrics, explained_variance })
 }
 
@@ -343,9 +252,7 @@ fn sizes(pool: &EnvPool) -> Result<Masked> {
 }
 
 fn begin(key: Key<Tensor>, sizes: &Masked) -> TrainState<Tensor> {
-    let agent = Agent::init(key, sizes);
-    let optimizer = Adam::default().init(&agent);
-    TrainState { agent, optimizer }
+    Learner::new(Agent::init(key, sizes))
 }
 
 /// Trains an agent and gives the result: events and, if asked for, the model are in the run's
@@ -358,37 +265,20 @@ pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let pool = pool(args, args.num_envs, args.run.seed)?;
     let sizes = sizes(&pool)?;
-    let mut trainer = Trainer::start(args)?;
-
     let (handle, envs) = pool.xla()?;
-    let mode = args.run.mode;
-    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let schedule = Schedule {
+        steps: args.batch_size() as u64,
+        updates: args.num_iterations(),
+        learning_rate: args.learning_rate,
+        anneal_lr: args.anneal_lr,
+    };
+    let init = |handle, key: Key<Tensor>| {
         let (key, agent) = key.split();
         let (handle, first) = envs.reset(handle);
         (begin(agent, &sizes), Playing { handle, obs: first.obs, key })
-    })
-    .named("ppo_masked_init");
-    let learn = with_mode(mode, |(running, rate): (Running<Tensor>, Tensor)| {
-        iteration(&envs, running, rate, &sizes, args)
-    })
-    .named("ppo_masked")
-    .check_nans(args.run.check_nans);
-
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
-    let steps = args.batch_size() as u64;
-    while trainer.goes_on(steps, &running, &envs)? {
-        let _span = timeline::span("iteration");
-        let update = trainer.step() / steps;
-        let rate = annealed(args.learning_rate, args.anneal_lr, update, args.num_iterations());
-        let (next, games, report) = learn.call((running, Array::from(rate as f32)))?;
-        running = next;
-        let at = trainer.step() + steps;
-        trainer.run.events.scalar("charts/learning_rate", rate, at)?;
-        trainer.tell(steps, &games.list()?, Some(&report))?;
-    }
-    let compile_s = init.stats().seconds() + learn.stats().seconds();
-    trainer.finish(&running.0, compile_s)
+    };
+    let iteration = |running, rate| iteration(&envs, running, rate, &sizes, args);
+    on_policy::train(args, schedule, (handle, &envs), init, iteration, |(state, _)| state)
 }
 
 /// Plays a saved model, drawing from its policy.
@@ -396,9 +286,7 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
     // Episodes of another seed than those of the training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let sizes = sizes(&pool)?;
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let fresh = eval_shape(|key: Key<Tensor>| begin(key, &sizes), &seed)?;
-    let agent = load_typed(model, &fresh)?.agent;
+    let agent = load_model(model, |key| begin(key, &sizes))?.agent;
     let act =
         with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
             agent.apply(obs, &sizes, args.mask).0.sample(key)

@@ -10,23 +10,24 @@ use crate::algorithm;
 use crate::distributions::Categorical;
 use crate::envs::{AtariOptions, EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::Result;
-use crate::jit::{eval_shape, with_mode};
+use crate::jit::with_mode;
 use crate::nn::init::orthogonal;
 use crate::nn::{Dense, Encoder, View};
 use crate::optim::{Adam, AdamState, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::on_policy::{
-    annealed, explained_variance, flat, gae, mean, normalize, orders, policy_loss, pool_of, rows,
-    value_loss,
+    self, Learner, Metrics, Minibatch, Playing, Report, annealed, explained_variance, flat, gae,
+    normalize, orders, policy_loss, pool_of, value_loss,
 };
-use crate::rl::saved::load_typed;
-use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
+use crate::rl::saved::load_model;
+use crate::rl::spaces::Sizes;
+use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{IndexMode, constant, zeros, zeros_like};
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Shape, Tensor, random, value_and_grad};
+use crate::{Array, DType, Key, Shape, Tensor, random};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -220,19 +221,7 @@ impl Curiosity<Tensor> {
             target,
         }
     }
-}
-/// What an agent must know of an environment.
-#[derive(Debug, Clone)]
-pub struct Sizes {
-    /// What it shows.
-    pub view: View,
-    /// The shape of an observation.
-    pub shape: Shape,
-    /// How many actions there are.
-    pub num_actions: usize,
-}
 
-impl Curiosity<Tensor> {
     /// What the learning and the constant network say of white observations `f32[B, ..]`; both
     /// `f32[B, size]`. The constant one has no derivative.
     pub fn apply(&self, white: Tensor) -> [Tensor; 2] {
@@ -294,7 +283,7 @@ impl Moments<Tensor> {
 
 /// What learns: the agent, and what tells it what is new.
 #[derive(Debug, Clone, Tree)]
-pub struct Learner<T> {
+pub struct Networks<T> {
     /// The agent.
     pub agent: Agent<T>,
     /// What tells the new from the known. Its target has gradients of zero.
@@ -305,9 +294,9 @@ pub struct Learner<T> {
 #[derive(Debug, Tree)]
 pub struct TrainState<T> {
     /// The parameters.
-    pub learner: Learner<T>,
+    pub learner: Networks<T>,
     /// Adam's moments.
-    pub optimizer: AdamState<T, Learner<T>>,
+    pub optimizer: AdamState<T, Networks<T>>,
     /// Of the observations that the curiosity sees.
     pub seen: Moments<T>,
     /// Of the running returns of intrinsic rewards.
@@ -348,27 +337,6 @@ pub struct Samples<T> {
     pub learns: T,
 }
 
-/// What is logged of a gradient step; scalars.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Metrics<T> {
-    /// The whole loss.
-    pub loss: T,
-    /// The value loss.
-    pub value_loss: T,
-    /// The policy's loss.
-    pub policy_loss: T,
-    /// The mean entropy.
-    pub entropy: T,
-    /// The predictor's loss.
-    pub fwd_loss: T,
-    /// `mean(-log ratio)`
-    pub old_approx_kl: T,
-    /// `mean(ratio - 1 - log ratio)`
-    pub approx_kl: T,
-    /// The part of ratios outside the clip range.
-    pub clipfrac: T,
-}
-
 /// The predictor's loss: the mean squared error of each sample, over those that it learns from, where
 /// `learns: f32[B]` is 1.
 pub fn fwd_loss([predicted, target]: [Tensor; 2], learns: Tensor) -> Tensor {
@@ -376,14 +344,14 @@ pub fn fwd_loss([predicted, target]: [Tensor; 2], learns: Tensor) -> Tensor {
     (error * learns).sum(..) / learns.sum(..).maximum(1.0)
 }
 
-/// The loss over a minibatch, and what is logged of it.
+/// The loss over a minibatch, and what is logged of it: PPO's, and the predictor's loss.
 pub fn loss(
-    learner: &Learner<Tensor>,
+    learner: &Networks<Tensor>,
     seen: &Moments<Tensor>,
     batch: &Samples<Tensor>,
     args: &Args,
-) -> (Tensor, Metrics<Tensor>) {
-    let Learner { agent, curiosity } = learner;
+) -> (Tensor, (Metrics<Tensor>, Tensor)) {
+    let Networks { agent, curiosity } = learner;
     let (policy, [ext, int]) = agent.apply(batch.obs);
     let white = seen.whiten(newest(batch.obs, agent.trunk.view));
     let fwd_loss = fwd_loss(curiosity.apply(white), batch.learns);
@@ -395,65 +363,30 @@ pub fn loss(
         + value_loss(int, batch.int_returns, batch.int_returns, None);
     let entropy = policy.entropy().mean(..);
     let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss + fwd_loss;
-    let metrics = Metrics {
-        loss,
-        value_loss,
-        policy_loss,
-        entropy,
-        fwd_loss,
-        old_approx_kl: ratios.old_approx_kl,
-        approx_kl: ratios.approx_kl,
-        clipfrac: ratios.clipfrac,
-    };
-    (loss, metrics)
+    (loss, (Metrics { loss, value_loss, policy_loss, entropy, ratios }, fwd_loss))
 }
 
 // --------------------------------------------------------------------------------------- update
 
-/// What a gradient step takes besides the state.
-#[derive(Debug, Clone, Copy, Tree)]
-struct Minibatch<T> {
-    samples: Samples<T>,
-    /// All minibatches' samples, as [`orders`] gives them.
-    orders: T,
-    /// Which minibatch this is: `i32[]`.
-    turn: T,
-    learning_rate: T,
-    /// Which samples of each minibatch the predictor learns from: 1, else 0.
-    learns: T,
-}
-
-/// One gradient step: one program. On a CPU the launch costs nothing beside it, and its
-/// convolutions run some percent faster than in a loop over the minibatches.
+/// One gradient step: one program. `learns` says of all minibatches from which samples the predictor
+/// learns: 1, else 0.
 fn minibatch_step(
     state: TrainState<Tensor>,
-    batch: Minibatch<Tensor>,
+    (batch, learns): (Minibatch<Tensor, Samples<Tensor>>, Tensor),
     args: &Args,
-) -> (TrainState<Tensor>, Metrics<Tensor>) {
+) -> (TrainState<Tensor>, (Metrics<Tensor>, Tensor)) {
     let TrainState { learner, optimizer, seen, returns, running } = state;
-    let samples = rows(batch.samples, batch.orders.take_mode(batch.turn, 0, IndexMode::Clip));
-    let learns = batch.learns.take_mode(batch.turn, 0, IndexMode::Clip);
-    let samples = Samples { learns, ..samples };
-    let ((_, metrics), grads) =
-        value_and_grad(|learner: Learner<Tensor>| loss(&learner, &seen, &samples, args))(
-            learner.clone(),
-        );
-    let grads = clip_by_global_norm(grads, args.max_grad_norm);
+    let learns = learns.take_mode(batch.turn, 0, IndexMode::Clip);
+    let samples = Samples { learns, ..batch.rows() };
     let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(batch.learning_rate);
-    let (learner, optimizer) = adam.step(learner, grads, optimizer);
+    let clip = |grads| clip_by_global_norm(grads, args.max_grad_norm);
+    let loss = |learner: &Networks<Tensor>| loss(learner, &seen, &samples, args);
+    let learner = Learner { agent: learner, optimizer };
+    let (Learner { agent: learner, optimizer }, metrics) = learner.descend(loss, clip, adam);
     (TrainState { learner, optimizer, seen, returns, running }, metrics)
 }
 
 // -------------------------------------------------------------------------------------- rollout
-
-/// The environments between two steps.
-#[derive(Debug, Tree)]
-struct Playing<T> {
-    handle: Handle<T>,
-    /// `[N, ..]`, in the environment's type.
-    obs: T,
-    key: Key<T>,
-}
 
 /// A rollout, ready to learn from.
 #[derive(Debug, Tree)]
@@ -478,7 +411,7 @@ fn collect(
     args: &Args,
 ) -> (TrainState<Tensor>, Playing<Tensor>, Collected<Tensor>) {
     let TrainState { learner, optimizer, seen, returns, running } = state;
-    let Learner { agent, curiosity } = &learner;
+    let Networks { agent, curiosity } = &learner;
     let view = agent.trunk.view;
     let turn = |playing: Playing<Tensor>, ()| {
         let Playing { handle, obs, key } = playing;
@@ -569,16 +502,13 @@ fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
 
 /// What the environment shows and takes; refuses what this algorithm cannot play.
 fn sizes(pool: &EnvPool) -> Result<Sizes> {
-    let (name, spec) = ("ppo_rnd_envpool", pool.spec());
-    let view = spaces::view(name, spec, &[View::Frames, View::Board])?;
-    let num_actions = spaces::choices(name, spec)?;
-    Ok(Sizes { view, shape: spec.observation.shape(), num_actions })
+    Sizes::of("ppo_rnd_envpool", pool.spec(), &[View::Frames, View::Board])
 }
 
 fn begin(key: Key<Tensor>, sizes: &Sizes, num_envs: usize) -> TrainState<Tensor> {
     let (agent, curiosity) = key.split();
     let learner =
-        Learner { agent: Agent::init(agent, sizes), curiosity: Curiosity::init(curiosity, sizes) };
+        Networks { agent: Agent::init(agent, sizes), curiosity: Curiosity::init(curiosity, sizes) };
     let optimizer = Adam::default().init(&learner);
     let shape = match sizes.view {
         View::Frames => Shape::from([1, 84, 84]),
@@ -590,10 +520,14 @@ fn begin(key: Key<Tensor>, sizes: &Sizes, num_envs: usize) -> TrainState<Tensor>
 
 /// What is logged of an update.
 #[derive(Debug, Tree)]
-struct Report<T> {
-    metrics: Metrics<T>,
-    explained_variance: T,
+struct Told<T> {
+    report: Report<T>,
+    /// The predictor's loss over the last minibatch.
+    fwd_loss: T,
 }
+
+/// What a gradient step takes.
+type Step<T> = (TrainState<T>, (Minibatch<T, Samples<T>>, T));
 
 /// Trains an agent and gives the result: events and, if asked for, the model are in the run's
 /// folder.
@@ -622,11 +556,9 @@ pub fn train(args: &Args) -> Result<Summary> {
         collect(&envs, state, playing, args)
     })
     .named("ppo_rnd_rollout");
-    let learn = with_mode(mode, |(state, batch): (TrainState<Tensor>, Minibatch<Tensor>)| {
-        minibatch_step(state, batch, args)
-    })
-    .named("ppo_rnd_step")
-    .check_nans(args.run.check_nans);
+    let learn = with_mode(mode, |(state, batch): Step<Tensor>| minibatch_step(state, batch, args))
+        .named("ppo_rnd_step")
+        .check_nans(args.run.check_nans);
 
     let seed = tree::map(Key::new(args.run.seed), Array::from);
     let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
@@ -637,7 +569,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         let (state, playing) = running;
 
         let span = timeline::span("rollout");
-        let (mut state, playing, collected) = rollout.call((state, playing))?;
+        let (state, playing, collected) = rollout.call((state, playing))?;
         let Collected { samples, orders, learns, games, explained_variance, curiosity_reward } =
             collected;
         let games = games.list()?;
@@ -645,30 +577,25 @@ pub fn train(args: &Args) -> Result<Summary> {
 
         let _span = timeline::span("update");
         let learning_rate = Array::from(rate as f32);
-        let mut all = Vec::new();
-        for turn in 0..args.update_epochs * args.num_minibatches {
-            let batch = Minibatch {
-                samples: samples.clone(),
-                orders: orders.clone(),
-                turn: Array::from(turn as i32),
-                learning_rate: learning_rate.clone(),
-                learns: learns.clone(),
-            };
-            let (next, metrics) = learn.call((state, batch))?;
-            state = next;
-            all.push(metrics);
-        }
+        let count = (args.update_epochs, args.num_minibatches);
+        let mut fwd_loss = Array::from(0.0f32);
+        let first = Minibatch { samples, orders, turn: Array::from(0i32), learning_rate };
+        let step = |state, turn| {
+            let batch = (first.at(turn), learns.clone());
+            let (state, (metrics, forward)) = learn.call((state, batch))?;
+            fwd_loss = forward;
+            Ok((state, metrics))
+        };
+        let (state, metrics) = on_policy::steps(state, count, None, step)?;
         running = (state, playing);
-        let clipfrac = mean(all.iter().map(|metrics| &metrics.clipfrac))?;
-        let last = all.pop().expect("at least one epoch of one minibatch");
-        let metrics = Metrics { clipfrac: Array::from(clipfrac), ..last };
         let at = trainer.step() + steps;
         let scalars = [
             ("charts/learning_rate", rate),
             ("charts/episode_curiosity_reward", curiosity_reward.item::<f32>()?.into()),
         ];
         trainer.run.events.scalars(&scalars, at)?;
-        trainer.tell(steps, &games, Some(&Report { metrics, explained_variance }))?;
+        let report = Report { metrics, explained_variance };
+        trainer.tell(steps, &games, Some(&Told { report, fwd_loss }))?;
     }
     let compile_s = init.stats().seconds() + rollout.stats().seconds() + learn.stats().seconds();
     trainer.finish(&running.0, compile_s)
@@ -679,9 +606,7 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
     // Games of another seed than those of the training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let sizes = sizes(&pool)?;
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
-    let fresh = eval_shape(|key: Key<Tensor>| begin(key, &sizes, args.num_envs), &seed)?;
-    let agent = load_typed(model, &fresh)?.learner.agent;
+    let agent = load_model(model, |key| begin(key, &sizes, args.num_envs))?.learner.agent;
     let act =
         with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
             agent.apply(obs).0.sample(key)

@@ -9,24 +9,24 @@ use serde::Serialize;
 use crate::algorithm;
 use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::Result;
-use crate::jit::{eval_shape, with_mode};
+use crate::jit::with_mode;
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
-use crate::optim::{Adam, AdamState, clip_by_global_norm};
+use crate::optim::{Adam, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, expect, not_negative, positive, unit};
 use crate::rl::on_policy::{
-    MultiCategorical, annealed, explained_variance, flat, gae, normalize, orders, policy_loss,
-    rows, value_loss,
+    Acted, Learner, Metrics, MultiCategorical, Report, Rollout, Samples, annealed, epochs, flat,
+    normalize, orders, policy_loss, rows, value_loss,
 };
-use crate::rl::saved::load_typed;
+use crate::rl::saved::load_model;
 use crate::rl::spaces::{self, Masked};
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
 use crate::timeline;
-use crate::trace::control::{ScanOptions, scan, scan_with};
+use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{concatenate, constant, iota, stack, where_, zeros, zeros_like};
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, value_and_grad, vmap};
+use crate::{Array, DType, Key, Tensor, vmap};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -188,13 +188,7 @@ impl Agent<Tensor> {
 }
 
 /// What an update changes.
-#[derive(Debug, Tree)]
-pub struct TrainState<T> {
-    /// The parameters.
-    pub agent: Agent<T>,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, Agent<T>>,
-}
+pub type TrainState<T> = Learner<T, Agent<T>>;
 
 /// A run between two updates.
 #[derive(Debug, Tree)]
@@ -220,42 +214,6 @@ struct Playing<T> {
 
 // --------------------------------------------------------------------------------------- losses
 
-/// A rollout as samples, B = T N.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Samples<T> {
-    /// `f32[B, features + choices]`: the whole observation, with what is allowed.
-    pub obs: T,
-    /// `i32[B, components]`
-    pub actions: T,
-    /// `f32[B]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[B]`
-    pub advantages: T,
-    /// `f32[B]`
-    pub returns: T,
-    /// `f32[B]`: values by the critic that acted.
-    pub values: T,
-}
-
-/// What is logged of a gradient step; scalars.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Metrics<T> {
-    /// The whole loss.
-    pub loss: T,
-    /// The value loss.
-    pub value_loss: T,
-    /// The policy's loss.
-    pub policy_loss: T,
-    /// The mean entropy.
-    pub entropy: T,
-    /// `mean(-log ratio)`
-    pub old_approx_kl: T,
-    /// `mean(ratio - 1 - log ratio)`
-    pub approx_kl: T,
-    /// The part of ratios outside the clip range.
-    pub clipfrac: T,
-}
-
 /// PPO's loss over a minibatch, and what is logged of it.
 pub fn loss(
     agent: &Agent<Tensor>,
@@ -271,21 +229,12 @@ pub fn loss(
     let value_loss = value_loss(value, batch.values, batch.returns, clip);
     let entropy = policy.entropy().mean(..);
     let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
-    let metrics = Metrics {
-        loss,
-        value_loss,
-        policy_loss,
-        entropy,
-        old_approx_kl: ratios.old_approx_kl,
-        approx_kl: ratios.approx_kl,
-        clipfrac: ratios.clipfrac,
-    };
-    (loss, metrics)
+    (loss, Metrics { loss, value_loss, policy_loss, entropy, ratios })
 }
 
 // --------------------------------------------------------------------------------------- update
 
-/// All epochs over a rollout. Gives the last minibatch's metrics, with `clipfrac` the mean over all.
+/// All epochs over a rollout.
 fn update(
     state: TrainState<Tensor>,
     samples: Samples<Tensor>,
@@ -294,19 +243,14 @@ fn update(
     sizes: &Masked,
     args: &Args,
 ) -> (TrainState<Tensor>, Metrics<Tensor>) {
-    let step = |TrainState { agent, optimizer }: TrainState<Tensor>, indices: Tensor| {
+    let step = |state: TrainState<Tensor>, indices: Tensor| {
         let batch = rows(samples, indices);
-        let ((_, metrics), grads) =
-            value_and_grad(|agent: Agent<Tensor>| loss(&agent, &batch, sizes, args))(agent.clone());
-        let grads = clip_by_global_norm(grads, args.max_grad_norm);
         let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
-        let (agent, optimizer) = adam.step(agent, grads, optimizer);
-        (TrainState { agent, optimizer }, metrics)
+        let clip = |grads| clip_by_global_norm(grads, args.max_grad_norm);
+        state.descend(|agent| loss(agent, &batch, sizes, args), clip, adam)
     };
     let orders = orders(key, args.update_epochs, args.num_minibatches, args.batch_size());
-    let (state, all) = scan(step, state, orders);
-    let last = tree::map(all, |x: Tensor| x.index_axis(0, -1));
-    (state, Metrics { clipfrac: all.clipfrac.mean(..), ..last })
+    epochs(state, orders, (args.num_minibatches, None), step)
 }
 
 // -------------------------------------------------------------------------------------- rollout
@@ -358,13 +302,6 @@ fn opponents(agent: &Agent<Tensor>, past: &Option<Agent<Tensor>>, features: Tens
         rest,
     ));
     concatenate(&[own, flat(theirs)], 0)
-}
-
-/// What is logged of an update.
-#[derive(Debug, Clone, Copy, Tree)]
-struct Report<T> {
-    metrics: Metrics<T>,
-    explained_variance: T,
 }
 
 /// Games won, drawn and lost; `f32[]` each.
@@ -436,19 +373,12 @@ fn iteration(
     let Playing { handle, obs: next_obs, turns, key } = playing;
     let (_, next_value) = agent.apply(next_obs, sizes);
     let discounts = (args.gamma, args.gae_lambda);
-    let (advantages, returns) = gae(rewards, ends.to(DType::F32), values, next_value, discounts);
-    let explained_variance = explained_variance(values, returns);
+    let rollout = Rollout { obs, actions, rewards, ends: ends.to(DType::F32), next_obs };
+    let acted = Acted { logprobs, values };
+    let (samples, explained_variance) = rollout.samples(acted, next_value, discounts);
     let part = args.num_envs / (args.num_opponents + 1);
     let score = |from, to| Score::of(rewards.slice_axis(1, from, to), ends.slice_axis(1, from, to));
     let (present, before) = (score(0, part), score(part, args.num_envs));
-    let samples = Samples {
-        obs: flat(obs),
-        actions: flat(actions),
-        logprobs: flat(logprobs),
-        advantages: flat(advantages),
-        returns: flat(returns),
-        values: flat(values),
-    };
     let (key, shuffle) = key.split();
     let (train, metrics) = update(train, samples, learning_rate, shuffle, sizes, args);
     let updates = updates + 1;
@@ -534,9 +464,7 @@ fn sizes(pool: &EnvPool) -> Result<Masked> {
 }
 
 fn begin(key: Key<Tensor>, sizes: &Masked) -> TrainState<Tensor> {
-    let agent = Agent::init(key, sizes);
-    let optimizer = Adam::default().init(&agent);
-    TrainState { agent, optimizer }
+    Learner::new(Agent::init(key, sizes))
 }
 
 /// What a match takes.
@@ -621,15 +549,14 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
     let episodes = evaluation.episodes();
     let pool = pool(args, episodes.div_ceil(2).max(1), args.run.seed.wrapping_add(1 << 33))?;
     let sizes = sizes(&pool)?;
-    let seed = || tree::map(Key::new(args.run.seed), Array::from);
-    let fresh = eval_shape(|key: Key<Tensor>| begin(key, &sizes), &seed())?;
-    let agent = load_typed(model, &fresh)?.agent;
+    let agent = load_model(model, |key| begin(key, &sizes))?.agent;
+    let seed = tree::map(Key::new(args.run.seed), Array::from);
     let (handle, envs) = pool.xla()?;
     let matches = with_mode(args.run.mode, |(handle, agent, key): Match<Tensor>| {
         match_random(&envs, handle, &agent, key, &sizes)
     })
     .named("ppo_self_play_match");
-    let (_, outcomes) = matches.call((handle, agent, seed()))?;
+    let (_, outcomes) = matches.call((handle, agent, seed))?;
     let outcomes = outcomes.to_vec::<f32>()?;
     evaluation.returns.extend(outcomes.iter().take(episodes).map(|&x| f64::from(x)));
     Ok(())

@@ -10,16 +10,17 @@ use serde::Serialize;
 use crate::algorithm;
 use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::Result;
-use crate::jit::{eval_shape, with_mode};
+use crate::jit::with_mode;
 use crate::nn::{Dense, LayerNorm, init};
 use crate::optim::{AdamState, RAdam, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::expect;
-use crate::rl::saved::load_typed;
+use crate::rl::flags::{batches, not_negative, positive, unit};
+use crate::rl::on_policy::{orders, rows};
+use crate::rl::saved::load_model;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{IndexMode, constant, one_hot, stack, where_, zeros_like};
+use crate::trace::control::{ScanOptions, scan, scan_with};
+use crate::trace::ops::{constant, one_hot, where_, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, random, value_and_grad};
 
@@ -98,39 +99,19 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        let positive = "at least 1";
-        expect(self.num_envs > 0, "num-envs", self.num_envs, positive)?;
-        expect(self.num_steps > 0, "num-steps", self.num_steps, positive)?;
-        expect(self.num_minibatches > 0, "num-minibatches", self.num_minibatches, positive)?;
-        expect(self.update_epochs > 0, "update-epochs", self.update_epochs, positive)?;
-        let batch = self.batch_size();
-        expect(
-            batch.is_multiple_of(self.num_minibatches),
-            "num-minibatches",
-            self.num_minibatches,
-            &format!("a divisor of the batch, num-envs * num-steps = {batch}"),
-        )?;
-        expect(
-            self.num_iterations() > 0,
-            "total-timesteps",
-            self.total_timesteps,
-            &format!("at least one batch, num-envs * num-steps = {batch}"),
-        )?;
-        for (flag, x) in [
+        positive(&[("update-epochs", self.update_epochs)])?;
+        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
+        unit(&[
             ("gamma", self.gamma),
             ("q-lambda", self.q_lambda),
             ("start-e", self.start_e),
             ("end-e", self.end_e),
             ("exploration-fraction", self.exploration_fraction),
-        ] {
-            expect((0.0..=1.0).contains(&x), flag, x, "between 0 and 1")?;
-        }
-        for (flag, x) in
-            [("learning-rate", self.learning_rate), ("max-grad-norm", self.max_grad_norm)]
-        {
-            expect(x.is_finite() && x >= 0.0, flag, x, "a number not below 0")?;
-        }
-        Ok(())
+        ])?;
+        not_negative(&[
+            ("learning-rate", self.learning_rate),
+            ("max-grad-norm", self.max_grad_norm),
+        ])
     }
 }
 
@@ -271,19 +252,16 @@ fn update(
     args: &Args,
 ) -> (Learner<Tensor>, Metrics<Tensor>) {
     let size = args.batch_size();
-    let orders = key.split_vec(args.update_epochs);
-    let orders = orders.into_iter().map(|key| random::permutation(key, size));
-    let minibatches = [args.update_epochs * args.num_minibatches, size / args.num_minibatches];
-    let rows = stack(&orders.collect::<Vec<_>>(), 0).reshape(minibatches);
-    let turn = |(q, optimizer): Learner<Tensor>, rows: Tensor| {
-        let minibatch = tree::map(batch, |x: Tensor| x.take_mode(rows, 0, IndexMode::Clip));
+    let orders = orders(key, args.update_epochs, args.num_minibatches, size);
+    let turn = |(q, optimizer): Learner<Tensor>, indices: Tensor| {
+        let minibatch = rows(batch, indices);
         let ((td_loss, q_values), grads) =
             value_and_grad(|q: QNetwork<Tensor>| loss(&q, &minibatch))(q.clone());
         let grads = clip_grad_norm(grads, args.max_grad_norm);
         let radam = RAdam::default().with_learning_rate(learning_rate);
         (radam.step(q, grads, optimizer), Metrics { td_loss, q_values })
     };
-    let (learner, metrics) = scan_with(ScanOptions::default(), turn, (q, optimizer), rows);
+    let (learner, metrics) = scan(turn, (q, optimizer), orders);
     (learner, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
 }
 
@@ -422,13 +400,11 @@ fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> R
     // Episodes of another seed than those of the training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let (obs_size, num_actions) = sizes(&pool)?;
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
     let fresh = |key: Key<Tensor>| {
         let q = QNetwork::init(key, obs_size, num_actions);
         Model { optimizer: RAdam::default().init(&q), q }
     };
-    let fresh = eval_shape(fresh, &seed)?;
-    let Model { q, .. } = load_typed(model, &fresh)?;
+    let Model { q, .. } = load_model(model, fresh)?;
     let act = with_mode(args.run.mode, |(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
         act(&q, obs.to(DType::F32), constant(args.end_e as f32), key).0
     })

@@ -22,7 +22,7 @@ use crate::rl::images::{Images, Trunk};
 use crate::rl::off_policy::{self, TrainState};
 use crate::rl::playing::PlayingImages;
 use crate::rl::q_values::{epsilon_greedy, linear_schedule, of_action};
-use crate::rl::saved::Origin;
+use crate::rl::saved::{Origin, load_model};
 use crate::rl::{Evaluation, Games, Run, RunOptions, Summary, Trainer, interrupt, pools};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
@@ -418,7 +418,7 @@ fn teacher(args: &Args, images: Images, num_actions: usize) -> Result<Teacher<Ar
             args.env_id
         )));
     }
-    let model = off_policy::load(args, &checkpoint::load(path)?, |key| {
+    let model = load_model(&checkpoint::load(path)?, |key| {
         let q = Teacher::init(key, images, num_actions);
         TeacherModel { target: q.clone(), optimizer: Adam::default().init(&q), q }
     })?;
@@ -650,6 +650,6 @@ pub fn train(args: &Args) -> Result<Summary> {
 /// Plays a saved model with `end_e` random actions.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (_, images, num_actions) = pools::images(args, 1, args.run.seed)?;
-    let q = off_policy::load(args, model, |key| student(key, images, num_actions))?.q;
+    let q = load_model(model, |key| student(key, images, num_actions))?.q;
     evaluate(args, evaluation, q, |q: &QNetwork<Tensor>, obs| q.apply(obs))
 }

@@ -23,6 +23,7 @@ use crate::rl::off_policy::{self, Pace, TrainState};
 use crate::rl::playing::PlayingImages;
 use crate::rl::prioritized::{Batch, Priorities, PrioritizedFrames};
 use crate::rl::q_values::{linear_schedule, of_action};
+use crate::rl::saved::load_model;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, pools};
 use crate::trace::ops::full;
 use crate::tree::Tree;
@@ -458,7 +459,7 @@ pub fn train(args: &Args) -> Result<Summary> {
 /// Plays a saved model, without noise.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (pool, images, num_actions) = pools::images(args, 1, args.run.eval_seed())?;
-    let q = off_policy::load(args, model, |key| learner(key, images, num_actions, args))?.q;
+    let q = load_model(model, |key| learner(key, images, num_actions, args))?.q;
     let atoms = args.atoms();
     let act = with_mode(args.run.mode, |(q, obs): (QNetwork<Tensor>, Tensor)| {
         let returns = q.apply(obs, &q.streams(None), &atoms);

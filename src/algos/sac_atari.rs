@@ -21,6 +21,7 @@ use crate::rl::images::{Images, Trunk};
 use crate::rl::off_policy::{self, Pace, TrainState};
 use crate::rl::playing::PlayingImages;
 use crate::rl::q_values::of_action;
+use crate::rl::saved::load_model;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, pools};
 use crate::trace::ops::constant;
 use crate::tree::Tree;
@@ -419,7 +420,7 @@ pub fn train(args: &Args) -> Result<Summary> {
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (pool, images, num_actions) = pools::images(args, 1, args.run.eval_seed())?;
     let new = |key| learner(key, images, num_actions, args);
-    let actor = off_policy::load(args, model, new)?.networks.actor;
+    let actor = load_model(model, new)?.networks.actor;
     let act = with_mode(args.run.mode, |(actor, obs): (Network<Tensor>, Tensor)| {
         let policy = Categorical::new(actor.apply(obs));
         (policy.mode(), policy.probs())

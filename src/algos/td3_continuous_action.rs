@@ -18,6 +18,7 @@ use crate::rl::flags::{expect, not_negative, positive, unit, within};
 use crate::rl::off_policy::{self, Pace, TrainState};
 use crate::rl::playing::{Playing, Transition};
 use crate::rl::replay::Replay;
+use crate::rl::saved::load_model;
 use crate::rl::spaces::Bounds;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, pools};
 use crate::trace::ops::concatenate;
@@ -377,7 +378,7 @@ pub fn train(args: &Args) -> Result<Summary> {
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (pool, obs_size, bounds) = pools::continuous(args, args.run.eval_seed())?;
     let new = |key| learner(key, obs_size, bounds.size(), args);
-    let actor = off_policy::load(args, model, new)?.networks.actor;
+    let actor = load_model(model, new)?.networks.actor;
     let act = with_mode(args.run.mode, |(actor, obs): (Mlp<Tensor>, Tensor)| {
         policy(&actor, obs.to(DType::F32), &bounds)
     })

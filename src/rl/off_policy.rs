@@ -12,8 +12,6 @@ use crate::trace::Tensor;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::tree::{self, Tree};
 
-use super::checkpoint::Checkpoint;
-use super::saved::load_tree;
 use super::{Algorithm, Games, Summary, Trainer};
 
 /// What training changes.
@@ -111,17 +109,4 @@ pub fn train_and_tell<A: Algorithm, S: Tree<Tensor>, M: Tree<Tensor>, N: Tree<Ar
     }
     let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
     trainer.finish(&model(state), compile_s)
-}
-
-/// A saved model, checked against `new`, which makes one of the same structure.
-///
-/// # Errors
-/// [`Error::Argument`](crate::Error::Argument) for a model of another structure or other sizes.
-pub fn load<A: Algorithm, L: Tree<Tensor>>(
-    args: &A,
-    model: &Checkpoint,
-    new: impl Fn(Key<Tensor>) -> L,
-) -> Result<L::With<Array>> {
-    let key = tree::map(Key::new(args.options().seed), Array::from);
-    load_tree(model, &with_mode(args.options().mode, new).call(key)?)
 }

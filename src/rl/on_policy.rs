@@ -1,15 +1,26 @@
-//! What algorithms that learn from their own rollouts have in common: advantages, the terms of PPO's
-//! objective, minibatches.
+//! What algorithms that learn from their own rollouts have in common: rollouts, advantages, the terms
+//! of PPO's objective and what is logged of it, gradient steps, epochs of minibatches.
 //!
-//! Rollouts are `[T, N]`: T steps of N environments.
+//! Rollouts are `[T, N]`: T steps of N environments. An algorithm says what its networks and its loss
+//! are, and what of this it puts between them.
 
-use crate::distributions::Categorical;
+mod epochs;
+mod multi;
+pub mod normalized;
+mod rollout;
+mod training;
+
 use crate::envs::{AtariOptions, EnvPool, PoolOptions, spec};
 use crate::error::Result;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{IndexMode, full_like, stack, where_, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, random};
+
+pub use epochs::{Learner, Minibatch, epochs, steps};
+pub use multi::MultiCategorical;
+pub use rollout::{Act, Acted, Played, Playing, Rollout, Samples, play};
+pub use training::{Schedule, train};
 
 /// Generalised advantage estimation (Schulman et al. 2016): advantages, and returns, which are
 /// advantages plus values; `f32[T, N]`.
@@ -67,6 +78,30 @@ pub fn policy_loss(logratio: Tensor, advantages: Tensor, clip: f64) -> (Tensor, 
         clipfrac: (ratio - 1.0).abs().gt(clip).to(DType::F32).mean(..),
     };
     (unclipped.maximum(clipped).mean(..), ratios)
+}
+
+/// What PPO logs of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// The whole loss.
+    pub loss: T,
+    /// The value loss.
+    pub value_loss: T,
+    /// The policy's loss.
+    pub policy_loss: T,
+    /// The mean entropy.
+    pub entropy: T,
+    /// How far the policy went.
+    pub ratios: Ratios<T>,
+}
+
+/// What PPO logs of an update; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Report<T> {
+    /// Of the last gradient step, but that `clipfrac` is the mean over all.
+    pub metrics: Metrics<T>,
+    /// [`explained_variance`] of the values before the update.
+    pub explained_variance: T,
 }
 
 /// Half of the mean squared error of values; with `clip` the larger one of it and that of values
@@ -136,60 +171,4 @@ pub fn pool_of(id: &str, atari: AtariOptions, options: PoolOptions) -> Result<En
         return EnvPool::atari(id, atari, options);
     }
     EnvPool::make(id, options)
-}
-
-/// Several choices at once, each with its own logits: the distribution of MultiDiscrete actions, of
-/// which only those allowed are drawn (Huang and Ontanon 2022).
-#[derive(Debug, Clone, Tree)]
-pub struct MultiCategorical<T> {
-    /// One for each component.
-    pub components: Vec<Categorical<T>>,
-}
-
-impl MultiCategorical<Tensor> {
-    /// Of `logits: f32[B, sum(nvec)]`; where `allowed: bool[B, sum(nvec)]` does not hold, the choice
-    /// cannot be drawn.
-    #[track_caller]
-    pub fn new(logits: Tensor, allowed: Tensor, nvec: &[usize]) -> MultiCategorical<Tensor> {
-        let (mut components, mut from) = (Vec::new(), 0);
-        for &n in nvec {
-            let part = |x: Tensor| x.slice_axis(-1, from, from + n);
-            components.push(Categorical::masked(part(logits), part(allowed)));
-            from += n;
-        }
-        MultiCategorical { components }
-    }
-
-    /// A draw of each component, independent of the others: `i32[B, components]`.
-    #[track_caller]
-    pub fn sample(&self, key: Key<Tensor>) -> Tensor {
-        let mut draws = Vec::new();
-        for (component, key) in self.components.iter().zip(key.split_vec(self.components.len())) {
-            draws.push(component.sample(key));
-        }
-        stack(&draws, -1)
-    }
-
-    /// The sum over the components, `f32[B]`, of the log probabilities of `choices: i32[B,
-    /// components]`.
-    #[track_caller]
-    pub fn log_prob(&self, choices: Tensor) -> Tensor {
-        let mut sum: Option<Tensor> = None;
-        for (k, component) in self.components.iter().enumerate() {
-            let one = component.log_prob(choices.index_axis(-1, k as isize));
-            sum = Some(sum.map_or(one, |sum| sum + one));
-        }
-        sum.expect("at least one component")
-    }
-
-    /// The sum of the components' entropies, `f32[B]`. What is not allowed adds nothing.
-    #[track_caller]
-    pub fn entropy(&self) -> Tensor {
-        let mut sum: Option<Tensor> = None;
-        for component in &self.components {
-            let one = component.entropy();
-            sum = Some(sum.map_or(one, |sum| sum + one));
-        }
-        sum.expect("at least one component")
-    }
 }

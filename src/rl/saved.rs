@@ -14,9 +14,10 @@ use super::checkpoint::{self, Checkpoint};
 use crate::array::Array;
 use crate::envs::{EnvPool, XlaPool};
 use crate::error::{Error, Result};
-use crate::jit::effects_barrier;
+use crate::jit::{effects_barrier, eval_shape};
+use crate::random::Key;
 use crate::trace::literal::AlignedBytes;
-use crate::trace::{DType, Literal, TensorType};
+use crate::trace::{DType, Literal, Tensor, TensorType};
 use crate::tree::{self, Tree};
 
 /// The file of a run's last checkpoint, in the run's folder.
@@ -311,8 +312,8 @@ fn array(ty: &TensorType, bytes: &[u8]) -> Array {
     Array::from(Literal::from_bytes(ty.clone(), AlignedBytes::copy_of(bytes)))
 }
 
-/// The saved arrays as a tree of these types, which [`eval_shape`](crate::eval_shape) gives for a fresh
-/// model without making one.
+/// The saved arrays as a tree of these types, which [`eval_shape`] gives for a fresh model without making
+/// one.
 ///
 /// # Errors
 /// As [`Checkpoint::expect`].
@@ -323,14 +324,17 @@ pub fn load_typed<M: Tree<TensorType>>(saved: &Checkpoint, types: &M) -> Result<
     Ok(types.map_leaves_ref(&tree::Path::ROOT, &mut |_, _| arrays.next().expect("one a leaf")))
 }
 
-/// The saved arrays as a tree like `like`, such as a fresh model.
+/// A saved model of the structure and the sizes of what `new` makes, which is not run.
 ///
 /// # Errors
-/// As [`Checkpoint::expect`].
-pub fn load_tree<M: Tree<Array>>(saved: &Checkpoint, like: &M) -> Result<M> {
-    let types = tree::leaves(like).iter().map(|x| x.ty().clone()).collect::<Vec<_>>();
-    let expected: Vec<_> = tree::paths(like).into_iter().zip(types).collect();
-    let bytes = saved.expect(&expected)?;
-    let arrays = expected.iter().zip(bytes).map(|((_, ty), bytes)| array(ty, bytes));
-    Ok(tree::replace(like, arrays.collect::<Vec<_>>()))
+/// As [`Checkpoint::expect`], and what is wrong with the Program of `new`.
+pub fn load_model<M: Tree<Tensor>>(
+    saved: &Checkpoint,
+    new: impl Fn(Key<Tensor>) -> M,
+) -> Result<M::With<Array>>
+where
+    M::With<TensorType>: Tree<TensorType, With<Array> = M::With<Array>>,
+{
+    let key = tree::map(Key::new(0), Array::from);
+    load_typed(saved, &eval_shape(new, &key)?)
 }

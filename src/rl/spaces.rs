@@ -7,7 +7,7 @@ use crate::envs::own::TWO_PLAYERS;
 use crate::envs::{EnvSpec, Space};
 use crate::error::{Error, Result};
 use crate::nn::View;
-use crate::trace::DType;
+use crate::trace::{DType, Shape};
 
 pub use super::bounds::Bounds;
 
@@ -62,6 +62,29 @@ pub fn view(algorithm: &str, spec: &EnvSpec, views: &[View]) -> Result<View> {
                 advice(spec)
             )))
         }
+    }
+}
+
+/// What an agent with discrete actions must know of an environment.
+#[derive(Debug, Clone)]
+pub struct Sizes {
+    /// What it shows.
+    pub view: View,
+    /// The shape of an observation.
+    pub shape: Shape,
+    /// How many actions there are.
+    pub num_actions: usize,
+}
+
+impl Sizes {
+    /// Of an environment that shows something of `views`.
+    ///
+    /// # Errors
+    /// As [`view`] and [`choices`].
+    pub fn of(algorithm: &str, spec: &EnvSpec, views: &[View]) -> Result<Sizes> {
+        let view = view(algorithm, spec, views)?;
+        let num_actions = choices(algorithm, spec)?;
+        Ok(Sizes { view, shape: spec.observation.shape(), num_actions })
     }
 }
 

@@ -10,6 +10,7 @@ use podracer::algos::{
 };
 use podracer::nn::{Activation, Dense, Mlp};
 use podracer::rl::Algorithm;
+use podracer::rl::on_policy::{Acted, Rollout};
 use podracer::rl::playing::Transition;
 use podracer::rl::replay::joined;
 use podracer::rl::spaces::Bounds;
@@ -147,39 +148,28 @@ fn losses_of_sac_are_those_of_the_formulas() {
 macro_rules! proximal {
     ($room:ident, $name:literal, $($moved:expr)?) => {{
         let args = $room::Args::from_flags(["--ent-coef", "0.1"]).unwrap();
-        let rollout = $room::Rollout {
+        let ends = [0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0];
+        let rollout = Rollout {
             obs: wave([4, 2, OBS], 0.8),
             actions: wave([4, 2, ACT], 0.9),
             rewards: wave([4, 2], 0.5),
-            dones: Array::new([4, 2], &[1.0f32, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0]).unwrap(),
+            ends: Array::new([4, 2], &ends).unwrap(),
             next_obs: wave([2, OBS], 0.0),
-            next_done: Array::from([0.0f32, 1.0]),
         };
         let agent = $room::Agent {
             actor: mlp([OBS, HIDDEN, ACT], 1.0, Activation::Tanh),
             log_std: wave([ACT], 0.3),
             critic: mlp([OBS, HIDDEN, 1], 2.0, Activation::Tanh),
         };
-        type Input<T> = ($room::Agent<T>, $room::Rollout<T>, T, T, T);
+        type Input<T> = ($room::Agent<T>, Rollout<T>, T, T, T);
         let run = interpret(|(agent, rollout, values, next, logprobs): Input<Tensor>| {
-            let (advantages, returns) = $room::gae(&rollout, values, next, GAMMA, 0.8);
-            let batch = $room::Samples {
-                obs: rollout.obs.reshape([8, OBS]),
-                actions: rollout.actions.reshape([8, ACT]),
-                logprobs: logprobs - 2.0,
-                advantages: advantages.ravel(),
-                returns: returns.ravel(),
-                values: values.ravel(),
-            };
+            let acted = Acted { logprobs: logprobs.reshape([4, 2]) - 2.0, values };
+            let (batch, _) = rollout.samples(acted, next, (GAMMA, 0.8));
             let loss = |agent: $room::Agent<Tensor>| {
                 $room::loss(&agent, &batch, $($moved,)? &args)
             };
-            let ((loss, metrics), grads) = value_and_grad(loss)(agent.clone());
-            let $room::Metrics {
-                value_loss, policy_loss, entropy, old_approx_kl, approx_kl, clipfrac, ..
-            } = metrics;
-            let told = [loss, value_loss, policy_loss, entropy, old_approx_kl, approx_kl, clipfrac];
-            ((advantages, returns), told, grads)
+            let ((_, metrics), grads) = value_and_grad(loss)(agent.clone());
+            ((batch.advantages, batch.returns), metrics, grads)
         });
         let (values, next) = (wave([4, 2], 0.6), wave([2], 0.7));
         let (gae, told, grads) =
@@ -299,6 +289,16 @@ fn ppo_continuous_runs_and_goes_on() {
     // The learning rate falls with the whole of the timesteps, which half a run does not know.
     let flags = [ON_POLICY, &["--no-anneal-lr"]].concat();
     runs_and_goes_on::<ppo::Args>(&flags, "256", &logged);
+}
+
+#[test]
+fn a_robot_is_filmed() {
+    let runs = tempfile::tempdir().unwrap();
+    let film = ["--env-id", "InvertedPendulum-v4", "--capture-video", "--eval-episodes", "1"];
+    let summary = args::<ppo::Args>(runs.path(), ON_POLICY, &film).train().unwrap();
+    let film = std::fs::read(Path::new(&summary.run_dir).join("videos/episode-0.gif")).unwrap();
+    let size = |at: usize| u16::from_le_bytes([film[at], film[at + 1]]);
+    assert_eq!((&film[..6], size(6), size(8)), (&b"GIF89a"[..], 240, 240));
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use podracer::algos::ppg::{Agent, Args, AuxSamples, Samples, aux_loss, loss, train};
+use podracer::algos::ppg::{Agent, Args, AuxSamples, aux_loss, loss, train};
 use podracer::rl::Algorithm;
+use podracer::rl::on_policy::Samples;
 use podracer::{Array, Tensor, grad, interpret, tree};
 
 use super::fixture::{dense, expect, ints, trunk, wave};

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use podracer::algos::ppo::{Args, Rollout, gae, train};
+use podracer::algos::ppo::{Args, train};
+use podracer::rl::on_policy::gae;
 use podracer::rl::{Algorithm, checkpoint};
 use podracer::{Array, Error, Tensor, interpret};
 
@@ -33,23 +34,15 @@ fn rows<const T: usize>(column: [f32; T]) -> Array {
 
 #[test]
 fn gae_is_the_sum_by_hand() {
-    // Episodes begin at steps 0 and 2, and right after the last step.
+    // Episodes end with steps 1 and 3.
     let (gamma, lambda) = (0.9, 0.8);
     let (rewards, values) = ([1.0f32, 2.0, 3.0, 4.0], [0.5f32, 0.25, -0.5, 1.0]);
-    let (dones, next_done, next_value) = ([1.0, 0.0, 1.0, 0.0], 1.0f32, 7.0f32);
-    let rollout = Rollout {
-        obs: rows([0.0; 4]),
-        actions: Array::new([4, 1], &[0i32; 4]).unwrap(),
-        rewards: rows(rewards),
-        dones: rows(dones),
-        next_obs: Array::from([0.0f32]),
-        next_done: Array::from([next_done]),
-    };
-    let run = interpret(|(rollout, values, next): (Rollout<Tensor>, Tensor, Tensor)| {
-        gae(&rollout, values, next, gamma, lambda)
+    let run = interpret(|(rewards, ends, values, next): (Tensor, Tensor, Tensor, Tensor)| {
+        gae(rewards, ends, values, next, (gamma, lambda))
     });
+    let ends = rows([0.0, 1.0, 0.0, 1.0]);
     let (advantages, returns) =
-        run.call((rollout, rows(values), Array::from([next_value]))).unwrap();
+        run.call((rows(rewards), ends, rows(values), Array::from([7.0f32]))).unwrap();
     // Step 3 ends its episode, so nothing follows; step 2 sees step 3. Step 1 ends its episode
     // too; step 0 sees step 1.
     let a3 = 4.0 - 1.0;

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use podracer::algos::ppo_atari::{Agent, Args, Samples, loss, train};
+use podracer::algos::ppo_atari::{Agent, Args, loss, train};
 use podracer::rl::Algorithm;
+use podracer::rl::on_policy::Samples;
 use podracer::tree;
 
 use super::fixture::{acted, dense, expect, ints, trunk, wave};

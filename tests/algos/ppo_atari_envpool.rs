@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use podracer::algos::ppo_atari_envpool::{Args, Rollout, gae, train};
+use podracer::Error;
+use podracer::algos::ppo_atari_envpool::{Args, train};
 use podracer::rl::{Algorithm, checkpoint};
-use podracer::{Array, DType, Error, Tensor, interpret};
 
 use super::scalars;
 
@@ -97,33 +97,6 @@ fn a_saved_model_plays_whole_games() {
         saved.entries().filter(|x| x.name.starts_with("$.agent")).map(|x| x.ty.numel()).sum();
     // The trunk, six logits, one value.
     assert_eq!(elements, 1_684_128 + 512 * 6 + 6 + 513);
-}
-
-#[test]
-fn gae_is_the_sum_by_hand() {
-    let (gamma, lambda) = (0.9, 0.8);
-    let column = |x: [f32; 3]| Array::new([3, 1], &x).unwrap();
-    let values = [0.5f32, 0.25, -0.5];
-    let rollout = Rollout {
-        obs: Array::zeros([3, 1, 4, 84, 84], DType::U8),
-        actions: Array::zeros([3, 1], DType::I32),
-        logprobs: column([0.0; 3]),
-        values: column(values),
-        rewards: column([1.0, 2.0, 3.0]),
-        // The first step ended an episode; so did the last.
-        dones: column([0.0, 1.0, 0.0]),
-        next_obs: Array::zeros([1, 4, 84, 84], DType::U8),
-        next_done: Array::from([1.0f32]),
-    };
-    let run =
-        interpret(|(rollout, next): (Rollout<Tensor>, Tensor)| gae(&rollout, next, gamma, lambda));
-    let advantages = run.call((rollout, Array::from([7.0f32]))).unwrap().to_vec::<f32>().unwrap();
-    let a2 = 3.0 + 0.5;
-    let a1 = (2.0 + 0.9 * -0.5 - 0.25) + 0.9 * 0.8 * a2;
-    let a0 = 1.0 - 0.5;
-    for (ours, expected) in advantages.iter().zip([a0, a1, a2]) {
-        assert!((ours - expected).abs() < 1e-6, "{advantages:?}");
-    }
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use podracer::algos::ppo_masked::{Agent, Args, Samples, loss, train};
+use podracer::algos::ppo_masked::{Agent, Args, loss, train};
 use podracer::rl::Algorithm;
-use podracer::rl::on_policy::MultiCategorical;
+use podracer::rl::on_policy::{MultiCategorical, Samples};
 use podracer::rl::spaces::Masked;
 use podracer::trace::ops::concatenate;
 use podracer::{Array, Key, Tensor, interpret, tree};

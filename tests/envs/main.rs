@@ -4,6 +4,7 @@ mod atari;
 mod classic;
 mod minatar;
 mod mujoco;
+mod mujoco_pictures;
 mod own;
 mod pool;
 mod soak;

@@ -4,12 +4,13 @@
 use std::path::Path;
 use std::process::Command;
 
-use podracer::algos::ppo::{Agent, Args, Rollout, TrainState, update};
+use podracer::algos::ppo::{Agent, Args, TrainState, update};
 use podracer::export::Exported;
 use podracer::optim::Adam;
 use podracer::rl::Algorithm;
+use podracer::rl::on_policy::Rollout;
 use podracer::trace::literal::Element;
-use podracer::{Array, DType, Key, Literal, Tensor, TensorType, jit, tree};
+use podracer::{Array, Key, Literal, Tensor, TensorType, jit, tree};
 
 /// Arguments and results, leaf by leaf.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -79,14 +80,15 @@ fn ours() -> (Exported, Values) {
         Array::new(shape, &values).unwrap()
     };
     let actions: Vec<i32> = (0..32).map(|i| (i * i / 3) % 2).collect();
+    // One episode ends, with the last step.
+    let ends: Vec<f32> = (0..32).map(|i| if i == 29 { 1.0 } else { 0.0 }).collect();
     let arguments = || {
         let rollout = Rollout {
             obs: wave(&[8, 4, 4], 0.37),
             actions: Array::new([8, 4], &actions).unwrap(),
             rewards: wave(&[8, 4], 1.3),
-            dones: Array::zeros([8, 4], DType::F32),
+            ends: Array::new([8, 4], &ends).unwrap(),
             next_obs: wave(&[4, 4], 0.7),
-            next_done: Array::from([0.0f32, 1.0, 0.0, 0.0]),
         };
         let seed = tree::map(Key::new(3), Array::from);
         (init.call(seed).unwrap(), rollout, Array::from(2.5e-4f32))

@@ -9,6 +9,7 @@ use indoc::indoc;
 use podracer::algos::ppo;
 use podracer::optim::Adam;
 use podracer::rl::Algorithm;
+use podracer::rl::on_policy::Rollout;
 use podracer::trace::check::verify;
 use podracer::trace::control::{cond, scan, while_loop};
 use podracer::trace::eval::eval;
@@ -338,13 +339,12 @@ fn a_program_can_be_drawn_as_svg() {
 fn ppo_update() -> Program {
     let args = ppo::Args::from_flags(["--num-envs", "4", "--num-steps", "128"]).unwrap();
     let f32s = |shape: &[usize]| Array::zeros(shape, DType::F32);
-    let rollout = ppo::Rollout {
+    let rollout = Rollout {
         obs: f32s(&[128, 4, 4]),
         actions: Array::zeros([128, 4], DType::I32),
         rewards: f32s(&[128, 4]),
-        dones: f32s(&[128, 4]),
+        ends: f32s(&[128, 4]),
         next_obs: f32s(&[4, 4]),
-        next_done: f32s(&[4]),
     };
     let begin = |key: Key<Tensor>| {
         let (key, agent_key) = key.split();
@@ -353,10 +353,9 @@ fn ppo_update() -> Program {
         ppo::TrainState { agent, optimizer, key }
     };
     let state = interpret(begin).call(tree::map(Key::new(1), Array::from)).unwrap();
-    let update =
-        |(state, rollout, rate): (ppo::TrainState<Tensor>, ppo::Rollout<Tensor>, Tensor)| {
-            ppo::update(state, rollout, rate, &args)
-        };
+    let update = |(state, rollout, rate): (ppo::TrainState<Tensor>, Rollout<Tensor>, Tensor)| {
+        ppo::update(state, rollout, rate, &args)
+    };
     make_program(update, &(state, rollout, Array::from(1e-3f32))).unwrap()
 }
 

@@ -29,10 +29,21 @@ mod model {
     pub(super) const NV: usize = 4;
     pub(super) const NU: usize = 8;
     pub(super) const NBODY: usize = 16;
+    pub(super) const NGEOM: usize = 60;
     pub(super) const NSITE: usize = 64;
+    pub(super) const NCAM: usize = 68;
+    pub(super) const NMAT: usize = 192;
     pub(super) const OPT_TIMESTEP: usize = 352;
+    pub(super) const STAT_EXTENT: usize = 1304;
     pub(super) const QPOS0: usize = 1344;
     pub(super) const BODY_MASS: usize = 1496;
+    pub(super) const GEOM_TYPE: usize = 1896;
+    pub(super) const GEOM_MATID: usize = 1944;
+    pub(super) const GEOM_SIZE: usize = 2008;
+    pub(super) const GEOM_RGBA: usize = 2088;
+    pub(super) const CAM_FOVY: usize = 2248;
+    pub(super) const MAT_TEXREPEAT: usize = 3544;
+    pub(super) const MAT_RGBA: usize = 3600;
     pub(super) const ACTUATOR_CTRLRANGE: usize = 4088;
 }
 
@@ -44,7 +55,11 @@ mod data {
     pub(super) const CTRL: usize = 161_696;
     pub(super) const XPOS: usize = 161_792;
     pub(super) const XIPOS: usize = 161_816;
+    pub(super) const GEOM_XPOS: usize = 161_848;
+    pub(super) const GEOM_XMAT: usize = 161_856;
     pub(super) const SITE_XPOS: usize = 161_864;
+    pub(super) const CAM_XPOS: usize = 161_880;
+    pub(super) const CAM_XMAT: usize = 161_888;
     pub(super) const CINERT: usize = 161_928;
     pub(super) const CVEL: usize = 162_184;
     pub(super) const QFRC_ACTUATOR: usize = 162_304;
@@ -211,7 +226,10 @@ pub(super) struct Model {
     nv: usize,
     nu: usize,
     nbody: usize,
+    ngeom: usize,
     nsite: usize,
+    ncam: usize,
+    nmat: usize,
     /// Simulations that nobody is using: as many as threads have ever stepped at once.
     idle: Mutex<Vec<Data>>,
 }
@@ -292,7 +310,10 @@ impl Model {
             nv: size(model::NV),
             nu: size(model::NU),
             nbody: size(model::NBODY),
+            ngeom: size(model::NGEOM),
             nsite: size(model::NSITE),
+            ncam: size(model::NCAM),
+            nmat: size(model::NMAT),
             idle: Mutex::default(),
         })
     }
@@ -335,13 +356,66 @@ impl Model {
         self.array(model::ACTUATOR_CTRLRANGE, 2 * self.nu)
     }
 
-    fn array(&self, offset: usize, len: usize) -> &[f64] {
-        // SAFETY: `offset` is that of a pointer to `len` doubles, which live as long as the model
-        // and do not change.
+    /// What each geom is: `mjtGeom`.
+    pub(super) fn geom_type(&self) -> &[c_int] {
+        self.array(model::GEOM_TYPE, self.ngeom)
+    }
+
+    /// The material of each geom, -1 for none.
+    pub(super) fn geom_matid(&self) -> &[c_int] {
+        self.array(model::GEOM_MATID, self.ngeom)
+    }
+
+    /// Three numbers for each geom, which mean what its type says.
+    pub(super) fn geom_size(&self) -> &[f64] {
+        self.array(model::GEOM_SIZE, 3 * self.ngeom)
+    }
+
+    /// Red, green, blue and how solid, of each geom.
+    pub(super) fn geom_rgba(&self) -> &[f32] {
+        self.array(model::GEOM_RGBA, 4 * self.ngeom)
+    }
+
+    /// Red, green, blue and how solid, of each material.
+    pub(super) fn mat_rgba(&self) -> &[f32] {
+        self.array(model::MAT_RGBA, 4 * self.nmat)
+    }
+
+    /// How often each material's texture is repeated, along x and y.
+    pub(super) fn mat_texrepeat(&self) -> &[f32] {
+        self.array(model::MAT_TEXREPEAT, 2 * self.nmat)
+    }
+
+    /// What each camera sees from its lower edge to its upper one, in degrees.
+    pub(super) fn cam_fovy(&self) -> &[f64] {
+        self.array(model::CAM_FOVY, self.ncam)
+    }
+
+    /// How far the model extends, in metres.
+    pub(super) fn extent(&self) -> f64 {
+        // SAFETY: the offset is that of `stat.extent`, a double inside the struct.
+        unsafe { self.ptr.byte_add(model::STAT_EXTENT).cast::<f64>().read() }
+    }
+
+    /// For the fields of numbers: `T` is `f64`, `f32` or `c_int`, as the header declares the field.
+    fn array<T: bytemuck::AnyBitPattern>(&self, offset: usize, len: usize) -> &[T] {
+        if len == 0 {
+            return &[];
+        }
+        // SAFETY: `offset` is that of a pointer to `len` numbers of this type, which live as long as
+        // the model and do not change.
         unsafe {
-            let start = self.ptr.byte_add(offset).cast::<*const f64>().read();
+            let start = self.ptr.byte_add(offset).cast::<*const T>().read();
             std::slice::from_raw_parts(start, len)
         }
+    }
+
+    /// The index of the camera with this name, if there is one.
+    pub(super) fn camera(&self, name: &'static CStr) -> Option<usize> {
+        const CAMERA: c_int = 7; // mjOBJ_CAMERA
+        // SAFETY: a whole model and a text.
+        let id = unsafe { (self.library.name_to_id)(self.ptr.as_ptr(), CAMERA, name.as_ptr()) };
+        usize::try_from(id).ok()
     }
 
     /// The index of the body with this name.
@@ -408,7 +482,13 @@ fields! {
     xpos: XPOS[3 nbody],
     /// Where the bodies' centres of mass are.
     xipos: XIPOS[3 nbody],
+    /// Where the geoms are, and their axes: matrices by rows.
+    geom_xpos: GEOM_XPOS[3 ngeom],
+    geom_xmat: GEOM_XMAT[9 ngeom],
     site_xpos: SITE_XPOS[3 nsite],
+    /// Where the cameras are, and their axes: right, up, backwards.
+    cam_xpos: CAM_XPOS[3 ncam],
+    cam_xmat: CAM_XMAT[9 ncam],
     cinert: CINERT[10 nbody],
     cvel: CVEL[6 nbody],
     qfrc_actuator: QFRC_ACTUATOR[nv],
@@ -437,14 +517,20 @@ impl Simulation<'_> {
         unsafe { (self.model.library.reset_data)(model, data) };
         self.write(data::QPOS, self.model.nq, qpos);
         self.write(data::QVEL, self.model.nv, qvel);
-        // SAFETY: as above.
-        unsafe { (self.model.library.forward)(model, data) };
+        self.forward();
     }
 
     fn write(&mut self, offset: usize, len: usize, values: &[f64]) {
         // SAFETY: the callers name fields of `len` doubles, and `&mut self` is the only access.
         let field = unsafe { std::slice::from_raw_parts_mut(self.field(offset), len) };
         field.copy_from_slice(values);
+    }
+
+    /// Computes all that follows from the state, which a step leaves as it was at its begin.
+    pub(super) fn forward(&mut self) {
+        let (model, data) = self.model_and_data();
+        // SAFETY: a model and a simulation of it.
+        unsafe { (self.model.library.forward)(model, data) };
     }
 
     /// Sets the controls, which the library clamps to the actuators' range.
@@ -522,6 +608,18 @@ mod tests {
         assert_eq!(model.timestep(), 0.01);
         assert_eq!(model.actuator_ctrlrange(), [-1.0, 1.0].repeat(6));
         assert!((model.body_mass().iter().sum::<f64>() - 14.0).abs() < 1e-12, "settotalmass");
+        // A plane and capsules, of which the plane has a material.
+        assert_eq!(model.geom_type(), [0, 3, 3, 3, 3, 3, 3, 3, 3]);
+        assert_eq!(model.geom_matid(), [0, -1, -1, -1, -1, -1, -1, -1, -1]);
+        assert_eq!(&model.geom_size()[..4], [40.0, 40.0, 40.0, 0.046]);
+        assert_eq!(&model.geom_rgba()[..8], [0.8, 0.9, 0.8, 1.0, 0.8, 0.6, 0.4, 1.0]);
+        assert_eq!(
+            (model.mat_rgba().len(), model.mat_texrepeat()),
+            (8, &[60.0, 60.0, 1.0, 1.0][..])
+        );
+        assert_eq!((model.camera(c"track"), model.camera(c"wing")), (Some(0), None));
+        assert_eq!(model.cam_fovy(), [45.0]);
+        assert!(model.extent() > 1.0 && model.extent() < 200.0, "{}", model.extent());
         let torso = model.body(c"torso").unwrap();
         let qpos: Vec<f64> = (0..9).map(|i| 0.01 * f64::from(i)).collect();
         let qvel: Vec<f64> = (0..9).map(|i| 0.1 * f64::from(i)).collect();
@@ -534,6 +632,12 @@ mod tests {
             assert_eq!((&state[1..10], &state[10..19]), (&qpos[..], &qvel[..]));
             // The torso slides along x and z from 0.7 up.
             assert_eq!(&simulation.xpos()[3 * torso..][..3], [0.0, 0.0, 0.7 + 0.01]);
+            // The floor lies in the origin, upright; the camera looks north.
+            assert_eq!(&simulation.geom_xpos()[..3], [0.0; 3]);
+            assert_eq!(&simulation.geom_xmat()[..9], [1., 0., 0., 0., 1., 0., 0., 0., 1.]);
+            assert!(simulation.cam_xpos()[1] == -3.0, "{:?}", simulation.cam_xpos());
+            let axes = simulation.cam_xmat()[..9].iter().map(|x| x.round());
+            assert!(axes.eq([1., 0., 0., 0., 0., -1., 0., 1., 0.]), "{:?}", simulation.cam_xmat());
             Ok(simulation.cvel().to_vec())
         });
         assert!(values.unwrap().iter().any(|x| *x != 0.0));

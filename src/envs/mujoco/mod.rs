@@ -6,6 +6,7 @@
 //! the same operations in the same order: recorded trajectories in `tests/fixtures/envs` hold it to
 //! the last bit.
 
+mod draw;
 mod library;
 mod numpy;
 mod tasks;
@@ -16,10 +17,11 @@ use crate::error::{Error, Result};
 use crate::trace::types::DType;
 
 use super::entry::Entry;
-use super::env::{Action, Env, ObsMut, StepOutcome};
+use super::env::{Action, Env, Frame, ObsMut, StepOutcome};
 use super::pool::{EnvPool, PoolOptions};
 use super::seeds::EnvRng;
 use super::spec::{Bound, EnvSpec, Space};
+use draw::{Camera, Shape, Solid, draw};
 use library::{Model, Simulation};
 use tasks::{Bodies, Carried, TASKS, Task};
 
@@ -36,6 +38,8 @@ pub struct MujocoOptions {
     pub terminate_when_unhealthy: bool,
     /// How far an episode starts from the model's default; `None` for the task's own.
     pub reset_noise_scale: Option<f64>,
+    /// Rows, and columns, of [`render`](Env::render)'s pictures; gymnasium's have 480.
+    pub render_size: usize,
 }
 
 impl Default for MujocoOptions {
@@ -45,6 +49,7 @@ impl Default for MujocoOptions {
             exclude_current_positions: true,
             terminate_when_unhealthy: true,
             reset_noise_scale: None,
+            render_size: 240,
         }
     }
 }
@@ -105,7 +110,8 @@ impl EnvPool {
 /// It keeps the state that the next step depends on, a few hundred bytes; the simulation itself, of
 /// hundreds of kilobytes, is lent to it for the step by the model that all environments share.
 ///
-/// [`render`](Env::render) draws nothing: the library draws with OpenGL only.
+/// [`render`](Env::render) draws the model's geoms itself, as the library draws with OpenGL only: seen
+/// by the model's camera `track`, which goes with the robot, or else from where gymnasium looks.
 #[derive(Debug)]
 pub struct Mujoco {
     task: &'static Task,
@@ -163,6 +169,74 @@ impl Mujoco {
         self.start(qpos, qvel)?;
         self.write(obs);
         Ok(())
+    }
+
+    /// Everything that can be seen of a simulation, whose derived positions are up to date.
+    fn solids(&self, simulation: &Simulation<'_>) -> Vec<Solid> {
+        let model = &self.model;
+        let kinds = model.geom_type().iter().zip(model.geom_matid()).enumerate();
+        kinds
+            .filter_map(|(k, (&kind, &material))| {
+                let of =
+                    |values: &[f64]| -> [f64; 3] { std::array::from_fn(|i| values[3 * k + i]) };
+                let size = of(model.geom_size());
+                let material = usize::try_from(material).ok();
+                let mut rgba: [f32; 4] = std::array::from_fn(|i| model.geom_rgba()[4 * k + i]);
+                // MuJoCo's default, with which the material's counts.
+                if let (Some(material), [0.5, 0.5, 0.5, 1.0]) = (material, rgba) {
+                    rgba = std::array::from_fn(|i| model.mat_rgba()[4 * material + i]);
+                }
+                let shape = match kind {
+                    0 => {
+                        // A texture of two by two squares, so often over the whole plane.
+                        let repeat = material.map(|m| f64::from(model.mat_texrepeat()[2 * m]));
+                        let square = repeat.map(|repeat| size[0] / repeat);
+                        let square = square.filter(|square| square.is_finite() && *square > 0.0);
+                        // A floor ends nowhere, as in the physics: robots run off what MuJoCo draws.
+                        let edge = if square.is_some() { [0.0; 2] } else { [size[0], size[1]] };
+                        Shape::Plane { size: edge, square }
+                    }
+                    2 => Shape::Ellipsoid([size[0]; 3]),
+                    3 => Shape::Capsule(size[0], size[1]),
+                    4 => Shape::Ellipsoid(size),
+                    5 => Shape::Cylinder(size[0], size[1]),
+                    6 => Shape::Box(size),
+                    _ => return None,
+                };
+                let axes = std::array::from_fn(|i| simulation.geom_xmat()[9 * k + i]);
+                let color = [rgba[0], rgba[1], rgba[2]].map(f64::from);
+                (rgba[3] > 0.0).then_some(Solid {
+                    shape,
+                    at: of(simulation.geom_xpos()),
+                    axes,
+                    color,
+                })
+            })
+            .collect()
+    }
+
+    /// Where pictures are taken from.
+    fn camera(&self, simulation: &mut Simulation<'_>) -> Camera {
+        if let Some(k) = self.model.camera(c"track") {
+            return Camera {
+                at: std::array::from_fn(|i| simulation.cam_xpos()[3 * k + i]),
+                axes: std::array::from_fn(|i| simulation.cam_xmat()[9 * k + i]),
+                fovy: self.model.cam_fovy()[k],
+            };
+        }
+        // As gymnasium: the middle of the geoms at the start, unless the task says another place.
+        let (mut lookat, mut distance) = ([0.0; 3], self.model.extent());
+        simulation.reset(self.model.qpos0(), &vec![0.0; self.model.nv()]);
+        for (axis, at) in lookat.iter_mut().enumerate() {
+            let mut all: Vec<f64> =
+                simulation.geom_xpos().iter().skip(axis).step_by(3).copied().collect();
+            all.sort_by(f64::total_cmp);
+            *at = 0.5 * (all[(all.len() - 1) / 2] + all[all.len() / 2]);
+        }
+        if let Some((from, to)) = self.task.view() {
+            (distance, lookat) = (from, to.unwrap_or(lookat));
+        }
+        Camera::free(lookat, distance, 90.0, -45.0)
     }
 
     fn start(&mut self, qpos: &[f64], qvel: &[f64]) -> Result<()> {
@@ -258,6 +332,17 @@ impl Env for Mujoco {
         let (reward, terminated) = model.simulate(work).map_err(|error| broken(task.id, &error))?;
         self.write(row);
         Ok(StepOutcome::new(reward, terminated))
+    }
+
+    fn render(&mut self) -> Option<Frame> {
+        let work = |simulation: &mut Simulation<'_>| {
+            simulation.set_state(&self.state);
+            simulation.forward();
+            let solids = self.solids(simulation);
+            Ok((solids, self.camera(simulation)))
+        };
+        let (solids, camera) = self.model.simulate(work).ok()?;
+        Some(draw(&solids, &camera, self.options.render_size))
     }
 
     fn save(&self) -> Result<Vec<u8>> {

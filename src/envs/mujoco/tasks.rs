@@ -135,6 +135,9 @@ impl Task {
         if !options.terminate_when_unhealthy && !self.robot.has_health() {
             return fail("terminate_when_unhealthy is false, but it knows no health".into());
         }
+        if !(1..=4096).contains(&options.render_size) {
+            return fail(format!("render_size is {}, expected 1 to 4096", options.render_size));
+        }
         match (options.reset_noise_scale, self.noise) {
             (Some(_), Noise::Own) => {
                 fail("reset_noise_scale is set, but its start is fixed".into())
@@ -143,6 +146,17 @@ impl Task {
                 fail(format!("reset_noise_scale is {scale}, expected 0 to 1000"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Where gymnasium's camera is, for the models that have none: how far away, and from what, if
+    /// not from the middle.
+    pub(super) fn view(&self) -> Option<(f64, Option<[f64; 3]>)> {
+        match self.robot {
+            Robot::InvertedPendulum => Some((2.04, None)),
+            Robot::InvertedDoublePendulum => Some((4.1225, Some([0.0, 0.0, 0.1225]))),
+            Robot::Pusher => Some((4.0, None)),
+            _ => None,
         }
     }
 

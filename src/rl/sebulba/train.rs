@@ -17,13 +17,13 @@ use crate::nn::View;
 use crate::pmap::{Sharded, device_put_sharded, pmap, replicate, unreplicate};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::on_policy::annealed;
-use crate::rl::saved::load_tree;
+use crate::rl::saved::load_model;
 use crate::rl::{Algorithm, Evaluation, Summary, Trainer, interrupt};
 use crate::runtime::{Runtime, RuntimeOptions};
 use crate::timeline;
 use crate::trace::control::scan;
 use crate::tree::{self, Tree};
-use crate::{Array, Key, Tensor};
+use crate::{Array, Key, Tensor, TensorType};
 
 /// The numbers of an update.
 #[derive(Debug, Clone, Copy)]
@@ -367,7 +367,10 @@ pub fn play<A: Algorithm, S: Tree<Tensor>>(
     evaluation: &mut Evaluation,
     begin: impl Fn(Key<Tensor>, &Sizes) -> S,
     agent: impl Fn(S::With<Array>) -> Agent<Array>,
-) -> Result<()> {
+) -> Result<()>
+where
+    S::With<TensorType>: Tree<TensorType, With<Array> = S::With<Array>>,
+{
     start(options)?;
     let run = args.options();
     let like = PoolOptions {
@@ -379,9 +382,7 @@ pub fn play<A: Algorithm, S: Tree<Tensor>>(
     };
     let pool = options.pool(args.env_id(), like)?;
     let sizes = sizes::<A>(options, pool.spec())?;
-    let like = jit(|key: Key<Tensor>| begin(key, &sizes));
-    let seed = tree::map(Key::new(run.seed), Array::from);
-    let agent = agent(load_tree(model, &like.call(seed)?)?);
+    let agent = agent(load_model(model, |key| begin(key, &sizes))?);
     let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
         let (policy, _) = agent.apply(obs);
         policy.sample_each(key.split_batch(obs.dim(0)))

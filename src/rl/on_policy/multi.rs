@@ -1,0 +1,62 @@
+//! Several choices at once, of which some may not be allowed.
+
+use crate::distributions::Categorical;
+use crate::trace::ops::stack;
+use crate::tree::Tree;
+use crate::{Key, Tensor};
+
+/// Several choices at once, each with its own logits: the distribution of MultiDiscrete actions, of
+/// which only those allowed are drawn (Huang and Ontanon 2022).
+#[derive(Debug, Clone, Tree)]
+pub struct MultiCategorical<T> {
+    /// One for each component.
+    pub components: Vec<Categorical<T>>,
+}
+
+impl MultiCategorical<Tensor> {
+    /// Of `logits: f32[B, sum(nvec)]`; where `allowed: bool[B, sum(nvec)]` does not hold, the choice
+    /// cannot be drawn.
+    #[track_caller]
+    pub fn new(logits: Tensor, allowed: Tensor, nvec: &[usize]) -> MultiCategorical<Tensor> {
+        let (mut components, mut from) = (Vec::new(), 0);
+        for &n in nvec {
+            let part = |x: Tensor| x.slice_axis(-1, from, from + n);
+            components.push(Categorical::masked(part(logits), part(allowed)));
+            from += n;
+        }
+        MultiCategorical { components }
+    }
+
+    /// A draw of each component, independent of the others: `i32[B, components]`.
+    #[track_caller]
+    pub fn sample(&self, key: Key<Tensor>) -> Tensor {
+        let mut draws = Vec::new();
+        for (component, key) in self.components.iter().zip(key.split_vec(self.components.len())) {
+            draws.push(component.sample(key));
+        }
+        stack(&draws, -1)
+    }
+
+    /// The sum over the components, `f32[B]`, of the log probabilities of `choices: i32[B,
+    /// components]`.
+    #[track_caller]
+    pub fn log_prob(&self, choices: Tensor) -> Tensor {
+        let mut sum: Option<Tensor> = None;
+        for (k, component) in self.components.iter().enumerate() {
+            let one = component.log_prob(choices.index_axis(-1, k as isize));
+            sum = Some(sum.map_or(one, |sum| sum + one));
+        }
+        sum.expect("at least one component")
+    }
+
+    /// The sum of the components' entropies, `f32[B]`. What is not allowed adds nothing.
+    #[track_caller]
+    pub fn entropy(&self) -> Tensor {
+        let mut sum: Option<Tensor> = None;
+        for component in &self.components {
+            let one = component.entropy();
+            sum = Some(sum.map_or(one, |sum| sum + one));
+        }
+        sum.expect("at least one component")
+    }
+}

@@ -1,0 +1,110 @@
+//! Rollouts for continuous actions, as CleanRL's `ppo_continuous_action.py` has them: observations and
+//! rewards are normalised by what was seen so far, and actions cut off at their bounds.
+
+use super::Rollout;
+use crate::envs::{Handle, XlaPool};
+use crate::nn::normalize::{
+    NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
+};
+use crate::random::Key;
+use crate::rl::Games;
+use crate::rl::spaces::Bounds;
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{where_, zeros_like};
+use crate::trace::{DType, Tensor};
+use crate::tree::Tree;
+
+/// How observations are normalised.
+pub const OBSERVATIONS: NormalizeObservation = NormalizeObservation { epsilon: 1e-8, clip: 10.0 };
+
+/// The statistics that observations and rewards are normalised with.
+#[derive(Debug, Clone, Tree)]
+pub struct Normalizers<T> {
+    /// Of the observations.
+    pub obs: RunningMeanStd<T>,
+    /// Of the rewards, and the returns so far.
+    pub reward: NormalizeRewardState<T>,
+}
+
+fn rewards(gamma: f64) -> NormalizeReward {
+    NormalizeReward { gamma, ..NormalizeReward::default() }
+}
+
+impl Normalizers<Tensor> {
+    /// Before anything was seen, in `f64`.
+    #[track_caller]
+    pub fn new(obs_size: usize, num_envs: usize, gamma: f64) -> Normalizers<Tensor> {
+        Normalizers {
+            obs: RunningMeanStd::new([obs_size], DType::F64),
+            reward: rewards(gamma).init([num_envs], DType::F64),
+        }
+    }
+}
+
+/// The environments between two steps.
+#[derive(Debug, Tree)]
+pub struct Playing<T> {
+    /// The right to step them.
+    pub handle: Handle<T>,
+    /// What observations and rewards are normalised with.
+    pub normalizers: Normalizers<T>,
+    /// `f32[N, obs_size]`, normalised.
+    pub obs: T,
+    /// The randomness to come.
+    pub key: Key<T>,
+}
+
+impl Playing<Tensor> {
+    /// At the start of all episodes.
+    #[track_caller]
+    pub fn begin(
+        envs: &XlaPool,
+        handle: Handle<Tensor>,
+        mut normalizers: Normalizers<Tensor>,
+        key: Key<Tensor>,
+    ) -> Playing<Tensor> {
+        let (handle, first) = envs.reset(handle);
+        let (obs, stats) = OBSERVATIONS.step(first.obs.to(DType::F32), normalizers.obs);
+        normalizers.obs = stats;
+        Playing { handle, normalizers, obs, key }
+    }
+
+    /// `steps` steps of all environments, in one loop of the program.
+    ///
+    /// `draw` is the policy. With `value`, what a time limit cut off is added to the reward: `gamma`
+    /// times the value of the last observation, for which the pool gives final observations.
+    #[track_caller]
+    pub fn play(
+        self,
+        envs: &XlaPool,
+        (steps, gamma): (usize, f64),
+        bounds: &Bounds,
+        draw: impl Fn(Tensor, Key<Tensor>) -> Tensor,
+        value: Option<&dyn Fn(Tensor) -> Tensor>,
+    ) -> (Playing<Tensor>, Rollout<Tensor>, Games<Tensor>) {
+        let turn = |playing: Playing<Tensor>, ()| {
+            let Playing { handle, normalizers, obs, key } = playing;
+            let (key, random) = key.split();
+            let action = draw(obs, random);
+            // The environment takes what lies within the bounds; the policy keeps what it drew.
+            let (handle, told) = envs.step(handle, bounds.clip(action));
+            let Normalizers { obs: stats, reward } = normalizers;
+            let (next, stats) = OBSERVATIONS.step(told.obs.to(DType::F32), stats);
+            let (mut gain, reward) = rewards(gamma).step(told.reward, told.terminated, reward);
+            if let Some(value) = value {
+                // Where an episode ended, `obs` is already the next one's.
+                let last = told.final_obs.expect("the pool was asked for it").to(DType::F32);
+                let value = value(OBSERVATIONS.apply(last, &stats));
+                let cut = told.truncated & !told.terminated;
+                gain = gain + where_(cut, gamma * value, zeros_like(value));
+            }
+            let row = (obs, action, gain, told.done().to(DType::F32), Games::of(&told));
+            let normalizers = Normalizers { obs: stats, reward };
+            (Playing { handle, normalizers, obs: next, key }, row)
+        };
+        let (playing, told) = scan_with(ScanOptions::length(steps), turn, self, ());
+        let (obs, actions, rewards, ends, games) = told;
+        let rollout = Rollout { obs, actions, rewards, ends, next_obs: playing.obs };
+        (playing, rollout, games)
+    }
+}
