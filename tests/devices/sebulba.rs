@@ -149,6 +149,36 @@ fn the_learner_may_wait_for_the_newest_rollouts() {
 }
 
 #[test]
+fn a_timeline_tells_versions_and_what_ran_on_which_device() {
+    let runs = tempfile::tempdir().unwrap();
+    let file = runs.path().join("run.json");
+    let flags = ["--num-steps=16", "--total-timesteps=768", "--num-actor-threads=2"];
+    let timeline = format!("--timeline={}", file.display());
+    run::<cleanba_ppo::Args>(runs.path(), OTHERS[3], &[&flags[..], &[&timeline]].concat()).unwrap();
+    let events: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let events = events["traceEvents"].as_array().unwrap();
+    let rows = |name: &str| -> Vec<&str> {
+        let spans = events.iter().filter(|event| event["ph"] == "X" && event["name"] == name);
+        let row = |span: &serde_json::Value| {
+            let is_its = |e: &&serde_json::Value| e["ph"] == "M" && e["tid"] == span["tid"];
+            events.iter().find(is_its).unwrap()["args"]["name"].as_str().unwrap()
+        };
+        spans.map(row).collect()
+    };
+    // The first two rollouts are made with the first version.
+    for rollout in ["rollout 1 (v1)", "rollout 2 (v1)"] {
+        let rows = rows(rollout);
+        assert!(rows.contains(&"actor 0") && rows.contains(&"actor 1"), "{rollout}: {rows:?}");
+    }
+    for update in ["update 1 -> v2", "update 2 -> v3"] {
+        assert!(!rows(update).is_empty(), "{update}");
+    }
+    assert!(rows("sebulba_rollout").contains(&"device 5"));
+    let learners = rows("sebulba_step");
+    assert!(learners.contains(&"device 2") && learners.contains(&"device 4"), "{learners:?}");
+}
+
+#[test]
 fn gradients_may_be_accumulated() {
     let runs = tempfile::tempdir().unwrap();
     let steps = ["--num-steps=16", "--total-timesteps=384", "--no-norm-adv"];

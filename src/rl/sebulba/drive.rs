@@ -123,7 +123,7 @@ fn act<P, D>(
         }
         let (version, params) = current.as_ref().expect("the first rollout takes parameters");
         let outcome = {
-            let _span = timeline::span("rollout");
+            let _span = timeline::span_of("rollout", format_args!("{number} (v{version})"));
             rollout(params)
         };
         let collected = match outcome {
@@ -192,6 +192,11 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
         delivered.games.sort_by_key(|game| game.after);
         self.stats.rollout(&delivered.times);
         Ok(delivered)
+    }
+
+    /// The update under way, or the last one; counted from 1.
+    pub fn update(&self) -> u64 {
+        self.updates
     }
 
     /// How many parameters and rollouts wait in the queues.

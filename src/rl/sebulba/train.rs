@@ -297,6 +297,8 @@ where
                 annealed(update.learning_rate, update.anneal_lr, told.step() / steps, updates);
             let delivered = learner.collect()?;
             let began = Instant::now();
+            let made = learner.update();
+            let update_span = timeline::span_of("update", format_args!("{made} -> v{}", made + 1));
             let parts = delivered.parts.iter();
             let parts = parts.map(|parts| device_put_sharded(parts, &layout.learners));
             let (next, mut data) = {
@@ -326,7 +328,11 @@ where
             tree::leaves(&metrics).iter().try_for_each(Array::wait)?;
             drop(span);
             let trained = began.elapsed();
-            publish(&learner, &state)?;
+            {
+                let _span = timeline::span("give parameters");
+                publish(&learner, &state)?;
+            }
+            drop(update_span);
             let gave = began.elapsed() - trained;
             let waited = delivered.waited;
             learner.stats.update(waited, trained, gave, delivered.times.params_queue_get);
