@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::algorithm::Algorithm;
 use super::evaluation::Evaluation;
+use super::progress::Above;
 use super::saved::{self, CHECKPOINT, Envs, Origin, checkpoint_in};
 use super::{Game, OnWriteError, Progress, Run, Summary, checkpoint, interrupt};
 use crate::array::Array;
@@ -100,6 +101,11 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             devices: 1,
             rank,
         })
+    }
+
+    /// A place for lines above the progress bar, if there is one.
+    pub fn above(&self) -> Option<Above> {
+        self.progress.above()
     }
 
     /// Timesteps so far.

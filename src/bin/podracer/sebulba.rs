@@ -143,6 +143,7 @@ fn probe(plan: &Plan, folder: &Path, envs: usize, learners: &str) -> Result<Meas
         "--no-concurrency".into(),
         "--log-frequency=1".into(),
         "--json".into(),
+        "--no-live-view".into(),
     ];
     let flags: Vec<&str> = plan.flags.iter().chain(&first).map(String::as_str).collect();
     let parse = |flags: Vec<&str>| {

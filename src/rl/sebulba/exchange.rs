@@ -40,8 +40,8 @@ pub trait Exchange: Send + Sync {
 }
 
 /// Settings that may differ between processes.
-const FREE: [&str; 6] =
-    ["runs_dir", "json", "timeline", "num_threads", "capture_video", "save_model"];
+const FREE: [&str; 7] =
+    ["runs_dir", "json", "timeline", "num_threads", "capture_video", "save_model", "live_view"];
 
 /// Fails, in all processes, unless all have the same settings.
 ///

@@ -9,9 +9,11 @@
 //!
 //! The policy is exactly [`LAG`] versions behind; [`Lanes`] force the order. [`Layout`] says which
 //! devices act and learn, and numbers the environments; [`drive()`] runs the threads; [`Reduce`] adds
-//! up over environments, devices and processes.
+//! up over environments, devices and processes. A [`Board`] tells what each thread does, and a
+//! [`LiveView`] shows it.
 
 mod agent;
+mod board;
 mod drive;
 mod exchange;
 mod lanes;
@@ -25,8 +27,10 @@ mod simulate;
 mod stats;
 mod threads;
 mod train;
+mod view;
 
 pub use agent::{Agent, Network, Sizes, Trunk};
+pub use board::{Board, Doing, Gauge, Seen, Snapshot};
 pub use drive::{Collected, Delivered, LAG, Learner, Schedule, drive, version_of};
 pub use exchange::{Across, Exchange, expect_same};
 pub use lanes::{Lanes, Waiting};
@@ -40,3 +44,4 @@ pub use simulate::{Costs, Forecast, Shape, simulate};
 pub use stats::{RolloutTimes, Stats, Window};
 pub use threads::run;
 pub use train::{Hooks, Update, play, train};
+pub use view::{LiveView, watch};

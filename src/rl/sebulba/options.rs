@@ -68,6 +68,9 @@ pub struct SebulbaOptions {
     /// Updates between two entries of the statistics in the event file
     #[arg(long, default_value_t = 10)]
     pub log_frequency: u64,
+    /// Show on a terminal what actors and learner do, above the progress bar
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub live_view: bool,
 }
 
 /// A command line with `small` before the flags that were given, if they name an environment that

@@ -4,12 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use super::agent::{Agent, Sizes};
+use super::board::{Board, Doing};
 use super::drive::{Collected, Learner, Schedule, drive};
 use super::exchange::{Across, Exchange, expect_same};
 use super::layout::{Layout, World};
 use super::options::SebulbaOptions;
 use super::reduce::Reduce;
 use super::rollout::{Playing, Rollout, begin, collect};
+use super::view::{LiveView, watch};
 use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::{Error, Result};
 use crate::jit::{Mode, jit};
@@ -246,6 +248,7 @@ where
     let updates = args.total_timesteps() / steps;
     let done = trainer.step() / steps;
     let schedule = Schedule { updates: updates - done, concurrency: options.concurrency };
+    let board = Board::new(layout.num_actors());
     let act = |actor: usize, agent: &Agent<Array>| -> Result<Collected<Rollout<Array>>> {
         let began = Instant::now();
         let mut place = playing[actor].lock().unwrap_or_else(PoisonError::into_inner);
@@ -258,6 +261,7 @@ where
         *place = Some(after);
         let rolled = began.elapsed();
         let _span = timeline::span("send the rollout");
+        board.actors[actor].enter(Doing::Sends);
         let mut sent = Vec::with_capacity(parts.len());
         for (part, &device) in parts.iter().zip(&layout.learners) {
             sent.push(moved(part, device)?);
@@ -266,10 +270,13 @@ where
         Ok(Collected { parts: sent, games, times: (rolled, began.elapsed() - rolled) })
     };
     let stop = || (0..envs.num_pools()).for_each(|k| envs.pool(k).close());
+    let view = LiveView::new(&layout, update.num_steps, schedule.updates);
+    let place = if options.live_view { trainer.above() } else { None };
     let told = &mut trainer;
-    let learned = drive(&layout, schedule, act, stop, |mut learner: Learner<'_, _, _>| {
+    let learn = |mut learner: Learner<'_, _, _>| {
         let mut state = state;
         let publish = |learner: &Learner<'_, Agent<Array>, _>, state: &S::With<Sharded>| {
+            board.learner.enter(Doing::GivesParameters);
             let agent = unreplicate(&(hooks.agent)(state))?;
             learner.publish(|device| {
                 let there = moved(&agent, device)?;
@@ -303,10 +310,12 @@ where
             let parts = parts.map(|parts| device_put_sharded(parts, &layout.learners));
             let (next, mut data) = {
                 let _span = timeline::span("prepare");
+                board.learner.enter(Doing::Prepares);
                 prepare.call((state, parts.collect::<Result<Vec<_>>>()?))?
             };
             state = next;
             let span = timeline::span("learn");
+            board.learner.enter(Doing::Learns);
             let rate_there = replicate(&Array::from(rate as f32), &layout.learners)?;
             let mut metrics = None;
             let turns: Vec<i32> = (0..update.turns as i32).collect();
@@ -333,6 +342,8 @@ where
                 publish(&learner, &state)?;
             }
             drop(update_span);
+            board.learner.ends();
+            board.learner.enter(Doing::Logs);
             let gave = began.elapsed() - trained;
             let waited = delivered.waited;
             learner.stats.update(waited, trained, gave, delivered.times.params_queue_get);
@@ -353,8 +364,9 @@ where
             told.tell(steps, &delivered.games, Some(&metrics))?;
         }
         unreplicate(&state)
-    });
-    learned.and_then(|model| {
+    };
+    let run = || drive((&layout, schedule), &board, act, stop, learn);
+    watch(&view, &board, place, run).and_then(|model| {
         let compile_s = rollouts.iter().map(|program| program.stats().seconds()).sum();
         trainer.finish(&model, compile_s)
     })
