@@ -13,6 +13,8 @@
 //! [`LiveView`] shows it.
 
 mod agent;
+#[cfg(any(feature = "mpi", test))]
+mod arrivals;
 mod board;
 mod drive;
 mod exchange;

@@ -1,7 +1,7 @@
 //! A whole run: what algorithms on Sebulba have in common. They bring their loss.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::agent::{Agent, Sizes};
 use super::board::{Board, Doing};
@@ -88,13 +88,18 @@ fn sizes<A: Algorithm>(options: &SebulbaOptions, pool: &crate::envs::EnvSpec) ->
     Sizes::of(A::NAME, pool, options.network, (&options.channels, &options.hiddens))
 }
 
+/// How long a process waits for the others.
+fn patience(options: &SebulbaOptions) -> Duration {
+    Duration::from_secs(options.join_timeout)
+}
+
 /// The other processes, with `--distributed`.
 fn processes(options: &SebulbaOptions) -> Result<Option<Arc<dyn Exchange>>> {
     if !options.distributed {
         return Ok(None);
     }
     #[cfg(feature = "mpi")]
-    return Ok(Some(Arc::new(super::mpi::Mpi::join()?)));
+    return Ok(Some(Arc::new(super::mpi::Mpi::join(patience(options))?)));
     #[cfg(not(feature = "mpi"))]
     Err(Error::Config(
         "--distributed: this program was built without MPI; build it with --features mpi, where an \
@@ -167,6 +172,7 @@ where
     let layout = options.layout(world);
     layout.check()?;
     if let Some(processes) = &processes {
+        processes.meet(patience(options))?;
         expect_same(&**processes, args)?;
     }
     let (handles, envs) = pools(args, options, &layout)?;
