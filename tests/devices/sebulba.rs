@@ -9,7 +9,11 @@ use podracer::rl::{Algorithm, Summary, checkpoint};
 use super::{devices, error};
 
 /// A short run of either algorithm; `layout` are flags of devices.
-fn run<A: Algorithm>(runs: &Path, layout: &str, more: &[&str]) -> podracer::Result<Summary> {
+pub(super) fn run<A: Algorithm>(
+    runs: &Path,
+    layout: &str,
+    more: &[&str],
+) -> podracer::Result<Summary> {
     devices(8);
     let runs = format!("--runs-dir={}", runs.display());
     let small = [
@@ -217,6 +221,8 @@ fn layouts_that_cannot_be_are_refused() {
         twice.contains("--actor-device-ids 0,0: must be devices of which none is twice"),
         "{twice}"
     );
+    let twice = ppo("--learner-device-ids 2 1 2", &[]);
+    assert!(twice.contains("--learner-device-ids 2,1,2: must be devices of which none"), "{twice}");
     let uneven = ppo("--learner-device-ids 1 2 3 4 5", &[]);
     assert!(uneven.contains("--local-num-envs 12: must be a multiple of 5"), "{uneven}");
     assert!(uneven.contains("nearest: 10 and 15"), "{uneven}");

@@ -365,7 +365,7 @@ where
                     "charts/avg_episodic_return",
                     told.run.returns.mean().unwrap_or_default(),
                 ));
-                told.run.events.scalars(&scalars, at)?;
+                told.scalars(&scalars, at)?;
             }
             told.tell(steps, &delivered.games, Some(&metrics))?;
         }
