@@ -130,7 +130,8 @@ mod tests {
         assert!(is_registered("Registered-v0") && !is_registered("CartPole-v1"));
         assert!(list_envs().contains(&"Registered-v0"));
         assert_eq!(spec("Registered-v0").unwrap().id, "CartPole-v1");
-        let pool = EnvPool::make("Registered-v0", PoolOptions { num_envs: 2, ..Default::default() });
+        let pool =
+            EnvPool::make("Registered-v0", PoolOptions { num_envs: 2, ..Default::default() });
         assert_eq!(pool.unwrap().reset().unwrap().reward().len(), 2);
         for taken in ["Registered-v0", "CartPole-v1", ""] {
             let error = register(taken, mine).unwrap_err().to_string();

@@ -109,6 +109,8 @@ fn a_full_disk_while_logging_ends_the_run_or_not_as_chosen() {
         let told = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.success(), goes_on, "{told}");
         assert!(told.contains("cannot write") && told.contains("tfevents"), "{told}");
+        // It is no terminal.
+        assert!(!told.contains('\x1b'), "{told}");
         // Said once.
         let lines = told.lines().filter(|line| line.contains("tfevents"));
         assert_eq!(lines.count(), 1, "{told}");

@@ -110,7 +110,7 @@ mod tests {
              have not come"
         );
         assert!(process(1).speaks() && !process(3).speaks());
-        [0, 2].map(|rank| process(rank).tell().unwrap());
+        [0, 2].into_iter().for_each(|rank| process(rank).tell().unwrap());
         let told = process(0).complaint(9);
         assert!(told.ends_with(": all have come, and MPI does not go on"), "{told}");
     }
