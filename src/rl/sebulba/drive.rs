@@ -36,6 +36,8 @@ pub struct Collected<D> {
     pub games: Vec<Game>,
     /// How long stepping took, and how long the move to the learners' devices.
     pub times: (Duration, Duration),
+    /// Processor time of the whole process while it stepped.
+    pub cpu: Duration,
 }
 
 /// What all actors give for one update.
@@ -144,6 +146,7 @@ fn act<P, D>(
             outcome => outcome?,
         };
         (times.rollout, times.data_transfer) = collected.times;
+        times.rollout_cpu = collected.cpu;
         let payload = Payload { version: *version, rollout: number, collected, times };
         let _span = timeline::span("wait for the learner");
         gauge.enter(Doing::WaitsForLearner);
@@ -244,7 +247,12 @@ mod tests {
     /// The versions that each update learned from.
     fn versions(concurrency: bool, updates: u64) -> Vec<u64> {
         let rollout = |_: usize, params: &u64| {
-            Ok(Collected { parts: vec![*params], games: vec![], times: Default::default() })
+            Ok(Collected {
+                parts: vec![*params],
+                games: vec![],
+                times: Default::default(),
+                cpu: Duration::ZERO,
+            })
         };
         let schedule = Schedule { updates, concurrency };
         let learn = |mut learner: Learner<'_, u64, u64>| {
@@ -286,7 +294,12 @@ mod tests {
                 _ => {
                     // Longer than anybody waits.
                     std::thread::sleep(Duration::from_millis(300));
-                    Ok(Collected { parts: vec![0], games: vec![], times: Default::default() })
+                    Ok(Collected {
+                        parts: vec![0],
+                        games: vec![],
+                        times: Default::default(),
+                        cpu: Duration::ZERO,
+                    })
                 }
             }
         };

@@ -43,7 +43,7 @@ pub use options::{Protocol, SebulbaOptions, with_small};
 pub use reduce::Reduce;
 pub use rollout::{Playing, Rollout, begin, collect, keys_of};
 pub use simulate::{Costs, Forecast, Shape, simulate};
-pub use stats::{RolloutTimes, Stats, Window};
+pub use stats::{RolloutTimes, Stats, Window, processor_time};
 pub use threads::run;
 pub use train::{Hooks, Update, play, train};
 pub use view::{LiveView, watch};

@@ -11,6 +11,7 @@ use super::layout::{Layout, World};
 use super::options::SebulbaOptions;
 use super::reduce::Reduce;
 use super::rollout::{Playing, Rollout, begin, collect};
+use super::stats::processor_time;
 use super::view::{LiveView, watch};
 use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::{Error, Result};
@@ -256,7 +257,7 @@ where
     let schedule = Schedule { updates: updates - done, concurrency: options.concurrency };
     let board = Board::new(layout.num_actors());
     let act = |actor: usize, agent: &Agent<Array>| -> Result<Collected<Rollout<Array>>> {
-        let began = Instant::now();
+        let (began, cpu) = (Instant::now(), processor_time());
         let mut place = playing[actor].lock().unwrap_or_else(PoisonError::into_inner);
         let before = place.take().ok_or_else(|| Error::Env("its last rollout failed".into()))?;
         let first = Array::from(layout.first_env(actor) as i32);
@@ -265,7 +266,7 @@ where
         // Reading the games waits for the rollout.
         let games = games.list()?;
         *place = Some(after);
-        let rolled = began.elapsed();
+        let (rolled, cpu) = (began.elapsed(), processor_time().saturating_sub(cpu));
         let _span = timeline::span("send the rollout");
         board.actors[actor].enter(Doing::Sends);
         let mut sent = Vec::with_capacity(parts.len());
@@ -273,7 +274,7 @@ where
             sent.push(moved(part, device)?);
         }
         sent.iter().try_for_each(|part: &Rollout<Array>| part.env_ids.wait())?;
-        Ok(Collected { parts: sent, games, times: (rolled, began.elapsed() - rolled) })
+        Ok(Collected { parts: sent, games, times: (rolled, began.elapsed() - rolled), cpu })
     };
     let stop = || (0..envs.num_pools()).for_each(|k| envs.pool(k).close());
     let view = LiveView::new(&layout, update.num_steps, schedule.updates);
@@ -309,7 +310,7 @@ where
             let rate =
                 annealed(update.learning_rate, update.anneal_lr, told.step() / steps, updates);
             let delivered = learner.collect()?;
-            let began = Instant::now();
+            let (began, cpu) = (Instant::now(), processor_time());
             let made = learner.update();
             let update_span = timeline::span_of("update", format_args!("{made} -> v{}", made + 1));
             let parts = delivered.parts.iter();
@@ -343,6 +344,7 @@ where
             tree::leaves(&metrics).iter().try_for_each(Array::wait)?;
             drop(span);
             let trained = began.elapsed();
+            let trained_cpu = processor_time().saturating_sub(cpu);
             {
                 let _span = timeline::span("give parameters");
                 publish(&learner, &state)?;
@@ -352,6 +354,7 @@ where
             board.learner.enter(Doing::Logs);
             let gave = began.elapsed() - trained;
             let waited = delivered.waited;
+            let trained = (trained, trained_cpu);
             learner.stats.update(waited, trained, gave, delivered.times.params_queue_get);
 
             let at = told.step() + steps;
