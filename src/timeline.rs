@@ -25,6 +25,7 @@
 //! While nothing is recorded a span costs the load of one flag.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -103,10 +104,11 @@ pub fn span(name: &'static str) -> Span {
     Span(is_on().then(|| (Cow::Borrowed(name), Instant::now())))
 }
 
-/// [`span`] of something done to a thing with a name: `execute ppo_update`.
+/// [`span`] of something done to a thing: `execute ppo_update`. What it is called is written only while
+/// something is recorded: `span_of("rollout", format_args!("{k} (v{version})"))`.
 #[inline]
 #[must_use = "the span ends when this is dropped"]
-pub fn span_of(name: &'static str, what: &str) -> Span {
+pub fn span_of(name: &'static str, what: impl Display) -> Span {
     Span(is_on().then(|| (Cow::Owned(format!("{name} {what}")), Instant::now())))
 }
 

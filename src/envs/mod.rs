@@ -32,7 +32,8 @@
 //! # An environment of your own
 //!
 //! Implement [`Env`] and hand [`EnvPool::custom`] a function that makes one. The pool brings
-//! threads, time limits, resets, seeds and statistics.
+//! threads, time limits, resets, seeds and statistics. [`register`] gives it an id, by which the
+//! algorithms of [`algos`](crate::algos) train on it.
 //!
 //! ```
 //! use podracer::envs::{
@@ -126,7 +127,7 @@ pub use env::{Action, Env, Frame, ObsMut, StepOutcome};
 pub use failures::{Failure, OnError};
 pub use mujoco::MujocoOptions;
 pub use pool::{EnvPool, PoolOptions};
-pub use registry::{list_envs, make, spec};
+pub use registry::{is_registered, list_envs, make, register, spec};
 pub use seeds::{EnvRng, EnvSeed, seeds};
 pub use spec::{Bound, EnvSpec, Space};
 pub use stats::Episode;

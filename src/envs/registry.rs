@@ -1,5 +1,8 @@
 //! The environments by name.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
 use crate::error::{Error, Result};
 
 use super::atari;
@@ -17,6 +20,48 @@ use super::toy_text;
 const FAMILIES: &[&[Entry]] =
     &[atari::ENVS, classic::ENVS, minatar::ENVS, mujoco::ENVS, own::ENVS, toy_text::ENVS];
 
+/// Makes a user's environment.
+type Make = Arc<dyn Fn() -> Result<Box<dyn Env>> + Send + Sync>;
+
+/// Those that [`register`] was given.
+static REGISTERED: RwLock<BTreeMap<&'static str, Make>> = RwLock::new(BTreeMap::new());
+
+/// Gives an environment of your own an id, by which algorithms, [`make`] and [`EnvPool::make`] find
+/// it in this process: `gymnasium.register`.
+///
+/// ```
+/// use podracer::envs::{self, EnvPool, PoolOptions};
+/// envs::register("ShortCartPole-v0", || envs::make("CartPole-v1"))?;
+/// EnvPool::make("ShortCartPole-v0", PoolOptions::default())?;
+/// # Ok::<(), podracer::error::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Env`] if the id is empty or names an environment already.
+pub fn register(
+    id: &str,
+    make: impl Fn() -> Result<Box<dyn Env>> + Send + Sync + 'static,
+) -> Result<()> {
+    let mut registered = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
+    if id.is_empty() || entries().any(|(name, _)| *name == id) || registered.contains_key(id) {
+        return Err(Error::Env(format!(
+            "cannot register \"{id}\": an id must be a name that no environment has yet"
+        )));
+    }
+    // Ids are for as long as the process lives, as those of the families are.
+    registered.insert(String::from(id).leak(), Arc::new(make));
+    Ok(())
+}
+
+/// Whether `id` was given to [`register`].
+pub fn is_registered(id: &str) -> bool {
+    registered(id).is_some()
+}
+
+fn registered(id: &str) -> Option<Make> {
+    REGISTERED.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+}
+
 fn entries() -> impl Iterator<Item = &'static Entry> {
     FAMILIES.iter().copied().flatten()
 }
@@ -24,6 +69,7 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
 /// The ids that [`make`] knows, in alphabetical order.
 pub fn list_envs() -> Vec<&'static str> {
     let mut ids: Vec<_> = entries().map(|(id, _)| *id).collect();
+    ids.extend(REGISTERED.read().unwrap_or_else(PoisonError::into_inner).keys());
     ids.sort_unstable();
     ids
 }
@@ -32,6 +78,9 @@ pub fn list_envs() -> Vec<&'static str> {
 ///
 /// Fails for an unknown id, and then names the nearest ones.
 pub fn make(id: &str) -> Result<Box<dyn Env>> {
+    if let Some(make) = registered(id) {
+        return make();
+    }
     match entries().find(|(name, _)| *name == id) {
         Some((name, make)) => make(name),
         None => {
@@ -67,5 +116,27 @@ impl EnvPool {
     /// ```
     pub fn make(id: &str, options: PoolOptions) -> Result<EnvPool> {
         EnvPool::parallel(|_| make(id), options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_of_the_users_own_has_an_id() {
+        let mine = || make("CartPole-v1");
+        register("Registered-v0", mine).unwrap();
+        assert!(is_registered("Registered-v0") && !is_registered("CartPole-v1"));
+        assert!(list_envs().contains(&"Registered-v0"));
+        assert_eq!(spec("Registered-v0").unwrap().id, "CartPole-v1");
+        let pool =
+            EnvPool::make("Registered-v0", PoolOptions { num_envs: 2, ..Default::default() });
+        assert_eq!(pool.unwrap().reset().unwrap().reward().len(), 2);
+        for taken in ["Registered-v0", "CartPole-v1", ""] {
+            let error = register(taken, mine).unwrap_err().to_string();
+            let expected = format!("cannot register \"{taken}\": an id must be a name that no");
+            assert!(error.starts_with(&expected), "{error}");
+        }
     }
 }

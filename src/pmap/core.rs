@@ -1,6 +1,7 @@
 //! What [`pmap`](super::pmap) does that is not generic: running one executable on several devices.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use smallvec::SmallVec;
 
@@ -10,7 +11,7 @@ use crate::array::{Array, upload_to};
 use crate::error::{Error, Result};
 use crate::jit::{Effects, aliases};
 use crate::lower::cache::{CacheOutcome, compile_cached};
-use crate::lower::pjrt::{Buffer, CompileOptions, Executable, OptionValue};
+use crate::lower::pjrt::{Buffer, CompileOptions, Event, Executable, OptionValue};
 use crate::lower::stablehlo::{LowerOptions, Platform, compile_flags, stablehlo};
 use crate::runtime::Runtime;
 use crate::timeline;
@@ -186,11 +187,25 @@ impl Compiled {
         let num_outputs = self.executable.outputs().len();
         let mut outputs: SmallVec<[Vec<Buffer>; 8]> =
             (0..count).map(|_| Vec::with_capacity(num_outputs)).collect();
-        match &self.effects {
-            None => self.executable.execute_sharded(&args, &kept, &mut outputs)?,
-            Some(effects) => effects.launch(|| {
-                self.executable.execute_sharded_with_events(&args, &kept, &mut outputs)
-            })?,
+        let timed = timeline::is_on().then(Instant::now);
+        if timed.is_none() && self.effects.is_none() {
+            self.executable.execute_sharded(&args, &kept, &mut outputs)?;
+        } else {
+            let mut launch = || -> Result<Vec<Event>> {
+                let done =
+                    self.executable.execute_sharded_with_events(&args, &kept, &mut outputs)?;
+                if let Some(start) = timed {
+                    for (done, &device) in done.iter().zip(&*self.devices) {
+                        let name = self.name.clone();
+                        done.on_ready(move |_| timeline::device_ran(device, &name, start))?;
+                    }
+                }
+                Ok(done)
+            };
+            match &self.effects {
+                None => drop(launch()?),
+                Some(effects) => effects.launch(launch)?,
+            }
         }
         let mut columns: SmallVec<[std::vec::IntoIter<Buffer>; 8]> =
             outputs.into_iter().map(Vec::into_iter).collect();

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
+use super::progress;
 use crate::error::{Error, Result};
 
 /// The exit status of an interrupted program: 128 + SIGINT.
@@ -46,7 +47,7 @@ pub fn requested() -> bool {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let requested = stop().load(Ordering::Relaxed);
     if requested && !TOLD.swap(true, Ordering::Relaxed) {
-        eprintln!("stopping; interrupt again to leave at once");
+        progress::say("stopping; interrupt again to leave at once");
     }
     requested
 }

@@ -26,6 +26,7 @@ pub mod q_values;
 pub mod replay;
 pub mod run;
 pub mod saved;
+mod screen;
 pub mod sebulba;
 pub mod spaces;
 pub mod sum_tree;

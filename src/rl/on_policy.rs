@@ -10,7 +10,7 @@ pub mod normalized;
 mod rollout;
 mod training;
 
-use crate::envs::{AtariOptions, EnvPool, PoolOptions, spec};
+use crate::envs::{AtariOptions, EnvPool, PoolOptions, is_registered, spec};
 use crate::error::Result;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{IndexMode, full_like, stack, where_, zeros_like};
@@ -167,7 +167,8 @@ pub fn mean<'a>(scalars: impl Iterator<Item = &'a Array>) -> Result<f32> {
 /// # Errors
 /// As [`EnvPool::make`] and [`EnvPool::atari`].
 pub fn pool_of(id: &str, atari: AtariOptions, options: PoolOptions) -> Result<EnvPool> {
-    if spec(id)?.observation.dtype() == DType::U8 {
+    // A user's own images are as they come.
+    if spec(id)?.observation.dtype() == DType::U8 && !is_registered(id) {
         return EnvPool::atari(id, atari, options);
     }
     EnvPool::make(id, options)

@@ -1,14 +1,56 @@
 //! How far a training run is: a bar on a terminal, plain lines elsewhere.
 
+use std::fmt;
 use std::io::{self, IsTerminal};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use console::Term;
+use indicatif::{
+    HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, WeakProgressBar,
+};
+
+use super::screen::Screen;
 
 /// How often a bar is drawn at most.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
 /// How often a plain line is printed.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The bar that is on the terminal now.
+static ON_SCREEN: Mutex<Option<WeakProgressBar>> = Mutex::new(None);
+
+/// Prints a line to standard error from anywhere, without disturbing a bar that is there.
+pub fn say(line: &str) {
+    // Not kept while the line is printed: what prints may say something too.
+    let bar = {
+        let there = ON_SCREEN.lock().unwrap_or_else(PoisonError::into_inner);
+        there.as_ref().and_then(WeakProgressBar::upgrade)
+    };
+    match bar.filter(|bar| !bar.is_finished()) {
+        Some(bar) => bar.suspend(|| eprintln!("{line}")),
+        None => eprintln!("{line}"),
+    }
+}
+
+/// Lines above the bar of a run, which the bar takes along.
+#[derive(Debug, Clone)]
+pub struct Above(ProgressBar);
+
+impl Above {
+    /// Shows these instead of the ones before; none, to leave the bar alone. They must be no wider
+    /// than the terminal, and two fewer than its rows.
+    pub fn show(&self, lines: &[String]) {
+        self.0.set_prefix(lines.iter().map(|line| format!("{line}\n")).collect::<String>());
+        self.0.tick();
+    }
+
+    /// Columns and rows of the terminal; 80 and 24 if it does not tell.
+    pub fn size(&self) -> (usize, usize) {
+        let (rows, columns) = Term::stderr().size_checked().unwrap_or((24, 80));
+        (columns.into(), rows.into())
+    }
+}
 
 /// The progress of a training run, shown on standard error: standard output belongs to results.
 #[derive(Debug)]
@@ -38,7 +80,16 @@ impl Progress {
     /// every few seconds, or nothing if the run ends with a JSON line that a program waits for.
     pub fn new(total: u64, json: bool) -> Progress {
         let display = match (io::stderr().is_terminal(), json) {
-            (true, _) => Display::Bar(bar(total)),
+            (true, _) => {
+                let bar = bar(total);
+                bar.set_draw_target(ProgressDrawTarget::term_like_with_hz(
+                    Box::new(Screen::default()),
+                    20,
+                ));
+                let mut there = ON_SCREEN.lock().unwrap_or_else(PoisonError::into_inner);
+                *there = Some(bar.downgrade());
+                Display::Bar(bar)
+            }
             (false, false) => Display::Lines,
             (false, true) => Display::Quiet,
         };
@@ -62,6 +113,14 @@ impl Progress {
         };
         if self.shown.is_none_or(|shown| shown.elapsed() >= interval) {
             self.show(state);
+        }
+    }
+
+    /// A place for more lines, where there is a bar.
+    pub fn above(&self) -> Option<Above> {
+        match &self.display {
+            Display::Bar(bar) => Some(Above(bar.clone())),
+            Display::Lines | Display::Quiet => None,
         }
     }
 
@@ -117,10 +176,19 @@ impl State {
     }
 }
 
+/// A bar that is not on the screen yet.
 fn bar(total: u64) -> ProgressBar {
-    let template = "{bar:30} {human_pos}/{human_len} {percent}%  {msg}  eta {eta}";
+    let template = "{prefix}{wide_bar} {human_pos}/{human_len} {percent}%  {msg}{left}";
     let style = ProgressStyle::with_template(template).expect("a well-formed template");
-    ProgressBar::new(total).with_style(style.progress_chars("=> "))
+    // Before the first step nothing is known, and at the end there is nothing left.
+    let left = |state: &ProgressState, out: &mut dyn fmt::Write| {
+        if state.pos() > 0 && !state.is_finished() {
+            let _ = write!(out, "  eta {:#}", HumanDuration(state.eta()));
+        }
+    };
+    let hidden = ProgressDrawTarget::hidden();
+    let bar = ProgressBar::with_draw_target(Some(total), hidden);
+    bar.with_style(style.progress_chars("=> ").with_key("left", left))
 }
 
 #[cfg(test)]
@@ -144,11 +212,16 @@ mod tests {
         assert_eq!(lines.shown, Some(shown));
 
         let hidden = bar(10);
-        hidden.set_draw_target(indicatif::ProgressDrawTarget::hidden());
         let mut progress = Progress { display: Display::Bar(hidden.clone()), ..Progress::quiet() };
         progress.update(4, 2.0, Some(1.0));
         assert_eq!((hidden.position(), hidden.message()), (4, "SPS 2  return 1.00".to_string()));
         progress.update(10, 3.0, Some(1.0));
+        let above = progress.above().unwrap();
+        above.show(&["one".into(), "two".into()]);
+        assert_eq!(hidden.prefix(), "one\ntwo\n");
+        above.show(&[]);
+        assert_eq!(hidden.prefix(), "");
+        assert!(Progress::quiet().above().is_none());
         progress.finish();
         assert_eq!(hidden.position(), 10);
     }

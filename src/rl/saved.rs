@@ -25,10 +25,12 @@ pub const CHECKPOINT: &str = "checkpoint.safetensors";
 /// Changes when what is saved changes.
 const FORMAT: u32 = 1;
 /// Settings that may differ when a run goes on: they do not change what is learned until then.
-const FREE: [&str; 11] = [
+const FREE: [&str; 13] = [
     "on_write_error",
     "capture_video",
     "json",
+    "live_view",
+    "join_timeout",
     "save_model",
     "eval_episodes",
     "check_nans",

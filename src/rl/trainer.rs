@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::algorithm::Algorithm;
 use super::evaluation::Evaluation;
+use super::progress::Above;
 use super::saved::{self, CHECKPOINT, Envs, Origin, checkpoint_in};
 use super::{Game, OnWriteError, Progress, Run, Summary, checkpoint, interrupt};
 use crate::array::Array;
@@ -100,6 +101,11 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             devices: 1,
             rank,
         })
+    }
+
+    /// A place for lines above the progress bar, if there is one.
+    pub fn above(&self) -> Option<Above> {
+        self.progress.above()
     }
 
     /// Timesteps so far.
@@ -197,6 +203,15 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         self.advance(steps)
     }
 
+    /// Logs numbers of an algorithm's own, at timestep `step`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the event file cannot be written.
+    pub fn scalars(&mut self, values: &[(&str, f64)], step: u64) -> Result<()> {
+        let logged = self.run.events.scalars(values, step);
+        self.allow(logged)
+    }
+
     /// Goes `steps` timesteps on, and tells the speed now and then. [`tell`](Trainer::tell) does it;
     /// only an algorithm that logs by itself calls this.
     ///
@@ -252,6 +267,8 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     pub fn finish<M: Tree<Array>>(mut self, model: &M, compile_s: f64) -> Result<Summary> {
         let options = self.args.options();
         self.progress.update(self.step, self.run.sps(self.step), self.run.returns.mean());
+        let flushed = self.run.events.flush();
+        self.allow(flushed)?;
         self.progress.finish();
         if self.rank == 0 && (options.save_model || options.capture_video) {
             let path = self.run.dir.join(format!("{}.safetensors", self.args.exp_name()));

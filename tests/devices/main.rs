@@ -13,6 +13,7 @@ mod programs;
 #[path = "../recipes/mod.rs"]
 mod recipes;
 mod sebulba;
+mod sebulba_faults;
 mod transforms;
 
 use podracer::runtime::{Runtime, RuntimeOptions};

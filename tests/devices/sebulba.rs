@@ -9,7 +9,11 @@ use podracer::rl::{Algorithm, Summary, checkpoint};
 use super::{devices, error};
 
 /// A short run of either algorithm; `layout` are flags of devices.
-fn run<A: Algorithm>(runs: &Path, layout: &str, more: &[&str]) -> podracer::Result<Summary> {
+pub(super) fn run<A: Algorithm>(
+    runs: &Path,
+    layout: &str,
+    more: &[&str],
+) -> podracer::Result<Summary> {
     devices(8);
     let runs = format!("--runs-dir={}", runs.display());
     let small = [
@@ -149,6 +153,36 @@ fn the_learner_may_wait_for_the_newest_rollouts() {
 }
 
 #[test]
+fn a_timeline_tells_versions_and_what_ran_on_which_device() {
+    let runs = tempfile::tempdir().unwrap();
+    let file = runs.path().join("run.json");
+    let flags = ["--num-steps=16", "--total-timesteps=768", "--num-actor-threads=2"];
+    let timeline = format!("--timeline={}", file.display());
+    run::<cleanba_ppo::Args>(runs.path(), OTHERS[3], &[&flags[..], &[&timeline]].concat()).unwrap();
+    let events: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let events = events["traceEvents"].as_array().unwrap();
+    let rows = |name: &str| -> Vec<&str> {
+        let spans = events.iter().filter(|event| event["ph"] == "X" && event["name"] == name);
+        let row = |span: &serde_json::Value| {
+            let is_its = |e: &&serde_json::Value| e["ph"] == "M" && e["tid"] == span["tid"];
+            events.iter().find(is_its).unwrap()["args"]["name"].as_str().unwrap()
+        };
+        spans.map(row).collect()
+    };
+    // The first two rollouts are made with the first version.
+    for rollout in ["rollout 1 (v1)", "rollout 2 (v1)"] {
+        let rows = rows(rollout);
+        assert!(rows.contains(&"actor 0") && rows.contains(&"actor 1"), "{rollout}: {rows:?}");
+    }
+    for update in ["update 1 -> v2", "update 2 -> v3"] {
+        assert!(!rows(update).is_empty(), "{update}");
+    }
+    assert!(rows("sebulba_rollout").contains(&"device 5"));
+    let learners = rows("sebulba_step");
+    assert!(learners.contains(&"device 2") && learners.contains(&"device 4"), "{learners:?}");
+}
+
+#[test]
 fn gradients_may_be_accumulated() {
     let runs = tempfile::tempdir().unwrap();
     let steps = ["--num-steps=16", "--total-timesteps=384", "--no-norm-adv"];
@@ -187,6 +221,8 @@ fn layouts_that_cannot_be_are_refused() {
         twice.contains("--actor-device-ids 0,0: must be devices of which none is twice"),
         "{twice}"
     );
+    let twice = ppo("--learner-device-ids 2 1 2", &[]);
+    assert!(twice.contains("--learner-device-ids 2,1,2: must be devices of which none"), "{twice}");
     let uneven = ppo("--learner-device-ids 1 2 3 4 5", &[]);
     assert!(uneven.contains("--local-num-envs 12: must be a multiple of 5"), "{uneven}");
     assert!(uneven.contains("nearest: 10 and 15"), "{uneven}");

@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use podracer::rl::checkpoint;
+use podracer::rl::sebulba::{Exchange, Mpi};
 
 /// `mpirun -n 2`, more processes than there may be cores for, as whoever the tests run as.
 fn mpirun() -> Command {
@@ -137,6 +138,59 @@ fn child_with(parent: u32, variable: &str) -> u32 {
         }
     }
     panic!("no process of {variable} below {parent}");
+}
+
+/// A program in the place of the third process, which never starts MPI.
+#[test]
+fn a_process_that_never_comes_is_named() {
+    let runs = tempfile::tempdir().unwrap();
+    let began = Instant::now();
+    let output = mpirun()
+        .args(["-n", "2", PODRACER])
+        .args(flags(runs.path()))
+        .args(["--distributed", "--local-num-envs=12", "--join-timeout=3"])
+        .args([":", "-n", "1", "sleep", "60"])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let told = told(&output);
+    let expected = "error: --distributed: process 0 of 3 has waited 3 s for the others to start: \
+                    process(es) [2] have not come";
+    assert!(told.contains(expected), "{told}");
+}
+
+#[test]
+#[ignore = "a process of the test below"]
+fn meets_the_others_unless_it_is_the_second() {
+    let processes = Mpi::join(Duration::from_secs(60)).unwrap();
+    if processes.world().rank == 1 {
+        std::thread::sleep(Duration::from_secs(60));
+    }
+    if let Err(error) = processes.meet(Duration::from_secs(2)) {
+        processes.abort(&error);
+    }
+}
+
+#[test]
+fn a_process_that_starts_and_then_hangs_is_named() {
+    let began = Instant::now();
+    let meeting = |count: &str| {
+        let mut command = mpirun();
+        command.args(["-n", count]).arg(std::env::current_exe().unwrap());
+        command.args(["--ignored", "--exact", "meets_the_others_unless_it_is_the_second"]);
+        command.arg("--nocapture");
+        command.output().unwrap()
+    };
+    let alone = meeting("1");
+    assert!(alone.status.success(), "{}", told(&alone));
+    let output = meeting("3");
+    assert!(!output.status.success());
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let told = told(&output);
+    let expected = "error: process 0 of 3: --distributed: process(es) [1] started, and did not come \
+                    to the beginning of the run within 2 s";
+    assert!(told.contains(expected), "{told}");
 }
 
 #[test]

@@ -44,13 +44,15 @@ struct Plan {
     flags: Vec<String>,
 }
 
-/// What one short run measured, in seconds.
-#[derive(Debug, Clone, Copy)]
+/// What one short run measured, in seconds and cores.
+#[derive(Debug, Clone, Copy, Default)]
 struct Measured {
     rollout: f64,
     transfer: f64,
     training: f64,
     publish: f64,
+    rollout_cores: f64,
+    training_cores: f64,
 }
 
 pub fn sebulba(settings: &Settings) -> Result<String> {
@@ -76,12 +78,15 @@ pub fn sebulba(settings: &Settings) -> Result<String> {
     }
     rows.sort_by(|a, b| b.2.sps.total_cmp(&a.2.sps));
     let mut text = format!(
-        "{} environments of {}: {:.1} ms a rollout of {steps} steps, {:.1} ms an update, on one device\n\n\
+        "{} environments of {}: {:.1} ms a rollout of {steps} steps on {:.1} core(s), {:.1} ms an update \
+         on {:.1}, on one device\n\n\
          {:<16} {:>7} {:>11} {:>9} {:>12} {:>10}\n",
         plan.envs,
         plan.env_id,
         1e3 * (costs.rollout + plan.envs as f64 * costs.rollout_per_env),
+        costs.rollout_cores,
         1e3 * (costs.learn + plan.envs as f64 * costs.learn_per_env),
+        costs.learn_cores,
         "layout",
         "threads",
         "envs/thread",
@@ -111,19 +116,24 @@ fn measure(plan: &Plan, folder: &Path) -> Result<Costs> {
     let rest = |of: fn(&Measured) -> f64| (of(&whole) - slope(of) * plan.envs as f64).max(0.0);
     let learn_per_env = slope(|m| m.training);
     let learn = rest(|m| m.training);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
     let reduce = if plan.devices > 1 && plan.envs.is_multiple_of(2) {
         let two = probe(plan, folder, plan.envs, "0,1")?;
-        (two.training - learn - learn_per_env * plan.envs as f64 / 2.0).max(0.0)
+        // Two learners have a core each where there are two, and all of them where there are more.
+        let spread = if cores > 2.0 { 1.0 } else { whole.training_cores.max(1.0) };
+        (two.training - learn - learn_per_env * plan.envs as f64 / 2.0 * spread).max(0.0)
     } else {
         0.0
     };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
     Ok(Costs {
         rollout_per_env: slope(|m| m.rollout),
         rollout: rest(|m| m.rollout),
         transfer_per_env: slope(|m| m.transfer),
         learn_per_env,
         learn,
+        // Less than one is waiting, which is in the times already.
+        rollout_cores: whole.rollout_cores.clamp(1.0, cores),
+        learn_cores: whole.training_cores.clamp(1.0, cores),
         reduce,
         publish: whole.publish,
         cores: if plan.own_cores { f64::INFINITY } else { cores },
@@ -143,6 +153,7 @@ fn probe(plan: &Plan, folder: &Path, envs: usize, learners: &str) -> Result<Meas
         "--no-concurrency".into(),
         "--log-frequency=1".into(),
         "--json".into(),
+        "--no-live-view".into(),
     ];
     let flags: Vec<&str> = plan.flags.iter().chain(&first).map(String::as_str).collect();
     let parse = |flags: Vec<&str>| {
@@ -157,13 +168,15 @@ fn probe(plan: &Plan, folder: &Path, envs: usize, learners: &str) -> Result<Meas
         files.map(|file| file.path()).find(|path| path.to_string_lossy().contains("tfevents"));
     let events =
         events.ok_or_else(|| Error::Argument(format!("no events in {}", summary.run_dir)))?;
-    let mut measured = Measured { rollout: 0.0, transfer: 0.0, training: 0.0, publish: 0.0 };
+    let mut measured = Measured::default();
     for event in read_events(events)? {
         if let Value::Scalar { tag, value } = event.value {
             let place = match tag.as_str() {
                 "stats/rollout_time" => &mut measured.rollout,
                 "stats/data_transfer_time" => &mut measured.transfer,
                 "stats/training_time" => &mut measured.training,
+                "stats/rollout_cores" => &mut measured.rollout_cores,
+                "stats/training_cores" => &mut measured.training_cores,
                 "stats/params_put_time" => &mut measured.publish,
                 _ => continue,
             };

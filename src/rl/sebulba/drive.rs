@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::board::{Board, Doing, Gauge};
 use super::lanes::Lanes;
 use super::layout::Layout;
 use super::stats::{RolloutTimes, Stats};
@@ -35,6 +36,8 @@ pub struct Collected<D> {
     pub games: Vec<Game>,
     /// How long stepping took, and how long the move to the learners' devices.
     pub times: (Duration, Duration),
+    /// Processor time of the whole process while it stepped.
+    pub cpu: Duration,
 }
 
 /// What all actors give for one update.
@@ -71,6 +74,7 @@ pub struct Learner<'a, P, D> {
     lanes: &'a Lanes<(u64, P), Payload<D>>,
     schedule: Schedule,
     layout: &'a Layout,
+    board: &'a Board,
     /// How many updates were begun.
     updates: u64,
     /// What was measured.
@@ -79,23 +83,29 @@ pub struct Learner<'a, P, D> {
 
 /// Runs actors and a learner to the end. `rollout(actor, params)` is called on the actor's thread;
 /// `learn` on the caller's, with the learner's end; `stop` when the run is over, to end rollouts that
-/// are under way.
+/// are under way. All of them tell the board what they do.
 ///
 /// # Errors
 /// The first failure of any thread; all are gone then.
 pub fn drive<P: Send, D: Send, T>(
-    layout: &Layout,
-    schedule: Schedule,
+    (layout, schedule): (&Layout, Schedule),
+    board: &Board,
     rollout: impl Fn(usize, &P) -> Result<Collected<D>> + Sync,
     stop: impl Fn(),
     learn: impl FnOnce(Learner<'_, P, D>) -> Result<T>,
 ) -> Result<T> {
     let lanes = Lanes::new(layout.num_actors());
-    let actor = |index| act(&lanes, schedule, index, |params| rollout(index, params));
+    let actor = |index: usize| {
+        let gauge = &board.actors[index];
+        let outcome = act(&lanes, schedule, (index, gauge), |params| rollout(index, params));
+        gauge.enter(Doing::Ended);
+        outcome
+    };
     let learner = || {
         let stats = Stats::default();
-        let end = Learner { lanes: &lanes, schedule, layout, updates: 0, stats };
+        let end = Learner { lanes: &lanes, schedule, layout, board, updates: 0, stats };
         let outcome = learn(end);
+        board.learner.enter(Doing::Ended);
         lanes.close();
         stop();
         outcome
@@ -107,7 +117,7 @@ pub fn drive<P: Send, D: Send, T>(
 fn act<P, D>(
     lanes: &Lanes<(u64, P), Payload<D>>,
     Schedule { updates, concurrency }: Schedule,
-    index: usize,
+    (index, gauge): (usize, &Gauge),
     rollout: impl Fn(&P) -> Result<Collected<D>>,
 ) -> Result<()> {
     let mut current: Option<(u64, P)> = None;
@@ -115,15 +125,19 @@ fn act<P, D>(
         let mut times = RolloutTimes::default();
         if takes_params(number, concurrency) {
             let _span = timeline::span("wait for parameters");
+            gauge.enter(Doing::WaitsForParameters);
             let (params, waited) = lanes.take_params(index);
             if params.is_none() {
                 return Ok(());
             }
+            gauge.params_taken();
             (current, times.params_queue_get) = (params, waited);
         }
         let (version, params) = current.as_ref().expect("the first rollout takes parameters");
         let outcome = {
-            let _span = timeline::span("rollout");
+            gauge.begins(number, *version);
+            gauge.enter(Doing::Plays);
+            let _span = timeline::span_of("rollout", format_args!("{number} (v{version})"));
             rollout(params)
         };
         let collected = match outcome {
@@ -132,11 +146,14 @@ fn act<P, D>(
             outcome => outcome?,
         };
         (times.rollout, times.data_transfer) = collected.times;
+        times.rollout_cpu = collected.cpu;
         let payload = Payload { version: *version, rollout: number, collected, times };
         let _span = timeline::span("wait for the learner");
+        gauge.enter(Doing::WaitsForLearner);
         if !lanes.put_rollout(index, payload).0 {
             return Ok(());
         }
+        gauge.ends();
     }
     Ok(())
 }
@@ -156,6 +173,7 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
         }
         for actor in 0..self.layout.num_actors() {
             self.lanes.put_params(actor, (version, params(self.layout.device_of(actor))?))?;
+            self.board.actors[actor].params_given();
         }
         Ok(())
     }
@@ -166,8 +184,12 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
     /// What an actor failed with.
     pub fn collect(&mut self) -> Result<Delivered<D>> {
         let _span = timeline::span("wait for rollouts");
+        self.board.learner.enter(Doing::WaitsForRollouts);
         let (payloads, waits) = self.lanes.take_rollouts()?;
         self.updates += 1;
+        self.board.actors.iter().for_each(Gauge::rollout_taken);
+        // What it goes on from.
+        self.board.learner.begins(self.updates, self.updates);
         let expected = version_of(self.updates, self.schedule.concurrency);
         let mut delivered = Delivered {
             parts: Vec::new(),
@@ -192,6 +214,11 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
         delivered.games.sort_by_key(|game| game.after);
         self.stats.rollout(&delivered.times);
         Ok(delivered)
+    }
+
+    /// The update under way, or the last one; counted from 1.
+    pub fn update(&self) -> u64 {
+        self.updates
     }
 
     /// How many parameters and rollouts wait in the queues.
@@ -220,7 +247,12 @@ mod tests {
     /// The versions that each update learned from.
     fn versions(concurrency: bool, updates: u64) -> Vec<u64> {
         let rollout = |_: usize, params: &u64| {
-            Ok(Collected { parts: vec![*params], games: vec![], times: Default::default() })
+            Ok(Collected {
+                parts: vec![*params],
+                games: vec![],
+                times: Default::default(),
+                cpu: Duration::ZERO,
+            })
         };
         let schedule = Schedule { updates, concurrency };
         let learn = |mut learner: Learner<'_, u64, u64>| {
@@ -235,7 +267,15 @@ mod tests {
             }
             Ok(seen)
         };
-        drive(&layout(3), schedule, rollout, || (), learn).unwrap()
+        let board = Board::new(3);
+        let seen = drive((&layout(3), schedule), &board, rollout, || (), learn).unwrap();
+        let shown = board.snapshot();
+        assert!(shown.actors.iter().all(|actor| {
+            (actor.doing, actor.done, actor.rollouts) == (Doing::Ended, updates, 0)
+                && (actor.number, actor.version) == (updates, version_of(updates, concurrency))
+        }));
+        assert_eq!((shown.learner.doing, shown.learner.number), (Doing::Ended, updates));
+        seen
     }
 
     #[test]
@@ -254,7 +294,12 @@ mod tests {
                 _ => {
                     // Longer than anybody waits.
                     std::thread::sleep(Duration::from_millis(300));
-                    Ok(Collected { parts: vec![0], games: vec![], times: Default::default() })
+                    Ok(Collected {
+                        parts: vec![0],
+                        games: vec![],
+                        times: Default::default(),
+                        cpu: Duration::ZERO,
+                    })
                 }
             }
         };
@@ -266,7 +311,8 @@ mod tests {
             Err::<(), _>(error)
         };
         let schedule = Schedule { updates: 5, concurrency: true };
-        let error = drive(&layout(3), schedule, rollout, || (), learn).unwrap_err();
+        let error =
+            drive((&layout(3), schedule), &Board::new(3), rollout, || (), learn).unwrap_err();
         assert!(error.to_string().contains("actor 2 fell over"), "{error}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
@@ -16,6 +17,12 @@ use crate::{DType, Tensor, axis_index, psum};
 pub trait Exchange: Send + Sync {
     /// Which process this is, of how many.
     fn world(&self) -> World;
+
+    /// Waits until all processes have come to this call.
+    ///
+    /// # Errors
+    /// [`Error::Config`] with the numbers of those that have not come after `patience`.
+    fn meet(&self, patience: Duration) -> Result<()>;
 
     /// Adds the others' numbers to these: `f32`.
     ///
@@ -40,8 +47,16 @@ pub trait Exchange: Send + Sync {
 }
 
 /// Settings that may differ between processes.
-const FREE: [&str; 6] =
-    ["runs_dir", "json", "timeline", "num_threads", "capture_video", "save_model"];
+const FREE: [&str; 8] = [
+    "runs_dir",
+    "json",
+    "timeline",
+    "num_threads",
+    "capture_video",
+    "save_model",
+    "live_view",
+    "join_timeout",
+];
 
 /// Fails, in all processes, unless all have the same settings.
 ///
@@ -177,6 +192,11 @@ mod tests {
     impl Exchange for Pair {
         fn world(&self) -> World {
             World { rank: self.rank, size: 2 }
+        }
+
+        fn meet(&self, _: Duration) -> Result<()> {
+            self.shared.2.wait();
+            Ok(())
         }
 
         fn sum_f32(&self, numbers: &mut [f32]) -> Result<()> {

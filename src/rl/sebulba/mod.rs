@@ -9,9 +9,13 @@
 //!
 //! The policy is exactly [`LAG`] versions behind; [`Lanes`] force the order. [`Layout`] says which
 //! devices act and learn, and numbers the environments; [`drive()`] runs the threads; [`Reduce`] adds
-//! up over environments, devices and processes.
+//! up over environments, devices and processes. A [`Board`] tells what each thread does, and a
+//! [`LiveView`] shows it.
 
 mod agent;
+#[cfg(any(feature = "mpi", test))]
+mod arrivals;
+mod board;
 mod drive;
 mod exchange;
 mod lanes;
@@ -25,8 +29,10 @@ mod simulate;
 mod stats;
 mod threads;
 mod train;
+mod view;
 
 pub use agent::{Agent, Network, Sizes, Trunk};
+pub use board::{Board, Doing, Gauge, Seen, Snapshot};
 pub use drive::{Collected, Delivered, LAG, Learner, Schedule, drive, version_of};
 pub use exchange::{Across, Exchange, expect_same};
 pub use lanes::{Lanes, Waiting};
@@ -37,6 +43,7 @@ pub use options::{Protocol, SebulbaOptions, with_small};
 pub use reduce::Reduce;
 pub use rollout::{Playing, Rollout, begin, collect, keys_of};
 pub use simulate::{Costs, Forecast, Shape, simulate};
-pub use stats::{RolloutTimes, Stats, Window};
+pub use stats::{RolloutTimes, Stats, Window, processor_time};
 pub use threads::run;
 pub use train::{Hooks, Update, play, train};
+pub use view::{LiveView, watch};

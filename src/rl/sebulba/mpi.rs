@@ -1,20 +1,26 @@
 //! Processes that MPI started: `mpirun -n 2 ...`.
 
 use std::sync::mpsc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use mpi::Threading;
 use mpi::collective::SystemOperation;
 use mpi::environment::Universe;
 use mpi::topology::SimpleCommunicator;
-use mpi::traits::{Communicator, CommunicatorCollectives, Root};
+use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Root, Source};
 
+use super::arrivals::Arrivals;
 use super::exchange::Exchange;
 use super::layout::World;
 use crate::error::{Error, Result};
 
-/// How long a process waits for the others to start.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How much longer than the first one the others wait, so that its words are heard.
+const LONGER: Duration = Duration::from_secs(5);
+/// How often a process looks for words of the others.
+const LOOK: Duration = Duration::from_millis(2);
+/// The tag of the words `I am here` and `all are here`.
+const HERE: i32 = 1;
 
 /// The processes that `mpirun` started.
 pub struct Mpi {
@@ -35,19 +41,18 @@ impl Mpi {
     ///
     /// # Errors
     /// [`Error::Config`] if it was joined before, or if MPI cannot be called from several threads.
-    /// Where the others do not come within two minutes, the process ends and says so.
-    pub fn join() -> Result<Mpi> {
+    /// Where not all others have come after `patience`, the process ends, and the first one of this
+    /// machine says which are missing: MPI's own start waits for ever.
+    pub fn join(patience: Duration) -> Result<Mpi> {
         let (joined, waits) = mpsc::channel::<()>();
-        // MPI's own start waits for ever.
-        std::thread::spawn(move || {
-            if waits.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
-                let rank = std::env::var("OMPI_COMM_WORLD_RANK").unwrap_or_else(|_| "?".into());
-                let size = std::env::var("OMPI_COMM_WORLD_SIZE").unwrap_or_else(|_| "?".into());
-                eprintln!(
-                    "error: --distributed: process {rank} of {size} has waited {} s for the others \
-                     to start",
-                    PATIENCE.as_secs()
-                );
+        let timed_out =
+            move |patience| waits.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout);
+        let arrivals = Arrivals::of(|name| std::env::var(name).ok());
+        // Without such word only less can be told of those that are missing.
+        let _ = arrivals.tell();
+        thread::spawn(move || {
+            if timed_out(patience) && (arrivals.speaks() || timed_out(LONGER)) {
+                eprintln!("error: {}", arrivals.complaint(patience.as_secs()));
                 std::process::exit(1);
             }
         });
@@ -64,11 +69,57 @@ impl Mpi {
         }
         Ok(Mpi { world: universe.world(), _universe: universe })
     }
+
+    /// Looks for a word of `from` until `deadline`; gives who said it.
+    fn listen(&self, from: &impl Source, deadline: Instant) -> Option<usize> {
+        loop {
+            if let Some(word) = from.immediate_probe_with_tag(HERE) {
+                let rank = word.source_rank();
+                self.world.process_at_rank(rank).receive_with_tag::<u8>(HERE);
+                return Some(rank as usize);
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
+            thread::sleep(LOOK);
+        }
+    }
 }
 
 impl Exchange for Mpi {
     fn world(&self) -> World {
         World { rank: self.world.rank() as usize, size: self.world.size() as usize }
+    }
+
+    fn meet(&self, patience: Duration) -> Result<()> {
+        let World { rank, size } = self.world();
+        let deadline = Instant::now() + patience;
+        let missing = |ranks: Vec<usize>| {
+            Error::Config(format!(
+                "--distributed: process(es) {ranks:?} started, and did not come to the beginning of \
+                 the run within {} s",
+                patience.as_secs()
+            ))
+        };
+        // One byte, which MPI takes at once.
+        let say = |to: usize| self.world.process_at_rank(to as i32).send_with_tag(&1u8, HERE);
+        if rank > 0 {
+            say(0);
+            let first = self.world.process_at_rank(0);
+            // If others are missing, it is the first that says so.
+            let answer = self.listen(&first, deadline + LONGER);
+            return answer.map(|_| ()).ok_or_else(|| missing(vec![0]));
+        }
+        let mut here = vec![false; size];
+        here[0] = true;
+        while here.contains(&false) {
+            let Some(other) = self.listen(&self.world.any_process(), deadline) else {
+                return Err(missing((0..size).filter(|&rank| !here[rank]).collect()));
+            };
+            here[other] = true;
+        }
+        (1..size).for_each(say);
+        Ok(())
     }
 
     fn sum_f32(&self, numbers: &mut [f32]) -> Result<()> {

@@ -49,6 +49,9 @@ pub struct SebulbaOptions {
     /// its own, and gradients of all
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub distributed: bool,
+    /// Seconds to wait for the other processes to start
+    #[arg(long, default_value_t = 120)]
+    pub join_timeout: u64,
     /// Compute every environment's gradient alone and add them exactly, so that all layouts of as
     /// many environments give the same parameters, bit for bit; slow
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
@@ -68,6 +71,9 @@ pub struct SebulbaOptions {
     /// Updates between two entries of the statistics in the event file
     #[arg(long, default_value_t = 10)]
     pub log_frequency: u64,
+    /// Show on a terminal what actors and learner do, above the progress bar
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub live_view: bool,
 }
 
 /// A command line with `small` before the flags that were given, if they name an environment that

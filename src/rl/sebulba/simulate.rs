@@ -5,10 +5,12 @@
 
 use super::drive::version_of;
 
-/// What the parts of an update cost, in seconds of one core or device.
+/// What the parts of an update cost, in seconds, as measured on one device that has the machine for
+/// itself.
 ///
 /// What depends on the number of environments is work, for which devices on shared cores compete; what
-/// does not is mostly waiting for each other and for launches, which goes on beside others' work.
+/// does not is mostly waiting for each other and for launches, which goes on beside others' work. Work
+/// may keep several cores busy: its share of them is smaller where others work too.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Costs {
     /// One environment's part of a rollout.
@@ -21,6 +23,11 @@ pub struct Costs {
     pub learn_per_env: f64,
     /// An update, whatever the number of environments.
     pub learn: f64,
+    /// Cores that a rollout keeps busy.
+    pub rollout_cores: f64,
+    /// Cores that an update of one learner keeps busy. Where a process has as many learners as cores,
+    /// each has one core (see [`pmap`](crate::pmap())).
+    pub learn_cores: f64,
     /// Adding gradients over all learners, for each doubling of their number; of a whole update.
     pub reduce: f64,
     /// Giving parameters to one actor.
@@ -69,8 +76,10 @@ struct Task {
     device: usize,
     /// Seconds of waiting that remain, before the work.
     wait: f64,
-    /// Seconds of work that remain.
+    /// Seconds of work that remain, of one core.
     work: f64,
+    /// Cores that it takes, if they are free.
+    cores: f64,
     what: What,
 }
 
@@ -88,8 +97,11 @@ pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
     let actors = shape.actors * shape.threads;
     let envs = shape.envs as f64;
     let total_learners = (shape.learners * shape.processes) as f64;
-    let rollout = envs * (costs.rollout_per_env + costs.transfer_per_env);
-    let learn = envs * actors as f64 / shape.learners as f64 * costs.learn_per_env;
+    let rollout = envs * (costs.rollout_per_env + costs.transfer_per_env) * costs.rollout_cores;
+    let learn =
+        envs * actors as f64 / shape.learners as f64 * costs.learn_per_env * costs.learn_cores;
+    let alone = shape.learners as f64 >= costs.cores;
+    let learn_cores = if alone { costs.learn_cores.min(1.0) } else { costs.learn_cores };
     let together =
         costs.learn + costs.reduce * total_learners.log2() + costs.publish * actors as f64;
     let device_of = |actor: usize| actor / shape.threads;
@@ -116,14 +128,26 @@ pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
                 begun[actor] = next;
                 let device = device_of(actor);
                 let what = What::Rollout { actor };
-                tasks.push(Task { device, wait: costs.rollout, work: rollout, what });
+                tasks.push(Task {
+                    device,
+                    wait: costs.rollout,
+                    work: rollout,
+                    cores: costs.rollout_cores,
+                    what,
+                });
             }
         }
         if learning == 0 && delivered.iter().all(|&rollouts| rollouts > updates) {
             learning = shape.learners;
             for k in 0..shape.learners {
                 let device = learner_of(k);
-                tasks.push(Task { device, wait: together, work: learn, what: What::Learn });
+                tasks.push(Task {
+                    device,
+                    wait: together,
+                    work: learn,
+                    cores: learn_cores,
+                    what: What::Learn,
+                });
             }
             // A lane is free again: look once more at who may begin.
             continue;
@@ -135,9 +159,13 @@ pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
                 first.push(i);
             }
         }
-        let working = first.iter().filter(|&&i| tasks[i].wait <= 0.0).count();
-        let speed = (costs.cores / working.max(1) as f64).min(1.0);
-        let ends = |task: &Task| if task.wait > 0.0 { task.wait } else { task.work / speed };
+        let working = first.iter().filter(|&&i| tasks[i].wait <= 0.0);
+        let wanted: f64 = working.map(|&i| tasks[i].cores).sum();
+        let share = if wanted > costs.cores { costs.cores / wanted } else { 1.0 };
+        let ends = |task: &Task| match task.wait > 0.0 {
+            true => task.wait,
+            false => task.work / (task.cores * share),
+        };
         let step = first.iter().map(|&i| ends(&tasks[i])).fold(f64::INFINITY, f64::min);
         now += step;
         for &i in &first {
@@ -148,7 +176,7 @@ pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
                     task.wait = 0.0;
                 }
             } else {
-                task.work -= step * speed;
+                task.work -= step * task.cores * share;
             }
             match task.what {
                 What::Learn => learner_work += step / shape.learners as f64,
@@ -200,6 +228,8 @@ mod tests {
         transfer_per_env: 0.0,
         learn_per_env: 0.05,
         learn: 0.0,
+        rollout_cores: 1.0,
+        learn_cores: 1.0,
         reduce: 0.0,
         publish: 0.0,
         cores: f64::INFINITY,
@@ -233,6 +263,21 @@ mod tests {
         near(simulate(&COSTS, &Shape { shared: true, ..SHAPE }).period, 1.5);
         // And where there is one core for both.
         near(simulate(&Costs { cores: 1.0, ..COSTS }, &SHAPE).period, 1.5);
+    }
+
+    #[test]
+    fn work_on_several_cores_leaves_less_to_others() {
+        // A rollout of 1 s on one core, beside an update of 0.5 s on two.
+        let costs = Costs { learn_cores: 2.0, cores: 2.0, ..COSTS };
+        near(simulate(&costs, &Shape { concurrency: false, ..SHAPE }).period, 1.5);
+        // Two thirds of their speed for 0.75 s, in which the rollout comes half way.
+        near(simulate(&costs, &SHAPE).period, 1.25);
+        // Two learners have a core each: half a second, two of three parts of the cores each.
+        let two = Shape { learners: 2, ..SHAPE };
+        near(simulate(&costs, &two).period, 1.25);
+        near(simulate(&costs, &Shape { concurrency: false, ..two }).period, 1.5);
+        // Cores of their own, as many as they want.
+        near(simulate(&Costs { cores: f64::INFINITY, ..costs }, &SHAPE).period, 1.0);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub struct RolloutTimes {
     pub params_queue_get: Duration,
     /// Stepping environments and policy.
     pub rollout: Duration,
+    /// Processor time of the whole process meanwhile.
+    pub rollout_cpu: Duration,
     /// Moving the rollout to the learners' devices.
     pub data_transfer: Duration,
     /// Waiting until the learner took the rollout before this one.
@@ -49,6 +51,8 @@ pub struct Stats {
     data_transfer: Window,
     rollout_queue_get: Window,
     training: Window,
+    rollout_cpu: Window,
+    training_cpu: Window,
     params_put: Window,
     host: Window,
     last: Option<Instant>,
@@ -59,17 +63,25 @@ impl Stats {
     /// Takes note of a rollout: that of the first actor, as in Cleanba.
     pub fn rollout(&mut self, times: &RolloutTimes) {
         self.rollout.push(times.rollout);
+        self.rollout_cpu.push(times.rollout_cpu);
         self.params_queue_get.push(times.params_queue_get);
         self.rollout_queue_put.push(times.rollout_queue_put);
         self.data_transfer.push(times.data_transfer);
     }
 
-    /// Takes note of an update: how long the learner waited for rollouts, trained, and gave out
-    /// parameters; `actor` is how long the first actor waited for those that it acted with. What is
+    /// Takes note of an update: how long the learner waited for rollouts, trained (and how much
+    /// processor time the process took meanwhile), and gave out parameters; `actor` is how long the first actor waited for those that it acted with. What is
     /// left of the time since the last update is the host's: events, checkpoints, queues.
-    pub fn update(&mut self, waited: Duration, trained: Duration, gave: Duration, actor: Duration) {
+    pub fn update(
+        &mut self,
+        waited: Duration,
+        (trained, trained_cpu): (Duration, Duration),
+        gave: Duration,
+        actor: Duration,
+    ) {
         self.rollout_queue_get.push(waited);
         self.training.push(trained);
+        self.training_cpu.push(trained_cpu);
         self.params_put.push(gave);
         self.difference = waited.as_secs_f64() - actor.as_secs_f64();
         let now = Instant::now();
@@ -79,7 +91,8 @@ impl Stats {
     }
 
     /// The tags and their values.
-    pub fn scalars(&self) -> [(&'static str, f64); 9] {
+    pub fn scalars(&self) -> [(&'static str, f64); 11] {
+        let cores = |cpu: &Window, time: &Window| cpu.mean() / time.mean().max(1e-9);
         [
             ("stats/rollout_time", self.rollout.mean()),
             ("stats/params_queue_get_time", self.params_queue_get.mean()),
@@ -87,6 +100,8 @@ impl Stats {
             ("stats/data_transfer_time", self.data_transfer.mean()),
             ("stats/rollout_queue_get_time", self.rollout_queue_get.mean()),
             ("stats/training_time", self.training.mean()),
+            ("stats/rollout_cores", cores(&self.rollout_cpu, &self.rollout)),
+            ("stats/training_cores", cores(&self.training_cpu, &self.training)),
             ("stats/params_put_time", self.params_put.mean()),
             ("stats/host_time", self.host.mean()),
             ("stats/rollout_params_queue_get_time_diff", self.difference),
@@ -94,9 +109,39 @@ impl Stats {
     }
 }
 
+/// Processor time that this process has taken, on all cores; zero where the system does not tell.
+pub fn processor_time() -> Duration {
+    #[cfg(unix)]
+    {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the clock's number is valid, and the struct is ours to fill.
+        let status = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+        if status == 0 {
+            return Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
+        }
+    }
+    Duration::ZERO
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn work_takes_processor_time_and_sleep_none() {
+        let (began, before) = (Instant::now(), processor_time());
+        while processor_time() < before + Duration::from_millis(5) {
+            assert!(began.elapsed() < Duration::from_secs(60), "no time is taken");
+        }
+        let mut stats = Stats::default();
+        let secs = Duration::from_secs;
+        stats.update(secs(0), (secs(2), secs(3)), secs(0), secs(0));
+        let times = RolloutTimes { rollout: secs(4), rollout_cpu: secs(5), ..Default::default() };
+        stats.rollout(&times);
+        let value = |name| stats.scalars().into_iter().find(|(tag, _)| *tag == name).unwrap().1;
+        assert_eq!((value("stats/training_cores"), value("stats/rollout_cores")), (1.5, 1.25));
+    }
 
     #[test]
     fn means_are_of_the_last_ten() {

@@ -27,7 +27,7 @@ pub fn run<P: Send, R: Send, T>(
                 let outcome = catch_unwind(AssertUnwindSafe(|| actor(index)));
                 let failed = match outcome {
                     Ok(Ok(())) => return,
-                    Ok(Err(error)) => error,
+                    Ok(Err(error)) => named(error, index),
                     Err(panic) => {
                         Error::Env(format!("actor thread {index} panicked: {}", words(&*panic)))
                     }
@@ -47,6 +47,19 @@ pub fn run<P: Send, R: Send, T>(
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })
+}
+
+/// The error, with the actor whose it is.
+fn named(error: Error, actor: usize) -> Error {
+    let of = |text: String| format!("actor thread {actor}: {text}");
+    match error {
+        Error::Env(text) => Error::Env(of(text)),
+        Error::Callback(text) => Error::Callback(of(text)),
+        Error::Pjrt { context, code, message } => {
+            Error::Pjrt { context: of(context), code, message }
+        }
+        other => other,
+    }
 }
 
 fn words(panic: &(dyn Any + Send)) -> &str {

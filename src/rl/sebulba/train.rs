@@ -1,15 +1,18 @@
 //! A whole run: what algorithms on Sebulba have in common. They bring their loss.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::agent::{Agent, Sizes};
+use super::board::{Board, Doing};
 use super::drive::{Collected, Learner, Schedule, drive};
 use super::exchange::{Across, Exchange, expect_same};
 use super::layout::{Layout, World};
 use super::options::SebulbaOptions;
 use super::reduce::Reduce;
 use super::rollout::{Playing, Rollout, begin, collect};
+use super::stats::processor_time;
+use super::view::{LiveView, watch};
 use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::{Error, Result};
 use crate::jit::{Mode, jit};
@@ -82,13 +85,18 @@ fn sizes<A: Algorithm>(options: &SebulbaOptions, pool: &crate::envs::EnvSpec) ->
     Sizes::of(A::NAME, pool, options.network, (&options.channels, &options.hiddens))
 }
 
+/// How long a process waits for the others.
+fn patience(options: &SebulbaOptions) -> Duration {
+    Duration::from_secs(options.join_timeout)
+}
+
 /// The other processes, with `--distributed`.
 fn processes(options: &SebulbaOptions) -> Result<Option<Arc<dyn Exchange>>> {
     if !options.distributed {
         return Ok(None);
     }
     #[cfg(feature = "mpi")]
-    return Ok(Some(Arc::new(super::mpi::Mpi::join()?)));
+    return Ok(Some(Arc::new(super::mpi::Mpi::join(patience(options))?)));
     #[cfg(not(feature = "mpi"))]
     Err(Error::Config(
         "--distributed: this program was built without MPI; build it with --features mpi, where an \
@@ -161,6 +169,7 @@ where
     let layout = options.layout(world);
     layout.check()?;
     if let Some(processes) = &processes {
+        processes.meet(patience(options))?;
         expect_same(&**processes, args)?;
     }
     let (handles, envs) = pools(args, options, &layout)?;
@@ -242,8 +251,9 @@ where
     let updates = args.total_timesteps() / steps;
     let done = trainer.step() / steps;
     let schedule = Schedule { updates: updates - done, concurrency: options.concurrency };
+    let board = Board::new(layout.num_actors());
     let act = |actor: usize, agent: &Agent<Array>| -> Result<Collected<Rollout<Array>>> {
-        let began = Instant::now();
+        let (began, cpu) = (Instant::now(), processor_time());
         let mut place = playing[actor].lock().unwrap_or_else(PoisonError::into_inner);
         let before = place.take().ok_or_else(|| Error::Env("its last rollout failed".into()))?;
         let first = Array::from(layout.first_env(actor) as i32);
@@ -252,20 +262,24 @@ where
         // Reading the games waits for the rollout.
         let games = games.list()?;
         *place = Some(after);
-        let rolled = began.elapsed();
+        let (rolled, cpu) = (began.elapsed(), processor_time().saturating_sub(cpu));
         let _span = timeline::span("send the rollout");
+        board.actors[actor].enter(Doing::Sends);
         let mut sent = Vec::with_capacity(parts.len());
         for (part, &device) in parts.iter().zip(&layout.learners) {
             sent.push(moved(part, device)?);
         }
         sent.iter().try_for_each(|part: &Rollout<Array>| part.env_ids.wait())?;
-        Ok(Collected { parts: sent, games, times: (rolled, began.elapsed() - rolled) })
+        Ok(Collected { parts: sent, games, times: (rolled, began.elapsed() - rolled), cpu })
     };
     let stop = || (0..envs.num_pools()).for_each(|k| envs.pool(k).close());
+    let view = LiveView::new(&layout, update.num_steps, schedule.updates);
+    let place = if options.live_view { trainer.above() } else { None };
     let told = &mut trainer;
-    let learned = drive(&layout, schedule, act, stop, |mut learner: Learner<'_, _, _>| {
+    let learn = |mut learner: Learner<'_, _, _>| {
         let mut state = state;
         let publish = |learner: &Learner<'_, Agent<Array>, _>, state: &S::With<Sharded>| {
+            board.learner.enter(Doing::GivesParameters);
             let agent = unreplicate(&(hooks.agent)(state))?;
             learner.publish(|device| {
                 let there = moved(&agent, device)?;
@@ -292,15 +306,19 @@ where
             let rate =
                 annealed(update.learning_rate, update.anneal_lr, told.step() / steps, updates);
             let delivered = learner.collect()?;
-            let began = Instant::now();
+            let (began, cpu) = (Instant::now(), processor_time());
+            let made = learner.update();
+            let update_span = timeline::span_of("update", format_args!("{made} -> v{}", made + 1));
             let parts = delivered.parts.iter();
             let parts = parts.map(|parts| device_put_sharded(parts, &layout.learners));
             let (next, mut data) = {
                 let _span = timeline::span("prepare");
+                board.learner.enter(Doing::Prepares);
                 prepare.call((state, parts.collect::<Result<Vec<_>>>()?))?
             };
             state = next;
             let span = timeline::span("learn");
+            board.learner.enter(Doing::Learns);
             let rate_there = replicate(&Array::from(rate as f32), &layout.learners)?;
             let mut metrics = None;
             let turns: Vec<i32> = (0..update.turns as i32).collect();
@@ -322,9 +340,17 @@ where
             tree::leaves(&metrics).iter().try_for_each(Array::wait)?;
             drop(span);
             let trained = began.elapsed();
-            publish(&learner, &state)?;
+            let trained_cpu = processor_time().saturating_sub(cpu);
+            {
+                let _span = timeline::span("give parameters");
+                publish(&learner, &state)?;
+            }
+            drop(update_span);
+            board.learner.ends();
+            board.learner.enter(Doing::Logs);
             let gave = began.elapsed() - trained;
             let waited = delivered.waited;
+            let trained = (trained, trained_cpu);
             learner.stats.update(waited, trained, gave, delivered.times.params_queue_get);
 
             let at = told.step() + steps;
@@ -338,13 +364,14 @@ where
                     "charts/avg_episodic_return",
                     told.run.returns.mean().unwrap_or_default(),
                 ));
-                told.run.events.scalars(&scalars, at)?;
+                told.scalars(&scalars, at)?;
             }
             told.tell(steps, &delivered.games, Some(&metrics))?;
         }
         unreplicate(&state)
-    });
-    learned.and_then(|model| {
+    };
+    let run = || drive((&layout, schedule), &board, act, stop, learn);
+    watch(&view, &board, place, run).and_then(|model| {
         let compile_s = rollouts.iter().map(|program| program.stats().seconds()).sum();
         trainer.finish(&model, compile_s)
     })

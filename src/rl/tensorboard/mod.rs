@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub use read::{Event, Value, read_events};
 
+use super::progress;
 use crate::error::{Error, Result};
 use wire::{Message, push_record};
 
@@ -169,7 +170,7 @@ impl EventWriter {
 impl Drop for EventWriter {
     fn drop(&mut self) {
         if let Err(error) = self.flush() {
-            eprintln!("warning: {error}");
+            progress::say(&format!("warning: {error}"));
         }
     }
 }

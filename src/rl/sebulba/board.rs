@@ -1,0 +1,299 @@
+//! What the threads of a run do, for those who watch: written by each thread of itself, in atomics.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// What a thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Doing {
+    /// Nothing yet.
+    Starts,
+    /// An actor waits for parameters.
+    WaitsForParameters,
+    /// An actor steps policy and environments.
+    Plays,
+    /// An actor moves its rollout to the learners' devices.
+    Sends,
+    /// An actor waits until the learner takes the rollout before.
+    WaitsForLearner,
+    /// The learner waits for rollouts.
+    WaitsForRollouts,
+    /// The learner computes what is computed once of a rollout.
+    Prepares,
+    /// The learner takes gradient steps.
+    Learns,
+    /// The learner gives parameters to the actors.
+    GivesParameters,
+    /// The learner writes events and checkpoints.
+    Logs,
+    /// The thread is at its end.
+    Ended,
+}
+
+impl Doing {
+    const ALL: [Doing; 11] = [
+        Doing::Starts,
+        Doing::WaitsForParameters,
+        Doing::Plays,
+        Doing::Sends,
+        Doing::WaitsForLearner,
+        Doing::WaitsForRollouts,
+        Doing::Prepares,
+        Doing::Learns,
+        Doing::GivesParameters,
+        Doing::Logs,
+        Doing::Ended,
+    ];
+
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Doing::Starts => "starts",
+            Doing::WaitsForParameters => "waits: parameters",
+            Doing::Plays => "plays",
+            Doing::Sends => "sends",
+            Doing::WaitsForLearner => "waits: learner",
+            Doing::WaitsForRollouts => "waits: rollouts",
+            Doing::Prepares => "prepares",
+            Doing::Learns => "learns",
+            Doing::GivesParameters => "gives parameters",
+            Doing::Logs => "logs",
+            Doing::Ended => "has ended",
+        }
+    }
+
+    /// Whether it is the work that the thread is for.
+    pub fn is_work(self) -> bool {
+        match self {
+            Doing::Plays | Doing::Sends => true,
+            Doing::Prepares | Doing::Learns | Doing::GivesParameters => true,
+            Doing::WaitsForParameters | Doing::WaitsForLearner | Doing::WaitsForRollouts => false,
+            Doing::Starts | Doing::Logs | Doing::Ended => false,
+        }
+    }
+
+    /// Whether it is waiting for another thread.
+    pub fn is_wait(self) -> bool {
+        matches!(self, Doing::WaitsForParameters | Doing::WaitsForLearner | Doing::WaitsForRollouts)
+    }
+}
+
+/// One thread's part of a [`Board`]. Only that thread writes what it does; its queues are counted at
+/// both ends.
+#[derive(Debug)]
+pub struct Gauge {
+    began: Instant,
+    doing: AtomicU8,
+    /// Nanoseconds from `began` to when it began to do so.
+    since: AtomicU64,
+    work: AtomicU64,
+    wait: AtomicU64,
+    number: AtomicU64,
+    version: AtomicU64,
+    done: AtomicU64,
+    done_at: AtomicU64,
+    given: AtomicU64,
+    taken: AtomicU64,
+    fetched: AtomicU64,
+}
+
+/// What a [`Gauge`] shows at a moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Seen {
+    /// What the thread does.
+    pub doing: Doing,
+    /// For how long.
+    pub lasts: Duration,
+    /// How long it worked so far.
+    pub work: Duration,
+    /// How long it waited for others so far.
+    pub wait: Duration,
+    /// The rollout or update under way, or the last one, counted from 1.
+    pub number: u64,
+    /// The version that it acts with, or has made.
+    pub version: u64,
+    /// Rollouts handed over, or updates made.
+    pub done: u64,
+    /// When the last one was.
+    pub done_at: Duration,
+    /// Parameters that wait for this actor.
+    pub params: u64,
+    /// Rollouts of this actor that wait for the learner.
+    pub rollouts: u64,
+}
+
+fn nanos(duration: Duration) -> u64 {
+    duration.as_nanos() as u64
+}
+
+impl Gauge {
+    fn new(began: Instant) -> Gauge {
+        let zero = || AtomicU64::new(0);
+        Gauge {
+            began,
+            doing: AtomicU8::new(Doing::Starts as u8),
+            since: AtomicU64::new(nanos(began.elapsed())),
+            work: zero(),
+            wait: zero(),
+            number: zero(),
+            version: zero(),
+            done: zero(),
+            done_at: zero(),
+            given: zero(),
+            taken: zero(),
+            fetched: zero(),
+        }
+    }
+
+    fn doing(&self) -> Doing {
+        Doing::ALL[usize::from(self.doing.load(Relaxed))]
+    }
+
+    /// The thread does something else from now on.
+    pub fn enter(&self, doing: Doing) {
+        let now = nanos(self.began.elapsed());
+        let spent = now - self.since.swap(now, Relaxed);
+        let before = self.doing();
+        self.doing.store(doing as u8, Relaxed);
+        if before.is_work() {
+            self.work.fetch_add(spent, Relaxed);
+        } else if before.is_wait() {
+            self.wait.fetch_add(spent, Relaxed);
+        }
+    }
+
+    /// A rollout or update has begun, of this version.
+    pub fn begins(&self, number: u64, version: u64) {
+        self.number.store(number, Relaxed);
+        self.version.store(version, Relaxed);
+    }
+
+    /// The rollout was handed over, or the update made.
+    pub fn ends(&self) {
+        self.done_at.store(nanos(self.began.elapsed()), Relaxed);
+        self.done.fetch_add(1, Relaxed);
+    }
+
+    /// The learner has put parameters into this actor's queue.
+    pub fn params_given(&self) {
+        self.given.fetch_add(1, Relaxed);
+    }
+
+    /// The actor has taken them.
+    pub fn params_taken(&self) {
+        self.taken.fetch_add(1, Relaxed);
+    }
+
+    /// The learner has taken a rollout.
+    pub fn rollout_taken(&self) {
+        self.fetched.fetch_add(1, Relaxed);
+    }
+
+    /// What it shows now.
+    pub fn seen(&self) -> Seen {
+        let doing = self.doing();
+        let now = nanos(self.began.elapsed());
+        let lasts = now.saturating_sub(self.since.load(Relaxed));
+        let under_way = |is: bool| if is { lasts } else { 0 };
+        let (done, given) = (self.done.load(Relaxed), self.given.load(Relaxed));
+        Seen {
+            doing,
+            lasts: Duration::from_nanos(lasts),
+            work: Duration::from_nanos(self.work.load(Relaxed) + under_way(doing.is_work())),
+            wait: Duration::from_nanos(self.wait.load(Relaxed) + under_way(doing.is_wait())),
+            number: self.number.load(Relaxed),
+            version: self.version.load(Relaxed),
+            done,
+            done_at: Duration::from_nanos(self.done_at.load(Relaxed)),
+            // One end may have counted before the other.
+            params: given.saturating_sub(self.taken.load(Relaxed)),
+            rollouts: done.saturating_sub(self.fetched.load(Relaxed)),
+        }
+    }
+}
+
+/// What all threads of a run do.
+#[derive(Debug)]
+pub struct Board {
+    began: Instant,
+    /// The learner.
+    pub learner: Gauge,
+    /// The actors, by number.
+    pub actors: Vec<Gauge>,
+}
+
+/// What a [`Board`] shows at a moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// When, from the beginning of the run.
+    pub at: Duration,
+    /// The learner.
+    pub learner: Seen,
+    /// The actors, by number.
+    pub actors: Vec<Seen>,
+}
+
+impl Board {
+    /// For so many actors; time begins now.
+    pub fn new(actors: usize) -> Board {
+        let began = Instant::now();
+        let actors = (0..actors).map(|_| Gauge::new(began)).collect();
+        Board { began, learner: Gauge::new(began), actors }
+    }
+
+    /// What it shows now.
+    pub fn snapshot(&self) -> Snapshot {
+        let actors = self.actors.iter().map(Gauge::seen).collect();
+        Snapshot { at: self.began.elapsed(), learner: self.learner.seen(), actors }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_add_up_by_what_was_done() {
+        let board = Board::new(1);
+        let actor = &board.actors[0];
+        let sleep = || std::thread::sleep(Duration::from_millis(5));
+        actor.enter(Doing::WaitsForParameters);
+        sleep();
+        actor.enter(Doing::Plays);
+        actor.begins(1, 1);
+        sleep();
+        actor.enter(Doing::Sends);
+        sleep();
+        let seen = actor.seen();
+        assert_eq!((seen.doing, seen.number, seen.version, seen.done), (Doing::Sends, 1, 1, 0));
+        assert!(seen.wait >= Duration::from_millis(5) && seen.lasts >= Duration::from_millis(5));
+        assert!(seen.work >= Duration::from_millis(10));
+        let now = board.snapshot().at;
+        assert!(seen.work + seen.wait <= now);
+        actor.enter(Doing::Ended);
+        let ended = actor.seen();
+        assert!(ended.work >= seen.work && ended.wait == seen.wait);
+        assert!(Doing::ALL.iter().enumerate().all(|(i, doing)| *doing as usize == i));
+        assert!(Doing::ALL.iter().all(|doing| !(doing.is_work() && doing.is_wait())));
+    }
+
+    #[test]
+    fn queues_are_what_was_given_less_what_was_taken() {
+        let board = Board::new(2);
+        let actor = &board.actors[1];
+        let fill = || (actor.seen().params, actor.seen().rollouts);
+        assert_eq!(fill(), (0, 0));
+        actor.params_given();
+        assert_eq!(fill(), (1, 0));
+        actor.params_taken();
+        actor.ends();
+        assert_eq!(fill(), (0, 1));
+        assert!(actor.seen().done_at > Duration::ZERO);
+        // The other end counted first.
+        actor.rollout_taken();
+        actor.rollout_taken();
+        assert_eq!(fill(), (0, 0));
+        assert_eq!(board.snapshot().actors[0].done, 0);
+    }
+}

@@ -1,0 +1,120 @@
+//! What goes wrong in the middle of a run of actors and learners.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use podracer::algos::cleanba_ppo;
+use podracer::envs::{self, Action, Env, EnvRng, EnvSpec, ObsMut, StepOutcome};
+use podracer::{Error, Result};
+
+use super::error;
+use super::sebulba::run;
+
+/// CartPole until step 3,000 of all of them together.
+struct Faulty {
+    game: Box<dyn Env>,
+    fault: fn() -> Result<StepOutcome>,
+}
+
+static STEPS: AtomicUsize = AtomicUsize::new(0);
+static ALIVE: AtomicUsize = AtomicUsize::new(0);
+/// When it happened.
+static FELL: Mutex<Option<Instant>> = Mutex::new(None);
+
+impl Faulty {
+    fn make(fault: fn() -> Result<StepOutcome>) -> Result<Box<dyn Env>> {
+        ALIVE.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(Faulty { game: envs::make("CartPole-v1")?, fault }))
+    }
+}
+
+impl Drop for Faulty {
+    fn drop(&mut self) {
+        ALIVE.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Env for Faulty {
+    fn spec(&self) -> EnvSpec {
+        EnvSpec { id: "Faulty-v0".into(), ..self.game.spec() }
+    }
+
+    fn reset(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
+        self.game.reset(rng, obs)
+    }
+
+    fn step(
+        &mut self,
+        action: Action<'_>,
+        rng: &mut EnvRng,
+        obs: ObsMut<'_>,
+    ) -> Result<StepOutcome> {
+        if STEPS.fetch_add(1, Ordering::Relaxed) == 3000 {
+            *FELL.lock().unwrap() = Some(Instant::now());
+            return (self.fault)();
+        }
+        self.game.step(action, rng, obs)
+    }
+}
+
+#[test]
+fn an_environment_that_falls_over_ends_the_run_at_once() {
+    envs::register("Panics-v0", || Faulty::make(|| panic!("the cat is on the cart"))).unwrap();
+    let fails = || Faulty::make(|| Err(Error::Env("the pole is broken".into())));
+    envs::register("Fails-v0", fails).unwrap();
+    let runs = tempfile::tempdir().unwrap();
+    for (env, words) in [
+        ("--env-id=Panics-v0", "panicked: the cat is on the cart"),
+        ("--env-id=Fails-v0", "failed: the pole is broken"),
+    ] {
+        STEPS.store(0, Ordering::Relaxed);
+        // No end of its own: three actors, of which one falls over in its third rollout.
+        let flags = [
+            env,
+            "--num-actor-threads=3",
+            "--local-num-envs=4",
+            "--num-steps=128",
+            "--total-timesteps=1000000000",
+        ];
+        let layout = "--actor-device-ids 0 --learner-device-ids 1 2";
+        let told = error(run::<cleanba_ppo::Args>(runs.path(), layout, &flags));
+        let fell = FELL.lock().unwrap().expect("it happened").elapsed();
+        assert!(fell < Duration::from_secs(5), "{fell:?}");
+        assert!(told.starts_with("actor thread "), "{told}");
+        assert!(told.contains("Faulty-v0: env ") && told.contains(words), "{told}");
+        assert_eq!(ALIVE.load(Ordering::Relaxed), 0, "environments outlive the run");
+    }
+}
+
+/// Files may have a few kilobytes, as if there was no room for more.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_while_logging_ends_the_run_or_not_as_chosen() {
+    use std::process::Command;
+
+    for (choice, goes_on) in [("stop", false), ("go-on", true)] {
+        let runs = tempfile::tempdir().unwrap();
+        // Too large a file is an error then, and no signal.
+        let output = Command::new("sh")
+            .args(["-c", "trap '' XFSZ; ulimit -f 32; exec \"$0\" \"$@\""])
+            .arg(env!("CARGO_BIN_EXE_podracer"))
+            .args(["train", "cleanba_ppo", "--env-id=CartPole-v1", "--log-frequency=1"])
+            .args(["--local-num-envs=12", "--num-actor-threads=1", "--num-steps=16"])
+            .args(["--learner-device-ids=1,2", "--total-timesteps=57600"])
+            .arg(format!("--runs-dir={}", runs.path().display()))
+            .args(["--on-write-error", choice])
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), goes_on, "{told}");
+        assert!(told.contains("cannot write") && told.contains("tfevents"), "{told}");
+        // It is no terminal.
+        assert!(!told.contains('\x1b'), "{told}");
+        // Said once.
+        let lines = told.lines().filter(|line| line.contains("tfevents"));
+        assert_eq!(lines.count(), 1, "{told}");
+        assert_eq!(told.contains("training goes on, though cannot write"), goes_on, "{told}");
+        assert_eq!(told.contains("57600 steps in"), goes_on, "{told}");
+    }
+}
