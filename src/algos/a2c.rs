@@ -16,7 +16,7 @@ use crate::nn::{Activation, Mlp};
 use crate::optim::{RmsProp, RmsPropState, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, unit};
-use crate::rl::on_policy::{explained_variance, flat, gae, normalize};
+use crate::rl::on_policy::{Playing, explained_variance, flat, gae, normalize};
 use crate::rl::saved::load_model;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
@@ -159,17 +159,6 @@ pub struct TrainState<T> {
     pub playing: Playing<T>,
     /// Updates so far, `i32[]`.
     pub updates: T,
-}
-
-/// The environments between two steps.
-#[derive(Debug, Tree)]
-pub struct Playing<T> {
-    /// The right to step them.
-    pub handle: Handle<T>,
-    /// `f32[N, obs_size]`
-    pub obs: T,
-    /// The randomness to come.
-    pub key: Key<T>,
 }
 
 // --------------------------------------------------------------------------------------- losses

@@ -16,6 +16,7 @@ use crate::optim::{AdamState, RAdam, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::on_policy::{orders, rows};
+use crate::rl::playing::Playing;
 use crate::rl::saved::load_model;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
@@ -162,19 +163,6 @@ pub struct TrainState<T> {
     pub optimizer: AdamState<T, QNetwork<T>>,
     /// The environments between two steps.
     pub playing: Playing<T>,
-}
-
-/// The environments between two steps.
-#[derive(Debug, Tree)]
-pub struct Playing<T> {
-    /// The right to step them.
-    pub handle: Handle<T>,
-    /// `f32[N, obs_size]`
-    pub obs: T,
-    /// Timesteps so far, `i32[]`.
-    pub step: T,
-    /// The randomness to come.
-    pub key: Key<T>,
 }
 
 // --------------------------------------------------------------------------------------- losses
@@ -359,13 +347,8 @@ pub fn train(args: &Args) -> Result<Summary> {
     let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network) = key.split();
         let q = QNetwork::init(network, obs_size, num_actions);
-        let (handle, first) = envs.reset(handle);
-        let (obs, step) = (first.obs.to(DType::F32), constant(0i32));
-        TrainState {
-            optimizer: RAdam::default().init(&q),
-            q,
-            playing: Playing { handle, obs, step, key },
-        }
+        let playing = Playing::start(&envs, handle, key);
+        TrainState { optimizer: RAdam::default().init(&q), q, playing }
     })
     .named("pqn_init");
     let learn = with_mode(mode, |state| iteration(&envs, state, args))
