@@ -7,9 +7,9 @@
 use std::f64::consts::{LN_2, PI};
 
 use crate::random::{self, Key};
-use crate::trace::Tensor;
 use crate::trace::ops::{self, where_};
 use crate::trace::tensor::fail_op;
+use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
 /// One of several classes, with probabilities `softmax(logits)` along the last axis.
@@ -63,7 +63,7 @@ impl Categorical<Tensor> {
     pub fn log_prob(&self, class: Tensor) -> Tensor {
         // Few classes: a masked sum is faster than a gather, whose derivative is a scatter.
         let log_probs = self.log_probs();
-        let chosen = ops::one_hot(class, log_probs.dim(-1), crate::DType::Bool);
+        let chosen = ops::one_hot(class, log_probs.dim(-1), DType::Bool);
         where_(chosen, log_probs, ops::zeros_like(log_probs)).sum(-1)
     }
 

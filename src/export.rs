@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::jit::{Compiled, Jit};
+use crate::jit::{Compiled, Jit, Lowered};
 use crate::lower::artifact::{Artifact, LeafPath, PyTree, Step, newer, path_text, paths};
 use crate::lower::stablehlo::{LowerOptions, Platform, stablehlo};
 use crate::runtime::Runtime;
@@ -408,5 +408,17 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         let in_paths = paths::<Array, A::With<Array>>(args);
         let out_paths = paths::<Tensor, B>(&template);
         Exported::of(self.name(), simplify(program), &in_paths, &out_paths, platforms)
+    }
+}
+
+impl<B: Tree<Tensor>> Lowered<B> {
+    /// The function as a portable artifact for the platform it was lowered for; see [`Jit::export`].
+    ///
+    /// # Errors
+    /// As [`Jit::export`].
+    pub fn export(&self) -> Result<Exported> {
+        let out_paths = paths::<Tensor, B>(self.template());
+        let program = self.program().clone();
+        Exported::of(&self.name, program, &self.in_paths, &out_paths, &[self.platform])
     }
 }

@@ -30,9 +30,9 @@ mod sgd;
 #[cfg(test)]
 mod tests;
 
-use crate::trace::Tensor;
 use crate::trace::ops::{self, Operand};
 use crate::trace::tensor::fail_op;
+use crate::trace::{Tensor, TensorType};
 use crate::tree::{self, Tree};
 
 pub use adam::{Adam, AdamState, RAdam};
@@ -85,7 +85,7 @@ fn scaled(directions: Vec<Tensor>, learning_rate: impl Operand) -> Vec<Tensor> {
     let mut updates = Vec::with_capacity(directions.len());
     for direction in directions {
         let ty = direction.ty();
-        let rate = learning_rate.to_tensor(&crate::TensorType::scalar(ty.dtype));
+        let rate = learning_rate.to_tensor(&TensorType::scalar(ty.dtype));
         if rate.rank() != 0 || !rate.dtype().is_float() {
             fail_op("learning_rate", format!("must be a float scalar, and is {}", rate.ty()));
         }

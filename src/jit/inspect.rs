@@ -6,15 +6,12 @@ use std::fmt;
 use super::core::Compiled;
 use super::nan::Recorder;
 use crate::error::Result;
-use crate::export::Exported;
 use crate::lower::artifact::LeafPath;
 use crate::lower::cache::CacheOutcome;
 use crate::lower::hlo;
 use crate::lower::pjrt::MemoryStats;
 use crate::lower::stablehlo::Platform;
 use crate::trace::program::Program;
-use crate::trace::tensor::Tensor;
-use crate::tree::Tree;
 
 /// A function traced and lowered for one signature; made by [`Jit::lower`](crate::Jit::lower).
 pub struct Lowered<B> {
@@ -22,9 +19,9 @@ pub struct Lowered<B> {
     pub(super) text: String,
     pub(super) aliases: Vec<(usize, usize)>,
     pub(super) template: B,
-    pub(super) name: String,
-    pub(super) platform: Platform,
-    pub(super) in_paths: Vec<LeafPath>,
+    pub(crate) name: String,
+    pub(crate) platform: Platform,
+    pub(crate) in_paths: Vec<LeafPath>,
     pub(super) trace_seconds: f64,
     pub(super) lower_seconds: f64,
     pub(super) recorder: Option<Recorder>,
@@ -60,19 +57,6 @@ impl<B> Lowered<B> {
             from_cache: compiled.outcome.hit,
         };
         Ok(Analysis { compiled, name: self.name, equations, times })
-    }
-}
-
-impl<B: Tree<Tensor>> Lowered<B> {
-    /// The function as a portable artifact for the platform it was lowered for; see
-    /// [`Jit::export`](crate::Jit::export).
-    ///
-    /// # Errors
-    /// As [`Jit::export`](crate::Jit::export).
-    pub fn export(&self) -> Result<Exported> {
-        let out_paths = crate::lower::artifact::paths::<Tensor, B>(&self.template);
-        let program = self.program.clone();
-        Exported::of(&self.name, program, &self.in_paths, &out_paths, &[self.platform])
     }
 }
 

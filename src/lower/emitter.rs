@@ -12,7 +12,7 @@ use super::mlir::{self, List, Locations, Ty, Types, Value};
 use super::native_calls::NativeCalls;
 use super::options::LowerOptions;
 use crate::error::Loc;
-use crate::trace::literal::Literal;
+use crate::trace::literal::{Literal, with_element};
 use crate::trace::program::Program;
 use crate::trace::types::{Shape, TensorType};
 
@@ -203,7 +203,7 @@ impl<'a> Emitter<'a> {
 
 /// The element of a splat as a scalar.
 fn scalar_of(literal: &Literal) -> Literal {
-    crate::with_element!(literal.ty().dtype, T => {
+    with_element!(literal.ty().dtype, T => {
         Literal::scalar(literal.as_splat::<T>().expect("called with splats"))
     })
 }

@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 use half::{bf16, f16};
 
 use crate::error::Loc;
-use crate::trace::literal::{Element, Literal};
+use crate::trace::literal::{Element, Literal, with_element};
 use crate::trace::op::Precision;
 use crate::trace::types::{DType, TensorType};
 
@@ -294,7 +294,7 @@ const MANY: usize = 64;
 
 /// The attribute `dense<...>` of a constant.
 pub(super) fn dense(out: &mut String, literal: &Literal) {
-    crate::with_element!(literal.ty().dtype, T => dense_of::<T>(out, literal));
+    with_element!(literal.ty().dtype, T => dense_of::<T>(out, literal));
 }
 
 fn dense_of<T: Number>(out: &mut String, literal: &Literal) {

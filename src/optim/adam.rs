@@ -1,8 +1,8 @@
 //! Adam and its relatives.
 
 use super::{apply_updates, leaves_of, scaled, zeros_like};
-use crate::trace::Tensor;
 use crate::trace::ops::{self, Operand, where_};
+use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
 
 /// Adam (Kingma & Ba 2015), `optax.adam`; with a `weight_decay`, AdamW (Loshchilov & Hutter 2019),
@@ -85,7 +85,7 @@ fn increment(count: Tensor) -> Tensor {
 /// `decay^count`, in f32 as optax has it.
 #[track_caller]
 fn power(decay: f64, count: Tensor) -> Tensor {
-    ops::constant(decay as f32).pow(count.to(crate::DType::F32))
+    ops::constant(decay as f32).pow(count.to(DType::F32))
 }
 
 impl<L: Operand> Adam<L> {
@@ -200,7 +200,7 @@ impl<L: Operand> RAdam<L> {
         let m_scale: Tensor = 1.0 - power(self.b1, count);
         let v_scale: Tensor = 1.0 - decayed;
         let limit = 2.0 / (1.0 - self.b2) - 1.0;
-        let length: Tensor = limit - 2.0 * count.to(crate::DType::F32) * decayed / v_scale;
+        let length: Tensor = limit - 2.0 * count.to(DType::F32) * decayed / v_scale;
         let rectified = length.ge(self.threshold);
         // The root is of a negative number where it is not chosen.
         let numerator = (length - 4.0) * (length - 2.0) * limit;

@@ -90,6 +90,8 @@ macro_rules! with_element {
         }
     };
 }
+#[doc(hidden)]
+pub use with_element;
 
 /// 64 bytes at an address that is a multiple of 64: what a runtime needs to read host memory in
 /// place, without a copy.
@@ -253,7 +255,7 @@ impl Literal {
 
     /// The same element in another shape, if the literal was made as a splat.
     pub(crate) fn resplat(&self, ty: &TensorType) -> Option<Literal> {
-        crate::with_element!(self.ty().dtype, T => {
+        with_element!(self.ty().dtype, T => {
             self.as_splat::<T>().map(|element| Literal::splat(&ty.shape, element))
         })
     }

@@ -5,6 +5,7 @@ mod callbacks;
 mod cases;
 mod cli;
 mod conv_formulas;
+mod cost;
 mod derive;
 mod documents;
 mod dtypes;

@@ -1,6 +1,6 @@
 //! The format strings of [`debug_print`](super::debug_print).
 
-use crate::trace::literal::Literal;
+use crate::trace::literal::{Literal, with_element};
 
 /// A piece of a format string.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Format {
 }
 
 fn shown(value: &Literal, digits: Option<usize>) -> String {
-    crate::with_element!(value.ty().dtype, T => {
+    with_element!(value.ty().dtype, T => {
         let array = value.to_ndarray::<T>().expect("the element type is this one");
         match (digits, array.first()) {
             (Some(digits), Some(x)) if value.ty().rank() == 0 => format!("{x:.digits$}"),
