@@ -110,44 +110,12 @@ impl Runtime {
             return Err(Error::Config("cpu_devices is 0; the runtime needs at least 1".into()));
         }
         let plugin = Plugin::load(native::locate_cpu_plugin()?)?;
-        keep_freed_memory();
+        plugin.keep_freed_memory();
         let native_calls = register::<Dense>(&plugin)?
             && register::<Bits>(&plugin)?
             && register::<Callback>(&plugin)?;
         let client = Client::cpu(plugin, options.cpu_devices)?;
         let platform = Platform::Cpu;
         Ok(RUNTIME.get_or_init(|| Runtime { client, platform, native_calls, options }))
-    }
-}
-
-/// Tells the C library's allocator to keep freed memory instead of giving it back to the system.
-///
-/// The CPU plugin takes its temporaries and results from `malloc`. By default large blocks are
-/// mapped, faulted in page by page and unmapped again in every run: a tenth of the time of PPO's
-/// step on Atari images (`docs/decisions/0002-convolutions-on-cpu.md`, section 6). The settings hold
-/// for the whole process; `PODRACER_MALLOC=default` leaves them alone.
-fn keep_freed_memory() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    {
-        use std::ffi::c_int;
-        unsafe extern "C" {
-            fn mallopt(parameter: c_int, value: c_int) -> c_int;
-        }
-        const M_TRIM_THRESHOLD: c_int = -1;
-        const M_TOP_PAD: c_int = -2;
-        const M_MMAP_MAX: c_int = -4;
-        if std::env::var("PODRACER_MALLOC").is_ok_and(|value| value == "default") {
-            return;
-        }
-        // No mapped blocks, so that all memory comes from heaps; these grow by 256 MiB and never
-        // shrink. Their number is left alone: with one for all threads, programs on two devices wait
-        // for each other at every product, and any program after a compilation of this process.
-        for (parameter, value) in
-            [(M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, c_int::MAX), (M_TOP_PAD, 1 << 28)]
-        {
-            // SAFETY: `mallopt` has this signature in glibc (`malloc.h`), may be called at any
-            // time from any thread, and refuses values that it does not know.
-            unsafe { mallopt(parameter, value) };
-        }
     }
 }

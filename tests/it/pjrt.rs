@@ -289,6 +289,24 @@ fn threads_share_everything() {
 }
 
 #[test]
+#[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
+fn large_results_lie_in_kept_blocks() {
+    Plugin::load(locate_cpu_plugin().unwrap()).unwrap().keep_freed_memory();
+    let client = client();
+    let wide = ADD.replace("8xf32", "8388608xf32");
+    let executable = client.compile(&wide, &CompileOptions::default()).unwrap();
+    let a = to_device(&client, &vec![1.5; 1 << 23], 0);
+    for _ in 0..3 {
+        let mut outputs = Vec::new();
+        executable.execute([&a, &a], &[], &mut outputs).unwrap();
+        let host = to_host(&outputs[0]);
+        assert_eq!((host[0], host[host.len() - 1]), (3.0, 3.0));
+        // The C library puts its own notes in front of a block, so that none of it begins a huge page.
+        assert!((outputs[0].unsafe_pointer().unwrap() as usize).is_multiple_of(2 << 20));
+    }
+}
+
+#[test]
 fn the_client_outlives_its_handles() {
     let client = Client::cpu(client().plugin().clone(), 1).unwrap();
     let executable = client.compile(ADD, &CompileOptions::default()).unwrap();

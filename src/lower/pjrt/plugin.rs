@@ -125,6 +125,11 @@ impl Plugin {
         Ok(plugin)
     }
 
+    /// An address inside the loaded file.
+    pub(super) fn address(&self) -> *const c_void {
+        self.api.cast()
+    }
+
     fn read_attributes(&self) -> Result<Vec<(String, String)>> {
         let mut args = ffi::PluginAttributesArgs::zeroed();
         // SAFETY: the arguments are complete.

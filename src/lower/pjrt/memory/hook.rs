@@ -1,0 +1,139 @@
+//! Leads a loaded library's calls of foreign functions elsewhere.
+//!
+//! A shared library calls the functions of others through pointers, which the loader fills in
+//! (ELF's global offset table). Here they are written anew. Other libraries have tables of their own.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::slice;
+
+/// An entry of the dynamic section.
+#[repr(C)]
+struct Dynamic {
+    tag: i64,
+    value: usize,
+}
+
+/// An entry of a relocation table.
+#[repr(C)]
+struct Relocation {
+    offset: usize,
+    info: u64,
+    addend: i64,
+}
+
+const DT_NULL: i64 = 0;
+const DT_PLTRELSZ: i64 = 2;
+const DT_STRTAB: i64 = 5;
+const DT_SYMTAB: i64 = 6;
+const DT_RELA: i64 = 7;
+const DT_RELASZ: i64 = 8;
+const DT_JMPREL: i64 = 23;
+/// An address as it is, and the two kinds of entries of the table.
+const R_64: u64 = 1;
+const R_GLOB_DAT: u64 = 6;
+const R_JUMP_SLOT: u64 = 7;
+
+/// A loaded library.
+struct Object {
+    base: usize,
+    dynamic: usize,
+    /// What the loader made read-only when it had filled it in: start and end.
+    sealed: (usize, usize),
+}
+
+/// Leads the calls of the library that `inside` is an address of to `functions`: where it calls one
+/// of these names, the function beside it is called. Does nothing for a library that is not found.
+pub fn lead(inside: *const c_void, functions: &[(&CStr, *const c_void)]) {
+    let mut search = (inside as usize, None);
+    // SAFETY: `find` is called during this call only, with a pointer to `search`.
+    unsafe { libc::dl_iterate_phdr(Some(find), (&raw mut search).cast()) };
+    if let Some(object) = search.1 {
+        // SAFETY: it is loaded, and stays so as long as the address may be used.
+        unsafe { redirect(&object, functions) };
+    }
+}
+
+/// Keeps the library that the address is inside of.
+unsafe extern "C" fn find(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
+    // SAFETY: both come from `lead` and the loader, and nobody else has them now.
+    let (info, search) = unsafe { (&*info, &mut *search.cast::<(usize, Option<Object>)>()) };
+    let base = info.dlpi_addr as usize;
+    // SAFETY: the loader's own table.
+    let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    let range = |header: &libc::Elf64_Phdr| {
+        let start = base + header.p_vaddr as usize;
+        (start, start + header.p_memsz as usize)
+    };
+    let of = |kind: u32| headers.iter().filter(move |header| header.p_type == kind).map(range);
+    if !of(libc::PT_LOAD).any(|(start, end)| (start..end).contains(&search.0)) {
+        return 0;
+    }
+    if let Some((dynamic, _)) = of(libc::PT_DYNAMIC).next() {
+        let sealed = of(libc::PT_GNU_RELRO).next().unwrap_or((0, 0));
+        search.1 = Some(Object { base, dynamic, sealed });
+    }
+    1
+}
+
+/// # Safety
+/// The object is loaded.
+unsafe fn redirect(object: &Object, functions: &[(&CStr, *const c_void)]) {
+    let value = |wanted: i64| {
+        let mut entry = object.dynamic as *const Dynamic;
+        loop {
+            // SAFETY: the section ends with an entry of the tag null.
+            match unsafe { &*entry } {
+                Dynamic { tag: DT_NULL, .. } => return None,
+                Dynamic { tag, value } if *tag == wanted => return Some(*value),
+                // SAFETY: as above.
+                Dynamic { .. } => entry = unsafe { entry.add(1) },
+            }
+        }
+    };
+    // The loader makes these addresses absolute, or leaves them relative.
+    let address = |tag| value(tag).map(|at| if at < object.base { at + object.base } else { at });
+    let (Some(symbols), Some(names)) = (address(DT_SYMTAB), address(DT_STRTAB)) else { return };
+    for (table, size) in [(DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)] {
+        let (Some(table), Some(size)) = (address(table), value(size)) else { continue };
+        let count = size / size_of::<Relocation>();
+        // SAFETY: the library's own table, of this size.
+        let entries = unsafe { slice::from_raw_parts(table as *const Relocation, count) };
+        for entry in entries {
+            let (symbol, kind) = ((entry.info >> 32) as usize, entry.info & 0xffff_ffff);
+            let plain = kind == R_64 && entry.addend == 0;
+            if symbol == 0 || !(plain || kind == R_GLOB_DAT || kind == R_JUMP_SLOT) {
+                continue;
+            }
+            // SAFETY: relocations name entries of the table of symbols, and these their names.
+            let name = unsafe {
+                let symbol = &*(symbols as *const libc::Elf64_Sym).add(symbol);
+                CStr::from_ptr((names + symbol.st_name as usize) as *const c_char)
+            };
+            if let Some((_, function)) = functions.iter().find(|(wanted, _)| *wanted == name) {
+                // SAFETY: the place of a pointer to a function of this name.
+                unsafe { write(object, object.base + entry.offset, *function) };
+            }
+        }
+    }
+}
+
+/// Writes a pointer where the loader has one.
+///
+/// # Safety
+/// `place` is such a place of the object.
+unsafe fn write(object: &Object, place: usize, function: *const c_void) {
+    // SAFETY: a question.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let start = place / page * page;
+    let (from, to) = object.sealed;
+    let sealed = (from..to / page * page).contains(&place);
+    let protect = |access| {
+        // SAFETY: the page of the place, which stays readable.
+        sealed.then(|| unsafe { libc::mprotect(start as *mut c_void, page, access) })
+    };
+    if protect(libc::PROT_READ | libc::PROT_WRITE).is_none_or(|status| status == 0) {
+        // SAFETY: it can be written now; whoever reads it meanwhile has one function or the other.
+        unsafe { (place as *mut *const c_void).write_volatile(function) };
+        protect(libc::PROT_READ);
+    }
+}
