@@ -114,8 +114,12 @@ fn main() -> Result<()> {
     let arguments = start.call(key(1))?;
     let f = jit(vmap(update));
     let scratch = f.lower(&arguments)?.compile()?.memory_stats()?.temporary;
+    // As one trains: the next call takes the state over, and its memory.
+    let (states, batches) = arguments;
+    let mut states = Some(states);
     measure("mlps", &mut peer, scratch, || {
-        let (_, loss) = f.call(arguments.clone())?;
+        let (next, loss) = f.call((states.take().expect("the last call's"), batches.clone()))?;
+        states = Some(next);
         loss.wait()
     })
 }
