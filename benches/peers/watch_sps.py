@@ -53,6 +53,90 @@ def watch_tensorboard():
     SummaryWriter.add_scalar = add_scalar
 
 
+def older_envpool():
+    """EnvPool as the scripts know it, with four things a step; and the `gym` that they import, of which they use
+    the wrapper and the spaces' types, without the package, which nobody maintains and NumPy 2 breaks."""
+    import gymnasium
+    import numpy as np
+
+    class Wrapper:
+        def __init__(self, env):
+            self.env = env
+
+        def __getattr__(self, name):
+            return getattr(self.env, name)
+
+        def reset(self, **kwargs):
+            return self.env.reset(**kwargs)
+
+        def step(self, action):
+            return self.env.step(action)
+
+    gym = types.ModuleType("gym")
+    gym.Wrapper, gym.spaces = Wrapper, gymnasium.spaces
+    sys.modules["gym"] = gym
+    try:
+        import envpool
+    except ImportError:
+        return
+
+    def both(obs, reward, terminated, truncated, info):
+        return obs, reward, terminated | truncated, {**info, "TimeLimit.truncated": truncated}
+
+    class Older(Wrapper):
+        def reset(self):
+            return self.env.reset()[0]
+
+        def step(self, action):
+            return both(*self.env.step(np.asarray(action)))
+
+        def xla(self):
+            handle, recv, send, step = self.env.xla()
+
+            def older(handle, action):
+                handle, told = step(handle, action)
+                return handle, both(*told)
+
+            return handle, recv, send, older
+
+    make = envpool.make
+
+    def make_older(*args, **kwargs):
+        made = make(*args, **kwargs)
+        return Older(made) if kwargs.get("env_type") == "gym" else made
+
+    envpool.make = make_older
+
+
+def older_jax():
+    """Names of JAX's that are gone, and parameters in which newer flax may look for a key."""
+    try:
+        import flax
+        import jax
+    except ImportError:
+        return
+    jax.tree_map = jax.tree.map
+    clip = jax.numpy.clip
+    jax.numpy.clip = lambda x, min=None, max=None, a_min=None, a_max=None: clip(
+        x, a_min if min is None else min, a_max if max is None else max
+    )
+    dataclass = flax.struct.dataclass
+
+    def with_keys(cls, **kwargs):
+        made = dataclass(cls, **kwargs)
+        made.__contains__ = lambda self, key: False
+        return made
+
+    flax.struct.dataclass = with_keys
+
+
+if "envpool" in SCRIPT:
+    older_envpool()
+older_jax()
+try:
+    import ale_py  # noqa: F401, which tells gymnasium of its games.
+except ImportError:
+    pass
 # Not `in SCRIPT`: "cleanrl" ends so too.
 if "leanrl" in SCRIPT.split("/"):
     stand_in()

@@ -193,7 +193,7 @@ pub fn loss(
 ) -> (Tensor, Tensor) {
     let next = target.apply(batch.next_obs, atoms);
     let next = of_action(next, atoms.mean(next).argmax(-1));
-    let goal = atoms.project(batch.reward, gamma * (1.0 - batch.terminated), next);
+    let goal = atoms.project_near(batch.reward, gamma * (1.0 - batch.terminated), gamma, next);
     let probs = of_action(q.apply(batch.obs, atoms), batch.action); // f32[B, atoms]
     let entropy = -(goal * probs.clip(1e-5, 1.0 - 1e-5).log()).sum(-1);
     (entropy.mean(..), atoms.mean(probs).mean(..))

@@ -5,7 +5,7 @@ use super::flags::expect;
 use crate::Tensor;
 use crate::error::Result;
 use crate::trace::DType;
-use crate::trace::ops::{arange, constant};
+use crate::trace::ops::{IndexMode, arange, constant, ones_like, where_};
 
 /// Evenly spaced returns, each of which has a probability.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,11 +61,64 @@ impl Atoms {
     #[track_caller]
     pub fn project(&self, reward: Tensor, discount: Tensor, probs: Tensor) -> Tensor {
         let moved = reward.expand_dims(-1) + discount.expand_dims(-1) * self.values();
-        let place = (moved.clip(self.v_min, self.v_max) - self.v_min) / self.distance();
-        // Rounding may carry the highest beyond the last atom.
-        let place = place.minimum((self.count - 1) as f64).expand_dims(-2); // [B, 1, from]
-        let atom = arange(self.count, DType::F32).expand_dims(-1); // [to, 1]
-        let share = (1.0 - (place - atom).abs()).maximum(0.0);
-        (share * probs.expand_dims(-2)).sum(-1)
+        let place = self.place(moved).expand_dims(-1); // [B, from, 1]
+        let atom = arange(self.count, DType::F32); // [to]
+        (share(place, atom) * probs.expand_dims(-1)).sum(-2)
     }
+
+    /// [`project`](Atoms::project), faster, where every discount is 0 or at least `least`: the `b_i`
+    /// of a row are as far from each other as its discount, so that only some `2 / least` of them,
+    /// which are known, are near an atom. (3 of 101 at 0.99: a quarter of the time.)
+    #[track_caller]
+    pub fn project_near(
+        &self,
+        reward: Tensor,
+        discount: Tensor,
+        least: f64,
+        probs: Tensor,
+    ) -> Tensor {
+        // An open interval of two places holds no more.
+        let near = (2.0 / least).floor() + 1.0;
+        if near > 8.0 {
+            return self.project(reward, discount, probs);
+        }
+        let [reward, discount] = [reward, discount].map(|x| x.expand_dims(-1)); // f32[B, 1]
+        let last = (self.count - 1) as f64;
+        let atom = arange(self.count, DType::F32).expand_dims(0); // f32[1, count]
+        let moves = discount.gt(0.0);
+        let step = where_(moves, discount, ones_like(discount));
+        let start = (reward + step * self.v_min - self.v_min) / self.distance();
+        // Of what lies beyond an end by less than 1, the end gets a share below; here the rest.
+        let place = start + step * atom;
+        let below = (probs * (-place).clip(0.0, 1.0)).sum(-1).expand_dims(-1);
+        let above = (probs * (place - last).clip(0.0, 1.0)).sum(-1).expand_dims(-1);
+        let mut moved = below * one_at(atom, 0.0) + above * one_at(atom, last);
+        let first = ((atom - 1.0 - start) / step).floor() + 1.0;
+        for turn in 0..near as usize {
+            let from = first + turn as f64;
+            let prob = probs.take_along_axis_mode(from.to(DType::I32), -1, IndexMode::Clip);
+            let there = (from.ge(0.0) & from.le(last)).to(DType::F32);
+            moved = moved + there * prob * share(start + step * from, atom);
+        }
+        // Without a discount all are at one place.
+        let fixed = probs.sum(-1).expand_dims(-1) * share(self.place(reward), atom);
+        where_(moves.broadcast_to(fixed.shape()), moved, fixed)
+    }
+
+    /// Returns as places, counted in atoms, none beyond the ends.
+    fn place(&self, returns: Tensor) -> Tensor {
+        let place = (returns.clip(self.v_min, self.v_max) - self.v_min) / self.distance();
+        // Rounding may carry the highest beyond the last atom.
+        place.minimum((self.count - 1) as f64)
+    }
+}
+
+/// What atoms get of what lies at `place`, counted in atoms.
+fn share(place: Tensor, atom: Tensor) -> Tensor {
+    (1.0 - (place - atom).abs()).maximum(0.0)
+}
+
+/// 1 at the atom of this number, else 0.
+fn one_at(atom: Tensor, number: f64) -> Tensor {
+    atom.equal(number).to(DType::F32)
 }

@@ -24,17 +24,43 @@ fn returns_go_back_to_the_atoms() {
         ATOMS.project(reward, discount, probs)
     });
     let inputs = (case.f32("reward"), case.f32("discount"), case.f32("probs"));
-    case.close("projected", &run.call(inputs).unwrap());
+    case.close("projected", &run.call(inputs.clone()).unwrap());
+    let near = interpret(|(reward, discount, probs): (Tensor, Tensor, Tensor)| {
+        ATOMS.project_near(reward, discount, 0.5, probs)
+    });
+    case.close("projected", &near.call(inputs).unwrap());
     // Nothing is lost at the ends of uneven atoms either, where rounding could.
     let odd = Atoms { count: 51, v_min: -0.1, v_max: 0.7 };
     let run = interpret(|(reward, discount, probs): (Tensor, Tensor, Tensor)| {
-        odd.project(reward, discount, probs).sum(-1)
+        let near = odd.project_near(reward, discount, 0.77, probs);
+        (odd.project(reward, discount, probs).sum(-1), near.sum(-1))
     });
-    let probs = Array::new([3, 51], &[1.0f32 / 51.0; 3 * 51]).unwrap();
-    let inputs = (Array::from([9.0f32, -9.0, 0.3]), Array::from([1.0f32, 1.0, 0.77]), probs);
-    for total in run.call(inputs).unwrap().to_vec::<f32>().unwrap() {
+    let probs = Array::new([4, 51], &[1.0f32 / 51.0; 4 * 51]).unwrap();
+    let inputs =
+        (Array::from([9.0f32, -9.0, 0.3, 0.69]), Array::from([1.0f32, 1.0, 0.77, 0.0]), probs);
+    let (all, near) = run.call(inputs).unwrap();
+    for total in [all, near].iter().flat_map(|x| x.to_vec::<f32>().unwrap()) {
         assert!((total - 1.0).abs() < 1e-5, "{total}");
     }
+}
+
+#[test]
+fn only_near_atoms_are_asked() {
+    let atoms = Atoms { count: 101, v_min: -100.0, v_max: 100.0 };
+    let run = interpret(|(reward, discount, probs): (Tensor, Tensor, Tensor)| {
+        let near = atoms.project_near(reward, discount, 0.3, probs);
+        (near - atoms.project(reward, discount, probs)).abs().max(..)
+    });
+    let rows = 64;
+    let number = |i: usize, of: usize| ((i * 7919) % of) as f32 / of as f32;
+    let rewards: Vec<f32> = (0..rows).map(|i| 240.0 * number(i, 61) - 120.0).collect();
+    let discount = |i: usize| if i.is_multiple_of(5) { 0.0 } else { 0.3 + 0.7 * number(i, 53) };
+    let discounts: Vec<f32> = (0..rows).map(discount).collect();
+    let probs: Vec<f32> = (0..rows * 101).map(|i| number(i, 97) / 50.0).collect();
+    let array = |x: &[f32]| Array::new([rows], x).unwrap();
+    let probs = Array::new([rows, 101], &probs).unwrap();
+    let most = run.call((array(&rewards), array(&discounts), probs)).unwrap();
+    assert!(most.item::<f32>().unwrap() < 1e-5, "{most:?}");
 }
 
 #[test]

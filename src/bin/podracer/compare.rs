@@ -56,13 +56,15 @@ struct Peer {
     /// In the folder of peers.
     script: &'static str,
     flags: &'static [&'static str],
+    /// What the environment is called there, if not as here.
+    env_id: Option<&'static str>,
 }
 
 const OURS: [&str; 3] = ["eager", "jit, a call an update", "jit, all in one call"];
 const THEIRS: [&str; 4] = ["CleanRL torch", "CleanRL JAX", "LeanRL eager", "LeanRL compile"];
 
 const fn peer(column: usize, script: &'static str, flags: &'static [&'static str]) -> Peer {
-    Peer { column: THEIRS[column], script, flags }
+    Peer { column: THEIRS[column], script, flags, env_id: None }
 }
 
 const TASKS: &[Task] = &[
@@ -92,6 +94,18 @@ const TASKS: &[Task] = &[
         ],
     },
     Task {
+        title: "PPO with a memory (Atari, Breakout-v5)",
+        algo: "ppo_atari_lstm",
+        env_id: "Breakout-v5",
+        flags: &[],
+        by_update: None,
+        // The same game by the name of Gymnasium, without EnvPool.
+        peers: &[Peer {
+            env_id: Some("BreakoutNoFrameskip-v4"),
+            ..peer(0, "cleanrl/cleanrl/ppo_atari_lstm.py", &[])
+        }],
+    },
+    Task {
         title: "SAC (HalfCheetah-v4)",
         algo: "sac_continuous_action",
         env_id: "HalfCheetah-v4",
@@ -117,6 +131,17 @@ const TASKS: &[Task] = &[
         ],
     },
     Task {
+        title: "DDPG (HalfCheetah-v4)",
+        algo: "ddpg_continuous_action",
+        env_id: "HalfCheetah-v4",
+        flags: &["--learning-starts", "1000"],
+        by_update: Some(&["--rounds-per-call", "1"]),
+        peers: &[
+            peer(0, "cleanrl/cleanrl/ddpg_continuous_action.py", &[]),
+            peer(1, "cleanrl/cleanrl/ddpg_continuous_action_jax.py", &[]),
+        ],
+    },
+    Task {
         title: "DQN (CartPole-v1)",
         algo: "dqn",
         env_id: "CartPole-v1",
@@ -127,6 +152,17 @@ const TASKS: &[Task] = &[
             peer(1, "cleanrl/cleanrl/dqn_jax.py", &[]),
             peer(2, "leanrl/leanrl/dqn_torchcompile.py", &[]),
             peer(3, "leanrl/leanrl/dqn_torchcompile.py", &["--compile"]),
+        ],
+    },
+    Task {
+        title: "C51 (CartPole-v1)",
+        algo: "c51",
+        env_id: "CartPole-v1",
+        flags: &["--learning-starts", "1000"],
+        by_update: None,
+        peers: &[
+            peer(0, "cleanrl/cleanrl/c51.py", &[]),
+            peer(1, "cleanrl/cleanrl/c51_jax.py", &[]),
         ],
     },
 ];
@@ -304,9 +340,11 @@ fn theirs(task: &Task, peer: &Peer, python: Option<&Path>, settings: &Settings) 
     let output = Command::new(python)
         .arg("watch_sps.py")
         .args([settings.burnin, settings.seconds].map(|seconds| seconds.to_string()))
-        .args([peer.script, "--env-id", task.env_id])
+        .args([peer.script, "--env-id", peer.env_id.unwrap_or(task.env_id)])
         .args(task.flags)
         .args(peer.flags)
+        // An error's last line is then the error.
+        .env("JAX_TRACEBACK_FILTERING", "off")
         .current_dir(folder)
         .stdin(Stdio::null())
         .output()
