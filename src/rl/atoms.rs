@@ -77,7 +77,7 @@ impl Atoms {
         least: f64,
         probs: Tensor,
     ) -> Tensor {
-        // An open interval of two places holds no more.
+        // An open interval of two places holds no more. Where that is many, all are asked.
         let near = (2.0 / least).floor() + 1.0;
         if near > 8.0 {
             return self.project(reward, discount, probs);

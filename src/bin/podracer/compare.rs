@@ -67,6 +67,11 @@ const fn peer(column: usize, script: &'static str, flags: &'static [&'static str
     Peer { column: THEIRS[column], script, flags, env_id: None }
 }
 
+/// Off-policy algorithms begin to learn, and to be measured, early.
+const SOON: &[&str] = &["--learning-starts", "1000"];
+/// A call of ours an update, for off-policy algorithms.
+const ONE_ROUND: Option<&[&str]> = Some(&["--rounds-per-call", "1"]);
+
 const TASKS: &[Task] = &[
     Task {
         title: "PPO (Atari, Breakout-v5)",
@@ -109,8 +114,8 @@ const TASKS: &[Task] = &[
         title: "SAC (HalfCheetah-v4)",
         algo: "sac_continuous_action",
         env_id: "HalfCheetah-v4",
-        flags: &["--learning-starts", "1000"],
-        by_update: Some(&["--rounds-per-call", "1"]),
+        flags: SOON,
+        by_update: ONE_ROUND,
         peers: &[
             peer(0, "cleanrl/cleanrl/sac_continuous_action.py", &[]),
             peer(2, "leanrl/leanrl/sac_continuous_action_torchcompile.py", &[]),
@@ -121,8 +126,8 @@ const TASKS: &[Task] = &[
         title: "TD3 (HalfCheetah-v4)",
         algo: "td3_continuous_action",
         env_id: "HalfCheetah-v4",
-        flags: &["--learning-starts", "1000"],
-        by_update: Some(&["--rounds-per-call", "1"]),
+        flags: SOON,
+        by_update: ONE_ROUND,
         peers: &[
             peer(0, "cleanrl/cleanrl/td3_continuous_action.py", &[]),
             peer(1, "cleanrl/cleanrl/td3_continuous_action_jax.py", &[]),
@@ -134,8 +139,8 @@ const TASKS: &[Task] = &[
         title: "DDPG (HalfCheetah-v4)",
         algo: "ddpg_continuous_action",
         env_id: "HalfCheetah-v4",
-        flags: &["--learning-starts", "1000"],
-        by_update: Some(&["--rounds-per-call", "1"]),
+        flags: SOON,
+        by_update: ONE_ROUND,
         peers: &[
             peer(0, "cleanrl/cleanrl/ddpg_continuous_action.py", &[]),
             peer(1, "cleanrl/cleanrl/ddpg_continuous_action_jax.py", &[]),
@@ -145,8 +150,8 @@ const TASKS: &[Task] = &[
         title: "DQN (CartPole-v1)",
         algo: "dqn",
         env_id: "CartPole-v1",
-        flags: &["--learning-starts", "1000"],
-        by_update: Some(&["--rounds-per-call", "1"]),
+        flags: SOON,
+        by_update: ONE_ROUND,
         peers: &[
             peer(0, "cleanrl/cleanrl/dqn.py", &[]),
             peer(1, "cleanrl/cleanrl/dqn_jax.py", &[]),
@@ -158,7 +163,7 @@ const TASKS: &[Task] = &[
         title: "C51 (CartPole-v1)",
         algo: "c51",
         env_id: "CartPole-v1",
-        flags: &["--learning-starts", "1000"],
+        flags: SOON,
         by_update: None,
         peers: &[
             peer(0, "cleanrl/cleanrl/c51.py", &[]),
