@@ -28,8 +28,14 @@ use crate::trace::types::{DType, TensorType};
 /// says.
 pub fn meaning_flags(platform: Platform) -> Vec<(&'static str, bool)> {
     match platform {
-        // Otherwise `maximum(x, NaN)` is `x`, and reductions by it lose NaNs.
-        Platform::Cpu => vec![("xla_cpu_enable_fast_min_max", false)],
+        Platform::Cpu => vec![
+            // Otherwise `maximum(x, NaN)` is `x`, and reductions by it lose NaNs.
+            ("xla_cpu_enable_fast_min_max", false),
+            // Otherwise products by an argument, on processors where XLA finds XNNPACK fastest, are
+            // with the numbers that were at its address in an earlier call: weights that an
+            // optimiser updates in place stay the old ones. See decision 0007.
+            ("xla_cpu_use_xnnpack", false),
+        ],
         Platform::Cuda | Platform::Rocm | Platform::Tpu => Vec::new(),
     }
 }

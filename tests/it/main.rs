@@ -18,6 +18,7 @@ mod fixture;
 mod jax;
 mod laws;
 mod lowering;
+mod memory;
 mod nans;
 mod native_calls;
 mod pjrt;
