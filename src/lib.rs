@@ -142,6 +142,7 @@ extern crate self as podracer;
 
 pub mod algos;
 pub mod array;
+pub mod distributed;
 pub mod distributions;
 pub mod envs;
 pub mod error;

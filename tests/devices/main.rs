@@ -9,11 +9,14 @@ mod env_pools;
 mod fixture;
 mod mesh;
 mod pmap;
+#[path = "../processes/mod.rs"]
+mod processes;
 mod programs;
 #[path = "../recipes/mod.rs"]
 mod recipes;
 mod sebulba;
 mod sebulba_faults;
+mod sebulba_processes;
 mod transforms;
 
 use podracer::runtime::{Runtime, RuntimeOptions};

@@ -2,58 +2,20 @@
 //! an MPI is installed.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use podracer::rl::checkpoint;
+#[path = "../processes/mod.rs"]
+mod processes;
+
 use podracer::rl::sebulba::{Exchange, Mpi};
+use processes::{PODRACER, expect_the_same, flags, told};
 
 /// `mpirun -n 2`, more processes than there may be cores for, as whoever the tests run as.
 fn mpirun() -> Command {
     let mut command = Command::new("mpirun");
     command.args(["--oversubscribe", "--allow-run-as-root"]);
     command
-}
-
-/// A short run of two processes or one.
-fn flags(runs: &Path) -> Vec<String> {
-    let flags = [
-        "train",
-        "cleanba_ppo",
-        "--env-id=CartPole-v1",
-        "--num-actor-threads=1",
-        "--num-steps=16",
-        "--total-timesteps=9600",
-        "--learning-rate=1e-3",
-        "--save-model",
-        "--eval-episodes=1",
-        "--json",
-    ];
-    let runs = format!("--runs-dir={}", runs.display());
-    flags.into_iter().map(String::from).chain([runs]).collect()
-}
-
-const PODRACER: &str = env!("CARGO_BIN_EXE_podracer");
-
-fn told(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// The arrays of the one model in `runs`.
-fn model(runs: &Path) -> Vec<(String, Vec<u8>)> {
-    let folders = std::fs::read_dir(runs).unwrap().map(|entry| entry.unwrap().path());
-    let models: Vec<PathBuf> = folders
-        .map(|run| run.join("cleanba_ppo.safetensors"))
-        .filter(|path| path.exists())
-        .collect();
-    let [model] = &models[..] else { panic!("{models:?}: only the first process saves its model") };
-    let saved = checkpoint::load(model).unwrap();
-    saved.entries().map(|entry| (entry.name.to_string(), entry.data.to_vec())).collect()
-}
-
-fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
-    bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()))
 }
 
 #[test]
@@ -79,17 +41,7 @@ fn two_processes_learn_what_one_does() {
         assert_eq!(line.lines().count(), 1, "{line}");
         assert!(line.contains("\"global_step\":9600"), "{line}");
 
-        let (one, two) = (model(one.path()), model(two.path()));
-        if exact == "--deterministic" {
-            assert!(one == two, "the bits differ");
-            continue;
-        }
-        for ((name, a), (_, b)) in
-            one.iter().zip(&two).filter(|((name, _), _)| name.contains("agent"))
-        {
-            let far = floats(a).zip(floats(b)).fold(0.0f32, |far, (a, b)| far.max((a - b).abs()));
-            assert!(far <= 1e-6, "{name}: {far:e}");
-        }
+        expect_the_same(one.path(), two.path(), exact == "--deterministic");
     }
 }
 

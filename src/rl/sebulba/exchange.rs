@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::layout::World;
+use crate::distributed::Peer;
 use crate::error::{Error, Result};
 use crate::trace::axis::Axis;
 use crate::trace::callback::{CallbackKind, HostFn, raw_callback};
@@ -44,6 +45,33 @@ pub trait Exchange: Send + Sync {
 
     /// Ends all processes, since this one cannot go on.
     fn abort(&self, cause: &Error) -> !;
+}
+
+impl Exchange for Peer {
+    fn world(&self) -> World {
+        World { rank: self.launch().rank, size: self.launch().size }
+    }
+
+    fn meet(&self, patience: Duration) -> Result<()> {
+        Peer::meet(self, patience)
+    }
+
+    fn sum_f32(&self, numbers: &mut [f32]) -> Result<()> {
+        Peer::sum_f32(self, numbers)
+    }
+
+    fn sum_i64(&self, numbers: &mut [i64]) -> Result<()> {
+        Peer::sum_i64(self, numbers)
+    }
+
+    fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<()> {
+        *bytes = Peer::broadcast(self, bytes)?;
+        Ok(())
+    }
+
+    fn abort(&self, cause: &Error) -> ! {
+        Peer::abort(self, cause)
+    }
 }
 
 /// Settings that may differ between processes.

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::agent::Network;
 use super::layout::{Layout, World};
+use crate::distributed::LaunchOptions;
 use crate::envs::{AtariOptions, EnvPool, PoolOptions};
 use crate::error::Result;
 use crate::nn::View;
@@ -45,10 +46,14 @@ pub struct SebulbaOptions {
     /// with the newest ones while the learner waits
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub concurrency: bool,
-    /// Take part in a run of several processes, as `mpirun` starts them: each with environments of
-    /// its own, and gradients of all
+    /// Take part in a run of several processes, as mpirun, Slurm or the flags below have them: each
+    /// with environments of its own, and gradients of all
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub distributed: bool,
+    /// Which process this is, and where the first one is found.
+    #[command(flatten)]
+    #[serde(skip)]
+    pub launch: LaunchOptions,
     /// Seconds to wait for the other processes to start
     #[arg(long, default_value_t = 120)]
     pub join_timeout: u64,

@@ -13,6 +13,7 @@ use super::reduce::Reduce;
 use super::rollout::{Playing, Rollout, begin, collect};
 use super::stats::processor_time;
 use super::view::{LiveView, watch};
+use crate::distributed::{Launch, Peer, Secret};
 use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::{Error, Result};
 use crate::jit::{Mode, jit};
@@ -95,14 +96,15 @@ fn processes(options: &SebulbaOptions) -> Result<Option<Arc<dyn Exchange>>> {
     if !options.distributed {
         return Ok(None);
     }
+    // With MPI there is no need of an address.
     #[cfg(feature = "mpi")]
-    return Ok(Some(Arc::new(super::mpi::Mpi::join(patience(options))?)));
-    #[cfg(not(feature = "mpi"))]
-    Err(Error::Config(
-        "--distributed: this program was built without MPI; build it with --features mpi, where an \
-         MPI such as OpenMPI and libclang are installed"
-            .into(),
-    ))
+    if options.launch.coordinator_address.is_none() {
+        return Ok(Some(Arc::new(super::mpi::Mpi::join(patience(options))?)));
+    }
+    let variable = |name: &str| std::env::var(name).ok();
+    let launch = Launch::find(&options.launch, variable)?;
+    let secret = Secret::find(options.launch.secret_file.as_deref(), variable)?;
+    Ok(Some(Arc::new(Peer::join(launch, secret, patience(options))?)))
 }
 
 /// Trains an agent and gives the result.

@@ -1,0 +1,340 @@
+//! A process's side: what it says to process 0, and what comes back.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::coordinator::{Coordinator, gone};
+use super::handshake::{Failure, join};
+use super::launch::Launch;
+use super::secret::Secret;
+use super::wire::{Answer, Ask, BEAT, Head, LONGEST_BODY, Out, SILENCE, Together, receive};
+use crate::error::{Error, Result};
+
+/// How long a try to reach process 0 may take, and the pause after it.
+const TRY: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(50);
+/// How much longer than process 0 the others wait for someone missing, so that its words are heard.
+const LONGER: Duration = Duration::from_secs(5);
+/// How long a run may take to end by itself once another process has failed.
+const GRACE: Duration = Duration::from_secs(3);
+/// How long process 0 stays after its own run, for the others to end theirs.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// This process among the others of a run. Each has one; that of process 0 has the
+/// store of keys and values, too, in which all meet.
+///
+/// When a process fails, is killed, or is silent for 30 s, all calls of all others fail and name it;
+/// a process that has not ended three seconds later is ended, for it may be about to wait for ever.
+pub struct Peer {
+    launch: Launch,
+    line: Arc<Line>,
+    rounds: AtomicU64,
+    coordinator: Option<Coordinator>,
+}
+
+/// The connection to process 0.
+struct Line {
+    out: Out,
+    ids: AtomicU64,
+    state: Mutex<LineState>,
+}
+
+#[derive(Default)]
+struct LineState {
+    /// Who waits for the answer to which question.
+    waiting: HashMap<u64, Sender<(Answer, Vec<u8>)>>,
+    /// Why nothing more will come.
+    over: Option<String>,
+    /// This process ends by itself, for better or worse.
+    ended: bool,
+}
+
+impl Peer {
+    /// Joins the others: process 0 listens, the others look for it for as long as `patience`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if process 0 cannot listen, is not found, or refuses this process: for a
+    /// wrong secret, another number of processes, a number that another one has, or another version.
+    pub fn join(launch: Launch, secret: Secret, patience: Duration) -> Result<Peer> {
+        let coordinator = match launch.rank {
+            0 => Some(Coordinator::listen(launch.listens_at(), launch.size, secret.clone())?),
+            _ => None,
+        };
+        let address = match &coordinator {
+            Some(coordinator) => coordinator.reached_at().to_string(),
+            None => launch.address.clone(),
+        };
+        let stream = reach(&address, &launch, &secret, patience)?;
+        let problem = |error| Error::Config(format!("--coordinator-address {address}: {error}"));
+        let out = Out::new(&stream).map_err(problem)?;
+        let line = Line { out, ids: AtomicU64::new(1), state: Mutex::default() };
+        let line = Arc::new(line);
+        let (listens, beats) = (line.clone(), line.clone());
+        let (rank, size) = (launch.rank, launch.size);
+        thread::spawn(move || {
+            let cause = listens.listen(stream);
+            if !listens.ends(cause.clone()) {
+                return;
+            }
+            thread::sleep(GRACE);
+            if !listens.state().ended {
+                eprintln!("error: process {rank} of {size}: {cause}");
+                process::exit(1);
+            }
+        });
+        thread::spawn(move || {
+            while !beats.is_over() && beats.out.send(&Head { id: 0, it: Ask::Beat }, b"").is_ok() {
+                thread::sleep(BEAT);
+            }
+        });
+        Ok(Peer { launch, line, rounds: AtomicU64::new(0), coordinator })
+    }
+
+    /// Which process this is, of how many.
+    pub fn launch(&self) -> &Launch {
+        &self.launch
+    }
+
+    /// Gives the key a value, which all processes can read.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if another process has failed; so with all calls below.
+    pub fn put(&self, key: &str, value: &[u8]) -> Result<()> {
+        self.line.ask(Ask::Put { key: key.into() }, value, None).map(|_| ())
+    }
+
+    /// The value of a key, as soon as a process gives it one; `None` after `patience`.
+    ///
+    /// # Errors
+    /// As [`Peer::put`].
+    pub fn get(&self, key: &str, patience: Duration) -> Result<Option<Vec<u8>>> {
+        let millis = patience.as_millis() as u64;
+        match self.line.ask(Ask::Get { key: key.into(), millis }, b"", None)? {
+            Some((Answer::Done, value)) => Ok(Some(value)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Waits until all processes have made this call.
+    ///
+    /// # Errors
+    /// As [`Peer::put`], and with the numbers of those that have not come after `patience`.
+    pub fn meet(&self, patience: Duration) -> Result<()> {
+        let round = self.rounds.fetch_add(1, Ordering::Relaxed);
+        // If others are missing, it is the first that says so.
+        let patience = if self.launch.rank == 0 { patience } else { patience + LONGER };
+        let ask = Ask::Take { round, together: Together::Meet };
+        if self.line.ask(ask, b"", Some(patience))?.is_some() {
+            return Ok(());
+        }
+        let missing = self.line.ask(Ask::Missing { round }, b"", Some(LONGER))?;
+        let (ranks, refused) = match missing {
+            Some((Answer::Missing { ranks, refused }, _)) => (ranks, refused),
+            _ => (vec![0], Vec::new()),
+        };
+        let refused = match refused.is_empty() {
+            true => String::new(),
+            false => format!("; refused were {}", refused.join(", ")),
+        };
+        Err(Error::Config(format!(
+            "--distributed: process(es) {ranks:?} have not come to the beginning of the run within \
+             {} s{refused}",
+            patience.as_secs()
+        )))
+    }
+
+    /// Adds the others' numbers to these, in the order of the processes.
+    ///
+    /// # Errors
+    /// As [`Peer::put`].
+    pub fn sum_f32(&self, numbers: &mut [f32]) -> Result<()> {
+        let sums = self.take(Together::SumF32, bytemuck::cast_slice(numbers))?;
+        bytemuck::cast_slice_mut(numbers).copy_from_slice(&sums);
+        Ok(())
+    }
+
+    /// Adds the others' numbers to these; they wrap around.
+    ///
+    /// # Errors
+    /// As [`Peer::put`].
+    pub fn sum_i64(&self, numbers: &mut [i64]) -> Result<()> {
+        let sums = self.take(Together::SumI64, bytemuck::cast_slice(numbers))?;
+        bytemuck::cast_slice_mut(numbers).copy_from_slice(&sums);
+        Ok(())
+    }
+
+    /// What process 0 gives.
+    ///
+    /// # Errors
+    /// As [`Peer::put`].
+    pub fn broadcast(&self, bytes: &[u8]) -> Result<Vec<u8>> {
+        self.take(Together::Broadcast, if self.launch.rank == 0 { bytes } else { b"" })
+    }
+
+    fn take(&self, together: Together, bytes: &[u8]) -> Result<Vec<u8>> {
+        let round = self.rounds.fetch_add(1, Ordering::Relaxed);
+        let answer = self.line.ask(Ask::Take { round, together }, bytes, None)?;
+        Ok(answer.expect("it waits without end").1)
+    }
+
+    /// Is gone without a word, as when it is killed.
+    #[cfg(test)]
+    pub(super) fn vanish(&self) {
+        self.line.state().ended = true;
+        self.line.out.close();
+    }
+
+    /// Ends all processes, since this one cannot go on.
+    pub fn abort(&self, cause: &Error) -> ! {
+        let Launch { rank, size, .. } = self.launch;
+        eprintln!("error: process {rank} of {size}: {cause}");
+        self.line.state().ended = true;
+        // Where another one failed first, all know.
+        if self.line.ends("it ends".into()) {
+            let fails = Ask::Fails { cause: format!("has failed: {cause}") };
+            let _ = self.line.out.send(&Head { id: 0, it: fails }, b"");
+        }
+        if let Some(coordinator) = &self.coordinator {
+            coordinator.wait_for_the_others(FAREWELL);
+        }
+        process::exit(1)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.line.state().ended = true;
+        if self.line.ends("this process has ended its run".into()) {
+            let _ = self.line.out.send(&Head { id: 0, it: Ask::Ends }, b"");
+        }
+        if let Some(coordinator) = &self.coordinator {
+            coordinator.wait_for_the_others(FAREWELL);
+        }
+    }
+}
+
+impl Line {
+    fn state(&self) -> MutexGuard<'_, LineState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_over(&self) -> bool {
+        self.state().over.is_some()
+    }
+
+    /// That nothing more will come, and why; whether it is news.
+    fn ends(&self, cause: String) -> bool {
+        let mut state = self.state();
+        let news = state.over.is_none();
+        state.over.get_or_insert(cause);
+        // Who waits is woken by the loss of the other end.
+        state.waiting.clear();
+        news
+    }
+
+    /// Gives out the answers until the last; why it was the last.
+    fn listen(&self, mut stream: TcpStream) -> String {
+        loop {
+            match receive::<Head<Answer>>(&mut stream, LONGEST_BODY) {
+                Ok((Head { it: Answer::Beat, .. }, _)) => {}
+                Ok((Head { it: Answer::Failed { cause }, .. }, _)) => return cause,
+                Ok((Head { it: Answer::Ends, .. }, _)) => {
+                    return "process 0 has ended its run".into();
+                }
+                Ok((Head { id, it }, body)) => {
+                    if let Some(waits) = self.state().waiting.remove(&id) {
+                        // Who asked may have lost patience.
+                        let _ = waits.send((it, body));
+                    }
+                }
+                Err(error) => return format!("process 0 {}", gone(&error)),
+            }
+        }
+    }
+
+    /// Asks, and waits for the answer: `None` after `patience`.
+    fn ask(
+        &self,
+        it: Ask,
+        body: &[u8],
+        patience: Option<Duration>,
+    ) -> Result<Option<(Answer, Vec<u8>)>> {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let (sender, answer) = mpsc::channel();
+        {
+            let mut state = self.state();
+            if let Some(cause) = &state.over {
+                return Err(over(cause));
+            }
+            state.waiting.insert(id, sender);
+        }
+        // Whoever breaks the connection is named by who listens.
+        let _ = self.out.send(&Head { id, it }, body);
+        let answer = match patience {
+            Some(patience) => answer.recv_timeout(patience),
+            None => answer.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(RecvTimeoutError::Timeout) => {
+                self.state().waiting.remove(&id);
+                Ok(None)
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let state = self.state();
+                Err(over(state.over.as_deref().unwrap_or("the connection is closed")))
+            }
+        }
+    }
+}
+
+fn over(cause: &str) -> Error {
+    Error::Config(format!("--distributed: {cause}"))
+}
+
+/// A connection to process 0, which may start later than this one.
+fn reach(address: &str, launch: &Launch, secret: &Secret, patience: Duration) -> Result<TcpStream> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let tried = connect(address).map_err(Failure::Broken).and_then(|mut stream| {
+            join(&mut stream, secret, launch.rank, launch.size).map(|()| stream)
+        });
+        let problem = match tried {
+            Ok(stream) => return Ok(stream),
+            Err(Failure::Final(error)) => return Err(error),
+            Err(Failure::Broken(error)) => error,
+        };
+        if Instant::now() >= deadline {
+            return Err(Error::Config(format!(
+                "--distributed: process {} of {} has not reached process 0 at {address} within {} s: \
+                 {problem}",
+                launch.rank,
+                launch.size,
+                patience.as_secs()
+            )));
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let mut problem = io::Error::new(io::ErrorKind::NotFound, "no such host");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, TRY) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(SILENCE))?;
+                stream.set_write_timeout(Some(SILENCE))?;
+                return Ok(stream);
+            }
+            Err(error) => problem = error,
+        }
+    }
+    Err(problem)
+}

@@ -1,0 +1,172 @@
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::error::{Error, Result};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// A port that was free just now.
+fn address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+fn launch(rank: usize, size: usize, address: &str) -> Launch {
+    Launch { rank, size, address: address.into(), bind: None }
+}
+
+fn secret() -> Secret {
+    Secret::new("the secret of these tests").unwrap()
+}
+
+/// What each of `size` processes, as threads, makes of its peer.
+fn together<R: Send>(size: usize, run: impl Fn(Peer) -> R + Sync) -> Vec<R> {
+    let (address, run) = (&address(), &run);
+    thread::scope(|scope| {
+        let processes = (0..size).map(|rank| {
+            scope.spawn(move || {
+                run(Peer::join(launch(rank, size, address), secret(), LONG).unwrap())
+            })
+        });
+        let processes: Vec<_> = processes.collect();
+        processes.into_iter().map(|process| process.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn processes_add_up_and_agree() {
+    let told = together(3, |peer| -> Result<_> {
+        let rank = peer.launch().rank;
+        peer.meet(LONG)?;
+        let mut floats = [rank as f32, 0.5];
+        peer.sum_f32(&mut floats)?;
+        let mut whole = [i64::MAX, 1 << 40];
+        peer.sum_i64(&mut whole)?;
+        let word = peer.broadcast(format!("of process {rank}").as_bytes())?;
+        Ok((floats, whole, word))
+    });
+    for told in told {
+        let sums = ([3.0, 1.5], [i64::MAX - 2, 3 << 40], b"of process 0".to_vec());
+        assert_eq!(told.unwrap(), sums);
+    }
+}
+
+#[test]
+fn values_come_when_they_are_put() {
+    let found = together(2, |peer| {
+        if peer.launch().rank == 1 {
+            thread::sleep(Duration::from_millis(100));
+            peer.put("topology/1", b"two devices").unwrap();
+            peer.meet(LONG).unwrap();
+            return true;
+        }
+        assert_eq!(peer.get("topology/1", Duration::ZERO).unwrap(), None);
+        let found = peer.get("topology/1", LONG).unwrap();
+        peer.meet(LONG).unwrap();
+        found.as_deref() == Some(b"two devices")
+    });
+    assert_eq!(found, [true, true]);
+}
+
+/// Floats are added in one order, whoever comes first.
+#[test]
+fn sums_of_floats_do_not_depend_on_who_is_fast() {
+    let sums = |slow: usize| {
+        together(3, |peer| {
+            let rank = peer.launch().rank;
+            if rank == slow {
+                thread::sleep(Duration::from_millis(60));
+            }
+            let mut numbers = [[1e8f32, 1.0, -1e8][rank]];
+            peer.sum_f32(&mut numbers).unwrap();
+            numbers[0]
+        })
+    };
+    for slow in 0..3 {
+        assert_eq!(sums(slow), [0.0; 3]);
+    }
+}
+
+#[test]
+fn who_is_missing_is_named() {
+    let address = &address();
+    let told = thread::scope(|scope| {
+        let there = [0, 2].map(|rank| {
+            scope.spawn(move || {
+                let peer = Peer::join(launch(rank, 4, address), secret(), LONG).unwrap();
+                let told = peer.meet(Duration::from_millis(300)).unwrap_err().to_string();
+                peer.vanish();
+                told
+            })
+        });
+        let wrong = scope.spawn(move || {
+            let other = Secret::new("a secret that is another").unwrap();
+            Peer::join(launch(1, 4, address), other, LONG).err().unwrap().to_string()
+        });
+        let wrong = wrong.join().unwrap();
+        assert!(wrong.contains("process 0 refuses process 1: its secret is not that"), "{wrong}");
+        there.map(|process| process.join().unwrap())
+    });
+    assert!(told[0].contains("process(es) [1, 3] have not come"), "{}", told[0]);
+    let refused = "refused were one at 127.0.0.1: its secret is not that of process 0";
+    assert!(told[0].ends_with(refused), "{}", told[0]);
+    // The second waits longer, so that it hears what the first one makes of it.
+    assert_eq!(told[1], "--distributed: process 0 is gone");
+}
+
+#[test]
+fn those_that_do_not_fit_are_refused() {
+    let address = &address();
+    let first = Peer::join(launch(0, 2, address), secret(), LONG).unwrap();
+    let second = Peer::join(launch(1, 2, address), secret(), LONG).unwrap();
+    let told = |rank, size| {
+        let refused = Peer::join(launch(rank, size, address), secret(), LONG);
+        refused.err().unwrap().to_string()
+    };
+    assert!(told(1, 2).ends_with("another process has the number 1"), "{}", told(1, 2));
+    assert!(told(1, 3).ends_with("it is of 3 processes, process 0 of 2"), "{}", told(1, 3));
+    let taken = told(0, 2);
+    assert!(taken.contains("process 0 cannot listen there"), "{taken}");
+    drop(second);
+    drop(first);
+    // The place is free again.
+    TcpListener::bind(address).unwrap();
+}
+
+#[test]
+fn nobody_at_the_address_is_told() {
+    let began = Instant::now();
+    let alone = Peer::join(launch(1, 2, &address()), secret(), Duration::from_millis(300));
+    let told = alone.err().unwrap().to_string();
+    assert!(told.contains("process 1 of 2 has not reached process 0 at 127.0.0.1:"), "{told}");
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_process_that_leaves_is_named_to_who_waits_for_it() {
+    let told = together(3, |peer| {
+        let rank = peer.launch().rank;
+        if rank == 1 {
+            // As when it is killed: no word, and the connection is closed.
+            peer.vanish();
+            return String::new();
+        }
+        peer.meet(LONG).unwrap_err().to_string()
+    });
+    assert_eq!(told, ["--distributed: process 1 is gone", "", "--distributed: process 1 is gone"]);
+}
+
+#[test]
+fn programs_that_differ_are_told() {
+    let told = together(2, |peer| {
+        let mut numbers = vec![1.0; 2 + peer.launch().rank];
+        peer.sum_f32(&mut numbers).unwrap_err()
+    });
+    for told in told {
+        assert!(
+            matches!(&told, Error::Config(cause) if cause.contains("not one program")),
+            "{told}"
+        );
+    }
+}

@@ -1,0 +1,175 @@
+//! What processes send each other: a head, which is JSON, and bytes after it.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// The first words of both sides. Another version of this library may speak differently.
+pub(super) const GREETING: &str = concat!("podracer ", env!("CARGO_PKG_VERSION"), " processes");
+
+/// Bytes of a head at most; heads hold keys and causes.
+const LONGEST_HEAD: usize = 1 << 16;
+/// Bytes after a head at most, for those who have proved who they are.
+pub(super) const LONGEST_BODY: usize = 1 << 32;
+/// How often a process says that it is there.
+pub(super) const BEAT: Duration = Duration::from_secs(2);
+/// After so much silence the other side counts as gone.
+pub(super) const SILENCE: Duration = Duration::from_secs(30);
+
+/// What is computed of all processes' bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Together {
+    /// Nothing: they wait for each other.
+    Meet,
+    /// The sum of `f32`s, in the order of the processes.
+    SumF32,
+    /// The sum of `i64`s.
+    SumI64,
+    /// What process 0 gave.
+    Broadcast,
+}
+
+/// What a process says to process 0. Bytes are those after the head.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Ask {
+    /// These bytes are the value of the key.
+    Put { key: String },
+    /// The value of the key, as soon as there is one.
+    Get { key: String, millis: u64 },
+    /// These bytes are this process's part in what all do as their `round`-th.
+    Take { round: u64, together: Together },
+    /// Who has not come to this round.
+    Missing { round: u64 },
+    /// It is there.
+    Beat,
+    /// It cannot go on.
+    Fails { cause: String },
+    /// Its run has ended.
+    Ends,
+}
+
+/// What process 0 says.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// Done; the bytes after the head are the answer.
+    Done,
+    /// There is no such value.
+    NotFound,
+    /// Those who have not come to a round, and what is known of those that were refused.
+    Missing { ranks: Vec<usize>, refused: Vec<String> },
+    /// It is there.
+    Beat,
+    /// A process cannot go on, hence none can.
+    Failed { cause: String },
+    /// The run of process 0 has ended.
+    Ends,
+}
+
+/// A head with the number of the question that it asks or answers; 0 for what is neither.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Head<T> {
+    pub id: u64,
+    pub it: T,
+}
+
+/// Reads a head and the bytes after it, of which there are at most `longest`.
+pub(super) fn receive<T: DeserializeOwned>(
+    from: &mut impl Read,
+    longest: usize,
+) -> io::Result<(T, Vec<u8>)> {
+    let mut sizes = [0; 16];
+    from.read_exact(&mut sizes)?;
+    let size = |at: usize| u64::from_le_bytes(sizes[at..at + 8].try_into().expect("8 bytes"));
+    let (head, body) = (size(0), size(8));
+    if head > LONGEST_HEAD as u64 || body > longest as u64 {
+        let problem = format!("a message of {head} and {body} bytes, which is too long");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+    }
+    let mut read = |size: u64| {
+        let mut bytes = vec![0; size as usize];
+        from.read_exact(&mut bytes).map(|()| bytes)
+    };
+    let (head, body) = (read(head)?, read(body)?);
+    Ok((serde_json::from_slice(&head)?, body))
+}
+
+/// Writes a head and the bytes after it.
+pub(super) fn send<T: Serialize>(to: &mut impl Write, head: &T, body: &[u8]) -> io::Result<()> {
+    let head = serde_json::to_vec(head)?;
+    let mut start = Vec::with_capacity(16 + head.len());
+    start.extend((head.len() as u64).to_le_bytes());
+    start.extend((body.len() as u64).to_le_bytes());
+    start.extend(head);
+    to.write_all(&start)?;
+    to.write_all(body)
+}
+
+/// The writing end of a connection, which several threads use.
+#[derive(Debug)]
+pub(super) struct Out(Mutex<TcpStream>);
+
+impl Out {
+    /// Of this connection, on which nothing may stay silent for long.
+    pub fn new(stream: &TcpStream) -> io::Result<Out> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(SILENCE))?;
+        stream.set_write_timeout(Some(SILENCE))?;
+        Ok(Out(Mutex::new(stream.try_clone()?)))
+    }
+
+    /// One message.
+    pub fn send<T: Serialize>(&self, head: &T, body: &[u8]) -> io::Result<()> {
+        send(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), head, body)
+    }
+
+    /// Ends the connection: whoever reads of it reads its end.
+    pub fn close(&self) {
+        // It may be closed already.
+        let stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_arrive_as_they_were_sent() {
+        let mut line = Vec::new();
+        let head = Head { id: 7, it: Ask::Put { key: "a/b".into() } };
+        send(&mut line, &head, b"value").unwrap();
+        send(&mut line, &Head { id: 8, it: Ask::Beat }, b"").unwrap();
+        let mut line = &line[..];
+        let (head, body) = receive::<Head<Ask>>(&mut line, 5).unwrap();
+        assert_eq!(
+            (head.id, head.it, &body[..]),
+            (7, Ask::Put { key: "a/b".into() }, &b"value"[..])
+        );
+        assert_eq!(receive::<Head<Ask>>(&mut line, 5).unwrap().0.it, Ask::Beat);
+        let end = receive::<Head<Ask>>(&mut line, 5).unwrap_err();
+        assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_read() {
+        let mut line = Vec::new();
+        send(&mut line, &"head", &[0; 6]).unwrap();
+        let error = receive::<String>(&mut &line[..], 5).unwrap_err();
+        assert!(
+            error.to_string().contains("a message of 6 and 6 bytes, which is too long"),
+            "{error}"
+        );
+        // A browser, say.
+        let error =
+            receive::<String>(&mut &b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], 5).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        let mut line = Vec::new();
+        send(&mut line, &"head", b"").unwrap();
+        assert!(receive::<Head<Ask>>(&mut &line[..], 5).is_err(), "no number is no question");
+    }
+}
