@@ -108,7 +108,8 @@ impl Array {
         }
     }
 
-    /// The array on the device with this number. The host is not touched if it is on another device.
+    /// The array on the device with this number. If it is on another one the host is not touched, and
+    /// between devices of a CPU large arrays share their memory.
     ///
     /// # Errors
     /// If the runtime does not start, there is no such device, or it has no room.
@@ -116,7 +117,7 @@ impl Array {
         match &self.0 {
             Repr::Host(literal) => Ok(Array::from_buffer(upload_to(literal, device)?)),
             Repr::Device(buffer) if buffer.device()? == device => Ok(self.clone()),
-            Repr::Device(buffer) => Ok(Array::from_buffer(buffer.copy_to_device(device)?)),
+            Repr::Device(buffer) => Ok(Array::from_buffer(buffer.on_device(device)?)),
         }
     }
 

@@ -2,6 +2,7 @@
 //! tests are a binary of their own, because a process has one runtime.
 
 mod anakin;
+mod arrays;
 mod callbacks;
 mod collectives;
 mod env_pools;

@@ -53,6 +53,9 @@ pub(super) fn dtype_of(element: i32) -> Option<DType> {
     DType::ALL.into_iter().find(|dtype| element_type(*dtype) == element)
 }
 
+/// Bytes from which on devices of a CPU share data rather than copy it.
+const SHARED: usize = 1 << 16;
+
 /// Data on one device. Dropping it frees the memory once no running program uses it.
 pub struct Buffer {
     raw: *mut ffi::Buffer,
@@ -327,6 +330,26 @@ impl Buffer {
         let error = unsafe { (self.client.functions().buffer_unsafe_pointer)(&mut args) };
         self.check(error, "cannot take the address of")?;
         Ok(args.pointer as *const u8)
+    }
+
+    /// The data on another device of the same client, for as long as it is not written to: on a CPU,
+    /// whose devices have one memory, large data that is there already stays where it is and keeps
+    /// this buffer; else it is copied.
+    pub fn on_device(self: &Arc<Buffer>, device: usize) -> Result<Buffer> {
+        let large = self.ty.bytes() >= SHARED;
+        if !(large && self.client.is_cpu() && self.is_ready()?) {
+            return self.copy_to_device(device);
+        }
+        // What failed says so here.
+        self.wait()?;
+        let start = self.unsafe_pointer()?;
+        // SAFETY: the data is there and as long as its type says. It lives as long as this buffer,
+        // of which the new one keeps a share; whoever would have a program write to it, by donation,
+        // must be the only one to have it.
+        unsafe {
+            let semantics = HostSemantics::ImmutableZeroCopy;
+            self.client.buffer_from_raw(start, &self.ty, device, semantics, Some(self.clone()))
+        }
     }
 
     /// A copy on another device of the same client.
