@@ -12,28 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jax_cartpole import move, reset
+
 TOTAL, START, EVERY, SYNC = 500_000, 10_000, 10, 500
 BUFFER, BATCH, GAMMA, RATE = 10_000, 128, 0.99, 2.5e-4
 ATOMS = jnp.linspace(-100.0, 100.0, 101)
 GAP = ATOMS[1] - ATOMS[0]
 OPTIMIZER = optax.adam(RATE, eps=0.01 / BATCH)
-
-
-def reset(key):
-    return jax.random.uniform(key, (4,), minval=-0.05, maxval=0.05)
-
-
-def env_step(state, age, action):
-    """Gymnasium's CartPole-v1: what follows, whether it fell, and whether the episode ends."""
-    x, x_dot, theta, theta_dot = state
-    force = jnp.where(action == 1, 10.0, -10.0)
-    cos, sin = jnp.cos(theta), jnp.sin(theta)
-    push = (force + 0.05 * theta_dot**2 * sin) / 1.1
-    turn = (9.8 * sin - cos * push) / (0.5 * (4 / 3 - 0.1 * cos**2 / 1.1))
-    pull = push - 0.05 * turn * cos / 1.1
-    state = state + 0.02 * jnp.array([x_dot, pull, theta_dot, turn])
-    fell = (jnp.abs(state[0]) > 2.4) | (jnp.abs(state[2]) > 12 * 2 * np.pi / 360)
-    return state, fell, fell | (age + 1 >= 500)
 
 
 def init(key):
@@ -75,7 +60,8 @@ def play(carry, time):
     epsilon = jnp.maximum((0.05 - 1.0) / (0.5 * TOTAL) * time + 1.0, 0.05)
     chance = jax.random.randint(draw, (), 0, 2)
     action = jnp.where(jax.random.uniform(explore) < epsilon, chance, best(params, obs)[0])
-    after, fell, over = env_step(obs, age, action)
+    after, fell = move(obs, action)
+    over = fell | (age + 1 >= 500)
     row = obs, after, action, fell.astype(jnp.float32)
     memory = tuple(all.at[time % BUFFER].set(one) for all, one in zip(memory, row))
     lengths = jnp.where(over, lengths.at[ended % 100].set(age + 1), lengths)

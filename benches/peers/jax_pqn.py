@@ -12,27 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jax_cartpole import move, reset
+
 ENVS, STEPS, MINIBATCHES, EPOCHS = 4, 128, 4, 4
 TOTAL = 500_000
 ITERATIONS = TOTAL // (ENVS * STEPS)
 GAMMA, LAMBDA, RATE, MAX_NORM = 0.99, 0.65, 2.5e-4, 10.0
 
 
-def reset(key):
-    return jax.random.uniform(key, (4,), minval=-0.05, maxval=0.05)
-
-
 def env_step(state, age, action, key):
-    """Gymnasium's CartPole-v1; the length of the episode where it ended, else -1."""
-    x, x_dot, theta, theta_dot = state
-    force = jnp.where(action == 1, 10.0, -10.0)
-    cos, sin = jnp.cos(theta), jnp.sin(theta)
-    push = (force + 0.05 * theta_dot**2 * sin) / 1.1
-    turn = (9.8 * sin - cos * push) / (0.5 * (4 / 3 - 0.1 * cos**2 / 1.1))
-    pull = push - 0.05 * turn * cos / 1.1
-    state = state + 0.02 * jnp.array([x_dot, pull, theta_dot, turn])
+    """A step; the length of the episode where it ended, else -1."""
+    state, fell = move(state, action)
     age = age + 1
-    fell = (jnp.abs(state[0]) > 2.4) | (jnp.abs(state[2]) > 12 * 2 * np.pi / 360)
     done = fell | (age >= 500)
     return jnp.where(done, reset(key), state), jnp.where(done, 0, age), done, jnp.where(done, age, -1)
 
