@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::lower::pjrt::Buffer;
 use crate::runtime::Runtime;
 use crate::timeline;
-use crate::trace::literal::{AlignedBytes, Element, Literal};
+use crate::trace::literal::{AlignedBytes, Element, Literal, with_element};
 use crate::trace::types::{DType, Shape, TensorType};
 use crate::tree::{self, Leaf, Path, Tree};
 
@@ -247,5 +247,27 @@ impl fmt::Debug for Array {
             Repr::Host(literal) => write!(f, "Array(host, {literal:?})"),
             Repr::Device(buffer) => write!(f, "Array(device, {})", buffer.ty()),
         }
+    }
+}
+
+/// The elements, in brackets by axis; waits for them. The middle of long axes is left out, and a
+/// precision, as in `{:.3}`, is that of each element. Of a value that is not to be had, since its
+/// computation failed or it was donated, the error is shown.
+///
+/// ```
+/// use podracer::{Array, Tensor, jit};
+///
+/// let half = jit(|x: Tensor| x / 2.0).call(Array::new([2, 2], &[1.0f32, 2.0, 3.0, 4.0])?)?;
+/// assert_eq!(format!("{half:.2}"), "[[0.50, 1.00],\n [1.50, 2.00]]");
+/// # podracer::Result::Ok(())
+/// ```
+impl fmt::Display for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        with_element!(self.dtype(), T => match self.to_ndarray::<T>() {
+            // The precision of a word is its length.
+            Ok(elements) if self.dtype() == DType::Bool => write!(f, "{elements}"),
+            Ok(elements) => fmt::Display::fmt(&elements, f),
+            Err(error) => write!(f, "<{error}>"),
+        })
     }
 }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use smallvec::SmallVec;
 
+use self::core::CompilerOptions;
 pub(crate) use self::core::{Compiled, aliases};
 use self::eager::EagerOps;
 pub(crate) use self::effects::Effects;
@@ -24,6 +25,7 @@ pub use self::inspect::{Analysis, CompileTimes, Lowered};
 use self::nan::{Check, Recorder, has_nan};
 use crate::array::Array;
 use crate::error::{Error, Loc, Result};
+use crate::lower::pjrt::OptionValue;
 use crate::lower::pjrt::custom_call::expect_no_call;
 use crate::lower::stablehlo::{LowerOptions, stablehlo};
 use crate::runtime::Runtime;
@@ -69,6 +71,7 @@ pub struct Jit<A, B, F> {
     name: String,
     mode: Mode,
     device: usize,
+    options: CompilerOptions,
     check_nans: bool,
     entries: RwLock<Vec<Arc<Entry<B>>>>,
     signatures: Signatures,
@@ -156,6 +159,7 @@ pub fn with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(
         name: "program".into(),
         mode,
         device: 0,
+        options: CompilerOptions::new(),
         check_nans: false,
         entries: RwLock::default(),
         signatures: Signatures::default(),
@@ -189,6 +193,35 @@ impl<A, B, F> Jit<A, B, F> {
     /// ```
     pub fn on(mut self, device: usize) -> Self {
         self.device = device;
+        self
+    }
+
+    /// Sets a flag of the compiler for this function alone, by the name that `XLA_FLAGS` has for it,
+    /// without the dashes: one of JAX's `compiler_options`. It goes before the environment's, and
+    /// before what this library sets by itself. A flag that the compiler does not know, or of another
+    /// type, is an error of the first call.
+    ///
+    /// Of no meaning in the other modes.
+    ///
+    /// ```
+    /// use podracer::{Tensor, jit};
+    /// # fn main() -> podracer::Result<()> {
+    /// // Compiled in less time, for a function that runs once.
+    /// let once = jit(|x: Tensor| (x.sin() + 1.0).sum(..))
+    ///     .compiler_option("xla_backend_optimization_level", 0)
+    ///     .compiler_option("xla_llvm_disable_expensive_passes", true);
+    /// assert_eq!(once.call([0.0f32, 0.0].into())?.item::<f32>()?, 2.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn compiler_option(
+        mut self,
+        name: impl Into<String>,
+        value: impl Into<OptionValue>,
+    ) -> Self {
+        let name = name.into();
+        self.options.retain(|(other, _)| *other != name);
+        self.options.push((name, value.into()));
         self
     }
 
@@ -316,7 +349,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         // Before anything is traced for a device that does not exist.
         Runtime::get()?.expect_device(self.device)?;
         let Lowered { program, text, aliases, template, recorder, .. } = self.lower(args)?;
-        let compiled = Compiled::new(program, &text, aliases, self.device)?;
+        let compiled = Compiled::new(program, &text, aliases, self.device, &self.options)?;
         {
             let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
             stats.compile_seconds += compiled.outcome.seconds;
@@ -385,6 +418,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
             trace_seconds: (start - begin).as_secs_f64(),
             lower_seconds,
             recorder,
+            options: self.options.clone(),
         })
     }
 
@@ -495,7 +529,7 @@ pub fn run_program(program: &Program, inputs: &[Array], mode: Mode) -> Result<Ve
     match mode {
         Mode::Jit => {
             let text = stablehlo(program, &Runtime::get()?.lower_options());
-            Compiled::new(program.clone(), &text, vec![], 0)?.run(&leaves, true)
+            Compiled::new(program.clone(), &text, vec![], 0, &vec![])?.run(&leaves, true)
         }
         Mode::Eager => EagerOps::global().run(program, &leaves, None),
         Mode::Interpret => {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::handshake::welcome;
 use super::secret::Secret;
-use super::wire::{Answer, Ask, Head, LONGEST_BODY, Out, Together, receive};
+use super::wire::{Answer, Ask, Head, LONGEST_BODY, Out, Together, Until, receive};
 use crate::error::{Error, Result};
 
 /// What is said of a process after its number, when something is wrong with it.
@@ -164,10 +164,8 @@ impl Shared {
     /// One connection, from its first byte to its last.
     fn serve(self: Arc<Self>, mut stream: TcpStream) {
         let peer = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.ip().to_string());
-        let met = stream.set_read_timeout(Some(HANDSHAKE)).and_then(|()| {
-            stream.set_write_timeout(Some(HANDSHAKE))?;
-            welcome(&mut stream, &self.secret, |rank, size| self.judge(rank, size))
-        });
+        let mut stranger = Until { stream: &stream, deadline: Instant::now() + HANDSHAKE };
+        let met = welcome(&mut stranger, &self.secret, |rank, size| self.judge(rank, size));
         self.strangers.fetch_sub(1, Ordering::Relaxed);
         let rank = match met {
             Ok(Ok(rank)) => rank,

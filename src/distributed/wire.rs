@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -108,6 +108,37 @@ pub(super) fn send<T: Serialize>(to: &mut impl Write, head: &T, body: &[u8]) -> 
     to.write_all(body)
 }
 
+/// A connection that must have said all it has to say by `deadline`, however slowly it speaks.
+pub(super) struct Until<'a> {
+    pub stream: &'a TcpStream,
+    pub deadline: Instant,
+}
+
+impl Until<'_> {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(into)
+    }
+}
+
+impl Write for Until<'_> {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 /// The writing end of a connection, which several threads use.
 #[derive(Debug)]
 pub(super) struct Out(Mutex<TcpStream>);
@@ -153,6 +184,30 @@ mod tests {
         assert_eq!(receive::<Head<Ask>>(&mut line, 5).unwrap().0.it, Ask::Beat);
         let end = receive::<Head<Ask>>(&mut line, 5).unwrap_err();
         assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn who_trickles_is_not_waited_for() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (ours, _) = listener.accept().unwrap();
+        let trickles = std::thread::spawn(move || {
+            // Each byte comes long before the deadline, all of them long after it.
+            for byte in 12u128.to_le_bytes() {
+                if theirs.write_all(&[byte]).is_err() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let began = Instant::now();
+        let mut line = Until { stream: &ours, deadline: began + Duration::from_millis(300) };
+        let error = receive::<String>(&mut line, 0).unwrap_err();
+        let kinds = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
+        assert!(kinds.contains(&error.kind()), "{error}");
+        assert!(began.elapsed() < Duration::from_millis(1500), "{:?}", began.elapsed());
+        drop(ours);
+        trickles.join().unwrap();
     }
 
     #[test]

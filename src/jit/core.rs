@@ -45,13 +45,19 @@ pub(crate) fn aliases(program: &Program) -> Vec<(usize, usize)> {
     aliases
 }
 
-/// The executable of the text of `program`, on a device.
+/// Flags of the compiler, by name.
+pub(super) type CompilerOptions = Vec<(String, OptionValue)>;
+
+/// The executable of the text of `program`, on a device. What `more` says goes before what this
+/// library would have.
 pub(super) fn compile(
     program: &Program,
     text: &str,
     device: usize,
+    more: &CompilerOptions,
 ) -> Result<(Executable, CacheOutcome)> {
-    compile_module(text.as_bytes(), compile_flags(Runtime::get()?.platform, program), device)
+    let flags = compile_flags(Runtime::get()?.platform, program);
+    compile_module(text.as_bytes(), flags, device, more)
 }
 
 /// The executable of an MLIR module.
@@ -59,13 +65,13 @@ fn compile_module(
     module: &[u8],
     flags: Vec<(&'static str, bool)>,
     device: usize,
+    more: &CompilerOptions,
 ) -> Result<(Executable, CacheOutcome)> {
-    let flags = flags.into_iter();
+    let ours = flags.into_iter().map(|(name, value)| (name.to_string(), OptionValue::Bool(value)));
+    let ours = ours.filter(|(name, _)| !more.iter().any(|(other, _)| other == name));
     let client = &Runtime::get()?.client;
     let options = CompileOptions {
-        env_option_overrides: flags
-            .map(|(name, value)| (name.to_string(), OptionValue::Bool(value)))
-            .collect(),
+        env_option_overrides: ours.chain(more.iter().cloned()).collect(),
         // The first device is the client's default; left out, the cache's entries are the same as ever.
         device_assignment: (device > 0).then(|| vec![client.devices()[device].id]),
         ..CompileOptions::default()
@@ -80,9 +86,10 @@ impl Compiled {
         text: &str,
         aliases: Vec<(usize, usize)>,
         device: usize,
+        options: &CompilerOptions,
     ) -> Result<Compiled> {
         let effects = Effects::of(&program)?;
-        let (executable, outcome) = compile(&program, text, device)?;
+        let (executable, outcome) = compile(&program, text, device, options)?;
         let types = program.input_types().cloned().collect();
         let mut donated: Vec<usize> = aliases.into_iter().map(|(input, _)| input).collect();
         donated.sort_unstable();
@@ -94,7 +101,7 @@ impl Compiled {
     /// A module whose Program is not at hand, with inputs of these types, none of them donated.
     pub(crate) fn of_module(module: &[u8], types: Vec<TensorType>) -> Result<Compiled> {
         let flags = meaning_flags(Runtime::get()?.platform);
-        let (executable, outcome) = compile_module(module, flags, 0)?;
+        let (executable, outcome) = compile_module(module, flags, 0, &vec![])?;
         let name = executable.name()?;
         Ok(Compiled {
             executable,

@@ -216,7 +216,7 @@ impl EagerOps {
             locations: false,
             ..Runtime::get()?.lower_options()
         };
-        let executable = Arc::new(compile(&program, &stablehlo(&program, &options), 0)?.0);
+        let executable = Arc::new(compile(&program, &stablehlo(&program, &options), 0, &vec![])?.0);
         lock().insert(key, executable.clone());
         Ok(executable)
     }

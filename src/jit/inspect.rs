@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::core::Compiled;
+use super::core::{Compiled, CompilerOptions};
 use super::nan::Recorder;
 use crate::error::Result;
 use crate::lower::artifact::LeafPath;
@@ -25,6 +25,7 @@ pub struct Lowered<B> {
     pub(super) trace_seconds: f64,
     pub(super) lower_seconds: f64,
     pub(super) recorder: Option<Recorder>,
+    pub(super) options: CompilerOptions,
 }
 
 impl<B> Lowered<B> {
@@ -49,7 +50,7 @@ impl<B> Lowered<B> {
     /// What the compiler says.
     pub fn compile(self) -> Result<Analysis> {
         let equations = self.program.size();
-        let compiled = Compiled::new(self.program, &self.text, self.aliases, 0)?;
+        let compiled = Compiled::new(self.program, &self.text, self.aliases, 0, &self.options)?;
         let times = CompileTimes {
             trace: self.trace_seconds,
             lower: self.lower_seconds,

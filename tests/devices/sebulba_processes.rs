@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use super::processes::{PODRACER, expect_the_same, flags, told};
+use super::processes::{PODRACER, expect_the_same, flags, one_process, told, two_are_under_way};
 
 const SECRET: &str = "the secret of these tests";
 
@@ -42,12 +42,7 @@ fn ends(process: Child) -> Output {
 fn two_processes_learn_what_one_does() {
     for exact in ["--no-deterministic", "--deterministic"] {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let alone = Command::new(PODRACER)
-            .args(flags(one.path()))
-            .args([exact, "--local-num-envs=12"])
-            .output()
-            .unwrap();
-        assert!(alone.status.success(), "{}", told(&alone));
+        one_process(one.path(), &[exact, "--local-num-envs=12"]);
         let address = address();
         let more = [exact, "--local-num-envs=6", "--learner-device-ids=0,1"];
         let both = [0, 1].map(|rank| process(two.path(), &address, (rank, 2), &more)).map(ends);
@@ -68,13 +63,7 @@ fn a_process_that_dies_ends_the_other() {
         let address = address();
         let more = ["--local-num-envs=6", "--total-timesteps=1000000000"];
         let mut both = [0, 1].map(|rank| process(runs.path(), &address, (rank, 2), &more));
-        let began = Instant::now();
-        let under_way = || std::fs::read_dir(runs.path()).unwrap().count() == 2;
-        while !under_way() {
-            assert!(began.elapsed() < Duration::from_secs(60), "they do not start");
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        std::thread::sleep(Duration::from_secs(2));
+        two_are_under_way(runs.path());
         both[victim].kill().unwrap();
         let killed = Instant::now();
         let other = &mut both[1 - victim];

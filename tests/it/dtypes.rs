@@ -7,7 +7,7 @@ use podracer::trace::ops::{
     arange, concatenate, constant, einsum, eye, full_like, iota, ones_like, stack, where_, zeros,
     zeros_like,
 };
-use podracer::{Array, DType, Literal, Mode, Program, Shape, Tensor, make_program};
+use podracer::{Array, DType, Literal, Mode, Program, Shape, Tensor, jit, make_program};
 
 use crate::recipes::cook::epsilon;
 use crate::recipes::values::{floats, ints, same};
@@ -352,4 +352,18 @@ fn faults_of(dtype: DType) -> Vec<String> {
 fn every_dtype_in_every_mode() {
     let faults: Vec<String> = DType::ALL.into_iter().flat_map(faults_of).collect();
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+#[test]
+fn arrays_show_their_elements() {
+    let shown = |array: Array| format!("{array:.2}");
+    assert_eq!(shown(Array::from(1.5f32)), "1.50");
+    assert_eq!(shown(Array::from([[1i32, -2], [3, 4]])), "[[1, -2],\n [3, 4]]");
+    assert_eq!(shown(Array::from([true, false])), "[true, false]");
+    assert_eq!(shown(Array::from([half::f16::from_f32(0.5)])), "[0.50]");
+    assert_eq!(shown(Array::zeros([0], DType::U8)), "[]");
+    assert_eq!(shown(Array::zeros([1000], DType::F32)).matches("0.00").count(), 10);
+    let twice = jit(|x: Tensor| x * 2.0);
+    let x = Array::from([0.5f32, 1.0]).to_device().unwrap();
+    assert_eq!(shown(twice.call(x.clone()).unwrap()), "[1.00, 2.00]");
 }

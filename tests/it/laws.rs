@@ -22,6 +22,7 @@ use podracer::{Array, DType, Literal, Program, Tensor, TensorType};
 use podracer::{eager, jit, jvp, make_program, vjp, vmap};
 
 use crate::cases::{self, Case, Func, Smooth};
+use crate::quickly;
 use crate::recipes::values::{same, stacked};
 
 /// The examples of a batch.
@@ -448,7 +449,7 @@ fn compare_compiled(met: &[Met], fault: &mut dyn FnMut(&str, String)) -> podrace
         met.iter().zip(&x).map(|(m, x)| (m.f)(x)).collect()
     };
     let together: &dyn Fn(Vec<Vec<Tensor>>) -> Vec<Vec<Tensor>> = &together;
-    let results = jit(together).call(args)?;
+    let results = quickly(jit(together)).call(args)?;
     for (m, results) in met.iter().zip(results) {
         let found: Vec<Literal> =
             results.iter().map(Array::to_literal).collect::<podracer::Result<_>>()?;

@@ -2,6 +2,7 @@
 
 use podracer::trace::op::*;
 use podracer::trace::{DType, Element, Literal, Op, Program, Shape, TensorType};
+use podracer::{Array, Tensor, interpret, jit};
 use smallvec::smallvec;
 use std::sync::Arc;
 
@@ -771,4 +772,24 @@ fn outputs_may_be_inputs_constants_and_repeated() {
     let program = b.finish(&[x, stopped, k, k]);
     let x = Literal::from([1f32, 2.0]);
     check(&program, &[x], &[&[1.0, 2.0], &[1.0, 2.0], &[3.0], &[3.0]]);
+}
+
+#[test]
+fn compiler_options_are_checked_by_the_compiler() {
+    let next = || jit(|x: Tensor| x + 1.0);
+    let one = || Array::from(1.0f32);
+    let unknown = next().compiler_option("xla_no_such_flag", true).call(one());
+    let unknown = unknown.unwrap_err().to_string();
+    assert!(unknown.contains("xla_no_such_flag"), "{unknown}");
+    let mistyped = next().compiler_option("xla_backend_optimization_level", "high").call(one());
+    let mistyped = mistyped.unwrap_err().to_string();
+    assert!(mistyped.contains("xla_backend_optimization_level"), "{mistyped}");
+    // The last word counts.
+    let mended = next()
+        .compiler_option("xla_backend_optimization_level", "high")
+        .compiler_option("xla_backend_optimization_level", 1);
+    assert_eq!(mended.call(one()).unwrap().item::<f32>().unwrap(), 2.0);
+    // Other modes have no compiler to tell.
+    let interpreted = interpret(|x: Tensor| x + 1.0).compiler_option("xla_no_such_flag", true);
+    assert_eq!(interpreted.call(one()).unwrap().item::<f32>().unwrap(), 2.0);
 }

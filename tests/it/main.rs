@@ -34,7 +34,17 @@ mod timeline;
 mod transforms;
 
 use podracer::jit::run_program;
-use podracer::{Array, Literal, Mode, Program};
+use podracer::{Array, Jit, Literal, Mode, Program, Tensor, Tree};
+
+/// Compiled in less time, for functions that run once on little. What the optimiser makes of
+/// Programs is tested by `jax`, and by all that trains.
+fn quickly<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(
+    function: Jit<A, B, F>,
+) -> Jit<A, B, F> {
+    function
+        .compiler_option("xla_backend_optimization_level", 0)
+        .compiler_option("xla_llvm_disable_expensive_passes", true)
+}
 
 /// Runs a Program compiled.
 #[track_caller]

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use podracer::{Array, Axis, Literal, Result, Tensor, interpret, jit, vmap_axis};
 
 use crate::fixture::{Kinds, compare, read};
+use crate::quickly;
 use checks::{Checks, GIVEN};
 use orders::Orders;
 
@@ -54,8 +55,11 @@ fn run(cases: &[Case], compiled: bool, faults: &mut Vec<String>) -> Result<()> {
         each.map(|((_, f, kinds), given)| checks::checks(*f, kinds, given, compiled)).collect()
     };
     let together: &dyn Fn(Vec<Vec<Vec<Tensor>>>) -> Vec<Checks<Tensor>> = &together;
-    let results =
-        if compiled { jit(together).call(args)? } else { interpret(together).call(args)? };
+    let results = if compiled {
+        quickly(jit(together)).call(args)?
+    } else {
+        interpret(together).call(args)?
+    };
     let how = if compiled { "compiled" } else { "interpreted" };
     for ((name, _, kinds), found) in cases.iter().zip(results) {
         for (check, found) in found {
@@ -168,8 +172,11 @@ fn along_an_axis(compiled: bool) {
             kinds.get(kind).cloned().unwrap_or_default().into_iter().map(Array::from).collect()
         };
         let args = vec![arrays("in"), arrays("ct"), arrays("v")];
-        let found =
-            if compiled { jit(everything).call(args) } else { interpret(everything).call(args) };
+        let found = if compiled {
+            quickly(jit(everything)).call(args)
+        } else {
+            interpret(everything).call(args)
+        };
         let (inside, outside) = match found {
             Ok(found) => found,
             Err(error) => {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 mod processes;
 
 use podracer::rl::sebulba::{Exchange, Mpi};
-use processes::{PODRACER, expect_the_same, flags, told};
+use processes::{PODRACER, expect_the_same, flags, one_process, told, two_are_under_way};
 
 /// `mpirun -n 2`, more processes than there may be cores for, as whoever the tests run as.
 fn mpirun() -> Command {
@@ -22,12 +22,7 @@ fn mpirun() -> Command {
 fn two_processes_learn_what_one_does() {
     for exact in ["--no-deterministic", "--deterministic"] {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let alone = Command::new(PODRACER)
-            .args(flags(one.path()))
-            .args([exact, "--local-num-envs=12"])
-            .output()
-            .unwrap();
-        assert!(alone.status.success(), "{}", told(&alone));
+        one_process(one.path(), &[exact, "--local-num-envs=12"]);
         let both = mpirun()
             .args(["-n", "2", PODRACER])
             .args(flags(two.path()))
@@ -56,14 +51,7 @@ fn a_process_that_dies_ends_the_others() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    // Both are under way when both have logged something.
-    let began = Instant::now();
-    let under_way = || std::fs::read_dir(runs.path()).unwrap().count() == 2;
-    while !under_way() {
-        assert!(began.elapsed() < Duration::from_secs(60), "they do not start");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    std::thread::sleep(Duration::from_secs(2));
+    two_are_under_way(runs.path());
     let second = child_with(both.id(), "OMPI_COMM_WORLD_RANK=1");
     let killed = Instant::now();
     let sent = Command::new("kill").args(["-9", &second.to_string()]).status().unwrap();

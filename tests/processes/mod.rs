@@ -1,7 +1,8 @@
 //! Runs of several processes, however they are started: what tests of them share.
 
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use podracer::rl::checkpoint;
 
@@ -23,6 +24,23 @@ pub fn flags(runs: &Path) -> Vec<String> {
     ];
     let runs = format!("--runs-dir={}", runs.display());
     flags.into_iter().map(String::from).chain([runs]).collect()
+}
+
+/// The run that several share, by one process, which ends well.
+pub fn one_process(runs: &Path, more: &[&str]) {
+    let alone = Command::new(PODRACER).args(flags(runs)).args(more).output().unwrap();
+    assert!(alone.status.success(), "{}", told(&alone));
+}
+
+/// Waits until two processes are well under way.
+pub fn two_are_under_way(runs: &Path) {
+    let began = Instant::now();
+    // Each makes its folder when all have met.
+    while std::fs::read_dir(runs).unwrap().count() < 2 {
+        assert!(began.elapsed() < Duration::from_secs(60), "they do not start");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    std::thread::sleep(Duration::from_secs(2));
 }
 
 /// What a process said.

@@ -29,6 +29,17 @@ pub enum OptionValue {
     Float(f64),
 }
 
+macro_rules! values {
+    ($($from:ty => $variant:ident),* $(,)?) => {
+        $(impl From<$from> for OptionValue {
+            fn from(value: $from) -> OptionValue {
+                OptionValue::$variant(value.into())
+            }
+        })*
+    };
+}
+values!(bool => Bool, i32 => Int, i64 => Int, f64 => Float, &str => String, String => String);
+
 /// How a program is compiled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CompileOptions {
