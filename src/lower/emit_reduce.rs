@@ -76,9 +76,15 @@ impl Emitter<'_> {
         if axes.is_empty() {
             return x;
         }
-        if self.options.platform == Platform::Cpu
-            && let Some([rows, middle, kept]) = two_steps(ty, axes)
+        let on_cpu = self.options.platform == Platform::Cpu;
+        // A small Program that runs inline has no time to win, and a product would end that.
+        if on_cpu
+            && self.native.is_none()
+            && let Some(value) = self.reduce_rows(op, x, ty, axes, result)
         {
+            return value;
+        }
+        if on_cpu && let Some([rows, middle, kept]) = two_steps(ty, axes) {
             let flat = TensorType::new(ty.dtype, [rows, middle * kept]);
             let part = TensorType::new(ty.dtype, [middle * kept]);
             let table = TensorType::new(ty.dtype, [middle, kept]);
@@ -94,7 +100,7 @@ impl Emitter<'_> {
         self.reduce_once(op, x, ty, axes, result)
     }
 
-    fn reduce_once(
+    pub(super) fn reduce_once(
         &mut self,
         op: ReduceOp,
         x: Value,

@@ -1,7 +1,12 @@
-//! The random number generator: one private function per shape, called where it is needed.
+//! The random number generator: our native function for few elements, as keys are; else a private
+//! function per shape, called where it is needed.
 //!
-//! There are two forms of its 20 rounds. Measured on the CPU plugin (two busy cores; 40 chained
-//! calls, or one call of a million elements), written out against a loop of 5 times 4 rounds:
+//! The native function takes no time to compile, and keeps loops short that draw at every turn: DQN
+//! on CartPole needs 24% less processor time with it than with a loop of the compiler's.
+//!
+//! Where it is not known, there are two forms of the 20 rounds. Measured on the CPU plugin (two
+//! busy cores; 40 chained calls, or one call of a million elements), written out against a loop
+//! of 5 times 4 rounds:
 //!
 //! | elements  | compile, per call | run, per call    |
 //! |-----------|-------------------|------------------|
@@ -24,7 +29,7 @@ use crate::trace::types::{DType, Shape, TensorType};
 /// By how many bits the second word turns in each round; the two rows alternate.
 const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
 
-/// Up to this many elements take the loop, on CPU.
+/// Up to this many elements take the native function or the loop, on CPU.
 const FEW: usize = 1024;
 
 /// `@threefry2x32_4x8`.
@@ -42,6 +47,9 @@ impl fmt::Display for Name<'_> {
 
 impl Emitter<'_> {
     pub(super) fn threefry(&mut self, x: &[Value], ty: &TensorType) -> Values {
+        if self.native.is_some() || self.options.native_calls && ty.numel() <= FEW {
+            return self.bits(x, ty);
+        }
         if !self.threefry_shapes.contains(&ty.shape) {
             self.threefry_shapes.push(ty.shape.clone());
         }

@@ -14,6 +14,7 @@ mod emit_gather;
 mod emit_linalg;
 mod emit_native;
 mod emit_reduce;
+mod emit_rows;
 mod emit_shape;
 mod emit_threefry;
 mod emitter;

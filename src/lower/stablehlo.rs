@@ -321,7 +321,6 @@ impl<'a> Emitter<'a> {
             Op::ArgReduce { op, axis } => self.arg_reduce(*op, x[0], tys[0], *axis, result),
             Op::Sort { axis } => return self.sort(x, tys, *axis),
             Op::Collective(op) => return self.collective(op, x, tys, result),
-            Op::Threefry if self.native.is_some() => return self.bits(x, result),
             Op::Threefry => return self.threefry(x, result),
             Op::Constant(_)
             | Op::StopGradient

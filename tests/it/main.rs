@@ -28,6 +28,7 @@ mod props;
 #[path = "../recipes/mod.rs"]
 mod recipes;
 mod remat;
+mod rows;
 mod stablehlo_text;
 mod text;
 mod timeline;
