@@ -136,6 +136,12 @@ impl Emitter<'_> {
         axis: usize,
         result: &TensorType,
     ) -> Value {
+        if self.options.platform == Platform::Cpu
+            && self.native.is_none()
+            && let Some(value) = self.arg_rows(op, x, ty, axis, result)
+        {
+            return value;
+        }
         let indices_ty = TensorType::new(DType::I32, &ty.shape);
         let values_ty = TensorType::new(ty.dtype, &result.shape);
         let (value_ty, index_ty) = (TensorType::scalar(ty.dtype), TensorType::scalar(DType::I32));
