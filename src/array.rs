@@ -256,10 +256,11 @@ impl fmt::Debug for Array {
 ///
 /// ```
 /// use podracer::{Array, Tensor, jit};
-///
+/// # fn main() -> podracer::Result<()> {
 /// let half = jit(|x: Tensor| x / 2.0).call(Array::new([2, 2], &[1.0f32, 2.0, 3.0, 4.0])?)?;
 /// assert_eq!(format!("{half:.2}"), "[[0.50, 1.00],\n [1.50, 2.00]]");
-/// # podracer::Result::Ok(())
+/// # Ok(())
+/// # }
 /// ```
 impl fmt::Display for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
