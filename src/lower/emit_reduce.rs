@@ -76,15 +76,12 @@ impl Emitter<'_> {
         if axes.is_empty() {
             return x;
         }
-        let on_cpu = self.options.platform == Platform::Cpu;
-        // A small Program that runs inline has no time to win, and a product would end that.
-        if on_cpu
-            && self.native.is_none()
-            && let Some(value) = self.reduce_rows(op, x, ty, axes, result)
-        {
+        if let Some(value) = self.reduce_rows(op, x, ty, axes, result) {
             return value;
         }
-        if on_cpu && let Some([rows, middle, kept]) = two_steps(ty, axes) {
+        if self.options.platform == Platform::Cpu
+            && let Some([rows, middle, kept]) = two_steps(ty, axes)
+        {
             let flat = TensorType::new(ty.dtype, [rows, middle * kept]);
             let part = TensorType::new(ty.dtype, [middle * kept]);
             let table = TensorType::new(ty.dtype, [middle, kept]);
@@ -136,10 +133,7 @@ impl Emitter<'_> {
         axis: usize,
         result: &TensorType,
     ) -> Value {
-        if self.options.platform == Platform::Cpu
-            && self.native.is_none()
-            && let Some(value) = self.arg_rows(op, x, ty, axis, result)
-        {
+        if let Some(value) = self.arg_rows(op, x, ty, axis, result) {
             return value;
         }
         let indices_ty = TensorType::new(DType::I32, &ty.shape);

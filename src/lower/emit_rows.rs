@@ -18,6 +18,7 @@
 
 use super::emitter::Emitter;
 use super::mlir::{Ty, Value, predicate};
+use super::options::Platform;
 use crate::trace::literal::Literal;
 use crate::trace::op::{ArgOp, BinaryOp, CompareOp, DotDims, Precision, ReduceOp};
 use crate::trace::types::{DType, TensorType};
@@ -32,13 +33,15 @@ const LANES: usize = 16;
 /// Fewer rows are divided before they are added: a product of one row is slow.
 const FEW: usize = 8;
 
-/// How many rows of how many elements a reduction over `axes` is about, if they are the last ones.
+/// How many rows of how many elements a reduction over `axes` is about, if they are the last ones
+/// and the elements floats.
 fn rows(ty: &TensorType, axes: &[usize]) -> Option<[usize; 2]> {
+    let float = matches!(ty.dtype, DType::F32 | DType::F64);
     let kept = ty.rank() - axes.len();
     let last = axes.iter().enumerate().all(|(i, &axis)| axis == kept + i);
     let [count, length] =
         [&ty.shape[..kept], &ty.shape[kept..]].map(|sizes| sizes.iter().product());
-    (last && count > 0 && length >= FEW).then_some([count, length])
+    (float && last && count > 0 && length >= FEW).then_some([count, length])
 }
 
 /// Fewer elements in few rows are left to the compiler.
@@ -52,6 +55,12 @@ fn part(length: usize) -> Option<usize> {
 }
 
 impl Emitter<'_> {
+    /// The rows, where they are done here: on CPU, but for small Programs that run inline. Those have
+    /// no time to win, and a product would end that.
+    fn pay(&self, rows: Option<[usize; 2]>) -> Option<[usize; 2]> {
+        rows.filter(|_| self.options.platform == Platform::Cpu && self.native.is_none())
+    }
+
     /// A reduction of rows, if that is what it is and a faster form is known.
     pub(super) fn reduce_rows(
         &mut self,
@@ -61,16 +70,12 @@ impl Emitter<'_> {
         axes: &[usize],
         result: &TensorType,
     ) -> Option<Value> {
-        let [count, length] = rows(ty, axes)?;
-        if !matches!(ty.dtype, DType::F32 | DType::F64) {
-            return None;
-        }
+        let [count, length] = self.pay(rows(ty, axes))?;
         let table = |rows, columns| TensorType::new(ty.dtype, [rows, columns]);
         let reduced = match op {
             ReduceOp::Max | ReduceOp::Min => {
-                let better = if op == ReduceOp::Max { CompareOp::Ge } else { CompareOp::Le };
                 let x = self.reshape(x, ty, &table(count, length));
-                self.best(better, op, x, &table(count, length))
+                self.best(op, x, &table(count, length))
             }
             ReduceOp::Sum if count >= FEW && length >= LANES => {
                 let x = self.reshape(x, ty, &table(count, length));
@@ -108,10 +113,10 @@ impl Emitter<'_> {
     }
 
     /// The best elements of the rows: `[R, N]` to `[R, 1]`.
-    fn best(&mut self, better: CompareOp, op: ReduceOp, x: Value, ty: &TensorType) -> Value {
+    fn best(&mut self, op: ReduceOp, x: Value, ty: &TensorType) -> Value {
         let &[count, length] = &ty.shape[..] else { unreachable!("a table") };
         if length <= LONG {
-            return self.halved(better, x, ty);
+            return self.halved(op, x, ty);
         }
         let (whole, rest) = (length / LANES * LANES, length % LANES);
         let table = |n| TensorType::new(ty.dtype, [count, n]);
@@ -119,18 +124,18 @@ impl Emitter<'_> {
         let main = self.columns(x, ty, 0, whole);
         let main = self.reshape(main, &table(whole), &vectors);
         let main = self.reduce_once(op, main, &vectors, &[1], &table(LANES));
-        let main = self.halved(better, main, &table(LANES));
+        let main = self.halved(op, main, &table(LANES));
         if rest == 0 {
             return main;
         }
         let others = self.columns(x, ty, whole, length);
-        let others = self.halved(better, others, &table(rest));
-        self.better(better, main, others, &table(1))
+        let others = self.halved(op, others, &table(rest));
+        self.better(op, main, others, &table(1))
     }
 
     /// As [`best`](Self::best): one half with the other, over and over. Halves of odd rows overlap,
     /// which changes no maximum.
-    fn halved(&mut self, better: CompareOp, x: Value, ty: &TensorType) -> Value {
+    fn halved(&mut self, op: ReduceOp, x: Value, ty: &TensorType) -> Value {
         let (mut x, mut ty) = (x, ty.clone());
         while ty.shape[1] > 1 {
             let length = ty.shape[1];
@@ -138,7 +143,7 @@ impl Emitter<'_> {
             let [a, b] =
                 [[0, half], [length - half, length]].map(|[a, b]| self.columns(x, &ty, a, b));
             ty = TensorType::new(ty.dtype, [ty.shape[0], half]);
-            x = self.better(better, a, b, &ty);
+            x = self.better(op, a, b, &ty);
         }
         x
     }
@@ -147,9 +152,10 @@ impl Emitter<'_> {
     ///
     /// Written out, since `maximum` also looks at the signs of zeros, which takes three times as
     /// long.
-    fn better(&mut self, better: CompareOp, a: Value, b: Value, ty: &TensorType) -> Value {
+    fn better(&mut self, op: ReduceOp, a: Value, b: Value, ty: &TensorType) -> Value {
         let bool_ty = predicate(ty);
-        let mut wins = self.compare(better, a, b, ty);
+        let beats = if op == ReduceOp::Max { CompareOp::Ge } else { CompareOp::Le };
+        let mut wins = self.compare(beats, a, b, ty);
         if ty.dtype.is_float() {
             let nan = self.compare(CompareOp::Ne, a, a, ty);
             wins = self.binary(BinaryOp::Or, wins, nan, &bool_ty);
@@ -167,20 +173,17 @@ impl Emitter<'_> {
         axis: usize,
         result: &TensorType,
     ) -> Option<Value> {
-        let [count, length] = rows(ty, &[axis])?;
-        if !matches!(ty.dtype, DType::F32 | DType::F64) {
-            return None;
-        }
-        let (reduce, better) = match op {
-            ArgOp::Max => (ReduceOp::Max, CompareOp::Ge),
-            ArgOp::Min => (ReduceOp::Min, CompareOp::Le),
+        let [count, length] = self.pay(rows(ty, &[axis]))?;
+        let reduce = match op {
+            ArgOp::Max => ReduceOp::Max,
+            ArgOp::Min => ReduceOp::Min,
         };
         let table = TensorType::new(ty.dtype, [count, length]);
         let places = TensorType::new(DType::I32, [count, length]);
         let [one, column] = [ty.dtype, DType::I32].map(|dtype| TensorType::new(dtype, [count, 1]));
         let flat = TensorType::new(ty.dtype, [count]);
         let x = self.reshape(x, ty, &table);
-        let best = self.best(better, reduce, x, &table);
+        let best = self.best(reduce, x, &table);
         let best = self.reshape(best, &one, &flat);
         let best = self.broadcast(best, &flat, &[0], &table);
         let bool_ty = predicate(&table);
@@ -191,7 +194,7 @@ impl Emitter<'_> {
         let numbers = self.op(format_args!("stablehlo.iota dim = 1 : {}", Ty(&places)));
         let none = self.constant(&Literal::filled(places.clone(), f64::from(i32::MAX)));
         let numbers = self.select(here, numbers, none, &bool_ty, &places);
-        let first = self.best(CompareOp::Le, ReduceOp::Min, numbers, &places);
+        let first = self.best(ReduceOp::Min, numbers, &places);
         Some(self.reshape(first, &column, result))
     }
 
