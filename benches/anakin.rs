@@ -33,7 +33,7 @@ fn main() -> Result<()> {
     let asked = if asked.is_empty() { vec![1, 8, 64] } else { asked };
     // As many as the runs with several seeds take.
     let cpu_devices = std::thread::available_parallelism().map_or(1, |n| n.get());
-    Runtime::start(RuntimeOptions { cpu_devices })?;
+    Runtime::start(RuntimeOptions::with_cpu_devices(cpu_devices))?;
     let mut peer = Peer::start("purejaxrl_cartpole.py");
     Row::header();
     for seeds in asked {

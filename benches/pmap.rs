@@ -119,7 +119,7 @@ fn calls(devices: &[usize]) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    Runtime::start(RuntimeOptions { cpu_devices: 8 })?;
+    Runtime::start(RuntimeOptions::with_cpu_devices(8))?;
     let mut peer = Peer::start("jax_pmap.py");
     Row::header();
     for n in [2, 4, 8] {

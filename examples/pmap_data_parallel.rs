@@ -77,7 +77,7 @@ fn step(
 }
 
 fn train(args: &Args) -> Result<()> {
-    Runtime::start(RuntimeOptions { cpu_devices: args.num_devices })?;
+    Runtime::start(RuntimeOptions::with_cpu_devices(args.num_devices))?;
     let devices: Vec<usize> = (0..args.num_devices).collect();
     let (batch_size, hidden) = (args.batch_size, args.hidden);
 

@@ -69,7 +69,9 @@ struct Entry<B> {
 /// argument; `f` gets the token of the axis that the devices form, named `axis`, with which
 /// [`psum`](crate::psum), [`pmean`](crate::pmean) and the other collectives work.
 ///
-/// The devices are those of the argument, whose leaves must all be on the same ones. It is compiled
+/// The devices are those of the argument, whose leaves must all be on the same ones. Where several
+/// processes' devices work together ([`Runtime::start_among`]), all of them make the same calls, each
+/// with its own parts, and the axis has the members of all, process by process. It is compiled
 /// once per signature; the result is asynchronous; arguments given by value, of which no clone is
 /// kept, are donated: all as with [`jit()`](crate::jit()).
 ///
@@ -243,7 +245,15 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
 
     fn program(&self, args: &A::With<Sharded>, leaves: &Leaves<'_>) -> Result<(Program, B, Axis)> {
         let _span = timeline::span_of("trace", &self.name);
-        let axis = Axis::new(self.axis, self.devices(args, leaves)?.len());
+        let (here, processes) =
+            (self.devices(args, leaves)?.len(), Runtime::get()?.process_count());
+        if processes > 1 && self.mode != Mode::Jit {
+            return Err(Error::Config(format!(
+                "{}: in mode {} the devices of {processes} processes cannot work together",
+                self.name, self.mode
+            )));
+        }
+        let axis = Axis::new(self.axis, here * processes);
         let types: Vec<TensorType> = leaves.iter().map(|leaf| leaf.ty().clone()).collect();
         let build = |tensors: &[Tensor]| -> A {
             let mut tensors = tensors.iter().copied();

@@ -1,26 +1,76 @@
 //! The device runtime of a process: one PJRT client, started at its first use.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::lower::callbacks::Callback;
 use crate::lower::native;
 use crate::lower::native_calls::{Bits, Dense};
-use crate::lower::pjrt::custom_call::register;
-use crate::lower::pjrt::{Client, Plugin};
+use crate::lower::pjrt::custom_call::{Place, register, register_for};
+use crate::lower::pjrt::{Client, CreateOption, KeyValues, Plugin};
 use crate::lower::stablehlo::{LowerOptions, Platform};
 
 /// What the runtime is started with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuntimeOptions {
-    /// How many devices the CPU platform shows; each runs programs of its own.
+    /// The kind of device; `None` for the one that `PODRACER_PLATFORM` names (`cpu` or `cuda`), or
+    /// the CPU.
+    pub platform: Option<Platform>,
+    /// How many devices the CPU platform shows; each runs programs of its own. GPUs are as many as
+    /// there are.
     pub cpu_devices: usize,
 }
 
 impl Default for RuntimeOptions {
     fn default() -> RuntimeOptions {
-        RuntimeOptions { cpu_devices: 1 }
+        RuntimeOptions::with_cpu_devices(1)
     }
+}
+
+impl RuntimeOptions {
+    /// With so many devices, if the platform is the CPU.
+    pub fn with_cpu_devices(cpu_devices: usize) -> RuntimeOptions {
+        RuntimeOptions { platform: None, cpu_devices }
+    }
+
+    /// Whether devices of this kind can work together with those of other processes: GPUs, by NCCL.
+    pub fn joins_processes(&self) -> bool {
+        let resolved = self.clone().resolved();
+        resolved.is_ok_and(|options| options.platform != Some(Platform::Cpu))
+    }
+
+    /// With its platform chosen.
+    fn resolved(self) -> Result<RuntimeOptions> {
+        let platform = match self.platform {
+            Some(platform) => platform,
+            None => platform_named(std::env::var("PODRACER_PLATFORM").ok().as_deref())?,
+        };
+        Ok(RuntimeOptions { platform: Some(platform), ..self })
+    }
+}
+
+/// The platform that the user names.
+fn platform_named(name: Option<&str>) -> Result<Platform> {
+    match name.unwrap_or_default() {
+        "" | "cpu" => Ok(Platform::Cpu),
+        "cuda" => Ok(Platform::Cuda),
+        other => Err(Error::Config(format!(
+            "PODRACER_PLATFORM is `{other}`; there are cpu and cuda (NVIDIA GPUs)"
+        ))),
+    }
+}
+
+/// This process among several whose devices work together: XLA's collectives go over all of them.
+///
+/// Only GPUs can: their plugin joins the processes by NCCL. CPU devices end at their process.
+#[derive(Clone)]
+pub struct Node {
+    /// Which process this is, from 0.
+    pub rank: usize,
+    /// How many there are.
+    pub size: usize,
+    /// By which the processes' clients find each other.
+    pub store: Arc<dyn KeyValues>,
 }
 
 /// The running client and what is known of it.
@@ -32,6 +82,8 @@ pub struct Runtime {
     pub platform: Platform,
     /// Whether compiled programs can call our native functions.
     native_calls: bool,
+    /// Whether they can call the user's functions.
+    callbacks: bool,
     options: RuntimeOptions,
 }
 
@@ -56,16 +108,27 @@ impl Runtime {
         }
         Err(Error::Argument(format!(
             "device {device} does not exist: the runtime has {there} device(s), numbered from 0. On \
-             CPU start it with more: Runtime::start(RuntimeOptions {{ cpu_devices: {} }}), or the \
+             CPU start it with more: Runtime::start(RuntimeOptions::with_cpu_devices({})), or the \
              flag --num-devices {} of an example",
             device + 1,
             device + 1
         )))
     }
 
+    /// The id of a device, by its number.
+    pub(crate) fn id_of(&self, device: usize) -> Result<i64> {
+        self.expect_device(device)?;
+        Ok(self.client.devices()[device].id)
+    }
+
+    /// How many processes' devices work together; see [`Runtime::start_among`].
+    pub fn process_count(&self) -> usize {
+        self.client.ids_by_process().len().max(1)
+    }
+
     /// Whether compiled programs can call functions of this process.
     pub(crate) fn has_callbacks(&self) -> bool {
-        self.native_calls
+        self.callbacks
     }
 
     /// The process's runtime, started with the default options if it is not running yet. The
@@ -86,6 +149,7 @@ impl Runtime {
     /// # Errors
     /// As [`Runtime::get`]; and if it is running already with other options.
     pub fn start(options: RuntimeOptions) -> Result<&'static Runtime> {
+        let options = options.resolved()?;
         let running = Runtime::running_or_started(options.clone())?;
         if running.options != options {
             return Err(Error::Config(format!(
@@ -103,19 +167,90 @@ impl Runtime {
     /// As [`Runtime::get`].
     pub fn running_or_started(options: RuntimeOptions) -> Result<&'static Runtime> {
         let _one_at_a_time = START.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(running) = RUNTIME.get() {
-            return Ok(running);
+        match RUNTIME.get() {
+            Some(running) => Ok(running),
+            None => Runtime::launch(options.resolved()?, None),
         }
-        if options.cpu_devices == 0 {
-            return Err(Error::Config("cpu_devices is 0; the runtime needs at least 1".into()));
+    }
+
+    /// Starts the runtime of a process whose devices work together with those of others. Returns
+    /// when all processes have come to this call.
+    ///
+    /// # Errors
+    /// As [`Runtime::get`]; if it is running already; and on CPU, whose devices end at the process.
+    pub fn start_among(options: RuntimeOptions, node: Node) -> Result<&'static Runtime> {
+        let options = options.resolved()?;
+        if options.platform == Some(Platform::Cpu) {
+            return Err(Error::Config(
+                "the devices of a CPU work together within one process; several processes add their \
+                 numbers by MPI or by process 0"
+                    .into(),
+            ));
         }
-        let plugin = Plugin::load(native::locate_cpu_plugin()?)?;
-        plugin.keep_freed_memory();
-        let native_calls = register::<Dense>(&plugin)?
-            && register::<Bits>(&plugin)?
-            && register::<Callback>(&plugin)?;
-        let client = Client::cpu(plugin, options.cpu_devices)?;
-        let platform = Platform::Cpu;
-        Ok(RUNTIME.get_or_init(|| Runtime { client, platform, native_calls, options }))
+        let _one_at_a_time = START.lock().unwrap_or_else(PoisonError::into_inner);
+        if RUNTIME.get().is_some() {
+            return Err(Error::Config(
+                "the runtime is already running and cannot join other processes any more; call \
+                 Runtime::start_among before anything is put on a device or compiled"
+                    .into(),
+            ));
+        }
+        Runtime::launch(options, Some(node))
+    }
+
+    /// Starts what is not running yet, with options that are resolved.
+    fn launch(options: RuntimeOptions, node: Option<Node>) -> Result<&'static Runtime> {
+        let platform = options.platform.unwrap_or_default();
+        let (client, native_calls, callbacks) = match platform {
+            Platform::Cpu => cpu(options.cpu_devices).map(|(client, calls)| (client, calls, calls)),
+            // Our native functions are made for a CPU's caches.
+            Platform::Cuda => gpu(node).map(|(client, callbacks)| (client, false, callbacks)),
+            other => {
+                return Err(Error::Config(format!(
+                    "there is no runtime for {}: choose cpu or cuda",
+                    other.name()
+                )));
+            }
+        }?;
+        Ok(RUNTIME.get_or_init(|| Runtime { client, platform, native_calls, callbacks, options }))
+    }
+}
+
+/// The client of this machine's cores, and whether compiled programs can call us.
+fn cpu(devices: usize) -> Result<(Client, bool)> {
+    if devices == 0 {
+        return Err(Error::Config("cpu_devices is 0; the runtime needs at least 1".into()));
+    }
+    let plugin = Plugin::load(native::locate_cpu_plugin()?)?;
+    plugin.keep_freed_memory();
+    let native_calls =
+        register::<Dense>(&plugin)? && register::<Bits>(&plugin)? && register::<Callback>(&plugin)?;
+    Ok((Client::cpu(plugin, devices)?, native_calls))
+}
+
+/// The client of this machine's GPUs, and whether compiled programs can call the user's functions.
+fn gpu(node: Option<Node>) -> Result<(Client, bool)> {
+    let plugin = Plugin::load(native::locate_cuda_plugin()?)?;
+    let callbacks = register_for::<Callback>(&plugin, Place::Cuda)?;
+    let Some(Node { rank, size, store }) = node else {
+        return Ok((Client::new(plugin, &[])?, callbacks));
+    };
+    let options = [
+        ("node_id", CreateOption::Int(rank as i64)),
+        ("num_nodes", CreateOption::Int(size as i64)),
+    ];
+    Ok((Client::among(plugin, &options, Some(store))?, callbacks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn platforms_have_names() {
+        assert_eq!(platform_named(None).unwrap(), Platform::Cpu);
+        assert_eq!(platform_named(Some("cuda")).unwrap(), Platform::Cuda);
+        let error = platform_named(Some("gpu")).unwrap_err().to_string();
+        assert!(error.contains("PODRACER_PLATFORM is `gpu`; there are cpu and cuda"), "{error}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -100,6 +100,11 @@ impl Peer {
     /// Which process this is, of how many.
     pub fn launch(&self) -> &Launch {
         &self.launch
+    }
+
+    /// Where process 0 listens; known to itself.
+    pub fn listens_at(&self) -> Option<SocketAddr> {
+        self.coordinator.as_ref().map(Coordinator::reached_at)
     }
 
     /// Gives the key a value, which all processes can read.

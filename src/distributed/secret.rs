@@ -45,6 +45,14 @@ impl Secret {
         Ok(Secret(text.as_bytes().to_vec()))
     }
 
+    /// A text for [`Secret::new`] that nobody can foresee, to be given to the others in private.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the system gives no random bytes.
+    pub fn fresh_text() -> Result<String> {
+        Ok(nonce()?.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
     /// The content of a file that only its owner may read.
     ///
     /// # Errors

@@ -53,12 +53,13 @@ impl Compiled {
         let program = simplify(program);
         let watch = waits(&program).then(|| Watch::new(name));
         let aliases = aliases(&program);
+        let ids = ids_of_all(Runtime::get()?.client.ids_by_process(), &devices)?;
         let lowering = LowerOptions {
-            num_replicas: devices.len(),
+            num_replicas: ids.len(),
             aliases: aliases.clone(),
             ..LowerOptions::default()
         };
-        let (executable, effects, outcome) = compile(&program, lowering, &devices, name)?;
+        let (executable, effects, outcome) = compile(&program, lowering, &devices, ids, name)?;
         let mut donated: Vec<usize> = aliases.into_iter().map(|(input, _)| input).collect();
         donated.sort_unstable();
         let types = signature(leaves);
@@ -102,7 +103,9 @@ impl Compiled {
             donors: donated.clone(),
             ..LowerOptions::default()
         };
-        let (executable, effects, outcome) = compile(&program, lowering, &devices, name)?;
+        let ids = devices.iter().map(|&device| Runtime::get()?.id_of(device));
+        let ids = ids.collect::<Result<_>>()?;
+        let (executable, effects, outcome) = compile(&program, lowering, &devices, ids, name)?;
         if effects.is_some() {
             return Err(Error::Argument(format!(
                 "{name}: callbacks cannot be divided over devices; use pmap, where each device \
@@ -238,12 +241,32 @@ fn signature(leaves: &Leaves<'_>) -> Vec<(TensorType, bool)> {
     leaves.iter().map(|leaf| (leaf.ty().clone(), leaf.is_replicated())).collect()
 }
 
+/// The ids of the devices that work together: those of every process at the places that `devices`
+/// are of in this one. They are counted process by process, like the members of the axis.
+fn ids_of_all(by_process: &[Vec<i64>], devices: &[usize]) -> Result<Vec<i64>> {
+    let mut all = Vec::with_capacity(by_process.len() * devices.len());
+    for (process, ids) in by_process.iter().enumerate() {
+        for &device in devices {
+            let &id = ids.get(device).ok_or_else(|| {
+                Error::Argument(format!(
+                    "process {process} has no device {device}: it has {}, numbered from 0, and all \
+                     processes run on the same ones",
+                    ids.len()
+                ))
+            })?;
+            all.push(id);
+        }
+    }
+    Ok(all)
+}
+
 /// The executable of a Program on these devices: as many replicas, or as many partitions, as
-/// `lowering` says.
+/// `lowering` says, on the devices of these ids.
 fn compile(
     program: &Program,
     lowering: LowerOptions,
     devices: &[usize],
+    ids: Vec<i64>,
     name: &str,
 ) -> Result<(Executable, Option<Effects>, CacheOutcome)> {
     let runtime = Runtime::get()?;
@@ -258,7 +281,6 @@ fn compile(
     };
     let text = stablehlo(program, &lowering);
     drop(span);
-    let ids = devices.iter().map(|&device| runtime.client.devices()[device].id);
     let mut flags = compile_flags(runtime.platform, program);
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     if runtime.platform == Platform::Cpu && devices.len() >= cores {
@@ -270,7 +292,7 @@ fn compile(
     let options = CompileOptions {
         num_replicas: lowering.num_replicas,
         num_partitions: lowering.num_partitions,
-        device_assignment: Some(ids.collect()),
+        device_assignment: Some(ids),
         env_option_overrides: flags
             .into_iter()
             .map(|(name, value)| (name.to_string(), OptionValue::Bool(value)))
@@ -280,4 +302,18 @@ fn compile(
     let _span = timeline::span("compile");
     let (executable, outcome) = compile_cached(&runtime.client, &text, &options)?;
     Ok((executable, effects, outcome))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_devices_of_all_processes_are_counted_process_by_process() {
+        let ids = [vec![0, 1, 2], vec![4, 5, 6]];
+        assert_eq!(ids_of_all(&ids, &[1, 2]).unwrap(), [1, 2, 5, 6]);
+        assert_eq!(ids_of_all(&ids[..1], &[2, 0]).unwrap(), [2, 0]);
+        let error = ids_of_all(&[vec![0, 1], vec![4]], &[0, 1]).unwrap_err().to_string();
+        assert!(error.contains("process 1 has no device 1: it has 1,"), "{error}");
+    }
 }

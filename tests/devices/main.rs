@@ -25,7 +25,7 @@ use podracer::{Array, Result};
 
 /// Starts the runtime with eight devices, and gives the first `n`.
 fn devices(n: usize) -> Vec<usize> {
-    Runtime::start(RuntimeOptions { cpu_devices: 8 }).expect("the runtime starts");
+    Runtime::start(RuntimeOptions::with_cpu_devices(8)).expect("the runtime starts");
     (0..n).collect()
 }
 

@@ -87,6 +87,11 @@ impl Kernel for Everything {
                 assert_eq!(scalar.ty, TensorType::scalar(DType::I64));
                 scalar.bytes.copy_from_slice(&(-5i64).to_ne_bytes());
             }
+            "empty" => {
+                assert_eq!(call.operand::<f32>(0)?.dims, [2, 0]);
+                assert_eq!(call.operand::<f64>(1)?.dims, [0]);
+                call.result::<f64>(0)?.fill(1.0);
+            }
             "code" => return Err(KernelError::new(Code::OutOfRange, "nothing is in range")),
             "panic" => panic!("this is {}", "the end"),
             "zero" => return Err("a\0b".into()),
@@ -144,6 +149,13 @@ fn several_operands_and_results() {
     assert_eq!(outputs[0], bytemuck::bytes_of(&[2.0f32, 4.0, 6.0, 8.0]));
     assert_eq!(outputs[1], [0, 1]);
     assert_eq!(outputs[2], (-5i64).to_ne_bytes());
+}
+
+#[test]
+fn tensors_may_be_empty() {
+    let executable = everything("empty", &["tensor<2x0xf32>", "tensor<0xf64>"], &["tensor<0xf64>"]);
+    let inputs = [Literal::new([2, 0], &[] as &[f32]), Literal::new([0], &[] as &[f64])];
+    assert_eq!(run(&executable, &inputs).unwrap(), [Vec::<u8>::new()]);
 }
 
 #[test]

@@ -585,6 +585,34 @@ fn parts_in_place_are_found_and_damage_is_told() {
 }
 
 #[test]
+fn the_plugin_for_gpus_is_that_of_an_installed_package() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut settings = bare(dir.path());
+    let error = settings.locate_cuda_plugin().unwrap_err().to_string();
+    assert!(error.contains("no XLA plugin for NVIDIA GPUs"), "{error}");
+    assert!(error.contains("pip install 'jax-cuda13-plugin[with-cuda]'"), "{error}");
+
+    settings.python_prefix = Some(dir.path().join("env"));
+    let site = dir.path().join("env/lib/python3.12/site-packages/jax_plugins");
+    let put = |cuda: &str| {
+        let folder = site.join(cuda);
+        fs::create_dir_all(&folder).unwrap();
+        let plugin = folder.join("xla_cuda_plugin.so");
+        fs::write(&plugin, "").unwrap();
+        plugin
+    };
+    let older = put("xla_cuda12");
+    assert_eq!(settings.locate_cuda_plugin().unwrap(), older);
+    let newer = put("xla_cuda13");
+    assert_eq!(settings.locate_cuda_plugin().unwrap(), newer);
+    settings.plugin = Some(older.clone());
+    assert_eq!(settings.locate_cuda_plugin().unwrap(), older);
+    settings.plugin = Some(dir.path().join("none.so"));
+    let error = settings.locate_cuda_plugin().unwrap_err().to_string();
+    assert!(error.starts_with("PODRACER_PJRT_PLUGIN is "), "{error}");
+}
+
+#[test]
 fn doctor_reports() {
     // The plugin of this machine is there after this.
     locate_cpu_plugin().unwrap();

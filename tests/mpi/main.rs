@@ -3,12 +3,13 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[path = "../processes/mod.rs"]
 mod processes;
 
-use podracer::rl::sebulba::{Exchange, Mpi};
+use podracer::rl::sebulba::{Exchange, Mpi, World};
 use processes::{PODRACER, expect_the_same, flags, one_process, told, two_are_under_way};
 
 /// `mpirun -n 2`, more processes than there may be cores for, as whoever the tests run as.
@@ -131,6 +132,39 @@ fn a_process_that_starts_and_then_hangs_is_named() {
     let expected = "error: process 0 of 3: --distributed: process(es) [1] started, and did not come \
                     to the beginning of the run within 2 s";
     assert!(told.contains(expected), "{told}");
+}
+
+#[test]
+#[ignore = "a process of the test below"]
+fn tells_the_others_keys_and_values() {
+    let processes: Arc<dyn Exchange> = Arc::new(Mpi::join(Duration::from_secs(60)).unwrap());
+    let patience = Duration::from_secs(20);
+    let World { rank, size } = processes.world();
+    // Twice is once.
+    let [store, _] = [(); 2].map(|()| processes.clone().key_values().unwrap());
+    store.put(&format!("local_topology/cuda/{rank}"), &[rank as u8; 3]).unwrap();
+    for other in 0..size {
+        let found = store.get(&format!("local_topology/cuda/{other}"), patience).unwrap();
+        assert_eq!(found.unwrap(), [other as u8; 3]);
+    }
+    processes.meet(patience).unwrap();
+    eprintln!("process {rank} of {size} has read all");
+}
+
+/// As the clients of GPUs do.
+#[test]
+fn keys_and_values_are_shared_where_mpi_says() {
+    let output = mpirun()
+        .args(["-n", "3"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "tells_the_others_keys_and_values", "--nocapture"])
+        .output()
+        .unwrap();
+    let told = told(&output);
+    assert!(output.status.success(), "{told}");
+    for rank in 0..3 {
+        assert!(told.contains(&format!("process {rank} of 3 has read all")), "{told}");
+    }
 }
 
 #[test]

@@ -61,7 +61,7 @@ pub fn start(args: &Args) -> Result<usize> {
         (1..=most).rev().find(|n| args.num_seeds.is_multiple_of(*n)).unwrap_or(1)
     };
     let cpu_devices = if asked > 0 { asked } else { most_of(processors) };
-    let runtime = Runtime::running_or_started(RuntimeOptions { cpu_devices })?;
+    let runtime = Runtime::running_or_started(RuntimeOptions::with_cpu_devices(cpu_devices))?;
     // Others may have started it with fewer devices.
     let devices = if asked > 0 { asked } else { most_of(runtime.client.devices().len()) };
     runtime.expect_device(devices - 1)?;

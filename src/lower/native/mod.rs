@@ -26,6 +26,9 @@ pub use lock::{Lock, Member, Part, Wheel};
 
 use crate::error::{Error, Result};
 
+/// The versions of CUDA that JAX has plugins for, the newest first.
+const CUDA: [u32; 2] = [13, 12];
+
 /// Where native parts are looked for, and how they are fetched. A test makes its own.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -98,16 +101,50 @@ impl Settings {
 
     /// The XLA plugin for CPUs.
     pub fn locate_cpu_plugin(&self) -> Result<PathBuf> {
-        if let Some(plugin) = &self.plugin {
-            return match plugin.metadata() {
-                Ok(metadata) if metadata.is_file() => Ok(plugin.clone()),
-                Ok(_) => Err(wrong_plugin(plugin, "is no file")),
-                Err(source) => Err(wrong_plugin(plugin, &format!("cannot be read: {source}"))),
-            };
+        if let Some(plugin) = self.named_plugin()? {
+            return Ok(plugin);
         }
         let part = Lock::get().part("xla-cpu")?;
         let member = part.wheel()?.member("plugin").expect("the lock file's test sees to it");
         Ok(self.locate(part)?.root.join(&member.path))
+    }
+
+    /// The XLA plugin for NVIDIA's GPUs, of the newest CUDA, as JAX's package has it. With the
+    /// libraries it needs it has gigabytes, so it is never fetched.
+    pub fn locate_cuda_plugin(&self) -> Result<PathBuf> {
+        if let Some(plugin) = self.named_plugin()? {
+            return Ok(plugin);
+        }
+        let within = |root: &PathBuf| {
+            let plugin = |cuda| root.join(format!("jax_plugins/xla_cuda{cuda}/xla_cuda_plugin.so"));
+            CUDA.into_iter().map(plugin).find(|plugin| plugin.is_file())
+        };
+        let mut found = None;
+        if self.python_packages {
+            found = self.likely_python_folders().iter().find_map(within);
+            if let (None, Some(python)) = (&found, self.python()) {
+                found = python_folders(&python).iter().find_map(within);
+            }
+        }
+        found.ok_or_else(|| Error::Native {
+            problem: "no XLA plugin for NVIDIA GPUs: no Python package has \
+                      jax_plugins/xla_cuda13/xla_cuda_plugin.so"
+                .into(),
+            help: "install it with the libraries it needs: python3 -m pip install \
+                   'jax-cuda13-plugin[with-cuda]'; or point PODRACER_PJRT_PLUGIN at one; or unset \
+                   PODRACER_PLATFORM to run on the CPU"
+                .into(),
+        })
+    }
+
+    /// The plugin that the user named, which must be there.
+    fn named_plugin(&self) -> Result<Option<PathBuf>> {
+        let Some(plugin) = &self.plugin else { return Ok(None) };
+        match plugin.metadata() {
+            Ok(metadata) if metadata.is_file() => Ok(Some(plugin.clone())),
+            Ok(_) => Err(wrong_plugin(plugin, "is no file")),
+            Err(source) => Err(wrong_plugin(plugin, &format!("cannot be read: {source}"))),
+        }
     }
 
     /// Finds a part, and fetches it if it is nowhere.
@@ -285,6 +322,11 @@ fn is_executable(path: &Path) -> bool {
 /// The XLA plugin for CPUs, by this process's environment; fetched if it is nowhere.
 pub fn locate_cpu_plugin() -> Result<PathBuf> {
     Settings::from_env()?.locate_cpu_plugin()
+}
+
+/// The XLA plugin for NVIDIA's GPUs, by this process's environment.
+pub fn locate_cuda_plugin() -> Result<PathBuf> {
+    Settings::from_env()?.locate_cuda_plugin()
 }
 
 /// The folder that holds the members of the part with this name, by this process's environment;

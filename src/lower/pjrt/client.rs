@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::ffi;
+use super::key_value::{Callbacks, KeyValues};
 use super::options::{CompileOptions, CreateOption};
 use super::plugin::{slice, text};
 use super::{Executable, Plugin};
@@ -24,6 +25,11 @@ struct Inner {
     platform: String,
     platform_version: String,
     devices: Vec<Device>,
+    process: usize,
+    /// The ids of all processes' devices, process by process.
+    ids: Vec<Vec<i64>>,
+    /// Dropped after the client, whose threads may call it.
+    _callbacks: Option<Box<Callbacks>>,
 }
 
 /// A device of a client.
@@ -40,7 +46,7 @@ pub struct Device {
     raw: *mut ffi::Device,
 }
 
-// SAFETY: the client is internally synchronised, by the rules of the C API; devices are constant
+// SAFETY: the callbacks are a store for all threads, and the client is internally synchronised, by the rules of the C API; devices are constant
 // data of the client.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
@@ -60,12 +66,28 @@ impl Client {
     /// Connects to the devices behind `plugin`. Which options exist depends on the plugin; the CPU
     /// plugin ignores names that it does not know, the CUDA plugin refuses them.
     pub fn new(plugin: Arc<Plugin>, options: &[(&str, CreateOption)]) -> Result<Client> {
+        Client::among(plugin, options, None)
+    }
+
+    /// [`Client::new`] in one of several processes that work together, which find each other by
+    /// `store`; `options` say which process this is, of how many (`node_id` and `num_nodes` of the
+    /// GPU plugin). Returns when all processes have come to this call.
+    pub fn among(
+        plugin: Arc<Plugin>,
+        options: &[(&str, CreateOption)],
+        store: Option<Arc<dyn KeyValues>>,
+    ) -> Result<Client> {
+        let callbacks = store.map(Callbacks::new);
         let options: Vec<ffi::NamedValue> =
             options.iter().map(|(name, value)| named_value(name, value)).collect();
         let mut args = ffi::ClientCreateArgs::zeroed();
         args.create_options = options.as_ptr();
         args.num_options = options.len();
-        // SAFETY: the option array and the texts and lists in it outlive the call.
+        if let Some(callbacks) = &callbacks {
+            callbacks.install(&mut args);
+        }
+        // SAFETY: the option array and the texts and lists in it outlive the call; the callbacks
+        // outlive the client.
         let error = unsafe { (plugin.functions().client_create)(&mut args) };
         plugin.check(error, || format!("cannot create a client of {}", plugin.path().display()))?;
         // From here on the drop of `inner` destroys the client.
@@ -74,7 +96,10 @@ impl Client {
             platform: String::new(),
             platform_version: String::new(),
             devices: Vec::new(),
+            process: 0,
+            ids: Vec::new(),
             plugin,
+            _callbacks: callbacks,
         };
         inner.describe()?;
         Ok(Client { inner: Arc::new(inner) })
@@ -118,6 +143,16 @@ impl Client {
     /// The devices that this process may use.
     pub fn devices(&self) -> &[Device] {
         &self.inner.devices
+    }
+
+    /// Which process this is, among those that work together.
+    pub fn process_index(&self) -> usize {
+        self.inner.process
+    }
+
+    /// The ids of all devices, process by process; those of one process in ascending order.
+    pub fn ids_by_process(&self) -> &[Vec<i64>] {
+        &self.inner.ids
     }
 
     /// The plugin behind this client.
@@ -229,37 +264,75 @@ impl Inner {
         // SAFETY: the text belongs to the client, which is live.
         self.platform_version = unsafe { text(version.version, version.version_size) };
 
-        let mut devices = ffi::ClientAddressableDevicesArgs::zeroed();
+        let mut process = ffi::ClientProcessIndexArgs::zeroed();
+        process.client = self.raw;
+        // SAFETY: the client is live.
+        let error = unsafe { (functions.client_process_index)(&mut process) };
+        self.plugin.check(error, || "cannot read the number of the process".into())?;
+        self.process = usize::try_from(process.process_index).unwrap_or(0);
+
+        let ours = self.list(functions.client_addressable_devices)?;
+        self.devices = ours
+            .into_iter()
+            .enumerate()
+            .map(|(index, raw)| self.describe_device(index, raw))
+            .collect::<Result<_>>()?;
+        for raw in self.list(functions.client_devices)? {
+            let (process, id) = self.place(raw)?;
+            let count = self.ids.len().max(process + 1);
+            self.ids.resize(count, Vec::new());
+            self.ids[process].push(id);
+        }
+        self.ids.iter_mut().for_each(|ids| ids.sort_unstable());
+        Ok(())
+    }
+
+    /// The devices that a function of the table lists.
+    fn list(&self, call: ffi::Call<ffi::ClientDevicesArgs>) -> Result<Vec<*mut ffi::Device>> {
+        let mut devices = ffi::ClientDevicesArgs::zeroed();
         devices.client = self.raw;
         // SAFETY: the client is live.
-        let error = unsafe { (functions.client_addressable_devices)(&mut devices) };
+        let error = unsafe { call(&mut devices) };
         self.plugin.check(error, || "cannot list the devices".into())?;
         // SAFETY: the array belongs to the client, which is live.
-        let raw = unsafe { slice(devices.devices, devices.num_devices) };
-        self.devices = raw
-            .iter()
-            .enumerate()
-            .map(|(index, raw)| self.describe_device(index, *raw))
-            .collect::<Result<_>>()?;
-        Ok(())
+        Ok(unsafe { slice(devices.devices, devices.num_devices) }.to_vec())
+    }
+
+    /// The process that has this device, and the device's id.
+    fn place(&self, raw: *mut ffi::Device) -> Result<(usize, i64)> {
+        let description = self.description(raw)?;
+        let context = || "cannot tell whose a device is".to_string();
+        let mut process = ffi::DeviceDescriptionProcessIndexArgs::zeroed();
+        process.description = description;
+        let functions = self.plugin.functions();
+        // SAFETY: the description comes from a device of this client.
+        let error = unsafe { (functions.device_description_process_index)(&mut process) };
+        self.plugin.check(error, context)?;
+        let mut id = ffi::DeviceDescriptionIdArgs::zeroed();
+        id.description = description;
+        // SAFETY: as above.
+        let error = unsafe { (functions.device_description_id)(&mut id) };
+        self.plugin.check(error, context)?;
+        Ok((usize::try_from(process.process_index).unwrap_or(0), i64::from(id.id)))
+    }
+
+    fn description(&self, raw: *mut ffi::Device) -> Result<*mut ffi::DeviceDescription> {
+        let mut description = ffi::DeviceGetDescriptionArgs::zeroed();
+        description.device = raw;
+        // SAFETY: the device comes from this client.
+        let error = unsafe { (self.plugin.functions().device_get_description)(&mut description) };
+        self.plugin.check(error, || "cannot describe a device".into())?;
+        Ok(description.description)
     }
 
     fn describe_device(&self, index: usize, raw: *mut ffi::Device) -> Result<Device> {
         let context = || format!("cannot describe device {index}");
         let functions = self.plugin.functions();
-        let mut description = ffi::DeviceGetDescriptionArgs::zeroed();
-        description.device = raw;
-        // SAFETY: the device comes from this client.
-        let error = unsafe { (functions.device_get_description)(&mut description) };
-        self.plugin.check(error, context)?;
-        let mut id = ffi::DeviceDescriptionIdArgs::zeroed();
-        id.description = description.description;
-        // SAFETY: the description comes from a device of this client.
-        let error = unsafe { (functions.device_description_id)(&mut id) };
-        self.plugin.check(error, context)?;
+        let description = self.description(raw)?;
+        let (_, id) = self.place(raw)?;
         let read = |call: ffi::Call<ffi::DeviceDescriptionTextArgs>| {
             let mut args = ffi::DeviceDescriptionTextArgs::zeroed();
-            args.description = description.description;
+            args.description = description;
             // SAFETY: as above.
             self.plugin.check(unsafe { call(&mut args) }, context)?;
             // SAFETY: the text belongs to the description, which lives as long as the client.
@@ -267,7 +340,7 @@ impl Inner {
         };
         Ok(Device {
             index,
-            id: i64::from(id.id),
+            id,
             kind: read(functions.device_description_kind)?,
             debug: read(functions.device_description_debug_string)?,
             raw,

@@ -70,6 +70,13 @@ pub type OnReady = unsafe extern "C" fn(error: *mut Error, user_arg: *mut c_void
 /// Frees what backs a serialized executable.
 pub type SerializedDeleter = unsafe extern "C" fn(*mut SerializedExecutable);
 
+/// Makes an error object of the plugin: its code, its message and how long that is.
+pub type MakeError =
+    unsafe extern "C" fn(code: c_int, message: *const c_char, message_size: usize) -> *mut Error;
+
+/// Frees a value of the store of keys and values.
+pub type ValueDeleter = unsafe extern "C" fn(value: *mut c_char);
+
 args! {
     ErrorDestroyArgs { error: *mut Error }
     ErrorMessageArgs { error: *const Error, message: *const c_char, message_size: usize }
@@ -86,18 +93,46 @@ args! {
     ClientCreateArgs {
         create_options: *const NamedValue,
         num_options: usize,
-        kv_get_callback: *mut c_void,
+        kv_get_callback: Option<Call<KeyValueGetArgs>>,
         kv_get_user_arg: *mut c_void,
-        kv_put_callback: *mut c_void,
+        kv_put_callback: Option<Call<KeyValuePutArgs>>,
         kv_put_user_arg: *mut c_void,
         client: *mut Client,
-        kv_try_get_callback: *mut c_void,
+        kv_try_get_callback: Option<Call<KeyValueTryGetArgs>>,
         kv_try_get_user_arg: *mut c_void,
+    }
+    KeyValueGetArgs {
+        key: *const c_char,
+        key_size: usize,
+        timeout_in_ms: c_int,
+        callback_error: *mut MakeError,
+        user_arg: *mut c_void,
+        value: *mut c_char,
+        value_size: usize,
+        value_deleter_callback: Option<ValueDeleter>,
+    }
+    KeyValueTryGetArgs {
+        key: *const c_char,
+        key_size: usize,
+        callback_error: *mut MakeError,
+        user_arg: *mut c_void,
+        value: *mut c_char,
+        value_size: usize,
+        value_deleter_callback: Option<ValueDeleter>,
+    }
+    KeyValuePutArgs {
+        key: *const c_char,
+        key_size: usize,
+        value: *const c_char,
+        value_size: usize,
+        callback_error: *mut MakeError,
+        user_arg: *mut c_void,
     }
     ClientDestroyArgs { client: *mut Client }
     ClientPlatformNameArgs { client: *mut Client, name: *const c_char, name_size: usize }
     ClientPlatformVersionArgs { client: *mut Client, version: *const c_char, version_size: usize }
-    ClientAddressableDevicesArgs {
+    ClientProcessIndexArgs { client: *mut Client, process_index: c_int }
+    ClientDevicesArgs {
         client: *mut Client,
         devices: *const *mut Device,
         num_devices: usize,
@@ -128,6 +163,10 @@ args! {
 
     DeviceGetDescriptionArgs { device: *mut Device, description: *mut DeviceDescription }
     DeviceDescriptionIdArgs { description: *mut DeviceDescription, id: c_int }
+    DeviceDescriptionProcessIndexArgs {
+        description: *mut DeviceDescription,
+        process_index: c_int,
+    }
     DeviceDescriptionTextArgs {
         description: *mut DeviceDescription,
         text: *const c_char,
@@ -364,14 +403,17 @@ function_table! {
     event_on_ready: Call<EventOnReadyArgs>, skip 0;
     client_create: Call<ClientCreateArgs>, skip 0;
     client_destroy: Call<ClientDestroyArgs>, skip 0;
-    client_platform_name: Call<ClientPlatformNameArgs>, skip 1; // Client_ProcessIndex
-    client_platform_version: Call<ClientPlatformVersionArgs>, skip 1; // Client_Devices
+    client_platform_name: Call<ClientPlatformNameArgs>, skip 0;
+    client_process_index: Call<ClientProcessIndexArgs>, skip 0;
+    client_platform_version: Call<ClientPlatformVersionArgs>, skip 0;
+    client_devices: Call<ClientDevicesArgs>, skip 0;
     // LookupDevice, LookupAddressableDevice, AddressableMemories
-    client_addressable_devices: Call<ClientAddressableDevicesArgs>, skip 3;
+    client_addressable_devices: Call<ClientDevicesArgs>, skip 3;
     client_compile: Call<ClientCompileArgs>, skip 1; // DefaultDeviceAssignment
     client_buffer_from_host_buffer: Call<ClientBufferFromHostBufferArgs>, skip 0;
-    // ProcessIndex, Attributes
-    device_description_id: Call<DeviceDescriptionIdArgs>, skip 2;
+    device_description_id: Call<DeviceDescriptionIdArgs>, skip 0;
+    // Attributes
+    device_description_process_index: Call<DeviceDescriptionProcessIndexArgs>, skip 1;
     device_description_kind: Call<DeviceDescriptionTextArgs>, skip 0;
     // ToString
     device_description_debug_string: Call<DeviceDescriptionTextArgs>, skip 1;

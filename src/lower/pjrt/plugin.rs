@@ -246,7 +246,7 @@ fn table_entries(
 }
 
 /// The loader's own words, which `libloading` keeps in the source.
-fn dl_reason(error: &libloading::Error) -> String {
+pub(super) fn dl_reason(error: &libloading::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => source.to_string(),
         None => error.to_string(),

@@ -1,7 +1,7 @@
 //! Sums over the processes of a run.
 
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::layout::World;
 use crate::distributed::Peer;
 use crate::error::{Error, Result};
+use crate::lower::pjrt::KeyValues;
 use crate::trace::axis::Axis;
 use crate::trace::callback::{CallbackKind, HostFn, raw_callback};
 use crate::{DType, Tensor, axis_index, psum};
@@ -43,8 +44,35 @@ pub trait Exchange: Send + Sync {
     /// What the library below says.
     fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<()>;
 
+    /// A store of keys and values of all processes, by which their GPUs' clients find each other.
+    ///
+    /// # Errors
+    /// What the library below says.
+    fn key_values(self: Arc<Self>) -> Result<Arc<dyn KeyValues>>;
+
     /// Ends all processes, since this one cannot go on.
     fn abort(&self, cause: &Error) -> !;
+}
+
+/// The store of process 0. Clients live as long as the process and processes say goodbye when their
+/// run ends, so it does not keep the process among the others.
+struct Store(Weak<Peer>);
+
+impl Store {
+    fn peer(&self) -> Result<Arc<Peer>> {
+        let over = || Error::Config("--distributed: this process has ended its run".into());
+        self.0.upgrade().ok_or_else(over)
+    }
+}
+
+impl KeyValues for Store {
+    fn get(&self, key: &str, patience: Duration) -> Result<Option<Vec<u8>>> {
+        self.peer()?.get(key, patience)
+    }
+
+    fn put(&self, key: &str, value: &[u8]) -> Result<()> {
+        self.peer()?.put(key, value)
+    }
 }
 
 impl Exchange for Peer {
@@ -67,6 +95,10 @@ impl Exchange for Peer {
     fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<()> {
         *bytes = Peer::broadcast(self, bytes)?;
         Ok(())
+    }
+
+    fn key_values(self: Arc<Self>) -> Result<Arc<dyn KeyValues>> {
+        Ok(Arc::new(Store(Arc::downgrade(&self))))
     }
 
     fn abort(&self, cause: &Error) -> ! {
@@ -202,6 +234,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::distributed::{Launch, Secret};
 
     /// Sums so far, what the first one said, and where both wait.
     type Shared = (Mutex<Vec<i64>>, Mutex<Vec<u8>>, Barrier);
@@ -262,6 +295,10 @@ mod tests {
             Ok(())
         }
 
+        fn key_values(self: Arc<Self>) -> Result<Arc<dyn KeyValues>> {
+            unreachable!("not asked for here")
+        }
+
         fn abort(&self, cause: &Error) -> ! {
             panic!("{cause}")
         }
@@ -287,6 +324,27 @@ mod tests {
         assert!(told[0].contains("process(es) [1]"), "{}", told[0]);
         assert!(told[1].contains("--seed 2 (process 0 has 1)"), "{}", told[1]);
         assert!(!told[1].contains("json"), "{}", told[1]);
+    }
+
+    #[test]
+    fn keys_and_values_end_with_the_run() {
+        let secret = || Secret::new("the secret of this test").unwrap();
+        let patience = Duration::from_secs(20);
+        let launch = |rank, address: String| Launch { rank, size: 2, address, bind: None };
+        let first =
+            Arc::new(Peer::join(launch(0, "127.0.0.1:0".into()), secret(), patience).unwrap());
+        let address = first.listens_at().unwrap().to_string();
+        let second = Arc::new(Peer::join(launch(1, address), secret(), patience).unwrap());
+        assert_eq!(second.listens_at(), None);
+        let [here, there] = [&first, &second].map(|peer| peer.clone().key_values().unwrap());
+        here.put("global_topology/cuda", b"two devices").unwrap();
+        assert_eq!(there.get("global_topology/cuda", patience).unwrap().unwrap(), b"two devices");
+        assert_eq!(there.get("never", Duration::ZERO).unwrap(), None);
+        // The stores do not hold them back.
+        assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 1));
+        drop((second, first));
+        let error = there.get("global_topology/cuda", patience).unwrap_err().to_string();
+        assert!(error.contains("this process has ended its run"), "{error}");
     }
 
     #[test]

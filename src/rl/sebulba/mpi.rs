@@ -1,6 +1,7 @@
 //! Processes that MPI started: `mpirun -n 2 ...`.
 
-use std::sync::mpsc;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,9 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Root, Sour
 use super::arrivals::Arrivals;
 use super::exchange::Exchange;
 use super::layout::World;
+use crate::distributed::{Launch, Peer, Secret};
 use crate::error::{Error, Result};
+use crate::lower::pjrt::KeyValues;
 
 /// How much longer than the first one the others wait, so that its words are heard.
 const LONGER: Duration = Duration::from_secs(5);
@@ -25,6 +28,9 @@ const HERE: i32 = 1;
 /// The processes that `mpirun` started.
 pub struct Mpi {
     world: SimpleCommunicator,
+    /// Who meets at process 0 for keys and values, which MPI has none of.
+    peer: Mutex<Option<Arc<Peer>>>,
+    patience: Duration,
     /// Ends MPI when it is dropped.
     _universe: Universe,
 }
@@ -67,7 +73,55 @@ impl Mpi {
                  which takes Serialized"
             )));
         }
-        Ok(Mpi { world: universe.world(), _universe: universe })
+        let (world, peer) = (universe.world(), Mutex::default());
+        Ok(Mpi { world, peer, patience, _universe: universe })
+    }
+
+    /// Joins the others where process 0 listens; where that is and the secret, which is made for
+    /// this run, are told by MPI.
+    fn rendezvous(&self) -> Result<Peer> {
+        let World { rank, size } = self.world();
+        let launch = |address: String| Launch { rank, size, address, bind: None };
+        // All processes come by the same calls, whatever goes wrong in the first one.
+        let (mut words, mut first) = (Vec::new(), None);
+        if rank == 0 {
+            let opened = interface().and_then(|at| {
+                let secret = Secret::fresh_text()?;
+                let peer = Peer::join(launch(at.to_string()), Secret::new(&secret)?, self.patience);
+                Ok((peer?, secret))
+            });
+            words = match &opened {
+                Ok((peer, secret)) => {
+                    let at = peer.listens_at().expect("process 0 listens");
+                    format!("{at}\n{}\n{secret}", machine()).into_bytes()
+                }
+                Err(error) => format!("\n{error}\n").into_bytes(),
+            };
+            first = Some(opened.map(|(peer, _)| peer));
+        }
+        self.broadcast(&mut words)?;
+        let words = String::from_utf8_lossy(&words).into_owned();
+        let mut words = words.split('\n');
+        let mut word = || words.next().unwrap_or_default();
+        let (at, its_machine, secret) = (word(), word(), word());
+        let elsewhere = &mut [i64::from(!at.is_empty() && machine() != its_machine)];
+        self.sum_i64(elsewhere)?;
+        let Ok(address) = at.parse::<SocketAddr>() else {
+            let told = || Error::Config(format!("--distributed: process 0: {its_machine}"));
+            return first.unwrap_or_else(|| Err(told()));
+        };
+        if elsewhere[0] > 0 && address.ip().is_loopback() {
+            return Err(Error::Config(format!(
+                "--distributed: {its_machine}, where process 0 runs, knows itself by the address {} \
+                 alone, which other machines do not reach; name one by --coordinator-address \
+                 HOST:PORT",
+                address.ip()
+            )));
+        }
+        match first {
+            Some(opened) => opened,
+            None => Peer::join(launch(at.to_string()), Secret::new(secret)?, self.patience),
+        }
     }
 
     /// Looks for a word of `from` until `deadline`; gives who said it.
@@ -84,6 +138,24 @@ impl Mpi {
             thread::sleep(LOOK);
         }
     }
+}
+
+/// The name of this machine.
+fn machine() -> String {
+    // A machine without a name is told apart from none.
+    mpi::environment::processor_name().unwrap_or_default()
+}
+
+/// Where this machine is found by its name, at any port.
+fn interface() -> Result<SocketAddr> {
+    let name = machine();
+    let found = (name.as_str(), 0).to_socket_addrs().ok().and_then(|mut found| found.next());
+    found.ok_or_else(|| {
+        Error::Config(format!(
+            "--distributed: this machine's name, `{name}`, has no address; name one by \
+             --coordinator-address HOST:PORT"
+        ))
+    })
 }
 
 impl Exchange for Mpi {
@@ -141,6 +213,15 @@ impl Exchange for Mpi {
         bytes.resize(length as usize, 0);
         first.broadcast_into(&mut bytes[..]);
         Ok(())
+    }
+
+    fn key_values(self: Arc<Self>) -> Result<Arc<dyn KeyValues>> {
+        let mut peer = self.peer.lock().unwrap_or_else(PoisonError::into_inner);
+        let peer = match &*peer {
+            Some(peer) => peer.clone(),
+            None => peer.insert(Arc::new(self.rendezvous()?)).clone(),
+        };
+        peer.key_values()
     }
 
     fn abort(&self, cause: &Error) -> ! {

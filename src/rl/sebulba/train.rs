@@ -23,7 +23,7 @@ use crate::rl::checkpoint::Checkpoint;
 use crate::rl::on_policy::annealed;
 use crate::rl::saved::load_model;
 use crate::rl::{Algorithm, Evaluation, Summary, Trainer, interrupt};
-use crate::runtime::{Runtime, RuntimeOptions};
+use crate::runtime::{Node, Runtime, RuntimeOptions};
 use crate::timeline;
 use crate::trace::control::scan;
 use crate::tree::{self, Tree};
@@ -57,10 +57,22 @@ pub struct Hooks<Begin, Agents, Prepare, Step> {
     pub step: Step,
 }
 
-/// The devices' runtime, with as many devices as the flags name.
-fn start(options: &SebulbaOptions) -> Result<()> {
-    // If others have started it, with devices enough or not, the layout's check says so.
-    Runtime::running_or_started(RuntimeOptions { cpu_devices: options.devices() }).map(|_| ())
+/// The devices' runtime, with as many devices as the flags name. GPUs of several processes work
+/// together.
+fn start(
+    options: &SebulbaOptions,
+    processes: Option<&Arc<dyn Exchange>>,
+) -> Result<&'static Runtime> {
+    let wanted = RuntimeOptions::with_cpu_devices(options.devices());
+    let Some(processes) = processes.filter(|_| wanted.joins_processes()) else {
+        // If others have started it, with devices enough or not, the layout's check says so.
+        return Runtime::running_or_started(wanted);
+    };
+    // The clients wait for each other, and would not say who is missing.
+    processes.meet(patience(options))?;
+    let World { rank, size } = processes.world();
+    let store = processes.clone().key_values()?;
+    Runtime::start_among(wanted, Node { rank, size, store })
 }
 
 /// The environments of all actor threads of this process.
@@ -166,7 +178,7 @@ where
             args.options().mode
         )));
     }
-    start(options)?;
+    let runtime = start(options, processes.as_ref())?;
     let world = processes.as_ref().map_or(World::ALONE, |processes| processes.world());
     let layout = options.layout(world);
     layout.check()?;
@@ -192,7 +204,8 @@ where
     // The learner's programs.
     let exact = options.deterministic;
     let learners = layout.num_learners();
-    let across = processes.clone().map(Across::new);
+    // Unless the devices of all processes work together anyway.
+    let across = processes.clone().filter(|_| runtime.process_count() == 1).map(Across::new);
     let start_state =
         pmap("learners", |_, key: Key<Tensor>| (hooks.begin)(key, &sizes)).named("sebulba_begin");
     let prepare = pmap("learners", |_, (state, parts): (S, Vec<Rollout<Tensor>>)| {
@@ -400,7 +413,7 @@ pub fn play<A: Algorithm, S: Tree<Tensor>>(
 where
     S::With<TensorType>: Tree<TensorType, With<Array> = S::With<Array>>,
 {
-    start(options)?;
+    start(options, None)?;
     let run = args.options();
     let like = PoolOptions {
         num_threads: run.num_threads,

@@ -1,4 +1,4 @@
-//! The structs of XLA's FFI C API 0.2. None is copied; all are read in place.
+//! The structs of XLA's FFI C API 0.2, as far as they are read.
 
 use std::ffi::{c_char, c_void};
 
@@ -125,7 +125,7 @@ pub(super) struct Metadata {
     pub traits: u32,
 }
 
-/// The start of the runtime's own function table: as far as the function that makes errors.
+/// The start of the runtime's own function table: as far as the function that tells the stream.
 #[repr(C)]
 pub(super) struct Api {
     pub struct_size: usize,
@@ -133,6 +133,26 @@ pub(super) struct Api {
     pub version: [usize; 3],
     pub internal: *const c_void,
     pub error_create: Option<unsafe extern "C" fn(*mut ErrorArgs) -> *mut c_void>,
+    pub error_get_message: *const c_void,
+    pub error_destroy: Option<unsafe extern "C" fn(*mut ErrorDestroyArgs)>,
+    pub handler_register: *const c_void,
+    pub stream_get: Option<unsafe extern "C" fn(*mut StreamArgs) -> *mut c_void>,
+}
+
+#[repr(C)]
+pub(super) struct ErrorDestroyArgs {
+    pub struct_size: usize,
+    pub extension_start: *const c_void,
+    pub error: *mut c_void,
+}
+
+/// What asks for the stream of a call on a GPU.
+#[repr(C)]
+pub(super) struct StreamArgs {
+    pub struct_size: usize,
+    pub extension_start: *const c_void,
+    pub context: *const c_void,
+    pub stream: *mut c_void,
 }
 
 #[repr(C)]

@@ -148,7 +148,8 @@ impl<'a> Call<'a> {
             return Err(format!("result {i} was asked for twice"));
         }
         let bytes: &mut [u8] = match ty.bytes() {
-            0 => &mut [],
+            // Aligned as all elements want it.
+            0 => bytemuck::cast_slice_mut::<u64, u8>(&mut []),
             // SAFETY: the runtime hands a result's memory, of the bytes of its type, to this call
             // alone; it does not overlap operands, for the text declares no aliases; and it is
             // lent once.
@@ -261,7 +262,8 @@ unsafe fn text<'a>(text: *const Text) -> &'a [u8] {
 /// `start` must point to `len` bytes that live and stay unwritten for `'a`.
 unsafe fn slice<'a>(start: *const u8, len: usize) -> &'a [u8] {
     if len == 0 {
-        return &[];
+        // Aligned as all elements want it.
+        return bytemuck::cast_slice::<u64, u8>(&[]);
     }
     // SAFETY: the caller's promise.
     unsafe { std::slice::from_raw_parts(start, len) }
@@ -302,10 +304,14 @@ fn dims(buffer: &RawBuffer) -> &[i64] {
     unsafe { std::slice::from_raw_parts(buffer.dims, buffer.rank as usize) }
 }
 
-fn operand_bytes(buffer: &RawBuffer) -> Result<&[u8], String> {
+/// How many bytes the elements of a buffer have; none if they have no [`DType`].
+pub(super) fn byte_len(buffer: &RawBuffer) -> usize {
     let size = abi::dtype_of(buffer.dtype).map_or(0, DType::size);
-    let count: usize = dims(buffer).iter().map(|&size| size as usize).product();
+    size * dims(buffer).iter().map(|&size| size as usize).product::<usize>()
+}
+
+fn operand_bytes(buffer: &RawBuffer) -> Result<&[u8], String> {
     // SAFETY: the runtime keeps an operand's elements alive and unwritten during the call, and
     // they are as many as the dims say.
-    Ok(unsafe { slice(buffer.data.cast(), count * size) })
+    Ok(unsafe { slice(buffer.data.cast(), byte_len(buffer)) })
 }

@@ -69,6 +69,9 @@
 
 mod abi;
 mod call;
+mod staged;
+#[cfg(test)]
+mod tests;
 
 use std::any::Any;
 use std::cell::Cell;
@@ -77,6 +80,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use self::abi::{ErrorArgs, Extension, FfiExtension, Frame, RegisterArgs};
 pub use self::call::{Call, Operand, RawOperand, RawResult};
+use self::staged::{Cuda, call_on_host};
 use super::plugin::Plugin;
 use crate::error::{Error, Result};
 
@@ -183,8 +187,36 @@ pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// The C function behind a kernel.
-extern "C" fn trampoline<K: Kernel>(frame: *mut Frame) -> *mut c_void {
+/// Where the programs run that call a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The host's processor: kernels read and write the programs' own memory.
+    Host,
+    /// NVIDIA's GPUs: what a kernel reads and writes is copied from the device and back, while the
+    /// device waits.
+    Cuda,
+}
+
+/// The C function behind a kernel, for programs on the host.
+extern "C" fn on_host<K: Kernel>(frame: *mut Frame) -> *mut c_void {
+    // SAFETY: the runtime keeps the frame of a call until this returns.
+    trampoline::<K>(frame, || K::run(&mut unsafe { Call::new(frame) }))
+}
+
+/// The C function behind a kernel, for programs on NVIDIA's GPUs.
+extern "C" fn on_cuda<K: Kernel>(frame: *mut Frame) -> *mut c_void {
+    trampoline::<K>(frame, || {
+        let copies = Cuda::get()?;
+        // SAFETY: as above, and the copy of the frame lives until the kernel returns.
+        unsafe { call_on_host(frame, copies, |frame| K::run(&mut Call::new(frame))) }
+    })
+}
+
+/// What a C function behind a kernel does: `run` is called if there is something to compute.
+fn trampoline<K: Kernel>(
+    frame: *mut Frame,
+    run: impl FnOnce() -> std::result::Result<(), KernelError>,
+) -> *mut c_void {
     // SAFETY: the runtime hands over a live frame; when it asks for metadata only, the extension
     // is there and nothing else may be read.
     unsafe {
@@ -201,9 +233,7 @@ extern "C" fn trampoline<K: Kernel>(frame: *mut Frame) -> *mut c_void {
     // A panic must not run into the runtime's own frames.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let _running = Running::new();
-        // SAFETY: a call is being executed; the runtime keeps its frame until this returns.
-        let mut call = unsafe { Call::new(frame) };
-        K::run(&mut call)
+        run()
     }));
     let error = match outcome {
         Ok(Ok(())) => return std::ptr::null_mut(),
@@ -233,12 +263,24 @@ extern "C" fn trampoline<K: Kernel>(frame: *mut Frame) -> *mut c_void {
     }
 }
 
-/// Makes a kernel known to a plugin. Gives false if the plugin has no foreign-function interface;
-/// then no program may name the kernel.
+/// Makes a kernel known to a plugin, for programs on the host. Gives false if the plugin has no
+/// foreign-function interface; then no program may name the kernel.
 ///
 /// # Errors
 /// What the plugin says, for example that another function has this name.
 pub fn register<K: Kernel>(plugin: &Plugin) -> Result<bool> {
+    register_for::<K>(plugin, Place::Host)
+}
+
+/// [`register`], for programs that run at `place`.
+///
+/// # Errors
+/// As [`register`].
+pub fn register_for<K: Kernel>(plugin: &Plugin, place: Place) -> Result<bool> {
+    let (platform, handler) = match place {
+        Place::Host => ("Host", on_host::<K> as *mut c_void),
+        Place::Cuda => ("CUDA", on_cuda::<K> as *mut c_void),
+    };
     // SAFETY: the table and its list of extensions live as long as the plugin, which is never
     // unloaded; the extension numbered so has this layout in every plugin since API 0.80.
     let found = unsafe {
@@ -257,9 +299,9 @@ pub fn register<K: Kernel>(plugin: &Plugin) -> Result<bool> {
         struct_size: size_of::<RegisterArgs>(),
         target_name: K::TARGET.as_ptr().cast(),
         target_name_size: K::TARGET.len(),
-        handler: trampoline::<K> as *mut c_void,
-        platform_name: "Host".as_ptr().cast(),
-        platform_name_size: 4,
+        handler,
+        platform_name: platform.as_ptr().cast(),
+        platform_name_size: platform.len(),
         traits: 0,
     };
     // SAFETY: the names outlive the call; the handler is a function of the signature expected.
