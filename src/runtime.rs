@@ -232,19 +232,51 @@ fn cpu(devices: usize) -> Result<(Client, bool)> {
 fn gpu(node: Option<Node>) -> Result<(Client, bool)> {
     let plugin = Plugin::load(native::locate_cuda_plugin()?)?;
     let callbacks = register_for::<Callback>(&plugin, Place::Cuda)?;
-    let Some(Node { rank, size, store }) = node else {
-        return Ok((Client::new(plugin, &[])?, callbacks));
+    let client = match node {
+        None => Client::new(plugin, &[]),
+        Some(Node { rank, size, store }) => {
+            let options = [
+                ("node_id", CreateOption::Int(rank as i64)),
+                ("num_nodes", CreateOption::Int(size as i64)),
+            ];
+            Client::among(plugin, &options, Some(store))
+        }
     };
-    let options = [
-        ("node_id", CreateOption::Int(rank as i64)),
-        ("num_nodes", CreateOption::Int(size as i64)),
-    ];
-    Ok((Client::among(plugin, &options, Some(store))?, callbacks))
+    let told = |error: Error| Error::Native {
+        problem: error.to_string(),
+        help:
+            "`nvidia-smi` shows this machine's GPUs and its driver, CUDA_VISIBLE_DEVICES which of \
+               them are seen; unset PODRACER_PLATFORM to run on the CPU"
+                .into(),
+    };
+    Ok((client.map_err(told)?, callbacks))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_of_a_cpu_end_at_their_process() {
+        struct Nothing;
+        impl KeyValues for Nothing {
+            fn get(&self, _: &str, _: std::time::Duration) -> Result<Option<Vec<u8>>> {
+                Ok(None)
+            }
+
+            fn put(&self, _: &str, _: &[u8]) -> Result<()> {
+                Ok(())
+            }
+        }
+        let options = RuntimeOptions { platform: Some(Platform::Cpu), cpu_devices: 1 };
+        assert!(!options.joins_processes());
+        let node = Node { rank: 0, size: 2, store: Arc::new(Nothing) };
+        let error = Runtime::start_among(options, node).unwrap_err().to_string();
+        assert!(error.contains("work together within one process"), "{error}");
+        let tpu = RuntimeOptions { platform: Some(Platform::Tpu), cpu_devices: 1 };
+        let error = Runtime::launch(tpu, None).unwrap_err().to_string();
+        assert!(error.contains("there is no runtime for tpu: choose cpu or cuda"), "{error}");
+    }
 
     #[test]
     fn platforms_have_names() {
