@@ -25,6 +25,7 @@ pub use self::inspect::{Analysis, CompileTimes, Lowered};
 use self::nan::{Check, Recorder, has_nan};
 use crate::array::Array;
 use crate::error::{Error, Loc, Result};
+use crate::lower::dump::lowered;
 use crate::lower::pjrt::OptionValue;
 use crate::lower::pjrt::custom_call::expect_no_call;
 use crate::lower::stablehlo::{LowerOptions, stablehlo};
@@ -403,7 +404,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
             aliases: aliases.clone(),
             ..Runtime::get()?.lower_options()
         };
-        let text = stablehlo(&program, &options);
+        let text = lowered(&program, &options);
         let lower_seconds = start.elapsed().as_secs_f64();
         let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
         stats.trace_seconds += lower_seconds;

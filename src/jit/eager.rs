@@ -11,8 +11,9 @@ use super::core::compile;
 use super::nan::Check;
 use crate::array::Array;
 use crate::error::Result;
+use crate::lower::dump::lowered;
 use crate::lower::pjrt::Executable;
-use crate::lower::stablehlo::{LowerOptions, stablehlo};
+use crate::lower::stablehlo::LowerOptions;
 use crate::runtime::Runtime;
 use crate::trace::literal::Literal;
 use crate::trace::op::{CondOp, Op, ScanOp, WhileOp};
@@ -216,7 +217,7 @@ impl EagerOps {
             locations: false,
             ..Runtime::get()?.lower_options()
         };
-        let executable = Arc::new(compile(&program, &stablehlo(&program, &options), 0, &vec![])?.0);
+        let executable = Arc::new(compile(&program, &lowered(&program, &options), 0, &vec![])?.0);
         lock().insert(key, executable.clone());
         Ok(executable)
     }

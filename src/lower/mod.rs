@@ -6,6 +6,7 @@ pub mod cache;
 pub mod callbacks;
 pub mod conv;
 pub mod cost;
+pub mod dump;
 mod emit_collective;
 mod emit_control;
 mod emit_conv;

@@ -11,8 +11,9 @@ use crate::array::{Array, upload_to};
 use crate::error::{Error, Result};
 use crate::jit::{Effects, aliases};
 use crate::lower::cache::{CacheOutcome, compile_cached};
+use crate::lower::dump::lowered;
 use crate::lower::pjrt::{Buffer, CompileOptions, Event, Executable, OptionValue};
-use crate::lower::stablehlo::{LowerOptions, Platform, compile_flags, stablehlo};
+use crate::lower::stablehlo::{LowerOptions, Platform, compile_flags};
 use crate::runtime::Runtime;
 use crate::timeline;
 use crate::trace::graph::simplify;
@@ -279,7 +280,7 @@ fn compile(
         native_calls: base.native_calls && lowering.num_partitions == 1,
         ..lowering
     };
-    let text = stablehlo(program, &lowering);
+    let text = lowered(program, &lowering);
     drop(span);
     let mut flags = compile_flags(runtime.platform, program);
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
