@@ -60,7 +60,11 @@ impl Dump {
         let name: String = options.name.chars().map(known).take(100).collect();
         let hash = hex(&Sha256::digest(text)[..6]);
         let file = self.dir.join(format!("{name}-{hash}.mlir"));
-        let kept = fs::create_dir_all(&self.dir).and_then(|()| fs::write(&file, text));
+        // Whole or not at all, whenever the process ends and however many write the same.
+        let unfinished = file.with_extension(format!("{}.tmp", std::process::id()));
+        let kept = fs::create_dir_all(&self.dir)
+            .and_then(|()| fs::write(&unfinished, text))
+            .and_then(|()| fs::rename(&unfinished, &file));
         if let Err(error) = kept {
             static WARNED: AtomicBool = AtomicBool::new(false);
             if !WARNED.swap(true, Ordering::Relaxed) {
