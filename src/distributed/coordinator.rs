@@ -27,6 +27,8 @@ const MOST_REFUSED: usize = 8;
 enum Place {
     #[default]
     Empty,
+    /// It is being let in.
+    Taken,
     Here(Arc<Out>),
     /// Its run has ended.
     Ended,
@@ -165,12 +167,22 @@ impl Shared {
     fn serve(self: Arc<Self>, mut stream: TcpStream) {
         let peer = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.ip().to_string());
         let mut stranger = Until { stream: &stream, deadline: Instant::now() + HANDSHAKE };
-        let met = welcome(&mut stranger, &self.secret, |rank, size| self.judge(rank, size));
+        let mut taken = None;
+        let met = welcome(&mut stranger, &self.secret, |rank, size| {
+            self.take_place(rank, size)?;
+            taken = Some(rank);
+            Ok(())
+        });
         self.strangers.fetch_sub(1, Ordering::Relaxed);
+        let free = || {
+            if let Some(rank) = taken {
+                self.state().places[rank] = Place::Empty;
+            }
+        };
         let rank = match met {
             Ok(Ok(rank)) => rank,
             // One that asks nothing, a port scanner say, is no news.
-            Err(_) => return,
+            Err(_) => return free(),
             Ok(Err(why)) => {
                 let mut state = self.state();
                 if state.refused.len() < MOST_REFUSED {
@@ -179,13 +191,10 @@ impl Shared {
                 return;
             }
         };
-        let Ok(out) = Out::new(&stream) else { return };
+        let Ok(out) = Out::new(&stream) else { return free() };
         let out = Arc::new(out);
         {
             let mut state = self.state();
-            if matches!(state.places[rank], Place::Here(_)) {
-                return out.close();
-            }
             state.places[rank] = Place::Here(out.clone());
             let failed = state.failed.clone();
             drop(state);
@@ -213,16 +222,20 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Whether there is a place for process `rank` of `size`.
-    fn judge(&self, rank: usize, size: usize) -> Verdict<()> {
+    /// Takes the place of process `rank` of `size`, if there is one. No two can take the same: it is
+    /// taken before the process is told that it may come in.
+    fn take_place(&self, rank: usize, size: usize) -> Verdict<()> {
         if size != self.size {
             return Err(format!("it is of {size} processes, process 0 of {}", self.size));
         }
-        match self.state().places.get(rank) {
+        match self.state().places.get_mut(rank) {
             None => {
                 Err(format!("there is no process {rank} of {size}: they are 0 to {}", size - 1))
             }
-            Some(Place::Empty) => Ok(()),
+            Some(place @ Place::Empty) => {
+                *place = Place::Taken;
+                Ok(())
+            }
             Some(_) => Err(format!("another process has the number {rank}")),
         }
     }
@@ -344,7 +357,7 @@ impl Place {
     fn out(&self) -> Option<Arc<Out>> {
         match self {
             Place::Here(out) => Some(out.clone()),
-            Place::Empty | Place::Ended => None,
+            Place::Empty | Place::Taken | Place::Ended => None,
         }
     }
 }

@@ -135,6 +135,23 @@ fn those_that_do_not_fit_are_refused() {
 }
 
 #[test]
+fn of_two_with_one_number_one_is_let_in() {
+    for _ in 0..20 {
+        let first = Peer::join(launch(0, 2, "127.0.0.1:0"), secret(), LONG).unwrap();
+        let address = &first.listens_at().unwrap().to_string();
+        let outcomes = thread::scope(|scope| {
+            let both = [(); 2].map(|()| {
+                scope.spawn(move || Peer::join(launch(1, 2, address), secret(), LONG).err())
+            });
+            both.map(|one| one.join().unwrap().map(|error| error.to_string()))
+        });
+        let refused: Vec<&String> = outcomes.iter().flatten().collect();
+        assert_eq!(refused.len(), 1, "{outcomes:?}");
+        assert!(refused[0].ends_with("another process has the number 1"), "{refused:?}");
+    }
+}
+
+#[test]
 fn nobody_at_the_address_is_told() {
     let began = Instant::now();
     let alone = Peer::join(launch(1, 2, &address()), secret(), Duration::from_millis(300));
