@@ -157,7 +157,8 @@ impl Out {
         send(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), head, body)
     }
 
-    /// Ends the connection: whoever reads of it reads its end.
+    /// Ends the connection: whoever reads of it reads its end. As when a process is killed.
+    #[cfg(test)]
     pub fn close(&self) {
         // It may be closed already.
         let stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
