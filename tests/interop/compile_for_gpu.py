@@ -4,8 +4,9 @@
     PODRACER_DUMP_IR_TO=DIR PODRACER_DUMP_IR_FOR=cuda COMMAND    makes them, of all that COMMAND compiles
     compile_for_gpu.py DIR [--processes N]                       compiles them for an H200
 
-With --processes the replicas of a text are divided over so many machines. Nothing is run. Prints how
-many were compiled, and the first text of each kind of error; fails if there is one.
+With --processes the replicas of a text are divided over so many machines, and texts of which they
+cannot be are left out. Nothing is run. Prints how many were compiled, and the first text of each kind
+of error; fails if there is one.
 
 Needs, in one Python environment: jax==0.10.2 jax-cuda13-plugin==0.10.2 jax-cuda13-pjrt==0.10.2
 nvidia-nvvm nvidia-cuda-nvcc.
@@ -62,18 +63,19 @@ def handler(frame):
     return None
 
 
+def number(what, text):
+    return int(re.search(rf"{what} = (\d+)", text).group(1))
+
+
 def compiled(text, processes, devices_of={}):
-    replicas, partitions = (
-        int(re.search(rf"{what} = (\d+)", text).group(1))
-        for what in ("num_replicas", "num_partitions")
-    )
+    replicas, partitions = number("num_replicas", text), number("num_partitions", text)
     count = replicas * partitions
     if count not in devices_of:
         devices_of[count] = topologies.get_topology_desc(
             platform="cuda",
             topology_name="",
             target_config=H200,
-            topology=f"1x{processes}x{max(count // processes, 1)}",
+            topology=f"1x{processes}x{count // processes}",
         ).devices
     devices = devices_of[count][:count]
     options = xla_client.CompileOptions()
@@ -101,7 +103,7 @@ def main():
     left = 0
     for file in files:
         text = file.read_text()
-        if f"num_replicas = {arguments.processes}" not in text and arguments.processes > 1:
+        if number("num_replicas", text) % arguments.processes > 0:
             left += 1
             continue
         try:
