@@ -51,11 +51,11 @@ impl RuntimeOptions {
 
 /// The platform that the user names.
 fn platform_named(name: Option<&str>) -> Result<Platform> {
-    match name.unwrap_or_default() {
-        "" | "cpu" => Ok(Platform::Cpu),
-        "cuda" => Ok(Platform::Cuda),
-        other => Err(Error::Config(format!(
-            "PODRACER_PLATFORM is `{other}`; there are cpu and cuda (NVIDIA GPUs)"
+    let name = name.filter(|name| !name.is_empty()).unwrap_or("cpu");
+    match Platform::named(name) {
+        Some(platform @ (Platform::Cpu | Platform::Cuda)) => Ok(platform),
+        _ => Err(Error::Config(format!(
+            "PODRACER_PLATFORM is `{name}`; there are cpu and cuda (NVIDIA GPUs)"
         ))),
     }
 }
@@ -282,6 +282,7 @@ mod tests {
     fn platforms_have_names() {
         assert_eq!(platform_named(None).unwrap(), Platform::Cpu);
         assert_eq!(platform_named(Some("cuda")).unwrap(), Platform::Cuda);
+        assert_eq!(platform_named(Some("")).unwrap(), Platform::Cpu);
         let error = platform_named(Some("gpu")).unwrap_err().to_string();
         assert!(error.contains("PODRACER_PLATFORM is `gpu`; there are cpu and cuda"), "{error}");
     }

@@ -37,10 +37,9 @@ impl Dump {
     /// What the environment asks for, which `variable` reads.
     fn asked_for(variable: impl Fn(&str) -> Option<String>) -> Option<Dump> {
         let dir = variable("PODRACER_DUMP_IR_TO").filter(|dir| !dir.is_empty())?;
-        let all = [Platform::Cpu, Platform::Cuda, Platform::Rocm, Platform::Tpu];
         let platform = variable("PODRACER_DUMP_IR_FOR").filter(|name| !name.is_empty());
         let platform = platform.and_then(|name| {
-            let known = all.into_iter().find(|platform| platform.name() == name);
+            let known = Platform::named(&name);
             if known.is_none() {
                 warn(&format!("PODRACER_DUMP_IR_FOR={name} is no platform: cpu, cuda, rocm, tpu"));
             }

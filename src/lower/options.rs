@@ -15,6 +15,14 @@ pub enum Platform {
 }
 
 impl Platform {
+    /// All platforms.
+    pub const ALL: [Platform; 4] = [Platform::Cpu, Platform::Cuda, Platform::Rocm, Platform::Tpu];
+
+    /// Returns the platform with this [name](Platform::name).
+    pub fn named(name: &str) -> Option<Platform> {
+        Platform::ALL.into_iter().find(|platform| platform.name() == name)
+    }
+
     /// JAX's name of it, as exported functions have it.
     pub fn name(self) -> &'static str {
         match self {

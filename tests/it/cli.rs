@@ -53,6 +53,42 @@ fn real_python() -> PathBuf {
 }
 
 #[test]
+fn ir_dump_targets_the_requested_platform() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ir, runs) = (dir.path().join("ir"), dir.path().join("runs"));
+    let small = "train cleanba_ppo --env-id CartPole-v1 --local-num-envs 4 --num-actor-threads 1 \
+                 --num-steps 8 --total-timesteps 64 --runs-dir";
+    let mut words: Vec<&str> = small.split_whitespace().collect();
+    words.push(runs.to_str().unwrap());
+    let mut command = podracer(&words);
+    command.env("PODRACER_DUMP_IR_TO", &ir).env("PODRACER_DUMP_IR_FOR", "cuda");
+    let (status, _, err) = run(command);
+    assert_eq!(status, 0, "{err}");
+    let files: Vec<PathBuf> = fs::read_dir(&ir).unwrap().map(|file| file.unwrap().path()).collect();
+    // The rollout is a jitted function, the update a pmapped one.
+    for name in ["sebulba_rollout-", "sebulba_step-"] {
+        let of = |file: &&PathBuf| file.file_name().unwrap().to_str().unwrap().starts_with(name);
+        let file = files.iter().find(of).unwrap_or_else(|| panic!("no {name} in {files:?}"));
+        let text = fs::read_to_string(file).unwrap();
+        assert!(text.starts_with("module @sebulba_"), "{text}");
+        // CPU-only native calls must be absent from a GPU's module.
+        assert!(
+            !text.contains("@podracer.threefry") && !text.contains("@podracer.dense"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn unknown_platform_is_an_error() {
+    let mut command = podracer(&["train", "ppo", "--total-timesteps", "512"]);
+    command.env("PODRACER_PLATFORM", "gpu");
+    let (status, _, err) = run(command);
+    assert_eq!(status, 1);
+    assert!(err.contains("PODRACER_PLATFORM is `gpu`; there are cpu and cuda"), "{err}");
+}
+
+#[test]
 fn version_and_help() {
     let (status, out, _) = run(podracer(&["--version"]));
     assert_eq!((status, out), (0, format!("podracer {}\n", env!("CARGO_PKG_VERSION"))));

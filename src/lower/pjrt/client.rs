@@ -46,8 +46,8 @@ pub struct Device {
     raw: *mut ffi::Device,
 }
 
-// SAFETY: the callbacks are a store for all threads, and the client is internally synchronised, by the rules of the C API; devices are constant
-// data of the client.
+// SAFETY: the client is internally synchronised, by the rules of the C API; devices are constant
+// data of the client; the callbacks are a store for all threads.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
