@@ -126,14 +126,15 @@ fn train(args: &Args) -> Result<()> {
         apart = one.iter().zip(all).fold(apart, |apart, (a, b)| apart.max((a - b).abs()));
     }
     let step_ms = |seconds: f64| 1e3 * seconds / args.steps as f64;
-    println!("1 device:  {:8.3} ms a step, loss {:.6}", step_ms(seconds[0]), losses[0]);
-    println!(
-        "{} devices: {:8.3} ms a step, loss {:.6}",
+    podracer::output::print(&format!(
+        "1 device:  {:8.3} ms a step, loss {:.6}\n{} devices: {:8.3} ms a step, loss {:.6}\n\
+         largest difference between parameters: {apart:.1e}\n",
+        step_ms(seconds[0]),
+        losses[0],
         args.num_devices,
         step_ms(seconds[1]),
         losses[1]
-    );
-    println!("largest difference between parameters: {apart:.1e}");
+    ))?;
     if apart < 1e-5 {
         return Ok(());
     }

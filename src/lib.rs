@@ -151,6 +151,7 @@ pub mod jit;
 pub mod lower;
 pub mod nn;
 pub mod optim;
+pub mod output;
 pub mod pmap;
 pub mod random;
 pub mod rl;

@@ -34,6 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::error::{Error, Result};
+use crate::output;
 
 static ON: AtomicBool = AtomicBool::new(false);
 
@@ -243,7 +244,7 @@ impl Timeline {
 impl Drop for Timeline {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            eprintln!("podracer: warning: the timeline is lost: {error}");
+            output::stderr_line(format_args!("podracer: warning: the timeline is lost: {error}"));
         }
     }
 }

@@ -745,9 +745,6 @@ pub fn train(args: &Args) -> Result<Summary> {
         trainer.notes = log.notes()?;
         trainer.advance(updates * size)?;
     }
-    if args.num_seeds > 1 && !args.run.json {
-        eprint!("{}", log.table());
-    }
     let compile_s = init.stats().seconds() + whole.compile_s() + rest.compile_s();
     let summary = trainer.finish(&state, compile_s)?;
     let seeds = args.num_seeds as u64;
@@ -756,6 +753,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         global_step: summary.global_step * seeds,
         sps: summary.sps * seeds as f64,
         avg_episodic_return: log.mean_return(),
+        details: if seeds > 1 { log.table() } else { String::new() },
         ..summary
     })
 }

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use super::*;
 use crate::error::{Error, Result};
+use crate::rl::eval_command::play_saved;
 use crate::rl::saved::Origin;
-use crate::rl::{Algorithm, Evaluation, algorithm, checkpoint};
+use crate::rl::{Algorithm, Evaluation, algorithm};
 
 /// An algorithm.
 #[derive(Debug, Clone, Copy)]
@@ -28,13 +29,7 @@ const fn entry<A: Algorithm>() -> Entry {
         name: A::NAME,
         about: || A::command().get_about().map(ToString::to_string).unwrap_or_default(),
         train: |args| algorithm::run::<A>(args),
-        play: |path, origin, evaluation| {
-            let flags = [A::NAME.into()].into_iter().chain(origin.flags());
-            let args = A::try_parse_from(flags).map_err(|error| {
-                Error::Argument(format!("the settings in {}: {error}", path.display()))
-            })?;
-            args.play(&checkpoint::load(path)?, evaluation)
-        },
+        play: play_saved::<A>,
     }
 }
 
@@ -78,18 +73,19 @@ pub fn find(name: &str) -> Result<&'static Entry> {
     })
 }
 
-/// Lets a saved model play, whatever algorithm saved it.
+/// Plays the model at `path` with the algorithm that saved it.
 ///
 /// # Errors
-/// [`Error::Argument`] for a file that is no model of ours, and what the algorithm says.
-pub fn play(path: &Path, evaluation: &mut Evaluation) -> Result<Origin> {
-    let origin = Origin::read(path)?;
-    if origin.place.is_some() {
+/// [`Error::Argument`] for the model of an algorithm that is not in [`ALGORITHMS`], and the errors of
+/// the algorithm.
+pub fn play(path: &Path, origin: &Origin, evaluation: &mut Evaluation) -> Result<()> {
+    let Some(entry) = ALGORITHMS.iter().find(|entry| entry.name == origin.algorithm) else {
         return Err(Error::Argument(format!(
-            "{} is a checkpoint, from which --resume goes on; a model is saved by --save-model",
-            path.display()
+            "{0} was saved by {1}, which is not an algorithm of this command; the program that \
+             trained it evaluates it: `PROGRAM eval --run {0}`",
+            path.display(),
+            origin.algorithm
         )));
-    }
-    (find(&origin.algorithm)?.play)(path, &origin, evaluation)?;
-    Ok(origin)
+    };
+    (entry.play)(path, origin, evaluation)
 }

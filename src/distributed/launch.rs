@@ -4,8 +4,13 @@ use clap::Args;
 
 use crate::error::{Error, Result};
 
-/// The flags of a process among several, by `jax.distributed.initialize`'s names. They are no
-/// settings of a run: a resumed one may be spread otherwise.
+// Not a plain doc comment, which would become the description of the command.
+#[cfg_attr(
+    doc,
+    doc = "Flags of a process among several, by `jax.distributed.initialize`'s names. They are not
+settings of a run: a resumed run may have other processes."
+)]
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Default, Args)]
 pub struct LaunchOptions {
     /// HOST:PORT where process 0 listens and the others look for it; under Slurm, the first machine

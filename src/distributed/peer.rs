@@ -16,6 +16,7 @@ use super::launch::Launch;
 use super::secret::Secret;
 use super::wire::{Answer, Ask, BEAT, Head, LONGEST_BODY, Out, SILENCE, Together, receive};
 use crate::error::{Error, Result};
+use crate::output;
 
 /// How long a try to reach process 0 may take, and the pause after it.
 const TRY: Duration = Duration::from_secs(2);
@@ -85,7 +86,7 @@ impl Peer {
             }
             thread::sleep(GRACE);
             if !listens.state().ended {
-                eprintln!("error: process {rank} of {size}: {cause}");
+                output::stderr_line(format_args!("error: process {rank} of {size}: {cause}"));
                 process::exit(1);
             }
         });
@@ -199,7 +200,7 @@ impl Peer {
     /// Ends all processes, since this one cannot go on.
     pub fn abort(&self, cause: &Error) -> ! {
         let Launch { rank, size, .. } = self.launch;
-        eprintln!("error: process {rank} of {size}: {cause}");
+        output::stderr_line(format_args!("error: process {rank} of {size}: {cause}"));
         self.line.state().ended = true;
         // Where another one failed first, all know.
         if self.line.ends("it ends".into()) {

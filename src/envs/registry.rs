@@ -87,7 +87,8 @@ pub fn make(id: &str) -> Result<Box<dyn Env>> {
             let all = list_envs();
             let count = all.len();
             Err(Error::Env(format!(
-                "unknown environment \"{id}\"; the nearest are {}; list_envs() has all {count}",
+                "unknown environment \"{id}\"; the nearest are {}; `podracer envs` or list_envs() \
+                 shows all {count}",
                 nearest(id, all)
             )))
         }

@@ -8,6 +8,7 @@ use super::effects::Effects;
 use crate::array::{Array, upload_to};
 use crate::error::Result;
 use crate::lower::cache::{CacheOutcome, compile_cached};
+use crate::lower::compile_log;
 use crate::lower::pjrt::{Buffer, CompileOptions, Event, Executable, OptionValue};
 use crate::lower::stablehlo::{compile_flags, meaning_flags};
 use crate::runtime::Runtime;
@@ -80,6 +81,12 @@ fn compile_module(
     compile_cached(client, module, &options)
 }
 
+/// The name in `module @name ..`.
+fn module_name(text: &str) -> &str {
+    let name = text.strip_prefix("module @").unwrap_or_default();
+    name.split([' ', '{']).next().unwrap_or_default()
+}
+
 impl Compiled {
     pub(super) fn new(
         program: Program,
@@ -89,7 +96,8 @@ impl Compiled {
         options: &CompilerOptions,
     ) -> Result<Compiled> {
         let effects = Effects::of(&program)?;
-        let (executable, outcome) = compile(&program, text, device, options)?;
+        let (executable, outcome) =
+            compile_log::named(module_name(text), || compile(&program, text, device, options))?;
         let types = program.input_types().cloned().collect();
         let mut donated: Vec<usize> = aliases.into_iter().map(|(input, _)| input).collect();
         donated.sort_unstable();

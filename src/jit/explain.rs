@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Loc, Result};
+use crate::output;
 use crate::trace::types::TensorType;
 
 /// What a compiled function is compiled for: the structure and the types of its argument, and the
@@ -60,7 +61,7 @@ impl Signatures {
         seen.push(now);
         if let Some(recompile) = recompile {
             if self.explain || asked_for() {
-                eprintln!("podracer: {recompile}");
+                output::stderr_line(format_args!("podracer: {recompile}"));
             }
             self.recompiles.lock().unwrap_or_else(PoisonError::into_inner).push(recompile);
         }

@@ -17,9 +17,11 @@ use std::time::{Instant, SystemTime};
 
 use sha2::{Digest, Sha256};
 
+use super::compile_log;
 use super::native::{Settings, hex};
 use super::pjrt::{Client, CompileOptions, Executable};
 use crate::error::Result;
+use crate::output;
 
 /// The first bytes of every entry; the digit is the version of this format.
 const MAGIC: &[u8; 16] = b"podracer-exec-1\n";
@@ -85,6 +87,7 @@ impl Cache {
         let start = Instant::now();
         let outcome = |hit| CacheOutcome { hit, seconds: start.elapsed().as_secs_f64() };
         let Some(dir) = &self.dir else {
+            compile_log::started();
             return Ok((client.compile(module, options)?, outcome(false)));
         };
         let path = dir.join(key(client, module.as_ref(), options));
@@ -103,6 +106,7 @@ impl Cache {
             Ok(None) => {}
             Err(reason) => self.warn(&path, reason),
         }
+        compile_log::started();
         let executable = client.compile(module, options)?;
         // Not every platform can serialize; then there is nothing to keep.
         if let Ok(code) = executable.serialize() {
@@ -115,20 +119,20 @@ impl Cache {
     }
 
     fn warn(&self, path: &Path, reason: &str) {
-        eprintln!(
+        output::stderr_line(format_args!(
             "podracer: warning: cached executable {} is not usable ({reason}); compiling anew",
             path.display()
-        );
+        ));
     }
 
     /// A folder that cannot be written would warn at every compilation.
     fn warn_once(&self, dir: &Path, reason: &io::Error) {
         if !self.warned.swap(true, Ordering::Relaxed) {
-            eprintln!(
+            output::stderr_line(format_args!(
                 "podracer: warning: cannot keep compiled executables in {} ({reason}); set \
                  PODRACER_HOME to a folder that you may write to, or PODRACER_CACHE=off",
                 dir.display()
-            );
+            ));
         }
     }
 

@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::native::hex;
 use super::stablehlo::{LowerOptions, Platform, stablehlo};
+use crate::output;
 use crate::trace::program::Program;
 
 /// Where modules go, and for which platform.
@@ -74,7 +75,7 @@ impl Dump {
 }
 
 fn warn(text: &str) {
-    eprintln!("podracer: warning: {text}");
+    output::stderr_line(format_args!("podracer: warning: {text}"));
 }
 
 #[cfg(test)]

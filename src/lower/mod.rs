@@ -4,6 +4,7 @@
 pub mod artifact;
 pub mod cache;
 pub mod callbacks;
+pub mod compile_log;
 pub mod conv;
 pub mod cost;
 pub mod dump;

@@ -11,6 +11,7 @@ use crate::array::{Array, upload_to};
 use crate::error::{Error, Result};
 use crate::jit::{Effects, aliases};
 use crate::lower::cache::{CacheOutcome, compile_cached};
+use crate::lower::compile_log;
 use crate::lower::dump::lowered;
 use crate::lower::pjrt::{Buffer, CompileOptions, Event, Executable, OptionValue};
 use crate::lower::stablehlo::{LowerOptions, Platform, compile_flags};
@@ -301,7 +302,8 @@ fn compile(
         ..CompileOptions::default()
     };
     let _span = timeline::span("compile");
-    let (executable, outcome) = compile_cached(&runtime.client, &text, &options)?;
+    let (executable, outcome) =
+        compile_log::named(name, || compile_cached(&runtime.client, &text, &options))?;
     Ok((executable, effects, outcome))
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::sharded::{Sharded, WeakSharded};
+use crate::output;
 
 /// Watches the launches of one executable.
 pub(super) struct Watch(Arc<Watched>);
@@ -54,13 +55,13 @@ impl Watched {
         current.told = true;
         let late = current.result.unfinished();
         if !late.is_empty() {
-            eprintln!(
+            output::stderr_line(format_args!(
                 "podracer: pmap program `{}` has not finished {:.1} s after its launch on device(s) \
                  {late:?}: it is slow, or a device waits at a collective for another that does not \
                  come",
                 self.name,
                 current.at.elapsed().as_secs_f64()
-            );
+            ));
         }
     }
 }

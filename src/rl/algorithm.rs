@@ -9,11 +9,13 @@ use clap::error::ErrorKind;
 use serde::Serialize;
 
 use super::checkpoint::Checkpoint;
+use super::eval_command::eval_own;
 use super::evaluation::Evaluation;
 use super::options::RunOptions;
 use super::saved::{Origin, checkpoint_in};
 use super::{Summary, flags};
 use crate::error::Result;
+use crate::output;
 
 /// An algorithm, as its settings: implemented by the `Args` of each.
 pub trait Algorithm: Parser + Serialize {
@@ -132,30 +134,40 @@ fn saved_flags<A: Algorithm>(path: &Path) -> Result<Vec<OsString>> {
     Ok(origin.flags())
 }
 
-/// The `main` of an example: parses the command line, trains, and tells the result or the error.
+/// The `main` of an algorithm's program: trains with the flags of the command line, or with the word
+/// `eval` evaluates a saved model, and prints the result or the error.
 pub fn main<A: Algorithm>() -> ExitCode {
     run::<A>(std::env::args_os())
 }
 
 /// [`main`] with a command line of its own.
 pub fn run<A: Algorithm>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args = match parse::<A>(args) {
-        Ok(args) => args,
+    let mut args = args.into_iter().peekable();
+    let program = args.next().unwrap_or_else(|| A::NAME.into());
+    let outcome = match args.next_if(|arg| arg == "eval") {
+        Some(_) => eval_own::<A>(program, args),
+        None => parse::<A>([program].into_iter().chain(args)).map(|args| trained(&args)),
+    };
+    let text = match outcome {
+        Ok(text) => text,
         Err(error) => error.exit(),
     };
-    match args.train() {
-        Ok(summary) if summary.rank > 0 => ExitCode::SUCCESS,
-        Ok(summary) => {
-            if args.options().json {
-                println!("{summary}")
-            } else {
-                eprintln!("{}", summary.in_words())
-            }
-            ExitCode::SUCCESS
-        }
+    match text.and_then(|text| output::print(&text)) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            output::stderr_line(format_args!("error: {error}"));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Trains, and gives the text of the result.
+fn trained<A: Algorithm>(args: &A) -> Result<String> {
+    let summary = args.train()?;
+    Ok(match args.options().json {
+        // The first process speaks for all.
+        _ if summary.rank > 0 => String::new(),
+        true => format!("{summary}\n"),
+        false => format!("{}\n", summary.in_words()),
+    })
 }

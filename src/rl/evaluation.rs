@@ -54,6 +54,14 @@ impl Evaluation {
         self.episodes
     }
 
+    /// Mean and population standard deviation of the returns; `None` without an episode.
+    pub fn mean_and_std(&self) -> Option<(f64, f64)> {
+        let count = self.returns.len() as f64;
+        let mean = self.returns.iter().sum::<f64>() / count;
+        let variance = self.returns.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
+        (!self.returns.is_empty()).then(|| (mean, variance.sqrt()))
+    }
+
     /// With a film of each episode, of the first environment, in `folder`.
     ///
     /// # Errors

@@ -1,44 +1,128 @@
-//! Command lines as CleanRL's: kebab-case flags, and `--no-x` for every switch `--x`.
+//! Command lines as CleanRL's: kebab-case flags; every switch is `--x`, `--no-x` or `--x True`.
 
+use std::error::Error as _;
 use std::ffi::OsString;
+use std::num::{IntErrorKind, ParseIntError};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command, CommandFactory, Parser};
 
 use crate::error::{Error, Result};
+use crate::output;
 
-/// The arguments with `--no-x` written as `--x=false`, and `--x` as `--x=true`, for every flag of
-/// `A` that takes true or false.
-fn with_switches<A: CommandFactory>(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let command = A::command();
-    let switch = |name: &str| {
-        command.get_arguments().any(|arg| {
-            let values = arg.get_value_parser().possible_values();
-            let values: Vec<String> =
-                values.into_iter().flatten().map(|v| v.get_name().to_string()).collect();
-            arg.get_long() == Some(name) && values == ["true", "false"]
-        })
-    };
-    args.into_iter()
-        .map(|arg| match arg.to_str().and_then(|text| text.strip_prefix("--")) {
-            Some(name) if switch(name) => format!("--{name}=true").into(),
-            Some(name) => match name.strip_prefix("no-").filter(|name| switch(name)) {
-                Some(name) => format!("--{name}=false").into(),
-                None => arg,
+/// Returns true for an argument whose values are true and false.
+fn is_switch(arg: &Arg) -> bool {
+    let values = arg.get_value_parser().possible_values();
+    let values: Vec<String> = values.into_iter().flatten().map(|v| v.get_name().into()).collect();
+    values == ["true", "false"]
+}
+
+/// The truth value of a word: those that Python's `strtobool` reads, in upper or lower case.
+fn truth(word: &str) -> Option<bool> {
+    match word.to_ascii_lowercase().as_str() {
+        "true" | "t" | "yes" | "y" | "on" | "1" => Some(true),
+        "false" | "f" | "no" | "n" | "off" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// The arguments in clap's spelling. Of a switch, `--x`, `--x True` and `--no-x` become `--x=true` and
+/// `--x=false`; `--learning_rate` becomes `--learning-rate`.
+fn normalized(command: &Command, args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let find = |name: &str| command.get_arguments().find(|arg| arg.get_long() == Some(name));
+    let switch = |name: &str| find(name).is_some_and(is_switch);
+    let mut args = args.into_iter().peekable();
+    let mut normalized = Vec::new();
+    while let Some(arg) = args.next() {
+        let Some(text) = arg.to_str().and_then(|text| text.strip_prefix("--")) else {
+            normalized.push(arg);
+            continue;
+        };
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name.replace('_', "-"), Some(value.to_string())),
+            None => (text.replace('_', "-"), None),
+        };
+        let positive = name.strip_prefix("no-").filter(|name| switch(name));
+        normalized.push(match (positive, value) {
+            (Some(name), None) => format!("--{name}=false").into(),
+            (None, None) if switch(&name) => {
+                let next = args.peek().and_then(|next| next.to_str()).and_then(truth);
+                let value = next.inspect(|_| drop(args.next())).unwrap_or(true);
+                format!("--{name}={value}").into()
+            }
+            (None, Some(value)) if switch(&name) => {
+                let value = truth(&value).map_or(value, |value| value.to_string());
+                format!("--{name}={value}").into()
+            }
+            (None, value) if find(&name).is_some() => match value {
+                Some(value) => format!("--{name}={value}").into(),
+                None => format!("--{name}").into(),
             },
-            None => arg,
-        })
-        .collect()
+            _ => arg,
+        });
+    }
+    normalized
+}
+
+/// The command of `A`: negative numbers are values, and the help of a switch names both spellings.
+fn command<A: CommandFactory>() -> Command {
+    // The last one of a flag that is given twice counts.
+    A::command().args_override_self(true).mut_args(|arg| {
+        if !arg.get_action().takes_values() {
+            return arg;
+        }
+        match arg.get_long() {
+            Some(name) if is_switch(&arg) => {
+                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                let help = format!("{help} [negation: --no-{name}]");
+                arg.num_args(0..=1)
+                    .value_name("true|false")
+                    .hide_possible_values(true)
+                    .help(help)
+                    .long_help(None)
+            }
+            _ => arg.allow_negative_numbers(true),
+        }
+    })
+}
+
+/// The flags of `A` with their descriptions, as in its help.
+pub fn options_help<A: CommandFactory>() -> String {
+    let mut command = command::<A>().help_template("{options}").disable_help_flag(true);
+    command.render_help().to_string()
+}
+
+/// A message for numbers that are not whole, or out of the range of any count.
+fn explained(error: clap::Error, command: &mut Command) -> clap::Error {
+    let Some(problem) = error.source().and_then(|source| source.downcast_ref::<ParseIntError>())
+    else {
+        return error;
+    };
+    let expected = match problem.kind() {
+        IntErrorKind::PosOverflow => format!("a whole number up to {}", u64::MAX),
+        IntErrorKind::NegOverflow => format!("a whole number from {}", i64::MIN),
+        _ => "a whole number, not negative".to_string(),
+    };
+    let word = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let flag = word(ContextKind::InvalidArg);
+    let flag = flag.split(' ').next().unwrap_or_default();
+    let value = word(ContextKind::InvalidValue);
+    command.error(ErrorKind::ValueValidation, format!("{flag} {value}: must be {expected}"))
 }
 
 /// Parses a command line; the first argument is the program's name.
 ///
 /// # Errors
-/// What clap says, as it says it: also the texts of `--help` and `--version`.
+/// Returns clap's errors, among them the texts of `--help` and `--version`.
 pub fn parse_from<A: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<A, clap::Error> {
-    // The last one of a flag that is given twice counts.
-    let mut command = A::command().args_override_self(true);
-    let matches = command.try_get_matches_from_mut(with_switches::<A>(args))?;
+    let mut command = command::<A>();
+    let args = normalized(&command, args);
+    let matches =
+        command.try_get_matches_from_mut(args).map_err(|error| explained(error, &mut command))?;
     A::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
@@ -68,7 +152,7 @@ pub fn main<A: Parser>(train: impl FnOnce(&A) -> Result<()>) -> ExitCode {
     match train(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            output::stderr_line(format_args!("error: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -167,6 +251,10 @@ mod tests {
         save_model: bool,
         #[arg(long, default_value = "x")]
         exp_name: String,
+        #[arg(long, default_value_t = 0.1)]
+        learning_rate: f64,
+        #[arg(long, default_value_t = 1)]
+        num_envs: usize,
     }
 
     fn parse(args: &[&str]) -> Args {
@@ -182,6 +270,51 @@ mod tests {
         assert_eq!(args.exp_name, "no");
         assert!(!parse(&["--save-model", "--no-save-model"].as_slice()[1..]).save_model);
         assert!(parse(&["--anneal-lr=true"]).anneal_lr);
+    }
+
+    #[test]
+    fn switches_take_words_too() {
+        for (words, expected) in [
+            (&["--anneal-lr", "False"][..], false),
+            (&["--anneal-lr", "false"], false),
+            (&["--anneal-lr=0"], false),
+            (&["--anneal_lr", "no"], false),
+            (&["--no-anneal-lr", "--anneal-lr", "True"], true),
+            (&["--no-anneal-lr", "--anneal-lr"], true),
+        ] {
+            assert_eq!(parse(words).anneal_lr, expected, "{words:?}");
+        }
+        let args = parse(&["--anneal-lr", "off", "--exp-name", "a_b", "--save_model"]);
+        assert!(!args.anneal_lr && args.save_model);
+        assert_eq!(args.exp_name, "a_b");
+        for words in [&["--anneal-lr", "maybe"][..], &["--anneal-lr=maybe"], &["--no-anneal-lr=x"]]
+        {
+            let words = ["test"].iter().chain(words).map(OsString::from);
+            assert!(parse_from::<Args>(words).is_err());
+        }
+    }
+
+    #[test]
+    fn negative_numbers_are_values() {
+        assert_eq!(parse(&["--learning-rate", "-1"]).learning_rate, -1.0);
+        assert_eq!(parse(&["--learning-rate", "-1e-3"]).learning_rate, -1e-3);
+        for (value, expected) in [
+            ("-1", "error: --num-envs -1: must be a whole number, not negative"),
+            ("1e12", "error: --num-envs 1e12: must be a whole number, not negative"),
+            ("1.5", "error: --num-envs 1.5: must be a whole number, not negative"),
+        ] {
+            let words = ["test", "--num-envs", value].map(OsString::from);
+            let error = parse_from::<Args>(words).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn help_names_both_spellings_of_a_switch() {
+        let help = parse_from::<Args>(["test", "--help"].map(OsString::from)).unwrap_err();
+        let help = help.to_string();
+        assert!(help.contains("--anneal-lr [<true|false>]"), "{help}");
+        assert!(help.contains("[negation: --no-anneal-lr]"), "{help}");
     }
 
     #[test]

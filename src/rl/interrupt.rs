@@ -10,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use super::progress;
 use crate::error::{Error, Result};
+use crate::output;
 
 /// The exit status of an interrupted program: 128 + SIGINT.
 pub const EXIT_STATUS: i32 = 130;
@@ -47,7 +47,7 @@ pub fn requested() -> bool {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let requested = stop().load(Ordering::Relaxed);
     if requested && !TOLD.swap(true, Ordering::Relaxed) {
-        progress::say("stopping; interrupt again to leave at once");
+        output::stderr_line("stopping; interrupt again to leave at once");
     }
     requested
 }

@@ -17,9 +17,15 @@ pub enum OnWriteError {
     GoOn,
 }
 
-/// How a run is run: nothing here changes what an algorithm learns but `seed`.
-///
-/// An algorithm's settings hold it flattened, for clap and for serde.
+// clap takes the documentation of a flattened struct for the description of the whole command, in the
+// place of the algorithm's own.
+#[cfg_attr(
+    doc,
+    doc = "Flags that every algorithm has; of these only `seed` changes what is learned.
+
+An algorithm's settings hold it flattened, for clap and for serde."
+)]
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct RunOptions {
     /// Seed of the experiment: the same seed gives the same run, bit for bit
@@ -28,16 +34,16 @@ pub struct RunOptions {
     /// Run compiled (jit), operation by operation (eager), or on the host (interpret)
     #[arg(long, value_enum, default_value_t = Mode::Jit)]
     pub mode: Mode,
-    /// End with one line of JSON on the standard output, and show no progress bar
+    /// Print the result as one line of JSON, and no lines of progress
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub json: bool,
-    /// Save the model into the run's folder, and play it for --eval-episodes
+    /// Save the model into the run's folder, and evaluate it for --eval-episodes
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub save_model: bool,
-    /// Episodes that a saved model plays at the end
+    /// Episodes of the evaluation of a saved model, after training
     #[arg(long, default_value_t = 10)]
     pub eval_episodes: usize,
-    /// Film the episodes that the model plays at the end, in the run's folder
+    /// Write films of the evaluation's episodes into the run's folder
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub capture_video: bool,
     /// Stop at the first NaN, and say which operation made it and at what line
@@ -59,7 +65,7 @@ pub struct RunOptions {
     /// training and say so once
     #[arg(long, value_enum, default_value_t = OnWriteError::Stop)]
     pub on_write_error: OnWriteError,
-    /// Go on with the run in this folder from its last checkpoint, with its settings
+    /// Resume the run in this folder from its last checkpoint, with its settings
     #[arg(long)]
     pub resume: Option<PathBuf>,
 }

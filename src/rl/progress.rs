@@ -2,35 +2,30 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use console::Term;
-use indicatif::{
-    HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, WeakProgressBar,
-};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::screen::Screen;
+use crate::lower::compile_log;
+use crate::output;
 
 /// How often a bar is drawn at most.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
 /// How often a plain line is printed.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The bar that is on the terminal now.
-static ON_SCREEN: Mutex<Option<WeakProgressBar>> = Mutex::new(None);
-
-/// Prints a line to standard error from anywhere, without disturbing a bar that is there.
-pub fn say(line: &str) {
-    // Not kept while the line is printed: what prints may say something too.
-    let bar = {
-        let there = ON_SCREEN.lock().unwrap_or_else(PoisonError::into_inner);
-        there.as_ref().and_then(WeakProgressBar::upgrade)
-    };
-    match bar.filter(|bar| !bar.is_finished()) {
-        Some(bar) => bar.suspend(|| eprintln!("{line}")),
-        None => eprintln!("{line}"),
-    }
+/// Makes lines that are printed anywhere appear above `bar`.
+fn print_lines_above(bar: &ProgressBar) {
+    let bar = bar.downgrade();
+    output::set_progress_bar(Arc::new(move |write: &dyn Fn()| {
+        match bar.upgrade().filter(|bar| !bar.is_finished()) {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }));
 }
 
 /// Lines above the bar of a run, which the bar takes along.
@@ -86,11 +81,19 @@ impl Progress {
                     Box::new(Screen::default()),
                     20,
                 ));
-                let mut there = ON_SCREEN.lock().unwrap_or_else(PoisonError::into_inner);
-                *there = Some(bar.downgrade());
+                print_lines_above(&bar);
+                let shown = bar.downgrade();
+                compile_log::set_listener(move |name| {
+                    if let Some(bar) = shown.upgrade() {
+                        bar.set_message(compiling(name));
+                    }
+                });
                 Display::Bar(bar)
             }
-            (false, false) => Display::Lines,
+            (false, false) => {
+                compile_log::set_listener(|name| output::stderr_line(compiling(name)));
+                Display::Lines
+            }
             (false, true) => Display::Quiet,
         };
         Progress { total, display, shown: None, latest: None }
@@ -124,12 +127,10 @@ impl Progress {
         }
     }
 
-    /// Prints a line without disturbing the bar. It is dropped where progress is quiet.
+    /// Prints a line above the bar. It is dropped where progress is quiet.
     pub fn note(&self, line: &str) {
-        match &self.display {
-            Display::Bar(bar) => bar.suspend(|| eprintln!("{line}")),
-            Display::Lines => eprintln!("{line}"),
-            Display::Quiet => {}
+        if !matches!(self.display, Display::Quiet) {
+            output::stderr_line(line);
         }
     }
 
@@ -143,7 +144,7 @@ impl Progress {
                 bar.set_position(state.step);
                 bar.set_message(state.message());
             }
-            Display::Lines => eprintln!("{}", state.line(self.total)),
+            Display::Lines => output::stderr_line(state.line(self.total)),
             Display::Quiet => {}
         }
     }
@@ -158,7 +159,15 @@ impl Drop for Progress {
             // The bar stays where it is: an interrupted run did not reach its end.
             bar.abandon();
         }
+        if !matches!(self.display, Display::Quiet) {
+            compile_log::clear_listener();
+        }
     }
+}
+
+/// The notice that XLA compiles a function.
+fn compiling(name: &str) -> String {
+    format!("compiling {name} ...")
 }
 
 impl State {

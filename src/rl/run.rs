@@ -11,6 +11,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use super::lock::{RunLock, remove_unfinished};
 use super::saved::Place;
 use super::tensorboard::{EventWriter, unix_seconds};
 use crate::array::Array;
@@ -55,6 +56,8 @@ pub struct Run {
     env_id: String,
     seed: u64,
     started: Instant,
+    /// Dropped after the event file.
+    _lock: RunLock,
 }
 
 impl Run {
@@ -75,6 +78,7 @@ impl Run {
     ) -> Result<Run> {
         let table = hyperparameter_table(args)?;
         let (name, dir) = create_dir(root.as_ref(), exp_name, env_id, seed)?;
+        let lock = RunLock::acquire(&dir)?;
         let mut events = EventWriter::create(&dir)?;
         events.text("hyperparameters", &table, 0)?;
         // The settings of a run that is killed early should be known too.
@@ -88,6 +92,7 @@ impl Run {
             env_id: env_id.to_string(),
             seed,
             started: Instant::now(),
+            _lock: lock,
         })
     }
 
@@ -101,9 +106,9 @@ impl Run {
         exp_name: &str,
         env_id: &str,
         seed: u64,
-        place: &Place,
+        (place, lock): (&Place, RunLock),
     ) -> Result<Run> {
-        let dir = path.parent().unwrap_or(Path::new("")).to_path_buf();
+        let dir = dir_of(path);
         let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let before = Duration::from_secs_f64(place.wall_s.max(0.0));
         Ok(Run {
@@ -118,7 +123,20 @@ impl Run {
             env_id: env_id.to_string(),
             seed,
             started: Instant::now().checked_sub(before).unwrap_or_else(Instant::now),
+            _lock: lock,
         })
+    }
+
+    /// Locks the folder of the checkpoint at `path` and removes what a killed process left unfinished
+    /// in it.
+    ///
+    /// # Errors
+    /// As [`RunLock::acquire`] and [`remove_unfinished`].
+    pub(super) fn lock(path: &Path) -> Result<RunLock> {
+        let dir = dir_of(path);
+        let lock = RunLock::acquire(&dir)?;
+        remove_unfinished(&dir)?;
+        Ok(lock)
     }
 
     /// Where the run is, for a checkpoint. Writes the events that wait.
@@ -185,8 +203,19 @@ impl Run {
             episodes: self.returns.episodes(),
             avg_episodic_return: self.returns.mean(),
             run_dir: self.dir.to_string_lossy().into_owned(),
+            model_path: None,
+            eval_episodic_return: None,
+            details: String::new(),
             rank: 0,
         }
+    }
+}
+
+/// The folder of the checkpoint at `path`.
+fn dir_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(dir) if dir != Path::new("") => dir.to_path_buf(),
+        _ => PathBuf::from("."),
     }
 }
 
@@ -255,7 +284,7 @@ pub struct Summary {
     pub num_devices: usize,
     /// Steps taken, over all environments.
     pub global_step: u64,
-    /// Seconds from start to end.
+    /// Seconds from start to end of training, without the evaluation of the saved model.
     pub wall_s: f64,
     /// Seconds of these that compilation took.
     pub compile_s: f64,
@@ -267,6 +296,15 @@ pub struct Summary {
     pub avg_episodic_return: Option<f64>,
     /// The folder of the event file and the saved models.
     pub run_dir: String,
+    /// The saved model.
+    #[serde(default)]
+    pub model_path: Option<String>,
+    /// Mean return of the episodes that the saved model played.
+    #[serde(default)]
+    pub eval_episodic_return: Option<f64>,
+    /// Lines of an algorithm's own for people, each ended.
+    #[serde(skip)]
+    pub details: String,
     /// Which process of the run this is; only the first one's result is told.
     #[serde(skip)]
     pub rank: usize,
@@ -279,9 +317,15 @@ impl Summary {
             Some(mean) => format!("mean return of the last {RETURN_WINDOW}: {mean:.1}"),
             None => "none of them ended".to_string(),
         };
+        let model = match (&self.model_path, self.eval_episodic_return) {
+            (Some(path), Some(mean)) => format!("\nmodel: {path}, mean return {mean:.1}"),
+            (Some(path), None) => format!("\nmodel: {path}"),
+            (None, _) => String::new(),
+        };
         format!(
-            "{} on {}, seed {}, {} on {}: {} steps in {:.1} s ({:.0} steps/s; {:.1} s compiling)\n\
-             {} episodes, {returns}\n{}",
+            "{}{} on {}, seed {}, {} on {}: {} steps in {:.1} s ({:.0} steps/s; {:.1} s \
+             compiling)\n{} episodes, {returns}\n{}{model}",
+            self.details,
             self.exp_name,
             self.env_id,
             self.seed,
@@ -424,7 +468,7 @@ mod tests {
         assert_eq!(
             names.join(", "),
             "exp_name, env_id, seed, mode, platform, num_devices, global_step, wall_s, compile_s, \
-             sps, episodes, avg_episodic_return, run_dir"
+             sps, episodes, avg_episodic_return, run_dir, model_path, eval_episodic_return"
         );
         assert!(!line.contains('\n'));
         assert_eq!(serde_json::from_str::<Summary>(&line).unwrap(), summary);

@@ -98,8 +98,9 @@ impl TermLike for Screen {
 
     fn flush(&self) -> io::Result<()> {
         let text = self.drawing().take();
-        // As one piece.
-        io::stderr().lock().write_all(text.as_bytes())
+        // As one piece. What a terminal that is gone does not show is no failure.
+        let _ = io::stderr().lock().write_all(text.as_bytes());
+        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The host's side of a training loop: events, progress, checkpoints, interruption, the result.
 
+use std::path::Path;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -8,10 +9,12 @@ use super::algorithm::Algorithm;
 use super::evaluation::Evaluation;
 use super::progress::Above;
 use super::saved::{self, CHECKPOINT, Envs, Origin, checkpoint_in};
+use super::tensorboard::continues;
 use super::{Game, OnWriteError, Progress, Run, Summary, checkpoint, interrupt};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::jit::Mode;
+use crate::output;
 use crate::runtime::Runtime;
 use crate::timeline::{self, Timeline};
 use crate::tree::{self, Tree};
@@ -39,6 +42,8 @@ pub struct Trainer<'a, A> {
     progress: Progress,
     timeline: Option<Timeline>,
     step: u64,
+    /// Where `--resume` began.
+    resumed_at: Option<u64>,
     /// Where the last checkpoint was.
     kept: u64,
     /// The time and the step of the last speed.
@@ -49,6 +54,8 @@ pub struct Trainer<'a, A> {
     pub devices: usize,
     /// Which process of the run this is: only the first keeps checkpoints and the model.
     rank: usize,
+    /// A failure to write was reported; it is reported once.
+    write_failed: bool,
 }
 
 impl<'a, A: Algorithm> Trainer<'a, A> {
@@ -69,7 +76,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         let options = args.options();
         let timeline = options.timeline.as_ref().map(timeline::start).transpose()?;
         interrupt::install()?;
-        let run = match &options.resume {
+        let mut run = match &options.resume {
             _ if rank > 0 => {
                 let exp_name = format!("{}_process{rank}", args.exp_name());
                 Run::create(&options.runs_dir, &exp_name, args.env_id(), options.seed, args)?
@@ -80,12 +87,19 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             }
             Some(run) => {
                 let path = checkpoint_in(run);
+                // Where there is no checkpoint there is no run to lock.
+                Origin::read(&path)?;
+                let lock = Run::lock(&path)?;
                 let origin = Origin::read(&path)?;
                 origin.expect(A::NAME, &path)?;
                 let place = origin.place(&path)?;
-                Run::reopen(&path, args.exp_name(), args.env_id(), options.seed, &place)?
+                let place = (&place, lock);
+                Run::reopen(&path, args.exp_name(), args.env_id(), options.seed, place)?
             }
         };
+        if options.on_write_error == OnWriteError::GoOn {
+            run.events.go_on();
+        }
         Ok(Trainer {
             args,
             run,
@@ -95,11 +109,13 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             },
             timeline,
             step: 0,
+            resumed_at: None,
             kept: 0,
             window: (Instant::now(), 0),
             notes: Value::Null,
             devices: 1,
             rank,
+            write_failed: false,
         })
     }
 
@@ -123,6 +139,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         let (state, place) = saved::read(&checkpoint_in(run), A::NAME, self.args, fresh, envs)?;
         (self.step, self.kept, self.notes) = (place.global_step, place.global_step, place.notes);
         self.window.1 = self.step;
+        self.resumed_at = Some(self.step);
         Ok(state)
     }
 
@@ -149,12 +166,21 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             self.allow(kept)?;
             self.kept = self.step;
         }
+        let dir = self.run.dir.display();
         if stopped && !over {
-            let goes_on = match frequency {
-                0 => "the events and the model so far are kept".to_string(),
-                _ => format!("go on with --resume {}", self.run.dir.display()),
+            let kept = match frequency {
+                0 => format!("the events so far are in {dir}"),
+                _ => format!("continue with --resume {dir}"),
             };
-            self.progress.note(&format!("stopped: {goes_on}"));
+            self.progress.note(&format!("stopped: {kept}"));
+        }
+        if over && self.resumed_at == Some(self.step) {
+            output::stderr_line(format_args!(
+                "nothing to resume: the run in {dir} ended at {} of --total-timesteps {}; a larger \
+                 number trains for longer",
+                self.step,
+                self.args.total_timesteps()
+            ));
         }
         Ok(!stopped && !over)
     }
@@ -166,11 +192,15 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         saved::write(&self.run.dir.join(CHECKPOINT), state, envs, &origin)
     }
 
-    /// Lets a failure to write pass, if the user chose so.
-    fn allow(&self, written: Result<()>) -> Result<()> {
+    /// Lets a failure to write pass, if the user chose so; the first is reported.
+    fn allow(&mut self, written: Result<()>) -> Result<()> {
         match (written, self.args.options().on_write_error) {
             (Err(error @ Error::Io { .. }), OnWriteError::GoOn) => {
-                self.progress.note(&format!("training goes on, though {error}"));
+                let reported = self.write_failed || self.run.events.has_failed();
+                if !reported {
+                    output::stderr_line(continues(&error));
+                }
+                self.write_failed = true;
                 Ok(())
             }
             (written, _) => written,
@@ -193,12 +223,10 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     ) -> Result<()> {
         for game in games {
             let (value, after) = (game.episodic_return, self.step + game.after);
-            let logged = self.run.episode(value, game.length, after);
-            self.allow(logged)?;
+            self.run.episode(value, game.length, after)?;
         }
         if let Some(metrics) = metrics {
-            let logged = self.log(steps, metrics);
-            self.allow(logged)?;
+            self.log(steps, metrics)?;
         }
         self.advance(steps)
     }
@@ -208,8 +236,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     /// # Errors
     /// [`Error::Io`] if the event file cannot be written.
     pub fn scalars(&mut self, values: &[(&str, f64)], step: u64) -> Result<()> {
-        let logged = self.run.events.scalars(values, step);
-        self.allow(logged)
+        self.run.events.scalars(values, step)
     }
 
     /// Goes `steps` timesteps on, and tells the speed now and then. [`tell`](Trainer::tell) does it;
@@ -224,8 +251,8 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             let rate = (self.step - from) as f64 / since.elapsed().as_secs_f64();
             self.window = (Instant::now(), self.step);
             self.progress.update(self.step, self.run.sps(self.step), self.run.returns.mean());
-            let logged = self.run.events.scalar("charts/SPS_update", rate.floor(), self.step);
-            self.allow(logged)?;
+            self.run.events.scalar("charts/SPS_update", rate.floor(), self.step)?;
+            self.run.events.check_present()?;
         }
         Ok(())
     }
@@ -267,48 +294,69 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     pub fn finish<M: Tree<Array>>(mut self, model: &M, compile_s: f64) -> Result<Summary> {
         let options = self.args.options();
         self.progress.update(self.step, self.run.sps(self.step), self.run.returns.mean());
-        let flushed = self.run.events.flush();
-        self.allow(flushed)?;
-        self.progress.finish();
-        if self.rank == 0 && (options.save_model || options.capture_video) {
-            let path = self.run.dir.join(format!("{}.safetensors", self.args.exp_name()));
-            checkpoint::save_tree(&path, model, &Origin::of(A::NAME, self.args, None)?)?;
-            let mut evaluation = Evaluation::new(options.eval_episodes);
-            if options.capture_video {
-                evaluation = evaluation.filmed(&self.run.dir.join("videos"))?;
-            }
-            self.args.play(&checkpoint::load(&path)?, &mut evaluation)?;
-            for (k, episodic_return) in evaluation.returns.iter().enumerate() {
-                self.run.events.scalar("eval/episodic_return", *episodic_return, k as u64)?;
-            }
-        }
         self.run.events.flush()?;
-        if let Some(timeline) = self.timeline {
-            timeline.finish()?;
-        }
         let platform = match options.mode {
             Mode::Interpret => "host".to_string(),
             Mode::Jit | Mode::Eager => Runtime::get()?.client.platform_name().to_string(),
         };
         let mode = options.mode.to_string();
-        let summary = self.run.summary(&mode, &platform, self.devices, self.step, compile_s);
-        Ok(Summary { rank: self.rank, ..summary })
+        // Before the evaluation, which is not training time.
+        let mut summary = self.run.summary(&mode, &platform, self.devices, self.step, compile_s);
+        summary.rank = self.rank;
+        self.progress = Progress::quiet();
+        if self.rank == 0 && (options.save_model || options.capture_video) {
+            let path = self.run.dir.join(format!("{}.safetensors", self.args.exp_name()));
+            let origin = Origin::of(A::NAME, self.args, None)?;
+            let saved = checkpoint::save_tree(&path, model, &origin);
+            let there = saved.is_ok();
+            self.allow(saved)?;
+            if there {
+                summary.model_path = Some(path.to_string_lossy().into_owned());
+                summary.eval_episodic_return = self.evaluate(&path)?;
+            }
+        }
+        self.run.events.flush()?;
+        if let Some(timeline) = self.timeline.take() {
+            let written = timeline.finish();
+            self.allow(written)?;
+        }
+        Ok(summary)
+    }
+
+    /// The mean return of the saved model, if it played an episode. A run that was interrupted ends
+    /// without.
+    fn evaluate(&mut self, model: &Path) -> Result<Option<f64>> {
+        if interrupt::requested() {
+            return Ok(None);
+        }
+        let options = self.args.options();
+        let mut evaluation = Evaluation::new(options.eval_episodes);
+        if options.capture_video {
+            evaluation = evaluation.filmed(&self.run.dir.join("videos"))?;
+        }
+        self.args.play(&checkpoint::load(model)?, &mut evaluation)?;
+        for (k, episodic_return) in evaluation.returns.iter().enumerate() {
+            self.scalars(&[("eval/episodic_return", *episodic_return)], k as u64)?;
+        }
+        Ok(evaluation.mean_and_std().map(|(mean, _)| mean))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::fs;
-    use std::path::Path;
 
     use clap::Parser;
     use serde::Serialize;
 
     use super::*;
+    use crate::algos::registry;
     use crate::rl::checkpoint::Checkpoint;
     use crate::rl::tensorboard::{Event, Value, read_events};
-    use crate::rl::{RunOptions, Summary, algorithm};
+    use crate::rl::{RunOptions, Summary, algorithm, eval_command};
 
+    /// Counts to the end of the run
     #[derive(Debug, Parser, Serialize)]
     struct Args {
         #[arg(long, default_value = "count")]
@@ -336,8 +384,47 @@ mod tests {
         go_until(args, u64::MAX)
     }
 
-    fn play(_: &Args, _: &Checkpoint, _: &mut Evaluation) -> Result<()> {
+    thread_local! {
+        static EVALUATED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
+    }
+
+    fn play(_: &Args, _: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+        EVALUATED_AT.set(Some(Instant::now()));
+        evaluation.returns = vec![2.0, 4.0];
         Ok(())
+    }
+
+    #[test]
+    fn the_description_of_an_algorithm_is_its_own() {
+        let command = <Args as clap::CommandFactory>::command();
+        assert_eq!(command.get_about().unwrap().to_string(), "Counts to the end of the run");
+        assert!(command.get_long_about().is_none());
+    }
+
+    #[test]
+    fn a_saved_model_is_evaluated_outside_of_the_training_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let started = Instant::now();
+        let summary = train(&args(folder.path(), &["--save-model"]).unwrap()).unwrap();
+        let trained = EVALUATED_AT.get().unwrap() - started;
+        assert!(summary.wall_s <= trained.as_secs_f64(), "{summary}");
+        assert_eq!(summary.eval_episodic_return, Some(3.0));
+        let model = Path::new(&summary.run_dir).join("count.safetensors");
+        assert_eq!(summary.model_path.as_deref(), model.to_str());
+        let last = summary.in_words().lines().last().unwrap().to_string();
+        assert_eq!(last, format!("model: {}, mean return 3.0", model.display()));
+        // The program of an algorithm outside of the crate evaluates its models.
+        let eval = |run: &str| {
+            let words = ["--run", run].map(Into::into);
+            eval_command::eval_own::<Args>("target/count".into(), words).unwrap()
+        };
+        let text = eval(&summary.run_dir).unwrap();
+        assert_eq!(text, "count on Numbers-v0, 2 episodes: 3.00 +- 1.00\n2.0 4.0\n");
+        assert!(eval("nowhere").unwrap_err().to_string().contains("cannot read nowhere"));
+        // And `podracer eval` says that it does not know the algorithm.
+        let origin = Origin::read(&model).unwrap();
+        let error = registry::play(&model, &origin, &mut Evaluation::new(1)).unwrap_err();
+        assert!(error.to_string().contains("`PROGRAM eval --run "), "{error}");
     }
 
     /// The run is lost when it comes to step `end`.
@@ -463,7 +550,9 @@ mod tests {
             trainer.tell::<Array>(50, &[], None).unwrap();
             match trainer.goes_on(50, &state, ()) {
                 Ok(more) => assert!(more && goes_on),
-                Err(error) => assert!(!goes_on && error.to_string().contains("cannot create")),
+                Err(error) => {
+                    assert!(!goes_on && error.to_string().contains("removed or replaced"))
+                }
             }
         }
     }

@@ -20,7 +20,6 @@
 
 mod format;
 
-use std::io::Write;
 use std::panic::Location;
 
 use self::format::Format;
@@ -31,6 +30,7 @@ use super::op::{CallbackOp, Op};
 use super::tensor::{Tensor, Tensors, at_line, bind, fail_op};
 use super::types::TensorType;
 use crate::error::{Error, Loc, Result};
+use crate::output;
 use crate::tree::{self, Path, Tree};
 
 /// A failed callback unwinds with this to where its Program was run.
@@ -210,8 +210,7 @@ fn print(ordered: bool, format: &str, leaves: &[Tensor], at: Loc) {
         format
     });
     let f = move |values: Vec<Literal>| {
-        // Nobody reads what cannot be written.
-        let _ = writeln!(std::io::stdout(), "{}", format.write(&values));
+        output::stdout_line(format.write(&values));
     };
     debug_call(ordered, f, leaves.to_vec(), at);
 }

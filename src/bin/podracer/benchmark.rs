@@ -11,6 +11,7 @@ use std::thread;
 use clap::Args;
 use podracer::algos::registry;
 use podracer::error::{Error, Result};
+use podracer::output;
 use podracer::rl::Summary;
 
 #[derive(Debug, Args)]
@@ -85,27 +86,37 @@ pub fn benchmark(settings: &Settings) -> Result<String> {
             scope.spawn(|| {
                 while let Some(job) = next() {
                     let outcome = run(&job, settings);
-                    match &outcome {
-                        Ok(summary) => eprintln!("{}", summary.in_words()),
-                        Err(error) => {
-                            eprintln!("{} on {}, seed {}: {error}", job.algo, job.env_id, job.seed)
-                        }
+                    let ended = (job, outcome);
+                    match (&ended.1, failure(&ended)) {
+                        (Ok(summary), _) => output::stderr_line(summary.in_words()),
+                        (Err(_), line) => output::stderr_line(line.unwrap_or_default()),
                     }
-                    done.lock().expect("no worker panics").push((job, outcome));
+                    done.lock().expect("no worker panics").push(ended);
                 }
             });
         }
     });
     let done = done.into_inner().expect("no worker panics");
     let text = table(settings, &done);
-    if let Some((job, Err(error))) = done.iter().find(|(_, outcome)| outcome.is_err()) {
-        // What there is, is told first.
-        eprint!("{text}");
-        let Job { algo, env_id, seed } = job;
-        return Err(Error::Argument(format!("{algo} on {env_id}, seed {seed}: {error}")));
+    let failed: Vec<String> = done.iter().filter_map(failure).collect();
+    if failed.is_empty() {
+        let command: Vec<String> = std::env::args().skip(1).collect();
+        return Ok(format!("{text}\ncommand: podracer {}\n", quoted(&command)));
     }
-    let command: Vec<String> = std::env::args().skip(1).collect();
-    Ok(format!("{text}\ncommand: podracer {}\n", quoted(&command)))
+    // The runs that succeeded are a result too.
+    output::print(&text)?;
+    Err(Error::Argument(format!(
+        "{} of {} runs failed:\n  {}",
+        failed.len(),
+        done.len(),
+        failed.join("\n  ")
+    )))
+}
+
+/// The line about a run that failed.
+fn failure((job, outcome): &(Job, Result<Summary>)) -> Option<String> {
+    let error = outcome.as_ref().err()?;
+    Some(format!("{} on {}, seed {}: {error}", job.algo, job.env_id, job.seed))
 }
 
 fn run(job: &Job, settings: &Settings) -> Result<Summary> {
@@ -117,14 +128,33 @@ fn run(job: &Job, settings: &Settings) -> Result<Summary> {
         .map_err(Error::io("cannot run", "this program"))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.lines().last().unwrap_or_default();
-    serde_json::from_str(last).map_err(|_| {
-        let told = String::from_utf8_lossy(&output.stderr);
-        Error::Argument(told.trim().lines().last().unwrap_or("it ended without a word").to_string())
-    })
+    if output.status.success()
+        && let Ok(summary) = serde_json::from_str(last)
+    {
+        return Ok(summary);
+    }
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    let complaint = first_error(&complaint).map_or_else(
+        || format!("the process ended without a message ({})", output.status),
+        str::to_string,
+    );
+    Err(Error::Argument(complaint))
+}
+
+/// The first line of a process's standard error that is an error, without that word; else the last
+/// line.
+fn first_error(text: &str) -> Option<&str> {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let is_panic = |line: &str| line.starts_with("thread '") && line.contains("panicked");
+    let error = text.lines().find_map(|line| line.strip_prefix("error: "));
+    // The message of a panic is on the line after it.
+    let panic = || lines.clone().skip_while(|line| !is_panic(line)).nth(1);
+    error.or_else(panic).or_else(|| lines.next_back())
 }
 
 /// Mean and deviation over the seeds of each algorithm on each environment: the return of the last
-/// episodes, and the steps per second.
+/// episodes, the steps per second without compilation, and the seconds of compilation. Environments
+/// of which no run succeeded have no row.
 fn table(settings: &Settings, done: &[(Job, Result<Summary>)]) -> String {
     let mut text = format!(
         "| environment | {} |\n|---|{}\n",
@@ -132,23 +162,43 @@ fn table(settings: &Settings, done: &[(Job, Result<Summary>)]) -> String {
         "---|".repeat(settings.algos.len())
     );
     for env_id in &settings.env_ids {
-        let _ = write!(text, "| {env_id} |");
-        for algo in &settings.algos {
-            let own = || {
-                let of_both = |job: &Job| job.env_id == *env_id && job.algo == *algo;
-                done.iter()
-                    .filter(move |(job, _)| of_both(job))
-                    .filter_map(|(_, x)| x.as_ref().ok())
-            };
-            let returns: Vec<f64> = own().filter_map(|x| x.avg_episodic_return).collect();
-            let speeds: Vec<f64> = own().map(|x| x.sps).collect();
-            let ((mean, std), (sps, _)) =
-                (super::mean_and_std(&returns), super::mean_and_std(&speeds));
-            let _ = write!(text, " {mean:.2} +- {std:.2} ({sps:.0} SPS) |");
+        let cells = settings.algos.iter().map(|algo| {
+            let of_both = |job: &Job| job.env_id == *env_id && job.algo == *algo;
+            let own = done.iter().filter(|(job, _)| of_both(job));
+            cell(&own.filter_map(|(_, x)| x.as_ref().ok()).collect::<Vec<_>>())
+        });
+        let cells: Vec<Option<String>> = cells.collect();
+        if cells.iter().any(Option::is_some) {
+            let cells: Vec<String> =
+                cells.into_iter().map(|cell| cell.unwrap_or("failed".into())).collect();
+            let _ = writeln!(text, "| {env_id} | {} |", cells.join(" | "));
         }
-        text.push('\n');
     }
     text
+}
+
+/// What the runs of one algorithm on one environment reached; `None` without a run.
+fn cell(runs: &[&Summary]) -> Option<String> {
+    if runs.is_empty() {
+        return None;
+    }
+    let returns: Vec<f64> = runs.iter().filter_map(|run| run.avg_episodic_return).collect();
+    let returns = match returns[..] {
+        [] => "no episode ended".to_string(),
+        _ => {
+            let (mean, std) = super::mean_and_std(&returns);
+            format!("{mean:.2} +- {std:.2}")
+        }
+    };
+    // Compilation beside training can take longer than both.
+    let training_sps = |run: &&Summary| match run.wall_s - run.compile_s {
+        seconds if seconds > 0.0 => run.global_step as f64 / seconds,
+        _ => run.sps,
+    };
+    let speeds: Vec<f64> = runs.iter().map(training_sps).collect();
+    let compile: Vec<f64> = runs.iter().map(|run| run.compile_s).collect();
+    let (sps, compile) = (super::mean_and_std(&speeds).0, super::mean_and_std(&compile).0);
+    Some(format!("{returns} ({sps:.0} SPS; {compile:.1} s compiling)"))
 }
 
 /// A script in which each job of the array is one run.
@@ -174,4 +224,20 @@ fn quoted(words: &[String]) -> String {
         false => format!("'{}'", word.replace('\'', "'\\''")),
     };
     words.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_of_a_process_is_found() {
+        let text = "compiling ppo_init ...\nerror: first\n  help: this\nerror: second\n";
+        assert_eq!(first_error(text), Some("first"));
+        let text =
+            "step 1\n\nthread 'main' (7) panicked at src/x.rs:1:2:\nno luck\nnote: run with\n";
+        assert_eq!(first_error(text), Some("no luck"));
+        assert_eq!(first_error("Killed\n\n"), Some("Killed"));
+        assert_eq!(first_error("\n"), None);
+    }
 }

@@ -12,6 +12,7 @@ use clap::Args;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use podracer::error::{Error, Result};
+use podracer::output;
 use podracer::rl::tensorboard::{Value, read_events};
 
 use super::canvas::{self, Chart, Problem};
@@ -233,11 +234,17 @@ pub fn compare(settings: &Settings) -> Result<String> {
                 };
                 match speed {
                     Ok(speed) => {
-                        eprintln!("{round} {}: {}: {speed:.0} SPS", task.title, cell.column);
+                        output::stderr_line(format_args!(
+                            "{round} {}: {}: {speed:.0} SPS",
+                            task.title, cell.column
+                        ));
                         cell.speeds.push(speed);
                     }
                     Err(error) => {
-                        eprintln!("{round} {}: {}: {error}", task.title, cell.column);
+                        output::stderr_line(format_args!(
+                            "{round} {}: {}: {error}",
+                            task.title, cell.column
+                        ));
                         cell.problem = Some(error.to_string());
                     }
                 }
@@ -376,7 +383,10 @@ fn install(folder: &Path) -> Result<PathBuf> {
     let python = folder.join("venv/bin/python");
     let ready = folder.join("venv/ready");
     if !ready.exists() {
-        eprintln!("installing the peers' packages in {}", folder.join("venv").display());
+        output::stderr_line(format_args!(
+            "installing the peers' packages in {}",
+            folder.join("venv").display()
+        ));
         run(Command::new("python3").args(["-m", "venv"]).arg(folder.join("venv")))?;
         let packages = include_str!("../../../benches/peers/requirements.txt");
         let names = packages.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));

@@ -10,7 +10,7 @@ mod sebulba;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write as _};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,6 +20,9 @@ use podracer::algos::registry::{self, ALGORITHMS};
 use podracer::envs;
 use podracer::error::{Error, Result};
 use podracer::lower::native::{self, Lock, Origin, Part, Settings};
+use podracer::output::{self, print};
+use podracer::rl::eval_command::EvalOptions;
+use podracer::rl::{RunOptions, flags};
 
 /// Trains, plays and compares agents; fetches native parts; lists environments.
 #[derive(Debug, Parser)]
@@ -31,17 +34,18 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Train an agent; `podracer train ALGO --help` tells the flags
+    /// Train an agent; `podracer train --help` lists the algorithms
     #[command(disable_help_flag = true)]
     Train {
         /// The algorithm; none lists them
+        #[arg(allow_hyphen_values = true)]
         algo: Option<String>,
         /// Its flags
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<OsString>,
     },
-    /// Let a saved model play
-    Eval(eval::Settings),
+    /// Evaluate a saved model
+    Eval(EvalOptions),
     /// Train several algorithms on several environments with several seeds, and print the table
     Benchmark(benchmark::Settings),
     /// Measure steps per second: eager, jit, all in one call; with --peers also other libraries
@@ -64,39 +68,71 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Train { algo, flags } => train(algo.as_deref(), flags),
-        Command::Eval(settings) => eval::eval(&settings).and_then(told),
-        Command::Benchmark(settings) => benchmark::benchmark(&settings).and_then(told),
-        Command::Compare(settings) => compare::compare(&settings).and_then(told),
-        Command::Plot(settings) => plot::plot(&settings).and_then(told),
-        Command::Sebulba(settings) => sebulba::sebulba(&settings).and_then(told),
+        Command::Eval(settings) => eval::eval(&settings).and_then(printed),
+        Command::Benchmark(settings) => benchmark::benchmark(&settings).and_then(printed),
+        Command::Compare(settings) => compare::compare(&settings).and_then(printed),
+        Command::Plot(settings) => plot::plot(&settings).and_then(printed),
+        Command::Sebulba(settings) => sebulba::sebulba(&settings).and_then(printed),
         Command::Fetch { parts } => fetch(&parts),
         Command::Doctor => doctor(),
         Command::Envs => list_envs(),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("error: {error}");
+        output::stderr_line(format_args!("error: {error}"));
         ExitCode::FAILURE
     })
 }
 
 /// Trains, or lists what there is to train.
 fn train(algo: Option<&str>, flags: Vec<OsString>) -> Result<ExitCode> {
-    let Some(algo) = algo.filter(|algo| !algo.starts_with('-')) else {
-        let rows: Vec<[String; 2]> =
-            ALGORITHMS.iter().map(|entry| [entry.name.to_string(), (entry.about)()]).collect();
-        return told(table(&rows));
+    let algo = match algo {
+        None => return printed(algorithms()),
+        Some("-h" | "--help" | "help") => return printed(train_help()),
+        Some(flag) if flag.starts_with('-') => {
+            return Err(Error::Argument(format!(
+                "{flag}: the algorithm comes first, as in `podracer train ppo {flag}`; \
+                 `podracer train` lists them"
+            )));
+        }
+        Some(algo) => algo,
     };
     let entry = registry::find(algo)?;
     let name = format!("podracer train {algo}").into();
     Ok((entry.train)([name].into_iter().chain(flags).collect()))
 }
 
-fn told(text: String) -> Result<ExitCode> {
+/// The algorithms, one a line.
+fn algorithms() -> String {
+    let rows: Vec<[String; 2]> =
+        ALGORITHMS.iter().map(|entry| [entry.name.to_string(), (entry.about)()]).collect();
+    table(&rows)
+}
+
+/// Flags that all algorithms share.
+#[derive(Debug, Parser)]
+struct SharedFlags {
+    #[command(flatten)]
+    _run: RunOptions,
+}
+
+fn train_help() -> String {
+    let algorithms: String = algorithms().lines().map(|line| format!("  {line}\n")).collect();
+    format!(
+        "Train an agent\n\n\
+         Usage: podracer train ALGO [FLAGS]\n\n\
+         `podracer train ALGO --help` shows all flags of an algorithm, CleanRL's among them.\n\n\
+         Algorithms:\n{algorithms}\n\
+         Flags of every algorithm:\n{}",
+        flags::options_help::<SharedFlags>()
+    )
+}
+
+fn printed(text: String) -> Result<ExitCode> {
     print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The mean, and how far from it things are: the root of the mean square, by the number of things.
+/// Mean and population standard deviation.
 fn mean_and_std(values: &[f64]) -> (f64, f64) {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -118,7 +154,7 @@ fn fetch(names: &[String]) -> Result<ExitCode> {
         match fetch_part(&settings, part) {
             Ok(line) => print(&line)?,
             Err(error) => {
-                eprintln!("error: {error}");
+                output::stderr_line(format_args!("error: {error}"));
                 outcome = ExitCode::FAILURE;
             }
         }
@@ -197,15 +233,4 @@ fn table<const N: usize>(rows: &[[String; N]]) -> String {
         text.push('\n');
     }
     text
-}
-
-/// Writes to the standard output. A reader who leaves, as `head` does, is no error.
-fn print(text: &str) -> Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::io("cannot write to", "the standard output")(error))
-        }
-        _ => Ok(()),
-    }
 }

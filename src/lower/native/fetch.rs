@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Part, Settings, Wheel};
 use crate::error::{Error, Result};
+use crate::output;
 
 impl Settings {
     /// Fetches a part into our folder, unless it is there. Returns the folder with its members.
@@ -31,7 +32,10 @@ impl Settings {
             .map_err(|source| self.not_writable(&lock, &source))?;
         if lock_file.try_lock().is_err() {
             if !self.quiet {
-                eprintln!("podracer: waiting for another process that fetches {}", part.package);
+                output::stderr_line(format_args!(
+                    "podracer: waiting for another process that fetches {}",
+                    part.package
+                ));
             }
             lock_file.lock().map_err(Error::io("cannot lock", &lock))?;
         }
@@ -51,14 +55,14 @@ impl Settings {
         let temporary = Temporary::new(&parts, &part.package)
             .map_err(|source| self.not_writable(&parts, &source))?;
         if !self.quiet {
-            eprintln!(
+            output::stderr_line(format_args!(
                 "podracer: fetching {} {} ({:.0} MB, {}) into {}",
                 part.package,
                 part.version,
                 wheel.bytes as f64 / 1e6,
                 part.license,
                 target.display()
-            );
+            ));
         }
         self.pip(part, wheel, &python, &temporary.0)?;
         let installed = temporary.0.join("wheel");

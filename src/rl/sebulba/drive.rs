@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::board::{Board, Doing, Gauge};
 use super::lanes::Lanes;
-use super::layout::Layout;
+use super::layout::{Layout, World};
 use super::stats::{RolloutTimes, Stats};
 use super::threads;
 use crate::error::{Error, Result};
@@ -178,14 +178,17 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
         Ok(())
     }
 
-    /// The rollouts for the next update: one of each actor, in their order.
+    /// The rollouts for the next update: one of each actor, in their order; `None` if the user stops the
+    /// run before they are complete.
     ///
     /// # Errors
-    /// What an actor failed with.
-    pub fn collect(&mut self) -> Result<Delivered<D>> {
+    /// Returns the error of an actor.
+    pub fn collect(&mut self) -> Result<Option<Delivered<D>>> {
         let _span = timeline::span("wait for rollouts");
         self.board.learner.enter(Doing::WaitsForRollouts);
-        let (payloads, waits) = self.lanes.take_rollouts()?;
+        // Several processes stop together, between two updates.
+        let stopped = || self.layout.world == World::ALONE && self.stops();
+        let Some((payloads, waits)) = self.lanes.take_rollouts(&stopped)? else { return Ok(None) };
         self.updates += 1;
         self.board.actors.iter().for_each(Gauge::rollout_taken);
         // What it goes on from.
@@ -213,7 +216,7 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
         }
         delivered.games.sort_by_key(|game| game.after);
         self.stats.rollout(&delivered.times);
-        Ok(delivered)
+        Ok(Some(delivered))
     }
 
     /// The update under way, or the last one; counted from 1.
@@ -238,7 +241,6 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::rl::sebulba::World;
 
     fn layout(actors: usize) -> Layout {
         Layout { actors: vec![0], learners: vec![0], threads: actors, envs: 1, world: World::ALONE }
@@ -259,7 +261,7 @@ mod tests {
             let mut seen = Vec::new();
             learner.publish(|_| Ok(1))?;
             for update in 1..=updates {
-                let delivered = learner.collect()?;
+                let delivered = learner.collect()?.unwrap();
                 assert_eq!(delivered.parts.len(), 3);
                 assert!(delivered.parts.iter().all(|parts| *parts == delivered.parts[0]));
                 seen.push(delivered.parts[0][0]);

@@ -24,6 +24,12 @@ struct State<P, R> {
     failed: Option<Error>,
 }
 
+/// A rollout of every actor, and how long the learner waited for each.
+type Taken<R> = (Vec<R>, Vec<Duration>);
+
+/// How often a waiting thread looks whether the run is to stop.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
 /// What [`Lanes`] hold at a moment: Cleanba's `stats/params_queue_size` and `rollout_queue_size`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiting {
@@ -51,8 +57,14 @@ impl<P, R> Lanes<P, R> {
     }
 
     /// Waits until `ready` gives something; `None` when the run is over or has failed.
-    fn wait<T>(
+    fn wait<T>(&self, ready: impl FnMut(&mut State<P, R>) -> Option<T>) -> (Option<T>, Duration) {
+        self.wait_unless(&|| false, ready)
+    }
+
+    /// [`wait`](Lanes::wait) that also gives `None` soon after `stopped` is true.
+    fn wait_unless<T>(
         &self,
+        stopped: &dyn Fn() -> bool,
         mut ready: impl FnMut(&mut State<P, R>) -> Option<T>,
     ) -> (Option<T>, Duration) {
         let began = Instant::now();
@@ -66,7 +78,11 @@ impl<P, R> Lanes<P, R> {
                 self.changed.notify_all();
                 return (Some(found), began.elapsed());
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if stopped() {
+                return (None, began.elapsed());
+            }
+            let woken = self.changed.wait_timeout(state, POLL_INTERVAL);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -105,19 +121,25 @@ impl<P, R> Lanes<P, R> {
         put.0.ok_or_else(|| self.cause())
     }
 
-    /// For the learner: one rollout of every actor, in their order, and how long it waited for each.
+    /// For the learner: one rollout of every actor, in their order, and how long it waited for each;
+    /// `None` soon after `stopped` is true, even in the middle of a rollout.
     ///
     /// # Errors
-    /// What an actor failed with, at once, whichever it is.
-    pub fn take_rollouts(&self) -> Result<(Vec<R>, Vec<Duration>)> {
+    /// Returns the error of an actor at once, whichever it is.
+    pub fn take_rollouts(&self, stopped: &dyn Fn() -> bool) -> Result<Option<Taken<R>>> {
         let actors = self.lock().rollouts.len();
         let (mut all, mut waits) = (Vec::with_capacity(actors), Vec::with_capacity(actors));
         for actor in 0..actors {
-            let (rollout, waited) = self.wait(|state| state.rollouts[actor].take());
-            all.push(rollout.ok_or_else(|| self.cause())?);
+            let ready = |state: &mut State<P, R>| state.rollouts[actor].take();
+            let (rollout, waited) = self.wait_unless(stopped, ready);
+            match rollout {
+                Some(rollout) => all.push(rollout),
+                None if !self.is_over() => return Ok(None),
+                None => return Err(self.cause()),
+            }
             waits.push(waited);
         }
-        Ok((all, waits))
+        Ok(Some((all, waits)))
     }
 
     /// What waits in the queues now.
@@ -179,7 +201,7 @@ mod tests {
             let mut total = 0;
             for version in 0..4 {
                 (0..3).for_each(|actor| lanes.put_params(actor, version).unwrap());
-                let (rollouts, waits) = lanes.take_rollouts().unwrap();
+                let (rollouts, waits) = lanes.take_rollouts(&|| false).unwrap().unwrap();
                 assert_eq!(rollouts, [(0, version), (1, version), (2, version)]);
                 assert_eq!(waits.len(), 3);
                 total += version;
@@ -207,7 +229,8 @@ mod tests {
                 lanes.fail(Error::Env("later".into()));
             });
             // The learner waits for actor 0, which has not failed.
-            let error = lanes.take_rollouts().unwrap_err();
+            assert!(lanes.take_rollouts(&|| true).unwrap().is_none());
+            let error = lanes.take_rollouts(&|| false).unwrap_err();
             assert_eq!(waiting.join().unwrap(), None);
             assert!(!full.join().unwrap());
             error

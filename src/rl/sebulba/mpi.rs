@@ -17,6 +17,7 @@ use super::layout::World;
 use crate::distributed::{Launch, Peer, Secret};
 use crate::error::{Error, Result};
 use crate::lower::pjrt::KeyValues;
+use crate::output;
 
 /// How much longer than the first one the others wait, so that its words are heard.
 const LONGER: Duration = Duration::from_secs(5);
@@ -58,7 +59,10 @@ impl Mpi {
         let _ = arrivals.tell();
         thread::spawn(move || {
             if timed_out(patience) && (arrivals.speaks() || timed_out(LONGER)) {
-                eprintln!("error: {}", arrivals.complaint(patience.as_secs()));
+                output::stderr_line(format_args!(
+                    "error: {}",
+                    arrivals.complaint(patience.as_secs())
+                ));
                 std::process::exit(1);
             }
         });
@@ -226,7 +230,7 @@ impl Exchange for Mpi {
 
     fn abort(&self, cause: &Error) -> ! {
         let World { rank, size } = self.world();
-        eprintln!("error: process {rank} of {size}: {cause}");
+        output::stderr_line(format_args!("error: process {rank} of {size}: {cause}"));
         self.world.abort(1)
     }
 }

@@ -24,7 +24,9 @@ pub enum Protocol {
     Espeholt,
 }
 
-/// The flags that every algorithm on Sebulba has, by Cleanba's names.
+// Not a plain doc comment, which would become the description of the command.
+#[cfg_attr(doc, doc = "Flags of algorithms with actors and learners, by Cleanba's names.")]
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct SebulbaOptions {
     /// Environments of each actor thread

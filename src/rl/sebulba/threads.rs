@@ -85,7 +85,8 @@ mod tests {
             assert_eq!(lanes.take_params(index).0, None);
             Ok(())
         };
-        let error = run(&lanes, 2, actor, || lanes.take_rollouts()).unwrap_err().to_string();
+        let error =
+            run(&lanes, 2, actor, || lanes.take_rollouts(&|| false)).unwrap_err().to_string();
         assert!(error.contains("actor thread 1 panicked: no such game"), "{error}");
     }
 
@@ -100,7 +101,7 @@ mod tests {
         };
         let learner = || -> Result<()> {
             lanes.put_params(0, 1)?;
-            assert_eq!(lanes.take_rollouts()?.0, [1]);
+            assert_eq!(lanes.take_rollouts(&|| false)?.unwrap().0, [1]);
             Err(Error::Nan("the loss".into()))
         };
         let error = run(&lanes, 1, actor, learner).unwrap_err().to_string();

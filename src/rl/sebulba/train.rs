@@ -16,7 +16,7 @@ use super::view::{LiveView, watch};
 use crate::distributed::{Launch, Peer, Secret};
 use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::{Error, Result};
-use crate::jit::{Mode, jit};
+use crate::jit::{Jit, Mode, jit};
 use crate::nn::View;
 use crate::pmap::{Sharded, device_put_sharded, pmap, replicate, unreplicate};
 use crate::rl::checkpoint::Checkpoint;
@@ -212,17 +212,19 @@ where
         (hooks.prepare)(state, Rollout::joined(parts))
     })
     .named("sebulba_prepare");
-    let learn = pmap("learners", |axis, (state, data, turns, rate): (S, D, Tensor, Tensor)| {
-        let reduce = Reduce { axis, learners, exact, across: across.clone() };
-        if turns.dim(0) == 1 {
-            let (state, metrics) = (hooks.step)(state, &data, (turns.squeeze(0), rate), &reduce);
-            return (state, data, metrics);
-        }
-        let turn = |state: S, turn: Tensor| (hooks.step)(state, &data, (turn, rate), &reduce);
-        let (state, metrics) = scan(turn, state, turns);
-        (state, data, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
-    })
-    .named("sebulba_step");
+    let update_program =
+        pmap("learners", |axis, (state, data, turns, rate): (S, D, Tensor, Tensor)| {
+            let reduce = Reduce { axis, learners, exact, across: across.clone() };
+            if turns.dim(0) == 1 {
+                let (state, metrics) =
+                    (hooks.step)(state, &data, (turns.squeeze(0), rate), &reduce);
+                return (state, data, metrics);
+            }
+            let turn = |state: S, turn: Tensor| (hooks.step)(state, &data, (turn, rate), &reduce);
+            let (state, metrics) = scan(turn, state, turns);
+            (state, data, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
+        })
+        .named("sebulba_step");
     // Small networks take all gradient steps in one call. On a CPU the convolutions of large ones run
     // some percent faster outside of a loop.
     let per_call = if sizes.view == View::Vector { update.turns } else { 1 };
@@ -320,7 +322,7 @@ where
             }
             let rate =
                 annealed(update.learning_rate, update.anneal_lr, told.step() / steps, updates);
-            let delivered = learner.collect()?;
+            let Some(delivered) = learner.collect()? else { continue };
             let (began, cpu) = (Instant::now(), processor_time());
             let made = learner.update();
             let update_span = timeline::span_of("update", format_args!("{made} -> v{}", made + 1));
@@ -339,7 +341,8 @@ where
             let turns: Vec<i32> = (0..update.turns as i32).collect();
             for turns in turns.chunks(per_call) {
                 let turns = replicate(&Array::new([turns.len()], turns)?, &layout.learners)?;
-                let (next, kept, told) = learn.call((state, data, turns, rate_there.clone()))?;
+                let (next, kept, told) =
+                    update_program.call((state, data, turns, rate_there.clone()))?;
                 (state, data, metrics) = (next, kept, Some(told));
                 if per_call == 1 {
                     // One after the other, for the time of an end to be short.
@@ -387,7 +390,11 @@ where
     };
     let run = || drive((&layout, schedule), &board, act, stop, learn);
     watch(&view, &board, place, run).and_then(|model| {
-        let compile_s = rollouts.iter().map(|program| program.stats().seconds()).sum();
+        let learner = [start_state.stats(), prepare.stats(), update_program.stats()];
+        let resets = begins.iter().map(Jit::stats).chain(learner);
+        // The actors compile at the same time.
+        let rollout = rollouts.iter().map(|program| program.stats().seconds()).fold(0.0, f64::max);
+        let compile_s = rollout + resets.map(|stats| stats.seconds()).sum::<f64>();
         trainer.finish(&model, compile_s)
     })
 }

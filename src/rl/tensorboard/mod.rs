@@ -15,8 +15,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub use read::{Event, Value, read_events};
 
-use super::progress;
+use super::lock::is_at;
 use crate::error::{Error, Result};
+use crate::output;
 use wire::{Message, push_record};
 
 /// How long events may wait to be written.
@@ -28,7 +29,8 @@ const FLUSH_BYTES: usize = 1 << 16;
 ///
 /// Events are gathered and written every few seconds, by [`flush`](EventWriter::flush), by
 /// [`close`](EventWriter::close) and on drop. The first failure to write is returned once; after
-/// it the file may end within a record, so later events are dropped without a word.
+/// it the file may end within a record, so later events are dropped without a word. After
+/// [`go_on`](EventWriter::go_on) it is printed instead.
 #[derive(Debug)]
 pub struct EventWriter {
     path: PathBuf,
@@ -36,6 +38,8 @@ pub struct EventWriter {
     buffer: Vec<u8>,
     flushed: Instant,
     failed: bool,
+    /// Failures are printed instead of returned.
+    go_on: bool,
 }
 
 impl EventWriter {
@@ -89,7 +93,28 @@ impl EventWriter {
     }
 
     fn new(file: File, path: PathBuf) -> EventWriter {
-        EventWriter { path, file, buffer: Vec::new(), flushed: Instant::now(), failed: false }
+        let (buffer, flushed) = (Vec::new(), Instant::now());
+        EventWriter { path, file, buffer, flushed, failed: false, go_on: false }
+    }
+
+    /// Makes the writer print the first failure as a warning instead of returning it.
+    pub fn go_on(&mut self) {
+        self.go_on = true;
+    }
+
+    /// Returns true once events could not be written.
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    fn fail(&mut self, source: std::io::Error) -> Result<()> {
+        self.failed = true;
+        let error = Error::io("cannot write", &self.path)(source);
+        if !self.go_on {
+            return Err(error);
+        }
+        output::stderr_line(format_args!("{}", continues(&error)));
+        Ok(())
     }
 
     /// Where the file is.
@@ -142,8 +167,23 @@ impl EventWriter {
         }
         let written = self.file.write_all(&self.buffer);
         self.buffer.clear();
-        self.failed = written.is_err();
-        written.map_err(Error::io("cannot write", &self.path))
+        match written {
+            Ok(()) => self.check_present(),
+            Err(source) => self.fail(source),
+        }
+    }
+
+    /// Fails if the file was removed or replaced: what is written then is lost. As any failure it is
+    /// returned once.
+    ///
+    /// # Errors
+    /// [`Error::Io`] that says so.
+    pub fn check_present(&mut self) -> Result<()> {
+        if self.failed || is_at(&self.file, &self.path) {
+            return Ok(());
+        }
+        let problem = "it was removed or replaced while the run wrote it";
+        self.fail(std::io::Error::new(std::io::ErrorKind::NotFound, problem))
     }
 
     /// Writes the events that wait and closes the file.
@@ -170,9 +210,17 @@ impl EventWriter {
 impl Drop for EventWriter {
     fn drop(&mut self) {
         if let Err(error) = self.flush() {
-            progress::say(&format!("warning: {error}"));
+            output::stderr_line(format_args!("podracer: warning: {error}"));
         }
     }
+}
+
+/// The warning about a failure to write that does not end the run.
+pub(super) fn continues(error: &Error) -> String {
+    format!(
+        "warning: {error}; training continues without what cannot be written (--on-write-error \
+         go-on)"
+    )
 }
 
 /// Seconds since the Unix epoch.
@@ -181,7 +229,7 @@ pub(super) fn unix_seconds() -> f64 {
 }
 
 /// The machine's name, as far as a file name may hold it.
-fn host() -> String {
+pub(super) fn host() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname")
         .ok()
         .or_else(|| std::env::var("HOSTNAME").ok())
@@ -263,6 +311,22 @@ mod tests {
         assert!(error.starts_with("cannot write /dev/full: "), "{error}");
         writer.scalar("charts/SPS", 1.0, 2).unwrap();
         writer.close().unwrap();
+    }
+
+    #[test]
+    fn a_removed_file_is_reported_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = EventWriter::create(dir.path()).unwrap();
+        writer.check_present().unwrap();
+        fs::remove_file(writer.path()).unwrap();
+        let error = writer.check_present().unwrap_err().to_string();
+        assert!(error.contains("it was removed or replaced"), "{error}");
+        writer.check_present().unwrap();
+        writer.flush().unwrap();
+        let mut writer = EventWriter::create(dir.path()).unwrap();
+        fs::remove_file(writer.path()).unwrap();
+        fs::write(writer.path(), "another file").unwrap();
+        assert!(writer.flush().is_err());
     }
 
     #[test]

@@ -198,7 +198,10 @@ fn unknown_ids_name_the_nearest() {
     let expected =
         "unknown environment \"Cartpole-v2\"; the nearest are CartPole-v0, CartPole-v1, ";
     assert!(error.starts_with(expected), "{error}");
-    assert!(error.ends_with(&format!("list_envs() has all {}", list_envs().len())), "{error}");
+    assert!(
+        error.ends_with(&format!("`podracer envs` or list_envs() shows all {}", list_envs().len())),
+        "{error}"
+    );
     let error = EnvPool::make("Pendulum-v0", options(1)).unwrap_err().to_string();
     assert!(error.contains("the nearest are Pendulum-v1"), "{error}");
 }

@@ -1,0 +1,140 @@
+//! Exclusive use of a run's folder: two writers would damage the event file and the checkpoint.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process;
+
+use super::tensorboard::host;
+use crate::error::{Error, Result};
+
+/// The file that is locked, in the run's folder. It is there as long as the run is written.
+pub(super) const LOCK: &str = "run.lock";
+
+/// The lock of a run's folder. The system releases it when the process ends, however it ends.
+#[derive(Debug)]
+pub(super) struct RunLock {
+    path: PathBuf,
+    file: File,
+}
+
+impl RunLock {
+    /// Locks the folder `dir`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the process that holds the lock; [`Error::Io`] if the file of the
+    /// lock cannot be written.
+    pub(super) fn acquire(dir: &Path) -> Result<RunLock> {
+        let path = dir.join(LOCK);
+        loop {
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(false);
+            let mut file = options.open(&path).map_err(Error::io("cannot write", &path))?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(held(dir, &mut file)),
+                // A file system without locks, as some of networks are.
+                Err(TryLockError::Error(_)) => {}
+            }
+            // The holder before may have removed the file between opening and locking it.
+            if !is_at(&file, &path) {
+                continue;
+            }
+            let line = format!("process {} on {}\n", process::id(), host());
+            file.set_len(0)
+                .and_then(|()| file.write_all(line.as_bytes()))
+                .map_err(Error::io("cannot write", &path))?;
+            return Ok(RunLock { path, file });
+        }
+    }
+}
+
+impl Drop for RunLock {
+    fn drop(&mut self) {
+        // Removed before it is released, so that whoever opened it meanwhile looks again.
+        if is_at(&self.file, &self.path) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn held(dir: &Path, file: &mut File) -> Error {
+    let mut holder = String::new();
+    // The holder may be about to write its line.
+    let _ = file.read_to_string(&mut holder);
+    let holder = match holder.trim() {
+        "" => "another process",
+        holder => holder,
+    };
+    Error::Config(format!(
+        "{} is in use by {holder}, which still writes this run; wait until it ends, or stop it",
+        dir.display()
+    ))
+}
+
+/// Returns true if the open file is the one at `path`.
+#[cfg(unix)]
+pub(super) fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(open), Ok(there)) => (open.dev(), open.ino()) == (there.dev(), there.ino()),
+        _ => false,
+    }
+}
+
+/// Returns true if there is a file at `path`; open files cannot be removed on this system.
+#[cfg(not(unix))]
+pub(super) fn is_at(_: &File, path: &Path) -> bool {
+    path.exists()
+}
+
+/// Removes files that a killed process did not finish to write: `NAME.PID.tmp`.
+///
+/// # Errors
+/// [`Error::Io`] if the folder cannot be read or a file cannot be removed.
+pub(super) fn remove_unfinished(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir).map_err(Error::io("cannot read", dir))? {
+        let path = entry.map_err(Error::io("cannot read", dir))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let mut parts = name.rsplit('.');
+        let tmp = parts.next() == Some("tmp");
+        let pid = parts.next().is_some_and(|pid| pid.parse::<u32>().is_ok());
+        if tmp && pid {
+            fs::remove_file(&path).map_err(Error::io("cannot remove", &path))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_holder_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = RunLock::acquire(dir.path()).unwrap();
+        let error = RunLock::acquire(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(&format!("is in use by process {}", process::id())), "{error}");
+        drop(lock);
+        assert!(!dir.path().join(LOCK).exists());
+        // What a killed process left is no lock.
+        fs::write(dir.path().join(LOCK), "process 1 on mars\nand more").unwrap();
+        let lock = RunLock::acquire(dir.path()).unwrap();
+        let line = fs::read_to_string(dir.path().join(LOCK)).unwrap();
+        assert!(line.starts_with(&format!("process {}", process::id())), "{line}");
+        assert_eq!(line.lines().count(), 1);
+        drop(lock);
+    }
+
+    #[test]
+    fn only_unfinished_files_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let left = ["checkpoint.safetensors.4711.tmp", "dqn.json.1.tmp"];
+        let kept = ["checkpoint.safetensors", "notes.tmp", "x.y.tmp", "4711.tmp.txt"];
+        left.iter().chain(&kept).for_each(|name| fs::write(dir.path().join(name), "").unwrap());
+        remove_unfinished(dir.path()).unwrap();
+        assert!(left.iter().all(|name| !dir.path().join(name).exists()));
+        assert!(kept.iter().all(|name| dir.path().join(name).exists()));
+    }
+}
