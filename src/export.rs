@@ -25,6 +25,7 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::jit::{Compiled, Jit, Lowered};
 use crate::lower::artifact::{Artifact, LeafPath, PyTree, Step, newer, path_text, paths};
+use crate::lower::lapack;
 use crate::lower::stablehlo::{LowerOptions, Platform, stablehlo};
 use crate::runtime::Runtime;
 use crate::trace::graph::simplify;
@@ -341,9 +342,22 @@ impl Exported {
             types.push(TensorType::scalar(DType::I32));
         }
         types.extend(self.artifact.kept.iter().map(|&i| self.in_types()[i].clone()));
+        if runtime.platform == Platform::Cpu {
+            lapack::provide(self.module(), runtime.client.plugin()).map_err(|error| {
+                Error::Argument(format!("{} cannot be compiled: {error}", self.name()))
+            })?;
+        }
         let ours = runtime.client.plugin().stablehlo_version();
         let module = self.artifact.module_for(ours);
         let compiled = Compiled::of_module(&module, types).map_err(|error| {
+            let text = error.to_string();
+            if ["custom call", "custom-call", "FFI handler"].iter().any(|part| text.contains(part))
+            {
+                return Error::Argument(format!(
+                    "{} calls a native function that is not registered here\n  {error}",
+                    self.name()
+                ));
+            }
             // The compiler says so only by a complaint of its parser.
             match self.artifact.stablehlo_version() {
                 Some(theirs) if newer(theirs, ours) => Error::Argument(format!(

@@ -21,6 +21,7 @@ mod emit_shape;
 mod emit_threefry;
 mod emitter;
 pub mod hlo;
+pub(crate) mod lapack;
 mod mlir;
 pub mod native;
 pub mod native_calls;

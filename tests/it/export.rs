@@ -60,6 +60,14 @@ fn what_jax_exports_runs_here() {
     }
 }
 
+#[test]
+fn routines_that_are_not_provided_are_refused_by_name() {
+    let error =
+        import("hessenberg").call(&[Array::zeros([3, 3], DType::F32)]).unwrap_err().to_string();
+    assert!(error.contains("calls lapack_sgehrd_ffi (LAPACK), not provided here"), "{error}");
+    assert!(error.contains("spotrf, dpotrf, sgetrf"), "{error}");
+}
+
 #[derive(Tree, Clone)]
 struct Params<T> {
     // Another order than that of Python's keys.

@@ -151,8 +151,9 @@ impl<'a> Call<'a> {
             // Aligned as all elements want it.
             0 => bytemuck::cast_slice_mut::<u64, u8>(&mut []),
             // SAFETY: the runtime hands a result's memory, of the bytes of its type, to this call
-            // alone; it does not overlap operands, for the text declares no aliases; and it is
-            // lent once.
+            // alone, and it is lent once. It overlaps operands only where the text declares an
+            // alias: our own does not, and JAX's does for LAPACK, whose kernels copy their
+            // operands before they ask for a result.
             len => unsafe { std::slice::from_raw_parts_mut(buffer.data.cast(), len) },
         };
         Ok(RawResult { ty, bytes })
