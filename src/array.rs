@@ -210,6 +210,7 @@ pub(crate) fn upload(literal: &Literal) -> Result<Buffer> {
 /// A host value on a device; used in place where the platform can.
 pub(crate) fn upload_to(literal: &Literal, device: usize) -> Result<Buffer> {
     let _span = timeline::span("to the device");
+    literal.ensure_allocatable()?;
     let client = &Runtime::get()?.client;
     // Small values are copied at once; a shared one costs an event.
     if literal.ty().bytes() <= 4096 {

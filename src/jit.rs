@@ -117,6 +117,9 @@ type Leaves<'a> = SmallVec<[&'a Array; 32]>;
 /// Compiles `f` as a whole, once per signature (structure, types and shapes of its argument), and
 /// launches it at each call.
 ///
+/// The function takes one argument, a tree of tensors: several are a tuple, as in
+/// `jit(|(x, y): (Tensor, Tensor)| x + y)`.
+///
 /// The result is asynchronous: a call returns when the work is queued, and reading an array waits
 /// for it. An argument given by value, of which no clone is kept, is donated: its memory is used
 /// for the results.

@@ -6,15 +6,15 @@ use smallvec::SmallVec;
 
 use super::effects::Effects;
 use crate::array::{Array, upload_to};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lower::cache::{CacheOutcome, compile_cached};
 use crate::lower::compile_log;
 use crate::lower::pjrt::{Buffer, CompileOptions, Event, Executable, OptionValue};
-use crate::lower::stablehlo::{compile_flags, meaning_flags};
+use crate::lower::stablehlo::{Platform, compile_flags, meaning_flags};
 use crate::runtime::Runtime;
 use crate::timeline;
 use crate::trace::program::Program;
-use crate::trace::types::TensorType;
+use crate::trace::types::{TensorType, physical_memory};
 
 /// An executable and what is needed to run it on leaves.
 pub(crate) struct Compiled {
@@ -78,7 +78,33 @@ fn compile_module(
         ..CompileOptions::default()
     };
     let _span = timeline::span("compile");
-    compile_cached(client, module, &options)
+    let (executable, outcome) = compile_cached(client, module, &options)?;
+    ensure_memory(&executable)?;
+    Ok((executable, outcome))
+}
+
+/// Refuses an executable that needs more memory than the host has: there the allocation would end
+/// the process, by an exception that no error comes of, or at the hands of the system. Devices with
+/// memory of their own give an error.
+fn ensure_memory(executable: &Executable) -> Result<()> {
+    if Runtime::get()?.platform != Platform::Cpu {
+        return Ok(());
+    }
+    // A plugin that does not count has nothing to compare.
+    let Ok(stats) = executable.memory_stats() else { return Ok(()) };
+    let [results, scratch] = [stats.outputs, stats.temporary].map(|bytes| bytes.max(0) as u64);
+    let memory = physical_memory() as u64;
+    if results.saturating_add(scratch) <= memory {
+        return Ok(());
+    }
+    let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+    Err(Error::Argument(format!(
+        "the compiled program takes {:.1} GiB for its results and {:.1} GiB of scratch memory, and \
+         this machine has {:.1} GiB of memory",
+        gib(results),
+        gib(scratch),
+        gib(memory)
+    )))
 }
 
 /// The name in `module @name ..`.

@@ -361,7 +361,9 @@ fn read_type(aval: &Table<'_>) -> Result<TensorType, String> {
             dims.join(",")
         ));
     };
-    Ok(TensorType::new(*dtype, shape))
+    let ty = TensorType::new(*dtype, shape);
+    ty.ensure_addressable()?;
+    Ok(ty)
 }
 
 /// Reads a structure of at most `budget` nodes: damaged bytes could make a small file describe a

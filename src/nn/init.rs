@@ -137,8 +137,8 @@ impl Init {
             fail_op("init", problem);
         }
         let rank = shape.rank();
-        let window: usize = shape[..rank - 2].iter().product();
-        let fans = (window * shape[rank - 2], window * shape[rank - 1]);
+        let window = Shape::from(&shape[..rank - 2]).numel();
+        let fans = (window.saturating_mul(shape[rank - 2]), window.saturating_mul(shape[rank - 1]));
         self.draw_fans(key, &shape, dtype, fans)
     }
 
@@ -189,7 +189,7 @@ fn orthogonal_matrix(key: Key<Tensor>, shape: &Shape, dtype: DType) -> Tensor {
         fail_op("orthogonal", format!("takes at least two axes, and the shape is {shape}"));
     }
     let columns = shape[shape.rank() - 1];
-    let rows: usize = shape[..shape.rank() - 1].iter().product();
+    let rows = Shape::from(&shape[..shape.rank() - 1]).numel();
     let tall = random::normal(key, [rows.max(columns), rows.min(columns)], dtype);
     let q = ops::orthonormal_columns(tall);
     let matrix = if rows < columns { q.t() } else { q };

@@ -65,7 +65,7 @@ fn kernel_and_bias(
     bias: Option<Init>,
 ) -> (Tensor, Option<Tensor>) {
     let rank = shape.rank();
-    let fan_in = shape[..rank - 1].iter().product();
+    let fan_in = Shape::from(&shape[..rank - 1]).numel();
     let outputs: Shape = [shape[rank - 1]].into();
     let (kernel_key, bias_key) = key.split();
     let w = kernel.draw(kernel_key, shape, DType::F32);

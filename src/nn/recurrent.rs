@@ -39,9 +39,9 @@ impl LstmCell<Tensor> {
     pub fn init(key: Key<Tensor>, inputs: usize, size: usize) -> LstmCell<Tensor> {
         let (input, recurrent) = key.split();
         LstmCell {
-            w_i: init::lecun_normal().draw(input, [inputs, 4 * size], DType::F32),
+            w_i: init::lecun_normal().draw(input, [inputs, size.saturating_mul(4)], DType::F32),
             w_h: recurrent_kernels(recurrent, size, 4),
-            b: ops::zeros([4 * size], DType::F32),
+            b: ops::zeros([size.saturating_mul(4)], DType::F32),
         }
     }
 
@@ -106,9 +106,9 @@ impl GruCell<Tensor> {
     pub fn init(key: Key<Tensor>, inputs: usize, size: usize) -> GruCell<Tensor> {
         let (input, recurrent) = key.split();
         GruCell {
-            w_i: init::lecun_normal().draw(input, [inputs, 3 * size], DType::F32),
+            w_i: init::lecun_normal().draw(input, [inputs, size.saturating_mul(3)], DType::F32),
             w_h: recurrent_kernels(recurrent, size, 3),
-            b: ops::zeros([3 * size], DType::F32),
+            b: ops::zeros([size.saturating_mul(3)], DType::F32),
             b_n: ops::zeros([size], DType::F32),
         }
     }

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Axis {
     id: u32,
-    size: u32,
+    size: usize,
     name: &'static str,
 }
 
@@ -21,7 +21,7 @@ impl Axis {
     pub(crate) fn new(name: &'static str, size: usize) -> Axis {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Axis { id, size: u32::try_from(size).expect("fewer than 2^32 members"), name }
+        Axis { id, size, name }
     }
 
     /// The axis that a Program's text names: the same for the same name and size.
@@ -38,7 +38,7 @@ impl Axis {
 
     /// How many members the axis has. Known while tracing: `jax.lax.axis_size`.
     pub fn size(self) -> usize {
-        self.size as usize
+        self.size
     }
 
     /// The name, as messages and printed Programs show it.

@@ -62,10 +62,29 @@ pub fn eval(program: &Program, inputs: &[Literal]) -> Result<Vec<Literal>> {
             axis.name()
         )));
     }
+    ensure_allocatable(program)?;
     if program.callbacks().is_empty() {
         return Ok(run(program, inputs.to_vec()));
     }
     catch_failed(|| run(program, inputs.to_vec()))
+}
+
+/// Refuses a Program with a value that does not fit into memory: to allocate it would end the
+/// process.
+fn ensure_allocatable(program: &Program) -> Result<()> {
+    for ty in program.output_types() {
+        ty.ensure_allocatable()?;
+    }
+    for equation in &program.equations {
+        // A constant of one element that stands for all is written out where it is used.
+        for &var in &equation.outputs {
+            program.ty(var).ensure_allocatable()?;
+        }
+        for body in equation.op.subprograms() {
+            ensure_allocatable(body)?;
+        }
+    }
+    Ok(())
 }
 
 /// Runs `f`, in which a callback may fail.

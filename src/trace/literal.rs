@@ -14,6 +14,10 @@ use crate::error::{Error, Result};
 use crate::tree::Leaf;
 
 /// A Rust type that can be an element of a tensor.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an element type of tensors",
+    note = "element types are bool, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32 and f64"
+)]
 pub trait Element: NoUninit + CheckedBitPattern + PartialEq + fmt::Debug + Send + Sync {
     /// The element type that it stands for.
     const DTYPE: DType;
@@ -297,6 +301,14 @@ impl Literal {
         }
     }
 
+    /// Refuses a splat of more elements than can be written out on this machine.
+    pub(crate) fn ensure_allocatable(&self) -> Result<()> {
+        match &self.data {
+            Data::Dense(_) => Ok(()),
+            Data::Splat(_) => self.ty.ensure_allocatable(),
+        }
+    }
+
     /// The literal with its elements written out, so that [`Literal::as_slice`] works.
     pub fn dense(self) -> Literal {
         match self.data {
@@ -324,6 +336,10 @@ impl Literal {
     /// If `T` is not the element type.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.expect_dtype(T::DTYPE)?;
+        self.ensure_allocatable()?;
+        if let Some(element) = self.as_splat::<T>() {
+            return Ok(vec![element; self.ty.numel()]);
+        }
         Ok(bytemuck::checked::cast_slice((*self.bytes()).as_ref()).to_vec())
     }
 

@@ -2,8 +2,11 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::OnceLock;
 
 use smallvec::SmallVec;
+
+use crate::error::Error;
 
 /// The type of a tensor's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -108,9 +111,9 @@ impl Shape {
         self.0.len()
     }
 
-    /// Number of elements.
+    /// Number of elements; `usize::MAX` where that is too large a number to be counted.
     pub fn numel(&self) -> usize {
-        self.0.iter().product()
+        self.0.iter().fold(1, |count, &size| count.saturating_mul(size))
     }
 
     /// This shape with `size` inserted before position `axis`.
@@ -136,7 +139,7 @@ impl Shape {
     pub fn strides(&self) -> SmallVec<[usize; 4]> {
         let mut strides = SmallVec::from_elem(1, self.rank());
         for i in (1..self.rank()).rev() {
-            strides[i - 1] = strides[i] * self.0[i];
+            strides[i - 1] = usize::saturating_mul(strides[i], self.0[i]);
         }
         strides
     }
@@ -234,10 +237,58 @@ impl TensorType {
         self.shape.numel()
     }
 
-    /// Bytes of the data.
+    /// Bytes of the data; `usize::MAX` where that is too large a number to be counted.
     pub fn bytes(&self) -> usize {
-        self.numel() * self.dtype.size()
+        self.numel().saturating_mul(self.dtype.size())
     }
+
+    /// Refuses a type whose sizes no machine can address. Axes of size 0 do not make the others
+    /// small: strides and sizes along them are computed all the same.
+    pub(crate) fn ensure_addressable(&self) -> Result<(), String> {
+        let bytes = self
+            .shape
+            .iter()
+            .try_fold(self.dtype.size(), |bytes, &size| bytes.checked_mul(size.max(1)));
+        match bytes.is_some_and(|bytes| bytes <= isize::MAX as usize) {
+            true => Ok(()),
+            false => Err(format!("{self} is too large: it takes more than 2^63 bytes")),
+        }
+    }
+
+    /// Refuses a type whose data cannot fit into the memory of this machine.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] with both sizes.
+    pub(crate) fn ensure_allocatable(&self) -> Result<(), Error> {
+        let (bytes, memory) = (self.bytes(), physical_memory());
+        if bytes <= memory {
+            return Ok(());
+        }
+        let bytes = match bytes {
+            usize::MAX => "more than 2^63 bytes".to_string(),
+            bytes => format!("{:.1} GiB", bytes as f64 / GIB),
+        };
+        Err(Error::Argument(format!(
+            "{self} takes {bytes}, and this machine has {:.1} GiB of memory",
+            memory as f64 / GIB
+        )))
+    }
+}
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// Bytes of memory of this machine.
+pub(crate) fn physical_memory() -> usize {
+    static MEMORY: OnceLock<usize> = OnceLock::new();
+    *MEMORY.get_or_init(|| {
+        // SAFETY: `sysconf` takes any name and touches no memory of ours.
+        let [pages, size] =
+            unsafe { [libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)] };
+        match (usize::try_from(pages), usize::try_from(size)) {
+            (Ok(pages), Ok(size)) if pages > 0 && size > 0 => pages.saturating_mul(size),
+            _ => isize::MAX as usize,
+        }
+    })
 }
 
 impl fmt::Display for TensorType {

@@ -6,7 +6,7 @@ use crate::trace::types::{DType, Shape, TensorType};
 
 /// The size of an axis of `size` elements put `dilation` apart.
 pub(crate) fn dilated(size: usize, dilation: usize) -> usize {
-    if size == 0 { 0 } else { (size - 1) * dilation + 1 }
+    if size == 0 { 0 } else { (size - 1).saturating_mul(dilation).saturating_add(1) }
 }
 
 pub(crate) fn infer(
@@ -19,12 +19,16 @@ pub(crate) fn infer(
         [0, 1],
         "element types differ: input {lhs}, kernel {rhs}; convert one with .to(dtype)"
     );
-    ensure!(lhs.dtype != DType::Bool, [0, 1], "bool has no product; convert it with .to(dtype)");
+    ensure!(
+        lhs.dtype != DType::Bool,
+        [0, 1],
+        "is not defined for bool; convert it with .to(dtype)"
+    );
     let rank = dims.lhs_spec.len();
     ensure!(
         rank >= 2 && lhs.rank() == rank && rhs.rank() == rank,
         [0, 1],
-        "an input of {rank} axes was announced; input {lhs}, kernel {rhs}"
+        "input and kernel must have {rank} axes, got {lhs} and {rhs}"
     );
     let spatial = rank - 2;
     ensure!(
@@ -56,9 +60,9 @@ pub(crate) fn infer(
         "{groups} feature groups with {batch_groups} batch groups"
     );
     ensure!(
-        features == in_features * groups,
+        Some(features) == in_features.checked_mul(groups),
         [0, 1],
-        "input features differ: input {lhs} axis {} ({features}), kernel {rhs} axis {} \
+        "input features must agree: input {lhs} axis {} ({features}), kernel {rhs} axis {} \
          ({in_features}) in {groups} group(s)",
         dims.lhs_spec[1],
         dims.rhs_spec[1]
@@ -74,13 +78,20 @@ pub(crate) fn infer(
     shape[dims.out_spec[0]] = batch / batch_groups;
     shape[dims.out_spec[1]] = out_features;
     for i in 0..spatial {
-        let input = dilated(lhs.shape[dims.lhs_spec[2 + i]], dims.lhs_dilation[i]) as i64;
-        let window = dilated(rhs.shape[dims.rhs_spec[2 + i]], dims.rhs_dilation[i]) as i64;
+        let input = dilated(lhs.shape[dims.lhs_spec[2 + i]], dims.lhs_dilation[i]) as i128;
+        let window = dilated(rhs.shape[dims.rhs_spec[2 + i]], dims.rhs_dilation[i]) as i128;
         let (low, high) = dims.padding[i];
-        let padded = low + high + input;
-        ensure!(padded >= 0, [0], "padding cuts more off spatial axis {i} of {lhs} than it has");
-        shape[dims.out_spec[2 + i]] =
-            if padded < window { 0 } else { ((padded - window) as usize) / dims.strides[i] + 1 };
+        let padded = low as i128 + high as i128 + input;
+        ensure!(
+            padded >= 0,
+            [0],
+            "negative padding removes more elements than spatial axis {i} of {lhs} has"
+        );
+        shape[dims.out_spec[2 + i]] = if padded < window {
+            0
+        } else {
+            ((padded - window) / dims.strides[i] as i128 + 1) as usize
+        };
     }
     Ok(TensorType::new(lhs.dtype, Shape::from(shape)))
 }

@@ -9,7 +9,7 @@ use super::{Padding, conv_general};
 use crate::error::Loc;
 use crate::trace::check::dilated;
 use crate::trace::op::{Axes, ConvDims, Op, Precision};
-use crate::trace::tensor::{Tensor, at_line, bind1, fail_op};
+use crate::trace::tensor::{Tensor, at_line, bind1, fail_op, function};
 
 /// Layouts of the input, the kernel and the result, a letter an axis, as
 /// [`ConvGeneralDilated::dimension_numbers`] explains.
@@ -74,6 +74,7 @@ impl Default for ConvGeneralDilated {
 /// ```
 #[track_caller]
 pub fn conv_general_dilated(lhs: Tensor, rhs: Tensor, args: &ConvGeneralDilated) -> Tensor {
+    let _scope = function("conv_general_dilated");
     let at = Location::caller();
     at_line(at, || {
         let name = "conv_general_dilated";
@@ -139,6 +140,7 @@ pub struct ConvTranspose {
 /// larger.
 #[track_caller]
 pub fn conv_transpose(lhs: Tensor, rhs: Tensor, args: &ConvTranspose) -> Tensor {
+    let _scope = function("conv_transpose");
     let at = Location::caller();
     at_line(at, || transposed(lhs, rhs, args, at))
 }
@@ -164,8 +166,10 @@ fn transposed(lhs: Tensor, rhs: Tensor, args: &ConvTranspose, at: Loc) -> Tensor
     let kernel = rhs.shape();
     let padding = (0..spatial)
         .map(|i| {
-            let k = dilated(kernel[rhs_spec[2 + i]], rhs_dilation[i]) as i64;
-            let s = strides[i] as i64;
+            let signed =
+                |size: usize| i64::try_from(size).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);
+            let k = signed(dilated(kernel[rhs_spec[2 + i]], rhs_dilation[i]));
+            let s = signed(strides[i]);
             match &args.padding {
                 Padding::Same => {
                     let all = k + s - 2;
@@ -177,7 +181,8 @@ fn transposed(lhs: Tensor, rhs: Tensor, args: &ConvTranspose, at: Loc) -> Tensor
                     fail_op(name, "padding can be Same, Valid or Explicit, not SameLower")
                 }
                 Padding::Explicit(amounts) if args.use_consistent_padding => {
-                    (k - 1 - amounts[i].0, k - 1 - amounts[i].1)
+                    let (low, high) = amounts[i];
+                    ((k - 1).saturating_sub(low), (k - 1).saturating_sub(high))
                 }
                 Padding::Explicit(amounts) => amounts[i],
             }

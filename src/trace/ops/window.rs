@@ -3,10 +3,11 @@
 use smallvec::SmallVec;
 
 use super::where_;
+use crate::trace::check::dilated;
 use crate::trace::literal::Literal;
 use crate::trace::op::{Axes, ReduceOp};
-use crate::trace::tensor::{Tensor, fail_op};
-use crate::trace::types::TensorType;
+use crate::trace::tensor::{Tensor, fail_op, function};
+use crate::trace::types::{Shape, TensorType};
 
 /// The windows of [`Tensor::reduce_window`], per axis of the tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +50,9 @@ impl WindowOptions {
     }
 }
 
+/// Most elements of a window of [`Tensor::reduce_window`]: each is a slice of its own.
+const MAX_WINDOW: usize = 1 << 16;
+
 impl Tensor {
     /// `lax.reduce_window`, for `Sum`, `Prod`, `Max` and `Min`: every window reduced to one
     /// element. Padding is the reduction's neutral element. Of several greatest (least) elements in
@@ -58,6 +62,7 @@ impl Tensor {
     /// loop: right for the windows of pooling, wasteful for windows of hundreds of elements.
     #[track_caller]
     pub fn reduce_window(self, op: ReduceOp, options: &WindowOptions) -> Tensor {
+        let _scope = function("reduce_window");
         let ty = self.ty();
         let WindowOptions { window, strides, padding, base_dilation, window_dilation } = options;
         let lists = [window, strides, base_dilation, window_dilation];
@@ -85,7 +90,7 @@ impl Tensor {
         let x = self.pad_with(&low, &high, &between, neutral);
         let size = x.shape();
         let covered: Vec<usize> =
-            window.iter().zip(window_dilation).map(|(w, d)| (w - 1) * d + 1).collect();
+            window.iter().zip(window_dilation).map(|(&w, &d)| dilated(w, d)).collect();
         if let Some(axis) = (0..ty.rank()).find(|&axis| size[axis] < covered[axis]) {
             let problem =
                 format!("a window of {window:?} does not fit into {} along axis {axis}", x.ty());
@@ -93,8 +98,14 @@ impl Tensor {
         }
         let counts: Vec<usize> =
             (0..ty.rank()).map(|axis| (size[axis] - covered[axis]) / strides[axis]).collect();
+        let places = Shape::from(&window[..]).numel();
+        if places > MAX_WINDOW {
+            let problem =
+                format!("a window of {window:?} has {places} elements, and may have {MAX_WINDOW}");
+            fail_op("reduce_window", problem);
+        }
         let mut reduced: Option<Tensor> = None;
-        for place in 0..window.iter().product() {
+        for place in 0..places {
             // The place's position in the window.
             let mut rest = place;
             let mut start = vec![0; ty.rank()];
