@@ -14,8 +14,11 @@ pub type Loc = &'static Location<'static>;
 /// What every fallible function of the library returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that can go wrong, by the room in which it did.
-#[derive(Debug, thiserror::Error)]
+/// Everything that can go wrong, by the module in which it did.
+///
+/// `{}` and `{:?}` both give the readable text, so that `fn main() -> podracer::Result<()>` and
+/// `unwrap` print it. `{:#?}` gives the variant and its fields.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An operation inside traced code that cannot be typed, or a tensor outside its trace.
@@ -77,26 +80,79 @@ impl Error {
     }
 }
 
-/// Where an operand of a failed operation came from.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return fmt::Display::fmt(self, f);
+        }
+        match self {
+            Error::Trace(error) => f.debug_tuple("Trace").field(error).finish(),
+            Error::Argument(text) => f.debug_tuple("Argument").field(text).finish(),
+            Error::Pjrt { context, code, message } => f
+                .debug_struct("Pjrt")
+                .field("context", context)
+                .field("code", code)
+                .field("message", message)
+                .finish(),
+            Error::Native { problem, help } => {
+                f.debug_struct("Native").field("problem", problem).field("help", help).finish()
+            }
+            Error::Env(text) => f.debug_tuple("Env").field(text).finish(),
+            Error::Config(text) => f.debug_tuple("Config").field(text).finish(),
+            Error::Callback(text) => f.debug_tuple("Callback").field(text).finish(),
+            Error::Nan(text) => f.debug_tuple("Nan").field(text).finish(),
+            Error::Io { action, path, source } => f
+                .debug_struct("Io")
+                .field("action", action)
+                .field("path", path)
+                .field("source", source)
+                .finish(),
+        }
+    }
+}
+
+/// Origin of a tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// The result of an operation, as in `transpose`.
+    Op(String),
+    /// An argument of a traced function, or a slice or an element of one.
+    Argument,
+    /// A trace that has ended.
+    EndedTrace,
+}
+
+/// Origin of an operand of a failed operation.
 #[derive(Debug, Clone)]
 pub struct OperandNote {
-    /// How the operand is called in the message, as in `rhs`.
+    /// Name of the operand in the message, as in `rhs`.
     pub name: String,
     /// The line that made it.
     pub at: Loc,
-    /// The operation that made it, as in `transpose`, or `argument`.
-    pub by: String,
+    /// What made it.
+    pub origin: Origin,
+}
+
+impl fmt::Display for OperandNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OperandNote { name, at, origin } = self;
+        match origin {
+            Origin::Op(op) => write!(f, "{name} is the result of {op} at {at}"),
+            Origin::Argument => write!(f, "{name} is an argument of the function traced at {at}"),
+            Origin::EndedTrace => write!(f, "{name} was made at {at}, in a trace that has ended"),
+        }
+    }
 }
 
 /// An error inside traced code.
 ///
 /// Its text is the same everywhere:
 /// ```text
-/// error: dot: contracted axes differ: lhs f32[128,64] axis 1 (64), rhs f32[128,10] axis 0 (128)
+/// matmul: contracting axes must have equal sizes: lhs f32[128,64] axis 1 (64), rhs f32[128,10] axis 0 (128)
 ///   --> src/algos/ppo.rs:88:17   in value_and_grad (src/algos/ppo.rs:131:9), in jit (src/algos/ppo.rs:204:16)
-///   rhs was made at src/nn.rs:40:9 by transpose
+///   rhs is the result of transpose at src/nn.rs:40:9
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct TraceError {
     /// The operation.
     pub op: String,
@@ -118,9 +174,24 @@ impl fmt::Display for TraceError {
             write!(f, "{} in {name} ({at})", if i == 0 { "  " } else { "," })?;
         }
         for operand in &self.operands {
-            write!(f, "\n  {} was made at {} by {}", operand.name, operand.at, operand.by)?;
+            write!(f, "\n  {operand}")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return fmt::Display::fmt(self, f);
+        }
+        f.debug_struct("TraceError")
+            .field("op", &self.op)
+            .field("problem", &self.problem)
+            .field("at", &self.at)
+            .field("operands", &self.operands)
+            .field("frames", &self.frames)
+            .finish()
     }
 }
 

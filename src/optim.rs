@@ -50,17 +50,29 @@ fn leaves_of<M: Tree<Tensor>, const N: usize>(
 ) -> [Vec<Tensor>; N] {
     let first = tree::leaves(trees[0]);
     for (name, tree) in names.iter().zip(trees) {
-        if let Err(error) = tree::same_structure::<Tensor, Tensor, M, M>(trees[0], tree) {
-            fail_op(op, format!("{} and {name} do not go together: {error}", names[0]));
+        let difference = tree::structure_difference::<Tensor, Tensor, M, M>(
+            trees[0],
+            tree,
+            "leaf ",
+            [names[0], name],
+        );
+        if let Some(difference) = difference {
+            let problem = format!("{} and {name} must have one structure: {difference}", names[0]);
+            fail_op(op, problem);
         }
         for (i, (expected, leaf)) in first.iter().zip(tree::leaves(tree)).enumerate() {
             let (expected, ty) = (expected.ty(), leaf.ty());
             if ty != expected || !ty.dtype.is_float() {
                 let path = &tree::paths(tree)[i];
+                let here = tree::path_of(name, path);
                 let problem = if ty == expected {
-                    format!("{path} of {name} is {ty}; optimisers take floats")
+                    format!("{here} is {ty}, and optimisers take floats")
                 } else {
-                    format!("{path} is {expected} in {}, and {ty} in {name}", names[0])
+                    format!(
+                        "{} and {name} must have equal types: {} is {expected}, {here} is {ty}",
+                        names[0],
+                        tree::path_of(names[0], path)
+                    )
                 };
                 fail_op(op, problem);
             }

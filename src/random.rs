@@ -108,6 +108,7 @@ impl Key<Tensor> {
     /// `n` keys that have nothing to do with each other.
     #[track_caller]
     pub fn split_vec(self, n: usize) -> Vec<Key<Tensor>> {
+        ops::ensure_parts("split_vec", n);
         let data = self.split_batch(n).data;
         let mut keys = Vec::with_capacity(n);
         for i in 0..n {

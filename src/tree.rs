@@ -116,7 +116,9 @@ impl fmt::Display for Path<'_> {
 /// A tree with leaves of type `T`; see the [module](self).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tree of `{T}`",
-    note = "add #[derive(Tree)] to the struct, and give it the leaf type as its parameter"
+    note = "add #[derive(Tree)] to the struct, and give it the leaf type as its parameter",
+    note = "a Tensor exists inside a traced function, an Array outside: pass Arrays to a compiled \
+            function, as in `jit(grad(f)).call(array)`"
 )]
 pub trait Tree<T: Leaf>: Sized {
     /// The same tree with other leaves.
@@ -437,18 +439,41 @@ pub fn zip<T: Leaf, S: Leaf, U: Leaf, M: Tree<T>>(
 /// # Errors
 /// [`Error::Argument`] that names the first path standing in one only.
 pub fn same_structure<T: Leaf, S: Leaf, L: Tree<T>, R: Tree<S>>(left: &L, right: &R) -> Result<()> {
+    match structure_difference(left, right, "$", ["the first", "the second"]) {
+        None => Ok(()),
+        Some(difference) => {
+            Err(Error::Argument(format!("the trees have different structures: {difference}")))
+        }
+    }
+}
+
+/// The first difference in structure of two trees, if there is one. `root` stands for the whole
+/// tree in paths, `names` for the two trees: "carry[1] is in the output and not in the input".
+pub(crate) fn structure_difference<T: Leaf, S: Leaf, L: Tree<T>, R: Tree<S>>(
+    left: &L,
+    right: &R,
+    root: &str,
+    names: [&str; 2],
+) -> Option<String> {
     if structure(left) == structure(right) && count(left) == count(right) {
-        return Ok(());
+        return None;
     }
     let (left, right) = (paths(left), paths(right));
+    let only = |path: &str, here: &str, there: &str| {
+        format!("{} is in {here} and not in {there}", path_of(root, path))
+    };
     let only_left = left.iter().find(|path| !right.contains(path));
     let only_right = right.iter().find(|path| !left.contains(path));
-    let difference = match (only_left, only_right) {
-        (Some(path), _) => format!("{path} is in the first and not in the second"),
-        (None, Some(path)) => format!("{path} is in the second and not in the first"),
+    Some(match (only_left, only_right) {
+        (Some(path), _) => only(path, names[0], names[1]),
+        (None, Some(path)) => only(path, names[1], names[0]),
         (None, None) => "their static fields differ".to_string(),
-    };
-    Err(Error::Argument(format!("the trees have different structures: {difference}")))
+    })
+}
+
+/// `path` with `root` in the place of `$`: `carry[1].weight`.
+pub(crate) fn path_of(root: &str, path: impl fmt::Display) -> String {
+    path.to_string().replacen('$', root, 1)
 }
 
 /// Feeds a static field to a structure's hash. The derive calls it.

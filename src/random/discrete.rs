@@ -2,7 +2,7 @@
 
 use super::{Key, bits, check_shape, gumbel, uniform};
 use crate::trace::ops::{self, IndexMode, Operand, where_};
-use crate::trace::tensor::fail_op;
+use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor, TensorType};
 
 /// The smallest and the largest value of an integer type.
@@ -43,6 +43,7 @@ pub fn randint(
     high: impl Operand,
     dtype: DType,
 ) -> Tensor {
+    let _scope = function("randint");
     let shape = shape.into();
     let scalar = TensorType::scalar(DType::I64);
     let (low, high) = (low.to_tensor(&scalar), high.to_tensor(&scalar));
@@ -85,6 +86,7 @@ pub fn randint(
 /// `jax.random.bernoulli`.
 #[track_caller]
 pub fn bernoulli(key: Key<Tensor>, p: impl Operand, shape: impl Into<Shape>) -> Tensor {
+    let _scope = function("bernoulli");
     let shape = shape.into();
     let p = p.to_tensor(&TensorType::scalar(DType::F32));
     check_shape("bernoulli", &shape, &[p]);
@@ -95,6 +97,7 @@ pub fn bernoulli(key: Key<Tensor>, p: impl Operand, shape: impl Into<Shape>) -> 
 /// vanishes. `jax.random.categorical`: the largest of `logits + gumbel noise`.
 #[track_caller]
 pub fn categorical(key: Key<Tensor>, logits: Tensor, axis: isize) -> Tensor {
+    let _scope = function("categorical");
     let noise = gumbel(key, logits.shape(), logits.dtype());
     (noise + logits).argmax(axis)
 }
@@ -108,6 +111,7 @@ pub fn categorical_shaped(
     axis: isize,
     draws: impl Into<Shape>,
 ) -> Tensor {
+    let _scope = function("categorical_shaped");
     let (shape, draws) = (logits.shape(), draws.into());
     let axis = ops::axis_of("categorical", axis, shape.rank());
     let full: Shape = draws.iter().chain(shape.iter()).copied().collect();
@@ -135,12 +139,14 @@ fn shuffle(key: Key<Tensor>, x: Tensor, axis: isize) -> Tensor {
 /// The numbers `0..n` (i32) in a random order: `jax.random.permutation(key, n)`.
 #[track_caller]
 pub fn permutation(key: Key<Tensor>, n: usize) -> Tensor {
+    let _scope = function("permutation");
     shuffle(key, ops::arange(n, DType::I32), 0)
 }
 
 /// `x` with its slices along `axis` in a random order: `jax.random.permutation(key, x, axis)`.
 #[track_caller]
 pub fn permutation_of(key: Key<Tensor>, x: Tensor, axis: isize) -> Tensor {
+    let _scope = function("permutation_of");
     if x.rank() == 1 {
         return shuffle(key, x, axis);
     }
@@ -152,6 +158,7 @@ pub fn permutation_of(key: Key<Tensor>, x: Tensor, axis: isize) -> Tensor {
 /// `jax.random.choice(key, n, shape, replace)`.
 #[track_caller]
 pub fn choice(key: Key<Tensor>, n: usize, shape: impl Into<Shape>, replace: bool) -> Tensor {
+    let _scope = function("choice");
     let shape = shape.into();
     check_choice(n, &shape, replace);
     if replace {
@@ -171,6 +178,7 @@ pub fn choice_weighted(
     shape: impl Into<Shape>,
     replace: bool,
 ) -> Tensor {
+    let _scope = function("choice_weighted");
     let (ty, shape) = (p.ty(), shape.into());
     if ty.rank() != 1 || !ty.dtype.is_float() {
         fail_op("choice", format!("takes a vector of probabilities, and was given {ty}"));

@@ -2,7 +2,7 @@
 
 use super::{Key, bits, check_shape};
 use crate::trace::ops::Operand;
-use crate::trace::tensor::fail_op;
+use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor, TensorType};
 
 /// The layout of a float type: the unsigned type of its size, the bits of its significand after
@@ -41,6 +41,7 @@ pub fn uniform(
     low: impl Operand,
     high: impl Operand,
 ) -> Tensor {
+    let _scope = function("uniform");
     let shape = shape.into();
     let format = format("uniform", dtype);
     let scalar = TensorType::scalar(dtype);
@@ -56,6 +57,7 @@ pub fn uniform(
 /// Numbers from the normal distribution of mean 0 and variance 1: `jax.random.normal`.
 #[track_caller]
 pub fn normal(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
+    let _scope = function("normal");
     let format = format("normal", dtype);
     // The neighbour of -1: the inverse error function is infinite at -1 itself.
     let low = -1.0 + 0.5f64.powi(format.mantissa as i32 + 1);
@@ -72,6 +74,7 @@ pub fn truncated_normal(
     shape: impl Into<Shape>,
     dtype: DType,
 ) -> Tensor {
+    let _scope = function("truncated_normal");
     // The open interval as a closed one.
     let (inner_lower, inner_upper) = match dtype {
         DType::F32 => ((lower as f32).next_up() as f64, (upper as f32).next_down() as f64),
@@ -89,12 +92,14 @@ pub fn truncated_normal(
 /// Numbers from the exponential distribution of rate 1: `jax.random.exponential`.
 #[track_caller]
 pub fn exponential(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
+    let _scope = function("exponential");
     -(-uniform(key, shape, dtype, 0.0, 1.0)).log1p()
 }
 
 /// Numbers from the standard Gumbel distribution: `jax.random.gumbel` in its default mode.
 #[track_caller]
 pub fn gumbel(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
+    let _scope = function("gumbel");
     let tiny = format("gumbel", dtype).tiny;
     -(-uniform(key, shape, dtype, tiny, 1.0).log()).log()
 }

@@ -39,8 +39,11 @@ pub fn associative_scan<A: Tree<Tensor>>(
             let here = leaf.shape()[axis_of("associative_scan", axis, leaf.rank())];
             if *size.get_or_insert(here) != here {
                 let (first, ty) = (size.expect("set above"), leaf.ty());
-                let problem =
-                    format!("{path} is {ty}, and the first leaf has {first} along {axis}");
+                let path = tree::path_of("leaf ", path);
+                let problem = format!(
+                    "all leaves must have one size along axis {axis}: the first has {first}, \
+                     {path} is {ty}"
+                );
                 fail_op("associative_scan", problem);
             }
         });

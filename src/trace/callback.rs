@@ -201,7 +201,7 @@ fn print(ordered: bool, format: &str, leaves: &[Tensor], at: Loc) {
         let format = Format::parse(format).unwrap_or_else(|fault| fail_op("debug_print", fault));
         if format.places() != leaves.len() {
             let problem = format!(
-                "the format has {} places, and {} values are given",
+                "the format has {} placeholders, and {} values are given",
                 format.places(),
                 leaves.len()
             );
@@ -254,9 +254,22 @@ where
     let function = HostFn::new(name, at, move |operands, results| {
         let given = f(build(operands))?;
         if tree::structure::<Literal, R::With<Literal>>(&given) != structure {
+            let found = tree::paths::<Literal, R::With<Literal>>(&given);
+            let only = |one: &[String], other: &[String]| {
+                let path = one.iter().find(|path| !other.contains(path))?;
+                Some(tree::path_of("result", path))
+            };
+            let difference = match (only(&paths, &found), only(&found, &paths)) {
+                (Some(path), _) => {
+                    format!("{path} is in what was declared and not in what was returned")
+                }
+                (None, Some(path)) => {
+                    format!("{path} is in what was returned and not in what was declared")
+                }
+                (None, None) => "static fields differ".to_string(),
+            };
             return Err(Error::Callback(format!(
-                "the function gave a result of another structure: {:?}, and must give {paths:?}",
-                tree::paths::<Literal, R::With<Literal>>(&given)
+                "result of the function has the wrong structure: {difference}"
             )));
         }
         let given: Vec<Literal> = tree::leaves(&given);
@@ -270,7 +283,8 @@ where
         for ((path, given), result) in paths.iter().zip(given).zip(results) {
             if *given.ty() != result.ty {
                 return Err(Error::Callback(format!(
-                    "{path} of the function's result is {}, and must be {}",
+                    "{} of the function is {}, and must be {}",
+                    tree::path_of("result", path),
                     given.ty(),
                     result.ty
                 )));

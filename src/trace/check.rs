@@ -26,20 +26,23 @@ use super::types::{DType, Shape, TensorType};
 /// # Errors
 /// A [`Problem`] if the operands do not fit.
 pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
+    let types = infer_types(op, inputs)?;
+    for ty in &types {
+        ty.ensure_addressable().map_err(|text| Problem::of(&[], text))?;
+    }
+    Ok(types)
+}
+
+fn infer_types(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
     if let Some(arity) = arity(op) {
-        ensure!(
-            inputs.len() == arity,
-            [],
-            "takes {arity} operand(s), and was given {}",
-            inputs.len()
-        );
+        ensure!(inputs.len() == arity, [], "takes {arity} operand(s), got {}", inputs.len());
     }
     let one = |ty: TensorType| -> Result<Types, Problem> { Ok(smallvec![ty]) };
     match op {
         Op::Constant(literal) => one(literal.ty().clone()),
         Op::Iota { ty, axis } => {
-            ensure!(*axis < ty.rank(), [], "axis {axis} is outside {ty}");
-            ensure!(ty.dtype != DType::Bool, [], "bool cannot count; use an integer type");
+            ensure!(*axis < ty.rank(), [], "axis {axis} is out of bounds for {ty}");
+            ensure!(ty.dtype != DType::Bool, [], "is not defined for bool; use an integer type");
             one(ty.clone())
         }
         Op::Unary(unary) => one(infer_unary(*unary, inputs[0])?),
@@ -53,17 +56,17 @@ pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
             ensure!(
                 predicate.dtype == DType::Bool,
                 [0],
-                "the predicate must be bool, and is {predicate}"
+                "the predicate must be bool, got {predicate}"
             );
             ensure!(
                 on_true == on_false,
                 [1, 2],
-                "the choices differ: {on_true} when true, {on_false} when false"
+                "on_true and on_false must have equal types, got {on_true} and {on_false}"
             );
             ensure!(
                 predicate.shape == on_true.shape,
                 [0, 1],
-                "the predicate {predicate} and the choices {on_true} differ in shape"
+                "predicate, on_true and on_false must have equal shapes, got {predicate} and {on_true}"
             );
             one(on_true.clone())
         }
@@ -74,7 +77,7 @@ pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
                 [0, 1, 2],
                 "the bounds {low} and {high} must have the type of the operand {x}"
             );
-            ensure!(x.dtype != DType::Bool, [1], "bool has no order");
+            ensure!(x.dtype != DType::Bool, [1], "is not defined for bool");
             one(x.clone())
         }
         Op::Convert { dtype } => one(TensorType::new(*dtype, &inputs[0].shape)),
@@ -128,11 +131,15 @@ pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
                     + high[axis] as i128
                     + size
                     + (size - 1).max(0) * interior[axis] as i128;
-                ensure!(padded >= 0, [0], "padding cuts more off axis {axis} of {x} than it has");
+                ensure!(
+                    padded >= 0,
+                    [0],
+                    "negative padding removes more elements than axis {axis} of {x} has"
+                );
                 ensure!(
                     padded <= i64::MAX as i128,
                     [0],
-                    "padding of axis {axis} of {x} is endless"
+                    "padding of axis {axis} of {x} gives a size above 2^63"
                 );
                 shape.push(padded as usize);
             }
@@ -152,7 +159,7 @@ pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
                 ensure!(
                     from <= to && to <= x.shape[axis] && by > 0,
                     [0],
-                    "{from}..{to} by {by} is not a range of axis {axis} of {x}"
+                    "slice {from}..{to} with stride {by} is out of bounds for axis {axis} of {x}"
                 );
                 shape.push((to - from).div_ceil(by));
             }
@@ -191,24 +198,29 @@ pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
                 }
                 ReduceOp::And | ReduceOp::Or => !x.dtype.is_float(),
             };
-            ensure!(fits, [0], "{x} has no such reduction");
+            ensure!(fits, [0], "is not defined for {x}; convert it with .to(dtype) first");
             one(TensorType::new(x.dtype, x.shape.without_axes(axes)))
         }
         Op::ArgReduce { axis, .. } => {
             let x = inputs[0];
-            ensure!(*axis < x.rank(), [0], "axis {axis} is outside {x}");
+            ensure!(*axis < x.rank(), [0], "axis {axis} is out of bounds for {x}");
             ensure!(x.shape[*axis] > 0, [0], "axis {axis} of {x} is empty");
-            ensure!(x.dtype != DType::Bool, [0], "bool has no order");
+            ensure!(x.dtype != DType::Bool, [0], "is not defined for bool");
             one(TensorType::new(DType::I32, x.shape.without_axis(*axis)))
         }
         Op::Sort { axis } => {
             ensure!(!inputs.is_empty(), [], "no operand");
-            ensure!(*axis < inputs[0].rank(), [0], "axis {axis} is outside {}", inputs[0]);
+            ensure!(
+                *axis < inputs[0].rank(),
+                [0],
+                "axis {axis} is out of bounds for {}",
+                inputs[0]
+            );
             for (i, other) in inputs.iter().enumerate() {
                 ensure!(
                     other.shape == inputs[0].shape,
                     [0, i],
-                    "the operands differ in shape: {} and {other}",
+                    "operands must have equal shapes, got {} and {other}",
                     inputs[0]
                 );
             }
@@ -220,7 +232,7 @@ pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
                 ensure!(
                     ty.shape == inputs[0].shape,
                     [0, i],
-                    "the operands differ in shape: {} and {ty}",
+                    "operands must have equal shapes, got {} and {ty}",
                     inputs[0]
                 );
             }
@@ -301,7 +313,11 @@ fn infer_unary(op: UnaryOp, x: &TensorType) -> Result<TensorType, Problem> {
         | UnaryOp::Digamma
         | UnaryOp::IsFinite => x.dtype.is_float(),
     };
-    ensure!(fits, [0], "{x} has no such function; convert it with .to(dtype) first");
+    let wanted = match op {
+        UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Not => "is not defined for",
+        _ => "takes floats, got",
+    };
+    ensure!(fits, [0], "{wanted} {x}; convert it with .to(dtype) first");
     let dtype = if op == UnaryOp::IsFinite { DType::Bool } else { x.dtype };
     Ok(TensorType::new(dtype, &x.shape))
 }
@@ -320,7 +336,11 @@ fn infer_binary(op: BinaryOp, lhs: &TensorType, rhs: &TensorType) -> Result<Tens
             dtype.is_int()
         }
     };
-    ensure!(fits, [0, 1], "{dtype} has no such operation; convert with .to(dtype) first");
+    ensure!(
+        fits,
+        [0, 1],
+        "is not defined for {dtype}: lhs {lhs}, rhs {rhs}; convert with .to(dtype) first"
+    );
     Ok(lhs.clone())
 }
 
@@ -340,7 +360,7 @@ fn infer_bitcast(x: &TensorType, dtype: DType) -> Result<TensorType, Problem> {
     ensure!(
         dtype != DType::Bool && (x.dtype != DType::Bool || from == to),
         [0],
-        "{x} cannot be read as {dtype}: a bool has no bits to be read; convert it with .to(dtype)"
+        "not defined between {x} and {dtype}; convert with .to(dtype)"
     );
     if from >= to {
         let rank = x.rank();
@@ -349,12 +369,7 @@ fn infer_bitcast(x: &TensorType, dtype: DType) -> Result<TensorType, Problem> {
         return Ok(TensorType::new(dtype, shape));
     }
     let last = x.shape.last().copied();
-    ensure!(
-        last == Some(to / from),
-        [0],
-        "{x} cannot be read as {dtype}: {} elements make one, and must be a last axis",
-        to / from
-    );
+    ensure!(last == Some(to / from), [0], "{x} as {dtype} needs a last axis of size {}", to / from);
     Ok(TensorType::new(dtype, x.shape.without_axis(x.rank() - 1)))
 }
 
@@ -369,7 +384,7 @@ fn infer_broadcast(x: &TensorType, shape: &Shape, axes: &[usize]) -> Result<Tens
         ensure!(
             x.shape[from] == shape[to] || x.shape[from] == 1,
             [0],
-            "axis {from} of {x} has size {}, and cannot become {}",
+            "axis {from} of {x} has size {}, and cannot be broadcast to {}",
             x.shape[from],
             shape[to]
         );
@@ -380,21 +395,25 @@ fn infer_broadcast(x: &TensorType, shape: &Shape, axes: &[usize]) -> Result<Tens
 fn infer_concat(axis: usize, inputs: &[&TensorType]) -> Result<TensorType, Problem> {
     ensure!(!inputs.is_empty(), [], "nothing to join");
     let first = inputs[0];
-    ensure!(axis < first.rank(), [0], "axis {axis} is outside {first}");
+    ensure!(axis < first.rank(), [0], "axis {axis} is out of bounds for {first}");
     let mut size = 0;
     for (i, ty) in inputs.iter().enumerate() {
         let fits = ty.dtype == first.dtype
             && ty.rank() == first.rank()
             && (0..ty.rank()).all(|a| a == axis || ty.shape[a] == first.shape[a]);
-        ensure!(fits, [0, i], "{first} and {ty} cannot be joined along axis {axis}");
-        size += ty.shape[axis];
+        ensure!(
+            fits,
+            [0, i],
+            "operands must agree in element type and in all axes but axis {axis}, got {first} and {ty}"
+        );
+        size = usize::saturating_add(size, ty.shape[axis]);
     }
     Ok(TensorType::new(first.dtype, first.shape.without_axis(axis).with_axis(axis, size)))
 }
 
 fn window_fits(x: &TensorType, sizes: &Shape) -> Result<(), Problem> {
     let fits = sizes.rank() == x.rank() && sizes.iter().zip(x.shape.iter()).all(|(s, d)| s <= d);
-    ensure!(fits, [0], "a window of shape {sizes} does not fit into {x}");
+    ensure!(fits, [0], "slice sizes {sizes} do not fit into {x}");
     Ok(())
 }
 
@@ -404,7 +423,7 @@ fn starts_fit(x: &TensorType, starts: &[&TensorType], first: usize) -> Result<()
         ensure!(
             **start == TensorType::scalar(DType::I32),
             [first + i],
-            "start index {i} must be a scalar i32, and is {start}"
+            "start index {i} must be a scalar i32, got {start}"
         );
     }
     Ok(())
@@ -436,6 +455,7 @@ fn verify_inside(program: &Program, around: &[&CustomJvpOp]) -> Result<(), Strin
         if std::mem::replace(&mut defined[input.index()], true) {
             return Err(format!("input {input:?} stands twice"));
         }
+        program.ty(input).ensure_addressable()?;
     }
     for (i, equation) in program.equations.iter().enumerate() {
         let fault = |text: String| format!("equation {i} ({}): {text}", equation.op.name());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::op::{CondOp, Op, ScanOp, WhileOp};
 use super::program::{Program, Var};
-use super::tensor::{Tensor, Traced, at_line, bind, fail_op, trace_tree};
+use super::tensor::{Tensor, Traced, at_line, bind, fail_op, function, trace_tree};
 use super::types::{DType, TensorType};
 use crate::error::Loc;
 use crate::tree::{self, Path, Tree};
@@ -75,7 +75,12 @@ pub fn scan_with<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
     let slice_type = |path: &Path<'_>, x: &Tensor| {
         let ty = x.ty();
         if ty.rank() == 0 || ty.shape[0] != length {
-            fail_op("scan", format!("{path} of xs is {ty}, and the scan has {length} turns"));
+            let path = tree::path_of("xs", path);
+            let problem = format!(
+                "the first axis of every xs must have the length of the scan, {length}; {path} is \
+                 {ty}"
+            );
+            fail_op("scan", problem);
         }
         TensorType::new(ty.dtype, ty.shape.without_axis(0))
     };
@@ -108,9 +113,11 @@ fn scan_length<X: Tree<Tensor>>(options: &ScanOptions, xs: &X) -> usize {
     match (options.length, first) {
         (Some(length), _) => length,
         (None, Some(ty)) if ty.rank() > 0 => ty.shape[0],
-        (None, Some(ty)) => fail_op("scan", format!("xs holds a scalar {ty}: nothing to run over")),
+        (None, Some(ty)) => {
+            fail_op("scan", format!("xs holds a scalar {ty}, which has no first axis to scan over"))
+        }
         (None, None) => {
-            fail_op("scan", "there are no xs; say how many turns with ScanOptions::length")
+            fail_op("scan", "there are no xs; give the number of iterations, ScanOptions::length")
         }
     }
 }
@@ -124,17 +131,25 @@ pub(crate) fn captures_first(mut program: Program, num_args: usize) -> Program {
 /// Checks that a loop's carry comes out as it went in, and says where it does not.
 #[track_caller]
 fn same_carry<C: Tree<Tensor>>(op: &str, init: &C, carry: &C, program: &Program) {
-    if let Err(error) = tree::same_structure::<Tensor, Tensor, C, C>(init, carry) {
-        fail_op(op, format!("the carry changes its structure: {error}"));
+    let difference = tree::structure_difference::<Tensor, Tensor, C, C>(
+        init,
+        carry,
+        "carry",
+        ["the input", "the output"],
+    );
+    if let Some(difference) = difference {
+        fail_op(op, format!("carry input and output must have one structure: {difference}"));
     }
     let outputs = program.output_types();
     for ((path, before), after) in tree::paths(init).iter().zip(tree::leaves(init)).zip(outputs) {
         let before = before.ty();
         if before != *after {
-            fail_op(
-                op,
-                format!("{path} of the carry goes in as {before} and comes out as {after}"),
+            let path = tree::path_of("carry", path);
+            let problem = format!(
+                "carry input and output must have equal types: {path} is {before} in the input \
+                 and {after} in the output"
             );
+            fail_op(op, problem);
         }
     }
 }
@@ -155,7 +170,7 @@ pub fn while_loop<C: Tree<Tensor>>(
     if result[0] != TensorType::scalar(DType::Bool) {
         fail_op(
             "while_loop",
-            format!("the condition must give a scalar bool, and gives {}", result[0]),
+            format!("cond_fun must return a scalar bool, and returns {}", result[0]),
         );
     }
     let (turn, carry) = trace_tree::<C, C>("while_loop", at, &types, body);
@@ -177,6 +192,7 @@ pub fn while_loop<C: Tree<Tensor>>(
 /// A scan, so it can be differentiated both ways.
 #[track_caller]
 pub fn fori_loop<C: Tree<Tensor>>(turns: usize, body: impl Fn(Tensor, C) -> C, init: C) -> C {
+    let _scope = function("fori_loop");
     let ty = TensorType::new(DType::I32, [turns]);
     let numbers = bind(Op::Iota { ty, axis: 0 }, &[], Location::caller())[0];
     let (carry, ()) =
@@ -187,6 +203,7 @@ pub fn fori_loop<C: Tree<Tensor>>(turns: usize, body: impl Fn(Tensor, C) -> C, i
 /// `lax.map`: applies `f` to each slice along the first axis, one after another.
 #[track_caller]
 pub fn map<X: Tree<Tensor>, Y: Tree<Tensor>>(f: impl Fn(X) -> Y, xs: X) -> Y {
+    let _scope = function("map");
     scan_with(ScanOptions::default(), |(), x| ((), f(x)), (), xs).1
 }
 
@@ -237,6 +254,15 @@ fn trace_branch<A: Tree<Tensor>, B: Tree<Tensor>>(
     trace_tree::<A, B>(name, at, &types_of(args), branch)
 }
 
+/// The name of a branch in messages: that of the closure of `cond`, or the index.
+fn branch_name(name: &str, i: usize) -> String {
+    match (name, i) {
+        ("cond", 0) => "on_false".into(),
+        ("cond", _) => "on_true".into(),
+        _ => format!("branch {i}"),
+    }
+}
+
 fn bind_branches<A: Tree<Tensor>, B: Tree<Tensor>>(
     name: &'static str,
     index: Tensor,
@@ -246,10 +272,27 @@ fn bind_branches<A: Tree<Tensor>, B: Tree<Tensor>>(
 ) -> B {
     let args = tree::leaves(&args);
     for (i, (_, result)) in traced.iter().enumerate() {
-        if let Err(error) = tree::same_structure::<Tensor, Tensor, B, B>(&traced[0].1, result) {
-            at_line(at, || {
-                fail_op(name, format!("branches 0 and {i} give different results: {error}"))
-            });
+        let (first, other) = (branch_name(name, 0), branch_name(name, i));
+        let difference = tree::structure_difference::<Tensor, Tensor, B, B>(
+            &traced[0].1,
+            result,
+            "output",
+            [&first, &other],
+        );
+        if let Some(difference) = difference {
+            let problem = format!("branch outputs must have one structure: {difference}");
+            at_line(at, || fail_op(name, problem));
+        }
+        let types = traced[0].0.program.output_types().zip(traced[i].0.program.output_types());
+        for (path, (expected, ty)) in tree::paths(result).iter().zip(types) {
+            if ty != expected {
+                let path = tree::path_of("output", path);
+                let problem = format!(
+                    "branch outputs must have equal types: {path} is {expected} in {first} and \
+                     {ty} in {other}"
+                );
+                at_line(at, || fail_op(name, problem));
+            }
         }
     }
     let mut results = Vec::new();

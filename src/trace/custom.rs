@@ -54,9 +54,9 @@ pub fn custom_jvp<A: Tree<Tensor>, B: Tree<Tensor>>(
             let (rule, dual) = trace_tree::<(A, A), (B, B)>(name, at, &types, |(x, t)| jvp(x, t));
             at_line(at, || {
                 let given: Vec<&TensorType> = rule.program.output_types().collect();
-                same(name, "the result of jvp", &result, &dual.0, &outputs, &given);
+                same(name, "primal_out", &result, &dual.0, &outputs, &given);
                 let given = given.get(outputs.len()..).unwrap_or_default();
-                same(name, "the tangent that jvp gives", &result, &dual.1, &outputs, given);
+                same(name, "tangent_out", &result, &dual.1, &outputs, given);
             });
             rule
         };
@@ -100,7 +100,7 @@ pub fn custom_vjp<A: Tree<Tensor>, B: Tree<Tensor>, R: Tree<Tensor>>(
         let outputs_of = outputs.iter().collect::<Vec<_>>();
         at_line(at, || {
             let given: Vec<&TensorType> = saved.iter().collect();
-            same(name, "the result of fwd", &result, &value, &outputs_of, &given);
+            same(name, "fwd_out", &result, &value, &outputs_of, &given);
         });
         let mut types = saved[outputs.len()..].iter().chain(&outputs).cloned();
         let mut next = |_: &tree::Path<'_>, _: &Tensor| types.next().expect("a type each");
@@ -113,7 +113,7 @@ pub fn custom_vjp<A: Tree<Tensor>, B: Tree<Tensor>, R: Tree<Tensor>>(
             let expected: Vec<TensorType> = leaves.iter().map(|leaf| leaf.ty()).collect();
             let given: Vec<&TensorType> = bwd.program.output_types().collect();
             let expected: Vec<&TensorType> = expected.iter().collect();
-            same(name, "the cotangent that bwd gives", &args, &back, &expected, &given);
+            same(name, "cotangent_out", &args, &back, &expected, &given);
         });
         let count = saved.len();
         let (programs, consts) =
@@ -144,13 +144,20 @@ fn same<M: Tree<Tensor>>(
     expected_types: &[&TensorType],
     given_types: &[&TensorType],
 ) {
-    if let Err(error) = tree::same_structure::<Tensor, Tensor, M, M>(expected, given) {
-        fail_op(name, format!("{what} has another structure than it must: {error}"));
+    let difference = tree::structure_difference::<Tensor, Tensor, M, M>(
+        expected,
+        given,
+        what,
+        ["the expected structure", "the returned structure"],
+    );
+    if let Some(difference) = difference {
+        fail_op(name, format!("{what} has the wrong structure: {difference}"));
     }
     let paths = tree::paths(expected);
     for ((path, expected), given) in paths.iter().zip(expected_types).zip(given_types) {
         if expected != given {
-            fail_op(name, format!("{path} of {what} is {given}, and must be {expected}"));
+            let path = tree::path_of(what, path);
+            fail_op(name, format!("{path} must be {expected}, and is {given}"));
         }
     }
 }

@@ -129,7 +129,11 @@ pub fn ravel<A: Tree<Tensor>>(tree: &A) -> (Tensor, impl Fn(Tensor) -> A) {
     let Some(first) = types.first() else { fail_op("ravel", "the tree has no leaves") };
     for (path, ty) in tree::paths(tree).iter().zip(&types) {
         if ty.dtype != first.dtype {
-            fail_op("ravel", format!("{path} is {ty}, and the first leaf is {first}"));
+            let path = tree::path_of("leaf ", path);
+            let problem = format!(
+                "all leaves must have one element type: the first is {first}, {path} is {ty}"
+            );
+            fail_op("ravel", problem);
         }
     }
     let flat: Vec<Tensor> = leaves.iter().map(|leaf| leaf.reshape([leaf.numel()])).collect();

@@ -278,8 +278,8 @@ fn jvp_binary(
         }
         BinaryOp::Polygamma => {
             if ta.is_some() {
-                let problem = "has no derivative by its order; derivatives are taken of the second \
-                               operand only. Put the order through .stop_gradient()";
+                let problem = "the derivative with respect to the order n is not defined; pass the \
+                               order through .stop_gradient()";
                 fail_op(op.name(), problem);
             }
             tb.map(|t| t * polygamma(a + 1.0, b))
@@ -305,8 +305,9 @@ fn share(a: Tensor, b: Tensor) -> Tensor {
 pub(crate) fn expect_float(name: &str, path: &Path<'_>, dtype: DType) {
     if !dtype.is_float() {
         let problem = format!(
-            "{path} is {dtype}; derivatives are taken of floats only. Leave it out of the argument \
-             and let the closure capture it, or convert it with .to(DType::F32)"
+            "{} has element type {dtype}, and only floats can be differentiated. Let the closure \
+             capture it instead of taking it as an argument, or convert it with .to(DType::F32)",
+            tree::path_of("argument", path)
         );
         fail_op(name, problem);
     }
@@ -315,8 +316,12 @@ pub(crate) fn expect_float(name: &str, path: &Path<'_>, dtype: DType) {
 /// The tangents that a user gives, checked against the values.
 pub(crate) fn check_tangents<A: Tree<Tensor>>(name: &str, primals: &A, tangents: &A, at: Loc) {
     at_line(at, || {
-        if let Err(error) = tree::same_structure::<Tensor, Tensor, A, A>(primals, tangents) {
-            fail_op(name, format!("values and tangents differ: {error}"));
+        let names = ["primals", "tangents"];
+        let difference = tree::structure_difference::<Tensor, Tensor, A, A>(
+            primals, tangents, "argument", names,
+        );
+        if let Some(difference) = difference {
+            fail_op(name, format!("primals and tangents must have one structure: {difference}"));
         }
         let given = tree::leaves(tangents);
         let mut given = given.iter();
@@ -324,7 +329,12 @@ pub(crate) fn check_tangents<A: Tree<Tensor>>(name: &str, primals: &A, tangents:
             let (ty, tangent) = (primal.ty(), given.next().expect("equal structures").ty());
             expect_float(name, path, ty.dtype);
             if ty != tangent {
-                fail_op(name, format!("{path} is {ty}, and its tangent is {tangent}"));
+                let path = tree::path_of("argument", path);
+                let problem = format!(
+                    "primals and tangents must have equal types: {path} is {ty}, its tangent is \
+                     {tangent}"
+                );
+                fail_op(name, problem);
             }
         });
     });

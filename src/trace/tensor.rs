@@ -6,7 +6,7 @@
 //! traces around it.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::panic::{self, AssertUnwindSafe, Location};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ use super::check;
 use super::op::Op;
 use super::program::{Equation, Program, Var, Vars};
 use super::types::{DType, Shape, TensorType};
-use crate::error::{Loc, OperandNote, TraceError};
+use crate::error::{Loc, OperandNote, Origin, TraceError};
 use crate::tree::{Leaf, Path, Tree};
 
 /// A traced value: the name of a value that a compiled function will have.
@@ -61,6 +61,8 @@ struct Stack {
     frames: Vec<Frame>,
     /// The line that rules bind at: that of the equation being transformed.
     line: Option<Loc>,
+    /// The public function that is running, where it binds several operations.
+    function: Option<&'static str>,
     /// Enclosing transformations, outermost first.
     notes: Vec<(&'static str, Loc)>,
     /// The named axes whose closures are running.
@@ -69,10 +71,17 @@ struct Stack {
 
 thread_local! {
     static STACK: RefCell<Stack> = RefCell::default();
+    /// Calls of [`catch`] under way. Not a field of the stack, which is borrowed where `fail` is
+    /// called.
+    static BOUNDARIES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Ends the trace with an error. The boundary of the trace returns it as `Err`.
+/// Ends the trace with an error. The boundary of the trace returns it as `Err`; outside of every
+/// boundary the error is a panic, which prints it.
 pub(crate) fn fail(error: TraceError) -> ! {
+    if BOUNDARIES.get() == 0 {
+        panic!("{error}");
+    }
     // Not a panic: no hook runs, nothing is printed, and `catch` below takes the payload.
     panic::resume_unwind(Box::new(error))
 }
@@ -80,14 +89,45 @@ pub(crate) fn fail(error: TraceError) -> ! {
 /// Ends the trace with an error of `op` that concerns no operand.
 #[track_caller]
 pub(crate) fn fail_op(op: &str, problem: impl Into<String>) -> ! {
+    fail_operands(op, problem, &[])
+}
+
+/// Ends the trace with an error of `op` that says where `operands`, by name, were made.
+#[track_caller]
+pub(crate) fn fail_operands(
+    op: &str,
+    problem: impl Into<String>,
+    operands: &[(&str, Tensor)],
+) -> ! {
     let at = current_line(Location::caller());
-    fail(TraceError {
-        op: op.into(),
-        problem: problem.into(),
-        at,
-        operands: vec![],
-        frames: notes(),
+    let operands = operands
+        .iter()
+        .filter(|(_, operand)| operand.at != at)
+        .map(|&(name, operand)| operand.note(name.into()))
+        .collect();
+    let op = STACK.with_borrow(|stack| stack.function.unwrap_or(op).to_string());
+    fail(TraceError { op, problem: problem.into(), at, operands, frames: notes() })
+}
+
+/// Keeps the name of a public function in messages until it is dropped; see [`function`].
+pub(crate) struct FunctionScope(bool);
+
+/// Names the public function of the library that is running: errors of the operations that it
+/// binds carry its name and not theirs. The outermost function counts.
+pub(crate) fn function(name: &'static str) -> FunctionScope {
+    STACK.with_borrow_mut(|stack| {
+        let outermost = stack.function.is_none();
+        stack.function.get_or_insert(name);
+        FunctionScope(outermost)
     })
+}
+
+impl Drop for FunctionScope {
+    fn drop(&mut self) {
+        if self.0 {
+            STACK.with_borrow_mut(|stack| stack.function = None);
+        }
+    }
 }
 
 /// The enclosing transformations, innermost first.
@@ -107,6 +147,7 @@ struct Restore {
     notes: usize,
     axes: usize,
     line: Option<Loc>,
+    function: Option<&'static str>,
 }
 
 impl Restore {
@@ -116,6 +157,7 @@ impl Restore {
             notes: s.notes.len(),
             axes: s.axes.len(),
             line: s.line,
+            function: s.function,
         })
     }
 }
@@ -127,6 +169,7 @@ impl Drop for Restore {
             stack.notes.truncate(self.notes);
             stack.axes.truncate(self.axes);
             stack.line = self.line;
+            stack.function = self.function;
         });
     }
 }
@@ -134,7 +177,9 @@ impl Drop for Restore {
 /// Runs `f` as the outermost boundary of a trace: an error inside comes back as `Err`.
 pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R, Box<TraceError>> {
     let restore = Restore::new();
+    BOUNDARIES.set(BOUNDARIES.get() + 1);
     let result = panic::catch_unwind(AssertUnwindSafe(f));
+    BOUNDARIES.set(BOUNDARIES.get() - 1);
     drop(restore);
     result.map_err(|payload: Box<dyn Any + Send>| match payload.downcast::<TraceError>() {
         Ok(error) => error,
@@ -171,7 +216,7 @@ pub(crate) fn at_line<R>(at: Loc, f: impl FnOnce() -> R) -> R {
 /// Runs `f` with every equation bound at the line that called for it, as the user's own code.
 fn at_own_lines<R>(f: impl FnOnce() -> R) -> R {
     let _restore = Restore::new();
-    STACK.with_borrow_mut(|stack| stack.line = None);
+    STACK.with_borrow_mut(|stack| (stack.line, stack.function) = (None, None));
     f()
 }
 
@@ -208,6 +253,9 @@ pub(crate) fn trace_frame<R>(
         stack.frames.push(frame);
         args
     });
+    if let Some(problem) = types.iter().find_map(|ty| ty.ensure_addressable().err()) {
+        at_line(at, || fail_op("argument", problem));
+    }
     let (outputs, extra) = f(&args);
     let frame = STACK.with_borrow_mut(|stack| {
         let index = stack.frames.len() - 1;
@@ -244,16 +292,16 @@ pub(crate) fn trace_tree<A: Tree<Tensor>, B: Tree<Tensor>>(
 /// Ends the trace where a closure leads back to itself, before the thread's stack overflows: that
 /// would end the process.
 fn refuse_endless(name: &'static str, at: Loc) {
-    const MOST: usize = 32;
+    const MAX_TRACE_DEPTH: usize = 32;
     let same = |stack: &Stack| stack.notes.iter().filter(|note| **note == (name, at)).count();
-    if STACK.with_borrow(same) < MOST {
+    if STACK.with_borrow(same) < MAX_TRACE_DEPTH {
         return;
     }
     let problem = format!(
-        "its closure is being traced inside of itself, {MOST} deep: it calls itself without end. A \
-         loop of traced values is a scan or a while_loop. The functions of a custom_vjp are traced \
-         together and must not call it; let them compute the value themselves. The rule of a \
-         custom_jvp may call its function, with the same captured values"
+        "the function calls itself while it is traced, {MAX_TRACE_DEPTH} levels deep: the recursion does not \
+         end. Write a loop over traced values as scan or while_loop. The functions of a custom_vjp \
+         must not call it; let them compute the value themselves. The rule of a custom_jvp may \
+         call its function, with the same captured values"
     );
     let mut frames = notes();
     frames.truncate(1);
@@ -324,15 +372,16 @@ impl Stack {
 
     fn leaked(&self, tensor: Tensor, op: &str, at: Loc) -> ! {
         fail(TraceError {
-            op: op.into(),
+            op: self.function.unwrap_or(op).into(),
             problem: "a tensor is used outside the trace that made it; return it from the traced \
-                      closure as a result instead of storing it elsewhere"
+                      function as a result instead of storing it elsewhere. Results of a compiled \
+                      function are Arrays, which hold values"
                 .into(),
             at: self.line.unwrap_or(at),
             operands: vec![OperandNote {
                 name: "the tensor".into(),
                 at: tensor.at,
-                by: "a trace that has ended".into(),
+                origin: Origin::EndedTrace,
             }],
             frames: self.notes.iter().rev().map(|&(n, at)| (n.to_string(), at)).collect(),
         })
@@ -351,10 +400,11 @@ pub(crate) fn bind(op: Op, inputs: &[Tensor], caller: Loc) -> Tensors {
             if let Some(&tensor) = inputs.first() {
                 stack.leaked(tensor, op.name(), at);
             }
-            let problem = "no trace is under way; call this inside a function given to jit, eager \
-                           or interpret"
+            let problem = "a tensor operation outside a trace; call it inside a function given to \
+                           jit, eager or interpret, as in `jit(|x: Tensor| x + 1.0).call(array)?`. \
+                           Data on the host is an Array: Array::new, Array::from, Array::zeros"
                 .into();
-            let op = op.name().into();
+            let op = stack.function.unwrap_or(op.name()).into();
             fail(TraceError { op, problem, at, operands: vec![], frames: vec![] });
         }
         let mut index = stack.frames.len() - 1;
@@ -375,7 +425,7 @@ pub(crate) fn bind(op: Op, inputs: &[Tensor], caller: Loc) -> Tensors {
         };
         let types = match inferred {
             Ok(types) => types,
-            Err(problem) => return Err((op.name(), problem, at)),
+            Err(problem) => return Err((stack.function.unwrap_or(op.name()), problem, at)),
         };
         let outputs: Vars = types.into_iter().map(|ty| frame.add_var(ty, at)).collect();
         let tensors = outputs.iter().map(|&var| frame.tensor(var)).collect();
@@ -387,11 +437,7 @@ pub(crate) fn bind(op: Op, inputs: &[Tensor], caller: Loc) -> Tensors {
             .iter()
             .enumerate()
             .filter(|(i, input)| problem.operands.contains(i) && input.at != at)
-            .map(|(i, input)| OperandNote {
-                name: operand_name(i, inputs.len()),
-                at: input.at,
-                by: input.made_by(),
-            })
+            .map(|(i, input)| input.note(operand_name(i, inputs.len())))
             .collect();
         fail(TraceError { op: name.into(), problem: problem.text, at, operands, frames: notes() })
     })
@@ -514,15 +560,17 @@ impl Tensor {
         self.at
     }
 
-    fn made_by(self) -> String {
-        STACK.with_borrow(|stack| {
-            let Some(index) = stack.frame_of(self) else { return "a trace that has ended".into() };
+    /// The origin of this tensor, for a message that calls it `name`.
+    fn note(self, name: String) -> OperandNote {
+        let origin = STACK.with_borrow(|stack| {
+            let Some(index) = stack.frame_of(self) else { return Origin::EndedTrace };
             let program = &stack.frames[index].program;
             match program.equations.iter().find(|e| e.outputs.contains(&self.var)) {
-                Some(equation) => equation.op.name().into(),
-                None => "argument".into(),
+                Some(equation) => Origin::Op(equation.op.name().into()),
+                None => Origin::Argument,
             }
-        })
+        });
+        OperandNote { name, at: self.at, origin }
     }
 }
 

@@ -102,8 +102,13 @@ pub(crate) fn transpose_program(
     program.inputs.iter().map(|var| cts[var.index()]).collect()
 }
 
-const TANGENT: &str = "is given a tangent, which a derivative taken backwards never computes; give \
-                       it values, or differentiate forwards with jvp";
+const TANGENT: &str = "the argument is a tangent, which reverse-mode differentiation never \
+                       computes; pass primal values, or use forward-mode differentiation (jvp)";
+
+/// The problem of a custom derivative rule that multiplies two tangents, say.
+const NOT_LINEAR: &str = "the operands depend on a tangent in a way that is not linear, so that \
+                          reverse-mode differentiation cannot transpose it; a custom_jvp rule must \
+                          be linear in its tangents";
 
 /// An operand of an equation being transposed.
 pub(crate) struct Operand<'a> {
@@ -138,10 +143,10 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
         Op::Collective(c) => return collective::transpose_collective(c, cts, equation.at),
         Op::Callback(callback) => fail_op(callback.kind.name(), TANGENT),
         Op::While(_) => fail_op(
-            "while",
-            "a while_loop cannot be differentiated backwards: the number of turns, and so the \
-             memory for what must be kept, is not known. Use scan or fori_loop, or differentiate \
-             forwards with jvp",
+            "while_loop",
+            "reverse-mode differentiation does not work for while_loop: the number of iterations, \
+             and so the memory for the residuals, is not known. Use scan or fori_loop, or \
+             forward-mode differentiation with jvp",
         ),
         Op::Constant(_)
         | Op::Iota { .. }
@@ -179,7 +184,7 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
     let Some(ct) = cts[0] else { return Parts::new() };
     let first = |part: Tensor| Parts::from_slice(&[Some(part)]);
     let pair = |a: Option<Tensor>, b: Option<Tensor>| Parts::from_slice(&[a, b]);
-    let not_linear = || -> ! { fail_op(op.name(), "is not linear, and cannot be transposed") };
+    let not_linear = || -> ! { fail_op(op.name(), NOT_LINEAR) };
     match op {
         Op::Unary(UnaryOp::Neg) => first(-ct),
         Op::Unary(
@@ -453,15 +458,26 @@ pub fn vjp<A: Tree<Tensor>, B: Tree<Tensor>>(
     let value = tree::replace(&template, outputs.iter().copied());
     let pullback = move |cotangents: B| {
         at_line(at, || {
-            if let Err(error) = tree::same_structure::<Tensor, Tensor, B, B>(&template, &cotangents)
-            {
-                fail_op("vjp", format!("the cotangent does not fit the result: {error}"));
+            let difference = tree::structure_difference::<Tensor, Tensor, B, B>(
+                &template,
+                &cotangents,
+                "output",
+                ["the output", "the cotangent"],
+            );
+            if let Some(difference) = difference {
+                let problem = format!("output and cotangent must have one structure: {difference}");
+                fail_op("vjp", problem);
             }
             let mut results = outputs.iter();
             cotangents.visit_leaves(&Path::ROOT, &mut |path, ct| {
                 let (y, ct) = (results.next().expect("equal structures").ty(), ct.ty());
                 if y != ct {
-                    fail_op("vjp", format!("{path} of the result is {y}, its cotangent is {ct}"));
+                    let path = tree::path_of("output", path);
+                    let problem = format!(
+                        "output and cotangent must have equal types: {path} is {y}, its cotangent \
+                         is {ct}"
+                    );
+                    fail_op("vjp", problem);
                 }
             });
             let args = tree::leaves(&primals);
@@ -523,8 +539,8 @@ fn gradient<A: Tree<Tensor>, L: Loss>(
         let ty = loss.ty();
         if ty.rank() != 0 || !ty.dtype.is_float() {
             let problem = format!(
-                "the function must return a scalar float to be differentiated, and returns {ty}; \
-                 reduce it with .mean(..) or .sum(..)"
+                "the function must return a scalar float, and returns {ty}{}",
+                if ty.dtype.is_float() { "; reduce it with .mean(..) or .sum(..)" } else { "" }
             );
             fail_op(name, problem);
         }

@@ -126,14 +126,17 @@ fn mapped_leaves<A: Tree<Tensor>>(options: &VmapOptions, args: &A) -> (Vec<Batch
         let ty = tensor.ty();
         let from_start = if axis < 0 { axis + ty.rank() as isize } else { axis };
         if from_start < 0 || from_start >= ty.rank() as isize {
-            fail_op("vmap", format!("{path} is {ty} and has no axis {axis} to map over"));
+            let path = tree::path_of("argument", path);
+            fail_op("vmap", format!("{path} is {ty}, which has no axis {axis} to map over"));
         }
         let here = ty.shape[from_start as usize];
-        let place = format!("{path} {ty} axis {axis}");
+        let place = format!("{} {ty} axis {axis}", tree::path_of("argument", path));
         match &size {
             None => size = Some((here, place)),
             Some((there, first)) if *there != here => {
-                let problem = format!("sizes differ: {first} ({there}), {place} ({here})");
+                let problem = format!(
+                    "mapped axes must have equal sizes: {first} ({there}), {place} ({here})"
+                );
                 fail_op("vmap", problem);
             }
             Some(_) => {}
@@ -142,7 +145,9 @@ fn mapped_leaves<A: Tree<Tensor>>(options: &VmapOptions, args: &A) -> (Vec<Batch
     });
     match size {
         Some((size, _)) => (leaves, size),
-        None => fail_op("vmap", "no argument is mapped; say the size with VmapOptions::size"),
+        None => {
+            fail_op("vmap", "no argument is mapped; give the size of the batch, VmapOptions::size")
+        }
     }
 }
 
@@ -170,7 +175,10 @@ fn placed_leaves<B: Tree<Tensor>>(
             }
             None if output.mapped => fail_op(
                 "vmap",
-                format!("{path} of the result depends on a mapped argument; give it an out axis"),
+                format!(
+                    "{} is batched, and its out_axes is None; give it an axis",
+                    tree::path_of("output", path)
+                ),
             ),
             None => output.tensor,
         });

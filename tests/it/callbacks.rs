@@ -607,12 +607,12 @@ fn failures_are_told() {
     );
     faults(
         |x| pure_callback(|_: Literal| Ok(Literal::from(1.0f32)), x.ty(), x),
-        "pure_callback: $ of the function's result is f32[], and must be f32[2]",
+        "pure_callback: result of the function is f32[], and must be f32[2]",
     );
     faults(
         |x| pure_callback(|x: Literal| Ok(vec![x]), vec![x.ty(), x.ty()], x)[0],
-        "pure_callback: the function gave a result of another structure: [\"$[0]\"], and must give \
-         [\"$[0]\", \"$[1]\"]",
+        "pure_callback: result of the function has the wrong structure: result[1] is in what was \
+         declared and not in what was returned",
     );
     faults(
         |x| {
@@ -703,29 +703,31 @@ fn what_cannot_be_is_refused() {
     let sum = |x: Tensor| pure(x).sum(..);
     assert_eq!(
         refused(grad(sum)),
-        "pure_callback: has no derivative: nothing is known of the function. Give it one with \
-         custom_jvp or custom_vjp, or take the stop_gradient() of its arguments"
+        "pure_callback: has no derivative; define one with custom_jvp or custom_vjp, or take the \
+         stop_gradient() of its arguments"
     );
     let log = Log::default();
     assert_eq!(
         refused(vmap(|x: Tensor| log.io(true, x))),
-        "io_callback: is ordered, and cannot be batched: vmap computes all examples together, \
-         which have no order. Map outside of the compiled function, or make it unordered"
+        "io_callback: an ordered callback cannot be batched: vmap computes all batch elements \
+         together, in no order. Make it unordered, or loop outside of the compiled function"
     );
     let branch = |x: Tensor| cond(x.gt(1.0), |x| log.io(false, x), |x| x, x);
     assert_eq!(
         refused(vmap(branch)),
-        "io_callback: stands in a cond under vmap whose condition differs between the examples: \
-         all of them are computed together, and it would be called for those that do not come by"
+        "io_callback: a cond under vmap whose condition differs between batch elements computes \
+         all branches for all of them, and would make the call for elements that do not take it; \
+         move the callback out of the cond"
     );
     let looped = |x: Tensor| while_loop(|x: Tensor| x.lt(1.0), |x| log.io(false, x), x);
-    assert!(refused(vmap(looped)).contains("stands in a while_loop under vmap"));
+    assert!(refused(vmap(looped)).contains("a while_loop under vmap whose condition differs"));
     assert_eq!(
         refused(|x| {
             let x = x.sum(..);
             linearize(|x: Tensor| once(|y| y * log.io(false, y), x), x).1(x)
         }),
-        "io_callback: stands in a while_loop whose derivative would have to run it a second time"
+        "io_callback: the derivative of the while_loop around it would make the call a second \
+         time; move the callback out of the while_loop"
     );
     let tangents = |x: Tensor| {
         custom_jvp(
@@ -737,15 +739,15 @@ fn what_cannot_be_is_refused() {
         )(x)
         .sum(..)
     };
-    assert!(refused(grad(tangents)).starts_with("debug_callback: is given a tangent"));
+    assert!(refused(grad(tangents)).starts_with("debug_callback: the argument is a tangent"));
     let print = |format: &'static str| {
         refused(move |x| {
             debug_print(format, (x, x));
             x
         })
     };
-    assert_eq!(print("{}"), "debug_print: the format has 1 places, and 2 values are given");
-    assert!(print("{} {y}").contains("is no place for a value"));
+    assert_eq!(print("{}"), "debug_print: the format has 1 placeholders, and 2 values are given");
+    assert!(print("{} {y}").contains("is not a placeholder"));
 }
 
 #[test]

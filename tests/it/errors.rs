@@ -469,7 +469,7 @@ fn a_tensor_outside_every_trace_is_told() {
     let error = make_program(|y: Tensor| x + y, &Array::from(1.0f32)).unwrap_err();
     let text = error.to_string();
     assert!(text.contains(&format!("--> tests/it/errors.rs:{line}:")), "{text}");
-    assert!(text.starts_with("tensor: a tensor is used outside the trace that made it"), "{text}");
+    assert!(text.starts_with("add: a tensor is used outside the trace that made it"), "{text}");
     assert!(text.contains("the tensor was made at tests/it/errors.rs:"), "{text}");
 }
 

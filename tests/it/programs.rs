@@ -151,7 +151,7 @@ fn the_checker_finds_what_is_wrong() {
     refused("is defined twice", &|p| p.equations[0].outputs[0] = p.inputs[0]);
     refused("input Var(0) stands twice", &|p| p.inputs[1] = p.inputs[0]);
     refused("equation 1 (mul): Var(3) is f32[3], not f32[2]", &|p| p.types[3] = f32s([3]));
-    refused("takes 2 operand(s), and was given 1", &|p| p.equations[0].inputs.truncate(1));
+    refused("takes 2 operand(s), got 1", &|p| p.equations[0].inputs.truncate(1));
     refused("equation 0 (add): element types differ", &|p| p.types[1] = i32s([2]));
     refused("output Var(2) is not defined", &|p| {
         p.equations.remove(0);

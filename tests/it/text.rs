@@ -167,11 +167,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
         "2, column 17",
         "expected an operand, found `(`",
     ),
-    (
-        "{ lambda a:f32[]. let\n  b:f32[] = sin",
-        "2, column 13",
-        "sin: takes 1 operand(s), and was given 0",
-    ),
+    ("{ lambda a:f32[]. let\n  b:f32[] = sin", "2, column 13", "sin: takes 1 operand(s), got 0"),
     (
         "{ lambda a:f32[]. let\n  b:f32[] = add a 1e",
         "2, column 19",

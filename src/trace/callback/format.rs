@@ -39,7 +39,7 @@ impl Format {
                     Some(Ok(digits)) => Some(digits),
                     _ => {
                         return Err(format!(
-                            "`{{{spec}}}` in {text:?} is no place for a value; write {{}}, or \
+                            "`{{{spec}}}` in {text:?} is not a placeholder; write {{}}, or \
                              {{:.3}} for three digits after the point"
                         ));
                     }
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(fault("} b"), "\"} b\" has a single `}`; write it twice");
         assert_eq!(
             fault("{x}"),
-            "`{x}` in \"{x}\" is no place for a value; write {}, or {:.3} for three digits after \
+            "`{x}` in \"{x}\" is not a placeholder; write {}, or {:.3} for three digits after \
              the point"
         );
         assert_eq!(Format::parse("{} {{}} {:.2}").unwrap().places(), 2);

@@ -8,11 +8,11 @@ use crate::trace::types::{DType, TensorType};
 
 /// Checks that `axis` of `ty` has one slice for each of `size` members.
 fn divides(ty: &TensorType, axis: usize, size: usize) -> Result<(), Problem> {
-    ensure!(axis < ty.rank(), [0], "axis {axis} is outside {ty}");
+    ensure!(axis < ty.rank(), [0], "axis {axis} is out of bounds for {ty}");
     ensure!(
         ty.shape[axis] == size,
         [0],
-        "axis {axis} of {ty} has size {}, and must have one slice for each of the {size} members",
+        "axis {axis} of {ty} has size {}, and must have the size of the mapped axis, {size}",
         ty.shape[axis]
     );
     Ok(())
@@ -31,26 +31,30 @@ pub(crate) fn infer_collective(
         | Collective::AllToAll { .. }
         | Collective::Permute { .. } => 1,
     };
-    ensure!(inputs.len() == arity, [], "takes {arity} operand(s), and was given {}", inputs.len());
+    ensure!(inputs.len() == arity, [], "takes {arity} operand(s), got {}", inputs.len());
     match &collective.kind {
         Collective::AllReduce(_) => {
             for (i, ty) in inputs.iter().enumerate() {
                 ensure!(
                     ty.dtype != DType::Bool,
                     [i],
-                    "{ty} has no sum and no order; convert it with .to(dtype) first"
+                    "is not defined for {ty}; convert it with .to(dtype) first"
                 );
             }
             Ok(inputs.iter().map(|ty| (*ty).clone()).collect())
         }
         Collective::AllGather { at } => {
             let ty = inputs[0];
-            ensure!(*at <= ty.rank(), [0], "a new axis {at} has no place in {ty}");
+            ensure!(*at <= ty.rank(), [0], "axis {at} is out of bounds for a new axis of {ty}");
             Ok(smallvec![TensorType::new(ty.dtype, ty.shape.with_axis(*at, size))])
         }
         Collective::ReduceScatter { at } => {
             let ty = inputs[0];
-            ensure!(ty.dtype != DType::Bool, [0], "{ty} has no sum; convert it first");
+            ensure!(
+                ty.dtype != DType::Bool,
+                [0],
+                "is not defined for {ty}; convert it with .to(dtype) first"
+            );
             divides(ty, *at, size)?;
             Ok(smallvec![TensorType::new(ty.dtype, ty.shape.without_axis(*at))])
         }

@@ -14,7 +14,7 @@ pub(super) fn takes<'a>(
     ensure!(
         program.inputs.len() == given.len(),
         [],
-        "the {what} takes {} inputs, and is given {}",
+        "the {what} takes {} inputs, got {}",
         program.inputs.len(),
         given.len()
     );
@@ -41,7 +41,7 @@ pub(crate) fn infer_scan(scan: &ScanOp, inputs: &[&TensorType]) -> Result<Types,
         ensure!(
             ty.rank() > 0 && ty.shape[0] == scan.length,
             [i],
-            "stacked input {} must have a first axis of {} turns, and is {ty}",
+            "stacked input {} must have a first axis of size {}, and is {ty}",
             i - fixed,
             scan.length
         );
@@ -50,7 +50,11 @@ pub(crate) fn infer_scan(scan: &ScanOp, inputs: &[&TensorType]) -> Result<Types,
     let given: Vec<&TensorType> = inputs[..fixed].iter().copied().chain(&slices).collect();
     takes("body", &scan.body, given.into_iter())?;
     let results: Vec<&TensorType> = scan.body.output_types().collect();
-    ensure!(results.len() >= scan.num_carry, [], "the body gives too few results");
+    ensure!(
+        results.len() >= scan.num_carry,
+        [],
+        "the body returns fewer results than there are carries"
+    );
     let mut types = Types::new();
     for (i, ty) in results.iter().enumerate() {
         if i < scan.num_carry {
@@ -58,7 +62,7 @@ pub(crate) fn infer_scan(scan: &ScanOp, inputs: &[&TensorType]) -> Result<Types,
             ensure!(
                 *ty == carried,
                 [scan.num_consts + i],
-                "carry {i} goes in as {carried} and comes out as {ty}"
+                "carry {i} is {carried} in the input and {ty} in the output"
             );
             types.push((*ty).clone());
         } else {
@@ -72,7 +76,7 @@ pub(crate) fn infer_while(w: &WhileOp, inputs: &[&TensorType]) -> Result<Types, 
     let fixed = w.num_cond_consts + w.num_body_consts;
     ensure!(inputs.len() >= fixed, [], "takes at least {fixed} operands");
     let carry = &inputs[fixed..];
-    ensure!(!carry.is_empty(), [], "carries nothing, so that nothing can end it");
+    ensure!(!carry.is_empty(), [], "has no carry, so the condition can never change");
     let with_carry = |consts: &[&TensorType]| -> Vec<TensorType> {
         consts.iter().chain(carry).map(|&ty| ty.clone()).collect()
     };
@@ -82,14 +86,14 @@ pub(crate) fn infer_while(w: &WhileOp, inputs: &[&TensorType]) -> Result<Types, 
     ensure!(
         condition.len() == 1 && condition.next() == Some(&TensorType::scalar(DType::Bool)),
         [],
-        "the condition must give one scalar bool"
+        "the condition must return one scalar bool"
     );
-    ensure!(w.body.outputs.len() == carry.len(), [], "the body gives another carry than it takes");
+    ensure!(w.body.outputs.len() == carry.len(), [], "carry input and output differ in number");
     for (i, (ty, carried)) in w.body.output_types().zip(carry).enumerate() {
         ensure!(
             ty == *carried,
             [fixed + i],
-            "carry {i} goes in as {carried} and comes out as {ty}"
+            "carry {i} is {carried} in the input and {ty} in the output"
         );
     }
     Ok(carry.iter().map(|&ty| ty.clone()).collect())
@@ -108,7 +112,7 @@ pub(crate) fn infer_cond(cond: &CondOp, inputs: &[&TensorType]) -> Result<Types,
         ensure!(
             branch.outputs.len() == first.outputs.len(),
             [],
-            "branch {i} gives {} results, branch 0 gives {}",
+            "branch {i} returns {} results, branch 0 returns {}",
             branch.outputs.len(),
             first.outputs.len()
         );

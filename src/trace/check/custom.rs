@@ -17,7 +17,7 @@ fn gives<'a>(
     ensure!(
         given.len() == expected.len(),
         [],
-        "the {what} gives {} results, and must give {}",
+        "the {what} returns {} results, and must return {}",
         given.len(),
         expected.len()
     );

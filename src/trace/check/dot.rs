@@ -21,9 +21,13 @@ pub(crate) fn infer(
         [0, 1],
         "element types differ: lhs {lhs}, rhs {rhs}; convert one with .to(dtype)"
     );
-    ensure!(lhs.dtype != DType::Bool, [0, 1], "bool has no product; convert it with .to(dtype)");
+    ensure!(
+        lhs.dtype != DType::Bool,
+        [0, 1],
+        "is not defined for bool; convert it with .to(dtype)"
+    );
     let pairs = [
-        ("contracted", &dims.lhs_contract, &dims.rhs_contract),
+        ("contracting", &dims.lhs_contract, &dims.rhs_contract),
         ("batch", &dims.lhs_batch, &dims.rhs_batch),
     ];
     for (kind, left, right) in pairs {
@@ -43,7 +47,7 @@ pub(crate) fn infer(
             ensure!(
                 lhs.shape[l] == rhs.shape[r],
                 [0, 1],
-                "{kind} axes differ: lhs {lhs} axis {l} ({}), rhs {rhs} axis {r} ({})",
+                "{kind} axes must have equal sizes: lhs {lhs} axis {l} ({}), rhs {rhs} axis {r} ({})",
                 lhs.shape[l],
                 rhs.shape[r]
             );

@@ -64,7 +64,7 @@ pub(crate) fn infer_gather(
     ensure!(
         sizes.rank() == rank && sizes.iter().zip(operand.shape.iter()).all(|(s, d)| s <= d),
         [0],
-        "a window of shape {sizes} does not fit into {operand}"
+        "slice sizes {sizes} do not fit into {operand}"
     );
     let collapsed = &dims.collapsed_slice_dims;
     ensure!(
@@ -122,7 +122,7 @@ pub(crate) fn infer_scatter(
     ensure!(
         dims.kind == ScatterKind::Set || operand.dtype != DType::Bool,
         [0],
-        "bool has no sum; convert it with .to(dtype)"
+        "is not defined for bool; convert it with .to(dtype)"
     );
     let rank = operand.rank();
     let (inserted, batching) = (&dims.inserted_window_dims, &dims.operand_batching_dims);

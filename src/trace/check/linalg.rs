@@ -8,13 +8,13 @@ fn expect_square(x: &TensorType, operand: usize) -> Result<(), Problem> {
     ensure!(
         matches!(x.dtype, DType::F32 | DType::F64),
         [operand],
-        "takes f32 or f64, and was given {x}; convert it with .to(dtype)"
+        "takes f32 or f64, got {x}; convert it with .to(dtype)"
     );
     let rank = x.rank();
     ensure!(
         rank >= 2 && x.shape[rank - 1] == x.shape[rank - 2],
         [operand],
-        "takes square matrices [.., n, n], and was given {x}"
+        "takes square matrices [.., n, n], got {x}"
     );
     Ok(())
 }
@@ -30,18 +30,18 @@ pub(super) fn infer_triangular_solve(
     b: &TensorType,
 ) -> Result<TensorType, Problem> {
     expect_square(a, 0)?;
-    ensure!(a.dtype == b.dtype, [0, 1], "element types differ: matrices {a}, right sides {b}");
+    ensure!(a.dtype == b.dtype, [0, 1], "element types differ: a {a}, b {b}");
     let rank = a.rank();
     ensure!(
         b.rank() == rank && b.shape[..rank - 2] == a.shape[..rank - 2],
         [0, 1],
-        "axes before the last two differ: matrices {a}, right sides {b}"
+        "batch axes differ: a {a}, b {b}"
     );
     let axis = if op.left_side { rank - 2 } else { rank - 1 };
     ensure!(
         b.shape[axis] == a.shape[rank - 1],
         [0, 1],
-        "sizes differ: matrices {a}, right sides {b} axis {axis} ({})",
+        "a {a} does not fit axis {axis} of b {b} ({})",
         b.shape[axis]
     );
     Ok(b.clone())

@@ -15,8 +15,8 @@ pub(crate) fn jvp_callback(op: &CallbackOp, x: &[Tensor], at: Loc) -> (Tensors, 
     if matches!(op.kind, CallbackKind::Pure(_)) && floats {
         fail_op(
             op.kind.name(),
-            "has no derivative: nothing is known of the function. Give it one with custom_jvp or \
-             custom_vjp, or take the stop_gradient() of its arguments",
+            "has no derivative; define one with custom_jvp or custom_vjp, or take the \
+             stop_gradient() of its arguments",
         );
     }
     let outputs = bind(Op::Callback(op.clone()), x, at);
@@ -43,7 +43,8 @@ pub(super) fn without_effects(name: &str, program: Program) -> Program {
                 fail_op(
                     "io_callback",
                     format!(
-                        "stands in a {name} whose derivative would have to run it a second time"
+                        "the derivative of the {name} around it would make the call a second time; \
+                         move the callback out of the {name}"
                     ),
                 )
             })

@@ -23,8 +23,9 @@ fn consts_are_constant(name: &str, t: &[Option<Tensor>]) {
     if t.iter().any(Option::is_some) {
         fail_op(
             name,
-            "the function captures a tensor that is being differentiated, and its own derivative \
-             says nothing about it; pass that tensor as an argument, or capture its stop_gradient()",
+            "the function closes over a tensor that is being differentiated, and its custom rule \
+             has no derivative for it; pass that tensor as an argument, or capture its \
+             stop_gradient()",
         );
     }
 }
@@ -47,8 +48,8 @@ pub(crate) fn jvp_custom_jvp(
     let Some(rule) = op.unrolled() else {
         fail_op(
             "custom_jvp",
-            "its rule differentiates the function that it belongs to, and is only being defined; \
-             let it call the function, or write the derivative out",
+            "the rule differentiates its own function, which is still being defined; call the \
+             function in the rule, or write the derivative out",
         )
     };
     let mut outputs = inline(&rule, &operands);
@@ -89,8 +90,8 @@ pub(crate) fn jvp_custom_vjp(
 pub(crate) fn forwards() -> ! {
     fail_op(
         "custom_vjp",
-        "the function has a pullback of its own and cannot be differentiated forwards (jvp, \
-         linearize, jacfwd); give it a custom_jvp instead, or differentiate backwards first",
+        "a function with a custom_vjp rule cannot be differentiated in forward mode (jvp, \
+         linearize, jacfwd); use custom_jvp instead, or differentiate in reverse mode first",
     )
 }
 

@@ -6,7 +6,7 @@ use std::panic::Location;
 use super::{axis_of, full_like};
 use crate::trace::axis::Axis;
 use crate::trace::op::{AllReduceOp, Collective, CollectiveOp, Op};
-use crate::trace::tensor::{Tensor, Tensors, at_line, bind, fail_op, in_scope};
+use crate::trace::tensor::{Tensor, Tensors, at_line, bind, fail_op, function, in_scope};
 use crate::tree::{self, Path, Tree};
 
 #[track_caller]
@@ -51,17 +51,21 @@ fn all_reduce<A: Tree<Tensor>>(op: AllReduceOp, x: A, axis: Axis) -> A {
 /// ```
 #[track_caller]
 pub fn psum<A: Tree<Tensor>>(x: A, axis: Axis) -> A {
+    let _scope = function("psum");
     all_reduce(AllReduceOp::Sum, x, axis)
 }
 
 /// `jax.lax.pmean`: the mean of every leaf, a float, over the members of `axis`.
 #[track_caller]
 pub fn pmean<A: Tree<Tensor>>(x: A, axis: Axis) -> A {
+    let _scope = function("pmean");
     let at = Location::caller();
     x.visit_leaves(&Path::ROOT, &mut |path, leaf| {
         let ty = leaf.ty();
         if !ty.dtype.is_float() {
-            let problem = format!("{path} is {ty}; a mean is of floats. Convert with .to(dtype)");
+            let path = crate::tree::path_of("argument", path);
+            let problem =
+                format!("{path} is {ty}, and pmean takes floats; convert with .to(dtype)");
             at_line(at, || fail_op("pmean", problem));
         }
     });
@@ -71,12 +75,14 @@ pub fn pmean<A: Tree<Tensor>>(x: A, axis: Axis) -> A {
 /// `jax.lax.pmax`: the greatest of every leaf over the members of `axis`; NaN wins.
 #[track_caller]
 pub fn pmax<A: Tree<Tensor>>(x: A, axis: Axis) -> A {
+    let _scope = function("pmax");
     all_reduce(AllReduceOp::Max, x, axis)
 }
 
 /// `jax.lax.pmin`: the least of every leaf over the members of `axis`; NaN wins.
 #[track_caller]
 pub fn pmin<A: Tree<Tensor>>(x: A, axis: Axis) -> A {
+    let _scope = function("pmin");
     all_reduce(AllReduceOp::Min, x, axis)
 }
 
@@ -84,6 +90,7 @@ pub fn pmin<A: Tree<Tensor>>(x: A, axis: Axis) -> A {
 /// the members.
 #[track_caller]
 pub fn all_gather<A: Tree<Tensor>>(x: A, axis: Axis, at: isize) -> A {
+    let _scope = function("all_gather");
     each(x, |leaf| {
         let at = axis_of("all_gather", at, leaf.rank() + 1);
         exchange(Collective::AllGather { at }, axis, &[leaf])[0]
@@ -94,11 +101,12 @@ pub fn all_gather<A: Tree<Tensor>>(x: A, axis: Axis, at: isize) -> A {
 /// axis `at`.
 #[track_caller]
 pub fn all_gather_tiled<A: Tree<Tensor>>(x: A, axis: Axis, at: isize) -> A {
+    let _scope = function("all_gather_tiled");
     each(x, |leaf| {
         let mut shape = leaf.shape();
         let at = axis_of("all_gather", at, shape.rank());
         let gathered = exchange(Collective::AllGather { at }, axis, &[leaf])[0];
-        shape = shape.without_axis(at).with_axis(at, axis.size() * shape[at]);
+        shape = shape.without_axis(at).with_axis(at, axis.size().saturating_mul(shape[at]));
         gathered.reshape(shape)
     })
 }
@@ -107,6 +115,7 @@ pub fn all_gather_tiled<A: Tree<Tensor>>(x: A, axis: Axis, at: isize) -> A {
 /// slice along axis `at`. That axis must have one slice for each member, and vanishes.
 #[track_caller]
 pub fn psum_scatter<A: Tree<Tensor>>(x: A, axis: Axis, at: isize) -> A {
+    let _scope = function("psum_scatter");
     each(x, |leaf| {
         let at = axis_of("reduce_scatter", at, leaf.rank());
         exchange(Collective::ReduceScatter { at }, axis, &[leaf])[0]
@@ -116,6 +125,7 @@ pub fn psum_scatter<A: Tree<Tensor>>(x: A, axis: Axis, at: isize) -> A {
 /// `jax.lax.psum_scatter` with `tiled=True`: axis `at` is divided into one block for each member.
 #[track_caller]
 pub fn psum_scatter_tiled<A: Tree<Tensor>>(x: A, axis: Axis, at: isize) -> A {
+    let _scope = function("psum_scatter_tiled");
     each(x, |leaf| {
         let at = axis_of("reduce_scatter", at, leaf.rank());
         let blocks = divided("reduce_scatter", leaf, at, axis);
@@ -128,6 +138,7 @@ pub fn psum_scatter_tiled<A: Tree<Tensor>>(x: A, axis: Axis, at: isize) -> A {
 /// member, and vanishes.
 #[track_caller]
 pub fn all_to_all<A: Tree<Tensor>>(x: A, axis: Axis, split: isize, concat: isize) -> A {
+    let _scope = function("all_to_all");
     each(x, |leaf| {
         let split = axis_of("all_to_all", split, leaf.rank());
         let concat = axis_of("all_to_all", concat, leaf.rank());
@@ -139,6 +150,7 @@ pub fn all_to_all<A: Tree<Tensor>>(x: A, axis: Axis, split: isize, concat: isize
 /// target)`. Members that are nobody's target get zeros.
 #[track_caller]
 pub fn ppermute<A: Tree<Tensor>>(x: A, axis: Axis, pairs: &[(usize, usize)]) -> A {
+    let _scope = function("ppermute");
     let kind = Collective::Permute { pairs: pairs.to_vec() };
     each(x, |leaf| exchange(kind.clone(), axis, &[leaf])[0])
 }
@@ -146,6 +158,7 @@ pub fn ppermute<A: Tree<Tensor>>(x: A, axis: Axis, pairs: &[(usize, usize)]) -> 
 /// `jax.lax.axis_index`: the member's own number along `axis`, a scalar i32.
 #[track_caller]
 pub fn axis_index(axis: Axis) -> Tensor {
+    let _scope = function("axis_index");
     exchange(Collective::Index, axis, &[])[0]
 }
 

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use crate::trace::literal::Literal;
 use crate::trace::op::Op;
-use crate::trace::tensor::{Tensor, bind1, fail_op};
+use crate::trace::tensor::{Tensor, bind1, fail_op, function};
 use crate::trace::types::{DType, Shape, TensorType};
 
 /// A value known at trace time, as a tensor: a number, a nested array, or a [`Literal`].
@@ -18,6 +18,7 @@ pub fn constant(value: impl Into<Literal>) -> Tensor {
 /// Every element is `value`, converted to `dtype`.
 #[track_caller]
 pub fn full(shape: impl Into<Shape>, value: f64, dtype: DType) -> Tensor {
+    let _scope = function("full");
     let literal = Literal::filled(TensorType::new(dtype, shape), value);
     bind1(Op::Constant(literal), &[], Location::caller())
 }
@@ -25,30 +26,35 @@ pub fn full(shape: impl Into<Shape>, value: f64, dtype: DType) -> Tensor {
 /// Zeros.
 #[track_caller]
 pub fn zeros(shape: impl Into<Shape>, dtype: DType) -> Tensor {
+    let _scope = function("zeros");
     full(shape, 0.0, dtype)
 }
 
 /// Ones.
 #[track_caller]
 pub fn ones(shape: impl Into<Shape>, dtype: DType) -> Tensor {
+    let _scope = function("ones");
     full(shape, 1.0, dtype)
 }
 
 /// Zeros of the type of `x`.
 #[track_caller]
 pub fn zeros_like(x: Tensor) -> Tensor {
+    let _scope = function("zeros_like");
     full_like(x, 0.0)
 }
 
 /// Ones of the type of `x`.
 #[track_caller]
 pub fn ones_like(x: Tensor) -> Tensor {
+    let _scope = function("ones_like");
     full_like(x, 1.0)
 }
 
 /// Every element is `value`, in the type of `x`.
 #[track_caller]
 pub fn full_like(x: Tensor, value: f64) -> Tensor {
+    let _scope = function("full_like");
     let ty = x.ty();
     full(ty.shape, value, ty.dtype)
 }
@@ -56,6 +62,7 @@ pub fn full_like(x: Tensor, value: f64) -> Tensor {
 /// 0, 1, 2, ... along `axis` of a tensor of the given shape.
 #[track_caller]
 pub fn iota(shape: impl Into<Shape>, axis: isize, dtype: DType) -> Tensor {
+    let _scope = function("iota");
     let shape = shape.into();
     let axis = super::axis_of("iota", axis, shape.rank());
     bind1(Op::Iota { ty: TensorType::new(dtype, shape), axis }, &[], Location::caller())
@@ -64,12 +71,14 @@ pub fn iota(shape: impl Into<Shape>, axis: isize, dtype: DType) -> Tensor {
 /// `0, 1, ..., n - 1`.
 #[track_caller]
 pub fn arange(n: usize, dtype: DType) -> Tensor {
+    let _scope = function("arange");
     iota([n], 0, dtype)
 }
 
 /// `n` numbers from `start` to `stop`, both included, equally far apart.
 #[track_caller]
 pub fn linspace(start: f64, stop: f64, n: usize, dtype: DType) -> Tensor {
+    let _scope = function("linspace");
     if !dtype.is_float() {
         fail_op("linspace", format!("takes a float type, and was given {dtype}"));
     }
@@ -82,6 +91,7 @@ pub fn linspace(start: f64, stop: f64, n: usize, dtype: DType) -> Tensor {
 /// The identity matrix of size `n`.
 #[track_caller]
 pub fn eye(n: usize, dtype: DType) -> Tensor {
+    let _scope = function("eye");
     iota([n, n], 0, DType::I32).equal(iota([n, n], 1, DType::I32)).to(dtype)
 }
 
@@ -89,6 +99,7 @@ pub fn eye(n: usize, dtype: DType) -> Tensor {
 /// elements. A class out of range gives zeros.
 #[track_caller]
 pub fn one_hot(x: Tensor, classes: usize, dtype: DType) -> Tensor {
+    let _scope = function("one_hot");
     // Wide enough to count the classes.
     let x = match x.dtype() {
         DType::I8 | DType::I16 | DType::U8 | DType::U16 => x.to(DType::I32),

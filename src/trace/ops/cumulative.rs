@@ -2,7 +2,7 @@
 
 use super::{axis_of, logaddexp};
 use crate::trace::associative::associative_scan;
-use crate::trace::tensor::{Tensor, fail_op};
+use crate::trace::tensor::{Tensor, fail_op, function};
 use crate::trace::types::DType;
 
 impl Tensor {
@@ -24,48 +24,56 @@ impl Tensor {
     /// `jnp.cumsum`: running sums along `axis`.
     #[track_caller]
     pub fn cumsum(self, axis: isize) -> Tensor {
+        let _scope = function("cumsum");
         self.running("cumsum", axis, false, |a, b| a + b)
     }
 
     /// `lax.cumsum` with `reverse=True`: sums from each element to the last.
     #[track_caller]
     pub fn cumsum_reverse(self, axis: isize) -> Tensor {
+        let _scope = function("cumsum_reverse");
         self.running("cumsum", axis, true, |a, b| a + b)
     }
 
     /// `jnp.cumprod`: running products along `axis`.
     #[track_caller]
     pub fn cumprod(self, axis: isize) -> Tensor {
+        let _scope = function("cumprod");
         self.running("cumprod", axis, false, |a, b| a * b)
     }
 
     /// `lax.cumprod` with `reverse=True`: products of each element to the last.
     #[track_caller]
     pub fn cumprod_reverse(self, axis: isize) -> Tensor {
+        let _scope = function("cumprod_reverse");
         self.running("cumprod", axis, true, |a, b| a * b)
     }
 
     /// `lax.cummax`: the greatest element so far along `axis`; NaN wins.
     #[track_caller]
     pub fn cummax(self, axis: isize) -> Tensor {
+        let _scope = function("cummax");
         self.running("cummax", axis, false, |a, b| a.maximum(b))
     }
 
     /// `lax.cummin`: the least element so far along `axis`; NaN wins.
     #[track_caller]
     pub fn cummin(self, axis: isize) -> Tensor {
+        let _scope = function("cummin");
         self.running("cummin", axis, false, |a, b| a.minimum(b))
     }
 
     /// `lax.cumlogsumexp`: the logarithm of running sums of `exp`, without overflow.
     #[track_caller]
     pub fn cumlogsumexp(self, axis: isize) -> Tensor {
+        let _scope = function("cumlogsumexp");
         self.running("cumlogsumexp", axis, false, |a, b| logaddexp(a, b))
     }
 
     /// `jnp.diff`: each element less the one before it along `axis`, which becomes one shorter.
     #[track_caller]
     pub fn diff(self, axis: isize) -> Tensor {
+        let _scope = function("diff");
         let size = self.dim(axis);
         if size == 0 {
             fail_op("diff", format!("{} has no elements along axis {axis}", self.ty()));

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::{dot_general, iota, where_, zeros_like};
 use crate::trace::op::{Axes, DotDims, ReduceOp};
-use crate::trace::tensor::{Tensor, at_line, fail_op};
+use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::DType;
 
 /// A tensor whose axes have letters.
@@ -28,6 +28,7 @@ struct Term {
 /// ```
 #[track_caller]
 pub fn einsum(formula: &str, operands: &[Tensor]) -> Tensor {
+    let _scope = function("einsum");
     let at = Location::caller();
     at_line(at, || {
         let (mut terms, output) = parse(formula, operands);
@@ -211,6 +212,7 @@ fn product(lhs: Term, rhs: Term, wanted: &dyn Fn(char) -> bool) -> Term {
 /// `jnp.tensordot`: contracts the last `axes` axes of `lhs` with the first of `rhs`.
 #[track_caller]
 pub fn tensordot(lhs: Tensor, rhs: Tensor, axes: usize) -> Tensor {
+    let _scope = function("tensordot");
     let rank = lhs.rank();
     if axes > rank || axes > rhs.rank() {
         let problem = format!("{} and {} do not have {axes} axes each", lhs.ty(), rhs.ty());
@@ -228,6 +230,7 @@ impl Tensor {
     /// `jnp.inner`: contracts the last axes.
     #[track_caller]
     pub fn inner(self, rhs: Tensor) -> Tensor {
+        let _scope = function("inner");
         let at = Location::caller();
         at_line(at, || {
             let (left, right) = (self.rank(), rhs.rank());
@@ -249,12 +252,14 @@ impl Tensor {
     /// `jnp.vdot`: the sum of all products of elements.
     #[track_caller]
     pub fn vdot(self, rhs: Tensor) -> Tensor {
+        let _scope = function("vdot");
         (self.ravel() * rhs.ravel()).sum(..)
     }
 
     /// `jnp.cross` of vectors of three along the last axis.
     #[track_caller]
     pub fn cross(self, rhs: Tensor) -> Tensor {
+        let _scope = function("cross");
         if self.dim(-1) != 3 || rhs.dim(-1) != 3 {
             let problem =
                 format!("takes vectors of three; was given {} and {}", self.ty(), rhs.ty());
@@ -267,6 +272,7 @@ impl Tensor {
     /// `jnp.diagonal` of the last two axes, as a last axis.
     #[track_caller]
     pub fn diagonal(self) -> Tensor {
+        let _scope = function("diagonal");
         let shape = self.shape();
         let rank = shape.rank();
         if rank < 2 {
@@ -283,12 +289,14 @@ impl Tensor {
     /// `jnp.trace`: the sum of the diagonal of the last two axes.
     #[track_caller]
     pub fn trace(self) -> Tensor {
+        let _scope = function("trace");
         self.diagonal().sum([-1])
     }
 
     /// `jnp.diag` of a vector: the matrix with it as its diagonal.
     #[track_caller]
     pub fn diag(self) -> Tensor {
+        let _scope = function("diag");
         let size = self.dim(-1);
         if self.rank() != 1 {
             fail_op("diag", format!("takes a vector, and was given {}", self.ty()));
@@ -301,6 +309,7 @@ impl Tensor {
     /// `jnp.triu`: the upper triangle of the last two axes: elements below diagonal `k` become 0.
     #[track_caller]
     pub fn triu(self, k: i32) -> Tensor {
+        let _scope = function("triu");
         if self.rank() < 2 {
             fail_op("triu", format!("takes a matrix, and was given {}", self.ty()));
         }
@@ -311,6 +320,7 @@ impl Tensor {
     /// infinity are usual.
     #[track_caller]
     pub fn norm_along(self, p: f64, axis: isize) -> Tensor {
+        let _scope = function("norm_along");
         if p == f64::INFINITY {
             return self.abs().max([axis]);
         }
@@ -333,6 +343,7 @@ impl Tensor {
 /// n]` upper triangular with a positive diagonal (LAPACK's, with its signs made so).
 #[track_caller]
 pub fn qr(a: Tensor) -> (Tensor, Tensor) {
+    let _scope = function("qr");
     let at = Location::caller();
     at_line(at, || {
         let q = super::orthonormal_columns(a);

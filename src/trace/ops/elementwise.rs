@@ -7,11 +7,18 @@ use crate::error::Loc;
 use crate::trace::literal::Literal;
 use crate::trace::op::{BinaryOp, CompareOp, Op, UnaryOp};
 use crate::trace::ops::shape::{broadcast_pair, broadcast_to};
-use crate::trace::tensor::{Tensor, bind1, fail_op};
+use crate::trace::tensor::{Tensor, bind1, fail_op, function};
 use crate::trace::types::{DType, TensorType};
 
 /// What can stand beside a tensor in arithmetic: another tensor, or a Rust number, which takes
 /// the tensor's element type.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be combined with a `Tensor`",
+    label = "neither a Tensor nor a number of the types below",
+    note = "operands are a Tensor, f32, f64, i32, i64, u32, u64, usize or bool",
+    note = "an Array holds values outside of traced functions: pass it as an argument, which is a \
+            Tensor inside, or capture `constant(array.to_literal()?)`"
+)]
 pub trait Operand: Copy + 'static {
     /// This operand as a tensor to be combined with one of type `like`.
     fn to_tensor(self, like: &TensorType) -> Tensor;
@@ -30,8 +37,8 @@ macro_rules! float_operands {
             fn to_tensor(self, like: &TensorType) -> Tensor {
                 if !like.dtype.is_float() {
                     fail_op("literal", format!(
-                        "the float {self} meets a tensor of type {like}; convert the tensor with \
-                         .to(dtype), or write an integer"
+                        "the float {self} cannot be combined with {like}; convert the tensor with \
+                         .to(DType::F32), or use an integer"
                     ));
                 }
                 filled(like, self as f64)
@@ -48,7 +55,7 @@ macro_rules! int_operands {
             fn to_tensor(self, like: &TensorType) -> Tensor {
                 if like.dtype == DType::Bool {
                     fail_op("literal", format!(
-                        "the integer {self} meets a tensor of type {like}; write true or false"
+                        "the integer {self} cannot be combined with {like}; use true or false"
                     ));
                 }
                 int_filled(like, self as i128)
@@ -62,7 +69,7 @@ impl Operand for bool {
     #[track_caller]
     fn to_tensor(self, like: &TensorType) -> Tensor {
         if like.dtype != DType::Bool {
-            fail_op("literal", format!("{self} meets a tensor of type {like}; write a number"));
+            fail_op("literal", format!("{self} cannot be combined with {like}; use a number"));
         }
         filled(like, self as u8 as f64)
     }
@@ -91,13 +98,14 @@ fn int_filled(like: &TensorType, value: i128) -> Tensor {
     };
     match literal {
         Some(literal) => bind1(Op::Constant(literal), &[], Location::caller()),
-        None => fail_op("literal", format!("{value} does not fit into {}", like.dtype)),
+        None => fail_op("literal", format!("{value} is out of range for {}", like.dtype)),
     }
 }
 
 /// Both operands at the shape that they broadcast to.
 #[track_caller]
-fn pair(name: &str, lhs: Tensor, rhs: impl Operand) -> (Tensor, Tensor) {
+fn pair(name: &'static str, lhs: Tensor, rhs: impl Operand) -> (Tensor, Tensor) {
+    let _scope = function(name);
     let like = lhs.ty();
     broadcast_pair(name, lhs, rhs.to_tensor(&like))
 }
@@ -135,6 +143,7 @@ macro_rules! operators {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, rhs: Tensor) -> Tensor {
+                let _scope = function(BinaryOp::$op.name());
                 let like = rhs.ty();
                 binary(BinaryOp::$op, self.to_tensor(&like), rhs)
             }
@@ -192,6 +201,7 @@ macro_rules! unary_methods {
             $(#[$doc])*
             #[track_caller]
             pub fn $method(self) -> Tensor {
+                let _scope = function(stringify!($method));
                 unary(UnaryOp::$op, self, Location::caller())
             }
         )*}
@@ -252,6 +262,7 @@ macro_rules! binary_methods {
             $(#[$doc])*
             #[track_caller]
             pub fn $method(self, rhs: impl Operand) -> Tensor {
+                let _scope = function(stringify!($method));
                 binary(BinaryOp::$op, self, rhs)
             }
         )*}
@@ -276,6 +287,7 @@ macro_rules! compare_methods {
             $(#[$doc])*
             #[track_caller]
             pub fn $method(self, rhs: impl Operand) -> Tensor {
+                let _scope = function(stringify!($method));
                 compare(CompareOp::$op, self, rhs)
             }
         )*}
@@ -330,12 +342,14 @@ impl Tensor {
     /// `1 / x`.
     #[track_caller]
     pub fn reciprocal(self) -> Tensor {
+        let _scope = function("reciprocal");
         1.0 / self
     }
 
     /// `x` to an integer power, by repeated multiplication; exact derivative at 0.
     #[track_caller]
     pub fn powi(self, exponent: i32) -> Tensor {
+        let _scope = function("powi");
         if exponent == 0 {
             return super::ones_like(self);
         }
@@ -363,12 +377,14 @@ impl Tensor {
     /// derivative is one half.
     #[track_caller]
     pub fn clip(self, low: impl Operand, high: impl Operand) -> Tensor {
+        let _scope = function("clip");
         self.maximum(low).minimum(high)
     }
 
     /// Limits to `low..=high`, as `lax.clamp`; at a bound the derivative is 0.
     #[track_caller]
     pub fn clamp(self, low: impl Operand, high: impl Operand) -> Tensor {
+        let _scope = function("clamp");
         let ty = self.ty();
         let low = broadcast_to(low.to_tensor(&ty), &ty.shape);
         let high = broadcast_to(high.to_tensor(&ty), &ty.shape);
@@ -378,6 +394,7 @@ impl Tensor {
     /// `max(x, 0)`, with derivative 0 at 0, as `jax.nn.relu`.
     #[track_caller]
     pub fn relu(self) -> Tensor {
+        let _scope = function("relu");
         let zero = super::zeros_like(self);
         // Of the two forms this one passes NaN on.
         where_(self.le(zero), zero, self)
@@ -386,12 +403,14 @@ impl Tensor {
     /// `x` where positive, else `slope * x`; derivative 1 at 0.
     #[track_caller]
     pub fn leaky_relu(self, slope: f64) -> Tensor {
+        let _scope = function("leaky_relu");
         where_(self.ge(0.0), self, self * slope)
     }
 
     /// `x` where positive, else `e^x - 1`.
     #[track_caller]
     pub fn elu(self) -> Tensor {
+        let _scope = function("elu");
         let positive = self.gt(0.0);
         // The other branch must not overflow where it is not chosen.
         where_(positive, self, where_(positive, super::zeros_like(self), self).expm1())
@@ -400,12 +419,14 @@ impl Tensor {
     /// `x * sigmoid(x)`.
     #[track_caller]
     pub fn silu(self) -> Tensor {
+        let _scope = function("silu");
         self * self.sigmoid()
     }
 
     /// The Gaussian error linear unit, in its tanh form, as `jax.nn.gelu` by default.
     #[track_caller]
     pub fn gelu(self) -> Tensor {
+        let _scope = function("gelu");
         let inner = (self + self * self * self * 0.044715) * (2.0 / std::f64::consts::PI).sqrt();
         self * 0.5 * (inner.tanh() + 1.0)
     }
@@ -413,18 +434,21 @@ impl Tensor {
     /// `log(1 + e^x)`, without overflow.
     #[track_caller]
     pub fn softplus(self) -> Tensor {
+        let _scope = function("softplus");
         logaddexp(self, super::zeros_like(self))
     }
 
     /// `-log(1 + e^-x)`, without overflow.
     #[track_caller]
     pub fn log_sigmoid(self) -> Tensor {
+        let _scope = function("log_sigmoid");
         -(-self).softplus()
     }
 
     /// Floor division: rounds towards negative infinity, as Python's `//`.
     #[track_caller]
     pub fn floor_div(self, rhs: impl Operand) -> Tensor {
+        let _scope = function("floor_div");
         let (lhs, rhs) = pair("floor_div", self, rhs);
         if lhs.dtype().is_float() {
             return (lhs / rhs).floor();
@@ -441,6 +465,7 @@ impl Tensor {
     /// The remainder with the sign of the divisor, as Python's `%`.
     #[track_caller]
     pub fn modulo(self, rhs: impl Operand) -> Tensor {
+        let _scope = function("modulo");
         let (lhs, rhs) = pair("modulo", self, rhs);
         let remainder = lhs % rhs;
         if lhs.dtype().is_unsigned() {
@@ -454,6 +479,7 @@ impl Tensor {
     /// Whether each element is NaN.
     #[track_caller]
     pub fn is_nan(self) -> Tensor {
+        let _scope = function("is_nan");
         self.not_equal(self)
     }
 }
@@ -464,6 +490,7 @@ impl Tensor {
 /// give that side harmless operands as well.
 #[track_caller]
 pub fn where_(predicate: Tensor, on_true: impl Operand, on_false: impl Operand) -> Tensor {
+    let _scope = function("where");
     // A literal takes the type of the other side.
     let like = predicate.ty();
     let float = TensorType::new(DType::F32, &like.shape);
@@ -491,6 +518,7 @@ struct AnyOperand<R>(R);
 /// `log(e^a + e^b)`, without overflow; `-inf` with `-inf` gives `-inf`.
 #[track_caller]
 pub fn logaddexp(a: Tensor, b: Tensor) -> Tensor {
+    let _scope = function("logaddexp");
     let (a, b) = broadcast_pair("logaddexp", a, b);
     // Chosen by one comparison, so that either side is smooth up to where they meet, and has the
     // right derivatives there: those of a maximum and of an absolute value would not add up.

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use crate::trace::op::{Axes, GatherDims, Op, ScatterDims, ScatterKind};
 use crate::trace::ops::{Operand, axis_of, broadcast_shapes, stack, where_};
-use crate::trace::tensor::{Tensor, bind, bind1, fail_op};
+use crate::trace::tensor::{Tensor, bind, bind1, fail_op, function};
 use crate::trace::types::{DType, Shape, TensorType};
 
 /// What happens to an index outside its axis.
@@ -35,6 +35,7 @@ pub fn scatter(x: Tensor, indices: Tensor, updates: Tensor, dims: ScatterDims) -
 /// Sorts `key` along `axis`, ascending and stable, and gives the `others` in the same order.
 #[track_caller]
 pub fn sort_by(key: Tensor, others: &[Tensor], axis: isize) -> (Tensor, Vec<Tensor>) {
+    let _scope = function("sort_by");
     let axis = axis_of("sort_by", axis, key.rank());
     let operands: Vec<Tensor> = std::iter::once(key).chain(others.iter().copied()).collect();
     let sorted = bind(Op::Sort { axis }, &operands, Location::caller());
@@ -80,6 +81,7 @@ impl Tensor {
     /// axis. Starts are clamped so that the window fits.
     #[track_caller]
     pub fn dynamic_slice<I: Operand>(self, starts: &[I], sizes: impl Into<Shape>) -> Tensor {
+        let _scope = function("dynamic_slice");
         let mut operands = vec![self];
         operands.extend(starts_of(starts));
         bind1(Op::DynamicSlice { sizes: sizes.into() }, &operands, Location::caller())
@@ -97,12 +99,14 @@ impl Tensor {
     /// The slice at `index`, a scalar i32, along `axis`, which vanishes. The index is clamped.
     #[track_caller]
     pub fn dynamic_index(self, axis: isize, index: Tensor) -> Tensor {
+        let _scope = function("dynamic_index");
         self.dynamic_slice_axis(axis, index, 1).squeeze(axis)
     }
 
     /// `size` elements from `start`, a scalar i32, along `axis`. The start is clamped.
     #[track_caller]
     pub fn dynamic_slice_axis(self, axis: isize, start: Tensor, size: usize) -> Tensor {
+        let _scope = function("dynamic_slice_axis");
         let shape = self.shape();
         let axis = axis_of("dynamic_slice", axis, shape.rank());
         let zero = super::constant(0i32);
@@ -115,6 +119,7 @@ impl Tensor {
     /// which has one axis less. The index is clamped.
     #[track_caller]
     pub fn dynamic_update_index(self, axis: isize, index: Tensor, update: Tensor) -> Tensor {
+        let _scope = function("dynamic_update_index");
         let axis = axis_of("dynamic_update_index", axis, self.rank());
         let zero = super::constant(0i32);
         let mut starts = vec![zero; self.rank()];
@@ -126,12 +131,14 @@ impl Tensor {
     /// stand in its place. Indices outside: [`IndexMode::Fill`].
     #[track_caller]
     pub fn take(self, indices: Tensor, axis: isize) -> Tensor {
+        let _scope = function("take");
         self.take_mode(indices, axis, IndexMode::Fill)
     }
 
     /// [`Tensor::take`] with a choice of what an index outside gives.
     #[track_caller]
     pub fn take_mode(self, indices: Tensor, axis: isize, mode: IndexMode) -> Tensor {
+        let _scope = function("take_mode");
         let indices = wide("take", indices);
         let (shape, places) = (self.shape(), indices.shape());
         let axis = axis_of("take", axis, shape.rank());
@@ -161,12 +168,14 @@ impl Tensor {
     /// [`IndexMode::Fill`].
     #[track_caller]
     pub fn take_along_axis(self, indices: Tensor, axis: isize) -> Tensor {
+        let _scope = function("take_along_axis");
         self.take_along_axis_mode(indices, axis, IndexMode::Fill)
     }
 
     /// [`Tensor::take_along_axis`] with a choice of what an index outside gives.
     #[track_caller]
     pub fn take_along_axis_mode(self, indices: Tensor, axis: isize, mode: IndexMode) -> Tensor {
+        let _scope = function("take_along_axis_mode");
         let shape = self.shape();
         let axis = axis_of("take_along_axis", axis, shape.rank());
         let indices = wide("take_along_axis", indices);
@@ -203,6 +212,7 @@ impl Tensor {
     /// broadcast together: `x.at(&[i]).add(v)`.
     #[track_caller]
     pub fn at(self, indices: &[Tensor]) -> IndexUpdate {
+        let _scope = function("at");
         if indices.is_empty() || indices.len() > self.rank() {
             let problem = format!("{} index tensors for {}", indices.len(), self.ty());
             fail_op("at", problem);
@@ -255,6 +265,7 @@ impl IndexUpdate {
     /// What stands there. Indices are clamped.
     #[track_caller]
     pub fn get(self) -> Tensor {
+        let _scope = function("at().get");
         let shape = self.x.shape();
         let (addressed, at) = (self.vectors.dim(-1), self.places.rank());
         let dims = GatherDims {
@@ -273,6 +284,7 @@ impl IndexUpdate {
     /// any may win. A place outside is left out.
     #[track_caller]
     pub fn set(self, values: impl Operand) -> Tensor {
+        let _scope = function("at().set");
         self.write(ScatterKind::Set, values)
     }
 
@@ -281,6 +293,7 @@ impl IndexUpdate {
     #[track_caller]
     #[allow(clippy::should_implement_trait)] // JAX's name, and `+` would mean something else.
     pub fn add(self, values: impl Operand) -> Tensor {
+        let _scope = function("at().add");
         self.write(ScatterKind::Add, values)
     }
 
@@ -288,6 +301,7 @@ impl IndexUpdate {
     /// several for one place. A place outside is left out.
     #[track_caller]
     pub fn multiply(self, values: impl Operand) -> Tensor {
+        let _scope = function("at().multiply");
         self.write(ScatterKind::Mul, values)
     }
 
@@ -295,6 +309,7 @@ impl IndexUpdate {
     /// wins. A place outside is left out.
     #[track_caller]
     pub fn max(self, values: impl Operand) -> Tensor {
+        let _scope = function("at().max");
         self.write(ScatterKind::Max, values)
     }
 
@@ -302,6 +317,7 @@ impl IndexUpdate {
     /// wins. A place outside is left out.
     #[track_caller]
     pub fn min(self, values: impl Operand) -> Tensor {
+        let _scope = function("at().min");
         self.write(ScatterKind::Min, values)
     }
 

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::op::{Axes, ConvDims, DotDims, Op, Precision};
 use crate::trace::ops::broadcast_shapes;
-use crate::trace::tensor::{Tensor, bind1, fail_op};
+use crate::trace::tensor::{Tensor, bind1, fail_op, function};
 use crate::trace::types::{DType, Shape};
 
 /// `lax.dot_general`: contracts and pairs the axes that `dims` names, in its precision. Result axes:
@@ -22,6 +22,7 @@ pub fn dot_general(lhs: Tensor, rhs: Tensor, dims: DotDims) -> Tensor {
 /// axes before them broadcast.
 #[track_caller]
 pub fn matmul(lhs: Tensor, rhs: Tensor) -> Tensor {
+    let _scope = function("matmul");
     matmul_with(lhs, rhs, Precision::Default)
 }
 
@@ -37,6 +38,7 @@ pub fn matmul(lhs: Tensor, rhs: Tensor) -> Tensor {
 /// ```
 #[track_caller]
 pub fn matmul_with(lhs: Tensor, rhs: Tensor, precision: Precision) -> Tensor {
+    let _scope = function("matmul");
     let (left, right) = (lhs.shape(), rhs.shape());
     if left.rank() == 0 || right.rank() == 0 {
         fail_op("matmul", format!("takes no scalars, and was given {} and {}", lhs.ty(), rhs.ty()));
@@ -97,8 +99,9 @@ impl Padding {
             Padding::Valid => (0, 0),
             Padding::Explicit(amounts) => amounts[i],
             Padding::Same | Padding::SameLower => {
-                let covered = (size.div_ceil(stride).max(1) - 1) * stride + window;
-                let total = covered.saturating_sub(size) as i64;
+                let strides = (size.div_ceil(stride.max(1)).max(1) - 1).saturating_mul(stride);
+                let covered = strides.saturating_add(window);
+                let total = i64::try_from(covered.saturating_sub(size)).unwrap_or(i64::MAX);
                 let (less, more) = (total / 2, total - total / 2);
                 if *self == Padding::Same { (less, more) } else { (more, less) }
             }
@@ -126,6 +129,7 @@ pub fn conv_general(lhs: Tensor, rhs: Tensor, dims: ConvDims) -> Tensor {
 /// features, output features]` (NHWC by HWIO), as flax's `Conv` without its bias.
 #[track_caller]
 pub fn conv2d(x: Tensor, kernel: Tensor, options: &ConvOptions) -> Tensor {
+    let _scope = function("conv2d");
     let (image, window) = (x.shape(), kernel.shape());
     if image.rank() != 4 || window.rank() != 4 {
         let problem = format!(
@@ -163,18 +167,21 @@ impl Tensor {
     /// [`matmul`].
     #[track_caller]
     pub fn matmul(self, rhs: Tensor) -> Tensor {
+        let _scope = function("matmul");
         matmul(self, rhs)
     }
 
     /// [`matmul_with`].
     #[track_caller]
     pub fn matmul_with(self, rhs: Tensor, precision: Precision) -> Tensor {
+        let _scope = function("matmul_with");
         matmul_with(self, rhs, precision)
     }
 
     /// The outer product of two vectors.
     #[track_caller]
     pub fn outer(self, rhs: Tensor) -> Tensor {
+        let _scope = function("outer");
         dot_general(self.ravel(), rhs.ravel(), DotDims::default())
     }
 }
@@ -194,6 +201,7 @@ const FEW: usize = 128;
 /// enough for orthogonality to rounding).
 #[track_caller]
 pub fn orthonormal_columns(a: Tensor) -> Tensor {
+    let _scope = function("orthonormal_columns");
     let ty = a.ty();
     if ty.rank() != 2 || ty.shape[0] < ty.shape[1] || !ty.dtype.is_float() {
         fail_op(

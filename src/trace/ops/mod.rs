@@ -38,6 +38,7 @@ pub use linalg::{
 };
 pub use precision::default_matmul_precision;
 pub(crate) use precision::structure_in_scope;
+pub(crate) use shape::ensure_parts;
 pub use shape::{broadcast_shapes, concatenate, stack};
 pub use solve::{cho_solve, cholesky, det, inv, lu, slogdet, solve, triangular_solve};
 pub use sorting::lexsort;
@@ -52,12 +53,16 @@ use super::tensor::fail_op;
 pub(crate) fn axis_of(op: &str, axis: isize, rank: usize) -> usize {
     let index = if axis < 0 { axis + rank as isize } else { axis };
     if index < 0 || index >= rank as isize {
-        fail_op(op, format!("axis {axis} is outside a tensor of {rank} axes"));
+        fail_op(op, format!("axis {axis} is out of bounds for a tensor of rank {rank}"));
     }
     index as usize
 }
 
 /// The axes that a function runs over: one, several, or all.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not name axes",
+    note = "axes are one number (`x.sum(0)`), an array (`x.sum([0, -1])`) or all (`x.sum(..)`)"
+)]
 pub trait AxisList {
     /// The axes as positions in a tensor of rank `rank`.
     fn axes(&self, op: &str, rank: usize) -> Axes;

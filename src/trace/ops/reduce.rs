@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use crate::trace::op::{ArgOp, Axes, Op, ReduceOp};
 use crate::trace::ops::{AxisList, axis_of, where_};
-use crate::trace::tensor::{Tensor, bind, bind1};
+use crate::trace::tensor::{Tensor, bind, bind1, function};
 use crate::trace::types::DType;
 
 macro_rules! reductions {
@@ -13,6 +13,7 @@ macro_rules! reductions {
             $(#[$doc])*
             #[track_caller]
             pub fn $method(self, axes: impl AxisList) -> Tensor {
+                let _scope = function(stringify!($method));
                 let axes = axes.axes(ReduceOp::$op.name(), self.rank());
                 self.reduce(ReduceOp::$op, axes)
             }
@@ -43,6 +44,7 @@ impl Tensor {
     /// of nothing all hold. `jnp.all`.
     #[track_caller]
     pub fn all(self, axes: impl AxisList) -> Tensor {
+        let _scope = function("all");
         let axes = axes.axes("all", self.rank());
         self.holds().reduce(ReduceOp::And, axes)
     }
@@ -51,6 +53,7 @@ impl Tensor {
     /// zero, and of nothing none holds. `jnp.any`.
     #[track_caller]
     pub fn any(self, axes: impl AxisList) -> Tensor {
+        let _scope = function("any");
         let axes = axes.axes("any", self.rank());
         self.holds().reduce(ReduceOp::Or, axes)
     }
@@ -72,6 +75,7 @@ impl Tensor {
     /// The mean over `axes`, which vanish. NaN of an empty range.
     #[track_caller]
     pub fn mean(self, axes: impl AxisList) -> Tensor {
+        let _scope = function("mean");
         let axes = axes.axes("mean", self.rank());
         let shape = self.shape();
         let count: usize = axes.iter().map(|&axis| shape[axis]).product();
@@ -81,6 +85,7 @@ impl Tensor {
     /// The variance over `axes`, which vanish: the mean squared distance from the mean.
     #[track_caller]
     pub fn var(self, axes: impl AxisList) -> Tensor {
+        let _scope = function("var");
         let axes = axes.axes("var", self.rank());
         let shape = self.shape();
         let count: usize = axes.iter().map(|&axis| shape[axis]).product();
@@ -92,6 +97,7 @@ impl Tensor {
     /// The standard deviation over `axes`, which vanish; the root of [`Tensor::var`].
     #[track_caller]
     pub fn std(self, axes: impl AxisList) -> Tensor {
+        let _scope = function("std");
         self.var(axes).sqrt()
     }
 
@@ -130,6 +136,7 @@ impl Tensor {
     /// The indices (i32) that sort along `axis`; equal elements keep their order.
     #[track_caller]
     pub fn argsort(self, axis: isize) -> Tensor {
+        let _scope = function("argsort");
         let axis = axis_of("argsort", axis, self.rank());
         let numbers = super::iota(self.shape(), axis as isize, DType::I32);
         bind(Op::Sort { axis }, &[self, numbers], Location::caller())[1]
@@ -138,6 +145,7 @@ impl Tensor {
     /// `log(sum(exp(x)))` over `axes`, which vanish; without overflow. All `-inf` gives `-inf`.
     #[track_caller]
     pub fn logsumexp(self, axes: impl AxisList) -> Tensor {
+        let _scope = function("logsumexp");
         let axes = axes.axes("logsumexp", self.rank());
         let shape = self.shape();
         let largest = self.reduce(ReduceOp::Max, axes.clone()).stop_gradient();
@@ -150,6 +158,7 @@ impl Tensor {
     /// `x - logsumexp(x)` along `axis`.
     #[track_caller]
     pub fn log_softmax(self, axis: isize) -> Tensor {
+        let _scope = function("log_softmax");
         let axes: Axes = [axis_of("log_softmax", axis, self.rank())].as_slice().into();
         let shape = self.shape();
         let largest = self.reduce(ReduceOp::Max, axes.clone()).stop_gradient();
@@ -161,6 +170,7 @@ impl Tensor {
     /// `exp(x) / sum(exp(x))` along `axis`.
     #[track_caller]
     pub fn softmax(self, axis: isize) -> Tensor {
+        let _scope = function("softmax");
         let axes: Axes = [axis_of("softmax", axis, self.rank())].as_slice().into();
         let shape = self.shape();
         let largest = self.reduce(ReduceOp::Max, axes.clone()).stop_gradient();
@@ -172,6 +182,7 @@ impl Tensor {
     /// The Euclidean norm over all elements. Its derivative at zero is NaN, as in JAX.
     #[track_caller]
     pub fn norm(self) -> Tensor {
+        let _scope = function("norm");
         self.square().sum(..).sqrt()
     }
 }

@@ -5,13 +5,21 @@ use std::panic::Location;
 use crate::trace::literal::Literal;
 use crate::trace::op::{Amounts, Axes, Op};
 use crate::trace::ops::axis_of;
-use crate::trace::tensor::{Tensor, bind1, fail_op};
+use crate::trace::tensor::{Tensor, bind1, fail_op, fail_operands, function};
 use crate::trace::types::{DType, Shape, TensorType};
 
 /// The shape that all of `shapes` broadcast to, by NumPy's rules: axes are aligned at the end, and
 /// sizes must be equal or 1.
 #[track_caller]
 pub fn broadcast_shapes(op: &str, shapes: &[Shape]) -> Shape {
+    let Some(shape) = try_broadcast_shapes(shapes) else {
+        let list: Vec<String> = shapes.iter().map(Shape::to_string).collect();
+        fail_op(op, format!("shapes do not broadcast: {}", list.join(" and ")))
+    };
+    shape
+}
+
+fn try_broadcast_shapes(shapes: &[Shape]) -> Option<Shape> {
     let rank = shapes.iter().map(Shape::rank).max().unwrap_or(0);
     let mut result = vec![1; rank];
     for shape in shapes {
@@ -21,22 +29,30 @@ pub fn broadcast_shapes(op: &str, shapes: &[Shape]) -> Shape {
             if *there == 1 {
                 *there = size;
             } else if size != 1 && size != *there {
-                let list: Vec<String> = shapes.iter().map(Shape::to_string).collect();
-                fail_op(op, format!("shapes do not broadcast: {}", list.join(" and ")));
+                return None;
             }
         }
     }
-    result.into()
+    Some(result.into())
 }
 
-/// Two operands at the shape that they broadcast to.
+/// Two operands of one element type at the shape that they broadcast to.
 #[track_caller]
 pub(crate) fn broadcast_pair(op: &str, lhs: Tensor, rhs: Tensor) -> (Tensor, Tensor) {
-    let (left, right) = (lhs.shape(), rhs.shape());
-    if left == right {
+    let (left, right) = (lhs.ty(), rhs.ty());
+    if left.shape == right.shape {
         return (lhs, rhs);
     }
-    let shape = broadcast_shapes(op, &[left, right]);
+    // The types in the message are those that the user gave, and not of the broadcast operands.
+    let operands = [("lhs", lhs), ("rhs", rhs)];
+    if left.dtype != right.dtype {
+        let problem =
+            format!("element types differ: lhs {left}, rhs {right}; convert one with .to(dtype)");
+        fail_operands(op, problem, &operands);
+    }
+    let Some(shape) = try_broadcast_shapes(&[left.shape.clone(), right.shape.clone()]) else {
+        fail_operands(op, format!("shapes do not broadcast: lhs {left}, rhs {right}"), &operands)
+    };
     (broadcast_to(lhs, &shape), broadcast_to(rhs, &shape))
 }
 
@@ -48,16 +64,29 @@ pub(crate) fn broadcast_to(x: Tensor, shape: &Shape) -> Tensor {
         return x;
     }
     if from.rank() > shape.rank() {
-        fail_op("broadcast", format!("{} cannot become {shape}: it has more axes", x.ty()));
+        let problem = format!("{} has more axes than the shape {shape}", x.ty());
+        fail_operands("broadcast_to", problem, &[("the operand", x)]);
     }
     let offset = shape.rank() - from.rank();
     let axes = (offset..shape.rank()).collect();
     bind1(Op::Broadcast { shape: shape.clone(), axes }, &[x], Location::caller())
 }
 
+/// Most parts that a tensor is split into: each is an operation of the Program.
+const MAX_PARTS: usize = 1 << 16;
+
+/// Refuses to split into more parts than a Program can hold.
+#[track_caller]
+pub(crate) fn ensure_parts(op: &str, parts: usize) {
+    if parts > MAX_PARTS {
+        fail_op(op, format!("{parts} parts are too many, at most {MAX_PARTS} can be made"));
+    }
+}
+
 /// Joins tensors along an existing axis.
 #[track_caller]
 pub fn concatenate(tensors: &[Tensor], axis: isize) -> Tensor {
+    let _scope = function("concatenate");
     let Some(first) = tensors.first() else { fail_op("concatenate", "no tensors were given") };
     let axis = axis_of("concatenate", axis, first.rank());
     if tensors.len() == 1 {
@@ -69,8 +98,13 @@ pub fn concatenate(tensors: &[Tensor], axis: isize) -> Tensor {
 /// Joins tensors of one type along a new axis.
 #[track_caller]
 pub fn stack(tensors: &[Tensor], axis: isize) -> Tensor {
+    let _scope = function("stack");
     let Some(first) = tensors.first() else { fail_op("stack", "no tensors were given") };
     let position = axis_of("stack", axis, first.rank() + 1);
+    let ty = first.ty();
+    if let Some(other) = tensors.iter().map(|tensor| tensor.ty()).find(|other| *other != ty) {
+        fail_op("stack", format!("operands must have equal types, got {ty} and {other}"));
+    }
     let mut expanded = Vec::with_capacity(tensors.len());
     for tensor in tensors {
         expanded.push(tensor.expand_dims(position as isize));
@@ -89,6 +123,7 @@ impl Tensor {
     /// Repeats to `shape`; axes are aligned at the end, and grow where they have size 1.
     #[track_caller]
     pub fn broadcast_to(self, shape: impl Into<Shape>) -> Tensor {
+        let _scope = function("broadcast_to");
         broadcast_to(self, &shape.into())
     }
 
@@ -112,15 +147,17 @@ impl Tensor {
     /// All elements along one axis, in row-major order.
     #[track_caller]
     pub fn ravel(self) -> Tensor {
+        let _scope = function("ravel");
         self.reshape([self.numel()])
     }
 
     /// Merges the axes from `first` on into one.
     #[track_caller]
     pub fn flatten_from(self, first: isize) -> Tensor {
+        let _scope = function("flatten_from");
         let shape = self.shape();
         let first = axis_of("flatten_from", first, shape.rank());
-        let merged: usize = shape[first..].iter().product();
+        let merged = Shape::from(&shape[first..]).numel();
         let shape: Shape = shape[..first].iter().copied().chain([merged]).collect();
         self.reshape(shape)
     }
@@ -128,6 +165,7 @@ impl Tensor {
     /// Axis `i` of the result is axis `permutation[i]` of this tensor.
     #[track_caller]
     pub fn transpose(self, permutation: &[usize]) -> Tensor {
+        let _scope = function("transpose");
         if permutation.len() == self.rank() && permutation.iter().enumerate().all(|(i, &p)| i == p)
         {
             return self;
@@ -139,6 +177,7 @@ impl Tensor {
     /// The axes in opposite order; a matrix is transposed.
     #[track_caller]
     pub fn t(self) -> Tensor {
+        let _scope = function("t");
         let permutation: Axes = (0..self.rank()).rev().collect();
         self.transpose(&permutation)
     }
@@ -146,6 +185,7 @@ impl Tensor {
     /// Exchanges two axes.
     #[track_caller]
     pub fn swapaxes(self, a: isize, b: isize) -> Tensor {
+        let _scope = function("swapaxes");
         let rank = self.rank();
         let (a, b) = (axis_of("swapaxes", a, rank), axis_of("swapaxes", b, rank));
         let mut permutation: Axes = (0..rank).collect();
@@ -156,6 +196,7 @@ impl Tensor {
     /// Moves an axis to another position; the others keep their order.
     #[track_caller]
     pub fn moveaxis(self, from: isize, to: isize) -> Tensor {
+        let _scope = function("moveaxis");
         let rank = self.rank();
         let (from, to) = (axis_of("moveaxis", from, rank), axis_of("moveaxis", to, rank));
         let mut permutation: Axes = (0..rank).filter(|&axis| axis != from).collect();
@@ -166,6 +207,7 @@ impl Tensor {
     /// A new axis of size 1 at position `axis` of the result.
     #[track_caller]
     pub fn expand_dims(self, axis: isize) -> Tensor {
+        let _scope = function("expand_dims");
         let shape = self.shape();
         let axis = axis_of("expand_dims", axis, shape.rank() + 1);
         self.reshape(shape.with_axis(axis, 1))
@@ -174,10 +216,15 @@ impl Tensor {
     /// Drops `axis`, which must have size 1.
     #[track_caller]
     pub fn squeeze(self, axis: isize) -> Tensor {
+        let _scope = function("squeeze");
         let shape = self.shape();
         let axis = axis_of("squeeze", axis, shape.rank());
         if shape[axis] != 1 {
-            fail_op("squeeze", format!("axis {axis} of {} has size {}", self.ty(), shape[axis]));
+            let (ty, size) = (self.ty(), shape[axis]);
+            fail_op(
+                "squeeze",
+                format!("axis {axis} of {ty} has size {size}, and must have size 1"),
+            );
         }
         self.reshape(shape.without_axis(axis))
     }
@@ -185,6 +232,7 @@ impl Tensor {
     /// The elements in opposite order along `axis`.
     #[track_caller]
     pub fn flip(self, axis: isize) -> Tensor {
+        let _scope = function("flip");
         let axis = axis_of("flip", axis, self.rank());
         bind1(Op::Reverse { axes: [axis].as_slice().into() }, &[self], Location::caller())
     }
@@ -192,6 +240,7 @@ impl Tensor {
     /// Elements shifted along `axis` by `shift`, those that leave coming in at the other end.
     #[track_caller]
     pub fn roll(self, shift: isize, axis: isize) -> Tensor {
+        let _scope = function("roll");
         let size = self.dim(axis);
         if size == 0 {
             return self;
@@ -206,6 +255,7 @@ impl Tensor {
     /// The elements from `start` to before `limit` by `stride`, per axis.
     #[track_caller]
     pub fn strided_slice(self, start: &[usize], limit: &[usize], stride: &[usize]) -> Tensor {
+        let _scope = function("strided_slice");
         let op = Op::Slice { start: start.into(), limit: limit.into(), stride: stride.into() };
         bind1(op, &[self], Location::caller())
     }
@@ -213,6 +263,7 @@ impl Tensor {
     /// The elements from `start` to before `limit` along `axis`.
     #[track_caller]
     pub fn slice_axis(self, axis: isize, start: usize, limit: usize) -> Tensor {
+        let _scope = function("slice_axis");
         let shape = self.shape();
         let axis = axis_of("slice", axis, shape.rank());
         if start == 0 && limit == shape[axis] {
@@ -228,10 +279,14 @@ impl Tensor {
     /// The slice at `index` along `axis`, without that axis; negative indices count from the end.
     #[track_caller]
     pub fn index_axis(self, axis: isize, index: isize) -> Tensor {
+        let _scope = function("index_axis");
         let size = self.dim(axis);
         let at = if index < 0 { index + size as isize } else { index };
         if at < 0 || at >= size as isize {
-            fail_op("index", format!("index {index} is outside axis {axis} of {}", self.ty()));
+            fail_op(
+                "index",
+                format!("index {index} is out of bounds for axis {axis} of {}", self.ty()),
+            );
         }
         self.slice_axis(axis, at as usize, at as usize + 1).squeeze(axis)
     }
@@ -239,11 +294,16 @@ impl Tensor {
     /// Cuts into `parts` equal parts along `axis`.
     #[track_caller]
     pub fn split(self, parts: usize, axis: isize) -> Vec<Tensor> {
+        let _scope = function("split");
         let size = self.dim(axis);
         if parts == 0 || !size.is_multiple_of(parts) {
             let ty = self.ty();
-            fail_op("split", format!("axis {axis} of {ty} cannot be cut into {parts} equal parts"));
+            fail_op(
+                "split",
+                format!("axis {axis} of {ty} cannot be split into {parts} equal parts"),
+            );
         }
+        ensure_parts("split", parts);
         let part = size / parts;
         let mut pieces = Vec::with_capacity(parts);
         for i in 0..parts {
@@ -255,6 +315,7 @@ impl Tensor {
     /// Pads with `value`: `low` elements before and `high` after, per axis; negative amounts cut.
     #[track_caller]
     pub fn pad(self, low: &[i64], high: &[i64], value: f64) -> Tensor {
+        let _scope = function("pad");
         let interior = Axes::from_elem(0, self.rank());
         self.pad_interior(low, high, &interior, value)
     }
@@ -262,6 +323,7 @@ impl Tensor {
     /// [`Tensor::pad`], with `interior` elements between neighbours as well, per axis.
     #[track_caller]
     pub fn pad_interior(self, low: &[i64], high: &[i64], interior: &[usize], value: f64) -> Tensor {
+        let _scope = function("pad_interior");
         let scalar = Literal::filled(TensorType::scalar(self.dtype()), value);
         let value = bind1(Op::Constant(scalar), &[], Location::caller());
         self.pad_with(low, high, interior, value)
@@ -270,6 +332,7 @@ impl Tensor {
     /// [`Tensor::pad_interior`] with a scalar tensor as the padding.
     #[track_caller]
     pub fn pad_with(self, low: &[i64], high: &[i64], interior: &[usize], value: Tensor) -> Tensor {
+        let _scope = function("pad_with");
         let op = Op::Pad {
             low: Amounts::from_slice(low),
             high: Amounts::from_slice(high),
@@ -281,30 +344,33 @@ impl Tensor {
     /// Repeats the whole tensor `count` times along `axis`.
     #[track_caller]
     pub fn tile(self, count: usize, axis: isize) -> Tensor {
+        let _scope = function("tile");
         let shape = self.shape();
         let axis = axis_of("tile", axis, shape.rank());
         let expanded = shape.with_axis(axis, count);
         let axes: Axes = (0..expanded.rank()).filter(|&a| a != axis).collect();
         let mut merged = shape.clone().to_vec();
-        merged[axis] *= count;
+        merged[axis] = merged[axis].saturating_mul(count);
         self.broadcast_in_dim(expanded, &axes).reshape(merged)
     }
 
     /// Repeats each element `count` times along `axis`.
     #[track_caller]
     pub fn repeat(self, count: usize, axis: isize) -> Tensor {
+        let _scope = function("repeat");
         let shape = self.shape();
         let axis = axis_of("repeat", axis, shape.rank());
         let expanded = shape.with_axis(axis + 1, count);
         let axes: Axes = (0..expanded.rank()).filter(|&a| a != axis + 1).collect();
         let mut merged = shape.to_vec();
-        merged[axis] *= count;
+        merged[axis] = merged[axis].saturating_mul(count);
         self.broadcast_in_dim(expanded, &axes).reshape(merged)
     }
 
     /// The lower triangle of the last two axes: elements above diagonal `k` become 0.
     #[track_caller]
     pub fn tril(self, k: i32) -> Tensor {
+        let _scope = function("tril");
         let shape = self.shape();
         let rank = shape.rank();
         if rank < 2 {

@@ -8,7 +8,7 @@ use super::{arange, broadcast_shapes, concatenate, eye, where_, zeros_like};
 use crate::trace::control::scan;
 use crate::trace::custom::custom_jvp;
 use crate::trace::op::{Op, Precision, TriangularSolveOp};
-use crate::trace::tensor::{Tensor, at_line, bind1, fail_op};
+use crate::trace::tensor::{Tensor, at_line, bind1, fail_op, function};
 use crate::trace::types::{DType, Shape};
 use crate::trace::vmap::vmap;
 
@@ -18,6 +18,7 @@ use crate::trace::vmap::vmap;
 /// NaN.
 #[track_caller]
 pub fn cholesky(x: Tensor) -> Tensor {
+    let _scope = function("cholesky");
     at_line(Location::caller(), || {
         expect_square("cholesky", x);
         let symmetric = (x + x.swapaxes(-1, -2)) * 0.5;
@@ -41,6 +42,7 @@ pub fn cholesky(x: Tensor) -> Tensor {
 /// ```
 #[track_caller]
 pub fn triangular_solve(a: Tensor, b: Tensor, op: TriangularSolveOp) -> Tensor {
+    let _scope = function("triangular_solve");
     let at = Location::caller();
     if b.rank() + 1 == a.rank() {
         let axis = if op.left_side { -1 } else { -2 };
@@ -61,6 +63,7 @@ const UPPER: TriangularSolveOp = TriangularSolveOp { lower: false, ..LOWER };
 /// `l = cholesky(a)`. `b` is `[.., n, m]`, or has one axis less.
 #[track_caller]
 pub fn cho_solve(l: Tensor, b: Tensor) -> Tensor {
+    let _scope = function("cho_solve");
     at_line(Location::caller(), || {
         let half = triangular_solve(l, b, LOWER);
         triangular_solve(l, half, TriangularSolveOp { transpose_a: true, ..LOWER })
@@ -82,7 +85,7 @@ fn for_each(batch: &[usize], f: impl Fn(&[Tensor]) -> Vec<Tensor>, args: &[Tenso
     if batch.is_empty() {
         return f(args);
     }
-    let count: usize = batch.iter().product();
+    let count = crate::trace::types::Shape::from(batch).numel();
     let merged = |x: &Tensor| {
         let shape = x.shape();
         x.reshape([&[count], &shape[batch.len()..]].concat())
@@ -108,6 +111,7 @@ fn batch_of(a: Tensor) -> Shape {
 /// `i32[.., n]`: which row of `a` is row `i` of `L U`.
 #[track_caller]
 pub fn lu(a: Tensor) -> (Tensor, Tensor, Tensor) {
+    let _scope = function("lu");
     at_line(Location::caller(), || {
         expect_square("lu", a);
         let all = for_each(
@@ -201,6 +205,7 @@ fn solve_matrix(a: Tensor, b: Tensor) -> Tensor {
 /// ```
 #[track_caller]
 pub fn solve(a: Tensor, b: Tensor) -> Tensor {
+    let _scope = function("solve");
     at_line(Location::caller(), || {
         expect_square("solve", a);
         let (left, right) = (a.ty(), b.ty());
@@ -230,6 +235,7 @@ pub fn solve(a: Tensor, b: Tensor) -> Tensor {
 /// system, [`solve`] is faster and more exact.
 #[track_caller]
 pub fn inv(a: Tensor) -> Tensor {
+    let _scope = function("inv");
     at_line(Location::caller(), || {
         expect_square("inv", a);
         solve(a, eye(a.dim(-1), a.dtype()))
@@ -247,6 +253,7 @@ fn parity(pivots: Tensor, like: Tensor) -> Tensor {
 /// The sign has no derivative.
 #[track_caller]
 pub fn slogdet(a: Tensor) -> (Tensor, Tensor) {
+    let _scope = function("slogdet");
     at_line(Location::caller(), || {
         expect_square("slogdet", a);
         let log_of = |a: Tensor, lu: Tensor, pivots: Tensor| {
@@ -277,6 +284,7 @@ pub fn slogdet(a: Tensor) -> (Tensor, Tensor) {
 /// derivative is that of the cofactors, and is right for singular matrices too.
 #[track_caller]
 pub fn det(a: Tensor) -> Tensor {
+    let _scope = function("det");
     at_line(Location::caller(), || {
         expect_square("det", a);
         for_each(&batch_of(a), |x| vec![det_of_matrix(x[0])], &[a])[0]

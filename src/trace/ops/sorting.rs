@@ -4,13 +4,14 @@ use std::panic::Location;
 
 use super::{IndexMode, arange, axis_of, constant, iota, where_, zeros};
 use crate::trace::control::fori_loop;
-use crate::trace::tensor::{Tensor, at_line, fail_op};
+use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::DType;
 
 /// `jnp.lexsort`: the indices (i32) that sort by the last of `keys`, where equal by the one before
 /// it, and so on; equal elements keep their order. Keys are of one shape.
 #[track_caller]
 pub fn lexsort(keys: &[Tensor], axis: isize) -> Tensor {
+    let _scope = function("lexsort");
     let at = Location::caller();
     let Some((first, rest)) = keys.split_first() else { fail_op("lexsort", "there are no keys") };
     at_line(at, || {
@@ -26,12 +27,14 @@ impl Tensor {
     /// `jnp.sort` with `descending=True`; NaN comes first.
     #[track_caller]
     pub fn sort_descending(self, axis: isize) -> Tensor {
+        let _scope = function("sort_descending");
         self.sort(axis).flip(axis)
     }
 
     /// `jnp.argsort` with `descending=True`: the indices (i32); equal elements keep their order.
     #[track_caller]
     pub fn argsort_descending(self, axis: isize) -> Tensor {
+        let _scope = function("argsort_descending");
         // Sorted from behind and read from behind, what is equal stands as it stood.
         let last = self.dim(axis) as i32 - 1;
         last - self.flip(axis).argsort(axis).flip(axis)
@@ -41,6 +44,7 @@ impl Tensor {
     /// indices (i32). Of equal elements the one with the lower index comes first; NaN is largest.
     #[track_caller]
     pub fn top_k(self, k: usize) -> (Tensor, Tensor) {
+        let _scope = function("top_k");
         let (ty, at) = (self.ty(), Location::caller());
         if ty.rank() == 0 || ty.shape[ty.rank() - 1] < k {
             fail_op("top_k", format!("{ty} does not have {k} elements along its last axis"));
@@ -55,6 +59,7 @@ impl Tensor {
     /// in: before equal elements, or after them if `right`. A binary search: `log2(n)` turns.
     #[track_caller]
     pub fn searchsorted(self, values: Tensor, right: bool) -> Tensor {
+        let _scope = function("searchsorted");
         let (ty, at) = (self.ty(), Location::caller());
         if ty.rank() != 1 || values.dtype() != ty.dtype {
             let problem = format!(
@@ -85,6 +90,7 @@ impl Tensor {
     /// `jnp.isin`: whether each element is one of `values`, a vector.
     #[track_caller]
     pub fn isin(self, values: Tensor) -> Tensor {
+        let _scope = function("isin");
         let rank = self.rank() as isize;
         self.expand_dims(rank).equal(values.ravel()).any([rank])
     }
@@ -93,6 +99,7 @@ impl Tensor {
     /// (true), one tensor for each axis; where there are fewer, `fill`.
     #[track_caller]
     pub fn nonzero(self, size: usize, fill: i32) -> Vec<Tensor> {
+        let _scope = function("nonzero");
         let (ty, at) = (self.ty(), Location::caller());
         at_line(at, || {
             let zero = super::zeros_like(self);
@@ -122,6 +129,7 @@ impl Tensor {
     /// Other numbers are not counted.
     #[track_caller]
     pub fn bincount(self, length: usize) -> Tensor {
+        let _scope = function("bincount");
         let at = Location::caller();
         at_line(at, || {
             let numbers = self.ravel().to(DType::I32);
@@ -135,6 +143,7 @@ impl Tensor {
     /// the part `q` (0 to 1) of the elements lies. NaN if there is one.
     #[track_caller]
     pub fn quantile(self, q: f64, axis: isize) -> Tensor {
+        let _scope = function("quantile");
         let (ty, at) = (self.ty(), Location::caller());
         let place = axis_of("quantile", axis, ty.rank());
         let size = ty.shape[place];
@@ -160,6 +169,7 @@ impl Tensor {
     /// `jnp.median` along `axis`, which vanishes. NaN if there is one.
     #[track_caller]
     pub fn median(self, axis: isize) -> Tensor {
+        let _scope = function("median");
         self.quantile(0.5, axis)
     }
 

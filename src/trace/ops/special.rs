@@ -6,7 +6,7 @@ use super::elementwise::Operand;
 use super::shape::broadcast_pair;
 use super::{where_, zeros_like};
 use crate::trace::op::{BinaryOp, Op};
-use crate::trace::tensor::{Tensor, at_line, bind1};
+use crate::trace::tensor::{Tensor, at_line, bind1, function};
 
 /// `jax.scipy.special.polygamma`: the derivative of order `n` of [`Tensor::digamma`] at `x`; `n` is
 /// a whole number from 0, or a tensor of such numbers of the type of `x`. It has all derivatives
@@ -22,6 +22,7 @@ use crate::trace::tensor::{Tensor, at_line, bind1};
 /// ```
 #[track_caller]
 pub fn polygamma(n: impl Operand, x: Tensor) -> Tensor {
+    let _scope = function("polygamma");
     let (n, x) = broadcast_pair("polygamma", n.to_tensor(&x.ty()), x);
     bind1(Op::Binary(BinaryOp::Polygamma), &[n, x], Location::caller())
 }
@@ -30,6 +31,7 @@ pub fn polygamma(n: impl Operand, x: Tensor) -> Tensor {
 /// `lgamma(a) + lgamma(b) - lgamma(a + b)`, exact also where the last two nearly cancel.
 #[track_caller]
 pub fn betaln(a: Tensor, b: Tensor) -> Tensor {
+    let _scope = function("betaln");
     at_line(Location::caller(), || {
         let (a, b) = broadcast_pair("betaln", a, b);
         // Chosen by one comparison: minimum and maximum would share the derivatives of equals.

@@ -1,6 +1,6 @@
 //! Which axes [`vmap_with`](super::vmap_with) maps, leaf by leaf.
 
-use crate::tree::{Path, Segment};
+use crate::tree::{Path, Segment, path_of};
 
 /// Which axis of a tree's leaves is mapped. What is said of a tree holds for all leaves below it,
 /// as with the prefix trees of `jax.vmap`; tuples make it by themselves: `(0, None)` maps the first
@@ -23,12 +23,13 @@ impl LeafAxes {
     /// # Errors
     /// If these axes have another structure than the tree.
     pub(super) fn of(&self, path: &Path<'_>) -> Result<Option<isize>, String> {
+        let leaf = |path: &Path<'_>| path_of("argument", path);
         let mut axes = self;
         for segment in path.segments() {
             axes = match (axes, segment) {
                 (LeafAxes::All(_) | LeafAxes::Unmapped, _) => break,
                 (LeafAxes::Each(each), Segment::Index(i)) => each.get(i).ok_or_else(|| {
-                    format!("the axes are given for {} positions, and {path} is at {i}", each.len())
+                    format!("{} axes are given, and there is a leaf at {}", each.len(), leaf(path))
                 })?,
                 (LeafAxes::Named(named), Segment::Field(name) | Segment::Key(name)) => {
                     match named.iter().find(|(there, _)| *there == name) {
@@ -37,10 +38,16 @@ impl LeafAxes {
                     }
                 }
                 (LeafAxes::Each(_), Segment::Field(_) | Segment::Key(_)) => {
-                    return Err(format!("the axes are given by position, and {path} by name"));
+                    return Err(format!(
+                        "axes by position are given for {}, which has a name",
+                        leaf(path)
+                    ));
                 }
                 (LeafAxes::Named(_), Segment::Index(_)) => {
-                    return Err(format!("the axes are given by name, and {path} by position"));
+                    return Err(format!(
+                        "axes by name are given for {}, which has a position",
+                        leaf(path)
+                    ));
                 }
             };
         }
@@ -48,7 +55,7 @@ impl LeafAxes {
             LeafAxes::All(axis) => Ok(Some(*axis)),
             LeafAxes::Unmapped => Ok(None),
             LeafAxes::Each(_) | LeafAxes::Named(_) => {
-                Err(format!("the axes are given for parts of {path}, which is a tensor"))
+                Err(format!("several axes are given for {}, which is one tensor", leaf(path)))
             }
         }
     }

@@ -30,8 +30,8 @@ pub(crate) fn callback(op: &CallbackOp, inputs: &[Batched], lanes: Lanes, at: Lo
         }
         VmapMethod::Sequential if ordered => fail_op(
             op.kind.name(),
-            "is ordered, and cannot be batched: vmap computes all examples together, which have no \
-             order. Map outside of the compiled function, or make it unordered",
+            "an ordered callback cannot be batched: vmap computes all batch elements together, in \
+             no order. Make it unordered, or loop outside of the compiled function",
         ),
         VmapMethod::Sequential => one_by_one(op, inputs, lanes, at),
     }
@@ -80,9 +80,9 @@ pub(super) fn expect_no_io<'a>(name: &str, programs: impl IntoIterator<Item = &'
             fail_op(
                 "io_callback",
                 format!(
-                    "stands in a {name} under vmap whose condition differs between the examples: \
-                     all of them are computed together, and it would be called for those that do \
-                     not come by"
+                    "a {name} under vmap whose condition differs between batch elements computes \
+                     all branches for all of them, and would make the call for elements that do \
+                     not take it; move the callback out of the {name}"
                 ),
             );
         }

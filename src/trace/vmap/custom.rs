@@ -76,8 +76,8 @@ fn recursive_custom_jvp(
         Rule::Enclosing(level) if *level < lanes.rules => Rule::Enclosing(*level),
         Rule::Enclosing(_) => fail_op(
             "custom_jvp",
-            "its rule batches the function that it belongs to, and is only being defined; let it \
-             call the function as it is, or write the derivative out",
+            "the rule calls vmap of its own function, which is still being defined; call the \
+             function without vmap, or write the derivative out",
         ),
     };
     let call = for_all(&op.call, lanes, at);

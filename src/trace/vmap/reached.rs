@@ -160,9 +160,9 @@ fn collective_reached(collective: &CollectiveOp, inputs: &[bool], axis: Axis) ->
 fn all_take_part(what: &str, programs: &[&Program], axis: Axis) {
     if let Some((equation, name)) = programs.iter().find_map(|program| find(program, axis)) {
         let problem = format!(
-            "stands inside a {what} whose predicate differs between the members of axis `{}`: some \
-             would wait for others that never come. Make the predicate the same for all (psum, \
-             pmax or pmin of it along the axis), or move the collective out",
+            "inside a {what} whose predicate differs between the members of axis `{}`, some \
+             members would wait for ever for the others. Make the predicate the same for all \
+             (psum, pmax or pmin of it along the axis), or move the collective out of the {what}",
             axis.name()
         );
         at_line(equation.at, || fail_op(name, problem));

@@ -100,19 +100,25 @@ fn sizes_must_agree() {
         vec![vmap(|(x, y): (Tensor, Tensor)| x * y)((x[0], x[1]))]
     });
     let first = error.lines().next().unwrap();
-    assert_eq!(first, "vmap: sizes differ: $[0] f32[4,3] axis 0 (4), $[1] f32[5] axis 0 (5)");
+    assert_eq!(
+        first,
+        "vmap: mapped axes must have equal sizes: argument[0] f32[4,3] axis 0 (4), argument[1] f32[5] axis 0 (5)"
+    );
     assert!(error.contains(file!()), "{error}");
 }
 
 #[test]
 fn a_leaf_needs_the_axis() {
     let error = error_of(&[f32s([])], |x| vec![vmap(|x: Tensor| x)(x[0])]);
-    assert!(error.starts_with("vmap: $ is f32[] and has no axis 0 to map over"), "{error}");
+    assert!(
+        error.starts_with("vmap: argument is f32[], which has no axis 0 to map over"),
+        "{error}"
+    );
     let error = error_of(&[], |_| vec![vmap(|()| arange(3, DType::F32))(())]);
-    assert!(error.starts_with("vmap: no argument is mapped; say the size"), "{error}");
+    assert!(error.starts_with("vmap: no argument is mapped; give the size"), "{error}");
     let unmapped = VmapOptions { out_axes: LeafAxes::Unmapped, ..VmapOptions::default() };
     let error = error_of(&[f32s([3])], |x| vec![vmap_with(unmapped, |x: Tensor| x)(x[0])]);
-    assert!(error.starts_with("vmap: $ of the result depends on a mapped"), "{error}");
+    assert!(error.starts_with("vmap: output is batched, and its out_axes is None"), "{error}");
 }
 
 #[test]

@@ -1,0 +1,242 @@
+//! The law of messages: an error of a function names the function that the user called, and not an
+//! operation or a literal inside of it.
+
+use podracer::trace::ops;
+use podracer::{Array, DType, Tensor, make_program};
+
+macro_rules! methods {
+    ($($method:ident $(($($argument:expr),*))?),* $(,)?) => {
+        &[$((stringify!($method), |x: Tensor| { x.$method($($($argument),*)?); })),*]
+    };
+}
+
+type Function = (&'static str, fn(Tensor));
+
+const OF_ELEMENTS: &[Function] = methods![
+    abs,
+    sign,
+    exp,
+    expm1,
+    log,
+    log1p,
+    sqrt,
+    rsqrt,
+    sin,
+    cos,
+    tan,
+    tanh,
+    sigmoid,
+    floor,
+    ceil,
+    round,
+    erf,
+    erfc,
+    lgamma,
+    digamma,
+    erf_inv,
+    is_finite,
+    asin,
+    acos,
+    atan,
+    sinh,
+    cosh,
+    asinh,
+    acosh,
+    atanh,
+    cbrt,
+    exp2,
+    log2,
+    log10,
+    trunc,
+    is_inf,
+    relu,
+    elu,
+    silu,
+    gelu,
+    softplus,
+    log_sigmoid,
+    reciprocal,
+    is_nan,
+    powi(3),
+    leaky_relu(0.5),
+    clip(0.5, 1.5),
+    clamp(0.5, 1.5),
+    maximum(0.5),
+    minimum(true),
+    lt(0.5),
+    ge(true),
+    equal(1.5),
+    floor_div(0.5),
+    modulo(true),
+];
+
+const ALONG_AXES: &[Function] = methods![
+    sum(7),
+    prod(7),
+    max(7),
+    min(7),
+    mean(7),
+    var(7),
+    std(7),
+    all(7),
+    any(7),
+    argmax(7),
+    argmin(7),
+    sort(7),
+    argsort(7),
+    logsumexp(7),
+    softmax(7),
+    log_softmax(7),
+    cumsum(7),
+    cumprod(7),
+    flip(7),
+    median(7),
+    quantile(0.5, 7),
+    sum([0, 9]),
+    mean([0, 9]),
+    nansum(7),
+    ptp(7),
+    index_axis(0, 99),
+    split(2, 7),
+    squeeze(0),
+    expand_dims(9),
+    swapaxes(0, 7),
+    moveaxis(7, 0),
+    roll(1, 7),
+    tile(2, 7),
+    repeat(2, 7),
+    slice_axis(0, 3, 99),
+    top_k(99),
+];
+
+const REDUCTIONS: &[Function] = methods![
+    sum(..),
+    prod(..),
+    max(..),
+    min(..),
+    mean(..),
+    var(..),
+    std(..),
+    argmax(0),
+    logsumexp(..),
+    softmax(-1),
+    log_softmax(-1),
+    norm,
+    cumsum(0),
+    cumprod(0),
+    cumlogsumexp(0),
+    median(0),
+    sort(0),
+    quantile(0.5, 0),
+    nansum(..),
+    nanmean(..),
+    nanmax(..),
+    nanmin(..),
+    ptp(..),
+    diff(0),
+    trace,
+];
+
+type FunctionOfTwo = (&'static str, fn(Tensor, Tensor));
+
+const OF_TWO: &[FunctionOfTwo] = &[
+    ("add", |x, y| {
+        let _ = x + y;
+    }),
+    ("mul", |x, y| {
+        let _ = x * y;
+    }),
+    ("matmul", |x, y| {
+        let _ = x.matmul(y);
+    }),
+    ("where", |x, y| {
+        let _ = ops::where_(x.gt(0), x, y);
+    }),
+    ("logaddexp", |x, y| {
+        let _ = ops::logaddexp(x, y);
+    }),
+    ("maximum", |x, y| {
+        let _ = x.maximum(y);
+    }),
+    ("pow", |x, y| {
+        let _ = x.pow(y);
+    }),
+    ("atan2", |x, y| {
+        let _ = x.atan2(y);
+    }),
+    ("lt", |x, y| {
+        let _ = x.lt(y);
+    }),
+    ("floor_div", |x, y| {
+        let _ = x.floor_div(y);
+    }),
+    ("modulo", |x, y| {
+        let _ = x.modulo(y);
+    }),
+    ("hypot", |x, y| {
+        let _ = x.hypot(y);
+    }),
+    ("average", |x, y| {
+        let _ = x.average(y, ..);
+    }),
+    ("concatenate", |x, y| {
+        let _ = ops::concatenate(&[x, y], 0);
+    }),
+    ("stack", |x, y| {
+        let _ = ops::stack(&[x, y], 0);
+    }),
+];
+
+/// The first line of the error of `f`, if it is one.
+fn message(f: impl Fn(Vec<Tensor>), dtypes: &[DType], shapes: &[&[usize]]) -> Option<String> {
+    let arrays: Vec<Array> =
+        dtypes.iter().zip(shapes).map(|(&dtype, &shape)| Array::zeros(shape, dtype)).collect();
+    let traced = make_program(
+        |x: Vec<Tensor>| -> Vec<Tensor> {
+            f(x);
+            vec![]
+        },
+        &arrays,
+    );
+    Some(traced.err()?.to_string().lines().next()?.to_string())
+}
+
+fn check(name: &str, text: &str, faults: &mut Vec<String>) {
+    let words = ["literal", " has no such", "$"];
+    if !text.starts_with(&format!("{name}: ")) || words.iter().any(|word| text.contains(word)) {
+        faults.push(format!("{name}: {text}"));
+    }
+}
+
+#[test]
+fn errors_name_the_function_that_was_called() {
+    let mut faults = Vec::new();
+    let mut errors = 0;
+    for (name, f) in [OF_ELEMENTS, ALONG_AXES, REDUCTIONS].concat() {
+        for dtype in DType::ALL {
+            if let Some(text) = message(|x| f(x[0]), &[dtype], &[&[4, 4]]) {
+                errors += 1;
+                check(name, &text, &mut faults);
+            }
+        }
+    }
+    for (name, f) in OF_TWO {
+        for (left, right) in [(DType::F32, DType::I32), (DType::U8, DType::F64)] {
+            if let Some(text) = message(|x| f(x[0], x[1]), &[left, right], &[&[4, 3], &[3]]) {
+                errors += 1;
+                check(name, &text, &mut faults);
+            }
+        }
+        let dtypes = [DType::F32, DType::F32];
+        if let Some(text) = message(|x| f(x[0], x[1]), &dtypes, &[&[4, 3], &[5]]) {
+            errors += 1;
+            check(name, &text, &mut faults);
+            // The types are those of the arguments.
+            if !text.contains("[4,3]") || !text.contains("[5]") {
+                faults.push(format!("{name}: {text}"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{} of {errors}:\n{}", faults.len(), faults.join("\n"));
+    assert!(errors > 200, "{errors} errors");
+}
