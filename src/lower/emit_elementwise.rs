@@ -45,6 +45,17 @@ impl Emitter<'_> {
             UnaryOp::ErfInv => {
                 return self.op(format_args!("chlo.erf_inv {x} : {0} -> {0}", Ty(ty)));
             }
+            UnaryOp::Asin
+            | UnaryOp::Acos
+            | UnaryOp::Sinh
+            | UnaryOp::Cosh
+            | UnaryOp::Asinh
+            | UnaryOp::Acosh
+            | UnaryOp::Atanh => {
+                let (name, ty) = (op.name(), Ty(ty));
+                return self.op(format_args!("chlo.{name} {x} : {ty} -> {ty}"));
+            }
+            UnaryOp::Cbrt => "stablehlo.cbrt",
             // Written out by the plugin's own decompositions (Lanczos, with reflection).
             UnaryOp::Erfc => return self.op(format_args!("chlo.erfc {x} : {0} -> {0}", Ty(ty))),
             UnaryOp::Lgamma => {

@@ -20,7 +20,7 @@ use super::native_calls::Role;
 pub use super::options::{LowerOptions, Platform};
 use crate::trace::graph::in_order;
 use crate::trace::literal::Literal;
-use crate::trace::op::{BinaryOp, Op};
+use crate::trace::op::{BinaryOp, CompareOp, Op};
 use crate::trace::program::{Equation, Program, Var};
 use crate::trace::types::{DType, TensorType};
 
@@ -239,7 +239,7 @@ impl<'a> Emitter<'a> {
             | Op::Sort { .. }
             | Op::Collective(_)
             | Op::Threefry => {
-                let values: Values = inputs.iter().map(|slot| self.value(slot)).collect();
+                let mut values: Values = inputs.iter().map(|slot| self.value(slot)).collect();
                 if let Op::Binary(op @ (BinaryOp::Div | BinaryOp::Rem)) = equation.op
                     && result.dtype.is_int()
                     && !never_zero(&inputs[1])
@@ -247,11 +247,38 @@ impl<'a> Emitter<'a> {
                     let quotient = self.division(op, values[0], values[1], result);
                     return SmallVec::from_iter([Slot::Value(quotient)]);
                 }
+                if let Op::Compare(op) = equation.op {
+                    self.avoid_positive_zero(op, inputs, &mut values, tys[0]);
+                }
                 let values = self.simple(&equation.op, &values, &tys, result);
                 return values.into_iter().map(Slot::Value).collect();
             }
         };
         SmallVec::from_vec(structured)
+    }
+
+    /// Replaces +0 by -0, which is equal, where floats are compared as `x >= 0` or `0 <= x`.
+    ///
+    /// The compiler takes `x >= +0` to be true where it sees that `x` is never below zero, as an
+    /// absolute value or a square; but of NaN it is false. It does not do so for -0.
+    fn avoid_positive_zero(
+        &mut self,
+        op: CompareOp,
+        slots: &[Slot<'a>],
+        values: &mut [Value],
+        ty: &TensorType,
+    ) {
+        let at = match op {
+            CompareOp::Ge => 1,
+            CompareOp::Le => 0,
+            CompareOp::Eq | CompareOp::Ne | CompareOp::Lt | CompareOp::Gt => return,
+        };
+        if let Slot::Constant(literal) = &slots[at]
+            && ty.dtype.is_float()
+            && literal.splat_value() == Some(0.0)
+        {
+            values[at] = self.constant(&Literal::filled(ty.clone(), -0.0));
+        }
     }
 
     /// Operations without regions of the user's.

@@ -302,6 +302,14 @@ fn infer_unary(op: UnaryOp, x: &TensorType) -> Result<TensorType, Problem> {
         | UnaryOp::Cos
         | UnaryOp::Tan
         | UnaryOp::Tanh
+        | UnaryOp::Asin
+        | UnaryOp::Acos
+        | UnaryOp::Sinh
+        | UnaryOp::Cosh
+        | UnaryOp::Asinh
+        | UnaryOp::Acosh
+        | UnaryOp::Atanh
+        | UnaryOp::Cbrt
         | UnaryOp::Logistic
         | UnaryOp::Floor
         | UnaryOp::Ceil

@@ -228,6 +228,14 @@ fn jvp_unary(op: UnaryOp, x: Tensor, y: Tensor, t: Tensor) -> Option<Tensor> {
         UnaryOp::Cos => t * -x.sin(),
         UnaryOp::Tan => t * (1.0 + y * y),
         UnaryOp::Tanh => t * ((1.0 + y) * (1.0 - y)),
+        UnaryOp::Asin => t * (1.0 - x * x).rsqrt(),
+        UnaryOp::Acos => t * -(1.0 - x * x).rsqrt(),
+        UnaryOp::Sinh => t * x.cosh(),
+        UnaryOp::Cosh => t * x.sinh(),
+        UnaryOp::Asinh => t * (x * x + 1.0).rsqrt(),
+        UnaryOp::Acosh => t * (x * x - 1.0).rsqrt(),
+        UnaryOp::Atanh => t * ((1.0 / (1.0 + x)) * (1.0 / (1.0 - x))),
+        UnaryOp::Cbrt => t * (y.powi(-2) * (1.0 / 3.0)),
         UnaryOp::Logistic => t * (y * (1.0 - y)),
         UnaryOp::Erf => t * ((-(x * x)).exp() * FRAC_2_SQRT_PI),
         UnaryOp::Erfc => t * ((-(x * x)).exp() * -FRAC_2_SQRT_PI),
@@ -263,8 +271,9 @@ fn jvp_binary(
         }),
         BinaryOp::Pow => both(
             &|t| {
-                let flat = b.equal(0.0);
-                // The exponent is kept off 0, where x^(p-1) may be infinite.
+                // Of 0^0 the derivative by the base is 0. Nothing else is masked: at an exponent of 0
+                // the slope is 0, and its derivative by the exponent is not.
+                let flat = a.equal(0.0) & b.equal(0.0);
                 let exponent = where_(flat, 1.0, b) - 1.0;
                 t * where_(flat, zeros_like(a), b * a.pow(exponent))
             },

@@ -200,6 +200,14 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
             | UnaryOp::Cos
             | UnaryOp::Tan
             | UnaryOp::Tanh
+            | UnaryOp::Asin
+            | UnaryOp::Acos
+            | UnaryOp::Sinh
+            | UnaryOp::Cosh
+            | UnaryOp::Asinh
+            | UnaryOp::Acosh
+            | UnaryOp::Atanh
+            | UnaryOp::Cbrt
             | UnaryOp::Logistic
             | UnaryOp::Floor
             | UnaryOp::Ceil

@@ -19,6 +19,7 @@ pub fn read(path: &str) -> BTreeMap<String, Kinds> {
         let digit = what.find(|c: char| c.is_ascii_digit()).unwrap();
         let dtype = match view.dtype() {
             safetensors::Dtype::F32 => DType::F32,
+            safetensors::Dtype::F64 => DType::F64,
             safetensors::Dtype::F16 => DType::F16,
             safetensors::Dtype::BF16 => DType::BF16,
             safetensors::Dtype::I32 => DType::I32,

@@ -9,6 +9,7 @@ mod cost;
 mod derive;
 mod documents;
 mod dtypes;
+mod elementary;
 mod errors;
 mod eval;
 mod explain;

@@ -6,6 +6,7 @@
 //!
 //! How many are tried, and which: see `recipes`.
 
+mod piecewise;
 mod regressions;
 
 use std::collections::BTreeSet;

@@ -76,6 +76,15 @@ pub fn epsilon(dtype: DType) -> f64 {
     }
 }
 
+/// The smallest number that is not denormal.
+pub fn smallest_normal(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => f64::MIN_POSITIVE,
+        DType::F16 => 2f64.powi(-14),
+        _ => f32::MIN_POSITIVE.into(),
+    }
+}
+
 /// A Program in the making.
 pub struct Cook {
     pub program: Program,
@@ -89,9 +98,8 @@ pub struct Cook {
 pub struct Dish {
     pub program: Program,
     pub outputs: Vec<Info>,
-    /// Which inputs may hold NaN and infinities.
-    pub special: Vec<bool>,
-    pub smooth: bool,
+    /// Which elements each input gets.
+    pub kinds: Vec<Kind>,
 }
 
 impl Cook {
@@ -302,8 +310,10 @@ impl Cook {
 pub enum Kind {
     /// Eighths in -2..2 and small integers: many are equal.
     Round,
-    /// Also NaN and infinities.
+    /// Also NaN, infinities and the zero below zero.
     Special,
+    /// Also denormal numbers, which compiled code takes for zero.
+    Denormal,
     /// Numbers in -2..2.
     Smooth,
 }
@@ -331,6 +341,10 @@ pub fn values(ty: &TensorType, kind: Kind, salt: &mut Salt) -> Literal {
         Kind::Special if salt.once_in(3) => {
             [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0][salt.below(4)]
         }
+        Kind::Denormal if salt.once_in(3) => {
+            let tiny = smallest_normal(ty.dtype);
+            [tiny / 2.0, -tiny / 2.0, tiny / 8.0, -tiny / 64.0, tiny][salt.below(5)]
+        }
         _ => salt.within(-16, 16) as f64 / 8.0,
     };
     let values: Vec<f64> = (0..n).map(|_| float(salt)).collect();
@@ -343,8 +357,9 @@ impl InputRecipe {
         // ends at.
         const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::BF16, DType::F16];
         let dtype = match self.dtype % 32 {
-            i @ 0..16 => FLOATS[[0, 0, 0, 1, 0, 2, 0, 3][i as usize % 8]],
+            i @ 0..16 => FLOATS[[0, 0, 2, 1, 3, 2, 0, 3][i as usize % 8]],
             i @ 16..29 => DType::ALL[i as usize - 16],
+            29 => DType::U8,
             _ => DType::I32,
         };
         let dtype =
@@ -357,34 +372,37 @@ impl InputRecipe {
 /// The Program of a recipe.
 pub fn cook(recipe: &Recipe, smooth: bool) -> Dish {
     let mut cook = Cook::new(recipe.sizes, smooth);
-    let mut special = Vec::new();
+    let mut kinds = Vec::new();
     for input in &recipe.inputs {
         let ty = input.ty(&recipe.sizes, smooth);
-        let is_special = input.special && ty.dtype.is_float() && !smooth;
+        let kind = match Kind::of(smooth) {
+            Kind::Round if input.special && ty.dtype.is_float() => Kind::Special,
+            Kind::Round if input.denormal && ty.dtype.is_float() => Kind::Denormal,
+            kind => kind,
+        };
         let info = match ty.dtype {
             dtype if !dtype.is_float() => Info::of(dtype),
             // What is moved a little must not fall on the other side of something.
             _ if smooth => Info::rounded(-2.0, 2.0, 0.0),
-            _ if is_special => Info::exact(f64::NEG_INFINITY, f64::INFINITY),
+            _ if kind == Kind::Special => Info::exact(f64::NEG_INFINITY, f64::INFINITY),
+            // What is zero in one way to run it, and not in another, must not be compared.
+            _ if kind == Kind::Denormal => Info::rounded(-2.0, 2.0, smallest_normal(ty.dtype)),
             _ => Info::exact(-2.0, 2.0),
         };
-        special.push(is_special);
+        kinds.push(kind);
         cook.input(ty, info);
     }
     cook.steps(&recipe.steps, 0);
     cook.program.outputs = cook.sinks(5);
     let infos = |vars: &[Var]| vars.iter().map(|&var| cook.info(var)).collect();
-    Dish { outputs: infos(&cook.program.outputs), program: cook.program, special, smooth }
+    Dish { outputs: infos(&cook.program.outputs), program: cook.program, kinds }
 }
 
 impl Dish {
     /// Inputs of one sort; other ones for another seed.
     pub fn values(&self, seed: u64) -> Vec<Literal> {
         let mut salt = Salt(seed);
-        let value = |(ty, &special): (&TensorType, &bool)| {
-            let kind = if special { Kind::Special } else { Kind::of(self.smooth) };
-            values(ty, kind, &mut salt)
-        };
-        self.program.input_types().zip(&self.special).map(value).collect()
+        let value = |(ty, &kind): (&TensorType, &Kind)| values(ty, kind, &mut salt);
+        self.program.input_types().zip(&self.kinds).map(value).collect()
     }
 }

@@ -10,8 +10,10 @@ use proptest::prelude::*;
 pub struct InputRecipe {
     pub dtype: u8,
     pub shape: Vec<u8>,
-    /// Whether NaN and infinities may be among its elements.
+    /// NaN and infinities may be among its elements.
     pub special: bool,
+    /// Denormal numbers may be among its elements.
+    pub denormal: bool,
 }
 
 /// One equation, or a few that belong together.
@@ -36,8 +38,10 @@ pub struct Recipe {
 }
 
 fn input() -> impl Strategy<Value = InputRecipe> {
-    (any::<u8>(), vec(any::<u8>(), 0..4), prop::bool::weighted(0.1))
-        .prop_map(|(dtype, shape, special)| InputRecipe { dtype, shape, special })
+    let rarely = || prop::bool::weighted(0.15);
+    (any::<u8>(), vec(any::<u8>(), 0..4), rarely(), rarely()).prop_map(
+        |(dtype, shape, special, denormal)| InputRecipe { dtype, shape, special, denormal },
+    )
 }
 
 fn step(depth: u32) -> BoxedStrategy<Step> {

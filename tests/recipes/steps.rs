@@ -21,7 +21,7 @@ impl Cook {
             return self.control(step, &mut salt, depth);
         }
         let p = step.picks;
-        match step.kind % 32 {
+        match step.kind % 35 {
             0..5 => self.unary(p, &mut salt),
             5..10 => self.pair(p, &mut salt),
             10 => self.compare(p, &mut salt),
@@ -37,6 +37,7 @@ impl Cook {
             27 | 28 => self.reduce(p, &mut salt),
             29 => self.arg_reduce(p, &mut salt),
             30 => self.sort(p, &mut salt),
+            31..34 => self.sides_of_zero(p, &mut salt),
             _ => self.threefry(p),
         }
     }
@@ -66,17 +67,8 @@ impl Cook {
         let i = self.info(any);
         match op {
             // These take anything that is exact, NaN and infinities as well.
-            UnaryOp::Neg => {
-                self.op(Op::Unary(op), &[any], Info { low: -i.high, high: -i.low, ..i }).map(drop)
-            }
-            UnaryOp::Abs => {
-                self.op(Op::Unary(op), &[any], Info { low: 0.0, high: i.size(), ..i }).map(drop)
-            }
-            UnaryOp::Sign if i.exact => {
-                let info = Info { low: -1.0, high: 1.0, bits: false, ..i };
-                let info = if self.is_finite(any) { info } else { i };
-                self.op(Op::Unary(op), &[any], info).map(drop)
-            }
+            UnaryOp::Neg | UnaryOp::Abs => self.signed(op, any).map(drop),
+            UnaryOp::Sign if i.exact => self.signed(op, any).map(drop),
             UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round if i.exact => {
                 let info = Info { low: i.low - 1.0, high: i.high + 1.0, bits: false, ..i };
                 self.op(Op::Unary(op), &[any], info).map(drop)
@@ -88,10 +80,49 @@ impl Cook {
         }
     }
 
+    /// The negative, the absolute value, or (of exact numbers) the sign.
+    fn signed(&mut self, op: UnaryOp, x: Var) -> Option<Var> {
+        let i = self.info(x);
+        let info = match op {
+            UnaryOp::Neg => Info { low: -i.high, high: -i.low, ..i },
+            UnaryOp::Abs => Info { low: 0.0, high: i.size(), ..i },
+            _ if self.is_finite(x) => Info { low: -1.0, high: 1.0, bits: false, ..i },
+            _ => i,
+        };
+        self.op(Op::Unary(op), &[x], info)
+    }
+
+    /// What derivatives of absolute values are made of: nested absolute values and signs, compared
+    /// with zero, and a choice between two numbers by the outcome.
+    fn sides_of_zero(&mut self, p: [u8; 4], salt: &mut Salt) -> Option<()> {
+        let fits = |c: &Cook, var: Var| c.dtype(var).is_float() && c.info(var).exact && !c.smooth;
+        let x = self.pick(p[0], fits)?;
+        let mut y = x;
+        for _ in 0..1 + salt.below(3) {
+            let ops = [UnaryOp::Abs, UnaryOp::Abs, UnaryOp::Neg, UnaryOp::Sign];
+            y = self.signed(ops[salt.below(4)], y)?;
+        }
+        let zero = self.filled(self.ty(x), if salt.once_in(2) { 0.0 } else { -0.0 });
+        let operands = if salt.once_in(2) { [y, zero] } else { [zero, y] };
+        let op = CompareOp::ALL[p[1] as usize % 6];
+        let which = self.op(Op::Compare(op), &operands, Info::of(DType::Bool))?;
+        let negative = self.signed(UnaryOp::Neg, x)?;
+        let info = self.info(x).or(self.info(negative));
+        self.op(Op::Select, &[which, x, negative], info).map(drop)
+    }
+
     /// A function of finite numbers, applied where it is tame.
     fn function(&mut self, op: UnaryOp, x: Var) -> Option<Var> {
         let x = match op {
-            UnaryOp::Exp | UnaryOp::Expm1 => self.small(x, 3.0)?,
+            UnaryOp::Exp | UnaryOp::Expm1 | UnaryOp::Sinh | UnaryOp::Cosh => self.small(x, 3.0)?,
+            UnaryOp::Asin | UnaryOp::Acos | UnaryOp::Atanh => self.small(x, 0.875)?,
+            UnaryOp::Asinh => self.small(x, 64.0)?,
+            UnaryOp::Cbrt => self.positive(x)?,
+            UnaryOp::Acosh => {
+                let x = self.positive(x)?;
+                let one = self.filled(self.ty(x), 1.0);
+                self.binary(BinaryOp::Add, x, one)?
+            }
             UnaryOp::Log | UnaryOp::Log1p | UnaryOp::Sqrt | UnaryOp::Rsqrt => self.positive(x)?,
             UnaryOp::Lgamma | UnaryOp::Digamma => self.positive(x)?,
             UnaryOp::Erfc => self.small(x, 3.0)?,
@@ -111,6 +142,13 @@ impl Cook {
             UnaryOp::Sqrt => (i.low.sqrt(), i.high.sqrt(), 0.5 / i.low.sqrt()),
             UnaryOp::Rsqrt => (i.high.powf(-0.5), i.low.powf(-0.5), 0.5 * i.low.powf(-1.5)),
             UnaryOp::Tan => (i.low.tan(), i.high.tan(), 1.0 + i.size().tan().powi(2)),
+            UnaryOp::Asin | UnaryOp::Atanh => (-1.4, 1.4, 4.5),
+            UnaryOp::Acos => (0.0, 2.7, 2.1),
+            UnaryOp::Sinh => (i.low.sinh(), i.high.sinh(), i.size().cosh()),
+            UnaryOp::Cosh => (1.0, i.size().cosh(), i.size().cosh()),
+            UnaryOp::Asinh => (i.low.asinh(), i.high.asinh(), 1.0),
+            UnaryOp::Acosh => (i.low.acosh(), i.high.acosh(), (i.low * i.low - 1.0).powf(-0.5)),
+            UnaryOp::Cbrt => (i.low.cbrt(), i.high.cbrt(), i.low.powf(-2.0 / 3.0) / 3.0),
             UnaryOp::Logistic => (0.0, 1.0, 0.25),
             UnaryOp::ErfInv => (-1.1, 1.1, 3.0),
             UnaryOp::Erfc => (0.0, 2.0, 1.13),

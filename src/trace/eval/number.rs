@@ -110,6 +110,14 @@ impl Number for bool {
             | UnaryOp::Cos
             | UnaryOp::Tan
             | UnaryOp::Tanh
+            | UnaryOp::Asin
+            | UnaryOp::Acos
+            | UnaryOp::Sinh
+            | UnaryOp::Cosh
+            | UnaryOp::Asinh
+            | UnaryOp::Acosh
+            | UnaryOp::Atanh
+            | UnaryOp::Cbrt
             | UnaryOp::Logistic
             | UnaryOp::Floor
             | UnaryOp::Ceil
@@ -188,6 +196,14 @@ macro_rules! integer {
                     | UnaryOp::Cos
                     | UnaryOp::Tan
                     | UnaryOp::Tanh
+                    | UnaryOp::Asin
+                    | UnaryOp::Acos
+                    | UnaryOp::Sinh
+                    | UnaryOp::Cosh
+                    | UnaryOp::Asinh
+                    | UnaryOp::Acosh
+                    | UnaryOp::Atanh
+                    | UnaryOp::Cbrt
                     | UnaryOp::Logistic
                     | UnaryOp::Floor
                     | UnaryOp::Ceil
@@ -303,6 +319,14 @@ impl Number for f64 {
             UnaryOp::Cos => f64::cos,
             UnaryOp::Tan => f64::tan,
             UnaryOp::Tanh => f64::tanh,
+            UnaryOp::Asin => f64::asin,
+            UnaryOp::Acos => f64::acos,
+            UnaryOp::Sinh => f64::sinh,
+            UnaryOp::Cosh => f64::cosh,
+            UnaryOp::Asinh => special::asinh,
+            UnaryOp::Acosh => special::acosh,
+            UnaryOp::Atanh => special::atanh,
+            UnaryOp::Cbrt => f64::cbrt,
             UnaryOp::Logistic => |x| 1.0 / (1.0 + (-x).exp()),
             UnaryOp::Floor => f64::floor,
             UnaryOp::Ceil => f64::ceil,

@@ -1,9 +1,10 @@
-//! Functions that the standard library lacks: erf, its inverse, and threefry.
+//! Functions that the standard library lacks, or has for a smaller range: erf, its inverse, asinh,
+//! acosh, atanh, and threefry.
 
 // Coefficients stand as they were published.
 #![allow(clippy::excessive_precision, clippy::unreadable_literal)]
 
-use std::f64::consts::PI;
+use std::f64::consts::{LN_2, PI};
 
 /// The error function, to a few units in the last place of `f64`.
 pub(super) fn erf(x: f64) -> f64 {
@@ -33,6 +34,24 @@ pub(super) fn erfc(x: f64) -> f64 {
 fn erfc_tail(x: f64) -> f64 {
     let fraction = (1..=60).rev().fold(x, |tail, n| x + n as f64 / 2.0 / tail);
     (-x * x).exp() / PI.sqrt() / fraction
+}
+
+/// The inverse hyperbolic sine; the standard library's overflows above half of the largest number.
+pub(super) fn asinh(x: f64) -> f64 {
+    if x.abs() > 1e300 && x.is_finite() {
+        return (x.abs().ln() + LN_2).copysign(x);
+    }
+    x.asinh()
+}
+
+/// The inverse hyperbolic cosine; the standard library's overflows as well.
+pub(super) fn acosh(x: f64) -> f64 {
+    if x > 1e300 && x.is_finite() { x.ln() + LN_2 } else { x.acosh() }
+}
+
+/// The inverse hyperbolic tangent; the standard library's loses digits near -1.
+pub(super) fn atanh(x: f64) -> f64 {
+    x.abs().atanh().copysign(x)
 }
 
 /// The polynomial with the given coefficients, the highest power first.

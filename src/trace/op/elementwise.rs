@@ -18,6 +18,14 @@ pub enum UnaryOp {
     Cos,
     Tan,
     Tanh,
+    Asin,
+    Acos,
+    Sinh,
+    Cosh,
+    Asinh,
+    Acosh,
+    Atanh,
+    Cbrt,
     /// `1 / (1 + exp(-x))`.
     Logistic,
     Floor,
@@ -106,7 +114,7 @@ pub enum ArgOp {
 
 impl UnaryOp {
     /// Every one of them.
-    pub const ALL: [UnaryOp; 24] = [
+    pub const ALL: [UnaryOp; 32] = [
         UnaryOp::Neg,
         UnaryOp::Abs,
         UnaryOp::Sign,
@@ -120,6 +128,14 @@ impl UnaryOp {
         UnaryOp::Cos,
         UnaryOp::Tan,
         UnaryOp::Tanh,
+        UnaryOp::Asin,
+        UnaryOp::Acos,
+        UnaryOp::Sinh,
+        UnaryOp::Cosh,
+        UnaryOp::Asinh,
+        UnaryOp::Acosh,
+        UnaryOp::Atanh,
+        UnaryOp::Cbrt,
         UnaryOp::Logistic,
         UnaryOp::Floor,
         UnaryOp::Ceil,
@@ -149,6 +165,14 @@ impl UnaryOp {
             UnaryOp::Cos => "cos",
             UnaryOp::Tan => "tan",
             UnaryOp::Tanh => "tanh",
+            UnaryOp::Asin => "asin",
+            UnaryOp::Acos => "acos",
+            UnaryOp::Sinh => "sinh",
+            UnaryOp::Cosh => "cosh",
+            UnaryOp::Asinh => "asinh",
+            UnaryOp::Acosh => "acosh",
+            UnaryOp::Atanh => "atanh",
+            UnaryOp::Cbrt => "cbrt",
             UnaryOp::Logistic => "logistic",
             UnaryOp::Floor => "floor",
             UnaryOp::Ceil => "ceil",

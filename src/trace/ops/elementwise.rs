@@ -232,6 +232,22 @@ unary_methods!(
     tan Tan,
     /// The hyperbolic tangent.
     tanh Tanh,
+    /// Arc sine, of -1 to 1.
+    asin Asin,
+    /// Arc cosine, of -1 to 1.
+    acos Acos,
+    /// Hyperbolic sine.
+    sinh Sinh,
+    /// Hyperbolic cosine.
+    cosh Cosh,
+    /// Inverse hyperbolic sine.
+    asinh Asinh,
+    /// Inverse hyperbolic cosine, of 1 and more.
+    acosh Acosh,
+    /// Inverse hyperbolic tangent, of -1 to 1.
+    atanh Atanh,
+    /// The cube root.
+    cbrt Cbrt,
     /// The logistic function, `1 / (1 + exp(-x))`.
     sigmoid Logistic,
     /// The largest integer not above x.
@@ -346,7 +362,8 @@ impl Tensor {
         1.0 / self
     }
 
-    /// `x` to an integer power, by repeated multiplication; exact derivative at 0.
+    /// `x` to an integer power, by repeated multiplication of `x` or `1 / x`; exact derivative at
+    /// 0.
     #[track_caller]
     pub fn powi(self, exponent: i32) -> Tensor {
         let _scope = function("powi");
@@ -354,7 +371,7 @@ impl Tensor {
             return super::ones_like(self);
         }
         let mut bits = exponent.unsigned_abs();
-        let mut power = self;
+        let mut power = if exponent < 0 { self.reciprocal() } else { self };
         let mut product: Option<Tensor> = None;
         loop {
             if bits & 1 == 1 {
@@ -369,8 +386,7 @@ impl Tensor {
             }
             power = power * power;
         }
-        let product = product.expect("a positive exponent has a bit set");
-        if exponent < 0 { 1.0 / product } else { product }
+        product.expect("an exponent other than 0 has a bit set")
     }
 
     /// Limits to `low..=high`: `minimum(maximum(x, low), high)`, as `jnp.clip`; at a bound the
@@ -524,7 +540,8 @@ pub fn logaddexp(a: Tensor, b: Tensor) -> Tensor {
     // right derivatives there: those of a maximum and of an absolute value would not add up.
     let first = a.gt(b);
     let (high, low) = (where_(first, a, b), where_(first, b, a));
-    let difference = low - high;
     // Equal infinities differ by NaN; their sum is the answer.
-    where_(difference.is_nan(), a + b, high + difference.exp().log1p())
+    let infinities = a.equal(b) & a.is_inf();
+    let difference = where_(infinities, 0.0, low - high);
+    where_(infinities, a + b, high + difference.exp().log1p())
 }

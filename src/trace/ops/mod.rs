@@ -9,6 +9,7 @@ mod convolution;
 mod create;
 mod cumulative;
 mod einsum;
+mod elementary;
 mod elementwise;
 mod index;
 mod linalg;

@@ -46,6 +46,14 @@ fn unary(op: UnaryOp) -> fn(Tensor) -> Tensor {
         UnaryOp::Cos => Tensor::cos,
         UnaryOp::Tan => Tensor::tan,
         UnaryOp::Tanh => Tensor::tanh,
+        UnaryOp::Asin => Tensor::asin,
+        UnaryOp::Acos => Tensor::acos,
+        UnaryOp::Sinh => Tensor::sinh,
+        UnaryOp::Cosh => Tensor::cosh,
+        UnaryOp::Asinh => Tensor::asinh,
+        UnaryOp::Acosh => Tensor::acosh,
+        UnaryOp::Atanh => Tensor::atanh,
+        UnaryOp::Cbrt => Tensor::cbrt,
         UnaryOp::Logistic => Tensor::sigmoid,
         UnaryOp::Floor => Tensor::floor,
         UnaryOp::Ceil => Tensor::ceil,
@@ -126,7 +134,11 @@ fn unary_cases(cases: &mut Vec<Case>) {
             UnaryOp::Log | UnaryOp::Sqrt | UnaryOp::Rsqrt => within(&[2, 3], 0.3, 3.0),
             UnaryOp::Log1p => within(&[2, 3], -0.6, 3.0),
             UnaryOp::Tan => within(&[2, 3], -1.1, 1.1),
-            UnaryOp::ErfInv => within(&[2, 3], -0.9, 0.9),
+            UnaryOp::ErfInv | UnaryOp::Asin | UnaryOp::Acos | UnaryOp::Atanh => {
+                within(&[2, 3], -0.9, 0.9)
+            }
+            UnaryOp::Acosh => within(&[2, 3], 1.2, 3.0),
+            UnaryOp::Cbrt => within(&[2, 3], 0.3, 3.0),
             UnaryOp::Lgamma | UnaryOp::Digamma => within(&[2, 3], 0.4, 4.0),
             // Away from where they jump.
             UnaryOp::Abs | UnaryOp::Sign => distinct(&[2, 3]),

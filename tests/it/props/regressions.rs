@@ -1,6 +1,6 @@
 //! What random Programs found, small.
 
-use podracer::{Array, DType, Literal, Mode, Program, Tensor, grad, interpret};
+use podracer::{Array, DType, Literal, Mode, Program, Tensor, grad, interpret, jit};
 
 use super::{on_device, run};
 use crate::recipes::values::same;
@@ -213,4 +213,32 @@ fn absolute_values_of_squares_of_integers() {
         );
     }
     regression("{ lambda a:i8[3]. let b:i8[3] = abs a\n in (b) }", &["i8[3] [-128, -3, 5]"]);
+}
+
+/// NaN is not at least zero, though an absolute value is never below it: derivatives of nested
+/// absolute values came out with another sign.
+#[test]
+fn comparisons_of_nan_that_is_never_below_zero() {
+    for dtype in ["f16", "bf16", "f32", "f64"] {
+        for nonnegative in ["abs a", "mul a a", "exp a", "dot[contract=()/() batch=(0)/(0)] a a"] {
+            let text = format!(
+                "{{ lambda a:{dtype}[5]. let
+                     b:{dtype}[5] = {nonnegative}
+                     z:{dtype}[5] = constant[{dtype}[5] 0]
+                     c:bool[5] = ge b z
+                     d:bool[5] = le z b
+                     e:bool[5] = lt b z
+                     f:bool[5] = gt z b
+                     g:bool[5] = le b z
+                     h:bool[5] = ge z b
+                   in (c, d, e, f, g, h) }}"
+            );
+            regression(&text, &[&format!("{dtype}[5] [NaN, 0, -0, -1, 2]")]);
+        }
+    }
+    let slope = |x: Tensor| grad(|x: Tensor| x.abs().abs().sum(..))(x);
+    let x = || Array::from([f32::NAN, 0.0, -0.0, -1.0, 2.0]);
+    let found = jit(slope).call(x()).unwrap().to_vec::<f32>().unwrap();
+    assert_eq!(found, interpret(slope).call(x()).unwrap().to_vec::<f32>().unwrap());
+    assert_eq!(found, [1.0, 1.0, 1.0, -1.0, 1.0]);
 }
