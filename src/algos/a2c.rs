@@ -16,7 +16,7 @@ use crate::nn::{Activation, Mlp};
 use crate::optim::{RmsProp, RmsPropState, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, unit};
-use crate::rl::on_policy::{Playing, explained_variance, flat, gae, normalize};
+use crate::rl::on_policy::{Playing, explained_variance, flat, gae, normalize_by_sample_std};
 use crate::rl::saved::load_model;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
@@ -194,7 +194,7 @@ pub fn loss(agent: &Agent<Tensor>, batch: &Samples<Tensor>, args: &Args) -> (Ten
     let policy = agent.policy(batch.obs);
     let mut advantages = batch.advantages;
     if args.norm_adv {
-        advantages = normalize(advantages);
+        advantages = normalize_by_sample_std(advantages);
     }
     let policy_loss = -(advantages * policy.log_prob(batch.actions)).mean(..);
     let value_loss = (agent.value(batch.obs) - batch.returns).square().mean(..);

@@ -231,7 +231,7 @@ fn adam(args: &Args) -> Adam {
 }
 
 /// One gradient step of the critic: its loss, and its mean value of the actions taken.
-fn critic_step(
+pub fn critic_step(
     learner: Learner<Tensor>,
     batch: &Transition<Tensor>,
     bounds: &Bounds,
@@ -248,7 +248,7 @@ fn critic_step(
 }
 
 /// One gradient step of the actor, and of all targets.
-fn actor_step(
+pub fn actor_step(
     learner: Learner<Tensor>,
     batch: &Transition<Tensor>,
     bounds: &Bounds,

@@ -13,12 +13,12 @@ use crate::error::Result;
 use crate::jit::with_mode;
 use crate::nn::init::orthogonal;
 use crate::nn::{Dense, Encoder, View};
-use crate::optim::{Adam, clip_by_global_norm};
+use crate::optim::{Adam, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, expect, not_negative, positive, unit};
 use crate::rl::on_policy::{
-    self, Act, Learner, Metrics, Minibatch, Playing, Report, Samples, annealed, flat, normalize,
-    orders, policy_loss, pool_of, value_loss,
+    self, Act, Learner, Metrics, Minibatch, Playing, Report, Samples, annealed, flat,
+    normalize_by_sample_std, orders, policy_loss, pool_of, value_loss,
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
@@ -273,7 +273,7 @@ fn descend<M: Tree<Tensor>>(
     args: &Args,
 ) -> (TrainState<Tensor>, M) {
     let adam = Adam { eps: 1e-8, ..Adam::default() }.with_learning_rate(learning_rate);
-    state.descend(loss, |grads| clip_by_global_norm(grads, args.max_grad_norm), adam)
+    state.descend(loss, |grads| clip_grad_norm(grads, args.max_grad_norm), adam)
 }
 
 /// The auxiliary phase: one program. Gives the metrics of the last gradient step.
@@ -306,7 +306,7 @@ fn auxiliary(
 }
 
 /// One gradient step of the policy's phase: one program.
-fn minibatch_step(
+pub fn minibatch_step(
     state: TrainState<Tensor>,
     batch: Minibatch<Tensor, Samples<Tensor>>,
     args: &Args,
@@ -345,7 +345,7 @@ fn collect(
     let (mut samples, explained_variance) = rollout.samples(acted, next_value, discounts);
     // CleanRL's full batch: the minibatches are of one rollout.
     if args.adv_norm_fullbatch {
-        samples.advantages = normalize(samples.advantages);
+        samples.advantages = normalize_by_sample_std(samples.advantages);
     }
     let Playing { handle, obs, key } = playing;
     let (key, shuffle) = key.split();

@@ -15,12 +15,12 @@ use crate::error::Result;
 use crate::jit::with_mode;
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
-use crate::optim::{Adam, AdamState, clip_by_global_norm};
+use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::on_policy::{
-    Acted, Learner, Metrics, Report, Rollout, Samples, annealed, epochs, normalize, orders,
-    policy_loss, rows, value_loss,
+    Acted, Learner, Metrics, Report, Rollout, Samples, annealed, epochs, normalize_by_sample_std,
+    orders, policy_loss, rows, value_loss,
 };
 use crate::rl::saved::load_model;
 use crate::rl::{Evaluation, Game, RunOptions, Summary, Trainer, spaces};
@@ -194,7 +194,8 @@ pub fn loss(
 ) -> (Tensor, Metrics<Tensor>) {
     let policy = agent.policy(batch.obs);
     let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
-    let advantages = if args.norm_adv { normalize(batch.advantages) } else { batch.advantages };
+    let advantages =
+        if args.norm_adv { normalize_by_sample_std(batch.advantages) } else { batch.advantages };
     let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
     let clip = args.clip_vloss.then_some(args.clip_coef);
     let value_loss = value_loss(agent.value(batch.obs), batch.values, batch.returns, clip);
@@ -206,14 +207,14 @@ pub fn loss(
 // --------------------------------------------------------------------------------------- update
 
 /// One gradient step.
-fn minibatch_step(
+pub fn minibatch_step(
     learner: Learner<Tensor, Agent<Tensor>>,
     batch: Samples<Tensor>,
     learning_rate: Tensor,
     args: &Args,
 ) -> (Learner<Tensor, Agent<Tensor>>, Metrics<Tensor>) {
     let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
-    let clip = |grads| clip_by_global_norm(grads, args.max_grad_norm);
+    let clip = |grads| clip_grad_norm(grads, args.max_grad_norm);
     learner.descend(|agent| loss(agent, &batch, args), clip, adam)
 }
 

@@ -13,12 +13,12 @@ use crate::error::Result;
 use crate::jit::with_mode;
 use crate::nn::init::orthogonal;
 use crate::nn::{Dense, Encoder, View};
-use crate::optim::{Adam, clip_by_global_norm};
+use crate::optim::{Adam, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::on_policy::{
-    self, Act, Learner, Metrics, Minibatch, Playing, Report, Samples, annealed, normalize, orders,
-    policy_loss, pool_of, value_loss,
+    self, Act, Learner, Metrics, Minibatch, Playing, Report, Samples, annealed,
+    normalize_by_sample_std, orders, policy_loss, pool_of, value_loss,
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
@@ -167,7 +167,8 @@ pub fn loss(
 ) -> (Tensor, Metrics<Tensor>) {
     let (policy, value) = agent.apply(batch.obs);
     let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
-    let advantages = if args.norm_adv { normalize(batch.advantages) } else { batch.advantages };
+    let advantages =
+        if args.norm_adv { normalize_by_sample_std(batch.advantages) } else { batch.advantages };
     let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
     let clip = args.clip_vloss.then_some(args.clip_coef);
     let value_loss = value_loss(value, batch.values, batch.returns, clip);
@@ -179,14 +180,14 @@ pub fn loss(
 // --------------------------------------------------------------------------------------- update
 
 /// One gradient step: one program.
-fn minibatch_step(
+pub fn minibatch_step(
     state: TrainState<Tensor>,
     batch: Minibatch<Tensor, Samples<Tensor>>,
     args: &Args,
 ) -> (TrainState<Tensor>, Metrics<Tensor>) {
     let samples = batch.rows();
     let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(batch.learning_rate);
-    let clip = |grads| clip_by_global_norm(grads, args.max_grad_norm);
+    let clip = |grads| clip_grad_norm(grads, args.max_grad_norm);
     state.descend(|agent| loss(agent, &samples, args), clip, adam)
 }
 

@@ -219,7 +219,7 @@ fn prepare(
 }
 
 /// One gradient step: one program.
-fn minibatch_step(
+pub fn minibatch_step(
     state: TrainState<Tensor>,
     batch: Minibatch<Tensor, Samples<Tensor>>,
     args: &Args,

@@ -13,12 +13,12 @@ use crate::error::Result;
 use crate::jit::with_mode;
 use crate::nn::init::orthogonal;
 use crate::nn::{Dense, Encoder, LstmCell, View};
-use crate::optim::{Adam, clip_by_global_norm};
+use crate::optim::{Adam, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, expect, not_negative, positive, unit};
 use crate::rl::on_policy::{
-    self, Learner, Metrics, Minibatch, Report, annealed, explained_variance, flat, gae, normalize,
-    orders, policy_loss, pool_of, value_loss,
+    self, Learner, Metrics, Minibatch, Report, annealed, explained_variance, flat, gae,
+    normalize_by_sample_std, orders, policy_loss, pool_of, value_loss,
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
@@ -159,6 +159,8 @@ pub struct Agent<T> {
     pub trunk: Encoder<T>,
     /// Features to 128 units, with those of the step before.
     pub lstm: LstmCell<T>,
+    /// A second bias of the gates, PyTorch's `bias_hh`: with Adam two biases move twice as fast as one.
+    pub recurrent_bias: T,
     /// Units to logits of the actions.
     pub actor: Dense<T>,
     /// Units to the value.
@@ -180,16 +182,22 @@ impl Agent<Tensor> {
                 w_h: kernel(recurrent, MEMORY),
                 b: zeros([4 * MEMORY], DType::F32),
             },
+            recurrent_bias: zeros([4 * MEMORY], DType::F32),
             trunk,
             actor: Dense::init(actor, MEMORY, sizes.num_actions, orthogonal(0.01)),
             critic: Dense::init(critic, MEMORY, 1, orthogonal(1.0)),
         }
     }
 
+    /// The part of the gates `f32[B, 512]` that observations `[B, ..]` and the biases make.
+    fn project(&self, obs: Tensor) -> Tensor {
+        self.lstm.project(self.trunk.apply(obs)) + self.recurrent_bias
+    }
+
     /// One step: the memories after observations `[N, ..]`, emptied before where `first: f32[N]` is 1
     /// because they are the first of an episode.
     pub fn remember(&self, obs: Tensor, first: Tensor, memory: Memory<Tensor>) -> Memory<Tensor> {
-        let projected = self.lstm.project(self.trunk.apply(obs));
+        let projected = self.project(obs);
         self.lstm.advance(projected, emptied(memory, first))
     }
 
@@ -200,7 +208,7 @@ impl Agent<Tensor> {
 
     /// The memories `h: f32[T n, 128]` after each step of a batch of sequences.
     pub fn run(&self, batch: &Samples<Tensor>) -> Tensor {
-        let projected = self.lstm.project(self.trunk.apply(flat(batch.obs))); // f32[T n, 512]
+        let projected = self.project(flat(batch.obs)); // f32[T n, 512]
         match &batch.split {
             None => {
                 let [steps, envs] = [batch.firsts.dim(0), batch.firsts.dim(1)];
@@ -341,7 +349,7 @@ pub fn loss(
     let logratio = policy.log_prob(flat(batch.actions)) - flat(batch.logprobs); // f32[T n]
     let mut advantages = flat(batch.advantages);
     if args.norm_adv {
-        advantages = normalize(advantages);
+        advantages = normalize_by_sample_std(advantages);
     }
     let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
     let clip = args.clip_vloss.then_some(args.clip_coef);
@@ -355,7 +363,7 @@ pub fn loss(
 
 /// One gradient step: one program. The samples are the whole rollout, `[T, N, ..]`, of which each
 /// minibatch has some environments, but for `split`, which is that of this minibatch.
-fn minibatch_step(
+pub fn minibatch_step(
     state: TrainState<Tensor>,
     batch: Minibatch<Tensor, Samples<Tensor>>,
     args: &Args,
@@ -367,7 +375,7 @@ fn minibatch_step(
     let whole = Samples { split: None, ..batch.samples.clone() };
     let samples = Samples { memory, split, ..tree::map(whole, of(1)) };
     let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(batch.learning_rate);
-    let clip = |grads| clip_by_global_norm(grads, args.max_grad_norm);
+    let clip = |grads| clip_grad_norm(grads, args.max_grad_norm);
     state.descend(|agent| loss(agent, &samples, args), clip, adam)
 }
 

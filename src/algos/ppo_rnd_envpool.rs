@@ -13,12 +13,12 @@ use crate::error::Result;
 use crate::jit::with_mode;
 use crate::nn::init::orthogonal;
 use crate::nn::{Dense, Encoder, View};
-use crate::optim::{Adam, AdamState, clip_by_global_norm};
+use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::on_policy::{
     self, Learner, Metrics, Minibatch, Playing, Report, annealed, explained_variance, flat, gae,
-    normalize, orders, policy_loss, pool_of, value_loss,
+    normalize_by_sample_std, orders, policy_loss, pool_of, value_loss,
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
@@ -356,7 +356,8 @@ pub fn loss(
     let white = seen.whiten(newest(batch.obs, agent.trunk.view));
     let fwd_loss = fwd_loss(curiosity.apply(white), batch.learns);
     let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
-    let advantages = if args.norm_adv { normalize(batch.advantages) } else { batch.advantages };
+    let advantages =
+        if args.norm_adv { normalize_by_sample_std(batch.advantages) } else { batch.advantages };
     let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
     let clip = args.clip_vloss.then_some(args.clip_coef);
     let value_loss = value_loss(ext, batch.ext_values, batch.ext_returns, clip)
@@ -370,7 +371,7 @@ pub fn loss(
 
 /// One gradient step: one program. `learns` says of all minibatches from which samples the predictor
 /// learns: 1, else 0.
-fn minibatch_step(
+pub fn minibatch_step(
     state: TrainState<Tensor>,
     (batch, learns): (Minibatch<Tensor, Samples<Tensor>>, Tensor),
     args: &Args,
@@ -379,7 +380,7 @@ fn minibatch_step(
     let learns = learns.take_mode(batch.turn, 0, IndexMode::Clip);
     let samples = Samples { learns, ..batch.rows() };
     let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(batch.learning_rate);
-    let clip = |grads| clip_by_global_norm(grads, args.max_grad_norm);
+    let clip = |grads| clip_grad_norm(grads, args.max_grad_norm);
     let loss = |learner: &Networks<Tensor>| loss(learner, &seen, &samples, args);
     let learner = Learner { agent: learner, optimizer };
     let (Learner { agent: learner, optimizer }, metrics) = learner.descend(loss, clip, adam);

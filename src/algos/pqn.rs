@@ -228,12 +228,26 @@ pub struct Metrics<T> {
     pub q_values: T,
 }
 
-/// What a gradient step changes.
-type Learner<T> = (QNetwork<T>, AdamState<T, QNetwork<T>>);
+/// The network and its optimizer state, which a gradient step updates.
+pub type Learner<T> = (QNetwork<T>, AdamState<T, QNetwork<T>>);
+
+/// One step of RAdam on a minibatch, its gradient clipped to `--max-grad-norm`.
+pub fn gradient_step(
+    (q, optimizer): Learner<Tensor>,
+    minibatch: &Samples<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (Learner<Tensor>, Metrics<Tensor>) {
+    let ((td_loss, q_values), grads) =
+        value_and_grad(|q: QNetwork<Tensor>| loss(&q, minibatch))(q.clone());
+    let grads = clip_grad_norm(grads, args.max_grad_norm);
+    let radam = RAdam::default().with_learning_rate(learning_rate);
+    (radam.step(q, grads, optimizer), Metrics { td_loss, q_values })
+}
 
 /// All epochs over a batch.
 fn update(
-    (q, optimizer): Learner<Tensor>,
+    learner: Learner<Tensor>,
     batch: Samples<Tensor>,
     learning_rate: Tensor,
     key: Key<Tensor>,
@@ -241,15 +255,10 @@ fn update(
 ) -> (Learner<Tensor>, Metrics<Tensor>) {
     let size = args.batch_size();
     let orders = orders(key, args.update_epochs, args.num_minibatches, size);
-    let turn = |(q, optimizer): Learner<Tensor>, indices: Tensor| {
-        let minibatch = rows(batch, indices);
-        let ((td_loss, q_values), grads) =
-            value_and_grad(|q: QNetwork<Tensor>| loss(&q, &minibatch))(q.clone());
-        let grads = clip_grad_norm(grads, args.max_grad_norm);
-        let radam = RAdam::default().with_learning_rate(learning_rate);
-        (radam.step(q, grads, optimizer), Metrics { td_loss, q_values })
+    let step = |learner: Learner<Tensor>, indices: Tensor| {
+        gradient_step(learner, &rows(batch, indices), learning_rate, args)
     };
-    let (learner, metrics) = scan(turn, (q, optimizer), orders);
+    let (learner, metrics) = scan(step, learner, orders);
     (learner, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
 }
 

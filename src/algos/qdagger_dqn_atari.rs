@@ -290,7 +290,7 @@ pub fn loss(
 // --------------------------------------------------------------------------------------- update
 
 /// One gradient step on a batch.
-fn update(
+pub fn update(
     student: Student<Tensor>,
     teacher: &Teacher<Tensor>,
     batch: &Drawn<Tensor>,

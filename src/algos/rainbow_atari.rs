@@ -352,7 +352,7 @@ pub struct Metrics<T> {
 
 /// One gradient step on a batch, with fresh noise in both networks; also the network's noise and the
 /// errors, `f32[B]`.
-fn update(
+pub fn update(
     learner: Learner<Tensor>,
     batch: &Batch<Tensor>,
     key: Key<Tensor>,

@@ -21,8 +21,8 @@ use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::on_policy::normalized::{Normalizers, OBSERVATIONS, Playing};
 use crate::rl::on_policy::{
-    self, Acted, Learner, Metrics, Report, Rollout, Samples, Schedule, epochs, normalize, orders,
-    policy_loss, rows, value_loss,
+    self, Acted, Learner, Metrics, Report, Rollout, Samples, Schedule, epochs,
+    normalize_by_sample_std, orders, policy_loss, rows, value_loss,
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::{self, Bounds};
@@ -198,7 +198,8 @@ pub fn loss(
     let mut policy = agent.policy(batch.obs);
     policy.normal.mean = policy.normal.mean + moved;
     let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
-    let advantages = if args.norm_adv { normalize(batch.advantages) } else { batch.advantages };
+    let advantages =
+        if args.norm_adv { normalize_by_sample_std(batch.advantages) } else { batch.advantages };
     let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
     let clip = args.clip_vloss.then_some(args.clip_coef);
     let value_loss = value_loss(agent.value(batch.obs), batch.values, batch.returns, clip);
@@ -210,7 +211,7 @@ pub fn loss(
 // --------------------------------------------------------------------------------------- update
 
 /// One gradient step, with the means of the actions moved by `moved`.
-fn minibatch_step(
+pub fn minibatch_step(
     learner: Learner<Tensor, Agent<Tensor>>,
     (batch, moved): (Samples<Tensor>, Tensor),
     learning_rate: Tensor,

@@ -319,7 +319,7 @@ fn adam(learning_rate: f64) -> Adam {
 }
 
 /// One gradient step of the critics, and their targets' step.
-fn critic_step(
+pub fn critic_step(
     learner: Learner<Tensor>,
     batch: &Transition<Tensor>,
     key: Key<Tensor>,
@@ -344,7 +344,7 @@ fn critic_step(
 }
 
 /// One gradient step of the actor, and of the temperature: their losses.
-fn actor_step(
+pub fn actor_step(
     learner: Learner<Tensor>,
     obs: Tensor,
     key: Key<Tensor>,

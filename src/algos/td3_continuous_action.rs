@@ -263,7 +263,7 @@ fn adam(args: &Args) -> Adam {
 }
 
 /// One gradient step of the critics.
-fn critic_step(
+pub fn critic_step(
     learner: Learner<Tensor>,
     batch: &Transition<Tensor>,
     key: Key<Tensor>,
@@ -281,7 +281,7 @@ fn critic_step(
 }
 
 /// One gradient step of the actor, and of all targets.
-fn actor_step(
+pub fn actor_step(
     learner: Learner<Tensor>,
     batch: &Transition<Tensor>,
     bounds: &Bounds,

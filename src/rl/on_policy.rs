@@ -54,6 +54,16 @@ pub fn normalize(advantages: Tensor) -> Tensor {
     (advantages - advantages.mean(..)) / (advantages.std(..) + 1e-8)
 }
 
+/// Advantages less their mean, by their sample standard deviation, whose divisor is `n - 1`:
+/// PyTorch's `Tensor.std`, which CleanRL's PyTorch scripts use.
+#[track_caller]
+pub fn normalize_by_sample_std(advantages: Tensor) -> Tensor {
+    let count: usize = advantages.shape().iter().product();
+    let centered = advantages - advantages.mean(..);
+    let variance = centered.square().sum(..) / count.saturating_sub(1).max(1) as f64;
+    centered / (variance.sqrt() + 1e-8)
+}
+
 /// How far a policy went from the one that acted; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Ratios<T> {

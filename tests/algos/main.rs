@@ -27,6 +27,7 @@ mod resume;
 mod resume_ppo;
 mod rl;
 mod sac_atari;
+mod trajectory;
 
 use std::collections::BTreeMap;
 

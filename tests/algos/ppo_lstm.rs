@@ -33,6 +33,7 @@ fn agent() -> Agent<Tensor> {
     Agent {
         trunk: trunk(),
         lstm: LstmCell { w_i: wave([4, 16], 3.0), w_h: wave([4, 16], 3.5), b: wave([16], 4.0) },
+        recurrent_bias: floats([16], &[0.0; 16]),
         actor: dense([4, 2], 0.3),
         critic: dense([4, 1], 1.3),
     }

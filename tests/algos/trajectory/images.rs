@@ -1,0 +1,239 @@
+//! Algorithms that see Atari's frames: `tests/fixtures/algos/cleanrl/images.py` recorded CleanRL's
+//! `dqn_atari_jax.py`, `c51_atari_jax.py`, `qdagger_dqn_atari_jax_impalacnn.py`,
+//! `ppo_atari_envpool_xla_jax_scan.py`, `ppo_atari.py`, `ppo_atari_lstm.py` and
+//! `rainbow_atari.py`.
+
+use podracer::algos::{
+    c51_atari, dqn_atari, ppo_atari, ppo_atari_envpool, ppo_atari_lstm, qdagger_dqn_atari,
+    rainbow_atari,
+};
+use podracer::nn::View;
+use podracer::rl::Algorithm;
+use podracer::rl::frames::Drawn;
+use podracer::rl::images::Images;
+use podracer::rl::on_policy::{Acted, Learner, Minibatch, Rollout, Samples, gae};
+use podracer::rl::prioritized::Batch;
+use podracer::rl::spaces::Sizes;
+use podracer::trace::ops::{concatenate, constant};
+use podracer::tree;
+use podracer::{Array, Key, Tensor, jit};
+
+use super::{
+    Trajectory, UPDATES, adam_state, choices, flags, floats, integers, minibatches, noise, scaled,
+    start,
+};
+
+const ACTIONS: usize = 3;
+const BATCH: usize = 4;
+const GAMMA: f32 = 0.99;
+
+fn frames<const R: usize>(name: &str, shape: [usize; R]) -> Array {
+    let bytes: Vec<u8> =
+        integers(name, 256, shape.iter().product()).into_iter().map(|x| x as u8).collect();
+    Array::new(shape, &bytes).unwrap()
+}
+
+/// The batch of an update; rewards up to `bound`, discounts `discount`, or 0 at an end.
+fn drawn(update: usize, bound: f32, discount: f32) -> Drawn<Array> {
+    let ends = flags(&format!("terminated {update}"), 4, [BATCH]).to_vec::<f32>().unwrap();
+    let discounts: Vec<f32> = ends.iter().map(|end| discount * (1.0 - end)).collect();
+    Drawn {
+        obs: frames(&format!("obs {update}"), [BATCH, 4, 84, 84]),
+        action: choices(&format!("actions {update}"), ACTIONS as u32, [BATCH]),
+        reward: scaled(&format!("rewards {update}"), bound, [BATCH]),
+        next_obs: frames(&format!("next_obs {update}"), [BATCH, 4, 84, 84]),
+        discount: Array::new([BATCH], &discounts).unwrap(),
+    }
+}
+
+#[test]
+fn dqn_atari_follows_cleanrl() {
+    let args = dqn_atari::Args::from_flags([""; 0]).unwrap();
+    let step = jit(|(learner, batch): (dqn_atari::Learner<Tensor>, Drawn<Tensor>)| {
+        dqn_atari::update(learner, &batch, &args).0
+    });
+    let init = |key: Key<Tensor>| dqn_atari::QNetwork::init(key, Images::Atari, ACTIONS);
+    let (q, target) = (start("", init), start("target ", init));
+    let mut learner = dqn_atari::Learner { optimizer: adam_state(&q), q, target };
+    let recorded = Trajectory::of("dqn_atari");
+    for update in 0..UPDATES {
+        learner = step.call((learner, drawn(update, 1.0, GAMMA))).unwrap();
+        recorded.check(update, &learner.q);
+    }
+}
+
+#[test]
+fn c51_atari_follows_cleanrl() {
+    let args = c51_atari::Args::from_flags([""; 0]).unwrap();
+    let step = jit(|(learner, batch): (c51_atari::Learner<Tensor>, Drawn<Tensor>)| {
+        c51_atari::update(learner, &batch, &args).0
+    });
+    let atoms = args.atoms();
+    let init = |key: Key<Tensor>| c51_atari::QNetwork::init(key, Images::Atari, ACTIONS, &atoms);
+    let (q, target) = (start("", init), start("target ", init));
+    let mut learner = c51_atari::Learner { optimizer: adam_state(&q), q, target };
+    let recorded = Trajectory::of("c51_atari");
+    for update in 0..UPDATES {
+        learner = step.call((learner, drawn(update, 1.0, GAMMA))).unwrap();
+        recorded.check(update, &learner.q);
+    }
+}
+
+#[test]
+fn qdagger_dqn_atari_follows_cleanrl() {
+    use qdagger_dqn_atari::{Args, QNetwork, Student, Teacher, update};
+    let args = Args::from_flags([""; 0]).unwrap();
+    type Input<T> = (Student<T>, Teacher<T>, Drawn<T>);
+    let step = jit(|(student, teacher, batch): Input<Tensor>| {
+        update(student, &teacher, &batch, constant(0.7f32), &args).0
+    });
+    let init = |key: Key<Tensor>| QNetwork::init(key, Images::Atari, ACTIONS);
+    let (q, target) = (start("", init), start("target ", init));
+    let teacher = start("teacher ", |key| Teacher::init(key, Images::Atari, ACTIONS));
+    let mut student = Student { optimizer: adam_state(&q), q, target };
+    let recorded = Trajectory::of("qdagger_dqn_atari");
+    for update in 0..UPDATES {
+        let input = (student, teacher.clone(), drawn(update, 1.0, GAMMA));
+        student = step.call(input).unwrap();
+        recorded.check(update, &student.q);
+    }
+}
+
+#[test]
+fn rainbow_atari_follows_cleanrl() {
+    use rainbow_atari::{Args, Learner, QNetwork, update};
+    let args = Args::from_flags(["--parity"]).unwrap();
+    type Input<T> = (Learner<T>, Batch<T>, Key<T>);
+    let step = jit(|(learner, batch, key): Input<Tensor>| update(learner, &batch, key, &args).0.0);
+    let atoms = args.atoms();
+    let init = |key: Key<Tensor>| QNetwork::init(key, Images::Atari, ACTIONS, &atoms);
+    let (q, target) = (start("", init), start("target ", init));
+    let mut learner = Learner { optimizer: adam_state(&q), q, target };
+    let recorded = Trajectory::of("rainbow_atari");
+    for update in 0..UPDATES {
+        let weights: Vec<f32> =
+            noise(&format!("weights {update}"), BATCH).iter().map(|x| x.abs()).collect();
+        let batch = Batch {
+            drawn: drawn(update, 2.0, GAMMA.powi(3)),
+            rows: choices("rows", 1, [BATCH]),
+            weights: Array::new([BATCH], &weights).unwrap(),
+        };
+        let key = tree::map(Key::new(update as u64), Array::from);
+        learner = step.call((learner, batch, key)).unwrap();
+        recorded.check(update, &learner.q);
+    }
+}
+
+// ------------------------------------------------------------------------------------------- PPO
+
+const STEPS: usize = 4;
+const ENVS: usize = 4;
+
+fn rollout(stack: usize) -> Rollout<Array> {
+    Rollout {
+        obs: frames("obs", [STEPS, ENVS, stack, 84, 84]),
+        actions: choices("actions", ACTIONS as u32, [STEPS, ENVS]),
+        rewards: floats("rewards", [STEPS, ENVS]),
+        ends: flags("ends", 4, [STEPS, ENVS]),
+        next_obs: frames("next_obs", [ENVS, stack, 84, 84]),
+    }
+}
+
+fn acted() -> Acted<Array> {
+    let logprobs: Vec<f32> =
+        noise("logprobs", STEPS * ENVS).iter().map(|x| x * 0.5 - 1.0).collect();
+    let logprobs = Array::new([STEPS, ENVS], &logprobs).unwrap();
+    Acted { logprobs, values: floats("values", [STEPS, ENVS]) }
+}
+
+/// Orders of `count` indices in as many minibatches as the fixtures have, `i32[20, ..]`.
+fn orders(count: usize) -> Array {
+    let rows = minibatches(5, 4, count);
+    let indices: Vec<i32> = rows.iter().flat_map(|row| row.to_vec::<i32>().unwrap()).collect();
+    Array::new([rows.len(), indices.len() / rows.len()], &indices).unwrap()
+}
+
+/// Gradient steps on the minibatches of `orders`, each a call.
+macro_rules! follows {
+    ($algorithm:ident, $name:literal, $args:expr, $agent:expr, $samples:expr, $orders:expr, $rate:expr) => {{
+        type Agent<T> = $algorithm::Agent<T>;
+        let args = $args;
+        type Step<T> = (Learner<T, Agent<T>>, Minibatch<T, Samples<T>>);
+        let step = jit(|(learner, batch): Step<Tensor>| {
+            $algorithm::minibatch_step(learner, batch, &args).0
+        });
+        let agent = $agent;
+        let mut batch = Minibatch {
+            samples: $samples,
+            orders: $orders,
+            turn: Array::from(0i32),
+            learning_rate: Array::from($rate as f32),
+        };
+        let mut learner = Learner { optimizer: adam_state(&agent), agent };
+        let recorded = Trajectory::of($name);
+        for update in 0..UPDATES {
+            learner = step.call((learner, batch.clone())).unwrap();
+            recorded.check(update, &learner.agent);
+            batch = batch.at((update + 1) % batch.orders.shape()[0]);
+        }
+    }};
+}
+
+#[test]
+fn ppo_atari_envpool_follows_cleanrl() {
+    let args = ppo_atari_envpool::Args::from_flags([""; 0]).unwrap();
+    type Input<T> = (ppo_atari_envpool::Agent<T>, Rollout<T>, Acted<T>);
+    let prepare = jit(|(agent, rollout, acted): Input<Tensor>| {
+        let next_value = agent.apply(rollout.next_obs).1;
+        rollout.samples(acted, next_value, (args.gamma, args.gae_lambda)).0
+    });
+    let agent = start("", |key| ppo_atari_envpool::Agent::init(key, ACTIONS));
+    let samples = prepare.call((agent.clone(), rollout(4), acted())).unwrap();
+    // All samples in each step.
+    let all: Vec<i32> = (0..(STEPS * ENVS) as i32).collect();
+    let orders = Array::new([1, STEPS * ENVS], &all).unwrap();
+    let rate = args.learning_rate;
+    follows!(ppo_atari_envpool, "ppo_atari_envpool", args, agent, samples, orders, rate);
+}
+
+fn sizes(stack: usize) -> Sizes {
+    Sizes { view: View::Frames, shape: [stack, 84, 84].into(), num_actions: ACTIONS }
+}
+
+#[test]
+fn ppo_atari_follows_cleanrl() {
+    let args = ppo_atari::Args::from_flags([""; 0]).unwrap();
+    type Input<T> = (ppo_atari::Agent<T>, Rollout<T>, Acted<T>);
+    let prepare = jit(|(agent, rollout, acted): Input<Tensor>| {
+        let next_value = agent.apply(rollout.next_obs).1;
+        rollout.samples(acted, next_value, (args.gamma, args.gae_lambda)).0
+    });
+    let agent = start("", |key| ppo_atari::Agent::init(key, &sizes(4)));
+    let samples = prepare.call((agent.clone(), rollout(4), acted())).unwrap();
+    let rate = args.learning_rate * (1.0 - 2.0 / 10.0);
+    follows!(ppo_atari, "ppo_atari", args, agent, samples, orders(STEPS * ENVS), rate);
+}
+
+#[test]
+fn ppo_atari_lstm_follows_cleanrl() {
+    use ppo_atari_lstm::{Agent, Args, Memory, Samples};
+    let args = Args::from_flags([""; 0]).unwrap();
+    type Input<T> = (Agent<T>, Rollout<T>, Acted<T>, (T, Memory<T>, Memory<T>));
+    let prepare = jit(|(agent, rollout, acted, memories): Input<Tensor>| {
+        let (first, memory, next_memory) = memories;
+        let Rollout { obs, actions, rewards, ends, next_obs } = rollout;
+        let last_end = ends.index_axis(0, -1);
+        let (_, next_value) = agent.heads(agent.remember(next_obs, last_end, next_memory).1);
+        let discounts = (args.gamma, args.gae_lambda);
+        let (advantages, returns) = gae(rewards, ends, acted.values, next_value, discounts);
+        let firsts = concatenate(&[first, ends.slice_axis(0, 0, STEPS - 1)], 0);
+        let Acted { logprobs, values } = acted;
+        Samples { obs, firsts, memory, actions, logprobs, advantages, returns, values, split: None }
+    });
+    let agent = start("", |key| Agent::init(key, &sizes(1)));
+    let memory = |c: &str, h: &str| (floats(c, [ENVS, 128]), floats(h, [ENVS, 128]));
+    let memories = (flags("first", 2, [1, ENVS]), memory("c", "h"), memory("next_c", "next_h"));
+    let samples = prepare.call((agent.clone(), rollout(1), acted(), memories)).unwrap();
+    let rate = args.learning_rate * (1.0 - 2.0 / 10.0);
+    follows!(ppo_atari_lstm, "ppo_atari_lstm", args, agent, samples, orders(ENVS), rate);
+}

@@ -1,0 +1,99 @@
+//! PQN, DQN and C51: `tests/fixtures/algos/cleanrl/q_learning.py` recorded CleanRL's `pqn.py`, `dqn.py`,
+//! `dqn_jax.py`, `c51.py` and `c51_jax.py`.
+
+use podracer::algos::{c51, dqn, pqn};
+use podracer::rl::Algorithm;
+use podracer::rl::atoms::Atoms;
+use podracer::rl::on_policy::rows;
+use podracer::rl::playing::Transition;
+use podracer::{Array, Key, Tensor, jit};
+
+use super::{Trajectory, UPDATES, adam_state, choices, flags, floats, minibatches, scaled, start};
+
+const OBS: usize = 4;
+const BATCH: usize = 16;
+
+#[test]
+fn pqn_follows_cleanrl() {
+    let args =
+        ["--num-steps=8", "--update-epochs=5", "--max-grad-norm=1", "--learning-rate=0.0025"];
+    let args = pqn::Args::from_flags(args).unwrap();
+    let (steps, envs) = (args.num_steps, args.num_envs);
+    let rollout = pqn::Rollout {
+        obs: floats("obs", [steps, envs, OBS]),
+        actions: choices("actions", 2, [steps, envs]),
+        rewards: scaled("rewards", 5.0, [steps, envs]),
+        dones: flags("ends", 4, [steps, envs]),
+        values: floats("values", [steps, envs]),
+    };
+    let prepare =
+        jit(|(q, rollout, next_obs): (pqn::QNetwork<Tensor>, pqn::Rollout<Tensor>, Tensor)| {
+            let next_value = q.apply(next_obs).max(-1);
+            let returns = pqn::q_lambda(&rollout, next_value, args.gamma, args.q_lambda);
+            pqn::Samples {
+                obs: rollout.obs.reshape([steps * envs, OBS]),
+                actions: rollout.actions.ravel(),
+                returns: returns.ravel(),
+            }
+        });
+    // The third of ten iterations.
+    let learning_rate = Array::from((args.learning_rate * (1.0 - 2.0 / 10.0)) as f32);
+    type Input<T> = (pqn::Learner<T>, pqn::Samples<T>, T, T);
+    let step = jit(|(learner, samples, indices, learning_rate): Input<Tensor>| {
+        pqn::gradient_step(learner, &rows(samples, indices), learning_rate, &args)
+    });
+
+    let q = start("", |key| pqn::QNetwork::init(key, OBS, 2));
+    let samples = prepare.call((q.clone(), rollout, floats("next_obs", [envs, OBS]))).unwrap();
+    let mut learner = (q.clone(), adam_state(&q));
+    let trajectory = Trajectory::of("pqn");
+    for (update, indices) in minibatches(5, args.num_minibatches, steps * envs).iter().enumerate() {
+        let input = (learner, samples.clone(), indices.clone(), learning_rate.clone());
+        learner = step.call(input).unwrap().0;
+        trajectory.check(update, &learner.0);
+    }
+}
+
+fn transitions(update: usize) -> Transition<Array> {
+    Transition {
+        obs: floats(&format!("obs {update}"), [BATCH, OBS]),
+        action: choices(&format!("actions {update}"), 2, [BATCH]),
+        reward: scaled(&format!("rewards {update}"), 5.0, [BATCH]),
+        next_obs: floats(&format!("next_obs {update}"), [BATCH, OBS]),
+        terminated: flags(&format!("terminated {update}"), 4, [BATCH]),
+    }
+}
+
+#[test]
+fn dqn_follows_cleanrl() {
+    let args = dqn::Args::from_flags([""; 0]).unwrap();
+    let step = jit(|(learner, batch): (dqn::Learner<Tensor>, Transition<Tensor>)| {
+        dqn::update(learner, &batch, &args).0
+    });
+    let init = |key: Key<Tensor>| dqn::QNetwork::init(key, OBS, 2);
+    let (q, target) = (start("", init), start("target ", init));
+    let mut learner = dqn::Learner { optimizer: adam_state(&q), q, target };
+    let recorded = ["dqn", "dqn_jax"].map(Trajectory::of);
+    for update in 0..UPDATES {
+        learner = step.call((learner, transitions(update))).unwrap();
+        recorded.iter().for_each(|trajectory| trajectory.check(update, &learner.q));
+    }
+}
+
+#[test]
+fn c51_follows_cleanrl() {
+    let args = ["--n-atoms=21", "--v-min=-10", "--v-max=10"];
+    let args = c51::Args::from_flags(args).unwrap();
+    let step = jit(|(learner, batch): (c51::Learner<Tensor>, Transition<Tensor>)| {
+        c51::update(learner, &batch, &args).0
+    });
+    let atoms: Atoms = args.atoms();
+    let init = |key: Key<Tensor>| c51::QNetwork::init(key, OBS, 2, &atoms);
+    let (q, target) = (start("", init), start("target ", init));
+    let mut learner = c51::Learner { optimizer: adam_state(&q), q, target };
+    let recorded = ["c51", "c51_jax"].map(Trajectory::of);
+    for update in 0..UPDATES {
+        learner = step.call((learner, transitions(update))).unwrap();
+        recorded.iter().for_each(|trajectory| trajectory.check(update, &learner.q));
+    }
+}
