@@ -4,13 +4,14 @@
 mod core;
 mod eager;
 mod effects;
+mod entries;
 mod explain;
 mod inspect;
 mod nan;
 
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use smallvec::SmallVec;
 
@@ -19,6 +20,7 @@ pub(crate) use self::core::{Compiled, aliases};
 use self::eager::EagerOps;
 pub(crate) use self::effects::Effects;
 pub use self::effects::effects_barrier;
+pub(crate) use self::entries::Entries;
 pub use self::explain::{Difference, Recompile};
 pub(crate) use self::explain::{Signature, Signatures};
 pub use self::inspect::{Analysis, CompileTimes, Lowered};
@@ -74,7 +76,7 @@ pub struct Jit<A, B, F> {
     device: usize,
     options: CompilerOptions,
     check_nans: bool,
-    entries: RwLock<Vec<Arc<Entry<B>>>>,
+    entries: Entries<Entry<B>>,
     signatures: Signatures,
     /// One compilation at a time, so that two threads do not compile the same thing.
     compiling: Mutex<()>,
@@ -105,6 +107,8 @@ impl Stats {
 /// One signature's executable and the shape of its result.
 struct Entry<B> {
     structure: u64,
+    /// Number of the signature.
+    signature: usize,
     template: B,
     compiled: Compiled,
     /// What its callbacks give, under [`Jit::check_nans`].
@@ -165,7 +169,7 @@ pub fn with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(
         device: 0,
         options: CompilerOptions::new(),
         check_nans: false,
-        entries: RwLock::default(),
+        entries: Entries::default(),
         signatures: Signatures::default(),
         compiling: Mutex::default(),
         stats: Mutex::default(),
@@ -250,6 +254,13 @@ impl<A, B, F> Jit<A, B, F> {
         self
     }
 
+    /// How many signatures stay compiled, at least 1; 256 by default. Beyond it the least recently used
+    /// one is dropped with its executable, and compiled again when it comes back.
+    pub fn cache_capacity(mut self, signatures: usize) -> Self {
+        self.entries.set_capacity(signatures);
+        self
+    }
+
     /// Lets the function be traced for at most `n` signatures: the call that would bring one more
     /// fails with [`Error::Argument`], which says what differs. `chex.assert_max_traces`. Of no
     /// meaning in the other modes, which trace at every call.
@@ -258,7 +269,8 @@ impl<A, B, F> Jit<A, B, F> {
         self
     }
 
-    /// Why the function was compiled again, for every compilation after the first one so far.
+    /// Why the function was compiled again, for every compilation after the first one so far; of very
+    /// many the latest 1024.
     pub fn explain(&self) -> Vec<Recompile> {
         self.signatures.recompiles()
     }
@@ -330,9 +342,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     }
 
     fn find(&self, structure: u64, leaves: &Leaves<'_>) -> Option<Arc<Entry<B>>> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let fits = |e: &&Arc<Entry<B>>| e.structure == structure && e.compiled.takes(leaves);
-        entries.iter().find(fits).cloned()
+        self.entries.find(|e| e.structure == structure && e.compiled.takes(leaves))
     }
 
     #[cold]
@@ -349,7 +359,8 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         }
         let types = leaves.iter().map(|leaf| leaf.ty().clone()).collect();
         let (paths, places) = (tree::paths(args), vec![]);
-        self.signatures.note(&self.name, Signature { structure, paths, types, places, call })?;
+        let signature = Signature { structure, paths, types, places, call };
+        let signature = self.signatures.note(&self.name, signature)?;
         // Before anything is traced for a device that does not exist.
         Runtime::get()?.expect_device(self.device)?;
         let Lowered { program, text, aliases, template, recorder, .. } = self.lower(args)?;
@@ -359,8 +370,9 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
             stats.compile_seconds += compiled.outcome.seconds;
             stats.cache_hits += compiled.outcome.hit as usize;
         }
-        let entry = Arc::new(Entry { structure, template, compiled, recorder });
-        self.entries.write().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
+        let entry = Arc::new(Entry { structure, signature, template, compiled, recorder });
+        let evicted = self.entries.insert(entry.clone());
+        self.signatures.forget(evicted.iter().map(|old| old.signature));
         Ok(entry)
     }
 

@@ -18,7 +18,7 @@ mod watchdog;
 
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 pub use self::mesh::{ShardedJit, sharded_jit};
@@ -30,7 +30,7 @@ use self::core::{Compiled, Leaves};
 use self::sharded::checked;
 use crate::array::Array;
 use crate::error::{Error, Loc, Result};
-use crate::jit::{Mode, Recompile, Signature, Signatures, Stats, run_program};
+use crate::jit::{Entries, Mode, Recompile, Signature, Signatures, Stats, run_program};
 use crate::lower::cache::CacheOutcome;
 use crate::runtime::Runtime;
 use crate::timeline;
@@ -50,7 +50,7 @@ pub struct Pmap<A, B, F> {
     name: String,
     mode: Mode,
     devices: Option<Vec<usize>>,
-    entries: RwLock<Vec<Arc<Entry<B>>>>,
+    entries: Entries<Entry<B>>,
     signatures: Signatures,
     /// One compilation at a time, so that two threads do not compile the same thing.
     compiling: Mutex<()>,
@@ -61,6 +61,8 @@ pub struct Pmap<A, B, F> {
 /// One signature's executable and the shape of its result.
 struct Entry<B> {
     structure: u64,
+    /// Number of the signature.
+    signature: usize,
     template: B,
     compiled: Compiled,
 }
@@ -109,7 +111,7 @@ pub fn pmap_with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B>(
         name: "program".into(),
         mode,
         devices: None,
-        entries: RwLock::default(),
+        entries: Entries::default(),
         signatures: Signatures::default(),
         compiling: Mutex::default(),
         stats: Mutex::default(),
@@ -135,6 +137,13 @@ impl<A, B, F> Pmap<A, B, F> {
     /// structure, and the line of the call. `PODRACER_EXPLAIN=1` turns it on for all functions.
     pub fn explain_recompiles(mut self, on: bool) -> Self {
         self.signatures.explain = on;
+        self
+    }
+
+    /// How many signatures stay compiled, at least 1; 256 by default. Beyond it the least recently used
+    /// one is dropped with its executable, and compiled again when it comes back.
+    pub fn cache_capacity(mut self, signatures: usize) -> Self {
+        self.entries.set_capacity(signatures);
         self
     }
 
@@ -194,9 +203,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
     }
 
     fn find(&self, structure: u64, leaves: &Leaves<'_>) -> Option<Arc<Entry<B>>> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let fits = |e: &&Arc<Entry<B>>| e.structure == structure && e.compiled.takes(leaves);
-        entries.iter().find(fits).cloned()
+        self.entries.find(|e| e.structure == structure && e.compiled.takes(leaves))
     }
 
     fn compile(
@@ -212,7 +219,8 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
             return Ok(entry);
         }
         let devices = self.devices(args, leaves)?;
-        self.signatures.note(&self.name, signature(args, structure, leaves, call))?;
+        let signature = signature(args, structure, leaves, call);
+        let signature = self.signatures.note(&self.name, signature)?;
         let start = Instant::now();
         let (program, template, axis) = self.program(args, leaves)?;
         let replicated = replicated(&program, leaves, axis)?;
@@ -225,8 +233,9 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
             stats.compile_seconds += seconds;
             stats.cache_hits += hit as usize;
         }
-        let entry = Arc::new(Entry { structure, template, compiled });
-        self.entries.write().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
+        let entry = Arc::new(Entry { structure, signature, template, compiled });
+        let evicted = self.entries.insert(entry.clone());
+        self.signatures.forget(evicted.iter().map(|old| old.signature));
         Ok(entry)
     }
 

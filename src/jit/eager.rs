@@ -23,16 +23,27 @@ use crate::trace::types::{Shape, TensorType};
 /// An operation and the types of its operands.
 type Launch = (Op, Vec<TensorType>);
 
+/// Operations that stay compiled; beyond it the less recently used half is dropped.
+const CAPACITY: usize = 4096;
+
 /// Executables of single operations.
+#[derive(Default)]
 pub(super) struct EagerOps {
-    executables: Mutex<HashMap<Launch, Arc<Executable>>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// Each with the number of its latest use.
+    executables: HashMap<Launch, (Arc<Executable>, u64)>,
+    uses: u64,
 }
 
 impl EagerOps {
     /// Those of this process.
     pub(super) fn global() -> &'static EagerOps {
         static OPS: OnceLock<EagerOps> = OnceLock::new();
-        OPS.get_or_init(|| EagerOps { executables: Mutex::default() })
+        OPS.get_or_init(EagerOps::default)
     }
 
     /// Runs a Program equation by equation, and looks at each one's results if asked to.
@@ -207,9 +218,9 @@ impl EagerOps {
     fn executable(&self, op: &Op, operands: &[Array]) -> Result<Arc<Executable>> {
         let types = operands.iter().map(|operand| operand.ty().clone()).collect();
         let key = (op.clone(), types);
-        let lock = || self.executables.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(executable) = lock().get(&key) {
-            return Ok(executable.clone());
+        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(executable) = lock().find(&key) {
+            return Ok(executable);
         }
         let program = single(&key.0, &key.1);
         let options = LowerOptions {
@@ -218,8 +229,45 @@ impl EagerOps {
             ..Runtime::get()?.lower_options()
         };
         let executable = Arc::new(compile(&program, &lowered(&program, &options), 0, &vec![])?.0);
-        lock().insert(key, executable.clone());
+        let dropped = lock().insert(key, executable.clone(), CAPACITY);
+        // Outside the lock: destroying an executable takes time.
+        drop(dropped);
         Ok(executable)
+    }
+}
+
+impl Kept {
+    fn find(&mut self, key: &Launch) -> Option<Arc<Executable>> {
+        self.uses += 1;
+        let (executable, used) = self.executables.get_mut(key)?;
+        *used = self.uses;
+        Some(executable.clone())
+    }
+
+    /// Adds an executable and returns those that go for it: the older half when there are too many,
+    /// so that one search pays for many of them.
+    fn insert(
+        &mut self,
+        key: Launch,
+        executable: Arc<Executable>,
+        capacity: usize,
+    ) -> Vec<Arc<Executable>> {
+        self.uses += 1;
+        let mut dropped = Vec::new();
+        if self.executables.len() >= capacity {
+            let mut uses: Vec<u64> = self.executables.values().map(|(_, used)| *used).collect();
+            uses.sort_unstable();
+            let middle = uses[uses.len() / 2];
+            self.executables.retain(|_, (executable, used)| {
+                let keep = *used > middle;
+                if !keep {
+                    dropped.push(executable.clone());
+                }
+                keep
+            });
+        }
+        self.executables.insert(key, (executable, self.uses));
+        dropped
     }
 }
 

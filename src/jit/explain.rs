@@ -1,6 +1,6 @@
 //! Why a function was compiled again: the new signature beside the nearest one seen before.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -36,20 +36,47 @@ pub(crate) struct Signatures {
     pub(crate) explain: bool,
     /// How many there may be.
     pub(crate) most: Option<usize>,
-    seen: Mutex<Vec<Signature>>,
-    recompiles: Mutex<Vec<Recompile>>,
+    seen: Mutex<Seen>,
+    recompiles: Mutex<VecDeque<Recompile>>,
+}
+
+/// Signatures and explanations that a function remembers, the latest.
+const REMEMBERED: usize = 1024;
+
+#[derive(Default)]
+struct Seen {
+    /// How many there were so far.
+    count: usize,
+    latest: VecDeque<Numbered>,
+}
+
+struct Numbered {
+    /// Counted from 1.
+    number: usize,
+    signature: Signature,
+    /// Whether its executable was dropped for want of room.
+    evicted: bool,
 }
 
 impl Signatures {
-    /// Takes note of a new signature, and of why it is one; refuses one too many.
-    pub(crate) fn note(&self, function: &str, now: Signature) -> Result<()> {
+    /// Takes note of a new signature, and of why it is one; refuses one too many. Returns its number.
+    pub(crate) fn note(&self, function: &str, now: Signature) -> Result<usize> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.iter().any(|seen| seen.same(&now)) {
-            // It failed to compile before, and is tried again.
-            return Ok(());
+        if let Some(known) = seen.latest.iter_mut().find(|seen| seen.signature.same(&now)) {
+            // It failed to compile before, and is tried again; or its executable was dropped.
+            if std::mem::take(&mut known.evicted) {
+                self.record(Recompile {
+                    function: function.into(),
+                    signature: known.number,
+                    call: now.call,
+                    before: known.signature.call,
+                    differences: vec![Difference::Evicted],
+                });
+            }
+            return Ok(known.number);
         }
         let recompile = explain(function, &seen, &now);
-        if let Some(limit) = self.most.filter(|&limit| seen.len() >= limit) {
+        if let Some(limit) = self.most.filter(|&limit| seen.count >= limit) {
             let reason = match recompile {
                 Some(recompile) => recompile.to_string(),
                 None => format!("{function}: the call in {} would be the first", now.call),
@@ -58,20 +85,45 @@ impl Signatures {
                 "more than {limit} traces, which assert_max_traces({limit}) does not allow\n{reason}"
             )));
         }
-        seen.push(now);
+        seen.count += 1;
+        let number = seen.count;
+        push(&mut seen.latest, Numbered { number, signature: now, evicted: false });
         if let Some(recompile) = recompile {
-            if self.explain || asked_for() {
-                output::stderr_line(format_args!("podracer: {recompile}"));
-            }
-            self.recompiles.lock().unwrap_or_else(PoisonError::into_inner).push(recompile);
+            self.record(recompile);
         }
-        Ok(())
+        Ok(number)
     }
 
-    /// Why there was more than one.
-    pub(crate) fn recompiles(&self) -> Vec<Recompile> {
-        self.recompiles.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn record(&self, recompile: Recompile) {
+        if self.explain || asked_for() {
+            output::stderr_line(format_args!("podracer: {recompile}"));
+        }
+        push(&mut self.recompiles.lock().unwrap_or_else(PoisonError::into_inner), recompile);
     }
+
+    /// Marks the signatures of these numbers: their executables were dropped for want of room.
+    pub(crate) fn forget(&self, numbers: impl Iterator<Item = usize>) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        for number in numbers {
+            if let Some(seen) = seen.latest.iter_mut().find(|seen| seen.number == number) {
+                seen.evicted = true;
+            }
+        }
+    }
+
+    /// Why there was more than one: the latest 1024 explanations.
+    pub(crate) fn recompiles(&self) -> Vec<Recompile> {
+        let recompiles = self.recompiles.lock().unwrap_or_else(PoisonError::into_inner);
+        recompiles.iter().cloned().collect()
+    }
+}
+
+/// Adds to a list that forgets its oldest items.
+fn push<T>(list: &mut VecDeque<T>, item: T) {
+    if list.len() == REMEMBERED {
+        list.pop_front();
+    }
+    list.push_back(item);
 }
 
 /// Why a function was traced and compiled again; see [`Jit::explain`](crate::Jit::explain).
@@ -117,6 +169,10 @@ pub enum Difference {
     /// The leaves are the same ones, but what stands beside them in the structure differs: a static
     /// field, an enum's variant; or the default precision around the call does.
     Static,
+    /// There is none: this signature was compiled before, and its executable was dropped because the
+    /// function was called with more signatures than it keeps
+    /// ([`Jit::cache_capacity`](crate::Jit::cache_capacity)).
+    Evicted,
 }
 
 impl Difference {
@@ -130,6 +186,7 @@ impl Difference {
             }
             Difference::Place { .. } => 10,
             Difference::Added(_) | Difference::Removed(_) | Difference::Static => 1000,
+            Difference::Evicted => 0,
         }
     }
 }
@@ -155,6 +212,7 @@ impl fmt::Display for Difference {
             }
             Difference::Added(path) => write!(f, "{path}: was not there before"),
             Difference::Removed(path) => write!(f, "{path}: is not there any more"),
+            Difference::Evicted => write!(f, "compiled before and dropped since"),
             Difference::Static => {
                 write!(
                     f,
@@ -172,6 +230,13 @@ const LISTED: usize = 8;
 impl fmt::Display for Recompile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Recompile { function, signature, call, before, differences } = self;
+        if differences == &[Difference::Evicted] {
+            return write!(
+                f,
+                "{function}: signature {signature}, at the call in {call}, was compiled for the call \
+                 in {before} and dropped since: there are more signatures than cache_capacity"
+            );
+        }
         write!(
             f,
             "{function}: signature {signature}, at the call in {call}, differs from that of "
@@ -188,15 +253,16 @@ impl fmt::Display for Recompile {
 }
 
 /// The differences between `now` and the nearest of the signatures before; `None` if there is none.
-fn explain(function: &str, before: &[Signature], now: &Signature) -> Option<Recompile> {
+fn explain(function: &str, seen: &Seen, now: &Signature) -> Option<Recompile> {
     // Of equally near ones the latest.
+    let before = seen.latest.iter().rev().map(|seen| &seen.signature);
     let (nearest, differences) =
-        before.iter().rev().map(|before| (before, differences(before, now))).min_by_key(
+        before.map(|before| (before, differences(before, now))).min_by_key(
             |(_, differences)| differences.iter().map(Difference::distance).sum::<usize>(),
         )?;
     Some(Recompile {
         function: function.into(),
-        signature: before.len() + 1,
+        signature: seen.count + 1,
         call: now.call,
         before: nearest.call,
         differences,

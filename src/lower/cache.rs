@@ -2,32 +2,50 @@
 //! once.
 //!
 //! An entry is one file in `$PODRACER_HOME/executables`, named by a hash of everything that the
-//! machine code depends on: the program, the options, the plugin, the platform, the processor, and
-//! the compiler flags of the environment. Files carry a checksum; one that does not fit is warned
-//! about, compiled anew and overwritten. Nothing about the cache is ever an error of the program.
+//! machine code depends on: the program, the options, the plugin, the platform, the processor, the
+//! user, and the compiler flags of the environment. The file's HMAC-SHA256 covers that hash and the
+//! code, under a secret key that lies beside it and that only the user can read. An entry that was
+//! damaged, forged, or put in another's place is warned about, compiled anew and overwritten.
 //!
-//! `PODRACER_CACHE=off` turns it off.
+//! The folder must be the user's and writable by nobody else; otherwise the cache is not used, which
+//! is said once. Nothing about the cache is ever an error of the program.
+//!
+//! `PODRACER_CACHE=off` turns it off; `PODRACER_CACHE_MAX_SIZE` limits its size.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
 use super::compile_log;
 use super::native::{Settings, hex};
 use super::pjrt::{Client, CompileOptions, Executable};
+use super::private::{KEY_BYTES, PrivateDir, user};
 use crate::error::Result;
 use crate::output;
 
-/// The first bytes of every entry; the digit is the version of this format.
-const MAGIC: &[u8; 16] = b"podracer-exec-1\n";
+/// First bytes of every entry; the digit is the version of the format.
+const MAGIC: &[u8; 16] = b"podracer-exec-2\n";
 
-/// Bytes of all entries together, above which the least recently used ones go.
-const LIMIT: u64 = 2 << 30;
+/// File with the secret key.
+const KEY_FILE: &str = ".key";
+
+/// Default limit of the bytes of all entries together.
+const DEFAULT_MAX_SIZE: u64 = 2 << 30;
+
+/// Entries that nobody used for so long are removed.
+const MAX_AGE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+
+/// An unfinished file of this age was left by a process that was killed.
+const MAX_PARTIAL_AGE: Duration = Duration::from_secs(60 * 60);
+
+/// SHA-256 of everything that an entry's machine code depends on.
+type EntryKey = [u8; 32];
 
 /// How an executable was come by.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,14 +56,48 @@ pub struct CacheOutcome {
     pub seconds: f64,
 }
 
+/// State of a cache, for `podracer doctor`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CacheStatus {
+    /// The environment turns the cache off.
+    Off,
+    /// The folder of this path cannot be trusted, for this reason, so the cache is not used.
+    Refused(PathBuf, String),
+    /// The cache is in use.
+    Used {
+        /// Folder of the entries.
+        dir: PathBuf,
+        /// Number of entries.
+        entries: usize,
+        /// Bytes of all entries.
+        bytes: u64,
+        /// Limit of those bytes.
+        limit: u64,
+    },
+}
+
 /// A folder of compiled executables, or none.
 #[derive(Debug)]
 pub struct Cache {
     dir: Option<PathBuf>,
     limit: u64,
+    /// The folder and its key, looked at at first use; `None` if they cannot be trusted.
+    store: OnceLock<Option<Store>>,
     /// Bytes written since the folder's size was last looked at; the maximum before the first time.
     written: AtomicU64,
     warned: AtomicBool,
+}
+
+/// A folder that only the user can write, and the key of its entries.
+struct Store {
+    dir: PrivateDir,
+    key: [u8; KEY_BYTES],
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Store({})", self.dir.path().display())
+    }
 }
 
 impl Cache {
@@ -54,6 +106,7 @@ impl Cache {
         Cache {
             dir: Some(dir.into()),
             limit,
+            store: OnceLock::new(),
             written: AtomicU64::new(u64::MAX),
             warned: AtomicBool::new(false),
         }
@@ -66,11 +119,29 @@ impl Cache {
 
     /// The cache that the environment asks for.
     pub fn from_env() -> Cache {
+        match Settings::from_env() {
+            Ok(settings) => Cache::of(&settings),
+            Err(_) => Cache::off(),
+        }
+    }
+
+    /// The cache below the folder of `settings`, with the limits of the environment.
+    pub(super) fn of(settings: &Settings) -> Cache {
         let off = std::env::var("PODRACER_CACHE")
             .is_ok_and(|value| ["off", "0", "no", "false"].contains(&value.as_str()));
-        match Settings::from_env() {
-            Ok(settings) if !off => Cache::at(settings.home.join("executables"), LIMIT),
-            _ => Cache::off(),
+        let limit = match std::env::var("PODRACER_CACHE_MAX_SIZE") {
+            Ok(text) if !text.is_empty() => parse_size(&text).unwrap_or_else(|| {
+                output::stderr_line(format_args!(
+                    "podracer: warning: PODRACER_CACHE_MAX_SIZE is `{text}`, expected bytes such as \
+                     500M or 2G; the limit is 2G"
+                ));
+                DEFAULT_MAX_SIZE
+            }),
+            _ => DEFAULT_MAX_SIZE,
+        };
+        match off || limit == 0 {
+            true => Cache::off(),
+            false => Cache::at(settings.home.join("executables"), limit),
         }
     }
 
@@ -86,58 +157,76 @@ impl Cache {
     ) -> Result<(Executable, CacheOutcome)> {
         let start = Instant::now();
         let outcome = |hit| CacheOutcome { hit, seconds: start.elapsed().as_secs_f64() };
-        let Some(dir) = &self.dir else {
+        let Some(store) = self.store() else {
             compile_log::started();
             return Ok((client.compile(module, options)?, outcome(false)));
         };
-        let path = dir.join(key(client, module.as_ref(), options));
-        match read(&path) {
-            Ok(Some(code)) => match client.deserialize(&code) {
-                Ok(executable) => {
-                    // The time of last use, for the least recently used to go first.
-                    let _ = File::options()
-                        .append(true)
-                        .open(&path)
-                        .and_then(|file| file.set_modified(SystemTime::now()));
-                    return Ok((executable, outcome(true)));
+        let key = key(client, module.as_ref(), options);
+        match store.read(&key, self.limit) {
+            Ok(Some(code)) => {
+                // SAFETY: this user's process serialized the code for this plugin, program and
+                // machine, as its authentication code says.
+                match unsafe { client.deserialize(&code) } {
+                    Ok(executable) => return Ok((executable, outcome(true))),
+                    Err(error) => store.warn(&key, &first_line(&error.to_string())),
                 }
-                Err(error) => self.warn(&path, &first_line(&error.to_string())),
-            },
+            }
             Ok(None) => {}
-            Err(reason) => self.warn(&path, reason),
+            Err(reason) => store.warn(&key, &reason),
         }
         compile_log::started();
         let executable = client.compile(module, options)?;
         // Not every platform can serialize; then there is nothing to keep.
         if let Ok(code) = executable.serialize() {
-            match write(dir, &path, &code) {
-                Ok(()) => self.prune(dir, code.len() as u64),
-                Err(reason) => self.warn_once(dir, &reason),
+            match store.write(&key, &code) {
+                Ok(()) => self.prune(store.dir.path(), code.len() as u64),
+                Err(error) => self.warn_once(store.dir.path(), &error.to_string()),
             }
         }
         Ok((executable, outcome(false)))
     }
 
-    fn warn(&self, path: &Path, reason: &str) {
-        output::stderr_line(format_args!(
-            "podracer: warning: cached executable {} is not usable ({reason}); compiling anew",
-            path.display()
-        ));
+    /// The folder and key of the entries, if there is a cache and both can be trusted.
+    fn store(&self) -> Option<&Store> {
+        let path = self.dir.as_deref()?;
+        let open = || -> std::result::Result<Store, String> {
+            let dir = PrivateDir::create(path)?;
+            let key = dir.key(KEY_FILE)?;
+            Ok(Store { dir, key })
+        };
+        let opened = || open().map_err(|reason| self.warn_once(path, &reason)).ok();
+        self.store.get_or_init(opened).as_ref()
     }
 
-    /// A folder that cannot be written would warn at every compilation.
-    fn warn_once(&self, dir: &Path, reason: &io::Error) {
+    /// Size and limit of the cache, or why it is not used. Makes nothing.
+    pub fn status(&self) -> CacheStatus {
+        let Some(dir) = &self.dir else { return CacheStatus::Off };
+        if let Err(reason) = PrivateDir::open(dir) {
+            return CacheStatus::Refused(dir.clone(), reason);
+        }
+        let files = entries(dir);
+        CacheStatus::Used {
+            dir: dir.clone(),
+            entries: files.len(),
+            bytes: files.iter().map(|file| file.bytes).sum(),
+            limit: self.limit,
+        }
+    }
+
+    /// A folder that cannot be used would warn at every compilation.
+    fn warn_once(&self, dir: &Path, reason: &str) {
         if !self.warned.swap(true, Ordering::Relaxed) {
             output::stderr_line(format_args!(
-                "podracer: warning: cannot keep compiled executables in {} ({reason}); set \
-                 PODRACER_HOME to a folder that you may write to, or PODRACER_CACHE=off",
+                "podracer: warning: compiled executables are not kept in {} ({reason}); set \
+                 PODRACER_HOME to a folder that you own and only you can write to, or \
+                 PODRACER_CACHE=off",
                 dir.display()
             ));
         }
     }
 
-    /// Removes the least recently used entries when there are too many bytes of them. Looks only
-    /// at the first write of a process and after every sixteenth of the limit.
+    /// Removes old entries, and the least recently used ones when there are too many bytes of them.
+    /// Looks only at the first write of a process and after every sixteenth of the limit.
     fn prune(&self, dir: &Path, bytes: u64) {
         let before = self.written.load(Ordering::Relaxed);
         let written = before.saturating_add(bytes);
@@ -146,25 +235,102 @@ impl Cache {
             return;
         }
         self.written.store(0, Ordering::Relaxed);
-        let Ok(entries) = dir.read_dir() else { return };
-        let mut files: Vec<(SystemTime, u64, PathBuf)> = entries
-            .flatten()
-            .filter_map(|entry| {
-                let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
-                Some((metadata.modified().ok()?, metadata.len(), entry.path()))
-            })
-            .collect();
-        files.sort();
-        let mut total: u64 = files.iter().map(|(_, len, _)| len).sum();
-        for (_, len, path) in files {
-            if total <= self.limit {
-                break;
-            }
-            if fs::remove_file(path).is_ok() {
-                total -= len;
+        let now = SystemTime::now();
+        let mut files = entries(dir);
+        files.sort_by_key(|file| file.used);
+        let mut total: u64 = files.iter().map(|file| file.bytes).sum();
+        for file in files {
+            let age = now.duration_since(file.used).unwrap_or_default();
+            let old = age > if file.partial { MAX_PARTIAL_AGE } else { MAX_AGE };
+            let too_many = total > self.limit && !file.partial;
+            if (old || too_many) && fs::remove_file(&file.path).is_ok() {
+                total -= file.bytes;
             }
         }
     }
+}
+
+impl Store {
+    /// The code of an entry, which is marked as used now; `None` when there is no entry.
+    fn read(&self, key: &EntryKey, most: u64) -> std::result::Result<Option<Vec<u8>>, String> {
+        let Some(mut file) = self.dir.file(&hex(key), most)? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(|error| format!("it cannot be read: {error}"))?;
+        let Some((header, code)) = bytes.split_at_checked(MAGIC.len() + 32) else {
+            return Err("it is cut short".into());
+        };
+        if !header.starts_with(MAGIC) {
+            return Err("it is no cache entry".into());
+        }
+        if self.mac(key, code).verify_slice(&header[MAGIC.len()..]).is_err() {
+            return Err("it is damaged, or was not written for this program by this user".into());
+        }
+        // The least recently used entries go first.
+        let _ = file.set_modified(SystemTime::now());
+        bytes.drain(..MAGIC.len() + 32);
+        Ok(Some(bytes))
+    }
+
+    /// Writes an entry.
+    fn write(&self, key: &EntryKey, code: &[u8]) -> io::Result<()> {
+        let mac = self.mac(key, code).finalize().into_bytes();
+        self.dir.write(&hex(key), &[MAGIC, &mac, code])
+    }
+
+    /// The authentication code of an entry. Magic and key have fixed lengths, so no two entries give
+    /// the same input.
+    fn mac(&self, key: &EntryKey, code: &[u8]) -> Hmac<Sha256> {
+        let mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("keys of any length will do");
+        mac.chain_update(MAGIC).chain_update(key).chain_update(code)
+    }
+
+    fn warn(&self, key: &EntryKey, reason: &str) {
+        output::stderr_line(format_args!(
+            "podracer: warning: cached executable {} is not usable ({reason}); compiling anew",
+            self.dir.path().join(hex(key)).display()
+        ));
+    }
+}
+
+/// A file of the cache.
+struct EntryFile {
+    used: SystemTime,
+    bytes: u64,
+    path: PathBuf,
+    /// Whether it is not finished.
+    partial: bool,
+}
+
+/// The files of a cache: regular files with names of entries, finished or not.
+fn entries(dir: &Path) -> Vec<EntryFile> {
+    let Ok(entries) = dir.read_dir() else { return Vec::new() };
+    let file = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        let partial = PrivateDir::is_partial(&name);
+        let finished = name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !(partial || finished) {
+            return None;
+        }
+        let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+        let (used, bytes) = (metadata.modified().ok()?, metadata.len());
+        Some(EntryFile { used, bytes, path: entry.path(), partial })
+    };
+    entries.flatten().filter_map(file).collect()
+}
+
+/// Bytes written as `1048576`, `500M` or `2G`: suffixes are powers of 1024.
+fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    digits.trim().parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 /// As [`Cache::compile`], in the cache of this process's environment.
@@ -177,8 +343,8 @@ pub fn compile_cached(
     CACHE.get_or_init(Cache::from_env).compile(client, module, options)
 }
 
-/// The file name of an entry.
-fn key(client: &Client, module: &[u8], options: &CompileOptions) -> String {
+/// Everything that the machine code of a program depends on, hashed.
+fn key(client: &Client, module: &[u8], options: &CompileOptions) -> EntryKey {
     let plugin = client.plugin();
     let (major, minor) = plugin.api_version();
     // Two builds of a plugin may claim the same version.
@@ -189,12 +355,13 @@ fn key(client: &Client, module: &[u8], options: &CompileOptions) -> String {
         .and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok())
         .map_or(0, |since| since.as_nanos());
     let identity = format!(
-        "PJRT {major}.{minor}, {} bytes, modified {modified}, {:?}; {} {}; {} devices",
+        "PJRT {major}.{minor}, {} bytes, modified {modified}, {:?}; {} {}; {} devices; user {}",
         file.map_or(0, |metadata| metadata.len()),
         plugin.attributes(),
         client.platform_name(),
         client.platform_version(),
         client.devices().len(),
+        user(),
     );
     let flags = std::env::var("XLA_FLAGS").unwrap_or_default();
     let mut hash = Sha256::new();
@@ -211,7 +378,7 @@ fn key(client: &Client, module: &[u8], options: &CompileOptions) -> String {
         hash.update((field.len() as u64).to_le_bytes());
         hash.update(field);
     }
-    hex(&hash.finalize())
+    hash.finalize().into()
 }
 
 /// The text without its source locations.
@@ -242,86 +409,109 @@ fn processor() -> &'static str {
     })
 }
 
-/// The code in an entry; `None` when there is no entry.
-fn read(path: &Path) -> Result<Option<Vec<u8>>, &'static str> {
-    let mut bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(_) => return Err("it cannot be read"),
-    };
-    let Some((header, code)) = bytes.split_at_checked(MAGIC.len() + 32) else {
-        return Err("it is cut short");
-    };
-    if !header.starts_with(MAGIC) {
-        return Err("it is no cache entry");
-    }
-    if Sha256::digest(code)[..] != header[MAGIC.len()..] {
-        return Err("its checksum is wrong");
-    }
-    bytes.drain(..MAGIC.len() + 32);
-    Ok(Some(bytes))
-}
-
-/// Writes an entry so that readers see all of it or nothing.
-fn write(dir: &Path, path: &Path, code: &[u8]) -> io::Result<()> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    fs::create_dir_all(dir)?;
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let temporary = dir.join(format!(".{}-{count}.partial", std::process::id()));
-    let result = (|| {
-        let mut file = File::create(&temporary)?;
-        file.write_all(MAGIC)?;
-        file.write_all(&Sha256::digest(code))?;
-        file.write_all(code)?;
-        drop(file);
-        fs::rename(&temporary, path)
-    })();
-    if result.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    result
-}
-
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_string()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
+    fn store(dir: &Path) -> Store {
+        let dir = PrivateDir::create(&dir.join("executables")).unwrap();
+        let key = dir.key(KEY_FILE).unwrap();
+        Store { dir, key }
+    }
+
     #[test]
-    fn entries_are_checked() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("entry");
-        assert_eq!(read(&path), Ok(None));
-        write(dir.path(), &path, b"machine code").unwrap();
-        assert_eq!(read(&path), Ok(Some(b"machine code".to_vec())));
-        let mut bytes = fs::read(&path).unwrap();
-        *bytes.last_mut().unwrap() ^= 1;
-        fs::write(&path, &bytes).unwrap();
-        assert_eq!(read(&path), Err("its checksum is wrong"));
-        fs::write(&path, &bytes[..20]).unwrap();
-        assert_eq!(read(&path), Err("it is cut short"));
-        bytes[0] = 0;
-        fs::write(&path, &bytes).unwrap();
-        assert_eq!(read(&path), Err("it is no cache entry"));
+    fn entries_are_authenticated() {
+        let base = tempfile::tempdir().unwrap();
+        let store = store(base.path());
+        let (one, two) = ([1; 32], [2; 32]);
+        let path = |key: &EntryKey| store.dir.path().join(hex(key));
+        assert_eq!(store.read(&one, 1000), Ok(None));
+        store.write(&one, b"machine code").unwrap();
+        store.write(&two, b"other code").unwrap();
+        assert_eq!(store.read(&one, 1000), Ok(Some(b"machine code".to_vec())));
+        let forged = "it is damaged, or was not written for this program by this user";
+        let refused = |key: &EntryKey, reason: &str| {
+            assert_eq!(store.read(key, 1000), Err(reason.to_string()));
+        };
+
+        // Every byte counts.
+        let whole = fs::read(path(&one)).unwrap();
+        for i in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[i] ^= 1;
+            fs::write(path(&one), &bytes).unwrap();
+            refused(&one, if i < MAGIC.len() { "it is no cache entry" } else { forged });
+        }
+        fs::write(path(&one), &whole[..20]).unwrap();
+        refused(&one, "it is cut short");
+
+        // The entry of another program.
+        fs::rename(path(&two), path(&one)).unwrap();
+        refused(&one, forged);
+
+        // An entry whose checksum was made anew, by somebody who has no key.
+        let mut bytes = [&MAGIC[..], &Sha256::digest(b"evil code"), b"evil code"].concat();
+        fs::write(path(&one), &bytes).unwrap();
+        refused(&one, forged);
+        let mac = Store { dir: store.dir.clone(), key: [0; KEY_BYTES] }.mac(&one, b"evil code");
+        bytes[MAGIC.len()..MAGIC.len() + 32].copy_from_slice(&mac.finalize().into_bytes());
+        fs::write(path(&one), &bytes).unwrap();
+        refused(&one, forged);
+
+        store.write(&one, &[7; 1000]).unwrap();
+        refused(&one, "it has 1048 bytes, more than 1000");
+    }
+
+    #[test]
+    fn sizes_are_parsed() {
+        assert_eq!(parse_size("1048576"), Some(1 << 20));
+        assert_eq!(parse_size(" 500M "), Some(500 << 20));
+        assert_eq!(parse_size("2g"), Some(2 << 30));
+        for wrong in ["", "G", "-1", "1.5G", "2 lots", "99999999999T"] {
+            assert_eq!(parse_size(wrong), None, "{wrong}");
+        }
     }
 
     #[test]
     fn the_oldest_go_first() {
-        let dir = tempfile::tempdir().unwrap();
-        let cache = Cache::at(dir.path(), 250);
-        for (i, name) in ["b", "a", "c"].iter().enumerate() {
-            let file = File::create(dir.path().join(name)).unwrap();
+        let base = tempfile::tempdir().unwrap();
+        let (now, day) = (SystemTime::now(), Duration::from_secs(24 * 60 * 60));
+        let name = |letter: char| std::iter::repeat_n(letter, 64).collect::<String>();
+        let put = |name: &str, age: Duration| {
+            let file = File::create(base.path().join(name)).unwrap();
             file.set_len(100).unwrap();
-            file.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(i as u64))
-                .unwrap();
+            file.set_modified(now - age).unwrap();
+        };
+        for (letter, days) in [('b', 3), ('a', 2), ('c', 1)] {
+            put(&name(letter), day * days);
         }
-        cache.prune(dir.path(), 100);
-        let mut left: Vec<_> =
-            dir.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
-        left.sort();
-        assert_eq!(left, ["a", "c"]);
+        for (other, age) in
+            [("notes", day * 200), (".1-0.partial", day), (".1-1.partial", day / 100)]
+        {
+            put(other, age);
+        }
+        let left = || {
+            let mut left: Vec<_> = base
+                .path()
+                .read_dir()
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            left.sort();
+            left
+        };
+        // The unfinished file that is an hour old, and the oldest entry.
+        Cache::at(base.path(), 400).prune(base.path(), 100);
+        assert_eq!(left(), [".1-1.partial", &name('a'), &name('c'), "notes"]);
+        // An entry that nobody used for long goes, however much room there is.
+        put(&name('a'), day * 91);
+        Cache::at(base.path(), 10_000).prune(base.path(), 100);
+        assert_eq!(left(), [".1-1.partial", &name('c'), "notes"]);
     }
 }

@@ -27,6 +27,7 @@ pub mod native;
 pub mod native_calls;
 mod options;
 pub mod pjrt;
+pub(crate) mod private;
 pub mod stablehlo;
 
 pub use stablehlo::{LowerOptions, Platform, compile_flags, stablehlo};

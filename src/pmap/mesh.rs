@@ -2,12 +2,12 @@
 
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::core::{Compiled, Leaves};
 use super::sharded::Sharded;
 use crate::error::{Error, Loc, Result};
-use crate::jit::{Recompile, Signatures};
+use crate::jit::{Entries, Recompile, Signatures};
 use crate::trace::ops::structure_in_scope;
 use crate::trace::program::Program;
 use crate::trace::tensor::{Tensor, catch, trace_call};
@@ -19,7 +19,7 @@ pub struct ShardedJit<A, B, F> {
     f: F,
     at: Loc,
     name: String,
-    entries: RwLock<Vec<Arc<Entry<B>>>>,
+    entries: Entries<Entry<B>>,
     signatures: Signatures,
     /// One compilation at a time, so that two threads do not compile the same thing.
     compiling: Mutex<()>,
@@ -29,6 +29,8 @@ pub struct ShardedJit<A, B, F> {
 /// One signature's executable and the shape of its result.
 struct Entry<B> {
     structure: u64,
+    /// Number of the signature.
+    signature: usize,
     template: B,
     compiled: Compiled,
 }
@@ -60,7 +62,7 @@ pub fn sharded_jit<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Sha
         f,
         at: Location::caller(),
         name: "program".into(),
-        entries: RwLock::default(),
+        entries: Entries::default(),
         signatures: Signatures::default(),
         compiling: Mutex::default(),
         argument: PhantomData,
@@ -94,6 +96,13 @@ impl<A, B, F> ShardedJit<A, B, F> {
     /// structure, and the line of the call. `PODRACER_EXPLAIN=1` turns it on for all functions.
     pub fn explain_recompiles(mut self, on: bool) -> Self {
         self.signatures.explain = on;
+        self
+    }
+
+    /// How many signatures stay compiled, at least 1; 256 by default. Beyond it the least recently used
+    /// one is dropped with its executable, and compiled again when it comes back.
+    pub fn cache_capacity(mut self, signatures: usize) -> Self {
+        self.entries.set_capacity(signatures);
         self
     }
 
@@ -131,9 +140,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
     }
 
     fn find(&self, structure: u64, leaves: &Leaves<'_>) -> Option<Arc<Entry<B>>> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let fits = |e: &&Arc<Entry<B>>| e.structure == structure && e.compiled.takes(leaves);
-        entries.iter().find(fits).cloned()
+        self.entries.find(|e| e.structure == structure && e.compiled.takes(leaves))
     }
 
     fn compile(
@@ -153,12 +160,14 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
             return Err(Error::Argument(problem));
         };
         super::on_the_same(&self.name, args, first.devices())?;
-        self.signatures.note(&self.name, super::signature(args, structure, leaves, call))?;
+        let signature = super::signature(args, structure, leaves, call);
+        let signature = self.signatures.note(&self.name, signature)?;
         let (program, template) = self.program(args, leaves)?;
         let devices = first.shared_devices().clone();
         let compiled = Compiled::divided(program, leaves, devices, &self.name)?;
-        let entry = Arc::new(Entry { structure, template, compiled });
-        self.entries.write().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
+        let entry = Arc::new(Entry { structure, signature, template, compiled });
+        let evicted = self.entries.insert(entry.clone());
+        self.signatures.forget(evicted.iter().map(|old| old.signature));
         Ok(entry)
     }
 

@@ -42,8 +42,13 @@ fn the_readme_says_how_to_train_and_test() {
     }
     // The gate runs the README's command, not one of its own.
     assert!(read(".ci/run").contains("grep -m 1 '^cargo test ' README.md"));
-    for variable in ["PODRACER_HOME", "PODRACER_PJRT_PLUGIN", "PODRACER_OFFLINE", "PODRACER_CACHE"]
-    {
+    for variable in [
+        "PODRACER_HOME",
+        "PODRACER_PJRT_PLUGIN",
+        "PODRACER_OFFLINE",
+        "PODRACER_CACHE",
+        "PODRACER_CACHE_MAX_SIZE",
+    ] {
         assert!(readme.contains(&format!("| `{variable}` |")), "{variable}");
     }
 }
@@ -54,6 +59,8 @@ fn links_between_documents_lead_somewhere() {
         ("README.md", ""),
         ("docs/from-scratch.md", "docs/"),
         ("docs/decisions/0001-foundations.md", "docs/decisions/"),
+        ("docs/decisions/0009-unsafe-code.md", "docs/decisions/"),
+        ("SECURITY.md", ""),
     ] {
         let text = read(file);
         assert!(text.is_ascii(), "{file}");

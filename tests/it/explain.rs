@@ -134,3 +134,42 @@ fn the_environment_turns_explanations_on() {
     assert!(run("1").contains("podracer: apply: signature 2, at the call in "));
     assert!(!run("0").contains("podracer: apply"));
 }
+
+#[test]
+fn signatures_beyond_the_capacity_are_dropped_and_come_back() {
+    let f = jit(|x: Tensor| x + 1.0).named("f").cache_capacity(2).assert_max_traces(3);
+    let call = |n: usize| f.call(zeros(&[n])).unwrap().to_vec::<f32>().unwrap();
+    for n in [1, 2, 1, 3] {
+        assert_eq!(call(n), vec![1.0; n]);
+    }
+    assert_eq!(f.stats().traces, 3);
+    // The signature of 1 was used after that of 2, so it is still there.
+    call(1);
+    assert_eq!(f.stats().traces, 3);
+    assert_eq!(call(2), [1.0, 1.0]);
+    assert_eq!(f.stats().traces, 4);
+    let explanations = f.explain();
+    let last = explanations.last().unwrap();
+    assert_eq!((last.signature, &last.differences[..]), (2, &[Difference::Evicted][..]));
+    let text = last.to_string();
+    assert!(text.ends_with("there are more signatures than cache_capacity"), "{text}");
+    // A signature that comes back is not one more.
+    let error = f.call(zeros(&[4])).unwrap_err().to_string();
+    assert!(error.contains("more than 3 traces"), "{error}");
+}
+
+#[test]
+fn only_the_latest_signatures_stay() {
+    let f = jit(|x: Tensor| x * 2.0).cache_capacity(4);
+    for n in 1..40 {
+        assert_eq!(f.call(zeros(&[n])).unwrap().to_vec::<f32>().unwrap().len(), n);
+    }
+    assert_eq!(f.stats().traces, 39);
+    // All but the latest four are gone.
+    for n in (36..40).rev() {
+        f.call(zeros(&[n])).unwrap();
+    }
+    assert_eq!(f.stats().traces, 39);
+    f.call(zeros(&[35])).unwrap();
+    assert_eq!(f.stats().traces, 40);
+}

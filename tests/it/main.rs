@@ -1,6 +1,7 @@
 //! The integration tests: one binary, one module per room.
 
 mod build;
+mod cache;
 mod callbacks;
 mod cases;
 mod cli;

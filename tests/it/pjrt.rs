@@ -270,6 +270,38 @@ fn portable_programs_run_anywhere() {
 }
 
 #[test]
+fn buffers_of_another_client_are_refused() {
+    let other = Client::cpu(client().plugin().clone(), 1).unwrap();
+    let executable = client().compile(ADD, &CompileOptions::default()).unwrap();
+    let (ours, theirs) = (to_device(&client(), &iota(), 0), to_device(&other, &iota(), 0));
+    let mut outputs = Vec::new();
+    let error = executable.execute([&ours, &theirs], &[], &mut outputs).unwrap_err().to_string();
+    assert!(error.contains("a buffer of another client than the program's"), "{error}");
+    let lists = [vec![&theirs, &ours]];
+    let error = executable.execute_sharded(&lists, &[], &mut [vec![]]).unwrap_err().to_string();
+    assert!(error.contains("a buffer of another client than the program's"), "{error}");
+}
+
+#[test]
+fn shared_memory_is_not_donated() {
+    let client = client();
+    let wide = INCREMENT.replace("8xf32", "65536xf32");
+    let executable = client.compile(&wide, &CompileOptions::default()).unwrap();
+    let a = Arc::new(to_device(&client, &vec![1.0; 1 << 16], 0));
+    // Both devices of a CPU have one memory, so this is no copy.
+    let b = a.on_device(1).unwrap();
+    b.wait().unwrap();
+    assert_eq!(b.unsafe_pointer().unwrap(), a.unsafe_pointer().unwrap());
+    let mut outputs = Vec::new();
+    let result = executable.execute([&*a], &[], &mut outputs);
+    // Refused, or done in a copy; never in the memory that `b` shows.
+    if result.is_ok() {
+        assert_eq!(to_host(&outputs[0])[0], 2.0);
+    }
+    assert_eq!(to_host(&b)[0], 1.0);
+}
+
+#[test]
 fn threads_share_everything() {
     let client = client();
     let executable = client.compile(ADD, &CompileOptions::default()).unwrap();
@@ -405,6 +437,7 @@ fn the_cache_hits_and_heals() {
     assert!(!run(INCREMENT, &other));
 
     let entries = || fs::read_dir(dir.path().join("executables")).unwrap().flatten();
+    let entries = || entries().filter(|entry| entry.file_name() != ".key");
     assert_eq!(entries().count(), 3);
     for (damage, keep) in [("cut", 10), ("flip", usize::MAX)] {
         for entry in entries() {
@@ -556,13 +589,16 @@ fn parts_in_place_are_found_and_damage_is_told() {
     let member = root.join(&wheel.members[0].path);
     fs::create_dir_all(member.parent().unwrap()).unwrap();
     fs::File::create(&member).unwrap().set_len(wheel.members[0].bytes).unwrap();
-    assert_eq!(settings.find(part).unwrap().unwrap().origin, Origin::Home);
-    assert_eq!(settings.locate_cpu_plugin().unwrap(), member);
+    let error = settings.find(part).unwrap_err().to_string();
+    assert!(error.contains("is damaged: its sha256 is"), "{error}");
+    assert_eq!(native_error(&settings), error);
     let report = Report::of(&Ok(settings.clone()));
     assert!(!report.is_ok());
     let text = report.to_string();
     assert!(text.contains("BROKEN   xla-cpu") && text.contains("its sha256 is"), "{text}");
     assert!(text.contains("podracer fetch xla-cpu"), "{text}");
+    // The loader would have called it no shared library.
+    assert!(text.contains("BROKEN   XLA plugin") && text.contains("not loaded"), "{text}");
 
     // Asked to, it is fetched anew, though its size is right.
     let error = settings.install(part).unwrap_err().to_string();
@@ -579,9 +615,32 @@ fn parts_in_place_are_found_and_damage_is_told() {
     let site = dir.path().join("env/lib/python3.12/site-packages");
     fs::create_dir_all(site.join("xla_plugins/xla_cpu_pjrt")).unwrap();
     let installed = site.join(&wheel.members[0].path);
-    fs::File::create(&installed).unwrap().set_len(wheel.members[0].bytes).unwrap();
+    fs::copy(locate_cpu_plugin().unwrap(), &installed).unwrap();
     let settings = Settings { python_prefix: Some(dir.path().join("env")), ..settings };
     assert_eq!(settings.locate_cpu_plugin().unwrap(), installed);
+    assert_eq!(settings.install(part).unwrap().origin, Origin::Python);
+
+    // One byte of it changed: no code of it runs, whoever asks.
+    let mut file = fs::File::options().write(true).open(&installed).unwrap();
+    std::io::Write::write_all(&mut file, b"\x7fElf").unwrap();
+    drop(file);
+    let text = Report::of(&Ok(settings.clone())).to_string();
+    for error in [
+        native_error(&settings),
+        settings.install(part).unwrap_err().to_string(),
+        settings.find(part).unwrap_err().to_string(),
+        text,
+    ] {
+        assert!(
+            error.contains(&format!("{} is damaged: its sha256", installed.display())),
+            "{error}"
+        );
+        assert!(error.contains("pip install --force-reinstall xla-cpu-pjrt==0.0.1"), "{error}");
+    }
+    // Chosen by the user, it is the loader that refuses it.
+    let chosen = Settings { plugin: Some(installed.clone()), ..settings };
+    let text = Report::of(&Ok(chosen)).to_string();
+    assert!(text.contains("cannot be loaded as a shared library"), "{text}");
 }
 
 #[test]

@@ -63,19 +63,18 @@ fn functions() -> Result<&'static Functions> {
     if let Some(functions) = *loaded {
         return Ok(functions);
     }
-    let (path, whole) = super::cartridge::library()?;
-    let functions = load(&path, whole)?;
+    let functions = load(&super::cartridge::library()?)?;
     Ok(loaded.insert(Box::leak(Box::new(functions))))
 }
 
-/// Loads the library at `path`, which is the pinned one in every byte if `whole`.
-fn load(path: &Path, whole: bool) -> Result<Functions> {
+/// Loads the library at `path`, which is the pinned one in every byte.
+fn load(path: &Path) -> Result<Functions> {
     let broken = |problem: String| Error::Native {
         problem: format!("{}: {problem}", path.display()),
         help: "run `podracer doctor`, which says whether the file is what it should be".into(),
     };
     // SAFETY: the library's initialisers are C++ constructors of constants; the file is the pinned
-    // one by its size, or by its checksum if it lies in our folder.
+    // one by its checksum.
     let library = unsafe { Library::new(path) }.map_err(|e| broken(e.to_string()))?;
     // A library that was opened and lacks a symbol is another one: leave it open, it is an error.
     let library = Box::leak(Box::new(library));
@@ -97,7 +96,7 @@ fn load(path: &Path, whole: bool) -> Result<Functions> {
     let set_logger_mode: unsafe extern "C" fn(c_int) = symbol!("setLoggerMode");
     // SAFETY: a plain store; 2 lets errors through and nothing else.
     unsafe { set_logger_mode(2) };
-    if whole && cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+    if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         let new: unsafe extern "C" fn() -> Handle = symbol!("ALE_new");
         let tables: unsafe extern "C" fn(Handle) =
             symbol!("_ZN3ale13PhosphorBlend18makeAveragePaletteEv");

@@ -50,12 +50,12 @@ struct Batch {
 impl Batch {
     /// A copy of operand `i`: results may lie in its memory.
     fn read<T: Real>(call: &Call<'_>, i: usize, axes: usize) -> Result<Batch, String> {
-        let operand = call.operand::<T>(i)?;
-        let Some(split) = operand.dims.len().checked_sub(axes) else {
-            return Err(format!("operand {i} has {} axes", operand.dims.len()));
+        let (dims, elements) = call.operand_to_vec::<T>(i)?;
+        let Some(split) = dims.len().checked_sub(axes) else {
+            return Err(format!("operand {i} has {} axes", dims.len()));
         };
-        let sizes: Vec<usize> = operand.dims[split..].iter().map(|&size| size as usize).collect();
-        let elements = operand.data.iter().map(|x| x.to_f64()).collect();
+        let sizes: Vec<usize> = dims[split..].iter().map(|&size| size as usize).collect();
+        let elements = elements.iter().map(|x| x.to_f64()).collect();
         Ok(Batch { elements, rows: sizes[0], cols: sizes.get(1).copied().unwrap_or(1) })
     }
 

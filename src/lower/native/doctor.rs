@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use super::{Lock, Origin, Part, Settings, damaged, fetch, shown};
+use super::checksum::Checksums;
+use super::{Lock, Origin, Part, Settings, shown};
 use crate::error::{Error, Result};
+use crate::lower::cache::{Cache, CacheStatus};
 use crate::lower::pjrt::Plugin;
 
 /// How well something is.
@@ -13,6 +15,8 @@ pub enum State {
     Ok,
     /// Not there, but it will be fetched when it is needed.
     Missing,
+    /// Not used, for a reason that is told; everything runs without it.
+    Unused,
     /// Wrong: nothing that needs it will run.
     Broken,
 }
@@ -38,17 +42,19 @@ pub struct Report {
 }
 
 impl Report {
-    /// Looks at everything. Nothing is fetched; plugins that are found are loaded.
+    /// Looks at everything. Nothing is fetched. The plugin is loaded if its checksum is right, or if
+    /// the user named it.
     pub fn of(settings: &Result<Settings>) -> Report {
         let settings = match settings {
             Ok(settings) => settings,
             Err(error) => return Report { checks: vec![Check::broken("folder", error)] },
         };
         let mut checks = vec![home(settings), python(settings)];
+        checks.push(cache(settings));
         for part in &Lock::get().parts {
             checks.push(member_check(settings, part));
         }
-        checks.push(plugin(settings));
+        checks.push(plugin(settings, &checks));
         Report { checks }
     }
 
@@ -72,6 +78,7 @@ impl fmt::Display for Report {
             let state = match check.state {
                 State::Ok => "ok",
                 State::Missing => "missing",
+                State::Unused => "unused",
                 State::Broken => "BROKEN",
             };
             writeln!(f, "{state:<8} {:<width$}  {}", check.name, check.detail)?;
@@ -128,26 +135,50 @@ fn python(settings: &Settings) -> Check {
     }
 }
 
+/// The executable cache: its size and limit, or why it is not used.
+fn cache(settings: &Settings) -> Check {
+    const NAME: &str = "cache";
+    let unused = |detail: String, fix: Option<String>| Check {
+        name: NAME.into(),
+        state: State::Unused,
+        detail,
+        fix,
+    };
+    match Cache::of(settings).status() {
+        CacheStatus::Used { dir, entries, bytes, limit } => {
+            let megabytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+            Check::ok(
+                NAME,
+                format!(
+                    "{}, {entries} compiled programs, {:.1} of at most {:.0} MiB",
+                    dir.display(),
+                    megabytes(bytes),
+                    megabytes(limit)
+                ),
+            )
+        }
+        CacheStatus::Off => unused("turned off by the environment".into(), None),
+        CacheStatus::Refused(dir, reason) => unused(
+            format!("{}: {reason}", dir.display()),
+            Some("make it a folder that you own and only you can write to, or remove it".into()),
+        ),
+    }
+}
+
 fn member_check(settings: &Settings, part: &Part) -> Check {
     let version = format!("{} {}", part.package, part.version);
-    match settings.find(part) {
+    let found = settings.candidate(part).and_then(|found| {
+        found.map(|found| settings.checked(part, found, &Checksums::Fresh)).transpose()
+    });
+    match found {
         Err(error) => Check::broken(&part.name, &error),
         Ok(Some(found)) => {
             let origin = match found.origin {
                 Origin::Python => "installed Python package",
-                Origin::Home | Origin::Fetched => "our folder, checksums match",
+                Origin::Home | Origin::Fetched => "our folder",
             };
-            let whole = part.wheel().and_then(|wheel| {
-                fetch::check_members(wheel, &found.root, true)
-                    .map_err(|problem| damaged(part, &found, problem))
-            });
-            match whole {
-                Ok(()) => Check::ok(
-                    &part.name,
-                    format!("{version} in {} ({origin})", found.root.display()),
-                ),
-                Err(error) => Check::broken(&part.name, &error),
-            }
+            let root = found.root.display();
+            Check::ok(&part.name, format!("{version} in {root} ({origin}, checksums match)"))
         }
         Ok(None) => Check {
             name: part.name.clone(),
@@ -160,8 +191,21 @@ fn member_check(settings: &Settings, part: &Part) -> Check {
 
 /// The name of the finding that says whether programs can be compiled and run.
 const PLUGIN: &str = "XLA plugin";
+/// The part that holds the plugin.
+const CPU_PART: &str = "xla-cpu";
 
-fn plugin(settings: &Settings) -> Check {
+fn plugin(settings: &Settings, checks: &[Check]) -> Check {
+    let damaged = |check: &&Check| check.name == CPU_PART && check.state == State::Broken;
+    if settings.plugin.is_none()
+        && let Some(part) = checks.iter().find(damaged)
+    {
+        return Check {
+            name: PLUGIN.into(),
+            state: State::Broken,
+            detail: format!("not loaded, because {CPU_PART} is not what it should be"),
+            fix: part.fix.clone(),
+        };
+    }
     // Looking must not fetch.
     let located = Settings { fetch: false, ..settings.clone() }.locate_cpu_plugin();
     let path = match located {
@@ -172,7 +216,7 @@ fn plugin(settings: &Settings) -> Check {
                 name: PLUGIN.into(),
                 state: State::Missing,
                 detail: "none yet".into(),
-                fix: Some("podracer fetch xla-cpu".into()),
+                fix: Some(format!("podracer fetch {CPU_PART}")),
             };
         }
     };

@@ -6,12 +6,11 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use sha2::{Digest, Sha256};
-
+use super::checksum::Checksums;
 use super::{Part, Settings, Wheel};
 use crate::error::{Error, Result};
 use crate::output;
@@ -41,7 +40,7 @@ impl Settings {
         }
         // Another process may have fetched it while this one waited. What is there and damaged is
         // replaced.
-        if target.exists() && check_members(wheel, &target, true).is_ok() {
+        if target.exists() && check_members(wheel, &target, &Checksums::Fresh).is_ok() {
             return Ok(target);
         }
         let python = self.python().ok_or_else(|| Error::Native {
@@ -66,7 +65,7 @@ impl Settings {
         }
         self.pip(part, wheel, &python, &temporary.0)?;
         let installed = temporary.0.join("wheel");
-        check_members(wheel, &installed, true).map_err(|problem| Error::Native {
+        check_members(wheel, &installed, &Checksums::Fresh).map_err(|problem| Error::Native {
             problem,
             help:
                 "pip accepted the wheel and installed something else: try again, and see whether \
@@ -176,50 +175,35 @@ fn pip_failed(part: &Part, wheel: &Wheel, python: &Path, said: &str) -> Error {
     Error::Native { problem: format!("{what}; pip said:\n    {last}"), help }
 }
 
-/// Checks that the members below `root` are those of the lock file: by size, and if `deep` by
-/// checksum. Says what is wrong.
-pub(super) fn check_members(wheel: &Wheel, root: &Path, deep: bool) -> Result<(), String> {
+/// Checks that the members below `root` are those of the lock file, by size and checksum. Errors say
+/// what is wrong.
+pub(super) fn check_members(
+    wheel: &Wheel,
+    root: &Path,
+    checksums: &Checksums,
+) -> Result<(), String> {
     for member in &wheel.members {
         let path = root.join(&member.path);
-        match path.metadata() {
-            Err(source) => return Err(format!("{} cannot be read: {source}", path.display())),
-            Ok(metadata) if metadata.len() != member.bytes => {
-                return Err(format!(
-                    "{} is damaged: it has {} bytes instead of {}",
-                    path.display(),
-                    metadata.len(),
-                    member.bytes
-                ));
-            }
-            Ok(_) if deep => match sha256_of(&path) {
-                Ok(sum) if sum == member.sha256 => {}
-                Ok(sum) => {
-                    return Err(format!(
-                        "{} is damaged: its sha256 is {sum} instead of {}",
-                        path.display(),
-                        member.sha256
-                    ));
-                }
-                Err(source) => return Err(format!("{} cannot be read: {source}", path.display())),
-            },
-            Ok(_) => {}
+        let unreadable = |source: io::Error| format!("{} cannot be read: {source}", path.display());
+        let metadata = path.metadata().map_err(unreadable)?;
+        if metadata.len() != member.bytes {
+            return Err(format!(
+                "{} is damaged: it has {} bytes instead of {}",
+                path.display(),
+                metadata.len(),
+                member.bytes
+            ));
+        }
+        let sum = checksums.sha256(&path).map_err(unreadable)?;
+        if sum != member.sha256 {
+            return Err(format!(
+                "{} is damaged: its sha256 is {sum} instead of {}",
+                path.display(),
+                member.sha256
+            ));
         }
     }
     Ok(())
-}
-
-/// The checksum of a file, in hexadecimal.
-pub(super) fn sha256_of(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let mut hash = Sha256::new();
-    let mut block = vec![0; 1 << 20];
-    loop {
-        let read = file.read(&mut block)?;
-        if read == 0 {
-            return Ok(hex(&hash.finalize()));
-        }
-        hash.update(&block[..read]);
-    }
 }
 
 /// Bytes in hexadecimal.

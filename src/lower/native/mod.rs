@@ -9,7 +9,11 @@
 //! 3. our own folder, `$PODRACER_HOME` (`~/.cache/podracer` without it);
 //! 4. the folders that Python itself names: it is run only now;
 //! 5. [`Settings::fetch`]: pip installs the wheel into our folder, checked against the lock file.
+//!
+//! In steps 2 to 4 every byte is checked against the lock file before a part counts as found, so
+//! before any of its code runs. Step 1 is the user's own choice and is not checked.
 
+mod checksum;
 mod doctor;
 mod fetch;
 mod lock;
@@ -24,6 +28,7 @@ pub use doctor::{Check, Report, State};
 pub(crate) use fetch::hex;
 pub use lock::{Lock, Member, Part, Wheel};
 
+use self::checksum::Checksums;
 use crate::error::{Error, Result};
 
 /// The versions of CUDA that JAX has plugins for, the newest first.
@@ -157,7 +162,8 @@ impl Settings {
             && let Some(python) = self.python()
             && let Some(root) = python_folders(&python).iter().find(|root| complete(wheel, root))
         {
-            return Ok(Found { root: root.clone(), origin: Origin::Python });
+            let found = Found { root: root.clone(), origin: Origin::Python };
+            return self.checked(part, found, &Checksums::remembered(&self.home));
         }
         if !self.fetch {
             return Err(self.offline(part, "is not installed"));
@@ -165,21 +171,33 @@ impl Settings {
         Ok(Found { root: self.fetch(part)?, origin: Origin::Fetched })
     }
 
-    /// [`Settings::locate`], but with every byte checked, and what is damaged in our folder fetched
-    /// anew.
+    /// Finds a part as [`Settings::locate`] does, but reads every byte anew, and fetches a part of
+    /// our folder again if it is damaged.
     pub fn install(&self, part: &Part) -> Result<Found> {
-        let wheel = part.wheel()?;
-        let whole = |found: &Found| fetch::check_members(wheel, &found.root, true).is_ok();
-        match self.find(part) {
-            Ok(Some(found)) if found.origin == Origin::Python || whole(&found) => Ok(found),
-            Ok(None) => self.locate(part),
-            _ if !self.fetch => Err(self.offline(part, "is damaged")),
-            _ => Ok(Found { root: self.fetch(part)?, origin: Origin::Fetched }),
+        let Some(found) = self.candidate(part)? else { return self.locate(part) };
+        let origin = found.origin;
+        match self.checked(part, found, &Checksums::Fresh) {
+            Ok(found) => Ok(found),
+            // pip installed it, and pip has to mend it.
+            Err(error) if origin == Origin::Python => Err(error),
+            Err(_) if !self.fetch => Err(self.offline(part, "is damaged")),
+            Err(_) => Ok(Found { root: self.fetch(part)?, origin: Origin::Fetched }),
         }
     }
 
-    /// Finds a part by looking at files alone: no Python is run, nothing is fetched.
+    /// Finds a part by looking at files alone: no Python is run, nothing is fetched. Every file of it
+    /// has its pinned checksum.
+    ///
+    /// # Errors
+    /// [`Error::Native`] if the files are there and are not what the lock file pins.
     pub fn find(&self, part: &Part) -> Result<Option<Found>> {
+        let checked = |found| self.checked(part, found, &Checksums::remembered(&self.home));
+        self.candidate(part)?.map(checked).transpose()
+    }
+
+    /// The folder in which a part seems to be: by the sizes of its files in Python's folders, by its
+    /// name in ours. Nothing may be loaded from it before [`Settings::checked`].
+    fn candidate(&self, part: &Part) -> Result<Option<Found>> {
         let wheel = part.wheel()?;
         if self.python_packages {
             let folders = self.likely_python_folders();
@@ -188,13 +206,14 @@ impl Settings {
             }
         }
         let root = self.install_dir(part, wheel);
-        if !root.exists() {
-            return Ok(None);
-        }
         // In our own folder a part is whole, or something happened to it that the user should know.
-        let found = Found { root, origin: Origin::Home };
-        match fetch::check_members(wheel, &found.root, false) {
-            Ok(()) => Ok(Some(found)),
+        Ok(root.exists().then_some(Found { root, origin: Origin::Home }))
+    }
+
+    /// The part at `found`, if its files are those of the lock file in every byte.
+    fn checked(&self, part: &Part, found: Found, checksums: &Checksums) -> Result<Found> {
+        match fetch::check_members(part.wheel()?, &found.root, checksums) {
+            Ok(()) => Ok(found),
             Err(problem) => Err(damaged(part, &found, problem)),
         }
     }

@@ -139,7 +139,12 @@ impl Client {
         if semantics != HostSemantics::OnlyDuringCall
             && let Some(owner) = keep_alive
         {
-            done.on_ready(move |_| drop(owner))?;
+            let kept = owner.clone();
+            if let Err(error) = done.on_ready(move |_| drop(owner)) {
+                // Nobody will say when the runtime is done with the memory, so it stays for good.
+                std::mem::forget(kept);
+                return Err(error);
+            }
         }
         Ok(buffer)
     }
@@ -254,6 +259,8 @@ impl Buffer {
         if self.client.is_cpu() {
             return self.read_in_place(into);
         }
+        // The wait below would be refused, and return while `into` is still written.
+        expect_no_call("copy an array from its device")?;
         // SAFETY: `into` is borrowed until the event is awaited, on the next line.
         let done = unsafe { self.start_copy(into.as_mut_ptr(), into.len()) }?;
         done.wait()
@@ -263,24 +270,14 @@ impl Buffer {
     /// copy goes through one of its threads, which costs 25 to 50 microseconds for any size.
     fn read_in_place(&self, into: &mut [u8]) -> Result<()> {
         self.wait()?;
-        let mut args = ffi::BufferArgs::zeroed();
-        args.buffer = self.raw;
-        let functions = self.client.functions();
-        // SAFETY: the buffer is live.
-        let error = unsafe { (functions.buffer_increase_external_reference_count)(&mut args) };
-        self.check(error, "cannot read")?;
-        // From here to the decrease the memory stays, even if another thread tries to donate it.
-        let copied = self.unsafe_pointer().map(|from| {
-            if !into.is_empty() {
-                // SAFETY: the buffer is ready and held; it has the bytes of its type, which `into`
-                // has too, and `into` is the caller's alone.
-                unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
-            }
-        });
-        // SAFETY: the buffer is live and was held above.
-        let error = unsafe { (functions.buffer_decrease_external_reference_count)(&mut args) };
-        self.check(error, "cannot let go of")?;
-        copied
+        let held = Held::new(self)?;
+        let from = held.0.unsafe_pointer()?;
+        if !into.is_empty() {
+            // SAFETY: the buffer is ready and held; it has the bytes of its type, which `into`
+            // has too, and `into` is the caller's alone.
+            unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        }
+        Ok(())
     }
 
     /// Starts a copy to the host and returns at once.
@@ -342,13 +339,13 @@ impl Buffer {
         }
         // What failed says so here.
         self.wait()?;
+        let held = Arc::new(Held::new(self.clone())?);
         let start = self.unsafe_pointer()?;
-        // SAFETY: the data is there and as long as its type says. It lives as long as this buffer,
-        // of which the new one keeps a share; whoever would have a program write to it, by donation,
-        // must be the only one to have it.
+        // SAFETY: the data is there and as long as its type says. The new buffer keeps it held, so it
+        // stays where it is and no program takes it by donation.
         unsafe {
             let semantics = HostSemantics::ImmutableZeroCopy;
-            self.client.buffer_from_raw(start, &self.ty, device, semantics, Some(self.clone()))
+            self.client.buffer_from_raw(start, &self.ty, device, semantics, Some(held))
         }
     }
 
@@ -405,9 +402,41 @@ impl HostCopy {
 
 impl Drop for HostCopy {
     fn drop(&mut self) {
-        if self.bytes.is_some() {
-            // The runtime may still write there.
-            let _ = self.done.wait();
+        let Some(bytes) = self.bytes.take() else { return };
+        if in_call() && !self.done.is_ready().unwrap_or(false) {
+            // Nothing may wait here, and the runtime may still write there: the memory stays.
+            std::mem::forget(bytes);
+            return;
+        }
+        // An error means that the copy has failed, and so is over.
+        let _ = self.done.wait();
+    }
+}
+
+/// A buffer whose memory stays where it is: until this is dropped no program takes it by donation.
+struct Held<B: std::ops::Deref<Target = Buffer>>(B);
+
+impl<B: std::ops::Deref<Target = Buffer>> Held<B> {
+    fn new(buffer: B) -> Result<Held<B>> {
+        let mut args = ffi::BufferArgs::zeroed();
+        args.buffer = buffer.raw;
+        let increase = buffer.client.functions().buffer_increase_external_reference_count;
+        // SAFETY: the buffer is live.
+        let error = unsafe { increase(&mut args) };
+        buffer.check(error, "cannot hold")?;
+        Ok(Held(buffer))
+    }
+}
+
+impl<B: std::ops::Deref<Target = Buffer>> Drop for Held<B> {
+    fn drop(&mut self) {
+        let mut args = ffi::BufferArgs::zeroed();
+        args.buffer = self.0.raw;
+        let decrease = self.0.client.functions().buffer_decrease_external_reference_count;
+        // SAFETY: the buffer is live and was held by `new`.
+        let error = unsafe { decrease(&mut args) };
+        if !error.is_null() {
+            self.0.client.plugin().take_error(error);
         }
     }
 }

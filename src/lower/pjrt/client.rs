@@ -206,8 +206,12 @@ impl Client {
     }
 
     /// Loads an executable that [`Executable::serialize`] made with the same plugin on the same
-    /// kind of machine. The bytes are checked little: keep them under a checksum.
-    pub fn deserialize(&self, serialized: &[u8]) -> Result<Executable> {
+    /// kind of machine.
+    ///
+    /// # Safety
+    /// The bytes are machine code, which runs unchecked: they must be those of
+    /// [`Executable::serialize`].
+    pub unsafe fn deserialize(&self, serialized: &[u8]) -> Result<Executable> {
         let mut args = ffi::ExecutableDeserializeAndLoadArgs::zeroed();
         args.client = self.raw();
         args.serialized_executable = serialized.as_ptr().cast();

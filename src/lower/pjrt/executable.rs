@@ -176,7 +176,7 @@ impl Executable {
         outputs: &mut Vec<Buffer>,
     ) -> Result<()> {
         self.needs_no_device()?;
-        let args: Handles = args.into_iter().map(Buffer::raw).collect();
+        let args = self.handles(args)?;
         self.launch(&args, non_donatable, ptr::null_mut(), None, outputs)
     }
 
@@ -200,7 +200,7 @@ impl Executable {
         outputs: &mut Vec<Buffer>,
     ) -> Result<()> {
         let device = self.client.raw_device(device)?;
-        let args: Handles = args.into_iter().map(Buffer::raw).collect();
+        let args = self.handles(args)?;
         self.launch(&args, non_donatable, device, None, outputs)
     }
 
@@ -213,11 +213,31 @@ impl Executable {
         outputs: &mut Vec<Buffer>,
     ) -> Result<Event> {
         self.needs_no_device()?;
-        let args: Handles = args.into_iter().map(Buffer::raw).collect();
+        let args = self.handles(args)?;
         let mut event = ptr::null_mut();
         self.launch(&args, non_donatable, ptr::null_mut(), Some(&mut event), outputs)?;
         // SAFETY: on success a live event that is ours.
         Ok(unsafe { Event::from_raw(event, self.client.clone()) })
+    }
+
+    /// The arguments' handles. A buffer of another client is another plugin's object, or one of
+    /// another device list: the runtime would take it for its own.
+    #[inline]
+    fn handles<'a>(&self, args: impl IntoIterator<Item = &'a Buffer>) -> Result<Handles> {
+        let mut foreign = false;
+        let handle = |buffer: &'a Buffer| {
+            foreign |= !buffer.client().same(&self.client);
+            buffer.raw()
+        };
+        let handles = args.into_iter().map(handle).collect();
+        match foreign {
+            false => Ok(handles),
+            true => Err(Error::Argument(
+                "an argument is a buffer of another client than the program's; copy it through the \
+                 host"
+                    .into(),
+            )),
+        }
     }
 
     fn launch(
@@ -308,7 +328,7 @@ impl Executable {
             )));
         }
         let num_outputs = self.outputs.len();
-        let arguments: Handles = args.iter().flatten().map(|buffer| buffer.raw()).collect();
+        let arguments = self.handles(args.iter().flatten().copied())?;
         let mut handles: Handles = SmallVec::from_elem(ptr::null_mut(), num_devices * num_outputs);
         // SAFETY: both arrays have one row per device, so every offset is in bounds.
         let (argument_lists, output_lists) = unsafe {

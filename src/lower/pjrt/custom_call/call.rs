@@ -1,5 +1,6 @@
 //! One call of a native function: its operands, results and attributes.
 
+use std::cell::RefCell;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 
@@ -15,6 +16,8 @@ pub struct Call<'a> {
     frame: &'a Frame,
     /// The results handed out: each is lent once, for it is lent for writing.
     lent: SmallVec<[bool; 8]>,
+    /// The operands handed out: no result may be written in their memory.
+    borrowed: RefCell<SmallVec<[bool; 8]>>,
     lifetime: PhantomData<&'a mut u8>,
 }
 
@@ -60,12 +63,13 @@ impl<'a> Call<'a> {
         // SAFETY: the caller's promise.
         let frame = unsafe { &*frame };
         let lent = SmallVec::from_elem(false, frame.rets.size.max(0) as usize);
-        Call { frame, lent, lifetime: PhantomData }
+        let borrowed = RefCell::new(SmallVec::from_elem(false, frame.args.size.max(0) as usize));
+        Call { frame, lent, borrowed, lifetime: PhantomData }
     }
 
     /// Number of operands.
     pub fn num_operands(&self) -> usize {
-        self.frame.args.size as usize
+        self.frame.args.size.max(0) as usize
     }
 
     /// Number of results.
@@ -92,12 +96,39 @@ impl<'a> Call<'a> {
     /// Operand `i`, a tensor of `T`.
     ///
     /// # Errors
-    /// If there is none, or its elements are of another type.
+    /// If there is none, its elements are of another type, or a result was written in its memory.
     pub fn operand<T: Element>(&self, i: usize) -> Result<Operand<'a, T>, String> {
-        let buffer = typed::<T>(at(&self.frame.args, "operand", i)?, "operand", i)?;
+        let operand = self.typed_operand(i)?;
+        self.borrowed.borrow_mut()[i] = true;
+        Ok(operand)
+    }
+
+    /// A copy of operand `i`, a tensor of `T`, and the sizes of its axes. Unlike [`Call::operand`]
+    /// it leaves a result that has the operand's memory free to be written.
+    ///
+    /// # Errors
+    /// As [`Call::operand`].
+    pub fn operand_to_vec<T: Element>(&self, i: usize) -> Result<(&'a [i64], Vec<T>), String> {
+        let Operand { dims, data } = self.typed_operand::<T>(i)?;
+        Ok((dims, data.to_vec()))
+    }
+
+    fn typed_operand<T: Element>(&self, i: usize) -> Result<Operand<'a, T>, String> {
+        let buffer = typed::<T>(self.unwritten_operand(i)?, "operand", i)?;
         let data = checked::try_cast_slice(operand_bytes(buffer)?)
             .map_err(|fault| format!("operand {i} cannot be read as {}: {fault}", T::DTYPE))?;
         Ok(Operand { dims: dims(buffer), data })
+    }
+
+    /// Operand `i`, if no result was lent in its memory.
+    fn unwritten_operand(&self, i: usize) -> Result<&'a RawBuffer, String> {
+        let buffer = at(&self.frame.args, "operand", i)?;
+        for j in (0..self.num_results()).filter(|&j| self.lent[j]) {
+            if overlap(buffer, at(&self.frame.rets, "result", j)?) {
+                return Err(format!("operand {i} has the memory of result {j}, asked for before"));
+            }
+        }
+        Ok(buffer)
     }
 
     /// Operand `i`, whatever its element type.
@@ -105,8 +136,10 @@ impl<'a> Call<'a> {
     /// # Errors
     /// If there is none, or its elements have no [`DType`].
     pub fn raw_operand(&self, i: usize) -> Result<RawOperand<'a>, String> {
-        let buffer = at(&self.frame.args, "operand", i)?;
-        Ok(RawOperand { ty: type_of(buffer)?, bytes: operand_bytes(buffer)? })
+        let buffer = self.unwritten_operand(i)?;
+        let operand = RawOperand { ty: type_of(buffer)?, bytes: operand_bytes(buffer)? };
+        self.borrowed.borrow_mut()[i] = true;
+        Ok(operand)
     }
 
     /// Where the elements of result `i`, a tensor of `T`, go. Each result can be asked for once.
@@ -147,13 +180,20 @@ impl<'a> Call<'a> {
         if std::mem::replace(&mut self.lent[i], true) {
             return Err(format!("result {i} was asked for twice"));
         }
+        for j in (0..self.num_operands()).filter(|&j| self.borrowed.borrow()[j]) {
+            if overlap(buffer, at(&self.frame.args, "operand", j)?) {
+                return Err(format!(
+                    "result {i} has the memory of operand {j}, which was asked for: leave out \
+                     output_operand_aliases, or copy the operand (Call::operand_to_vec)"
+                ));
+            }
+        }
         let bytes: &mut [u8] = match ty.bytes() {
             // Aligned as all elements want it.
             0 => bytemuck::cast_slice_mut::<u64, u8>(&mut []),
             // SAFETY: the runtime hands a result's memory, of the bytes of its type, to this call
-            // alone, and it is lent once. It overlaps operands only where the text declares an
-            // alias: our own does not, and JAX's does for LAPACK, whose kernels copy their
-            // operands before they ask for a result.
+            // alone; of the operands that were lent it overlaps none, as was seen above, and those
+            // that it overlaps are not lent any more; and it is lent once.
             len => unsafe { std::slice::from_raw_parts_mut(buffer.data.cast(), len) },
         };
         Ok(RawResult { ty, bytes })
@@ -303,6 +343,14 @@ fn dims(buffer: &RawBuffer) -> &[i64] {
     }
     // SAFETY: a buffer has as many dims as its rank says.
     unsafe { std::slice::from_raw_parts(buffer.dims, buffer.rank as usize) }
+}
+
+/// Whether both have some of their bytes in common.
+fn overlap(a: &RawBuffer, b: &RawBuffer) -> bool {
+    let (a_len, b_len) = (byte_len(a), byte_len(b));
+    let (a, b) = (a.data as usize, b.data as usize);
+    // What has no bytes may lie anywhere.
+    a_len > 0 && b_len > 0 && a < b + b_len && b < a + a_len
 }
 
 /// How many bytes the elements of a buffer have; none if they have no [`DType`].

@@ -108,6 +108,69 @@ fn list(items: &[*const RawBuffer]) -> List {
     }
 }
 
+/// The frame of a call without attributes.
+fn frame(api: &Api, operands: &[*const RawBuffer], results: &[*const RawBuffer]) -> Frame {
+    Frame {
+        struct_size: size_of::<Frame>(),
+        extension_start: ptr::null(),
+        api,
+        context: ptr::null(),
+        stage: EXECUTE,
+        args: list(operands),
+        rets: list(results),
+        attributes: Attributes {
+            struct_size: size_of::<Attributes>(),
+            extension_start: ptr::null(),
+            size: 0,
+            kinds: ptr::null(),
+            names: ptr::null(),
+            values: ptr::null(),
+        },
+    }
+}
+
+#[test]
+fn a_result_in_an_operands_memory_is_refused() {
+    let (mut x, mut other) = ([1.0f32, 2.0, 3.0, 4.0], [0.0f32; 2]);
+    let start = x.as_mut_ptr();
+    let at = |offset: usize| RawBuffer {
+        // SAFETY: all offsets are within `x`.
+        data: unsafe { start.add(offset) }.cast(),
+        ..buffer(&mut [], &[2])
+    };
+    for (offset, overlaps) in [(0, true), (1, true), (2, false)] {
+        let operands = [at(0)];
+        let results = [at(offset), buffer(&mut other, &[2])];
+        let (operands, results) =
+            (operands.each_ref().map(ptr::from_ref), results.each_ref().map(ptr::from_ref));
+        let api = api(stream_get);
+        let frame = frame(&api, &operands, &results);
+        // SAFETY: the frame is alive.
+        let mut call = unsafe { Call::new(&frame) };
+        assert_eq!(call.result::<f32>(1).unwrap().len(), 2);
+        assert_eq!(call.operand::<f32>(0).unwrap().data, [1.0, 2.0]);
+        match overlaps {
+            true => {
+                let error = call.result::<f32>(0).unwrap_err();
+                assert!(error.contains("result 0 has the memory of operand 0"), "{error}");
+            }
+            false => assert_eq!(call.result::<f32>(0).unwrap().len(), 2),
+        }
+        // A copy of the operand leaves its memory free; then it is the result's.
+        // SAFETY: the frame is alive.
+        let mut call = unsafe { Call::new(&frame) };
+        assert_eq!(call.operand_to_vec::<f32>(0).unwrap(), (&[2][..], vec![1.0, 2.0]));
+        assert_eq!(call.result::<f32>(0).unwrap().len(), 2);
+        match overlaps {
+            true => {
+                let error = call.operand::<f32>(0).unwrap_err();
+                assert!(error.contains("operand 0 has the memory of result 0"), "{error}");
+            }
+            false => assert_eq!(call.operand::<f32>(0).unwrap().data, [1.0, 2.0]),
+        }
+    }
+}
+
 /// Adds the first two operands by a kernel on the host; the third is empty. Gives the result as the
 /// device has it.
 fn add_on_the_host(api: &Api, copies: &dyn Copies) -> Result<Vec<f32>, KernelError> {
@@ -117,23 +180,7 @@ fn add_on_the_host(api: &Api, copies: &dyn Copies) -> Result<Vec<f32>, KernelErr
     let results = [buffer(&mut sum, &[3])];
     let (operands, results) =
         (operands.each_ref().map(ptr::from_ref), results.each_ref().map(ptr::from_ref));
-    let frame = Frame {
-        struct_size: size_of::<Frame>(),
-        extension_start: ptr::null(),
-        api,
-        context: ptr::null(),
-        stage: EXECUTE,
-        args: list(&operands),
-        rets: list(&results),
-        attributes: Attributes {
-            struct_size: size_of::<Attributes>(),
-            extension_start: ptr::null(),
-            size: 0,
-            kinds: ptr::null(),
-            names: ptr::null(),
-            values: ptr::null(),
-        },
-    };
+    let frame = frame(api, &operands, &results);
     let kernel = |frame: *const Frame| {
         // SAFETY: the frame is alive.
         let mut call = unsafe { Call::new(frame) };
