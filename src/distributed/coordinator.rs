@@ -1,13 +1,14 @@
 //! Process 0's side: what all say to each other goes through it.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::handshake::welcome;
+use super::peer::MAX_PATIENCE;
 use super::secret::Secret;
 use super::wire::{Answer, Ask, Head, LONGEST_BODY, Out, Together, Until, receive};
 use crate::error::{Error, Result};
@@ -15,12 +16,19 @@ use crate::error::{Error, Result};
 /// What is said of a process after its number, when something is wrong with it.
 type Verdict<T> = std::result::Result<T, String>;
 
-/// How long a stranger may take to prove who it is.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Strangers that may be about to prove it at once; more are turned away.
-const MOST_STRANGERS: usize = 64;
+/// How long a connection may take to authenticate.
+const HANDSHAKE: Duration = Duration::from_secs(3);
+/// Connections that may be about to authenticate, in all and from one address. One more ends the
+/// oldest of them: processes answer at once, so the oldest is the least likely to be one.
+const MAX_STRANGERS: usize = 128;
+const MAX_STRANGERS_PER_ADDRESS: usize = 32;
+/// Pause after a connection that could not be accepted, as when there are no file descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// How many refusals are remembered, to be told to who waits.
 const MOST_REFUSED: usize = 8;
+
+/// Why a connection that was closed to make room is not let in; it may try again.
+const EVICTED: &str = "it was closed to make room for newer connections";
 
 /// A process, as process 0 knows it.
 #[derive(Debug, Clone, Default)]
@@ -52,12 +60,50 @@ struct State {
 struct Shared {
     size: usize,
     secret: Secret,
-    strangers: AtomicUsize,
+    strangers: Strangers,
     /// Nobody is let in any more.
     closed: AtomicBool,
     state: Mutex<State>,
     /// A value came, a process left, or all failed.
     changed: Condvar,
+}
+
+/// Connections that have not authenticated yet, from the oldest to the newest.
+#[derive(Default)]
+struct Strangers(Mutex<VecDeque<Stranger>>);
+
+struct Stranger {
+    id: u64,
+    ip: Option<IpAddr>,
+    stream: TcpStream,
+}
+
+impl Strangers {
+    /// Adds a connection, and closes the oldest one if there are too many.
+    fn admit(&self, id: u64, stream: TcpStream) {
+        let ip = stream.peer_addr().ok().map(|peer| peer.ip());
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let oldest_here = all.iter().position(|stranger| stranger.ip == ip);
+        let here = all.iter().filter(|stranger| stranger.ip == ip).count();
+        let evicted = match oldest_here {
+            Some(at) if here >= MAX_STRANGERS_PER_ADDRESS => all.remove(at),
+            _ if all.len() >= MAX_STRANGERS => all.pop_front(),
+            _ => None,
+        };
+        if let Some(Stranger { stream, .. }) = evicted {
+            // The thread that waits for its words sees the end. One that is closed already is fine.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        all.push_back(Stranger { id, ip, stream });
+    }
+
+    /// Takes a connection out: it has authenticated, or it is over. Returns false if it was closed to
+    /// make room.
+    fn leave(&self, id: u64) -> bool {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = all.iter().position(|stranger| stranger.id == id);
+        at.and_then(|at| all.remove(at)).is_some()
+    }
 }
 
 /// The store of keys and values, and the place where processes meet; in process 0.
@@ -89,20 +135,22 @@ impl Coordinator {
             failed: None,
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        let (strangers, closed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (strangers, closed) = (Strangers::default(), AtomicBool::new(false));
         let shared = Arc::new(Shared { size, secret, strangers, closed, state, changed });
         let of_thread = shared.clone();
         let listens = thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
+            for (id, stream) in (0..).zip(listener.incoming()) {
                 if of_thread.closed.load(Ordering::Relaxed) {
                     return;
                 }
-                let shared = of_thread.clone();
-                if shared.strangers.fetch_add(1, Ordering::Relaxed) >= MOST_STRANGERS {
-                    shared.strangers.fetch_sub(1, Ordering::Relaxed);
+                let both = stream.and_then(|stream| Ok((stream.try_clone()?, stream)));
+                let Ok((copy, stream)) = both else {
+                    thread::sleep(ACCEPT_PAUSE);
                     continue;
-                }
-                thread::spawn(move || shared.serve(stream));
+                };
+                of_thread.strangers.admit(id, copy);
+                let shared = of_thread.clone();
+                thread::spawn(move || shared.serve(id, stream));
             }
         });
         Ok(Coordinator { shared, address, listens: Some(listens) })
@@ -164,16 +212,20 @@ impl Shared {
     }
 
     /// One connection, from its first byte to its last.
-    fn serve(self: Arc<Self>, mut stream: TcpStream) {
+    fn serve(self: Arc<Self>, id: u64, mut stream: TcpStream) {
         let peer = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.ip().to_string());
         let mut stranger = Until { stream: &stream, deadline: Instant::now() + HANDSHAKE };
         let mut taken = None;
         let met = welcome(&mut stranger, &self.secret, |rank, size| {
+            // Before it is told that it may come in: from here on it cannot be closed to make room.
+            if !self.strangers.leave(id) {
+                return Err(EVICTED.to_string());
+            }
             self.take_place(rank, size)?;
             taken = Some(rank);
             Ok(())
         });
-        self.strangers.fetch_sub(1, Ordering::Relaxed);
+        self.strangers.leave(id);
         let free = || {
             if let Some(rank) = taken {
                 self.state().places[rank] = Place::Empty;
@@ -183,6 +235,7 @@ impl Shared {
             Ok(Ok(rank)) => rank,
             // One that asks nothing, a port scanner say, is no news.
             Err(_) => return free(),
+            Ok(Err(why)) if why == EVICTED => return,
             Ok(Err(why)) => {
                 let mut state = self.state();
                 if state.refused.len() < MOST_REFUSED {
@@ -304,7 +357,7 @@ impl Shared {
     }
 
     fn get(&self, key: &str, patience: Duration) -> Option<Vec<u8>> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + patience.min(MAX_PATIENCE);
         let mut state = self.state();
         loop {
             if let Some(value) = state.values.get(key) {

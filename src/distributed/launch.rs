@@ -44,6 +44,8 @@ pub struct Launch {
     pub bind: Option<String>,
 }
 
+/// Most processes of a run, each of which is a connection and two threads of process 0.
+const MAX_PROCESSES: usize = 4096;
 /// Ports of Slurm's jobs begin here: the last 4,096, of which a job takes the one of its number.
 const SLURM_PORTS: u64 = 65_536 - 4_096;
 
@@ -91,6 +93,11 @@ impl Launch {
                 }
             )));
         };
+        if size > MAX_PROCESSES {
+            return Err(Error::Config(format!(
+                "--num-processes {size}: must be 1 to {MAX_PROCESSES}"
+            )));
+        }
         if rank >= size {
             return Err(Error::Config(format!(
                 "--process-id {rank}: there are {size} processes, numbered from 0"
@@ -196,6 +203,11 @@ mod tests {
         assert!(all.contains(asked), "{all}");
         let one = LaunchOptions { process_id: None, ..flags(0, 2, "a:1") };
         assert!(told(one, &[]).contains("tell it by --process-id"));
+        assert!(told(flags(0, usize::MAX, "a:1"), &[]).contains("must be 1 to 4096"));
+        let slurm = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1000000000000")];
+        let of_slurm =
+            LaunchOptions { process_id: None, num_processes: None, ..flags(0, 1, "a:1") };
+        assert!(told(of_slurm, &slurm).contains("must be 1 to 4096"));
         assert!(told(flags(2, 2, "a:1"), &[]).contains("there are 2 processes, numbered from 0"));
         for wrong in ["a", "a:", ":1", "a:70000", "http://a"] {
             let told = told(flags(0, 1, wrong), &[]);

@@ -23,6 +23,8 @@ const TRY: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
 /// How much longer than process 0 the others wait for someone missing, so that its words are heard.
 const LONGER: Duration = Duration::from_secs(5);
+/// Longest time accepted to wait for something: a year. Clocks cannot count much more.
+pub(super) const MAX_PATIENCE: Duration = Duration::from_secs(365 * 86_400);
 /// How long a run may take to end by itself once another process has failed.
 const GRACE: Duration = Duration::from_secs(3);
 /// How long process 0 stays after its own run, for the others to end theirs.
@@ -72,7 +74,7 @@ impl Peer {
             Some(coordinator) => coordinator.reached_at().to_string(),
             None => launch.address.clone(),
         };
-        let stream = reach(&address, &launch, &secret, patience)?;
+        let stream = reach(&address, &launch, &secret, patience.min(MAX_PATIENCE))?;
         let problem = |error| Error::Config(format!("--coordinator-address {address}: {error}"));
         let out = Out::new(&stream).map_err(problem)?;
         let line = Line { out, ids: AtomicU64::new(1), state: Mutex::default() };
@@ -121,7 +123,7 @@ impl Peer {
     /// # Errors
     /// As [`Peer::put`].
     pub fn get(&self, key: &str, patience: Duration) -> Result<Option<Vec<u8>>> {
-        let millis = patience.as_millis() as u64;
+        let millis = patience.min(MAX_PATIENCE).as_millis() as u64;
         match self.line.ask(Ask::Get { key: key.into(), millis }, b"", None)? {
             Some((Answer::Done, value)) => Ok(Some(value)),
             _ => Ok(None),
@@ -135,6 +137,7 @@ impl Peer {
     pub fn meet(&self, patience: Duration) -> Result<()> {
         let round = self.rounds.fetch_add(1, Ordering::Relaxed);
         // If others are missing, it is the first that says so.
+        let patience = patience.min(MAX_PATIENCE);
         let patience = if self.launch.rank == 0 { patience } else { patience + LONGER };
         let ask = Ask::Take { round, together: Together::Meet };
         if self.line.ask(ask, b"", Some(patience))?.is_some() {

@@ -1,4 +1,7 @@
-use std::net::TcpListener;
+use std::collections::VecDeque;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -149,6 +152,53 @@ fn of_two_with_one_number_one_is_let_in() {
         assert_eq!(refused.len(), 1, "{outcomes:?}");
         assert!(refused[0].ends_with("another process has the number 1"), "{refused:?}");
     }
+}
+
+/// Connections that say nothing, and ones that say something else, do not keep a process out.
+#[test]
+fn silent_connections_do_not_keep_a_process_out() {
+    let first = Peer::join(launch(0, 3, "127.0.0.1:0"), secret(), LONG).unwrap();
+    let at = first.listens_at().unwrap();
+    let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(at).unwrap()).collect();
+    let second = Peer::join(launch(1, 3, &at.to_string()), secret(), LONG).unwrap();
+    // And while more of them come all the time.
+    let stop = AtomicBool::new(false);
+    let third = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut held = VecDeque::new();
+            while !stop.load(Ordering::Relaxed) {
+                held.extend(TcpStream::connect(at));
+                if let Some(mut line) = held.back() {
+                    let _ = line.write_all(b"GET / HTTP/1.1\r\n\r\n");
+                }
+                if held.len() > 100 {
+                    held.pop_front();
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let third = Peer::join(launch(2, 3, &at.to_string()), secret(), LONG);
+        stop.store(true, Ordering::Relaxed);
+        third.unwrap()
+    });
+    // Those that are in are not closed to make room.
+    let more: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(at).unwrap()).collect();
+    let told = thread::scope(|scope| {
+        let all = [&first, &second, &third];
+        let all = all.map(|peer| scope.spawn(move || peer.meet(LONG).map(|()| peer.launch().rank)));
+        all.map(|one| one.join().unwrap().unwrap())
+    });
+    assert_eq!(told, [0, 1, 2]);
+    drop((silent, more));
+}
+
+/// No time is too long to be waited for.
+#[test]
+fn the_longest_patience_is_a_number_like_others() {
+    let first = Peer::join(launch(0, 1, "127.0.0.1:0"), secret(), Duration::MAX).unwrap();
+    first.put("key", b"value").unwrap();
+    assert_eq!(first.get("key", Duration::MAX).unwrap().as_deref(), Some(&b"value"[..]));
+    first.meet(Duration::MAX).unwrap();
 }
 
 #[test]
