@@ -181,7 +181,7 @@ impl Exported {
     /// [`Error::Io`], and as [`Exported::from_bytes`], with the file's name.
     pub fn load(file: impl AsRef<FilePath>) -> Result<Exported> {
         let file = file.as_ref();
-        let bytes = std::fs::read(file).map_err(Error::io("cannot read", file))?;
+        let bytes = crate::files::read(file)?;
         Exported::from_bytes(&bytes).map_err(|error| match error {
             Error::Argument(text) => Error::Argument(format!("{}: {text}", file.display())),
             other => other,

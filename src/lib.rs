@@ -147,6 +147,7 @@ pub mod distributions;
 pub mod envs;
 pub mod error;
 pub mod export;
+mod files;
 pub mod jit;
 pub mod lower;
 pub mod nn;

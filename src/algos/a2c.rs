@@ -113,7 +113,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "a2c", train, play_model);
+algorithm!(Args, "a2c", Args::check, train, play_model);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -128,7 +128,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "c51", train, play);
+algorithm!(Args, "c51", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -129,7 +129,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "c51_atari", train, play);
+algorithm!(Args, "c51_atari", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 

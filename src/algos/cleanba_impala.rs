@@ -86,6 +86,7 @@ impl Args {
             let of = "learner devices times num-minibatches";
             return Err(indivisible("local-num-envs", envs, divisor, of));
         }
+        self.sebulba.check(self.num_steps)?;
         unit(&[("gamma", self.gamma)])?;
         not_negative(&[
             ("learning-rate", self.learning_rate),
@@ -96,7 +97,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "cleanba_impala", train, play);
+algorithm!(Args, "cleanba_impala", Args::check, train, play);
 
 /// What an update changes.
 #[derive(Debug, Tree)]

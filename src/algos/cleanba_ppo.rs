@@ -103,6 +103,7 @@ impl Args {
             let of = "minibatches times gradient-accumulation-steps";
             return Err(indivisible("num-steps", self.num_steps, self.parts(), of));
         }
+        self.sebulba.check(self.num_steps)?;
         unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
         expect(
             self.clip_coef.is_finite() && self.clip_coef > 0.0,
@@ -119,7 +120,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "cleanba_ppo", train, play);
+algorithm!(Args, "cleanba_ppo", Args::check, train, play);
 
 /// What an update changes.
 #[derive(Debug, Tree)]

@@ -107,7 +107,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ddpg_continuous_action", train, play);
+algorithm!(Args, "ddpg_continuous_action", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -126,7 +126,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "dqn", train, play);
+algorithm!(Args, "dqn", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 

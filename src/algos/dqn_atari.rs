@@ -115,7 +115,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "dqn_atari", train, play);
+algorithm!(Args, "dqn_atari", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -10,6 +10,8 @@ pub mod cleanba_ppo;
 pub mod ddpg_continuous_action;
 pub mod dqn;
 pub mod dqn_atari;
+#[cfg(test)]
+mod flag_tests;
 pub mod ppg;
 pub mod ppo;
 pub mod ppo_anakin;

@@ -15,7 +15,7 @@ use crate::nn::init::orthogonal;
 use crate::nn::{Dense, Encoder, View};
 use crate::optim::{Adam, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, expect, not_negative, positive, unit};
+use crate::rl::flags::{batches, expect, not_negative, positive, product, unit};
 use crate::rl::on_policy::{
     self, Act, Learner, Metrics, Minibatch, Playing, Report, Samples, annealed, flat,
     normalize_by_sample_std, orders, policy_loss, pool_of, value_loss,
@@ -129,6 +129,11 @@ impl Args {
             ("num-aux-rollouts", self.num_aux_rollouts),
         ])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
+        product(&[
+            ("num-envs", self.num_envs),
+            ("num-steps", self.num_steps),
+            ("n-iteration", self.n_iteration),
+        ])?;
         let sequences = self.num_envs * self.n_iteration;
         expect(
             sequences.is_multiple_of(self.num_aux_rollouts),
@@ -154,7 +159,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppg", train, play);
+algorithm!(Args, "ppg", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 

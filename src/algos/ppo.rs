@@ -121,7 +121,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo", train, play);
+algorithm!(Args, "ppo", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -36,6 +36,9 @@ use log::Log;
 use seeds::for_seeds;
 pub use seeds::{Launch, SeedAxis, start};
 
+/// Most timesteps that one call of the program reports, over all seeds.
+const MAX_REPORT: usize = 1 << 26;
+
 // ------------------------------------------------------------------------------------- settings
 
 /// The settings, by CleanRL's names and with PureJaxRL's defaults.
@@ -136,7 +139,9 @@ impl Args {
         if self.updates_per_launch > 0 {
             return self.updates_per_launch.min(total);
         }
-        let wanted = total.div_ceil(64);
+        // What a launch reports of each timestep is kept in memory.
+        let most = (MAX_REPORT / (self.batch_size() * self.num_seeds).max(1)).max(1) as u64;
+        let wanted = total.div_ceil(64).min(most);
         (wanted..=wanted * 2).find(|n| total.is_multiple_of(*n)).unwrap_or(wanted)
     }
 
@@ -160,7 +165,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_anakin", train, play);
+algorithm!(Args, "ppo_anakin", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -733,7 +738,8 @@ pub fn train(args: &Args) -> Result<Summary> {
     let mut state = trainer.state(init.call(keys(args)?)?, ())?;
     let mut log = Log::new(args, &trainer.notes, trainer.step() / size)?;
     loop {
-        let updates = (args.num_updates() - log.updates).min(launch);
+        // None are left where a resumed run has taken all of its timesteps.
+        let updates = args.num_updates().saturating_sub(log.updates).min(launch);
         // Of no update at all the trainer says that it does not fit.
         if !trainer.goes_on(updates.max(1) * size, &state, ())? {
             break;

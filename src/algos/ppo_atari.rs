@@ -120,7 +120,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_atari", train, play);
+algorithm!(Args, "ppo_atari", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 

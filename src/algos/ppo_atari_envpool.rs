@@ -151,7 +151,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_atari_envpool", train, play);
+algorithm!(Args, "ppo_atari_envpool", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -145,7 +145,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_atari_lstm", train, play);
+algorithm!(Args, "ppo_atari_lstm", Args::check, train, play);
 
 /// Units of the memory.
 const MEMORY: usize = 128;

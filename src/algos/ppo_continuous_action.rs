@@ -127,7 +127,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_continuous_action", train, play_model);
+algorithm!(Args, "ppo_continuous_action", Args::check, train, play_model);
 
 // -------------------------------------------------------------------------------------- network
 

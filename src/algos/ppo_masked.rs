@@ -119,7 +119,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_masked", train, play);
+algorithm!(Args, "ppo_masked", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 

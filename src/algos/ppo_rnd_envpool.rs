@@ -144,7 +144,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_rnd_envpool", train, play);
+algorithm!(Args, "ppo_rnd_envpool", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -135,7 +135,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_self_play", train, play);
+algorithm!(Args, "ppo_self_play", Args::check, train, play);
 
 /// Games of each seat, and the most turns of a player in one, in a match against a random player.
 const MATCH: usize = 64;

@@ -116,7 +116,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "pqn", train, play_model);
+algorithm!(Args, "pqn", Args::check, train, play_model);
 
 // -------------------------------------------------------------------------------------- network
 

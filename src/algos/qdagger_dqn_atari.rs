@@ -158,7 +158,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "qdagger_dqn_atari", train, play);
+algorithm!(Args, "qdagger_dqn_atari", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -154,7 +154,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "rainbow_atari", train, play);
+algorithm!(Args, "rainbow_atari", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -4,9 +4,12 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::Command;
+
 use super::*;
 use crate::error::{Error, Result};
 use crate::rl::eval_command::play_saved;
+use crate::rl::ranges::ranged;
 use crate::rl::saved::Origin;
 use crate::rl::{Algorithm, Evaluation, algorithm};
 
@@ -17,6 +20,10 @@ pub struct Entry {
     pub name: &'static str,
     /// What it says of itself, in a line.
     pub about: fn() -> String,
+    /// The command of its flags, with their ranges.
+    pub command: fn() -> Command,
+    /// Parses and checks a command line, whose first word is the program's name. Nothing is started.
+    pub check: fn(Vec<OsString>) -> Result<()>,
     /// Trains with a command line, whose first word is the program's name, and tells the result, as
     /// the algorithm's example does.
     pub train: fn(Vec<OsString>) -> ExitCode,
@@ -28,6 +35,11 @@ const fn entry<A: Algorithm>() -> Entry {
     Entry {
         name: A::NAME,
         about: || A::command().get_about().map(ToString::to_string).unwrap_or_default(),
+        command: || ranged(A::command()),
+        check: |args| {
+            let args = algorithm::parse::<A>(args);
+            algorithm::check(&args.map_err(|error| Error::Config(error.to_string()))?)
+        },
         train: |args| algorithm::run::<A>(args),
         play: play_saved::<A>,
     }

@@ -133,7 +133,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "rpo_continuous_action", train, play_model);
+algorithm!(Args, "rpo_continuous_action", Args::check, train, play_model);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -110,7 +110,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "sac_atari", train, play);
+algorithm!(Args, "sac_atari", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -117,7 +117,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "sac_continuous_action", train, play);
+algorithm!(Args, "sac_continuous_action", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -115,7 +115,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "td3_continuous_action", train, play);
+algorithm!(Args, "td3_continuous_action", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 

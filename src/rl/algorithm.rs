@@ -12,9 +12,10 @@ use super::checkpoint::Checkpoint;
 use super::eval_command::eval_own;
 use super::evaluation::Evaluation;
 use super::options::RunOptions;
-use super::saved::{Origin, checkpoint_in};
-use super::{Summary, flags};
-use crate::error::Result;
+use super::saved::{CHECKPOINT, MODEL, Origin, checkpoint_in, settings};
+use super::{Summary, flags, memory, ranges};
+use crate::error::{Error, Result};
+use crate::files;
 use crate::output;
 
 /// An algorithm, as its settings: implemented by the `Args` of each.
@@ -31,6 +32,14 @@ pub trait Algorithm: Parser + Serialize {
     /// Timesteps of the run.
     fn total_timesteps(&self) -> u64;
 
+    /// Fails if settings are out of range or at odds with each other. Nothing is started.
+    ///
+    /// # Errors
+    /// [`Error::Config`](crate::Error::Config) that names the flag.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Trains an agent: events and, if asked for, the model are in the run's folder.
     ///
     /// # Errors
@@ -46,26 +55,39 @@ pub trait Algorithm: Parser + Serialize {
     fn play(&self, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()>;
 
     /// The settings of a command line without the program's name:
-    /// `Args::from_flags(["--seed", "3"])`.
+    /// `Args::from_flags(["--seed", "3"])`. Numbers are compared with their ranges by
+    /// [`check`](check()) and by [`train`](Algorithm::train).
     ///
     /// # Errors
     /// What clap says.
     fn from_flags<'a>(
         given: impl IntoIterator<Item = &'a str>,
     ) -> std::result::Result<Self, clap::Error> {
-        parse([Self::NAME].into_iter().chain(given).map(Into::into))
+        parse_with([Self::NAME].into_iter().chain(given).map(Into::into), flags::parse_unranged)
     }
 }
 
 /// Implements [`Algorithm`] for settings with the fields `run`, `exp_name`, `env_id` and
-/// `total_timesteps`: `algorithm!(Args, "dqn", train, play)`, with functions as the trait's, of which
-/// the settings are the first argument.
+/// `total_timesteps`: `algorithm!(Args, "dqn", Args::check, train, play)`, with functions as the
+/// trait's, of which the settings are the first argument. Without `Args::check` there is none.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! algorithm {
     ($args:ty, $name:literal, $train:path, $play:path) => {
+        $crate::algorithm!(@with $args, $name, {}, $train, $play);
+    };
+    ($args:ty, $name:literal, $check:path, $train:path, $play:path) => {
+        $crate::algorithm!(@with $args, $name, {
+            fn check(&self) -> $crate::Result<()> {
+                $check(self)
+            }
+        }, $train, $play);
+    };
+    (@with $args:ty, $name:literal, { $($check:tt)* }, $train:path, $play:path) => {
         impl $crate::rl::Algorithm for $args {
             const NAME: &'static str = $name;
+
+            $($check)*
 
             fn options(&self) -> &$crate::rl::RunOptions {
                 &self.run
@@ -84,6 +106,7 @@ macro_rules! algorithm {
             }
 
             fn train(&self) -> $crate::Result<$crate::rl::Summary> {
+                $crate::rl::algorithm::check(self)?;
                 $train(self)
             }
 
@@ -98,6 +121,30 @@ macro_rules! algorithm {
     };
 }
 
+/// Fails if the settings cannot be trained with: names that lead out of the run's folder, numbers out
+/// of range, settings at odds with each other, more memory than there is. Nothing is started.
+///
+/// # Errors
+/// [`Error::Config`] that names the flag.
+pub fn check<A: Algorithm>(args: &A) -> Result<()> {
+    check_names_and_ranges(args)?;
+    args.check()?;
+    memory::ensure_room(args.env_id(), &settings(args)?)
+}
+
+/// The part of [`check`] that needs no environment.
+pub(super) fn check_names_and_ranges<A: Algorithm>(args: &A) -> Result<()> {
+    files::ensure_plain_name("exp-name", args.exp_name())?;
+    files::ensure_env_id(args.env_id())?;
+    if CHECKPOINT.strip_suffix(MODEL) == Some(args.exp_name()) {
+        let name = args.exp_name();
+        return Err(Error::Config(format!(
+            "--exp-name {name}: the model would take the place of the checkpoint {CHECKPOINT}"
+        )));
+    }
+    ranges::ensure(&settings(args)?)
+}
+
 /// Parses a command line, whose first word is the program's name. With `--resume` the settings are
 /// those of the run that goes on; other flags come on top.
 ///
@@ -106,14 +153,25 @@ macro_rules! algorithm {
 pub fn parse<A: Algorithm>(
     args: impl IntoIterator<Item = OsString>,
 ) -> std::result::Result<A, clap::Error> {
+    parse_with(args, flags::parse_from)
+}
+
+fn parse_with<A: Algorithm>(
+    args: impl IntoIterator<Item = OsString>,
+    parse: fn(Vec<OsString>) -> std::result::Result<A, clap::Error>,
+) -> std::result::Result<A, clap::Error> {
     let args: Vec<OsString> = args.into_iter().collect();
-    let parsed: A = flags::parse_from(args.clone())?;
+    let parsed: A = parse(args.clone())?;
     let Some(run) = &parsed.options().resume else { return Ok(parsed) };
-    let saved = saved_flags::<A>(&checkpoint_in(run)).map_err(|error| {
-        A::command().error(ErrorKind::ValueValidation, format!("--resume: {error}"))
-    })?;
+    let refused =
+        |error| A::command().error(ErrorKind::ValueValidation, format!("--resume: {error}"));
+    let path = checkpoint_in(run);
+    let origin = saved_by::<A>(&path).map_err(refused)?;
     let (name, given) = args.split_first().expect("the program's name comes first");
-    flags::parse_from([name].into_iter().chain(&saved).chain(given).cloned())
+    let saved = origin.flags();
+    let args = parse([name].into_iter().chain(&saved).chain(given).cloned().collect())?;
+    origin.expect_settings_of(&args, &path).map_err(refused)?;
+    Ok(args)
 }
 
 /// The environment of a command line before it is parsed: what `--env-id` names, else that of the
@@ -128,10 +186,10 @@ pub fn env_id_in(args: impl IntoIterator<Item = String>) -> Option<String> {
     })
 }
 
-fn saved_flags<A: Algorithm>(path: &Path) -> Result<Vec<OsString>> {
+fn saved_by<A: Algorithm>(path: &Path) -> Result<Origin> {
     let origin = Origin::read(path)?;
     origin.expect(A::NAME, path)?;
-    Ok(origin.flags())
+    Ok(origin)
 }
 
 /// The `main` of an algorithm's program: trains with the flags of the command line, or with the word

@@ -18,12 +18,15 @@ use serde::de::DeserializeOwned;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::trace::Literal;
 use crate::trace::types::{DType, TensorType};
 use crate::tree::{self, Tree};
 
 /// Where the metadata stands in the file's header.
 const METADATA: &str = "podracer";
+/// Largest header accepted, in bytes: the limit of the safetensors crate.
+const MAX_HEADER: u64 = 100_000_000;
 /// How many entries that do not fit are listed.
 const LISTED: usize = 10;
 
@@ -121,7 +124,9 @@ fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<(
     let mut aside = path.as_os_str().to_owned();
     aside.push(format!(".{}.tmp", std::process::id()));
     let aside = PathBuf::from(aside);
-    let written = File::create(&aside).and_then(|file| {
+    // One of a killed process with this number, or a link that somebody put there, goes first.
+    let _ = fs::remove_file(&aside);
+    let written = File::create_new(&aside).and_then(|file| {
         let mut file = BufWriter::with_capacity(1 << 20, file);
         write(&mut file)?;
         file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
@@ -168,7 +173,7 @@ pub struct Checkpoint {
 /// element type that we do not have.
 pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
     let path = path.as_ref();
-    let bytes = fs::read(path).map_err(Error::io("cannot read", path))?;
+    let bytes = files::read(path)?;
     let damaged = |problem: String| {
         Error::Argument(format!("{} is not a whole checkpoint: {problem}", path.display()))
     };
@@ -207,13 +212,13 @@ pub fn load_metadata<M: DeserializeOwned>(path: impl AsRef<Path>) -> Result<M> {
         metadata: HashMap<String, String>,
     }
     let path = path.as_ref();
-    let mut file = File::open(path).map_err(Error::io("cannot read", path))?;
+    let mut file = files::open_regular(path).map_err(Error::io("cannot read", path))?;
     let size = file.metadata().map_err(Error::io("cannot read", path))?.len();
     let mut length = [0; 8];
     let whole = file.read_exact(&mut length);
     let length = u64::from_le_bytes(length);
     let mut header = Vec::new();
-    if whole.is_ok() && length < size {
+    if whole.is_ok() && length < size && length <= MAX_HEADER {
         file.take(length).read_to_end(&mut header).map_err(Error::io("cannot read", path))?;
     }
     let header: Header = serde_json::from_slice(&header).map_err(|error| {

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser};
 
-use super::algorithm::Algorithm;
-use super::checkpoint;
+use super::algorithm::{self, Algorithm};
 use super::evaluation::Evaluation;
 use super::saved::{CHECKPOINT, Origin};
+use super::{checkpoint, flags};
 use crate::error::{Error, Result};
 
 /// The flags of `eval`.
@@ -80,9 +80,11 @@ pub fn play_saved<A: Algorithm>(
     evaluation: &mut Evaluation,
 ) -> Result<()> {
     origin.expect(A::NAME, path)?;
-    let flags = [A::NAME.into()].into_iter().chain(origin.flags());
-    let args = A::try_parse_from(flags)
+    let words = [A::NAME.into()].into_iter().chain(origin.flags());
+    let args: A = flags::parse_from(words)
         .map_err(|error| Error::Argument(format!("the settings in {}: {error}", path.display())))?;
+    origin.expect_settings_of(&args, path)?;
+    algorithm::check(&args)?;
     args.play(&checkpoint::load(path)?, evaluation)
 }
 
@@ -95,7 +97,7 @@ pub(super) fn eval_own<A: Algorithm>(
     args: impl IntoIterator<Item = OsString>,
 ) -> std::result::Result<Result<String>, clap::Error> {
     let name = format!("{} eval", Path::new(&program).file_name().unwrap_or(&program).display());
-    let command = EvalCommand::try_parse_from([name.into()].into_iter().chain(args))?;
+    let command = flags::parse_from::<EvalCommand>([name.into()].into_iter().chain(args))?;
     Ok(command.options.evaluate(play_saved::<A>))
 }
 

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory, Parser};
 
+use super::ranges::{OutOfRange, ranged};
 use crate::error::{Error, Result};
 use crate::output;
 
@@ -95,14 +96,15 @@ pub fn options_help<A: CommandFactory>() -> String {
 
 /// A message for numbers that are not whole, or out of the range of any count.
 fn explained(error: clap::Error, command: &mut Command) -> clap::Error {
-    let Some(problem) = error.source().and_then(|source| source.downcast_ref::<ParseIntError>())
-    else {
-        return error;
-    };
-    let expected = match problem.kind() {
-        IntErrorKind::PosOverflow => format!("a whole number up to {}", u64::MAX),
-        IntErrorKind::NegOverflow => format!("a whole number from {}", i64::MIN),
-        _ => "a whole number, not negative".to_string(),
+    let Some(source) = error.source() else { return error };
+    let expected = match source.downcast_ref::<ParseIntError>().map(ParseIntError::kind) {
+        Some(IntErrorKind::PosOverflow) => format!("must be a whole number up to {}", u64::MAX),
+        Some(IntErrorKind::NegOverflow) => format!("must be a whole number from {}", i64::MIN),
+        Some(_) => "must be a whole number, not negative".to_string(),
+        None => match source.downcast_ref::<OutOfRange>() {
+            Some(range) => range.to_string(),
+            None => return error,
+        },
     };
     let word = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
@@ -111,7 +113,7 @@ fn explained(error: clap::Error, command: &mut Command) -> clap::Error {
     let flag = word(ContextKind::InvalidArg);
     let flag = flag.split(' ').next().unwrap_or_default();
     let value = word(ContextKind::InvalidValue);
-    command.error(ErrorKind::ValueValidation, format!("{flag} {value}: must be {expected}"))
+    command.error(ErrorKind::ValueValidation, format!("{flag} {value}: {expected}"))
 }
 
 /// Parses a command line; the first argument is the program's name.
@@ -119,7 +121,20 @@ fn explained(error: clap::Error, command: &mut Command) -> clap::Error {
 /// # Errors
 /// Returns clap's errors, among them the texts of `--help` and `--version`.
 pub fn parse_from<A: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<A, clap::Error> {
-    let mut command = command::<A>();
+    parse_with(ranged(command::<A>()), args)
+}
+
+/// [`parse_from`] without the ranges of numbers.
+pub(super) fn parse_unranged<A: Parser>(
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<A, clap::Error> {
+    parse_with(command::<A>(), args)
+}
+
+fn parse_with<A: Parser>(
+    mut command: Command,
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<A, clap::Error> {
     let args = normalized(&command, args);
     let matches =
         command.try_get_matches_from_mut(args).map_err(|error| explained(error, &mut command))?;
@@ -208,6 +223,19 @@ pub fn within(flag: &str, given: usize, least: usize, most: usize) -> Result<()>
     expect((least..=most).contains(&given), flag, given, &format!("{least} to {most}"))
 }
 
+/// The product of these counts, which a program indexes with `i32`.
+///
+/// # Errors
+/// [`Error::Config`] that names them, if it is 2^31 or more.
+pub fn product(counts: &[(&str, usize)]) -> Result<usize> {
+    let product = counts.iter().try_fold(1usize, |product, (_, n)| product.checked_mul(*n));
+    product.filter(|product| i32::try_from(*product).is_ok()).ok_or_else(|| {
+        let given: Vec<String> =
+            counts.iter().map(|(flag, count)| format!("--{flag} {count}")).collect();
+        Error::Config(format!("{}: their product must be below 2^31", given.join(" ")))
+    })
+}
+
 /// Fails unless rollouts of `num_steps` steps of `num_envs` environments divide into minibatches,
 /// and at least one fits into the timesteps.
 ///
@@ -224,7 +252,7 @@ pub fn batches(
         ("num-steps", num_steps),
         ("num-minibatches", num_minibatches),
     ])?;
-    let batch = num_envs * num_steps;
+    let batch = product(&[("num-envs", num_envs), ("num-steps", num_steps)])?;
     expect(
         batch.is_multiple_of(num_minibatches),
         "num-minibatches",
@@ -259,7 +287,7 @@ mod tests {
 
     fn parse(args: &[&str]) -> Args {
         let args = ["test"].iter().chain(args).map(OsString::from);
-        parse_from(args).unwrap()
+        parse_unranged(args).unwrap()
     }
 
     #[test]
@@ -299,9 +327,9 @@ mod tests {
         assert_eq!(parse(&["--learning-rate", "-1"]).learning_rate, -1.0);
         assert_eq!(parse(&["--learning-rate", "-1e-3"]).learning_rate, -1e-3);
         for (value, expected) in [
-            ("-1", "error: --num-envs -1: must be a whole number, not negative"),
-            ("1e12", "error: --num-envs 1e12: must be a whole number, not negative"),
-            ("1.5", "error: --num-envs 1.5: must be a whole number, not negative"),
+            ("-1", "error: --num-envs -1: must be a whole number from 1 to 1048576"),
+            ("1e12", "error: --num-envs 1e12: must be a whole number from 1 to 1048576"),
+            ("1.5", "error: --num-envs 1.5: must be a whole number from 1 to 1048576"),
         ] {
             let words = ["test", "--num-envs", value].map(OsString::from);
             let error = parse_from::<Args>(words).unwrap_err().to_string();

@@ -7,6 +7,7 @@ use std::process;
 
 use super::tensorboard::host;
 use crate::error::{Error, Result};
+use crate::files;
 
 /// The file that is locked, in the run's folder. It is there as long as the run is written.
 pub(super) const LOCK: &str = "run.lock";
@@ -27,9 +28,8 @@ impl RunLock {
     pub(super) fn acquire(dir: &Path) -> Result<RunLock> {
         let path = dir.join(LOCK);
         loop {
-            let mut options = File::options();
-            options.read(true).write(true).create(true).truncate(false);
-            let mut file = options.open(&path).map_err(Error::io("cannot write", &path))?;
+            let file = files::open_or_create(&path);
+            let mut file = file.map_err(Error::io("cannot write", &path))?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Err(held(dir, &mut file)),

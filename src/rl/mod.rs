@@ -12,6 +12,8 @@ pub mod fitting;
 pub mod flags;
 pub mod frames;
 pub mod games;
+#[cfg(test)]
+mod hostile;
 pub mod images;
 pub mod interrupt;
 mod lock;
@@ -25,6 +27,7 @@ pub mod pools;
 pub mod prioritized;
 pub mod progress;
 pub mod q_values;
+pub mod ranges;
 pub mod replay;
 pub mod run;
 pub mod saved;

@@ -16,10 +16,13 @@ use super::saved::Place;
 use super::tensorboard::{EventWriter, unix_seconds};
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::tree::{self, Tree};
 
 /// How many of the last episodes the average return is over.
 pub const RETURN_WINDOW: usize = 100;
+/// The largest number of timesteps of a run: larger ones are not exact as `f64`.
+pub const MAX_STEPS: u64 = 1 << 53;
 
 /// The numbers of a tree of scalars `f32[]`, as a program gives its losses.
 ///
@@ -110,15 +113,13 @@ impl Run {
     ) -> Result<Run> {
         let dir = dir_of(path);
         let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let before = Duration::from_secs_f64(place.wall_s.max(0.0));
+        let before = Duration::try_from_secs_f64(place.wall_s).unwrap_or_default();
         Ok(Run {
             name,
+            // A checked place names one file of this folder.
             events: EventWriter::reopen(dir.join(&place.events), place.events_length)?,
             dir,
-            returns: Returns {
-                last: place.returns.iter().copied().collect(),
-                episodes: place.episodes,
-            },
+            returns: Returns::of(place.returns.clone(), place.episodes),
             exp_name: exp_name.to_string(),
             env_id: env_id.to_string(),
             seed,
@@ -145,13 +146,13 @@ impl Run {
     /// [`Error::Io`] if they cannot be written.
     pub(super) fn place(&mut self, global_step: u64, notes: Value) -> Result<Place> {
         let events_length = self.events.written()?;
-        let events = self.events.path().file_name().unwrap_or_default();
+        let events = self.events.path().file_name().unwrap_or_default().to_string_lossy();
         Ok(Place {
             global_step,
             wall_s: self.wall_s(),
-            returns: self.returns.last.iter().copied().collect(),
+            returns: self.returns.last.clone(),
             episodes: self.returns.episodes,
-            events: events.into(),
+            events: events.into_owned(),
             events_length,
             notes,
         })
@@ -221,6 +222,8 @@ fn dir_of(path: &Path) -> PathBuf {
 
 /// Makes the folder of a new run, and no other's.
 fn create_dir(root: &Path, exp_name: &str, env_id: &str, seed: u64) -> Result<(String, PathBuf)> {
+    files::ensure_plain_name("exp-name", exp_name)?;
+    files::ensure_env_id(env_id)?;
     for unix in unix_seconds() as u64.. {
         let name = run_name(env_id, exp_name, seed, unix);
         let dir = root.join(&name);
@@ -238,14 +241,28 @@ fn create_dir(root: &Path, exp_name: &str, env_id: &str, seed: u64) -> Result<(S
     unreachable!("some second is free")
 }
 
+/// Floats of JSON, in which a float that is not finite is null.
+pub(super) fn null_is_nan<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<VecDeque<f64>, D::Error> {
+    let values = Vec::<Option<f64>>::deserialize(deserializer)?;
+    Ok(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
+}
+
 /// The last [`RETURN_WINDOW`] episodic returns.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Returns {
+    #[serde(deserialize_with = "null_is_nan")]
     last: VecDeque<f64>,
     episodes: u64,
 }
 
 impl Returns {
+    /// The last returns, of so many episodes.
+    pub(super) fn of(last: VecDeque<f64>, episodes: u64) -> Returns {
+        Returns { last, episodes }
+    }
+
     /// Adds the return of an episode that ended.
     pub fn push(&mut self, episodic_return: f64) {
         if self.last.len() == RETURN_WINDOW {
@@ -253,6 +270,24 @@ impl Returns {
         }
         self.last.push_back(episodic_return);
         self.episodes += 1;
+    }
+
+    /// Fails unless a run of fewer than [`MAX_STEPS`] timesteps can have these.
+    ///
+    /// # Errors
+    /// Says what is wrong, as the end of a sentence.
+    pub(crate) fn ensure_possible(&self) -> std::result::Result<(), String> {
+        if self.last.len() > RETURN_WINDOW || self.last.len() as u64 > self.episodes {
+            return Err(format!(
+                "{} returns of {} episodes; at most the last {RETURN_WINDOW} are kept",
+                self.last.len(),
+                self.episodes
+            ));
+        }
+        match self.episodes <= MAX_STEPS {
+            true => Ok(()),
+            false => Err(format!("{} episodes; at most {MAX_STEPS}", self.episodes)),
+        }
     }
 
     /// Number of episodes that ended.

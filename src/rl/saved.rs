@@ -4,16 +4,20 @@
 //! `{exp_name}.safetensors` is the model, `checkpoint.safetensors` all the rest too: replay buffer,
 //! environments, random keys, the returns of the last episodes and the length of the event file.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::Returns;
 use super::checkpoint::{self, Checkpoint};
+use super::run::{MAX_STEPS, null_is_nan};
 use crate::array::Array;
 use crate::envs::{EnvPool, XlaPool};
 use crate::error::{Error, Result};
+use crate::files::{plain_name, shown};
 use crate::jit::{effects_barrier, eval_shape};
 use crate::random::Key;
 use crate::trace::literal::AlignedBytes;
@@ -22,6 +26,14 @@ use crate::tree::{self, Tree};
 
 /// The file of a run's last checkpoint, in the run's folder.
 pub const CHECKPOINT: &str = "checkpoint.safetensors";
+/// Longest setting accepted, as a flag, in bytes: the longest path of Linux.
+const MAX_SETTING: usize = 4096;
+/// End of the names of models and checkpoints.
+pub(super) const MODEL: &str = ".safetensors";
+/// Beginning of the names of event files, as TensorBoard has them.
+const EVENT_FILE: &str = "events.out.tfevents.";
+/// Longest time of a run accepted, in seconds: 31 years.
+const MAX_SECONDS: f64 = 1e9;
 /// Changes when what is saved changes.
 const FORMAT: u32 = 1;
 /// Settings that may differ when a run goes on: they do not change what is learned until then.
@@ -64,11 +76,12 @@ pub struct Place {
     /// Seconds so far.
     pub wall_s: f64,
     /// The returns of the last episodes.
-    pub returns: Vec<f64>,
+    #[serde(deserialize_with = "null_is_nan")]
+    pub returns: VecDeque<f64>,
     /// How many episodes ended.
     pub episodes: u64,
     /// The name of the event file.
-    pub events: PathBuf,
+    pub events: String,
     /// How many bytes of it were written.
     pub events_length: u64,
     /// What else the loop keeps on the host.
@@ -104,7 +117,18 @@ impl Origin {
                  which saved it",
                 path.display(),
                 origin.format,
-                origin.version
+                shown(&origin.version)
+            )));
+        }
+        // Settings become flags, which messages repeat.
+        let long = |(name, value): &(&String, &Value)| {
+            flag(name, value).is_some_and(|flag| flag.len() > MAX_SETTING)
+        };
+        if let Some((name, _)) = origin.settings.iter().find(long) {
+            return Err(Error::Argument(format!(
+                "{}: the setting `{}` is longer than {MAX_SETTING} bytes",
+                path.display(),
+                shown(name)
             )));
         }
         Ok(origin)
@@ -121,7 +145,7 @@ impl Origin {
         Err(Error::Argument(format!(
             "{} was saved by {}, and this is {algorithm}",
             path.display(),
-            self.algorithm
+            shown(&self.algorithm)
         )))
     }
 
@@ -137,6 +161,40 @@ impl Origin {
                 path.display()
             ))
         })
+    }
+
+    /// [`place`](Origin::place), of which every field is one that a run can have written.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] that names the field.
+    pub(super) fn checked_place(self, path: &Path) -> Result<Place> {
+        let total = self.settings.get("total_timesteps").and_then(Value::as_u64);
+        let place = self.place(path)?;
+        place.ensure_possible(total.unwrap_or(MAX_STEPS)).map_err(|problem| {
+            let path = path.display();
+            Error::Argument(format!(
+                "{path} is damaged, or no run of this library wrote it: {problem}"
+            ))
+        })?;
+        Ok(place)
+    }
+
+    /// Fails unless all of the settings are settings of `args`. Others would become flags that no
+    /// run saves, such as the file of a secret.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] that names the first that is not.
+    pub fn expect_settings_of(&self, args: &impl Serialize, path: &Path) -> Result<()> {
+        let known = settings(args)?;
+        match self.settings.keys().find(|name| !known.contains_key(*name)) {
+            None => Ok(()),
+            Some(name) => Err(Error::Argument(format!(
+                "{}: {} has no setting `{}`",
+                path.display(),
+                self.algorithm,
+                shown(name)
+            ))),
+        }
     }
 
     /// The settings as a command line, but for those of how a run is watched.
@@ -166,8 +224,31 @@ impl Origin {
     }
 }
 
+impl Place {
+    /// Fails unless a run of `total` timesteps can have been there.
+    fn ensure_possible(&self, total: u64) -> std::result::Result<(), String> {
+        if self.global_step > total.min(MAX_STEPS) {
+            let step = self.global_step;
+            return Err(format!("global_step is {step}, and the run has {total} timesteps"));
+        }
+        if !(0.0..=MAX_SECONDS).contains(&self.wall_s) {
+            return Err(format!("wall_s is {}; expected 0 to {MAX_SECONDS:e}", self.wall_s));
+        }
+        let returns = Returns::of(self.returns.clone(), self.episodes);
+        returns.ensure_possible().map_err(|problem| format!("there are {problem}"))?;
+        let named = self.events.starts_with(EVENT_FILE) && plain_name(&self.events);
+        if !named {
+            return Err(format!(
+                "the event file is called \"{}\"; expected one name that begins with {EVENT_FILE}",
+                shown(&self.events)
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// The settings as JSON.
-fn settings(args: &impl Serialize) -> Result<Map<String, Value>> {
+pub(super) fn settings(args: &impl Serialize) -> Result<Map<String, Value>> {
     match serde_json::to_value(args) {
         Ok(Value::Object(settings)) => Ok(settings),
         Ok(other) => Err(Error::Config(format!("the settings of a run must be a struct: {other}"))),
@@ -291,7 +372,7 @@ pub(super) fn read<S: Tree<Array>>(
     let origin = Origin::read(path)?;
     origin.expect(algorithm, path)?;
     origin.expect_settings(args, path)?;
-    let place = origin.place(path)?;
+    let place = origin.checked_place(path)?;
     let saved = checkpoint::load(path)?;
     let mut expected: Vec<(String, TensorType)> = tree::paths(&fresh)
         .into_iter()
@@ -300,6 +381,11 @@ pub(super) fn read<S: Tree<Array>>(
     let leaves = expected.len();
     let mut k = 0;
     while let Some(entry) = saved.entries().find(|entry| entry.name == env_name(k)) {
+        if entry.ty.dtype != DType::U8 || entry.ty.shape.len() != 1 {
+            let problem =
+                format!("{}: {} is {}, expected u8[N]", path.display(), entry.name, entry.ty);
+            return Err(Error::Argument(problem));
+        }
         expected.push((entry.name.to_string(), entry.ty.clone()));
         k += 1;
     }

@@ -5,14 +5,15 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::algorithm::Algorithm;
+use super::algorithm::{self, Algorithm};
 use super::evaluation::Evaluation;
 use super::progress::Above;
-use super::saved::{self, CHECKPOINT, Envs, Origin, checkpoint_in};
+use super::saved::{self, CHECKPOINT, Envs, MODEL, Origin, checkpoint_in};
 use super::tensorboard::continues;
 use super::{Game, OnWriteError, Progress, Run, Summary, checkpoint, interrupt};
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::jit::Mode;
 use crate::output;
 use crate::runtime::Runtime;
@@ -73,6 +74,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     /// # Errors
     /// As [`start`](Trainer::start).
     pub fn start_as(args: &'a A, rank: usize) -> Result<Trainer<'a, A>> {
+        algorithm::check_names_and_ranges(args)?;
         let options = args.options();
         let timeline = options.timeline.as_ref().map(timeline::start).transpose()?;
         interrupt::install()?;
@@ -92,7 +94,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
                 let lock = Run::lock(&path)?;
                 let origin = Origin::read(&path)?;
                 origin.expect(A::NAME, &path)?;
-                let place = origin.place(&path)?;
+                let place = origin.checked_place(&path)?;
                 let place = (&place, lock);
                 Run::reopen(&path, args.exp_name(), args.env_id(), options.seed, place)?
             }
@@ -137,6 +139,8 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     pub fn state<S: Tree<Array>>(&mut self, fresh: S, envs: impl Envs) -> Result<S> {
         let Some(run) = &self.args.options().resume else { return Ok(fresh) };
         let (state, place) = saved::read(&checkpoint_in(run), A::NAME, self.args, fresh, envs)?;
+        // Only now is it known that the checkpoint fits: what follows it in the event file is removed.
+        self.run.events.written()?;
         (self.step, self.kept, self.notes) = (place.global_step, place.global_step, place.notes);
         self.window.1 = self.step;
         self.resumed_at = Some(self.step);
@@ -305,7 +309,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         summary.rank = self.rank;
         self.progress = Progress::quiet();
         if self.rank == 0 && (options.save_model || options.capture_video) {
-            let path = self.run.dir.join(format!("{}.safetensors", self.args.exp_name()));
+            let path = self.run.dir.join(format!("{}{MODEL}", self.args.exp_name()));
             let origin = Origin::of(A::NAME, self.args, None)?;
             let saved = checkpoint::save_tree(&path, model, &origin);
             let there = saved.is_ok();
@@ -332,7 +336,9 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         let options = self.args.options();
         let mut evaluation = Evaluation::new(options.eval_episodes);
         if options.capture_video {
-            evaluation = evaluation.filmed(&self.run.dir.join("videos"))?;
+            let videos = self.run.dir.join("videos");
+            files::not_a_link(&videos).map_err(Error::io("cannot write into", &videos))?;
+            evaluation = evaluation.filmed(&videos)?;
         }
         self.args.play(&checkpoint::load(model)?, &mut evaluation)?;
         for (k, episodic_return) in evaluation.returns.iter().enumerate() {

@@ -9,6 +9,7 @@ use gif::{DisposalMethod, Encoder, Repeat};
 
 use crate::envs::Frame;
 use crate::error::{Error, Result};
+use crate::files;
 
 /// Hundredths of a second that a picture stands.
 const DELAY: u16 = 4;
@@ -77,7 +78,7 @@ impl Recorder {
         let sides = u16::try_from(width).ok().zip(u16::try_from(height).ok());
         let (w, h) =
             sides.ok_or_else(|| Error::Env(format!("a picture of {width} by {height}")))?;
-        let file = File::create(&path).map_err(Error::io("cannot create", &path))?;
+        let file = files::create(&path).map_err(Error::io("cannot create", &path))?;
         let mut encoder = Encoder::new(BufWriter::new(file), w, h, &[])
             .map_err(|error| encoding(error, &path))?;
         encoder.set_repeat(Repeat::Infinite).map_err(|error| encoding(error, &path))?;

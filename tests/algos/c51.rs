@@ -98,7 +98,7 @@ fn one_seed_is_one_run() {
 #[test]
 fn settings_that_cannot_be_are_told() {
     let told = |more: &[&str]| refused::<Args>(SMALL, more);
-    assert_eq!(told(&["--n-atoms=1"]), "--n-atoms 1: must be at least 2");
+    assert_eq!(told(&["--n-atoms=1"]), "--n-atoms 1: must be a whole number from 2 to 1024");
     assert_eq!(told(&["--v-max=-200"]), "--v-max -200: must be above --v-min -100");
     assert_eq!(told(&["--v-min=NaN"]), "--v-min NaN: must be a number, as --v-max");
     assert_eq!(

@@ -45,8 +45,8 @@ fn one_seed_is_one_run() {
 #[test]
 fn settings_that_cannot_be_are_told() {
     let told = |more: &[&str]| refused::<Args>(SMALL, more);
-    assert_eq!(told(&["--n-atoms=1"]), "--n-atoms 1: must be at least 2");
-    assert_eq!(told(&["--end-e=-1"]), "--end-e -1: must be between 0 and 1");
+    assert_eq!(told(&["--n-atoms=1"]), "--n-atoms 1: must be a whole number from 2 to 1024");
+    assert_eq!(told(&["--end-e=-1"]), "--end-e -1: must be a number from 0 to 1");
     let text = told(&["--env-id=CartPole-v1"]);
     assert!(text.contains("c51_atari takes images u8[4, 84, 84]"), "{text}");
 }

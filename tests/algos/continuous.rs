@@ -342,23 +342,26 @@ fn refuses<A: Algorithm>(flags: &[&str], bad: &[(&str, &str, &str)]) {
 #[test]
 fn settings_out_of_range_are_told() {
     let common = [
-        ("--gamma", "1.5", "between 0 and 1"),
-        ("--tau", "-0.1", "between 0 and 1"),
-        ("--batch-size", "0", "at least 1"),
-        ("--policy-frequency", "0", "at least 1"),
-        ("--buffer-size", "0", "1 to 2147483647"),
+        ("--gamma", "1.5", "a number from 0 to 1"),
+        ("--tau", "-0.1", "a number from 0 to 1"),
+        ("--batch-size", "0", "a whole number from 1 to 1048576"),
+        ("--policy-frequency", "0", "a whole number from 1 to 1000"),
+        ("--buffer-size", "0", "a whole number from 1 to 2147483647"),
         ("--total-timesteps", "10", "at least 100, the timesteps of one call"),
     ];
     let with = |more: &[(&'static str, &'static str, &'static str)]| [&common[..], more].concat();
-    let number = "a number not below 0";
+    let number = "a number from 0 to 1e15";
     refuses::<td3::Args>(OFF_POLICY, &with(&[("--noise-clip", "-1", number)]));
-    refuses::<ddpg::Args>(OFF_POLICY, &with(&[("--exploration-noise", "NaN", number)]));
-    let alpha = ("--alpha", "0", "a number above 0");
-    let targets = ("--target-network-frequency", "0", "1 to 2147483647");
+    refuses::<ddpg::Args>(
+        OFF_POLICY,
+        &with(&[("--exploration-noise", "NaN", "a number not below 0")]),
+    );
+    let alpha = ("--alpha", "0", "a number from 1e-37 to 1e15");
+    let targets = ("--target-network-frequency", "0", "a whole number from 1 to 1000000000");
     refuses::<sac::Args>(OFF_POLICY, &with(&[alpha, targets, ("--q-lr", "-1", number)]));
     let batch = [
         ("--num-minibatches", "3", "a divisor of the batch, num-envs * num-steps = 256"),
-        ("--gae-lambda", "2", "between 0 and 1"),
+        ("--gae-lambda", "2", "a number from 0 to 1"),
         ("--clip-coef", "-1", number),
     ];
     refuses::<ppo::Args>(ON_POLICY, &batch);

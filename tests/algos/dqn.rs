@@ -79,8 +79,11 @@ fn settings_that_cannot_be_are_told() {
         told(&["--target-network-frequency=105"]),
         "--target-network-frequency 105: must be a multiple of --train-frequency 10"
     );
-    assert_eq!(told(&["--gamma=1.5"]), "--gamma 1.5: must be between 0 and 1");
-    assert_eq!(told(&["--batch-size=0"]), "--batch-size 0: must be at least 1");
+    assert_eq!(told(&["--gamma=1.5"]), "--gamma 1.5: must be a number from 0 to 1");
+    assert_eq!(
+        told(&["--batch-size=0"]),
+        "--batch-size 0: must be a whole number from 1 to 1048576"
+    );
     assert_eq!(told(&["--buffer-size=3"]), "--buffer-size 3: must be 10 to 2147483647");
     let told_env = told(&["--env-id=Pendulum-v1"]);
     assert!(told_env.contains("dqn chooses among discrete actions"), "{told_env}");

@@ -91,7 +91,7 @@ fn games_are_played_on_frames() {
 #[test]
 fn settings_that_cannot_be_are_told() {
     let told = |more: &[&str]| refused::<Args>(SMALL, more);
-    assert_eq!(told(&["--tau=2"]), "--tau 2: must be between 0 and 1");
+    assert_eq!(told(&["--tau=2"]), "--tau 2: must be a number from 0 to 1");
     assert_eq!(told(&["--buffer-size=11"]), "--buffer-size 11: must be 12 to 2147483647");
     let text = told(&["--env-id=CartPole-v1"]);
     assert!(text.contains("dqn_atari takes images u8[4, 84, 84]"), "{text}");

@@ -59,7 +59,7 @@ fn settings_that_cannot_be_are_told() {
         told(&["--total-timesteps=63"]),
         "--total-timesteps 63: must be at least one batch, num-envs * num-steps = 64"
     );
-    assert_eq!(told(&["--q-lambda=-1"]), "--q-lambda -1: must be between 0 and 1");
+    assert_eq!(told(&["--q-lambda=-1"]), "--q-lambda -1: must be a number from 0 to 1");
     let told_env = told(&["--env-id=Pendulum-v1"]);
     assert!(told_env.contains("pqn chooses among discrete actions"), "{told_env}");
 }

@@ -114,7 +114,7 @@ fn a_student_learns_from_a_saved_teacher() {
 fn settings_that_cannot_be_are_told() {
     let told = |more: &[&str]| refused::<Args>(SMALL, &[TAUGHT, more].concat());
     assert!(told(&[]).contains("--teacher-model: name the saved model of a dqn_atari run"));
-    assert_eq!(told(&["--temperature=0"]), "--temperature 0: must be a number above 0");
+    assert_eq!(told(&["--temperature=0"]), "--temperature 0: must be a number from 1e-37 to 1e15");
     assert_eq!(
         told(&["--offline-steps=5"]),
         "--offline-steps 5: must be at least 25, the gradient steps of one call of the program"

@@ -86,14 +86,14 @@ fn noise_of_every_weight_and_several_environments_run() {
 #[test]
 fn settings_that_cannot_be_are_told() {
     let told = |more: &[&str]| refused::<Args>(SMALL, more);
-    assert_eq!(told(&["--n-step=0"]), "--n-step 0: must be 1 to 64");
+    assert_eq!(told(&["--n-step=0"]), "--n-step 0: must be a whole number from 1 to 64");
     assert_eq!(
         told(&["--prioritized-replay-alpha=1.5"]),
-        "--prioritized-replay-alpha 1.5: must be between 0 and 1"
+        "--prioritized-replay-alpha 1.5: must be a number from 0 to 1"
     );
     assert_eq!(
         told(&["--prioritized-replay-eps=0"]),
-        "--prioritized-replay-eps 0: must be a number above 0"
+        "--prioritized-replay-eps 0: must be a number from 1e-37 to 1e15"
     );
     assert_eq!(told(&["--buffer-size=14"]), "--buffer-size 14: must be 15 to 1073741823");
     let text = told(&["--env-id=CartPole-v1"]);

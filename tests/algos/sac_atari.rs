@@ -143,14 +143,17 @@ fn games_are_played_on_frames() {
 #[test]
 fn settings_that_cannot_be_are_told() {
     let told = |more: &[&str]| refused::<Args>(SMALL, more);
-    assert_eq!(told(&["--tau=2"]), "--tau 2: must be between 0 and 1");
-    assert_eq!(told(&["--alpha=0"]), "--alpha 0: must be a number above 0");
+    assert_eq!(told(&["--tau=2"]), "--tau 2: must be a number from 0 to 1");
+    assert_eq!(told(&["--alpha=0"]), "--alpha 0: must be a number from 1e-37 to 1e15");
     assert_eq!(
         told(&["--target-entropy-scale=1.5"]),
-        "--target-entropy-scale 1.5: must be between 0 and 1"
+        "--target-entropy-scale 1.5: must be a number from 0 to 1"
     );
-    assert_eq!(told(&["--q-lr=-1"]), "--q-lr -1: must be a number not below 0");
-    assert_eq!(told(&["--batch-size=0"]), "--batch-size 0: must be at least 1");
+    assert_eq!(told(&["--q-lr=-1"]), "--q-lr -1: must be a number from 0 to 1e15");
+    assert_eq!(
+        told(&["--batch-size=0"]),
+        "--batch-size 0: must be a whole number from 1 to 1048576"
+    );
     assert_eq!(told(&["--buffer-size=11"]), "--buffer-size 11: must be 12 to 2147483647");
     assert_eq!(
         told(&["--update-frequency=3"]),

@@ -47,7 +47,7 @@ fn results_go_to_standard_output_and_progress_to_standard_error() {
 fn values_of_flags_are_spelled_as_in_cleanrl() {
     let runs = tempfile::tempdir().unwrap();
     let (status, _, err) = run(ppo(runs.path(), "--learning-rate -1"));
-    assert!(status == 1 && err.contains("error: --learning-rate -1: must be "), "{err}");
+    assert!(status == 2 && err.contains("error: --learning-rate -1: must be "), "{err}");
     let (status, _, err) = run(ppo(runs.path(), "--num-envs -1"));
     assert!(status == 2 && err.contains("--num-envs -1: must be a whole number"), "{err}");
     let flags = "--mode interpret --anneal-lr False --no-norm-adv --clip_vloss true";

@@ -19,6 +19,7 @@ mod ffi;
 mod fixture;
 mod jax;
 mod laws;
+mod limits;
 mod lowering;
 mod memory;
 mod messages;

@@ -18,11 +18,18 @@ pub(super) struct Log<'a> {
 impl<'a> Log<'a> {
     /// A new one, or that of which a checkpoint kept [`notes`](Log::notes).
     pub(super) fn new(args: &'a Args, notes: &Value, updates: u64) -> Result<Log<'a>> {
-        let returns = match notes {
+        let returns: Vec<Returns> = match notes {
             Value::Null => vec![Returns::default(); args.num_seeds],
             notes => serde_json::from_value(notes.clone())
                 .map_err(|e| Error::Argument(format!("the returns in the checkpoint: {e}")))?,
         };
+        let wrong = match returns.len() == args.num_seeds {
+            true => returns.iter().find_map(|returns| returns.ensure_possible().err()),
+            false => Some(format!("those of {} of {} seeds", returns.len(), args.num_seeds)),
+        };
+        if let Some(problem) = wrong {
+            return Err(Error::Argument(format!("the returns in the checkpoint: {problem}")));
+        }
         Ok(Log { args, returns, updates })
     }
 

@@ -14,7 +14,7 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use podracer::algos::registry::{self, ALGORITHMS};
 use podracer::envs;
@@ -22,6 +22,7 @@ use podracer::error::{Error, Result};
 use podracer::lower::native::{self, Lock, Origin, Part, Settings};
 use podracer::output::{self, print};
 use podracer::rl::eval_command::EvalOptions;
+use podracer::rl::ranges::ranged;
 use podracer::rl::{RunOptions, flags};
 
 /// Trains, plays and compares agents; fetches native parts; lists environments.
@@ -66,7 +67,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().command {
+    let matches = ranged(Arguments::command()).get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let outcome = match arguments.command {
         Command::Train { algo, flags } => train(algo.as_deref(), flags),
         Command::Eval(settings) => eval::eval(&settings).and_then(printed),
         Command::Benchmark(settings) => benchmark::benchmark(&settings).and_then(printed),
@@ -233,4 +236,50 @@ fn table<const N: usize>(rows: &[[String; N]]) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use podracer::rl::ranges::{is_numeric, range_of};
+
+    use super::*;
+
+    /// Checks the flags of a command and of its subcommands; their number.
+    fn numeric_flags(command: &clap::Command) -> usize {
+        let own = command.get_arguments().filter(|arg| is_numeric(arg));
+        let own = own.inspect(|arg| {
+            let name = arg.get_long().unwrap_or_default();
+            let range = range_of(name);
+            let range = range.unwrap_or_else(|| panic!("--{name} has no range in rl/ranges.rs"));
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains(&format!("[range: {range}]")), "--{name}: {help}");
+        });
+        own.count() + command.get_subcommands().map(numeric_flags).sum::<usize>()
+    }
+
+    #[test]
+    fn every_numeric_flag_of_a_command_has_a_range() {
+        assert!(numeric_flags(&ranged(Arguments::command())) >= 11);
+    }
+
+    #[test]
+    fn absurd_numbers_are_refused_while_parsing() {
+        for line in [
+            "compare --seconds nan",
+            "compare --seconds 1e300",
+            "compare --burnin -1",
+            "compare --rounds 18446744073709551615",
+            "benchmark --algos ppo --env-ids CartPole-v1 --num-seeds 18446744073709551615",
+            "benchmark --algos ppo --env-ids CartPole-v1 --workers 1000000000000",
+            "eval --run x --episodes 18446744073709551615",
+            "plot x --points 0",
+            "plot x --points 1000000000000",
+            "sebulba plan --devices 5000",
+            "sebulba plan --envs 0",
+        ] {
+            let words = std::iter::once("podracer").chain(line.split(' '));
+            let error = ranged(Arguments::command()).try_get_matches_from(words).unwrap_err();
+            assert!(error.to_string().contains("must be"), "{line}: {error}");
+        }
+    }
 }

@@ -8,7 +8,8 @@ use clap::Args;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use podracer::error::{Error, Result};
-use podracer::rl::tensorboard::{Value, read_events};
+use podracer::rl::run::MAX_STEPS;
+use podracer::rl::tensorboard::{Event, Value, read_events};
 
 use super::canvas::{self, Chart, Problem};
 
@@ -27,6 +28,9 @@ pub struct Settings {
     #[arg(long, default_value_t = 100)]
     points: usize,
 }
+
+/// Longest run that is drawn: a century.
+const MAX_HOURS: f64 = 876_600.0;
 
 /// What one run logged of the tag: step, hours since its start, value.
 type Curve = Vec<(f64, f64, f64)>;
@@ -70,8 +74,19 @@ fn read(run: &Path, tag: &str) -> Result<Curve> {
             events.extend(read_events(&file)?);
         }
     }
-    let start = events.iter().map(|event| event.wall_time).fold(f64::INFINITY, f64::min);
-    let curve: Curve = events
+    let curve = curve_of(&events, tag);
+    if curve.is_empty() {
+        let problem = format!("{} has no {tag}: nothing was logged of it", run.display());
+        return Err(Error::Argument(problem));
+    }
+    Ok(curve)
+}
+
+/// The points of a tag. Those that no run can have logged are left out: axes cannot be drawn to them.
+fn curve_of(events: &[Event], tag: &str) -> Curve {
+    let start = events.iter().map(|event| event.wall_time).filter(|time| time.is_finite());
+    let start = start.fold(f64::INFINITY, f64::min);
+    events
         .iter()
         .filter_map(|event| match &event.value {
             Value::Scalar { tag: own, value } if own == tag && value.is_finite() => {
@@ -79,12 +94,8 @@ fn read(run: &Path, tag: &str) -> Result<Curve> {
             }
             _ => None,
         })
-        .collect();
-    if curve.is_empty() {
-        let problem = format!("{} has no {tag}: nothing was logged of it", run.display());
-        return Err(Error::Argument(problem));
-    }
-    Ok(curve)
+        .filter(|(step, hours, _)| *step <= MAX_STEPS as f64 && (0.0..=MAX_HOURS).contains(hours))
+        .collect()
 }
 
 /// Means and deviations over runs at `points` places from 0 to `end`: place, mean, deviation.
@@ -136,10 +147,11 @@ impl Chart for Curves<'_> {
                 })
                 .collect();
             let all = || bands.iter().flatten();
-            let end = all().map(|point| point.0).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+            let end = all().map(|point| point.0).fold(0.0, f64::max).max(1e-6);
             let low = all().map(|(_, y, d)| y - d).fold(f64::INFINITY, f64::min);
             let high = all().map(|(_, y, d)| y + d).fold(f64::NEG_INFINITY, f64::max);
-            let margin = ((high - low) * 0.05).max(1e-6);
+            // Wide enough to be seen among digits of large values.
+            let margin = ((high - low) * 0.05).max(high.abs().max(low.abs()) * 1e-6).max(1e-6);
             let mut chart = ChartBuilder::on(panel)
                 .margin(12)
                 .x_label_area_size(44)
@@ -185,5 +197,35 @@ fn short(x: f64) -> String {
         x if x >= 1e4 => format!("{}k", x / 1e3),
         // Ticks are sums of steps: 0.1 + 0.2 is shown as 0.3.
         x => format!("{}", (x * 1e6).round() / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Event files may have been made by somebody else: what cannot be drawn is left out.
+    #[test]
+    fn events_that_no_run_logs_are_not_drawn() {
+        let folder = tempfile::tempdir().unwrap();
+        let extremes = [f64::NAN, f64::INFINITY, -1e300, 1e300, 0.0, 1e9, 1e9 + 3600.0];
+        let mut events = Vec::new();
+        for wall_time in extremes {
+            for step in [0, 1, MAX_STEPS, u64::MAX] {
+                for value in [0.0, f32::MAX, f32::MIN, f32::MIN_POSITIVE, f32::NAN, f32::INFINITY] {
+                    let value = Value::Scalar { tag: "x".into(), value };
+                    events.push(Event { wall_time, step, value });
+                }
+            }
+        }
+        for events in [&events[..], &events[24..30], &events[96..120], &events[144..145]] {
+            let curve = curve_of(events, "x");
+            assert!(curve.iter().all(|(x, y, z)| (x + y + z).is_finite()));
+            let out = folder.path().join("curves.svg");
+            let settings = Settings { runs: vec![], out, tag: "x".into(), points: 100 };
+            let groups = [("a".to_string(), vec![curve])];
+            let curves = Curves { settings: &settings, groups: &groups };
+            canvas::write(&settings.out, (1100, 420), &curves).unwrap();
+        }
     }
 }

@@ -341,13 +341,21 @@ impl Env for Console {
         if self.checksum(state) != *sum {
             return Err(refused());
         }
-        let (numbers, state) = state.split_at(12);
-        let (stack, state) = state.split_at(self.stack.len());
-        let (screen, console) = state.split_at(self.screens[1].len());
-        let number = |i: usize| {
-            i32::from_le_bytes(numbers[4 * i..4 * i + 4].try_into().expect("four bytes"))
+        // The checksum tells of damage only: anybody can compute it.
+        let (numbers, state) = state.split_first_chunk::<12>().ok_or_else(refused)?;
+        let (stack, state) = state.split_at_checked(self.stack.len()).ok_or_else(refused)?;
+        let (screen, console) =
+            state.split_at_checked(self.screens[1].len()).ok_or_else(refused)?;
+        let [newest, last_action, lives] = *numbers.as_chunks::<4>().0 else {
+            return Err(refused());
         };
-        (self.newest, self.last_action, self.lives) = (number(0) as usize, number(1), number(2));
+        let newest = usize::try_from(i32::from_le_bytes(newest)).map_err(|_| refused())?;
+        let last_action = i32::from_le_bytes(last_action);
+        if newest >= self.options.stack_num || !FULL.contains(&last_action) {
+            return Err(refused());
+        }
+        self.newest = newest;
+        (self.last_action, self.lives) = (last_action, i32::from_le_bytes(lives));
         self.stack.copy_from_slice(stack);
         self.restored = Some(screen.into());
         self.ale.restore(console);

@@ -11,8 +11,11 @@ use crate::distributed::LaunchOptions;
 use crate::envs::{AtariOptions, EnvPool, PoolOptions};
 use crate::error::Result;
 use crate::nn::View;
-use crate::rl::flags::peek_in;
+use crate::rl::flags::{peek_in, product, within};
 use crate::rl::on_policy::pool_of;
+
+/// Most actor threads of a process.
+const MAX_ACTORS: usize = 1024;
 
 /// How Atari games are played; scores of the two do not compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -111,6 +114,21 @@ impl SebulbaOptions {
             envs: self.local_num_envs,
             world,
         }
+    }
+
+    /// Fails if actors of so many steps are more than a machine can start or a program can index.
+    ///
+    /// # Errors
+    /// [`Error::Config`](crate::Error::Config) that names the flags.
+    pub fn check(&self, num_steps: usize) -> Result<()> {
+        let actors = self.num_actor_threads * self.actor_device_ids.len();
+        within("num-actor-threads times actor devices", actors, 1, MAX_ACTORS)?;
+        product(&[
+            ("local-num-envs", self.local_num_envs),
+            ("num-actor-threads", self.num_actor_threads),
+            ("num-steps", num_steps),
+        ])?;
+        Ok(())
     }
 
     /// How many devices the runtime needs.

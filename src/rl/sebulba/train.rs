@@ -267,7 +267,9 @@ where
 
     let updates = args.total_timesteps() / steps;
     let done = trainer.step() / steps;
-    let schedule = Schedule { updates: updates - done, concurrency: options.concurrency };
+    // None are left where a resumed run has taken all of its timesteps.
+    let left = updates.saturating_sub(done);
+    let schedule = Schedule { updates: left, concurrency: options.concurrency };
     let board = Board::new(layout.num_actors());
     let act = |actor: usize, agent: &Agent<Array>| -> Result<Collected<Rollout<Array>>> {
         let (began, cpu) = (Instant::now(), processor_time());

@@ -17,6 +17,7 @@ pub use read::{Event, Value, read_events};
 
 use super::lock::is_at;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::output;
 use wire::{Message, push_record};
 
@@ -40,6 +41,8 @@ pub struct EventWriter {
     failed: bool,
     /// Failures are printed instead of returned.
     go_on: bool,
+    /// The length to which a reopened file is cut before anything else is written.
+    cut: Option<u64>,
 }
 
 impl EventWriter {
@@ -62,25 +65,31 @@ impl EventWriter {
         Ok(writer)
     }
 
-    /// Goes on with the event file at `path` after its first `length` bytes; what follows them is
-    /// taken away.
+    /// Continues the event file at `path` after its first `length` bytes. The bytes after them are
+    /// removed by [`written`](EventWriter::written) or before the first event is written, so that a
+    /// resumption that fails leaves the file as it is.
     ///
     /// # Errors
-    /// [`Error::Io`] if the file is not there, is shorter, or cannot be written.
+    /// [`Error::Io`] if the file is not there, is a symbolic link or no regular file, is shorter, has
+    /// no end of a record at `length`, or cannot be written.
     pub fn reopen(path: PathBuf, length: u64) -> Result<EventWriter> {
         let open = || -> std::io::Result<File> {
-            let mut file = File::options().write(true).open(&path)?;
+            let mut file = files::open_to_write(&path)?;
             let found = file.metadata()?.len();
             if found < length {
                 let problem = format!("it has {found} bytes of the {length} that were written");
                 return Err(std::io::Error::other(problem));
             }
-            file.set_len(length)?;
-            file.seek(SeekFrom::End(0))?;
+            if !read::ends_a_record(&mut file, length)? {
+                let problem = format!("no event ends at byte {length}, where the checkpoint was");
+                return Err(std::io::Error::other(problem));
+            }
             Ok(file)
         };
         let file = open().map_err(Error::io("cannot go on with", &path))?;
-        Ok(EventWriter::new(file, path))
+        let mut writer = EventWriter::new(file, path);
+        writer.cut = Some(length);
+        Ok(writer)
     }
 
     /// Writes the events that wait; how many bytes the file has then.
@@ -89,12 +98,14 @@ impl EventWriter {
     /// [`Error::Io`] if they cannot be written.
     pub fn written(&mut self) -> Result<u64> {
         self.flush()?;
-        self.file.stream_position().map_err(Error::io("cannot write", &self.path))
+        let cut = self.cut_off();
+        cut.and_then(|()| self.file.stream_position())
+            .map_err(Error::io("cannot write", &self.path))
     }
 
     fn new(file: File, path: PathBuf) -> EventWriter {
         let (buffer, flushed) = (Vec::new(), Instant::now());
-        EventWriter { path, file, buffer, flushed, failed: false, go_on: false }
+        EventWriter { path, file, buffer, flushed, failed: false, go_on: false, cut: None }
     }
 
     /// Makes the writer print the first failure as a warning instead of returning it.
@@ -114,6 +125,16 @@ impl EventWriter {
             return Err(error);
         }
         output::stderr_line(format_args!("{}", continues(&error)));
+        Ok(())
+    }
+
+    /// Removes what follows the checkpoint of a reopened file.
+    fn cut_off(&mut self) -> std::io::Result<()> {
+        if let Some(length) = self.cut {
+            self.file.set_len(length)?;
+            self.file.seek(SeekFrom::End(0))?;
+            self.cut = None;
+        }
         Ok(())
     }
 
@@ -165,7 +186,9 @@ impl EventWriter {
         if self.failed {
             return Ok(());
         }
-        let written = self.file.write_all(&self.buffer);
+        // A reopened file is left as it is until there is something to write.
+        let cut = if self.buffer.is_empty() { Ok(()) } else { self.cut_off() };
+        let written = cut.and_then(|()| self.file.write_all(&self.buffer));
         self.buffer.clear();
         match written {
             Ok(()) => self.check_present(),

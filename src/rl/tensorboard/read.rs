@@ -1,10 +1,11 @@
 //! Reading event files back.
 
-use std::fs;
+use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
 
 use super::wire::{Field, fields, masked_crc};
 use crate::error::{Error, Result};
+use crate::files;
 
 /// One entry of an event file.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,7 +49,7 @@ pub enum Value {
 /// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if a record within it is damaged.
 pub fn read_events(path: impl AsRef<Path>) -> Result<Vec<Event>> {
     let path = path.as_ref();
-    let bytes = fs::read(path).map_err(Error::io("cannot read", path))?;
+    let bytes = files::read(path)?;
     let mut events = Vec::new();
     let mut rest = &bytes[..];
     loop {
@@ -64,6 +65,31 @@ pub fn read_events(path: impl AsRef<Path>) -> Result<Vec<Event>> {
         push_events(record, &mut events).ok_or_else(damaged)?;
     }
     Ok(events)
+}
+
+/// Returns true if the first `length` bytes of a file are whole records, one at least. The contents
+/// of the records are not read.
+pub(super) fn ends_a_record(file: impl Read + Seek, length: u64) -> io::Result<bool> {
+    let mut file = BufReader::new(file);
+    let mut at = 0u64;
+    while at < length {
+        let mut head = [0; 12];
+        match file.read_exact(&mut head) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            read => read?,
+        }
+        let (record, checksum) = head.split_at(8);
+        if checksum != masked_crc(record).to_le_bytes() {
+            return Ok(false);
+        }
+        // The record, and its checksum of four bytes.
+        let rest = u64::from_le_bytes(record.try_into().expect("eight bytes")).checked_add(4);
+        let end = rest.and_then(|rest| at.checked_add(12)?.checked_add(rest));
+        let (Some(end), Some(Ok(skip))) = (end, rest.map(i64::try_from)) else { return Ok(false) };
+        file.seek_relative(skip)?;
+        at = end;
+    }
+    Ok(length > 0 && at == length)
 }
 
 /// The next `length` bytes, after which their checksum stands: `Some(None)` if the file ends
