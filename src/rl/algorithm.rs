@@ -163,15 +163,18 @@ fn parse_with<A: Algorithm>(
     let args: Vec<OsString> = args.into_iter().collect();
     let parsed: A = parse(args.clone())?;
     let Some(run) = &parsed.options().resume else { return Ok(parsed) };
-    let refused =
-        |error| A::command().error(ErrorKind::ValueValidation, format!("--resume: {error}"));
+    let refused = |error| {
+        let name = args.first().map(|name| name.to_string_lossy().into_owned());
+        let mut command = A::command().bin_name(name.unwrap_or_default());
+        command.error(ErrorKind::ValueValidation, format!("--resume: {error}"))
+    };
     let path = checkpoint_in(run);
     let origin = saved_by::<A>(&path).map_err(refused)?;
     let (name, given) = args.split_first().expect("the program's name comes first");
     let saved = origin.flags();
-    let args = parse([name].into_iter().chain(&saved).chain(given).cloned().collect())?;
-    origin.expect_settings_of(&args, &path).map_err(refused)?;
-    Ok(args)
+    let resumed = parse([name].into_iter().chain(&saved).chain(given).cloned().collect())?;
+    origin.expect_settings_of(&resumed, &path).map_err(refused)?;
+    Ok(resumed)
 }
 
 /// The environment of a command line before it is parsed: what `--env-id` names, else that of the

@@ -33,6 +33,7 @@ fn truth(word: &str) -> Option<bool> {
 fn normalized(command: &Command, args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let find = |name: &str| command.get_arguments().find(|arg| arg.get_long() == Some(name));
     let switch = |name: &str| find(name).is_some_and(is_switch);
+    let positionals = command.get_positionals().next().is_some();
     let mut args = args.into_iter().peekable();
     let mut normalized = Vec::new();
     while let Some(arg) = args.next() {
@@ -48,8 +49,14 @@ fn normalized(command: &Command, args: impl IntoIterator<Item = OsString>) -> Ve
         normalized.push(match (positive, value) {
             (Some(name), None) => format!("--{name}=false").into(),
             (None, None) if switch(&name) => {
-                let next = args.peek().and_then(|next| next.to_str()).and_then(truth);
-                let value = next.inspect(|_| drop(args.next())).unwrap_or(true);
+                // Where there are no positional arguments, a word after a switch is its value.
+                let is_value = |next: &OsString| match positionals {
+                    true => next.to_str().and_then(truth).is_some(),
+                    false => !next.as_encoded_bytes().starts_with(b"-"),
+                };
+                let word = args.next_if(is_value);
+                let word = word.map_or("true".into(), |word| word.to_string_lossy().into_owned());
+                let value = truth(&word).map_or(word, |value| value.to_string());
                 format!("--{name}={value}").into()
             }
             (None, Some(value)) if switch(&name) => {
@@ -320,6 +327,9 @@ mod tests {
             let words = ["test"].iter().chain(words).map(OsString::from);
             assert!(parse_from::<Args>(words).is_err());
         }
+        let words = ["test", "--anneal-lr", "maybe"].map(OsString::from);
+        let error = parse_from::<Args>(words).unwrap_err().to_string();
+        assert!(error.contains("invalid value 'maybe' for '--anneal-lr"), "{error}");
     }
 
     #[test]
