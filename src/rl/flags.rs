@@ -28,6 +28,12 @@ fn truth(word: &str) -> Option<bool> {
     }
 }
 
+/// Returns true for a negative number with a fraction, an exponent, or infinite.
+fn is_negative(word: &OsString) -> bool {
+    let number = word.to_str().filter(|word| word.starts_with('-'));
+    number.is_some_and(|word| word.parse::<f64>().is_ok() && word.parse::<i64>().is_err())
+}
+
 /// The arguments in clap's spelling. Of a switch, `--x`, `--x True` and `--no-x` become `--x=true` and
 /// `--x=false`; `--learning_rate` becomes `--learning-rate`.
 fn normalized(command: &Command, args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
@@ -63,10 +69,14 @@ fn normalized(command: &Command, args: impl IntoIterator<Item = OsString>) -> Ve
                 let value = truth(&value).map_or(value, |value| value.to_string());
                 format!("--{name}={value}").into()
             }
-            (None, value) if find(&name).is_some() => match value {
-                Some(value) => format!("--{name}={value}").into(),
-                None => format!("--{name}").into(),
-            },
+            (None, value) if find(&name).is_some() => {
+                // clap takes `-1` for a number, and not `-1e-3`.
+                let value = value.or_else(|| args.next_if(is_negative)?.into_string().ok());
+                match value {
+                    Some(value) => format!("--{name}={value}").into(),
+                    None => format!("--{name}").into(),
+                }
+            }
             _ => arg,
         });
     }
@@ -336,6 +346,7 @@ mod tests {
     fn negative_numbers_are_values() {
         assert_eq!(parse(&["--learning-rate", "-1"]).learning_rate, -1.0);
         assert_eq!(parse(&["--learning-rate", "-1e-3"]).learning_rate, -1e-3);
+        assert_eq!(parse(&["--learning_rate", "-inf"]).learning_rate, f64::NEG_INFINITY);
         for (value, expected) in [
             ("-1", "error: --num-envs -1: must be a whole number from 1 to 1048576"),
             ("1e12", "error: --num-envs 1e12: must be a whole number from 1 to 1048576"),
