@@ -45,6 +45,12 @@ pub trait Env: Send {
         obs: ObsMut<'_>,
     ) -> Result<StepOutcome>;
 
+    /// The length of the running game for the episode statistics, where it is not the number of the
+    /// agent's steps: gymnasium's Atari counts emulated frames, those of the reset included.
+    fn episode_length(&self) -> Option<u32> {
+        None
+    }
+
     /// A picture of the current state, where the environment can draw one.
     fn render(&mut self) -> Option<Frame> {
         None

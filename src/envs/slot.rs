@@ -158,7 +158,12 @@ impl Slot {
             life_lost: outcome.life_lost,
             zero_discount: outcome.terminated || outcome.zero_discount,
             elapsed: self.elapsed,
-            finished: self.running.step(self.index, outcome.game_reward, self.game_over),
+            finished: self.running.step(
+                self.index,
+                outcome.game_reward,
+                self.game_over,
+                self.env.episode_length(),
+            ),
             ..Row::default()
         };
         if outcome.terminated || truncated {

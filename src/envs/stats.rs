@@ -11,7 +11,7 @@ pub struct Episode {
     pub env_id: usize,
     /// The sum of its rewards, before any clipping.
     pub episodic_return: f64,
-    /// Its steps.
+    /// Its steps, or what [`Env::episode_length`](super::Env::episode_length) gives instead.
     pub length: u32,
 }
 
@@ -23,13 +23,20 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Counts one step; returns the game if that was its last.
-    pub(super) fn step(&mut self, env_id: usize, reward: f64, over: bool) -> Option<Episode> {
+    /// Counts one step; returns the game if that was its last. `length` is the environment's own
+    /// count, if it has one.
+    pub(super) fn step(
+        &mut self,
+        env_id: usize,
+        reward: f64,
+        over: bool,
+        length: Option<u32>,
+    ) -> Option<Episode> {
         self.episodic_return += reward;
         self.length += 1;
         over.then(|| {
-            let Running { episodic_return, length } = std::mem::take(self);
-            Episode { env_id, episodic_return, length }
+            let Running { episodic_return, length: steps } = std::mem::take(self);
+            Episode { env_id, episodic_return, length: length.unwrap_or(steps) }
         })
     }
 }

@@ -400,6 +400,30 @@ fn starts_as_in_gymnasium() {
     assert_eq!(lives, 4);
 }
 
+/// The statistics of CleanRL's scripts are next to the emulator: they count its frames, those of the
+/// reset included.
+#[test]
+fn lengths_of_gymnasiums_games_are_frames() {
+    let mut env = make_atari("Breakout-v5", &AtariOptions::gymnasium()).unwrap();
+    let mut rng = EnvRng::new(EnvSeed(1));
+    for _ in 0..5 {
+        reset(&mut *env, &mut rng);
+        // Up to 30 frames without an action, and two steps of fire.
+        let start = env.episode_length().unwrap();
+        assert!((1 + 8..=30 + 8).contains(&start), "{start}");
+        for steps in 1..=5 {
+            step(&mut *env, 0, &mut rng);
+            assert_eq!(env.episode_length(), Some(start + 4 * steps));
+        }
+    }
+    let mut other = make_atari("Breakout-v5", &AtariOptions::gymnasium()).unwrap();
+    other.restore(&env.save().unwrap()).unwrap();
+    assert_eq!(other.episode_length(), env.episode_length());
+    let mut envpool = make_atari("Breakout-v5", &AtariOptions::envpool()).unwrap();
+    reset(&mut *envpool, &mut rng);
+    assert_eq!(envpool.episode_length(), None);
+}
+
 #[test]
 fn modes_and_difficulties() {
     let with = |id: &str, mode: i32, difficulty: i32| {

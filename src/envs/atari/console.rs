@@ -36,6 +36,8 @@ pub(super) struct Console {
     /// What the console was last told, which a sticky action repeats.
     last_action: i32,
     lives: i32,
+    /// Frames since the game's reset, those of the reset included.
+    frames: u32,
     colours: &'static Colours,
     /// The screen of a restored state, which the emulator has not drawn; until the next frame.
     restored: Option<Vec<u8>>,
@@ -63,6 +65,7 @@ impl Console {
             newest: 0,
             last_action: NOOP,
             lives: 0,
+            frames: 0,
             colours,
             restored: None,
             game,
@@ -80,6 +83,7 @@ impl Console {
             self.last_action = action;
         }
         self.restored = None;
+        self.frames = self.frames.saturating_add(1);
         let _span = timeline::span("emulate");
         self.ale.act(self.last_action)
     }
@@ -114,6 +118,8 @@ impl Console {
         for _ in 0..frames {
             self.noop(rng);
         }
+        // Frames that the kept state has in it count too.
+        self.frames = noops;
     }
 
     fn draw_noops(&self, rng: &mut EnvRng, fires: bool) -> u32 {
@@ -189,7 +195,7 @@ impl Console {
     /// A checksum of a saved state, of the game and of the settings that it is of.
     fn checksum(&self, state: &[u8]) -> [u8; SUM] {
         let mut hash = Sha256::new();
-        hash.update(format!("{} {:?}", self.game.id, self.options));
+        hash.update(format!("{} {:?} with frames", self.game.id, self.options));
         hash.update(state);
         hash.finalize().into()
     }
@@ -313,6 +319,12 @@ impl Env for Console {
         })
     }
 
+    /// Frames, as the statistics of CleanRL's scripts count them, which are next to the emulator;
+    /// EnvPool's users count steps.
+    fn episode_length(&self) -> Option<u32> {
+        (self.options.start == AtariStart::Gymnasium).then_some(self.frames)
+    }
+
     fn render(&mut self) -> Option<Frame> {
         let colour = |pixel| self.colours.rgb[usize::from(pixel)];
         let rgb = self.screen().into_iter().flat_map(colour).collect();
@@ -320,7 +332,8 @@ impl Env for Console {
     }
 
     fn save(&self) -> Result<Vec<u8>> {
-        let numbers = [self.newest as i32, self.last_action, self.lives];
+        let frames = self.frames.cast_signed();
+        let numbers = [self.newest as i32, self.last_action, self.lives, frames];
         let mut state = Vec::new();
         state.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
         state.extend_from_slice(&self.stack);
@@ -342,11 +355,11 @@ impl Env for Console {
             return Err(refused());
         }
         // The checksum tells of damage only: anybody can compute it.
-        let (numbers, state) = state.split_first_chunk::<12>().ok_or_else(refused)?;
+        let (numbers, state) = state.split_first_chunk::<16>().ok_or_else(refused)?;
         let (stack, state) = state.split_at_checked(self.stack.len()).ok_or_else(refused)?;
         let (screen, console) =
             state.split_at_checked(self.screens[1].len()).ok_or_else(refused)?;
-        let [newest, last_action, lives] = *numbers.as_chunks::<4>().0 else {
+        let [newest, last_action, lives, frames] = *numbers.as_chunks::<4>().0 else {
             return Err(refused());
         };
         let newest = usize::try_from(i32::from_le_bytes(newest)).map_err(|_| refused())?;
@@ -356,6 +369,7 @@ impl Env for Console {
         }
         self.newest = newest;
         (self.last_action, self.lives) = (last_action, i32::from_le_bytes(lives));
+        self.frames = u32::from_le_bytes(frames);
         self.stack.copy_from_slice(stack);
         self.restored = Some(screen.into());
         self.ale.restore(console);

@@ -108,6 +108,10 @@ impl<W: Wrapper> Env for Wrapped<W> {
         Ok(self.wrapper.outcome(outcome?))
     }
 
+    fn episode_length(&self) -> Option<u32> {
+        self.env.episode_length()
+    }
+
     fn render(&mut self) -> Option<Frame> {
         self.env.render()
     }
