@@ -16,12 +16,14 @@ use crate::nn::{Activation, Mlp};
 use crate::optim::{RmsProp, RmsPropState, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, unit};
-use crate::rl::on_policy::{Playing, explained_variance, flat, gae, normalize_by_sample_std};
+use crate::rl::on_policy::{
+    Playing, bootstrap_truncated, explained_variance, flat, gae, normalize_by_sample_std,
+};
 use crate::rl::saved::load_model;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{constant, where_, zeros_like};
+use crate::trace::ops::constant;
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, value_and_grad};
 
@@ -82,6 +84,10 @@ pub struct Args {
     /// What RMSProp adds to the root
     #[arg(long, default_value_t = 1e-5)]
     pub rms_prop_eps: f64,
+    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
+    /// without it the return ends there
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub bootstrap_truncated: bool,
 }
 
 impl Args {
@@ -222,7 +228,7 @@ fn rms_prop(args: &Args) -> RmsProp {
 struct Transition<T> {
     obs: T,
     actions: T,
-    /// What a time limit cut off is in it, by its value.
+    /// With `--bootstrap-truncated` the value of the final observation is in it.
     rewards: T,
     /// 1 where the episode ended here, one way or the other.
     ends: T,
@@ -240,16 +246,13 @@ fn play(
         let (key, draw) = key.split();
         let actions = agent.policy(obs).sample(draw);
         let (handle, told) = envs.step(handle, actions);
-        // Where an episode ended, `obs` is already the next one's.
-        let last = told.final_obs.expect("the pool was asked for it").to(DType::F32);
-        let cut = told.truncated & !told.terminated;
-        let beyond = args.gamma * agent.value(last);
-        let transition = Transition {
-            obs,
-            actions,
-            rewards: told.reward + where_(cut, beyond, zeros_like(beyond)),
-            ends: told.done().to(DType::F32),
-        };
+        let mut rewards = told.reward;
+        if args.bootstrap_truncated {
+            let (cut, last) = (told.truncated_only(), envs.final_obs_of(&told).to(DType::F32));
+            let value = |obs| agent.value(obs);
+            rewards = bootstrap_truncated(rewards, cut, last, args.gamma, value);
+        }
+        let transition = Transition { obs, actions, rewards, ends: told.done().to(DType::F32) };
         let obs = told.obs.to(DType::F32);
         (Playing { handle, obs, key }, (transition, Games::of(&told)))
     };
@@ -317,8 +320,10 @@ pub fn train(args: &Args) -> Result<Summary> {
     let (obs_size, num_actions) = sizes(&pool)?;
     let mut trainer = Trainer::start(args)?;
 
-    let (handle, envs) = pool.xla()?;
-    let envs = envs.with_final_obs()?;
+    let (handle, mut envs) = pool.xla()?;
+    if args.bootstrap_truncated {
+        envs = envs.with_final_obs()?;
+    }
     let mode = args.run.mode;
     let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network) = key.split();

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::algorithm;
 use crate::error::Result;
-use crate::optim::{RmsProp, RmsPropState, clip_by_global_norm};
+use crate::optim::{RmsProp, RmsPropState, apply_updates, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{not_negative, positive, unit};
 use crate::rl::on_policy::flat;
@@ -19,7 +19,7 @@ use crate::rl::sebulba::{
 use crate::rl::{Evaluation, RunOptions, Summary};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{IndexMode, arange, concatenate, zeros_like};
-use crate::tree::Tree;
+use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Sharded, Tensor};
 
 // ------------------------------------------------------------------------------------- settings
@@ -64,6 +64,9 @@ pub struct Args {
     /// The number of minibatches, each of whole environments
     #[arg(long, default_value_t = 4)]
     pub num_minibatches: usize,
+    /// Parts of a minibatch of which the gradients are averaged into one step
+    #[arg(long, default_value_t = 1)]
+    pub gradient_accumulation_steps: usize,
     /// Coefficient of the entropy
     #[arg(long, default_value_t = 0.01)]
     pub ent_coef: f64,
@@ -73,17 +76,30 @@ pub struct Args {
     /// The largest norm of the gradient
     #[arg(long, default_value_t = 40.0)]
     pub max_grad_norm: f64,
+    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
+    /// Cleanba ends the return there
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub bootstrap_truncated: bool,
 }
 
 impl Args {
+    /// Parts that the environments are divided into.
+    fn parts(&self) -> usize {
+        self.num_minibatches * self.gradient_accumulation_steps
+    }
+
     fn check(&self) -> Result<()> {
-        positive(&[("num-steps", self.num_steps), ("num-minibatches", self.num_minibatches)])?;
+        positive(&[
+            ("num-steps", self.num_steps),
+            ("num-minibatches", self.num_minibatches),
+            ("gradient-accumulation-steps", self.gradient_accumulation_steps),
+        ])?;
         // Each learner's share of a thread's environments goes into all minibatches alike, so that a
         // minibatch is made of the same environments in every layout.
         let (envs, learners) = (self.sebulba.local_num_envs, self.sebulba.learner_device_ids.len());
-        let divisor = learners * self.num_minibatches;
+        let divisor = learners * self.parts();
         if !envs.is_multiple_of(divisor) {
-            let of = "learner devices times num-minibatches";
+            let of = "learner devices times num-minibatches times gradient-accumulation-steps";
             return Err(indivisible("local-num-envs", envs, divisor, of));
         }
         self.sebulba.check(self.num_steps)?;
@@ -97,7 +113,16 @@ impl Args {
     }
 }
 
-algorithm!(Args, "cleanba_impala", Args::check, train, play);
+algorithm!(Args, "cleanba_impala", Args::check, train, play, VECTOR_DEFAULTS);
+
+/// Defaults for environments whose observations are vectors; Cleanba's are for Atari.
+const VECTOR_DEFAULTS: &[&str] = &[
+    "--total-timesteps=1500000",
+    "--local-num-envs=12",
+    "--num-actor-threads=1",
+    "--learning-rate=1e-3",
+    "--vf-coef=0.25",
+];
 
 /// What an update changes.
 #[derive(Debug, Tree)]
@@ -189,7 +214,7 @@ pub struct Metrics<T> {
     pub value_loss: T,
     /// The policy's loss.
     pub policy_loss: T,
-    /// The sum of the policy's entropies.
+    /// The negated sum of the policy's entropies, as Cleanba logs it.
     pub entropy: T,
 }
 
@@ -223,7 +248,7 @@ pub fn loss(
     let value_loss = 0.5 * sum((target - now).square());
     let entropy = sum(of_steps(policy.entropy()));
     let loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy;
-    (loss, Metrics { loss, value_loss, policy_loss, entropy })
+    (loss, Metrics { loss, value_loss, policy_loss, entropy: -entropy })
 }
 
 // --------------------------------------------------------------------------------------- update
@@ -244,11 +269,11 @@ fn prepare(rollout: Rollout<Tensor>, args: &Args) -> Rollout<Tensor> {
     }
 }
 
-/// The trajectories of minibatch `turn: i32[]`: every M-th environment.
-fn trajectories(data: &Rollout<Tensor>, turn: Tensor, args: &Args) -> Trajectories<Tensor> {
+/// The trajectories of part `part: i32[]` of M: every M-th environment.
+fn trajectories(data: &Rollout<Tensor>, part: Tensor, args: &Args) -> Trajectories<Tensor> {
     let num_envs = data.env_ids.dim(0);
-    let minibatches = args.num_minibatches;
-    let chosen = arange(num_envs / minibatches, DType::I32) * minibatches as i32 + turn;
+    let parts = args.parts();
+    let chosen = arange(num_envs / parts, DType::I32) * parts as i32 + part;
     let take = |x: Tensor| {
         let x = x.take_mode(chosen, 1, IndexMode::Clip);
         let axes: Vec<usize> = [1, 0].into_iter().chain(2..x.rank()).collect();
@@ -264,7 +289,8 @@ fn trajectories(data: &Rollout<Tensor>, turn: Tensor, args: &Args) -> Trajectori
     }
 }
 
-/// One gradient step on minibatch `turn`.
+/// One gradient step on minibatch `turn`: the mean of the gradients of its parts, as Cleanba's
+/// `optax.MultiSteps`.
 fn step(
     state: TrainState<Tensor>,
     data: &Rollout<Tensor>,
@@ -272,10 +298,19 @@ fn step(
     (reduce, args): (&Reduce, &Args),
 ) -> (TrainState<Tensor>, Metrics<Tensor>) {
     let TrainState { agent, optimizer } = state;
-    let batch = trajectories(data, turn, args);
-    let num_envs = batch.rewards.dim(0) * reduce.learners;
-    let loss = |agent: Agent<Tensor>, batch| loss(&agent, batch, num_envs, args);
-    let (metrics, grads) = reduce.gradient(&agent, batch, loss);
+    let accumulated = args.gradient_accumulation_steps;
+    let gradient = |part: Tensor| {
+        let batch = trajectories(data, part, args);
+        let num_envs = batch.rewards.dim(0) * reduce.learners;
+        let loss = |agent: Agent<Tensor>, batch| loss(&agent, batch, num_envs, args);
+        reduce.gradient(&agent, batch, loss)
+    };
+    let (mut metrics, mut grads) = gradient(turn * accumulated as i32);
+    for part in 1..accumulated {
+        let (last, more) = gradient(turn * accumulated as i32 + part as i32);
+        (metrics, grads) = (last, apply_updates(grads, more));
+    }
+    let grads = tree::map(grads, |x: Tensor| x / accumulated as f64);
     let grads = clip_by_global_norm(grads, args.max_grad_norm);
     let rmsprop = RMSPROP.with_learning_rate(learning_rate);
     let (agent, optimizer) = rmsprop.step(agent, grads, optimizer);
@@ -303,6 +338,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         turns: args.num_minibatches,
         learning_rate: args.learning_rate,
         anneal_lr: args.anneal_lr,
+        bootstrap_truncated: args.bootstrap_truncated.then_some(args.gamma),
     };
     sebulba::train(
         args,

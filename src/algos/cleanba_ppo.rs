@@ -84,6 +84,10 @@ pub struct Args {
     /// The largest norm of the gradient
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
+    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
+    /// Cleanba ends the return there
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub bootstrap_truncated: bool,
 }
 
 impl Args {
@@ -120,7 +124,17 @@ impl Args {
     }
 }
 
-algorithm!(Args, "cleanba_ppo", Args::check, train, play);
+algorithm!(Args, "cleanba_ppo", Args::check, train, play, VECTOR_DEFAULTS);
+
+/// Defaults for environments whose observations are vectors; Cleanba's are for Atari.
+const VECTOR_DEFAULTS: &[&str] = &[
+    "--total-timesteps=1000000",
+    "--local-num-envs=12",
+    "--num-actor-threads=1",
+    "--num-steps=32",
+    "--learning-rate=2.5e-3",
+    "--clip-coef=0.2",
+];
 
 /// What an update changes.
 #[derive(Debug, Tree)]
@@ -296,6 +310,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         turns: args.update_epochs * args.num_minibatches,
         learning_rate: args.learning_rate,
         anneal_lr: args.anneal_lr,
+        bootstrap_truncated: args.bootstrap_truncated.then_some(args.gamma),
     };
     sebulba::train(
         args,

@@ -3,7 +3,7 @@
 //!
 //! What differs from CleanRL, and why, is in `docs/algos/ppg.md`.
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
 use crate::algorithm;
@@ -11,25 +11,36 @@ use crate::distributions::Categorical;
 use crate::envs::{AtariOptions, EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::Result;
 use crate::jit::with_mode;
-use crate::nn::init::orthogonal;
-use crate::nn::{Dense, Encoder, View};
+use crate::nn::init::{lecun_normal, orthogonal};
+use crate::nn::normalize::{NormalizeReward, NormalizeRewardState};
+use crate::nn::{Dense, Encoder, ImpalaCnn, View};
 use crate::optim::{Adam, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, expect, not_negative, positive, product, unit};
 use crate::rl::on_policy::{
-    self, Act, Learner, Metrics, Minibatch, Playing, Report, Samples, annealed, flat,
-    normalize_by_sample_std, orders, policy_loss, pool_of, value_loss,
+    self, Acted, Learner, Metrics, Minibatch, Report, Rollout, Samples, annealed,
+    bootstrap_truncated, flat, normalize_by_sample_std, orders, policy_loss, pool_of, value_loss,
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
 use crate::timeline;
-use crate::trace::control::scan;
+use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{IndexMode, zeros, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor};
 
 // ------------------------------------------------------------------------------------- settings
+
+/// Networks that see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// The Nature network (Mnih et al. 2015); for boards MinAtar's (Young and Tian 2019).
+    Nature,
+    /// IMPALA's residual network (Espeholt et al. 2018), as CleanRL's script has it.
+    Impala,
+}
 
 /// The settings, by CleanRL's names and with CleanRL's defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
@@ -100,9 +111,19 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
+    /// The network that sees
+    #[arg(long, value_enum, default_value_t = Network::Nature)]
+    pub network: Network,
+    /// Divide rewards by the standard deviation of the discounted return, and clip them at 10
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub normalize_reward: bool,
     /// The largest norm of the gradient
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
+    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
+    /// CleanRL ends the return there
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub bootstrap_truncated: bool,
 }
 
 impl Args {
@@ -163,12 +184,77 @@ algorithm!(Args, "ppg", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
+/// Layers that see.
+#[derive(Debug, Clone, Tree)]
+pub enum Trunk<T> {
+    /// The layers of an [`Encoder`].
+    Nature(Encoder<T>),
+    /// IMPALA's.
+    Impala(ImpalaCnn<T>),
+}
+
+/// A kernel whose columns, the weights of each output, have the norm `scale`.
+fn normed(w: Tensor, scale: f64) -> Tensor {
+    let axes: Vec<isize> = (0..w.rank() as isize - 1).collect();
+    let norms = w.square().sum(&axes[..]).sqrt();
+    w * (scale / norms)
+}
+
+/// IMPALA's network of PPG: 16, 32 and 32 features, 256 units. Kernels are normed: those of the
+/// sequences to 1, those of the two residuals of each to the root of `1 / sqrt(3) / sqrt(2)`, the dense
+/// layer to 1.4.
+fn impala(key: Key<Tensor>, shape: [usize; 3]) -> ImpalaCnn<Tensor> {
+    let mut net = ImpalaCnn::init(key, shape, &[16, 32, 32], &[256], lecun_normal());
+    let residual = (1.0 / 3.0f64.sqrt() / 2.0f64.sqrt()).sqrt();
+    for sequence in &mut net.sequences {
+        sequence.conv.w = normed(sequence.conv.w, 1.0);
+        for conv in sequence.residuals.iter_mut().flat_map(|residual| &mut residual.convs) {
+            conv.w = normed(conv.w, residual);
+        }
+    }
+    net.hidden[0].w = normed(net.hidden[0].w, 1.4);
+    net
+}
+
+impl Trunk<Tensor> {
+    fn init(key: Key<Tensor>, network: Network, sizes: &Sizes) -> Trunk<Tensor> {
+        match (network, &sizes.shape[..]) {
+            (Network::Impala, &[frames, height, width]) if sizes.view == View::Frames => {
+                Trunk::Impala(impala(key, [height, width, frames]))
+            }
+            (Network::Impala, &[height, width, kinds]) => {
+                Trunk::Impala(impala(key, [height, width, kinds]))
+            }
+            _ => Trunk::Nature(Encoder::init(key, sizes.view, &sizes.shape)),
+        }
+    }
+
+    /// The number of features.
+    pub fn size(&self) -> usize {
+        match self {
+            Trunk::Nature(net) => net.size(),
+            Trunk::Impala(net) => net.size(),
+        }
+    }
+
+    /// Features `f32[B, size]` of observations `[B, ..]`.
+    pub fn apply(&self, obs: Tensor) -> Tensor {
+        match self {
+            Trunk::Nature(net) => net.apply(obs),
+            Trunk::Impala(net) if obs.dtype() == DType::U8 => {
+                net.apply(obs.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0)
+            }
+            Trunk::Impala(net) => net.apply(obs.to(DType::F32)),
+        }
+    }
+}
+
 /// Layers that see, with a head for the policy, one for the value, and one for a value that only the
 /// auxiliary phase teaches, and through it the layers.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
     /// Observations to features.
-    pub trunk: Encoder<T>,
+    pub trunk: Trunk<T>,
     /// Features to logits of the actions.
     pub actor: Dense<T>,
     /// Features to the value.
@@ -179,13 +265,20 @@ pub struct Agent<T> {
 
 impl Agent<Tensor> {
     /// A new agent for observations of this view and shape.
-    pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
+    pub fn init(key: Key<Tensor>, network: Network, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, actor, critic, aux_critic] = key.split_n();
-        let trunk = Encoder::init(trunk, sizes.view, &sizes.shape);
+        let trunk = Trunk::init(trunk, network, sizes);
+        let head = |key, outputs, gain| {
+            let mut head = Dense::init(key, trunk.size(), outputs, orthogonal(gain));
+            if network == Network::Impala {
+                head.w = normed(head.w, 0.1);
+            }
+            head
+        };
         Agent {
-            actor: Dense::init(actor, trunk.size(), sizes.num_actions, orthogonal(0.01)),
-            critic: Dense::init(critic, trunk.size(), 1, orthogonal(1.0)),
-            aux_critic: Dense::init(aux_critic, trunk.size(), 1, orthogonal(1.0)),
+            actor: head(actor, sizes.num_actions, 0.01),
+            critic: head(critic, 1, 1.0),
+            aux_critic: head(aux_critic, 1, 1.0),
             trunk,
         }
     }
@@ -332,19 +425,55 @@ struct Collected<T> {
     explained_variance: T,
 }
 
+/// The environments between two steps.
+#[derive(Debug, Tree)]
+struct EnvState<T> {
+    handle: Handle<T>,
+    /// `[N, ..]`, in the environment's type.
+    obs: T,
+    /// `bool[N]`: `obs` is the first of an episode.
+    first: T,
+    /// The statistics of the discounted returns.
+    reward: NormalizeRewardState<T>,
+    /// PRNG key.
+    key: Key<T>,
+}
+
 /// A whole rollout with the environments in the loop: one program.
 fn collect(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
-    playing: Playing<Tensor>,
+    state: EnvState<Tensor>,
     args: &Args,
-) -> (Playing<Tensor>, Collected<Tensor>) {
-    let act = |obs, draw| {
+) -> (EnvState<Tensor>, Collected<Tensor>) {
+    let normalizer = NormalizeReward { gamma: args.gamma, ..NormalizeReward::default() };
+    let env_step = |state: EnvState<Tensor>, ()| {
+        let EnvState { handle, obs, first, reward: stats, key } = state;
+        let (key, draw) = key.split();
         let (policy, value) = agent.apply(obs);
         let action = policy.sample(draw);
-        Act { action, logprob: policy.log_prob(action), value }
+        let logprob = policy.log_prob(action);
+        let (handle, step) = envs.step(handle, action);
+        let (mut reward, mut next_stats) = (step.reward, stats.clone());
+        if args.normalize_reward {
+            // A return ends with its episode's last reward, which is part of it.
+            (reward, next_stats) = normalizer.step(reward, first, stats);
+        }
+        if args.bootstrap_truncated {
+            let (cut, last) = (step.truncated_only(), envs.final_obs_of(&step));
+            let value = |obs| agent.apply(obs).1;
+            reward = bootstrap_truncated(reward, cut, last, args.gamma, value);
+        }
+        let end = step.done();
+        let next = EnvState { handle, obs: step.obs, first: end, reward: next_stats, key };
+        let end = end.to(DType::F32);
+        (next, (obs, action, logprob, value, reward, end, Games::of(&step)))
     };
-    let (playing, (rollout, acted), games) = on_policy::play(envs, playing, args.num_steps, act);
+    let length = ScanOptions::length(args.num_steps);
+    let (state, steps) = scan_with(length, env_step, state, ());
+    let (obs, actions, logprobs, values, rewards, ends, games) = steps;
+    let rollout = Rollout { obs, actions, rewards, ends, next_obs: state.obs };
+    let acted = Acted { logprobs, values };
     let (_, next_value) = agent.apply(rollout.next_obs);
     let discounts = (args.gamma, args.gae_lambda);
     let (mut samples, explained_variance) = rollout.samples(acted, next_value, discounts);
@@ -352,11 +481,10 @@ fn collect(
     if args.adv_norm_fullbatch {
         samples.advantages = normalize_by_sample_std(samples.advantages);
     }
-    let Playing { handle, obs, key } = playing;
-    let (key, shuffle) = key.split();
+    let (key, shuffle) = state.key.split();
     let orders = orders(shuffle, args.e_policy, args.num_minibatches, args.batch_size());
-    let playing = Playing { handle, obs, key };
-    (playing, Collected { samples, orders, games, explained_variance })
+    let state = EnvState { key, ..state };
+    (state, Collected { samples, orders, games, explained_variance })
 }
 
 // ------------------------------------------------------------------------------------- training
@@ -372,15 +500,15 @@ fn sizes(pool: &EnvPool) -> Result<Sizes> {
     Sizes::of("ppg", pool.spec(), &[View::Frames, View::Board])
 }
 
-fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
-    Learner::new(Agent::init(key, sizes))
+fn begin(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
+    Learner::new(Agent::init(key, args.network, sizes))
 }
 
 /// What a run goes on from, between two rollouts.
 #[derive(Debug, Tree)]
 struct Running<T> {
     train: TrainState<T>,
-    playing: Playing<T>,
+    env: EnvState<T>,
     phase: Phase<T>,
 }
 
@@ -400,7 +528,10 @@ pub fn train(args: &Args) -> Result<Summary> {
     let sizes = sizes(&pool)?;
     let mut trainer = Trainer::start(args)?;
 
-    let (handle, envs) = pool.xla()?;
+    let (handle, mut envs) = pool.xla()?;
+    if args.bootstrap_truncated {
+        envs = envs.with_final_obs()?;
+    }
     let mode = args.run.mode;
     let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent) = key.split();
@@ -410,15 +541,14 @@ pub fn train(args: &Args) -> Result<Summary> {
             obs: zeros([&lead, &first.obs.shape()[..]].concat(), first.obs.dtype()),
             returns: zeros([args.n_iteration, args.num_steps, args.num_envs], DType::F32),
         };
-        Running {
-            train: begin(agent, &sizes),
-            playing: Playing { handle, obs: first.obs, key },
-            phase,
-        }
+        let normalizer = NormalizeReward { gamma: args.gamma, ..NormalizeReward::default() };
+        let reward = normalizer.init([args.num_envs], DType::F64);
+        let env = EnvState { handle, obs: first.obs, first: first.first, reward, key };
+        Running { train: begin(agent, &sizes, args), env, phase }
     })
     .named("ppg_init");
-    let rollout = with_mode(mode, |(agent, playing): (Agent<Tensor>, Playing<Tensor>)| {
-        collect(&envs, &agent, playing, args)
+    let rollout = with_mode(mode, |(agent, env): (Agent<Tensor>, EnvState<Tensor>)| {
+        collect(&envs, &agent, env, args)
     })
     .named("ppg_rollout");
     let learn = with_mode(mode, |(state, batch): Step<Tensor>| minibatch_step(state, batch, args))
@@ -455,10 +585,10 @@ pub fn train(args: &Args) -> Result<Summary> {
         }
         let update = trainer.step() / steps;
         let rate = annealed(args.learning_rate, args.anneal_lr, update, args.num_iterations());
-        let Running { train: mut state, playing, phase } = running;
+        let Running { train: mut state, env, phase } = running;
 
         let span = timeline::span("rollout");
-        let (mut playing, collected) = rollout.call((state.agent.clone(), playing))?;
+        let (mut env, collected) = rollout.call((state.agent.clone(), env))?;
         let Collected { samples, orders, games, explained_variance } = collected;
         let games = games.list()?;
         let at = update % args.n_iteration as u64;
@@ -476,9 +606,8 @@ pub fn train(args: &Args) -> Result<Summary> {
         state = next;
         let step = trainer.step() + steps;
         if at + 1 == args.n_iteration as u64 {
-            let (next, key, kept, told) =
-                teach.call(((state, playing.key), phase, learning_rate))?;
-            (state, playing.key, phase) = (next, key, kept);
+            let (next, key, kept, told) = teach.call(((state, env.key), phase, learning_rate))?;
+            (state, env.key, phase) = (next, key, kept);
             let scalars = [
                 ("losses/aux/kl_loss", f64::from(told.kl_loss.item::<f32>()?)),
                 ("losses/aux/aux_value_loss", f64::from(told.aux_value_loss.item::<f32>()?)),
@@ -486,7 +615,7 @@ pub fn train(args: &Args) -> Result<Summary> {
             ];
             trainer.run.events.scalars(&scalars, step)?;
         }
-        running = Running { train: state, playing, phase };
+        running = Running { train: state, env, phase };
         trainer.run.events.scalar("charts/learning_rate", rate, step)?;
         trainer.tell(steps, &games, Some(&Report { metrics, explained_variance }))?;
     }
@@ -503,7 +632,7 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
     // Games of another seed than those of the training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let sizes = sizes(&pool)?;
-    let agent = load_model(model, |key| begin(key, &sizes))?.agent;
+    let agent = load_model(model, |key| begin(key, &sizes, args))?.agent;
     let act =
         with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
             agent.apply(obs).0.sample(key)

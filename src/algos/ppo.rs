@@ -19,8 +19,8 @@ use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::on_policy::{
-    Acted, Learner, Metrics, Report, Rollout, Samples, annealed, epochs, normalize_by_sample_std,
-    orders, policy_loss, rows, value_loss,
+    Acted, Learner, Metrics, Report, Rollout, Samples, annealed, bootstrap_truncated_batch, epochs,
+    normalize_by_sample_std, orders, policy_loss, rows, value_loss,
 };
 use crate::rl::saved::load_model;
 use crate::rl::{Evaluation, Game, RunOptions, Summary, Trainer, spaces};
@@ -93,6 +93,10 @@ pub struct Args {
     /// The KL divergence at which the remaining epochs of an update are left out
     #[arg(long)]
     pub target_kl: Option<f64>,
+    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
+    /// CleanRL ends the return there
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub bootstrap_truncated: bool,
 }
 
 impl Args {
@@ -328,6 +332,10 @@ pub fn train(args: &Args) -> Result<Summary> {
         (agent.policy(obs).sample(draw), key)
     })
     .named("ppo_act");
+    // Compiled when --bootstrap-truncated first needs it.
+    let value =
+        with_mode(mode, |(agent, obs): (Agent<Tensor>, Tensor)| agent.value(obs.to(DType::F32)))
+            .named("ppo_value");
     let learn = with_mode(
         mode,
         |(state, rollout, learning_rate): (TrainState<Tensor>, Rollout<Tensor>, Tensor)| {
@@ -361,6 +369,11 @@ pub fn train(args: &Args) -> Result<Summary> {
             storage.actions.extend_from_slice(&actions);
             let batch = pool.step(&actions)?;
             storage.rewards.extend_from_slice(batch.reward());
+            if args.bootstrap_truncated {
+                let rewards = &mut storage.rewards[(turn - 1) * envs..];
+                let value = |obs| value.call((state.agent.clone(), obs));
+                bootstrap_truncated_batch(rewards, &batch, args.gamma, value)?;
+            }
             let ends = batch.terminated().iter().zip(batch.truncated());
             storage.ends.extend(ends.map(|(&a, &b)| f32::from(u8::from(a || b))));
             if turn < steps {
@@ -392,7 +405,10 @@ pub fn train(args: &Args) -> Result<Summary> {
         trainer.run.events.scalar("charts/learning_rate", learning_rate, at)?;
         trainer.tell(size, &games, Some(&metrics))?;
     }
-    let compile_s = init.stats().seconds() + act.stats().seconds() + learn.stats().seconds();
+    let compile_s = init.stats().seconds()
+        + act.stats().seconds()
+        + value.stats().seconds()
+        + learn.stats().seconds();
     trainer.finish(&running.train, compile_s)
 }
 

@@ -6,6 +6,7 @@
 
 mod fast;
 mod log;
+mod normalize;
 mod seeds;
 
 use clap::Parser;
@@ -19,9 +20,11 @@ use crate::error::{Error, Result};
 use crate::jit::{eval_shape, with_mode};
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
+use crate::nn::normalize::RunningMeanStd;
 use crate::optim::{Adam, AdamState};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, expect, not_negative, positive, unit};
+use crate::rl::on_policy::bootstrap_truncated;
 use crate::rl::saved::load_typed;
 use crate::rl::{Evaluation, RunOptions, Summary, Trainer};
 use crate::trace::control::{ScanOptions, scan, scan_with};
@@ -33,6 +36,7 @@ use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, TensorType, random, value_and_grad, vmap};
 use fast::{Rows, argmax, clip_by_norm, orders};
 use log::Log;
+pub use normalize::{Normalizers, Observed};
 use seeds::for_seeds;
 pub use seeds::{Launch, SeedAxis, start};
 
@@ -110,9 +114,17 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
+    /// Normalise observations and rewards of environments with continuous actions, by all that was
+    /// seen, as PureJaxRL's ppo_continuous_action.py
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub normalize_env: bool,
     /// The largest norm of the gradient
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
+    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
+    /// PureJaxRL ends the return there
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub bootstrap_truncated: bool,
 }
 
 impl Args {
@@ -305,8 +317,10 @@ pub struct TrainState<T> {
     pub optimizer: AdamState<T, Agent<T>>,
     /// The environments, leaves `[N, ..]`.
     pub games: Playing<T, Vec<T>>,
-    /// `[N, obs_size]`: what the environments show now, in their own type.
+    /// `[N, obs_size]`: the observations to act on, in the environment's type or normalised.
     pub obs: T,
+    /// Present where observations and rewards are normalised.
+    pub normalizers: Option<Normalizers<T>>,
     /// The randomness to come.
     pub key: Key<T>,
     /// `i32[]`: updates made.
@@ -371,7 +385,8 @@ pub struct Metrics<T> {
 }
 
 /// Generalised advantage estimation (Schulman et al. 2016): advantages and returns, `f32[T, N]`.
-/// A cut by the time limit counts as an end, as in PureJaxRL.
+/// A cut by the time limit counts as an end, as in PureJaxRL; `--bootstrap-truncated` adds the value
+/// of the final observation to the reward.
 pub fn gae(
     rewards: Tensor,
     dones: Tensor,
@@ -533,10 +548,10 @@ pub fn rollout<E: TracedEnv>(
     env: &AutoReset<E>,
     agent: &Agent<Tensor>,
     games: Playing<Tensor, E::State>,
-    obs: Tensor,
+    (obs, normalizers): Observed<Tensor>,
     key: Key<Tensor>,
     args: &Args,
-) -> (Playing<Tensor, E::State>, Tensor, Rollout<Tensor>) {
+) -> (Playing<Tensor, E::State>, Observed<Tensor>, Rollout<Tensor>) {
     let (steps, envs) = (args.num_steps, args.num_envs);
     let heads = agent.actor[2].w.dim(-1);
     let [noise, starts, keys] = key.split_n();
@@ -547,33 +562,49 @@ pub fn rollout<E: TracedEnv>(
     let starts = tree::replace(&starts, rows);
     let keys = tree::map(keys.split_batch(steps * envs), by_step);
 
-    type Moving<S> = (Tensor, Playing<Tensor, S>);
+    type Moving<S> = (Tensor, Playing<Tensor, S>, Option<Normalizers<Tensor>>);
     type Drawn<S> = (Tensor, (S, Tensor), Key<Tensor>);
-    let turn = |(obs, games): Moving<E::State>, (noise, starts, keys): Drawn<E::State>| {
+    let turn = |(obs, games, mut normalizers): Moving<E::State>,
+                (noise, starts, keys): Drawn<E::State>| {
         let heads = forward(&agent.actor, obs);
         let actions = agent.draw(heads, noise);
         let step = vmap(|(game, action, key, start)| env.step_or(game, action, key, start))((
             games, actions, keys, starts,
         ));
         let dones = step.done();
+        let mut rewards = step.reward;
+        let [mut next_obs, mut last] =
+            [step.obs, step.final_obs].map(|x| x.reshape([envs, obs.dim(-1)]));
+        if let Some(before) = normalizers {
+            let (normal, scaled, after) = before.step(next_obs, rewards, dones, args.gamma);
+            last = normalize::apply(last, &after.obs);
+            (next_obs, rewards, normalizers) = (normal, scaled, Some(after));
+        }
+        if args.bootstrap_truncated {
+            let cut = step.truncated & !step.terminated;
+            let value = |obs| agent.value(obs);
+            rewards = bootstrap_truncated(rewards, cut, last, args.gamma, value);
+        }
         let told = Rollout {
             obs,
             heads,
             actions,
-            rewards: step.reward,
+            rewards,
             dones,
             episode_returns: where_(dones, step.episode_return, f64::NAN),
             episode_lengths: step.episode_length,
         };
-        ((step.obs.reshape([envs, obs.dim(-1)]), step.playing), told)
+        ((next_obs, step.playing, normalizers), told)
     };
-    let start: Moving<E::State> = (obs, games);
+    let normalizes = normalizers.is_some();
+    let start: Moving<E::State> = (obs, games, normalizers);
     let xs = (noise, starts, keys);
     let packable = |x: &Tensor| matches!(x.dtype(), DType::F32 | DType::I32 | DType::Bool);
     let batched = args.num_seeds > 1 && args.seed_axis == SeedAxis::Vmap;
-    if batched || !tree::leaves(&start).iter().all(packable) {
-        let ((obs, games), told) = scan(turn, start, xs);
-        return (games, obs, told);
+    // Statistics have no axis of environments.
+    if batched || normalizes || !tree::leaves(&start).iter().all(packable) {
+        let ((obs, games, normalizers), told) = scan(turn, start, xs);
+        return (games, (obs, normalizers), told);
     }
 
     let moving = Rows::of(&tree::leaves(&start));
@@ -594,9 +625,9 @@ pub fn rollout<E: TracedEnv>(
     };
     let unpacked = |row: Tensor| -> Moving<E::State> { tree::replace(&start, moving.unpack(row)) };
     let turn = |row: Tensor, drawn: Drawn<E::State>| {
-        let ((obs, games), now) = turn(unpacked(row), drawn);
+        let (next, now) = turn(unpacked(row), drawn);
         let now = tree::leaves(&now)[1..].to_vec();
-        let next = [moving.pack(&tree::leaves(&(obs, games))), told.pack(&now)];
+        let next = [moving.pack(&tree::leaves(&next)), told.pack(&now)];
         let next = concatenate(&next, 0);
         (next, next)
     };
@@ -611,8 +642,8 @@ pub fn rollout<E: TracedEnv>(
     let before = concatenate(&[first.expand_dims(0), rows.slice_axis(0, 0, steps - 1)], 0);
     let obs = Rows { types: moving.types[..1].to_vec() }.unpack(before)[0];
     let told = Rollout { obs, heads, actions, rewards, dones, episode_returns, episode_lengths };
-    let (obs, games) = unpacked(last);
-    (games, obs, told)
+    let (obs, games, normalizers) = unpacked(last);
+    (games, (obs, normalizers), told)
 }
 
 // ------------------------------------------------------------------------------------- training
@@ -667,8 +698,14 @@ impl Problem {
         let agent = Agent::init(agent, self.obs_size, self.actions);
         let optimizer = Adam::default().init(&agent);
         let (games, obs) = vmap(|key| self.env.reset(key))(starts.split_batch(args.num_envs));
-        let obs = obs.reshape([args.num_envs, self.obs_size]);
-        TrainState { agent, optimizer, games, obs, key, updates: constant(0i32) }
+        let mut obs = obs.reshape([args.num_envs, self.obs_size]);
+        let continuous = matches!(self.actions, Actions::Numbers(_));
+        let mut normalizers = None;
+        if continuous && args.normalize_env {
+            (obs, normalizers) = normalize::begin(obs, args.gamma);
+        }
+        let updates = constant(0i32);
+        TrainState { agent, optimizer, games, obs, normalizers, key, updates }
     }
 
     /// `updates` times a rollout and an update.
@@ -678,42 +715,44 @@ impl Problem {
         updates: u64,
         args: &Args,
     ) -> (TrainState<Tensor>, Report<Tensor>) {
-        let TrainState { agent, optimizer, games, obs, key, updates: before } = state;
+        let TrainState { agent, optimizer, games, obs, normalizers, key, updates: before } = state;
         let (params, unravel) = ravel(&agent);
         let AdamState { count, m, v } = optimizer;
         let optimizer = AdamState { count, m: ravel(&m).0, v: ravel(&v).0 };
-        let turn = |(learned, games, obs, key, updates): Running, ()| {
+        let turn = |(learned, games, seen, key, updates): Running, ()| {
             let learned: Learned<Tensor> = learned;
             let [key, play, shuffle] = key.split_n();
             let agent = unravel(learned.params);
-            let (games, obs, told) = rollout(&self.env, &agent, games, obs, play, args);
+            let (games, seen, told) = rollout(&self.env, &agent, games, seen, play, args);
             let mut learning_rate = full_like(updates.to(DType::F32), args.learning_rate);
             if args.anneal_lr {
                 let part = updates.to(DType::F32) / args.num_updates() as f64;
                 learning_rate = learning_rate * (1.0 - part);
             }
             let (learned, metrics, explained) =
-                learn(learned, &unravel, told, obs, learning_rate, shuffle, args);
+                learn(learned, &unravel, told, seen.0, learning_rate, shuffle, args);
             let report = Report {
                 metrics,
                 explained,
                 episode_returns: told.episode_returns,
                 episode_lengths: told.episode_lengths,
             };
-            ((learned, games, obs, key, updates + 1), report)
+            ((learned, games, seen, key, updates + 1), report)
         };
-        let start = (Learned { params, optimizer }, games, obs, key, before);
+        let start = (Learned { params, optimizer }, games, (obs, normalizers), key, before);
         let options = ScanOptions::length(updates as usize);
-        let ((learned, games, obs, key, updates), report) = scan_with(options, turn, start, ());
+        let ((learned, games, (obs, normalizers), key, updates), report) =
+            scan_with(options, turn, start, ());
         let AdamState { count, m, v } = learned.optimizer;
         let optimizer = AdamState { count, m: unravel(m), v: unravel(v) };
         let agent = unravel(learned.params);
-        (TrainState { agent, optimizer, games, obs, key, updates }, report)
+        (TrainState { agent, optimizer, games, obs, normalizers, key, updates }, report)
     }
 }
 
 /// What changes from update to update.
-type Running = (Learned<Tensor>, Playing<Tensor, Vec<Tensor>>, Tensor, Key<Tensor>, Tensor);
+type Running =
+    (Learned<Tensor>, Playing<Tensor, Vec<Tensor>>, Observed<Tensor>, Key<Tensor>, Tensor);
 
 /// Trains agents and gives the result: events and, if asked for, the models are in the run's
 /// folder.
@@ -769,22 +808,27 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
     let problem = Problem::new(args)?;
     let fresh = |key: Key<Tensor>| for_seeds(args, |key| problem.init(key, args), key);
     let fresh = eval_shape(fresh, &keys(args)?)?;
-    let agents = load_typed(model, &fresh)?.agent;
-    let act =
-        with_mode(args.run.mode, |(agents, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
-            let first = |x: Tensor| if args.num_seeds == 1 { x } else { x.index_axis(0, 0) };
-            let agent = tree::map(agents, first);
-            let heads = forward(&agent.actor, obs.flatten_from(1));
-            let [envs, size] = [heads.dim(0), heads.dim(1)];
-            agent.draw(heads, agent.noise(key, [1, envs, size]).index_axis(0, 0))
-        })
-        .named("ppo_anakin_play");
+    let TrainState { agent: agents, normalizers, .. } = load_typed(model, &fresh)?;
+    let stats = normalizers.map(|normalizers| normalizers.obs);
+    type Input<T> = (Agent<T>, Option<RunningMeanStd<T>>, T, Key<T>);
+    let act = with_mode(args.run.mode, |(agents, stats, obs, key): Input<Tensor>| {
+        let first = |x: Tensor| if args.num_seeds == 1 { x } else { x.index_axis(0, 0) };
+        let (agent, stats) = tree::map((agents, stats), first);
+        let mut obs = obs.flatten_from(1);
+        if let Some(stats) = stats {
+            obs = normalize::apply(obs, &stats);
+        }
+        let heads = forward(&agent.actor, obs);
+        let [envs, size] = [heads.dim(0), heads.dim(1)];
+        agent.draw(heads, agent.noise(key, [1, envs, size]).index_axis(0, 0))
+    })
+    .named("ppo_anakin_play");
     // Episodes of another seed than those of the training.
     let seed = args.run.seed.wrapping_add(1 << 32);
     let options =
         PoolOptions { num_threads: 1, seed, clip_actions: true, ..PoolOptions::default() };
     let pool = EnvPool::make(&args.env_id, options)?;
-    evaluation.play(pool, |obs, key| act.call((agents.clone(), obs, key)))
+    evaluation.play(pool, |obs, key| act.call((agents.clone(), stats.clone(), obs, key)))
 }
 
 /// The keys of the seeds: agent i of `--seed s` is the agent of `--seed s + i` alone.

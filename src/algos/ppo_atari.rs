@@ -92,6 +92,10 @@ pub struct Args {
     /// The KL divergence at which the remaining epochs of an update are left out
     #[arg(long)]
     pub target_kl: Option<f64>,
+    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
+    /// CleanRL ends the return there
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub bootstrap_truncated: bool,
 }
 
 impl Args {
@@ -215,7 +219,11 @@ fn collect(
         let action = policy.sample(draw);
         Act { action, logprob: policy.log_prob(action), value }
     };
-    let (playing, (rollout, acted), games) = on_policy::play(envs, playing, args.num_steps, act);
+    let value = |obs| agent.apply(obs).1;
+    let bootstrap =
+        args.bootstrap_truncated.then_some((args.gamma, &value as &dyn Fn(Tensor) -> Tensor));
+    let (playing, (rollout, acted), games) =
+        on_policy::play(envs, playing, args.num_steps, act, bootstrap);
     let (_, next_value) = agent.apply(rollout.next_obs);
     let discounts = (args.gamma, args.gae_lambda);
     let (samples, explained_variance) = rollout.samples(acted, next_value, discounts);
@@ -258,7 +266,10 @@ pub fn train(args: &Args) -> Result<Summary> {
     let sizes = sizes(&pool)?;
     let mut trainer = Trainer::start(args)?;
 
-    let (handle, envs) = pool.xla()?;
+    let (handle, mut envs) = pool.xla()?;
+    if args.bootstrap_truncated {
+        envs = envs.with_final_obs()?;
+    }
     let mode = args.run.mode;
     let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent) = key.split();

@@ -20,7 +20,7 @@ use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::on_policy::{
     self, Act, Acted, Learner, Metrics, Minibatch, Played, Playing, Rollout, Samples, annealed,
-    normalize, orders, policy_loss, value_loss,
+    bootstrap_truncated_batch, normalize, orders, policy_loss, value_loss,
 };
 use crate::rl::saved::load_model;
 use crate::rl::{Evaluation, Game, Games, RunOptions, Summary, Trainer, spaces};
@@ -109,6 +109,10 @@ pub struct Args {
     /// The KL divergence at which the remaining epochs of an update are left out
     #[arg(long)]
     pub target_kl: Option<f64>,
+    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
+    /// CleanRL ends the return there
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub bootstrap_truncated: bool,
 }
 
 impl Args {
@@ -247,7 +251,10 @@ fn collect(
     args: &Args,
 ) -> (Playing<Tensor>, Samples<Tensor>, Games<Tensor>) {
     let act = |obs, draw| act(agent, obs, draw);
-    let (playing, told, games) = on_policy::play(envs, playing, args.num_steps, act);
+    let value = |obs| agent.apply(obs).1;
+    let bootstrap =
+        args.bootstrap_truncated.then_some((args.gamma, &value as &dyn Fn(Tensor) -> Tensor));
+    let (playing, told, games) = on_policy::play(envs, playing, args.num_steps, act, bootstrap);
     (playing, prepare(agent, told, args), games)
 }
 
@@ -299,7 +306,10 @@ pub fn train(args: &Args) -> Result<Summary> {
     let num_actions = num_actions(&pool)?;
     let mut trainer = Trainer::start(args)?;
 
-    let (handle, envs) = pool.xla()?;
+    let (handle, mut envs) = pool.xla()?;
+    if args.bootstrap_truncated && !args.envpool_reset {
+        envs = envs.with_final_obs()?;
+    }
     let mode = args.run.mode;
     let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let [key, agent, play] = key.split_n();
@@ -326,6 +336,9 @@ pub fn train(args: &Args) -> Result<Summary> {
         (act(&agent, obs, draw), key)
     })
     .named("ppo_atari_act");
+    // Compiled when --bootstrap-truncated first needs it on the host.
+    let value = with_mode(mode, |(agent, obs): (Agent<Tensor>, Tensor)| agent.apply(obs).1)
+        .named("ppo_atari_value");
     let prepare = with_mode(mode, |(agent, told): PrepareIn<Tensor>| prepare(&agent, told, args))
         .named("ppo_atari_prepare");
 
@@ -346,7 +359,8 @@ pub fn train(args: &Args) -> Result<Summary> {
             RolloutMode::Host => {
                 let agent = &state.agent;
                 let act = |obs: &Array, key| act.call((agent.clone(), obs.clone(), key));
-                let (playing, told, games) = step_on_host(&envs, playing, act, args)?;
+                let value = |obs| value.call((agent.clone(), obs));
+                let (playing, told, games) = step_on_host(&envs, playing, act, value, args)?;
                 (playing, prepare.call((agent.clone(), told))?, games)
             }
         };
@@ -378,6 +392,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         + learn.stats().seconds()
         + rollout.stats().seconds()
         + act.stats().seconds()
+        + value.stats().seconds()
         + prepare.stats().seconds();
     trainer.finish(&running.train, compile_s)
 }
@@ -391,6 +406,7 @@ fn step_on_host(
     envs: &XlaPool,
     playing: Playing<Array>,
     act: impl Fn(&Array, Key<Array>) -> Result<(Act<Array>, Key<Array>)>,
+    value: impl Fn(Array) -> Result<Array>,
     args: &Args,
 ) -> Result<(Playing<Array>, Played<Array>, Vec<Game>)> {
     let Playing { handle, mut obs, mut key } = playing;
@@ -407,6 +423,10 @@ fn step_on_host(
         let batch = pool.step(&actions)?;
         obs = batch.obs_array();
         storage.rewards.extend_from_slice(batch.reward());
+        if args.bootstrap_truncated {
+            let rewards = &mut storage.rewards[(turn - 1) * args.num_envs..];
+            bootstrap_truncated_batch(rewards, &batch, args.gamma, &value)?;
+        }
         for row in 0..args.num_envs {
             let end = batch.terminated()[row] || batch.truncated()[row];
             storage.ends.push(f32::from(u8::from(end)));

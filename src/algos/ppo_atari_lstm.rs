@@ -17,15 +17,15 @@ use crate::optim::{Adam, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, expect, not_negative, positive, unit};
 use crate::rl::on_policy::{
-    self, Learner, Metrics, Minibatch, Report, annealed, explained_variance, flat, gae,
-    normalize_by_sample_std, orders, policy_loss, pool_of, value_loss,
+    self, Learner, Metrics, Minibatch, Report, annealed, bootstrap_truncated, explained_variance,
+    flat, gae, normalize_by_sample_std, orders, policy_loss, pool_of, value_loss,
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{IndexMode, ones, zeros};
+use crate::trace::ops::{IndexMode, ones, zeros, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor};
 
@@ -108,6 +108,10 @@ pub struct Args {
     /// The KL divergence at which the remaining epochs of an update are left out
     #[arg(long)]
     pub target_kl: Option<f64>,
+    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
+    /// CleanRL ends the return there
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub bootstrap_truncated: bool,
 }
 
 impl Args {
@@ -420,9 +424,16 @@ fn collect(
         let logprob = policy.log_prob(action);
         let (handle, step) = envs.step(handle, action);
         let end = step.done().to(DType::F32);
+        let mut reward = step.reward;
+        if args.bootstrap_truncated {
+            let (cut, last) = (step.truncated_only(), envs.final_obs_of(&step));
+            // The episode's memory goes on to its final observation.
+            let value = |obs| agent.heads(agent.remember(obs, zeros_like(end), memory).1).1;
+            reward = bootstrap_truncated(reward, cut, last, args.gamma, value);
+        }
         // Where an episode ended, the next one's first observation is there already.
         let next = Playing { handle, obs: step.obs, first: end, memory, key };
-        (next, (obs, first, action, logprob, value, step.reward, end, Games::of(&step)))
+        (next, (obs, first, action, logprob, value, reward, end, Games::of(&step)))
     };
     let length = ScanOptions::length(args.num_steps);
     let (playing, told) = scan_with(length, turn, playing, ());
@@ -497,7 +508,10 @@ pub fn train(args: &Args) -> Result<Summary> {
     let sizes = sizes(&pool)?;
     let mut trainer = Trainer::start(args)?;
 
-    let (handle, envs) = pool.xla()?;
+    let (handle, mut envs) = pool.xla()?;
+    if args.bootstrap_truncated {
+        envs = envs.with_final_obs()?;
+    }
     let mode = args.run.mode;
     let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent) = key.split();

@@ -95,8 +95,8 @@ pub struct Args {
     /// The KL divergence at which the remaining epochs of an update are left out
     #[arg(long)]
     pub target_kl: Option<f64>,
-    /// Where a time limit ends an episode, add the value of its last observation to the reward;
-    /// CleanRL does not
+    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
+    /// CleanRL ends the return there
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }

@@ -92,6 +92,10 @@ pub struct Args {
     /// The largest norm of the gradient
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
+    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
+    /// CleanRL ends the return there
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub bootstrap_truncated: bool,
 }
 
 impl Args {
@@ -229,7 +233,11 @@ fn iteration(
         let action = policy.sample(draw);
         Act { action, logprob: policy.log_prob(action), value }
     };
-    let (playing, (rollout, acted), games) = on_policy::play(envs, playing, args.num_steps, act);
+    let value = |obs| state.agent.apply(obs, sizes, args.mask).1;
+    let bootstrap =
+        args.bootstrap_truncated.then_some((args.gamma, &value as &dyn Fn(Tensor) -> Tensor));
+    let (playing, (rollout, acted), games) =
+        on_policy::play(envs, playing, args.num_steps, act, bootstrap);
     let (_, next_value) = state.agent.apply(rollout.next_obs, sizes, args.mask);
     let discounts = (args.gamma, args.gae_lambda);
     let (samples, explained_variance) = rollout.samples(acted, next_value, discounts);
@@ -266,7 +274,10 @@ pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let pool = pool(args, args.num_envs, args.run.seed)?;
     let sizes = sizes(&pool)?;
-    let (handle, envs) = pool.xla()?;
+    let (handle, mut envs) = pool.xla()?;
+    if args.bootstrap_truncated {
+        envs = envs.with_final_obs()?;
+    }
     let schedule = Schedule {
         steps: args.batch_size() as u64,
         updates: args.num_iterations(),

@@ -17,8 +17,9 @@ use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::on_policy::{
-    self, Learner, Metrics, Minibatch, Playing, Report, annealed, explained_variance, flat, gae,
-    normalize_by_sample_std, orders, policy_loss, pool_of, value_loss,
+    self, Learner, Metrics, Minibatch, Playing, Report, annealed, bootstrap_truncated,
+    explained_variance, flat, gae, normalize_by_sample_std, orders, policy_loss, pool_of,
+    value_loss,
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
@@ -110,6 +111,10 @@ pub struct Args {
     /// are taken
     #[arg(long, default_value_t = 50)]
     pub num_iterations_obs_norm_init: usize,
+    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
+    /// CleanRL ends the return there
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub bootstrap_truncated: bool,
 }
 
 impl Args {
@@ -168,7 +173,7 @@ impl Agent<Tensor> {
     /// A new agent for observations of this view and shape.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, extra, hidden, actor, ext, int] = key.split_n();
-        let trunk = Encoder::init(trunk, sizes.view, &sizes.shape);
+        let trunk = encoder(trunk, sizes);
         let (size, small) = (trunk.size(), orthogonal(0.01));
         Agent {
             extra: Dense::init(extra, size, size, orthogonal(0.1)),
@@ -193,14 +198,49 @@ impl Agent<Tensor> {
     }
 }
 
-/// What tells the new from the known: a network that learns what another one says, which stays as it
-/// was drawn.
+/// The layers that see: of frames the Nature network's convolutions and dense layers of 256 and 448
+/// units.
+fn encoder(key: Key<Tensor>, sizes: &Sizes) -> Encoder<Tensor> {
+    let (encoder, dense) = key.split();
+    let mut encoder = Encoder::init(encoder, sizes.view, &sizes.shape);
+    if sizes.view == View::Frames {
+        let (first, second) = dense.split();
+        let gain = orthogonal(2.0f64.sqrt());
+        encoder.dense =
+            vec![Dense::init(first, 3136, 256, gain), Dense::init(second, 256, 448, gain)];
+    }
+    encoder
+}
+
+/// Convolutions, each with a leaky rectifier of slope 0.01 after it, and a dense layer without one.
+#[derive(Debug, Clone, Tree)]
+pub struct Features<T> {
+    /// An encoder's layers: convolutions and one dense layer.
+    pub layers: Encoder<T>,
+}
+
+impl Features<Tensor> {
+    /// `f32[B, size]` of observations `f32[B, ..]`.
+    pub fn apply(&self, obs: Tensor) -> Tensor {
+        let mut x = match self.layers.view {
+            View::Frames => obs.transpose(&[0, 2, 3, 1]),
+            View::Board | View::Vector => obs,
+        };
+        for conv in &self.layers.convs {
+            x = conv.apply(x).leaky_relu(0.01);
+        }
+        self.layers.dense[0].apply(x.flatten_from(1))
+    }
+}
+
+/// Random network distillation: a network that learns what another one says, which stays as it was
+/// drawn.
 #[derive(Debug, Clone, Tree)]
 pub struct Curiosity<T> {
     /// The one that stays.
-    pub target: Encoder<T>,
+    pub target: Features<T>,
     /// The one that learns, and its last two layers.
-    pub predictor: Encoder<T>,
+    pub predictor: Features<T>,
     /// From the predictor's features to the target's.
     pub head: [Dense<T>; 2],
 }
@@ -213,10 +253,11 @@ impl Curiosity<Tensor> {
             View::Frames => Shape::from([1, 84, 84]),
             View::Board | View::Vector => sizes.shape.clone(),
         };
-        let target = Encoder::init(target, sizes.view, &shape);
-        let (size, gain) = (target.size(), orthogonal(2.0f64.sqrt()));
+        let features = |key| Features { layers: Encoder::init(key, sizes.view, &shape) };
+        let target = features(target);
+        let (size, gain) = (target.layers.size(), orthogonal(2.0f64.sqrt()));
         Curiosity {
-            predictor: Encoder::init(predictor, sizes.view, &shape),
+            predictor: features(predictor),
             head: [Dense::init(first, size, size, gain), Dense::init(second, size, size, gain)],
             target,
         }
@@ -225,9 +266,9 @@ impl Curiosity<Tensor> {
     /// What the learning and the constant network say of white observations `f32[B, ..]`; both
     /// `f32[B, size]`. The constant one has no derivative.
     pub fn apply(&self, white: Tensor) -> [Tensor; 2] {
-        let x = self.predictor.apply_scaled(white);
+        let x = self.predictor.apply(white).relu();
         let predicted = self.head[1].apply(self.head[0].apply(x).relu());
-        [predicted, self.target.apply_scaled(white).stop_gradient()]
+        [predicted, self.target.apply(white).stop_gradient()]
     }
 
     /// `1/2 sum((predicted - target)^2)` of each, `f32[B]`: how new it is.
@@ -423,8 +464,15 @@ fn collect(
         let (handle, step) = envs.step(handle, action);
         let novelty = curiosity.novelty(seen.whiten(newest(step.obs, view)));
         let ends = step.done().to(DType::F32);
+        let mut reward = step.reward;
+        if args.bootstrap_truncated {
+            let (cut, last) = (step.truncated_only(), envs.final_obs_of(&step));
+            // Intrinsic returns do not end with the episode: they need none.
+            let value = |obs| agent.apply(obs).1[0];
+            reward = bootstrap_truncated(reward, cut, last, args.gamma, value);
+        }
         let next = Playing { handle, obs: step.obs, key };
-        (next, (obs, action, logprob, values, (step.reward, novelty), ends, Games::of(&step)))
+        (next, (obs, action, logprob, values, (reward, novelty), ends, Games::of(&step)))
     };
     let length = ScanOptions::length(args.num_steps);
     let (playing, told) = scan_with(length, turn, playing, ());
@@ -542,7 +590,10 @@ pub fn train(args: &Args) -> Result<Summary> {
     let sizes = sizes(&pool)?;
     let mut trainer = Trainer::start(args)?;
 
-    let (handle, envs) = pool.xla()?;
+    let (handle, mut envs) = pool.xla()?;
+    if args.bootstrap_truncated {
+        envs = envs.with_final_obs()?;
+    }
     let mode = args.run.mode;
     let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent) = key.split();

@@ -15,7 +15,7 @@ use crate::nn::{Dense, LayerNorm, init};
 use crate::optim::{AdamState, RAdam, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
-use crate::rl::on_policy::{orders, rows};
+use crate::rl::on_policy::{bootstrap_truncated, orders, rows};
 use crate::rl::playing::Playing;
 use crate::rl::saved::load_model;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
@@ -81,6 +81,10 @@ pub struct Args {
     /// The lambda of Q(lambda)
     #[arg(long, default_value_t = 0.65)]
     pub q_lambda: f64,
+    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
+    /// CleanRL ends the return there
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub bootstrap_truncated: bool,
 }
 
 impl Args {
@@ -291,7 +295,13 @@ fn play(
         let (actions, values) = act(q, obs, epsilon, draw);
         let (handle, told) = envs.step(handle, actions);
         let dones = told.done().to(DType::F32);
-        let rollout = Rollout { obs, actions, rewards: told.reward, dones, values };
+        let mut rewards = told.reward;
+        if args.bootstrap_truncated {
+            let (cut, last) = (told.truncated_only(), envs.final_obs_of(&told).to(DType::F32));
+            let value = |obs| q.apply(obs).max(-1);
+            rewards = bootstrap_truncated(rewards, cut, last, args.gamma, value);
+        }
+        let rollout = Rollout { obs, actions, rewards, dones, values };
         let obs = told.obs.to(DType::F32);
         (Playing { handle, obs, step, key }, (rollout, Games::of(&told)))
     };
@@ -351,7 +361,10 @@ pub fn train(args: &Args) -> Result<Summary> {
     let (obs_size, num_actions) = sizes(&pool)?;
     let mut trainer = Trainer::start(args)?;
 
-    let (handle, envs) = pool.xla()?;
+    let (handle, mut envs) = pool.xla()?;
+    if args.bootstrap_truncated {
+        envs = envs.with_final_obs()?;
+    }
     let mode = args.run.mode;
     let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network) = key.split();

@@ -68,6 +68,12 @@ impl EnvStep<Tensor> {
     pub fn done(&self) -> Tensor {
         self.terminated | self.truncated
     }
+
+    /// True where the episode was truncated and did not terminate: `bool[n]`.
+    #[track_caller]
+    pub fn truncated_only(&self) -> Tensor {
+        self.truncated & !self.terminated
+    }
 }
 
 /// Pools that compiled code steps. See [`EnvPool::xla`]. Clones step the same pools.
@@ -86,6 +92,7 @@ pub struct XlaPool {
 #[derive(Debug)]
 struct Shared {
     spec: EnvSpec,
+    autoreset: Autoreset,
     /// Rows of a batch of each pool.
     batch_size: usize,
     pools: Vec<Mutex<EnvPool>>,
@@ -99,6 +106,20 @@ impl Batch {
     pub fn obs_array(&self) -> Array {
         let ty = TensorType::new(self.obs_dtype(), self.obs_shape());
         Array::from(Literal::from_bytes(ty, AlignedBytes::copy_of(self.obs_bytes())))
+    }
+
+    /// The observations after the step and before a reset, as an array: [`Batch::final_obs`] in the
+    /// rows that have one, [`Batch::obs`] in the others. A copy.
+    pub fn next_obs_array(&self) -> Array {
+        let ty = TensorType::new(self.obs_dtype(), self.obs_shape());
+        let mut bytes = AlignedBytes::copy_of(self.obs_bytes());
+        let row_bytes = self.obs_bytes().len() / self.len().max(1);
+        for row in 0..self.len() {
+            if let Some(last) = self.final_obs::<u8>(row) {
+                bytes.as_mut()[row * row_bytes..][..row_bytes].copy_from_slice(last);
+            }
+        }
+        Array::from(Literal::from_bytes(ty, bytes))
     }
 }
 
@@ -184,7 +205,7 @@ impl XlaPool {
         let indices: Vec<i32> = (0..pools.len() as i32).collect();
         let handle = Handle { pool: Array::from(indices) };
         let pools = pools.into_iter().map(Mutex::new).collect();
-        let shared = Arc::new(Shared { spec, batch_size, pools });
+        let shared = Arc::new(Shared { spec, autoreset, batch_size, pools });
         let at = Location::caller();
         let function = |name, work: Work| {
             let shared = shared.clone();
@@ -257,7 +278,7 @@ impl XlaPool {
     /// [`Error::Config`] unless the pools reset in the same step: elsewhere the observation itself
     /// is the last of the episode.
     pub fn with_final_obs(&self) -> Result<XlaPool> {
-        let autoreset = self.pool(0).options().autoreset;
+        let autoreset = self.shared.autoreset;
         if autoreset != Autoreset::SameStep {
             return Err(Error::Config(format!(
                 "final_obs is kept where the pool resets in the same step, and this pool's \
@@ -265,6 +286,28 @@ impl XlaPool {
             )));
         }
         Ok(XlaPool { final_obs: true, ..self.clone() })
+    }
+
+    /// The last observations of the episodes that ended in `step`, `[n, ..]`: its
+    /// [`final_obs`](EnvStep::final_obs), or its observations where the pool does not reset in the same
+    /// step. The other rows have no meaning.
+    ///
+    /// # Errors
+    /// Ends the trace if the pool resets in the same step and was not asked for them with
+    /// [`XlaPool::with_final_obs`].
+    #[track_caller]
+    pub fn final_obs_of(&self, step: &EnvStep<Tensor>) -> Tensor {
+        match step.final_obs {
+            Some(obs) => obs,
+            None if self.shared.autoreset != Autoreset::SameStep => step.obs,
+            None => at_line(Location::caller(), || {
+                let id = &self.shared.spec.id;
+                fail_op(
+                    "final_obs_of",
+                    format!("{id}: the pool resets in the same step; use XlaPool::with_final_obs"),
+                )
+            }),
+        }
     }
 
     /// What the environments promise.

@@ -14,14 +14,20 @@ use super::evaluation::Evaluation;
 use super::options::RunOptions;
 use super::saved::{CHECKPOINT, MODEL, Origin, checkpoint_in, settings};
 use super::{Summary, flags, memory, ranges};
+use crate::envs;
 use crate::error::{Error, Result};
 use crate::files;
+use crate::nn::View;
 use crate::output;
 
 /// An algorithm, as its settings: implemented by the `Args` of each.
 pub trait Algorithm: Parser + Serialize {
     /// Its name, as in `ppo_atari`.
     const NAME: &'static str;
+
+    /// Flags that come before those given where `--env-id` names an environment whose observations
+    /// are vectors: defaults for small environments of an algorithm whose own are for images.
+    const VECTOR_DEFAULTS: &'static [&'static str] = &[];
 
     /// The flags that every algorithm has.
     fn options(&self) -> &RunOptions;
@@ -78,6 +84,15 @@ macro_rules! algorithm {
     };
     ($args:ty, $name:literal, $check:path, $train:path, $play:path) => {
         $crate::algorithm!(@with $args, $name, {
+            fn check(&self) -> $crate::Result<()> {
+                $check(self)
+            }
+        }, $train, $play);
+    };
+    ($args:ty, $name:literal, $check:path, $train:path, $play:path, $vector_defaults:expr) => {
+        $crate::algorithm!(@with $args, $name, {
+            const VECTOR_DEFAULTS: &'static [&'static str] = $vector_defaults;
+
             fn check(&self) -> $crate::Result<()> {
                 $check(self)
             }
@@ -160,7 +175,7 @@ fn parse_with<A: Algorithm>(
     args: impl IntoIterator<Item = OsString>,
     parse: fn(Vec<OsString>) -> std::result::Result<A, clap::Error>,
 ) -> std::result::Result<A, clap::Error> {
-    let args: Vec<OsString> = args.into_iter().collect();
+    let args = with_vector_defaults(A::VECTOR_DEFAULTS, args);
     let parsed: A = parse(args.clone())?;
     let Some(run) = &parsed.options().resume else { return Ok(parsed) };
     let refused = |error| {
@@ -175,6 +190,30 @@ fn parse_with<A: Algorithm>(
     let resumed = parse([name].into_iter().chain(&saved).chain(given).cloned().collect())?;
     origin.expect_settings_of(&resumed, &path).map_err(refused)?;
     Ok(resumed)
+}
+
+/// A command line with `defaults` before the flags that were given, if they name an environment whose
+/// observations are vectors; not if a run is resumed, which has settings.
+fn with_vector_defaults(
+    defaults: &[&str],
+    args: impl IntoIterator<Item = OsString>,
+) -> Vec<OsString> {
+    let mut args: Vec<OsString> = args.into_iter().collect();
+    if defaults.is_empty() {
+        return args;
+    }
+    let words: Vec<String> = args.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let shows_vectors = |id: String| {
+        envs::spec(&id).is_ok_and(|spec| {
+            let observation = &spec.observation;
+            View::of(&observation.shape(), observation.dtype()) == Some(View::Vector)
+        })
+    };
+    let resumed = flags::peek_in(words.clone(), "resume").is_some();
+    if !resumed && flags::peek_in(words, "env-id").is_some_and(shows_vectors) {
+        args.splice(1..1, defaults.iter().map(OsString::from));
+    }
+    args
 }
 
 /// The environment of a command line before it is parsed: what `--env-id` names, else that of the
@@ -231,4 +270,22 @@ fn trained<A: Algorithm>(args: &A) -> Result<String> {
         true => format!("{summary}\n"),
         false => format!("{}\n", summary.in_words()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn environments_of_vectors_get_the_defaults_for_them() {
+        let line = |words: &str| {
+            let args = words.split(' ').map(OsString::from);
+            let args = with_vector_defaults(&["--a=1"], args).into_iter();
+            args.map(|word| word.into_string().unwrap()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(line("x --env-id CartPole-v1 --a=2"), "x --a=1 --env-id CartPole-v1 --a=2");
+        assert_eq!(line("x --env-id=Pong-v5"), "x --env-id=Pong-v5");
+        assert_eq!(line("x --env-id none"), "x --env-id none");
+        assert_eq!(line("x"), "x");
+    }
 }

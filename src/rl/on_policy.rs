@@ -9,6 +9,7 @@ mod multi;
 pub mod normalized;
 mod rollout;
 mod training;
+mod truncation;
 
 use crate::envs::{AtariOptions, EnvPool, PoolOptions, is_registered, spec};
 use crate::error::Result;
@@ -21,6 +22,7 @@ pub use epochs::{Learner, Minibatch, epochs, steps};
 pub use multi::MultiCategorical;
 pub use rollout::{Act, Acted, Played, Playing, Rollout, Samples, play};
 pub use training::{Schedule, train};
+pub use truncation::{bootstrap_truncated, bootstrap_truncated_batch};
 
 /// Generalised advantage estimation (Schulman et al. 2016): advantages, and returns, which are
 /// advantages plus values; `f32[T, N]`.

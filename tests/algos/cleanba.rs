@@ -8,6 +8,7 @@ use podracer::rl::policy::Head;
 use podracer::rl::sebulba::{Agent, Trunk};
 use podracer::{Array, Tensor, interpret, tree};
 
+use super::cases::{args, model, refused};
 use super::fixture::{acted, dense, expect, floats, ints, trunk, wave};
 
 fn agent() -> Agent<Tensor> {
@@ -73,4 +74,45 @@ fn vtrace_by_hand() {
     // value of the action 1 + 0.5 (20 + 2) = 12, advantage 0.5 (12 - 10) = 1.
     assert_eq!(told.errors.to_vec::<f32>().unwrap(), [1.0, 2.0]);
     assert_eq!(told.pg_advantages.to_vec::<f32>().unwrap(), [1.0, 2.0]);
+}
+
+/// The command `podracer train` and the examples have one set of defaults.
+#[test]
+fn environments_of_vectors_have_defaults_of_their_own() {
+    let impala = cleanba_impala::Args::from_flags(["--env-id", "CartPole-v1"]).unwrap();
+    assert_eq!((impala.total_timesteps, impala.sebulba.local_num_envs), (1_500_000, 12));
+    assert_eq!((impala.learning_rate, impala.vf_coef), (1e-3, 0.25));
+    let given = ["--env-id", "CartPole-v1", "--local-num-envs", "8"];
+    let given = cleanba_impala::Args::from_flags(given).unwrap();
+    assert_eq!((given.total_timesteps, given.sebulba.local_num_envs), (1_500_000, 8));
+    let frames = cleanba_impala::Args::from_flags(["--env-id", "Pong-v5"]).unwrap();
+    assert_eq!(frames.total_timesteps, 50_000_000);
+    let ppo = cleanba_ppo::Args::from_flags(["--env-id", "CartPole-v1"]).unwrap();
+    assert!(ppo.total_timesteps < 50_000_000, "{}", ppo.total_timesteps);
+}
+
+/// Two parts of a minibatch make one step: as often as without, and of other gradients than those of
+/// as many minibatches.
+#[test]
+fn impala_accumulates_gradients() {
+    let runs = tempfile::tempdir().unwrap();
+    let small = [
+        "--env-id=CartPole-v1",
+        "--local-num-envs=4",
+        "--num-actor-threads=1",
+        "--num-steps=16",
+        "--total-timesteps=64",
+        "--ent-coef=0",
+        "--max-grad-norm=1e9",
+    ];
+    let model = |more: &[&str]| {
+        let more = [&["--save-model", "--eval-episodes=0"], more].concat();
+        model(&args::<cleanba_impala::Args>(runs.path(), &small, &more).train().unwrap())
+    };
+    let whole = model(&["--num-minibatches=1"]);
+    let parts = model(&["--num-minibatches=1", "--gradient-accumulation-steps=2"]);
+    assert!(whole != parts, "the mean of two parts' sums is half of the whole sum");
+    assert!(parts != model(&["--num-minibatches=2"]), "these are two steps");
+    let told = refused::<cleanba_impala::Args>(&small, &["--gradient-accumulation-steps=4"]);
+    assert!(told.contains("gradient-accumulation-steps"), "{told}");
 }

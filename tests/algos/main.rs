@@ -28,6 +28,7 @@ mod resume_ppo;
 mod rl;
 mod sac_atari;
 mod trajectory;
+mod truncation;
 
 use std::collections::BTreeMap;
 

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use podracer::algos::ppg::{Agent, Args, AuxSamples, aux_loss, loss, train};
+use podracer::algos::ppg::{Agent, Args, AuxSamples, Network, Trunk, aux_loss, loss, train};
+use podracer::nn::View;
 use podracer::rl::Algorithm;
 use podracer::rl::on_policy::Samples;
-use podracer::{Array, Tensor, grad, interpret, tree};
+use podracer::rl::spaces::Sizes;
+use podracer::{Array, Key, Tensor, grad, interpret, jit, tree};
 
 use super::fixture::{dense, expect, ints, trunk, wave};
 use super::{same_twice, scalars, told};
@@ -28,7 +30,7 @@ fn args(runs: &Path, more: &[&str]) -> Args {
 
 fn agent() -> Agent<Tensor> {
     Agent {
-        trunk: trunk(),
+        trunk: Trunk::Nature(trunk()),
         actor: dense([4, 2], 0.3),
         critic: dense([4, 1], 1.3),
         aux_critic: dense([4, 1], 1.4),
@@ -67,7 +69,8 @@ fn only_the_policy_teaches_the_layers_that_see() {
     let taught = |advantage: f32| {
         let grads = run.call(Array::from(advantage)).unwrap();
         let any = |x: &Array| x.to_vec::<f32>().unwrap().iter().any(|&x| x != 0.0);
-        (any(&grads.trunk.dense[0].w), any(&grads.critic.w), any(&grads.aux_critic.w))
+        let Trunk::Nature(trunk) = &grads.trunk else { panic!("{:?}", grads.trunk) };
+        (any(&trunk.dense[0].w), any(&grads.critic.w), any(&grads.aux_critic.w))
     };
     assert_eq!(taught(0.0), (false, true, false));
     assert_eq!(taught(1.0), (true, true, false));
@@ -104,4 +107,46 @@ fn settings_out_of_range_are_told() {
     let vector = error(&["--env-id=CartPole-v1"]);
     assert!(vector.contains("ppg takes images"), "{vector}");
     assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run was begun");
+}
+
+/// CleanRL's `layer_init_normed`: the weights of each output have the norm of the layer.
+#[test]
+fn impalas_layers_are_normed() {
+    let sizes = Sizes { view: View::Frames, shape: [4, 84, 84].into(), num_actions: 6 };
+    let run = jit(|key: Key<Tensor>| Agent::init(key, Network::Impala, &sizes));
+    let agent = run.call(tree::map(Key::new(1), Array::from)).unwrap();
+    let norms = |w: &Array, norm: f64| {
+        let outputs = *w.shape().last().unwrap();
+        let mut squares = vec![0.0f64; outputs];
+        for (i, x) in w.to_vec::<f32>().unwrap().into_iter().enumerate() {
+            squares[i % outputs] += f64::from(x) * f64::from(x);
+        }
+        for square in squares {
+            assert!((square.sqrt() - norm).abs() < 1e-4, "{} and not {norm}", square.sqrt());
+        }
+    };
+    let Trunk::Impala(net) = &agent.trunk else { panic!("{:?}", agent.trunk) };
+    for sequence in &net.sequences {
+        norms(&sequence.conv.w, 1.0);
+        for conv in sequence.residuals.iter().flat_map(|residual| &residual.convs) {
+            norms(&conv.w, 0.408_248_3f64.sqrt());
+        }
+    }
+    assert_eq!(net.hidden[0].w.shape()[..], [11 * 11 * 32, 256]);
+    norms(&net.hidden[0].w, 1.4);
+    for head in [&agent.actor, &agent.critic, &agent.aux_critic] {
+        norms(&head.w, 0.1);
+    }
+}
+
+#[test]
+fn the_network_and_the_rewards_scale_are_chosen() {
+    let runs = tempfile::tempdir().unwrap();
+    let train = |more: &[&str]| {
+        let flags = [&["--total-timesteps=128"], more].concat();
+        scalars(&train(&args(runs.path(), &flags)).unwrap().run_dir)
+    };
+    let normalized = train(&[]);
+    assert_ne!(normalized, train(&["--no-normalize-reward"]));
+    assert_ne!(normalized, train(&["--network=impala"]));
 }

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use podracer::algos::ppo_anakin::{Args, gae, train};
+use podracer::algos::ppo_anakin::{Args, Problem, TrainState, gae, rollout, train};
+use podracer::envs::traced::{AutoReset, make};
 use podracer::rl::{Algorithm, checkpoint};
-use podracer::{Array, Error, Tensor, interpret};
+use podracer::trace::ops::zeros_like;
+use podracer::{Array, Error, Key, Tensor, interpret, jit, tree};
 
 use super::scalars;
 
@@ -206,4 +208,85 @@ fn a_nan_is_told_with_its_seed() {
     assert!(matches!(error, Error::Nan(_)), "{error}");
     let text = error.to_string();
     assert!(text.starts_with("the loss of seed 8 is ") && text.contains("--check-nans"), "{text}");
+}
+
+/// Running statistics on the host, of elements of `width` numbers: mean, variance, count.
+struct Stats {
+    mean: Vec<f64>,
+    var: Vec<f64>,
+    count: f64,
+}
+
+impl Stats {
+    fn new(width: usize) -> Stats {
+        Stats { mean: vec![0.0; width], var: vec![1.0; width], count: 1e-4 }
+    }
+
+    fn update(&mut self, batch: &[f32]) {
+        let width = self.mean.len();
+        let rows = (batch.len() / width) as f64;
+        let total = self.count + rows;
+        for i in 0..width {
+            let column = || batch.iter().skip(i).step_by(width).map(|&x| f64::from(x));
+            let mean = column().sum::<f64>() / rows;
+            let var = column().map(|x| (x - mean) * (x - mean)).sum::<f64>() / rows;
+            let delta = mean - self.mean[i];
+            let squares =
+                self.var[i] * self.count + var * rows + delta * delta * self.count * rows / total;
+            self.mean[i] += delta * rows / total;
+            self.var[i] = squares / total;
+        }
+        self.count = total;
+    }
+}
+
+/// PureJaxRL's `NormalizeVecObservation` and `NormalizeVecReward`, over five steps of three pendulums
+/// whose agent acts alike whatever it sees.
+#[test]
+fn observations_and_rewards_are_normalised_as_by_purejaxrl() {
+    let (steps, envs, size, gamma) = (5, 3, 3, 0.9);
+    let play = |flag: &str| {
+        let flags = ["--env-id=Pendulum-v1", "--num-envs=3", "--num-steps=5", "--gamma=0.9", flag];
+        let args = Args::from_flags(flags).unwrap();
+        let (problem, env) =
+            (Problem::new(&args).unwrap(), AutoReset::new(make("Pendulum-v1").unwrap()));
+        let run = jit(|key: Key<Tensor>| {
+            let (key, play) = key.split();
+            let TrainState { agent, games, obs, normalizers, .. } = problem.init(key, &args);
+            let agent = tree::map(agent, |x: Tensor| zeros_like(x));
+            let (_, (last, _), told) =
+                rollout(&env, &agent, games, (obs, normalizers), play, &args);
+            (told.obs, last, told.rewards)
+        });
+        let (obs, last, rewards) = run.call(tree::map(Key::new(3), Array::from)).unwrap();
+        let mut seen = obs.to_vec::<f32>().unwrap();
+        seen.extend(last.to_vec::<f32>().unwrap());
+        (seen, rewards.to_vec::<f32>().unwrap())
+    };
+    let (raw, raw_rewards) = play("--no-normalize-env");
+    let (normal, rewards) = play("--normalize-env");
+
+    let near = |found: f32, expected: f64| {
+        let bound = 1e-3 * expected.abs().max(1.0);
+        assert!((f64::from(found) - expected).abs() < bound, "{found}, not {expected}");
+    };
+    let mut stats = Stats::new(size);
+    for step in 0..=steps {
+        let rows = step * envs * size..(step + 1) * envs * size;
+        stats.update(&raw[rows.clone()]);
+        for i in rows {
+            let (mean, var) = (stats.mean[i % size], stats.var[i % size]);
+            near(normal[i], (f64::from(raw[i]) - mean) / (var + 1e-8).sqrt());
+        }
+    }
+    let (mut stats, mut returns) = (Stats::new(1), vec![0.0f32; envs]);
+    for step in 0..steps {
+        for env in 0..envs {
+            returns[env] = returns[env] * gamma as f32 + raw_rewards[step * envs + env];
+        }
+        stats.update(&returns);
+        for i in step * envs..(step + 1) * envs {
+            near(rewards[i], f64::from(raw_rewards[i]) / (stats.var[0] + 1e-8).sqrt());
+        }
+    }
 }

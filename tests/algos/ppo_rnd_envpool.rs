@@ -2,10 +2,15 @@
 
 use std::path::Path;
 
-use podracer::algos::ppo_rnd_envpool::{Args, Moments, filter, fwd_loss, train};
+use podracer::algos::ppo_rnd_envpool::{
+    Agent, Args, Curiosity, Features, Moments, filter, fwd_loss, train,
+};
+use podracer::jit::eval_shape;
+use podracer::nn::View;
 use podracer::rl::Algorithm;
+use podracer::rl::spaces::Sizes;
 use podracer::trace::ops::concatenate;
-use podracer::{Array, Tensor, interpret};
+use podracer::{Array, DType, Key, Tensor, interpret, jit, random, tree};
 
 use super::fixture::{expect, floats, wave};
 use super::{same_twice, scalars, told};
@@ -84,4 +89,40 @@ fn settings_out_of_range_are_told() {
     let vector = error(&["--env-id=CartPole-v1"]);
     assert!(vector.contains("ppo_rnd_envpool takes images"), "{vector}");
     assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run was begun");
+}
+
+/// CleanRL's `RNDModel`: leaky rectifiers after convolutions, none after the target's dense layer.
+#[test]
+fn the_target_is_leaky_and_has_no_last_rectifier() {
+    let sizes = Sizes { view: View::Board, shape: [10, 10, 2].into(), num_actions: 3 };
+    let run = jit(|key: Key<Tensor>| {
+        let [key, draw] = key.split_n();
+        let white = random::normal(draw, [4, 10, 10, 2], DType::F32);
+        let curiosity = Curiosity::init(key, &sizes);
+        let features = |net: &Features<Tensor>| {
+            let x = net.layers.convs[0].apply(white);
+            let x = x.maximum(0.0) + 0.01 * x.minimum(0.0);
+            net.layers.dense[0].apply(x.flatten_from(1))
+        };
+        let hidden = curiosity.head[0].apply(features(&curiosity.predictor).relu()).relu();
+        let expected = [curiosity.head[1].apply(hidden), features(&curiosity.target)];
+        (expected, curiosity.apply(white))
+    });
+    let (expected, found) = run.call(tree::map(Key::new(1), Array::from)).unwrap();
+    for (expected, found) in expected.iter().zip(&found) {
+        let pairs = expected.to_vec::<f32>().unwrap().into_iter().zip(found.to_vec().unwrap());
+        pairs.for_each(|(a, b): (f32, f32)| assert!((a - b).abs() < 1e-5, "{a} {b}"));
+    }
+    assert!(found[1].to_vec::<f32>().unwrap().iter().any(|&x| x < 0.0), "the target is rectified");
+}
+
+#[test]
+fn the_policy_sees_frames_with_256_and_448_units() {
+    let sizes = Sizes { view: View::Frames, shape: [4, 84, 84].into(), num_actions: 18 };
+    let key = tree::map(Key::new(1), Array::from);
+    let agent = eval_shape(|key: Key<Tensor>| Agent::init(key, &sizes), &key).unwrap();
+    let shapes: Vec<Vec<usize>> =
+        agent.trunk.dense.iter().map(|layer| layer.w.shape.to_vec()).collect();
+    assert_eq!(shapes, [[3136, 256], [256, 448]]);
+    assert_eq!(agent.critic_int.w.shape[..], [448, 1]);
 }

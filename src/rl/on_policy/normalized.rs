@@ -1,7 +1,7 @@
 //! Rollouts for continuous actions, as CleanRL's `ppo_continuous_action.py` has them: observations and
 //! rewards are normalised by what was seen so far, and actions cut off at their bounds.
 
-use super::Rollout;
+use super::{Rollout, bootstrap_truncated};
 use crate::envs::{Handle, XlaPool};
 use crate::nn::normalize::{
     NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
@@ -10,7 +10,6 @@ use crate::random::Key;
 use crate::rl::Games;
 use crate::rl::spaces::Bounds;
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{where_, zeros_like};
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
@@ -71,8 +70,8 @@ impl Playing<Tensor> {
 
     /// `steps` steps of all environments, in one loop of the program.
     ///
-    /// `draw` is the policy. With `value`, what a time limit cut off is added to the reward: `gamma`
-    /// times the value of the last observation, for which the pool gives final observations.
+    /// `draw` is the policy. With `value`, rewards of truncated steps have the value of the final
+    /// observation in them, as [`bootstrap_truncated`] says.
     #[track_caller]
     pub fn play(
         self,
@@ -92,11 +91,9 @@ impl Playing<Tensor> {
             let (next, stats) = OBSERVATIONS.step(told.obs.to(DType::F32), stats);
             let (mut gain, reward) = rewards(gamma).step(told.reward, told.terminated, reward);
             if let Some(value) = value {
-                // Where an episode ended, `obs` is already the next one's.
-                let last = told.final_obs.expect("the pool was asked for it").to(DType::F32);
-                let value = value(OBSERVATIONS.apply(last, &stats));
-                let cut = told.truncated & !told.terminated;
-                gain = gain + where_(cut, gamma * value, zeros_like(value));
+                let last = envs.final_obs_of(&told).to(DType::F32);
+                let last = OBSERVATIONS.apply(last, &stats);
+                gain = bootstrap_truncated(gain, told.truncated_only(), last, gamma, value);
             }
             let row = (obs, action, gain, told.done().to(DType::F32), Games::of(&told));
             let normalizers = Normalizers { obs: stats, reward };

@@ -1,6 +1,6 @@
 //! Rollouts, and what is learned from of them.
 
-use super::{explained_variance, flat, gae};
+use super::{bootstrap_truncated, explained_variance, flat, gae};
 use crate::envs::{Handle, XlaPool};
 use crate::random::Key;
 use crate::rl::Games;
@@ -101,21 +101,32 @@ pub struct Playing<T> {
 }
 
 /// `steps` steps of all environments, in one loop of the program. `act` draws with its key.
+///
+/// With `bootstrap`, gamma and the value function, rewards of truncated steps have the value of the
+/// final observation in them, as [`bootstrap_truncated`] says.
 #[track_caller]
 pub fn play(
     envs: &XlaPool,
     playing: Playing<Tensor>,
     steps: usize,
     act: impl Fn(Tensor, Key<Tensor>) -> Act<Tensor>,
+    bootstrap: Option<(f64, &dyn Fn(Tensor) -> Tensor)>,
 ) -> (Playing<Tensor>, Played<Tensor>, Games<Tensor>) {
     let turn = |Playing { handle, obs, key }: Playing<Tensor>, ()| {
         let (key, draw) = key.split();
         let Act { action, logprob, value } = act(obs, draw);
         let (handle, step) = envs.step(handle, action);
         let end = step.done().to(DType::F32);
+        let reward = match bootstrap {
+            None => step.reward,
+            Some((gamma, value)) => {
+                let (cut, last) = (step.truncated_only(), envs.final_obs_of(&step));
+                bootstrap_truncated(step.reward, cut, last, gamma, value)
+            }
+        };
         let games = Games::of(&step);
         let next = Playing { handle, obs: step.obs, key };
-        (next, (obs, action, logprob, value, step.reward, end, games))
+        (next, (obs, action, logprob, value, reward, end, games))
     };
     let (playing, told) = scan_with(ScanOptions::length(steps), turn, playing, ());
     let (obs, actions, logprobs, values, rewards, ends, games) = told;

@@ -39,7 +39,7 @@ pub use lanes::{Lanes, Waiting};
 pub use layout::{Layout, World, indivisible};
 #[cfg(feature = "mpi")]
 pub use mpi::Mpi;
-pub use options::{Protocol, SebulbaOptions, with_small};
+pub use options::{Protocol, SebulbaOptions};
 pub use reduce::Reduce;
 pub use rollout::{Playing, Rollout, begin, collect, keys_of};
 pub use simulate::{Costs, Forecast, Shape, simulate};

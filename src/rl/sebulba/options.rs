@@ -1,7 +1,5 @@
 //! The flags of actors, learners and their devices.
 
-use std::ffi::OsString;
-
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -10,8 +8,7 @@ use super::layout::{Layout, World};
 use crate::distributed::LaunchOptions;
 use crate::envs::{AtariOptions, EnvPool, PoolOptions};
 use crate::error::Result;
-use crate::nn::View;
-use crate::rl::flags::{peek_in, product, within};
+use crate::rl::flags::{product, within};
 use crate::rl::on_policy::pool_of;
 
 /// Most actor threads of a process.
@@ -86,24 +83,6 @@ pub struct SebulbaOptions {
     pub live_view: bool,
 }
 
-/// A command line with `small` before the flags that were given, if they name an environment that
-/// shows vectors; not if they go on with a run, which has settings.
-pub fn with_small(small: &[&str], args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let mut args: Vec<OsString> = args.into_iter().collect();
-    let words: Vec<String> = args.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let shows_vectors = |id: String| {
-        crate::envs::spec(&id).is_ok_and(|spec| {
-            let observation = &spec.observation;
-            View::of(&observation.shape(), observation.dtype()) == Some(View::Vector)
-        })
-    };
-    let resumed = peek_in(words.clone(), "resume").is_some();
-    if !resumed && peek_in(words, "env-id").is_some_and(shows_vectors) {
-        args.splice(1..1, small.iter().map(OsString::from));
-    }
-    args
-}
-
 impl SebulbaOptions {
     /// The layout, in a world of such processes.
     pub fn layout(&self, world: World) -> Layout {
@@ -147,23 +126,5 @@ impl SebulbaOptions {
             Protocol::Espeholt => AtariOptions::espeholt(),
         };
         pool_of(id, atari, options)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn small_environments_get_small_settings() {
-        let line = |words: &str| {
-            let args = words.split(' ').map(OsString::from);
-            let args = with_small(&["--a=1"], args).into_iter();
-            args.map(|word| word.into_string().unwrap()).collect::<Vec<_>>().join(" ")
-        };
-        assert_eq!(line("x --env-id CartPole-v1 --a=2"), "x --a=1 --env-id CartPole-v1 --a=2");
-        assert_eq!(line("x --env-id=Pong-v5"), "x --env-id=Pong-v5");
-        assert_eq!(line("x --env-id none"), "x --env-id none");
-        assert_eq!(line("x"), "x");
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::envs::{Handle, XlaPool};
 use crate::rl::Games;
+use crate::rl::on_policy::bootstrap_truncated;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{arange, concatenate, zeros};
 use crate::tree::{self, Tree};
@@ -104,7 +105,9 @@ pub fn keys_of(key: Key<Tensor>, env_ids: Tensor) -> Key<Tensor> {
 }
 
 /// A whole rollout of `num_steps` steps with the environments in the loop, in shares for so many
-/// learner devices; `first_env`, `i32[]`, is the number of the first environment.
+/// learner devices; `first_env`, `i32[]`, is the number of the first environment. With `bootstrap`, the
+/// discount factor, rewards of truncated steps have the value of the final observation in them, by the
+/// critic that acts.
 #[track_caller]
 pub fn collect(
     envs: &XlaPool,
@@ -112,6 +115,7 @@ pub fn collect(
     playing: Playing<Tensor>,
     first_env: Tensor,
     (num_steps, learners, exact): (usize, usize, bool),
+    bootstrap: Option<f64>,
 ) -> (Playing<Tensor>, Vec<Rollout<Tensor>>, Games<Tensor>) {
     let env_ids = arange(envs.rows(), DType::I32) + first_env;
     let (last_reward, last_end) = (playing.reward, playing.end);
@@ -126,8 +130,14 @@ pub fn collect(
         });
         let (handle, step) = envs.step(handle, action);
         let end = step.done().to(DType::F32);
-        let next = Playing { handle, obs: step.obs, reward: step.reward, end, key };
-        (next, (obs, action, logprob, value, step.reward, end, Games::of(&step)))
+        let mut reward = step.reward;
+        if let Some(gamma) = bootstrap {
+            let (cut, last) = (step.truncated_only(), envs.final_obs_of(&step));
+            let value = |obs| Reduce::rows(exact, obs, |obs| agent.value(obs));
+            reward = bootstrap_truncated(reward, cut, last, gamma, value);
+        }
+        let next = Playing { handle, obs: step.obs, reward, end, key };
+        (next, (obs, action, logprob, value, reward, end, Games::of(&step)))
     };
     let (playing, told) = scan_with(ScanOptions::length(num_steps), turn, playing, ());
     let (obs, actions, logprobs, values, rewards, ends, games) = told;

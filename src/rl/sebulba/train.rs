@@ -22,7 +22,7 @@ use crate::pmap::{Sharded, device_put_sharded, pmap, replicate, unreplicate};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::on_policy::annealed;
 use crate::rl::saved::load_model;
-use crate::rl::{Algorithm, Evaluation, Summary, Trainer, interrupt};
+use crate::rl::{Algorithm, Evaluation, Returns, Summary, Trainer, interrupt};
 use crate::runtime::{Node, Runtime, RuntimeOptions};
 use crate::timeline;
 use crate::trace::control::scan;
@@ -40,6 +40,9 @@ pub struct Update {
     pub learning_rate: f64,
     /// Whether it goes to 0, linearly by updates.
     pub anneal_lr: bool,
+    /// The discount factor to bootstrap with where a time limit truncates an episode; `None` ends the
+    /// return there.
+    pub bootstrap_truncated: Option<f64>,
 }
 
 /// What an algorithm does, as traced functions: of a state `S`, a prepared rollout `D` and metrics
@@ -186,7 +189,10 @@ where
         processes.meet(patience(options))?;
         expect_same(&**processes, args)?;
     }
-    let (handles, envs) = pools(args, options, &layout)?;
+    let (handles, mut envs) = pools(args, options, &layout)?;
+    if update.bootstrap_truncated.is_some() {
+        envs = envs.with_final_obs()?;
+    }
     let sizes = sizes::<A>(options, envs.spec())?;
     let steps = (layout.num_envs() * update.num_steps) as u64;
     if args.total_timesteps() < steps {
@@ -242,7 +248,7 @@ where
     let shape = (update.num_steps, layout.learners.len(), exact);
     let rollouts = layout.actors.iter().map(|&device| {
         let run = |(agent, playing, first): (Agent<Tensor>, Playing<Tensor>, Tensor)| {
-            collect(&envs, &agent, playing, first, shape)
+            collect(&envs, &agent, playing, first, shape, update.bootstrap_truncated)
         };
         jit(run).on(device).named("sebulba_rollout")
     });
@@ -297,6 +303,7 @@ where
     let told = &mut trainer;
     let learn = |mut learner: Learner<'_, _, _>| {
         let mut state = state;
+        let mut lengths = Returns::default();
         let publish = |learner: &Learner<'_, Agent<Array>, _>, state: &S::With<Sharded>| {
             board.learner.enter(Doing::GivesParameters);
             let agent = unreplicate(&(hooks.agent)(state))?;
@@ -373,6 +380,7 @@ where
             let trained = (trained, trained_cpu);
             learner.stats.update(waited, trained, gave, delivered.times.params_queue_get);
 
+            delivered.games.iter().for_each(|game| lengths.push(game.length as f64));
             let at = told.step() + steps;
             if (at / steps).is_multiple_of(options.log_frequency.max(1)) {
                 let waiting = learner.waiting();
@@ -384,6 +392,7 @@ where
                     "charts/avg_episodic_return",
                     told.run.returns.mean().unwrap_or_default(),
                 ));
+                scalars.push(("charts/avg_episodic_length", lengths.mean().unwrap_or_default()));
                 told.scalars(&scalars, at)?;
             }
             told.tell(steps, &delivered.games, Some(&metrics))?;

@@ -1,0 +1,266 @@
+//! `--bootstrap-truncated` of every on-policy algorithm: it changes what is learned where a time limit
+//! truncates episodes, and only there.
+
+use std::sync::Once;
+
+use podracer::algos::{
+    a2c, cleanba_impala, cleanba_ppo, ppg, ppo, ppo_anakin, ppo_atari, ppo_atari_lstm,
+    ppo_continuous_action, ppo_masked, ppo_rnd_envpool, pqn, rpo_continuous_action,
+};
+use podracer::envs::{
+    self, Action, Autoreset, Bound, Env, EnvPool, EnvRng, EnvSpec, Handle, ObsMut, PoolOptions,
+    Space, StepOutcome,
+};
+use podracer::error::Result;
+use podracer::rl::Algorithm;
+use podracer::rl::on_policy::{Act, Playing, bootstrap_truncated_batch, play};
+use podracer::trace::ops::zeros;
+use podracer::{Array, DType, Key, Tensor, jit, tree};
+
+use super::cases::{args, model};
+
+/// Steps of an episode.
+const LIMIT: u32 = 4;
+
+/// What an episode shows and takes.
+#[derive(Clone, Copy)]
+enum Kind {
+    Vector,
+    Box,
+    Board,
+    Masked,
+}
+
+/// Episodes of four steps with a reward of 1 each: the time limit truncates them, or they terminate.
+struct Clock {
+    kind: Kind,
+    terminates: bool,
+    step: u32,
+}
+
+impl Clock {
+    fn write(&self, mut obs: ObsMut<'_>) {
+        let part = self.step as f32 / LIMIT as f32;
+        match self.kind {
+            Kind::Vector | Kind::Box => obs.write(&[part, 1.0 - part]),
+            // One feature, and two choices that are allowed.
+            Kind::Masked => obs.write(&[part, 1.0, 1.0]),
+            Kind::Board => {
+                let lit = |cell: usize| u8::from(cell < 20 * self.step as usize);
+                obs.write(&(0..100).map(lit).collect::<Vec<u8>>());
+            }
+        }
+    }
+}
+
+impl Env for Clock {
+    fn spec(&self) -> EnvSpec {
+        let (observation, action) = match self.kind {
+            Kind::Vector => (Space::f32([2], 0.0, 1.0), Space::Discrete { n: 2 }),
+            Kind::Box => (Space::f32([2], 0.0, 1.0), Space::f32([1], -1.0, 1.0)),
+            Kind::Masked => {
+                (Space::f32([3], 0.0, 1.0), Space::MultiDiscrete { nvec: vec![2], masked: true })
+            }
+            Kind::Board => {
+                let (low, high) = (Bound::All(0.0), Bound::All(1.0));
+                let (shape, dtype) = ([10, 10, 1].into(), DType::Bool);
+                (Space::Box { low, high, shape, dtype }, Space::Discrete { n: 2 })
+            }
+        };
+        let max_episode_steps = (!self.terminates).then_some(LIMIT);
+        EnvSpec {
+            id: "Clock".into(),
+            observation,
+            action,
+            max_episode_steps,
+            reward_threshold: None,
+        }
+    }
+
+    fn reset(&mut self, _rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
+        self.step = 0;
+        self.write(obs);
+        Ok(())
+    }
+
+    fn step(&mut self, _: Action<'_>, _: &mut EnvRng, obs: ObsMut<'_>) -> Result<StepOutcome> {
+        self.step += 1;
+        self.write(obs);
+        Ok(StepOutcome::new(1.0, self.terminates && self.step == LIMIT))
+    }
+}
+
+/// Registers the environments of both endings.
+fn register() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for (kind, name) in [
+            (Kind::Vector, "Vector"),
+            (Kind::Box, "Box"),
+            (Kind::Board, "Board"),
+            (Kind::Masked, "Masked"),
+        ] {
+            for (terminates, ending) in [(false, "Truncates"), (true, "Terminates")] {
+                let make = move || -> Result<Box<dyn Env>> {
+                    Ok(Box::new(Clock { kind, terminates, step: 0 }))
+                };
+                envs::register(&format!("{name}{ending}-v0"), make).unwrap();
+            }
+        }
+    });
+}
+
+/// The largest difference of two models' parameters with and without the flag, on an environment.
+fn difference<A: Algorithm>(small: &[&str], env_id: &str) -> f32 {
+    let runs = tempfile::tempdir().unwrap();
+    let train = |flag: &str| {
+        let more = ["--env-id", env_id, "--save-model", "--eval-episodes", "0", flag];
+        let summary = args::<A>(runs.path(), small, &more).train().unwrap();
+        model(&summary)
+    };
+    let (on, off) = (train("--bootstrap-truncated"), train("--no-bootstrap-truncated"));
+    let pairs = on.iter().zip(&off).flat_map(|((name, on), (_, off))| {
+        let numbers = |bytes: &[u8]| -> Vec<f32> {
+            bytes.as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)).collect()
+        };
+        // Counts and keys are whole numbers.
+        let is_parameter = !name.contains("key") && !name.contains("count");
+        let pairs = numbers(on).into_iter().zip(numbers(off));
+        pairs.filter(move |_| is_parameter)
+    });
+    pairs.map(|(on, off)| (on - off).abs()).fold(0.0, f32::max)
+}
+
+/// Fails unless the flag matters where episodes are truncated, and does not where they terminate.
+fn matters_where_truncated<A: Algorithm>(kind: &str, small: &[&str]) {
+    register();
+    let truncated = difference::<A>(small, &format!("{kind}Truncates-v0"));
+    assert!(truncated > 1e-5, "{}: the flag changes nothing: {truncated}", A::NAME);
+    let terminated = difference::<A>(small, &format!("{kind}Terminates-v0"));
+    assert!(terminated < 1e-6, "{}: where nothing is truncated: {terminated}", A::NAME);
+}
+
+const PPO: &[&str] = &[
+    "--total-timesteps=64",
+    "--num-envs=2",
+    "--num-steps=16",
+    "--num-minibatches=2",
+    "--update-epochs=2",
+];
+
+#[test]
+fn ppo_bootstraps_where_episodes_are_truncated() {
+    matters_where_truncated::<ppo::Args>("Vector", PPO);
+    matters_where_truncated::<ppo_masked::Args>("Masked", PPO);
+    matters_where_truncated::<ppo_continuous_action::Args>("Box", PPO);
+    matters_where_truncated::<rpo_continuous_action::Args>("Box", PPO);
+}
+
+#[test]
+fn a2c_and_pqn_bootstrap_where_episodes_are_truncated() {
+    matters_where_truncated::<pqn::Args>("Vector", PPO);
+    let a2c = ["--total-timesteps=64", "--num-envs=2", "--num-steps=8"];
+    matters_where_truncated::<a2c::Args>("Vector", &a2c);
+}
+
+#[test]
+fn algorithms_on_images_bootstrap_where_episodes_are_truncated() {
+    matters_where_truncated::<ppo_atari::Args>("Board", PPO);
+    matters_where_truncated::<ppo_atari_lstm::Args>("Board", PPO);
+    let rnd = [PPO, &["--num-iterations-obs-norm-init=1"]].concat();
+    matters_where_truncated::<ppo_rnd_envpool::Args>("Board", &rnd);
+    let ppg = [
+        "--total-timesteps=64",
+        "--num-envs=2",
+        "--num-steps=16",
+        "--num-minibatches=2",
+        "--n-iteration=2",
+        "--e-auxiliary=1",
+        "--num-aux-rollouts=2",
+    ];
+    matters_where_truncated::<ppg::Args>("Board", &ppg);
+}
+
+#[test]
+fn sebulba_bootstraps_where_episodes_are_truncated() {
+    let small = ["--local-num-envs=4", "--num-actor-threads=1", "--num-minibatches=2"];
+    let ppo = [&small[..], &["--total-timesteps=128", "--num-steps=16"]].concat();
+    matters_where_truncated::<cleanba_ppo::Args>("Vector", &ppo);
+    matters_where_truncated::<cleanba_impala::Args>("Vector", &ppo);
+}
+
+/// Traced environments are not registered: Pendulum is truncated after 200 steps, and 16 steps of
+/// CartPole never are.
+#[test]
+fn ppo_anakin_bootstraps_where_episodes_are_truncated() {
+    let small = ["--num-envs=2", "--num-minibatches=2", "--update-epochs=1"];
+    let truncated = [&small[..], &["--total-timesteps=512", "--num-steps=256"]].concat();
+    assert!(difference::<ppo_anakin::Args>(&truncated, "Pendulum-v1") > 1e-5);
+    let short = [&small[..], &["--total-timesteps=32", "--num-steps=16"]].concat();
+    assert!(difference::<ppo_anakin::Args>(&short, "CartPole-v1") < 1e-6);
+}
+
+fn clocks(autoreset: Autoreset) -> EnvPool {
+    let make = |_| -> Result<Box<dyn Env>> {
+        Ok(Box::new(Clock { kind: Kind::Vector, terminates: false, step: 0 }))
+    };
+    let options = PoolOptions { num_envs: 2, autoreset, ..PoolOptions::default() };
+    EnvPool::custom(make, options).unwrap()
+}
+
+/// The value of a clock's observation `[step / 4, 1 - step / 4]` is 10 step / 4: 10 at the limit, and 0
+/// in the first observation of the next episode.
+#[test]
+fn rewards_of_truncated_steps_have_the_value_of_the_final_observation() {
+    for (autoreset, expected) in [
+        (Autoreset::SameStep, [1.0, 1.0, 1.0, 6.0, 1.0, 1.0]),
+        // The fifth step resets.
+        (Autoreset::NextStep, [1.0, 1.0, 1.0, 6.0, 0.0, 1.0]),
+    ] {
+        let (handle, mut envs) = clocks(autoreset).xla().unwrap();
+        if autoreset == Autoreset::SameStep {
+            envs = envs.with_final_obs().unwrap();
+        }
+        let run = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+            let (handle, first) = envs.reset(handle);
+            let act = |obs: Tensor, _| {
+                let none = zeros([obs.dim(0)], DType::F32);
+                Act { action: none.to(DType::I32), logprob: none, value: none }
+            };
+            let value = |obs: Tensor| 10.0 * obs.index_axis(-1, 0);
+            let playing = Playing { handle, obs: first.obs, key };
+            let (_, (rollout, _), _) = play(&envs, playing, 6, act, Some((0.5, &value)));
+            rollout.rewards
+        });
+        let rewards = run.call((handle, tree::map(Key::new(0), Array::from))).unwrap();
+        let both = expected.iter().flat_map(|&reward| [reward, reward]).collect::<Vec<f32>>();
+        assert_eq!(rewards.to_vec::<f32>().unwrap(), both, "{autoreset:?}");
+
+        let mut pool = clocks(autoreset);
+        pool.reset().unwrap();
+        let mut rewards = Vec::new();
+        for _ in 0..6 {
+            let batch = pool.step(&[0i32, 0]).unwrap();
+            let mut row = batch.reward().to_vec();
+            let value = |obs: Array| {
+                let values: Vec<f32> =
+                    obs.to_vec::<f32>()?.chunks(2).map(|obs| 10.0 * obs[0]).collect();
+                Array::new([2], &values)
+            };
+            bootstrap_truncated_batch(&mut row, &batch, 0.5, value).unwrap();
+            rewards.extend(row);
+        }
+        assert_eq!(rewards, both, "{autoreset:?} on the host");
+    }
+}
+
+#[test]
+fn final_observations_that_the_pool_does_not_keep_are_refused() {
+    let (handle, envs) = clocks(Autoreset::SameStep).xla().unwrap();
+    let run = jit(|handle: Handle<Tensor>| {
+        let (handle, step) = envs.step(handle, zeros([2], DType::I32));
+        (handle, envs.final_obs_of(&step))
+    });
+    let error = run.call(handle).unwrap_err().to_string();
+    assert!(error.contains("use XlaPool::with_final_obs"), "{error}");
+}
