@@ -200,7 +200,7 @@ fn hostile_values(home: &Path) -> Vec<Value> {
         json!({"a": {"b": 1}}),
         json!(vec![1.0; 1000]),
         nested(100),
-        nested(2000),
+        nested(200),
     ]
 }
 
