@@ -344,7 +344,7 @@ mod tests {
             ["--num-envs", "1e12"],
             ["--gamma", "1.0000001"],
             ["--gamma", "nan"],
-            ["--gamma", "-inf"],
+            ["--gamma", "inf"],
             ["--actor-device-ids", "0,256"],
             ["--target-kl", "1e300"],
         ] {
