@@ -11,14 +11,12 @@ use crate::algorithm;
 use crate::error::Result;
 use crate::optim::{RmsProp, RmsPropState, apply_updates, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{not_negative, positive, unit};
+use crate::rl::flags::{expect as ensure, not_negative, positive, unit};
 use crate::rl::on_policy::flat;
-use crate::rl::sebulba::{
-    self, Agent, Hooks, Reduce, Rollout, SebulbaOptions, Sizes, Update, indivisible,
-};
+use crate::rl::sebulba::{self, Agent, Hooks, Reduce, Rollout, SebulbaOptions, Sizes, Update};
 use crate::rl::{Evaluation, RunOptions, Summary};
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{IndexMode, arange, concatenate, zeros_like};
+use crate::trace::ops::{IndexMode, arange, concatenate, sort_by, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Sharded, Tensor};
 
@@ -94,14 +92,13 @@ impl Args {
             ("num-minibatches", self.num_minibatches),
             ("gradient-accumulation-steps", self.gradient_accumulation_steps),
         ])?;
-        // Each learner's share of a thread's environments goes into all minibatches alike, so that a
-        // minibatch is made of the same environments in every layout.
-        let (envs, learners) = (self.sebulba.local_num_envs, self.sebulba.learner_device_ids.len());
-        let divisor = learners * self.parts();
-        if !envs.is_multiple_of(divisor) {
-            let of = "learner devices times num-minibatches times gradient-accumulation-steps";
-            return Err(indivisible("local-num-envs", envs, divisor, of));
-        }
+        ensure(
+            self.parts() <= self.sebulba.local_num_envs,
+            "num-minibatches",
+            self.num_minibatches,
+            "at most --local-num-envs over --gradient-accumulation-steps: a part of a minibatch is \
+             made of whole environments",
+        )?;
         self.sebulba.check(self.num_steps)?;
         unit(&[("gamma", self.gamma)])?;
         not_negative(&[
@@ -158,6 +155,8 @@ pub struct Trajectories<T> {
     pub rewards: T,
     /// `f32[N, T]`: 1 where the action ended the episode.
     pub ends: T,
+    /// `f32[N]`: 1, or 0 for an environment that only fills the minibatch; `None` if there is none.
+    pub weights: Option<T>,
 }
 
 /// What V-trace gives; `f32[N, T]` each.
@@ -223,7 +222,7 @@ pub struct Metrics<T> {
 pub fn loss(
     agent: &Agent<Tensor>,
     batch: Trajectories<Tensor>,
-    num_envs: usize,
+    num_envs: f64,
     args: &Args,
 ) -> (Tensor, Metrics<Tensor>) {
     let shape = batch.obs.shape();
@@ -240,7 +239,10 @@ pub fn loss(
     let discounts = (1.0 - batch.ends) * args.gamma;
     let vtrace = vtrace(batch.rewards, discounts, ratios, values);
 
-    let sum = |x: Tensor| x.sum(1).mean(..) * num_envs as f64;
+    let sum = |x: Tensor| {
+        let sums = x.sum(1); // f32[N]
+        batch.weights.map_or(sums, |weights| sums * weights).mean(..) * num_envs
+    };
     let policy_loss = sum(-logprobs * vtrace.pg_advantages);
     // The target is fixed; the derivative of the square is that of the values.
     let now = values.slice_axis(1, 0, steps);
@@ -269,11 +271,34 @@ fn prepare(rollout: Rollout<Tensor>, args: &Args) -> Rollout<Tensor> {
     }
 }
 
-/// The trajectories of part `part: i32[]` of M: every M-th environment.
-fn trajectories(data: &Rollout<Tensor>, part: Tensor, args: &Args) -> Trajectories<Tensor> {
-    let num_envs = data.env_ids.dim(0);
-    let parts = args.parts();
-    let chosen = arange(num_envs / parts, DType::I32) * parts as i32 + part;
+/// The environments of a learner that belong to part `index: i32[]` of M: positions `i32[P]` on the
+/// axis of environments, and their weights if some of them only fill the part.
+///
+/// Environment `id` belongs to part `id % M`, so that a part is made of the same environments in
+/// every layout. Where M does not divide a learner's share of a thread's environments, its parts
+/// differ in size; each is filled up to the largest size.
+fn part_envs(
+    env_ids: Tensor,
+    share: usize,
+    index: Tensor,
+    parts: usize,
+) -> (Tensor, Option<Tensor>) {
+    let num_envs = env_ids.dim(0);
+    if share.is_multiple_of(parts) {
+        let first = arange(num_envs / parts, DType::I32) * parts as i32;
+        return (first + index, None);
+    }
+    let largest = num_envs / share * share.div_ceil(parts);
+    let others = (env_ids % parts as i32).not_equal(index).to(DType::I32);
+    let (others, positions) = sort_by(others, &[arange(num_envs, DType::I32)], 0);
+    let weights = 1.0 - others.slice_axis(0, 0, largest).to(DType::F32);
+    (positions[0].slice_axis(0, 0, largest), Some(weights))
+}
+
+/// The trajectories of part `index: i32[]` of M: every M-th environment.
+fn trajectories(data: &Rollout<Tensor>, index: Tensor, args: &Args) -> Trajectories<Tensor> {
+    let share = args.sebulba.local_num_envs / args.sebulba.learner_device_ids.len();
+    let (chosen, weights) = part_envs(data.env_ids, share, index, args.parts());
     let take = |x: Tensor| {
         let x = x.take_mode(chosen, 1, IndexMode::Clip);
         let axes: Vec<usize> = [1, 0].into_iter().chain(2..x.rank()).collect();
@@ -286,6 +311,7 @@ fn trajectories(data: &Rollout<Tensor>, part: Tensor, args: &Args) -> Trajectori
         logprobs: take(data.logprobs),
         rewards: take(data.rewards),
         ends: take(data.ends),
+        weights,
     }
 }
 
@@ -299,11 +325,16 @@ fn step(
 ) -> (TrainState<Tensor>, Metrics<Tensor>) {
     let TrainState { agent, optimizer } = state;
     let accumulated = args.gradient_accumulation_steps;
+    let all_envs = data.env_ids.dim(0) * reduce.learners;
     let gradient = |part: Tensor| {
         let batch = trajectories(data, part, args);
-        let num_envs = batch.rewards.dim(0) * reduce.learners;
+        // Sums that are exact are scaled by the same number in every layout.
+        let num_envs = match reduce.exact {
+            true => all_envs as f64 / args.parts() as f64,
+            false => (batch.rewards.dim(0) * reduce.learners) as f64,
+        };
         let loss = |agent: Agent<Tensor>, batch| loss(&agent, batch, num_envs, args);
-        reduce.gradient(&agent, batch, loss)
+        reduce.gradient(&agent, batch, num_envs, loss)
     };
     let (mut metrics, mut grads) = gradient(turn * accumulated as i32);
     for part in 1..accumulated {

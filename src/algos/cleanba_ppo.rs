@@ -274,7 +274,8 @@ fn step(
             batch.advantages = normalize(batch.advantages, reduce);
         }
         let loss = |agent: Agent<Tensor>, batch| loss(&agent, batch, args);
-        let (metrics, grads) = reduce.gradient(&agent, batch, loss);
+        let num_envs = batch.obs.dim(0) * reduce.learners;
+        let (metrics, grads) = reduce.gradient(&agent, batch, num_envs as f64, loss);
         told = Some(match told {
             None => (metrics, grads),
             Some((_, sum)) => (metrics, apply_updates(sum, grads)),

@@ -43,9 +43,10 @@ fn the_loss_of_impala_is_that_of_numpy() {
             logprobs: acted("impala_log_prob").reshape([2, 4]),
             rewards: wave([2, 4], 0.1),
             ends: floats([2, 4], &[0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
+            weights: None,
         };
         // As if there were six environments.
-        tree::leaves(&cleanba_impala::loss(&agent(), batch, 6, &args).1)
+        tree::leaves(&cleanba_impala::loss(&agent(), batch, 6.0, &args).1)
     });
 }
 

@@ -18,6 +18,7 @@ mod recipes;
 mod sebulba;
 mod sebulba_faults;
 mod sebulba_processes;
+mod sebulba_resume;
 mod transforms;
 
 use podracer::runtime::{Runtime, RuntimeOptions};

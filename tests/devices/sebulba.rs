@@ -31,8 +31,20 @@ pub(super) fn run<A: Algorithm>(
     A::from_flags(flags).map_err(|e| podracer::Error::Config(e.to_string()))?.train()
 }
 
+/// The values of a tag in a run's events, with their steps.
+pub(super) fn scalars(summary: &Summary, wanted: &str) -> Vec<(u64, f32)> {
+    let files = std::fs::read_dir(&summary.run_dir).unwrap().map(|file| file.unwrap().path());
+    let events = files.filter(|path| path.to_string_lossy().contains("tfevents"));
+    let events = events.flat_map(|path| read_events(path).unwrap());
+    let scalars = events.filter_map(|event| match event.value {
+        Value::Scalar { tag, value } if tag == wanted => Some((event.step, value)),
+        _ => None,
+    });
+    scalars.collect()
+}
+
 /// The numbers of a run's model, by name: as bytes.
-fn model(summary: &Summary) -> Vec<(String, Vec<u8>)> {
+pub(super) fn model(summary: &Summary) -> Vec<(String, Vec<u8>)> {
     let file = format!("{}.safetensors", summary.exp_name);
     let saved = checkpoint::load(Path::new(&summary.run_dir).join(file)).unwrap();
     saved.entries().map(|entry| (entry.name.to_string(), entry.data.to_vec())).collect()
@@ -106,6 +118,89 @@ fn all_layouts_learn_the_same_of_impala() {
     assert!(run(ONE, &exact) == run(other, &exact));
     // The reward of the action before is another one.
     assert!(one != run(ONE, &["--parity"]));
+}
+
+#[test]
+fn impala_minibatches_need_not_divide_a_learners_environments() {
+    let runs = tempfile::tempdir().unwrap();
+    let run = |layout: &str, more: &[&str]| {
+        let flags = [&["--num-steps=10", "--num-minibatches=4"], more].concat();
+        model(&run::<cleanba_impala::Args>(runs.path(), layout, &flags).unwrap())
+    };
+    // One learner has 12 environments, 3 a minibatch; each of two has 6, of which 1 or 2.
+    let steps = ["--total-timesteps=2400"];
+    let far = apart(&run(ONE, &steps), &run(OTHERS[1], &steps));
+    assert!(far <= 1e-6, "{far:e}");
+    let exact = ["--deterministic", "--total-timesteps=1200"];
+    assert!(run(ONE, &exact) == run(OTHERS[1], &exact));
+}
+
+/// What a run that is too short for one batch says, which is checked after everything else.
+fn is_accepted<A: Algorithm>(flags: &[&str]) {
+    let flags = flags.iter().copied().chain(["--total-timesteps=1"]);
+    let outcome = A::from_flags(flags.clone())
+        .map_err(|e| podracer::Error::Config(e.to_string()))
+        .and_then(|args| args.train());
+    let error = error(outcome);
+    let flags: Vec<&str> = flags.collect();
+    assert!(error.contains("must be at least one batch"), "{flags:?}: {error}");
+}
+
+#[test]
+fn one_to_six_learners_take_the_default_environments() {
+    devices(8);
+    for learners in ["1", "1,2", "1,2,3", "1,2,3,4", "1,2,3,4,5", "1,2,3,4,5,6"] {
+        let learners = format!("--learner-device-ids={learners}");
+        let flags = ["--env-id=CartPole-v1", &learners];
+        is_accepted::<cleanba_ppo::Args>(&flags);
+        is_accepted::<cleanba_impala::Args>(&flags);
+    }
+}
+
+/// The flags behind `sebulba_ppo`, `sebulba_impala` and `podracer train cleanba_..` in the documents.
+fn documented_commands() -> Vec<(&'static str, Vec<String>)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = ["README.md", "docs/sebulba.md", "docs/scaling.md", "docs/algos/cleanba_ppo.md"];
+    let mut commands = Vec::new();
+    for page in pages.into_iter().chain(["docs/algos/cleanba_impala.md", "docs/timeline.md"]) {
+        let text = std::fs::read_to_string(root.join(page)).unwrap().replace("\\\n", " ");
+        for line in text.split(['\n', '`']) {
+            for (name, command) in [
+                ("ppo", "sebulba_ppo "),
+                ("ppo", "train cleanba_ppo "),
+                ("impala", "sebulba_impala "),
+                ("impala", "train cleanba_impala "),
+            ] {
+                let Some((_, flags)) = line.split_once(command) else { continue };
+                let words = flags.split_whitespace().filter(|word| *word != "--" && *word != "&");
+                commands.push((name, words.map(str::to_string).collect()));
+            }
+        }
+    }
+    commands
+}
+
+#[test]
+fn documented_layouts_are_accepted() {
+    devices(8);
+    let commands = documented_commands();
+    let mut checked = 0;
+    for (name, words) in &commands {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        // Commands of several processes, and such as leave flags to the reader.
+        let skipped = ["--distributed", "--help", "..", "SEED", "S"];
+        if !words.first().is_some_and(|word| word.starts_with("--"))
+            || words.iter().any(|word| skipped.contains(word))
+        {
+            continue;
+        }
+        match *name {
+            "ppo" => is_accepted::<cleanba_ppo::Args>(&words),
+            _ => is_accepted::<cleanba_impala::Args>(&words),
+        }
+        checked += 1;
+    }
+    assert!(checked >= 10, "{checked} of {commands:?}");
 }
 
 #[test]
@@ -238,10 +333,9 @@ fn layouts_that_cannot_be_are_refused() {
     let impala = error(run::<cleanba_impala::Args>(
         runs.path(),
         "--learner-device-ids 1 2 3",
-        &["--num-minibatches=8"],
+        &["--num-minibatches=13"],
     ));
-    assert!(impala.contains("--local-num-envs 12: must be a multiple of 24"), "{impala}");
-    assert!(impala.contains("nearest: 24"), "{impala}");
+    assert!(impala.contains("--num-minibatches 13: must be at most --local-num-envs"), "{impala}");
 }
 
 /// A process of its own, in which a signal means something.

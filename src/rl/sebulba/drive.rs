@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::board::{Board, Doing, Gauge};
+use super::checkpoint::ActorSnapshot;
 use super::lanes::Lanes;
 use super::layout::{Layout, World};
 use super::stats::{RolloutTimes, Stats};
@@ -23,9 +24,10 @@ pub fn version_of(rollout: u64, concurrency: bool) -> u64 {
     if concurrency { rollout.saturating_sub(LAG).max(1) } else { rollout }
 }
 
-/// Whether other parameters are taken before this rollout than before the last one.
-fn takes_params(rollout: u64, concurrency: bool) -> bool {
-    rollout == 1 || version_of(rollout, concurrency) != version_of(rollout - 1, concurrency)
+/// Returns true if an actor takes new parameters before this rollout; `first` is the first rollout
+/// since the run was started or resumed.
+fn takes_params(rollout: u64, first: u64, concurrency: bool) -> bool {
+    rollout == first || version_of(rollout, concurrency) != version_of(rollout - 1, concurrency)
 }
 
 /// What an actor's rollout gives.
@@ -38,6 +40,8 @@ pub struct Collected<D> {
     pub times: (Duration, Duration),
     /// Processor time of the whole process while it stepped.
     pub cpu: Duration,
+    /// The actor's state after the rollout, if checkpoints are written.
+    pub snapshot: Option<ActorSnapshot>,
 }
 
 /// What all actors give for one update.
@@ -50,6 +54,8 @@ pub struct Delivered<D> {
     pub times: RolloutTimes,
     /// How long the learner waited.
     pub waited: Duration,
+    /// The actors' states after these rollouts, if checkpoints are written.
+    pub snapshots: Vec<ActorSnapshot>,
 }
 
 /// One rollout on its way to the learner.
@@ -60,10 +66,12 @@ struct Payload<D> {
     times: RolloutTimes,
 }
 
-/// A run: how many updates there are at most, and whether acting and learning overlap.
+/// A run: its updates, and whether acting and learning overlap.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
-    /// Updates to come.
+    /// Updates made before the run was resumed; 0 for a new run.
+    pub resumed_at: u64,
+    /// Updates in all, those before the resumption included.
     pub updates: u64,
     /// Whether actors act while the learner learns, with parameters that are [`LAG`] behind.
     pub concurrency: bool,
@@ -75,7 +83,7 @@ pub struct Learner<'a, P, D> {
     schedule: Schedule,
     layout: &'a Layout,
     board: &'a Board,
-    /// How many updates were begun.
+    /// Updates begun, those before the resumption included.
     updates: u64,
     /// What was measured.
     pub stats: Stats,
@@ -103,7 +111,8 @@ pub fn drive<P: Send, D: Send, T>(
     };
     let learner = || {
         let stats = Stats::default();
-        let end = Learner { lanes: &lanes, schedule, layout, board, updates: 0, stats };
+        let updates = schedule.resumed_at;
+        let end = Learner { lanes: &lanes, schedule, layout, board, updates, stats };
         let outcome = learn(end);
         board.learner.enter(Doing::Ended);
         lanes.close();
@@ -116,14 +125,15 @@ pub fn drive<P: Send, D: Send, T>(
 /// An actor's loop.
 fn act<P, D>(
     lanes: &Lanes<(u64, P), Payload<D>>,
-    Schedule { updates, concurrency }: Schedule,
+    Schedule { resumed_at, updates, concurrency }: Schedule,
     (index, gauge): (usize, &Gauge),
     rollout: impl Fn(&P) -> Result<Collected<D>>,
 ) -> Result<()> {
     let mut current: Option<(u64, P)> = None;
-    for number in 1..=updates {
+    let first = resumed_at + 1;
+    for number in first..=updates {
         let mut times = RolloutTimes::default();
-        if takes_params(number, concurrency) {
+        if takes_params(number, first, concurrency) {
             let _span = timeline::span("wait for parameters");
             gauge.enter(Doing::WaitsForParameters);
             let (params, waited) = lanes.take_params(index);
@@ -159,18 +169,36 @@ fn act<P, D>(
 }
 
 impl<P: Send, D: Send> Learner<'_, P, D> {
-    /// Gives the actors parameters, the first ones or what an update made: `params(device)` are
-    /// those on an actor's device. Nothing, where no rollout to come takes them.
+    /// Gives the actors the parameters of the present version: the initial ones, or those of the last
+    /// update. `params(device)` are those on an actor's device. Does nothing if no rollout to come
+    /// takes them.
     ///
     /// # Errors
-    /// What `params` says, and what an actor failed with.
+    /// Returns errors of `params`, and the error that an actor failed with.
     pub fn publish(&self, params: impl Fn(usize) -> Result<P>) -> Result<()> {
-        let Schedule { updates, concurrency } = self.schedule;
+        let Schedule { updates, concurrency, .. } = self.schedule;
         let version = self.updates + 1;
         let first_with_it = if concurrency && version > 1 { version + LAG } else { version };
         if first_with_it > updates {
             return Ok(());
         }
+        self.put_params(version, params)
+    }
+
+    /// Gives the actors of a resumed run the parameters of the version before the present one, with
+    /// which they make their first rollout if acting and learning overlap. Does nothing in a new run.
+    ///
+    /// # Errors
+    /// As [`publish`](Learner::publish).
+    pub fn publish_behind(&self, params: impl Fn(usize) -> Result<P>) -> Result<()> {
+        let Schedule { resumed_at, updates, concurrency } = self.schedule;
+        if resumed_at == 0 || resumed_at >= updates || !concurrency {
+            return Ok(());
+        }
+        self.put_params(resumed_at, params)
+    }
+
+    fn put_params(&self, version: u64, params: impl Fn(usize) -> Result<P>) -> Result<()> {
         for actor in 0..self.layout.num_actors() {
             self.lanes.put_params(actor, (version, params(self.layout.device_of(actor))?))?;
             self.board.actors[actor].params_given();
@@ -199,6 +227,7 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
             games: Vec::new(),
             times: payloads[0].times,
             waited: waits.iter().sum(),
+            snapshots: Vec::new(),
         };
         let every = (payloads.len() * self.layout.world.size) as u64;
         for (actor, payload) in payloads.into_iter().enumerate() {
@@ -213,6 +242,7 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
             let everywhere = |game: Game| Game { after: game.after * every, ..game };
             delivered.games.extend(collected.games.into_iter().map(everywhere));
             delivered.parts.push(collected.parts);
+            delivered.snapshots.extend(collected.snapshot);
         }
         delivered.games.sort_by_key(|game| game.after);
         self.stats.rollout(&delivered.times);
@@ -246,21 +276,28 @@ mod tests {
         Layout { actors: vec![0], learners: vec![0], threads: actors, envs: 1, world: World::ALONE }
     }
 
-    /// The versions that each update learned from.
+    /// The versions that each update of a new run learns from.
     fn versions(concurrency: bool, updates: u64) -> Vec<u64> {
+        resumed_versions(concurrency, 0, updates)
+    }
+
+    /// The versions that each update after the first `resumed_at` learns from.
+    fn resumed_versions(concurrency: bool, resumed_at: u64, updates: u64) -> Vec<u64> {
         let rollout = |_: usize, params: &u64| {
             Ok(Collected {
                 parts: vec![*params],
                 games: vec![],
                 times: Default::default(),
                 cpu: Duration::ZERO,
+                snapshot: None,
             })
         };
-        let schedule = Schedule { updates, concurrency };
+        let schedule = Schedule { resumed_at, updates, concurrency };
         let learn = |mut learner: Learner<'_, u64, u64>| {
             let mut seen = Vec::new();
-            learner.publish(|_| Ok(1))?;
-            for update in 1..=updates {
+            learner.publish_behind(|_| Ok(resumed_at))?;
+            learner.publish(|_| Ok(resumed_at + 1))?;
+            for update in resumed_at + 1..=updates {
                 let delivered = learner.collect()?.unwrap();
                 assert_eq!(delivered.parts.len(), 3);
                 assert!(delivered.parts.iter().all(|parts| *parts == delivered.parts[0]));
@@ -273,7 +310,7 @@ mod tests {
         let seen = drive((&layout(3), schedule), &board, rollout, || (), learn).unwrap();
         let shown = board.snapshot();
         assert!(shown.actors.iter().all(|actor| {
-            (actor.doing, actor.done, actor.rollouts) == (Doing::Ended, updates, 0)
+            (actor.doing, actor.done, actor.rollouts) == (Doing::Ended, updates - resumed_at, 0)
                 && (actor.number, actor.version) == (updates, version_of(updates, concurrency))
         }));
         assert_eq!((shown.learner.doing, shown.learner.number), (Doing::Ended, updates));
@@ -289,6 +326,17 @@ mod tests {
     }
 
     #[test]
+    fn a_resumed_run_acts_with_the_versions_of_an_uninterrupted_one() {
+        for concurrency in [true, false] {
+            let whole = versions(concurrency, 6);
+            for resumed_at in 1..6 {
+                let rest = resumed_versions(concurrency, resumed_at, 6);
+                assert_eq!(rest, whole[resumed_at as usize..], "{concurrency} {resumed_at}");
+            }
+        }
+    }
+
+    #[test]
     fn a_dead_actor_ends_the_run_at_once() {
         let rollout = |actor: usize, _: &u64| -> Result<Collected<u64>> {
             match actor {
@@ -301,6 +349,7 @@ mod tests {
                         games: vec![],
                         times: Default::default(),
                         cpu: Duration::ZERO,
+                        snapshot: None,
                     })
                 }
             }
@@ -312,7 +361,7 @@ mod tests {
             assert!(began.elapsed() < Duration::from_millis(250));
             Err::<(), _>(error)
         };
-        let schedule = Schedule { updates: 5, concurrency: true };
+        let schedule = Schedule { resumed_at: 0, updates: 5, concurrency: true };
         let error =
             drive((&layout(3), schedule), &Board::new(3), rollout, || (), learn).unwrap_err();
         assert!(error.to_string().contains("actor 2 fell over"), "{error}");

@@ -16,6 +16,7 @@ mod agent;
 #[cfg(any(feature = "mpi", test))]
 mod arrivals;
 mod board;
+mod checkpoint;
 mod drive;
 mod exchange;
 mod lanes;
@@ -33,6 +34,7 @@ mod view;
 
 pub use agent::{Agent, Network, Sizes, Trunk};
 pub use board::{Board, Doing, Gauge, Seen, Snapshot};
+pub use checkpoint::{ActorSnapshot, ActorState};
 pub use drive::{Collected, Delivered, LAG, Learner, Schedule, drive, version_of};
 pub use exchange::{Across, Exchange, expect_same};
 pub use lanes::{Lanes, Waiting};

@@ -1,6 +1,6 @@
 //! The flags of actors, learners and their devices.
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use serde::Serialize;
 
 use super::agent::Network;
@@ -36,21 +36,21 @@ pub struct SebulbaOptions {
     #[arg(long, default_value_t = 2)]
     pub num_actor_threads: usize,
     /// The devices that act
-    #[arg(long, num_args = 1.., value_delimiter = ',', default_value = "0")]
+    #[arg(long, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "0")]
     pub actor_device_ids: Vec<usize>,
     /// The devices that learn
-    #[arg(long, num_args = 1.., value_delimiter = ',', default_value = "0")]
+    #[arg(long, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "0")]
     pub learner_device_ids: Vec<usize>,
     /// Devices of a CPU; 0 for as many as are named
     #[arg(long, default_value_t = 0)]
     pub num_devices: usize,
     /// Act while the learner learns, with parameters of exactly one update before; without it act
     /// with the newest ones while the learner waits
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true, action = ArgAction::Set)]
     pub concurrency: bool,
     /// Take part in a run of several processes, as mpirun, Slurm or the flags below have them: each
     /// with environments of its own, and gradients of all
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false, action = ArgAction::Set)]
     pub distributed: bool,
     /// Which process this is, and where the first one is found.
     #[command(flatten)]
@@ -61,16 +61,16 @@ pub struct SebulbaOptions {
     pub join_timeout: u64,
     /// Compute every environment's gradient alone and add them exactly, so that all layouts of as
     /// many environments give the same parameters, bit for bit; slow
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false, action = ArgAction::Set)]
     pub deterministic: bool,
     /// The network that sees images of 84 by 84
     #[arg(long, value_enum, default_value_t = Network::Impala)]
     pub network: Network,
     /// Features of the IMPALA network's convolutions
-    #[arg(long, num_args = 1.., value_delimiter = ',', default_value = "16,32,32")]
+    #[arg(long, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "16,32,32")]
     pub channels: Vec<usize>,
     /// Units of the IMPALA network's dense layers
-    #[arg(long, num_args = 1.., value_delimiter = ',', default_value = "256")]
+    #[arg(long, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "256")]
     pub hiddens: Vec<usize>,
     /// How Atari games are played
     #[arg(long, value_enum, default_value_t = Protocol::Machado)]
@@ -79,7 +79,7 @@ pub struct SebulbaOptions {
     #[arg(long, default_value_t = 10)]
     pub log_frequency: u64,
     /// Show on a terminal what actors and learner do, above the progress bar
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true, action = ArgAction::Set)]
     pub live_view: bool,
 }
 

@@ -76,12 +76,14 @@ impl Reduce {
     /// mean of the metrics. Leaves of `data` have one axis for environments, the first.
     ///
     /// Without `exact`, `loss` is given all of a device's environments at once; with it, one at a
-    /// time, as an axis of size 1. Either way its result must be the mean over them.
+    /// time, as an axis of size 1. Either way its result must be the mean over them. `count` is how
+    /// many environments there are on all devices, with `exact` the divisor of the sum.
     #[track_caller]
     pub fn gradient<P, D, M>(
         &self,
         params: &P,
         data: D,
+        count: f64,
         loss: impl Fn(P, D) -> (Tensor, M),
     ) -> (M, P)
     where
@@ -100,7 +102,6 @@ impl Reduce {
             let mean = |x: Tensor| x / learners;
             return (tree::map(metrics, mean), tree::map(grads, mean));
         }
-        let count = tree::leaves(&data)[0].dim(0) * self.learners;
         let alone = |data: D| tree::map(data, |x: Tensor| x.expand_dims(0));
         let start = tree::map(params.clone(), |x: Tensor| zeros_like(x.to(DType::I64)));
         let turn = |sum: P, data: D| {
@@ -110,7 +111,7 @@ impl Reduce {
             (tree::replace(&sum, leaves), metrics)
         };
         let (sums, metrics) = scan(turn, start, data);
-        let mean = |sum: Tensor| of_units(sum) / count as f64;
+        let mean = |sum: Tensor| of_units(sum) / count;
         let metrics = tree::map(metrics, |x: Tensor| units(x).sum(0));
         let (metrics, sums) = self.total((metrics, sums));
         (tree::map(metrics, mean), tree::map(sums, mean))

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::agent::{Agent, Sizes};
 use super::board::{Board, Doing};
+use super::checkpoint::{ActorEnvs, ActorSnapshot, ActorState, Boundary, on_host};
 use super::drive::{Collected, Learner, Schedule, drive};
 use super::exchange::{Across, Exchange, expect_same};
 use super::layout::{Layout, World};
@@ -260,22 +261,40 @@ where
         let key = Key::from_data(Array::from(actor_key.clone()));
         let handle = Handle::from_data(Array::from(handle));
         let started = begins[actor / layout.threads].call((handle, key))?;
-        playing.push(Mutex::new(Some(started)));
+        playing.push(started);
     }
 
     let learner_key = replicate(&learner_key, &layout.learners)?;
     let mut state = start_state.call(learner_key)?;
+    // Several processes save the learner alone.
+    let saves_actors = world == World::ALONE;
+    let mut boundary = {
+        let train = on_host(&unreplicate(&state)?)?;
+        let behavior_policy = on_host(&unreplicate(&(hooks.agent)(&state))?)?;
+        let actors = match saves_actors {
+            true => playing.iter().map(ActorState::of).collect::<Result<_>>()?,
+            false => Vec::new(),
+        };
+        Boundary { train, behavior_policy, actors }
+    };
     if args.options().resume.is_some() {
-        let saved = trainer.state(unreplicate(&state)?, ())?;
-        let leaves = tree::into_leaves(replicate(&saved, &layout.learners)?);
+        boundary = trainer.state(boundary, ActorEnvs { pools: &envs, states: &[] })?;
+        let leaves = tree::into_leaves(replicate(&boundary.train, &layout.learners)?);
         state = tree::replace(&state, leaves);
+        let saved = std::mem::take(&mut boundary.actors);
+        let fresh = playing.into_iter();
+        playing = match saves_actors {
+            true => fresh.zip(saved).map(|(fresh, saved)| saved.resume(fresh)).collect(),
+            false => fresh.collect(),
+        };
     }
+    let playing: Vec<_> = playing.into_iter().map(|playing| Mutex::new(Some(playing))).collect();
+    let writes_checkpoints = world.rank == 0 && args.options().checkpoint_frequency > 0;
+    let takes_snapshots = writes_checkpoints && saves_actors;
 
     let updates = args.total_timesteps() / steps;
-    let done = trainer.step() / steps;
-    // None are left where a resumed run has taken all of its timesteps.
-    let left = updates.saturating_sub(done);
-    let schedule = Schedule { updates: left, concurrency: options.concurrency };
+    let resumed_at = trainer.step() / steps;
+    let schedule = Schedule { resumed_at, updates, concurrency: options.concurrency };
     let board = Board::new(layout.num_actors());
     let act = |actor: usize, agent: &Agent<Array>| -> Result<Collected<Rollout<Array>>> {
         let (began, cpu) = (Instant::now(), processor_time());
@@ -286,8 +305,12 @@ where
         let (after, parts, games) = program.call((agent.clone(), before, first))?;
         // Reading the games waits for the rollout.
         let games = games.list()?;
-        *place = Some(after);
         let (rolled, cpu) = (began.elapsed(), processor_time().saturating_sub(cpu));
+        let snapshot = match takes_snapshots {
+            true => Some(ActorSnapshot::of(&envs, actor, &after)?),
+            false => None,
+        };
+        *place = Some(after);
         let _span = timeline::span("send the rollout");
         board.actors[actor].enter(Doing::Sends);
         let mut sent = Vec::with_capacity(parts.len());
@@ -295,7 +318,8 @@ where
             sent.push(moved(part, device)?);
         }
         sent.iter().try_for_each(|part: &Rollout<Array>| part.env_ids.wait())?;
-        Ok(Collected { parts: sent, games, times: (rolled, began.elapsed() - rolled), cpu })
+        let times = (rolled, began.elapsed() - rolled);
+        Ok(Collected { parts: sent, games, times, cpu, snapshot })
     };
     let stop = || (0..envs.num_pools()).for_each(|k| envs.pool(k).close());
     let view = LiveView::new(&layout, update.num_steps, schedule.updates);
@@ -314,7 +338,11 @@ where
                 Ok(there)
             })
         };
+        learner.publish_behind(|device| moved(&boundary.behavior_policy, device))?;
         publish(&learner, &state)?;
+        // Environments as the last checkpoint left them; a checkpoint is due only after an update.
+        let mut env_states: Vec<Vec<Vec<u8>>> = Vec::new();
+        let mut interrupted = false;
         let agree_on_the_end = || -> Result<()> {
             let Some(processes) = &processes else { return Ok(()) };
             let mut stops = [i64::from(interrupt::requested())];
@@ -326,7 +354,8 @@ where
         };
         loop {
             agree_on_the_end()?;
-            if !told.goes_on(steps, &unreplicate(&state)?, ())? {
+            let checkpoint_envs = ActorEnvs { pools: &envs, states: &env_states };
+            if !told.goes_on(steps, &boundary, checkpoint_envs)? {
                 break;
             }
             let rate =
@@ -335,6 +364,10 @@ where
             let (began, cpu) = (Instant::now(), processor_time());
             let made = learner.update();
             let update_span = timeline::span_of("update", format_args!("{made} -> v{}", made + 1));
+            let policy_before = match writes_checkpoints {
+                true => on_host(&unreplicate(&(hooks.agent)(&state))?)?,
+                false => boundary.behavior_policy.clone(),
+            };
             let parts = delivered.parts.iter();
             let parts = parts.map(|parts| device_put_sharded(parts, &layout.learners));
             let (next, mut data) = {
@@ -358,10 +391,23 @@ where
                     tree::leaves(metrics.as_ref().expect("just told"))
                         .iter()
                         .try_for_each(Sharded::wait)?;
-                    if world == World::ALONE && learner.stops() {
+                    interrupted = world == World::ALONE && learner.stops();
+                    if interrupted {
                         break;
                     }
                 }
+            }
+            if interrupted {
+                // The update does not count; the checkpoint is the state before it.
+                continue;
+            }
+            if writes_checkpoints {
+                let snapshots = delivered.snapshots.into_iter();
+                let actors;
+                (actors, env_states) =
+                    snapshots.map(|snapshot| (snapshot.state, snapshot.envs)).unzip();
+                let train = on_host(&unreplicate(&state)?)?;
+                boundary = Boundary { train, behavior_policy: policy_before, actors };
             }
             let metrics = unreplicate(&metrics.expect("at least one gradient step"))?;
             tree::leaves(&metrics).iter().try_for_each(Array::wait)?;
@@ -397,7 +443,10 @@ where
             }
             told.tell(steps, &delivered.games, Some(&metrics))?;
         }
-        unreplicate(&state)
+        match interrupted && writes_checkpoints {
+            true => Ok(boundary.train),
+            false => unreplicate(&state),
+        }
     };
     let run = || drive((&layout, schedule), &board, act, stop, learn);
     watch(&view, &board, place, run).and_then(|model| {

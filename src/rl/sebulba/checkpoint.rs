@@ -1,0 +1,122 @@
+//! Checkpoints of a run of actors and a learner.
+//!
+//! A checkpoint lies between two updates. After update k it holds the learner's state, the parameters
+//! with which rollout k + 1 is made, and every actor's state after rollout k, so that a resumed run
+//! makes the rollouts and updates of an uninterrupted one.
+
+use super::agent::Agent;
+use super::rollout::Playing;
+use crate::Array;
+use crate::envs::XlaPool;
+use crate::error::Result;
+use crate::jit::effects_barrier;
+use crate::random::Key;
+use crate::rl::saved::Envs;
+use crate::tree::{self, Tree};
+
+/// State that the learner and the actors carry from one update to the next.
+#[derive(Debug, Clone, Tree)]
+#[tree(nested = S)]
+pub(super) struct Boundary<T, S> {
+    /// The learner's train state.
+    pub train: S,
+    /// Parameters with which the next rollout is made, unless it waits for newer ones.
+    pub behavior_policy: Agent<T>,
+    /// The actors' states; empty in a run of several processes.
+    pub actors: Vec<ActorState<T>>,
+}
+
+/// An actor's state between two rollouts, but for its environments.
+#[derive(Debug, Clone, Tree)]
+pub struct ActorState<T> {
+    /// `[N, ..]`: the last observations.
+    pub obs: T,
+    /// `f32[N]`: the last rewards.
+    pub reward: T,
+    /// `f32[N]`: 1 where the last step ended an episode.
+    pub end: T,
+    /// `u32[2]`: the data of the PRNG key.
+    pub key: T,
+}
+
+/// An actor's state after a rollout, on the host.
+#[derive(Debug, Clone)]
+pub struct ActorSnapshot {
+    /// Observations, rewards and key.
+    pub state: ActorState<Array>,
+    /// Saved states of its environments.
+    pub envs: Vec<Vec<u8>>,
+}
+
+impl ActorState<Array> {
+    /// Copies the state to the host.
+    ///
+    /// # Errors
+    /// Returns errors of the rollout that computed it.
+    pub fn of(playing: &Playing<Array>) -> Result<ActorState<Array>> {
+        let data = tree::leaves(&playing.key);
+        on_host(&ActorState {
+            obs: playing.obs.clone(),
+            reward: playing.reward.clone(),
+            end: playing.end.clone(),
+            key: data[0].clone(),
+        })
+    }
+
+    /// Puts this state in the place of `playing`'s, which keeps its environment handle.
+    pub fn resume(self, playing: Playing<Array>) -> Playing<Array> {
+        let ActorState { obs, reward, end, key } = self;
+        Playing { handle: playing.handle, obs, reward, end, key: Key::from_data(key) }
+    }
+}
+
+impl ActorSnapshot {
+    /// Saves the state of the actor that steps pool `actor` of `pools`.
+    ///
+    /// # Errors
+    /// Returns errors of environments that cannot save themselves.
+    pub fn of(pools: &XlaPool, actor: usize, playing: &Playing<Array>) -> Result<ActorSnapshot> {
+        let state = ActorState::of(playing)?;
+        let envs = (&mut *pools.pool(actor)).states()?;
+        Ok(ActorSnapshot { state, envs })
+    }
+}
+
+/// Copies every leaf to the host, where no later call reuses its memory.
+///
+/// # Errors
+/// Returns errors of the computation that made a leaf.
+pub(super) fn on_host<M: Tree<Array>>(tree: &M) -> Result<M> {
+    let leaves = tree::leaves(tree).into_iter();
+    let leaves = leaves.map(|x| Ok(Array::from(x.to_literal()?.dense())));
+    Ok(tree::replace(tree, leaves.collect::<Result<Vec<_>>>()?))
+}
+
+/// Environments of all actors, as a checkpoint saves and restores them.
+pub(super) struct ActorEnvs<'a> {
+    /// A pool for each actor.
+    pub pools: &'a XlaPool,
+    /// Saved states of the environments, by actor.
+    pub states: &'a [Vec<Vec<u8>>],
+}
+
+impl Envs for ActorEnvs<'_> {
+    fn states(self) -> Result<Vec<Vec<u8>>> {
+        Ok(self.states.concat())
+    }
+
+    fn put_back(self, mut states: &[&[u8]]) -> Result<()> {
+        effects_barrier()?;
+        // A run of several processes saves no environments.
+        for actor in 0..self.pools.num_pools() {
+            let pool = &mut *self.pools.pool(actor);
+            if states.is_empty() {
+                break;
+            }
+            let (its, rest) = states.split_at(pool.num_envs().min(states.len()));
+            pool.put_back(its)?;
+            states = rest;
+        }
+        Ok(())
+    }
+}
