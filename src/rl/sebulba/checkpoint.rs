@@ -9,7 +9,6 @@ use super::rollout::Playing;
 use crate::Array;
 use crate::envs::XlaPool;
 use crate::error::Result;
-use crate::jit::effects_barrier;
 use crate::random::Key;
 use crate::rl::saved::Envs;
 use crate::tree::{self, Tree};
@@ -106,7 +105,6 @@ impl Envs for ActorEnvs<'_> {
     }
 
     fn put_back(self, mut states: &[&[u8]]) -> Result<()> {
-        effects_barrier()?;
         // A run of several processes saves no environments.
         for actor in 0..self.pools.num_pools() {
             let pool = &mut *self.pools.pool(actor);

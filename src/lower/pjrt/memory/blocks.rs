@@ -45,7 +45,9 @@ impl Store {
     fn take(&mut self, size: usize) -> usize {
         let Some(size) = size.checked_next_multiple_of(PAGE) else { return 0 };
         // One much too large would soon be missed by who needs it.
-        let fits = |block: &&(usize, Block)| (size..=size.saturating_add(size / 4)).contains(&block.1.size);
+        let fits = |block: &&(usize, Block)| {
+            (size..=size.saturating_add(size / 4)).contains(&block.1.size)
+        };
         let free: Vec<(usize, Block)> = self.free.iter().copied().enumerate().collect();
         let best = free.iter().filter(fits).min_by_key(|(_, block)| block.size);
         let block = match best {
