@@ -32,8 +32,24 @@ pub fn plain_name(name: &str) -> bool {
 
 /// Text of a file for a message: without control characters, and no longer than a line.
 pub fn shown(text: &str) -> String {
-    let mut shown: String = text.escape_debug().take(MAX_SHOWN).collect();
-    if text.escape_debug().nth(MAX_SHOWN).is_some() {
+    shortened(text, MAX_SHOWN)
+}
+
+/// A parser's message, which may repeat what the file holds: without control characters, and no
+/// longer than some lines.
+pub fn shown_error(error: &impl std::fmt::Display) -> String {
+    shortened(&error.to_string(), 5 * MAX_SHOWN)
+}
+
+fn shortened(text: &str, limit: usize) -> String {
+    let escaped = || {
+        text.chars().flat_map(|c| match c.is_control() {
+            true => c.escape_debug().collect::<Vec<char>>(),
+            false => vec![c],
+        })
+    };
+    let mut shown: String = escaped().take(limit).collect();
+    if escaped().nth(limit).is_some() {
         shown.push_str("...");
     }
     shown

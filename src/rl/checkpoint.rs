@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::files;
+use crate::files::{self, shown_error};
 use crate::trace::Literal;
 use crate::trace::types::{DType, TensorType};
 use crate::tree::{self, Tree};
@@ -175,6 +175,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
     let path = path.as_ref();
     let bytes = files::read(path)?;
     let damaged = |problem: String| {
+        let problem = shown_error(&problem);
         Error::Argument(format!("{} is not a whole checkpoint: {problem}", path.display()))
     };
     let (header, info) =
@@ -222,6 +223,7 @@ pub fn load_metadata<M: DeserializeOwned>(path: impl AsRef<Path>) -> Result<M> {
         file.take(length).read_to_end(&mut header).map_err(Error::io("cannot read", path))?;
     }
     let header: Header = serde_json::from_slice(&header).map_err(|error| {
+        let error = shown_error(&error);
         Error::Argument(format!("{} is not a whole checkpoint: {error}", path.display()))
     })?;
     parse_metadata(path, header.metadata.get(METADATA).map_or("null", String::as_str))
@@ -229,7 +231,7 @@ pub fn load_metadata<M: DeserializeOwned>(path: impl AsRef<Path>) -> Result<M> {
 
 fn parse_metadata<M: DeserializeOwned>(path: &Path, json: &str) -> Result<M> {
     serde_json::from_str(json).map_err(|error| {
-        let path = path.display();
+        let (path, error) = (path.display(), shown_error(&error));
         Error::Argument(format!("the metadata of {path} is not as expected: {error}"))
     })
 }
