@@ -559,7 +559,7 @@ pub fn train(args: &Args) -> Result<Summary> {
             let one = one.reshape([&[1], &all.shape()[1..]].concat());
             let mut starts = vec![at];
             starts.resize(all.rank(), zeros_like(at));
-            all.dynamic_update_slice(one, &starts)
+            all.dynamic_update_slice_clamped(one, &starts)
         };
         Phase { obs: put(phase.obs, obs), returns: put(phase.returns, returns) }
     })

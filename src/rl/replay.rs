@@ -154,7 +154,7 @@ impl<X: Tree<Tensor>> Replay<Tensor, X> {
             written.push(match n > PIECES || ty.bytes() >= LARGE {
                 true => kept.at(&[places]).set(new),
                 false => each.iter().enumerate().fold(kept, |kept, (i, place)| {
-                    kept.dynamic_update_index(0, *place, new.index_axis(0, i as isize))
+                    kept.dynamic_update_index_clamped(0, *place, new.index_axis(0, i as isize))
                 }),
             });
         }

@@ -290,13 +290,14 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
         Op::DynamicSlice { .. } => {
             let zero = zeros(&x[0].ty.shape, x[0].ty.dtype);
             let starts: Vec<Tensor> = x[1..].iter().map(Operand::known).collect();
-            first(zero.dynamic_update_slice(ct, &starts))
+            first(zero.dynamic_update_slice_clamped(ct, &starts))
         }
         Op::DynamicUpdateSlice => {
             let starts: Vec<Tensor> = x[2..].iter().map(Operand::known).collect();
             let hole = zeros(&x[1].ty.shape, x[1].ty.dtype);
-            let operand = x[0].is_linear().then(|| ct.dynamic_update_slice(hole, &starts));
-            let update = x[1].is_linear().then(|| ct.dynamic_slice(&starts, &x[1].ty.shape));
+            let operand = x[0].is_linear().then(|| ct.dynamic_update_slice_clamped(hole, &starts));
+            let update =
+                x[1].is_linear().then(|| ct.dynamic_slice_clamped(&starts, &x[1].ty.shape));
             pair(operand, update)
         }
         Op::Gather(dims) => first(gather::transpose_gather(dims, x[0].ty, x[1].known(), ct)),

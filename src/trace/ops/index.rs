@@ -42,20 +42,41 @@ pub fn sort_by(key: Tensor, others: &[Tensor], axis: isize) -> (Tensor, Vec<Tens
     (sorted[0], sorted[1..].to_vec())
 }
 
-/// The scalar i32 tensors of a list of start indices.
+/// Start indices of a `window` in a tensor of `shape` as `lax.dynamic_slice` reads them: negative
+/// ones count from the end of their axis. What cannot be negative costs no equation: literals, and
+/// starts along axes that the window covers, which are clamped to 0 anyway.
 #[track_caller]
-fn starts_of<I: Operand>(starts: &[I]) -> Vec<Tensor> {
+fn starts_of<I: Operand>(shape: &[usize], window: &[usize], starts: &[I]) -> Vec<Tensor> {
     let like = TensorType::scalar(DType::I32);
     let mut tensors = Vec::with_capacity(starts.len());
-    for start in starts {
-        tensors.push(start.to_tensor(&like));
+    for (axis, start) in starts.iter().enumerate() {
+        let free = axis < shape.len() && window.get(axis) != Some(&shape[axis]);
+        tensors.push(match start.integer() {
+            Some(value) if value < 0 && free => {
+                (value as i64 + shape[axis] as i64).to_tensor(&like)
+            }
+            Some(_) => start.to_tensor(&like),
+            None => {
+                let start = start.to_tensor(&like);
+                let wraps = free && start.ty() == like;
+                if wraps { from_start(start, shape[axis]) } else { start }
+            }
+        });
     }
     tensors
 }
 
+/// Starts of a window that moves along one axis.
+#[track_caller]
+fn starts_along(axis: usize, start: Tensor, rank: usize) -> Vec<Tensor> {
+    let mut starts = vec![super::constant(0i32); rank];
+    starts[axis] = start;
+    starts
+}
+
 /// Indices as a type wide enough to count any axis in.
 #[track_caller]
-fn wide(op: &str, indices: Tensor) -> Tensor {
+pub(super) fn wide(op: &str, indices: Tensor) -> Tensor {
     match indices.dtype() {
         DType::I32 | DType::U32 | DType::I64 => indices,
         DType::I8 | DType::I16 | DType::U8 | DType::U16 => indices.to(DType::I32),
@@ -77,54 +98,95 @@ fn from_start(indices: Tensor, size: usize) -> Tensor {
 }
 
 impl Tensor {
-    /// A window of shape `sizes` that starts at `starts`, one scalar i32 (tensor or number) per
-    /// axis. Starts are clamped so that the window fits.
+    /// `lax.dynamic_slice`: a window of shape `sizes` that starts at `starts`, one scalar i32
+    /// (tensor or number) per axis. Negative starts count from the end of their axis; then starts
+    /// are clamped so that the window fits.
     #[track_caller]
     pub fn dynamic_slice<I: Operand>(self, starts: &[I], sizes: impl Into<Shape>) -> Tensor {
         let _scope = function("dynamic_slice");
-        let mut operands = vec![self];
-        operands.extend(starts_of(starts));
+        let sizes = sizes.into();
+        let starts = starts_of(&self.shape(), &sizes, starts);
+        self.dynamic_slice_clamped(&starts, sizes)
+    }
+
+    /// [`Tensor::dynamic_slice`] of starts that are not negative, or negative ones clamped to 0: the
+    /// primitive.
+    #[track_caller]
+    pub(crate) fn dynamic_slice_clamped(
+        self,
+        starts: &[Tensor],
+        sizes: impl Into<Shape>,
+    ) -> Tensor {
+        let operands: Vec<Tensor> = std::iter::once(self).chain(starts.iter().copied()).collect();
         bind1(Op::DynamicSlice { sizes: sizes.into() }, &operands, Location::caller())
     }
 
-    /// This tensor with the window at `starts` replaced by `update`. Starts are clamped so that
-    /// the window fits.
+    /// `lax.dynamic_update_slice`: this tensor with the window at `starts` replaced by `update`.
+    /// Negative starts count from the end of their axis; then starts are clamped so that the window
+    /// fits.
     #[track_caller]
     pub fn dynamic_update_slice<I: Operand>(self, update: Tensor, starts: &[I]) -> Tensor {
-        let mut operands = vec![self, update];
-        operands.extend(starts_of(starts));
+        let starts = starts_of(&self.shape(), &update.shape(), starts);
+        self.dynamic_update_slice_clamped(update, &starts)
+    }
+
+    /// [`Tensor::dynamic_update_slice`] of starts that are not negative, or negative ones clamped
+    /// to 0: the primitive.
+    #[track_caller]
+    pub(crate) fn dynamic_update_slice_clamped(self, update: Tensor, starts: &[Tensor]) -> Tensor {
+        let operands: Vec<Tensor> = [self, update].iter().chain(starts).copied().collect();
         bind1(Op::DynamicUpdateSlice, &operands, Location::caller())
     }
 
-    /// The slice at `index`, a scalar i32, along `axis`, which vanishes. The index is clamped.
+    /// `lax.dynamic_index_in_dim` with `keepdims=False`: the slice at `index`, a scalar i32, along
+    /// `axis`, which vanishes. A negative index counts from the end; then it is clamped.
     #[track_caller]
     pub fn dynamic_index(self, axis: isize, index: Tensor) -> Tensor {
         let _scope = function("dynamic_index");
         self.dynamic_slice_axis(axis, index, 1).squeeze(axis)
     }
 
-    /// `size` elements from `start`, a scalar i32, along `axis`. The start is clamped.
+    /// `lax.dynamic_slice_in_dim`: `size` elements from `start`, a scalar i32, along `axis`. A
+    /// negative start counts from the end; then it is clamped so that the window fits.
     #[track_caller]
     pub fn dynamic_slice_axis(self, axis: isize, start: Tensor, size: usize) -> Tensor {
         let _scope = function("dynamic_slice_axis");
         let shape = self.shape();
         let axis = axis_of("dynamic_slice", axis, shape.rank());
-        let zero = super::constant(0i32);
-        let mut starts = vec![zero; shape.rank()];
-        starts[axis] = start;
+        let starts = starts_along(axis, start, shape.rank());
         self.dynamic_slice(&starts, shape.without_axis(axis).with_axis(axis, size))
     }
 
-    /// This tensor with the slice at `index`, a scalar i32, along `axis` replaced by `update`,
-    /// which has one axis less. The index is clamped.
+    /// `lax.dynamic_update_index_in_dim`: this tensor with the slice at `index`, a scalar i32, along
+    /// `axis` replaced by `update`, which has one axis less. A negative index counts from the end;
+    /// then it is clamped.
     #[track_caller]
     pub fn dynamic_update_index(self, axis: isize, index: Tensor, update: Tensor) -> Tensor {
         let _scope = function("dynamic_update_index");
         let axis = axis_of("dynamic_update_index", axis, self.rank());
-        let zero = super::constant(0i32);
-        let mut starts = vec![zero; self.rank()];
-        starts[axis] = index;
+        let starts = starts_along(axis, index, self.rank());
         self.dynamic_update_slice(update.expand_dims(axis as isize), &starts)
+    }
+
+    /// [`Tensor::dynamic_index`] of an index that is not negative.
+    #[track_caller]
+    pub(crate) fn dynamic_index_clamped(self, axis: usize, index: Tensor) -> Tensor {
+        let shape = self.shape();
+        let starts = starts_along(axis, index, shape.rank());
+        self.dynamic_slice_clamped(&starts, shape.without_axis(axis).with_axis(axis, 1))
+            .squeeze(axis as isize)
+    }
+
+    /// [`Tensor::dynamic_update_index`] of an index that is not negative.
+    #[track_caller]
+    pub(crate) fn dynamic_update_index_clamped(
+        self,
+        axis: usize,
+        index: Tensor,
+        update: Tensor,
+    ) -> Tensor {
+        let starts = starts_along(axis, index, self.rank());
+        self.dynamic_update_slice_clamped(update.expand_dims(axis as isize), &starts)
     }
 
     /// The slices along `axis` that `indices` (integers, any shape) name; the axes of `indices`
@@ -262,7 +324,8 @@ pub struct IndexUpdate {
 }
 
 impl IndexUpdate {
-    /// What stands there. Indices are clamped.
+    /// `x.at[i].get()`: the elements there. An index outside is clamped, and what it reads has no
+    /// derivative.
     #[track_caller]
     pub fn get(self) -> Tensor {
         let _scope = function("at().get");
@@ -277,7 +340,19 @@ impl IndexUpdate {
                 .collect(),
             ..GatherDims::default()
         };
-        gather(self.x, self.vectors, dims)
+        let taken = gather(self.x, self.vectors, dims);
+        if !taken.dtype().is_float() {
+            return taken;
+        }
+        let mut valid = None;
+        for (axis, &size) in shape[..addressed].iter().enumerate() {
+            let here = inside(self.vectors.index_axis(-1, axis as isize), size);
+            valid = Some(valid.map_or(here, |valid: Tensor| valid & here));
+        }
+        let valid = valid.expect("at() takes at least one index tensor");
+        let axes: Axes = (0..at).collect();
+        let valid = valid.broadcast_in_dim(taken.shape(), &axes);
+        where_(valid, taken, taken.stop_gradient())
     }
 
     /// The tensor with `values` there (broadcast to the places). Of several values for one place

@@ -230,7 +230,7 @@ pub fn orthonormal_columns(a: Tensor) -> Tensor {
         for _ in 0..2 {
             block = orthonormal_rows(block - block.matmul(done.t()).matmul(done));
         }
-        (done.dynamic_update_slice(block, &[start, super::zeros_like(start)]), ())
+        (done.dynamic_update_slice_clamped(block, &[start, super::zeros_like(start)]), ())
     };
     let (done, ()) = scan_with(ScanOptions::default(), turn, done, (blocks, starts));
     done.t()
@@ -246,7 +246,7 @@ fn orthonormal_rows(rows: Tensor) -> Tensor {
             v = v - done.matmul(v).matmul(done);
         }
         let v = v / v.norm();
-        (done.dynamic_update_index(0, i, v), ())
+        (done.dynamic_update_index_clamped(0, i, v), ())
     };
     scan_with(ScanOptions::default(), turn, super::zeros_like(rows), (rows, numbers)).0
 }

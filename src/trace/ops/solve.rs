@@ -151,20 +151,20 @@ fn rows(x: Tensor, order: Tensor) -> Tensor {
 fn eliminate(a: Tensor) -> (Tensor, Tensor, Tensor) {
     let numbers = arange(a.dim(0), DType::I32);
     let turn = |(a, permutation): (Tensor, Tensor), k: Tensor| {
-        let column = a.dynamic_index(1, k).abs();
+        let column = a.dynamic_index_clamped(1, k).abs();
         let pivot = where_(numbers.ge(k), column, f64::NEG_INFINITY).argmax(0);
         let order = where_(numbers.equal(k), pivot, numbers);
         let order = where_(numbers.equal(pivot), k, order);
         let (a, permutation) = (rows(a, order), rows(permutation, order));
-        let (row, column) = (a.dynamic_index(0, k), a.dynamic_index(1, k));
-        let head = row.dynamic_index(0, k);
+        let (row, column) = (a.dynamic_index_clamped(0, k), a.dynamic_index_clamped(1, k));
+        let head = row.dynamic_index_clamped(0, k);
         // A column of zeros is left as it is.
         let divisor = where_(head.equal(0.0), 1.0, head);
         let below = numbers.gt(k);
         let factors = where_(below, column / divisor, column);
         let kept = below.expand_dims(1) & below.expand_dims(0);
         let outer = factors.expand_dims(1) * row.expand_dims(0);
-        let a = a.dynamic_update_index(1, k, factors);
+        let a = a.dynamic_update_index_clamped(1, k, factors);
         ((where_(kept, a - outer, a), permutation), pivot)
     };
     let ((lu, permutation), pivots) = scan(turn, (a, numbers), numbers);

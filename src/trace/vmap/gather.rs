@@ -93,9 +93,9 @@ pub(crate) fn dynamic_slice(sizes: &Shape, inputs: &[Batched], size: usize) -> B
     }
     match starts(given, &room, size) {
         Starts::Same(starts) if x.mapped => {
-            Batched::mapped(x.tensor.dynamic_slice(&starts, sizes.with_axis(0, size)))
+            Batched::mapped(x.tensor.dynamic_slice_clamped(&starts, sizes.with_axis(0, size)))
         }
-        Starts::Same(starts) => Batched::same(x.tensor.dynamic_slice(&starts[1..], sizes)),
+        Starts::Same(starts) => Batched::same(x.tensor.dynamic_slice_clamped(&starts[1..], sizes)),
         // A gather clamps as well.
         Starts::Mapped(vectors) => {
             let dims = GatherDims {
@@ -119,10 +119,10 @@ pub(crate) fn dynamic_update_slice(inputs: &[Batched], size: usize) -> Batched {
     match starts(given, &room, size) {
         Starts::Same(starts) if x.mapped || update.mapped => {
             let (x, update) = (x.full(size), update.full(size));
-            Batched::mapped(x.dynamic_update_slice(update, &starts))
+            Batched::mapped(x.dynamic_update_slice_clamped(update, &starts))
         }
         Starts::Same(starts) => {
-            Batched::same(x.tensor.dynamic_update_slice(update.tensor, &starts[1..]))
+            Batched::same(x.tensor.dynamic_update_slice_clamped(update.tensor, &starts[1..]))
         }
         // But a scatter drops windows that do not fit.
         Starts::Mapped(vectors) => {
