@@ -319,7 +319,7 @@ fn iteration(
     let TrainState { q, optimizer, playing } = state;
     let mut learning_rate = constant(args.learning_rate as f32);
     if args.anneal_lr {
-        let done = (playing.step / args.batch_size() as i32).to(DType::F32);
+        let done = playing.step.floor_div(args.batch_size() as i32).to(DType::F32);
         learning_rate = learning_rate * (1.0 - done / args.num_iterations() as f64);
     }
     let (playing, rollout, games) = play(envs, &q, playing, args);

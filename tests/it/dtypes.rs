@@ -4,8 +4,8 @@
 use podracer::jit::run_program;
 use podracer::trace::control::{cond, scan, while_loop};
 use podracer::trace::ops::{
-    arange, concatenate, constant, einsum, eye, full_like, iota, ones_like, stack, where_, zeros,
-    zeros_like,
+    arange, concatenate, constant, div, einsum, eye, full_like, iota, ones_like, stack, where_,
+    zeros, zeros_like,
 };
 use podracer::{Array, DType, Literal, Mode, Program, Shape, Tensor, jit, make_program};
 
@@ -117,12 +117,12 @@ const NUMBERS: &[Family] = &[
             a + b,
             a - b,
             a * b,
-            a / b,
+            div(a, b),
             a % b,
             wide + wide,
             wide * wide,
             wide - b,
-            wide / b,
+            div(wide, b),
             wide % b,
             a.floor_div(b),
             a.modulo(b),

@@ -22,6 +22,11 @@ use crate::trace::types::{DType, TensorType};
 pub trait Operand: Copy + 'static {
     /// This operand as a tensor to be combined with one of type `like`.
     fn to_tensor(self, like: &TensorType) -> Tensor;
+
+    /// The value of a Rust integer; `None` of all else.
+    fn integer(self) -> Option<i128> {
+        None
+    }
 }
 
 impl Operand for Tensor {
@@ -59,6 +64,10 @@ macro_rules! int_operands {
                     ));
                 }
                 int_filled(like, self as i128)
+            }
+
+            fn integer(self) -> Option<i128> {
+                Some(self as i128)
             }
         }
     )*};
@@ -150,7 +159,52 @@ macro_rules! operators {
         }
     )*};
 }
-operators!(Add add Add, Sub sub Sub, Mul mul Mul, Div div Div, Rem rem Rem);
+operators!(Add add Add, Sub sub Sub, Mul mul Mul, Rem rem Rem);
+
+/// True division of floats. Integers are an error: [`Tensor::floor_div`] and [`div`] divide them.
+#[track_caller]
+fn true_divide(lhs: Tensor, rhs: impl Operand) -> Tensor {
+    let rhs = rhs.to_tensor(&lhs.ty());
+    let dtype = lhs.dtype();
+    if dtype.is_int() && rhs.dtype() == dtype {
+        let problem = format!(
+            "`/` divides floats, and both sides are {dtype}: round down with .floor_div(rhs), \
+             truncate towards zero with trace::ops::div(lhs, rhs), or convert both with \
+             .to(DType::F32)"
+        );
+        fail_op(BinaryOp::Div.name(), problem);
+    }
+    div(lhs, rhs)
+}
+
+/// `lax.div`: quotients of floats; quotients of integers truncated towards zero, where `x / 0` is
+/// all ones.
+#[track_caller]
+pub fn div(lhs: Tensor, rhs: impl Operand) -> Tensor {
+    binary(BinaryOp::Div, lhs, rhs)
+}
+
+impl<R: Operand> ops::Div<R> for Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn div(self, rhs: R) -> Tensor {
+        true_divide(self, rhs)
+    }
+}
+
+macro_rules! literal_div {
+    ($($t:ty)*) => {$(
+        impl ops::Div<Tensor> for $t {
+            type Output = Tensor;
+            #[track_caller]
+            fn div(self, rhs: Tensor) -> Tensor {
+                let like = rhs.ty();
+                true_divide(self.to_tensor(&like), rhs)
+            }
+        }
+    )*};
+}
+literal_div!(f64 i32);
 
 macro_rules! bit_operators {
     ($($trait:ident $method:ident $op:ident),* $(,)?) => {$(
@@ -461,15 +515,20 @@ impl Tensor {
         -(-self).softplus()
     }
 
-    /// Floor division: rounds towards negative infinity, as Python's `//`.
+    /// `jnp.floor_divide`: rounds towards negative infinity, as Python's `//`, and is consistent with
+    /// [`Tensor::modulo`]: `1.0 // 0.1` is 9.
     #[track_caller]
     pub fn floor_div(self, rhs: impl Operand) -> Tensor {
         let _scope = function("floor_div");
         let (lhs, rhs) = pair("floor_div", self, rhs);
         if lhs.dtype().is_float() {
-            return (lhs / rhs).floor();
+            let remainder = lhs % rhs;
+            let multiple = where_(rhs.equal(0), lhs, lhs - remainder);
+            let quotient = multiple / rhs;
+            let below = remainder.not_equal(0) & rhs.sign().not_equal(remainder.sign());
+            return where_(below, quotient - 1, quotient).round_half_away();
         }
-        let quotient = lhs / rhs;
+        let quotient = div(lhs, rhs);
         if lhs.dtype().is_unsigned() {
             return quotient;
         }
@@ -478,11 +537,23 @@ impl Tensor {
         where_(signs_differ & inexact, quotient - 1, quotient)
     }
 
-    /// The remainder with the sign of the divisor, as Python's `%`.
+    /// The nearest integer, halves away from zero.
+    #[track_caller]
+    fn round_half_away(self) -> Tensor {
+        let whole = self.trunc();
+        where_((self - whole).abs().ge(0.5), whole + self.sign(), whole)
+    }
+
+    /// `jnp.remainder`: the remainder with the sign of the divisor, as Python's `%`. Integers by 0
+    /// give 0.
     #[track_caller]
     pub fn modulo(self, rhs: impl Operand) -> Tensor {
         let _scope = function("modulo");
-        let (lhs, rhs) = pair("modulo", self, rhs);
+        let may_be_zero = rhs.integer().is_none_or(|value| value == 0);
+        let (lhs, mut rhs) = pair("modulo", self, rhs);
+        if lhs.dtype().is_int() && rhs.dtype().is_int() && may_be_zero {
+            rhs = where_(rhs.equal(0), super::ones_like(rhs), rhs);
+        }
         let remainder = lhs % rhs;
         if lhs.dtype().is_unsigned() {
             return remainder;

@@ -31,7 +31,7 @@ pub use convolution::{
 };
 pub use create::*;
 pub use einsum::{einsum, qr, tensordot};
-pub use elementwise::{Operand, logaddexp, where_};
+pub use elementwise::{Operand, div, logaddexp, where_};
 pub use index::{IndexMode, IndexUpdate, gather, scatter, sort_by};
 pub use linalg::{
     ConvOptions, Padding, conv_general, conv2d, dot_general, matmul, matmul_with,

@@ -2,7 +2,7 @@
 
 use podracer::random::{self, Key};
 use podracer::trace::op::{BinaryOp, CompareOp, UnaryOp};
-use podracer::trace::ops::{betaln, constant, full, iota, logaddexp, polygamma, where_};
+use podracer::trace::ops::{betaln, constant, div, full, iota, logaddexp, polygamma, where_};
 use podracer::{DType, Literal, Tensor};
 
 use super::{Case, In, case, cases_of, distinct, floats, int, ints, within, x};
@@ -73,7 +73,7 @@ fn binary(op: BinaryOp) -> fn(Tensor, Tensor) -> Tensor {
         BinaryOp::Add => |a, b| a + b,
         BinaryOp::Sub => |a, b| a - b,
         BinaryOp::Mul => |a, b| a * b,
-        BinaryOp::Div => |a, b| a / b,
+        BinaryOp::Div => |a, b| div(a, b),
         BinaryOp::Rem => |a, b| a % b,
         BinaryOp::Pow => |a, b| a.pow(b),
         BinaryOp::Max => |a, b| a.maximum(b),
