@@ -7,6 +7,7 @@ mod models;
 mod more;
 mod numeric;
 mod programs;
+mod reductions;
 
 use std::collections::{BTreeMap, BTreeSet};
 

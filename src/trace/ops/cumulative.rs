@@ -21,32 +21,32 @@ impl Tensor {
         associative_scan(combine, self, axis, reverse)
     }
 
-    /// `jnp.cumsum`: running sums along `axis`.
+    /// `jnp.cumsum`: running sums along `axis`. Bools are counted in i32; other types stay.
     #[track_caller]
     pub fn cumsum(self, axis: isize) -> Tensor {
         let _scope = function("cumsum");
-        self.running("cumsum", axis, false, |a, b| a + b)
+        self.bool_as_i32().running("cumsum", axis, false, |a, b| a + b)
     }
 
     /// `lax.cumsum` with `reverse=True`: sums from each element to the last.
     #[track_caller]
     pub fn cumsum_reverse(self, axis: isize) -> Tensor {
         let _scope = function("cumsum_reverse");
-        self.running("cumsum", axis, true, |a, b| a + b)
+        self.bool_as_i32().running("cumsum", axis, true, |a, b| a + b)
     }
 
-    /// `jnp.cumprod`: running products along `axis`.
+    /// `jnp.cumprod`: running products along `axis`. Types as [`Tensor::cumsum`].
     #[track_caller]
     pub fn cumprod(self, axis: isize) -> Tensor {
         let _scope = function("cumprod");
-        self.running("cumprod", axis, false, |a, b| a * b)
+        self.bool_as_i32().running("cumprod", axis, false, |a, b| a * b)
     }
 
     /// `lax.cumprod` with `reverse=True`: products of each element to the last.
     #[track_caller]
     pub fn cumprod_reverse(self, axis: isize) -> Tensor {
         let _scope = function("cumprod_reverse");
-        self.running("cumprod", axis, true, |a, b| a * b)
+        self.bool_as_i32().running("cumprod", axis, true, |a, b| a * b)
     }
 
     /// `lax.cummax`: the greatest element so far along `axis`; NaN wins.
@@ -56,6 +56,12 @@ impl Tensor {
         self.running("cummax", axis, false, |a, b| a.maximum(b))
     }
 
+    /// `lax.cummax` with `reverse=True`: the greatest from each element to the last; NaN wins.
+    #[track_caller]
+    pub fn cummax_reverse(self, axis: isize) -> Tensor {
+        self.running("cummax", axis, true, |a, b| a.maximum(b))
+    }
+
     /// `lax.cummin`: the least element so far along `axis`; NaN wins.
     #[track_caller]
     pub fn cummin(self, axis: isize) -> Tensor {
@@ -63,11 +69,28 @@ impl Tensor {
         self.running("cummin", axis, false, |a, b| a.minimum(b))
     }
 
+    /// `lax.cummin` with `reverse=True`: the least from each element to the last; NaN wins.
+    #[track_caller]
+    pub fn cummin_reverse(self, axis: isize) -> Tensor {
+        self.running("cummin", axis, true, |a, b| a.minimum(b))
+    }
+
     /// `lax.cumlogsumexp`: the logarithm of running sums of `exp`, without overflow.
     #[track_caller]
     pub fn cumlogsumexp(self, axis: isize) -> Tensor {
         let _scope = function("cumlogsumexp");
         self.running("cumlogsumexp", axis, false, |a, b| logaddexp(a, b))
+    }
+
+    /// `lax.cumlogsumexp` with `reverse=True`: from each element to the last.
+    #[track_caller]
+    pub fn cumlogsumexp_reverse(self, axis: isize) -> Tensor {
+        self.running("cumlogsumexp", axis, true, |a, b| logaddexp(a, b))
+    }
+
+    #[track_caller]
+    fn bool_as_i32(self) -> Tensor {
+        if self.dtype() == DType::Bool { self.to(DType::I32) } else { self }
     }
 
     /// `jnp.diff`: each element less the one before it along `axis`, which becomes one shorter.

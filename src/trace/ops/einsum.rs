@@ -2,10 +2,10 @@
 
 use std::panic::Location;
 
-use super::{dot_general, iota, where_, zeros_like};
+use super::{axis_of, dot_general, iota, where_, zeros_like};
 use crate::trace::op::{Axes, DotDims, ReduceOp};
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
-use crate::trace::types::DType;
+use crate::trace::types::{DType, Shape};
 
 /// A tensor whose axes have letters.
 struct Term {
@@ -249,11 +249,11 @@ impl Tensor {
         })
     }
 
-    /// `jnp.vdot`: the sum of all products of elements.
+    /// `jnp.vdot`: the sum of all products of elements, in their own type.
     #[track_caller]
     pub fn vdot(self, rhs: Tensor) -> Tensor {
         let _scope = function("vdot");
-        (self.ravel() * rhs.ravel()).sum(..)
+        self.ravel().inner(rhs.ravel())
     }
 
     /// `jnp.cross` of vectors of three along the last axis.
@@ -269,28 +269,61 @@ impl Tensor {
         self.roll(-1, -1) * rhs.roll(-2, -1) - self.roll(-2, -1) * rhs.roll(-1, -1)
     }
 
-    /// `jnp.diagonal` of the last two axes, as a last axis.
+    /// `jnp.diagonal` of the last two axes, as a last axis. (`jnp.diagonal` takes the first two by
+    /// default: [`Tensor::diagonal_of`] with its arguments.)
     #[track_caller]
     pub fn diagonal(self) -> Tensor {
         let _scope = function("diagonal");
-        let shape = self.shape();
-        let rank = shape.rank();
-        if rank < 2 {
-            fail_op("diagonal", format!("takes a matrix, and was given {}", self.ty()));
-        }
-        let (rows, columns) = (shape[rank - 2], shape[rank - 1]);
-        let size = rows.min(columns);
-        let square = self.slice_axis(-2, 0, size).slice_axis(-1, 0, size);
-        let shape = square.shape();
-        let [i, j] = [-2, -1].map(|axis| iota(&shape, rank as isize + axis, DType::I32));
-        where_(i.equal(j), square, zeros_like(square)).sum([-1])
+        self.diagonal_of(0, -2, -1)
     }
 
-    /// `jnp.trace`: the sum of the diagonal of the last two axes.
+    /// `jnp.diagonal(x, offset, axis1, axis2)`, as a last axis. A positive `offset` lies above the
+    /// main diagonal.
+    #[track_caller]
+    pub fn diagonal_of(self, offset: i32, axis1: isize, axis2: isize) -> Tensor {
+        let ty = self.ty();
+        let rank = ty.rank();
+        if rank < 2 {
+            fail_op("diagonal", format!("takes a matrix, and was given {ty}"));
+        }
+        let [first, second] = [axis1, axis2].map(|axis| axis_of("diagonal", axis, rank));
+        if first == second {
+            let problem = format!("takes two axes of {ty}, and was given {axis1} and {axis2}");
+            fail_op("diagonal", problem);
+        }
+        let others = (0..rank).filter(|&axis| axis != first && axis != second);
+        let permutation: Vec<usize> = others.chain([first, second]).collect();
+        let x = self.transpose(&permutation);
+        let (rows, columns) = (ty.shape[first], ty.shape[second]);
+        let skip = offset.unsigned_abs() as usize;
+        let (row, column) = if offset < 0 { (skip, 0) } else { (0, skip) };
+        let size = rows.saturating_sub(row).min(columns.saturating_sub(column));
+        let batch: Shape = x.shape()[..rank - 2].into();
+        if size == 0 {
+            return super::zeros(batch.with_axis(rank - 2, 0), ty.dtype);
+        }
+        let square = x.slice_axis(-2, row, row + size).slice_axis(-1, column, column + size);
+        // One element more a row moves the diagonal into the first column.
+        let flat = square.reshape(batch.with_axis(rank - 2, size * size));
+        let mut high = vec![0; rank - 1];
+        high[rank - 2] = size as i64;
+        let filler = super::zeros([], ty.dtype);
+        let wider = flat.pad_with(&vec![0; rank - 1], &high, &vec![0; rank - 1], filler);
+        let table = batch.with_axis(rank - 2, size).with_axis(rank - 1, size + 1);
+        wider.reshape(table).slice_axis(-1, 0, 1).squeeze(-1)
+    }
+
+    /// `jnp.trace`: the sum of the diagonal of the last two axes. Types as [`Tensor::sum`].
     #[track_caller]
     pub fn trace(self) -> Tensor {
         let _scope = function("trace");
         self.diagonal().sum([-1])
+    }
+
+    /// `jnp.trace(x, offset, axis1, axis2)`: the sum of [`Tensor::diagonal_of`].
+    #[track_caller]
+    pub fn trace_of(self, offset: i32, axis1: isize, axis2: isize) -> Tensor {
+        self.diagonal_of(offset, axis1, axis2).sum([-1])
     }
 
     /// `jnp.diag` of a vector: the matrix with it as its diagonal.
@@ -321,20 +354,21 @@ impl Tensor {
     #[track_caller]
     pub fn norm_along(self, p: f64, axis: isize) -> Tensor {
         let _scope = function("norm_along");
+        let x = self.to_inexact();
         if p == f64::INFINITY {
-            return self.abs().max([axis]);
+            return x.abs().max([axis]);
         }
         if p == 1.0 {
-            return self.abs().sum([axis]);
+            return x.abs().sum([axis]);
         }
         if p == 2.0 {
-            return self.square().sum([axis]).sqrt();
+            return x.square().sum([axis]).sqrt();
         }
         if p <= 0.0 || p.is_nan() {
             fail_op("norm", format!("takes a positive order, and was given {p}"));
         }
-        let power = super::full_like(self, p);
-        let sum = self.abs().pow(power).sum([axis]);
+        let power = super::full_like(x, p);
+        let sum = x.abs().pow(power).sum([axis]);
         sum.pow(super::full_like(sum, 1.0 / p))
     }
 }

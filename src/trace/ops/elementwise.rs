@@ -188,6 +188,7 @@ impl<R: Operand> ops::Div<R> for Tensor {
     type Output = Tensor;
     #[track_caller]
     fn div(self, rhs: R) -> Tensor {
+        let _scope = function(BinaryOp::Div.name());
         true_divide(self, rhs)
     }
 }
@@ -198,6 +199,7 @@ macro_rules! literal_div {
             type Output = Tensor;
             #[track_caller]
             fn div(self, rhs: Tensor) -> Tensor {
+                let _scope = function(BinaryOp::Div.name());
                 let like = rhs.ty();
                 true_divide(self.to_tensor(&like), rhs)
             }

@@ -13,40 +13,67 @@ impl Tensor {
         set.to(DType::I32).sum(axes)
     }
 
-    /// `jnp.nansum`: the sum over `axes` of what is not NaN.
+    /// `jnp.nansum`: the sum over `axes` of what is not NaN. Types as [`Tensor::sum`].
     #[track_caller]
     pub fn nansum(self, axes: impl AxisList) -> Tensor {
         let _scope = function("nansum");
-        where_(self.is_nan(), zeros_like(self), self).sum(axes)
+        self.nan_as(0.0).sum(axes)
     }
 
-    /// `jnp.nanmean`: the mean over `axes` of what is not NaN; NaN where nothing is left.
+    /// `jnp.nanmean`: the mean over `axes` of what is not NaN; NaN where nothing is left. Types as
+    /// [`Tensor::mean`].
     #[track_caller]
     pub fn nanmean(self, axes: impl AxisList + Clone) -> Tensor {
         let _scope = function("nanmean");
-        let count = (!self.is_nan()).to(self.dtype()).sum(axes.clone());
-        self.nansum(axes) / count
+        let x = self.to_inexact();
+        let dtype = x.dtype();
+        // Sums and counts of narrow floats are rounded once, at the end.
+        let x = if dtype == DType::F64 { x } else { x.to(DType::F32) };
+        let count = (!x.is_nan()).to(x.dtype()).sum(axes.clone());
+        (x.nansum(axes) / count).to(dtype)
     }
 
-    /// `jnp.nanmax`: the greatest over `axes` of what is not NaN; -inf where nothing is left.
+    /// `jnp.nanmax`: the greatest over `axes` of what is not NaN; NaN where nothing is left.
     #[track_caller]
-    pub fn nanmax(self, axes: impl AxisList) -> Tensor {
+    pub fn nanmax(self, axes: impl AxisList + Clone) -> Tensor {
         let _scope = function("nanmax");
-        where_(self.is_nan(), full_like(self, f64::NEG_INFINITY), self).max(axes)
+        let greatest = self.nan_as(f64::NEG_INFINITY).max(axes.clone());
+        self.unless_all_nan(greatest, axes)
     }
 
-    /// `jnp.nanmin`: the least over `axes` of what is not NaN; inf where nothing is left.
+    /// `jnp.nanmin`: the least over `axes` of what is not NaN; NaN where nothing is left.
     #[track_caller]
-    pub fn nanmin(self, axes: impl AxisList) -> Tensor {
+    pub fn nanmin(self, axes: impl AxisList + Clone) -> Tensor {
         let _scope = function("nanmin");
-        where_(self.is_nan(), full_like(self, f64::INFINITY), self).min(axes)
+        let least = self.nan_as(f64::INFINITY).min(axes.clone());
+        self.unless_all_nan(least, axes)
     }
 
-    /// `jnp.average`: the mean over `axes` weighted by `weights`, of the same shape.
+    /// This tensor with `value` for each NaN.
+    #[track_caller]
+    fn nan_as(self, value: f64) -> Tensor {
+        if !self.dtype().is_float() {
+            return self;
+        }
+        where_(self.is_nan(), full_like(self, value), self)
+    }
+
+    /// `reduced`, and NaN where all elements over `axes` are NaN.
+    #[track_caller]
+    fn unless_all_nan(self, reduced: Tensor, axes: impl AxisList) -> Tensor {
+        if !self.dtype().is_float() {
+            return reduced;
+        }
+        where_(self.is_nan().all(axes), full_like(reduced, f64::NAN), reduced)
+    }
+
+    /// `jnp.average`: the mean over `axes` weighted by `weights`, of the same shape. Types as
+    /// [`Tensor::mean`].
     #[track_caller]
     pub fn average(self, weights: Tensor, axes: impl AxisList + Clone) -> Tensor {
         let _scope = function("average");
-        (self * weights).sum(axes.clone()) / weights.sum(axes)
+        let (x, weights) = (self.to_inexact(), weights.to_inexact());
+        (x * weights).sum(axes.clone()) / weights.sum(axes)
     }
 
     /// `jnp.ptp`: the greatest less the least over `axes`.

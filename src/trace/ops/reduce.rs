@@ -8,36 +8,79 @@ use crate::trace::tensor::{Tensor, bind, bind1, function};
 use crate::trace::types::DType;
 
 macro_rules! reductions {
-    ($($(#[$doc:meta])* $method:ident $op:ident),* $(,)?) => {
+    ($($(#[$doc:meta])* $method:ident $by:ident $op:ident),* $(,)?) => {
         impl Tensor {$(
             $(#[$doc])*
             #[track_caller]
             pub fn $method(self, axes: impl AxisList) -> Tensor {
                 let _scope = function(stringify!($method));
                 let axes = axes.axes(ReduceOp::$op.name(), self.rank());
-                self.reduce(ReduceOp::$op, axes)
+                self.$by(ReduceOp::$op, axes)
             }
         )*}
     };
 }
 reductions!(
-    /// The sum over `axes`, which vanish. An empty sum is 0.
-    sum Sum,
-    /// The product over `axes`, which vanish. An empty product is 1.
-    prod Prod,
+    /// `jnp.sum`: the sum over `axes`, which vanish. An empty sum is 0. Narrow floats accumulate in
+    /// f32; bools and integers narrower than 32 bits give i32, unsigned ones u32.
+    sum accumulate Sum,
+    /// `jnp.prod`: the product over `axes`, which vanish. An empty product is 1. Types as
+    /// [`Tensor::sum`].
+    prod accumulate Prod,
     /// The largest element over `axes`, which vanish; NaN wins. Equal largest elements share the
-    /// derivative.
-    max Max,
+    /// derivative. An empty axis gives the type's least value, as `lax.reduce_max`.
+    max extreme Max,
     /// The smallest element over `axes`, which vanish; NaN wins. Equal smallest elements share the
-    /// derivative.
-    min Min,
+    /// derivative. An empty axis gives the type's greatest value, as `lax.reduce_min`.
+    min extreme Min,
     /// `lax.reduce_and` over `axes`, which vanish: bitwise on integers, and whether all hold on
     /// bools. Nothing gives all ones. Floats are an error; [`Tensor::all`] takes them.
-    reduce_and And,
+    reduce_and reduce And,
     /// `lax.reduce_or` over `axes`, which vanish: bitwise on integers, and whether any holds on
     /// bools. Nothing gives zeros. Floats are an error; [`Tensor::any`] takes them.
-    reduce_or Or,
+    reduce_or reduce Or,
 );
+
+macro_rules! keepdims {
+    ($($method:ident $with_keepdims:ident),* $(,)?) => {
+        impl Tensor {$(
+            #[doc = concat!("[`Tensor::", stringify!($method), "`] with `keepdims=True`: `axes` ")]
+            #[doc = "stay, with size 1."]
+            #[track_caller]
+            pub fn $with_keepdims(self, axes: impl AxisList) -> Tensor {
+                let shape = self.shape();
+                let axes = axes.axes(stringify!($method), shape.rank());
+                let list: Vec<isize> = axes.iter().map(|&axis| axis as isize).collect();
+                self.$method(&list[..]).keep_axes(&shape, &axes)
+            }
+        )*}
+    };
+}
+keepdims!(
+    sum sum_keepdims,
+    prod prod_keepdims,
+    max max_keepdims,
+    min min_keepdims,
+    all all_keepdims,
+    any any_keepdims,
+    mean mean_keepdims,
+    var var_keepdims,
+    std std_keepdims,
+    logsumexp logsumexp_keepdims,
+);
+
+/// The element types that a sum or product of `dtype` accumulates in and results in, as in jnp with
+/// 32-bit defaults.
+fn accumulation(dtype: DType) -> (DType, DType) {
+    match dtype {
+        DType::F16 | DType::BF16 => (DType::F32, dtype),
+        DType::Bool | DType::I8 | DType::I16 => (DType::I32, DType::I32),
+        DType::U8 | DType::U16 => (DType::U32, DType::U32),
+        DType::I32 | DType::I64 | DType::U32 | DType::U64 | DType::F32 | DType::F64 => {
+            (dtype, dtype)
+        }
+    }
+}
 
 impl Tensor {
     /// Whether no element over `axes`, which vanish, is zero or false: a bool. NaN is not zero, and
@@ -64,6 +107,7 @@ impl Tensor {
         if self.dtype() == DType::Bool { self } else { self.not_equal(0) }
     }
 
+    /// The reduction as it is: in the tensor's own element type.
     #[track_caller]
     pub(crate) fn reduce(self, op: ReduceOp, axes: Axes) -> Tensor {
         if axes.is_empty() {
@@ -72,33 +116,94 @@ impl Tensor {
         bind1(Op::Reduce { op, axes }, &[self], Location::caller())
     }
 
-    /// The mean over `axes`, which vanish. NaN of an empty range.
+    /// A sum or product in the element types of [`accumulation`].
+    #[track_caller]
+    pub(crate) fn accumulate(self, op: ReduceOp, axes: Axes) -> Tensor {
+        let (within, result) = accumulation(self.dtype());
+        self.to(within).reduce(op, axes).to(result)
+    }
+
+    /// A maximum or minimum; of bools, whether any or all hold.
+    #[track_caller]
+    fn extreme(self, op: ReduceOp, axes: Axes) -> Tensor {
+        match (op, self.dtype()) {
+            (ReduceOp::Max, DType::Bool) => self.reduce(ReduceOp::Or, axes),
+            (ReduceOp::Min, DType::Bool) => self.reduce(ReduceOp::And, axes),
+            _ => self.reduce(op, axes),
+        }
+    }
+
+    /// Floats as they are; integers and bools as `f32`, integers of 64 bits as `f64`.
+    #[track_caller]
+    pub(crate) fn to_inexact(self) -> Tensor {
+        match self.dtype() {
+            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => self,
+            DType::I64 | DType::U64 => self.to(DType::F64),
+            DType::Bool
+            | DType::I8
+            | DType::I16
+            | DType::I32
+            | DType::U8
+            | DType::U16
+            | DType::U32 => self.to(DType::F32),
+        }
+    }
+
+    /// `jnp.mean`: the mean over `axes`, which vanish. NaN of an empty range. Narrow floats
+    /// accumulate in f32; integers and bools give f32, integers of 64 bits f64.
     #[track_caller]
     pub fn mean(self, axes: impl AxisList) -> Tensor {
         let _scope = function("mean");
         let axes = axes.axes("mean", self.rank());
-        let shape = self.shape();
-        let count: usize = axes.iter().map(|&axis| shape[axis]).product();
-        self.reduce(ReduceOp::Sum, axes) / count as f64
+        let (x, dtype, count) = self.to_average(&axes);
+        (x.reduce(ReduceOp::Sum, axes) / count as f64).to(dtype)
     }
 
-    /// The variance over `axes`, which vanish: the mean squared distance from the mean.
+    /// `jnp.var`: the mean squared distance over `axes`, which vanish, from the mean. Types as
+    /// [`Tensor::mean`].
     #[track_caller]
     pub fn var(self, axes: impl AxisList) -> Tensor {
         let _scope = function("var");
-        let axes = axes.axes("var", self.rank());
-        let shape = self.shape();
-        let count: usize = axes.iter().map(|&axis| shape[axis]).product();
-        let mean = self.reduce(ReduceOp::Sum, axes.clone()) / count as f64;
-        let centred = self - mean.keep_axes(&shape, &axes);
-        centred.square().reduce(ReduceOp::Sum, axes) / count as f64
+        self.var_ddof(axes, 0)
     }
 
-    /// The standard deviation over `axes`, which vanish; the root of [`Tensor::var`].
+    /// [`Tensor::var`] with `ddof`, the degrees of freedom that the divisor loses: `n - ddof`. NaN if
+    /// none are left.
+    #[track_caller]
+    pub fn var_ddof(self, axes: impl AxisList, ddof: usize) -> Tensor {
+        let axes = axes.axes("var", self.rank());
+        let shape = self.shape();
+        let (x, dtype, count) = self.to_average(&axes);
+        let mean = x.reduce(ReduceOp::Sum, axes.clone()) / count as f64;
+        let centred = x - mean.keep_axes(&shape, &axes);
+        let sum = centred.square().reduce(ReduceOp::Sum, axes);
+        match ddof > 0 && ddof >= count {
+            true => super::full_like(sum, f64::NAN).to(dtype),
+            false => (sum / (count - ddof) as f64).to(dtype),
+        }
+    }
+
+    /// `jnp.std`: the standard deviation over `axes`, which vanish; the root of [`Tensor::var`].
     #[track_caller]
     pub fn std(self, axes: impl AxisList) -> Tensor {
         let _scope = function("std");
         self.var(axes).sqrt()
+    }
+
+    /// [`Tensor::std`] with `ddof`, as [`Tensor::var_ddof`].
+    #[track_caller]
+    pub fn std_ddof(self, axes: impl AxisList, ddof: usize) -> Tensor {
+        self.var_ddof(axes, ddof).sqrt()
+    }
+
+    /// This tensor in the type that its mean accumulates in, the type of the mean, and the number of
+    /// elements along `axes`.
+    #[track_caller]
+    fn to_average(self, axes: &[usize]) -> (Tensor, DType, usize) {
+        let shape = self.shape();
+        let x = self.to_inexact();
+        let count = axes.iter().map(|&axis| shape[axis]).product();
+        (x.to(accumulation(x.dtype()).0), x.dtype(), count)
     }
 
     /// A reduction's result spread over the axes that vanished, each with size 1, so that it
@@ -115,7 +220,7 @@ impl Tensor {
     #[track_caller]
     pub fn argmax(self, axis: isize) -> Tensor {
         let axis = axis_of("argmax", axis, self.rank());
-        bind1(Op::ArgReduce { op: ArgOp::Max, axis }, &[self], Location::caller())
+        self.arg_reduce(ArgOp::Max, axis)
     }
 
     /// The index (i32) of the first smallest element along `axis`, which vanishes; NaN is
@@ -123,7 +228,13 @@ impl Tensor {
     #[track_caller]
     pub fn argmin(self, axis: isize) -> Tensor {
         let axis = axis_of("argmin", axis, self.rank());
-        bind1(Op::ArgReduce { op: ArgOp::Min, axis }, &[self], Location::caller())
+        self.arg_reduce(ArgOp::Min, axis)
+    }
+
+    #[track_caller]
+    fn arg_reduce(self, op: ArgOp, axis: usize) -> Tensor {
+        let x = if self.dtype() == DType::Bool { self.to(DType::I32) } else { self };
+        bind1(Op::ArgReduce { op, axis }, &[x], Location::caller())
     }
 
     /// The elements in ascending order along `axis`; NaN comes last.
@@ -147,12 +258,12 @@ impl Tensor {
     pub fn logsumexp(self, axes: impl AxisList) -> Tensor {
         let _scope = function("logsumexp");
         let axes = axes.axes("logsumexp", self.rank());
-        let shape = self.shape();
-        let largest = self.reduce(ReduceOp::Max, axes.clone()).stop_gradient();
+        let (x, shape) = (self.to_inexact(), self.shape());
+        let largest = x.reduce(ReduceOp::Max, axes.clone()).stop_gradient();
         // An infinite maximum would give inf - inf.
         let largest = where_(largest.is_finite(), largest, super::zeros_like(largest));
-        let shifted = self - largest.keep_axes(&shape, &axes);
-        shifted.exp().reduce(ReduceOp::Sum, axes).log() + largest
+        let shifted = x - largest.keep_axes(&shape, &axes);
+        shifted.exp().accumulate(ReduceOp::Sum, axes).log() + largest
     }
 
     /// `x - logsumexp(x)` along `axis`.
@@ -160,10 +271,10 @@ impl Tensor {
     pub fn log_softmax(self, axis: isize) -> Tensor {
         let _scope = function("log_softmax");
         let axes: Axes = [axis_of("log_softmax", axis, self.rank())].as_slice().into();
-        let shape = self.shape();
-        let largest = self.reduce(ReduceOp::Max, axes.clone()).stop_gradient();
-        let shifted = self - largest.keep_axes(&shape, &axes);
-        let total = shifted.exp().reduce(ReduceOp::Sum, axes.clone()).log();
+        let (x, shape) = (self.to_inexact(), self.shape());
+        let largest = x.reduce(ReduceOp::Max, axes.clone()).stop_gradient();
+        let shifted = x - largest.keep_axes(&shape, &axes);
+        let total = shifted.exp().accumulate(ReduceOp::Sum, axes.clone()).log();
         shifted - total.keep_axes(&shape, &axes)
     }
 
@@ -172,10 +283,10 @@ impl Tensor {
     pub fn softmax(self, axis: isize) -> Tensor {
         let _scope = function("softmax");
         let axes: Axes = [axis_of("softmax", axis, self.rank())].as_slice().into();
-        let shape = self.shape();
-        let largest = self.reduce(ReduceOp::Max, axes.clone()).stop_gradient();
-        let numerator = (self - largest.keep_axes(&shape, &axes)).exp();
-        let total = numerator.reduce(ReduceOp::Sum, axes.clone());
+        let (x, shape) = (self.to_inexact(), self.shape());
+        let largest = x.reduce(ReduceOp::Max, axes.clone()).stop_gradient();
+        let numerator = (x - largest.keep_axes(&shape, &axes)).exp();
+        let total = numerator.accumulate(ReduceOp::Sum, axes.clone());
         numerator / total.keep_axes(&shape, &axes)
     }
 
@@ -183,6 +294,6 @@ impl Tensor {
     #[track_caller]
     pub fn norm(self) -> Tensor {
         let _scope = function("norm");
-        self.square().sum(..).sqrt()
+        self.to_inexact().square().sum(..).sqrt()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 
+use super::index::wide;
 use super::{IndexMode, arange, axis_of, constant, iota, where_, zeros};
 use crate::trace::control::fori_loop;
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
@@ -56,7 +57,8 @@ impl Tensor {
     }
 
     /// `jnp.searchsorted`: for each of `values` the place (i32) in this sorted vector where it goes
-    /// in: before equal elements, or after them if `right`. A binary search: `log2(n)` turns.
+    /// in: before equal elements, or after them if `right`. NaN is greater than all numbers, and
+    /// equal to itself. A binary search: `log2(n)` steps.
     #[track_caller]
     pub fn searchsorted(self, values: Tensor, right: bool) -> Tensor {
         let _scope = function("searchsorted");
@@ -74,16 +76,22 @@ impl Tensor {
             if size == 0 {
                 return low;
             }
-            let turns = usize::BITS - size.leading_zeros();
+            let num_steps = usize::BITS - size.leading_zeros();
+            let is_nan = ty.dtype.is_float().then(|| values.is_nan());
+            let before = |x: Tensor| match (is_nan, right) {
+                (None, true) => x.le(values),
+                (None, false) => x.lt(values),
+                (Some(is_nan), true) => x.le(values) | is_nan,
+                (Some(is_nan), false) => x.lt(values) | (is_nan & !x.is_nan()),
+            };
             let step = |_: Tensor, (low, high): (Tensor, Tensor)| {
-                let middle = (low + high).floor_div(2);
+                let middle = low + ((high - low) >> 1);
                 let there = self.take_mode(middle, 0, IndexMode::Clip);
-                let beyond = if right { there.le(values) } else { there.lt(values) };
                 // A search that is over stays where it is.
-                let beyond = beyond & low.lt(high);
+                let beyond = before(there) & low.lt(high);
                 (where_(beyond, middle + 1, low), where_(beyond, high, middle))
             };
-            fori_loop(turns as usize, step, (low, low + size as i32)).0
+            fori_loop(num_steps as usize, step, (low, low + size as i32)).0
         })
     }
 
@@ -126,16 +134,15 @@ impl Tensor {
     }
 
     /// `jnp.bincount` with `length`: how often each of `0..length` stands in this integer vector.
-    /// Other numbers are not counted.
+    /// Negative numbers count as 0; numbers past the end are not counted.
     #[track_caller]
     pub fn bincount(self, length: usize) -> Tensor {
         let _scope = function("bincount");
         let at = Location::caller();
         at_line(at, || {
-            let numbers = self.ravel().to(DType::I32);
-            // Negative indices would count from the end.
-            let numbers = where_(numbers.lt(0), length as i32, numbers);
-            zeros([length], DType::I32).at(&[numbers]).add(1)
+            let x = if self.dtype() == DType::Bool { self.to(DType::I32) } else { self };
+            let x = wide("bincount", x.ravel()).maximum(0);
+            zeros([length], DType::I32).at(&[x]).add(1)
         })
     }
 
@@ -147,13 +154,13 @@ impl Tensor {
         let (ty, at) = (self.ty(), Location::caller());
         let place = axis_of("quantile", axis, ty.rank());
         let size = ty.shape[place];
-        if !ty.dtype.is_float() || size == 0 || !(0.0..=1.0).contains(&q) {
+        if size == 0 || !(0.0..=1.0).contains(&q) {
             let problem =
-                format!("takes floats, at least one, and a part of 0 to 1; was given {ty} and {q}");
+                format!("takes at least one element and a part of 0 to 1; was given {ty} and {q}");
             fail_op("quantile", problem);
         }
         at_line(at, || {
-            let sorted = self.sort(axis);
+            let sorted = self.to_inexact().sort(axis);
             let exact = q * (size - 1) as f64;
             let (low, high) = (exact.floor() as usize, exact.ceil() as usize);
             let weight = exact - low as f64;
