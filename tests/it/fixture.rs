@@ -22,7 +22,6 @@ pub fn read(path: &str) -> BTreeMap<String, Kinds> {
             safetensors::Dtype::F64 => DType::F64,
             safetensors::Dtype::F16 => DType::F16,
             safetensors::Dtype::BF16 => DType::BF16,
-            safetensors::Dtype::F64 => DType::F64,
             safetensors::Dtype::I8 => DType::I8,
             safetensors::Dtype::I16 => DType::I16,
             safetensors::Dtype::I32 => DType::I32,
