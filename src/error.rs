@@ -129,7 +129,7 @@ pub struct OperandNote {
     pub name: String,
     /// The line that made it.
     pub at: Loc,
-    /// What made it.
+    /// The operation that made it.
     pub origin: Origin,
 }
 

@@ -17,7 +17,7 @@ const MAX_NAME: usize = 128;
 /// Characters of a text from a file that a message shows.
 const MAX_SHOWN: usize = 80;
 
-/// What a [`plain_name`] is, for messages.
+/// Description of a [`plain_name`], for messages.
 pub const PLAIN_NAME: &str =
     "one plain name of at most 128 bytes, without path separators or control characters";
 

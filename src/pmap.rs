@@ -140,7 +140,7 @@ impl<A, B, F> Pmap<A, B, F> {
         self
     }
 
-    /// How many signatures stay compiled, at least 1; 256 by default. Beyond it the least recently used
+    /// Sets the number of signatures that stay compiled, at least 1; 256 by default. Beyond it the least recently used
     /// one is dropped with its executable, and compiled again when it comes back.
     pub fn cache_capacity(mut self, signatures: usize) -> Self {
         self.entries.set_capacity(signatures);

@@ -448,7 +448,7 @@ pub fn same_structure<T: Leaf, S: Leaf, L: Tree<T>, R: Tree<S>>(left: &L, right:
 }
 
 /// The first difference in structure of two trees, if there is one. `root` stands for the whole
-/// tree in paths, `names` for the two trees: "carry[1] is in the output and not in the input".
+/// tree in paths, `names` for the two trees: `carry[1] is in the output and not in the input`.
 pub(crate) fn structure_difference<T: Leaf, S: Leaf, L: Tree<T>, R: Tree<S>>(
     left: &L,
     right: &R,

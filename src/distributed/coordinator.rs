@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 /// What is said of a process after its number, when something is wrong with it.
 type Verdict<T> = std::result::Result<T, String>;
 
-/// How long a connection may take to authenticate.
+/// Time limit of a connection's authentication.
 const HANDSHAKE: Duration = Duration::from_secs(3);
 /// Connections that may be about to authenticate, in all and from one address. One more ends the
 /// oldest of them: processes answer at once, so the oldest is the least likely to be one.

@@ -45,7 +45,7 @@ const REMEMBERED: usize = 1024;
 
 #[derive(Default)]
 struct Seen {
-    /// How many there were so far.
+    /// Number of explanations so far.
     count: usize,
     latest: VecDeque<Numbered>,
 }
@@ -54,7 +54,7 @@ struct Numbered {
     /// Counted from 1.
     number: usize,
     signature: Signature,
-    /// Whether its executable was dropped for want of room.
+    /// True if its executable was dropped to make room.
     evicted: bool,
 }
 

@@ -297,7 +297,7 @@ struct EntryFile {
     used: SystemTime,
     bytes: u64,
     path: PathBuf,
-    /// Whether it is not finished.
+    /// True for a file that is not completely written.
     partial: bool,
 }
 

@@ -109,7 +109,7 @@ impl PrivateDir {
         result
     }
 
-    /// Whether a file of this name is one that [`PrivateDir::write`] had not finished.
+    /// Returns true if a file of this name is one that [`PrivateDir::write`] had not finished.
     pub(crate) fn is_partial(name: &str) -> bool {
         name.starts_with('.') && name.ends_with(PARTIAL)
     }

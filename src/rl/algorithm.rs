@@ -41,7 +41,7 @@ pub trait Algorithm: Parser + Serialize {
     /// Fails if settings are out of range or at odds with each other. Nothing is started.
     ///
     /// # Errors
-    /// [`Error::Config`](crate::Error::Config) that names the flag.
+    /// [`Error::Config`] that names the flag.
     fn check(&self) -> Result<()> {
         Ok(())
     }
@@ -49,14 +49,14 @@ pub trait Algorithm: Parser + Serialize {
     /// Trains an agent: events and, if asked for, the model are in the run's folder.
     ///
     /// # Errors
-    /// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
+    /// [`Error::Config`] for settings out of range, and what the environments,
     /// the compiler, the runtime and the file system say.
     fn train(&self) -> Result<Summary>;
 
     /// Plays a saved model.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) for a model of other sizes, and as
+    /// [`Error::Argument`] for a model of other sizes, and as
     /// [`train`](Algorithm::train).
     fn play(&self, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()>;
 

@@ -1,7 +1,7 @@
 //! Ranges of numeric flags: one row a name, for every algorithm and command that has the flag.
 //!
 //! [`ranged`] puts them into a clap command: a value is compared with its range while it is parsed,
-//! before anything is allocated or started, and `--help` shows the range. [`ensure`] compares the
+//! before anything is allocated or started, and `--help` shows the range. `ensure` compares the
 //! fields of settings that were made without a command line.
 
 use std::any::TypeId;
@@ -144,7 +144,7 @@ impl Range {
         }
     }
 
-    /// What a flag of this range must be, for messages.
+    /// Describes the values of this range, for messages.
     fn expected(self) -> String {
         match self {
             Int(..) => format!("must be a whole number from {self}"),
@@ -224,7 +224,7 @@ macro_rules! numbers {
 
 numbers!(u8, u16, u32, u64, usize; f32, f64);
 
-/// What a number must be that is not in its range.
+/// Message of a number that is out of its range.
 #[derive(Debug)]
 pub(super) struct OutOfRange(String);
 

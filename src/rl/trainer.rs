@@ -43,7 +43,7 @@ pub struct Trainer<'a, A> {
     progress: Progress,
     timeline: Option<Timeline>,
     step: u64,
-    /// Where `--resume` began.
+    /// Timestep at which `--resume` continued.
     resumed_at: Option<u64>,
     /// Where the last checkpoint was.
     kept: u64,

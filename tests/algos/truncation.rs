@@ -22,7 +22,7 @@ use super::cases::{args, model};
 /// Steps of an episode.
 const LIMIT: u32 = 4;
 
-/// What an episode shows and takes.
+/// Observations and actions of an episode.
 #[derive(Clone, Copy)]
 enum Kind {
     Vector,

@@ -49,7 +49,7 @@ fn run_dir(runs: &Path) -> PathBuf {
 struct Running {
     child: Child,
     err: BufReader<ChildStderr>,
-    /// What standard error had so far.
+    /// Standard error so far.
     text: String,
 }
 

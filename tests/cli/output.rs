@@ -1,4 +1,4 @@
-//! What goes to which stream, and streams that cannot be written.
+//! Standard output, standard error, and streams that cannot be written.
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -135,7 +135,8 @@ fn impala_minibatches_need_not_divide_a_learners_environments() {
     assert!(run(ONE, &exact) == run(OTHERS[1], &exact));
 }
 
-/// What a run that is too short for one batch says, which is checked after everything else.
+/// Asserts that flags are accepted, by the error of a run that is too short for one batch: its length
+/// is checked last.
 fn is_accepted<A: Algorithm>(flags: &[&str]) {
     let flags = flags.iter().copied().chain(["--total-timesteps=1"]);
     let outcome = A::from_flags(flags.clone())

@@ -86,7 +86,7 @@ fn derivatives(f: Function, x: &[Tensor]) -> Vec<Tensor> {
     [value].into_iter().chain(first).chain(second).chain(tangents).collect()
 }
 
-/// What each result of [`derivatives`] is, for `n` operands.
+/// Names of the results of [`derivatives`], for `n` operands.
 fn results(n: usize) -> Vec<(Which, usize)> {
     let many = |which: Which, n: usize| (0..n).map(move |i| (which, i));
     let second = many(Which::Second, n * (n + 1) / 2);

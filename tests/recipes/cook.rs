@@ -98,7 +98,7 @@ pub struct Cook {
 pub struct Dish {
     pub program: Program,
     pub outputs: Vec<Info>,
-    /// Which elements each input gets.
+    /// Elements that each input gets.
     pub kinds: Vec<Kind>,
 }
 

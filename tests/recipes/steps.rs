@@ -92,7 +92,7 @@ impl Cook {
         self.op(Op::Unary(op), &[x], info)
     }
 
-    /// What derivatives of absolute values are made of: nested absolute values and signs, compared
+    /// Parts of the derivatives of absolute values: nested absolute values and signs, compared
     /// with zero, and a choice between two numbers by the outcome.
     fn sides_of_zero(&mut self, p: [u8; 4], salt: &mut Salt) -> Option<()> {
         let fits = |c: &Cook, var: Var| c.dtype(var).is_float() && c.info(var).exact && !c.smooth;

@@ -9,9 +9,9 @@ use crate::{DType, Tensor};
 /// Statistics that observations and rewards are normalised with.
 #[derive(Debug, Clone, Tree)]
 pub struct Normalizers<T> {
-    /// Of the observations.
+    /// Running statistics of the observations.
     pub obs: RunningMeanStd<T>,
-    /// Of the rewards, and the discounted returns so far.
+    /// Running statistics of the rewards, and the discounted returns so far.
     pub reward: NormalizeRewardState<T>,
 }
 

@@ -177,7 +177,7 @@ fn table(settings: &Settings, done: &[(Job, Result<Summary>)]) -> String {
     text
 }
 
-/// What the runs of one algorithm on one environment reached; `None` without a run.
+/// Results of one algorithm's runs on one environment; `None` without a run.
 fn cell(runs: &[&Summary]) -> Option<String> {
     if runs.is_empty() {
         return None;

@@ -374,10 +374,10 @@ mod tests {
             for lower in [false, true] {
                 let mut a = matrix.clone();
                 // The other triangle is not read.
-                for i in 0..n * n {
+                for (i, element) in a.iter_mut().enumerate() {
                     let (row, column) = (i % n, i / n);
                     if row != column && lower != (row > column) {
-                        a[i] = f64::NAN;
+                        *element = f64::NAN;
                     }
                 }
                 let values = eigh(&mut a, n, lower).unwrap();

@@ -32,10 +32,10 @@ const MEMO_MAX_BYTES: u64 = 1 << 16;
 /// A file younger than this may change again within one tick of the file system's clock.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// What changes whenever a file's bytes do: device, inode, size, and both times with nanoseconds.
+/// Identity of a file's bytes: device, inode, size, and both times with nanoseconds.
 type FileId = [i128; 5];
 
-/// How checksums are come by.
+/// Source of checksums.
 pub(super) enum Checksums {
     /// Every byte is read.
     Fresh,

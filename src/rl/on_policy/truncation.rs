@@ -80,14 +80,14 @@ mod tests {
 
         // The recursion, with the value of what followed each step and no end but termination.
         let mut expected = vec![0.0f64; steps * envs];
-        for env in 0..envs {
+        for (env, &last_value) in next_value.iter().enumerate() {
             let mut advantage = 0.0;
             for step in (0..steps).rev() {
                 let i = step * envs + env;
                 let following = match (terminated[i], truncated[i]) {
                     (true, _) => 0.0,
                     (_, true) => value(final_obs[i].into()),
-                    _ if step + 1 == steps => next_value[env].into(),
+                    _ if step + 1 == steps => last_value.into(),
                     _ => values[i + envs].into(),
                 };
                 let delta = f64::from(rewards[i]) + gamma * following - f64::from(values[i]);

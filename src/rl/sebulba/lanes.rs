@@ -27,7 +27,7 @@ struct State<P, R> {
 /// A rollout of every actor, and how long the learner waited for each.
 type Taken<R> = (Vec<R>, Vec<Duration>);
 
-/// How often a waiting thread looks whether the run is to stop.
+/// Interval at which a waiting thread checks for a stop request.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What [`Lanes`] hold at a moment: Cleanba's `stats/params_queue_size` and `rollout_queue_size`.

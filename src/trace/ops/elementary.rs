@@ -54,7 +54,7 @@ impl Tensor {
         where_(self.lt(0.0), self.ceil(), self.floor())
     }
 
-    /// Whether each element is infinite.
+    /// True where an element is infinite.
     #[track_caller]
     pub fn is_inf(self) -> Tensor {
         let _scope = function("is_inf");

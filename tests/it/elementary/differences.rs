@@ -4,7 +4,7 @@ use podracer::{DType, Mode};
 
 use super::smallest_normal;
 
-/// Which result of a function.
+/// One result of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     Value,
@@ -30,7 +30,7 @@ pub struct Point<'a> {
 pub struct Difference {
     /// The functions that differ; empty for all.
     pub functions: &'static [&'static str],
-    /// Where they differ, and in what.
+    /// Arguments at which they differ, and both values.
     pub at: fn(&Point<'_>) -> bool,
     /// The line of the page.
     pub line: &'static str,

@@ -338,7 +338,7 @@ fn quotients_and_remainders_are_those_of_jax() {
     agree("division", DIVISION, 1e-30, &[DType::F32]);
 }
 
-/// How many equations `f` of the arguments has, but for constants.
+/// Number of equations of `f` of the arguments, but for constants.
 fn equations(f: fn((Tensor, Tensor)) -> Tensor, dtype: DType) -> usize {
     let arguments = (Array::zeros([4, 4], dtype), Array::from(1i32));
     let text = make_program(f, &arguments).unwrap().to_string();

@@ -345,7 +345,7 @@ fn dims(buffer: &RawBuffer) -> &[i64] {
     unsafe { std::slice::from_raw_parts(buffer.dims, buffer.rank as usize) }
 }
 
-/// Whether both have some of their bytes in common.
+/// Returns true if the two share some of their bytes.
 fn overlap(a: &RawBuffer, b: &RawBuffer) -> bool {
     let (a_len, b_len) = (byte_len(a), byte_len(b));
     let (a, b) = (a.data as usize, b.data as usize);
