@@ -13,7 +13,7 @@
 use crate::random::{self, Key};
 use crate::trace::control::while_loop;
 use crate::trace::ops::IndexMode;
-use crate::trace::ops::{constant, full, stack, where_, zeros};
+use crate::trace::ops::{constant, div, full, stack, where_, zeros};
 use crate::trace::tensor::fail_op;
 use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::Tree;
@@ -153,7 +153,7 @@ impl Frames<Tensor> {
         let draw = |key: Key<Tensor>| {
             let drawn = random::randint(key, [n], 0, high, DType::I32);
             let envs = self.num_envs as i32;
-            self.flat(first + drawn / envs, drawn % envs)
+            self.flat(first + div(drawn, envs), drawn % envs)
         };
         let (key, now) = key.split();
         let start = (draw(now), key, constant(0i32));
@@ -190,7 +190,7 @@ impl Frames<Tensor> {
         let of = |leaf: Tensor, rows| leaf.ravel().take_mode(rows, 0, IndexMode::Clip);
         let items = &self.steps.items;
         let envs = self.num_envs as i32;
-        let (step, env) = (rows / envs, rows % envs);
+        let (step, env) = (div(rows, envs), rows % envs);
         let batch = rows.shape();
         let mut reward = zeros(batch.clone(), DType::F32);
         let mut discount = full(batch.clone(), 1.0, DType::F32);

@@ -3,7 +3,7 @@
 
 use crate::trace::DType;
 use crate::trace::Tensor;
-use crate::trace::ops::{IndexMode, where_, zeros};
+use crate::trace::ops::{IndexMode, div, where_, zeros};
 use crate::trace::tensor::fail_op;
 use crate::tree::Tree;
 
@@ -56,7 +56,7 @@ impl SumTree<Tensor> {
         levels[0] = levels[0].at(&[rows]).set(priorities);
         let mut nodes = rows;
         for k in 1..levels.len() {
-            nodes = nodes / 2;
+            nodes = div(nodes, 2);
             let below = |child: Tensor| levels[k - 1].take_mode(child, 0, IndexMode::Clip);
             let sums = below(nodes * 2) + below(nodes * 2 + 1);
             levels[k] = levels[k].at(&[nodes]).set(sums);

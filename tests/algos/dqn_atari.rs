@@ -109,5 +109,5 @@ fn a_buffer_larger_than_the_memory_is_told() {
     let runs = tempfile::tempdir().unwrap();
     let more = ["--env-id=Pong-v5", "--buffer-size=2000000000"];
     let error = args::<Args>(runs.path(), SMALL, &more).train().unwrap_err().to_string();
-    assert!(error.contains("give a smaller --buffer-size"), "{error}");
+    assert!(error.contains("--buffer-size 2000000000: with Pong-v5 they take"), "{error}");
 }

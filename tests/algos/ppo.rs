@@ -150,7 +150,7 @@ fn a_folder_that_cannot_be_written_is_told() {
 #[test]
 fn a_nan_is_traced_to_its_operation() {
     let runs = tempfile::tempdir().unwrap();
-    let flags = ["--learning-rate", "1e30"];
+    let flags = ["--learning-rate", "1e15", "--vf-coef", "1e15"];
     let error = train(&args(runs.path(), &flags)).unwrap_err();
     assert!(matches!(error, Error::Nan(_)), "{error}");
     assert!(error.to_string().contains("run again with --check-nans"), "{error}");

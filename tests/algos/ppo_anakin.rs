@@ -203,7 +203,7 @@ fn settings_out_of_range_are_told() {
 #[test]
 fn a_nan_is_told_with_its_seed() {
     let runs = tempfile::tempdir().unwrap();
-    let flags = ["--learning-rate", "1e30", "--num-seeds", "2", "--seed", "8"];
+    let flags = ["--learning-rate=1e15", "--vf-coef=1e15", "--num-seeds=2", "--seed=8"];
     let error = train(&args(runs.path(), &flags)).unwrap_err();
     assert!(matches!(error, Error::Nan(_)), "{error}");
     let text = error.to_string();

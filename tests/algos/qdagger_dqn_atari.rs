@@ -121,6 +121,6 @@ fn settings_that_cannot_be_are_told() {
     );
     assert_eq!(
         told(&["--teacher-eval-episodes=0"]),
-        "--teacher-eval-episodes 0: must be at least 1"
+        "--teacher-eval-episodes 0: must be a whole number from 1 to 1000000"
     );
 }

@@ -104,7 +104,8 @@ fn band(runs: &[Vec<(f64, f64)>], end: f64, points: usize) -> Vec<(f64, f64, f64
     for k in 0..points {
         let (from, to) = (end * k as f64 / points as f64, end * (k + 1) as f64 / points as f64);
         let of_run = |run: &Vec<(f64, f64)>| {
-            let own = run.iter().filter(|(x, _)| *x > from && *x <= to).map(|(_, y)| *y);
+            let inside = |x: f64| (x > from || k == 0) && x <= to;
+            let own = run.iter().filter(|(x, _)| inside(*x)).map(|(_, y)| *y);
             let values: Vec<f64> = own.collect();
             (!values.is_empty()).then(|| super::mean_and_std(&values).0)
         };
@@ -150,6 +151,7 @@ impl Chart for Curves<'_> {
             let end = all().map(|point| point.0).fold(0.0, f64::max).max(1e-6);
             let low = all().map(|(_, y, d)| y - d).fold(f64::INFINITY, f64::min);
             let high = all().map(|(_, y, d)| y + d).fold(f64::NEG_INFINITY, f64::max);
+            let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
             // Wide enough to be seen among digits of large values.
             let margin = ((high - low) * 0.05).max(high.abs().max(low.abs()) * 1e-6).max(1e-6);
             let mut chart = ChartBuilder::on(panel)
