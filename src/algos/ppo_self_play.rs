@@ -24,7 +24,7 @@ use crate::rl::spaces::{self, Masked};
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{concatenate, constant, iota, stack, where_, zeros, zeros_like};
+use crate::trace::ops::{concatenate, constant, div, iota, stack, where_, zeros, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, vmap};
 
@@ -392,7 +392,7 @@ fn iteration(
 fn kept(past: Agent<Tensor>, agent: &Agent<Tensor>, updates: Tensor, args: &Args) -> Agent<Tensor> {
     let (every, count) = (args.snapshot_frequency as i32, args.num_opponents as i32);
     let due = (updates % every).equal(0);
-    let slot = (updates / every - 1) % count;
+    let slot = (div(updates, every) - 1) % count;
     let leaves: Vec<Tensor> = tree::leaves(&past)
         .into_iter()
         .zip(tree::leaves(agent))
