@@ -155,7 +155,7 @@ fn doctor_fails_where_something_is_missing() {
     assert_eq!(status, 1);
     assert!(out.contains("BROKEN   XLA plugin") && out.contains("cannot be read"), "{out}");
 
-    // A plugin that is found and does not load is not merely missing.
+    // A plugin of the right size with other bytes is damaged, and is not loaded.
     let part = Lock::get().part("xla-cpu").unwrap();
     let wheel = part.wheel().unwrap();
     let site = dir.path().join(".local/lib/python3.12/site-packages");
@@ -164,7 +164,8 @@ fn doctor_fails_where_something_is_missing() {
     fs::File::create(&member).unwrap().set_len(wheel.members[0].bytes).unwrap();
     let (status, out, _) = run(isolated(dir.path(), &["doctor"]));
     assert_eq!(status, 1);
-    assert!(out.contains("cannot be loaded as a shared library"), "{out}");
+    assert!(out.contains("is damaged: its sha256 is"), "{out}");
+    assert!(out.contains("BROKEN   XLA plugin        not loaded"), "{out}");
     // Nobody is told to remove all Python packages.
     assert!(out.contains("--force-reinstall xla-cpu-pjrt==0.0.1"), "{out}");
 }
