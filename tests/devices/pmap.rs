@@ -203,7 +203,7 @@ fn a_collective_that_some_never_reach() {
     let x = || shard(&count(&[2]), &devices).unwrap();
     let expect = |text: String, what: &str, line: u32| {
         let start =
-            format!("psum: stands inside a {what} whose predicate differs between the members");
+            format!("psum: inside a {what} whose predicate differs between the members");
         assert!(text.starts_with(&start), "{text}");
         assert!(text.contains(&format!("pmap.rs:{line}")), "{text}");
     };

@@ -152,7 +152,8 @@ fn one_to_six_learners_take_the_default_environments() {
     devices(8);
     for learners in ["1", "1,2", "1,2,3", "1,2,3,4", "1,2,3,4,5", "1,2,3,4,5,6"] {
         let learners = format!("--learner-device-ids={learners}");
-        let flags = ["--env-id=CartPole-v1", &learners];
+        // Environments of vectors have other defaults.
+        let flags = ["--env-id=MinAtar/Breakout-v1", &learners];
         is_accepted::<cleanba_ppo::Args>(&flags);
         is_accepted::<cleanba_impala::Args>(&flags);
     }
@@ -326,7 +327,7 @@ fn layouts_that_cannot_be_are_refused() {
     assert!(steps.contains("--num-steps 10: must be a multiple of 4"), "{steps}");
     assert!(steps.contains("nearest: 8 and 12"), "{steps}");
     let short = ppo(ONE, &["--total-timesteps=100"]);
-    assert!(short.contains("at least one batch, which is 1536: 12 environments of 128"), "{short}");
+    assert!(short.contains("at least one batch, which is 384: 12 environments of 32"), "{short}");
     let eager = ppo(ONE, &["--mode=eager"]);
     assert!(eager.contains("--mode eager"), "{eager}");
     let threads = ppo(ONE, &["--num-actor-threads=0"]);

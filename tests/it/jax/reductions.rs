@@ -322,7 +322,7 @@ fn agree(file: &str, functions: &[Function], floor: f64, eagerly: &[DType]) {
 }
 
 #[test]
-#[ignore = "takes minutes without optimization; to be run by name"]
+#[ignore = "fails for the differences that docs/jax-parity.md lists, which are to be resolved"]
 fn reductions_of_every_type_are_those_of_jax() {
     agree("reductions", REDUCTIONS, 1.0, &[DType::U8]);
 }
