@@ -202,8 +202,7 @@ fn a_collective_that_some_never_reach() {
     let devices = devices(2);
     let x = || shard(&count(&[2]), &devices).unwrap();
     let expect = |text: String, what: &str, line: u32| {
-        let start =
-            format!("psum: inside a {what} whose predicate differs between the members");
+        let start = format!("psum: inside a {what} whose predicate differs between the members");
         assert!(text.starts_with(&start), "{text}");
         assert!(text.contains(&format!("pmap.rs:{line}")), "{text}");
     };

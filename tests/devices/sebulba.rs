@@ -331,7 +331,10 @@ fn layouts_that_cannot_be_are_refused() {
     let eager = ppo(ONE, &["--mode=eager"]);
     assert!(eager.contains("--mode eager"), "{eager}");
     let threads = ppo(ONE, &["--num-actor-threads=0"]);
-    assert!(threads.contains("--num-actor-threads 0: must be at least 1"), "{threads}");
+    assert!(
+        threads.contains("--num-actor-threads 0: must be a whole number from 1 to 256"),
+        "{threads}"
+    );
     let impala = error(run::<cleanba_impala::Args>(
         runs.path(),
         "--learner-device-ids 1 2 3",
