@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Duration;
 
 /// The command.
 fn podracer(arguments: &[&str]) -> Command {
@@ -71,6 +72,15 @@ impl Running {
             if line.contains(part) {
                 return;
             }
+        }
+    }
+
+    /// Waits until the file exists; fails when the process ends before.
+    fn wait_for_file(&mut self, file: &Path) {
+        while !file.exists() {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "no {} at the end: {ended:?}", file.display());
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 

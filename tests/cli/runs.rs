@@ -20,6 +20,8 @@ fn a_run_has_one_writer() {
     let mut first = Running::start(ppo(runs.path(), &flags));
     first.wait_for("step ");
     let dir = run_dir(runs.path());
+    // The lines of progress come before the checkpoint of the same update.
+    first.wait_for_file(&dir.join("checkpoint.safetensors"));
     first.signal("KILL");
     assert_eq!(first.end().0, None);
     // What the killed process was writing.
