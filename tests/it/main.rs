@@ -17,6 +17,7 @@ mod explain;
 mod export;
 mod ffi;
 mod fixture;
+mod fork;
 mod jax;
 mod laws;
 mod limits;

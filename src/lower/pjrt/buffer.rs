@@ -10,6 +10,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::custom_call::{expect_no_call, in_call};
+use super::fork::{expect_no_fork, forked};
 use super::{Client, ffi};
 use crate::error::{Error, Result};
 use crate::trace::literal::AlignedBytes;
@@ -118,6 +119,7 @@ impl Client {
         semantics: HostSemantics,
         keep_alive: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Result<Buffer> {
+        expect_no_fork("copy an array to a device")?;
         let dims: SmallVec<[i64; 8]> = ty.shape.iter().map(|&d| d as i64).collect();
         let mut args = ffi::ClientBufferFromHostBufferArgs::zeroed();
         args.client = self.raw();
@@ -292,6 +294,7 @@ impl Buffer {
     /// # Safety
     /// `into` must be writable for `len` bytes and left alone until the event is ready.
     unsafe fn start_copy(&self, into: *mut u8, len: usize) -> Result<Event> {
+        expect_no_fork("copy an array from its device")?;
         // Row-major said explicitly: without it a device's own layout could come through.
         let minor_to_major: SmallVec<[i64; 8]> = (0..self.ty.rank() as i64).rev().collect();
         let mut layout = ffi::MemoryLayout {
@@ -351,6 +354,7 @@ impl Buffer {
 
     /// A copy on another device of the same client.
     pub fn copy_to_device(&self, device: usize) -> Result<Buffer> {
+        expect_no_fork("copy an array to another device")?;
         let mut args = ffi::BufferCopyToDeviceArgs::zeroed();
         args.buffer = self.raw;
         args.dst_device = self.client.raw_device(device)?;
@@ -370,6 +374,9 @@ impl Buffer {
 impl Drop for Buffer {
     #[inline]
     fn drop(&mut self) {
+        if forked() {
+            return;
+        }
         let mut args = ffi::BufferArgs::zeroed();
         args.buffer = self.raw;
         // SAFETY: the handle is ours, and nothing uses it after this. The runtime keeps the memory
@@ -403,7 +410,7 @@ impl HostCopy {
 impl Drop for HostCopy {
     fn drop(&mut self) {
         let Some(bytes) = self.bytes.take() else { return };
-        if in_call() && !self.done.is_ready().unwrap_or(false) {
+        if (in_call() || forked()) && !self.done.is_ready().unwrap_or(false) {
             // Nothing may wait here, and the runtime may still write there: the memory stays.
             std::mem::forget(bytes);
             return;
@@ -430,6 +437,9 @@ impl<B: std::ops::Deref<Target = Buffer>> Held<B> {
 
 impl<B: std::ops::Deref<Target = Buffer>> Drop for Held<B> {
     fn drop(&mut self) {
+        if forked() {
+            return;
+        }
         let mut args = ffi::BufferArgs::zeroed();
         args.buffer = self.0.raw;
         let decrease = self.0.client.functions().buffer_decrease_external_reference_count;
@@ -463,6 +473,9 @@ impl Event {
     /// Waits. Fails with the message of what failed.
     #[inline]
     pub fn wait(&self) -> Result<()> {
+        if forked() && !self.is_ready()? {
+            expect_no_fork("wait for an array that is not there yet")?;
+        }
         if in_call() && !self.is_ready()? {
             expect_no_call("wait for an array that is not there yet")?;
         }
@@ -518,6 +531,9 @@ impl Event {
 impl Drop for Event {
     #[inline]
     fn drop(&mut self) {
+        if forked() {
+            return;
+        }
         let mut args = ffi::EventDestroyArgs::zeroed();
         args.event = self.raw;
         // SAFETY: the handle is ours, and nothing uses it after this.

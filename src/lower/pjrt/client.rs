@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::ffi;
+use super::fork::{expect_no_fork, forked};
 use super::key_value::{Callbacks, KeyValues};
 use super::options::{CompileOptions, CreateOption};
 use super::plugin::{slice, text};
@@ -77,6 +78,8 @@ impl Client {
         options: &[(&str, CreateOption)],
         store: Option<Arc<dyn KeyValues>>,
     ) -> Result<Client> {
+        expect_no_fork("create a client")?;
+        super::fork::watch();
         let callbacks = store.map(Callbacks::new);
         let options: Vec<ffi::NamedValue> =
             options.iter().map(|(name, value)| named_value(name, value)).collect();
@@ -174,6 +177,7 @@ impl Client {
         module: &(impl AsRef<[u8]> + ?Sized),
         options: &CompileOptions,
     ) -> Result<Executable> {
+        expect_no_fork("compile a program")?;
         super::custom_call::expect_no_call("compile a program")?;
         const FORMAT: &str = "mlir";
         let module = module.as_ref();
@@ -212,6 +216,7 @@ impl Client {
     /// The bytes are machine code, which runs unchecked: they must be those of
     /// [`Executable::serialize`].
     pub unsafe fn deserialize(&self, serialized: &[u8]) -> Result<Executable> {
+        expect_no_fork("load an executable")?;
         let mut args = ffi::ExecutableDeserializeAndLoadArgs::zeroed();
         args.client = self.raw();
         args.serialized_executable = serialized.as_ptr().cast();
@@ -354,6 +359,9 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if forked() {
+            return;
+        }
         let mut args = ffi::ClientDestroyArgs::zeroed();
         args.client = self.raw;
         // SAFETY: buffers, executables and events hold the client, so this is the last use of it.

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::buffer::dtype_of;
 use super::custom_call::expect_no_call;
+use super::fork::{expect_no_fork, forked};
 use super::plugin::{slice, text};
 use super::{Buffer, Client, Event, ffi};
 use crate::error::{Error, Result};
@@ -248,6 +249,7 @@ impl Executable {
         event: Option<&mut *mut ffi::Event>,
         outputs: &mut Vec<Buffer>,
     ) -> Result<()> {
+        expect_no_fork("launch a compiled program")?;
         expect_no_call("launch a compiled program")?;
         let mut handles: Handles = SmallVec::from_elem(ptr::null_mut(), self.outputs.len());
         let argument_list = args.as_ptr();
@@ -310,6 +312,7 @@ impl Executable {
         events: Option<&mut Vec<*mut ffi::Event>>,
         outputs: &mut [Vec<Buffer>],
     ) -> Result<()> {
+        expect_no_fork("launch a compiled program")?;
         expect_no_call("launch a compiled program")?;
         let num_devices = self.devices.len();
         if args.len() != num_devices || outputs.len() != num_devices {
@@ -493,6 +496,9 @@ fn execute_options(non_donatable: &[i64]) -> ffi::ExecuteOptions {
 
 impl Drop for Executable {
     fn drop(&mut self) {
+        if forked() {
+            return;
+        }
         let functions = self.client.functions();
         let mut error = ptr::null_mut();
         if !self.raw.is_null() {

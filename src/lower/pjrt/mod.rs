@@ -19,6 +19,7 @@ pub mod custom_call;
 mod executable;
 mod failure;
 pub mod ffi;
+mod fork;
 mod key_value;
 mod memory;
 mod options;
