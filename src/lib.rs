@@ -160,6 +160,7 @@ pub mod runtime;
 pub mod timeline;
 pub mod trace;
 pub mod tree;
+mod watch;
 
 pub use array::Array;
 pub use error::{Error, Result};

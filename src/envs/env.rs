@@ -17,6 +17,8 @@ use super::spec::EnvSpec;
 ///
 /// An error or a panic in any method ends the pool with an error that says which environment it
 /// was; with [`OnError::Truncate`](super::OnError::Truncate) an error of `step` ends the episode only, and a reset must then work.
+/// NaN in a reward or an `f32` observation counts as such an error: one of them in a batch makes all
+/// parameters NaN. A `step` or `reset` that takes longer than 30 seconds is reported on standard error.
 /// The [module](super) has an annotated template.
 pub trait Env: Send {
     /// What this environment promises. Asked once, when the pool is made.

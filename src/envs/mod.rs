@@ -104,6 +104,7 @@ mod cores;
 mod entry;
 mod env;
 mod failures;
+mod late;
 pub mod minatar;
 pub mod mujoco;
 pub mod own;

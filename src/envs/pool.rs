@@ -12,6 +12,7 @@ use super::autoreset::Autoreset;
 use super::buffer::{Batch, Filling, check_rows};
 use super::env::{Env, Frame};
 use super::failures::{Failure, Failures, OnError};
+use super::late::Watch;
 use super::seeds::{EnvRng, seeds};
 use super::slot::{Phase, Slot, Task, guard};
 use super::spec::EnvSpec;
@@ -105,6 +106,8 @@ pub struct EnvPool {
     finished: Finished,
     failures: Failures,
     failed: Option<String>,
+    /// Reports environments that do not return; none after a failure.
+    watch: Option<Arc<Watch>>,
 }
 
 /// One environment to be stepped, and the row it will fill.
@@ -200,6 +203,7 @@ impl EnvPool {
             let rng = EnvRng::new(seeds(seed, process, actor, (first_env + i) as u32));
             slots.push(Some(Box::new(Slot::new(env, i, rng, autoreset, limit, on_error))));
         }
+        let calls = slots.iter().flatten().map(|slot| Arc::clone(&slot.calls)).collect();
         let synchronous = options.batch_size == options.num_envs;
         let engine = match options.num_threads {
             0 => Engine::Inline(Some(Probe { batches: 0, fastest: Duration::MAX })),
@@ -216,6 +220,7 @@ impl EnvPool {
             finished: Finished::new(options.num_envs),
             failures: Failures::default(),
             failed: None,
+            watch: Some(Watch::new(&spec.id, calls)),
             spec,
             options,
             slots,
@@ -439,6 +444,7 @@ impl EnvPool {
     fn fail(&mut self, env: usize, problem: &str) -> Error {
         let message = format!("{}: env {env} {problem}", self.spec.id);
         self.failed = Some(message.clone());
+        self.watch = None;
         Error::Env(message)
     }
 

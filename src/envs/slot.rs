@@ -2,14 +2,17 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::trace::types::DType;
 
 use super::autoreset::Autoreset;
 use super::env::{Action, Env, Frame, ObsMut, StepOutcome};
 use super::failures::{Failure, OnError};
+use super::late::Calls;
 use super::seeds::EnvRng;
 use super::stats::{Episode, Running};
 
@@ -66,6 +69,10 @@ pub(super) struct Slot {
     running: Running,
     /// The observation before this step, where a failed step needs it.
     last_obs: Option<Vec<u8>>,
+    /// Observations are f32, and so may be NaN.
+    may_be_nan: bool,
+    /// What the watch over late environments reads.
+    pub(super) calls: Arc<Calls>,
 }
 
 /// What the pool knows of an environment between two steps.
@@ -92,6 +99,8 @@ impl Slot {
         on_error: OnError,
     ) -> Slot {
         Slot {
+            may_be_nan: env.spec().observation.dtype() == DType::F32,
+            calls: Arc::default(),
             env,
             index,
             rng,
@@ -114,7 +123,10 @@ impl Slot {
     /// the next in the same step, `final_obs`.
     pub(super) fn run(&mut self, task: Task, obs: &mut [u8], final_obs: &mut [u8]) -> Result<()> {
         self.told = Row::default();
-        self.advance(task, obs, final_obs)?;
+        self.calls.begin();
+        let done = self.advance(task, obs, final_obs);
+        self.calls.end();
+        done?;
         if let Some(last) = &mut self.last_obs {
             last.clear();
             last.extend_from_slice(obs);
@@ -139,7 +151,9 @@ impl Slot {
             (values, _) => Action::Box(values),
         };
         self.elapsed += 1;
-        let outcome = match (self.env.step(action, &mut self.rng, ObsMut(obs)), &self.last_obs) {
+        let stepped = self.env.step(action, &mut self.rng, ObsMut(obs));
+        let stepped = stepped.and_then(|outcome| self.without_nan(outcome, obs));
+        let outcome = match (stepped, &self.last_obs) {
             (Ok(outcome), _) => outcome,
             (Err(error), None) => return Err(error),
             (Err(error), Some(last)) => {
@@ -177,6 +191,30 @@ impl Slot {
         Ok(())
     }
 
+    /// The outcome of a step, if neither it nor the observation has NaN.
+    fn without_nan(&self, outcome: StepOutcome, obs: &[u8]) -> Result<StepOutcome> {
+        for (name, reward) in [("reward", outcome.reward), ("game_reward", outcome.game_reward)] {
+            if reward.is_nan() {
+                let step = self.elapsed;
+                return Err(Error::Env(format!("the {name} of step {step} of the game is NaN")));
+            }
+        }
+        self.expect_no_nan(obs)?;
+        Ok(outcome)
+    }
+
+    fn expect_no_nan(&self, obs: &[u8]) -> Result<()> {
+        if !self.may_be_nan || !has_nan(bytemuck::cast_slice(obs)) {
+            return Ok(());
+        }
+        let values: &[f32] = bytemuck::cast_slice(obs);
+        let place = values.iter().position(|x| x.is_nan()).expect("there is one");
+        Err(Error::Env(format!(
+            "element {place} of the observation is NaN, {} steps after the game's start",
+            self.elapsed
+        )))
+    }
+
     fn begin(&mut self, obs: &mut [u8]) -> Result<()> {
         if self.game_over {
             self.env.reset(&mut self.rng, ObsMut(obs))?;
@@ -185,6 +223,7 @@ impl Slot {
             self.env.next_episode(&mut self.rng, ObsMut(obs))?;
             self.told.elapsed = self.elapsed;
         }
+        self.expect_no_nan(obs)?;
         self.phase = Phase::Playing;
         self.told.first = true;
         Ok(())
@@ -235,6 +274,11 @@ impl Slot {
     pub(super) fn render(&mut self) -> Option<Frame> {
         self.env.render()
     }
+}
+
+/// True where one of the values is NaN. Without an early end, so that it is compiled to vectors.
+fn has_nan(values: &[f32]) -> bool {
+    values.iter().fold(false, |found, x| found | x.is_nan())
 }
 
 /// Runs `work` on an environment; an error or a panic becomes the end of a sentence that begins

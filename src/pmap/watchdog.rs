@@ -1,11 +1,12 @@
 //! The watch over programs on several devices: a line on standard error when one is late, so that
 //! a collective that some device never reaches has a name.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::sharded::{Sharded, WeakSharded};
 use crate::output;
+use crate::watch;
 
 /// Watches the launches of one executable.
 pub(super) struct Watch(Arc<Watched>);
@@ -26,14 +27,13 @@ struct Launch {
 /// How long a program may run before it is called late. The CPU runtime ends the process when a
 /// device has waited 40 seconds at a collective; this is well before that.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often late programs are looked for.
-const PERIOD: Duration = Duration::from_millis(500);
 
 impl Watch {
     pub(super) fn new(name: &str) -> Watch {
         let launch = Mutex::default();
         let watched = Arc::new(Watched { name: name.to_string(), launch });
-        register(Arc::downgrade(&watched));
+        let weak: Weak<Watched> = Arc::downgrade(&watched);
+        watch::watch(weak);
         Watch(watched)
     }
 
@@ -44,8 +44,7 @@ impl Watch {
     }
 }
 
-impl Watched {
-    /// Tells of a launch that is late.
+impl watch::Watched for Watched {
     fn look(&self) {
         let mut launch = self.launch.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(current) = launch.as_mut() else { return };
@@ -63,34 +62,5 @@ impl Watched {
                 current.at.elapsed().as_secs_f64()
             ));
         }
-    }
-}
-
-/// Adds to what the watching thread looks at; starts the thread the first time.
-fn register(watched: Weak<Watched>) {
-    static ALL: OnceLock<Mutex<Vec<Weak<Watched>>>> = OnceLock::new();
-    let mut first = false;
-    let all = ALL.get_or_init(|| {
-        first = true;
-        Mutex::default()
-    });
-    let lock = |all: &'static Mutex<Vec<Weak<Watched>>>| {
-        all.lock().unwrap_or_else(PoisonError::into_inner)
-    };
-    lock(all).push(watched);
-    if first {
-        let watch = move || {
-            loop {
-                std::thread::sleep(PERIOD);
-                let alive: Vec<Arc<Watched>> = {
-                    let mut all = lock(all);
-                    all.retain(|watched| watched.strong_count() > 0);
-                    all.iter().filter_map(Weak::upgrade).collect()
-                };
-                alive.iter().for_each(|watched| watched.look());
-            }
-        };
-        // Without the thread nothing but the line is missing.
-        let _ = std::thread::Builder::new().name("podracer-watch".into()).spawn(watch);
     }
 }

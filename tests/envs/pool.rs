@@ -1,6 +1,7 @@
 //! The pool: what is the same whatever its threads, resets, failures; here buffers and threads.
 
 mod failures;
+mod load;
 mod resets;
 mod trajectories;
 
