@@ -10,7 +10,7 @@ use podracer::trace::Var;
 use podracer::trace::op::{ArgOp, Axes, BinaryOp, CompareOp, Op, ReduceOp, UnaryOp};
 use podracer::{DType, Literal, TensorType};
 
-use super::cook::{Cook, Info, epsilon};
+use super::cook::{Cook, Info, epsilon, smallest_normal};
 use super::recipe::{Salt, Step};
 
 impl Cook {
@@ -327,7 +327,9 @@ impl Cook {
         let info = match to.is_float() {
             true if self.smooth => return None,
             true => {
-                Info { low: f64::NEG_INFINITY, high: f64::INFINITY, exact: false, ..self.info(x) }
+                // One of them may be denormal, and so zero once something is computed of it.
+                let info = Info { exact: false, error: smallest_normal(to), ..self.info(x) };
+                Info { low: f64::NEG_INFINITY, high: f64::INFINITY, ..info }
             }
             false => Info::of(to),
         };
