@@ -11,7 +11,7 @@ use podracer::algos::ppo_anakin::{Args, Launch, Problem, start};
 use podracer::error::Result;
 use podracer::rl::Algorithm;
 use podracer::runtime::{Runtime, RuntimeOptions};
-use podracer::{Array, Key, Tensor, jit, tree, vmap};
+use podracer::{Key, Tensor, jit, vmap};
 
 #[path = "peer/mod.rs"]
 mod peer;
@@ -46,7 +46,7 @@ fn main() -> Result<()> {
             if alone { init(key) } else { vmap(init)(key.split_batch(seeds)) }
         });
         let run = Launch::new(&problem, updates, start(&args)?, &args);
-        let mut state = init.call(tree::map(Key::new(30), Array::from))?;
+        let mut state = init.call(Key::new(30))?;
         let mut wall = Row::new(format!("{seeds} seeds, us"));
         let mut processor = Row::new(format!("{seeds} seeds, us of processor time"));
         let each = 1e6 / (seeds as u64 * updates) as f64;

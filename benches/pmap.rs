@@ -17,7 +17,7 @@ use podracer::nn::{Activation, Mlp, init};
 use podracer::optim::{Adam, AdamState};
 use podracer::runtime::{Runtime, RuntimeOptions};
 use podracer::{
-    Array, DType, Key, Tensor, TensorType, jit, pmap, pmean, psum, random, replicate, shard, tree,
+    Array, DType, Key, Tensor, TensorType, jit, pmap, pmean, psum, random, replicate, shard,
     value_and_grad,
 };
 
@@ -41,7 +41,7 @@ fn steps(devices: &[usize], peer: &mut Peer) -> Result<()> {
         let x = random::normal(x, [BATCH, 32], DType::F32);
         ((network, adam), (x, random::normal(y, [BATCH, 8], DType::F32)))
     });
-    let (state, batch) = start.call(tree::map(Key::new(0), Array::from))?;
+    let (state, batch) = start.call(Key::new(0))?;
     let step = pmap("devices", |axis, ((network, adam), (x, y)): (State, Batch)| {
         let loss = |network: Network| (network.apply(x) - y).square().mean(..);
         let (loss, grads) = pmean(value_and_grad(loss)(network.clone()), axis);

@@ -13,7 +13,7 @@ use podracer::error::Result;
 use podracer::nn::{Activation, LstmCell, Mlp, init};
 use podracer::optim::{Adam, AdamState};
 use podracer::trace::control::scan;
-use podracer::{Array, DType, Key, Tensor, jit, random, tree, value_and_grad, vmap};
+use podracer::{Array, DType, Key, Tensor, jit, random, value_and_grad, vmap};
 
 const ROUNDS: usize = 15;
 const CALLS: usize = 5;
@@ -50,7 +50,7 @@ fn update(((network, adam), (x, y)): (State, (Tensor, Tensor))) -> (State, Tenso
 }
 
 fn key(seed: u64) -> Key<Array> {
-    tree::map(Key::new(seed), Array::from)
+    Key::new(seed)
 }
 
 /// One program by turns with the peer's.

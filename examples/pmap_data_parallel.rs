@@ -10,8 +10,8 @@ use podracer::optim::{Adam, AdamState};
 use podracer::rl::flags;
 use podracer::runtime::{Runtime, RuntimeOptions};
 use podracer::{
-    Array, DType, Error, Key, Result, Tensor, Tree, jit, pmap, pmean, random, replicate, shard,
-    tree, unreplicate, value_and_grad,
+    DType, Error, Key, Result, Tensor, Tree, jit, pmap, pmean, random, replicate, shard, tree,
+    unreplicate, value_and_grad,
 };
 
 /// Data-parallel training, checked against one device.
@@ -91,7 +91,7 @@ fn train(args: &Args) -> Result<()> {
         let adam = ADAM.init(&network);
         ((network, adam), (x, y))
     });
-    let (state, batch) = start.call(tree::map(Key::new(args.seed), Array::from))?;
+    let (state, batch) = start.call(Key::new(args.seed))?;
 
     let one = jit(|(state, batch): (State, Batch)| (step(state, batch, |grads| grads), batch));
     let all = pmap("devices", |axis, (state, batch): (State, Batch)| {

@@ -119,15 +119,15 @@
 //! JAX's, bit for bit.
 //!
 //! ```
-//! use podracer::{Array, DType, Key, Tensor, interpret, random, tree};
+//! use podracer::{DType, Key, Tensor, interpret, random};
 //!
 //! let f = interpret(|key: Key<Tensor>| {
 //!     let (a, b) = key.split();
 //!     let coins = random::uniform(a, [3], DType::F32, 0.0, 1.0);
 //!     (coins, random::normal(b, [3], DType::F32))
 //! });
-//! let seed = || tree::map(Key::new(7), Array::from);
-//! assert_eq!(f.call(seed())?.0.to_vec::<f32>()?, f.call(seed())?.0.to_vec::<f32>()?);
+//! let (first, second) = (f.call(Key::new(7))?, f.call(Key::new(7))?);
+//! assert_eq!(first.0.to_vec::<f32>()?, second.0.to_vec::<f32>()?);
 //! # Ok::<(), podracer::Error>(())
 //! ```
 //!

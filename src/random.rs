@@ -34,6 +34,7 @@ mod tests;
 
 use std::panic::Location;
 
+use crate::array::Array;
 use crate::trace::op::Op;
 use crate::trace::ops::{self, Operand};
 use crate::trace::tensor::{bind, fail_op};
@@ -60,12 +61,27 @@ fn words(seed: u64) -> Literal {
     Literal::from([(seed >> 32) as u32, seed as u32])
 }
 
-impl Key<Literal> {
-    /// The key of a seed, on the host: `jax.random.key(seed)` for seeds below 2^32.
+impl Key<Array> {
+    /// The key of a seed, ready for a compiled function: `jax.random.key(seed)` for seeds below 2^32.
     ///
     /// JAX cuts larger seeds to 32 bits unless `jax_enable_x64` is set; here all 64 count. A
     /// negative seed of JAX is its 32-bit pattern: -1 is `0xffff_ffff`.
-    pub fn new(seed: u64) -> Key<Literal> {
+    ///
+    /// ```
+    /// use podracer::random::{self, Key};
+    /// use podracer::{DType, Tensor, jit};
+    /// let draw = jit(|key: Key<Tensor>| random::normal(key, [3], DType::F32));
+    /// assert_eq!(draw.call(Key::new(0))?.shape(), [3]);
+    /// # Ok::<(), podracer::Error>(())
+    /// ```
+    pub fn new(seed: u64) -> Key<Array> {
+        Key { data: Array::from(words(seed)) }
+    }
+}
+
+impl Key<Literal> {
+    /// The key of a seed as a [`Literal`]; see [`Key::new`].
+    pub fn literal(seed: u64) -> Key<Literal> {
         Key { data: words(seed) }
     }
 }

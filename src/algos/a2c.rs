@@ -24,8 +24,8 @@ use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::constant;
-use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, value_and_grad};
+use crate::tree::Tree;
+use crate::{DType, Key, Tensor, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -341,7 +341,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         .named("a2c_rounds")
         .check_nans(args.run.check_nans);
 
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let seed = Key::new(args.run.seed);
     let mut state = trainer.state(init.call((handle, seed))?, &envs)?;
     let steps = (args.rounds() * args.batch_size()) as u64;
     while trainer.goes_on(steps, &state, &envs)? {

@@ -572,7 +572,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     .named("ppg_auxiliary")
     .check_nans(args.run.check_nans);
 
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let seed = Key::new(args.run.seed);
     let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
     let steps = args.batch_size() as u64;
     // Only whole phases are begun.

@@ -25,7 +25,7 @@ use crate::rl::on_policy::{
 use crate::rl::saved::load_model;
 use crate::rl::{Evaluation, Game, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
-use crate::tree::{self, Tree};
+use crate::tree::Tree;
 use crate::{Array, DType, Key, Literal, Tensor};
 
 // ------------------------------------------------------------------------------------- settings
@@ -347,7 +347,7 @@ pub fn train(args: &Args) -> Result<Summary> {
 
     let (steps, envs) = (args.num_steps, args.num_envs);
     let (size, num_iterations) = (args.batch_size() as u64, args.num_iterations());
-    let train = init.call(tree::map(Key::new(args.run.seed), Array::from))?;
+    let train = init.call(Key::new(args.run.seed))?;
     let obs = obs_array(&pool.reset()?, envs);
     let mut running = trainer.state(Running { train, obs }, &mut pool)?;
     let mut actions = vec![0i32; envs];

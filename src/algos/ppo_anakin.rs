@@ -834,7 +834,7 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
 /// The keys of the seeds: agent i of `--seed s` is the agent of `--seed s + i` alone.
 fn keys(args: &Args) -> Result<Key<Array>> {
     if args.num_seeds == 1 {
-        return Ok(tree::map(Key::new(args.run.seed), Array::from));
+        return Ok(Key::new(args.run.seed));
     }
     let mut words = Vec::new();
     for i in 0..args.num_seeds as u64 {

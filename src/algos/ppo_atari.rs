@@ -24,7 +24,7 @@ use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
 use crate::timeline;
-use crate::tree::{self, Tree};
+use crate::tree::Tree;
 use crate::{Array, Key, Tensor};
 
 // ------------------------------------------------------------------------------------- settings
@@ -285,7 +285,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         .named("ppo_atari_step")
         .check_nans(args.run.check_nans);
 
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let seed = Key::new(args.run.seed);
     let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
     let steps = args.batch_size() as u64;
     while trainer.goes_on(steps, &running, &envs)? {

@@ -25,7 +25,7 @@ use crate::rl::on_policy::{
 use crate::rl::saved::load_model;
 use crate::rl::{Evaluation, Game, Games, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
-use crate::tree::{self, Tree};
+use crate::tree::Tree;
 use crate::{Array, Key, Tensor};
 
 // ------------------------------------------------------------------------------------- settings
@@ -342,7 +342,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     let prepare = with_mode(mode, |(agent, told): PrepareIn<Tensor>| prepare(&agent, told, args))
         .named("ppo_atari_prepare");
 
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let seed = Key::new(args.run.seed);
     let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
     let (steps, num_iterations) = (args.batch_size() as u64, args.num_iterations());
     while trainer.goes_on(steps, &running, &envs)? {

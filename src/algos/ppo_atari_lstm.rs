@@ -530,7 +530,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         .named("ppo_lstm_step")
         .check_nans(args.run.check_nans);
 
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let seed = Key::new(args.run.seed);
     let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
     let steps = args.batch_size() as u64;
     while trainer.goes_on(steps, &running, &envs)? {

@@ -27,7 +27,7 @@ use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{IndexMode, constant, zeros, zeros_like};
-use crate::tree::{self, Tree};
+use crate::tree::Tree;
 use crate::{Array, DType, Key, Shape, Tensor, random};
 
 // ------------------------------------------------------------------------------------- settings
@@ -612,7 +612,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         .named("ppo_rnd_step")
         .check_nans(args.run.check_nans);
 
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let seed = Key::new(args.run.seed);
     let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
     let steps = args.batch_size() as u64;
     while trainer.goes_on(steps, &running, &envs)? {

@@ -511,7 +511,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     })
     .named("ppo_self_play_match");
 
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let seed = Key::new(args.run.seed);
     let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
     let steps = args.batch_size() as u64;
     while trainer.goes_on(steps, &running, &envs)? {
@@ -528,7 +528,7 @@ pub fn train(args: &Args) -> Result<Summary> {
             scalars.extend(score.rate()?.map(|rate| (tag, rate)));
         }
         if args.eval_frequency > 0 && (update + 1).is_multiple_of(args.eval_frequency) {
-            let key = tree::map(Key::new(args.run.seed.wrapping_add(update)), Array::from);
+            let key = Key::new(args.run.seed.wrapping_add(update));
             let agent = running.train.agent.clone();
             let (handle, outcomes) = matches.call((match_handle, agent, key))?;
             match_handle = handle;
@@ -550,7 +550,7 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
     let pool = pool(args, episodes.div_ceil(2).max(1), args.run.seed.wrapping_add(1 << 33))?;
     let sizes = sizes(&pool)?;
     let agent = load_model(model, |key| begin(key, &sizes))?.agent;
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let seed = Key::new(args.run.seed);
     let (handle, envs) = pool.xla()?;
     let matches = with_mode(args.run.mode, |(handle, agent, key): Match<Tensor>| {
         match_random(&envs, handle, &agent, key, &sizes)

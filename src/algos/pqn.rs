@@ -23,7 +23,7 @@ use crate::timeline;
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{constant, one_hot, where_, zeros_like};
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, random, value_and_grad};
+use crate::{DType, Key, Tensor, random, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -377,7 +377,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         .named("pqn_iteration")
         .check_nans(args.run.check_nans);
 
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let seed = Key::new(args.run.seed);
     let mut state = trainer.state(init.call((handle, seed))?, &envs)?;
     let steps = args.batch_size() as u64;
     while trainer.goes_on(steps, &state, &envs)? {

@@ -27,7 +27,7 @@ use crate::rl::{Evaluation, Games, Run, RunOptions, Summary, Trainer, interrupt,
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::constant;
-use crate::tree::{self, Tree};
+use crate::tree::Tree;
 use crate::{Array, DType, Key, Tensor, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
@@ -461,7 +461,7 @@ fn learn_from(
     let mode = args.run.mode;
     let [first, second] = [1, 2].map(|k| {
         let seed = args.run.seed.wrapping_add(k << 33);
-        tree::map(Key::new(seed), Array::from)
+        Key::new(seed)
     });
     // No more room than is needed, and what does not fit is overwritten.
     let room = args.buffer_size.min(args.teacher_steps);
@@ -570,7 +570,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     let mut trainer = Trainer::start(args)?;
 
     let mode = args.run.mode;
-    let seed = tree::map(Key::new(args.run.seed), Array::from);
+    let seed = Key::new(args.run.seed);
     let begin = with_mode(mode, |key: Key<Tensor>| {
         let (key, network) = key.split();
         (student(network, images, num_actions), key)

@@ -13,7 +13,7 @@ fn fixture() -> Fixture {
 /// What `f` gives under the key of `seed`, as numbers.
 #[track_caller]
 fn draw(seed: u64, f: impl FnOnce(Key<Tensor>) -> Tensor) -> Vec<f64> {
-    interpret::<Key<Tensor>, Tensor>(Key::new(seed), f).unwrap().to_f64_vec()
+    interpret::<Key<Tensor>, Tensor>(Key::literal(seed), f).unwrap().to_f64_vec()
 }
 
 const SHAPES: [&[usize]; 5] = [&[], &[1], &[5], &[2, 3], &[4, 1, 7]];
@@ -26,7 +26,7 @@ const ROUNDING: f64 = 1e-6;
 fn keys_are_those_of_jax() {
     let cases = fixture();
     for seed in SEEDS {
-        cases.same(&format!("key/{seed}"), Key::new(seed).into_data().to_f64_vec());
+        cases.same(&format!("key/{seed}"), Key::literal(seed).into_data().to_f64_vec());
         cases.same(&format!("key/{seed}"), draw(1, |_| Key::constant(seed).into_data()));
         cases.same(
             &format!("split2/{seed}"),
@@ -50,7 +50,7 @@ fn keys_are_those_of_jax() {
             cases.same(&name, draw(seed, traced));
         }
     }
-    let wide = Key::new(123456789012345).into_data().to_f64_vec();
+    let wide = Key::literal(123456789012345).into_data().to_f64_vec();
     cases.same("key64/123456789012345", wide);
 }
 
@@ -111,7 +111,7 @@ fn bits_uniform_and_integer_draws_are_those_of_jax_to_the_bit() {
 #[test]
 fn many_draws_are_those_of_jax_to_the_bit() {
     let cases = fixture();
-    let key = Key::new(1);
+    let key = Key::literal(1);
     let n = 300_000;
     let literal = interpret::<Key<Tensor>, Tensor>(key, |k| uniform(k, [n], DType::F32, 0.0, 1.0));
     let draws: Vec<f32> = literal.unwrap().to_vec().unwrap();
@@ -209,7 +209,7 @@ fn keys_are_carried_by_loops_and_mapped() {
 #[test]
 fn misuse_ends_the_trace_at_the_callers_line() {
     let refused = |f: fn(Key<Tensor>) -> Tensor| {
-        let error = interpret::<Key<Tensor>, Tensor>(Key::new(0), f).unwrap_err();
+        let error = interpret::<Key<Tensor>, Tensor>(Key::literal(0), f).unwrap_err();
         error.to_string()
     };
     let error = refused(|k| normal(k.split_batch(3), [2], DType::F32));
@@ -227,5 +227,5 @@ fn misuse_ends_the_trace_at_the_callers_line() {
 
 #[test]
 fn a_key_is_one_leaf() {
-    assert_eq!(tree::paths(&Key::new(3)), ["$.data"]);
+    assert_eq!(tree::paths(&Key::literal(3)), ["$.data"]);
 }

@@ -7,7 +7,6 @@ use crate::envs::{Batch, EnvPool};
 use crate::error::{Error, Result};
 use crate::random::Key;
 use crate::trace::DType;
-use crate::tree;
 
 use super::interrupt;
 use super::video::Recorder;
@@ -94,7 +93,7 @@ impl Evaluation {
         mut act: impl FnMut(&Batch, Key<Array>) -> Result<A>,
     ) -> Result<()> {
         let mut batch = pool.reset()?;
-        let mut keys = (pool.options().seed..).map(|seed| tree::map(Key::new(seed), Array::from));
+        let mut keys = (pool.options().seed..).map(|seed| Key::new(seed));
         while self.returns.len() < self.episodes && !interrupt::requested() {
             let key = keys.next().expect("a long row of numbers");
             let Acted { actions, thoughts } = act(&batch, key)?.into();

@@ -10,7 +10,7 @@ use crate::random::Key;
 use crate::timeline;
 use crate::trace::Tensor;
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::tree::{self, Tree};
+use crate::tree::Tree;
 
 use super::{Algorithm, Games, Summary, Trainer};
 
@@ -94,7 +94,7 @@ pub fn train_and_tell<A: Algorithm, S: Tree<Tensor>, M: Tree<Tensor>, N: Tree<Ar
     let learn = with_mode(options.mode, |state| rounds(state, true));
     let learn = learn.named(format!("{name}_rounds")).check_nans(options.check_nans);
 
-    let key = tree::map(Key::new(options.seed), Array::from);
+    let key = Key::new(options.seed);
     let mut state = trainer.state(init.call((handle, key))?, envs)?;
     while trainer.goes_on(pace.steps, &state, envs)? {
         let _span = timeline::span("rounds");

@@ -4,7 +4,7 @@
 //! ```
 //! use podracer::random::Key;
 //! use podracer::rl::replay::Replay;
-//! use podracer::{Array, DType, Tensor, TensorType, Tree, jit, tree};
+//! use podracer::{Array, DType, Tensor, TensorType, Tree, jit};
 //!
 //! #[derive(Debug, Clone, Tree)]
 //! struct Transition<T> {
@@ -28,7 +28,7 @@
 //!     obs: Array::new([2, 2], &[1.0f32, 1.0, 2.0, 2.0])?,
 //!     reward: Array::from([1.0f32, 2.0]),
 //! };
-//! let key = tree::map(Key::new(1), Array::from);
+//! let key = Key::new(1);
 //! let (_replay, drawn) = step.call((replay, new, key))?;
 //! assert_eq!(drawn.obs.shape().to_string(), "[3,2]");
 //! assert!(drawn.reward.to_vec::<f32>()?.iter().all(|reward| [1.0, 2.0].contains(reward)));

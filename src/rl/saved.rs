@@ -423,6 +423,6 @@ pub fn load_model<M: Tree<Tensor>>(
 where
     M::With<TensorType>: Tree<TensorType, With<Array> = M::With<Array>>,
 {
-    let key = tree::map(Key::new(0), Array::from);
+    let key = Key::new(0);
     load_typed(saved, &eval_shape(new, &key)?)
 }

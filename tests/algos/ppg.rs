@@ -114,7 +114,7 @@ fn settings_out_of_range_are_told() {
 fn impalas_layers_are_normed() {
     let sizes = Sizes { view: View::Frames, shape: [4, 84, 84].into(), num_actions: 6 };
     let run = jit(|key: Key<Tensor>| Agent::init(key, Network::Impala, &sizes));
-    let agent = run.call(tree::map(Key::new(1), Array::from)).unwrap();
+    let agent = run.call(Key::new(1)).unwrap();
     let norms = |w: &Array, norm: f64| {
         let outputs = *w.shape().last().unwrap();
         let mut squares = vec![0.0f64; outputs];

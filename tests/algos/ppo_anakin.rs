@@ -258,7 +258,7 @@ fn observations_and_rewards_are_normalised_as_by_purejaxrl() {
                 rollout(&env, &agent, games, (obs, normalizers), play, &args);
             (told.obs, last, told.rewards)
         });
-        let (obs, last, rewards) = run.call(tree::map(Key::new(3), Array::from)).unwrap();
+        let (obs, last, rewards) = run.call(Key::new(3)).unwrap();
         let mut seen = obs.to_vec::<f32>().unwrap();
         seen.extend(last.to_vec::<f32>().unwrap());
         (seen, rewards.to_vec::<f32>().unwrap())

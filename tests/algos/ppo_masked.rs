@@ -7,7 +7,7 @@ use podracer::rl::Algorithm;
 use podracer::rl::on_policy::{MultiCategorical, Samples};
 use podracer::rl::spaces::Masked;
 use podracer::trace::ops::concatenate;
-use podracer::{Array, Key, Tensor, interpret, tree};
+use podracer::{Key, Tensor, interpret, tree};
 
 use super::fixture::{acted, dense, expect, floats, ints, wave};
 use super::{same_twice, told};
@@ -67,7 +67,7 @@ fn only_what_is_allowed_is_drawn() {
     });
     let mut seen = [[false; 5]; 6];
     for seed in 0..60 {
-        let drawn = run.call(tree::map(Key::new(seed), Array::from)).unwrap();
+        let drawn = run.call(Key::new(seed)).unwrap();
         for (row, pair) in drawn.to_vec::<i32>().unwrap().chunks(2).enumerate() {
             seen[row][pair[0] as usize] = true;
             seen[row][3 + pair[1] as usize] = true;

@@ -10,7 +10,7 @@ use podracer::nn::View;
 use podracer::rl::Algorithm;
 use podracer::rl::spaces::Sizes;
 use podracer::trace::ops::concatenate;
-use podracer::{Array, DType, Key, Tensor, interpret, jit, random, tree};
+use podracer::{Array, DType, Key, Tensor, interpret, jit, random};
 
 use super::fixture::{expect, floats, wave};
 use super::{same_twice, scalars, told};
@@ -108,7 +108,7 @@ fn the_target_is_leaky_and_has_no_last_rectifier() {
         let expected = [curiosity.head[1].apply(hidden), features(&curiosity.target)];
         (expected, curiosity.apply(white))
     });
-    let (expected, found) = run.call(tree::map(Key::new(1), Array::from)).unwrap();
+    let (expected, found) = run.call(Key::new(1)).unwrap();
     for (expected, found) in expected.iter().zip(&found) {
         let pairs = expected.to_vec::<f32>().unwrap().into_iter().zip(found.to_vec().unwrap());
         pairs.for_each(|(a, b): (f32, f32)| assert!((a - b).abs() < 1e-5, "{a} {b}"));
@@ -119,7 +119,7 @@ fn the_target_is_leaky_and_has_no_last_rectifier() {
 #[test]
 fn the_policy_sees_frames_with_256_and_448_units() {
     let sizes = Sizes { view: View::Frames, shape: [4, 84, 84].into(), num_actions: 18 };
-    let key = tree::map(Key::new(1), Array::from);
+    let key = Key::new(1);
     let agent = eval_shape(|key: Key<Tensor>| Agent::init(key, &sizes), &key).unwrap();
     let shapes: Vec<Vec<usize>> =
         agent.trunk.dense.iter().map(|layer| layer.w.shape.to_vec()).collect();

@@ -7,7 +7,7 @@ use podracer::rl::prioritized::{Batch, Priorities, PrioritizedFrames};
 use podracer::rl::replay::Replay;
 use podracer::rl::sum_tree::SumTree;
 use podracer::trace::ops::constant;
-use podracer::{Array, DType, Key, Tensor, TensorType, Tree, interpret, jit, tree};
+use podracer::{Array, DType, Key, Tensor, TensorType, Tree, interpret, jit};
 
 #[derive(Debug, Clone, Tree)]
 struct Item<T> {
@@ -18,7 +18,7 @@ struct Item<T> {
 type Small = Replay<Tensor, Item<Tensor>>;
 
 fn key(seed: u64) -> Key<Array> {
-    tree::map(Key::new(seed), Array::from)
+    Key::new(seed)
 }
 
 fn items(numbers: &[i32]) -> Item<Array> {

@@ -15,7 +15,7 @@ use podracer::error::Result;
 use podracer::rl::Algorithm;
 use podracer::rl::on_policy::{Act, Playing, bootstrap_truncated_batch, play};
 use podracer::trace::ops::zeros;
-use podracer::{Array, DType, Key, Tensor, jit, tree};
+use podracer::{Array, DType, Key, Tensor, jit};
 
 use super::cases::{args, model};
 
@@ -232,7 +232,7 @@ fn rewards_of_truncated_steps_have_the_value_of_the_final_observation() {
             let (_, (rollout, _), _) = play(&envs, playing, 6, act, Some((0.5, &value)));
             rollout.rewards
         });
-        let rewards = run.call((handle, tree::map(Key::new(0), Array::from))).unwrap();
+        let rewards = run.call((handle, Key::new(0))).unwrap();
         let both = expected.iter().flat_map(|&reward| [reward, reward]).collect::<Vec<f32>>();
         assert_eq!(rewards.to_vec::<f32>().unwrap(), both, "{autoreset:?}");
 

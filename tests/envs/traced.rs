@@ -286,7 +286,7 @@ fn breakout_repeats_a_tenth_of_its_moves() {
             env.step(state, constant(1i32), key).state.paddle
         })(key.split_batch(4000))
     });
-    let paddles = run.call(tree::map(Key::new(1), Array::from)).unwrap().to_vec::<i32>().unwrap();
+    let paddles = run.call(Key::new(1)).unwrap().to_vec::<i32>().unwrap();
     let sticky = paddles.iter().filter(|&&x| x == 5).count();
     assert!(paddles.iter().all(|x| [3, 5].contains(x)));
     // Five standard deviations of the binomial distribution.
@@ -318,7 +318,7 @@ fn play<E: TracedEnv>(env: E, action: i32, steps: usize) -> Lines {
         scan(turn, playing, keys.split_batch(steps)).1
     });
     let (obs, last, reward, (terminated, truncated), (total, length)) =
-        run.call(tree::map(Key::new(3), Array::from)).unwrap();
+        run.call(Key::new(3)).unwrap();
     (obs, last, reward, terminated, truncated, total, length)
 }
 
@@ -405,8 +405,7 @@ fn what_is_shown_is_as_specified() {
                 env.step(state, action, now);
             (first, obs, reward, (terminated, truncated))
         });
-        let (first, obs, reward, (terminated, truncated)) =
-            run.call(tree::map(Key::new(2), Array::from)).unwrap();
+        let (first, obs, reward, (terminated, truncated)) = run.call(Key::new(2)).unwrap();
         for seen in [first, obs] {
             assert_eq!(
                 (seen.shape(), seen.dtype()),

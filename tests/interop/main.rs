@@ -90,7 +90,7 @@ fn ours() -> (Exported, Values) {
             ends: Array::new([8, 4], &ends).unwrap(),
             next_obs: wave(&[4, 4], 0.7),
         };
-        let seed = tree::map(Key::new(3), Array::from);
+        let seed = Key::new(3);
         (init.call(seed).unwrap(), rollout, Array::from(2.5e-4f32))
     };
     let exported = learn.export(&arguments()).unwrap();

@@ -59,7 +59,9 @@ fn small(algo: &str) -> Vec<String> {
         "ppo_masked" => &["--env-id", "Harvest-v0"],
         "ppo_self_play" => &["--env-id", "ConnectFour-v0"],
         name if name.contains("continuous") => &["--env-id", "Pendulum-v1"],
-        name if name.contains("atari") || name.contains("rnd") || name == "ppg" => &[],
+        name if name.contains("atari") || name.contains("rnd") || name == "ppg" => {
+            &["--env-id", "MinAtar/Breakout-v1"]
+        }
         _ => &["--env-id", "CartPole-v1"],
     };
     flags.iter().map(ToString::to_string).collect()
@@ -87,6 +89,12 @@ fn runs_with_numbers_at_their_limits_end_or_train() {
                 words.extend(small(entry.name));
                 words.push(format!("--runs-dir={}", runs.path().display()));
                 words.extend(["--json".to_string(), "--total-timesteps=3000".to_string()]);
+                // By default a million frames, which are more than the memory allowed here.
+                let buffer =
+                    command.get_arguments().any(|arg| arg.get_long() == Some("buffer-size"));
+                if buffer && name != "buffer-size" {
+                    words.push("--buffer-size=5000".to_string());
+                }
                 words.push(format!("--{name}={value}"));
                 all.push(words);
             }

@@ -1,7 +1,7 @@
 //! Small programs are written with calls of native functions, and compute the same.
 
 use podracer::nn::{Activation, Mlp, init};
-use podracer::{Array, DType, Key, Tensor, interpret, jit, random, tree};
+use podracer::{Array, DType, Key, Tensor, interpret, jit, random};
 
 /// A policy for `batch` observations: actions, and the key for the next ones.
 fn act((net, obs, key): (Mlp<Tensor>, Tensor, Key<Tensor>)) -> (Tensor, Tensor, Key<Tensor>) {
@@ -20,10 +20,10 @@ fn arguments(batch: usize) -> (Mlp<Array>, Array, Key<Array>) {
             init::lecun_normal(),
         )
     });
-    let net = start.call(tree::map(Key::new(3), Array::from)).unwrap();
+    let net = start.call(Key::new(3)).unwrap();
     let obs: Vec<f32> = (0..batch * 4).map(|i| (i as f32 * 0.7).sin()).collect();
     let obs = Array::new([batch, 4], &obs).unwrap();
-    (net, obs, tree::map(Key::new(7), Array::from))
+    (net, obs, Key::new(7))
 }
 
 #[test]

@@ -18,7 +18,7 @@ use podracer::trace::op::{BinaryOp, Op, Rule, UnaryOp};
 use podracer::trace::ops::{ConvOptions, Padding, conv2d};
 use podracer::{
     Array, DType, Key, Literal, Program, Tensor, custom_jvp, grad, interpret, jvp, make_program,
-    tree, vmap,
+    vmap,
 };
 use pretty_assertions::assert_eq;
 
@@ -352,7 +352,7 @@ fn ppo_update() -> Program {
         let optimizer = Adam::default().init(&agent);
         ppo::TrainState { agent, optimizer, key }
     };
-    let state = interpret(begin).call(tree::map(Key::new(1), Array::from)).unwrap();
+    let state = interpret(begin).call(Key::new(1)).unwrap();
     let update = |(state, rollout, rate): (ppo::TrainState<Tensor>, Rollout<Tensor>, Tensor)| {
         ppo::update(state, rollout, rate, &args)
     };

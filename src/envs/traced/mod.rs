@@ -10,7 +10,7 @@
 //! ```
 //! use podracer::envs::traced::{AutoReset, CartPole};
 //! use podracer::trace::ops::{IndexMode, constant};
-//! use podracer::{Array, Key, Literal, Tensor, interpret, tree, vmap};
+//! use podracer::{Key, Tensor, interpret, vmap};
 //!
 //! let env = AutoReset::new(CartPole::v1());
 //! // Eight carts pushed to the right once.
@@ -23,7 +23,7 @@
 //!     };
 //!     (obs, vmap(push)((playing, steps.split_batch(8))))
 //! });
-//! let (first, (obs, reward, _)) = f.call(tree::map(Key::new(1), Array::from))?;
+//! let (first, (obs, reward, _)) = f.call(Key::new(1))?;
 //! assert_eq!((first.shape().to_vec(), obs.shape().to_vec()), (vec![8, 4], vec![8, 4]));
 //! assert_eq!(reward.to_vec::<f32>()?, [1.0; 8]);
 //! # Ok::<(), podracer::Error>(())

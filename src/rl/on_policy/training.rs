@@ -9,7 +9,7 @@ use crate::random::Key;
 use crate::rl::{Algorithm, Games, Summary, Trainer};
 use crate::timeline;
 use crate::trace::Tensor;
-use crate::tree::{self, Tree};
+use crate::tree::Tree;
 
 /// How many updates there are, and how fast they learn.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,7 +48,7 @@ pub fn train<A: Algorithm, S: Tree<Tensor>, M: Tree<Tensor>, N: Tree<Array>>(
     let learn = learn.named(format!("{name}_iteration")).check_nans(options.check_nans);
 
     let Schedule { steps, updates, learning_rate, anneal_lr } = schedule;
-    let key = tree::map(Key::new(options.seed), Array::from);
+    let key = Key::new(options.seed);
     let mut state = trainer.state(init.call((handle, key))?, envs)?;
     while trainer.goes_on(steps, &state, envs)? {
         let _span = timeline::span("iteration");

@@ -239,7 +239,7 @@ where
     // The actors' programs, one of each for every device that acts.
     let [learner_key, actor_key] = {
         let split = jit(|key: Key<Tensor>| key.split_n::<2>());
-        split.call(tree::map(Key::new(args.options().seed), Array::from))?
+        split.call(Key::new(args.options().seed))?
     };
     let begins = layout.actors.iter().map(|&device| {
         let run = |(handle, key): (Handle<Tensor>, Key<Tensor>)| begin(&envs, handle, key);

@@ -7,7 +7,7 @@ use podracer::algos::{
 use podracer::rl::Algorithm;
 use podracer::rl::playing::Transition;
 use podracer::rl::spaces::Bounds;
-use podracer::tree::{self, Tree};
+use podracer::tree::Tree;
 use podracer::{Array, Key, Tensor, jit};
 
 use super::{Trajectory, UPDATES, adam_state, flags, floats, scaled, start};
@@ -27,7 +27,7 @@ fn transitions(update: usize, scale: f32) -> Transition<Array> {
 }
 
 fn key(seed: usize) -> Key<Array> {
-    tree::map(Key::new(seed as u64), Array::from)
+    Key::new(seed as u64)
 }
 
 #[test]

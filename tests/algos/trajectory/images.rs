@@ -15,7 +15,6 @@ use podracer::rl::on_policy::{Acted, Learner, Minibatch, Rollout, Samples, gae};
 use podracer::rl::prioritized::Batch;
 use podracer::rl::spaces::Sizes;
 use podracer::trace::ops::{concatenate, constant};
-use podracer::tree;
 use podracer::{Array, Key, Tensor, jit};
 
 use super::{
@@ -118,7 +117,7 @@ fn rainbow_atari_follows_cleanrl() {
             rows: choices("rows", 1, [BATCH]),
             weights: Array::new([BATCH], &weights).unwrap(),
         };
-        let key = tree::map(Key::new(update as u64), Array::from);
+        let key = Key::new(update as u64);
         learner = step.call((learner, batch, key)).unwrap();
         recorded.check(update, &learner.q);
     }

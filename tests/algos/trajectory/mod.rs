@@ -87,7 +87,7 @@ where
     M: Tree<Tensor>,
     M::With<Array>: Tree<Array, With<Tensor> = M>,
 {
-    let key = tree::map(Key::new(0), Array::from);
+    let key = Key::new(0);
     let template = jit(init).call(key).unwrap();
     let paths = tree::paths(&template);
     let values = paths.iter().zip(tree::leaves(&template)).map(|(path, leaf)| {
