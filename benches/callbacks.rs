@@ -18,7 +18,7 @@ const ROUNDS: usize = 15;
 /// Microseconds of a turn of `body`.
 fn turn(size: usize, body: impl Fn(Tensor) -> Tensor) -> Result<f64> {
     let f = jit(|x: Tensor| {
-        scan_with(ScanOptions::length(TURNS), |c: Tensor, ()| (body(c), ()), x, ()).0
+        scan_with(|c: Tensor, ()| (body(c), ()), x, (), ScanOptions::length(TURNS)).0
     });
     let x = Array::zeros([size], DType::F32);
     f.call(x.clone())?.wait()?;

@@ -73,14 +73,13 @@
 //!
 //! # Loops
 //!
-//! A Rust loop is unrolled while tracing. [`scan`](trace::control::scan) is a loop in the compiled
-//! program; so are its relatives in [`trace::control`].
+//! A Rust loop is unrolled while tracing. [`scan`], [`fori_loop`] and [`while_loop`] are loops of the
+//! compiled program.
 //!
 //! ```
-//! use podracer::trace::control::scan;
-//! use podracer::{Array, Tensor, interpret};
+//! use podracer::{Array, Tensor, interpret, scan};
 //!
-//! // Running sums: the carry is the sum so far, and each turn puts it out.
+//! // Running sums: the carry is the sum so far, which is also the output of each step.
 //! let f = interpret(|xs: Tensor| {
 //!     let zero = xs.index_axis(0, 0) * 0.0;
 //!     scan(|sum, x| (sum + x, sum + x), zero, xs).1
@@ -131,11 +130,46 @@
 //! # Ok::<(), podracer::Error>(())
 //! ```
 //!
-//! # The rest
+//! # Index, beside JAX
 //!
-//! [`nn`], [`optim`] and [`distributions`] are pure functions over tensors; [`envs`] steps many
-//! environments together; [`rl`] writes logs and checkpoints; [`algos`] has one complete file for
-//! each algorithm. [`trace`] never mentions XLA; [`lower`] is the only room that does.
+//! | Transformations | JAX | |
+//! |---|---|---|
+//! | [`grad`], [`value_and_grad`] | `jax.grad`, `value_and_grad` | derivatives of a function with a scalar result |
+//! | [`vjp`], [`jvp()`], [`linearize()`] | `jax.vjp`, `jvp`, `linearize` | products with the Jacobian |
+//! | [`jacfwd`], [`jacrev`], [`hessian`], [`hvp`] | `jax.jacfwd`, `jacrev`, `hessian` | whole Jacobians; Hessian-vector products |
+//! | [`vmap()`], [`vmap_axis`], [`vmap_axis_with`] | `jax.vmap` | a batch dimension for each operand |
+//! | [`checkpoint()`], [`checkpoint_with`] | `jax.checkpoint` | recomputes in the backward pass instead of keeping |
+//! | [`custom_jvp`], [`custom_vjp`] | `jax.custom_jvp`, `custom_vjp` | derivatives given by hand |
+//!
+//! | Control flow | JAX | |
+//! |---|---|---|
+//! | [`scan`], [`scan_with`], [`associative_scan`] | `lax.scan`, `associative_scan` | a loop with stacked inputs and outputs |
+//! | [`fori_loop`], [`while_loop`] | `lax.fori_loop`, `while_loop` | loops over a carry |
+//! | [`cond`], [`switch`], [`where_`] | `lax.cond`, `switch`, `jnp.where` | a branch; a choice for each element |
+//!
+//! | Running | JAX | |
+//! |---|---|---|
+//! | [`jit()`], [`eager`], [`interpret`] | `jax.jit`, no `jit` | compiled; operation by operation; on the host without XLA |
+//! | [`make_program`], [`eval_shape`] | `jax.make_jaxpr`, `eval_shape` | the traced program; the types of its results |
+//! | [`pure_callback`], [`io_callback`], [`debug_callback`], [`debug_print`] | the same | Rust code called by compiled programs |
+//!
+//! | Devices | JAX | |
+//! |---|---|---|
+//! | [`pmap`], [`replicate`], [`shard`], [`unreplicate`], [`unshard`] | `jax.pmap`, `flax.jax_utils` | one program for each device |
+//! | [`psum`], [`pmean`], [`pmax`], [`pmin`], [`all_gather`], [`ppermute`], [`axis_index`] | `lax.psum` and so on | sums and exchanges over a mapped axis |
+//! | [`sharded_jit`] | `jax.jit` with shardings | one program over a mesh of devices |
+//!
+//! | Values | JAX | |
+//! |---|---|---|
+//! | [`Array`], [`Literal`] | `jax.Array`, `numpy.ndarray` | data on a device, data on the host |
+//! | [`Tensor`], [`TensorType`], [`Shape`], [`DType`] | tracers, `ShapeDtypeStruct` | values while tracing |
+//! | [`Key`] | `jax.random.key` | PRNG key |
+//! | [`Tree`](trait@Tree), [`ravel`] | pytrees, `ravel_pytree` | structs of tensors |
+//!
+//! [`trace::ops`] has the operations of `jax.numpy` and `jax.lax`, most of them as methods of [`Tensor`].
+//! [`nn`], [`optim`] and [`distributions`] are pure functions over tensors; [`envs`] steps batches of
+//! environments; [`rl`] has run folders, logs, buffers and checkpoints; [`algos`] has the algorithms.
+//! [`trace`] does not depend on XLA; [`lower`] does.
 
 // The derive writes `::podracer`, which must also mean this crate within it.
 extern crate self as podracer;
@@ -175,19 +209,40 @@ pub use trace::callback::{
     VmapMethod, debug_callback, debug_callback_ordered, debug_print, debug_print_ordered,
     io_callback, pure_callback, pure_callback_with, raw_callback,
 };
+pub use trace::control::{ScanOptions, cond, fori_loop, scan, scan_with, switch, while_loop};
 pub use trace::custom::{custom_jvp, custom_vjp};
 pub use trace::jacobian::{hessian, hvp, jacfwd, jacrev, ravel};
 pub use trace::jvp::jvp;
 pub use trace::linearize::linearize;
 pub use trace::ops::{
     all_gather, all_gather_tiled, all_to_all, axis_index, pmax, pmean, pmin, ppermute, psum,
-    psum_scatter, psum_scatter_tiled,
+    psum_scatter, psum_scatter_tiled, where_,
 };
 pub use trace::remat::{RematPolicy, checkpoint, checkpoint_name, checkpoint_with};
 pub use trace::transpose::{grad, value_and_grad, vjp};
 pub use trace::vmap::{vmap_axis, vmap_axis_with};
 pub use trace::{Axis, DType, Literal, Program, Shape, Tensor, TensorType, vmap};
 pub use tree::Tree;
+
+/// The names of a first program: `use podracer::prelude::*;`.
+///
+/// ```
+/// use podracer::prelude::*;
+///
+/// fn main() -> Result<()> {
+///     let f = jit(vmap(grad(|x: Tensor| x.sin())));
+///     let slopes = f.call(Array::from([0.0f32, 1.0]))?;
+///     assert_eq!(slopes.to_vec::<f32>()?, [1.0, 1f32.cos()]);
+///     Ok(())
+/// }
+/// ```
+pub mod prelude {
+    pub use crate::{
+        Array, Axis, DType, Error, Key, Result, Tensor, TensorType, Tree, cond, eager, fori_loop,
+        grad, interpret, jit, nn, optim, pmap, random, scan, value_and_grad, vmap, where_,
+        while_loop,
+    };
+}
 
 /// The code of the README and of the tour, compiled and run by the tests.
 #[cfg(doctest)]

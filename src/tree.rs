@@ -417,12 +417,12 @@ pub fn structure<T: Leaf, M: Tree<T>>(tree: &M) -> u64 {
     state.finish()
 }
 
-/// Applies `f` to the leaves of two trees in step.
+/// Applies `f` to each pair of leaves of two trees: `jax.tree.map` of two trees.
 ///
 /// # Errors
 /// [`Error::Argument`] if the trees have different structures; it names the first path that
 /// stands in one only.
-pub fn zip<T: Leaf, S: Leaf, U: Leaf, M: Tree<T>>(
+pub fn zip_map<T: Leaf, S: Leaf, U: Leaf, M: Tree<T>>(
     left: M,
     right: M::With<S>,
     mut f: impl FnMut(T, S) -> U,
@@ -517,12 +517,12 @@ mod tests {
 
     #[test]
     fn structures_are_told_apart() {
-        let error = zip::<usize, usize, usize, _>(vec![1, 2], vec![1], |a, b| a + b).unwrap_err();
+        let error = zip_map::<usize, usize, usize, _>(vec![1, 2], vec![1], |a, b| a + b).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the trees have different structures: $[1] is in the first and not in the second"
         );
-        let sum = zip::<usize, usize, usize, _>(vec![1, 2], vec![3, 4], |a, b| a + b).unwrap();
+        let sum = zip_map::<usize, usize, usize, _>(vec![1, 2], vec![3, 4], |a, b| a + b).unwrap();
         assert_eq!(sum, [4, 6]);
     }
 }

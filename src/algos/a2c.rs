@@ -257,7 +257,7 @@ fn play(
         (Playing { handle, obs, key }, (transition, Games::of(&told)))
     };
     let length = ScanOptions::length(args.num_steps);
-    let (playing, (steps, games)) = scan_with(length, turn, playing, ());
+    let (playing, (steps, games)) = scan_with(turn, playing, (), length);
     (playing, steps, games)
 }
 
@@ -292,7 +292,7 @@ fn rounds(
         (TrainState { agent, optimizer, playing, updates: updates + 1 }, (games, metrics))
     };
     let count = ScanOptions::length(args.rounds());
-    let (state, (games, metrics)) = scan_with(count, round, state, ());
+    let (state, (games, metrics)) = scan_with(round, state, (), count);
     (state, games, metrics)
 }
 

@@ -199,7 +199,7 @@ pub fn vtrace(
     let by_time = |x: Tensor| x.transpose(&[1, 0]);
     let steps_of = (by_time(deltas), by_time(discounts), by_time(weights));
     let start = zeros_like(rewards.index_axis(1, 0));
-    let (_, (errors, next_errors)) = scan_with(ScanOptions::reversed(), turn, start, steps_of);
+    let (_, (errors, next_errors)) = scan_with(turn, start, steps_of, ScanOptions::reversed());
     let q = rewards + discounts * (next + by_time(next_errors));
     VTrace { errors: by_time(errors), pg_advantages: weights * (q - now) }
 }

@@ -470,7 +470,7 @@ fn collect(
         (next, (obs, action, logprob, value, reward, end, Games::of(&step)))
     };
     let length = ScanOptions::length(args.num_steps);
-    let (state, steps) = scan_with(length, env_step, state, ());
+    let (state, steps) = scan_with(env_step, state, (), length);
     let (obs, actions, logprobs, values, rewards, ends, games) = steps;
     let rollout = Rollout { obs, actions, rewards, ends, next_obs: state.obs };
     let acted = Acted { logprobs, values };

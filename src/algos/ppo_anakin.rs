@@ -404,7 +404,7 @@ pub fn gae(
     };
     let options = ScanOptions { unroll: 16, ..ScanOptions::reversed() };
     let steps = (deltas, gamma * lambda * going_on);
-    let (_, advantages) = scan_with(options, turn, zeros_like(next_value), steps);
+    let (_, advantages) = scan_with(turn, zeros_like(next_value), steps, options);
     (advantages, advantages + values)
 }
 
@@ -742,7 +742,7 @@ impl Problem {
         let start = (Learned { params, optimizer }, games, (obs, normalizers), key, before);
         let options = ScanOptions::length(updates as usize);
         let ((learned, games, (obs, normalizers), key, updates), report) =
-            scan_with(options, turn, start, ());
+            scan_with(turn, start, (), options);
         let AdamState { count, m, v } = learned.optimizer;
         let optimizer = AdamState { count, m: unravel(m), v: unravel(v) };
         let agent = unravel(learned.params);

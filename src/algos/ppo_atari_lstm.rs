@@ -436,7 +436,7 @@ fn collect(
         (next, (obs, first, action, logprob, value, reward, end, Games::of(&step)))
     };
     let length = ScanOptions::length(args.num_steps);
-    let (playing, told) = scan_with(length, turn, playing, ());
+    let (playing, told) = scan_with(turn, playing, (), length);
     let (obs, firsts, actions, logprobs, values, rewards, ends, games) = told;
     let Playing { handle, obs: next_obs, first, memory, key } = playing;
     let (_, next_value) = agent.heads(agent.remember(next_obs, first, memory).1);

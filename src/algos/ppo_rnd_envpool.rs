@@ -475,7 +475,7 @@ fn collect(
         (next, (obs, action, logprob, values, (reward, novelty), ends, Games::of(&step)))
     };
     let length = ScanOptions::length(args.num_steps);
-    let (playing, told) = scan_with(length, turn, playing, ());
+    let (playing, told) = scan_with(turn, playing, (), length);
     let (obs, actions, logprobs, [ext_values, int_values], (rewards, novelty), ends, games) = told;
     let Playing { handle, obs: next_obs, key } = playing;
     let (_, [next_ext, next_int]) = agent.apply(next_obs);
@@ -532,7 +532,7 @@ fn look_around(
         ((seen, Playing { handle, obs: step.obs, key }), ())
     };
     let steps = args.num_iterations_obs_norm_init * args.num_steps;
-    scan_with(ScanOptions::length(steps), turn, (seen, playing), ()).0
+    scan_with(turn, (seen, playing), (), ScanOptions::length(steps)).0
 }
 
 // ------------------------------------------------------------------------------------- training

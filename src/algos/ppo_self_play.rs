@@ -368,7 +368,7 @@ fn iteration(
         (next, (obs, action, logprob, value, told.reward, told.end, games))
     };
     let length = ScanOptions::length(args.num_steps);
-    let (playing, told) = scan_with(length, turn, playing, ());
+    let (playing, told) = scan_with(turn, playing, (), length);
     let (obs, actions, logprobs, values, rewards, ends, games) = told;
     let Playing { handle, obs: next_obs, turns, key } = playing;
     let (_, next_value) = agent.apply(next_obs, sizes);
@@ -441,7 +441,7 @@ fn match_random(
         };
         let open = zeros([obs.dim(0)], DType::F32).equal(0.0);
         let length = ScanOptions::length(TURNS);
-        let (end, rewards) = scan_with(length, turn, (next, obs, open, key), ());
+        let (end, rewards) = scan_with(turn, (next, obs, open, key), (), length);
         handle = end.0;
         outcomes.push(rewards.sum(0));
     }

@@ -210,7 +210,7 @@ pub fn q_lambda(rollout: &Rollout<Tensor>, next_value: Tensor, gamma: f64, lambd
         ((goal, value), goal)
     };
     let steps = (rollout.rewards, rollout.dones, rollout.values);
-    scan_with(ScanOptions::reversed(), turn, (next_value, next_value), steps).1
+    scan_with(turn, (next_value, next_value), steps, ScanOptions::reversed()).1
 }
 
 /// The mean squared error to the returns, and the mean value of the actions taken.
@@ -306,7 +306,7 @@ fn play(
         (Playing { handle, obs, step, key }, (rollout, Games::of(&told)))
     };
     let turns = ScanOptions::length(args.num_steps);
-    let (playing, (rollout, games)) = scan_with(turns, turn, playing, ());
+    let (playing, (rollout, games)) = scan_with(turn, playing, (), turns);
     (playing, rollout, games)
 }
 

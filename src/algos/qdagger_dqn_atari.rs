@@ -331,7 +331,7 @@ fn offline(
         ((student, key), metrics)
     };
     let ((student, key), metrics) =
-        scan_with(ScanOptions::length(rounds), round, (student, key), ());
+        scan_with(round, (student, key), (), ScanOptions::length(rounds));
     let done = done + rounds as i32;
     (with_target(student, done, args), (key, done), metrics)
 }
@@ -368,7 +368,7 @@ fn fill(
         ((replay.add(seen), playing), ())
     };
     let count = ScanOptions::length(args.cadence().rounds());
-    scan_with(count, round, (replay, playing), ()).0
+    scan_with(round, (replay, playing), (), count).0
 }
 
 /// Some steps of all environments, and if `learning` a gradient step.

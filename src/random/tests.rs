@@ -190,7 +190,7 @@ fn keys_are_carried_by_loops_and_mapped() {
                 (next, normal(now, [2], DType::F32))
             };
             let options = crate::trace::control::ScanOptions::length(4);
-            crate::trace::control::scan_with(options, turn, key, ()).1
+            crate::trace::control::scan_with(turn, key, (), options).1
         });
         cases.close(&format!("carried/{seed}"), ours, ROUNDING);
         let ours = draw(seed, |key| {

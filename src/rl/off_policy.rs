@@ -40,7 +40,7 @@ pub fn rounds<S: Tree<Tensor>, M: Tree<Tensor>>(
         let (state, games, metrics) = round(state);
         (state, (games, metrics))
     };
-    let (state, (games, metrics)) = scan_with(ScanOptions::length(count), turn, state, ());
+    let (state, (games, metrics)) = scan_with(turn, state, (), ScanOptions::length(count));
     (state, games, metrics)
 }
 

@@ -46,7 +46,7 @@ pub fn gae(
         ((advantage, value), advantage)
     };
     let start = (zeros_like(next_value), next_value);
-    let (_, advantages) = scan_with(ScanOptions::reversed(), turn, start, (rewards, ends, values));
+    let (_, advantages) = scan_with(turn, start, (rewards, ends, values), ScanOptions::reversed());
     (advantages, advantages + values)
 }
 

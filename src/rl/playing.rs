@@ -104,7 +104,7 @@ impl Playing<Tensor> {
             (playing, (transition, games))
         };
         let turns = ScanOptions::length(turns);
-        let (playing, (transitions, games)) = scan_with(turns, turn, self, ());
+        let (playing, (transitions, games)) = scan_with(turn, self, (), turns);
         let rows = tree::map(transitions, |x: Tensor| {
             x.reshape([&[x.dim(0) * x.dim(1)], &x.shape()[2..]].concat())
         });
@@ -186,7 +186,7 @@ impl PlayingImages<Tensor> {
             (PlayingImages { handle, obs: told.obs, age, step, key }, (seen, games))
         };
         let turns = ScanOptions::length(turns);
-        let (playing, (seen, games)) = scan_with(turns, turn, self, ());
+        let (playing, (seen, games)) = scan_with(turn, self, (), turns);
         (playing, seen, games)
     }
 }

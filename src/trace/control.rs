@@ -59,16 +59,16 @@ pub fn scan<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
     init: C,
     xs: X,
 ) -> (C, Y) {
-    scan_with(ScanOptions::default(), body, init, xs)
+    scan_with(body, init, xs, ScanOptions::default())
 }
 
-/// [`scan`] with [`ScanOptions`].
+/// [`scan`] with [`ScanOptions`]: `length`, `reverse` and `unroll` of `lax.scan`.
 #[track_caller]
 pub fn scan_with<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
-    options: ScanOptions,
     body: impl Fn(C, X) -> (C, Y),
     init: C,
     xs: X,
+    options: ScanOptions,
 ) -> (C, Y) {
     let at = Location::caller();
     let length = scan_length(&options, &xs);
@@ -196,7 +196,7 @@ pub fn fori_loop<C: Tree<Tensor>>(turns: usize, body: impl Fn(Tensor, C) -> C, i
     let ty = TensorType::new(DType::I32, [turns]);
     let numbers = bind(Op::Iota { ty, axis: 0 }, &[], Location::caller())[0];
     let (carry, ()) =
-        scan_with(ScanOptions::length(turns), |carry, i| (body(i, carry), ()), init, numbers);
+        scan_with(|carry, i| (body(i, carry), ()), init, numbers, ScanOptions::length(turns));
     carry
 }
 
@@ -204,7 +204,7 @@ pub fn fori_loop<C: Tree<Tensor>>(turns: usize, body: impl Fn(Tensor, C) -> C, i
 #[track_caller]
 pub fn map<X: Tree<Tensor>, Y: Tree<Tensor>>(f: impl Fn(X) -> Y, xs: X) -> Y {
     let _scope = function("map");
-    scan_with(ScanOptions::default(), |(), x| ((), f(x)), (), xs).1
+    scan_with(|(), x| ((), f(x)), (), xs, ScanOptions::default()).1
 }
 
 /// `lax.cond`: `on_true(args)` if the scalar bool holds, else `on_false(args)`. Under `vmap` with a

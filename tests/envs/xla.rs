@@ -121,7 +121,7 @@ fn batches_of_some_are_sent_and_received() {
             let action = step.obs.index_axis(1, 2).gt(0.0).to(DType::I32);
             (envs.send(handle, action, step.env_id), step)
         };
-        scan_with(ScanOptions::length(TURNS), turn, handle, ())
+        scan_with(turn, handle, (), ScanOptions::length(TURNS))
     });
     let (_, steps) = rollout.call(handle).unwrap();
 

@@ -176,7 +176,7 @@ fn a_thousand_turns_in_order() {
                         }
                         (c + 1.0, ())
                     };
-                    scan_with(options, body, xs.sum(..) * 0.0, xs).0
+                    scan_with(body, xs.sum(..) * 0.0, xs, options).0
                 });
                 let turns = f.call(numbers(TURNS)).unwrap();
                 assert_eq!(turns.item::<f32>().unwrap(), TURNS as f32);
@@ -452,7 +452,7 @@ fn batches() {
         // Twice mapped, in a loop.
         let g = with_mode(mode, |x: Tensor| {
             vmap(vmap(|x: Tensor| {
-                scan_with(ScanOptions::length(2), |c: Tensor, ()| (pure(c), ()), x, ()).0
+                scan_with(|c: Tensor, ()| (pure(c), ()), x, (), ScanOptions::length(2)).0
             }))(x)
         });
         let y = g.call(Array::new([2, 2], &[1.0f32, 2.0, 3.0, 4.0]).unwrap()).unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
 use podracer::Tree;
-use podracer::tree::{self, Leaf, map, paths, rebuild, structure, zip};
+use podracer::tree::{self, Leaf, map, paths, rebuild, structure, zip_map};
 
 #[derive(Debug, Clone, Copy, PartialEq, Hash)]
 enum Activation {
@@ -165,7 +165,7 @@ fn variants_and_static_fields_are_structure() {
 
     let mut relu = mlp();
     relu.activation = Activation::Relu;
-    let error = zip::<usize, usize, usize, _>(mlp(), relu, |a, b| a + b).unwrap_err();
+    let error = zip_map::<usize, usize, usize, _>(mlp(), relu, |a, b| a + b).unwrap_err();
     assert!(error.to_string().ends_with("their static fields differ"), "{error}");
 }
 

@@ -201,11 +201,9 @@ fn control() -> Vec<Wrong> {
         "scan_scalar" => |x| scan(|h: Tensor, _: Tensor| (h, ()), x[4], x[4]),
         "scan_no_length" => |x| scan(|h: Tensor, ()| (h, ()), x[4], ()),
         "scan_length_differs" => |x| scan_with(
-            ScanOptions::length(3),
             |h: Tensor, _: Tensor| (h, ()),
             x[4],
-            x[1],
-        ),
+            x[1], ScanOptions::length(3)),
         "scan_inside" => |x| scan(
             |h: Tensor, row: Tensor| (h + row.matmul(x[1]), ()),
             x[4],
@@ -349,7 +347,7 @@ fn transformations() -> Vec<Wrong> {
         },
         "scan_without_end" => |x| {
             fn f(y: Tensor) -> Tensor {
-                scan_with(ScanOptions::length(2), |y: Tensor, ()| (f(y), ()), y, ()).0
+                scan_with( |y: Tensor, ()| (f(y), ()), y, (), ScanOptions::length(2)).0
             }
             f(x[1])
         },

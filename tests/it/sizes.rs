@@ -110,11 +110,11 @@ const FUNCTIONS: &[(&str, Function)] = &[
     }),
     ("scan's length", |x, m, _| {
         let body = |h: Tensor, ()| (h, h);
-        vec![scan_with(ScanOptions::length(m), body, x, ()).1]
+        vec![scan_with(body, x, (), ScanOptions::length(m)).1]
     }),
     ("scan's unroll", |x, m, n| {
         let options = ScanOptions { unroll: n, ..ScanOptions::length(m.min(9)) };
-        vec![scan_with(options, |h: Tensor, ()| (h, ()), x, ()).0]
+        vec![scan_with(|h: Tensor, ()| (h, ()), x, (), options).0]
     }),
     ("fori_loop", |x, m, _| vec![fori_loop(m, |_, h: Tensor| h, x)]),
     ("vmap's size", |x, m, _| {

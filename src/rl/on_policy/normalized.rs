@@ -99,7 +99,7 @@ impl Playing<Tensor> {
             let normalizers = Normalizers { obs: stats, reward };
             (Playing { handle, normalizers, obs: next, key }, row)
         };
-        let (playing, told) = scan_with(ScanOptions::length(steps), turn, self, ());
+        let (playing, told) = scan_with(turn, self, (), ScanOptions::length(steps));
         let (obs, actions, rewards, ends, games) = told;
         let rollout = Rollout { obs, actions, rewards, ends, next_obs: playing.obs };
         (playing, rollout, games)

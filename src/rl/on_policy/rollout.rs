@@ -128,7 +128,7 @@ pub fn play(
         let next = Playing { handle, obs: step.obs, key };
         (next, (obs, action, logprob, value, reward, end, games))
     };
-    let (playing, told) = scan_with(ScanOptions::length(steps), turn, playing, ());
+    let (playing, told) = scan_with(turn, playing, (), ScanOptions::length(steps));
     let (obs, actions, logprobs, values, rewards, ends, games) = told;
     let rollout = Rollout { obs, actions, rewards, ends, next_obs: playing.obs };
     (playing, (rollout, Acted { logprobs, values }), games)

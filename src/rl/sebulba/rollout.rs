@@ -139,7 +139,7 @@ pub fn collect(
         let next = Playing { handle, obs: step.obs, reward, end, key };
         (next, (obs, action, logprob, value, reward, end, Games::of(&step)))
     };
-    let (playing, told) = scan_with(ScanOptions::length(num_steps), turn, playing, ());
+    let (playing, told) = scan_with(turn, playing, (), ScanOptions::length(num_steps));
     let (obs, actions, logprobs, values, rewards, ends, games) = told;
     let next_obs = playing.obs;
     let rollout = Rollout {

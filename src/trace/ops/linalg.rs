@@ -232,7 +232,7 @@ pub fn orthonormal_columns(a: Tensor) -> Tensor {
         }
         (done.dynamic_update_slice_clamped(block, &[start, super::zeros_like(start)]), ())
     };
-    let (done, ()) = scan_with(ScanOptions::default(), turn, done, (blocks, starts));
+    let (done, ()) = scan_with(turn, done, (blocks, starts), ScanOptions::default());
     done.t()
 }
 
@@ -248,5 +248,5 @@ fn orthonormal_rows(rows: Tensor) -> Tensor {
         let v = v / v.norm();
         (done.dynamic_update_index_clamped(0, i, v), ())
     };
-    scan_with(ScanOptions::default(), turn, super::zeros_like(rows), (rows, numbers)).0
+    scan_with(turn, super::zeros_like(rows), (rows, numbers), ScanOptions::default()).0
 }

@@ -14,13 +14,13 @@ const ONCE: ScanOptions = ScanOptions { length: None, reverse: false, unroll: 1 
 fn recurrence(options: ScanOptions, x: &[Tensor]) -> Vec<Tensor> {
     let (w, h, xs) = (x[0], x[1], x[2]);
     let (h, ys) = scan_with(
-        options,
         |h: Tensor, x: Tensor| {
             let h = (h.matmul(w) + x).tanh();
             (h, (h * x).sin())
         },
         h,
         xs,
+        options,
     );
     vec![h, ys]
 }
@@ -48,7 +48,7 @@ fn scans(cases: &mut Vec<Case>) {
         vec![map(|y: Tensor| (y * x[1]).sin(), x[0])]
     }));
     cases.push(case("scan/no xs", &[x(&[2]), x(&[2])], |x| {
-        scan_with(ScanOptions::length(3), |h: Tensor, ()| ((h * x[1]).sin(), ()), x[0], ()).0
+        scan_with(|h: Tensor, ()| ((h * x[1]).sin(), ()), x[0], (), ScanOptions::length(3)).0
     }));
     cases.push(cases_of("scan/no results used twice", &[x(&[2]), x(&[3, 2])], |x| {
         let ((a, b), ys) = scan(

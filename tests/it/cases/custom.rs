@@ -153,7 +153,7 @@ fn checkpoints(cases: &mut Vec<Case>) {
     cases.push(case("checkpoint/a loop", &[x(&[2]), x(&[4, 2])], |x| {
         checkpoint(|(h, xs): (Tensor, Tensor)| {
             let turn = |h: Tensor, y: Tensor| ((h * y).sin(), h);
-            scan_with(ScanOptions::reversed(), turn, h, xs).1
+            scan_with(turn, h, xs, ScanOptions::reversed()).1
         })((x[0], x[1]))
     }));
     cases.push(case("checkpoint/of a batch", &[x(&[4, 2]), x(&[2])], |x| {

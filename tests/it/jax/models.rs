@@ -183,7 +183,7 @@ pub const FUNCTIONS: &[Function] = &[
             (carry, carry)
         };
         let xs = (x[0], values, next_values, going);
-        let advantages = scan_with(ScanOptions::reversed(), turn, zeros([2], DType::F32), xs).1;
+        let advantages = scan_with(turn, zeros([2], DType::F32), xs, ScanOptions::reversed()).1;
         vec![advantages, advantages + values]
     }),
     ("vtrace", |x| {
@@ -196,7 +196,7 @@ pub const FUNCTIONS: &[Function] = &[
             (acc, acc)
         };
         let start = zeros_like(x[3]);
-        vec![scan_with(ScanOptions::reversed(), turn, start, (deltas, c)).1 + values]
+        vec![scan_with(turn, start, (deltas, c), ScanOptions::reversed()).1 + values]
     }),
     ("dqn_loss", |x| {
         let target = x[2] + (1 - x[4]).to(DType::F32) * 0.99 * x[3].stop_gradient().max(-1);

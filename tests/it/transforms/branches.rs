@@ -111,7 +111,7 @@ pub const FUNCTIONS: &[Function] = &[
         let backwards = |h: Tensor, y: Tensor| ((h * y).cos(), h * 2.0);
         let branches: [&dyn Fn(Tensor) -> Two; 3] = [
             &|h| scan(forwards, h, x[2]),
-            &|h| scan_with(ScanOptions::reversed(), backwards, h, x[2]),
+            &|h| scan_with(backwards, h, x[2], ScanOptions::reversed()),
             &|h| (h.square(), x[2] * h),
         ];
         let (h, ys) = switch(x[0], &branches, x[1]);

@@ -132,7 +132,7 @@ pub const FUNCTIONS: &[AxisFunction] = &[
             ((ppermute(part, i, &ring()), total), part.sum(..))
         };
         let start = (x[0], zeros([3], F32));
-        let ((part, total), sums) = scan_with(ScanOptions::length(3), turn, start, ());
+        let ((part, total), sums) = scan_with(turn, start, (), ScanOptions::length(3));
         vec![part, total, sums]
     }),
     ("cond_that_all_share", |i, x| {

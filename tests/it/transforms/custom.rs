@@ -53,7 +53,7 @@ fn tied(x: Tensor, y: Tensor) -> Two {
 fn looped(c: Tensor, x: Tensor) -> Tensor {
     let rule = |x: Tensor, t: Tensor| {
         let turn = |t: Tensor, (): ()| (t * looped(c, x + c) * 0.7, ());
-        (looped(c, x), scan_with(ScanOptions::length(2), turn, t, ()).0)
+        (looped(c, x), scan_with(turn, t, (), ScanOptions::length(2)).0)
     };
     custom_jvp(|x: Tensor| x.sin() * c, rule)(x)
 }
@@ -165,7 +165,7 @@ pub const FUNCTIONS: &[Function] = &[
             let (a, b) = strange(h, y);
             (a * 0.3 + b.sum(..), h)
         };
-        pair(scan_with(ScanOptions::reversed(), turn, x[0], x[1]))
+        pair(scan_with(turn, x[0], x[1], ScanOptions::reversed()))
     }),
     ("custom_vjp_in_cond", |x| {
         let on_false = |y: Tensor| strange(y * x[0], x[2].square());

@@ -70,24 +70,24 @@ pub const SCANS: &[Function] = &[
         pair(grad(loss)((x[0], x[1])))
     }),
     ("scan_reversed", |x| {
-        pair(scan_with(ScanOptions::reversed(), |h, y| cell(h, y, x[2]), x[0], x[1]))
+        pair(scan_with(|h, y| cell(h, y, x[2]), x[0], x[1], ScanOptions::reversed()))
     }),
     ("scan_unrolled", |x| {
         let options = ScanOptions { unroll: 2, ..ScanOptions::default() };
-        pair(scan_with(options, |h, y| cell(h, y, x[2]), x[0], x[1]))
+        pair(scan_with(|h, y| cell(h, y, x[2]), x[0], x[1], options))
     }),
     ("scan_reversed_and_unrolled", |x| {
         let options = ScanOptions { unroll: 3, ..ScanOptions::reversed() };
-        pair(scan_with(options, |h, y| cell(h, y, x[2]), x[0], x[1]))
+        pair(scan_with(|h, y| cell(h, y, x[2]), x[0], x[1], options))
     }),
     ("scan_both_ways", |x| {
         let inner = |h: Tensor, x: Tensor| ((h + x).sin(), h * x);
-        let outer = |h: Tensor, rows: Tensor| scan_with(ScanOptions::reversed(), inner, h, rows);
+        let outer = |h: Tensor, rows: Tensor| scan_with(inner, h, rows, ScanOptions::reversed());
         pair(scan(outer, x[0], x[1]))
     }),
     ("scan_without_inputs", |x| {
         let turn = |x: Tensor, ()| (x.sin() + x.sum(..), x);
-        pair(scan_with(ScanOptions::length(4), turn, x[0], ()))
+        pair(scan_with(turn, x[0], (), ScanOptions::length(4)))
     }),
     ("scan_of_nothing", |x| pair(scan(|h: Tensor, x: Tensor| (h * x, h + x), x[0], x[1]))),
     ("scan_of_one_turn", |x| pair(scan(|h: Tensor, x: Tensor| (h * x, h.sin() + x), x[0], x[1]))),
@@ -188,7 +188,7 @@ pub const SCANS: &[Function] = &[
     }),
     ("scan_that_indexes", |x| {
         let turn = |(at, h): Two, ()| ((at + 2, h.sin() + x[1].dynamic_index(0, at.modulo(5))), at);
-        let ((at, h), ats) = scan_with(ScanOptions::length(4), turn, (x[2], x[0]), ());
+        let ((at, h), ats) = scan_with(turn, (x[2], x[0]), (), ScanOptions::length(4));
         vec![at, h, ats]
     }),
     ("scan_that_updates", |x| {
@@ -218,7 +218,7 @@ pub const SCANS: &[Function] = &[
             ((advantage, value), advantage)
         };
         let xs = (x[0], x[1], going);
-        let found = scan_with(ScanOptions::reversed(), turn, (zero(), x[3]), xs).1;
+        let found = scan_with(turn, (zero(), x[3]), xs, ScanOptions::reversed()).1;
         vec![found, found + x[1]]
     }),
     ("lstm_gradients", |x| {
@@ -270,7 +270,7 @@ pub const SCANS: &[Function] = &[
             let a = a.matmul(x[0]).tanh();
             (a, a.matmul(x[1]))
         };
-        pair(scan_with(ScanOptions::length(3), turn, eye(3, F32), ()))
+        pair(scan_with(turn, eye(3, F32), (), ScanOptions::length(3)))
     }),
     ("scan_with_two_stacks", |x| {
         let turn = |h: Tensor, (x, k): Two| ((h + x * k).sin(), (h * k, (x, k)));

@@ -45,7 +45,7 @@ pub const FUNCTIONS: &[Function] = &[
     ("scan_of_remat_dots", |x| {
         let f = |(h, y): Two| cell(h, y, x[2]);
         let turn = |h, y| checkpoint_with(RematPolicy::DotsSaveable, f)((h, y));
-        pair(scan_with(ScanOptions::reversed(), turn, x[0], x[1]))
+        pair(scan_with(turn, x[0], x[1], ScanOptions::reversed()))
     }),
     ("remat_of_scan", |x| {
         let f = |(h, xs, w): Three| scan(|h, x| cell(h, x, w), h, xs);

@@ -20,10 +20,10 @@ fn scans() -> Vec<Case> {
         // The second carry becomes mapped by way of the first, a turn later.
         case("scan, carries that follow", [floats([]), floats([3]), floats([])], |x| {
             let ((a, b, c), ys) = control::scan_with(
-                ScanOptions { unroll: 2, ..ScanOptions::reversed() },
                 |(a, b, c): (Tensor, Tensor, Tensor), x: Tensor| ((a + x, a * b, c * 0.5), (b, x)),
                 (x[0], x[2], constant(1f32)),
                 x[1],
+                ScanOptions { unroll: 2, ..ScanOptions::reversed() },
             );
             vec![a, b, c, ys.0, ys.1]
         }),
