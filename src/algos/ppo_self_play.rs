@@ -12,12 +12,12 @@ use crate::error::Result;
 use crate::jit::with_mode;
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
-use crate::optim::{Adam, clip_by_global_norm};
+use crate::optim::{Adam, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, expect, not_negative, positive, unit};
 use crate::rl::on_policy::{
     Acted, Learner, Metrics, MultiCategorical, Report, Rollout, Samples, annealed, epochs, flat,
-    normalize, orders, policy_loss, rows, value_loss,
+    normalize_by_sample_std, orders, policy_loss, rows, value_loss,
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::{self, Masked};
@@ -223,7 +223,8 @@ pub fn loss(
 ) -> (Tensor, Metrics<Tensor>) {
     let (policy, value) = agent.apply(batch.obs, sizes);
     let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
-    let advantages = if args.norm_adv { normalize(batch.advantages) } else { batch.advantages };
+    let advantages =
+        if args.norm_adv { normalize_by_sample_std(batch.advantages) } else { batch.advantages };
     let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
     let clip = args.clip_vloss.then_some(args.clip_coef);
     let value_loss = value_loss(value, batch.values, batch.returns, clip);
@@ -246,7 +247,7 @@ fn update(
     let step = |state: TrainState<Tensor>, indices: Tensor| {
         let batch = rows(samples, indices);
         let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
-        let clip = |grads| clip_by_global_norm(grads, args.max_grad_norm);
+        let clip = |grads| clip_grad_norm(grads, args.max_grad_norm);
         state.descend(|agent| loss(agent, &batch, sizes, args), clip, adam)
     };
     let orders = orders(key, args.update_epochs, args.num_minibatches, args.batch_size());
