@@ -14,21 +14,21 @@ use crate::jit::with_mode;
 use crate::nn::init::{lecun_normal, orthogonal};
 use crate::nn::normalize::{NormalizeReward, NormalizeRewardState};
 use crate::nn::{Dense, Encoder, ImpalaCnn, View};
-use crate::optim::{Adam, clip_grad_norm};
+use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, expect, not_negative, positive, product, unit};
 use crate::rl::on_policy::{
-    self, Acted, Learner, Metrics, Minibatch, Report, Rollout, Samples, annealed,
-    bootstrap_truncated, flat, normalize_by_sample_std, orders, policy_loss, pool_of, value_loss,
+    self, Acted, Metrics, Minibatch, Report, Rollout, Samples, annealed, bootstrap_truncated, flat,
+    normalize_by_sample_std, orders, policy_loss, pool_of, value_loss,
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{IndexMode, zeros, zeros_like};
+use crate::trace::ops::{IndexMode, Padding, zeros, zeros_like};
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor};
+use crate::{Array, DType, Key, Tensor, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -202,12 +202,13 @@ fn normed(w: Tensor, scale: f64) -> Tensor {
 
 /// IMPALA's network of PPG: 16, 32 and 32 features, 256 units. Kernels are normed: those of the
 /// sequences to 1, those of the two residuals of each to the root of `1 / sqrt(3) / sqrt(2)`, the dense
-/// layer to 1.4.
+/// layer to 1.4. Pools pad as PyTorch's.
 fn impala(key: Key<Tensor>, shape: [usize; 3]) -> ImpalaCnn<Tensor> {
     let mut net = ImpalaCnn::init(key, shape, &[16, 32, 32], &[256], lecun_normal());
     let residual = (1.0 / 3.0f64.sqrt() / 2.0f64.sqrt()).sqrt();
     for sequence in &mut net.sequences {
         sequence.conv.w = normed(sequence.conv.w, 1.0);
+        sequence.pool_padding = Padding::SameLower;
         for conv in sequence.residuals.iter_mut().flat_map(|residual| &mut residual.convs) {
             conv.w = normed(conv.w, residual);
         }
@@ -290,10 +291,32 @@ impl Agent<Tensor> {
         let value = self.critic.apply(x.stop_gradient()).squeeze(-1);
         (Categorical::new(self.actor.apply(x)), value)
     }
+
+    /// Logits of the policy, `f32[B, actions]`, of observations `[B, ..]`.
+    pub fn logits(&self, obs: Tensor) -> Tensor {
+        self.actor.apply(self.trunk.apply(obs))
+    }
 }
 
-/// What an update changes.
-pub type TrainState<T> = Learner<T, Agent<T>>;
+/// The agent with Adam's moments.
+#[derive(Debug, Clone, Tree)]
+pub struct TrainState<T> {
+    /// The parameters.
+    pub agent: Agent<T>,
+    /// Adam's moments of all parameters but those of `aux_critic`, whose moments in it stay 0.
+    pub optimizer: AdamState<T, Agent<T>>,
+    /// Adam's moments and count of `aux_critic`, which only auxiliary phases train.
+    pub aux_optimizer: AdamState<T, Dense<T>>,
+}
+
+impl TrainState<Tensor> {
+    /// These parameters, before the first step.
+    pub fn new(agent: Agent<Tensor>) -> TrainState<Tensor> {
+        let (optimizer, aux_optimizer) =
+            (Adam::default().init(&agent), Adam::default().init(&agent.aux_critic));
+        TrainState { agent, optimizer, aux_optimizer }
+    }
+}
 
 // --------------------------------------------------------------------------------------- losses
 
@@ -356,38 +379,60 @@ pub fn aux_loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// All rollouts of a phase, `[n_iteration, T, N, ..]`; frames once, in the environment's type.
-#[derive(Debug, Tree)]
-struct Phase<T> {
-    obs: T,
-    returns: T,
+/// All rollouts of a phase; frames once, in the environment's type.
+#[derive(Debug, Clone, Tree)]
+pub struct Phase<T> {
+    /// `[n_iteration, T, N, ..]`
+    pub obs: T,
+    /// `f32[n_iteration, T, N]`
+    pub returns: T,
 }
 
-/// A gradient step on `loss`.
-fn descend<M: Tree<Tensor>>(
+/// A gradient step on `loss`. In the policy phase `aux_critic` and its moments stay as they are:
+/// PyTorch's Adam passes over parameters without a gradient and counts the steps of each.
+fn gradient_step<M: Tree<Tensor>>(
     state: TrainState<Tensor>,
     loss: impl Fn(&Agent<Tensor>) -> (Tensor, M),
-    learning_rate: Tensor,
+    (learning_rate, auxiliary): (Tensor, bool),
     args: &Args,
 ) -> (TrainState<Tensor>, M) {
+    let TrainState { agent, optimizer, mut aux_optimizer } = state;
+    let ((_, metrics), grads) = value_and_grad(|agent: Agent<Tensor>| loss(&agent))(agent.clone());
+    let mut grads = clip_grad_norm(grads, args.max_grad_norm);
+    let zero_grads = tree::map(grads.aux_critic.clone(), zeros_like);
+    let aux_grads = std::mem::replace(&mut grads.aux_critic, zero_grads);
     let adam = Adam { eps: 1e-8, ..Adam::default() }.with_learning_rate(learning_rate);
-    state.descend(loss, |grads| clip_grad_norm(grads, args.max_grad_norm), adam)
+    let (mut agent, optimizer) = adam.step(agent, grads, optimizer);
+    if auxiliary {
+        (agent.aux_critic, aux_optimizer) = adam.step(agent.aux_critic, aux_grads, aux_optimizer);
+    }
+    (TrainState { agent, optimizer, aux_optimizer }, metrics)
 }
 
-/// The auxiliary phase: one program. Gives the metrics of the last gradient step.
-fn auxiliary(
+/// One gradient step of the auxiliary phase.
+pub fn aux_minibatch_step(
+    state: TrainState<Tensor>,
+    batch: &AuxSamples<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, AuxMetrics<Tensor>) {
+    gradient_step(state, |agent| aux_loss(agent, batch, args), (learning_rate, true), args)
+}
+
+/// The auxiliary phase: one program. `orders: i32[steps, num_aux_rollouts]` are the environments'
+/// rollouts of each gradient step. Gives the metrics of the last one.
+pub fn auxiliary(
     state: TrainState<Tensor>,
     phase: &Phase<Tensor>,
     learning_rate: Tensor,
-    key: Key<Tensor>,
+    orders: Tensor,
     args: &Args,
 ) -> (TrainState<Tensor>, AuxMetrics<Tensor>) {
     // One row for each environment's rollout, `[n_iteration N, T, ..]`.
     let rollouts = |x: Tensor| flat(x.swapaxes(1, 2));
     let (obs, returns) = (rollouts(phase.obs), rollouts(phase.returns));
     let before = state.agent.clone();
-    let policy = |(), obs: Tensor| ((), before.actor.apply(before.trunk.apply(obs)));
-    let ((), logits) = scan(policy, (), obs);
+    let ((), logits) = scan(|(), obs: Tensor| ((), before.logits(obs)), (), obs);
     let take = |x: Tensor, envs: Tensor| flat(x.take_mode(envs, 0, IndexMode::Clip));
     let turn = |state: TrainState<Tensor>, envs: Tensor| {
         let batch = AuxSamples {
@@ -395,10 +440,8 @@ fn auxiliary(
             returns: take(returns, envs),
             logits: take(logits, envs),
         };
-        descend(state, |agent| aux_loss(agent, &batch, args), learning_rate, args)
+        aux_minibatch_step(state, &batch, learning_rate, args)
     };
-    let sequences = args.num_envs * args.n_iteration;
-    let orders = orders(key, args.e_auxiliary, sequences / args.num_aux_rollouts, sequences);
     let (state, all) = scan(turn, state, orders);
     (state, tree::map(all, |x: Tensor| x.index_axis(0, -1)))
 }
@@ -410,7 +453,8 @@ pub fn minibatch_step(
     args: &Args,
 ) -> (TrainState<Tensor>, Metrics<Tensor>) {
     let samples = batch.rows();
-    descend(state, |agent| loss(agent, &samples, args), batch.learning_rate, args)
+    let rate = batch.learning_rate;
+    gradient_step(state, |agent| loss(agent, &samples, args), (rate, false), args)
 }
 
 // -------------------------------------------------------------------------------------- rollout
@@ -437,6 +481,23 @@ struct EnvState<T> {
     reward: NormalizeRewardState<T>,
     /// PRNG key.
     key: Key<T>,
+}
+
+/// The samples of a rollout, and the explained variance. `next_value: f32[N]` is the value of the
+/// observation after the last step.
+pub fn samples(
+    rollout: Rollout<Tensor>,
+    acted: Acted<Tensor>,
+    next_value: Tensor,
+    args: &Args,
+) -> (Samples<Tensor>, Tensor) {
+    let discounts = (args.gamma, args.gae_lambda);
+    let (mut samples, explained_variance) = rollout.samples(acted, next_value, discounts);
+    // CleanRL's full batch: the minibatches are of one rollout.
+    if args.adv_norm_fullbatch {
+        samples.advantages = normalize_by_sample_std(samples.advantages);
+    }
+    (samples, explained_variance)
 }
 
 /// A whole rollout with the environments in the loop: one program.
@@ -475,12 +536,7 @@ fn collect(
     let rollout = Rollout { obs, actions, rewards, ends, next_obs: state.obs };
     let acted = Acted { logprobs, values };
     let (_, next_value) = agent.apply(rollout.next_obs);
-    let discounts = (args.gamma, args.gae_lambda);
-    let (mut samples, explained_variance) = rollout.samples(acted, next_value, discounts);
-    // CleanRL's full batch: the minibatches are of one rollout.
-    if args.adv_norm_fullbatch {
-        samples.advantages = normalize_by_sample_std(samples.advantages);
-    }
+    let (samples, explained_variance) = samples(rollout, acted, next_value, args);
     let (key, shuffle) = state.key.split();
     let orders = orders(shuffle, args.e_policy, args.num_minibatches, args.batch_size());
     let state = EnvState { key, ..state };
@@ -501,7 +557,7 @@ fn sizes(pool: &EnvPool) -> Result<Sizes> {
 }
 
 fn begin(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
-    Learner::new(Agent::init(key, args.network, sizes))
+    TrainState::new(Agent::init(key, args.network, sizes))
 }
 
 /// What a run goes on from, between two rollouts.
@@ -566,7 +622,10 @@ pub fn train(args: &Args) -> Result<Summary> {
     .named("ppg_store");
     let teach = with_mode(mode, |((state, key), phase, rate): Aux<Tensor>| {
         let (key, shuffle) = key.split();
-        let (state, metrics) = auxiliary(state, &phase, rate, shuffle, args);
+        let sequences = args.num_envs * args.n_iteration;
+        let minibatches = sequences / args.num_aux_rollouts;
+        let orders = orders(shuffle, args.e_auxiliary, minibatches, sequences);
+        let (state, metrics) = auxiliary(state, &phase, rate, orders, args);
         (state, key, phase, metrics)
     })
     .named("ppg_auxiliary")

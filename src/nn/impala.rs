@@ -20,6 +20,8 @@ pub struct Residual<T> {
 pub struct Sequence<T> {
     /// The first convolution.
     pub conv: Conv2d<T>,
+    /// Padding of the pool: `Same` as flax's; `SameLower` is PyTorch's padding of 1.
+    pub pool_padding: Padding,
     /// What follows.
     pub residuals: [Residual<T>; 2],
 }
@@ -34,12 +36,16 @@ impl Sequence<Tensor> {
         };
         let [first, a, b, c, d] = keys;
         let residual = |a, b| Residual { convs: [conv(a, outputs), conv(b, outputs)] };
-        Sequence { conv: conv(first, inputs), residuals: [residual(a, b), residual(c, d)] }
+        Sequence {
+            conv: conv(first, inputs),
+            pool_padding: Padding::Same,
+            residuals: [residual(a, b), residual(c, d)],
+        }
     }
 
     #[track_caller]
     fn apply(&self, x: Tensor) -> Tensor {
-        let x = max_pool(self.conv.apply(x), [3, 3], [2, 2], &Padding::Same);
+        let x = max_pool(self.conv.apply(x), [3, 3], [2, 2], &self.pool_padding);
         let residual = |x: Tensor, residual: &Residual<Tensor>| {
             let [a, b] = &residual.convs;
             x + b.apply(a.apply(x.relu()).relu())
