@@ -219,7 +219,7 @@ pub struct Prepared<T> {
 
 /// Advantages, by the values of the critic that acted and, after the last step, of the current one;
 /// and the minibatches: each takes as many steps of every environment, in an order of its own.
-fn prepare(
+pub fn prepare(
     state: TrainState<Tensor>,
     rollout: Rollout<Tensor>,
     args: &Args,
@@ -259,7 +259,7 @@ fn samples(data: &Prepared<Tensor>, turn: Tensor) -> Samples<Tensor> {
 }
 
 /// One gradient step on minibatch `turn`.
-fn step(
+pub fn step(
     state: TrainState<Tensor>,
     data: &Prepared<Tensor>,
     (turn, learning_rate): (Tensor, Tensor),

@@ -17,7 +17,7 @@ use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::on_policy::{
-    self, Learner, Metrics, Minibatch, Playing, Report, annealed, bootstrap_truncated,
+    self, Learner, Metrics, Minibatch, Playing, Report, Rollout, annealed, bootstrap_truncated,
     explained_variance, flat, gae, normalize_by_sample_std, orders, policy_loss, pool_of,
     value_loss,
 };
@@ -279,7 +279,7 @@ impl Curiosity<Tensor> {
 }
 
 /// What of observations `[B, ..]` the curiosity sees: of frames the newest, as `f32`.
-fn newest(obs: Tensor, view: View) -> Tensor {
+pub fn newest(obs: Tensor, view: View) -> Tensor {
     let obs = match view {
         View::Frames => obs.slice_axis(1, obs.dim(1) - 1, obs.dim(1)),
         View::Board | View::Vector => obs,
@@ -408,6 +408,36 @@ pub fn loss(
     (loss, (Metrics { loss, value_loss, policy_loss, entropy, ratios }, fwd_loss))
 }
 
+/// The samples of a rollout whose rewards are the environment's. `values`: `f32[T, N]` of those and of
+/// the intrinsic rewards, by the critics that acted; `next_values`: `f32[N]` of the observation after
+/// the last step.
+pub fn samples(
+    rollout: Rollout<Tensor>,
+    (logprobs, curiosity_rewards): (Tensor, Tensor),
+    values: [Tensor; 2],
+    next_values: [Tensor; 2],
+    args: &Args,
+) -> Samples<Tensor> {
+    let Rollout { obs, actions, rewards, ends, .. } = rollout;
+    let ([ext_values, int_values], [next_ext, next_int]) = (values, next_values);
+    let discounts = (args.gamma, args.gae_lambda);
+    let (ext, ext_returns) = gae(rewards, ends, ext_values, next_ext, discounts);
+    // Curiosity does not end with the episode.
+    let discounts = (args.int_gamma, args.gae_lambda);
+    let (int, int_returns) =
+        gae(curiosity_rewards, zeros_like(ends), int_values, next_int, discounts);
+    Samples {
+        obs: flat(obs),
+        actions: flat(actions),
+        logprobs: flat(logprobs),
+        advantages: flat(args.ext_coef * ext + args.int_coef * int),
+        ext_returns: flat(ext_returns),
+        int_returns: flat(int_returns),
+        ext_values: flat(ext_values),
+        learns: zeros_like(flat(ext_values)),
+    }
+}
+
 // --------------------------------------------------------------------------------------- update
 
 /// One gradient step: one program. `learns` says of all minibatches from which samples the predictor
@@ -478,27 +508,14 @@ fn collect(
     let (playing, told) = scan_with(turn, playing, (), length);
     let (obs, actions, logprobs, [ext_values, int_values], (rewards, novelty), ends, games) = told;
     let Playing { handle, obs: next_obs, key } = playing;
-    let (_, [next_ext, next_int]) = agent.apply(next_obs);
+    let (_, next_values) = agent.apply(next_obs);
 
     let (running, filtered) = filter(running, novelty, args.int_gamma);
     let returns = returns.update(filtered.ravel());
     let curiosity_rewards = novelty * (returns.var + 1e-8).rsqrt();
-    let discounts = (args.gamma, args.gae_lambda);
-    let (ext, ext_returns) = gae(rewards, ends, ext_values, next_ext, discounts);
-    // Curiosity does not end with the episode.
-    let discounts = (args.int_gamma, args.gae_lambda);
-    let (int, int_returns) =
-        gae(curiosity_rewards, zeros_like(ends), int_values, next_int, discounts);
-    let samples = Samples {
-        obs: flat(obs),
-        actions: flat(actions),
-        logprobs: flat(logprobs),
-        advantages: flat(args.ext_coef * ext + args.int_coef * int),
-        ext_returns: flat(ext_returns),
-        int_returns: flat(int_returns),
-        ext_values: flat(ext_values),
-        learns: zeros_like(flat(ext_values)),
-    };
+    let rollout = Rollout { obs, actions, rewards, ends, next_obs };
+    let values = [ext_values, int_values];
+    let samples = samples(rollout, (logprobs, curiosity_rewards), values, next_values, args);
     let seen = seen.update(newest(samples.obs, view));
     let [key, shuffle, draws] = key.split_n();
     let orders = orders(shuffle, args.update_epochs, args.num_minibatches, args.batch_size());
@@ -508,7 +525,7 @@ fn collect(
         orders,
         learns: draws.lt(args.update_proportion).to(DType::F32),
         games,
-        explained_variance: explained_variance(ext_values, ext_returns),
+        explained_variance: explained_variance(flat(ext_values), samples.ext_returns),
         curiosity_reward: curiosity_rewards.mean(..),
     };
     let playing = Playing { handle, obs: next_obs, key };

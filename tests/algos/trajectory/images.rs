@@ -1,11 +1,11 @@
 //! Algorithms that see Atari's frames: `tests/fixtures/algos/cleanrl/images.py` recorded CleanRL's
 //! `dqn_atari_jax.py`, `c51_atari_jax.py`, `qdagger_dqn_atari_jax_impalacnn.py`,
-//! `ppo_atari_envpool_xla_jax_scan.py`, `ppo_atari.py`, `ppo_atari_lstm.py` and
+//! `ppo_atari_envpool_xla_jax_scan.py`, `ppo_atari.py`, `ppo_atari_lstm.py`, `sac_atari.py` and
 //! `rainbow_atari.py`.
 
 use podracer::algos::{
     c51_atari, dqn_atari, ppo_atari, ppo_atari_envpool, ppo_atari_lstm, qdagger_dqn_atari,
-    rainbow_atari,
+    rainbow_atari, sac_atari,
 };
 use podracer::nn::View;
 use podracer::rl::Algorithm;
@@ -15,6 +15,7 @@ use podracer::rl::on_policy::{Acted, Learner, Minibatch, Rollout, Samples, gae};
 use podracer::rl::prioritized::Batch;
 use podracer::rl::spaces::Sizes;
 use podracer::trace::ops::{concatenate, constant};
+use podracer::tree::Tree;
 use podracer::{Array, Key, Tensor, jit};
 
 use super::{
@@ -120,6 +121,43 @@ fn rainbow_atari_follows_cleanrl() {
         let key = Key::new(update as u64);
         learner = step.call((learner, batch, key)).unwrap();
         recorded.check(update, &learner.q);
+    }
+}
+
+/// The parameters that SAC's gradient steps change.
+#[derive(Tree)]
+struct Soft<T> {
+    actor: sac_atari::Network<T>,
+    critics: [sac_atari::Network<T>; 2],
+    log_alpha: T,
+}
+
+#[test]
+fn sac_atari_follows_cleanrl() {
+    use sac_atari::{Args, Learner, Network, Networks, Optimizers, Temperature, update};
+    let args = Args::from_flags(["--q-lr=0.00003", "--policy-lr=0.00003"]).unwrap();
+    let step =
+        jit(|(learner, batch): (Learner<Tensor>, Drawn<Tensor>)| update(learner, &batch, &args).0);
+    let networks = start("", |key| {
+        let network = |key| Network::init(key, Images::Atari, ACTIONS);
+        let [a, b, c] = key.split_n();
+        Networks { actor: network(a), critics: [network(b), network(c)] }
+    });
+    let targets =
+        start("target ", |key| key.split_n().map(|key| Network::init(key, Images::Atari, ACTIONS)));
+    let temperature = Temperature { log_alpha: Array::from(0.0f32) };
+    let optimizers = Optimizers {
+        actor: adam_state(&networks.actor),
+        critics: adam_state(&networks.critics),
+        log_alpha: adam_state(&temperature),
+    };
+    let mut learner = Learner { networks, targets, temperature, optimizers };
+    let recorded = Trajectory::of("sac_atari");
+    for update in 0..UPDATES {
+        learner = step.call((learner, drawn(update, 1.0, GAMMA))).unwrap();
+        let Networks { actor, critics } = learner.networks.clone();
+        let log_alpha = learner.temperature.log_alpha.clone();
+        recorded.check(update, &Soft { actor, critics, log_alpha });
     }
 }
 

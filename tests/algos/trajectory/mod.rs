@@ -3,9 +3,11 @@
 //!
 //! Parameters and batches come from `noise`, which those scripts repeat bit for bit.
 
+mod cleanba;
 mod continuous;
 mod images;
 mod policies;
+mod ppg_rnd;
 mod q_learning;
 
 use std::cell::RefCell;
@@ -107,14 +109,16 @@ where
     tree::replace(&template, values.collect::<Vec<_>>())
 }
 
+/// Zeros of the parameters' shapes.
+pub fn zeros_of<M: Tree<Array>>(params: &M) -> M {
+    let zero = |x: Array| Array::zeros(x.shape(), x.dtype());
+    let leaves: Vec<Array> = tree::leaves(params).into_iter().map(zero).collect();
+    tree::replace(params, leaves)
+}
+
 /// The state of Adam and RAdam before the first update.
-pub fn adam_state<M: Tree<Array> + Clone>(params: &M) -> AdamState<Array, M> {
-    let zeros = |params: &M| {
-        let zero = |x: Array| Array::zeros(x.shape(), x.dtype());
-        let leaves: Vec<Array> = tree::leaves(params).into_iter().map(zero).collect();
-        tree::replace(params, leaves)
-    };
-    AdamState { count: Array::from(0i32), m: zeros(params), v: zeros(params) }
+pub fn adam_state<M: Tree<Array>>(params: &M) -> AdamState<Array, M> {
+    AdamState { count: Array::from(0i32), m: zeros_of(params), v: zeros_of(params) }
 }
 
 /// Three directions of projections for each parameter, made once.

@@ -1,0 +1,97 @@
+//! Cleanba's PPO: `tests/fixtures/algos/cleanrl/cleanba.py` recorded whole updates of
+//! `cleanba_ppo.py` by one learner device.
+
+use podracer::algos::cleanba_ppo;
+use podracer::nn::View;
+use podracer::optim::AdamState;
+use podracer::rl::Algorithm;
+use podracer::rl::policy::Choice;
+use podracer::rl::sebulba::{Agent, Network, Reduce, Rollout, Sizes};
+use podracer::trace::ops::constant;
+use podracer::tree::{self, Tree};
+use podracer::{Array, DType, Key, Tensor, jit, vmap_axis};
+
+use super::{Trajectory, UPDATES, adam_state, choices, flags, floats, integers, noise, start};
+
+const ACTIONS: usize = 3;
+const STEPS: usize = 4;
+const ENVS: usize = 4;
+const LEARNING_RATE: f32 = 3e-5;
+
+fn sizes() -> Sizes {
+    Sizes {
+        view: View::Frames,
+        shape: [4, 84, 84].into(),
+        choice: Choice::OneOf(ACTIONS),
+        network: Network::Impala,
+        channels: vec![16, 32, 32],
+        hiddens: vec![256],
+    }
+}
+
+/// One learner device, whose axis has the rollout as its only element.
+fn one_learner<R: Tree<Tensor, With<Tensor> = R>>(
+    rollout: Rollout<Tensor>,
+    update: impl Fn(&Reduce, Rollout<Tensor>) -> R,
+) -> R {
+    let f =
+        |axis, rollout| update(&Reduce { axis, learners: 1, exact: false, across: None }, rollout);
+    let rollout = tree::map(rollout, |x: Tensor| x.expand_dims(0));
+    tree::map(vmap_axis("learners", f)(rollout), |x: Tensor| x.index_axis(0, 0))
+}
+
+fn bytes(name: &str, count: usize) -> Vec<u8> {
+    integers(name, 256, count * 4 * 84 * 84).into_iter().map(|x| x as u8).collect()
+}
+
+fn numbered<const R: usize>(shape: [usize; R]) -> Array {
+    Array::new(shape, &(0..ENVS as i32).collect::<Vec<_>>()).unwrap()
+}
+
+/// The rollout of an update of PPO.
+fn ppo_rollout(k: usize) -> Rollout<Array> {
+    let shape = [STEPS, ENVS];
+    let logprobs: Vec<f32> =
+        noise(&format!("logprobs {k}"), STEPS * ENVS).iter().map(|x| x * 0.5 - 1.0).collect();
+    let obs = bytes(&format!("obs {k}"), STEPS * ENVS);
+    Rollout {
+        obs: Array::new([STEPS, ENVS, 4, 84, 84], &obs).unwrap(),
+        actions: choices(&format!("actions {k}"), ACTIONS as u32, shape),
+        logprobs: Array::new(shape, &logprobs).unwrap(),
+        values: floats(&format!("values {k}"), shape),
+        rewards: floats(&format!("rewards {k}"), shape),
+        ends: flags(&format!("ends {k}"), 4, shape),
+        next_obs: Array::new([ENVS, 4, 84, 84], &bytes(&format!("next_obs {k}"), ENVS)).unwrap(),
+        last_reward: Array::zeros([ENVS], DType::F32),
+        last_end: Array::zeros([ENVS], DType::F32),
+        env_ids: numbered([ENVS]),
+    }
+}
+
+#[test]
+fn cleanba_ppo_follows_cleanba() {
+    use cleanba_ppo::{Args, TrainState, prepare, step};
+    // Of one minibatch the advantages' mean and deviation are Cleanba's as well.
+    let flags = ["--num-steps=4", "--local-num-envs=4", "--num-minibatches=1", "--update-epochs=1"];
+    let args = Args::from_flags(flags).unwrap();
+    type State<T> = (Agent<T>, AdamState<T, Agent<T>>);
+    type Input<T> = (State<T>, Rollout<T>, T);
+    let update = jit(|((agent, optimizer), rollout, learning_rate): Input<Tensor>| {
+        one_learner(rollout, |reduce, rollout| {
+            // One minibatch is the whole rollout, in any order.
+            let key = Key::constant(0);
+            let state = TrainState { agent: agent.clone(), optimizer: optimizer.clone(), key };
+            let (state, data) = prepare(state, rollout, &args);
+            let turn = (constant(0i32), learning_rate);
+            let state = step(state, &data, turn, (reduce, &args)).0;
+            (state.agent, state.optimizer)
+        })
+    });
+    let agent = start("", |key| Agent::init(key, &sizes()));
+    let mut state = (agent.clone(), adam_state(&agent));
+    let recorded = Trajectory::of("cleanba_ppo");
+    for k in 0..UPDATES {
+        state = update.call((state, ppo_rollout(k), Array::from(LEARNING_RATE))).unwrap();
+        recorded.check(k, &state.0);
+    }
+}
