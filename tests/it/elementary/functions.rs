@@ -76,6 +76,7 @@ pub const BINARY: &[(&str, Function)] = &[
     ("div", |x| x[0] / x[1]),
     ("rem", |x| x[0] % x[1]),
     ("modulo", |x| x[0].modulo(x[1])),
+    ("floor_div", |x| x[0].floor_div(x[1])),
     ("pow", |x| x[0].pow(x[1])),
     ("maximum", |x| x[0].maximum(x[1])),
     ("minimum", |x| x[0].minimum(x[1])),
@@ -93,8 +94,7 @@ pub const BINARY: &[(&str, Function)] = &[
 ];
 
 /// Elementwise operations without a case here. Those that take no floats or give none are held to the
-/// interpreter by `tests/it/laws.rs`, and to JAX by `tests/it/eval.rs`, as `floor_div` is by
-/// `tests/it/jax.rs`.
+/// interpreter by `tests/it/laws.rs`, and to JAX by `tests/it/eval.rs`.
 pub const ELSEWHERE: &[&str] = &[
     "not",
     "and",
@@ -105,5 +105,4 @@ pub const ELSEWHERE: &[&str] = &[
     "shift_right_arithmetic",
     "to",
     "bitcast",
-    "floor_div",
 ];
