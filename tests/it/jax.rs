@@ -3,6 +3,7 @@
 //! its conventions.
 
 mod basics;
+mod differences;
 mod models;
 mod more;
 mod numeric;

@@ -3,17 +3,17 @@
 use super::tangent::Tangents;
 use crate::error::Loc;
 use crate::trace::op::{Axes, Op, ReduceOp};
-use crate::trace::ops::{IndexMode, iota};
+use crate::trace::ops::{IndexMode, iota, where_, zeros_like};
 use crate::trace::tensor::{Tensor, Tensors, bind};
 use crate::trace::types::DType;
 
-/// Equal extreme elements share the derivative.
+/// Equal extreme elements share the derivative. Where the extreme is NaN no element equals it: the
+/// tangent is NaN, and cotangents pull back to 0.
 pub(crate) fn jvp_extreme(x: Tensor, y: Tensor, t: Tensor, axes: &Axes) -> Tensor {
     let shape = x.shape();
-    let at = x.equal(y.keep_axes(&shape, axes)).to(x.dtype());
-    let count = at.reduce(ReduceOp::Sum, axes.clone());
-    let weight = at / count.keep_axes(&shape, axes);
-    (t * weight).reduce(ReduceOp::Sum, axes.clone())
+    let at = x.equal(y.keep_axes(&shape, axes));
+    let count = at.to(x.dtype()).reduce(ReduceOp::Sum, axes.clone());
+    where_(at, t, zeros_like(t)).reduce(ReduceOp::Sum, axes.clone()) / count
 }
 
 /// The product's tangent by a tree of two-factor products, which needs no division, so that zeros

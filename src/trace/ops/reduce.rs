@@ -48,6 +48,7 @@ macro_rules! keepdims {
             #[doc = "stay, with size 1."]
             #[track_caller]
             pub fn $with_keepdims(self, axes: impl AxisList) -> Tensor {
+                let _scope = function(stringify!($with_keepdims));
                 let shape = self.shape();
                 let axes = axes.axes(stringify!($method), shape.rank());
                 let list: Vec<isize> = axes.iter().map(|&axis| axis as isize).collect();
@@ -171,16 +172,19 @@ impl Tensor {
     /// none are left.
     #[track_caller]
     pub fn var_ddof(self, axes: impl AxisList, ddof: usize) -> Tensor {
+        let _scope = function("var_ddof");
         let axes = axes.axes("var", self.rank());
         let shape = self.shape();
         let (x, dtype, count) = self.to_average(&axes);
         let mean = x.reduce(ReduceOp::Sum, axes.clone()) / count as f64;
         let centred = x - mean.keep_axes(&shape, &axes);
         let sum = centred.square().reduce(ReduceOp::Sum, axes);
-        match ddof > 0 && ddof >= count {
-            true => super::full_like(sum, f64::NAN).to(dtype),
-            false => (sum / (count - ddof) as f64).to(dtype),
+        let variance = (sum / (count as f64 - ddof as f64)).to(dtype);
+        if ddof < count {
+            return variance;
         }
+        // A choice, as in JAX: its derivative is that of the quotient, and not 0.
+        where_(super::constant(false), variance, super::full_like(variance, f64::NAN))
     }
 
     /// `jnp.std`: the standard deviation over `axes`, which vanish; the root of [`Tensor::var`].
@@ -193,6 +197,7 @@ impl Tensor {
     /// [`Tensor::std`] with `ddof`, as [`Tensor::var_ddof`].
     #[track_caller]
     pub fn std_ddof(self, axes: impl AxisList, ddof: usize) -> Tensor {
+        let _scope = function("std_ddof");
         self.var_ddof(axes, ddof).sqrt()
     }
 
@@ -219,6 +224,7 @@ impl Tensor {
     /// The index (i32) of the first largest element along `axis`, which vanishes; NaN is largest.
     #[track_caller]
     pub fn argmax(self, axis: isize) -> Tensor {
+        let _scope = function("argmax");
         let axis = axis_of("argmax", axis, self.rank());
         self.arg_reduce(ArgOp::Max, axis)
     }
@@ -227,6 +233,7 @@ impl Tensor {
     /// smallest.
     #[track_caller]
     pub fn argmin(self, axis: isize) -> Tensor {
+        let _scope = function("argmin");
         let axis = axis_of("argmin", axis, self.rank());
         self.arg_reduce(ArgOp::Min, axis)
     }
@@ -240,6 +247,7 @@ impl Tensor {
     /// The elements in ascending order along `axis`; NaN comes last.
     #[track_caller]
     pub fn sort(self, axis: isize) -> Tensor {
+        let _scope = function("sort");
         let axis = axis_of("sort", axis, self.rank());
         bind1(Op::Sort { axis }, &[self], Location::caller())
     }

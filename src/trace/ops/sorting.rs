@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use super::index::wide;
-use super::{IndexMode, arange, axis_of, constant, iota, where_, zeros};
+use super::{IndexMode, arange, axis_of, constant, full_like, iota, where_, zeros};
 use crate::trace::control::fori_loop;
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::DType;
@@ -169,7 +169,7 @@ impl Tensor {
             let value = at_low * (1.0 - weight) + at_high * weight;
             // NaN comes last, and spoils everything, as in NumPy.
             let last = sorted.index_axis(axis, -1);
-            where_(last.equal(last), value, last)
+            where_(last.equal(last), value, full_like(last, f64::NAN))
         })
     }
 
