@@ -6,6 +6,7 @@ use super::init::{Init, orthogonal};
 use super::{Conv2d, Dense};
 use crate::random::Key;
 use crate::trace::ops::{ConvOptions, Padding};
+use crate::trace::tensor::function;
 use crate::trace::{DType, Shape, Tensor};
 use crate::tree::Tree;
 
@@ -74,6 +75,7 @@ impl Encoder<Tensor> {
     /// That of observations of this view and shape; the batch axis is not in `shape`.
     #[track_caller]
     pub fn init(key: Key<Tensor>, view: View, shape: &Shape) -> Encoder<Tensor> {
+        let _scope = function("Encoder::init");
         match view {
             View::Frames => Encoder::nature(key.split_n(), shape[0]),
             View::Board => {
@@ -99,6 +101,7 @@ impl Encoder<Tensor> {
     /// The Nature network for so many frames of 84 by 84; a key for each layer.
     #[track_caller]
     pub fn nature([a, b, c, hidden]: [Key<Tensor>; 4], frames: usize) -> Encoder<Tensor> {
+        let _scope = function("Encoder::nature");
         Encoder {
             convs: vec![
                 conv(a, [8, 8, frames, 32], 4),
@@ -111,13 +114,16 @@ impl Encoder<Tensor> {
     }
 
     /// How many features there are.
+    #[track_caller]
     pub fn size(&self) -> usize {
+        let _scope = function("Encoder::size");
         self.dense.last().expect("each view has a dense layer").w.dim(-1)
     }
 
     /// Observations `[B, ..]` of the environment's type to features `f32[B, size]`.
     #[track_caller]
     pub fn apply(&self, obs: Tensor) -> Tensor {
+        let _scope = function("Encoder::apply");
         self.layers(match self.view {
             View::Frames => obs.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0,
             View::Board | View::Vector => obs.to(DType::F32),
@@ -128,6 +134,7 @@ impl Encoder<Tensor> {
     /// features `f32[B, size]`.
     #[track_caller]
     pub fn apply_scaled(&self, obs: Tensor) -> Tensor {
+        let _scope = function("Encoder::apply_scaled");
         self.layers(match self.view {
             View::Frames => obs.transpose(&[0, 2, 3, 1]),
             View::Board | View::Vector => obs,

@@ -5,6 +5,7 @@ use super::{Conv2d, Dense, max_pool};
 use crate::random::Key;
 use crate::trace::Tensor;
 use crate::trace::ops::{ConvOptions, Padding};
+use crate::trace::tensor::function;
 use crate::tree::Tree;
 
 /// Two convolutions, around which its input goes (He et al. 2016).
@@ -75,6 +76,7 @@ impl ImpalaCnn<Tensor> {
         hiddens: &[usize],
         kernel: Init,
     ) -> ImpalaCnn<Tensor> {
+        let _scope = function("ImpalaCnn::init");
         let mut keys = key.split_vec(channels.len() + hiddens.len()).into_iter();
         let mut next = || keys.next().expect("a key for each layer");
         let (mut size, mut inputs) = ([height, width], features);
@@ -93,13 +95,16 @@ impl ImpalaCnn<Tensor> {
     }
 
     /// How many features there are.
+    #[track_caller]
     pub fn size(&self) -> usize {
+        let _scope = function("ImpalaCnn::size");
         self.hidden.last().expect("at least one dense layer").w.dim(-1)
     }
 
     /// `f32[B, height, width, features]` to `f32[B, size]`.
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
+        let _scope = function("ImpalaCnn::apply");
         let x = self.sequences.iter().fold(x, |x, sequence| sequence.apply(x));
         self.hidden.iter().fold(x.relu().flatten_from(1), |x, dense| dense.apply(x).relu())
     }

@@ -5,7 +5,7 @@
 
 use crate::random::{self, Key};
 use crate::trace::ops;
-use crate::trace::tensor::fail_op;
+use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor};
 
 /// How a tensor of parameters starts.
@@ -128,6 +128,7 @@ impl Init {
     /// A tensor of this distribution. `dtype` is f32 or f64.
     #[track_caller]
     pub fn draw(self, key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
+        let _scope = function("Init::draw");
         let shape = shape.into();
         if matches!(self, Init::Constant(_)) {
             return self.draw_fans(key, &shape, dtype, (1, 1));

@@ -3,7 +3,7 @@
 use super::init::{self, Init};
 use crate::random::Key;
 use crate::trace::ops::{self, ConvOptions, ConvTranspose, Padding};
-use crate::trace::tensor::fail_op;
+use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor};
 use crate::tree::Tree;
 
@@ -20,6 +20,7 @@ impl Dense<Tensor> {
     /// A layer with the kernel drawn from `kernel` and zeros as bias, f32.
     #[track_caller]
     pub fn init(key: Key<Tensor>, inputs: usize, outputs: usize, kernel: Init) -> Dense<Tensor> {
+        let _scope = function("Dense::init");
         let w = kernel.draw(key, [inputs, outputs], DType::F32);
         Dense { w, b: Some(ops::zeros([outputs], DType::F32)) }
     }
@@ -34,6 +35,7 @@ impl Dense<Tensor> {
         kernel: Init,
         bias: Option<Init>,
     ) -> Dense<Tensor> {
+        let _scope = function("Dense::init_with");
         let (w, b) = kernel_and_bias(key, [inputs, outputs].into(), kernel, bias);
         Dense { w, b }
     }
@@ -41,6 +43,7 @@ impl Dense<Tensor> {
     /// A layer as PyTorch's `Linear` starts: kernel and bias `U(+-1 / sqrt(inputs))`.
     #[track_caller]
     pub fn init_torch(key: Key<Tensor>, inputs: usize, outputs: usize) -> Dense<Tensor> {
+        let _scope = function("Dense::init_torch");
         let start = init::torch_default();
         Dense::init_with(key, inputs, outputs, start, Some(start))
     }
@@ -48,6 +51,7 @@ impl Dense<Tensor> {
     /// `x: [.., inputs]` to `[.., outputs]`.
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
+        let _scope = function("Dense::apply");
         let y = x.matmul(self.w);
         match self.b {
             Some(b) => y + b,
@@ -97,6 +101,7 @@ impl Conv2d<Tensor> {
         options: ConvOptions,
         kernel: Init,
     ) -> Conv2d<Tensor> {
+        let _scope = function("Conv2d::init");
         let w = kernel.draw(key, shape, DType::F32);
         Conv2d { w, b: Some(ops::zeros([shape[3]], DType::F32)), options }
     }
@@ -111,6 +116,7 @@ impl Conv2d<Tensor> {
         kernel: Init,
         bias: Option<Init>,
     ) -> Conv2d<Tensor> {
+        let _scope = function("Conv2d::init_with");
         let (w, b) = kernel_and_bias(key, shape.into(), kernel, bias);
         Conv2d { w, b, options }
     }
@@ -118,6 +124,7 @@ impl Conv2d<Tensor> {
     /// A layer as PyTorch's `Conv2d` starts: kernel and bias `U(+-1 / sqrt(fan_in))`.
     #[track_caller]
     pub fn init_torch(key: Key<Tensor>, shape: [usize; 4], options: ConvOptions) -> Conv2d<Tensor> {
+        let _scope = function("Conv2d::init_torch");
         let start = init::torch_default();
         Conv2d::init_with(key, shape, options, start, Some(start))
     }
@@ -125,6 +132,7 @@ impl Conv2d<Tensor> {
     /// `x: [batch, height, width, inputs]` to `[batch, height', width', outputs]`.
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
+        let _scope = function("Conv2d::apply");
         let y = ops::conv2d(x, self.w, &self.options);
         match self.b {
             Some(b) => y + b,
@@ -155,6 +163,7 @@ impl ConvTranspose2d<Tensor> {
         options: ConvOptions,
         kernel: Init,
     ) -> ConvTranspose2d<Tensor> {
+        let _scope = function("ConvTranspose2d::init");
         let w = kernel.draw(key, shape, DType::F32);
         ConvTranspose2d { w, b: Some(ops::zeros([shape[3]], DType::F32)), options }
     }
@@ -163,6 +172,7 @@ impl ConvTranspose2d<Tensor> {
     /// is `stride * height` with [`Padding::Same`].
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
+        let _scope = function("ConvTranspose2d::apply");
         let args = ConvTranspose {
             strides: vec![self.options.stride.max(1); 2],
             padding: self.options.padding.clone(),
@@ -191,6 +201,7 @@ impl LayerNorm<Tensor> {
     /// Scale 1, bias 0, eps 1e-6, f32.
     #[track_caller]
     pub fn init(features: usize) -> LayerNorm<Tensor> {
+        let _scope = function("LayerNorm::init");
         let scale = ops::ones([features], DType::F32);
         LayerNorm { scale, bias: ops::zeros([features], DType::F32), eps: 1e-6 }
     }
@@ -198,6 +209,7 @@ impl LayerNorm<Tensor> {
     /// `x: [.., features]` to the same shape.
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
+        let _scope = function("LayerNorm::apply");
         let centred = x - x.mean(-1).expand_dims(-1);
         let variance = centred.square().mean(-1).expand_dims(-1);
         centred * ((variance + self.eps).rsqrt() * self.scale) + self.bias
@@ -220,6 +232,7 @@ impl Activation {
     /// The function's value.
     #[track_caller]
     pub fn apply(self, x: Tensor) -> Tensor {
+        let _scope = function("Activation::apply");
         match self {
             Activation::Tanh => x.tanh(),
             Activation::Relu => x.relu(),
@@ -251,6 +264,7 @@ impl Mlp<Tensor> {
         hidden: Init,
         head: Init,
     ) -> Mlp<Tensor> {
+        let _scope = function("Mlp::init");
         if sizes.len() < 2 {
             fail_op("mlp", format!("takes sizes from inputs to outputs, and was given {sizes:?}"));
         }
@@ -266,6 +280,7 @@ impl Mlp<Tensor> {
     /// `x: [.., inputs]` to `[.., outputs]`.
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
+        let _scope = function("Mlp::apply");
         let mut x = x;
         for (i, layer) in self.layers.iter().enumerate() {
             let input = if i == 0 { x } else { self.activation.apply(x) };
@@ -279,6 +294,7 @@ impl Mlp<Tensor> {
 /// `max_pool`. Of equal largest elements in a window none takes all of the derivative.
 #[track_caller]
 pub fn max_pool(x: Tensor, window: [usize; 2], stride: [usize; 2], padding: &Padding) -> Tensor {
+    let _scope = function("max_pool");
     let ty = x.ty();
     if ty.rank() != 4 || !ty.dtype.is_float() || window.contains(&0) || stride.contains(&0) {
         let problem = format!(

@@ -21,7 +21,7 @@
 //! ```
 
 use crate::trace::ops;
-use crate::trace::tensor::fail_op;
+use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor};
 use crate::tree::Tree;
 
@@ -45,6 +45,7 @@ impl RunningMeanStd<Tensor> {
     /// stand still after 2^24 batches of one example, or of any one size.
     #[track_caller]
     pub fn new(shape: impl Into<Shape>, dtype: DType) -> RunningMeanStd<Tensor> {
+        let _scope = function("RunningMeanStd::new");
         if !dtype.is_float() {
             fail_op("RunningMeanStd", format!("statistics are floats, and not {dtype}"));
         }
@@ -58,6 +59,7 @@ impl RunningMeanStd<Tensor> {
     /// count examples: `[.., *shape]`.
     #[track_caller]
     pub fn update(self, batch: Tensor) -> RunningMeanStd<Tensor> {
+        let _scope = function("RunningMeanStd::update");
         let RunningMeanStd { mean, var, count } = self;
         let leading = self.leading("update", batch);
         let examples: usize = batch.shape()[..leading].iter().product();
@@ -84,6 +86,7 @@ impl RunningMeanStd<Tensor> {
     /// statistics if it has none.
     #[track_caller]
     pub fn normalize(&self, x: Tensor, epsilon: f64) -> Tensor {
+        let _scope = function("RunningMeanStd::normalize");
         self.leading("normalize", x);
         let dtype = if x.dtype().is_float() { x.dtype() } else { self.mean.dtype() };
         let centred = x.to(self.mean.dtype()) - self.mean;
@@ -132,6 +135,7 @@ impl NormalizeObservation {
         obs: Tensor,
         stats: RunningMeanStd<Tensor>,
     ) -> (Tensor, RunningMeanStd<Tensor>) {
+        let _scope = function("NormalizeObservation::step");
         let stats = stats.update(obs);
         (self.apply(obs, &stats), stats)
     }
@@ -140,6 +144,7 @@ impl NormalizeObservation {
     /// and for evaluation.
     #[track_caller]
     pub fn apply(&self, obs: Tensor, stats: &RunningMeanStd<Tensor>) -> Tensor {
+        let _scope = function("NormalizeObservation::apply");
         stats.normalize(obs, self.epsilon).clip(-self.clip, self.clip)
     }
 }
@@ -176,6 +181,7 @@ impl NormalizeReward {
     /// `[num_envs]`; `dtype` is that of the statistics.
     #[track_caller]
     pub fn init(&self, shape: impl Into<Shape>, dtype: DType) -> NormalizeRewardState<Tensor> {
+        let _scope = function("NormalizeReward::init");
         let stats = RunningMeanStd::new([], dtype);
         NormalizeRewardState { returns: ops::zeros(shape, dtype), stats }
     }
@@ -191,6 +197,7 @@ impl NormalizeReward {
         terminated: Tensor,
         state: NormalizeRewardState<Tensor>,
     ) -> (Tensor, NormalizeRewardState<Tensor>) {
+        let _scope = function("NormalizeReward::step");
         let NormalizeRewardState { returns, stats } = state;
         for (name, x) in [("reward", reward), ("terminated", terminated)] {
             let right =

@@ -3,6 +3,7 @@
 use super::init;
 use crate::random::Key;
 use crate::trace::ops;
+use crate::trace::tensor::function;
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
@@ -37,6 +38,7 @@ impl LstmCell<Tensor> {
     /// Input kernels LeCun normal, recurrent ones orthogonal, biases 0, as in flax; f32.
     #[track_caller]
     pub fn init(key: Key<Tensor>, inputs: usize, size: usize) -> LstmCell<Tensor> {
+        let _scope = function("LstmCell::init");
         let (input, recurrent) = key.split();
         LstmCell {
             w_i: init::lecun_normal().draw(input, [inputs, size.saturating_mul(4)], DType::F32),
@@ -49,6 +51,7 @@ impl LstmCell<Tensor> {
     /// state; its `h` is the output.
     #[track_caller]
     pub fn apply(&self, x: Tensor, state: (Tensor, Tensor)) -> (Tensor, Tensor) {
+        let _scope = function("LstmCell::apply");
         self.advance(self.project(x), state)
     }
 
@@ -56,6 +59,7 @@ impl LstmCell<Tensor> {
     /// the loop over them. `x: [.., inputs]` to `[.., 4 size]`.
     #[track_caller]
     pub fn project(&self, x: Tensor) -> Tensor {
+        let _scope = function("LstmCell::project");
         x.matmul(self.w_i)
     }
 
@@ -63,6 +67,7 @@ impl LstmCell<Tensor> {
     /// state give the next state.
     #[track_caller]
     pub fn advance(&self, projected: Tensor, (c, h): (Tensor, Tensor)) -> (Tensor, Tensor) {
+        let _scope = function("LstmCell::advance");
         let gates = projected + (h.matmul(self.w_h) + self.b);
         let size = c.dim(-1);
         let input = gates.slice_axis(-1, 0, size).sigmoid();
@@ -76,6 +81,7 @@ impl LstmCell<Tensor> {
     /// The state before the first step: zeros for `batch` sequences.
     #[track_caller]
     pub fn start(&self, batch: usize) -> (Tensor, Tensor) {
+        let _scope = function("LstmCell::start");
         let zeros = ops::zeros([batch, self.w_h.dim(0)], self.w_h.dtype());
         (zeros, zeros)
     }
@@ -104,6 +110,7 @@ impl GruCell<Tensor> {
     /// Input kernels LeCun normal, recurrent ones orthogonal, biases 0, as in flax; f32.
     #[track_caller]
     pub fn init(key: Key<Tensor>, inputs: usize, size: usize) -> GruCell<Tensor> {
+        let _scope = function("GruCell::init");
         let (input, recurrent) = key.split();
         GruCell {
             w_i: init::lecun_normal().draw(input, [inputs, size.saturating_mul(3)], DType::F32),
@@ -117,6 +124,7 @@ impl GruCell<Tensor> {
     /// is the output as well.
     #[track_caller]
     pub fn apply(&self, x: Tensor, h: Tensor) -> Tensor {
+        let _scope = function("GruCell::apply");
         let (from_x, from_h) = (x.matmul(self.w_i) + self.b, h.matmul(self.w_h));
         let size = h.dim(-1);
         let both = from_x.slice_axis(-1, 0, 2 * size) + from_h.slice_axis(-1, 0, 2 * size);
@@ -130,6 +138,7 @@ impl GruCell<Tensor> {
     /// The state before the first step: zeros for `batch` sequences.
     #[track_caller]
     pub fn start(&self, batch: usize) -> Tensor {
+        let _scope = function("GruCell::start");
         ops::zeros([batch, self.w_h.dim(0)], self.w_h.dtype())
     }
 }

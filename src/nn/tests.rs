@@ -153,5 +153,5 @@ fn misuse_ends_the_trace_at_the_callers_line() {
         let dense = Dense::init(Key::constant(0), 3, 2, init::zeros());
         dense.apply(ops::ones([5, 4], DType::F32))
     });
-    assert!(error.contains("matmul: "), "{error}");
+    assert!(error.contains("Dense::apply: "), "{error}");
 }

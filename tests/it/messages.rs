@@ -1,6 +1,8 @@
 //! The law of messages: an error of a function names the function that the user called, and not an
 //! operation or a literal inside of it.
 
+mod every;
+
 use podracer::trace::ops;
 use podracer::{Array, DType, Tensor, make_program};
 

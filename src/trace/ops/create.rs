@@ -12,6 +12,7 @@ use crate::trace::types::{DType, Shape, TensorType};
 /// It is compiled into the Program; pass what changes as an argument instead.
 #[track_caller]
 pub fn constant(value: impl Into<Literal>) -> Tensor {
+    let _scope = function("constant");
     bind1(Op::Constant(value.into()), &[], Location::caller())
 }
 

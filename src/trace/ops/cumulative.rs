@@ -59,6 +59,7 @@ impl Tensor {
     /// `lax.cummax` with `reverse=True`: the greatest from each element to the last; NaN wins.
     #[track_caller]
     pub fn cummax_reverse(self, axis: isize) -> Tensor {
+        let _scope = function("cummax_reverse");
         self.running("cummax", axis, true, |a, b| a.maximum(b))
     }
 
@@ -72,6 +73,7 @@ impl Tensor {
     /// `lax.cummin` with `reverse=True`: the least from each element to the last; NaN wins.
     #[track_caller]
     pub fn cummin_reverse(self, axis: isize) -> Tensor {
+        let _scope = function("cummin_reverse");
         self.running("cummin", axis, true, |a, b| a.minimum(b))
     }
 
@@ -85,6 +87,7 @@ impl Tensor {
     /// `lax.cumlogsumexp` with `reverse=True`: from each element to the last.
     #[track_caller]
     pub fn cumlogsumexp_reverse(self, axis: isize) -> Tensor {
+        let _scope = function("cumlogsumexp_reverse");
         self.running("cumlogsumexp", axis, true, |a, b| logaddexp(a, b))
     }
 

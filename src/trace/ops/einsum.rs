@@ -281,6 +281,7 @@ impl Tensor {
     /// main diagonal.
     #[track_caller]
     pub fn diagonal_of(self, offset: i32, axis1: isize, axis2: isize) -> Tensor {
+        let _scope = function("diagonal_of");
         let ty = self.ty();
         let rank = ty.rank();
         if rank < 2 {
@@ -323,6 +324,7 @@ impl Tensor {
     /// `jnp.trace(x, offset, axis1, axis2)`: the sum of [`Tensor::diagonal_of`].
     #[track_caller]
     pub fn trace_of(self, offset: i32, axis1: isize, axis2: isize) -> Tensor {
+        let _scope = function("trace_of");
         self.diagonal_of(offset, axis1, axis2).sum([-1])
     }
 

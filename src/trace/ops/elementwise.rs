@@ -181,6 +181,7 @@ fn true_divide(lhs: Tensor, rhs: impl Operand) -> Tensor {
 /// all ones.
 #[track_caller]
 pub fn div(lhs: Tensor, rhs: impl Operand) -> Tensor {
+    let _scope = function("div");
     binary(BinaryOp::Div, lhs, rhs)
 }
 
@@ -385,6 +386,7 @@ impl Tensor {
     /// NaN becoming 0; integers wrap; to bool is "not 0".
     #[track_caller]
     pub fn to(self, dtype: DType) -> Tensor {
+        let _scope = function("to");
         if self.dtype() == dtype {
             return self;
         }
@@ -396,18 +398,21 @@ impl Tensor {
     /// and `u32[5,2]` is `f64[5]`.
     #[track_caller]
     pub fn bitcast(self, dtype: DType) -> Tensor {
+        let _scope = function("bitcast");
         bind1(Op::Bitcast { dtype }, &[self], Location::caller())
     }
 
     /// The same values, without derivative.
     #[track_caller]
     pub fn stop_gradient(self) -> Tensor {
+        let _scope = function("stop_gradient");
         bind1(Op::StopGradient, &[self], Location::caller())
     }
 
     /// `x * x`.
     #[track_caller]
     pub fn square(self) -> Tensor {
+        let _scope = function("square");
         self * self
     }
 

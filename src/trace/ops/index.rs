@@ -22,6 +22,7 @@ pub enum IndexMode {
 /// `indices` name. Starts are clamped.
 #[track_caller]
 pub fn gather(x: Tensor, indices: Tensor, dims: GatherDims) -> Tensor {
+    let _scope = function("gather");
     bind1(Op::Gather(dims), &[x, indices], Location::caller())
 }
 
@@ -29,6 +30,7 @@ pub fn gather(x: Tensor, indices: Tensor, dims: GatherDims) -> Tensor {
 /// axis of `indices` name. A window that does not fit is dropped.
 #[track_caller]
 pub fn scatter(x: Tensor, indices: Tensor, updates: Tensor, dims: ScatterDims) -> Tensor {
+    let _scope = function("scatter");
     bind1(Op::Scatter(dims), &[x, indices, updates], Location::caller())
 }
 
@@ -126,6 +128,7 @@ impl Tensor {
     /// fits.
     #[track_caller]
     pub fn dynamic_update_slice<I: Operand>(self, update: Tensor, starts: &[I]) -> Tensor {
+        let _scope = function("dynamic_update_slice");
         let starts = starts_of(&self.shape(), &update.shape(), starts);
         self.dynamic_update_slice_clamped(update, &starts)
     }

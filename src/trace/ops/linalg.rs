@@ -14,6 +14,7 @@ use crate::trace::types::{DType, Shape};
 /// batch, free axes of `lhs`, free axes of `rhs`.
 #[track_caller]
 pub fn dot_general(lhs: Tensor, rhs: Tensor, dims: DotDims) -> Tensor {
+    let _scope = function("dot_general");
     let precision = dims.precision.in_scope();
     bind1(Op::Dot(DotDims { precision, ..dims }), &[lhs, rhs], Location::caller())
 }
@@ -38,7 +39,7 @@ pub fn matmul(lhs: Tensor, rhs: Tensor) -> Tensor {
 /// ```
 #[track_caller]
 pub fn matmul_with(lhs: Tensor, rhs: Tensor, precision: Precision) -> Tensor {
-    let _scope = function("matmul");
+    let _scope = function("matmul_with");
     let (left, right) = (lhs.shape(), rhs.shape());
     if left.rank() == 0 || right.rank() == 0 {
         fail_op("matmul", format!("takes no scalars, and was given {} and {}", lhs.ty(), rhs.ty()));
@@ -121,6 +122,7 @@ pub struct ConvOptions {
 /// `lax.conv_general_dilated`: a convolution of `lhs` by the kernel `rhs`, in any layout.
 #[track_caller]
 pub fn conv_general(lhs: Tensor, rhs: Tensor, dims: ConvDims) -> Tensor {
+    let _scope = function("conv_general");
     let precision = dims.precision.in_scope();
     bind1(Op::Conv(ConvDims { precision, ..dims }), &[lhs, rhs], Location::caller())
 }

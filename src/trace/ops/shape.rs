@@ -116,6 +116,7 @@ impl Tensor {
     /// The size of `axis`; negative axes count from the end.
     #[track_caller]
     pub fn dim(self, axis: isize) -> usize {
+        let _scope = function("dim");
         let shape = self.shape();
         shape[axis_of("dim", axis, shape.rank())]
     }
@@ -130,6 +131,7 @@ impl Tensor {
     /// `lax.broadcast_in_dim`: axis `i` becomes axis `axes[i]` of a tensor of shape `shape`.
     #[track_caller]
     pub fn broadcast_in_dim(self, shape: impl Into<Shape>, axes: &[usize]) -> Tensor {
+        let _scope = function("broadcast_in_dim");
         let op = Op::Broadcast { shape: shape.into(), axes: axes.into() };
         bind1(op, &[self], Location::caller())
     }
@@ -137,6 +139,7 @@ impl Tensor {
     /// The same elements in row-major order under another shape.
     #[track_caller]
     pub fn reshape(self, shape: impl Into<Shape>) -> Tensor {
+        let _scope = function("reshape");
         let shape = shape.into();
         if shape == self.shape() {
             return self;

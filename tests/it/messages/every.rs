@@ -1,0 +1,502 @@
+//! Every public function of `trace::ops` and `nn` that works on tensors, applied to a tensor of a
+//! trace that has ended: the error must name the function.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use podracer::nn::normalize::{
+    NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
+};
+use podracer::nn::{
+    Activation, Conv2d, ConvTranspose2d, Dense, Encoder, GruCell, ImpalaCnn, LayerNorm, LstmCell,
+    Mlp, View, init, max_pool,
+};
+use podracer::random::Key;
+use podracer::trace::op::{
+    Axes, ConvDims, DotDims, GatherDims, Precision, ReduceOp, ScatterDims, ScatterKind,
+    TriangularSolveOp,
+};
+use podracer::trace::ops::{
+    self, ConvGeneralDilated, ConvOptions, ConvTranspose, IndexMode, IndexUpdate, Padding,
+    WindowOptions,
+};
+use podracer::trace::{Axis, Shape};
+use podracer::{Array, DType, Tensor, make_program, vmap_axis};
+
+type Function = (&'static str, fn(Tensor));
+
+macro_rules! calls {
+    ($($name:literal => |$x:pat_param| $body:expr,)*) => {
+        &[$(($name, |$x: Tensor| { let _ = $body; })),*]
+    };
+}
+
+macro_rules! methods {
+    ($($method:ident $(($($argument:expr),*))?),* $(,)?) => {
+        &[$((stringify!($method), |x: Tensor| { let _ = x.$method($($($argument),*)?); })),*]
+    };
+}
+
+/// Methods of `Tensor` without further tensors.
+const METHODS: &[Function] = methods![
+    all(0),
+    all_keepdims(0),
+    any(0),
+    any_keepdims(0),
+    argmax(0),
+    argmin(0),
+    argsort(0),
+    argsort_descending(0),
+    array_split(2, 0),
+    atan,
+    bincount(3),
+    bitcast(DType::F32),
+    broadcast_in_dim([2], &[0]),
+    broadcast_to([2]),
+    clamp(0.0, 1.0),
+    clip(0.0, 1.0),
+    count_nonzero(0),
+    cumlogsumexp(0),
+    cumlogsumexp_reverse(0),
+    cummax(0),
+    cummax_reverse(0),
+    cummin(0),
+    cummin_reverse(0),
+    cumprod(0),
+    cumprod_reverse(0),
+    cumsum(0),
+    cumsum_reverse(0),
+    diag,
+    diagonal,
+    diagonal_of(0, 0, 1),
+    diff(0),
+    dim(0),
+    elu,
+    exp2,
+    expand_dims(0),
+    flatten_from(0),
+    flip(0),
+    floor_div(2.0),
+    gelu,
+    index_axis(0, 0),
+    is_inf,
+    is_nan,
+    leaky_relu(0.1),
+    log10,
+    log2,
+    log_sigmoid,
+    log_softmax(0),
+    logsumexp(0),
+    logsumexp_keepdims(0),
+    max(0),
+    max_keepdims(0),
+    mean(0),
+    mean_keepdims(0),
+    median(0),
+    min(0),
+    min_keepdims(0),
+    modulo(2.0),
+    moveaxis(0, 1),
+    nanmax(0),
+    nanmean(0),
+    nanmin(0),
+    nansum(0),
+    nonzero(2, 0),
+    norm,
+    norm_along(2.0, 0),
+    pad(&[0], &[0], 0.0),
+    pad_interior(&[0], &[0], &[0], 0.0),
+    powi(2),
+    prod(0),
+    prod_keepdims(0),
+    ptp(0),
+    quantile(0.5, 0),
+    ravel,
+    reciprocal,
+    reduce_and(0),
+    reduce_or(0),
+    relu,
+    repeat(2, 0),
+    reshape([2]),
+    roll(1, 0),
+    rot90(1, 0, 1),
+    silu,
+    slice_axis(0, 0, 1),
+    softmax(0),
+    softplus,
+    sort(0),
+    sort_descending(0),
+    split(2, 0),
+    square,
+    squeeze(0),
+    std(0),
+    std_ddof(0, 1),
+    std_keepdims(0),
+    stop_gradient,
+    strided_slice(&[0], &[1], &[1]),
+    sum(0),
+    sum_keepdims(0),
+    swapaxes(0, 1),
+    t,
+    tile(2, 0),
+    to(DType::I32),
+    top_k(1),
+    trace,
+    trace_of(0, 0, 1),
+    transpose(&[1, 0]),
+    tril(0),
+    triu(0),
+    trunc,
+    var(0),
+    var_ddof(0, 1),
+    var_keepdims(0),
+];
+
+/// Functions of several tensors, and those that are no methods.
+const FUNCTIONS: &[Function] = calls! {
+    "at" => |x| x.at(&[x]),
+    "average" => |x| x.average(x, 0),
+    "betaln" => |x| ops::betaln(x, x),
+    "cho_solve" => |x| ops::cho_solve(x, x),
+    "cholesky" => |x| ops::cholesky(x),
+    "concatenate" => |x| ops::concatenate(&[x, x], 0),
+    "conv2d" => |x| ops::conv2d(x, x, &ConvOptions::default()),
+    "conv_general" => |x| ops::conv_general(x, x, convolution()),
+    "conv_general_dilated" => |x| ops::conv_general_dilated(x, x, &ConvGeneralDilated::default()),
+    "conv_transpose" => |x| ops::conv_transpose(x, x, &ConvTranspose::default()),
+    "cross" => |x| x.cross(x),
+    "det" => |x| ops::det(x),
+    "div" => |x| ops::div(x, x),
+    "dot_general" => |x| ops::dot_general(x, x, DotDims::default()),
+    "dynamic_index" => |x| x.dynamic_index(0, x),
+    "dynamic_slice" => |x| x.dynamic_slice(&[0], [1]),
+    "dynamic_slice_axis" => |x| x.dynamic_slice_axis(0, x, 1),
+    "dynamic_update_index" => |x| x.dynamic_update_index(0, x, x),
+    "dynamic_update_slice" => |x| x.dynamic_update_slice(x, &[0]),
+    "einsum" => |x| ops::einsum("i,i->", &[x, x]),
+    "full_like" => |x| ops::full_like(x, 1.0),
+    "gather" => |x| ops::gather(x, x, GatherDims::default()),
+    "hypot" => |x| x.hypot(x),
+    "inner" => |x| x.inner(x),
+    "inv" => |x| ops::inv(x),
+    "isin" => |x| x.isin(x),
+    "lexsort" => |x| ops::lexsort(&[x, x], 0),
+    "logaddexp" => |x| ops::logaddexp(x, x),
+    "lu" => |x| ops::lu(x),
+    "matmul" => |x| x.matmul(x),
+    "matmul_with" => |x| x.matmul_with(x, Precision::High),
+    "one_hot" => |x| ops::one_hot(x, 3, DType::F32),
+    "ones_like" => |x| ops::ones_like(x),
+    "orthonormal_columns" => |x| ops::orthonormal_columns(x),
+    "outer" => |x| x.outer(x),
+    "pad_with" => |x| x.pad_with(&[0], &[0], &[0], x),
+    "polygamma" => |x| ops::polygamma(1, x),
+    "qr" => |x| ops::qr(x),
+    "reduce_window" => |x| x.reduce_window(ReduceOp::Sum, &WindowOptions::new(&[2])),
+    "scatter" => |x| ops::scatter(x, x, x, scatter()),
+    "searchsorted" => |x| x.searchsorted(x, false),
+    "slogdet" => |x| ops::slogdet(x),
+    "solve" => |x| ops::solve(x, x),
+    "sort_by" => |x| ops::sort_by(x, &[x], 0),
+    "stack" => |x| ops::stack(&[x, x], 0),
+    "take" => |x| x.take(x, 0),
+    "take_along_axis" => |x| x.take_along_axis(x, 0),
+    "take_along_axis_mode" => |x| x.take_along_axis_mode(x, 0, IndexMode::Clip),
+    "take_mode" => |x| x.take_mode(x, 0, IndexMode::Clip),
+    "tensordot" => |x| ops::tensordot(x, x, 1),
+    "triangular_solve" => |x| ops::triangular_solve(x, x, TriangularSolveOp::default()),
+    "vdot" => |x| x.vdot(x),
+    "where" => |x| ops::where_(x, x, x),
+    "zeros_like" => |x| ops::zeros_like(x),
+    "at().get" => |_| leaked_update().get(),
+    "at().set" => |x| leaked_update().set(x),
+    "at().add" => |x| leaked_update().add(x),
+    "at().multiply" => |x| leaked_update().multiply(x),
+    "at().max" => |x| leaked_update().max(x),
+    "at().min" => |x| leaked_update().min(x),
+};
+
+type FunctionOverAxis = (&'static str, fn(Tensor, Axis) -> Tensor);
+
+/// Functions over a named axis.
+const COLLECTIVES: &[FunctionOverAxis] = &[
+    ("psum", ops::psum),
+    ("pmean", ops::pmean),
+    ("pmax", ops::pmax),
+    ("pmin", ops::pmin),
+    ("all_gather", |x, axis| ops::all_gather(x, axis, 0)),
+    ("all_gather_tiled", |x, axis| ops::all_gather_tiled(x, axis, 0)),
+    ("psum_scatter", |x, axis| ops::psum_scatter(x, axis, 0)),
+    ("psum_scatter_tiled", |x, axis| ops::psum_scatter_tiled(x, axis, 0)),
+    ("all_to_all", |x, axis| ops::all_to_all(x, axis, 0, 0)),
+    ("ppermute", |x, axis| ops::ppermute(x, axis, &[(0, 1)])),
+];
+
+/// Layers: of parameters that have leaked, or drawn with a key that has.
+const LAYERS: &[Function] = calls! {
+    "Activation::apply" => |x| Activation::Tanh.apply(x),
+    "Conv2d::apply" => |x| Conv2d { w: x, b: None, options: ConvOptions::default() }.apply(x),
+    "Conv2d::init" => |x| Conv2d::init(key(x), [3, 3, 1, 1], ConvOptions::default(), init::lecun_normal()),
+    "Conv2d::init_torch" => |x| Conv2d::init_torch(key(x), [3, 3, 1, 1], ConvOptions::default()),
+    "Conv2d::init_with" => |x| {
+        Conv2d::init_with(key(x), [3, 3, 1, 1], ConvOptions::default(), init::lecun_normal(), None)
+    },
+    "ConvTranspose2d::apply" => |x| {
+        ConvTranspose2d { w: x, b: None, options: ConvOptions::default() }.apply(x)
+    },
+    "ConvTranspose2d::init" => |x| {
+        ConvTranspose2d::init(key(x), [3, 3, 1, 1], ConvOptions::default(), init::lecun_normal())
+    },
+    "Dense::apply" => |x| dense(x).apply(x),
+    "Dense::init" => |x| Dense::init(key(x), 2, 2, init::lecun_normal()),
+    "Dense::init_torch" => |x| Dense::init_torch(key(x), 2, 2),
+    "Dense::init_with" => |x| Dense::init_with(key(x), 2, 2, init::lecun_normal(), None),
+    "Encoder::apply" => |x| encoder(x).apply(x),
+    "Encoder::apply_scaled" => |x| encoder(x).apply_scaled(x),
+    "Encoder::init" => |x| Encoder::init(key(x), View::Vector, &Shape::from([3])),
+    "Encoder::nature" => |x| Encoder::nature([key(x), key(x), key(x), key(x)], 4),
+    "Encoder::size" => |x| encoder(x).size(),
+    "GruCell::apply" => |x| GruCell { w_i: x, w_h: x, b: x, b_n: x }.apply(x, x),
+    "GruCell::init" => |x| GruCell::init(key(x), 2, 2),
+    "GruCell::start" => |x| GruCell { w_i: x, w_h: x, b: x, b_n: x }.start(2),
+    "ImpalaCnn::apply" => |x| impala(x).apply(x),
+    "ImpalaCnn::init" => |x| ImpalaCnn::init(key(x), [8, 8, 4], &[4], &[8], init::lecun_normal()),
+    "ImpalaCnn::size" => |x| impala(x).size(),
+    "Init::draw" => |x| init::lecun_normal().draw(key(x), [2, 2], DType::F32),
+    "LayerNorm::apply" => |x| LayerNorm { scale: x, bias: x, eps: 1e-6 }.apply(x),
+    "LstmCell::advance" => |x| LstmCell { w_i: x, w_h: x, b: x }.advance(x, (x, x)),
+    "LstmCell::apply" => |x| LstmCell { w_i: x, w_h: x, b: x }.apply(x, (x, x)),
+    "LstmCell::init" => |x| LstmCell::init(key(x), 2, 2),
+    "LstmCell::project" => |x| LstmCell { w_i: x, w_h: x, b: x }.project(x),
+    "LstmCell::start" => |x| LstmCell { w_i: x, w_h: x, b: x }.start(2),
+    "Mlp::apply" => |x| Mlp { layers: vec![dense(x)], activation: Activation::Relu }.apply(x),
+    "Mlp::init" => |x| {
+        Mlp::init(key(x), &[2, 2], Activation::Relu, init::lecun_normal(), init::lecun_normal())
+    },
+    "NormalizeObservation::apply" => |x| NormalizeObservation::default().apply(x, &statistics(x)),
+    "NormalizeObservation::step" => |x| NormalizeObservation::default().step(x, statistics(x)),
+    "NormalizeReward::step" => |x| {
+        let state = NormalizeRewardState { returns: x, stats: statistics(x) };
+        NormalizeReward::default().step(x, x, state)
+    },
+    "RunningMeanStd::normalize" => |x| statistics(x).normalize(x, 1e-8),
+    "RunningMeanStd::update" => |x| statistics(x).update(x),
+    "max_pool" => |x| max_pool(x, [2, 2], [2, 2], &Padding::Valid),
+};
+
+macro_rules! creators {
+    ($($name:literal => $body:expr,)*) => {
+        &[$(($name, || { let _ = $body; })),*]
+    };
+}
+
+/// Functions that take no tensor, called outside of every trace.
+const CREATORS: &[(&str, fn())] = creators! {
+    "LayerNorm::init" => LayerNorm::init(3),
+    "NormalizeReward::init" => NormalizeReward::default().init([2], DType::F32),
+    "RunningMeanStd::new" => RunningMeanStd::new([2], DType::F32),
+    "arange" => ops::arange(3, DType::F32),
+    "constant" => ops::constant(1.0f32),
+    "eye" => ops::eye(3, DType::F32),
+    "full" => ops::full([2], 1.0, DType::F32),
+    "iota" => ops::iota([2], 0, DType::F32),
+    "linspace" => ops::linspace(0.0, 1.0, 3, DType::F32),
+    "ones" => ops::ones([2], DType::F32),
+    "zeros" => ops::zeros([2], DType::F32),
+};
+
+/// Functions without a tensor, and without an error of their own: they make options or distributions,
+/// read shapes, take the caller's name, or fail for their axis only, as `tests/errors` shows.
+const WITHOUT_ERRORS: &[&str] = &[
+    "View::of",
+    "WindowOptions::new",
+    "WindowOptions::padding",
+    "WindowOptions::strides",
+    "axis_index",
+    "broadcast_shapes",
+    "default_matmul_precision",
+    "glorot_normal",
+    "glorot_uniform",
+    "he_normal",
+    "he_uniform",
+    "kaiming_normal",
+    "kaiming_uniform",
+    "lecun_normal",
+    "lecun_uniform",
+    "orthogonal",
+    "torch_default",
+];
+
+fn key(words: Tensor) -> Key<Tensor> {
+    Key::from_data(words)
+}
+
+fn dense(x: Tensor) -> Dense<Tensor> {
+    Dense { w: x, b: None }
+}
+
+fn encoder(x: Tensor) -> Encoder<Tensor> {
+    Encoder { convs: vec![], dense: vec![dense(x)], view: View::Vector }
+}
+
+fn impala(x: Tensor) -> ImpalaCnn<Tensor> {
+    ImpalaCnn { sequences: vec![], hidden: vec![dense(x)] }
+}
+
+fn statistics(x: Tensor) -> RunningMeanStd<Tensor> {
+    RunningMeanStd { mean: x, var: x, count: x }
+}
+
+fn convolution() -> ConvDims {
+    let axes = || Axes::from_slice(&[0, 1, 2]);
+    ConvDims {
+        lhs_spec: axes(),
+        rhs_spec: axes(),
+        out_spec: axes(),
+        strides: Axes::from_elem(1, 1),
+        padding: std::iter::once((0, 0)).collect(),
+        lhs_dilation: Axes::from_elem(1, 1),
+        rhs_dilation: Axes::from_elem(1, 1),
+        feature_groups: 1,
+        batch_groups: 1,
+        precision: Precision::Default,
+    }
+}
+
+fn scatter() -> ScatterDims {
+    ScatterDims {
+        kind: ScatterKind::Add,
+        update_window_dims: Axes::new(),
+        inserted_window_dims: Axes::new(),
+        operand_batching_dims: Axes::new(),
+        scatter_indices_batching_dims: Axes::new(),
+        scatter_dims_to_operand_dims: Axes::new(),
+    }
+}
+
+/// A tensor of a trace that has ended.
+fn leaked() -> Tensor {
+    let kept = Cell::new(None);
+    let f = |x: Tensor| {
+        kept.set(Some(x));
+        x
+    };
+    make_program(f, &Array::zeros([2, 2], DType::F32)).unwrap();
+    kept.get().unwrap()
+}
+
+/// Places of a tensor of a trace that has ended.
+fn leaked_update() -> IndexUpdate {
+    let kept = RefCell::new(None);
+    let f = |x: Tensor| {
+        *kept.borrow_mut() = Some(x.at(&[ops::zeros([1], DType::I32)]));
+        x
+    };
+    make_program(f, &Array::zeros([2, 2], DType::F32)).unwrap();
+    kept.into_inner().unwrap()
+}
+
+/// The first line of the error of `f` in a trace.
+fn error_of(f: impl Fn()) -> String {
+    let in_trace = |x: Tensor| {
+        f();
+        x
+    };
+    match make_program(in_trace, &Array::zeros([2], DType::F32)) {
+        Ok(_) => "no error".into(),
+        Err(error) => error.to_string().lines().next().unwrap_or_default().to_string(),
+    }
+}
+
+/// The first line of the panic of `f`, which runs outside of every trace.
+fn panic_of(f: fn()) -> String {
+    let payload = match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(()) => return "no panic".into(),
+        Err(payload) => payload,
+    };
+    let text = payload.downcast::<String>().map_or_else(|_| "no text".into(), |text| *text);
+    text.lines().next().unwrap_or_default().to_string()
+}
+
+#[test]
+fn every_public_function_names_itself() {
+    let x = leaked();
+    let mut messages: Vec<(&str, String)> = Vec::new();
+    for &(name, f) in [METHODS, FUNCTIONS, LAYERS].concat().iter() {
+        messages.push((name, error_of(|| f(x))));
+    }
+    for &(name, f) in COLLECTIVES {
+        let along_axis = || {
+            let body = |axis: Axis, y: Tensor| {
+                f(x, axis);
+                y
+            };
+            vmap_axis("i", body)(ops::zeros([2], DType::F32));
+        };
+        messages.push((name, error_of(along_axis)));
+    }
+    for &(name, f) in CREATORS {
+        messages.push((name, panic_of(f)));
+    }
+    let wrong: Vec<String> = messages
+        .iter()
+        .filter(|(name, text)| !text.starts_with(&format!("{name}: a tensor ")))
+        .map(|(name, text)| format!("{name}: {text}"))
+        .collect();
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), messages.len(), wrong.join("\n"));
+}
+
+/// Names of the public functions and methods in a source file, but for those that a macro defines.
+fn public_functions(text: &str) -> Vec<String> {
+    let word = |text: &str| -> String {
+        text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    };
+    let (mut owner, mut names) = (String::new(), Vec::new());
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("impl") {
+            let rest = rest.rsplit(" for ").next().unwrap_or(rest);
+            owner = word(rest.trim_start_matches(|c: char| !c.is_uppercase()));
+        } else if line.starts_with('}') {
+            owner.clear();
+        }
+        let Some((_, rest)) = line.split_once("pub fn ") else { continue };
+        let name = word(rest);
+        let is_method = line.starts_with(' ') && owner != "Tensor";
+        let name = match (owner.as_str(), name.as_str()) {
+            (_, "") => continue,
+            ("IndexUpdate", method) => format!("at().{method}"),
+            (_, "where_") => "where".into(),
+            (owner, method) if is_method => format!("{owner}::{method}"),
+            (_, function) => function.into(),
+        };
+        names.push(name);
+    }
+    names
+}
+
+/// A new public function fails this test until it has a case above.
+#[test]
+fn every_public_function_has_a_case() {
+    let functions = [METHODS, FUNCTIONS, LAYERS].concat();
+    let cases: BTreeSet<&str> = (functions.iter().map(|(name, _)| *name))
+        .chain(COLLECTIVES.iter().map(|(name, _)| *name))
+        .chain(CREATORS.iter().map(|(name, _)| *name))
+        .chain(WITHOUT_ERRORS.iter().copied())
+        .collect();
+    let mut public = BTreeSet::new();
+    for folder in ["src/trace/ops", "src/nn"] {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.file_stem().is_some_and(|name| name != "tests") {
+                public.extend(public_functions(&std::fs::read_to_string(path).unwrap()));
+            }
+        }
+    }
+    for known in ["where", "at().add", "Dense::apply", "psum", "zeros"] {
+        assert!(public.contains(known), "{known} is not among {public:?}");
+    }
+    let missing: Vec<&String> =
+        public.iter().filter(|name| !cases.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "functions without a case: {missing:?}");
+}
