@@ -1,5 +1,6 @@
 //! What the documents at the root promise.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -86,4 +87,50 @@ fn the_tour_names_files_that_exist() {
             assert!(places.iter().any(|place| place.exists()), "{file} names {name}");
         }
     }
+}
+
+/// The words of Rust sources, without their comments.
+fn words_of(paths: &[&str]) -> BTreeSet<String> {
+    let mut words = BTreeSet::new();
+    for path in paths {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        let files: Vec<_> = match path.is_dir() {
+            true => fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()).collect(),
+            false => vec![path],
+        };
+        for file in files {
+            let text = fs::read_to_string(&file).unwrap();
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            for line in code {
+                let is_part = |c: char| c.is_alphanumeric() || c == '_';
+                words.extend(line.split(|c| !is_part(c)).map(String::from));
+            }
+        }
+    }
+    words
+}
+
+/// Functions in rows of `docs/jax-parity.md` that say "the same" are called in the tests that compare
+/// with JAX's numbers.
+#[test]
+fn functions_that_are_the_same_as_in_jax_are_compared_with_it() {
+    let page = read("docs/jax-parity.md");
+    let compared = words_of(&[
+        "tests/it/jax",
+        "tests/it/elementary/functions.rs",
+        "tests/it/transforms/collectives.rs",
+    ]);
+    let (mut missing, mut count) = (Vec::new(), 0);
+    let same = page.lines().filter(|line| line.starts_with("| `") && line.contains("the same"));
+    for row in same {
+        for name in row.split('`').skip(1).step_by(2).filter(|name| !name.contains('=')) {
+            let name = name.rsplit('.').next().unwrap().split('(').next().unwrap();
+            count += 1;
+            if !compared.contains(name) {
+                missing.push(name);
+            }
+        }
+    }
+    assert!(count > 80, "the table has {count} such functions");
+    assert!(missing.is_empty(), "no comparison with JAX: {missing:?}");
 }

@@ -4,11 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use half::f16;
 use podracer::trace::literal::AlignedBytes;
 use podracer::trace::ops::{self, IndexMode, constant, stack};
 use podracer::{
-    Array, DType, Literal, Result, Tensor, TensorType, eager, interpret, jit, make_program, vjp,
-    vmap,
+    Array, DType, Literal, Result, Tensor, TensorType, eager, interpret, jit, jvp, make_program,
+    vjp, vmap,
 };
 
 use super::differences::{DIFFERENCES, FLOATS, INTEGERS, NUMBERS, Point};
@@ -461,6 +462,28 @@ fn quotients_and_remainders_are_those_of_jax() {
         dtypes: NUMBERS,
         eagerly: &[DType::F32],
     });
+}
+
+/// The differences that `docs/jax-parity.md` names beside those of [`DIFFERENCES`].
+#[test]
+fn differences_beside_the_fixtures() {
+    let nanmean = |x: Tensor| x.nanmean(..);
+    let x = Array::new([9000], &[f16::from_f32(15.0); 9000][..]).unwrap();
+    for mean in [interpret(nanmean).call(x.clone()), jit(nanmean).call(x)] {
+        assert_eq!(mean.unwrap().item::<f16>().unwrap().to_f32(), 15.0);
+    }
+    let extremes = |x: Tensor| (x.max(1), x.min(1));
+    let (max, min) = jit(extremes).call(Array::zeros([1, 0], DType::F32)).unwrap();
+    assert_eq!(max.to_vec::<f32>().unwrap(), [f32::NEG_INFINITY]);
+    assert_eq!(min.to_vec::<f32>().unwrap(), [f32::INFINITY]);
+    let (max, min) = jit(extremes).call(Array::zeros([1, 0], DType::I32)).unwrap();
+    assert_eq!(max.to_vec::<i32>().unwrap(), [i32::MIN]);
+    assert_eq!(min.to_vec::<i32>().unwrap(), [i32::MAX]);
+    let outside =
+        |x: Tensor| jvp(|x: Tensor| x.at(&[constant([7i32])]).get(), x, ops::ones_like(x));
+    let (value, tangent) = jit(outside).call(Array::from([0.0f32, 1.0, 2.0])).unwrap();
+    assert_eq!(value.to_vec::<f32>().unwrap(), [2.0]);
+    assert_eq!(tangent.to_vec::<f32>().unwrap(), [0.0]);
 }
 
 /// Number of equations of `f` of the arguments, but for constants.
