@@ -256,7 +256,7 @@ pub fn loss(
 // --------------------------------------------------------------------------------------- update
 
 /// A rollout `[T, N]` with each step's reward and end.
-fn prepare(rollout: Rollout<Tensor>, args: &Args) -> Rollout<Tensor> {
+pub fn prepare(rollout: Rollout<Tensor>, args: &Args) -> Rollout<Tensor> {
     if !args.parity {
         return rollout;
     }
@@ -317,7 +317,7 @@ fn trajectories(data: &Rollout<Tensor>, index: Tensor, args: &Args) -> Trajector
 
 /// One gradient step on minibatch `turn`: the mean of the gradients of its parts, as Cleanba's
 /// `optax.MultiSteps`.
-fn step(
+pub fn step(
     state: TrainState<Tensor>,
     data: &Rollout<Tensor>,
     (turn, learning_rate): (Tensor, Tensor),

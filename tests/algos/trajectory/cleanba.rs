@@ -1,9 +1,9 @@
-//! Cleanba's PPO: `tests/fixtures/algos/cleanrl/cleanba.py` recorded whole updates of
-//! `cleanba_ppo.py` by one learner device.
+//! Cleanba's PPO and IMPALA: `tests/fixtures/algos/cleanrl/cleanba.py` recorded whole updates of
+//! `cleanba_ppo.py` and `cleanba_impala.py` by one learner device.
 
-use podracer::algos::cleanba_ppo;
+use podracer::algos::{cleanba_impala, cleanba_ppo};
 use podracer::nn::View;
-use podracer::optim::AdamState;
+use podracer::optim::{AdamState, RmsPropState};
 use podracer::rl::Algorithm;
 use podracer::rl::policy::Choice;
 use podracer::rl::sebulba::{Agent, Network, Reduce, Rollout, Sizes};
@@ -11,21 +11,22 @@ use podracer::trace::ops::constant;
 use podracer::tree::{self, Tree};
 use podracer::{Array, DType, Key, Tensor, jit, vmap_axis};
 
-use super::{Trajectory, UPDATES, adam_state, choices, flags, floats, integers, noise, start};
+use super::{
+    Trajectory, UPDATES, adam_state, choices, flags, floats, integers, noise, start, zeros_of,
+};
 
 const ACTIONS: usize = 3;
 const STEPS: usize = 4;
 const ENVS: usize = 4;
-const LEARNING_RATE: f32 = 3e-5;
 
-fn sizes() -> Sizes {
+fn sizes(channels: &[usize], hidden: usize) -> Sizes {
     Sizes {
         view: View::Frames,
         shape: [4, 84, 84].into(),
         choice: Choice::OneOf(ACTIONS),
         network: Network::Impala,
-        channels: vec![16, 32, 32],
-        hiddens: vec![256],
+        channels: channels.to_vec(),
+        hiddens: vec![hidden],
     }
 }
 
@@ -68,6 +69,36 @@ fn ppo_rollout(k: usize) -> Rollout<Array> {
     }
 }
 
+/// The rollout of an update of IMPALA. Cleanba's have one step more, the first, of which the reward
+/// and the end are those before ours.
+fn impala_rollout(k: usize) -> Rollout<Array> {
+    let (all, shape) = ((STEPS + 1) * ENVS, [STEPS, ENVS]);
+    let actions = integers(&format!("actions {k}"), ACTIONS as u32, all);
+    let logits = noise(&format!("logits {k}"), all * ACTIONS);
+    let log_prob = |i: usize| {
+        let logits = logits[i * ACTIONS..][..ACTIONS].iter().map(|&x| f64::from(x));
+        let sum: f64 = logits.clone().map(f64::exp).sum();
+        (logits.clone().nth(actions[i] as usize).unwrap() - sum.ln()) as f32
+    };
+    let logprobs: Vec<f32> = (0..STEPS * ENVS).map(log_prob).collect();
+    let rewards = noise(&format!("rewards {k}"), all);
+    let ends = flags(&format!("ends {k}"), 4, [all]).to_vec::<f32>().unwrap();
+    let obs = bytes(&format!("obs {k}"), all);
+    let (obs, next_obs) = obs.split_at(STEPS * ENVS * 4 * 84 * 84);
+    Rollout {
+        obs: Array::new([STEPS, ENVS, 4, 84, 84], obs).unwrap(),
+        actions: Array::new(shape, &actions[..STEPS * ENVS]).unwrap(),
+        logprobs: Array::new(shape, &logprobs).unwrap(),
+        values: Array::new(shape, &[0.0f32; STEPS * ENVS]).unwrap(),
+        rewards: Array::new(shape, &rewards[ENVS..]).unwrap(),
+        ends: Array::new(shape, &ends[ENVS..]).unwrap(),
+        next_obs: Array::new([ENVS, 4, 84, 84], next_obs).unwrap(),
+        last_reward: Array::new([ENVS], &rewards[..ENVS]).unwrap(),
+        last_end: Array::new([ENVS], &ends[..ENVS]).unwrap(),
+        env_ids: numbered([ENVS]),
+    }
+}
+
 #[test]
 fn cleanba_ppo_follows_cleanba() {
     use cleanba_ppo::{Args, TrainState, prepare, step};
@@ -87,11 +118,38 @@ fn cleanba_ppo_follows_cleanba() {
             (state.agent, state.optimizer)
         })
     });
-    let agent = start("", |key| Agent::init(key, &sizes()));
+    let agent = start("", |key| Agent::init(key, &sizes(&[16, 32, 32], 256)));
     let mut state = (agent.clone(), adam_state(&agent));
     let recorded = Trajectory::of("cleanba_ppo");
     for k in 0..UPDATES {
-        state = update.call((state, ppo_rollout(k), Array::from(LEARNING_RATE))).unwrap();
+        state = update.call((state, ppo_rollout(k), Array::from(3e-5f32))).unwrap();
+        recorded.check(k, &state.0);
+    }
+}
+
+#[test]
+fn cleanba_impala_follows_cleanba() {
+    use cleanba_impala::{Args, TrainState, prepare, step};
+    let flags = ["--num-steps=4", "--local-num-envs=4", "--num-minibatches=2", "--parity"];
+    let args = Args::from_flags(flags).unwrap();
+    type State<T> = (Agent<T>, RmsPropState<Agent<T>>);
+    type Input<T> = (State<T>, Rollout<T>, T);
+    let update = jit(|((agent, optimizer), rollout, learning_rate): Input<Tensor>| {
+        one_learner(rollout, |reduce, rollout| {
+            let data = prepare(rollout, &args);
+            let state = TrainState { agent: agent.clone(), optimizer: optimizer.clone() };
+            let step = |state, turn: i32| {
+                step(state, &data, (constant(turn), learning_rate), (reduce, &args)).0
+            };
+            let state = [0, 1].into_iter().fold(state, step);
+            (state.agent, state.optimizer)
+        })
+    });
+    let agent = start("", |key| Agent::init(key, &sizes(&[4], 32)));
+    let mut state = (agent.clone(), RmsPropState { v: zeros_of(&agent), trace: None });
+    let recorded = Trajectory::of("cleanba_impala");
+    for k in 0..UPDATES {
+        state = update.call((state, impala_rollout(k), Array::from(6e-4f32))).unwrap();
         recorded.check(k, &state.0);
     }
 }
