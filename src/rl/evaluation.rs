@@ -93,7 +93,7 @@ impl Evaluation {
         mut act: impl FnMut(&Batch, Key<Array>) -> Result<A>,
     ) -> Result<()> {
         let mut batch = pool.reset()?;
-        let mut keys = (pool.options().seed..).map(|seed| Key::new(seed));
+        let mut keys = (pool.options().seed..).map(Key::new);
         while self.returns.len() < self.episodes && !interrupt::requested() {
             let key = keys.next().expect("a long row of numbers");
             let Acted { actions, thoughts } = act(&batch, key)?.into();
