@@ -87,7 +87,7 @@ impl Categorical<Tensor> {
 /// `x`, and 0 where the probability is 0: 0 times an infinite logarithm would be NaN.
 #[track_caller]
 fn where_possible(probs: Tensor, x: Tensor) -> Tensor {
-    where_(probs.equal(0.0), ops::zeros_like(x), x)
+    where_(probs.eq(0.0), ops::zeros_like(x), x)
 }
 
 /// The normal distribution, element by element.

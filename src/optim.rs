@@ -122,7 +122,7 @@ pub fn apply_updates<M: Tree<Tensor>>(params: M, updates: M) -> M {
 #[track_caller]
 pub fn periodic_update<M: Tree<Tensor>>(new: &M, old: &M, steps: Tensor, period: usize) -> M {
     let [news, olds] = leaves_of("periodic_update", ["new", "old"], [new, old]);
-    let due = (steps % period as i32).equal(0);
+    let due = (steps % period as i32).eq(0);
     let chosen = news.into_iter().zip(olds);
     let chosen = chosen.map(|(new, old)| ops::where_(due.broadcast_to(new.shape()), new, old));
     tree::replace(new, chosen.collect::<Vec<_>>())

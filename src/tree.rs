@@ -517,7 +517,8 @@ mod tests {
 
     #[test]
     fn structures_are_told_apart() {
-        let error = zip_map::<usize, usize, usize, _>(vec![1, 2], vec![1], |a, b| a + b).unwrap_err();
+        let error =
+            zip_map::<usize, usize, usize, _>(vec![1, 2], vec![1], |a, b| a + b).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the trees have different structures: $[1] is in the first and not in the second"

@@ -289,7 +289,7 @@ fn part_envs(
         return (first + index, None);
     }
     let largest = num_envs / share * share.div_ceil(parts);
-    let others = (env_ids % parts as i32).not_equal(index).to(DType::I32);
+    let others = (env_ids % parts as i32).ne(index).to(DType::I32);
     let (others, positions) = sort_by(others, &[arange(num_envs, DType::I32)], 0);
     let weights = 1.0 - others.slice_axis(0, 0, largest).to(DType::F32);
     (positions[0].slice_axis(0, 0, largest), Some(weights))

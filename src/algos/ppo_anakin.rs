@@ -533,7 +533,7 @@ pub fn learn(
     let variance = returns.var(..);
     let unexplained = (returns - values).var(..);
     let nan = full_like(variance, f64::NAN);
-    let explained = where_(variance.equal(0.0), nan, 1.0 - unexplained / variance);
+    let explained = where_(variance.eq(0.0), nan, 1.0 - unexplained / variance);
     (learned, Metrics { clipfrac: all.clipfrac.mean(..), ..last }, explained)
 }
 

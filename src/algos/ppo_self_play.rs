@@ -317,7 +317,7 @@ impl Score<Tensor> {
     /// Of rewards `f32[..]`, where `counts: bool[..]`.
     fn of(reward: Tensor, counts: Tensor) -> Score<Tensor> {
         let sum = |which: Tensor| (which & counts).to(DType::F32).sum(..);
-        Score { won: sum(reward.gt(0.0)), drawn: sum(reward.equal(0.0)), lost: sum(reward.lt(0.0)) }
+        Score { won: sum(reward.gt(0.0)), drawn: sum(reward.eq(0.0)), lost: sum(reward.lt(0.0)) }
     }
 }
 
@@ -392,14 +392,14 @@ fn iteration(
 /// The past selves, of which the oldest becomes `agent` if one is due after so many updates.
 fn kept(past: Agent<Tensor>, agent: &Agent<Tensor>, updates: Tensor, args: &Args) -> Agent<Tensor> {
     let (every, count) = (args.snapshot_frequency as i32, args.num_opponents as i32);
-    let due = (updates % every).equal(0);
+    let due = (updates % every).eq(0);
     let slot = (div(updates, every) - 1) % count;
     let leaves: Vec<Tensor> = tree::leaves(&past)
         .into_iter()
         .zip(tree::leaves(agent))
         .map(|(past, now): (Tensor, Tensor)| {
             let rest = vec![1; now.rank()];
-            let here = iota([args.num_opponents], 0, DType::I32).equal(slot) & due;
+            let here = iota([args.num_opponents], 0, DType::I32).eq(slot) & due;
             let here = here.reshape([&[args.num_opponents], &rest[..]].concat());
             let now = now.expand_dims(0).broadcast_to(past.shape());
             where_(here.broadcast_to(past.shape()), now, past)
@@ -440,7 +440,7 @@ fn match_random(
             let outcome = where_(open, told.reward, zeros_like(told.reward));
             ((handle, told.obs, open & !told.end, key), outcome)
         };
-        let open = zeros([obs.dim(0)], DType::F32).equal(0.0);
+        let open = zeros([obs.dim(0)], DType::F32).eq(0.0);
         let length = ScanOptions::length(TURNS);
         let (end, rewards) = scan_with(turn, (next, obs, open, key), (), length);
         handle = end.0;

@@ -120,5 +120,5 @@ fn share(place: Tensor, atom: Tensor) -> Tensor {
 
 /// 1 at the atom of this number, else 0.
 fn one_at(atom: Tensor, number: f64) -> Tensor {
-    atom.equal(number).to(DType::F32)
+    atom.eq(number).to(DType::F32)
 }

@@ -172,7 +172,7 @@ impl Frames<Tensor> {
     #[track_caller]
     fn playable(&self, n_steps: usize) -> (Tensor, Tensor) {
         let (length, count) = (self.length(), self.steps.count);
-        let lost = count.equal(length).to(DType::I32) * (self.stack as i32 - 1);
+        let lost = count.eq(length).to(DType::I32) * (self.stack as i32 - 1);
         let first = (self.steps.next + (length - count) + lost) % length;
         (first, (count - lost - n_steps as i32).maximum(1))
     }

@@ -133,7 +133,7 @@ pub fn value_loss(value: Tensor, old: Tensor, returns: Tensor, clip: Option<f64>
 pub fn explained_variance(values: Tensor, returns: Tensor) -> Tensor {
     let variance = returns.var(..);
     let explained = 1.0 - (returns - values).var(..) / variance;
-    where_(variance.equal(0.0), full_like(variance, f64::NAN), explained)
+    where_(variance.eq(0.0), full_like(variance, f64::NAN), explained)
 }
 
 /// Which samples, of `size`, make up each minibatch of all epochs, each epoch in an order of its own:

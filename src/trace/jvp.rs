@@ -273,11 +273,11 @@ fn jvp_binary(
             &|t| {
                 // Of 0^0 the derivative by the base is 0. Nothing else is masked: at an exponent of 0
                 // the slope is 0, and its derivative by the exponent is not.
-                let flat = a.equal(0.0) & b.equal(0.0);
+                let flat = a.eq(0.0) & b.eq(0.0);
                 let exponent = where_(flat, 1.0, b) - 1.0;
                 t * where_(flat, zeros_like(a), b * a.pow(exponent))
             },
-            &|t| t * (where_(a.equal(0.0), 1.0, a).log() * y),
+            &|t| t * (where_(a.eq(0.0), 1.0, a).log() * y),
         ),
         BinaryOp::Max => both(&|t| t * share(a, b), &|t| t * share(b, a)),
         BinaryOp::Min => both(&|t| t * share(b, a), &|t| t * share(a, b)),
@@ -306,7 +306,7 @@ fn jvp_binary(
 /// where they are equal, or nothing.
 fn share(a: Tensor, b: Tensor) -> Tensor {
     let half = super::ops::full_like(a, 0.5);
-    let tie = where_(a.equal(b), half, zeros_like(a));
+    let tie = where_(a.eq(b), half, zeros_like(a));
     where_(a.gt(b), super::ops::ones_like(a), tie)
 }
 

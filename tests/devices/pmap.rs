@@ -207,7 +207,7 @@ fn a_collective_that_some_never_reach() {
         assert!(text.contains(&format!("pmap.rs:{line}")), "{text}");
     };
     let branch = |axis, x: Tensor| {
-        let first = axis_index(axis).equal(0);
+        let first = axis_index(axis).eq(0);
         cond(first, |x| psum(x, axis), |x| x, x)
     };
     let line = line!() - 2;

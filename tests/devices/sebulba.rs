@@ -220,10 +220,13 @@ fn the_learner_may_wait_for_the_newest_rollouts() {
     // Cleanba's tags.
     let files = std::fs::read_dir(&newest.run_dir).unwrap().map(|file| file.unwrap().path());
     let events = files.filter(|path| path.to_string_lossy().contains("tfevents"));
-    let mut tags = Vec::new();
+    let (mut tags, mut put_time) = (Vec::new(), 0.0);
     for event in events.flat_map(|path| read_events(path).unwrap()) {
         if let Value::Scalar { tag, value } = event.value {
             assert!(value.is_finite(), "{tag} {value}");
+            if tag == "stats/rollout_queue_put_time" {
+                put_time = value;
+            }
             tags.push(tag);
         }
     }
@@ -247,6 +250,7 @@ fn the_learner_may_wait_for_the_newest_rollouts() {
     ] {
         assert!(tags.iter().any(|there| there == tag), "{tag} is not logged");
     }
+    assert!(put_time > 0.0, "the time that an actor waits to hand over its rollout");
 }
 
 #[test]

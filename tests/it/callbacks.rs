@@ -358,7 +358,7 @@ fn derivatives_run_debug_callbacks_once() {
 
 /// `f` once, by a `while_loop`.
 fn once(f: impl Fn(Tensor) -> Tensor, x: Tensor) -> Tensor {
-    let first = x.equal(x);
+    let first = x.eq(x);
     while_loop(|(go, _): (Tensor, Tensor)| go, |(go, x)| (!go, f(x)), (first, x)).1
 }
 

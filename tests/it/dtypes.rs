@@ -29,7 +29,7 @@ type Family = (&'static str, fn(&Given) -> Vec<Tensor>);
 const ANY: &[Family] = &[
     ("compare", |g| {
         let (a, b) = (g.a, g.b);
-        vec![a.equal(b), a.not_equal(b), a.lt(b), a.le(b), a.gt(b), a.ge(b), g.wide.lt(g.b)]
+        vec![a.eq(b), a.ne(b), a.lt(b), a.le(b), a.gt(b), a.ge(b), g.wide.lt(g.b)]
     }),
     ("select", |g| {
         let rows = g.flags.any([1]);
@@ -87,7 +87,7 @@ const ANY: &[Family] = &[
         ]
     }),
     ("loops", |g| {
-        let turn = |carry: Tensor, x: Tensor| (where_(x.equal(carry), carry, x), carry);
+        let turn = |carry: Tensor, x: Tensor| (where_(x.eq(carry), carry, x), carry);
         let (last, all) = scan(turn, g.a.index_axis(0, 0), g.b);
         let (_, kept) = while_loop(
             |(n, _): (Tensor, Tensor)| n.lt(3),

@@ -67,7 +67,7 @@ const OF_ELEMENTS: &[Function] = methods![
     minimum(true),
     lt(0.5),
     ge(true),
-    equal(1.5),
+    eq(1.5),
     floor_div(0.5),
     modulo(true),
 ];

@@ -70,7 +70,7 @@ impl Breakout {
         let mut columns = constant(0i32);
         for (i, &by) in self.moves.iter().enumerate() {
             if by != 0 {
-                columns = where_(action.equal(i as i32), by, columns);
+                columns = where_(action.eq(i as i32), by, columns);
             }
         }
         columns
@@ -100,12 +100,12 @@ impl Breakout {
         let broken = in_brick & !strike;
         let bricks = bricks & !(here & broken);
         // The paddle's row.
-        let bottom = y.equal(LAST);
+        let bottom = y.eq(LAST);
         let cleared = bottom & !bricks.any(..);
         let bricks = bricks | cleared;
-        let met = bottom & old_x.equal(paddle);
+        let met = bottom & old_x.eq(paddle);
         // Met at its edge, the paddle sends the ball back where it came from.
-        let edge = bottom & !old_x.equal(paddle) & x.equal(paddle);
+        let edge = bottom & !old_x.eq(paddle) & x.eq(paddle);
         let back = broken | met | edge;
 
         let next = BreakoutState {
@@ -132,7 +132,7 @@ impl Breakout {
 fn cell(x: Tensor, y: Tensor, rows: std::ops::Range<usize>) -> Tensor {
     let shape = [rows.len(), SIZE];
     let row = iota(shape, 0, DType::I32) + rows.start as i32;
-    row.equal(y) & iota(shape, 1, DType::I32).equal(x)
+    row.eq(y) & iota(shape, 1, DType::I32).eq(x)
 }
 
 impl BreakoutState<Tensor> {

@@ -70,7 +70,7 @@ impl TracedEnv for MountainCar {
         let velocity = velocity.clip(-MAX_SPEED, MAX_SPEED);
         let position = (state.position + velocity).clip(MIN_POSITION, MAX_POSITION);
         // The left wall does not bounce.
-        let stopped = position.equal(MIN_POSITION) & velocity.lt(0.0);
+        let stopped = position.eq(MIN_POSITION) & velocity.lt(0.0);
         let velocity = where_(stopped, 0.0, velocity);
         TracedStep {
             obs: observation(&[position, velocity]),

@@ -131,8 +131,9 @@ fn act<P, D>(
 ) -> Result<()> {
     let mut current: Option<(u64, P)> = None;
     let first = resumed_at + 1;
+    let mut put_wait = Duration::ZERO;
     for number in first..=updates {
-        let mut times = RolloutTimes::default();
+        let mut times = RolloutTimes { rollout_queue_put: put_wait, ..RolloutTimes::default() };
         if takes_params(number, first, concurrency) {
             let _span = timeline::span("wait for parameters");
             gauge.enter(Doing::WaitsForParameters);
@@ -160,9 +161,11 @@ fn act<P, D>(
         let payload = Payload { version: *version, rollout: number, collected, times };
         let _span = timeline::span("wait for the learner");
         gauge.enter(Doing::WaitsForLearner);
-        if !lanes.put_rollout(index, payload).0 {
+        let (put, waited) = lanes.put_rollout(index, payload);
+        if !put {
             return Ok(());
         }
+        put_wait = waited;
         gauge.ends();
     }
     Ok(())

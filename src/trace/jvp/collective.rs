@@ -27,7 +27,7 @@ pub(crate) fn jvp_collective(
             values
                 .zip(&moving)
                 .map(|(((&x, &y), _), &t)| {
-                    let holds = x.equal(y);
+                    let holds = x.eq(y);
                     let count = sum(where_(holds, ones_like(x), zeros_like(x)));
                     sum(t * where_(holds, ones_like(x) / count, zeros_like(x)))
                 })

@@ -26,7 +26,7 @@ pub(crate) fn jvp_scatter_set(
         let nobody = ops::full(&places, -1.0, DType::I32);
         let winners = bind1(Op::Scatter(dims.clone()), &[nobody, indices, numbers], at);
         let winner = ops::gather(winners, indices, gather_of_scatter(dims, &places, &shape));
-        let t = ops::where_(winner.equal(numbers), t, ops::zeros_like(t));
+        let t = ops::where_(winner.eq(numbers), t, ops::zeros_like(t));
         let add = ScatterDims { kind: ScatterKind::Add, ..dims.clone() };
         ops::scatter(ops::zeros_like(operand), indices, t, add)
     });
@@ -63,8 +63,8 @@ pub(crate) fn jvp_scatter_extreme(
     };
     let back = gather_of_scatter(dims, &operand.shape(), &updates.shape());
     let add = ScatterDims { kind: ScatterKind::Add, ..dims.clone() };
-    let operand_holds = one_where(operand.equal(y), operand);
-    let update_holds = one_where(updates.equal(ops::gather(y, indices, back.clone())), updates);
+    let operand_holds = one_where(operand.eq(y), operand);
+    let update_holds = one_where(updates.eq(ops::gather(y, indices, back.clone())), updates);
     let count = ops::scatter(operand_holds, indices, update_holds, add.clone());
     let kept = operand_t.map(|t| t * (operand_holds / count));
     let written = updates_t.map(|t| {

@@ -11,7 +11,7 @@ use crate::trace::types::DType;
 /// tangent is NaN, and cotangents pull back to 0.
 pub(crate) fn jvp_extreme(x: Tensor, y: Tensor, t: Tensor, axes: &Axes) -> Tensor {
     let shape = x.shape();
-    let at = x.equal(y.keep_axes(&shape, axes));
+    let at = x.eq(y.keep_axes(&shape, axes));
     let count = at.to(x.dtype()).reduce(ReduceOp::Sum, axes.clone());
     where_(at, t, zeros_like(t)).reduce(ReduceOp::Sum, axes.clone()) / count
 }

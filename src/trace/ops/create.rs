@@ -93,7 +93,7 @@ pub fn linspace(start: f64, stop: f64, n: usize, dtype: DType) -> Tensor {
 #[track_caller]
 pub fn eye(n: usize, dtype: DType) -> Tensor {
     let _scope = function("eye");
-    iota([n, n], 0, DType::I32).equal(iota([n, n], 1, DType::I32)).to(dtype)
+    iota([n, n], 0, DType::I32).eq(iota([n, n], 1, DType::I32)).to(dtype)
 }
 
 /// 1 at the class that each element of `x` (integers) names, along a new last axis of `classes`
@@ -109,5 +109,5 @@ pub fn one_hot(x: Tensor, classes: usize, dtype: DType) -> Tensor {
     let shape = x.shape();
     let axis = shape.rank();
     let numbers = iota(shape.with_axis(axis, classes), -1, x.dtype());
-    x.expand_dims(-1).equal(numbers).to(dtype)
+    x.expand_dims(-1).eq(numbers).to(dtype)
 }

@@ -163,7 +163,7 @@ fn diagonals(term: Term) -> Term {
     while let Some((first, second)) = repeated(&letters) {
         let shape = tensor.shape();
         let [i, j] = [first, second].map(|axis| iota(&shape, axis as isize, DType::I32));
-        let kept = where_(i.equal(j), tensor, zeros_like(tensor));
+        let kept = where_(i.eq(j), tensor, zeros_like(tensor));
         tensor = kept.reduce(ReduceOp::Sum, [second].as_slice().into());
         letters.remove(second);
     }
@@ -338,7 +338,7 @@ impl Tensor {
         }
         let rows = self.broadcast_in_dim([size, size], &[0]);
         let [i, j] = [0, 1].map(|axis| iota([size, size], axis, DType::I32));
-        where_(i.equal(j), rows, zeros_like(rows))
+        where_(i.eq(j), rows, zeros_like(rows))
     }
 
     /// `jnp.triu`: the upper triangle of the last two axes: elements below diagonal `k` become 0.

@@ -39,9 +39,9 @@ impl Tensor {
     pub fn hypot(self, y: Tensor) -> Tensor {
         let _scope = function("hypot");
         let (x, y) = (self.abs(), y.abs());
-        let infinite = x.equal(f64::INFINITY) | y.equal(f64::INFINITY);
+        let infinite = x.eq(f64::INFINITY) | y.eq(f64::INFINITY);
         let (large, small) = (x.maximum(y), x.minimum(y));
-        let zero = large.equal(0.0);
+        let zero = large.eq(0.0);
         let ratio = small / where_(zero, 1.0, large);
         let length = where_(zero, large, large * (1.0 + ratio.square()).sqrt());
         where_(infinite, f64::INFINITY, length)
@@ -58,6 +58,6 @@ impl Tensor {
     #[track_caller]
     pub fn is_inf(self) -> Tensor {
         let _scope = function("is_inf");
-        self.abs().equal(f64::INFINITY)
+        self.abs().eq(f64::INFINITY)
     }
 }

@@ -367,17 +367,17 @@ macro_rules! compare_methods {
     };
 }
 compare_methods!(
-    /// Whether elements are equal; NaN is not equal to itself.
-    equal Eq,
-    /// Whether elements differ.
-    not_equal Ne,
-    /// Whether elements are less than those of `rhs`.
+    /// True where elements are equal: `lax.eq`. NaN is not equal to itself.
+    eq Eq,
+    /// True where elements differ: `lax.ne`.
+    ne Ne,
+    /// True where elements are less than those of `rhs`.
     lt Lt,
-    /// Whether elements are at most those of `rhs`.
+    /// True where elements are at most those of `rhs`.
     le Le,
-    /// Whether elements are greater than those of `rhs`.
+    /// True where elements are greater than those of `rhs`.
     gt Gt,
-    /// Whether elements are at least those of `rhs`.
+    /// True where elements are at least those of `rhs`.
     ge Ge,
 );
 
@@ -530,17 +530,17 @@ impl Tensor {
         let (lhs, rhs) = pair("floor_div", self, rhs);
         if lhs.dtype().is_float() {
             let remainder = lhs % rhs;
-            let multiple = where_(rhs.equal(0), lhs, lhs - remainder);
+            let multiple = where_(rhs.eq(0), lhs, lhs - remainder);
             let quotient = multiple / rhs;
-            let below = remainder.not_equal(0) & rhs.sign().not_equal(remainder.sign());
+            let below = remainder.ne(0) & rhs.sign().ne(remainder.sign());
             return where_(below, quotient - 1, quotient).round_half_away();
         }
         let quotient = div(lhs, rhs);
         if lhs.dtype().is_unsigned() {
             return quotient;
         }
-        let signs_differ = lhs.sign().not_equal(rhs.sign());
-        let inexact = (lhs % rhs).not_equal(0);
+        let signs_differ = lhs.sign().ne(rhs.sign());
+        let inexact = (lhs % rhs).ne(0);
         where_(signs_differ & inexact, quotient - 1, quotient)
     }
 
@@ -559,22 +559,22 @@ impl Tensor {
         let may_be_zero = rhs.integer().is_none_or(|value| value == 0);
         let (lhs, mut rhs) = pair("modulo", self, rhs);
         if lhs.dtype().is_int() && rhs.dtype().is_int() && may_be_zero {
-            rhs = where_(rhs.equal(0), super::ones_like(rhs), rhs);
+            rhs = where_(rhs.eq(0), super::ones_like(rhs), rhs);
         }
         let remainder = lhs % rhs;
         if lhs.dtype().is_unsigned() {
             return remainder;
         }
         let zero = super::zeros_like(remainder);
-        let wrong_sign = remainder.lt(zero).not_equal(rhs.lt(zero));
-        where_(wrong_sign & remainder.not_equal(zero), remainder + rhs, remainder)
+        let wrong_sign = remainder.lt(zero).ne(rhs.lt(zero));
+        where_(wrong_sign & remainder.ne(zero), remainder + rhs, remainder)
     }
 
     /// Whether each element is NaN.
     #[track_caller]
     pub fn is_nan(self) -> Tensor {
         let _scope = function("is_nan");
-        self.not_equal(self)
+        self.ne(self)
     }
 }
 
@@ -619,7 +619,7 @@ pub fn logaddexp(a: Tensor, b: Tensor) -> Tensor {
     let first = a.gt(b);
     let (high, low) = (where_(first, a, b), where_(first, b, a));
     // Equal infinities differ by NaN; their sum is the answer.
-    let infinities = a.equal(b) & a.is_inf();
+    let infinities = a.eq(b) & a.is_inf();
     let difference = where_(infinities, 0.0, low - high);
     where_(infinities, a + b, high + difference.exp().log1p())
 }

@@ -9,7 +9,7 @@ impl Tensor {
     #[track_caller]
     pub fn count_nonzero(self, axes: impl AxisList) -> Tensor {
         let _scope = function("count_nonzero");
-        let set = if self.dtype() == DType::Bool { self } else { self.not_equal(zeros_like(self)) };
+        let set = if self.dtype() == DType::Bool { self } else { self.ne(zeros_like(self)) };
         set.to(DType::I32).sum(axes)
     }
 

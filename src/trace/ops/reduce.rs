@@ -105,7 +105,7 @@ impl Tensor {
     /// Bools as they are, and which numbers are not zero.
     #[track_caller]
     fn holds(self) -> Tensor {
-        if self.dtype() == DType::Bool { self } else { self.not_equal(0) }
+        if self.dtype() == DType::Bool { self } else { self.ne(0) }
     }
 
     /// The reduction as it is: in the tensor's own element type.

@@ -153,13 +153,13 @@ fn eliminate(a: Tensor) -> (Tensor, Tensor, Tensor) {
     let turn = |(a, permutation): (Tensor, Tensor), k: Tensor| {
         let column = a.dynamic_index_clamped(1, k).abs();
         let pivot = where_(numbers.ge(k), column, f64::NEG_INFINITY).argmax(0);
-        let order = where_(numbers.equal(k), pivot, numbers);
-        let order = where_(numbers.equal(pivot), k, order);
+        let order = where_(numbers.eq(k), pivot, numbers);
+        let order = where_(numbers.eq(pivot), k, order);
         let (a, permutation) = (rows(a, order), rows(permutation, order));
         let (row, column) = (a.dynamic_index_clamped(0, k), a.dynamic_index_clamped(1, k));
         let head = row.dynamic_index_clamped(0, k);
         // A column of zeros is left as it is.
-        let divisor = where_(head.equal(0.0), 1.0, head);
+        let divisor = where_(head.eq(0.0), 1.0, head);
         let below = numbers.gt(k);
         let factors = where_(below, column / divisor, column);
         let kept = below.expand_dims(1) & below.expand_dims(0);
@@ -244,7 +244,7 @@ pub fn inv(a: Tensor) -> Tensor {
 
 /// -1 or 1 by the number of rows exchanged, of the type of `like`.
 fn parity(pivots: Tensor, like: Tensor) -> Tensor {
-    let exchanged = pivots.not_equal(arange(pivots.dim(0), DType::I32)).to(DType::I32).sum(..);
+    let exchanged = pivots.ne(arange(pivots.dim(0), DType::I32)).to(DType::I32).sum(..);
     (1 - (exchanged & 1) * 2).to(like.dtype())
 }
 
@@ -322,7 +322,7 @@ fn cofactors(a: Tensor, t: Tensor) -> (Tensor, Tensor) {
     let (det, before) = (products.index_axis(0, n - 1), products.index_axis(0, n - 2));
     let corner = eye(a.dim(0), a.dtype()).index_axis(0, n - 1);
     let last = corner.expand_dims(0) * corner.expand_dims(1);
-    let upper = where_(last.equal(1.0), 1.0 / before, lu);
+    let upper = where_(last.eq(1.0), 1.0 / before, lu);
     let probe = triangular_solve(upper, super::ones([a.dim(0)], a.dtype()), UPPER);
     let lost = (!probe.is_finite()).any(..);
     let x = rows(where_(lost, 0.0, t), permutation);

@@ -100,7 +100,7 @@ impl Tensor {
     pub fn isin(self, values: Tensor) -> Tensor {
         let _scope = function("isin");
         let rank = self.rank() as isize;
-        self.expand_dims(rank).equal(values.ravel()).any([rank])
+        self.expand_dims(rank).eq(values.ravel()).any([rank])
     }
 
     /// `jnp.nonzero` with `size`: the indices (i32) of the first `size` elements that are not zero
@@ -111,7 +111,7 @@ impl Tensor {
         let (ty, at) = (self.ty(), Location::caller());
         at_line(at, || {
             let zero = super::zeros_like(self);
-            let set = if ty.dtype == DType::Bool { self } else { self.not_equal(zero) };
+            let set = if ty.dtype == DType::Bool { self } else { self.ne(zero) };
             let flat = set.ravel();
             let count = ty.numel();
             // What is set first, in order: a stable sort of flags.
@@ -169,7 +169,7 @@ impl Tensor {
             let value = at_low * (1.0 - weight) + at_high * weight;
             // NaN comes last, and spoils everything, as in NumPy.
             let last = sorted.index_axis(axis, -1);
-            where_(last.equal(last), value, full_like(last, f64::NAN))
+            where_(last.eq(last), value, full_like(last, f64::NAN))
         })
     }
 

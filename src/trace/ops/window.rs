@@ -135,5 +135,5 @@ fn takes(slice: Tensor, before: Tensor, better: Tensor) -> Tensor {
     if !slice.dtype().is_float() {
         return better;
     }
-    better | (slice.not_equal(slice) & before.equal(before))
+    better | (slice.ne(slice) & before.eq(before))
 }

@@ -217,7 +217,7 @@ fn choose_branch(cond: &CondOp, index: Tensor, args: &[Batched], lanes: Lanes) -
     let takes = |i: usize| match i {
         0 => index.lt(1),
         _ if i == last => index.ge(i),
-        _ => index.equal(i),
+        _ => index.eq(i),
     };
     let mut chosen: Vec<Batched> = Vec::new();
     for (i, branch) in cond.branches.iter().enumerate() {

@@ -226,7 +226,7 @@ fn whiles(cases: &mut Vec<Case>) {
                 x[0].gt(0),
                 |(n, y): (Tensor, Tensor)| {
                     while_loop(
-                        |(n, _): (Tensor, Tensor)| n.not_equal(0),
+                        |(n, _): (Tensor, Tensor)| n.ne(0),
                         |(n, y)| (n - x[0], (y + 1.0).sin()),
                         (n + 1, y),
                     )

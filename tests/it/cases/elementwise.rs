@@ -91,8 +91,8 @@ fn binary(op: BinaryOp) -> fn(Tensor, Tensor) -> Tensor {
 
 fn compare(op: CompareOp) -> fn(Tensor, Tensor) -> Tensor {
     match op {
-        CompareOp::Eq => |a, b| a.equal(b),
-        CompareOp::Ne => |a, b| a.not_equal(b),
+        CompareOp::Eq => |a, b| a.eq(b),
+        CompareOp::Ne => |a, b| a.ne(b),
         CompareOp::Lt => |a, b| a.lt(b),
         CompareOp::Le => |a, b| a.le(b),
         CompareOp::Gt => |a, b| a.gt(b),
@@ -393,7 +393,7 @@ fn other_cases(cases: &mut Vec<Case>) {
         cases.push(
             cases_of(format!("rem/python {dtype}"), &pair, |x| {
                 // Without the divisor 0, whose remainder no language agrees on.
-                let b = where_(x[1].equal(0), x[1] + 1, x[1]);
+                let b = where_(x[1].eq(0), x[1] + 1, x[1]);
                 vec![x[0].floor_div(b), x[0].modulo(b)]
             })
             .flat(),

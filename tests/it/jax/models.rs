@@ -146,7 +146,7 @@ pub const FUNCTIONS: &[Function] = &[
         vec![-(hot * x[0].log_softmax(-1)).sum(-1).mean(..)]
     }),
     ("masked_entropy", |x| {
-        let allowed = x[1].equal(1);
+        let allowed = x[1].eq(1);
         let logp = where_(allowed, x[0], f32::MIN).log_softmax(-1);
         let product = logp.exp() * where_(allowed, logp, 0.0);
         vec![-where_(allowed, product, 0.0).sum(-1)]
@@ -216,7 +216,7 @@ pub const FUNCTIONS: &[Function] = &[
         let next_atoms = (x[2].expand_dims(1) + 0.9 * atoms).clip(-2.0, 2.0);
         let b = next_atoms + 2.0;
         let (low, high) = (b.floor().clip(0.0, 4.0), b.ceil().clip(0.0, 4.0));
-        let d_low = (high + low.equal(high).to(DType::F32) - b) * probs;
+        let d_low = (high + low.eq(high).to(DType::F32) - b) * probs;
         let d_high = (b - low) * probs;
         let project = |(low, high, d_low, d_high): Four| {
             let target = zeros([5], DType::F32).at(&[low.to(DType::I32)]).add(d_low);

@@ -325,9 +325,8 @@ pub const WHILES: &[Function] = &[
         vec![cond(x[0].gt(0.45), going, |y| y * x[0], x[2])]
     }),
     ("while_of_cond", |x| {
-        let turn = |k: Tensor, y: Tensor| {
-            cond((k % 2).equal(0), |y: Tensor| y.sin(), |y| y * k.to(F32), y)
-        };
+        let turn =
+            |k: Tensor, y: Tensor| cond((k % 2).eq(0), |y: Tensor| y.sin(), |y| y * k.to(F32), y);
         pair(countdown(x[0], x[1], turn))
     }),
     ("vmap_of_while", |x| {
@@ -342,8 +341,8 @@ pub const WHILES: &[Function] = &[
     ("collatz", |x| {
         let each = |n: Tensor| {
             let turn =
-                |(n, count): Two| (where_((n % 2).equal(0), n.floor_div(2), 3 * n + 1), count + 1);
-            while_loop(|(n, _): Two| n.not_equal(1), turn, (n, constant(0i32))).1
+                |(n, count): Two| (where_((n % 2).eq(0), n.floor_div(2), 3 * n + 1), count + 1);
+            while_loop(|(n, _): Two| n.ne(1), turn, (n, constant(0i32))).1
         };
         vec![vmap(each)(x[0].maximum(1))]
     }),

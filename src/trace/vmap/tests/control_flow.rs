@@ -68,14 +68,14 @@ fn whiles() -> Vec<Case> {
             let step = x[1];
             vec![control::while_loop(
                 |n: Tensor| n.gt(0),
-                move |n| control::while_loop(|m: Tensor| m.not_equal(0), |m| m - 1, n) + n - step,
+                move |n| control::while_loop(|m: Tensor| m.ne(0), |m| m - 1, n) + n - step,
                 x[0],
             )]
         }),
         case("while in the first branch", [ints([], -3, 3), ints([], 1, 3)], |x| {
             let countdown = |n: Tensor| {
                 let (_, turns) = control::while_loop(
-                    |(m, _): (Tensor, Tensor)| m.not_equal(0),
+                    |(m, _): (Tensor, Tensor)| m.ne(0),
                     |(m, turns)| (m - 1, turns + 1),
                     (n, constant(0i32)),
                 );
@@ -86,8 +86,7 @@ fn whiles() -> Vec<Case> {
         // Which examples are active is known inside a scan and a branch as well.
         case("while in a scan and a branch, in a branch", [ints([], -3, 3), bools([])], |x| {
             let flag = x[1];
-            let slow_zero =
-                |n: Tensor| control::while_loop(|m: Tensor| m.not_equal(0), |m| m - 1, n);
+            let slow_zero = |n: Tensor| control::while_loop(|m: Tensor| m.ne(0), |m| m - 1, n);
             vec![control::cond(
                 x[0].gt(0),
                 move |n: Tensor| {
@@ -102,7 +101,7 @@ fn whiles() -> Vec<Case> {
             let start = constant(-1i32);
             vec![control::cond(
                 x[0].gt(9),
-                move |_: Tensor| control::while_loop(|m: Tensor| m.not_equal(0), |m| m - 1, start),
+                move |_: Tensor| control::while_loop(|m: Tensor| m.ne(0), |m| m - 1, start),
                 |n| n * 2,
                 x[0],
             )]
@@ -111,9 +110,7 @@ fn whiles() -> Vec<Case> {
             let start = x[1];
             vec![control::cond(
                 x[0].gt(0) & start.gt(0),
-                move |_: Tensor| {
-                    control::while_loop(|m: Tensor| m.not_equal(0), |m| m - 1, start) + 7
-                },
+                move |_: Tensor| control::while_loop(|m: Tensor| m.ne(0), |m| m - 1, start) + 7,
                 |n| n * 2,
                 x[0],
             )]
