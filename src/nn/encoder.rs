@@ -6,7 +6,7 @@ use super::init::{Init, orthogonal};
 use super::{Conv2d, Dense};
 use crate::random::Key;
 use crate::trace::ops::{ConvOptions, Padding};
-use crate::trace::tensor::function;
+use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor};
 use crate::tree::Tree;
 
@@ -79,6 +79,10 @@ impl Encoder<Tensor> {
         match view {
             View::Frames => Encoder::nature(key.split_n(), shape[0]),
             View::Board => {
+                if shape[0] < 3 || shape[1] < 3 {
+                    let problem = format!("a board needs at least 3 rows and columns, got {shape}");
+                    fail_op("Encoder::init", problem);
+                }
                 let (first, hidden) = key.split();
                 let cells = (shape[0] - 2) * (shape[1] - 2);
                 Encoder {

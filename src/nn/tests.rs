@@ -4,7 +4,7 @@ use super::*;
 use crate::random::{self, Key};
 use crate::trace::ops::{self, ConvOptions, Padding};
 use crate::trace::testing::{Fixture, interpret, numbers, wave};
-use crate::trace::{DType, Tensor};
+use crate::trace::{DType, Shape, Tensor};
 use crate::tree;
 
 fn fixture() -> Fixture {
@@ -147,6 +147,11 @@ fn misuse_ends_the_trace_at_the_callers_line() {
     };
     let error = refused(|| init::orthogonal(1.0).draw(Key::constant(0), [3], DType::F32));
     assert!(error.contains("a kernel has at least two axes, and the shape is [3]"), "{error}");
+    let error = refused(|| {
+        let shape = Shape::from([2, 10, 4]);
+        Encoder::init(Key::constant(0), View::Board, &shape).convs[0].w
+    });
+    assert!(error.contains("a board needs at least 3 rows and columns, got [2,10,4]"), "{error}");
     let error = refused(|| max_pool(ops::ones([2, 3], DType::F32), [2, 2], [2, 2], &Padding::Same));
     assert!(error.contains("max_pool: takes float images"), "{error}");
     let error = refused(|| {
