@@ -197,6 +197,19 @@ pub fn loss(
 
 // --------------------------------------------------------------------------------------- update
 
+/// One gradient step.
+pub fn minibatch_step(
+    state: TrainState<Tensor>,
+    batch: Samples<Tensor>,
+    learning_rate: Tensor,
+    sizes: &Masked,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
+    let clip = |grads| clip_grad_norm(grads, args.max_grad_norm);
+    state.descend(|agent| loss(agent, &batch, sizes, args), clip, adam)
+}
+
 /// All epochs over a rollout.
 fn update(
     state: TrainState<Tensor>,
@@ -207,10 +220,7 @@ fn update(
     args: &Args,
 ) -> (TrainState<Tensor>, Metrics<Tensor>) {
     let step = |state: TrainState<Tensor>, indices: Tensor| {
-        let batch = rows(samples, indices);
-        let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
-        let clip = |grads| clip_grad_norm(grads, args.max_grad_norm);
-        state.descend(|agent| loss(agent, &batch, sizes, args), clip, adam)
+        minibatch_step(state, rows(samples, indices), learning_rate, sizes, args)
     };
     let orders = orders(key, args.update_epochs, args.num_minibatches, args.batch_size());
     epochs(state, orders, (args.num_minibatches, None), step)

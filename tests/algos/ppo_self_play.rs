@@ -2,9 +2,15 @@
 
 use std::path::Path;
 
-use podracer::algos::ppo_self_play::{Args, train};
+use podracer::algos::ppo_masked;
+use podracer::algos::ppo_self_play::{Agent, Args, minibatch_step, train};
 use podracer::rl::Algorithm;
+use podracer::rl::on_policy::{Learner, Samples};
+use podracer::rl::spaces::Masked;
+use podracer::trace::ops::{concatenate, constant, ones};
+use podracer::{Array, DType, Tensor, jit, tree};
 
+use super::fixture::{dense, floats, ints, wave};
 use super::{same_twice, scalars, told};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
@@ -21,6 +27,41 @@ fn args(runs: &Path, more: &[&str]) -> Args {
         &runs,
     ];
     Args::from_flags(small.into_iter().chain(more.iter().copied())).unwrap()
+}
+
+/// The update is that of `ppo_masked`: advantages by the sample deviation, PyTorch's clip.
+#[test]
+fn a_gradient_step_is_that_of_ppo_masked() {
+    let args = Args::from_flags(["--max-grad-norm=0.1"]).unwrap();
+    let masked = ppo_masked::Args::from_flags(["--max-grad-norm=0.1", "--clip-coef=0.2"]).unwrap();
+    let sizes = Masked { features: 3, nvec: vec![2] };
+    let samples = || Samples {
+        obs: concatenate(&[wave([6, 3], 1.0), ones([6, 2], DType::F32)], 1),
+        actions: ints([6, 1], &[0, 1, 1, 0, 1, 0]),
+        logprobs: floats([6], &[-0.7; 6]),
+        advantages: wave([6], 6.0),
+        returns: wave([6], 7.0),
+        values: wave([6], 8.0),
+    };
+    let layers =
+        || ([dense([3, 4], 0.1), dense([4, 4], 0.2)], dense([4, 2], 0.3), dense([4, 1], 1.3));
+    let rate = || constant(0.1f32);
+    let ours = jit(|_: Tensor| {
+        let (hidden, actor, critic) = layers();
+        let state = Learner::new(Agent { hidden, actor, critic });
+        minibatch_step(state, samples(), rate(), &sizes, &args).0.agent
+    });
+    let theirs = jit(|_: Tensor| {
+        let (hidden, actor, critic) = layers();
+        let state = Learner::new(ppo_masked::Agent { hidden, actor, critic });
+        ppo_masked::minibatch_step(state, samples(), rate(), &sizes, &masked).0.agent
+    });
+    let [ours, theirs] = [
+        tree::leaves(&ours.call(Array::from(0.0f32)).unwrap()),
+        tree::leaves(&theirs.call(Array::from(0.0f32)).unwrap()),
+    ]
+    .map(|leaves| leaves.iter().map(|x| x.to_vec::<f32>().unwrap()).collect::<Vec<_>>());
+    assert_eq!(ours, theirs);
 }
 
 #[test]
