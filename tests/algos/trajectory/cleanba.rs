@@ -19,14 +19,14 @@ const ACTIONS: usize = 3;
 const STEPS: usize = 4;
 const ENVS: usize = 4;
 
-fn sizes(channels: &[usize], hidden: usize) -> Sizes {
+fn sizes() -> Sizes {
     Sizes {
         view: View::Frames,
         shape: [4, 84, 84].into(),
         choice: Choice::OneOf(ACTIONS),
         network: Network::Impala,
-        channels: channels.to_vec(),
-        hiddens: vec![hidden],
+        channels: vec![4],
+        hiddens: vec![32],
     }
 }
 
@@ -118,11 +118,11 @@ fn cleanba_ppo_follows_cleanba() {
             (state.agent, state.optimizer)
         })
     });
-    let agent = start("", |key| Agent::init(key, &sizes(&[16, 32, 32], 256)));
+    let agent = start("", |key| Agent::init(key, &sizes()));
     let mut state = (agent.clone(), adam_state(&agent));
     let recorded = Trajectory::of("cleanba_ppo");
     for k in 0..UPDATES {
-        state = update.call((state, ppo_rollout(k), Array::from(3e-5f32))).unwrap();
+        state = update.call((state, ppo_rollout(k), Array::from(2.5e-4f32))).unwrap();
         recorded.check(k, &state.0);
     }
 }
@@ -145,7 +145,7 @@ fn cleanba_impala_follows_cleanba() {
             (state.agent, state.optimizer)
         })
     });
-    let agent = start("", |key| Agent::init(key, &sizes(&[4], 32)));
+    let agent = start("", |key| Agent::init(key, &sizes()));
     let mut state = (agent.clone(), RmsPropState { v: zeros_of(&agent), trace: None });
     let recorded = Trajectory::of("cleanba_impala");
     for k in 0..UPDATES {
