@@ -89,7 +89,7 @@ impl Array {
         }
     }
 
-    /// Whether no other clone of this device array exists.
+    /// Returns true if no other clone of this device array exists.
     pub(crate) fn is_unique(&self) -> bool {
         match &self.0 {
             Repr::Host(_) => true,
@@ -97,10 +97,9 @@ impl Array {
         }
     }
 
-    /// The array on a device (the first, if it is on the host).
+    /// Returns the array on a device (the first, if it is on the host).
     ///
-    /// # Errors
-    /// If the runtime does not start or the device has no room.
+    /// # Errors Returns an error if the runtime does not start or the device is out of memory.
     pub fn to_device(&self) -> Result<Array> {
         match &self.0 {
             Repr::Device(_) => Ok(self.clone()),
@@ -108,11 +107,11 @@ impl Array {
         }
     }
 
-    /// The array on the device with this number. If it is on another one the host is not touched, and
-    /// between devices of a CPU large arrays share their memory.
+    /// Returns the array on the device with this number. If it is on another device the host is not
+    /// touched, and between devices of a CPU large arrays share their memory.
     ///
-    /// # Errors
-    /// If the runtime does not start, there is no such device, or it has no room.
+    /// # Errors Returns an error if the runtime does not start, there is no such device, or the
+    /// device is out of memory.
     pub fn to(&self, device: usize) -> Result<Array> {
         match &self.0 {
             Repr::Host(literal) => Ok(Array::from_buffer(upload_to(literal, device)?)),
@@ -251,9 +250,9 @@ impl fmt::Debug for Array {
     }
 }
 
-/// The elements, in brackets by axis; waits for them. The middle of long axes is left out, and a
-/// precision, as in `{:.3}`, is that of each element. Of a value that is not to be had, since its
-/// computation failed or it was donated, the error is shown.
+/// Formats the elements, in brackets by axis; waits for them. The middle of long axes is left out,
+/// and a precision, as in `{:.3}`, applies to each element. If the value is not available, since
+/// its computation failed or it was donated, the error is shown.
 ///
 /// ```
 /// use podracer::{Array, Tensor, jit};

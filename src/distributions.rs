@@ -184,8 +184,8 @@ impl DiagNormal<Tensor> {
     }
 }
 
-/// How the density of a [`TanhNormal`] accounts for the squashing. The forms differ where `tanh`
-/// saturates; keep that of the algorithm.
+/// Form of the squashing correction in the density of a [`TanhNormal`]. The forms differ where
+/// `tanh` saturates; keep that of the algorithm.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum TanhCorrection {
     /// `log(scale (1 - y^2) + eps)`: Haarnoja et al. 2018 and CleanRL's SAC, with an eps of 1e-6.

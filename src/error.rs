@@ -1,7 +1,8 @@
-//! The one error type of the library, and how errors inside traced code are told.
+//! The one error type of the library, and the format of errors inside traced code.
 //!
-//! Every message says what was wrong, what was expected, and what to do. An error inside a trace
-//! also says where: the user's line, the line that made the offending operand, and the
+//! Every message states what was wrong, what was expected, and what to do. An error inside a trace
+//! also gives the location: the user's line, the line that made the offending operand, and the
+//! transformations around it.
 //! transformations around it.
 
 use std::fmt;
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 /// A line of the user's source.
 pub type Loc = &'static Location<'static>;
 
-/// What every fallible function of the library returns.
+/// Result of every fallible function of the library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong, by the module in which it did.
@@ -30,7 +31,7 @@ pub enum Error {
     /// The compiler or runtime behind PJRT refused something; `code` is its status number.
     #[error("{context}: {message} (PJRT status {code})")]
     Pjrt {
-        /// What we were doing.
+        /// Operation that failed.
         context: String,
         /// The status code, numbered as absl's.
         code: i32,
@@ -40,9 +41,9 @@ pub enum Error {
     /// A native part (plugin, library, asset) that is missing, unreadable or not what it should be.
     #[error("{problem}\n  help: {help}")]
     Native {
-        /// What is wrong.
+        /// Description of the problem.
         problem: String,
-        /// What mends it.
+        /// Description of the remedy.
         help: String,
     },
     /// An environment failed or was asked for something that it does not have.
@@ -61,9 +62,9 @@ pub enum Error {
     /// A file or folder that could not be read or written.
     #[error("{action} {path}: {source}", path = path.display())]
     Io {
-        /// What we were doing, as in "cannot write".
+        /// Operation that failed, as in "cannot write".
         action: String,
-        /// Where.
+        /// Path of the file or folder.
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,
@@ -156,7 +157,7 @@ impl fmt::Display for OperandNote {
 pub struct TraceError {
     /// The operation.
     pub op: String,
-    /// What is wrong with it, both types included.
+    /// Description of the problem, both types included.
     pub problem: String,
     /// The user's line.
     pub at: Loc,

@@ -37,7 +37,7 @@ use crate::tree::{self, Leaf, Path, Tree};
 /// An exported function: loaded from a file, or just made. It is compiled at its first call.
 pub struct Exported {
     artifact: Artifact,
-    /// What was read, or is to be written.
+    /// Serialized container: the bytes that were read, or the bytes to write.
     bytes: Vec<u8>,
     in_paths: Vec<LeafPath>,
     out_paths: Vec<LeafPath>,
@@ -125,7 +125,8 @@ impl Exported {
         }
         let options = LowerOptions {
             name: name.into(),
-            // What is best on one platform may not be on another: several get the plain form.
+            // The form that is best on one platform may not be on another: several get the plain
+            // form.
             platform: if platforms.len() == 1 { platforms[0] } else { Platform::Tpu },
             ..LowerOptions::default()
         };
@@ -314,7 +315,7 @@ impl Exported {
         compiled.run(&taken, true)
     }
 
-    /// What a module for several platforms takes first: the position of this one.
+    /// Returns the first argument of a module for several platforms: the position of this platform.
     fn platform_index(&self) -> Result<Option<Array>> {
         let platforms = &self.artifact.platforms;
         let here = Runtime::get()?.platform.name();
@@ -358,7 +359,7 @@ impl Exported {
                     self.name()
                 ));
             }
-            // The compiler says so only by a complaint of its parser.
+            // The compiler reports this only as an error of its parser.
             match self.artifact.stablehlo_version() {
                 Some(theirs) if newer(theirs, ours) => Error::Argument(format!(
                     "{} was written in StableHLO {theirs}, and the compiler here knows it to \

@@ -130,10 +130,9 @@ fn opened(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     regular(options.open(path)?)
 }
 
-/// Fails if there is a link at `path`. Nothing there is fine.
+/// Fails if there is a link at `path`. A missing path is accepted.
 ///
-/// # Errors
-/// Returns an error that says so.
+/// # Errors Returns an error that names the problem.
 pub fn not_a_link(path: &Path) -> io::Result<()> {
     match path.symlink_metadata() {
         Ok(found) if found.file_type().is_symlink() => Err(io::Error::other(

@@ -42,7 +42,7 @@ use crate::trace::tensor::{Tensor, catch, trace_call};
 use crate::trace::types::TensorType;
 use crate::tree::{self, Path, Tree};
 
-/// How a function is run.
+/// Execution mode of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -84,16 +84,16 @@ pub struct Jit<A, B, F> {
     argument: PhantomData<fn(A)>,
 }
 
-/// What a [`Jit`] has cost so far.
+/// Cost of a [`Jit`] so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Stats {
-    /// How many times the function was traced.
+    /// Number of times the function was traced.
     pub traces: usize,
     /// Seconds spent tracing, simplifying and lowering.
     pub trace_seconds: f64,
     /// Seconds spent in the compiler, or loading from the cache.
     pub compile_seconds: f64,
-    /// How many executables came from the persistent cache.
+    /// Number of executables that came from the persistent cache.
     pub cache_hits: usize,
 }
 
@@ -111,7 +111,7 @@ struct Entry<B> {
     signature: usize,
     template: B,
     compiled: Compiled,
-    /// What its callbacks give, under [`Jit::check_nans`].
+    /// Log of the results of its callbacks, kept under [`Jit::check_nans`].
     recorder: Option<Recorder>,
 }
 
@@ -233,22 +233,23 @@ impl<A, B, F> Jit<A, B, F> {
         self
     }
 
-    /// Looks for NaN in every result, and if there is one finds the operation that made it: the
-    /// call then fails with [`Error::Nan`], which says which, at what line, in which turns of loops,
-    /// and what its operands were. Nothing is donated while this is on. NaNs of constants are meant,
-    /// and told by nobody.
+    /// Checks every result for NaN, and if there is one finds the operation that made it: the call
+    /// then fails with [`Error::Nan`], which gives the operation, its line, the iterations of the
+    /// loops around it, and its operands. Nothing is donated while this is on. NaNs of constants
+    /// are intended and not reported.
     ///
-    /// Operation by operation, or interpreted, every operation's results are looked at. A compiled
-    /// function is run on the host a second time for it; callbacks with effects are not called
-    /// again: that run takes what they gave.
+    /// In the eager and interpreted modes, every operation's results are checked. A compiled
+    /// function runs on the host a second time for the check; callbacks with effects are not called
+    /// again: that run uses the results that they returned the first time.
     pub fn check_nans(mut self, on: bool) -> Self {
         self.check_nans = on;
         self
     }
 
-    /// Writes to the standard error why a call needs a compilation after the first one: which leaf
-    /// of the argument has another type, what is new or gone in its structure, and the line of the
-    /// call. JAX's `jax_explain_cache_misses`. `PODRACER_EXPLAIN=1` turns it on for all functions.
+    /// Writes to the standard error the reason for every compilation after the first one: the leaf
+    /// of the argument that has another type, the leaves that are new or gone in its structure, and
+    /// the line of the call. JAX's `jax_explain_cache_misses`. `PODRACER_EXPLAIN=1` turns it on for
+    /// all functions.
     pub fn explain_recompiles(mut self, on: bool) -> Self {
         self.signatures.explain = on;
         self
@@ -261,16 +262,16 @@ impl<A, B, F> Jit<A, B, F> {
         self
     }
 
-    /// Lets the function be traced for at most `n` signatures: the call that would bring one more
-    /// fails with [`Error::Argument`], which says what differs. `chex.assert_max_traces`. Of no
-    /// meaning in the other modes, which trace at every call.
+    /// Lets the function be traced for at most `n` signatures: the call that would add one more
+    /// fails with [`Error::Argument`], which lists the differences. `chex.assert_max_traces`. Has
+    /// no effect in the other modes, which trace at every call.
     pub fn assert_max_traces(mut self, n: usize) -> Self {
         self.signatures.most = Some(n);
         self
     }
 
-    /// Why the function was compiled again, for every compilation after the first one so far; of very
-    /// many the latest 1024.
+    /// Explains every compilation after the first one so far: why the function was compiled again.
+    /// Of very many, only the latest 1024 are kept.
     pub fn explain(&self) -> Vec<Recompile> {
         self.signatures.recompiles()
     }
@@ -280,12 +281,12 @@ impl<A, B, F> Jit<A, B, F> {
         &self.name
     }
 
-    /// How the function is run.
+    /// Returns the execution mode of the function.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// What it has cost so far.
+    /// Returns the cost so far.
     pub fn stats(&self) -> Stats {
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -451,7 +452,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         let check = Check::new(&self.name);
         let recorded = recorder.map(Recorder::take);
         let again = check.run(&program, &literals(leaves)?, recorded)?;
-        // Of a constant: then it is meant.
+        // The NaN comes from a constant: then it is intended.
         if again.iter().any(has_nan) {
             return Ok(());
         }

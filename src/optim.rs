@@ -81,7 +81,7 @@ fn leaves_of<M: Tree<Tensor>, const N: usize>(
     trees.map(tree::leaves)
 }
 
-/// Zeros in the place of every leaf.
+/// Returns a tree of the same structure whose leaves are zeros.
 #[track_caller]
 fn zeros_like<M: Tree<Tensor>>(params: &M) -> M {
     let mut zeros = Vec::new();

@@ -132,9 +132,10 @@ impl<A, B, F> Pmap<A, B, F> {
         self
     }
 
-    /// Writes to the standard error why a call needs a compilation after the first one: which leaf
-    /// of the argument has another type or is on other devices, what is new or gone in its
-    /// structure, and the line of the call. `PODRACER_EXPLAIN=1` turns it on for all functions.
+    /// Writes to the standard error the reason for every compilation after the first one: the leaf
+    /// of the argument that has another type or is on other devices, the leaves that are new or
+    /// gone in its structure, and the line of the call. `PODRACER_EXPLAIN=1` turns it on for all
+    /// functions.
     pub fn explain_recompiles(mut self, on: bool) -> Self {
         self.signatures.explain = on;
         self
@@ -147,20 +148,20 @@ impl<A, B, F> Pmap<A, B, F> {
         self
     }
 
-    /// Lets the function be traced for at most `n` signatures: the call that would bring one more
-    /// fails with [`Error::Argument`], which says what differs. `chex.assert_max_traces`. Of no
-    /// meaning in the other modes, which trace at every call.
+    /// Lets the function be traced for at most `n` signatures: the call that would add one more
+    /// fails with [`Error::Argument`], which lists the differences. `chex.assert_max_traces`. Has
+    /// no effect in the other modes, which trace at every call.
     pub fn assert_max_traces(mut self, n: usize) -> Self {
         self.signatures.most = Some(n);
         self
     }
 
-    /// Why the function was compiled again, for every compilation after the first one so far.
+    /// Explains every compilation after the first one so far: why the function was compiled again.
     pub fn explain(&self) -> Vec<Recompile> {
         self.signatures.recompiles()
     }
 
-    /// What it has cost so far to compile; in the other modes nothing.
+    /// Returns the cost of compilation so far; zero in the other modes.
     pub fn stats(&self) -> Stats {
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -306,7 +307,8 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
     }
 }
 
-/// What an argument brings.
+/// Returns the signature of an argument: its structure, and the path, type and devices of each
+/// leaf.
 fn signature<M: Tree<Sharded>>(
     args: &M,
     structure: u64,
@@ -326,7 +328,7 @@ fn signature<M: Tree<Sharded>>(
     }
 }
 
-/// Which results are the same on all devices.
+/// Returns one flag per result: true if the result is the same on all devices.
 fn replicated(program: &Program, leaves: &Leaves<'_>, axis: Axis) -> Result<Vec<bool>> {
     let differ: Vec<bool> =
         leaves.iter().map(|leaf| !leaf.is_replicated() && axis.size() > 1).collect();

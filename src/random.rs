@@ -87,9 +87,9 @@ impl Key<Literal> {
 }
 
 impl<T> Key<T> {
-    /// The key whose two words are `data`, `u32[2]`: the way back from [`Key::into_data`].
+    /// Makes a key from its two words, `data`, `u32[2]`: the inverse of [`Key::into_data`].
     ///
-    /// It can make a second key of the same words. Where that is not meant, split.
+    /// It can make a second key of the same words. Where that is not intended, split the key.
     pub fn from_data(data: T) -> Key<T> {
         Key { data }
     }

@@ -10,14 +10,14 @@ use crate::lower::pjrt::custom_call::{Place, register, register_for};
 use crate::lower::pjrt::{Client, CreateOption, KeyValues, Plugin};
 use crate::lower::stablehlo::{LowerOptions, Platform};
 
-/// What the runtime is started with.
+/// Options that the runtime starts with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuntimeOptions {
     /// The kind of device; `None` for the one that `PODRACER_PLATFORM` names (`cpu` or `cuda`), or
     /// the CPU.
     pub platform: Option<Platform>,
-    /// How many devices the CPU platform shows; each runs programs of its own. GPUs are as many as
-    /// there are.
+    /// Number of devices of the CPU platform; each runs programs of its own. On GPUs, all devices
+    /// present are used.
     pub cpu_devices: usize,
 }
 
@@ -33,7 +33,8 @@ impl RuntimeOptions {
         RuntimeOptions { platform: None, cpu_devices }
     }
 
-    /// Whether devices of this kind can work together with those of other processes: GPUs, by NCCL.
+    /// Returns true if devices of this kind can work together with those of other processes: GPUs,
+    /// by NCCL.
     pub fn joins_processes(&self) -> bool {
         let resolved = self.clone().resolved();
         resolved.is_ok_and(|options| options.platform != Some(Platform::Cpu))
@@ -65,9 +66,9 @@ fn platform_named(name: Option<&str>) -> Result<Platform> {
 /// Only GPUs can: their plugin joins the processes by NCCL. CPU devices end at their process.
 #[derive(Clone)]
 pub struct Node {
-    /// Which process this is, from 0.
+    /// Index of this process, from 0.
     pub rank: usize,
-    /// How many there are.
+    /// Number of processes.
     pub size: usize,
     /// By which the processes' clients find each other.
     pub store: Arc<dyn KeyValues>,
@@ -80,9 +81,9 @@ pub struct Runtime {
     pub client: Client,
     /// Its kind of device.
     pub platform: Platform,
-    /// Whether compiled programs can call our native functions.
+    /// True if compiled programs can call our native functions.
     native_calls: bool,
-    /// Whether they can call the user's functions.
+    /// True if compiled programs can call the user's functions.
     callbacks: bool,
     options: RuntimeOptions,
 }
@@ -91,7 +92,7 @@ static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 static START: Mutex<()> = Mutex::new(());
 
 impl Runtime {
-    /// How Programs are lowered for this runtime.
+    /// Returns the options with which Programs are lowered for this runtime.
     pub fn lower_options(&self) -> LowerOptions {
         LowerOptions {
             platform: self.platform,
@@ -121,12 +122,12 @@ impl Runtime {
         Ok(self.client.devices()[device].id)
     }
 
-    /// How many processes' devices work together; see [`Runtime::start_among`].
+    /// Returns the number of processes whose devices work together; see [`Runtime::start_among`].
     pub fn process_count(&self) -> usize {
         self.client.ids_by_process().len().max(1)
     }
 
-    /// Whether compiled programs can call functions of this process.
+    /// Returns true if compiled programs can call functions of this process.
     pub(crate) fn has_callbacks(&self) -> bool {
         self.callbacks
     }

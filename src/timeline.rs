@@ -50,7 +50,7 @@ struct Event {
     end: Instant,
 }
 
-/// What happened on one thread or device.
+/// Events of one thread or device.
 struct Row {
     id: u32,
     name: String,
@@ -92,7 +92,7 @@ impl Row {
     }
 }
 
-/// Whether a timeline is being recorded.
+/// Returns true while a timeline is being recorded.
 #[inline]
 pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
@@ -105,8 +105,8 @@ pub fn span(name: &'static str) -> Span {
     Span(is_on().then(|| (Cow::Borrowed(name), Instant::now())))
 }
 
-/// [`span`] of something done to a thing: `execute ppo_update`. What it is called is written only while
-/// something is recorded: `span_of("rollout", format_args!("{k} (v{version})"))`.
+/// [`span`] of an action on a named thing: `execute ppo_update`. The name is formatted only while a
+/// timeline is recorded: `span_of("rollout", format_args!("{k} (v{version})"))`.
 #[inline]
 #[must_use = "the span ends when this is dropped"]
 pub fn span_of(name: &'static str, what: impl Display) -> Span {
@@ -224,7 +224,7 @@ impl Timeline {
                 ",\n{{\"ph\":\"M\",\"pid\":1,\"tid\":{id},\"name\":\"thread_name\",\"args\":\
                  {{\"name\":{name}}}}}"
             )?;
-            // What began before this recording belongs to the one before.
+            // Events that began before this recording belong to the one before.
             for event in events.iter().filter(|event| event.start >= begin) {
                 let micros = |time: std::time::Duration| time.as_nanos() as f64 / 1e3;
                 write!(

@@ -471,7 +471,7 @@ pub(crate) fn structure_difference<T: Leaf, S: Leaf, L: Tree<T>, R: Tree<S>>(
     })
 }
 
-/// `path` with `root` in the place of `$`: `carry[1].weight`.
+/// Returns `path` with `$` replaced by `root`: `carry[1].weight`.
 pub(crate) fn path_of(root: &str, path: impl fmt::Display) -> String {
     path.to_string().replacen('$', root, 1)
 }

@@ -1,4 +1,4 @@
-//! What the front doors share and is not generic: running executables on leaves.
+//! Non-generic code shared by the entry points: running executables on leaves.
 
 use std::time::Instant;
 
@@ -49,8 +49,8 @@ pub(crate) fn aliases(program: &Program) -> Vec<(usize, usize)> {
 /// Flags of the compiler, by name.
 pub(super) type CompilerOptions = Vec<(String, OptionValue)>;
 
-/// The executable of the text of `program`, on a device. What `more` says goes before what this
-/// library would have.
+/// Compiles the text of `program` for a device. The flags in `more` override the defaults of this
+/// library.
 pub(super) fn compile(
     program: &Program,
     text: &str,
@@ -73,7 +73,8 @@ fn compile_module(
     let client = &Runtime::get()?.client;
     let options = CompileOptions {
         env_option_overrides: ours.chain(more.iter().cloned()).collect(),
-        // The first device is the client's default; left out, the cache's entries are the same as ever.
+        // The first device is the client's default; it is left out so that its cache keys do not
+        // change.
         device_assignment: (device > 0).then(|| vec![client.devices()[device].id]),
         ..CompileOptions::default()
     };
@@ -149,7 +150,7 @@ impl Compiled {
         })
     }
 
-    /// Whether it was compiled for leaves of these types.
+    /// Returns true if the executable was compiled for leaves of these types.
     #[inline]
     pub(super) fn takes(&self, leaves: &[&Array]) -> bool {
         self.types.len() == leaves.len()

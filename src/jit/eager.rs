@@ -1,6 +1,7 @@
-//! Running Programs operation by operation, each operation an executable of its own.
+//! Execution of Programs operation by operation, each operation an executable of its own.
 //!
-//! Control flow runs on the host, turn by turn, so that every operation inside is one launch too.
+//! Control flow runs on the host, iteration by iteration, so that every operation inside is one
+//! launch too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -40,7 +41,7 @@ struct Kept {
 }
 
 impl EagerOps {
-    /// Those of this process.
+    /// Returns the operations of this process.
     pub(super) fn global() -> &'static EagerOps {
         static OPS: OnceLock<EagerOps> = OnceLock::new();
         OPS.get_or_init(EagerOps::default)
@@ -65,7 +66,7 @@ struct EagerRun<'a> {
 }
 
 impl EagerRun<'_> {
-    /// Runs `f` as a turn of the loop `equation`.
+    /// Runs `f` as iteration `number` of the loop `equation`.
     fn turn<R>(&self, equation: &Equation, number: usize, f: impl FnOnce() -> R) -> R {
         match self.check {
             None => f(),
@@ -89,7 +90,7 @@ impl EagerRun<'_> {
                 .iter()
                 .map(|var| values[var.index()].clone().expect("defined before use"))
                 .collect();
-            // What is used here for the last time may give its memory up.
+            // A value that is used here for the last time may give its memory up.
             for var in &equation.inputs {
                 if last_use[var.index()] == i {
                     values[var.index()] = None;

@@ -18,7 +18,7 @@ pub(crate) struct Effects {
     functions: Arc<Vec<HostFn>>,
     /// Their numbers, as the compiled program takes them.
     numbers: Vec<i64>,
-    /// Whether runs happen one after another.
+    /// True if runs happen one after another.
     ordered: bool,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Effects {
 #[derive(Default)]
 struct UnderWay {
     count: usize,
-    /// What went wrong first since the last barrier.
+    /// First error since the last barrier.
     failed: Option<Error>,
 }
 
@@ -65,7 +65,8 @@ impl Effects {
         Ok(Some(Effects { functions, numbers, ordered }))
     }
 
-    /// What a compiled program takes as its last argument, on one of the runtime's devices.
+    /// Returns the last argument of a compiled program, the numbers of its callbacks, on one of the
+    /// runtime's devices.
     pub(crate) fn numbers(&self, device: usize) -> Result<Buffer> {
         let numbers = &self.numbers;
         let ty = TensorType::new(DType::I64, [numbers.len()]);
@@ -79,7 +80,7 @@ impl Effects {
         if program.callbacks().iter().any(|call| call.is_ordered()) {
             expect_no_call("wait for the ordered callbacks before its own")?;
             for event in lock(&LAST_ORDERED).drain(..) {
-                // What went wrong there is told to those who read its results.
+                // Readers of that run's results get its error.
                 let _ = event.wait();
             }
         }
@@ -93,7 +94,7 @@ impl Effects {
         let last = self.ordered.then(|| {
             let mut last = lock(&LAST_ORDERED);
             for event in last.drain(..) {
-                // What went wrong there is told to those who read its results.
+                // Readers of that run's results get its error.
                 let _ = event.wait();
             }
             last

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Signatures that a function keeps compiled unless it is told another number.
+/// Number of signatures that a function keeps compiled by default.
 pub(crate) const DEFAULT_CAPACITY: usize = 256;
 
 /// Entries of one function, at most `capacity` of them.

@@ -1,4 +1,4 @@
-//! Why a function was compiled again: the new signature beside the nearest one seen before.
+//! Explanations of recompilations: the new signature beside the nearest one seen before.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -8,20 +8,20 @@ use crate::error::{Error, Loc, Result};
 use crate::output;
 use crate::trace::types::TensorType;
 
-/// What a compiled function is compiled for: the structure and the types of its argument, and the
-/// call that first brought them.
+/// Key of one compilation: the structure and the types of the argument, and the first call with
+/// them.
 #[derive(Debug, Clone)]
 pub(crate) struct Signature {
     pub(crate) structure: u64,
     pub(crate) paths: Vec<String>,
     pub(crate) types: Vec<TensorType>,
-    /// Where the leaves are, in words, if they are on several devices.
+    /// Devices of each leaf, in words, if the leaves are on several devices.
     pub(crate) places: Vec<String>,
     pub(crate) call: Loc,
 }
 
 impl Signature {
-    /// Whether both are of one structure and of the same types.
+    /// Returns true if both have the same structure, types and devices.
     fn same(&self, other: &Signature) -> bool {
         self.structure == other.structure
             && self.types == other.types
@@ -32,9 +32,9 @@ impl Signature {
 /// The signatures that a function was compiled for, and what is wanted of them.
 #[derive(Default)]
 pub(crate) struct Signatures {
-    /// Whether every compilation after the first is explained on the standard error.
+    /// If true, every compilation after the first is explained on the standard error.
     pub(crate) explain: bool,
-    /// How many there may be.
+    /// Maximum number of signatures.
     pub(crate) most: Option<usize>,
     seen: Mutex<Seen>,
     recompiles: Mutex<VecDeque<Recompile>>,
@@ -54,7 +54,7 @@ struct Numbered {
     /// Counted from 1.
     number: usize,
     signature: Signature,
-    /// True if its executable was dropped to make room.
+    /// True if its executable was evicted because the cache was full.
     evicted: bool,
 }
 
@@ -101,7 +101,8 @@ impl Signatures {
         push(&mut self.recompiles.lock().unwrap_or_else(PoisonError::into_inner), recompile);
     }
 
-    /// Marks the signatures of these numbers: their executables were dropped for want of room.
+    /// Marks the signatures with these numbers as evicted: their executables were dropped because
+    /// the cache was full.
     pub(crate) fn forget(&self, numbers: impl Iterator<Item = usize>) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         for number in numbers {
@@ -111,7 +112,7 @@ impl Signatures {
         }
     }
 
-    /// Why there was more than one: the latest 1024 explanations.
+    /// Returns the explanations of all compilations after the first, at most the latest 1024.
     pub(crate) fn recompiles(&self) -> Vec<Recompile> {
         let recompiles = self.recompiles.lock().unwrap_or_else(PoisonError::into_inner);
         recompiles.iter().cloned().collect()
@@ -126,7 +127,8 @@ fn push<T>(list: &mut VecDeque<T>, item: T) {
     list.push_back(item);
 }
 
-/// Why a function was traced and compiled again; see [`Jit::explain`](crate::Jit::explain).
+/// Explanation of one recompilation: why a function was traced and compiled again; see
+/// [`Jit::explain`](crate::Jit::explain).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recompile {
     /// The function's name.
@@ -137,7 +139,7 @@ pub struct Recompile {
     pub call: Loc,
     /// The line of the call that brought the nearest signature seen before.
     pub before: Loc,
-    /// What differs from that one.
+    /// Differences from the nearest signature.
     pub differences: Vec<Difference>,
 }
 
@@ -146,7 +148,7 @@ pub struct Recompile {
 pub enum Difference {
     /// The leaf at this path has another type.
     Type {
-        /// Where in the argument.
+        /// Path of the leaf in the argument.
         path: String,
         /// The type before.
         before: TensorType,
@@ -155,11 +157,11 @@ pub enum Difference {
     },
     /// The leaf at this path is on other devices, or is divided and was not, or the reverse.
     Place {
-        /// Where in the argument.
+        /// Path of the leaf in the argument.
         path: String,
-        /// Where it was before, in words.
+        /// Devices of the leaf before, in words.
         before: String,
-        /// Where it is now.
+        /// Devices of the leaf now, in words.
         now: String,
     },
     /// This path is new.
@@ -176,7 +178,8 @@ pub enum Difference {
 }
 
 impl Difference {
-    /// How far it sets two signatures apart: another size is near, another structure far.
+    /// Returns the distance that this difference puts between two signatures: another size is near,
+    /// another structure far.
     fn distance(&self) -> usize {
         match self {
             Difference::Type { before, now, .. } => {
@@ -254,7 +257,7 @@ impl fmt::Display for Recompile {
 
 /// The differences between `now` and the nearest of the signatures before; `None` if there is none.
 fn explain(function: &str, seen: &Seen, now: &Signature) -> Option<Recompile> {
-    // Of equally near ones the latest.
+    // Among equally near signatures, the latest is chosen.
     let before = seen.latest.iter().rev().map(|seen| &seen.signature);
     let (nearest, differences) =
         before.map(|before| (before, differences(before, now))).min_by_key(
@@ -301,7 +304,7 @@ fn differences(before: &Signature, now: &Signature) -> Vec<Difference> {
     list
 }
 
-/// Whether the environment asks for every explanation on the standard error.
+/// Returns true if the environment asks for every explanation on the standard error.
 fn asked_for() -> bool {
     static ASKED: OnceLock<bool> = OnceLock::new();
     *ASKED.get_or_init(|| {

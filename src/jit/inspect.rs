@@ -44,10 +44,9 @@ impl<B> Lowered<B> {
         &self.template
     }
 
-    /// Compiles it, for looking at what the compiler makes of it.
+    /// Compiles the function, so that the compiler's output can be inspected.
     ///
-    /// # Errors
-    /// What the compiler says.
+    /// # Errors Returns errors from the compiler.
     pub fn compile(self) -> Result<Analysis> {
         let equations = self.program.size();
         let compiled = Compiled::new(self.program, &self.text, self.aliases, 0, &self.options)?;
@@ -61,7 +60,7 @@ impl<B> Lowered<B> {
     }
 }
 
-/// How long a function took to come into being, in seconds.
+/// Time that a function took to trace, lower and compile, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CompileTimes {
     /// Running the function on tensors.
@@ -70,7 +69,7 @@ pub struct CompileTimes {
     pub lower: f64,
     /// Compiling that, or loading it from the cache.
     pub compile: f64,
-    /// Whether it was in the cache.
+    /// True if the executable came from the cache.
     pub from_cache: bool,
 }
 
@@ -151,7 +150,7 @@ impl fmt::Display for Analysis {
         writeln!(f, "  traced in           {}", ms(trace))?;
         writeln!(f, "  lowered in          {}", ms(lower))?;
         write!(f, "  compiled in         {} ({place})", ms(compile))?;
-        // What a platform does not say is left out.
+        // Figures that a platform does not report are left out.
         if let Ok(costs) = self.cost_analysis() {
             for (name, label) in [
                 ("flops", "operations"),

@@ -35,7 +35,7 @@ fn first_nan(value: &Literal) -> Option<usize> {
     }
 }
 
-/// Whether a value has a NaN in it.
+/// Returns true if a value contains a NaN.
 pub(super) fn has_nan(value: &Literal) -> bool {
     first_nan(value).is_some()
 }
@@ -115,7 +115,7 @@ impl<'a> Check<'a> {
         )))
     }
 
-    /// Runs `f` as a turn of the loop `equation`.
+    /// Runs `f` as iteration `number` of the loop `equation`.
     pub(super) fn turn<R>(&self, equation: &Equation, number: usize, f: impl FnOnce() -> R) -> R {
         let turn = Turn { op: equation.op.name(), number, at: equation.at };
         self.turns.borrow_mut().push(turn);
@@ -152,7 +152,7 @@ fn summarise(value: &Literal) -> String {
     format!("{} from {low} to {high}", value.ty())
 }
 
-/// What functions with effects gave, in order.
+/// Results of callbacks with effects, in call order.
 pub(super) type Record = VecDeque<Vec<Literal>>;
 
 /// A run on the host.
@@ -246,7 +246,7 @@ impl Recorder {
         guard
     }
 
-    /// What was given since the run began.
+    /// Returns the results logged since the run began, and empties the log.
     pub(super) fn take(&self) -> Record {
         std::mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,4 +1,4 @@
-//! What [`pmap`](super::pmap) does that is not generic: running one executable on several devices.
+//! Non-generic part of [`pmap`](super::pmap): running one executable on several devices.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -32,15 +32,15 @@ pub(super) struct Compiled {
     types: Vec<(TensorType, bool)>,
     /// Inputs whose memory results may take.
     donated: Vec<usize>,
-    /// Which results are the same on all devices.
+    /// One flag per result: true if the result is the same on all devices.
     replicated: Vec<bool>,
-    /// Of programs whose devices wait for each other.
+    /// Watchdog for programs whose devices wait for each other.
     watch: Option<Watch>,
     name: String,
     effects: Option<Effects>,
     /// The last argument of a program with callbacks, on each device.
     numbers: Vec<Buffer>,
-    /// What its compilation took.
+    /// Cache hit or miss of its compilation, and the time that it took.
     pub(super) outcome: CacheOutcome,
 }
 
@@ -95,7 +95,7 @@ impl Compiled {
     ) -> Result<Compiled> {
         let program = simplify(program);
         let divided = leaves.iter().map(|leaf| !leaf.is_replicated()).collect();
-        // Which result takes an input's memory depends on how the compiler divides it.
+        // The compiler's division decides which result takes an input's memory.
         let mut donated: Vec<usize> =
             aliases(&program).into_iter().map(|(input, _)| input).collect();
         donated.sort_unstable();
@@ -149,7 +149,7 @@ impl Compiled {
         })
     }
 
-    /// Whether it was compiled for leaves like these.
+    /// Returns true if the executable was compiled for leaves like these.
     #[inline]
     pub(super) fn takes(&self, leaves: &[&Sharded]) -> bool {
         self.types.len() == leaves.len()
@@ -230,7 +230,7 @@ impl Compiled {
     }
 }
 
-/// Whether a device waits for others in it.
+/// Returns true if the program contains a collective, at which a device waits for others.
 fn waits(program: &Program) -> bool {
     let one = |equation: &Equation| {
         matches!(equation.op, Op::Collective(_)) || equation.op.subprograms().any(waits)
@@ -238,7 +238,8 @@ fn waits(program: &Program) -> bool {
     program.equations.iter().any(one)
 }
 
-/// What tells calls apart: types, and what is a copy.
+/// Returns the signature that distinguishes calls: the type of each leaf, and true if it is
+/// replicated.
 fn signature(leaves: &Leaves<'_>) -> Vec<(TensorType, bool)> {
     leaves.iter().map(|leaf| (leaf.ty().clone(), leaf.is_replicated())).collect()
 }
@@ -262,8 +263,8 @@ fn ids_of_all(by_process: &[Vec<i64>], devices: &[usize]) -> Result<Vec<i64>> {
     Ok(all)
 }
 
-/// The executable of a Program on these devices: as many replicas, or as many partitions, as
-/// `lowering` says, on the devices of these ids.
+/// Compiles a Program for these devices: with as many replicas, or as many partitions, as
+/// `lowering` states, on the devices with these ids.
 fn compile(
     program: &Program,
     lowering: LowerOptions,

@@ -35,10 +35,10 @@ struct Entry<B> {
     compiled: Compiled,
 }
 
-/// `jax.jit` of arguments with named shardings on a row of devices: `f` is written for whole values,
-/// and the compiler divides the work as the arguments are divided, putting in the exchanges that it
-/// takes. What [`shard`](super::shard) divided is one value divided along its first axis; what
-/// [`replicate`](super::replicate) copied is one value that every device has.
+/// `jax.jit` of arguments with named shardings on a row of devices: `f` is written for whole
+/// values, and the compiler divides the work as the arguments are divided, adding the communication
+/// that this needs. A value divided by [`shard`](super::shard) is one value divided along its first
+/// axis; a value copied by [`replicate`](super::replicate) is one value that every device has.
 ///
 /// Results are divided along their first axis or copied, as the compiler finds best: typically what
 /// has the batch stays divided, and gradients and parameters are copies. Arguments given by value, of
@@ -91,9 +91,10 @@ impl<A, B, F> ShardedJit<A, B, F> {
         self
     }
 
-    /// Writes to the standard error why a call needs a compilation after the first one: which leaf
-    /// of the argument has another type or is on other devices, what is new or gone in its
-    /// structure, and the line of the call. `PODRACER_EXPLAIN=1` turns it on for all functions.
+    /// Writes to the standard error the reason for every compilation after the first one: the leaf
+    /// of the argument that has another type or is on other devices, the leaves that are new or
+    /// gone in its structure, and the line of the call. `PODRACER_EXPLAIN=1` turns it on for all
+    /// functions.
     pub fn explain_recompiles(mut self, on: bool) -> Self {
         self.signatures.explain = on;
         self
@@ -106,14 +107,14 @@ impl<A, B, F> ShardedJit<A, B, F> {
         self
     }
 
-    /// Lets the function be traced for at most `n` signatures: the call that would bring one more
-    /// fails with [`Error::Argument`], which says what differs. `chex.assert_max_traces`.
+    /// Lets the function be traced for at most `n` signatures: the call that would add one more
+    /// fails with [`Error::Argument`], which lists the differences. `chex.assert_max_traces`.
     pub fn assert_max_traces(mut self, n: usize) -> Self {
         self.signatures.most = Some(n);
         self
     }
 
-    /// Why the function was compiled again, for every compilation after the first one so far.
+    /// Explains every compilation after the first one so far: why the function was compiled again.
     pub fn explain(&self) -> Vec<Recompile> {
         self.signatures.recompiles()
     }

@@ -83,13 +83,13 @@ impl Sharded {
         &self.0.shards
     }
 
-    /// Whether all parts are known to be equal: after [`replicate`], and for results that are
-    /// computed from replicated values, [`psum`](crate::psum) and the like alone.
+    /// Returns true if all parts are known to be equal: after [`replicate`], and for results that
+    /// are computed only from replicated values, [`psum`](crate::psum) and the like.
     pub fn is_replicated(&self) -> bool {
         self.0.replicated
     }
 
-    /// Whether no other clone of it or of its parts exists.
+    /// Returns true if no other clone of it or of its parts exists.
     pub(super) fn is_unique(&self) -> bool {
         Arc::strong_count(&self.0) == 1 && self.0.shards.iter().all(Array::is_unique)
     }
@@ -211,11 +211,10 @@ fn try_map<M: Tree<P>, P: Leaf, Q: Leaf>(
     Ok(tree.map_leaves_ref(&Path::ROOT, &mut |_, _| leaves.next().expect("one each")))
 }
 
-/// Every leaf copied to each of the devices: `flax.jax_utils.replicate`. What is on a device already
-/// goes from there.
+/// Copies every leaf to each of the devices: `flax.jax_utils.replicate`. A leaf that is on a device
+/// already is copied from there.
 ///
-/// # Errors
-/// If there is no such device, or it has no room.
+/// # Errors Returns an error if there is no such device, or it is out of memory.
 pub fn replicate<M: Tree<Array>>(tree: &M, devices: &[usize]) -> Result<M::With<Sharded>> {
     let devices = checked(devices)?;
     try_map(tree, |_, leaf| {
@@ -243,12 +242,11 @@ pub fn unreplicate<M: Tree<Sharded>>(tree: &M) -> Result<M::With<Array>> {
     })
 }
 
-/// Every leaf divided along its first axis into one block for each device, in order:
+/// Divides every leaf along its first axis into one block for each device, in order:
 /// `flax.training.common_utils.shard` and `jax.device_put_sharded` in one.
 ///
-/// # Errors
-/// If a leaf has no first axis or the devices do not divide it evenly, if there is no such device,
-/// or it has no room.
+/// # Errors Returns an error if a leaf has no first axis or the devices do not divide it evenly, if
+/// there is no such device, or it is out of memory.
 pub fn shard<M: Tree<Array>>(tree: &M, devices: &[usize]) -> Result<M::With<Sharded>> {
     let devices = checked(devices)?;
     let count = devices.len();

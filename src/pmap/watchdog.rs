@@ -24,7 +24,7 @@ struct Launch {
     told: bool,
 }
 
-/// How long a program may run before it is called late. The CPU runtime ends the process when a
+/// Time that a program may run before it is called late. The CPU runtime ends the process when a
 /// device has waited 40 seconds at a collective; this is well before that.
 const PATIENCE: Duration = Duration::from_secs(10);
 
