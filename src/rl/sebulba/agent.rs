@@ -1,4 +1,4 @@
-//! The network of actors and learners.
+//! Actor-critic network shared by actors and learners.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::rl::spaces;
 use crate::tree::Tree;
 use crate::{DType, Key, Shape, Tensor};
 
-/// What sees images.
+/// Network that encodes image observations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Network {
@@ -22,29 +22,29 @@ pub enum Network {
     Nature,
 }
 
-/// What an agent must know of its environment, and how large it is.
+/// Sizes and kinds that an agent needs to know of its environment and network.
 #[derive(Debug, Clone)]
 pub struct Sizes {
-    /// What the environment shows.
+    /// Kind of observation.
     pub view: View,
-    /// The shape of an observation.
+    /// Shape of one observation.
     pub shape: Shape,
-    /// What it wants chosen.
+    /// Kind of action.
     pub choice: Choice,
-    /// What sees images of 84 by 84.
+    /// Network for images of 84 by 84.
     pub network: Network,
-    /// Features of IMPALA's sequences.
+    /// Channels of the convolution sequences of the IMPALA network.
     pub channels: Vec<usize>,
-    /// Units of its dense layers.
+    /// Units of the dense layers of the IMPALA network.
     pub hiddens: Vec<usize>,
 }
 
 impl Sizes {
-    /// Those of an environment; `algorithm` is its name.
+    /// Returns the sizes for an environment; `algorithm` is the algorithm's name in error messages.
     ///
     /// # Errors
-    /// [`Error::Config`](crate::Error::Config) for observations or actions that no network here is
-    /// for.
+    /// [`Error::Config`](crate::Error::Config) for observations or actions that no network here
+    /// supports.
     pub fn of(
         algorithm: &str,
         spec: &EnvSpec,
@@ -58,12 +58,12 @@ impl Sizes {
     }
 }
 
-/// Observations to features.
+/// Layers that map observations to features.
 #[derive(Debug, Clone, Tree)]
 pub enum Trunk<T> {
     /// The layers of an [`Encoder`].
     Plain(Encoder<T>),
-    /// IMPALA's, for frames.
+    /// Layers of the IMPALA network, for image observations.
     Impala(ImpalaCnn<T>),
 }
 
@@ -97,19 +97,19 @@ impl Trunk<Tensor> {
     }
 }
 
-/// Layers that see, with a head for the policy and one for the value.
+/// Actor-critic network: shared layers with a head for the policy and one for the value.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Observations to features.
+    /// Layers that map observations to features.
     pub network: Trunk<T>,
-    /// Features to the policy.
+    /// Head that maps features to the policy.
     pub actor: Head<T>,
-    /// Features to the value.
+    /// Head that maps features to the value.
     pub critic: Dense<T>,
 }
 
 impl Agent<Tensor> {
-    /// A new agent.
+    /// Initializes a new agent.
     #[track_caller]
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
         let [network, actor, critic] = key.split_n();
@@ -121,14 +121,14 @@ impl Agent<Tensor> {
         }
     }
 
-    /// The policies and the values `f32[B]` of observations `[B, ..]`.
+    /// Returns the policies and the values `f32[B]` of observations `[B, ..]`.
     #[track_caller]
     pub fn apply(&self, obs: Tensor) -> (Policy, Tensor) {
         let x = self.network.apply(obs);
         (self.actor.apply(x), self.critic.apply(x).squeeze(-1))
     }
 
-    /// The values alone.
+    /// Returns the values `f32[B]` of observations `[B, ..]`.
     #[track_caller]
     pub fn value(&self, obs: Tensor) -> Tensor {
         self.critic.apply(self.network.apply(obs)).squeeze(-1)

@@ -1,27 +1,29 @@
-//! Which processes of a launch have come, while MPI's own start waits for all of them.
+//! Detection of the processes of a launch that have not started yet, while `MPI_Init` waits for
+//! them.
 //!
-//! Until `MPI_Init` returns, nothing can be said by way of MPI, and it does not return before the
-//! last process has called it. But the processes that OpenMPI starts on one machine share a folder,
-//! which it makes for the launch and removes after it: each leaves a file there when it comes.
+//! No MPI call is possible before `MPI_Init` returns, and it does not return before the last
+//! process has called it. The processes that OpenMPI starts on one machine share a session folder,
+//! which OpenMPI creates for the launch and removes after it. Each process creates a file there
+//! when it starts.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-/// This process among those of its launch.
+/// Identity of this process within its launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Arrivals {
-    /// The folder of the launch on this machine; `None` where no launcher names one.
+    /// The launch's session folder on this machine; `None` if the launcher names none.
     folder: Option<PathBuf>,
-    /// Which process this is.
+    /// Rank of this process.
     rank: Option<usize>,
-    /// How many there are, and how many of them on this machine.
+    /// Number of processes in all, and number of them on this machine.
     sizes: Option<(usize, usize)>,
 }
 
 impl Arrivals {
-    /// As OpenMPI's variables have it, which `variable` reads.
+    /// Reads OpenMPI's environment variables through `variable`.
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> Arrivals {
         let number = |name: &str| variable(name)?.parse().ok();
         let size = number("OMPI_COMM_WORLD_SIZE");
@@ -30,7 +32,7 @@ impl Arrivals {
         Arrivals { folder, rank: number("OMPI_COMM_WORLD_RANK"), sizes: size.zip(here) }
     }
 
-    /// Leaves word that this process has come.
+    /// Creates this process's file in the session folder.
     pub fn tell(&self) -> io::Result<()> {
         match (&self.folder, self.rank) {
             (Some(folder), Some(rank)) => fs::write(folder.join(format!("podracer-{rank}")), ""),
@@ -38,19 +40,20 @@ impl Arrivals {
         }
     }
 
-    /// Those that have come to this machine.
+    /// Returns the ranks of the processes on this machine that have started.
     fn come(&self) -> BTreeSet<usize> {
         let files = self.folder.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
         let names = files.flatten().filter_map(|file| file.file_name().into_string().ok());
         names.filter_map(|name| name.strip_prefix("podracer-")?.parse().ok()).collect()
     }
 
-    /// Whether this is the first process of those that have come to this machine: the one to speak.
+    /// Returns true if this process has the lowest rank of those started on this machine, and
+    /// therefore reports the missing ones.
     pub fn speaks(&self) -> bool {
         self.rank.is_none_or(|rank| self.come().first().is_none_or(|&first| rank <= first))
     }
 
-    /// What is known of those that have not come, after so many seconds.
+    /// Returns the error message about the missing processes after a wait of `seconds`.
     pub fn complaint(&self, seconds: u64) -> String {
         let of = |x: Option<usize>| x.map_or_else(|| "?".to_string(), |x| x.to_string());
         let begin = format!(
@@ -67,7 +70,7 @@ impl Arrivals {
                     true => format!("{begin}: all have come, and MPI does not go on"),
                 }
             }
-            // Which numbers the other processes of this machine have, they alone could tell.
+            // The ranks of the missing processes of this machine are unknown: only they have them.
             Some((_, here)) if !come.is_empty() && come.len() < here => format!(
                 "{begin}: of the {here} of this machine only {:?} have come",
                 Vec::from_iter(come)
@@ -129,7 +132,7 @@ mod tests {
             told.ends_with("all 2 of this machine have come, so that those missing are on others"),
             "{told}"
         );
-        // Another launcher, or a folder that is not there.
+        // Another launcher, or a folder that does not exist.
         let unknown = Arrivals::of(|_| None);
         unknown.tell().unwrap();
         assert!(unknown.speaks());

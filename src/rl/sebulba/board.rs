@@ -1,33 +1,33 @@
-//! What the threads of a run do, for those who watch: written by each thread of itself, in atomics.
+//! Status of the threads of a run, for monitoring: each thread writes its own, in atomics.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What a thread does.
+/// Activity of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Doing {
-    /// Nothing yet.
+    /// It has not done anything yet.
     Starts,
-    /// An actor waits for parameters.
+    /// The actor waits for parameters.
     WaitsForParameters,
-    /// An actor steps policy and environments.
+    /// The actor steps the policy and the environments.
     Plays,
-    /// An actor moves its rollout to the learners' devices.
+    /// The actor transfers its rollout to the learner devices.
     Sends,
-    /// An actor waits until the learner takes the rollout before.
+    /// The actor waits until the learner has taken the previous rollout.
     WaitsForLearner,
     /// The learner waits for rollouts.
     WaitsForRollouts,
-    /// The learner computes what is computed once of a rollout.
+    /// The learner computes the values that are computed once per rollout.
     Prepares,
     /// The learner takes gradient steps.
     Learns,
-    /// The learner gives parameters to the actors.
+    /// The learner sends parameters to the actors.
     GivesParameters,
     /// The learner writes events and checkpoints.
     Logs,
-    /// The thread is at its end.
+    /// The thread has ended.
     Ended,
 }
 
@@ -46,7 +46,7 @@ impl Doing {
         Doing::Ended,
     ];
 
-    /// In words.
+    /// Returns the description that is displayed.
     pub fn words(self) -> &'static str {
         match self {
             Doing::Starts => "starts",
@@ -63,7 +63,7 @@ impl Doing {
         }
     }
 
-    /// Whether it is the work that the thread is for.
+    /// Returns true if the activity counts as work of the thread.
     pub fn is_work(self) -> bool {
         match self {
             Doing::Plays | Doing::Sends => true,
@@ -73,19 +73,19 @@ impl Doing {
         }
     }
 
-    /// Whether it is waiting for another thread.
+    /// Returns true if the thread waits for another thread.
     pub fn is_wait(self) -> bool {
         matches!(self, Doing::WaitsForParameters | Doing::WaitsForLearner | Doing::WaitsForRollouts)
     }
 }
 
-/// One thread's part of a [`Board`]. Only that thread writes what it does; its queues are counted at
-/// both ends.
+/// Status of one thread in a [`Board`]. Only that thread writes its activity; both ends of its
+/// queues count what passes through them.
 #[derive(Debug)]
 pub struct Gauge {
     began: Instant,
     doing: AtomicU8,
-    /// Nanoseconds from `began` to when it began to do so.
+    /// Nanoseconds from `began` to the start of the current activity.
     since: AtomicU64,
     work: AtomicU64,
     wait: AtomicU64,
@@ -98,28 +98,28 @@ pub struct Gauge {
     fetched: AtomicU64,
 }
 
-/// What a [`Gauge`] shows at a moment.
+/// Copy of a [`Gauge`] at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
-    /// What the thread does.
+    /// Current activity.
     pub doing: Doing,
-    /// For how long.
+    /// Time since the current activity began.
     pub lasts: Duration,
-    /// How long it worked so far.
+    /// Total time that the thread has worked.
     pub work: Duration,
-    /// How long it waited for others so far.
+    /// Total time that the thread has waited for others.
     pub wait: Duration,
-    /// The rollout or update under way, or the last one, counted from 1.
+    /// Current or last rollout or update, counted from 1.
     pub number: u64,
-    /// The version that it acts with, or has made.
+    /// Version of the parameters that the actor acts with or the learner has made.
     pub version: u64,
-    /// Rollouts handed over, or updates made.
+    /// Number of rollouts handed over, or of updates made.
     pub done: u64,
-    /// When the last one was.
+    /// Time of the last of them, since the start of the run.
     pub done_at: Duration,
-    /// Parameters that wait for this actor.
+    /// Number of parameter sets queued for this actor.
     pub params: u64,
-    /// Rollouts of this actor that wait for the learner.
+    /// Number of rollouts of this actor queued for the learner.
     pub rollouts: u64,
 }
 
@@ -150,7 +150,7 @@ impl Gauge {
         Doing::ALL[usize::from(self.doing.load(Relaxed))]
     }
 
-    /// The thread does something else from now on.
+    /// Records that the thread begins another activity.
     pub fn enter(&self, doing: Doing) {
         let now = nanos(self.began.elapsed());
         let spent = now - self.since.swap(now, Relaxed);
@@ -163,34 +163,34 @@ impl Gauge {
         }
     }
 
-    /// A rollout or update has begun, of this version.
+    /// Records that a rollout or update of this number and parameter version has begun.
     pub fn begins(&self, number: u64, version: u64) {
         self.number.store(number, Relaxed);
         self.version.store(version, Relaxed);
     }
 
-    /// The rollout was handed over, or the update made.
+    /// Records that the rollout was handed over, or the update made.
     pub fn ends(&self) {
         self.done_at.store(nanos(self.began.elapsed()), Relaxed);
         self.done.fetch_add(1, Relaxed);
     }
 
-    /// The learner has put parameters into this actor's queue.
+    /// Records that the learner has put parameters into this actor's queue.
     pub fn params_given(&self) {
         self.given.fetch_add(1, Relaxed);
     }
 
-    /// The actor has taken them.
+    /// Records that the actor has taken parameters from its queue.
     pub fn params_taken(&self) {
         self.taken.fetch_add(1, Relaxed);
     }
 
-    /// The learner has taken a rollout.
+    /// Records that the learner has taken a rollout of this actor.
     pub fn rollout_taken(&self) {
         self.fetched.fetch_add(1, Relaxed);
     }
 
-    /// What it shows now.
+    /// Returns the current status.
     pub fn seen(&self) -> Seen {
         let doing = self.doing();
         let now = nanos(self.began.elapsed());
@@ -206,43 +206,43 @@ impl Gauge {
             version: self.version.load(Relaxed),
             done,
             done_at: Duration::from_nanos(self.done_at.load(Relaxed)),
-            // One end may have counted before the other.
+            // The two ends count separately: one may be ahead of the other.
             params: given.saturating_sub(self.taken.load(Relaxed)),
             rollouts: done.saturating_sub(self.fetched.load(Relaxed)),
         }
     }
 }
 
-/// What all threads of a run do.
+/// Status of all threads of a run.
 #[derive(Debug)]
 pub struct Board {
     began: Instant,
-    /// The learner.
+    /// Status of the learner.
     pub learner: Gauge,
-    /// The actors, by number.
+    /// Status of each actor, by index.
     pub actors: Vec<Gauge>,
 }
 
-/// What a [`Board`] shows at a moment.
+/// Copy of a [`Board`] at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
-    /// When, from the beginning of the run.
+    /// Time since the start of the run.
     pub at: Duration,
-    /// The learner.
+    /// Status of the learner.
     pub learner: Seen,
-    /// The actors, by number.
+    /// Status of each actor, by index.
     pub actors: Vec<Seen>,
 }
 
 impl Board {
-    /// For so many actors; time begins now.
+    /// Creates the board for `actors` actors; the run's clock starts now.
     pub fn new(actors: usize) -> Board {
         let began = Instant::now();
         let actors = (0..actors).map(|_| Gauge::new(began)).collect();
         Board { began, learner: Gauge::new(began), actors }
     }
 
-    /// What it shows now.
+    /// Returns the current status of all threads.
     pub fn snapshot(&self) -> Snapshot {
         let actors = self.actors.iter().map(Gauge::seen).collect();
         Snapshot { at: self.began.elapsed(), learner: self.learner.seen(), actors }
@@ -290,7 +290,7 @@ mod tests {
         actor.ends();
         assert_eq!(fill(), (0, 1));
         assert!(actor.seen().done_at > Duration::ZERO);
-        // The other end counted first.
+        // The receiving end counts first.
         actor.rollout_taken();
         actor.rollout_taken();
         assert_eq!(fill(), (0, 0));

@@ -62,7 +62,7 @@ impl ActorState<Array> {
         })
     }
 
-    /// Puts this state in the place of `playing`'s, which keeps its environment handle.
+    /// Returns `playing` with this state; it keeps its environment handle.
     pub fn resume(self, playing: Playing<Array>) -> Playing<Array> {
         let ActorState { obs, reward, end, key } = self;
         Playing { handle: playing.handle, obs, reward, end, key: Key::from_data(key) }
@@ -91,9 +91,9 @@ pub(super) fn on_host<M: Tree<Array>>(tree: &M) -> Result<M> {
     Ok(tree::replace(tree, leaves.collect::<Result<Vec<_>>>()?))
 }
 
-/// Environments of all actors, as a checkpoint saves and restores them.
+/// Environments of all actors, for saving to and restoring from a checkpoint.
 pub(super) struct ActorEnvs<'a> {
-    /// A pool for each actor.
+    /// The environments, one pool for each actor.
     pub pools: &'a XlaPool,
     /// Saved states of the environments, by actor.
     pub states: &'a [Vec<Vec<u8>>],

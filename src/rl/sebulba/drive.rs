@@ -1,4 +1,4 @@
-//! The loop of actors and learner: which parameters are acted with when, and what is measured.
+//! Actor-learner loop: the schedule of parameter versions, and its measurements.
 
 use std::time::Duration;
 
@@ -12,14 +12,15 @@ use crate::error::{Error, Result};
 use crate::rl::{Game, interrupt};
 use crate::timeline;
 
-/// How many updates behind the learner the acting policy is, once the run is under way: exactly
-/// that many, however fast or slow any thread is. The queues hold one thing each, and the second
-/// rollout is made with the parameters of the first, so that the learner has something to do.
+/// Number of updates that the acting policy is behind the learner in steady state, whatever the
+/// speed of the threads. It is fixed because each queue holds one item, and because the second
+/// rollout is made with the parameters of the first, so that the learner has a rollout to train on.
 pub const LAG: u64 = 1;
 
-/// Which parameters rollout `rollout` of a run is made with; both are counted from 1.
+/// Returns the version of the parameters with which rollout `rollout` of a run is made; both are
+/// counted from 1.
 ///
-/// Version 1 is what the run began with, version `k + 1` what update `k` made.
+/// Version 1 is the initial parameters; update `k` makes version `k + 1`.
 pub fn version_of(rollout: u64, concurrency: bool) -> u64 {
     if concurrency { rollout.saturating_sub(LAG).max(1) } else { rollout }
 }
@@ -30,35 +31,35 @@ fn takes_params(rollout: u64, first: u64, concurrency: bool) -> bool {
     rollout == first || version_of(rollout, concurrency) != version_of(rollout - 1, concurrency)
 }
 
-/// What an actor's rollout gives.
+/// One rollout of one actor.
 pub struct Collected<D> {
-    /// A part for each learner device, there.
+    /// The rollout's share for each learner device, on that device.
     pub parts: Vec<D>,
-    /// The games that ended.
+    /// Episodes that ended.
     pub games: Vec<Game>,
-    /// How long stepping took, and how long the move to the learners' devices.
+    /// Time of stepping, and time of the transfer to the learner devices.
     pub times: (Duration, Duration),
-    /// Processor time of the whole process while it stepped.
+    /// Processor time of the whole process during stepping.
     pub cpu: Duration,
-    /// The actor's state after the rollout, if checkpoints are written.
+    /// State of the actor after the rollout, if checkpoints are written.
     pub snapshot: Option<ActorSnapshot>,
 }
 
-/// What all actors give for one update.
+/// Rollouts of all actors for one update.
 pub struct Delivered<D> {
-    /// The parts, by actor and learner device.
+    /// Shares of the rollouts, by actor and learner device.
     pub parts: Vec<Vec<D>>,
-    /// The games that ended, with the timesteps of all actors together.
+    /// Episodes that ended, with the timesteps of all actors together.
     pub games: Vec<Game>,
-    /// The time that the first actor's rollout took.
+    /// Times measured by the first actor.
     pub times: RolloutTimes,
-    /// How long the learner waited.
+    /// Time that the learner waited for the rollouts.
     pub waited: Duration,
-    /// The actors' states after these rollouts, if checkpoints are written.
+    /// States of the actors after these rollouts, if checkpoints are written.
     pub snapshots: Vec<ActorSnapshot>,
 }
 
-/// One rollout on its way to the learner.
+/// One rollout in the queue to the learner.
 struct Payload<D> {
     version: u64,
     rollout: u64,
@@ -66,35 +67,35 @@ struct Payload<D> {
     times: RolloutTimes,
 }
 
-/// A run: its updates, and whether acting and learning overlap.
+/// Schedule of a run: its number of updates, and whether acting and learning overlap.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
-    /// Updates made before the run was resumed; 0 for a new run.
+    /// Number of updates made before the run was resumed; 0 for a new run.
     pub resumed_at: u64,
-    /// Updates in all, those before the resumption included.
+    /// Total number of updates, including those before the resumption.
     pub updates: u64,
-    /// Whether actors act while the learner learns, with parameters that are [`LAG`] behind.
+    /// If true, actors act while the learner learns, with parameters [`LAG`] updates old.
     pub concurrency: bool,
 }
 
-/// The learner's end of a run.
+/// The learner's end of the queues of a run.
 pub struct Learner<'a, P, D> {
     lanes: &'a Lanes<(u64, P), Payload<D>>,
     schedule: Schedule,
     layout: &'a Layout,
     board: &'a Board,
-    /// Updates begun, those before the resumption included.
+    /// Number of updates begun, including those before the resumption.
     updates: u64,
-    /// What was measured.
+    /// Measured times.
     pub stats: Stats,
 }
 
 /// Runs actors and a learner to the end. `rollout(actor, params)` is called on the actor's thread;
-/// `learn` on the caller's, with the learner's end; `stop` when the run is over, to end rollouts that
-/// are under way. All of them tell the board what they do.
+/// `learn` on the caller's thread, with the learner's end of the queues; `stop` when the run is
+/// over, to end the rollouts in progress. All threads report their activity to the board.
 ///
 /// # Errors
-/// The first failure of any thread; all are gone then.
+/// Returns the first error of any thread, after all threads have ended.
 pub fn drive<P: Send, D: Send, T>(
     (layout, schedule): (&Layout, Schedule),
     board: &Board,
@@ -152,7 +153,7 @@ fn act<P, D>(
             rollout(params)
         };
         let collected = match outcome {
-            // Ended by `stop`, or by what another thread failed with.
+            // `stop` or the error of another thread ended the rollout.
             Err(_) if lanes.is_over() => return Ok(()),
             outcome => outcome?,
         };
@@ -172,9 +173,9 @@ fn act<P, D>(
 }
 
 impl<P: Send, D: Send> Learner<'_, P, D> {
-    /// Gives the actors the parameters of the present version: the initial ones, or those of the last
-    /// update. `params(device)` are those on an actor's device. Does nothing if no rollout to come
-    /// takes them.
+    /// Sends the actors the parameters of the current version: the initial ones, or those of the
+    /// last update. `params(device)` returns them on an actor's device. Does nothing if no
+    /// remaining rollout uses them.
     ///
     /// # Errors
     /// Returns errors of `params`, and the error that an actor failed with.
@@ -188,11 +189,12 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
         self.put_params(version, params)
     }
 
-    /// Gives the actors of a resumed run the parameters of the version before the present one, with
-    /// which they make their first rollout if acting and learning overlap. Does nothing in a new run.
+    /// Sends the actors of a resumed run the parameters of the version before the current one, with
+    /// which they make their first rollout if acting and learning overlap. Does nothing in a new
+    /// run.
     ///
     /// # Errors
-    /// As [`publish`](Learner::publish).
+    /// Returns the same errors as [`publish`](Learner::publish).
     pub fn publish_behind(&self, params: impl Fn(usize) -> Result<P>) -> Result<()> {
         let Schedule { resumed_at, updates, concurrency } = self.schedule;
         if resumed_at == 0 || resumed_at >= updates || !concurrency {
@@ -209,8 +211,8 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
         Ok(())
     }
 
-    /// The rollouts for the next update: one of each actor, in their order; `None` if the user stops the
-    /// run before they are complete.
+    /// Waits for the rollouts of the next update: one of each actor, in their order. Returns `None`
+    /// if the user stops the run before all have arrived.
     ///
     /// # Errors
     /// Returns the error of an actor.
@@ -222,7 +224,7 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
         let Some((payloads, waits)) = self.lanes.take_rollouts(&stopped)? else { return Ok(None) };
         self.updates += 1;
         self.board.actors.iter().for_each(Gauge::rollout_taken);
-        // What it goes on from.
+        // The version of the parameters that the update starts from.
         self.board.learner.begins(self.updates, self.updates);
         let expected = version_of(self.updates, self.schedule.concurrency);
         let mut delivered = Delivered {
@@ -252,18 +254,18 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
         Ok(Some(delivered))
     }
 
-    /// The update under way, or the last one; counted from 1.
+    /// Returns the number of the current or last update, counted from 1.
     pub fn update(&self) -> u64 {
         self.updates
     }
 
-    /// How many parameters and rollouts wait in the queues.
+    /// Returns the number of parameter sets and of rollouts in the queues.
     pub fn waiting(&self) -> super::Waiting {
         self.lanes.waiting()
     }
 
-    /// Whether the user wants the run to stop: looked at between gradient steps, since an update may
-    /// take long.
+    /// Returns true if the user has asked the run to stop. It is checked between gradient steps,
+    /// since an update may take long.
     pub fn stops(&self) -> bool {
         interrupt::requested()
     }
@@ -279,12 +281,12 @@ mod tests {
         Layout { actors: vec![0], learners: vec![0], threads: actors, envs: 1, world: World::ALONE }
     }
 
-    /// The versions that each update of a new run learns from.
+    /// Returns the versions that each update of a new run learns from.
     fn versions(concurrency: bool, updates: u64) -> Vec<u64> {
         resumed_versions(concurrency, 0, updates)
     }
 
-    /// The versions that each update after the first `resumed_at` learns from.
+    /// Returns the versions that each update after the first `resumed_at` learns from.
     fn resumed_versions(concurrency: bool, resumed_at: u64, updates: u64) -> Vec<u64> {
         let rollout = |_: usize, params: &u64| {
             Ok(Collected {
@@ -345,7 +347,7 @@ mod tests {
             match actor {
                 2 => Err(Error::Env("the game of actor 2 fell over".into())),
                 _ => {
-                    // Longer than anybody waits.
+                    // Longer than any wait of the run.
                     std::thread::sleep(Duration::from_millis(300));
                     Ok(Collected {
                         parts: vec![0],

@@ -1,4 +1,4 @@
-//! Sums over the processes of a run.
+//! Collective operations of the processes of a run.
 
 use std::panic::Location;
 use std::sync::{Arc, Weak};
@@ -14,48 +14,49 @@ use crate::trace::axis::Axis;
 use crate::trace::callback::{CallbackKind, HostFn, raw_callback};
 use crate::{DType, Tensor, axis_index, psum};
 
-/// What processes say to each other. All of them make the same calls in the same order; each call
-/// returns when all have made it.
+/// Collective operations of the processes. All processes make the same calls in the same order;
+/// each call returns when all have made it.
 pub trait Exchange: Send + Sync {
-    /// Which process this is, of how many.
+    /// Returns the rank of this process and the number of processes.
     fn world(&self) -> World;
 
-    /// Waits until all processes have come to this call.
+    /// Waits until all processes have reached this call.
     ///
     /// # Errors
-    /// [`Error::Config`] with the numbers of those that have not come after `patience`.
+    /// [`Error::Config`] with the ranks of those that have not reached it after `patience`.
     fn meet(&self, patience: Duration) -> Result<()>;
 
-    /// Adds the others' numbers to these: `f32`.
+    /// Replaces `numbers` with their elementwise sum over all processes, in `f32`.
     ///
     /// # Errors
-    /// What the library below says.
+    /// Returns errors of the underlying communication library.
     fn sum_f32(&self, numbers: &mut [f32]) -> Result<()>;
 
-    /// Adds the others' numbers to these: `i64`.
+    /// Replaces `numbers` with their elementwise sum over all processes, in `i64`.
     ///
     /// # Errors
-    /// What the library below says.
+    /// Returns errors of the underlying communication library.
     fn sum_i64(&self, numbers: &mut [i64]) -> Result<()>;
 
-    /// What process 0 has: everybody's `bytes` are replaced by those of process 0.
+    /// Replaces the `bytes` of every process with those of process 0.
     ///
     /// # Errors
-    /// What the library below says.
+    /// Returns errors of the underlying communication library.
     fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<()>;
 
-    /// A store of keys and values of all processes, by which their GPUs' clients find each other.
+    /// Returns a key-value store shared by all processes, through which their GPU clients find each
+    /// other.
     ///
     /// # Errors
-    /// What the library below says.
+    /// Returns errors of the underlying communication library.
     fn key_values(self: Arc<Self>) -> Result<Arc<dyn KeyValues>>;
 
-    /// Ends all processes, since this one cannot go on.
+    /// Ends all processes, because this one cannot continue.
     fn abort(&self, cause: &Error) -> !;
 }
 
-/// The store of process 0. Clients live as long as the process and processes say goodbye when their
-/// run ends, so it does not keep the process among the others.
+/// Key-value store of process 0. Clients live as long as the operating system process, but a
+/// process leaves the others when its run ends, so the store holds a weak reference.
 struct Store(Weak<Peer>);
 
 impl Store {
@@ -106,7 +107,7 @@ impl Exchange for Peer {
     }
 }
 
-/// Settings that may differ between processes.
+/// Names of settings that may differ between processes.
 const FREE: [&str; 8] = [
     "runs_dir",
     "json",
@@ -118,10 +119,11 @@ const FREE: [&str; 8] = [
     "join_timeout",
 ];
 
-/// Fails, in all processes, unless all have the same settings.
+/// Checks that all processes have the same settings; if not, fails in all of them.
 ///
 /// # Errors
-/// [`Error::Config`] that names the processes that differ, and in the one that differs the flags.
+/// [`Error::Config`] with the ranks of the processes that differ and, in a process that differs,
+/// the flags.
 pub fn expect_same(exchange: &dyn Exchange, settings: &impl serde::Serialize) -> Result<()> {
     let world = exchange.world();
     let ours = serde_json::to_value(settings)
@@ -159,10 +161,10 @@ pub fn expect_same(exchange: &dyn Exchange, settings: &impl serde::Serialize) ->
     )))
 }
 
-/// Sums over processes inside of compiled programs.
+/// Sums over processes inside compiled programs.
 ///
-/// All learner devices of a process have the same numbers, which were added over the devices already:
-/// the first device's go out, and what comes back goes to the others.
+/// All learner devices of a process hold the same numbers, which are already summed over the
+/// devices. The first device sends them; the sums it receives are then passed to the other devices.
 pub struct Across {
     exchange: Arc<dyn Exchange>,
 }
@@ -174,13 +176,13 @@ impl std::fmt::Debug for Across {
 }
 
 impl Across {
-    /// By way of these processes.
+    /// Creates the sums over the processes of `exchange`.
     pub fn new(exchange: Arc<dyn Exchange>) -> Arc<Across> {
         Arc::new(Across { exchange })
     }
 
-    /// The sum over all processes of numbers, `f32[n]` or `i64[n]`, that every device of `axis` has
-    /// alike; calls are made in the order of the program.
+    /// Returns the sum over all processes of `numbers`, `f32[n]` or `i64[n]`, which are equal on
+    /// every device of `axis`. The calls are made in program order.
     #[track_caller]
     pub fn sum(self: &Arc<Self>, numbers: Tensor, axis: Axis) -> Tensor {
         let here = self.clone();
@@ -196,7 +198,7 @@ impl Across {
         let index = axis_index(axis).to(DType::U32);
         let operands = [index, numbers];
         let sums = raw_callback(sum, CallbackKind::io(true), vec![numbers.ty()], &operands)[0];
-        // The others add zeros.
+        // The other devices add zeros.
         psum(sums, axis)
     }
 
@@ -221,7 +223,7 @@ impl Across {
     }
 }
 
-/// Numbers from their bytes, wherever they lie.
+/// Copies the numbers out of their bytes, whatever the alignment of these.
 fn read<T: bytemuck::Pod>(bytes: &[u8]) -> Vec<T> {
     let mut numbers = vec![T::zeroed(); bytes.len() / size_of::<T>()];
     bytemuck::cast_slice_mut(&mut numbers).copy_from_slice(bytes);
@@ -236,10 +238,10 @@ mod tests {
     use super::*;
     use crate::distributed::{Launch, Secret};
 
-    /// Sums so far, what the first one said, and where both wait.
+    /// Running sums, the bytes broadcast by the first process, and the barrier of both.
     type Shared = (Mutex<Vec<i64>>, Mutex<Vec<u8>>, Barrier);
 
-    /// Two processes, as two threads of this one.
+    /// Two processes, simulated by two threads.
     struct Pair {
         rank: usize,
         shared: Arc<Shared>,
@@ -340,7 +342,7 @@ mod tests {
         here.put("global_topology/cuda", b"two devices").unwrap();
         assert_eq!(there.get("global_topology/cuda", patience).unwrap().unwrap(), b"two devices");
         assert_eq!(there.get("never", Duration::ZERO).unwrap(), None);
-        // The stores do not hold them back.
+        // The stores hold no strong references.
         assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 1));
         drop((second, first));
         let error = there.get("global_topology/cuda", patience).unwrap_err().to_string();

@@ -1,15 +1,15 @@
-//! What actors and the learner hand to each other: queues of size one, and one end for all.
+//! Queues between the actors and the learner: each holds one item, and all are closed together.
 //!
-//! Each actor has a lane: parameters go down it, rollouts come up. Each end holds one thing at most,
-//! so the order of events is forced, whatever the speed of the threads. When one thread fails, or the
-//! run is over, all waits of all threads end at once.
+//! Each actor has a parameter queue from the learner and a rollout queue to it. Each queue holds at
+//! most one item, so the order of events does not depend on the speed of the threads. When a thread
+//! fails or the run is over, all waits of all threads end at once.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-/// The lanes of a run: `P` are parameters, `R` rollouts.
+/// Queues of a run: `P` is the type of parameters, `R` that of rollouts.
 pub struct Lanes<P, R> {
     state: Mutex<State<P, R>>,
     changed: Condvar,
@@ -18,29 +18,29 @@ pub struct Lanes<P, R> {
 struct State<P, R> {
     params: Vec<Option<P>>,
     rollouts: Vec<Option<R>>,
-    /// The learner needs nothing more.
+    /// True once the learner needs no more rollouts.
     closed: bool,
-    /// What ended the run, the first of it.
+    /// First error that ended the run.
     failed: Option<Error>,
 }
 
-/// A rollout of every actor, and how long the learner waited for each.
+/// A rollout of every actor, and the time that the learner waited for each.
 type Taken<R> = (Vec<R>, Vec<Duration>);
 
 /// Interval at which a waiting thread checks for a stop request.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What [`Lanes`] hold at a moment: Cleanba's `stats/params_queue_size` and `rollout_queue_size`.
+/// Number of items in the [`Lanes`]: Cleanba's `stats/params_queue_size` and `rollout_queue_size`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiting {
-    /// Parameters that no actor has taken yet.
+    /// Number of parameter sets that no actor has taken yet.
     pub params: usize,
-    /// Rollouts that the learner has not taken yet.
+    /// Number of rollouts that the learner has not taken yet.
     pub rollouts: usize,
 }
 
 impl<P, R> Lanes<P, R> {
-    /// One lane for each actor, all empty.
+    /// Creates empty queues for `actors` actors.
     pub fn new(actors: usize) -> Lanes<P, R> {
         let state = State {
             params: (0..actors).map(|_| None).collect(),
@@ -51,17 +51,18 @@ impl<P, R> Lanes<P, R> {
         Lanes { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// The state, even if a thread panicked while it had it: no invariant spans two statements.
+    /// Locks the state, even if a thread panicked while it held the lock: no invariant spans two
+    /// statements.
     fn lock(&self) -> MutexGuard<'_, State<P, R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `ready` gives something; `None` when the run is over or has failed.
+    /// Waits until `ready` returns a value; returns `None` if the run is over or has failed.
     fn wait<T>(&self, ready: impl FnMut(&mut State<P, R>) -> Option<T>) -> (Option<T>, Duration) {
         self.wait_unless(&|| false, ready)
     }
 
-    /// [`wait`](Lanes::wait) that also gives `None` soon after `stopped` is true.
+    /// Like [`wait`](Lanes::wait), but also returns `None` soon after `stopped` returns true.
     fn wait_unless<T>(
         &self,
         stopped: &dyn Fn() -> bool,
@@ -86,13 +87,14 @@ impl<P, R> Lanes<P, R> {
         }
     }
 
-    /// For an actor: the next parameters, and how long it waited; `None` when the run is over.
+    /// Takes the next parameters of an actor. Returns them and the time waited; `None` if the run
+    /// is over.
     pub fn take_params(&self, actor: usize) -> (Option<P>, Duration) {
         self.wait(|state| state.params[actor].take())
     }
 
-    /// For an actor: hands over a rollout once the last one was taken. Gives how long it waited, and
-    /// whether the run goes on.
+    /// Puts an actor's rollout into its queue once the learner has taken the previous one. Returns
+    /// false if the run is over, and the time waited.
     pub fn put_rollout(&self, actor: usize, rollout: R) -> (bool, Duration) {
         let mut rollout = Some(rollout);
         let (put, waited) = self.wait(|state| {
@@ -105,10 +107,10 @@ impl<P, R> Lanes<P, R> {
         (put.is_some(), waited)
     }
 
-    /// For the learner: parameters for an actor, once it has taken the last ones.
+    /// Puts parameters into an actor's queue once the actor has taken the previous ones.
     ///
     /// # Errors
-    /// What an actor failed with.
+    /// Returns the error of an actor.
     pub fn put_params(&self, actor: usize, params: P) -> Result<()> {
         let mut params = Some(params);
         let put = self.wait(|state| {
@@ -121,11 +123,11 @@ impl<P, R> Lanes<P, R> {
         put.0.ok_or_else(|| self.cause())
     }
 
-    /// For the learner: one rollout of every actor, in their order, and how long it waited for each;
-    /// `None` soon after `stopped` is true, even in the middle of a rollout.
+    /// Takes one rollout of every actor, in their order. Returns them and the time waited for each;
+    /// `None` soon after `stopped` returns true, even in the middle of a rollout.
     ///
     /// # Errors
-    /// Returns the error of an actor at once, whichever it is.
+    /// Returns the error of any actor at once.
     pub fn take_rollouts(&self, stopped: &dyn Fn() -> bool) -> Result<Option<Taken<R>>> {
         let actors = self.lock().rollouts.len();
         let (mut all, mut waits) = (Vec::with_capacity(actors), Vec::with_capacity(actors));
@@ -142,7 +144,7 @@ impl<P, R> Lanes<P, R> {
         Ok(Some((all, waits)))
     }
 
-    /// What waits in the queues now.
+    /// Returns the number of items in the queues.
     pub fn waiting(&self) -> Waiting {
         let state = self.lock();
         Waiting {
@@ -151,25 +153,26 @@ impl<P, R> Lanes<P, R> {
         }
     }
 
-    /// Ends all waits of all threads: the run is over.
+    /// Ends the run and all waits of all threads.
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// Ends all waits of all threads with this cause, if it is the first one.
+    /// Ends all waits of all threads with this error, unless an earlier one is recorded.
     pub fn fail(&self, cause: Error) {
         self.lock().failed.get_or_insert(cause);
         self.changed.notify_all();
     }
 
-    /// Whether the run is over, one way or the other.
+    /// Returns true if the run is over or has failed.
     pub fn is_over(&self) -> bool {
         let state = self.lock();
         state.closed || state.failed.is_some()
     }
 
-    /// The cause of the end, for the one who tells it; for all others the run is over.
+    /// Takes the error that ended the run and closes the queues: one caller gets the error, all
+    /// others only that the run is over.
     fn cause(&self) -> Error {
         let mut state = self.lock();
         state.closed = true;
@@ -192,7 +195,7 @@ mod tests {
                 let lanes = &lanes;
                 scope.spawn(move || {
                     while let (Some(params), _) = lanes.take_params(actor) {
-                        // The last one is the first to be ready.
+                        // The last actor is the first to be ready.
                         thread::sleep(Duration::from_millis(5 * (3 - actor as u64)));
                         lanes.put_rollout(actor, (actor, params));
                     }

@@ -1,50 +1,52 @@
-//! Who acts, who learns, and which environments are whose.
+//! Assignment of actors, learners and environments to devices, threads and processes.
 
 use crate::envs::PoolOptions;
 use crate::error::{Error, Result};
 use crate::rl::flags::{expect, positive};
 use crate::runtime::Runtime;
 
-/// The processes of a run.
+/// Position of this process among those of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct World {
-    /// Which process this is.
+    /// Rank of this process.
     pub rank: usize,
-    /// How many there are.
+    /// Number of processes.
     pub size: usize,
 }
 
 impl World {
-    /// One process.
+    /// A run of one process.
     pub const ALONE: World = World { rank: 0, size: 1 };
 }
 
-/// How a run is laid out over devices, threads and processes.
+/// Layout of a run over devices, threads and processes.
 ///
-/// Environments are counted through: environment `i` of actor thread `a` of process `p` has one
-/// number among all, [`first_env`](Layout::first_env)` + i`, from which its seed and its policy's
-/// draws are made. So what an environment sees does not depend on who steps it, and layouts with as
-/// many environments per thread, all processes together, play the same games.
+/// Environments are numbered over the whole run: environment `i` of actor thread `a` of process `p`
+/// has the number [`first_env`](Layout::first_env)` + i`, from which its seed and the random
+/// numbers of its policy are derived. What happens in an environment therefore does not depend on
+/// the thread that steps it, and layouts with equal numbers of environments per thread over all
+/// processes produce the same episodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// The devices of this process that act.
+    /// Device ids of this process that act.
     pub actors: Vec<usize>,
-    /// Those that learn.
+    /// Device ids of this process that learn.
     pub learners: Vec<usize>,
-    /// Threads of each actor device.
+    /// Number of threads of each actor device.
     pub threads: usize,
-    /// Environments of each thread.
+    /// Number of environments of each thread.
     pub envs: usize,
-    /// The processes.
+    /// The processes of the run.
     pub world: World,
 }
 
 impl Layout {
-    /// Fails if it names devices that do not exist, or none, or one twice, or if the learners do not
-    /// divide a thread's environments.
+    /// Checks that the layout names at least one actor and one learner device, each of which exists
+    /// and is named once, and that the number of learners divides the environments of a thread.
     ///
     /// # Errors
-    /// [`Error::Config`] that names the flag, and for numbers that do not divide the nearest that do.
+    /// [`Error::Config`] with the name of the flag and, for numbers that do not divide, the nearest
+    /// that do.
     pub fn check(&self) -> Result<()> {
         let there = Runtime::get()?.client.devices().len();
         positive(&[("num-actor-threads", self.threads), ("local-num-envs", self.envs)])?;
@@ -75,38 +77,39 @@ impl Layout {
         Ok(())
     }
 
-    /// Actor threads of this process.
+    /// Returns the number of actor threads of this process.
     pub fn num_actors(&self) -> usize {
         self.actors.len() * self.threads
     }
 
-    /// The device of an actor thread.
+    /// Returns the device of an actor thread.
     pub fn device_of(&self, actor: usize) -> usize {
         self.actors[actor / self.threads]
     }
 
-    /// Environments of all threads and processes.
+    /// Returns the number of environments of all threads and processes.
     pub fn num_envs(&self) -> usize {
         self.num_actors() * self.envs * self.world.size
     }
 
-    /// Devices that learn, of all processes.
+    /// Returns the number of learner devices of all processes.
     pub fn num_learners(&self) -> usize {
         self.learners.len() * self.world.size
     }
 
-    /// The number of an actor thread's first environment. The processes' shares of a thread are side
-    /// by side.
+    /// Returns the number of an actor thread's first environment. The processes' shares of a thread
+    /// are adjacent.
     pub fn first_env(&self, actor: usize) -> usize {
         (actor * self.world.size + self.world.rank) * self.envs
     }
 
-    /// How an actor thread's environments are made: `options` with their number and their seeds.
+    /// Returns `options` with the number of environments and the first environment of an actor
+    /// thread, from which seeds are derived.
     pub fn pool_options(&self, actor: usize, options: PoolOptions) -> PoolOptions {
         PoolOptions { num_envs: self.envs, first_env: self.first_env(actor), ..options }
     }
 
-    /// As Cleanba names it: `a0-l1,2,3-d1`.
+    /// Returns the name that Cleanba gives the layout: `a0-l1,2,3-d1`.
     pub fn name(&self) -> String {
         format!("a{}-l{}-d{}", listed(&self.actors), listed(&self.learners), self.world.size)
     }
@@ -116,7 +119,7 @@ fn listed(ids: &[usize]) -> String {
     ids.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// That `given` must be a multiple, with the nearest ones.
+/// Returns the error that `given` must be a multiple of `divisor`, with the nearest multiples.
 ///
 /// The text is the same for all such flags.
 pub fn indivisible(flag: &str, given: usize, divisor: usize, of: &str) -> Error {

@@ -7,10 +7,10 @@
 //! learner                   update 1 -> v2   update 2 -> v3   update 3 -> v4
 //! ```
 //!
-//! The policy is exactly [`LAG`] versions behind; [`Lanes`] force the order. [`Layout`] says which
-//! devices act and learn, and numbers the environments; [`drive()`] runs the threads; [`Reduce`] adds
-//! up over environments, devices and processes. A [`Board`] tells what each thread does, and a
-//! [`LiveView`] shows it.
+//! The policy is exactly [`LAG`] versions behind; [`Lanes`] enforce the order. [`Layout`] assigns
+//! devices to actors and learners, and numbers the environments; [`drive()`] runs the threads;
+//! [`Reduce`] sums over environments, devices and processes. A [`Board`] holds the status of each
+//! thread, and a [`LiveView`] displays it.
 
 mod agent;
 #[cfg(any(feature = "mpi", test))]

@@ -1,4 +1,4 @@
-//! Processes that MPI started: `mpirun -n 2 ...`.
+//! Processes started by MPI: `mpirun -n 2 ...`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -19,20 +19,20 @@ use crate::error::{Error, Result};
 use crate::lower::pjrt::KeyValues;
 use crate::output;
 
-/// How much longer than the first one the others wait, so that its words are heard.
+/// Additional time that the other processes wait, so that the error of the first one is printed.
 const LONGER: Duration = Duration::from_secs(5);
-/// How often a process looks for words of the others.
+/// Interval at which a process polls for messages of the others.
 const LOOK: Duration = Duration::from_millis(2);
-/// The tag of the words `I am here` and `all are here`.
+/// Tag of the barrier's messages: arrival of one process, arrival of all.
 const HERE: i32 = 1;
 
-/// The processes that `mpirun` started.
+/// Processes that `mpirun` started.
 pub struct Mpi {
     world: SimpleCommunicator,
-    /// Who meets at process 0 for keys and values, which MPI has none of.
+    /// Connection to process 0 that provides the key-value store, which MPI lacks.
     peer: Mutex<Option<Arc<Peer>>>,
     patience: Duration,
-    /// Ends MPI when it is dropped.
+    /// Finalizes MPI when it is dropped.
     _universe: Universe,
 }
 
@@ -44,18 +44,18 @@ unsafe impl Sync for Mpi {}
 unsafe impl Send for Mpi {}
 
 impl Mpi {
-    /// Joins the processes; once in a process.
+    /// Joins the processes; it can be called once per process.
     ///
     /// # Errors
-    /// [`Error::Config`] if it was joined before, or if MPI cannot be called from several threads.
-    /// Where not all others have come after `patience`, the process ends, and the first one of this
-    /// machine says which are missing: MPI's own start waits for ever.
+    /// [`Error::Config`] if MPI was joined before, or if it cannot be called from several threads.
+    /// If not all others have joined after `patience`, the process exits, and the first process of
+    /// this machine prints which are missing: `MPI_Init` itself waits forever.
     pub fn join(patience: Duration) -> Result<Mpi> {
         let (joined, waits) = mpsc::channel::<()>();
         let timed_out =
             move |patience| waits.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout);
         let arrivals = Arrivals::of(|name| std::env::var(name).ok());
-        // Without such word only less can be told of those that are missing.
+        // Without this file, the error message says less about the missing processes.
         let _ = arrivals.tell();
         thread::spawn(move || {
             if timed_out(patience) && (arrivals.speaks() || timed_out(LONGER)) {
@@ -81,12 +81,12 @@ impl Mpi {
         Ok(Mpi { world, peer, patience, _universe: universe })
     }
 
-    /// Joins the others where process 0 listens; where that is and the secret, which is made for
-    /// this run, are told by MPI.
+    /// Connects to the other processes where process 0 listens. MPI broadcasts that address and a
+    /// secret created for this run.
     fn rendezvous(&self) -> Result<Peer> {
         let World { rank, size } = self.world();
         let launch = |address: String| Launch { rank, size, address, bind: None };
-        // All processes come by the same calls, whatever goes wrong in the first one.
+        // All processes make the same collective calls, even if process 0 fails.
         let (mut words, mut first) = (Vec::new(), None);
         if rank == 0 {
             let opened = interface().and_then(|at| {
@@ -128,7 +128,7 @@ impl Mpi {
         }
     }
 
-    /// Looks for a word of `from` until `deadline`; gives who said it.
+    /// Polls for a message of `from` until `deadline`; returns the rank of the sender.
     fn listen(&self, from: &impl Source, deadline: Instant) -> Option<usize> {
         loop {
             if let Some(word) = from.immediate_probe_with_tag(HERE) {
@@ -144,13 +144,13 @@ impl Mpi {
     }
 }
 
-/// The name of this machine.
+/// Returns the name of this machine.
 fn machine() -> String {
-    // A machine without a name is told apart from none.
+    // A machine without a name gets the empty name.
     mpi::environment::processor_name().unwrap_or_default()
 }
 
-/// Where this machine is found by its name, at any port.
+/// Returns the address that the name of this machine resolves to, with any port.
 fn interface() -> Result<SocketAddr> {
     let name = machine();
     let found = (name.as_str(), 0).to_socket_addrs().ok().and_then(|mut found| found.next());
@@ -177,12 +177,12 @@ impl Exchange for Mpi {
                 patience.as_secs()
             ))
         };
-        // One byte, which MPI takes at once.
+        // A message of one byte, which MPI buffers at once.
         let say = |to: usize| self.world.process_at_rank(to as i32).send_with_tag(&1u8, HERE);
         if rank > 0 {
             say(0);
             let first = self.world.process_at_rank(0);
-            // If others are missing, it is the first that says so.
+            // If others are missing, process 0 reports it.
             let answer = self.listen(&first, deadline + LONGER);
             return answer.map(|_| ()).ok_or_else(|| missing(vec![0]));
         }

@@ -1,4 +1,4 @@
-//! The flags of actors, learners and their devices.
+//! Flags of actors, learners and their devices.
 
 use clap::{ArgAction, Args, ValueEnum};
 use serde::Serialize;
@@ -11,16 +11,16 @@ use crate::error::Result;
 use crate::rl::flags::{product, within};
 use crate::rl::on_policy::pool_of;
 
-/// Most actor threads of a process.
+/// Maximum number of actor threads of a process.
 const MAX_ACTORS: usize = 1024;
 
-/// How Atari games are played; scores of the two do not compare.
+/// Evaluation protocol of Atari environments; scores of the two are not comparable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// Machado et al. 2018: whole games, sticky actions, all 18 actions.
+    /// Machado et al. 2018: full games as episodes, sticky actions, all 18 actions.
     Machado,
-    /// Espeholt et al. 2018: lives as episodes, no-op starts, the actions that a game knows.
+    /// Espeholt et al. 2018: lives as episodes, no-op starts, the game's minimal action set.
     Espeholt,
 }
 
@@ -29,62 +29,62 @@ pub enum Protocol {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct SebulbaOptions {
-    /// Environments of each actor thread
+    /// Number of environments of each actor thread
     #[arg(long, default_value_t = 60)]
     pub local_num_envs: usize,
-    /// Threads of each actor device
+    /// Number of threads of each actor device
     #[arg(long, default_value_t = 2)]
     pub num_actor_threads: usize,
-    /// The devices that act
+    /// Device ids that act
     #[arg(long, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "0")]
     pub actor_device_ids: Vec<usize>,
-    /// The devices that learn
+    /// Device ids that learn
     #[arg(long, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "0")]
     pub learner_device_ids: Vec<usize>,
-    /// Devices of a CPU; 0 for as many as are named
+    /// Number of devices of a CPU; 0 for as many as are named
     #[arg(long, default_value_t = 0)]
     pub num_devices: usize,
-    /// Act while the learner learns, with parameters of exactly one update before; without it act
-    /// with the newest ones while the learner waits
+    /// Act while the learner learns, with parameters exactly one update old; without it, act with
+    /// the newest parameters while the learner waits
     #[arg(long, default_value_t = true, action = ArgAction::Set)]
     pub concurrency: bool,
-    /// Take part in a run of several processes, as mpirun, Slurm or the flags below have them: each
-    /// with environments of its own, and gradients of all
+    /// Take part in a run of several processes, as started by mpirun, Slurm or the flags below:
+    /// each with environments of its own, and with gradients averaged over all
     #[arg(long, default_value_t = false, action = ArgAction::Set)]
     pub distributed: bool,
-    /// Which process this is, and where the first one is found.
+    /// Rank of this process, and address of process 0.
     #[command(flatten)]
     #[serde(skip)]
     pub launch: LaunchOptions,
     /// Seconds to wait for the other processes to start
     #[arg(long, default_value_t = 120)]
     pub join_timeout: u64,
-    /// Compute every environment's gradient alone and add them exactly, so that all layouts of as
-    /// many environments give the same parameters, bit for bit; slow
+    /// Compute every environment's gradient alone and add them exactly, so that all layouts of
+    /// equal numbers of environments give the same parameters, bit for bit; slow
     #[arg(long, default_value_t = false, action = ArgAction::Set)]
     pub deterministic: bool,
-    /// The network that sees images of 84 by 84
+    /// Network for images of 84 by 84
     #[arg(long, value_enum, default_value_t = Network::Impala)]
     pub network: Network,
-    /// Features of the IMPALA network's convolutions
+    /// Channels of the IMPALA network's convolution sequences
     #[arg(long, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "16,32,32")]
     pub channels: Vec<usize>,
     /// Units of the IMPALA network's dense layers
     #[arg(long, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "256")]
     pub hiddens: Vec<usize>,
-    /// How Atari games are played
+    /// Evaluation protocol of Atari environments
     #[arg(long, value_enum, default_value_t = Protocol::Machado)]
     pub protocol: Protocol,
     /// Updates between two entries of the statistics in the event file
     #[arg(long, default_value_t = 10)]
     pub log_frequency: u64,
-    /// Show on a terminal what actors and learner do, above the progress bar
+    /// Show the activity of actors and learner on a terminal, above the progress bar
     #[arg(long, default_value_t = true, action = ArgAction::Set)]
     pub live_view: bool,
 }
 
 impl SebulbaOptions {
-    /// The layout, in a world of such processes.
+    /// Returns the layout of this process among those of `world`.
     pub fn layout(&self, world: World) -> Layout {
         Layout {
             actors: self.actor_device_ids.clone(),
@@ -95,7 +95,8 @@ impl SebulbaOptions {
         }
     }
 
-    /// Fails if actors of so many steps are more than a machine can start or a program can index.
+    /// Checks that actors with rollouts of `num_steps` steps fit the limits of threads and of
+    /// indices.
     ///
     /// # Errors
     /// [`Error::Config`](crate::Error::Config) that names the flags.
@@ -110,16 +111,16 @@ impl SebulbaOptions {
         Ok(())
     }
 
-    /// How many devices the runtime needs.
+    /// Returns the number of devices that the runtime needs.
     pub fn devices(&self) -> usize {
         let named = self.actor_device_ids.iter().chain(&self.learner_device_ids);
         self.num_devices.max(named.max().map_or(1, |last| last + 1))
     }
 
-    /// Environments as the run has them.
+    /// Creates the environments with the protocol of these options.
     ///
     /// # Errors
-    /// As [`EnvPool::make`] and [`EnvPool::atari`].
+    /// Returns the same errors as [`EnvPool::make`] and [`EnvPool::atari`].
     pub fn pool(&self, id: &str, options: PoolOptions) -> Result<EnvPool> {
         let atari = match self.protocol {
             Protocol::Machado => AtariOptions::machado(),

@@ -1,4 +1,4 @@
-//! Sums over all environments of a run, wherever they are.
+//! Sums and means over all environments of a run, over devices and processes.
 
 use std::sync::Arc;
 
@@ -9,29 +9,29 @@ use crate::trace::ops::{concatenate, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{DType, Tensor, psum, value_and_grad};
 
-/// How numbers of single environments become numbers of the whole run.
+/// Reduction of per-environment values to values of the whole run.
 ///
 /// Sums of floats depend on their order, and the order on the layout: the last bits of a gradient
-/// change with the number of devices. With `exact`, each environment's number is computed alone, by
-/// operations of the same shapes in every layout, and they are added as whole numbers of units of
-/// 2^-40, which gives the same in any order. It costs time: nothing is computed for environments
-/// together.
+/// change with the number of devices. With `exact`, each environment's value is computed alone, by
+/// operations of the same shapes in every layout, and the values are added as integers in units of
+/// 2^-40, which gives the same sum in any order. This is slower, since environments are not
+/// batched.
 #[derive(Debug, Clone)]
 pub struct Reduce {
-    /// The learner devices of this process.
+    /// Axis of the learner devices of this process.
     pub axis: Axis,
-    /// Learner devices of all processes.
+    /// Number of learner devices of all processes.
     pub learners: usize,
-    /// Whether sums are the same in every layout, bit for bit.
+    /// If true, sums are the same in every layout, bit for bit.
     pub exact: bool,
-    /// The other processes, if there are any.
+    /// Sums over the other processes, if there are any.
     pub across: Option<Arc<Across>>,
 }
 
-/// Bits after the point of exact sums. 22 remain before it.
+/// Number of fractional bits of exact sums; 22 bits remain before the binary point.
 const POINT: i32 = 40;
 
-/// `f32` as units of 2^-40, `i64`.
+/// Converts `f32` to units of 2^-40, `i64`.
 fn units(x: Tensor) -> Tensor {
     (x.to(DType::F64) * f64::from(POINT).exp2()).round().to(DType::I64)
 }
@@ -41,7 +41,8 @@ fn of_units(x: Tensor) -> Tensor {
 }
 
 impl Reduce {
-    /// The mean over all environments of `x: f32[N, ..]`, of which each learner device has N.
+    /// Returns the mean over all environments of `x: f32[N, ..]`, where each learner device has N
+    /// of them.
     #[track_caller]
     pub fn mean(&self, x: Tensor) -> Tensor {
         let count = x.dim(0) * self.learners;
@@ -51,10 +52,10 @@ impl Reduce {
         of_units(self.total(units(x).sum(0))) / count as f64
     }
 
-    /// The sum over all learner devices of all processes, of leaves of one type.
+    /// Returns the sum over all learner devices of all processes, for leaves of one type.
     ///
-    /// They go as one: every exchange makes the devices' threads wait for each other, which takes
-    /// longer than adding the numbers of a small network.
+    /// The leaves are concatenated for one reduction: every reduction makes the devices' threads
+    /// wait for each other, which takes longer than adding the numbers of a small network.
     #[track_caller]
     fn total<M: Tree<Tensor, With<Tensor> = M>>(&self, tree: M) -> M {
         let leaves = tree::leaves(&tree);
@@ -72,12 +73,13 @@ impl Reduce {
         tree::replace(&tree, parts.collect::<Vec<_>>())
     }
 
-    /// The gradient of the mean over all environments of `loss(params, environment's data)`, and the
-    /// mean of the metrics. Leaves of `data` have one axis for environments, the first.
+    /// Returns the gradient of the mean over all environments of `loss(params, environment's
+    /// data)`, and the mean of the metrics. The first axis of each leaf of `data` is that of
+    /// environments.
     ///
-    /// Without `exact`, `loss` is given all of a device's environments at once; with it, one at a
-    /// time, as an axis of size 1. Either way its result must be the mean over them. `count` is how
-    /// many environments there are on all devices, with `exact` the divisor of the sum.
+    /// Without `exact`, `loss` gets all of a device's environments at once; with it, one at a time,
+    /// as an axis of size 1. In both cases its result must be the mean over them. `count` is the
+    /// number of environments on all devices; with `exact` it is the divisor of the sum.
     #[track_caller]
     pub fn gradient<P, D, M>(
         &self,
@@ -117,8 +119,8 @@ impl Reduce {
         (tree::map(metrics, mean), tree::map(sums, mean))
     }
 
-    /// `f` of rows, such as observations `[N, ..]`: all at once, or with `exact` one at a time, since
-    /// the last bits of a product depend on how many rows it has.
+    /// Applies `f` to rows, such as observations `[N, ..]`: to all at once, or with `exact` to one
+    /// at a time, since the last bits of a matrix product depend on its number of rows.
     #[track_caller]
     pub fn rows<D, R>(exact: bool, data: D, f: impl Fn(D) -> R) -> R
     where

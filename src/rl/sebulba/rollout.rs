@@ -1,4 +1,4 @@
-//! What an actor does with its environments.
+//! Rollouts of an actor.
 
 use crate::envs::{Handle, XlaPool};
 use crate::rl::Games;
@@ -11,48 +11,48 @@ use crate::{DType, Key, Tensor, vmap};
 use super::agent::Agent;
 use super::reduce::Reduce;
 
-/// An actor's environments between two steps.
+/// State of an actor's environments between two steps.
 #[derive(Debug, Tree)]
 pub struct Playing<T> {
-    /// The right to step them.
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
     pub handle: Handle<T>,
-    /// `[N, ..]`
+    /// `[N, ..]`: the last observations.
     pub obs: T,
-    /// `f32[N]`: the reward of the last step.
+    /// `f32[N]`: the rewards of the last step.
     pub reward: T,
     /// `f32[N]`: 1 where the last step ended an episode.
     pub end: T,
-    /// The randomness to come: the same in every actor.
+    /// PRNG key; it is the same in every actor.
     pub key: Key<T>,
 }
 
-/// A rollout of N environments, T steps each.
+/// Rollout of N environments over T steps.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `[T, N, ..]`, in the environment's type.
+    /// `[T, N, ..]`: observations, in the environment's dtype.
     pub obs: T,
-    /// `i32[T, N]` or `f32[T, N, size]`.
+    /// `i32[T, N]` or `f32[T, N, size]`: actions.
     pub actions: T,
-    /// `f32[T, N]`: log probabilities under the policy that acted.
+    /// `f32[T, N]`: log probabilities under the acting policy.
     pub logprobs: T,
-    /// `f32[T, N]`: values by the critic that acted.
+    /// `f32[T, N]`: values by the acting critic.
     pub values: T,
     /// `f32[T, N]`: rewards of the actions.
     pub rewards: T,
     /// `f32[T, N]`: 1 where the action ended the episode.
     pub ends: T,
-    /// `[N, ..]`: what follows the last action.
+    /// `[N, ..]`: observations after the last action.
     pub next_obs: T,
-    /// `f32[N]`: the reward of the step before the first one.
+    /// `f32[N]`: rewards of the step before the first one of the rollout.
     pub last_reward: T,
     /// `f32[N]`: 1 where that step ended an episode.
     pub last_end: T,
-    /// `i32[N]`: the environments' numbers among all of the run.
+    /// `i32[N]`: numbers of the environments in the whole run.
     pub env_ids: T,
 }
 
 impl Rollout<Tensor> {
-    /// The rollouts of several actors as one.
+    /// Concatenates the rollouts of several actors along the axis of environments.
     #[track_caller]
     pub fn joined(parts: Vec<Rollout<Tensor>>) -> Rollout<Tensor> {
         let [part] = parts[..] else {
@@ -67,12 +67,12 @@ impl Rollout<Tensor> {
         part
     }
 
-    /// The axis of environments of each leaf.
+    /// Returns the axis of environments of each leaf.
     fn axes(&self) -> [isize; 10] {
         [1, 1, 1, 1, 1, 1, 0, 0, 0, 0]
     }
 
-    /// Equal shares of the environments, in order.
+    /// Splits the rollout into equal shares of the environments, in order.
     #[track_caller]
     fn split(self, parts: usize) -> Vec<Rollout<Tensor>> {
         if parts == 1 {
@@ -89,7 +89,7 @@ impl Rollout<Tensor> {
     }
 }
 
-/// Starts an actor's environments.
+/// Resets an actor's environments.
 #[track_caller]
 pub fn begin(envs: &XlaPool, handle: Handle<Tensor>, key: Key<Tensor>) -> Playing<Tensor> {
     let (handle, first) = envs.reset(handle);
@@ -97,17 +97,17 @@ pub fn begin(envs: &XlaPool, handle: Handle<Tensor>, key: Key<Tensor>) -> Playin
     Playing { handle, obs: first.obs, reward: none, end: none, key }
 }
 
-/// A key for each environment, from one for all.
+/// Derives a key for each environment from the shared one.
 #[track_caller]
 pub fn keys_of(key: Key<Tensor>, env_ids: Tensor) -> Key<Tensor> {
     let data = key.into_data();
     vmap(|id: Tensor| Key::from_data(data).fold_in(id))(env_ids)
 }
 
-/// A whole rollout of `num_steps` steps with the environments in the loop, in shares for so many
-/// learner devices; `first_env`, `i32[]`, is the number of the first environment. With `bootstrap`, the
-/// discount factor, rewards of truncated steps have the value of the final observation in them, by the
-/// critic that acts.
+/// Collects a rollout of `num_steps` steps, with the environments stepped inside the compiled loop,
+/// and splits it into a share for each of the learner devices. `first_env`, `i32[]`, is the number
+/// of the first environment. With `bootstrap`, the discount factor, the rewards of truncated steps
+/// include the discounted value of the final observation by the acting critic.
 #[track_caller]
 pub fn collect(
     envs: &XlaPool,

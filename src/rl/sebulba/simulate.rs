@@ -1,84 +1,86 @@
-//! How fast a layout would be: actors and learners as tasks that take time and share cores.
+//! Simulation of the speed of a layout: actors and learners as tasks that take time and share
+//! cores.
 //!
-//! What [`drive`](super::drive()) does with threads is done here with numbers: the same lanes, the same
-//! lag, the same order. The costs are measured on one device; see `docs/scaling.md`.
+//! It models what [`drive`](super::drive()) does with threads: the same queues, the same lag, the
+//! same order. The costs are measured on one device; see `docs/scaling.md`.
 
 use super::drive::version_of;
 
-/// What the parts of an update cost, in seconds, as measured on one device that has the machine for
+/// Costs of the parts of an update in seconds, measured on one device that has the machine to
 /// itself.
 ///
-/// What depends on the number of environments is work, for which devices on shared cores compete; what
-/// does not is mostly waiting for each other and for launches, which goes on beside others' work. Work
-/// may keep several cores busy: its share of them is smaller where others work too.
+/// Costs proportional to the number of environments are work, for which devices on shared cores
+/// compete. Costs independent of it are mostly synchronization and launches, which overlap with the
+/// work of others. Work may keep several cores busy; it gets a smaller share of them while others
+/// work.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Costs {
-    /// One environment's part of a rollout.
+    /// Share of one environment in a rollout.
     pub rollout_per_env: f64,
-    /// A rollout, whatever the number of environments.
+    /// Fixed part of a rollout.
     pub rollout: f64,
-    /// Moving one environment's part to a learner.
+    /// Transfer of one environment's share of a rollout to a learner.
     pub transfer_per_env: f64,
-    /// One environment's part of an update.
+    /// Share of one environment in an update.
     pub learn_per_env: f64,
-    /// An update, whatever the number of environments.
+    /// Fixed part of an update.
     pub learn: f64,
-    /// Cores that a rollout keeps busy.
+    /// Number of cores that a rollout keeps busy.
     pub rollout_cores: f64,
-    /// Cores that an update of one learner keeps busy. Where a process has as many learners as cores,
-    /// each has one core (see [`pmap`](crate::pmap())).
+    /// Number of cores that an update of one learner keeps busy. Where a process has as many
+    /// learners as cores, each has one core (see [`pmap`](crate::pmap())).
     pub learn_cores: f64,
-    /// Adding gradients over all learners, for each doubling of their number; of a whole update.
+    /// Sum of the gradients of one update over all learners, for each doubling of their number.
     pub reduce: f64,
-    /// Giving parameters to one actor.
+    /// Transfer of parameters to one actor.
     pub publish: f64,
-    /// Cores that all devices of a process share; infinite where each device has its own.
+    /// Number of cores that all devices of a process share; infinite where each device has its own.
     pub cores: f64,
 }
 
-/// A layout's numbers.
+/// Numbers that describe a layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Devices that act.
+    /// Number of devices that act.
     pub actors: usize,
-    /// Devices that learn.
+    /// Number of devices that learn.
     pub learners: usize,
-    /// Whether the devices that learn are those that act (or the first of them).
+    /// True if the learner devices are the actor devices, or the first of them.
     pub shared: bool,
-    /// Threads of each actor device.
+    /// Number of threads of each actor device.
     pub threads: usize,
-    /// Environments of each thread.
+    /// Number of environments of each thread.
     pub envs: usize,
-    /// Processes.
+    /// Number of processes.
     pub processes: usize,
-    /// Steps of a rollout.
+    /// Number of steps of a rollout.
     pub num_steps: usize,
-    /// Whether actors act while the learner learns.
+    /// If true, actors act while the learner learns.
     pub concurrency: bool,
 }
 
-/// What comes of it.
+/// Result of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Forecast {
     /// Steps per second of all environments.
     pub sps: f64,
-    /// Seconds of an update.
+    /// Seconds per update.
     pub period: f64,
-    /// The part of the time in which the learner works.
+    /// Fraction of the time in which the learner works.
     pub learner_busy: f64,
-    /// The part of the time in which an actor works.
+    /// Fraction of the time in which an actor works.
     pub actor_busy: f64,
 }
 
-/// Work on a device, of which each has a queue that is worked off in order.
+/// Work on a device. Each device has a queue of tasks that it runs in order.
 #[derive(Debug, Clone, Copy)]
 struct Task {
     device: usize,
-    /// Seconds of waiting that remain, before the work.
+    /// Remaining seconds of waiting, before the work.
     wait: f64,
-    /// Seconds of work that remain, of one core.
+    /// Remaining seconds of work on one core.
     work: f64,
-    /// Cores that it takes, if they are free.
+    /// Number of cores that the task uses if they are free.
     cores: f64,
     what: What,
 }
@@ -89,10 +91,11 @@ enum What {
     Learn,
 }
 
-/// How many updates are simulated; the first half is the start.
+/// Number of simulated updates; the first half is the warm-up.
 const UPDATES: u64 = 40;
 
-/// Runs one process's actors and learners; the other processes do the same at the same time.
+/// Simulates the actors and learners of one process; the other processes do the same at the same
+/// time.
 pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
     let actors = shape.actors * shape.threads;
     let envs = shape.envs as f64;
@@ -105,7 +108,7 @@ pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
     let together =
         costs.learn + costs.reduce * total_learners.log2() + costs.publish * actors as f64;
     let device_of = |actor: usize| actor / shape.threads;
-    // A learner that acts too is the same device.
+    // A learner that shares an actor device has that device's index.
     let learner_of = |k: usize| if shape.shared { k } else { shape.actors + k };
 
     let mut now = 0.0;
@@ -117,11 +120,11 @@ pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
     let (mut learner_work, mut actor_work) = (0.0, 0.0);
     let (mut half, mut busy_at_half) = (0.0, (0.0, 0.0));
     while updates < UPDATES {
-        // What may begin, begins.
+        // Start all tasks that can start.
         for actor in 0..actors {
             let next = begun[actor] + 1;
             let idle = delivered[actor] == begun[actor];
-            // The queue has room when the learner took the rollout before.
+            // The queue is free once the learner has taken the previous rollout.
             let taken = updates + u64::from(learning > 0);
             let room = next <= taken + 2;
             if idle && room && version_of(next, shape.concurrency) <= version {
@@ -149,10 +152,10 @@ pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
                     what: What::Learn,
                 });
             }
-            // A lane is free again: look once more at who may begin.
+            // A queue is free again: check again which tasks can start.
             continue;
         }
-        // The first task of each device runs; all that run share the cores.
+        // The first task of each device runs; all running tasks share the cores.
         let mut first: Vec<usize> = Vec::new();
         for (i, task) in tasks.iter().enumerate() {
             if first.iter().all(|&j| tasks[j].device != task.device) {
@@ -258,10 +261,10 @@ mod tests {
         near(forecast.sps, 1000.0);
         near(forecast.learner_busy, 0.5);
         near(forecast.actor_busy, 1.0);
-        // Without overlap both count, on one device too.
+        // Without overlap the times add up, on one device too.
         near(simulate(&COSTS, &Shape { concurrency: false, ..SHAPE }).period, 1.5);
         near(simulate(&COSTS, &Shape { shared: true, ..SHAPE }).period, 1.5);
-        // And where there is one core for both.
+        // The same holds if both share one core.
         near(simulate(&Costs { cores: 1.0, ..COSTS }, &SHAPE).period, 1.5);
     }
 
@@ -270,13 +273,13 @@ mod tests {
         // A rollout of 1 s on one core, beside an update of 0.5 s on two.
         let costs = Costs { learn_cores: 2.0, cores: 2.0, ..COSTS };
         near(simulate(&costs, &Shape { concurrency: false, ..SHAPE }).period, 1.5);
-        // Two thirds of their speed for 0.75 s, in which the rollout comes half way.
+        // Both run at two thirds of their speed for 0.75 s, in which half of the rollout is done.
         near(simulate(&costs, &SHAPE).period, 1.25);
         // Two learners have a core each: half a second, two of three parts of the cores each.
         let two = Shape { learners: 2, ..SHAPE };
         near(simulate(&costs, &two).period, 1.25);
         near(simulate(&costs, &Shape { concurrency: false, ..two }).period, 1.5);
-        // Cores of their own, as many as they want.
+        // Each device has cores of its own, as many as it can use.
         near(simulate(&Costs { cores: f64::INFINITY, ..costs }, &SHAPE).period, 1.0);
     }
 
@@ -285,12 +288,12 @@ mod tests {
         // Two threads on one device: 2 s of rollouts, twice the samples.
         let two = Shape { threads: 2, ..SHAPE };
         near(simulate(&COSTS, &two).sps, 1000.0);
-        // On two devices side by side; then the learner, with 1 s, is as slow.
+        // Two devices work in parallel; then the learner, with 1 s, is as slow.
         near(simulate(&COSTS, &Shape { actors: 2, ..SHAPE }).sps, 2000.0);
         let four = Shape { actors: 4, ..SHAPE };
         near(simulate(&COSTS, &four).sps, 2000.0);
         near(simulate(&COSTS, &Shape { learners: 2, ..four }).sps, 4000.0);
-        // Processes add up, less what the sum of gradients takes.
+        // Speeds of processes add up, less the time of the gradient sum.
         let costs = Costs { reduce: 0.1, learn_per_env: 0.1, ..COSTS };
         let many = Shape { processes: 8, ..SHAPE };
         near(simulate(&costs, &many).sps, 8.0 * 1000.0 / 1.3);

@@ -1,19 +1,19 @@
-//! How long actors and learner work and wait: Cleanba's `stats/` tags, in seconds.
+//! Working and waiting times of actors and learner in seconds: Cleanba's `stats/` tags.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How many values a mean is of.
+/// Number of values that a mean is taken over.
 const WINDOW: usize = 10;
 
-/// The mean of the last ten durations.
+/// Mean of the last ten durations.
 #[derive(Debug, Clone, Default)]
 pub struct Window {
     last: VecDeque<f64>,
 }
 
 impl Window {
-    /// Adds one.
+    /// Adds a duration.
     pub fn push(&mut self, duration: Duration) {
         if self.last.len() == WINDOW {
             self.last.pop_front();
@@ -21,28 +21,28 @@ impl Window {
         self.last.push_back(duration.as_secs_f64());
     }
 
-    /// The mean in seconds; 0 before the first.
+    /// Returns the mean in seconds; 0 before the first duration.
     pub fn mean(&self) -> f64 {
         self.last.iter().sum::<f64>() / self.last.len().max(1) as f64
     }
 }
 
-/// What one rollout took, as its actor measured it; each time with the work finished.
+/// Times of one rollout, measured by its actor; each includes the completion of its device work.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RolloutTimes {
-    /// Waiting for parameters.
+    /// Time waiting for parameters.
     pub params_queue_get: Duration,
-    /// Stepping environments and policy.
+    /// Time stepping the environments and the policy.
     pub rollout: Duration,
-    /// Processor time of the whole process meanwhile.
+    /// Processor time of the whole process during the rollout.
     pub rollout_cpu: Duration,
-    /// Moving the rollout to the learners' devices.
+    /// Time transferring the rollout to the learner devices.
     pub data_transfer: Duration,
-    /// Waiting until the learner took the rollout before this one.
+    /// Time waiting until the learner took the previous rollout.
     pub rollout_queue_put: Duration,
 }
 
-/// The windows of all times of a run.
+/// Means of all measured times of a run.
 #[derive(Debug, Default)]
 pub struct Stats {
     rollout: Window,
@@ -60,7 +60,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Takes note of a rollout: that of the first actor, as in Cleanba.
+    /// Records the times of a rollout: that of the first actor, as in Cleanba.
     pub fn rollout(&mut self, times: &RolloutTimes) {
         self.rollout.push(times.rollout);
         self.rollout_cpu.push(times.rollout_cpu);
@@ -69,9 +69,10 @@ impl Stats {
         self.data_transfer.push(times.data_transfer);
     }
 
-    /// Takes note of an update: how long the learner waited for rollouts, trained (and how much
-    /// processor time the process took meanwhile), and gave out parameters; `actor` is how long the first actor waited for those that it acted with. What is
-    /// left of the time since the last update is the host's: events, checkpoints, queues.
+    /// Records the times of an update: the time that the learner waited for rollouts, trained (with
+    /// the processor time of the process meanwhile), and sent parameters; `actor` is the time that
+    /// the first actor waited for the parameters it acted with. The rest of the time since the last
+    /// update is host time: events, checkpoints, queues.
     pub fn update(
         &mut self,
         waited: Duration,
@@ -90,7 +91,7 @@ impl Stats {
         }
     }
 
-    /// The tags and their values.
+    /// Returns the tags and their values.
     pub fn scalars(&self) -> [(&'static str, f64); 11] {
         let cores = |cpu: &Window, time: &Window| cpu.mean() / time.mean().max(1e-9);
         [
@@ -109,7 +110,8 @@ impl Stats {
     }
 }
 
-/// Processor time that this process has taken, on all cores; zero where the system does not tell.
+/// Returns the processor time that this process has used on all cores; zero if the system does not
+/// report it.
 pub fn processor_time() -> Duration {
     #[cfg(unix)]
     {

@@ -1,4 +1,4 @@
-//! The threads of a run: actors beside the learner, which is the caller.
+//! Threads of a run: the actors, beside the learner on the caller's thread.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,11 +9,11 @@ use crate::error::{Error, Result};
 
 /// Runs `actor(0)`, `actor(1)`, ... each on a thread of its own, and `learner` on the caller's.
 ///
-/// All threads are gone when it returns. If one fails or panics, the lanes end the others' waits, and
-/// its error is the result.
+/// All actor threads have ended when it returns. If one fails or panics, the queues end the others'
+/// waits, and its error is the result.
 ///
 /// # Errors
-/// The first failure of any of them.
+/// Returns the first error of any thread.
 pub fn run<P: Send, R: Send, T>(
     lanes: &Lanes<P, R>,
     actors: usize,
@@ -39,7 +39,7 @@ pub fn run<P: Send, R: Send, T>(
                 lanes.fail(Error::Config(format!("cannot start actor thread {index}: {error}")));
             }
         }
-        // The lanes must be closed before the scope waits for the actors.
+        // The queues must be closed before the scope waits for the actors.
         let outcome = catch_unwind(AssertUnwindSafe(learner));
         lanes.close();
         match outcome {
@@ -49,7 +49,7 @@ pub fn run<P: Send, R: Send, T>(
     })
 }
 
-/// The error, with the actor whose it is.
+/// Adds the number of the actor to its error.
 fn named(error: Error, actor: usize) -> Error {
     let of = |text: String| format!("actor thread {actor}: {text}");
     match error {
@@ -81,7 +81,7 @@ mod tests {
             if index == 1 {
                 panic!("no such game");
             }
-            // Waits until it is told to end.
+            // Waits until the queues are closed.
             assert_eq!(lanes.take_params(index).0, None);
             Ok(())
         };

@@ -1,4 +1,4 @@
-//! A whole run: what algorithms on Sebulba have in common. They bring their loss.
+//! Training loop shared by the algorithms on Sebulba, which supply their networks and losses.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,56 +30,56 @@ use crate::trace::control::scan;
 use crate::tree::{self, Tree};
 use crate::{Array, Key, Tensor, TensorType};
 
-/// The numbers of an update.
+/// Hyperparameters of an update.
 #[derive(Debug, Clone, Copy)]
 pub struct Update {
-    /// Steps of a rollout.
+    /// Number of steps of a rollout.
     pub num_steps: usize,
-    /// Gradient steps of an update.
+    /// Number of gradient steps of an update.
     pub turns: usize,
-    /// The learning rate at the start.
+    /// Initial learning rate.
     pub learning_rate: f64,
-    /// Whether it goes to 0, linearly by updates.
+    /// If true, the learning rate decreases to 0, linearly in the number of updates.
     pub anneal_lr: bool,
-    /// The discount factor to bootstrap with where a time limit truncates an episode; `None` ends the
+    /// Discount factor for bootstrapping where a time limit truncates an episode; `None` ends the
     /// return there.
     pub bootstrap_truncated: Option<f64>,
 }
 
-/// What an algorithm does, as traced functions: of a state `S`, a prepared rollout `D` and metrics
-/// `M`.
+/// Traced functions of an algorithm, with state `S`, prepared rollout `D` and metrics `M`.
 #[derive(Debug)]
 pub struct Hooks<Begin, Agents, Prepare, Step> {
-    /// The state to begin with, from a key: on every learner device the same.
+    /// Makes the initial state from a key; it is the same on every learner device.
     pub begin: Begin,
-    /// The agent in a state, for the actors.
+    /// Returns the agent in a state, for the actors.
     pub agent: Agents,
-    /// What is computed once of a rollout, on each learner device of its share.
+    /// Computes what is needed once per rollout, on each learner device for its share.
     pub prepare: Prepare,
-    /// A gradient step: of the state, the rollout, the number of the step `i32[]` and the learning
-    /// rate `f32[]`.
+    /// Takes a gradient step, from the state, the rollout, the number of the step `i32[]` and the
+    /// learning rate `f32[]`.
     pub step: Step,
 }
 
-/// The devices' runtime, with as many devices as the flags name. GPUs of several processes work
-/// together.
+/// Starts the runtime with as many devices as the flags name. GPUs of several processes form one
+/// cluster.
 fn start(
     options: &SebulbaOptions,
     processes: Option<&Arc<dyn Exchange>>,
 ) -> Result<&'static Runtime> {
     let wanted = RuntimeOptions::with_cpu_devices(options.devices());
     let Some(processes) = processes.filter(|_| wanted.joins_processes()) else {
-        // If others have started it, with devices enough or not, the layout's check says so.
+        // If the runtime is already running, with enough devices or not, the layout's check reports
+        // it.
         return Runtime::running_or_started(wanted);
     };
-    // The clients wait for each other, and would not say who is missing.
+    // The clients wait for each other, and would not report which process is missing.
     processes.meet(patience(options))?;
     let World { rank, size } = processes.world();
     let store = processes.clone().key_values()?;
     Runtime::start_among(wanted, Node { rank, size, store })
 }
 
-/// The environments of all actor threads of this process.
+/// Creates the environments of all actor threads of this process.
 fn pools<A: Algorithm>(
     args: &A,
     options: &SebulbaOptions,
@@ -102,17 +102,17 @@ fn sizes<A: Algorithm>(options: &SebulbaOptions, pool: &crate::envs::EnvSpec) ->
     Sizes::of(A::NAME, pool, options.network, (&options.channels, &options.hiddens))
 }
 
-/// How long a process waits for the others.
+/// Returns the time that a process waits for the others.
 fn patience(options: &SebulbaOptions) -> Duration {
     Duration::from_secs(options.join_timeout)
 }
 
-/// The other processes, with `--distributed`.
+/// Connects to the other processes, with `--distributed`.
 fn processes(options: &SebulbaOptions) -> Result<Option<Arc<dyn Exchange>>> {
     if !options.distributed {
         return Ok(None);
     }
-    // With MPI there is no need of an address.
+    // With MPI no address is needed.
     #[cfg(feature = "mpi")]
     if options.launch.coordinator_address.is_none() {
         return Ok(Some(Arc::new(super::mpi::Mpi::join(patience(options))?)));
@@ -123,13 +123,13 @@ fn processes(options: &SebulbaOptions) -> Result<Option<Arc<dyn Exchange>>> {
     Ok(Some(Arc::new(Peer::join(launch, secret, patience(options))?)))
 }
 
-/// Trains an agent and gives the result.
+/// Trains an agent and returns the result.
 ///
 /// With `--distributed` an error in one process ends all of them.
 ///
 /// # Errors
-/// [`Error::Config`] for settings out of range, and what the environments, the compiler, the runtime
-/// and the file system say.
+/// [`Error::Config`] for settings out of range, and errors of the environments, compilation,
+/// execution and file I/O.
 pub fn train<A, S, D, M>(
     args: &A,
     options: &SebulbaOptions,
@@ -208,10 +208,10 @@ where
     let mut trainer = Trainer::start_as(args, world.rank)?;
     trainer.devices = layout.actors.iter().chain(&layout.learners).max().map_or(1, |last| last + 1);
 
-    // The learner's programs.
+    // Programs of the learner.
     let exact = options.deterministic;
     let learners = layout.num_learners();
-    // Unless the devices of all processes work together anyway.
+    // Not needed if the devices of all processes form one cluster, whose reductions span them.
     let across = processes.clone().filter(|_| runtime.process_count() == 1).map(Across::new);
     let start_state =
         pmap("learners", |_, key: Key<Tensor>| (hooks.begin)(key, &sizes)).named("sebulba_begin");
@@ -232,11 +232,11 @@ where
             (state, data, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
         })
         .named("sebulba_step");
-    // Small networks take all gradient steps in one call. On a CPU the convolutions of large ones run
-    // some percent faster outside of a loop.
+    // Small networks take all gradient steps in one call. On a CPU the convolutions of large
+    // networks run a few percent faster outside a loop.
     let per_call = if sizes.view == View::Vector { update.turns } else { 1 };
 
-    // The actors' programs, one of each for every device that acts.
+    // Programs of the actors, one of each for every actor device.
     let [learner_key, actor_key] = {
         let split = jit(|key: Key<Tensor>| key.split_n::<2>());
         split.call(Key::new(args.options().seed))?
@@ -266,7 +266,7 @@ where
 
     let learner_key = replicate(&learner_key, &layout.learners)?;
     let mut state = start_state.call(learner_key)?;
-    // Several processes save the learner alone.
+    // A run of several processes saves only the learner.
     let saves_actors = world == World::ALONE;
     let mut boundary = {
         let train = on_host(&unreplicate(&state)?)?;
@@ -303,7 +303,7 @@ where
         let first = Array::from(layout.first_env(actor) as i32);
         let program = &rollouts[actor / layout.threads];
         let (after, parts, games) = program.call((agent.clone(), before, first))?;
-        // Reading the games waits for the rollout.
+        // Reading the episodes waits for the rollout.
         let games = games.list()?;
         let (rolled, cpu) = (began.elapsed(), processor_time().saturating_sub(cpu));
         let snapshot = match takes_snapshots {
@@ -333,14 +333,16 @@ where
             let agent = unreplicate(&(hooks.agent)(state))?;
             learner.publish(|device| {
                 let there = moved(&agent, device)?;
-                // An actor that waits for them inside of a call would hold up others of its device.
+                // An actor that waited for the parameters inside a call would block others of its
+                // device.
                 tree::leaves(&there).iter().try_for_each(Array::wait)?;
                 Ok(there)
             })
         };
         learner.publish_behind(|device| moved(&boundary.behavior_policy, device))?;
         publish(&learner, &state)?;
-        // Environments as the last checkpoint left them; a checkpoint is due only after an update.
+        // Saved states of the environments for the next checkpoint; a checkpoint is due only after
+        // an update.
         let mut env_states: Vec<Vec<Vec<u8>>> = Vec::new();
         let mut interrupted = false;
         let agree_on_the_end = || -> Result<()> {
@@ -387,7 +389,7 @@ where
                     update_program.call((state, data, turns, rate_there.clone()))?;
                 (state, data, metrics) = (next, kept, Some(told));
                 if per_call == 1 {
-                    // One after the other, for the time of an end to be short.
+                    // Wait for each step, so that an interruption takes effect soon.
                     tree::leaves(metrics.as_ref().expect("just told"))
                         .iter()
                         .try_for_each(Sharded::wait)?;
@@ -398,7 +400,7 @@ where
                 }
             }
             if interrupted {
-                // The update does not count; the checkpoint is the state before it.
+                // The interrupted update is discarded; the checkpoint holds the state before it.
                 continue;
             }
             if writes_checkpoints {
@@ -452,23 +454,23 @@ where
     watch(&view, &board, place, run).and_then(|model| {
         let learner = [start_state.stats(), prepare.stats(), update_program.stats()];
         let resets = begins.iter().map(Jit::stats).chain(learner);
-        // The actors compile at the same time.
+        // The actors compile in parallel.
         let rollout = rollouts.iter().map(|program| program.stats().seconds()).fold(0.0, f64::max);
         let compile_s = rollout + resets.map(|stats| stats.seconds()).sum::<f64>();
         trainer.finish(&model, compile_s)
     })
 }
 
-/// A tree on a device.
+/// Copies a tree to a device.
 fn moved<M: Tree<Array, With<Array> = M>>(tree: &M, device: usize) -> Result<M> {
     let leaves = tree::leaves(tree).iter().map(|x| x.to(device)).collect::<Result<Vec<Array>>>()?;
     Ok(tree::replace(tree, leaves))
 }
 
-/// Plays a saved model, drawing from its policy.
+/// Evaluates a saved model, sampling actions from its policy.
 ///
 /// # Errors
-/// As [`train`].
+/// Returns the same errors as [`train`].
 pub fn play<A: Algorithm, S: Tree<Tensor>>(
     args: &A,
     options: &SebulbaOptions,
@@ -484,7 +486,7 @@ where
     let run = args.options();
     let like = PoolOptions {
         num_threads: run.num_threads,
-        // Games of another seed than those of the training.
+        // Episodes of another seed than those of training.
         seed: run.seed.wrapping_add(1 << 32),
         clip_actions: true,
         ..PoolOptions::default()

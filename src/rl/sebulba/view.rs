@@ -1,4 +1,4 @@
-//! What actors and learner do, as lines on a terminal, twice a second.
+//! Live view of the activity of actors and learner on a terminal, updated twice a second.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -10,30 +10,30 @@ use super::board::{Board, Doing, Seen, Snapshot};
 use super::layout::Layout;
 use crate::rl::progress::Above;
 
-/// How often the lines are drawn.
+/// Interval at which the lines are redrawn.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// What speeds and shares are of, at least, where the run is that old.
+/// Minimum time span over which speeds and shares are measured, once the run is that old.
 const SPAN: Duration = Duration::from_secs(3);
-/// Snapshots that are kept.
+/// Number of snapshots that are kept.
 const KEPT: usize = 20;
 
-/// The names and sizes of what is shown.
+/// Names and sizes of the threads that are shown.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveView {
-    /// What the learner's line begins with.
+    /// Label of the learner's line.
     pub learner: String,
-    /// What each actor's line begins with.
+    /// Label of each actor's line.
     pub actors: Vec<String>,
-    /// Updates of the run.
+    /// Number of updates of the run.
     pub updates: u64,
-    /// Timesteps of a rollout of one actor.
+    /// Number of timesteps in a rollout of one actor.
     pub rollout_steps: u64,
-    /// Timesteps of an update, of all processes.
+    /// Number of timesteps in an update, over all processes.
     pub update_steps: u64,
 }
 
 impl LiveView {
-    /// Of a layout's threads, with rollouts of so many steps.
+    /// Creates the view of a layout's threads, with rollouts of `num_steps` steps.
     pub fn new(layout: &Layout, num_steps: usize, updates: u64) -> LiveView {
         let ids: Vec<String> = layout.learners.iter().map(usize::to_string).collect();
         let actor = |actor| format!("actor {actor} d{}", layout.device_of(actor));
@@ -46,9 +46,9 @@ impl LiveView {
         }
     }
 
-    /// What happened between two snapshots, in lines for a terminal of `(columns, rows)`: a heading,
-    /// the learner, and the actors, of which those that have no room are summed up in one line. Two
-    /// rows are left to others.
+    /// Returns the lines that describe the time between two snapshots, for a terminal of `(columns,
+    /// rows)`: a heading, the learner, and the actors. Actors that do not fit are summarized in one
+    /// line. Two rows are left free for other output.
     pub fn lines(
         &self,
         before: &Snapshot,
@@ -96,7 +96,7 @@ impl LiveView {
         lines
     }
 
-    /// Actors without a line of their own.
+    /// Returns the summary line of the actors without a line of their own.
     fn summary(&self, before: &[Seen], now: &[Seen], passed: Duration, more: bool) -> String {
         let range = |of: &dyn Fn(&Seen) -> u64| {
             let least = now.iter().map(of).min().unwrap_or_default();
@@ -131,7 +131,7 @@ impl LiveView {
     }
 }
 
-/// Columns of one line.
+/// Formats the columns of one line.
 fn line(cells: [&str; 8]) -> String {
     let [name, number, version, busy, wait, sps, queues, now] = cells;
     let mut line = String::new();
@@ -154,7 +154,7 @@ fn queues(actors: &[Seen]) -> (u64, u64) {
     (params, actors.iter().map(|seen| seen.rollouts).sum())
 }
 
-/// The parts of the time in which it worked, and in which it waited for others.
+/// Returns the fractions of the time in which the thread worked and in which it waited for others.
 fn shares(before: &Seen, now: &Seen, passed: Duration) -> (f64, f64) {
     let share = |before: Duration, now: Duration| {
         let part = now.saturating_sub(before).as_secs_f64() / passed.as_secs_f64();
@@ -163,7 +163,7 @@ fn shares(before: &Seen, now: &Seen, passed: Duration) -> (f64, f64) {
     (share(before.work, now.work), share(before.wait, now.wait))
 }
 
-/// Steps per second, from the end of one rollout or update to the end of a later one.
+/// Returns steps per second, from the end of one rollout or update to the end of a later one.
 fn sps(before: &Seen, now: &Seen, steps: u64) -> Option<f64> {
     let done = now.done.checked_sub(before.done).filter(|&done| done > 0)?;
     let time = now.done_at.checked_sub(before.done_at)?.as_secs_f64();
@@ -178,7 +178,7 @@ fn rate(sps: Option<f64>) -> String {
     sps.map_or_else(|| "-".into(), |sps| format!("{sps:.0}"))
 }
 
-/// What it does, and for how long if that is long.
+/// Returns the current activity, with its duration if that is a second or more.
 fn now_of(seen: &Seen) -> String {
     let words = seen.doing.words();
     match seen.lasts {
@@ -187,14 +187,14 @@ fn now_of(seen: &Seen) -> String {
     }
 }
 
-/// Snapshots of the last seconds, or of the last updates where those take longer.
+/// Snapshots of the last seconds, or of the last updates if those take longer.
 #[derive(Debug, Default)]
 struct History(VecDeque<Snapshot>);
 
 impl History {
     fn push(&mut self, now: Snapshot) {
         let same = |last: &Snapshot| last.learner.done == now.learner.done;
-        // While nothing ends there is nothing new to compare with.
+        // A snapshot is kept only when an update has ended: others add nothing to compare with.
         if self.0.back().is_some_and(same) {
             return;
         }
@@ -204,7 +204,7 @@ impl History {
         self.0.push_back(now);
     }
 
-    /// What `now` is compared with: a moment some seconds and two updates ago.
+    /// Returns the snapshot that `now` is compared with, some seconds and two updates old.
     fn before(&self, now: &Snapshot) -> Option<&Snapshot> {
         let long_ago = |past: &&Snapshot| {
             now.at.saturating_sub(past.at) >= SPAN && now.learner.done >= past.learner.done + 2
@@ -213,8 +213,9 @@ impl History {
     }
 }
 
-/// Does `work` on this thread, and shows on another what the board tells meanwhile, if there is a
-/// place to show it. All of that is gone at the end of the work, however it ends.
+/// Runs `work` on this thread and, if there is a terminal area above the progress bar, shows the
+/// board's status from another thread meanwhile. The lines are removed when the work ends, however
+/// it ends.
 pub fn watch<T>(
     view: &LiveView,
     board: &Board,
@@ -237,7 +238,7 @@ pub fn watch<T>(
             }
             place.show(&[]);
         };
-        // Without a thread for it, nothing is shown.
+        // If the thread cannot be started, nothing is shown.
         let _ = thread::Builder::new().name("view".into()).spawn_scoped(scope, show);
         let outcome = work();
         drop(end);
@@ -301,7 +302,7 @@ mod tests {
                 "actor 1 d1            13       12   75%   20%      200   1 1  plays",
             ]
         );
-        // At the start nothing can be said of speeds.
+        // At the start no speed is known.
         let first = snapshot(2, 0, 0.0);
         let lines = view(2).lines(&first, &first, (80, 24));
         assert_eq!(
@@ -326,7 +327,7 @@ mod tests {
             "8 actors more      13-14    12-13   75%           1600   4 8  1 plays, 7 waits: learner"
                 [..80]
         );
-        // Not one has a line of its own.
+        // No actor has a line of its own.
         let few = view.lines(&before, &now, (200, 5));
         assert_eq!(few.len(), 3);
         assert!(few[2].starts_with("12 actors  "), "{few:?}");
@@ -350,14 +351,14 @@ mod tests {
     fn speeds_are_of_seconds_and_of_whole_updates() {
         let mut history = History::default();
         assert_eq!(history.before(&snapshot(1, 0, 0.0)), None);
-        // Updates of a tenth of a second: some seconds ago.
+        // Updates take a tenth of a second: the snapshot is some seconds old.
         for tick in 0..100 {
             history.push(snapshot(1, 5 * tick, 0.5 * tick as f64));
         }
         let now = snapshot(1, 500, 50.0);
         assert_eq!(history.before(&now).unwrap().at, Duration::from_secs(47));
         assert_eq!(history.0.len(), KEPT);
-        // Updates of a minute: two of them ago.
+        // Updates take a minute: the snapshot is two updates old.
         let mut history = History::default();
         for tick in 0..1000 {
             history.push(snapshot(1, tick / 120, 0.5 * tick as f64));
