@@ -1,4 +1,4 @@
-//! A batch of actions, and the checks that it passes before any environment moves.
+//! Batches of actions, and their checks before any environment is stepped.
 
 use crate::error::{Error, Result};
 
@@ -56,7 +56,7 @@ impl Actions<'_> {
     }
 }
 
-/// What the actions of one kind of environment must be like.
+/// Rule that the actions of one kind of environment must satisfy.
 #[derive(Debug)]
 pub(super) enum ActionRule {
     /// Less than `n`.
@@ -80,7 +80,7 @@ impl ActionRule {
         }
     }
 
-    /// Fails unless `actions` are good for the environments `envs`, in this order.
+    /// Returns an error unless `actions` are valid for the environments `envs`, in this order.
     pub(super) fn check(
         &self,
         id: &str,
@@ -138,7 +138,7 @@ impl ActionRule {
         }
     }
 
-    /// Gives `slot` the `k`-th of the checked `actions`.
+    /// Copies the `k`-th of the checked `actions` to `slot`.
     pub(super) fn give(&self, actions: Actions<'_>, k: usize, slot: &mut Slot) {
         match (self, actions) {
             (ActionRule::MultiDiscrete { nvec }, Actions::I32(values)) => {
@@ -177,7 +177,7 @@ fn multi_discrete(
     env: usize,
 ) -> Result<()> {
     for (i, (value, &n)) in row.zip(nvec).enumerate() {
-        // A negative number is a huge one here.
+        // A negative number becomes a huge one here.
         if value as u64 >= n as u64 {
             return Err(Error::Env(format!(
                 "{id}: env {env}: component {i} of its action is {value}, expected 0 to {}",
@@ -195,7 +195,7 @@ fn discrete(
     envs: impl Iterator<Item = usize>,
 ) -> Result<()> {
     for (value, env) in values.zip(envs) {
-        // A negative number is a huge one here.
+        // A negative number becomes a huge one here.
         if value as u64 >= n as u64 {
             return Err(Error::Env(format!(
                 "{id}: env {env}: its action is {value}, expected 0 to {}",

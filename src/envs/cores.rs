@@ -1,10 +1,10 @@
-//! Which cores threads run on. Linux only; elsewhere every call does nothing.
+//! Affinity of threads to cores. Linux only; elsewhere every call does nothing.
 
 #![cfg_attr(not(target_os = "linux"), allow(unused_variables))]
 
 use std::thread::JoinHandle;
 
-/// The cores that this process may use, in ascending order; empty where that is not known.
+/// Returns the cores that this process may use, in ascending order; empty if they are unknown.
 pub(super) fn allowed() -> Vec<usize> {
     #[cfg(target_os = "linux")]
     {
@@ -21,7 +21,7 @@ pub(super) fn allowed() -> Vec<usize> {
     Vec::new()
 }
 
-/// The core that the calling thread is on now.
+/// Returns the core that runs the calling thread now.
 pub(super) fn current() -> Option<usize> {
     #[cfg(target_os = "linux")]
     // SAFETY: the function takes nothing and touches nothing.
@@ -30,7 +30,8 @@ pub(super) fn current() -> Option<usize> {
     None
 }
 
-/// Keeps a thread on some of the cores. A wish: the system may refuse, and nothing depends on it.
+/// Restricts a thread to some of the cores. Best effort: the system may refuse, and results do not
+/// depend on it.
 pub(super) fn keep(thread: &JoinHandle<()>, cores: impl Iterator<Item = usize>) {
     #[cfg(target_os = "linux")]
     {

@@ -1,4 +1,4 @@
-//! The trait that an environment implements, and what passes through it.
+//! The trait that an environment implements, and the types of its arguments and results.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -8,38 +8,38 @@ use crate::error::{Error, Result};
 use super::seeds::EnvRng;
 use super::spec::EnvSpec;
 
-/// One environment: physics without threads, buffers, time limits, resets or statistics, which are
-/// the pool's.
+/// One environment: physics without threads, buffers, time limits, resets or statistics, which the
+/// pool provides.
 ///
-/// An environment writes its observation straight into its row of the pool's batch buffer, so
-/// nothing is copied on the way to the learner. All randomness comes from the `rng` handed in,
-/// so that one seed makes one trajectory however many threads there are.
+/// An environment writes its observation straight into its row of the pool's batch buffer, so no
+/// copy is made on the way to the learner. All randomness comes from the `rng` argument, so one
+/// seed gives one trajectory for any number of threads.
 ///
-/// An error or a panic in any method ends the pool with an error that says which environment it
-/// was; with [`OnError::Truncate`](super::OnError::Truncate) an error of `step` ends the episode only, and a reset must then work.
-/// NaN in a reward or an `f32` observation counts as such an error: one of them in a batch makes all
-/// parameters NaN. A `step` or `reset` that takes longer than 30 seconds is reported on standard error.
-/// The [module](super) has an annotated template.
+/// An error or a panic in any method ends the pool with an error that names the environment. With
+/// [`OnError::Truncate`](super::OnError::Truncate) an error of `step` ends the episode only, and
+/// the following reset must work. NaN in a reward or an `f32` observation counts as such an error:
+/// a single NaN in a batch makes all parameters NaN. A `step` or `reset` that takes longer than 30
+/// seconds is reported on standard error. The [module](super) has an annotated template.
 pub trait Env: Send {
-    /// What this environment promises. Asked once, when the pool is made.
+    /// Returns the specification of this environment. Called once, when the pool is made.
     fn spec(&self) -> EnvSpec;
 
     /// Starts an episode and writes its first observation into all of `obs`.
     fn reset(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()>;
 
     /// Starts the next episode of a game that is not over, as after a lost life, and writes its
-    /// first observation into all of `obs`. The steps of the time limit go on counting.
+    /// first observation into all of `obs`. The step count of the time limit is not reset.
     ///
-    /// The pool calls this instead of [`reset`](Env::reset) where [`StepOutcome::terminated`] came
-    /// without [`StepOutcome::game_over`].
+    /// The pool calls this instead of [`reset`](Env::reset) after a step with
+    /// [`StepOutcome::terminated`] but without [`StepOutcome::game_over`].
     fn next_episode(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
         self.reset(rng, obs)
     }
 
     /// Takes one step and writes the observation after it into all of `obs`.
     ///
-    /// The pool has checked `action` against [`EnvSpec::action`]. What `obs` holds before is not
-    /// defined: it may be of another step.
+    /// The pool has checked `action` against [`EnvSpec::action`]. The previous content of `obs` is
+    /// undefined: it may be the observation of another step.
     fn step(
         &mut self,
         action: Action<'_>,
@@ -47,23 +47,24 @@ pub trait Env: Send {
         obs: ObsMut<'_>,
     ) -> Result<StepOutcome>;
 
-    /// The length of the running game for the episode statistics, where it is not the number of the
-    /// agent's steps: gymnasium's Atari counts emulated frames, those of the reset included.
+    /// Returns the length of the current game for the episode statistics if it is not the number of
+    /// the agent's steps: gymnasium's Atari counts emulated frames, including those of the reset.
     fn episode_length(&self) -> Option<u32> {
         None
     }
 
-    /// A picture of the current state, where the environment can draw one.
+    /// Renders the current state as an image, or returns `None` if the environment cannot be
+    /// rendered.
     fn render(&mut self) -> Option<Frame> {
         None
     }
 
-    /// The whole state as bytes, such that [`restore`](Env::restore) continues the same episode.
+    /// Serializes the whole state such that [`restore`](Env::restore) continues the same episode.
     fn save(&self) -> Result<Vec<u8>> {
         Err(Error::Env(format!("{}: saving the state is not supported", self.spec().id)))
     }
 
-    /// Continues from bytes that [`save`](Env::save) made.
+    /// Restores the state from bytes that [`save`](Env::save) returned.
     fn restore(&mut self, _state: &[u8]) -> Result<()> {
         Err(Error::Env(format!("{}: restoring a state is not supported", self.spec().id)))
     }
@@ -73,21 +74,21 @@ pub trait Env: Send {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Action<'a> {
-    /// A choice of a [`Space::Discrete`](super::Space::Discrete): less than its `n`.
+    /// Choice of a [`Space::Discrete`](super::Space::Discrete): less than its `n`.
     Discrete(usize),
-    /// The choices of a [`Space::MultiDiscrete`](super::Space::MultiDiscrete), each less than its
-    /// entry of `nvec`.
+    /// Choices of a [`Space::MultiDiscrete`](super::Space::MultiDiscrete), each less than its entry
+    /// of `nvec`.
     MultiDiscrete(&'a [usize]),
-    /// The elements of a [`Space::Box`](super::Space::Box), in row-major order.
+    /// Elements of a [`Space::Box`](super::Space::Box), in row-major order.
     Box(&'a [f32]),
 }
 
 impl Action<'_> {
-    /// The choice of a discrete action.
+    /// Returns the choice of a discrete action.
     ///
     /// # Panics
-    /// If the action is not discrete, which the pool rules out for an environment whose
-    /// specification says that it is.
+    /// If the action is not discrete. The pool never passes such an action to an environment whose
+    /// specification has a discrete action space.
     pub fn discrete(self) -> usize {
         match self {
             Action::Discrete(choice) => choice,
@@ -95,10 +96,10 @@ impl Action<'_> {
         }
     }
 
-    /// The choices of an action of several components.
+    /// Returns the choices of a multi-discrete action, one per component.
     ///
     /// # Panics
-    /// If it is not one.
+    /// If the action is not multi-discrete.
     pub fn choices(&self) -> &[usize] {
         match self {
             Action::MultiDiscrete(choices) => choices,
@@ -106,10 +107,10 @@ impl Action<'_> {
         }
     }
 
-    /// Element `i` of a continuous action.
+    /// Returns element `i` of a continuous action.
     ///
     /// # Panics
-    /// If the action is not continuous or shorter.
+    /// If the action is not continuous or has no element `i`.
     pub fn continuous(self, i: usize) -> f32 {
         match self {
             Action::Box(values) => values[i],
@@ -118,12 +119,12 @@ impl Action<'_> {
     }
 }
 
-/// The place for one observation: a row of the pool's batch buffer.
+/// Output buffer for one observation: a row of the pool's batch buffer.
 #[derive(Debug)]
 pub struct ObsMut<'a>(pub &'a mut [u8]);
 
 impl ObsMut<'_> {
-    /// The row as elements of type `T`.
+    /// Returns the row as elements of type `T`.
     ///
     /// # Panics
     /// If the row is not a whole number of `T`: then `T` is not the type in the specification.
@@ -140,33 +141,33 @@ impl ObsMut<'_> {
     }
 }
 
-/// What came of one step.
+/// Result of one step.
 ///
-/// `terminated` is an ending that belongs to the task (bootstrap with zero); `truncated` is a
-/// cut from outside (bootstrap with the value of the last observation). The pool adds the time
-/// limit to `truncated`; an environment sets it only for cuts of its own.
+/// `terminated` marks an end by the rules of the task (bootstrap with zero); `truncated` marks a
+/// cut from outside (bootstrap with the value of the last observation). The pool sets `truncated`
+/// at the time limit; an environment sets it only for cuts of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StepOutcome {
     /// The reward that the agent learns from; the pool's batch rounds it to `f32`.
     pub reward: f64,
-    /// Whether the episode ended by the rules of the task.
+    /// True if the episode ended by the rules of the task.
     pub terminated: bool,
-    /// Whether the environment itself cut the episode.
+    /// True if the environment itself cut the episode.
     pub truncated: bool,
-    /// Whether a life was lost.
+    /// True if a life was lost.
     pub life_lost: bool,
-    /// The reward of the full game, before any clipping. Episode statistics add up this one.
+    /// Reward of the full game, before any clipping. Episode statistics add up this reward.
     pub game_reward: f64,
-    /// Whether the full game is over. An environment that ends episodes at each lost life has
-    /// `terminated` without this, and [`Env::next_episode`].
+    /// True if the full game is over. An environment that ends an episode at each lost life sets
+    /// `terminated` without this flag, and starts the next episode in [`Env::next_episode`].
     pub game_over: bool,
-    /// Whether nothing that comes after counts for the agent although the episode goes on, as
-    /// after a lost life where that does not end it.
+    /// True if no later reward counts for the agent although the episode continues, as after a lost
+    /// life that does not end the episode.
     pub zero_discount: bool,
 }
 
 impl StepOutcome {
-    /// The outcome where the episode and the game are the same thing.
+    /// Returns the outcome of a step in an environment in which episode and game are the same.
     pub fn new(reward: f64, terminated: bool) -> StepOutcome {
         StepOutcome {
             reward,
@@ -180,19 +181,19 @@ impl StepOutcome {
     }
 }
 
-/// A picture: `height * width` pixels of red, green, blue, top row first.
+/// RGB image: `height * width` pixels of red, green, blue, top row first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Rows of pixels.
+    /// Number of rows of pixels.
     pub height: usize,
-    /// Pixels in a row.
+    /// Number of pixels in a row.
     pub width: usize,
-    /// `height * width * 3` bytes.
+    /// Pixel data: `height * width * 3` bytes.
     pub rgb: Vec<u8>,
 }
 
 impl Frame {
-    /// A picture of square cells, given by rows of `columns`.
+    /// Draws a grid of square cells, given in row-major order with `columns` cells in a row.
     pub(super) fn of_cells(cells: &[[u8; 3]], columns: usize) -> Frame {
         // A multiple of 16, which video encoders like.
         const SIDE: usize = 16;
@@ -202,12 +203,12 @@ impl Frame {
     }
 }
 
-/// `state` as JSON: a saved state.
+/// Serializes `state` as JSON.
 pub(super) fn save_json<T: Serialize>(id: &str, state: &T) -> Result<Vec<u8>> {
     serde_json::to_vec(state).map_err(|e| Error::Env(format!("{id}: saving the state failed: {e}")))
 }
 
-/// The inverse of [`save_json`]; fails for anything else and for what is not `valid`.
+/// Inverse of [`save_json`]. Returns an error for other bytes and for a state that is not `valid`.
 pub(super) fn restore_json<T: DeserializeOwned>(
     id: &str,
     state: &[u8],
@@ -221,12 +222,12 @@ pub(super) fn restore_json<T: DeserializeOwned>(
     Err(Error::Env(format!("{id}: this is not a saved state: {problem}")))
 }
 
-/// `values` as little-endian bytes: a saved state.
+/// Serializes `values` as little-endian bytes.
 pub(super) fn save_f64(values: &[f64]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// The inverse of [`save_f64`]; fails when `state` does not hold exactly `N` numbers.
+/// Inverse of [`save_f64`]. Returns an error if `state` does not hold exactly `N` numbers.
 pub(super) fn restore_f64<const N: usize>(id: &str, state: &[u8]) -> Result<[f64; N]> {
     if state.len() != 8 * N {
         return Err(Error::Env(format!(

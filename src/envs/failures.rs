@@ -1,40 +1,40 @@
-//! What becomes of an environment that fails.
+//! Policy for environments that fail, and the record of their failures.
 
 use std::collections::VecDeque;
 
 /// What the pool does when an environment's `step` returns an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
-    /// The call that would have delivered its row fails, and so does every later one.
+    /// The call that would have returned its row fails, and so does every later call.
     #[default]
     Stop,
-    /// Its episode ends there as truncated and the others go on. The failed step counts as not
-    /// taken: its reward is 0 and its observation ([`final_obs`], where the pool resets in the same
-    /// step) is the one before it. [`EnvPool::take_failures`] tells what went wrong.
+    /// Its episode is truncated at that step and the other environments continue. The failed step
+    /// counts as not taken: its reward is 0 and its observation ([`final_obs`], if the pool resets
+    /// in the same step) is the previous one. [`EnvPool::take_failures`] returns the errors.
     ///
-    /// Keeps a copy of each environment's last observation. An error of a reset, and a panic
-    /// anywhere, end the pool all the same.
+    /// Keeps a copy of each environment's last observation. An error of a reset and any panic still
+    /// end the pool.
     ///
     /// [`final_obs`]: super::Batch::final_obs
     /// [`EnvPool::take_failures`]: super::EnvPool::take_failures
     Truncate,
 }
 
-/// A step that failed in a pool that goes on ([`OnError::Truncate`]).
+/// Failed step in a pool that continues after failures ([`OnError::Truncate`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The environment.
+    /// Index of the environment.
     pub env_id: usize,
-    /// Which step of its episode it was, from 1.
+    /// Number of the step in its episode, from 1.
     pub step: u32,
-    /// The environment's error.
+    /// Error message of the environment.
     pub message: String,
 }
 
-/// Failures that nobody has asked for are forgotten beyond this many.
+/// Maximum number of failures kept until they are taken; older ones are dropped.
 const KEPT: usize = 1 << 16;
 
-/// The failures of a pool, oldest first.
+/// Failures of a pool, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Failures(VecDeque<Failure>);
 

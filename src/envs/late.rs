@@ -1,4 +1,5 @@
-//! A watch over environments: a line on standard error for a step or reset that does not return.
+//! Watchdog of environments: prints a line on standard error for a step or reset that does not
+//! return.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -9,7 +10,7 @@ use crate::{output, watch};
 /// Time in one step or reset after which an environment is reported.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The number of times that a step or reset of one environment began or returned: odd during a call.
+/// Number of times that a step or reset of one environment began or returned: odd during a call.
 #[derive(Default)]
 pub(super) struct Calls(AtomicU32);
 
@@ -24,21 +25,21 @@ impl Calls {
         self.advance();
     }
 
-    /// One thread at a time calls an environment, so that no addition is lost.
+    /// Only one thread at a time calls an environment, so no addition is lost.
     #[inline]
     fn advance(&self) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 }
 
-/// The environments of one pool.
+/// Watchdog of the environments of one pool.
 pub(super) struct Watch {
     id: String,
     envs: Vec<Arc<Calls>>,
     seen: Mutex<Vec<Seen>>,
 }
 
-/// The count of one environment's [`Calls`] when it was last looked at.
+/// Last observed count of one environment's [`Calls`].
 #[derive(Clone)]
 struct Seen {
     count: u32,
@@ -56,7 +57,8 @@ impl Watch {
         this
     }
 
-    /// The environments that are late at the time `now` and were not reported for the same call.
+    /// Returns the environments that are late at the time `now` and were not reported for the same
+    /// call.
     fn late(&self, now: Instant) -> Vec<usize> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let mut late = Vec::new();
@@ -99,7 +101,7 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         envs[1].begin();
         assert!(watch.late(at(0)).is_empty());
-        // Another environment is in a call each time, but not in the same one.
+        // This environment is in a call at each check, but each time in a different call.
         for seconds in 1..30 {
             envs[2].begin();
             assert!(watch.late(at(seconds)).is_empty(), "{seconds}");
@@ -109,7 +111,7 @@ mod tests {
         assert!(watch.late(at(90)).is_empty());
         envs[1].end();
         assert!(watch.late(at(91)).is_empty());
-        // Another call of the same environment counts anew.
+        // A new call of the same environment is timed from its own start.
         envs[1].begin();
         assert!(watch.late(at(92)).is_empty());
         assert_eq!(watch.late(at(122)), [1]);

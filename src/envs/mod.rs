@@ -1,13 +1,13 @@
 //! Environments, and the pool that steps many of them together.
 //!
-//! The story in the order of the files: what an environment promises (`spec`), the trait that it
-//! implements (`env`), what can be put around one (`wrappers`), and the pool around them all: memory
-//! that they write into (`buffer`), where randomness comes from (`seeds`), one environment's episodes
-//! and resets (`slot`), checks of actions (`actions`), threads (`workers`, `cores`), statistics
-//! (`stats`), what becomes of failures (`failures`), the front door (`pool`), and the door for compiled
-//! code (`xla`). Above the pool stand the families that we have (`atari`, `classic`, `minatar`, `mujoco`,
-//! `own`, `toy_text`), each with its list of ids (`entry`), and all of them by name (`registry`);
-//! `traced` has some as functions of tensors.
+//! The modules, from the bottom up: specifications of environments (`spec`), the trait that an
+//! environment implements (`env`), wrappers around one environment (`wrappers`), and the pool:
+//! batch memory (`buffer`), seeds and generators (`seeds`), episodes and resets of one environment
+//! (`slot`), checks of actions (`actions`), threads (`workers`, `cores`), episode statistics
+//! (`stats`), failed steps (`failures`), the pool's public interface (`pool`), and its interface
+//! for compiled code (`xla`). The families of environments are built on the pool (`atari`,
+//! `classic`, `minatar`, `mujoco`, `own`, `toy_text`), each with its list of ids (`entry`);
+//! `registry` finds all of them by id. `traced` has some environments as functions of tensors.
 //!
 //! ```
 //! use podracer::envs::{EnvPool, PoolOptions, list_envs};
@@ -31,9 +31,9 @@
 //!
 //! # An environment of your own
 //!
-//! Implement [`Env`] and hand [`EnvPool::custom`] a function that makes one. The pool brings
-//! threads, time limits, resets, seeds and statistics. [`register`] gives it an id, by which the
-//! algorithms of [`algos`](crate::algos) train on it.
+//! Implement [`Env`] and pass [`EnvPool::custom`] a function that makes one. The pool adds threads,
+//! time limits, resets, seeds and statistics. [`register`] gives the environment an id, by which
+//! the algorithms of [`algos`](crate::algos) train on it.
 //!
 //! ```
 //! use podracer::envs::{

@@ -19,38 +19,40 @@ use super::spec::EnvSpec;
 use super::stats::{Episode, Finished};
 use super::workers::{Inbox, Job, Team, Workers};
 
-/// How a pool is made. `..Default::default()` fills in the rest.
+/// Options of a pool. `..Default::default()` sets the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolOptions {
-    /// How many environments there are.
+    /// Number of environments.
     pub num_envs: usize,
-    /// Rows of a batch; 0 for one per environment (synchronous). A smaller number makes the
-    /// pool asynchronous: `recv` waits for that many only.
+    /// Rows of a batch; 0 for one row per environment (synchronous). A smaller number makes the
+    /// pool asynchronous: `recv` waits only for that many environments.
     pub batch_size: usize,
-    /// Threads that step environments; 0 lets the pool measure and choose. In a synchronous pool
-    /// the caller's thread is one of them, so 1 starts none. No result depends on it.
+    /// Number of threads that step environments; 0 lets the pool measure and choose. In a
+    /// synchronous pool the caller's thread is one of them, so 1 starts none. Results do not depend
+    /// on it.
     pub num_threads: usize,
-    /// The core that the first thread stays on, counted among those that the process may use; each
-    /// further thread stays on the next one. `None` leaves it to the system. In a synchronous pool
-    /// the caller's own thread stays as it is.
+    /// Core that the first thread is pinned to, as an index into the cores that the process may
+    /// use; each further thread is pinned to the next core. `None` leaves the threads unpinned. In
+    /// a synchronous pool the caller's own thread is not pinned.
     pub first_core: Option<usize>,
-    /// The seed of the run, from which each environment's own seed is made.
+    /// Seed of the run. Each environment's own seed is derived from it.
     pub seed: u64,
-    /// Which process this is of those that share `seed`.
+    /// Index of this process among the processes that share `seed`.
     pub process: u16,
-    /// Which actor thread's pool this is of those that share `seed` and `process`.
+    /// Index of this pool's actor thread among those that share `seed` and `process`.
     pub actor: u16,
-    /// The number of its first environment among all pools that share `seed`, `process` and `actor`:
-    /// environment `i` has the seed of environment `first_env + i`.
+    /// Index of the pool's first environment among all pools that share `seed`, `process` and
+    /// `actor`: environment `i` has the seed of environment `first_env + i`.
     pub first_env: usize,
-    /// When the next episode starts.
+    /// Time at which the next episode starts after an end.
     pub autoreset: Autoreset,
-    /// Steps after which an episode is truncated; `None` for what the environment says.
+    /// Number of steps after which an episode is truncated; `None` for the limit in the
+    /// environment's specification.
     pub max_episode_steps: Option<u32>,
-    /// Whether continuous actions outside their bounds are brought to the nearest one (gymnasium's
-    /// `ClipAction`) instead of refused. NaN is refused either way.
+    /// If true, continuous actions outside their bounds are clipped to the nearest bound
+    /// (gymnasium's `ClipAction`) instead of refused. NaN is always refused.
     pub clip_actions: bool,
-    /// What becomes of an environment whose step returns an error.
+    /// Policy for environments whose step returns an error.
     pub on_error: OnError,
 }
 
@@ -80,33 +82,33 @@ impl Default for PoolOptions {
 ///
 /// Asynchronous (`batch_size < num_envs`): [`async_reset`](EnvPool::async_reset), then
 /// [`recv`](EnvPool::recv) a batch and [`send`](EnvPool::send) actions for the environments in it,
-/// while the others are being stepped. Batches hold the environments in the order in
-/// which they were sent, not in the order in which they happened to finish, so that a run can be
-/// repeated bit for bit whatever the threads do.
+/// while the other environments are being stepped. Batches hold the environments in the order in
+/// which they were sent, not in the order in which they finished, so a run can be repeated bit for
+/// bit regardless of thread timing.
 ///
-/// An environment that panics or returns an error makes the call that would have delivered its row
-/// fail, and every later call too, unless [`PoolOptions::on_error`] says otherwise.
+/// If an environment panics or returns an error, the call that would have returned its row fails,
+/// and so does every later call, unless [`PoolOptions::on_error`] says otherwise.
 pub struct EnvPool {
     spec: EnvSpec,
     options: PoolOptions,
     rule: ActionRule,
-    /// The environments; `None` while one is with a worker.
+    /// The environments; `None` while a worker has one.
     slots: Vec<Option<Box<Slot>>>,
-    /// Which environments have been sent and not received.
+    /// True for each environment that has been sent and not received.
     busy: Vec<bool>,
-    /// What was sent and not begun, in order.
+    /// Environments that have been sent but not started, in order.
     pending: VecDeque<Pending>,
     /// Batches being filled, in order; each but the last has all its rows assigned.
     blocks: VecDeque<Block>,
-    /// How many blocks have left the front of `blocks`.
+    /// Number of blocks removed from the front of `blocks`.
     blocks_done: u64,
-    /// Every batch handed out whose memory may still be in use.
+    /// Batches returned to the caller whose memory may still be in use.
     handed_out: Vec<Batch>,
     engine: Engine,
     finished: Finished,
     failures: Failures,
     failed: Option<String>,
-    /// Reports environments that do not return; none after a failure.
+    /// Watchdog that reports environments that do not return; `None` after a failure.
     watch: Option<Arc<Watch>>,
 }
 
@@ -130,21 +132,22 @@ enum Engine {
     Threads(Workers),
 }
 
-/// Measures what a step costs, to choose the number of threads.
+/// Measurement of the cost of a step, from which the number of threads is chosen.
 struct Probe {
     batches: u32,
     fastest: Duration,
 }
 
-/// Batches to time before choosing: the fastest of them tells the cost without interruptions.
+/// Number of batches to time before choosing: the fastest one shows the cost without interruptions.
 const PROBES: u32 = 16;
 
-/// The work that is worth waking one more thread for. Handing a batch over and back costs 2 to
-/// 40 us (`benches/envs.rs`), so a thread must bring more than that.
+/// Amount of work that justifies waking one more thread. Passing a batch to a thread and back costs
+/// 2 to 40 us (`benches/envs.rs`), so a thread must save more than that.
 const WORTH_A_THREAD: Duration = Duration::from_micros(60);
 
-/// What handing one environment over and back costs, at most (100 to 200 ns in the same
-/// benchmark): steps not much dearer than that stay on the caller's thread, however many.
+/// Upper limit of the cost of passing one environment to a thread and back (100 to 200 ns in the
+/// same benchmark). Steps that cost little more than that stay on the caller's thread, regardless
+/// of the number of environments.
 const HAND_OVER: Duration = Duration::from_nanos(300);
 
 impl std::fmt::Debug for EnvPool {
@@ -157,7 +160,7 @@ impl std::fmt::Debug for EnvPool {
 }
 
 impl EnvPool {
-    /// A pool of environments of your own: `factory` makes environment 0, 1, ...
+    /// Makes a pool of custom environments: `factory` makes environment 0, 1, ...
     ///
     /// All must have the same specification.
     pub fn custom(
@@ -170,8 +173,8 @@ impl EnvPool {
         EnvPool::with_envs(envs, options)
     }
 
-    /// [`custom`](EnvPool::custom) with a factory that several threads may call, as is worth it for
-    /// environments that take long to make.
+    /// [`custom`](EnvPool::custom) with a factory that several threads may call, for environments
+    /// that take long to make.
     pub(super) fn parallel(
         factory: impl Fn(usize) -> Result<Box<dyn Env>> + Sync,
         options: PoolOptions,
@@ -228,27 +231,28 @@ impl EnvPool {
         })
     }
 
-    /// What the environments promise.
+    /// Returns the specification of the environments.
     pub fn spec(&self) -> &EnvSpec {
         &self.spec
     }
 
-    /// How the pool was made; `batch_size` is the number it came to.
+    /// Returns the options of the pool; `batch_size` is the resolved number of rows.
     pub fn options(&self) -> &PoolOptions {
         &self.options
     }
 
-    /// How many environments there are.
+    /// Returns the number of environments.
     pub fn num_envs(&self) -> usize {
         self.options.num_envs
     }
 
-    /// How many rows a batch has.
+    /// Returns the number of rows of a batch.
     pub fn batch_size(&self) -> usize {
         self.options.batch_size
     }
 
-    /// How many threads step environments now; 1 where that is the caller's own.
+    /// Returns the number of threads that step environments now; 1 if that is the caller's own
+    /// thread.
     pub fn num_threads(&self) -> usize {
         match &self.engine {
             Engine::Inline(_) => 1,
@@ -260,17 +264,17 @@ impl EnvPool {
         self.options.batch_size == self.options.num_envs
     }
 
-    /// Starts an episode in every environment. What was sent and not received is dropped.
+    /// Starts an episode in every environment. Batches that were sent and not received are dropped.
     ///
-    /// For synchronous pools; fails in an asynchronous one.
+    /// For synchronous pools; returns an error in an asynchronous one.
     pub fn reset(&mut self) -> Result<Batch> {
         self.expect_synchronous("reset", "async_reset and recv")?;
         self.async_reset()?;
         self.recv()
     }
 
-    /// Starts an episode in every environment, to be received. What was sent and not received is
-    /// dropped.
+    /// Starts an episode in every environment; `recv` returns the first observations. Batches that
+    /// were sent and not received are dropped.
     pub fn async_reset(&mut self) -> Result<()> {
         self.alive()?;
         self.abandon()?;
@@ -280,10 +284,10 @@ impl EnvPool {
         Ok(())
     }
 
-    /// Takes one step in every environment: `actions[i]` is environment `i`'s.
+    /// Takes one step in every environment: `actions[i]` is the action of environment `i`.
     ///
-    /// For synchronous pools; fails in an asynchronous one, and for actions outside the action
-    /// space, before any environment has moved.
+    /// For synchronous pools. Returns an error in an asynchronous one, and for actions outside the
+    /// action space, before any environment is stepped.
     pub fn step<'a>(&mut self, actions: impl Into<Actions<'a>>) -> Result<Batch> {
         let _span = timeline::span("env step");
         self.expect_synchronous("step", "send and recv")?;
@@ -292,18 +296,19 @@ impl EnvPool {
         self.recv()
     }
 
-    /// Gives the environments `env_ids` their actions, in this order, and returns at once.
+    /// Sends the environments `env_ids` their actions, in this order, and returns at once.
     ///
-    /// Fails, before any environment has moved, for actions outside the action space and for
-    /// environments that do not exist, were not reset, or were sent and not received.
+    /// Returns an error, before any environment is stepped, for actions outside the action space
+    /// and for environments that do not exist, were not reset, or were sent and not received.
     pub fn send<'a>(&mut self, actions: impl Into<Actions<'a>>, env_ids: &[i32]) -> Result<()> {
-        // A negative id is a huge one here.
+        // A negative id becomes a huge one here.
         self.send_to(actions.into(), env_ids.iter().map(|&id| id as u32 as usize))
     }
 
-    /// Starts an episode in the environments `env_ids`, to be received as rows like steps.
+    /// Starts an episode in the environments `env_ids`; `recv` returns their rows like those of
+    /// steps.
     ///
-    /// Fails as [`send`](EnvPool::send) does.
+    /// Returns the errors of [`send`](EnvPool::send).
     pub fn send_reset(&mut self, env_ids: &[i32]) -> Result<()> {
         self.alive()?;
         let envs = env_ids.iter().map(|&id| id as u32 as usize);
@@ -330,10 +335,10 @@ impl EnvPool {
         Ok(())
     }
 
-    /// The oldest batch of what was sent; waits for its environments.
+    /// Returns the oldest batch that was sent, after waiting for its environments.
     ///
-    /// Fails when fewer environments have been sent than a batch has rows, and when one of them
-    /// failed.
+    /// Returns an error if fewer environments have been sent than a batch has rows, and if one of
+    /// them failed.
     pub fn recv(&mut self) -> Result<Batch> {
         let _span = timeline::span("env recv");
         self.alive()?;
@@ -353,45 +358,47 @@ impl EnvPool {
         Ok(batch)
     }
 
-    /// The games that finished since the last call, in the order of the batches' rows: returns and
-    /// lengths of the full game, unclipped. At most the last 65,536.
+    /// Returns the episodes that finished since the last call, in the order of the batches' rows,
+    /// with returns and lengths of the full game, unclipped. At most the last 65,536 are kept.
     pub fn take_finished(&mut self) -> Vec<Episode> {
         self.finished.drain()
     }
 
-    /// The steps that failed since the last call, in the order of the batches' rows, where the pool
-    /// goes on after them ([`OnError::Truncate`]). At most the last 65,536.
+    /// Returns the steps that failed since the last call, in the order of the batches' rows, in a
+    /// pool that continues after failures ([`OnError::Truncate`]). At most the last 65,536 are
+    /// kept.
     pub fn take_failures(&mut self) -> Vec<Failure> {
         self.failures.drain()
     }
 
-    /// The last game that environment `env_id` finished.
+    /// Returns the last episode (full game) that environment `env_id` finished.
     pub fn last_finished(&self, env_id: usize) -> Option<Episode> {
         self.finished.last(env_id)
     }
 
-    /// A picture of environment `env_id`, if it can draw one.
+    /// Renders environment `env_id`, if it can be rendered.
     ///
-    /// Fails for an environment that does not exist or was sent and not received.
+    /// Returns an error for an environment that does not exist or was sent and not received.
     pub fn render(&mut self, env_id: usize) -> Result<Option<Frame>> {
         let slot = self.idle(env_id)?;
         guard(|| Ok(slot.render())).map_err(|problem| self.fail(env_id, &problem))
     }
 
-    /// The whole state of environment `env_id` between two steps: its own, its generator, its place
-    /// in the episode and the running statistics.
+    /// Serializes the whole state of environment `env_id` between two steps: the environment, its
+    /// generator, its position in the episode and the running statistics.
     ///
-    /// Fails as [`render`](EnvPool::render) does, and where the environment cannot save itself.
+    /// Returns the errors of [`render`](EnvPool::render), and an error if the environment cannot be
+    /// saved.
     pub fn save(&mut self, env_id: usize) -> Result<Vec<u8>> {
         self.idle(env_id)?.save()
     }
 
-    /// Lets environment `env_id` go on from what [`save`](EnvPool::save) gave, in this or another
-    /// process: the same actions lead to the same episodes. Its next step gives the first
-    /// observation.
+    /// Restores environment `env_id` from the bytes that [`save`](EnvPool::save) returned, in this
+    /// or another process: the same actions lead to the same episodes. Its next step returns the
+    /// first observation.
     ///
-    /// Fails as [`render`](EnvPool::render) does, and for bytes that are no state of this kind of
-    /// environment; then nothing has changed.
+    /// Returns the errors of [`render`](EnvPool::render), and an error for bytes that are not a
+    /// state of this kind of environment; then nothing is changed.
     ///
     /// ```
     /// use podracer::envs::{EnvPool, PoolOptions};
@@ -407,7 +414,7 @@ impl EnvPool {
         self.idle(env_id)?.restore(state)
     }
 
-    /// Environment `env_id`, which nothing is being done with.
+    /// Returns environment `env_id`, which must not be in flight.
     fn idle(&mut self, env_id: usize) -> Result<&mut Slot> {
         self.alive()?;
         self.claim(Task::Reset, [env_id].into_iter())?;
@@ -435,12 +442,12 @@ impl EnvPool {
         }
     }
 
-    /// Ends the pool: every later call fails, also those of compiled code that steps it.
+    /// Closes the pool: every later call fails, including those of compiled code that steps it.
     pub fn close(&mut self) {
         self.failed.get_or_insert_with(|| format!("{}: the pool was closed", self.spec.id));
     }
 
-    /// Ends the pool: what broke may have left anything behind.
+    /// Closes the pool after a failure, which may have left an environment in any state.
     fn fail(&mut self, env: usize, problem: &str) -> Error {
         let message = format!("{}: env {env} {problem}", self.spec.id);
         self.failed = Some(message.clone());
@@ -465,7 +472,7 @@ impl EnvPool {
         Err(Error::Env(format!("{}: {problem}", self.spec.id)))
     }
 
-    /// Why `env` cannot be sent, if it cannot.
+    /// Returns the reason why `env` cannot be sent, or `None` if it can.
     fn objection(&self, task: Task, env: usize) -> Option<String> {
         match self.busy.get(env) {
             None => {
@@ -499,14 +506,14 @@ impl EnvPool {
             }
             let block = self.blocks_done + self.blocks.len() as u64 - 1;
             let back = self.blocks.back_mut().expect("just pushed");
-            // In a synchronous pool a batch has each environment once, so rows can be in order.
+            // In a synchronous pool a batch has each environment once, so the rows are in order.
             let row = if rows == self.options.num_envs { env } else { back.assigned };
             back.assigned += 1;
             self.pending.push_back(Pending { env, block, row, task });
         }
     }
 
-    /// Memory for a batch: of one that nobody holds any longer, or new.
+    /// Returns memory for a batch: that of a batch that is no longer in use, or new memory.
     fn fresh(&mut self) -> Filling {
         let free = self.handed_out.iter().position(Batch::is_unshared);
         free.and_then(|i| self.handed_out.swap_remove(i).recycle()).unwrap_or_else(|| {
@@ -515,7 +522,7 @@ impl EnvPool {
         })
     }
 
-    /// Hands what is pending to the threads, where there are some.
+    /// Submits the pending environments to the worker threads, if there are any.
     fn dispatch(&mut self) {
         let Engine::Threads(workers) = &self.engine else { return };
         workers.submit(self.pending.drain(..).map(|Pending { env, block, row, task }| {
@@ -526,7 +533,8 @@ impl EnvPool {
         }));
     }
 
-    /// Brings the `count` environments of the front block home and stores what they told.
+    /// Takes the `count` environments of the front block back and stores the results of their
+    /// steps.
     fn receive(&mut self, count: usize) -> Result<()> {
         let block = self.blocks.front_mut().expect("there is a front");
         if let Engine::Threads(workers) = &self.engine {
@@ -561,7 +569,7 @@ impl EnvPool {
         let obs_bytes = filling.obs_bytes();
         let (obs, final_obs) = filling.all();
         let final_bytes = if final_obs.is_empty() { 0 } else { obs_bytes };
-        // One guard for all: a panic leaves behind which environment it was.
+        // One guard for all rows: `current` is the failing environment after a panic.
         let mut current = 0;
         let outcome = guard(|| {
             for Pending { env, row, task, .. } in self.pending.iter().take(count) {
@@ -587,7 +595,7 @@ impl EnvPool {
         }
     }
 
-    /// Notes what a batch cost; after some, chooses the number of threads.
+    /// Records the cost of a batch; after enough batches, chooses the number of threads.
     fn probed(&mut self, cost: Duration) -> Result<()> {
         let Engine::Inline(Some(probe)) = &mut self.engine else { return Ok(()) };
         probe.batches += 1;
@@ -599,7 +607,8 @@ impl EnvPool {
         let worth = (work.as_nanos() / WORTH_A_THREAD.as_nanos()) as usize;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let count = worth.min(cores).min(self.options.batch_size);
-        // The caller of an asynchronous pool has other things to do: one thread is already a gain.
+        // The caller of an asynchronous pool has other work to do: a single thread is already a
+        // gain.
         let synchronous = self.is_synchronous();
         if count < if synchronous { 2 } else { 1 } {
             self.engine = Engine::Inline(None);
@@ -610,7 +619,7 @@ impl EnvPool {
         Ok(())
     }
 
-    /// Waits for what is in flight and forgets it.
+    /// Waits for the environments in flight and discards their results.
     fn abandon(&mut self) -> Result<()> {
         if matches!(self.engine, Engine::Inline(_)) {
             self.pending.clear();
@@ -627,7 +636,7 @@ impl EnvPool {
     }
 }
 
-/// The options with `batch_size` filled in, if they make sense.
+/// Returns the options with `batch_size` filled in, or an error for invalid options.
 fn check(mut options: PoolOptions) -> Result<PoolOptions> {
     if options.num_envs == 0 {
         return Err(Error::Config("num_envs must be at least 1".into()));
@@ -647,14 +656,14 @@ fn check(mut options: PoolOptions) -> Result<PoolOptions> {
     Ok(options)
 }
 
-/// Environments 0 to `count - 1`. The first is made alone: if that went fast, so do the others, and
-/// if it failed, its error is the only one.
+/// Makes environments 0 to `count - 1`. The first one is made alone: if that is fast, so are the
+/// others, and if it fails, its error is the only one.
 fn make_all(
     factory: &(impl Fn(usize) -> Result<Box<dyn Env>> + Sync),
     count: usize,
 ) -> Result<Vec<Box<dyn Env>>> {
     let make = |i| match guard(|| factory(i)) {
-        // Its own words, as from `make` without a pool.
+        // The same error text as from `make` without a pool.
         Err(problem) => Err(Error::Env(format!("making env {i} {problem}"))),
         made => Ok(made.expect("no error")),
     };
@@ -678,7 +687,7 @@ fn make_all(
     Ok(envs)
 }
 
-/// Threads for a pool: in a synchronous one, the caller is one of the `count`.
+/// Starts the threads of a pool; in a synchronous pool the caller is one of the `count`.
 fn start(id: &str, count: usize, options: &PoolOptions) -> Result<Workers> {
     let synchronous = options.batch_size == options.num_envs;
     let team = Team {

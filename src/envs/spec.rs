@@ -1,4 +1,4 @@
-//! What an environment promises: its spaces, its time limit, and when it counts as solved.
+//! Specification of an environment: its spaces, its time limit, and its reward threshold.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use crate::trace::types::{DType, Shape};
 /// One side of the bounds of a [`Space::Box`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Bound {
-    /// The same bound for every element: an image need not list 28,224 of them.
+    /// The same bound for every element, so that an image need not list 28,224 of them.
     All(f64),
-    /// A bound per element, in row-major order.
+    /// One bound per element, in row-major order.
     Each(Vec<f64>),
 }
 
 impl Bound {
-    /// The bound of element `i`, counted in row-major order.
+    /// Returns the bound of element `i`, counted in row-major order.
     pub fn at(&self, i: usize) -> f64 {
         match self {
             Bound::All(bound) => *bound,
@@ -41,51 +41,52 @@ impl From<Vec<f64>> for Bound {
     }
 }
 
-/// The set that one observation or one action of one environment lies in.
+/// Set of the possible observations or actions of one environment.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Space {
     /// A whole number from 0 to `n - 1`.
     Discrete {
-        /// How many there are.
+        /// Number of choices.
         n: usize,
     },
-    /// Several whole numbers at once, each from 0 to one less than its entry of `nvec`: `i32` of that
-    /// length.
+    /// Several whole numbers, each from 0 to one less than its entry of `nvec`: an `i32` array of
+    /// that length.
     MultiDiscrete {
-        /// How many there are of each.
+        /// Number of choices of each component.
         nvec: Vec<usize>,
-        /// Whether an observation says which actions are allowed: then it is a vector that ends with
-        /// a number for each choice of each component in turn, 1 where it is allowed and 0 where not.
-        /// At least one of each component always is.
+        /// True if an observation holds the mask of allowed actions: then it is a vector that ends
+        /// with one number for each choice of each component, in the order of the components: 1 if
+        /// the choice is allowed and 0 if not. At least one choice of each component is always
+        /// allowed.
         masked: bool,
     },
     /// An array whose elements lie between bounds, both included.
     Box {
-        /// The lower bounds; negative infinity where there is none.
+        /// Lower bounds; negative infinity for an unbounded element.
         low: Bound,
-        /// The upper bounds; infinity where there is none.
+        /// Upper bounds; infinity for an unbounded element.
         high: Bound,
-        /// The sizes of the axes, without the batch axis.
+        /// Sizes of the axes, without the batch axis.
         shape: Shape,
-        /// The type of the elements.
+        /// Type of the elements.
         dtype: DType,
     },
 }
 
 impl Space {
-    /// A box of `f32` with the given bounds.
+    /// Makes a box of `f32` with the given bounds.
     pub fn f32(shape: impl Into<Shape>, low: impl Into<Bound>, high: impl Into<Bound>) -> Space {
         Space::Box { low: low.into(), high: high.into(), shape: shape.into(), dtype: DType::F32 }
     }
 
-    /// A box of bytes from 0 to 255, as images are.
+    /// Makes a box of bytes from 0 to 255, the space of images.
     pub fn image(shape: impl Into<Shape>) -> Space {
         let (low, high) = (Bound::All(0.0), Bound::All(255.0));
         Space::Box { low, high, shape: shape.into(), dtype: DType::U8 }
     }
 
-    /// The sizes of the axes, without the batch axis; a discrete space is a scalar.
+    /// Returns the sizes of the axes, without the batch axis; a discrete space is a scalar.
     pub fn shape(&self) -> Shape {
         match self {
             Space::Discrete { .. } => Shape::scalar(),
@@ -94,7 +95,7 @@ impl Space {
         }
     }
 
-    /// The type of the elements; a discrete space has `i32`.
+    /// Returns the type of the elements; `i32` for a discrete space.
     pub fn dtype(&self) -> DType {
         match self {
             Space::Discrete { .. } | Space::MultiDiscrete { .. } => DType::I32,
@@ -102,7 +103,7 @@ impl Space {
         }
     }
 
-    /// What is wrong with this space, if something is.
+    /// Describes the first problem of this space, or returns `None` if the space is valid.
     pub(super) fn problem(&self) -> Option<String> {
         match self {
             Space::Discrete { n: 0 } => Some("it has nothing to choose from".into()),
@@ -130,7 +131,7 @@ impl Space {
         }
     }
 
-    /// Bytes of one element of this space.
+    /// Returns the number of bytes of one element of this space.
     pub fn bytes(&self) -> usize {
         self.shape().numel() * self.dtype().size()
     }
@@ -153,17 +154,17 @@ impl fmt::Display for Space {
     }
 }
 
-/// What an environment promises.
+/// Specification of an environment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EnvSpec {
-    /// The name that [`make`](super::make) knows it by, as in `CartPole-v1`.
+    /// Id by which [`make`](super::make) finds the environment, such as `CartPole-v1`.
     pub id: String,
-    /// Where one observation lies.
+    /// Space of one observation.
     pub observation: Space,
-    /// Where one action lies.
+    /// Space of one action.
     pub action: Space,
-    /// Steps after which the pool truncates an episode; `None` for no limit.
+    /// Number of steps after which the pool truncates an episode; `None` for no limit.
     pub max_episode_steps: Option<u32>,
-    /// The average episodic return from which the task counts as solved.
+    /// Mean episodic return from which the task counts as solved.
     pub reward_threshold: Option<f64>,
 }

@@ -1,21 +1,22 @@
-//! Episode statistics of the full game, whatever the agent's reward and episodes look like.
+//! Episode statistics of the full game, independent of the agent's rewards and episodes.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-/// A finished game: from its first reset to game over or truncation.
+/// Statistics of a finished episode of the full game: from its first reset to game over or
+/// truncation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Episode {
-    /// The environment that played it.
+    /// Index of the environment.
     pub env_id: usize,
-    /// The sum of its rewards, before any clipping.
+    /// Sum of the rewards, before any clipping.
     pub episodic_return: f64,
-    /// Its steps, or what [`Env::episode_length`](super::Env::episode_length) gives instead.
+    /// Number of steps, or the result of [`Env::episode_length`](super::Env::episode_length).
     pub length: u32,
 }
 
-/// The game that one environment is in the middle of.
+/// Statistics of the current game of one environment.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Running {
     episodic_return: f64,
@@ -23,8 +24,8 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Counts one step; returns the game if that was its last. `length` is the environment's own
-    /// count, if it has one.
+    /// Counts one step; returns the finished episode if that was its last step. `length` is the
+    /// environment's own count, if it has one.
     pub(super) fn step(
         &mut self,
         env_id: usize,
@@ -41,10 +42,10 @@ impl Running {
     }
 }
 
-/// Finished games that nobody has asked for are forgotten beyond this many.
+/// Maximum number of finished episodes kept until they are taken; older ones are dropped.
 const KEPT: usize = 1 << 16;
 
-/// The finished games of all environments of a pool.
+/// Finished episodes of all environments of a pool.
 #[derive(Debug, Default)]
 pub(super) struct Finished {
     episodes: VecDeque<Episode>,
