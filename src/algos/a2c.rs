@@ -29,7 +29,7 @@ use crate::{DType, Key, Tensor, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// The settings, by CleanRL's names, with the defaults of Stable-Baselines3 (`num_envs` those of its
+/// Settings with CleanRL's names and the defaults of Stable-Baselines3 (`num_envs` is that of its
 /// zoo for CartPole).
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "A2C for discrete actions and vector observations", args_override_self = true)]
@@ -37,7 +37,7 @@ pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "a2c")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -54,19 +54,19 @@ pub struct Args {
     /// The number of parallel environments
     #[arg(long, default_value_t = 8)]
     pub num_envs: usize,
-    /// The number of steps in each environment per update
+    /// The number of steps to run in each environment per update
     #[arg(long, default_value_t = 5)]
     pub num_steps: usize,
-    /// Lower the learning rate linearly to 0
+    /// Anneal the learning rate linearly to 0
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// The lambda of the general advantage estimation; 1 is the return of the steps to come
+    /// The lambda of generalized advantage estimation (GAE); 1 gives n-step returns
     #[arg(long, default_value_t = 1.0)]
     pub gae_lambda: f64,
-    /// Normalise advantages
+    /// Normalise advantages over each batch
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// Coefficient of the entropy
@@ -75,28 +75,28 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
-    /// The largest norm of the gradient
+    /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
-    /// How much of the mean of squared gradients RMSProp keeps
+    /// The decay rate (alpha) of RMSProp's running mean of squared gradients
     #[arg(long, default_value_t = 0.99)]
     pub rms_prop_alpha: f64,
-    /// What RMSProp adds to the root
+    /// The epsilon that RMSProp adds to the root of the mean squared gradient
     #[arg(long, default_value_t = 1e-5)]
     pub rms_prop_eps: f64,
     /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// without it the return ends there
+    /// if false, truncation is treated as termination
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }
 
 impl Args {
-    /// Samples per update.
+    /// Number of samples per update.
     fn batch_size(&self) -> usize {
         self.num_envs * self.num_steps
     }
 
-    /// Updates in one call of the program: about 2000 timesteps.
+    /// Number of updates in one call of the compiled program: about 2000 timesteps.
     fn rounds(&self) -> usize {
         let all = self.total_timesteps / self.batch_size() as u64;
         2000usize.div_ceil(self.batch_size()).min(all as usize)
@@ -123,17 +123,17 @@ algorithm!(Args, "a2c", Args::check, train, play_model);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Actor and critic: two networks of two hidden layers of 64 units.
+/// Actor and critic: two networks with two hidden layers of 64 units each.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Observations to logits of the actions.
+    /// Network from observations to action logits.
     pub actor: Mlp<T>,
-    /// Observations to the value.
+    /// Network from observations to values.
     pub critic: Mlp<T>,
 }
 
 impl Agent<Tensor> {
-    /// A new agent for observations of `obs_size` numbers and `num_actions` actions.
+    /// Initialises an agent for observations of size `obs_size` and `num_actions` actions.
     pub fn init(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> Agent<Tensor> {
         let (actor, critic) = key.split();
         let network = |key, outputs, gain| {
@@ -143,27 +143,27 @@ impl Agent<Tensor> {
         Agent { actor: network(actor, num_actions, 0.01), critic: network(critic, 1, 1.0) }
     }
 
-    /// The policy at `obs: f32[.., obs_size]`.
+    /// Returns the policy at `obs: f32[.., obs_size]`.
     pub fn policy(&self, obs: Tensor) -> Categorical<Tensor> {
         Categorical::new(self.actor.apply(obs))
     }
 
-    /// The value of `obs: f32[.., obs_size]`, `f32[..]`.
+    /// Returns the values `f32[..]` of `obs: f32[.., obs_size]`.
     pub fn value(&self, obs: Tensor) -> Tensor {
         self.critic.apply(obs).squeeze(-1)
     }
 }
 
-/// What learning changes.
+/// State carried between updates.
 #[derive(Debug, Tree)]
 pub struct TrainState<T> {
     /// The parameters.
     pub agent: Agent<T>,
-    /// RMSProp's means.
+    /// RMSProp's running mean of squared gradients.
     pub optimizer: RmsPropState<Agent<T>>,
-    /// The environments between two steps.
+    /// Environment state between two steps.
     pub playing: Playing<T>,
-    /// Updates so far, `i32[]`.
+    /// Number of updates so far, `i32[]`.
     pub updates: T,
 }
 
@@ -182,14 +182,14 @@ pub struct Samples<T> {
     pub returns: T,
 }
 
-/// What is logged of an update; scalars.
+/// Metrics of one update; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
     /// `mean((v - R)^2)`
     pub value_loss: T,
     /// `mean(-A log pi)`
     pub policy_loss: T,
-    /// The mean entropy.
+    /// Mean entropy of the policy.
     pub entropy: T,
     /// `1 - var(R - v) / var(R)`
     pub explained_variance: T,
@@ -303,17 +303,18 @@ fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
     EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
 }
 
-/// The sizes of observations and actions; refuses what this algorithm cannot act in.
+/// Returns the sizes of observations and actions, or an error if this algorithm does not support
+/// the environment's spaces.
 fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
     Ok((spaces::vector("a2c", pool.spec())?, spaces::choices("a2c", pool.spec())?))
 }
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
-/// the compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let pool = pool(args, args.num_envs, args.run.seed)?;
@@ -355,18 +356,18 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&Model { agent, optimizer }, compile_s)
 }
 
-/// What is saved of a run: all but the environments.
+/// Saved model: the training state without the environments.
 #[derive(Debug, Clone, Tree)]
 pub struct Model<T> {
     /// The parameters.
     pub agent: Agent<T>,
-    /// RMSProp's means.
+    /// RMSProp's running mean of squared gradients.
     pub optimizer: RmsPropState<Agent<T>>,
 }
 
-/// Plays a saved model, drawing from its policy.
+/// Evaluates a saved model, sampling actions from its policy.
 fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // Episodes of another seed than those of the training.
+    // The seed differs from that of training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let (obs_size, num_actions) = sizes(&pool)?;
     let fresh = |key: Key<Tensor>| {

@@ -29,14 +29,14 @@ use crate::{Key, Tensor, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// The settings, by CleanRL's names and with CleanRL's defaults.
+/// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "C51 for Atari games and MinAtar", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "c51_atari")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -53,13 +53,13 @@ pub struct Args {
     /// The number of parallel environments
     #[arg(long, default_value_t = 1)]
     pub num_envs: usize,
-    /// The number of atoms, the returns that have a probability
+    /// The number of atoms in the support of the return distribution
     #[arg(long, default_value_t = 51)]
     pub n_atoms: usize,
-    /// The lowest atom
+    /// The smallest atom of the support
     #[arg(long, default_value_t = -10.0, allow_negative_numbers = true)]
     pub v_min: f64,
-    /// The highest atom
+    /// The largest atom of the support
     #[arg(long, default_value_t = 10.0, allow_negative_numbers = true)]
     pub v_max: f64,
     /// The size of the replay buffer, in transitions
@@ -68,25 +68,25 @@ pub struct Args {
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// Timesteps between updates of the target network
+    /// The number of timesteps between updates of the target network
     #[arg(long, default_value_t = 10_000)]
     pub target_network_frequency: usize,
-    /// The number of transitions of a gradient step
+    /// The number of transitions sampled from the replay buffer per gradient step
     #[arg(long, default_value_t = 32)]
     pub batch_size: usize,
-    /// The part of random actions at the start
+    /// The initial epsilon of epsilon-greedy exploration
     #[arg(long, default_value_t = 1.0)]
     pub start_e: f64,
-    /// The part of random actions at the end
+    /// The final epsilon of epsilon-greedy exploration
     #[arg(long, default_value_t = 0.01)]
     pub end_e: f64,
-    /// The part of the timesteps over which it goes from start to end
+    /// The fraction of total timesteps over which epsilon is annealed from --start-e to --end-e
     #[arg(long, default_value_t = 0.1)]
     pub exploration_fraction: f64,
-    /// Timesteps before learning starts
+    /// The timestep at which learning starts
     #[arg(long, default_value_t = 80_000)]
     pub learning_starts: u64,
-    /// Timesteps between gradient steps
+    /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 4)]
     pub train_frequency: usize,
 }
@@ -143,7 +143,7 @@ pub struct QNetwork<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// A new network.
+    /// Initialises a network.
     pub fn init(
         key: Key<Tensor>,
         images: Images,
@@ -166,7 +166,7 @@ impl QNetwork<Tensor> {
     }
 }
 
-/// What gradient steps change, and what is saved.
+/// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct Learner<T> {
     /// The network.
@@ -177,7 +177,7 @@ pub struct Learner<T> {
     pub optimizer: AdamState<T, QNetwork<T>>,
 }
 
-/// What training changes.
+/// State carried between iterations of training.
 pub type State<T> = TrainState<Learner<T>, Frames<T>, PlayingImages<T>>;
 
 fn learner(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) -> Learner<Tensor> {
@@ -205,16 +205,16 @@ pub fn loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// What is logged of a gradient step; scalars.
+/// Metrics of one gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// The loss.
+    /// Loss.
     pub loss: T,
-    /// The mean value of the actions taken.
+    /// Mean value of the actions taken.
     pub q_values: T,
 }
 
-/// One gradient step on a batch.
+/// Takes one gradient step on a batch.
 pub fn update(
     learner: Learner<Tensor>,
     batch: &Drawn<Tensor>,
@@ -227,7 +227,7 @@ pub fn update(
     (Learner { q, target, optimizer }, Metrics { loss, q_values })
 }
 
-/// The learner with its target network updated if `step` is a multiple of the frequency.
+/// Updates the target network if `step` is a multiple of `target_network_frequency`.
 fn with_target(learner: Learner<Tensor>, step: Tensor, args: &Args) -> Learner<Tensor> {
     let Learner { q, target, .. } = &learner;
     let target = periodic_update(q, target, step, args.target_network_frequency);
@@ -236,7 +236,7 @@ fn with_target(learner: Learner<Tensor>, step: Tensor, args: &Args) -> Learner<T
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// Some steps of all environments, and if `learning` a gradient step.
+/// Takes `train_frequency` timesteps in the environments and, if `learning`, one gradient step.
 fn round(
     envs: &XlaPool,
     state: State<Tensor>,
@@ -265,12 +265,12 @@ fn round(
 
 // ------------------------------------------------------------------------------------- training
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
-/// the compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let (pool, images, num_actions) = pools::images(args, args.num_envs, args.run.seed)?;
@@ -291,13 +291,13 @@ pub fn train(args: &Args) -> Result<Summary> {
         }
         (state, games, metrics)
     };
-    // The first call never learns: a transition needs the step after it.
+    // The first call never learns: a transition is complete only after the next step.
     let learning_starts = args.learning_starts.max(1);
     let pace = Pace { steps: args.cadence().steps(), learning_starts };
     off_policy::train(args, pace, (handle, &envs), init, rounds, |state| state.learner)
 }
 
-/// Plays a saved model with `end_e` random actions.
+/// Evaluates a saved model with an epsilon-greedy policy whose epsilon is `end_e`.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (pool, images, num_actions) = pools::images(args, 1, args.run.eval_seed())?;
     let q = load_model(model, |key| learner(key, images, num_actions, args))?.q;

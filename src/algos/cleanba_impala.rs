@@ -22,47 +22,47 @@ use crate::{Array, DType, Key, Sharded, Tensor};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// The settings, by Cleanba's names and with Cleanba's defaults.
+/// Settings with Cleanba's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "IMPALA with actors and learners on many devices", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "cleanba_impala")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
-    /// Flags of actors, learners and their devices
+    /// Flags for actors, learners and their devices
     #[command(flatten)]
     #[serde(flatten)]
     pub sebulba: SebulbaOptions,
-    /// Take for each action's reward and end those of the action before, as Cleanba does
+    /// Pair each action with the reward and the episode end of the previous action, as Cleanba does
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub parity: bool,
 
     /// The id of the environment
     #[arg(long, default_value = "Breakout-v5")]
     pub env_id: String,
-    /// Total timesteps of the experiment, of all processes
+    /// Total timesteps of the experiment, over all processes
     #[arg(long, default_value_t = 50_000_000)]
     pub total_timesteps: u64,
     /// The learning rate of the optimiser
     #[arg(long, default_value_t = 6e-4)]
     pub learning_rate: f64,
-    /// The number of steps in each environment per rollout
+    /// The number of steps to run in each environment per rollout
     #[arg(long, default_value_t = 20)]
     pub num_steps: usize,
-    /// Lower the learning rate linearly to 0
+    /// Anneal the learning rate linearly to 0
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// The number of minibatches, each of whole environments
+    /// The number of minibatches; each contains whole trajectories of some environments
     #[arg(long, default_value_t = 4)]
     pub num_minibatches: usize,
-    /// Parts of a minibatch of which the gradients are averaged into one step
+    /// The number of parts of a minibatch whose gradients are averaged into one gradient step
     #[arg(long, default_value_t = 1)]
     pub gradient_accumulation_steps: usize,
     /// Coefficient of the entropy
@@ -71,11 +71,11 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
-    /// The largest norm of the gradient
+    /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 40.0)]
     pub max_grad_norm: f64,
     /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// Cleanba ends the return there
+    /// Cleanba treats truncation as termination
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }
@@ -121,7 +121,7 @@ const VECTOR_DEFAULTS: &[&str] = &[
     "--vf-coef=0.25",
 ];
 
-/// What an update changes.
+/// State that an update changes.
 #[derive(Debug, Tree)]
 pub struct TrainState<T> {
     /// The parameters.
@@ -204,14 +204,14 @@ pub fn vtrace(
     VTrace { errors: by_time(errors), pg_advantages: weights * (q - now) }
 }
 
-/// What is logged of a gradient step; scalars.
+/// Metrics of one gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// The whole loss.
+    /// Total loss.
     pub loss: T,
-    /// The value loss.
+    /// Value loss.
     pub value_loss: T,
-    /// The policy's loss.
+    /// Policy loss.
     pub policy_loss: T,
     /// The negated sum of the policy's entropies, as Cleanba logs it.
     pub entropy: T,
@@ -356,12 +356,12 @@ fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
     TrainState { agent, optimizer }
 }
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
-/// the compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let update = Update {
@@ -386,7 +386,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     )
 }
 
-/// Plays a saved model, drawing from its policy.
+/// Evaluates a saved model, sampling actions from its policy.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let agent = |state: TrainState<Array>| state.agent;
     sebulba::play(args, &args.sebulba, model, evaluation, begin, agent)

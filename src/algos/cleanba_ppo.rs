@@ -23,18 +23,18 @@ use crate::{Array, DType, Key, Sharded, Tensor, random, vmap};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// The settings, by Cleanba's names and with Cleanba's defaults.
+/// Settings with Cleanba's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "PPO with actors and learners on many devices", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "cleanba_ppo")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
-    /// Flags of actors, learners and their devices
+    /// Flags for actors, learners and their devices
     #[command(flatten)]
     #[serde(flatten)]
     pub sebulba: SebulbaOptions,
@@ -42,34 +42,34 @@ pub struct Args {
     /// The id of the environment
     #[arg(long, default_value = "Breakout-v5")]
     pub env_id: String,
-    /// Total timesteps of the experiment, of all processes
+    /// Total timesteps of the experiment, over all processes
     #[arg(long, default_value_t = 50_000_000)]
     pub total_timesteps: u64,
     /// The learning rate of the optimiser
     #[arg(long, default_value_t = 2.5e-4)]
     pub learning_rate: f64,
-    /// The number of steps in each environment per rollout
+    /// The number of steps to run in each environment per rollout
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
-    /// Lower the learning rate linearly to 0
+    /// Anneal the learning rate linearly to 0
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// The lambda of the general advantage estimation
+    /// The lambda of generalized advantage estimation (GAE)
     #[arg(long, default_value_t = 0.95)]
     pub gae_lambda: f64,
     /// The number of minibatches
     #[arg(long, default_value_t = 4)]
     pub num_minibatches: usize,
-    /// Parts of a minibatch of which the gradients are averaged into one step
+    /// The number of parts of a minibatch whose gradients are averaged into one gradient step
     #[arg(long, default_value_t = 1)]
     pub gradient_accumulation_steps: usize,
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Normalise advantages, in each minibatch
+    /// Normalise advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
@@ -81,11 +81,11 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
-    /// The largest norm of the gradient
+    /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
     /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// Cleanba ends the return there
+    /// Cleanba treats truncation as termination
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }
@@ -136,14 +136,14 @@ const VECTOR_DEFAULTS: &[&str] = &[
     "--clip-coef=0.2",
 ];
 
-/// What an update changes.
+/// State that an update changes.
 #[derive(Debug, Tree)]
 pub struct TrainState<T> {
     /// The parameters.
     pub agent: Agent<T>,
     /// Adam's moments.
     pub optimizer: AdamState<T, Agent<T>>,
-    /// The randomness of the minibatches to come.
+    /// PRNG key of the minibatch orders.
     pub key: Key<T>,
 }
 
@@ -164,16 +164,16 @@ pub struct Samples<T> {
     pub returns: T,
 }
 
-/// What is logged of a gradient step; scalars.
+/// Metrics of one gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// The whole loss.
+    /// Total loss.
     pub loss: T,
-    /// The value loss.
+    /// Value loss.
     pub value_loss: T,
-    /// The policy's loss.
+    /// Policy loss.
     pub policy_loss: T,
-    /// The mean entropy.
+    /// Mean entropy of the policy.
     pub entropy: T,
     /// `mean(ratio - 1 - log ratio)`
     pub approx_kl: T,
@@ -298,12 +298,12 @@ fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
     TrainState { agent, optimizer, key }
 }
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
-/// the compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let update = Update {
@@ -328,7 +328,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     )
 }
 
-/// Plays a saved model, drawing from its policy.
+/// Evaluates a saved model, sampling actions from its policy.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     sebulba::play(args, &args.sebulba, model, evaluation, begin, |state: TrainState<Array>| {
         state.agent

@@ -27,14 +27,14 @@ use crate::{DType, Key, Tensor, TensorType, random, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// The settings, by CleanRL's names and with CleanRL's defaults.
+/// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "DDPG for continuous actions", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ddpg_continuous_action")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -54,23 +54,23 @@ pub struct Args {
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// How much of the networks the targets take over
+    /// The target network update rate tau (Polyak averaging)
     #[arg(long, default_value_t = 0.005)]
     pub tau: f64,
-    /// The number of transitions of a gradient step
+    /// The number of transitions sampled from the replay buffer per gradient step
     #[arg(long, default_value_t = 256)]
     pub batch_size: usize,
-    /// The noise of the actions taken, as a part of the action's scale
+    /// The standard deviation of the exploration noise, relative to the action scale
     #[arg(long, default_value_t = 0.1)]
     pub exploration_noise: f64,
-    /// Timesteps before learning starts; until then actions are uniform
+    /// The timestep at which learning starts; actions are sampled uniformly until then
     #[arg(long, default_value_t = 25_000)]
     pub learning_starts: u64,
-    /// Steps of the critic between those of the actor and the targets
+    /// The number of critic updates between updates of the actor and the target networks
     #[arg(long, default_value_t = 2)]
     pub policy_frequency: usize,
-    /// Updates of the actor in one call of the program, after which losses are logged; 0 takes those
-    /// of about 100 timesteps. The results are the same
+    /// The number of actor updates in one call of the compiled program, after which losses are
+    /// logged; 0 covers about 100 timesteps. The results do not depend on it
     #[arg(long, default_value_t = 0)]
     pub rounds_per_call: usize,
 }
@@ -127,7 +127,7 @@ pub struct Networks<T> {
 }
 
 impl Networks<Tensor> {
-    /// New networks.
+    /// Initialises the networks.
     pub fn init(key: Key<Tensor>, obs_size: usize, action_size: usize) -> Networks<Tensor> {
         let (actor, critic) = key.split();
         Networks {
@@ -167,10 +167,10 @@ pub struct Learner<T> {
     pub optimizers: Optimizers<T>,
 }
 
-/// What training changes.
+/// State carried between iterations of training.
 pub type State<T> = TrainState<Learner<T>, Replay<T, Transition<T>>, Playing<T>>;
 
-/// New networks with their targets and optimisers.
+/// Initialises the networks, their targets and optimisers.
 fn learner(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Learner<Tensor> {
     let networks = Networks::init(key, obs_size, action_size);
     let adam = adam(args);
@@ -215,7 +215,7 @@ pub fn actor_loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// What is logged; scalars.
+/// Logged metrics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
     /// The critic's loss.
@@ -311,12 +311,12 @@ fn round(
 
 // ------------------------------------------------------------------------------------- training
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environment, the
-/// compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environment, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let (pool, obs_size, bounds) = pools::continuous(args, args.run.seed)?;
@@ -341,7 +341,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     off_policy::train(args, pace, (handle, &envs), init, rounds, |state| state.learner)
 }
 
-/// Plays a saved model, without noise.
+/// Evaluates a saved model without noise.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (pool, obs_size, bounds) = pools::continuous(args, args.run.eval_seed())?;
     let new = |key| learner(key, obs_size, bounds.size(), args);

@@ -32,29 +32,29 @@ use crate::{Array, DType, Key, Tensor, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Networks that see.
+/// Convolutional networks of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Network {
-    /// The Nature network (Mnih et al. 2015); for boards MinAtar's (Young and Tian 2019).
+    /// The Nature network (Mnih et al. 2015); MinAtar's network for boards (Young and Tian 2019).
     Nature,
-    /// IMPALA's residual network (Espeholt et al. 2018), as CleanRL's script has it.
+    /// IMPALA's residual network (Espeholt et al. 2018), as in CleanRL's script.
     Impala,
 }
 
-/// The settings, by CleanRL's names and with CleanRL's defaults.
+/// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "PPG on images", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppg")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
 
-    /// The id of the environment: an Atari game, or a board such as MinAtar's
+    /// The id of the environment: an Atari game, or one with board observations such as MinAtar's
     #[arg(long, default_value = "MinAtar/Breakout-v1")]
     pub env_id: String,
     /// Total timesteps of the experiment
@@ -66,22 +66,22 @@ pub struct Args {
     /// The number of parallel environments
     #[arg(long, default_value_t = 64)]
     pub num_envs: usize,
-    /// The number of steps in each environment per rollout
+    /// The number of steps to run in each environment per rollout
     #[arg(long, default_value_t = 256)]
     pub num_steps: usize,
-    /// Lower the learning rate linearly to 0
+    /// Anneal the learning rate linearly to 0
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.999)]
     pub gamma: f64,
-    /// The lambda of the general advantage estimation
+    /// The lambda of generalized advantage estimation (GAE)
     #[arg(long, default_value_t = 0.95)]
     pub gae_lambda: f64,
     /// The number of minibatches
     #[arg(long, default_value_t = 8)]
     pub num_minibatches: usize,
-    /// The number of rollouts, each with a policy update, in a phase
+    /// The number of rollouts in a phase, each followed by a policy update
     #[arg(long, default_value_t = 32)]
     pub n_iteration: usize,
     /// The number of epochs over each rollout
@@ -90,19 +90,19 @@ pub struct Args {
     /// The number of epochs of the auxiliary phase
     #[arg(long, default_value_t = 6)]
     pub e_auxiliary: usize,
-    /// Coefficient of the divergence from the policy before the auxiliary phase
+    /// Coefficient of the KL divergence from the policy before the auxiliary phase
     #[arg(long, default_value_t = 1.0)]
     pub beta_clone: f64,
-    /// The number of environments' rollouts in a gradient step of the auxiliary phase
+    /// The number of single-environment rollouts per gradient step of the auxiliary phase
     #[arg(long, default_value_t = 4)]
     pub num_aux_rollouts: usize,
-    /// Normalise advantages, over the whole rollout
+    /// Normalise advantages over the whole rollout
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub adv_norm_fullbatch: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.2)]
     pub clip_coef: f64,
-    /// Clip the value loss too, as in the paper
+    /// Use a clipped loss for the value function, as in the paper
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
@@ -111,23 +111,23 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
-    /// The network that sees
+    /// The convolutional network of the agent
     #[arg(long, value_enum, default_value_t = Network::Nature)]
     pub network: Network,
     /// Divide rewards by the standard deviation of the discounted return, and clip them at 10
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub normalize_reward: bool,
-    /// The largest norm of the gradient
+    /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
     /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// CleanRL ends the return there
+    /// CleanRL treats truncation as termination
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }
 
 impl Args {
-    /// Samples per update.
+    /// Number of samples per update.
     fn batch_size(&self) -> usize {
         self.num_envs * self.num_steps
     }
@@ -265,7 +265,7 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// A new agent for observations of this view and shape.
+    /// Initialises an agent for observations of the given view and shape.
     pub fn init(key: Key<Tensor>, network: Network, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, actor, critic, aux_critic] = key.split_n();
         let trunk = Trunk::init(trunk, network, sizes);
@@ -320,7 +320,7 @@ impl TrainState<Tensor> {
 
 // --------------------------------------------------------------------------------------- losses
 
-/// PPO's loss over a minibatch, and what is logged of it.
+/// Computes PPO's loss over a minibatch, and its metrics.
 pub fn loss(
     agent: &Agent<Tensor>,
     batch: &Samples<Tensor>,
@@ -459,17 +459,17 @@ pub fn minibatch_step(
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// A rollout, ready to learn from.
+/// A rollout prepared for the update.
 #[derive(Debug, Tree)]
 struct Collected<T> {
     samples: Samples<T>,
-    /// The samples of each minibatch.
+    /// Sample indices of each minibatch.
     orders: T,
     games: Games<T>,
     explained_variance: T,
 }
 
-/// The environments between two steps.
+/// Environment state between two steps.
 #[derive(Debug, Tree)]
 struct EnvState<T> {
     handle: Handle<T>,
@@ -500,7 +500,7 @@ pub fn samples(
     (samples, explained_variance)
 }
 
-/// A whole rollout with the environments in the loop: one program.
+/// Collects a rollout with the environments stepped inside the loop; compiled as one program.
 fn collect(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
@@ -551,7 +551,8 @@ fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
     pool_of(&args.env_id, AtariOptions::gymnasium(), options)
 }
 
-/// What the environment shows and takes; refuses what this algorithm cannot play.
+/// Returns the observation and action sizes of the environment, or an error if this algorithm does
+/// not support its spaces.
 fn sizes(pool: &EnvPool) -> Result<Sizes> {
     Sizes::of("ppg", pool.spec(), &[View::Frames, View::Board])
 }
@@ -572,12 +573,12 @@ type Step<T> = (TrainState<T>, Minibatch<T, Samples<T>>);
 type Stored<T> = (Phase<T>, (T, T), T);
 type Aux<T> = ((TrainState<T>, Key<T>), Phase<T>, T);
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
-/// the compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let pool = pool(args, args.num_envs, args.run.seed)?;
@@ -686,9 +687,9 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&running.train, compile_s)
 }
 
-/// Plays a saved model, drawing from its policy.
+/// Evaluates a saved model, sampling actions from its policy.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // Games of another seed than those of the training.
+    // The seed differs from that of training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let sizes = sizes(&pool)?;
     let agent = load_model(model, |key| begin(key, &sizes, args))?.agent;

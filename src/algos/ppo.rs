@@ -30,14 +30,14 @@ use crate::{Array, DType, Key, Literal, Tensor};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// The settings, by CleanRL's names and with CleanRL's defaults.
+/// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "PPO for discrete actions and vector observations", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppo")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -54,16 +54,16 @@ pub struct Args {
     /// The number of parallel environments
     #[arg(long, default_value_t = 4)]
     pub num_envs: usize,
-    /// The number of steps in each environment per rollout
+    /// The number of steps to run in each environment per rollout
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
-    /// Lower the learning rate linearly to 0
+    /// Anneal the learning rate linearly to 0
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// The lambda of the general advantage estimation
+    /// The lambda of generalized advantage estimation (GAE)
     #[arg(long, default_value_t = 0.95)]
     pub gae_lambda: f64,
     /// The number of minibatches
@@ -72,13 +72,13 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Normalise advantages, in each minibatch
+    /// Normalise advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.2)]
     pub clip_coef: f64,
-    /// Clip the value loss too, as in the paper
+    /// Use a clipped loss for the value function, as in the paper
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
@@ -87,25 +87,25 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
-    /// The largest norm of the gradient
+    /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
-    /// The KL divergence at which the remaining epochs of an update are left out
+    /// The target KL divergence; the remaining epochs of an update are skipped once it is exceeded
     #[arg(long)]
     pub target_kl: Option<f64>,
     /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// CleanRL ends the return there
+    /// CleanRL treats truncation as termination
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }
 
 impl Args {
-    /// Samples per update.
+    /// Number of samples per update.
     fn batch_size(&self) -> usize {
         self.num_envs * self.num_steps
     }
 
-    /// Updates in all; the remainder of the timesteps is left out, as in CleanRL.
+    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
     fn num_iterations(&self) -> u64 {
         self.total_timesteps / self.batch_size() as u64
     }
@@ -129,16 +129,17 @@ algorithm!(Args, "ppo", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Actor and critic: two networks of two hidden layers of 64 units.
+/// Actor and critic: two networks with two hidden layers of 64 units each.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Observations to logits of the actions.
+    /// Network from observations to action logits.
     pub actor: [Dense<T>; 3],
-    /// Observations to the value.
+    /// Network from observations to values.
     pub critic: [Dense<T>; 3],
 }
 
-/// Two hidden layers, orthogonal with gain sqrt(2), and a head of the given gain.
+/// Initialises two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
+/// gain.
 fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> [Dense<Tensor>; 3] {
     let [first, second, head] = key.split_n();
     let hidden = orthogonal(2.0f64.sqrt());
@@ -149,7 +150,7 @@ fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> [Dense
     ]
 }
 
-/// obs `f32[.., inputs]` to `f32[.., outputs]`.
+/// Applies the layers to `obs: f32[.., inputs]`, giving `f32[.., outputs]`.
 fn forward(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
     let hidden = layers[0].apply(obs).tanh();
     let hidden = layers[1].apply(hidden).tanh();
@@ -157,7 +158,7 @@ fn forward(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
 }
 
 impl Agent<Tensor> {
-    /// A new agent for observations of `obs_size` numbers and `num_actions` actions.
+    /// Initialises an agent for observations of size `obs_size` and `num_actions` actions.
     pub fn init(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> Agent<Tensor> {
         let (actor, critic) = key.split();
         Agent {
@@ -166,31 +167,31 @@ impl Agent<Tensor> {
         }
     }
 
-    /// The policy at `obs: f32[.., obs_size]`.
+    /// Returns the policy at `obs: f32[.., obs_size]`.
     pub fn policy(&self, obs: Tensor) -> Categorical<Tensor> {
         Categorical::new(forward(&self.actor, obs))
     }
 
-    /// The value of `obs: f32[.., obs_size]`, `f32[..]`.
+    /// Returns the values `f32[..]` of `obs: f32[.., obs_size]`.
     pub fn value(&self, obs: Tensor) -> Tensor {
         forward(&self.critic, obs).squeeze(-1)
     }
 }
 
-/// What an update changes.
+/// State that an update changes.
 #[derive(Debug, Tree)]
 pub struct TrainState<T> {
     /// The parameters.
     pub agent: Agent<T>,
     /// Adam's moments.
     pub optimizer: AdamState<T, Agent<T>>,
-    /// The randomness to come.
+    /// PRNG key.
     pub key: Key<T>,
 }
 
 // --------------------------------------------------------------------------------------- losses
 
-/// PPO's loss over a minibatch, and what is logged of it.
+/// Computes PPO's loss over a minibatch, and its metrics.
 pub fn loss(
     agent: &Agent<Tensor>,
     batch: &Samples<Tensor>,
@@ -210,7 +211,7 @@ pub fn loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// One gradient step.
+/// Takes one gradient step.
 pub fn minibatch_step(
     learner: Learner<Tensor, Agent<Tensor>>,
     batch: Samples<Tensor>,
@@ -222,8 +223,8 @@ pub fn minibatch_step(
     learner.descend(|agent| loss(agent, &batch, args), clip, adam)
 }
 
-/// The whole update, `update_epochs` times `num_minibatches` gradient steps: one Program. Gives
-/// the next state, and what is logged.
+/// Runs the whole update, `update_epochs` times `num_minibatches` gradient steps, as one program.
+/// Returns the next state and the metrics.
 pub fn update(
     state: TrainState<Tensor>,
     rollout: Rollout<Tensor>,
@@ -233,8 +234,8 @@ pub fn update(
     let TrainState { agent, optimizer, key } = state;
     let (key, shuffle) = key.split();
 
-    // The policy has not changed since it acted: its values and log probabilities are computed
-    // here in one batch instead of being kept from each step.
+    // The policy has not changed since the rollout: values and log probabilities are computed here
+    // in one batch instead of being stored at each step.
     let values = agent.value(rollout.obs); // f32[T, N]
     let logprobs = agent.policy(rollout.obs).log_prob(rollout.actions);
     let next_value = agent.value(rollout.next_obs); // f32[N]
@@ -253,7 +254,7 @@ pub fn update(
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// The rollout's host memory, filled step by step.
+/// Host memory of a rollout, filled step by step.
 #[derive(Default)]
 struct Storage {
     obs: Vec<f32>,
@@ -300,24 +301,25 @@ fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
     EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
 }
 
-/// Sizes of the environment's spaces; refuses what this algorithm cannot act in.
+/// Returns the sizes of observations and actions, or an error if this algorithm does not support
+/// the environment's spaces.
 fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
     Ok((spaces::vector("ppo", pool.spec())?, spaces::choices("ppo", pool.spec())?))
 }
 
-/// A new agent with its optimiser.
+/// Initialises an agent and its optimiser.
 fn begin(key: Key<Tensor>, (obs_size, num_actions): (usize, usize)) -> TrainState<Tensor> {
     let (key, agent) = key.split();
     let Learner { agent, optimizer } = Learner::new(Agent::init(agent, obs_size, num_actions));
     TrainState { agent, optimizer, key }
 }
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
-/// the compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let mut pool = pool(args, args.num_envs, args.run.seed)?;
@@ -332,7 +334,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         (agent.policy(obs).sample(draw), key)
     })
     .named("ppo_act");
-    // Compiled when --bootstrap-truncated first needs it.
+    // Compiled on the first use, by --bootstrap-truncated.
     let value =
         with_mode(mode, |(agent, obs): (Agent<Tensor>, Tensor)| agent.value(obs.to(DType::F32)))
             .named("ppo_value");
@@ -412,9 +414,9 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&running.train, compile_s)
 }
 
-/// Plays a saved model, drawing from its policy.
+/// Evaluates a saved model, sampling actions from its policy.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // Episodes of another seed than those of the training.
+    // The seed differs from that of training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let sizes = sizes(&pool)?;
     let agent = load_model(model, |key| begin(key, sizes))?.agent;

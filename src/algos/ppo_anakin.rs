@@ -45,31 +45,32 @@ const MAX_REPORT: usize = 1 << 26;
 
 // ------------------------------------------------------------------------------------- settings
 
-/// The settings, by CleanRL's names and with PureJaxRL's defaults.
+/// Settings with CleanRL's names and PureJaxRL's defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "PPO, environments included, as one compiled program", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppo_anakin")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
-    /// How many agents to train at once, with the seeds from --seed on
+    /// The number of agents to train at once, with consecutive seeds starting at --seed
     #[arg(long, default_value_t = 1)]
     pub num_seeds: usize,
-    /// How a device trains several agents
+    /// How each device trains several agents: one after another (map) or batched (vmap)
     #[arg(long, value_enum, default_value_t = SeedAxis::Map)]
     pub seed_axis: SeedAxis,
-    /// Devices that share the agents; 0 for as many as there are processors and divide them
+    /// The number of devices that share the agents; 0 uses the largest divisor of --num-seeds that
+    /// does not exceed the number of processors
     #[arg(long, default_value_t = 0)]
     pub num_devices: usize,
-    /// Updates in one launch of the program; 0 chooses
+    /// The number of updates in one launch of the compiled program; 0 chooses it automatically
     #[arg(long, default_value_t = 0)]
     pub updates_per_launch: u64,
 
-    /// The id of the environment, a traced one
+    /// The id of the environment, which must be a traced one
     #[arg(long, default_value = "CartPole-v1")]
     pub env_id: String,
     /// Total timesteps of the experiment, for each agent
@@ -81,16 +82,16 @@ pub struct Args {
     /// The number of parallel environments of each agent
     #[arg(long, default_value_t = 4)]
     pub num_envs: usize,
-    /// The number of steps in each environment per rollout
+    /// The number of steps to run in each environment per rollout
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
-    /// Lower the learning rate linearly to 0
+    /// Anneal the learning rate linearly to 0
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// The lambda of the general advantage estimation
+    /// The lambda of generalized advantage estimation (GAE)
     #[arg(long, default_value_t = 0.95)]
     pub gae_lambda: f64,
     /// The number of minibatches
@@ -99,13 +100,13 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Normalise advantages, in each minibatch
+    /// Normalise advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.2)]
     pub clip_coef: f64,
-    /// Clip the value loss too, as in the paper
+    /// Use a clipped loss for the value function, as in the paper
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
@@ -114,31 +115,31 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
-    /// Normalise observations and rewards of environments with continuous actions, by all that was
-    /// seen, as PureJaxRL's ppo_continuous_action.py
+    /// Normalise observations and rewards of environments with continuous actions by running
+    /// statistics, as PureJaxRL's ppo_continuous_action.py
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub normalize_env: bool,
-    /// The largest norm of the gradient
+    /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
     /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// PureJaxRL ends the return there
+    /// PureJaxRL treats truncation as termination
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }
 
 impl Args {
-    /// Samples per update of an agent.
+    /// Number of samples per update of one agent.
     fn batch_size(&self) -> usize {
         self.num_envs * self.num_steps
     }
 
-    /// Samples per gradient step.
+    /// Number of samples per gradient step.
     fn minibatch_size(&self) -> usize {
         self.batch_size() / self.num_minibatches
     }
 
-    /// Updates in all; the remainder of the timesteps is left out, as in PureJaxRL.
+    /// Total number of updates; remaining timesteps are dropped, as in PureJaxRL.
     fn num_updates(&self) -> u64 {
         self.total_timesteps / self.batch_size() as u64
     }
@@ -199,18 +200,19 @@ impl Actions {
     }
 }
 
-/// Actor and critic: two networks of two hidden layers of 64 units.
+/// Actor and critic: two networks with two hidden layers of 64 units each.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
     /// Observations to logits of the actions, or to their means.
     pub actor: [Dense<T>; 3],
-    /// Observations to the value.
+    /// Network from observations to values.
     pub critic: [Dense<T>; 3],
     /// Logarithms of the standard deviations of continuous actions.
     pub log_std: Option<T>,
 }
 
-/// Two hidden layers, orthogonal with gain sqrt(2), and a head of the given gain.
+/// Initialises two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
+/// gain.
 fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> [Dense<Tensor>; 3] {
     let [first, second, head] = key.split_n();
     let hidden = orthogonal(2.0f64.sqrt());
@@ -221,7 +223,7 @@ fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> [Dense
     ]
 }
 
-/// obs `f32[.., inputs]` to `f32[.., outputs]`.
+/// Applies the layers to `obs: f32[.., inputs]`, giving `f32[.., outputs]`.
 fn forward(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
     let hidden = layers[0].apply(obs.to(DType::F32)).tanh();
     let hidden = layers[1].apply(hidden).tanh();
@@ -265,7 +267,7 @@ impl Policy {
 }
 
 impl Agent<Tensor> {
-    /// A new agent for observations of `obs_size` numbers.
+    /// Initialises an agent for observations of size `obs_size`.
     pub fn init(key: Key<Tensor>, obs_size: usize, actions: Actions) -> Agent<Tensor> {
         let (actor, critic) = key.split();
         Agent {
@@ -302,7 +304,7 @@ impl Agent<Tensor> {
         }
     }
 
-    /// The value of `obs: f32[.., obs_size]`, `f32[..]`.
+    /// Returns the values `f32[..]` of `obs: f32[.., obs_size]`.
     pub fn value(&self, obs: Tensor) -> Tensor {
         forward(&self.critic, obs).squeeze(-1)
     }
@@ -321,9 +323,9 @@ pub struct TrainState<T> {
     pub obs: T,
     /// Present where observations and rewards are normalised.
     pub normalizers: Option<Normalizers<T>>,
-    /// The randomness to come.
+    /// PRNG key.
     pub key: Key<T>,
-    /// `i32[]`: updates made.
+    /// `i32[]`: number of updates so far.
     pub updates: T,
 }
 
@@ -365,16 +367,16 @@ pub struct Samples<T> {
     pub values: T,
 }
 
-/// What is logged of an update; scalars.
+/// Metrics of one update; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// The whole loss.
+    /// Total loss.
     pub loss: T,
-    /// The value loss.
+    /// Value loss.
     pub value_loss: T,
-    /// The policy's loss.
+    /// Policy loss.
     pub policy_loss: T,
-    /// The mean entropy.
+    /// Mean entropy of the policy.
     pub entropy: T,
     /// `mean(-log ratio)`
     pub old_approx_kl: T,
@@ -408,8 +410,8 @@ pub fn gae(
     (advantages, advantages + values)
 }
 
-/// PPO's loss over a minibatch, and what is logged of it. The advantages are normalised already
-/// if they are to be.
+/// Computes PPO's loss over a minibatch, and its metrics. Advantages must already be normalised if
+/// `--norm-adv` is set.
 pub fn loss(
     agent: &Agent<Tensor>,
     batch: &Samples<Tensor>,
@@ -467,7 +469,7 @@ pub struct Learned<T> {
     pub optimizer: AdamState<T, T>,
 }
 
-/// One gradient step.
+/// Takes one gradient step.
 fn minibatch_step(
     learned: Learned<Tensor>,
     unravel: impl Fn(Tensor) -> Agent<Tensor>,
@@ -754,12 +756,12 @@ impl Problem {
 type Running =
     (Learned<Tensor>, Playing<Tensor, Vec<Tensor>>, Observed<Tensor>, Key<Tensor>, Tensor);
 
-/// Trains agents and gives the result: events and, if asked for, the models are in the run's
-/// folder.
+/// Trains agents and returns a summary. Event files and, if requested, the models are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`] for settings out of range, and what the environments, the compiler, the
-/// runtime and the file system say.
+/// Returns [`Error::Config`] if settings are out of range, and errors from the environments,
+/// compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let devices = start(args)?;
@@ -803,7 +805,8 @@ pub fn train(args: &Args) -> Result<Summary> {
     })
 }
 
-/// Plays a saved model, drawing from its policy; of several agents the first.
+/// Evaluates a saved model, sampling actions from its policy. If several agents were trained, the
+/// first is evaluated.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let problem = Problem::new(args)?;
     let fresh = |key: Key<Tensor>| for_seeds(args, |key| problem.init(key, args), key);
@@ -823,7 +826,7 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
         agent.draw(heads, agent.noise(key, [1, envs, size]).index_axis(0, 0))
     })
     .named("ppo_anakin_play");
-    // Episodes of another seed than those of the training.
+    // The seed differs from that of training.
     let seed = args.run.seed.wrapping_add(1 << 32);
     let options =
         PoolOptions { num_threads: 1, seed, clip_actions: true, ..PoolOptions::default() };

@@ -29,19 +29,19 @@ use crate::{Array, Key, Tensor};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// The settings, by CleanRL's names and with CleanRL's defaults.
+/// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "PPO on Atari games, wrapped as by gymnasium", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppo_atari")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
 
-    /// The id of the environment: an Atari game, or a board such as MinAtar's
+    /// The id of the environment: an Atari game, or one with board observations such as MinAtar's
     #[arg(long, default_value = "Breakout-v5")]
     pub env_id: String,
     /// Total timesteps of the experiment
@@ -53,16 +53,16 @@ pub struct Args {
     /// The number of parallel environments
     #[arg(long, default_value_t = 8)]
     pub num_envs: usize,
-    /// The number of steps in each environment per rollout
+    /// The number of steps to run in each environment per rollout
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
-    /// Lower the learning rate linearly to 0
+    /// Anneal the learning rate linearly to 0
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// The lambda of the general advantage estimation
+    /// The lambda of generalized advantage estimation (GAE)
     #[arg(long, default_value_t = 0.95)]
     pub gae_lambda: f64,
     /// The number of minibatches
@@ -71,13 +71,13 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Normalise advantages, in each minibatch
+    /// Normalise advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.1)]
     pub clip_coef: f64,
-    /// Clip the value loss too, as in the paper
+    /// Use a clipped loss for the value function, as in the paper
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
@@ -86,25 +86,25 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
-    /// The largest norm of the gradient
+    /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
-    /// The KL divergence at which the remaining epochs of an update are left out
+    /// The target KL divergence; the remaining epochs of an update are skipped once it is exceeded
     #[arg(long)]
     pub target_kl: Option<f64>,
     /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// CleanRL ends the return there
+    /// CleanRL treats truncation as termination
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }
 
 impl Args {
-    /// Samples per update.
+    /// Number of samples per update.
     fn batch_size(&self) -> usize {
         self.num_envs * self.num_steps
     }
 
-    /// Updates in all; the remainder of the timesteps is left out, as in CleanRL.
+    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
     fn num_iterations(&self) -> u64 {
         self.total_timesteps / self.batch_size() as u64
     }
@@ -140,7 +140,7 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// A new agent for observations of this view and shape.
+    /// Initialises an agent for observations of the given view and shape.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, actor, critic] = key.split_n();
         let trunk = Encoder::init(trunk, sizes.view, &sizes.shape);
@@ -158,12 +158,12 @@ impl Agent<Tensor> {
     }
 }
 
-/// What an update changes.
+/// State that an update changes.
 pub type TrainState<T> = Learner<T, Agent<T>>;
 
 // --------------------------------------------------------------------------------------- losses
 
-/// PPO's loss over a minibatch, and what is logged of it.
+/// Computes PPO's loss over a minibatch, and its metrics.
 pub fn loss(
     agent: &Agent<Tensor>,
     batch: &Samples<Tensor>,
@@ -183,7 +183,7 @@ pub fn loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// One gradient step: one program.
+/// Takes one gradient step; compiled as one program.
 pub fn minibatch_step(
     state: TrainState<Tensor>,
     batch: Minibatch<Tensor, Samples<Tensor>>,
@@ -197,17 +197,17 @@ pub fn minibatch_step(
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// A rollout, ready to learn from.
+/// A rollout prepared for the update.
 #[derive(Debug, Tree)]
 struct Collected<T> {
     samples: Samples<T>,
-    /// The samples of each minibatch.
+    /// Sample indices of each minibatch.
     orders: T,
     games: Games<T>,
     explained_variance: T,
 }
 
-/// A whole rollout with the environments in the loop: one program.
+/// Collects a rollout with the environments stepped inside the loop; compiled as one program.
 fn collect(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
@@ -242,7 +242,8 @@ fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
     pool_of(&args.env_id, AtariOptions::gymnasium(), options)
 }
 
-/// What the environment shows and takes; refuses what this algorithm cannot play.
+/// Returns the observation and action sizes of the environment, or an error if this algorithm does
+/// not support its spaces.
 fn sizes(pool: &EnvPool) -> Result<Sizes> {
     Sizes::of("ppo_atari", pool.spec(), &[View::Frames, View::Board])
 }
@@ -251,15 +252,15 @@ fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
     Learner::new(Agent::init(key, sizes))
 }
 
-/// What a gradient step takes.
+/// Arguments of a gradient step.
 type Step<T> = (TrainState<T>, Minibatch<T, Samples<T>>);
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
-/// the compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let pool = pool(args, args.num_envs, args.run.seed)?;
@@ -315,9 +316,9 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&running.0, compile_s)
 }
 
-/// Plays a saved model, drawing from its policy.
+/// Evaluates a saved model, sampling actions from its policy.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // Games of another seed than those of the training.
+    // The seed differs from that of training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let sizes = sizes(&pool)?;
     let agent = load_model(model, |key| begin(key, &sizes))?.agent;

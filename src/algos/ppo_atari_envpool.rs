@@ -30,31 +30,32 @@ use crate::{Array, Key, Tensor};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Where the environments step.
+/// Execution mode of the environments in a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RolloutMode {
-    /// Inside the compiled program: a whole rollout is one call.
+    /// Environments step inside the compiled program: a whole rollout is one call.
     Xla,
-    /// On the host, between calls of the compiled policy.
+    /// Environments step on the host, between calls of the compiled policy.
     Host,
 }
 
-/// The settings, by CleanRL's names and with CleanRL's defaults.
+/// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "PPO on Atari games, for the env pool", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppo_atari_envpool")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
-    /// Step the environments inside the compiled rollout (xla) or between calls (host)
+    /// Step the environments inside the compiled rollout (xla) or on the host between calls of the
+    /// policy (host)
     #[arg(long, value_enum, default_value_t = RolloutMode::Xla)]
     pub rollout: RolloutMode,
-    /// Start the next episode in the step after the end, as EnvPool does, and train on that step
+    /// Reset in the step after the end of an episode, as EnvPool does, and train on that step
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub envpool_reset: bool,
 
@@ -70,16 +71,16 @@ pub struct Args {
     /// The number of parallel environments
     #[arg(long, default_value_t = 8)]
     pub num_envs: usize,
-    /// The number of steps in each environment per rollout
+    /// The number of steps to run in each environment per rollout
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
-    /// Lower the learning rate linearly to 0
+    /// Anneal the learning rate linearly to 0
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// The lambda of the general advantage estimation
+    /// The lambda of generalized advantage estimation (GAE)
     #[arg(long, default_value_t = 0.95)]
     pub gae_lambda: f64,
     /// The number of minibatches
@@ -88,13 +89,14 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Normalise advantages, in each minibatch
+    /// Normalise advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.1)]
     pub clip_coef: f64,
-    /// Clip the value loss too, as in the paper. CleanRL's JAX variants have the flag and never do
+    /// Use a clipped loss for the value function, as in the paper. CleanRL's JAX variants have this
+    /// flag but ignore it
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
@@ -103,25 +105,25 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
-    /// The largest norm of the gradient
+    /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
-    /// The KL divergence at which the remaining epochs of an update are left out
+    /// The target KL divergence; the remaining epochs of an update are skipped once it is exceeded
     #[arg(long)]
     pub target_kl: Option<f64>,
     /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// CleanRL ends the return there
+    /// CleanRL treats truncation as termination
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }
 
 impl Args {
-    /// Samples per update.
+    /// Number of samples per update.
     fn batch_size(&self) -> usize {
         self.num_envs * self.num_steps
     }
 
-    /// Updates in all; the remainder of the timesteps is left out, as in CleanRL.
+    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
     fn num_iterations(&self) -> u64 {
         self.total_timesteps / self.batch_size() as u64
     }
@@ -171,7 +173,7 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// A new agent for four images of 84 by 84 and `num_actions` actions.
+    /// Initialises an agent for four images of 84 by 84 and `num_actions` actions.
     pub fn init(key: Key<Tensor>, num_actions: usize) -> Agent<Tensor> {
         let [a, b, c, hidden, actor, critic] = key.split_n();
         Agent {
@@ -188,12 +190,12 @@ impl Agent<Tensor> {
     }
 }
 
-/// What an update changes.
+/// State that an update changes.
 pub type TrainState<T> = Learner<T, Agent<T>>;
 
 // --------------------------------------------------------------------------------------- losses
 
-/// PPO's loss over a minibatch, and what is logged of it.
+/// Computes PPO's loss over a minibatch, and its metrics.
 pub fn loss(
     agent: &Agent<Tensor>,
     batch: &Samples<Tensor>,
@@ -222,7 +224,7 @@ fn prepare(
     rollout.samples(acted, next_value, (args.gamma, args.gae_lambda)).0
 }
 
-/// One gradient step: one program.
+/// Takes one gradient step; compiled as one program.
 pub fn minibatch_step(
     state: TrainState<Tensor>,
     batch: Minibatch<Tensor, Samples<Tensor>>,
@@ -243,7 +245,7 @@ fn act(agent: &Agent<Tensor>, obs: Tensor, draw: Key<Tensor>) -> Act<Tensor> {
     Act { action, logprob: policy.log_prob(action), value }
 }
 
-/// A whole rollout with the environments in the loop: one program.
+/// Collects a rollout with the environments stepped inside the loop; compiled as one program.
 fn collect(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
@@ -258,7 +260,7 @@ fn collect(
     (playing, prepare(agent, told, args), games)
 }
 
-/// The rollout's host memory, filled step by step.
+/// Host memory of a rollout, filled step by step.
 #[derive(Default)]
 struct Storage {
     obs: Vec<u8>,
@@ -271,7 +273,8 @@ struct Storage {
 
 // ------------------------------------------------------------------------------------- training
 
-/// The number of actions; refuses what this algorithm cannot play.
+/// Returns the number of actions, or an error if this algorithm does not support the environment's
+/// spaces.
 fn num_actions(pool: &EnvPool) -> Result<usize> {
     let (name, spec) = ("ppo_atari_envpool", pool.spec());
     spaces::images(name, spec, [4, 84, 84])?;
@@ -282,7 +285,7 @@ fn num_actions(pool: &EnvPool) -> Result<usize> {
 #[derive(Debug, Tree)]
 struct Running<T> {
     train: TrainState<T>,
-    /// The randomness of the minibatches to come.
+    /// PRNG key of the minibatch orders.
     key: Key<T>,
     playing: Playing<T>,
 }
@@ -294,12 +297,12 @@ fn begin(key: Key<Tensor>, num_actions: usize) -> TrainState<Tensor> {
 type CollectIn<T> = (Agent<T>, Playing<T>);
 type CollectOut<T> = (Playing<T>, Samples<T>, Games<T>);
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
-/// the compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let pool = args.pool(args.num_envs, args.run.seed)?;
@@ -336,7 +339,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         (act(&agent, obs, draw), key)
     })
     .named("ppo_atari_act");
-    // Compiled when --bootstrap-truncated first needs it on the host.
+    // Compiled on the first use on the host, by --bootstrap-truncated.
     let value = with_mode(mode, |(agent, obs): (Agent<Tensor>, Tensor)| agent.apply(obs).1)
         .named("ppo_atari_value");
     let prepare = with_mode(mode, |(agent, told): PrepareIn<Tensor>| prepare(&agent, told, args))
@@ -454,9 +457,9 @@ fn step_on_host(
     Ok((Playing { handle, obs, key }, (rollout, acted), games))
 }
 
-/// Plays a saved model, drawing from its policy.
+/// Evaluates a saved model, sampling actions from its policy.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // Games of another seed than those of the training.
+    // The seed differs from that of training.
     let pool = args.pool(1, args.run.seed.wrapping_add(1 << 32))?;
     let num_actions = num_actions(&pool)?;
     let agent = load_model(model, |key| begin(key, num_actions))?.agent;

@@ -31,30 +31,30 @@ use crate::{Array, DType, Key, Tensor};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// How the memory runs over a rollout in an update. Both give the same loss.
+/// Method of unrolling the LSTM over a rollout in an update. Both compute the same loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sequence {
-    /// One loop over the steps of the rollout; where an episode begins, the memory is emptied.
+    /// One loop over the steps of the rollout; the LSTM state is reset where an episode begins.
     Scan,
-    /// Episodes apart, padded to the longest: a shorter loop over more rows.
+    /// Episodes as separate sequences, padded to the longest: a shorter loop over more sequences.
     Split,
 }
 
-/// The settings, by CleanRL's names and with CleanRL's defaults.
+/// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "PPO with a memory, on Atari games of single frames", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppo_atari_lstm")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
 
-    /// The id of the environment: an Atari game, a board such as MinAtar's, or
-    /// vectors
+    /// The id of the environment: an Atari game, one with board observations such as MinAtar's, or
+    /// one with vector observations
     #[arg(long, default_value = "Breakout-v5")]
     pub env_id: String,
     /// Total timesteps of the experiment
@@ -66,16 +66,16 @@ pub struct Args {
     /// The number of parallel environments
     #[arg(long, default_value_t = 8)]
     pub num_envs: usize,
-    /// The number of steps in each environment per rollout
+    /// The number of steps to run in each environment per rollout
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
-    /// Lower the learning rate linearly to 0
+    /// Anneal the learning rate linearly to 0
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// The lambda of the general advantage estimation
+    /// The lambda of generalized advantage estimation (GAE)
     #[arg(long, default_value_t = 0.95)]
     pub gae_lambda: f64,
     /// The number of minibatches
@@ -84,13 +84,13 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Normalise advantages, in each minibatch
+    /// Normalise advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.1)]
     pub clip_coef: f64,
-    /// Clip the value loss too, as in the paper
+    /// Use a clipped loss for the value function, as in the paper
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
@@ -99,28 +99,28 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
-    /// The largest norm of the gradient
+    /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
-    /// How the memory runs over a rollout in an update
+    /// How the LSTM is unrolled over a rollout in an update; both ways compute the same loss
     #[arg(long, value_enum, default_value_t = Sequence::Scan)]
     pub sequence: Sequence,
-    /// The KL divergence at which the remaining epochs of an update are left out
+    /// The target KL divergence; the remaining epochs of an update are skipped once it is exceeded
     #[arg(long)]
     pub target_kl: Option<f64>,
     /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// CleanRL ends the return there
+    /// CleanRL treats truncation as termination
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }
 
 impl Args {
-    /// Samples per update.
+    /// Number of samples per update.
     fn batch_size(&self) -> usize {
         self.num_envs * self.num_steps
     }
 
-    /// Updates in all; the remainder of the timesteps is left out, as in CleanRL.
+    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
     fn num_iterations(&self) -> u64 {
         self.total_timesteps / self.batch_size() as u64
     }
@@ -175,7 +175,7 @@ pub struct Agent<T> {
 pub type Memory<T> = (T, T);
 
 impl Agent<Tensor> {
-    /// A new agent for observations of this view and shape.
+    /// Initialises an agent for observations of the given view and shape.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, input, recurrent, actor, critic] = key.split_n();
         let trunk = Encoder::init(trunk, sizes.view, &sizes.shape);
@@ -244,7 +244,7 @@ fn emptied((c, h): Memory<Tensor>, first: Tensor) -> Memory<Tensor> {
     (c * keep, h * keep)
 }
 
-/// What an update changes.
+/// State that an update changes.
 pub type TrainState<T> = Learner<T, Agent<T>>;
 
 // ------------------------------------------------------------------------------------ sequences
@@ -343,7 +343,7 @@ pub struct Samples<T> {
     pub split: Option<Split<T>>,
 }
 
-/// PPO's loss over a minibatch, and what is logged of it.
+/// Computes PPO's loss over a minibatch, and its metrics.
 pub fn loss(
     agent: &Agent<Tensor>,
     batch: &Samples<Tensor>,
@@ -385,7 +385,7 @@ pub fn minibatch_step(
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// The environments between two steps.
+/// Environment state between two steps.
 #[derive(Debug, Tree)]
 struct Playing<T> {
     handle: Handle<T>,
@@ -397,7 +397,7 @@ struct Playing<T> {
     key: Key<T>,
 }
 
-/// A rollout, ready to learn from.
+/// A rollout prepared for the update.
 #[derive(Debug, Tree)]
 struct Collected<T> {
     samples: Samples<T>,
@@ -407,7 +407,7 @@ struct Collected<T> {
     explained_variance: T,
 }
 
-/// A whole rollout with the environments in the loop: one program.
+/// Collects a rollout with the environments stepped inside the loop; compiled as one program.
 fn collect(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
@@ -469,7 +469,8 @@ fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
     pool_of(&args.env_id, atari, options)
 }
 
-/// What the environment shows and takes; refuses what this algorithm cannot play.
+/// Returns the observation and action sizes of the environment, or an error if this algorithm does
+/// not support its spaces.
 fn sizes(pool: &EnvPool) -> Result<Sizes> {
     Sizes::of("ppo_atari_lstm", pool.spec(), &[View::Frames, View::Board, View::Vector])
 }
@@ -493,15 +494,15 @@ fn splits(collected: &Collected<Array>, args: &Args) -> Result<Vec<Option<Split<
     Ok(Split::of(&firsts, args.num_envs, &batches)?.into_iter().map(Some).collect())
 }
 
-/// What a gradient step takes.
+/// Arguments of a gradient step.
 type Step<T> = (TrainState<T>, Minibatch<T, Samples<T>>);
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
-/// the compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let pool = pool(args, args.num_envs, args.run.seed)?;
@@ -564,9 +565,9 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&running.0, compile_s)
 }
 
-/// Plays a saved model, drawing from its policy.
+/// Evaluates a saved model, sampling actions from its policy.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // Games of another seed than those of the training.
+    // The seed differs from that of training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let sizes = sizes(&pool)?;
     let agent = load_model(model, |key| begin(key, &sizes))?.agent;

@@ -32,14 +32,14 @@ use crate::{DType, Key, Tensor};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// The settings, by CleanRL's names and with CleanRL's defaults.
+/// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "PPO for continuous actions", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppo_continuous_action")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -56,16 +56,16 @@ pub struct Args {
     /// The number of parallel environments
     #[arg(long, default_value_t = 1)]
     pub num_envs: usize,
-    /// The number of steps in each environment per rollout
+    /// The number of steps to run in each environment per rollout
     #[arg(long, default_value_t = 2048)]
     pub num_steps: usize,
-    /// Lower the learning rate linearly to 0
+    /// Anneal the learning rate linearly to 0
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// The lambda of the general advantage estimation
+    /// The lambda of generalized advantage estimation (GAE)
     #[arg(long, default_value_t = 0.95)]
     pub gae_lambda: f64,
     /// The number of minibatches
@@ -74,13 +74,13 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 10)]
     pub update_epochs: usize,
-    /// Normalise advantages, in each minibatch
+    /// Normalise advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.2)]
     pub clip_coef: f64,
-    /// Clip the value loss too, as in the paper
+    /// Use a clipped loss for the value function, as in the paper
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
@@ -89,25 +89,25 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
-    /// The largest norm of the gradient
+    /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
-    /// The KL divergence at which the remaining epochs of an update are left out
+    /// The target KL divergence; the remaining epochs of an update are skipped once it is exceeded
     #[arg(long)]
     pub target_kl: Option<f64>,
     /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// CleanRL ends the return there
+    /// CleanRL treats truncation as termination
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }
 
 impl Args {
-    /// Samples per update.
+    /// Number of samples per update.
     fn batch_size(&self) -> usize {
         self.num_envs * self.num_steps
     }
 
-    /// Updates in all; the remainder of the timesteps is left out, as in CleanRL.
+    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
     fn num_iterations(&self) -> u64 {
         self.total_timesteps / self.batch_size() as u64
     }
@@ -131,25 +131,26 @@ algorithm!(Args, "ppo_continuous_action", Args::check, train, play_model);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Actor and critic: two networks of two hidden layers of 64 units.
+/// Actor and critic: two networks with two hidden layers of 64 units each.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Observations to the means of the actions.
+    /// Network from observations to action means.
     pub actor: Mlp<T>,
     /// The logarithms of the actions' standard deviations, `f32[A]`: the same at all observations.
     pub log_std: T,
-    /// Observations to the value.
+    /// Network from observations to values.
     pub critic: Mlp<T>,
 }
 
-/// Two hidden layers, orthogonal with gain sqrt(2), and a head of the given gain.
+/// Initialises two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
+/// gain.
 fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> Mlp<Tensor> {
     let hidden = orthogonal(2.0f64.sqrt());
     Mlp::init(key, &[inputs, 64, 64, outputs], Activation::Tanh, hidden, orthogonal(gain))
 }
 
 impl Agent<Tensor> {
-    /// A new agent for observations of `obs_size` numbers and actions of `action_size`.
+    /// Initialises an agent for observations of size `obs_size` and actions of size `action_size`.
     pub fn init(key: Key<Tensor>, obs_size: usize, action_size: usize) -> Agent<Tensor> {
         let (actor, critic) = key.split();
         Agent {
@@ -159,29 +160,29 @@ impl Agent<Tensor> {
         }
     }
 
-    /// The policy at `obs: f32[.., obs_size]`.
+    /// Returns the policy at `obs: f32[.., obs_size]`.
     pub fn policy(&self, obs: Tensor) -> DiagNormal<Tensor> {
         DiagNormal::new(self.actor.apply(obs), self.log_std.exp())
     }
 
-    /// The value of `obs: f32[.., obs_size]`, `f32[..]`.
+    /// Returns the values `f32[..]` of `obs: f32[.., obs_size]`.
     pub fn value(&self, obs: Tensor) -> Tensor {
         self.critic.apply(obs).squeeze(-1)
     }
 }
 
-/// What training changes.
+/// State carried between iterations of training.
 #[derive(Debug, Tree)]
 pub struct TrainState<T> {
-    /// What gradient steps change.
+    /// State that gradient steps change.
     pub learner: Learner<T, Agent<T>>,
-    /// The environments between two steps.
+    /// Environment state between two steps.
     pub playing: Playing<T>,
 }
 
 // --------------------------------------------------------------------------------------- losses
 
-/// PPO's loss over a minibatch, and what is logged of it.
+/// Computes PPO's loss over a minibatch, and its metrics.
 pub fn loss(
     agent: &Agent<Tensor>,
     batch: &Samples<Tensor>,
@@ -201,7 +202,7 @@ pub fn loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// One gradient step.
+/// Takes one gradient step.
 pub fn minibatch_step(
     learner: Learner<Tensor, Agent<Tensor>>,
     batch: Samples<Tensor>,
@@ -213,8 +214,8 @@ pub fn minibatch_step(
     learner.descend(|agent| loss(agent, &batch, args), clip, adam)
 }
 
-/// The whole update, `update_epochs` times `num_minibatches` gradient steps: one Program. Gives
-/// what was learned, and what is logged.
+/// Runs the whole update, `update_epochs` times `num_minibatches` gradient steps, as one program.
+/// Returns the updated learner and the metrics.
 pub fn update(
     learner: Learner<Tensor, Agent<Tensor>>,
     rollout: Rollout<Tensor>,
@@ -222,8 +223,8 @@ pub fn update(
     learning_rate: Tensor,
     args: &Args,
 ) -> (Learner<Tensor, Agent<Tensor>>, Report<Tensor>) {
-    // The policy has not changed since it acted: its values and log probabilities are computed
-    // here in one batch instead of being kept from each step.
+    // The policy has not changed since the rollout: values and log probabilities are computed here
+    // in one batch instead of being stored at each step.
     let agent = &learner.agent;
     let values = agent.value(rollout.obs); // f32[T, N]
     let logprobs = agent.policy(rollout.obs).log_prob(rollout.actions);
@@ -240,7 +241,7 @@ pub fn update(
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// A rollout and its update. One program.
+/// Collects a rollout and updates on it; compiled as one program.
 fn iteration(
     envs: &XlaPool,
     state: TrainState<Tensor>,
@@ -263,8 +264,8 @@ fn iteration(
 
 // ------------------------------------------------------------------------------------- training
 
-/// The size of the observations and the bounds of the actions; refuses what this algorithm cannot
-/// act in.
+/// Returns the size of observations and the bounds of actions, or an error if this algorithm does
+/// not support the environment's spaces.
 fn sizes(pool: &EnvPool) -> Result<(usize, Bounds)> {
     let (name, spec) = ("ppo_continuous_action", pool.spec());
     Ok((spaces::vector(name, spec)?, spaces::bounds(name, spec)?))
@@ -275,7 +276,7 @@ fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
     EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
 }
 
-/// What is saved of a run: all but the environments.
+/// Saved model: the training state without the environments.
 #[derive(Debug, Clone, Tree)]
 pub struct Model<T> {
     /// The parameters.
@@ -286,19 +287,19 @@ pub struct Model<T> {
     pub normalizers: Normalizers<T>,
 }
 
-/// A new model.
+/// Initialises a model.
 fn model(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Model<Tensor> {
     let Learner { agent, optimizer } = Learner::new(Agent::init(key, obs_size, action_size));
     let normalizers = Normalizers::new(obs_size, args.num_envs, args.gamma);
     Model { agent, optimizer, normalizers }
 }
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
-/// the compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let pool = pool(args, args.num_envs, args.run.seed)?;
@@ -326,10 +327,10 @@ pub fn train(args: &Args) -> Result<Summary> {
     })
 }
 
-/// Plays a saved model: draws of its policy, as in training, with observations normalised by the
-/// statistics of the training.
+/// Evaluates a saved model, sampling actions from its policy as in training. Observations are
+/// normalised by the statistics from training.
 fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // Episodes of another seed than those of the training.
+    // The seed differs from that of training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let (obs_size, bounds) = sizes(&pool)?;
     let size = bounds.size();

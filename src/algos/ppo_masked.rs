@@ -29,14 +29,14 @@ use crate::{Key, Tensor};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// The settings, by CleanRL's names and with CleanRL's defaults.
+/// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "PPO with masked MultiDiscrete actions", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppo_masked")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -53,16 +53,16 @@ pub struct Args {
     /// The number of parallel environments
     #[arg(long, default_value_t = 8)]
     pub num_envs: usize,
-    /// The number of steps in each environment per rollout
+    /// The number of steps to run in each environment per rollout
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
-    /// Lower the learning rate linearly to 0
+    /// Anneal the learning rate linearly to 0
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// The lambda of the general advantage estimation
+    /// The lambda of generalized advantage estimation (GAE)
     #[arg(long, default_value_t = 0.95)]
     pub gae_lambda: f64,
     /// The number of minibatches
@@ -71,16 +71,16 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Draw only actions that are allowed; without it what is not allowed is drawn and does nothing
+    /// Mask invalid actions; without this flag invalid actions can be sampled and have no effect
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub mask: bool,
-    /// Normalise advantages, in each minibatch
+    /// Normalise advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.1)]
     pub clip_coef: f64,
-    /// Clip the value loss too, as in the paper
+    /// Use a clipped loss for the value function, as in the paper
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
@@ -89,22 +89,22 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
-    /// The largest norm of the gradient
+    /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
     /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// CleanRL ends the return there
+    /// CleanRL treats truncation as termination
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }
 
 impl Args {
-    /// Samples per update.
+    /// Number of samples per update.
     fn batch_size(&self) -> usize {
         self.num_envs * self.num_steps
     }
 
-    /// Updates in all; the remainder of the timesteps is left out, as in CleanRL.
+    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
     fn num_iterations(&self) -> u64 {
         self.total_timesteps / self.batch_size() as u64
     }
@@ -139,7 +139,7 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// A new agent.
+    /// Initialises an agent.
     pub fn init(key: Key<Tensor>, sizes: &Masked) -> Agent<Tensor> {
         let [first, second, actor, critic] = key.split_n();
         let gain = orthogonal(2.0f64.sqrt());
@@ -171,12 +171,12 @@ impl Agent<Tensor> {
     }
 }
 
-/// What an update changes.
+/// State that an update changes.
 pub type TrainState<T> = Learner<T, Agent<T>>;
 
 // --------------------------------------------------------------------------------------- losses
 
-/// PPO's loss over a minibatch, and what is logged of it.
+/// Computes PPO's loss over a minibatch, and its metrics.
 pub fn loss(
     agent: &Agent<Tensor>,
     batch: &Samples<Tensor>,
@@ -197,7 +197,7 @@ pub fn loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// One gradient step.
+/// Takes one gradient step.
 pub fn minibatch_step(
     state: TrainState<Tensor>,
     batch: Samples<Tensor>,
@@ -210,7 +210,7 @@ pub fn minibatch_step(
     state.descend(|agent| loss(agent, &batch, sizes, args), clip, adam)
 }
 
-/// All epochs over a rollout.
+/// Runs all epochs over a rollout.
 fn update(
     state: TrainState<Tensor>,
     samples: Samples<Tensor>,
@@ -230,7 +230,7 @@ fn update(
 
 type Running<T> = (TrainState<T>, Playing<T>);
 
-/// A rollout and an update: one program.
+/// Collects a rollout and updates on it; compiled as one program.
 fn iteration(
     envs: &XlaPool,
     (state, playing): Running<Tensor>,
@@ -265,7 +265,8 @@ fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
     EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
 }
 
-/// What the environment shows and takes; refuses what this algorithm cannot play.
+/// Returns the observation and action sizes of the environment, or an error if this algorithm does
+/// not support its spaces.
 fn sizes(pool: &EnvPool) -> Result<Masked> {
     spaces::masked("ppo_masked", pool.spec(), 1)
 }
@@ -274,12 +275,12 @@ fn begin(key: Key<Tensor>, sizes: &Masked) -> TrainState<Tensor> {
     Learner::new(Agent::init(key, sizes))
 }
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
-/// the compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let pool = pool(args, args.num_envs, args.run.seed)?;
@@ -303,9 +304,9 @@ pub fn train(args: &Args) -> Result<Summary> {
     on_policy::train(args, schedule, (handle, &envs), init, iteration, |(state, _)| state)
 }
 
-/// Plays a saved model, drawing from its policy.
+/// Evaluates a saved model, sampling actions from its policy.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // Episodes of another seed than those of the training.
+    // The seed differs from that of training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let sizes = sizes(&pool)?;
     let agent = load_model(model, |key| begin(key, &sizes))?.agent;

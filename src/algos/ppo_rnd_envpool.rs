@@ -32,7 +32,7 @@ use crate::{Array, DType, Key, Shape, Tensor, random};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// The settings, by CleanRL's names and with CleanRL's defaults.
+/// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(
     about = "PPO with curiosity (random network distillation) on images",
@@ -42,12 +42,12 @@ pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppo_rnd_envpool")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
 
-    /// The id of the environment: an Atari game, or a board such as MinAtar's
+    /// The id of the environment: an Atari game, or one with board observations such as MinAtar's
     #[arg(long, default_value = "MontezumaRevenge-v5")]
     pub env_id: String,
     /// Total timesteps of the experiment
@@ -59,16 +59,16 @@ pub struct Args {
     /// The number of parallel environments
     #[arg(long, default_value_t = 128)]
     pub num_envs: usize,
-    /// The number of steps in each environment per rollout
+    /// The number of steps to run in each environment per rollout
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
-    /// Lower the learning rate linearly to 0
+    /// Anneal the learning rate linearly to 0
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.999)]
     pub gamma: f64,
-    /// The lambda of the general advantage estimation
+    /// The lambda of generalized advantage estimation (GAE)
     #[arg(long, default_value_t = 0.95)]
     pub gae_lambda: f64,
     /// The number of minibatches
@@ -77,13 +77,13 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Normalise advantages, in each minibatch
+    /// Normalise advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.1)]
     pub clip_coef: f64,
-    /// Clip the value loss too, as in the paper
+    /// Use a clipped loss for the value function, as in the paper
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
@@ -92,38 +92,38 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
-    /// The largest norm of the gradient
+    /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
     /// The discount factor of the intrinsic rewards
     #[arg(long, default_value_t = 0.99)]
     pub int_gamma: f64,
-    /// Coefficient of the advantages of intrinsic rewards
+    /// Coefficient of the advantages of the intrinsic rewards
     #[arg(long, default_value_t = 1.0)]
     pub int_coef: f64,
-    /// Coefficient of the advantages of the environment's rewards
+    /// Coefficient of the advantages of the extrinsic rewards, those of the environment
     #[arg(long, default_value_t = 2.0)]
     pub ext_coef: f64,
-    /// The part of the samples that the predictor learns from
+    /// The fraction of samples used to train the predictor
     #[arg(long, default_value_t = 0.25)]
     pub update_proportion: f64,
-    /// Rollouts of random actions before the first, from which the observations' mean and deviation
-    /// are taken
+    /// The number of rollouts with random actions that initialise the observation normalisation
+    /// before training
     #[arg(long, default_value_t = 50)]
     pub num_iterations_obs_norm_init: usize,
     /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// CleanRL ends the return there
+    /// CleanRL treats truncation as termination
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }
 
 impl Args {
-    /// Samples per update.
+    /// Number of samples per update.
     fn batch_size(&self) -> usize {
         self.num_envs * self.num_steps
     }
 
-    /// Updates in all; the remainder of the timesteps is left out, as in CleanRL.
+    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
     fn num_iterations(&self) -> u64 {
         self.total_timesteps / self.batch_size() as u64
     }
@@ -170,7 +170,7 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// A new agent for observations of this view and shape.
+    /// Initialises an agent for observations of the given view and shape.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, extra, hidden, actor, ext, int] = key.split_n();
         let trunk = encoder(trunk, sizes);
@@ -331,7 +331,7 @@ pub struct Networks<T> {
     pub curiosity: Curiosity<T>,
 }
 
-/// What an update changes.
+/// State that an update changes.
 #[derive(Debug, Tree)]
 pub struct TrainState<T> {
     /// The parameters.
@@ -460,11 +460,11 @@ pub fn minibatch_step(
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// A rollout, ready to learn from.
+/// A rollout prepared for the update.
 #[derive(Debug, Tree)]
 struct Collected<T> {
     samples: Samples<T>,
-    /// The samples of each minibatch.
+    /// Sample indices of each minibatch.
     orders: T,
     /// Which samples of each minibatch the predictor learns from: 1, else 0.
     learns: T,
@@ -566,7 +566,8 @@ fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
     pool_of(&args.env_id, atari, options)
 }
 
-/// What the environment shows and takes; refuses what this algorithm cannot play.
+/// Returns the observation and action sizes of the environment, or an error if this algorithm does
+/// not support its spaces.
 fn sizes(pool: &EnvPool) -> Result<Sizes> {
     Sizes::of("ppo_rnd_envpool", pool.spec(), &[View::Frames, View::Board])
 }
@@ -592,15 +593,15 @@ struct Told<T> {
     fwd_loss: T,
 }
 
-/// What a gradient step takes.
+/// Arguments of a gradient step.
 type Step<T> = (TrainState<T>, (Minibatch<T, Samples<T>>, T));
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
-/// the compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let pool = pool(args, args.num_envs, args.run.seed)?;
@@ -670,9 +671,9 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&running.0, compile_s)
 }
 
-/// Plays a saved model, drawing from its policy.
+/// Evaluates a saved model, sampling actions from its policy.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // Games of another seed than those of the training.
+    // The seed differs from that of training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let sizes = sizes(&pool)?;
     let agent = load_model(model, |key| begin(key, &sizes, args.num_envs))?.learner.agent;

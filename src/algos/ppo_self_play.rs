@@ -30,14 +30,14 @@ use crate::{Array, DType, Key, Tensor, vmap};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// The settings, by CleanRL's names and with CleanRL's defaults.
+/// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "PPO by self-play in games of two players", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppo_self_play")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -54,26 +54,26 @@ pub struct Args {
     /// The number of parallel environments
     #[arg(long, default_value_t = 16)]
     pub num_envs: usize,
-    /// The number of past selves to play against; each, and the present self, has an equal part of
-    /// the environments
+    /// The number of past snapshots of the agent to play against; each of them and the current
+    /// agent play in an equal share of the environments
     #[arg(long, default_value_t = 3)]
     pub num_opponents: usize,
-    /// Updates between the past selves that are kept
+    /// The number of updates between snapshots of the agent
     #[arg(long, default_value_t = 25)]
     pub snapshot_frequency: u64,
-    /// Updates between the games against a random player that are logged; 0 plays none
+    /// The number of updates between evaluations against a random player; 0 disables them
     #[arg(long, default_value_t = 50)]
     pub eval_frequency: u64,
-    /// The number of steps in each environment per rollout
+    /// The number of steps to run in each environment per rollout
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
-    /// Lower the learning rate linearly to 0
+    /// Anneal the learning rate linearly to 0
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// The lambda of the general advantage estimation
+    /// The lambda of generalized advantage estimation (GAE)
     #[arg(long, default_value_t = 0.95)]
     pub gae_lambda: f64,
     /// The number of minibatches
@@ -82,13 +82,13 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Normalise advantages, in each minibatch
+    /// Normalise advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.2)]
     pub clip_coef: f64,
-    /// Clip the value loss too, as in the paper
+    /// Use a clipped loss for the value function, as in the paper
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
@@ -97,18 +97,18 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
-    /// The largest norm of the gradient
+    /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
 }
 
 impl Args {
-    /// Samples per update.
+    /// Number of samples per update.
     fn batch_size(&self) -> usize {
         self.num_envs * self.num_steps
     }
 
-    /// Updates in all; the remainder of the timesteps is left out, as in CleanRL.
+    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
     fn num_iterations(&self) -> u64 {
         self.total_timesteps / self.batch_size() as u64
     }
@@ -155,7 +155,7 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// A new agent.
+    /// Initialises an agent.
     pub fn init(key: Key<Tensor>, sizes: &Masked) -> Agent<Tensor> {
         let [first, second, actor, critic] = key.split_n();
         let gain = orthogonal(2.0f64.sqrt());
@@ -187,7 +187,7 @@ impl Agent<Tensor> {
     }
 }
 
-/// What an update changes.
+/// State that an update changes.
 pub type TrainState<T> = Learner<T, Agent<T>>;
 
 /// A run between two updates.
@@ -196,7 +196,7 @@ struct Running<T> {
     train: TrainState<T>,
     /// Those that the agent was before, `[K, ..]`; none at all with `--num-opponents 0`.
     past: Option<Agent<T>>,
-    /// Updates so far, `i32[]`.
+    /// Number of updates so far, `i32[]`.
     updates: T,
     playing: Playing<T>,
 }
@@ -214,7 +214,7 @@ struct Playing<T> {
 
 // --------------------------------------------------------------------------------------- losses
 
-/// PPO's loss over a minibatch, and what is logged of it.
+/// Computes PPO's loss over a minibatch, and its metrics.
 pub fn loss(
     agent: &Agent<Tensor>,
     batch: &Samples<Tensor>,
@@ -235,7 +235,7 @@ pub fn loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// One gradient step.
+/// Takes one gradient step.
 pub fn minibatch_step(
     state: TrainState<Tensor>,
     batch: Samples<Tensor>,
@@ -248,7 +248,7 @@ pub fn minibatch_step(
     state.descend(|agent| loss(agent, &batch, sizes, args), clip, adam)
 }
 
-/// All epochs over a rollout.
+/// Runs all epochs over a rollout.
 fn update(
     state: TrainState<Tensor>,
     samples: Samples<Tensor>,
@@ -353,7 +353,7 @@ struct Told<T> {
     past: Score<T>,
 }
 
-/// A rollout and an update: one program.
+/// Collects a rollout and updates on it; compiled as one program.
 fn iteration(
     envs: &XlaPool,
     running: Running<Tensor>,
@@ -469,7 +469,8 @@ fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
     EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
 }
 
-/// What the environment shows and takes; refuses what this algorithm cannot play.
+/// Returns the observation and action sizes of the environment, or an error if this algorithm does
+/// not support its spaces.
 fn sizes(pool: &EnvPool) -> Result<Masked> {
     spaces::masked("ppo_self_play", pool.spec(), 2)
 }
@@ -481,12 +482,12 @@ fn begin(key: Key<Tensor>, sizes: &Masked) -> TrainState<Tensor> {
 /// What a match takes.
 type Match<T> = (Handle<T>, Agent<T>, Key<T>);
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
-/// the compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let games = pool(args, args.num_envs, args.run.seed)?;
@@ -554,9 +555,9 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&running.train, compile_s)
 }
 
-/// Plays a saved model against a random player, begun by the one and by the other in turn.
+/// Evaluates a saved model against a random player; the two take turns at moving first.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // Games of another seed than those of the training.
+    // The seed differs from that of training.
     let episodes = evaluation.episodes();
     let pool = pool(args, episodes.div_ceil(2).max(1), args.run.seed.wrapping_add(1 << 33))?;
     let sizes = sizes(&pool)?;

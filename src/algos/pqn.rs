@@ -27,14 +27,14 @@ use crate::{DType, Key, Tensor, random, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// The settings, by CleanRL's names and with CleanRL's defaults.
+/// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "PQN for discrete actions and vector observations", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "pqn")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -51,7 +51,7 @@ pub struct Args {
     /// The number of parallel environments
     #[arg(long, default_value_t = 4)]
     pub num_envs: usize,
-    /// The number of steps in each environment per rollout
+    /// The number of steps to run in each environment per rollout
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
     /// The number of minibatches
@@ -60,40 +60,40 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Lower the learning rate linearly to 0
+    /// Anneal the learning rate linearly to 0
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// The part of random actions at the start
+    /// The initial epsilon of epsilon-greedy exploration
     #[arg(long, default_value_t = 1.0)]
     pub start_e: f64,
-    /// The part of random actions at the end
+    /// The final epsilon of epsilon-greedy exploration
     #[arg(long, default_value_t = 0.05)]
     pub end_e: f64,
-    /// The part of the timesteps over which it goes from start to end
+    /// The fraction of total timesteps over which epsilon is annealed from --start-e to --end-e
     #[arg(long, default_value_t = 0.5)]
     pub exploration_fraction: f64,
-    /// The largest norm of the gradient
+    /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 10.0)]
     pub max_grad_norm: f64,
-    /// The lambda of Q(lambda)
+    /// The lambda of Q(lambda) returns
     #[arg(long, default_value_t = 0.65)]
     pub q_lambda: f64,
     /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// CleanRL ends the return there
+    /// CleanRL treats truncation as termination
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }
 
 impl Args {
-    /// Samples per iteration.
+    /// Number of samples per iteration.
     fn batch_size(&self) -> usize {
         self.num_envs * self.num_steps
     }
 
-    /// Iterations in all; the remainder of the timesteps is left out, as in CleanRL.
+    /// Total number of iterations; remaining timesteps are dropped, as in CleanRL.
     fn num_iterations(&self) -> u64 {
         self.total_timesteps / self.batch_size() as u64
     }
@@ -134,7 +134,7 @@ pub struct QNetwork<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// A new network for observations of `obs_size` numbers.
+    /// Initialises a network for observations of size `obs_size`.
     pub fn init(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> QNetwork<Tensor> {
         let [a, b, head] = key.split_n();
         let gain = init::orthogonal(2.0f64.sqrt());
@@ -158,14 +158,14 @@ impl QNetwork<Tensor> {
     }
 }
 
-/// What an iteration changes.
+/// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct TrainState<T> {
     /// The network.
     pub q: QNetwork<T>,
     /// The optimiser's moments.
     pub optimizer: AdamState<T, QNetwork<T>>,
-    /// The environments between two steps.
+    /// Environment state between two steps.
     pub playing: Playing<T>,
 }
 
@@ -226,9 +226,9 @@ pub fn loss(q: &QNetwork<Tensor>, batch: &Samples<Tensor>) -> (Tensor, Tensor) {
 /// What is logged of an iteration: of its last minibatch, as CleanRL; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// The loss.
+    /// Loss.
     pub td_loss: T,
-    /// The mean value of the actions taken.
+    /// Mean value of the actions taken.
     pub q_values: T,
 }
 
@@ -249,7 +249,7 @@ pub fn gradient_step(
     (radam.step(q, grads, optimizer), Metrics { td_loss, q_values })
 }
 
-/// All epochs over a batch.
+/// Runs all epochs over a batch.
 fn update(
     learner: Learner<Tensor>,
     batch: Samples<Tensor>,
@@ -344,17 +344,18 @@ fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
     EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
 }
 
-/// The sizes of observations and actions; refuses what this algorithm cannot act in.
+/// Returns the sizes of observations and actions, or an error if this algorithm does not support
+/// the environment's spaces.
 fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
     Ok((spaces::vector("pqn", pool.spec())?, spaces::choices("pqn", pool.spec())?))
 }
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
-/// the compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let pool = pool(args, args.num_envs, args.run.seed)?;
@@ -391,7 +392,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&Model { q, optimizer }, compile_s)
 }
 
-/// What is saved of a run: all but the environments.
+/// Saved model: the training state without the environments.
 #[derive(Debug, Clone, Tree)]
 pub struct Model<T> {
     /// The network.
@@ -400,9 +401,9 @@ pub struct Model<T> {
     pub optimizer: AdamState<T, QNetwork<T>>,
 }
 
-/// Plays a saved model with `end_e` random actions.
+/// Evaluates a saved model with an epsilon-greedy policy whose epsilon is `end_e`.
 fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // Episodes of another seed than those of the training.
+    // The seed differs from that of training.
     let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
     let (obs_size, num_actions) = sizes(&pool)?;
     let fresh = |key: Key<Tensor>| {

@@ -32,14 +32,14 @@ use crate::{Array, DType, Key, Tensor, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// The settings, by CleanRL's names and with CleanRL's defaults.
+/// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "QDagger for Atari games and MinAtar", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "qdagger_dqn_atari")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -62,46 +62,48 @@ pub struct Args {
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// How much of the network the target takes over; 1 copies
+    /// The target network update rate tau (Polyak averaging); 1 copies the network
     #[arg(long, default_value_t = 1.0)]
     pub tau: f64,
-    /// Timesteps between updates of the target network
+    /// The number of timesteps between updates of the target network
     #[arg(long, default_value_t = 1000)]
     pub target_network_frequency: usize,
-    /// The number of transitions of a gradient step
+    /// The number of transitions sampled from the replay buffer per gradient step
     #[arg(long, default_value_t = 32)]
     pub batch_size: usize,
-    /// The part of random actions at the start
+    /// The initial epsilon of epsilon-greedy exploration
     #[arg(long, default_value_t = 1.0)]
     pub start_e: f64,
-    /// The part of random actions at the end
+    /// The final epsilon of epsilon-greedy exploration
     #[arg(long, default_value_t = 0.01)]
     pub end_e: f64,
-    /// The part of the timesteps over which it goes from start to end
+    /// The fraction of total timesteps over which epsilon is annealed from --start-e to --end-e
     #[arg(long, default_value_t = 0.1)]
     pub exploration_fraction: f64,
-    /// Timesteps before learning starts
+    /// The timestep at which learning starts
     #[arg(long, default_value_t = 80_000)]
     pub learning_starts: u64,
-    /// Timesteps between gradient steps
+    /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 4)]
     pub train_frequency: usize,
-    /// The saved model of the teacher, of a dqn_atari run on the same environment with --save-model
+    /// The teacher: a model saved with --save-model by a dqn_atari run on the same environment
     #[arg(long)]
     pub teacher_model: Option<PathBuf>,
-    /// Games that the teacher plays first, whose mean return is the student's measure
+    /// The number of evaluation episodes whose mean return is the teacher's score, to which the
+    /// student's return is compared
     #[arg(long, default_value_t = 10)]
     pub teacher_eval_episodes: usize,
-    /// Timesteps that the teacher plays into the student's first buffer
+    /// The number of timesteps that the teacher adds to the student's offline replay buffer
     #[arg(long, default_value_t = 500_000)]
     pub teacher_steps: usize,
-    /// Gradient steps on what the teacher played
+    /// The number of offline gradient steps on the teacher's transitions
     #[arg(long, default_value_t = 500_000)]
     pub offline_steps: usize,
-    /// Divides the values before they are compared as policies
+    /// The softmax temperature of the policies compared in the distillation loss
     #[arg(long, default_value_t = 1.0)]
     pub temperature: f64,
-    /// Learn from the first online step on, as CleanRL does, and not only after --learning-starts
+    /// Start online learning at the first online step, as CleanRL does, instead of after
+    /// --learning-starts
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub parity: bool,
 }
@@ -230,7 +232,7 @@ struct TeacherModel<T> {
     optimizer: AdamState<T, Teacher<T>>,
 }
 
-/// What gradient steps change.
+/// State that gradient steps change: the student, its target network and its optimiser.
 #[derive(Debug, Clone, Tree)]
 pub struct Student<T> {
     /// The network.
@@ -241,7 +243,7 @@ pub struct Student<T> {
     pub optimizer: AdamState<T, QNetwork<T>>,
 }
 
-/// What online learning changes.
+/// State carried between iterations of online learning.
 pub type State<T> = TrainState<Student<T>, Frames<T>, PlayingImages<T>>;
 
 /// A new student, with its target and its optimiser.
@@ -252,7 +254,7 @@ fn student(key: Key<Tensor>, images: Images, num_actions: usize) -> Student<Tens
 
 // --------------------------------------------------------------------------------------- losses
 
-/// What is logged of a gradient step; scalars.
+/// Metrics of one gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
     /// The sum of both.
@@ -261,7 +263,7 @@ pub struct Metrics<T> {
     pub td_loss: T,
     /// How far the student's policy is from the teacher's: the mean Kullback-Leibler divergence.
     pub distill_loss: T,
-    /// The mean value of the actions taken.
+    /// Mean value of the actions taken.
     pub q_values: T,
 }
 
@@ -289,7 +291,7 @@ pub fn loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// One gradient step on a batch.
+/// Takes one gradient step on a batch.
 pub fn update(
     student: Student<Tensor>,
     teacher: &Teacher<Tensor>,
@@ -307,7 +309,7 @@ pub fn update(
     (Student { q, target, optimizer }, metrics)
 }
 
-/// The student with its target network updated if `step` is a multiple of the frequency.
+/// Updates the target network if `step` is a multiple of `target_network_frequency`.
 fn with_target(student: Student<Tensor>, step: Tensor, args: &Args) -> Student<Tensor> {
     let Student { q, target, optimizer } = student;
     let mixed = incremental_update(&q, &target, args.tau);
@@ -371,7 +373,7 @@ fn fill(
     scan_with(round, (replay, playing), (), count).0
 }
 
-/// Some steps of all environments, and if `learning` a gradient step.
+/// Takes `train_frequency` timesteps in the environments and, if `learning`, one gradient step.
 fn round(
     envs: &XlaPool,
     state: State<Tensor>,
@@ -557,12 +559,12 @@ impl Progress {
     }
 }
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`] for settings out of range, and what the environments, the compiler, the
-/// runtime and the file system say.
+/// Returns [`Error::Config`] if settings are out of range, and errors from the environments,
+/// compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let (pool, images, num_actions) = pools::images(args, args.num_envs, args.run.seed)?;
@@ -647,7 +649,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&state.learner, compile_s)
 }
 
-/// Plays a saved model with `end_e` random actions.
+/// Evaluates a saved model with an epsilon-greedy policy whose epsilon is `end_e`.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (_, images, num_actions) = pools::images(args, 1, args.run.seed)?;
     let q = load_model(model, |key| student(key, images, num_actions))?.q;

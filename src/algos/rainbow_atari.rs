@@ -31,14 +31,14 @@ use crate::{Array, DType, Key, Tensor, random, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// The settings, by CleanRL's names and with CleanRL's defaults.
+/// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "Rainbow for Atari games and MinAtar", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "rainbow_atari")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -55,13 +55,13 @@ pub struct Args {
     /// The number of parallel environments
     #[arg(long, default_value_t = 1)]
     pub num_envs: usize,
-    /// The number of atoms, the returns that have a probability
+    /// The number of atoms in the support of the return distribution
     #[arg(long, default_value_t = 51)]
     pub n_atoms: usize,
-    /// The lowest atom
+    /// The smallest atom of the support
     #[arg(long, default_value_t = -10.0, allow_negative_numbers = true)]
     pub v_min: f64,
-    /// The highest atom
+    /// The largest atom of the support
     #[arg(long, default_value_t = 10.0, allow_negative_numbers = true)]
     pub v_max: f64,
     /// The size of the replay buffer, in transitions
@@ -70,34 +70,35 @@ pub struct Args {
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// How much of the network the target takes over; 1 copies
+    /// The target network update rate tau (Polyak averaging); 1 copies the network
     #[arg(long, default_value_t = 1.0)]
     pub tau: f64,
-    /// Timesteps between updates of the target network
+    /// The number of timesteps between updates of the target network
     #[arg(long, default_value_t = 8000)]
     pub target_network_frequency: usize,
-    /// The number of transitions of a gradient step
+    /// The number of transitions sampled from the replay buffer per gradient step
     #[arg(long, default_value_t = 32)]
     pub batch_size: usize,
-    /// Timesteps before learning starts
+    /// The timestep at which learning starts
     #[arg(long, default_value_t = 80_000)]
     pub learning_starts: u64,
-    /// Timesteps between gradient steps
+    /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 4)]
     pub train_frequency: usize,
-    /// The number of rewards that a transition sums
+    /// The number of steps n of n-step returns
     #[arg(long, default_value_t = 3)]
     pub n_step: usize,
-    /// The exponent of errors in priorities
+    /// The exponent alpha of the errors in priorities of the replay buffer
     #[arg(long, default_value_t = 0.5)]
     pub prioritized_replay_alpha: f64,
-    /// The exponent of importance weights at the start; it rises to 1
+    /// The initial exponent beta of the importance sampling weights; it is annealed to 1
     #[arg(long, default_value_t = 0.4)]
     pub prioritized_replay_beta: f64,
-    /// Added to the errors in priorities
+    /// The epsilon added to the errors in priorities of the replay buffer
     #[arg(long, default_value_t = 1e-6)]
     pub prioritized_replay_eps: f64,
-    /// Draw the noise of every weight by itself, as CleanRL does and the paper does not
+    /// Sample independent noise for every weight, as CleanRL does, instead of the paper's
+    /// factorised noise
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub parity: bool,
 }
@@ -230,7 +231,7 @@ pub struct Streams<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// A new network.
+    /// Initialises a network.
     pub fn init(
         key: Key<Tensor>,
         images: Images,
@@ -289,7 +290,7 @@ impl QNetwork<Tensor> {
     }
 }
 
-/// What gradient steps change, and what is saved.
+/// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct Learner<T> {
     /// The network.
@@ -341,12 +342,12 @@ pub fn loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// What is logged of a gradient step; scalars.
+/// Metrics of one gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// The loss.
+    /// Loss.
     pub td_loss: T,
-    /// The mean value of the actions taken.
+    /// Mean value of the actions taken.
     pub q_values: T,
 }
 
@@ -372,7 +373,7 @@ pub fn update(
     ((Learner { q, target, optimizer }, noise), errors, Metrics { td_loss, q_values })
 }
 
-/// The learner with its target network updated if `step` is a multiple of the frequency.
+/// Updates the target network if `step` is a multiple of `target_network_frequency`.
 fn with_target(learner: Learner<Tensor>, step: Tensor, args: &Args) -> Learner<Tensor> {
     let mixed = incremental_update(&learner.q, &learner.target, args.tau);
     let target = periodic_update(&mixed, &learner.target, step, args.target_network_frequency);
@@ -381,7 +382,7 @@ fn with_target(learner: Learner<Tensor>, step: Tensor, args: &Args) -> Learner<T
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// Some steps of all environments, and if `learning` a gradient step.
+/// Takes `train_frequency` timesteps in the environments and, if `learning`, one gradient step.
 fn round(
     envs: &XlaPool,
     state: State<Tensor>,
@@ -411,12 +412,12 @@ fn round(
 
 // ------------------------------------------------------------------------------------- training
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
-/// the compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let (pool, images, num_actions) = pools::images(args, args.num_envs, args.run.seed)?;
@@ -456,7 +457,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     off_policy::train_and_tell(args, pace, (handle, &envs), init, rounds, model, tell)
 }
 
-/// Plays a saved model, without noise.
+/// Evaluates a saved model without noise.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (pool, images, num_actions) = pools::images(args, 1, args.run.eval_seed())?;
     let q = load_model(model, |key| learner(key, images, num_actions, args))?.q;

@@ -29,14 +29,14 @@ use crate::{DType, Key, Tensor, random, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// The settings, by CleanRL's names and with CleanRL's defaults.
+/// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "SAC for Atari games and MinAtar", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "sac_atari")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -56,34 +56,34 @@ pub struct Args {
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// How much of the critics the targets take over; 1 copies
+    /// The target network update rate tau (Polyak averaging); 1 copies the critics
     #[arg(long, default_value_t = 1.0)]
     pub tau: f64,
-    /// The number of transitions of a gradient step
+    /// The number of transitions sampled from the replay buffer per gradient step
     #[arg(long, default_value_t = 64)]
     pub batch_size: usize,
-    /// Timesteps before learning starts; until then actions are uniform
+    /// The timestep at which learning starts; actions are sampled uniformly until then
     #[arg(long, default_value_t = 20_000)]
     pub learning_starts: u64,
     /// The learning rate of the policy's optimiser
     #[arg(long, default_value_t = 3e-4)]
     pub policy_lr: f64,
-    /// The learning rate of the critics' optimiser, and of the temperature's
+    /// The learning rate of the optimisers of the critics and of the temperature
     #[arg(long, default_value_t = 3e-4)]
     pub q_lr: f64,
-    /// Timesteps between gradient steps
+    /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 4)]
     pub update_frequency: usize,
-    /// Timesteps between updates of the critics' targets
+    /// The number of timesteps between updates of the target critics
     #[arg(long, default_value_t = 8000)]
     pub target_network_frequency: usize,
-    /// The temperature of the entropy, if it is not learned
+    /// The entropy temperature alpha, used if --autotune is false
     #[arg(long, default_value_t = 0.2)]
     pub alpha: f64,
-    /// Learn the temperature
+    /// Tune the entropy temperature automatically
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub autotune: bool,
-    /// The entropy that the temperature is learned for, as a part of the highest there is
+    /// The target entropy of --autotune as a fraction of the maximum entropy
     #[arg(long, default_value_t = 0.89)]
     pub target_entropy_scale: f64,
 }
@@ -125,7 +125,7 @@ pub struct Network<T> {
 }
 
 impl Network<Tensor> {
-    /// A new network.
+    /// Initialises a network.
     pub fn init(key: Key<Tensor>, images: Images, num_actions: usize) -> Network<Tensor> {
         let (trunk, head) = key.split();
         let kernel = init::kaiming_normal();
@@ -181,10 +181,10 @@ pub struct Learner<T> {
     pub optimizers: Optimizers<T>,
 }
 
-/// What training changes.
+/// State carried between iterations of training.
 pub type State<T> = TrainState<Learner<T>, Frames<T>, PlayingImages<T>>;
 
-/// New networks with their targets and optimisers.
+/// Initialises the networks, their targets and optimisers.
 fn learner(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) -> Learner<Tensor> {
     let [actor, first, second] = key.split_n();
     let networks = Networks {
@@ -265,7 +265,7 @@ pub fn alpha_loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// What is logged of the critics; scalars.
+/// Metrics of the critics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct CriticMetrics<T> {
     /// The first critic's loss.
@@ -278,7 +278,7 @@ pub struct CriticMetrics<T> {
     pub qf2_values: T,
 }
 
-/// What is logged of a gradient step; scalars.
+/// Metrics of one gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
     /// Of the critics.
@@ -341,7 +341,7 @@ pub fn update(
     (Learner { networks, targets, temperature, optimizers }, metrics)
 }
 
-/// The learner with its targets updated if `step` is a multiple of the frequency.
+/// Updates the target critics if `step` is a multiple of `target_network_frequency`.
 fn with_targets(learner: Learner<Tensor>, step: Tensor, args: &Args) -> Learner<Tensor> {
     let mixed = incremental_update(&learner.networks.critics, &learner.targets, args.tau);
     let frequency = args.target_network_frequency;
@@ -384,12 +384,12 @@ fn round(
 
 // ------------------------------------------------------------------------------------- training
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environments,
-/// the compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let (pool, images, num_actions) = pools::images(args, args.num_envs, args.run.seed)?;
@@ -410,13 +410,13 @@ pub fn train(args: &Args) -> Result<Summary> {
         }
         (state, games, metrics)
     };
-    // The first call never learns: a transition needs the step after it.
+    // The first call never learns: a transition is complete only after the next step.
     let learning_starts = args.learning_starts.max(1);
     let pace = Pace { steps: args.cadence().steps(), learning_starts };
     off_policy::train(args, pace, (handle, &envs), init, rounds, |state| state.learner)
 }
 
-/// Plays a saved model, with the likeliest action of its policy.
+/// Evaluates a saved model, taking the most likely action of its policy.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (pool, images, num_actions) = pools::images(args, 1, args.run.eval_seed())?;
     let new = |key| learner(key, images, num_actions, args);

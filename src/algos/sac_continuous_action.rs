@@ -27,14 +27,14 @@ use crate::{DType, Key, Tensor, TensorType, random, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// The settings, by CleanRL's names and with CleanRL's defaults.
+/// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "SAC for continuous actions", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "sac_continuous_action")]
     pub exp_name: String,
-    /// Flags that every algorithm has
+    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -51,35 +51,36 @@ pub struct Args {
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
-    /// How much of the networks the targets take over
+    /// The target network update rate tau (Polyak averaging)
     #[arg(long, default_value_t = 0.005)]
     pub tau: f64,
-    /// The number of transitions of a gradient step
+    /// The number of transitions sampled from the replay buffer per gradient step
     #[arg(long, default_value_t = 256)]
     pub batch_size: usize,
-    /// Timesteps before learning starts; until then actions are uniform
+    /// The timestep at which learning starts; actions are sampled uniformly until then
     #[arg(long, default_value_t = 5_000)]
     pub learning_starts: u64,
     /// The learning rate of the policy's optimiser
     #[arg(long, default_value_t = 3e-4)]
     pub policy_lr: f64,
-    /// The learning rate of the critics' optimiser, and of the temperature's
+    /// The learning rate of the optimisers of the critics and of the temperature
     #[arg(long, default_value_t = 1e-3)]
     pub q_lr: f64,
-    /// Steps of the critics between updates of the actor, which are then as many
+    /// The number of critic updates between updates of the actor, which is then updated as many
+    /// times
     #[arg(long, default_value_t = 2)]
     pub policy_frequency: usize,
-    /// Steps of the critics between updates of their targets
+    /// The number of critic updates between updates of the target critics
     #[arg(long, default_value_t = 1)]
     pub target_network_frequency: usize,
-    /// The temperature of the entropy, if it is not learned
+    /// The entropy temperature alpha, used if --autotune is false
     #[arg(long, default_value_t = 0.2)]
     pub alpha: f64,
-    /// Learn the temperature
+    /// Tune the entropy temperature automatically
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub autotune: bool,
-    /// Updates of the actor in one call of the program, after which losses are logged; 0 takes those
-    /// of about 100 timesteps. The results are the same
+    /// The number of actor updates in one call of the compiled program, after which losses are
+    /// logged; 0 covers about 100 timesteps. The results do not depend on it
     #[arg(long, default_value_t = 0)]
     pub rounds_per_call: usize,
 }
@@ -143,7 +144,7 @@ pub struct Networks<T> {
 }
 
 impl Networks<Tensor> {
-    /// New networks.
+    /// Initialises the networks.
     pub fn init(key: Key<Tensor>, obs_size: usize, action_size: usize) -> Networks<Tensor> {
         let [actor, first, second] = key.split_n();
         Networks {
@@ -203,10 +204,10 @@ pub struct Learner<T> {
     pub optimizers: Optimizers<T>,
 }
 
-/// What training changes.
+/// State carried between iterations of training.
 pub type State<T> = TrainState<Learner<T>, Replay<T, Transition<T>>, Playing<T>>;
 
-/// New networks with their targets and optimisers.
+/// Initialises the networks, their targets and optimisers.
 fn learner(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Learner<Tensor> {
     let networks = Networks::init(key, obs_size, action_size);
     let start = if args.autotune { 1.0 } else { args.alpha };
@@ -286,7 +287,7 @@ fn lower_value(critics: &[Mlp<Tensor>; 2], obs: Tensor, action: Tensor) -> Tenso
 
 // --------------------------------------------------------------------------------------- update
 
-/// What is logged of the critics; scalars.
+/// Metrics of the critics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct CriticMetrics<T> {
     /// The first critic's loss.
@@ -299,7 +300,7 @@ pub struct CriticMetrics<T> {
     pub qf2_values: T,
 }
 
-/// What is logged; scalars.
+/// Logged metrics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
     /// Of the critics.
@@ -432,12 +433,12 @@ fn round(
 
 // ------------------------------------------------------------------------------------- training
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's
-/// folder.
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for settings out of range, and what the environment, the
-/// compiler, the runtime and the file system say.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environment, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let (pool, obs_size, bounds) = pools::continuous(args, args.run.seed)?;
@@ -462,7 +463,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     off_policy::train(args, pace, (handle, &envs), init, rounds, |state| state.learner)
 }
 
-/// Plays a saved model, with the mean of its policy.
+/// Evaluates a saved model, taking the mean action of its policy.
 fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (pool, obs_size, bounds) = pools::continuous(args, args.run.eval_seed())?;
     let new = |key| learner(key, obs_size, bounds.size(), args);

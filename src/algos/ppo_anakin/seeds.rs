@@ -17,13 +17,13 @@ use crate::trace::control::map;
 use crate::tree::Tree;
 use crate::{Array, Tensor, vmap};
 
-/// How one device trains several agents.
+/// Method by which one device trains several agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SeedAxis {
-    /// One after another, each as if alone: the fastest on CPU
+    /// One after another, each as if trained alone; fastest on CPU
     Map,
-    /// All together in batches, as PureJaxRL does
+    /// All agents in one batch, as PureJaxRL does with vmap
     Vmap,
 }
 
