@@ -36,7 +36,7 @@ impl Axis {
         })
     }
 
-    /// How many members the axis has. Known while tracing: `jax.lax.axis_size`.
+    /// Number of members of the axis. Known while tracing: `jax.lax.axis_size`.
     pub fn size(self) -> usize {
         self.size
     }

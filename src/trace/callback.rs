@@ -1,8 +1,8 @@
 //! Callbacks: compiled code calls functions on the host. [`pure_callback`], [`io_callback`],
 //! [`debug_callback`], [`debug_print`].
 //!
-//! The function gets the values of a tree of tensors, and gives those of another. What may happen
-//! to the call depends on its kind:
+//! The function gets the values of a tree of tensors, and returns those of another. The kind of the
+//! call determines the transformations that are allowed:
 //!
 //! | | results | may be left out, moved, run twice | under `vmap` | under `grad` |
 //! |---|---|---|---|---|
@@ -10,11 +10,11 @@
 //! | io | yes | no | once for each example | no derivative |
 //! | debug | none | no | once for each example | runs once, with the values |
 //!
-//! Io and debug callbacks of one run happen in the order of the program, those in loops turn by
-//! turn. Ordered ones also happen in order between runs: a run with ordered callbacks begins when
-//! the one before it has ended.
+//! Io and debug callbacks of one run happen in the order of the program, those in loops iteration
+//! by iteration. Ordered ones also happen in order between runs: a run with ordered callbacks
+//! begins when the one before it has ended.
 //!
-//! A compiled program may call from another thread, and while the calling thread goes on. The
+//! A compiled program may call from another thread, and while the calling thread continues. The
 //! function must not run compiled programs or wait for arrays itself: that is an error. `interpret`
 //! works there.
 
@@ -39,10 +39,10 @@ pub(crate) struct Failed(pub(crate) Error);
 /// `jax.pure_callback`: calls `f` on the host with the values of `args`. Its results are of the
 /// types `results`.
 ///
-/// `f` must give the same for the same arguments and do nothing else: a call whose results nobody
-/// uses is left out, and equal ones may be made one. It has no derivative; wrap it with
-/// [`custom_jvp`](crate::custom_jvp()). Under `vmap` it is called for each example in turn; see
-/// [`pure_callback_with`].
+/// `f` must return the same results for the same arguments and do nothing else: a call whose
+/// results are not used is left out, and equal calls may be merged. It has no derivative; wrap it
+/// with [`custom_jvp`](crate::custom_jvp()). Under `vmap` it is called for each example, one after
+/// another; see [`pure_callback_with`].
 ///
 /// ```
 /// use podracer::{Array, Literal, Tensor, jit, pure_callback};
@@ -168,9 +168,9 @@ pub fn debug_callback_ordered<A: Tree<Tensor> + Send + Sync + 'static>(
     debug_call(true, f, args, Location::caller());
 }
 
-/// `jax.debug.print`: prints the values of `args` on standard output, each leaf in the place of a
-/// `{}` of `format`, tensors as `ndarray` writes them. `{:.3}` gives three digits after the point;
-/// `{{` and `}}` are braces.
+/// `jax.debug.print`: prints the values of `args` on standard output, each leaf at a `{}` of
+/// `format`, tensors as `ndarray` writes them. `{:.3}` prints three digits after the point; `{{`
+/// and `}}` are braces.
 ///
 /// ```
 /// use podracer::{Array, Tensor, debug_print, jit};
@@ -183,8 +183,7 @@ pub fn debug_callback_ordered<A: Tree<Tensor> + Send + Sync + 'static>(
 /// # Ok::<(), podracer::Error>(())
 /// ```
 ///
-/// # Errors
-/// Ends the trace if `format` has not one place for each leaf.
+/// # Errors Ends the trace unless `format` has one placeholder for each leaf.
 #[track_caller]
 pub fn debug_print<A: Tree<Tensor>>(format: &str, args: A) {
     print(false, format, &tree::leaves(&args), Location::caller());

@@ -14,14 +14,14 @@ use super::types::{DType, TensorType};
 use crate::error::Loc;
 use crate::tree::{self, Path, Tree};
 
-/// How a [`scan`] runs.
+/// Options of a [`scan`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanOptions {
-    /// Number of turns; needed when there are no stacked inputs.
+    /// Number of iterations; needed when there are no stacked inputs.
     pub length: Option<usize>,
     /// From the last input to the first; outputs keep the inputs' order.
     pub reverse: bool,
-    /// Turns written out in one turn of the compiled loop. At least 1.
+    /// Number of iterations unrolled into one iteration of the compiled loop. At least 1.
     pub unroll: usize,
 }
 
@@ -32,7 +32,7 @@ impl Default for ScanOptions {
 }
 
 impl ScanOptions {
-    /// A scan of `length` turns without stacked inputs.
+    /// A scan of `length` iterations without stacked inputs.
     pub fn length(length: usize) -> ScanOptions {
         ScanOptions { length: Some(length), ..ScanOptions::default() }
     }
@@ -49,10 +49,10 @@ pub(crate) fn types_of<A: Tree<Tensor>>(tree: &A) -> A::With<TensorType> {
 }
 
 /// `lax.scan`: folds `body` over the first axis of the tensors in `xs`. `body` takes the carry and
-/// one slice, and gives the next carry and an output; gives the last carry and the outputs
-/// stacked.
+/// one slice, and returns the next carry and an output; the scan returns the last carry and the
+/// outputs stacked.
 ///
-/// The carry keeps its structure and types from turn to turn.
+/// The carry keeps its structure and types from iteration to iteration.
 #[track_caller]
 pub fn scan<C: Tree<Tensor>, X: Tree<Tensor>, Y: Tree<Tensor>>(
     body: impl Fn(C, X) -> (C, Y),
@@ -128,7 +128,8 @@ pub(crate) fn captures_first(mut program: Program, num_args: usize) -> Program {
     program
 }
 
-/// Checks that a loop's carry comes out as it went in, and says where it does not.
+/// Checks that a loop's body returns the carry with the structure and types of its input, and
+/// reports the first difference.
 #[track_caller]
 fn same_carry<C: Tree<Tensor>>(op: &str, init: &C, carry: &C, program: &Program) {
     let difference = tree::structure_difference::<Tensor, Tensor, C, C>(
@@ -188,8 +189,8 @@ pub fn while_loop<C: Tree<Tensor>>(
     tree::replace(&carry, results.iter().copied())
 }
 
-/// `lax.fori_loop` with a number of turns known at trace time: `body(i, carry)` for `i` from 0.
-/// A scan, so it can be differentiated both ways.
+/// `lax.fori_loop` with a number of iterations known at trace time: `body(i, carry)` for `i` from
+/// 0. A scan, so it can be differentiated both ways.
 #[track_caller]
 pub fn fori_loop<C: Tree<Tensor>>(turns: usize, body: impl Fn(Tensor, C) -> C, init: C) -> C {
     let _scope = function("fori_loop");

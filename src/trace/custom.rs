@@ -17,12 +17,13 @@ use crate::tree::{self, Tree};
 /// and gives results and theirs. It must be linear in the tangents, and then is the derivative
 /// backwards too.
 ///
-/// The rule may call the function itself, which then has its rule in the next derivative as well, as
-/// may several functions whose rules call each other. To tell such a call, a rule that makes one is
-/// traced twice. It must not differentiate or batch the function, whose rule it only defines.
+/// The rule may call the function itself, which then has its rule in the next derivative as well,
+/// as may several functions whose rules call each other. To detect such a call, a rule that makes
+/// one is traced twice. It must not differentiate or batch the function, whose rule it only
+/// defines.
 ///
 /// Leaves that are not floats have no derivative: their tangents are zeros on the way in, and
-/// ignored on the way out. What the closures capture is constant; a captured tensor that is being
+/// ignored on the way out. Captures of the closures are constant; a captured tensor that is being
 /// differentiated is an error.
 ///
 /// ```
@@ -68,12 +69,12 @@ pub fn custom_jvp<A: Tree<Tensor>, B: Tree<Tensor>>(
     }
 }
 
-/// `jax.custom_vjp`: `f`, with a pullback of its own. `fwd` computes `f` and whatever the pullback
-/// needs; `bwd` takes that and a cotangent of the result, and gives a cotangent of the argument.
-/// The function cannot be differentiated forwards.
+/// `jax.custom_vjp`: `f`, with a pullback of its own. `fwd` computes `f` and the residuals that the
+/// pullback needs; `bwd` takes these and a cotangent of the result, and returns a cotangent of the
+/// argument. The function cannot be differentiated forwards.
 ///
 /// Leaves that are not floats have no derivative: their cotangents are zeros on the way in, and
-/// ignored on the way out. What the closures capture is constant; a captured tensor that is being
+/// ignored on the way out. Captures of the closures are constant; a captured tensor that is being
 /// differentiated is an error.
 ///
 /// ```

@@ -58,8 +58,8 @@ pub fn data_flow(program: &Program) -> DiGraph<Node, Var> {
     graph
 }
 
-/// Removes equations on which no result depends, in bodies of control flow as well. Those with an
-/// effect stay, and what they depend on.
+/// Removes equations on which no result depends, in bodies of control flow as well. Equations with
+/// an effect stay, and so do the equations that they depend on.
 pub fn eliminate_dead_code(mut program: Program) -> Program {
     let graph = data_flow(&program);
     let mut live = vec![false; program.equations.len()];
@@ -215,7 +215,7 @@ fn body_of(op: &Op) -> Option<Arc<Program>> {
     }
 }
 
-/// What every Program goes through before it is lowered.
+/// Simplifies a Program; every Program is simplified before it is lowered.
 pub fn simplify(program: Program) -> Program {
     eliminate_common_subexpressions(eliminate_dead_code(rewrite::rewrite(inline_calls(program))))
 }

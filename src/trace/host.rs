@@ -33,7 +33,7 @@ impl HostView<'_> {
 pub struct HostViewMut<'a> {
     /// Element type and shape.
     pub ty: TensorType,
-    /// Where the bytes of the elements go, row-major. All of them must be written.
+    /// Memory for the bytes of the elements, row-major. All of them must be written.
     pub bytes: &'a mut [u8],
 }
 
@@ -147,7 +147,7 @@ fn panic_text(payload: Box<dyn Any + Send>) -> String {
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
     // A tensor of the trace was used, which has no value there.
     let text = text.or_else(|| payload.downcast_ref::<TraceError>().map(TraceError::to_string));
-    // What a panic carries may itself panic when it is dropped.
+    // The payload of a panic may itself panic when it is dropped.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
     text.unwrap_or_else(|| "no message".into())
 }

@@ -271,8 +271,8 @@ fn jvp_binary(
         }),
         BinaryOp::Pow => both(
             &|t| {
-                // Of 0^0 the derivative by the base is 0. Nothing else is masked: at an exponent of 0
-                // the slope is 0, and its derivative by the exponent is not.
+                // The derivative of 0^0 by the base is 0. Nothing else is masked: at an exponent of
+                // 0 the slope is 0, and its derivative by the exponent is not.
                 let flat = a.eq(0.0) & b.eq(0.0);
                 let exponent = where_(flat, 1.0, b) - 1.0;
                 t * where_(flat, zeros_like(a), b * a.pow(exponent))
@@ -310,7 +310,7 @@ fn share(a: Tensor, b: Tensor) -> Tensor {
     where_(a.gt(b), super::ops::ones_like(a), tie)
 }
 
-/// Whether a dtype carries derivatives; what messages say where it must.
+/// Ends the trace with an error unless `dtype` is a float: only floats carry derivatives.
 pub(crate) fn expect_float(name: &str, path: &Path<'_>, dtype: DType) {
     if !dtype.is_float() {
         let problem = format!(

@@ -12,7 +12,7 @@ use crate::error::Loc;
 use crate::tree::{self, Path, Tree};
 
 /// `jax.linearize`: the value of `f` at `primals`, and its derivative there as a function of
-/// tangents. What the derivative needs is computed once.
+/// tangents. The values that the derivative needs are computed once.
 #[track_caller]
 pub fn linearize<A: Tree<Tensor>, B: Tree<Tensor>>(
     f: impl FnOnce(A) -> B,

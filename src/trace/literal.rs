@@ -233,7 +233,7 @@ impl Literal {
         &self.ty
     }
 
-    /// Whether the literal was made from one element that stands for all.
+    /// Returns true if the literal was made from one element that is repeated.
     pub fn is_splat(&self) -> bool {
         matches!(self.data, Data::Splat(_))
     }

@@ -50,7 +50,7 @@ pub struct Equation {
     pub op: Op,
     /// Its operands.
     pub inputs: Vars,
-    /// What it defines.
+    /// The variables that it defines.
     pub outputs: Vars,
     /// The user's line.
     pub at: Loc,
@@ -77,12 +77,12 @@ impl Hash for Equation {
 /// used. Prints like a jaxpr.
 ///
 /// Two Programs are equal if they have the same equations between the same variables, of the same
-/// types. What type a variable has that nothing defines does not matter.
+/// types. The type of a variable that is never defined does not matter.
 #[derive(Debug, Clone, Default)]
 pub struct Program {
     /// The parameters.
     pub inputs: Vec<Var>,
-    /// What is computed, in order.
+    /// The equations, in the order of execution.
     pub equations: Vec<Equation>,
     /// The results.
     pub outputs: Vec<Var>,
@@ -139,8 +139,8 @@ pub enum Op {
         /// The type of the result's elements.
         dtype: DType,
     },
-    /// The same bits read as another element type. Narrower elements stand along a last axis of
-    /// the result, in the place of a wider one, the lowest bits first.
+    /// The same bits read as another element type. Narrower elements are a last axis of the result
+    /// that replaces a wider one, the lowest bits first.
     Bitcast {
         /// The type of the result's elements.
         dtype: DType,
@@ -150,7 +150,7 @@ pub enum Op {
     Broadcast {
         /// The shape of the result.
         shape: Shape,
-        /// Where the operand's axes go, in increasing order.
+        /// Axes of the result that the operand's axes become, in increasing order.
         axes: Axes,
     },
     /// The same elements in row-major order under another shape.
@@ -160,7 +160,7 @@ pub enum Op {
     },
     /// Axis `i` of the result is axis `permutation[i]` of the operand.
     Transpose {
-        /// Which axis of the operand stands where.
+        /// Axis of the operand for each axis of the result.
         permutation: Axes,
     },
     /// Elements in the opposite order along `axes`.
@@ -220,14 +220,14 @@ pub enum Op {
     TriangularSolve(TriangularSolveOp),
     /// Reduction over `axes`.
     Reduce {
-        /// How elements are combined.
+        /// Operation that combines the elements.
         op: ReduceOp,
         /// The axes that vanish.
         axes: Axes,
     },
     /// Index (i32) of the first extreme element along `axis`; NaN counts as the extreme.
     ArgReduce {
-        /// Which extreme.
+        /// The extreme: the greatest or the least element.
         op: ArgOp,
         /// The axis that vanishes.
         axis: usize,
@@ -261,7 +261,7 @@ pub enum Op {
     Remat(RematOp),
     /// A call of a function on the host.
     Callback(CallbackOp),
-    /// A loop with a fixed number of turns.
+    /// A loop with a fixed number of iterations.
     Scan(ScanOp),
     /// A loop until a condition fails.
     While(WhileOp),
@@ -278,24 +278,25 @@ pub struct CustomJvpOp {
     pub call: Arc<Program>,
     /// Its derivative.
     pub jvp: Rule,
-    /// How many operands are constants.
+    /// Number of operands that are constants.
     pub num_consts: usize,
 }
 
-/// Where the derivative of a [`CustomJvpOp`] is written.
+/// Location of the derivative of a [`CustomJvpOp`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// Here.
     Own(Arc<Program>),
-    /// Around it: the operation stands in the derivative of the very function that it calls, and has
-    /// the same constants. Of the functions in whose derivatives it stands, counted from the
-    /// innermost, which is 0.
+    /// In an enclosing operation: the operation is inside the derivative of the very function that
+    /// it calls, and has the same constants. The number counts the functions whose derivatives
+    /// enclose it, from the innermost, which is 0.
     Enclosing(usize),
 }
 
 /// A function and its pullback. `fwd` takes constants and arguments, and gives results, then
 /// residuals; `bwd` takes constants, residuals and a cotangent for each result, and gives one for
-/// each argument. Those of what is not a float are zeros on the way in and dropped on the way out.
+/// each argument. Cotangents of values that are not floats are zeros on the way in and dropped on
+/// the way out.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CustomVjpOp {
     /// The function, of constants and arguments.
@@ -304,16 +305,16 @@ pub struct CustomVjpOp {
     pub fwd: Arc<Program>,
     /// The pullback.
     pub bwd: Arc<Program>,
-    /// How many operands are constants.
+    /// Number of operands that are constants.
     pub num_consts: usize,
 }
 
-/// What is left of a [`CustomVjpOp`] when it is linearized.
+/// The linear part that remains of a [`CustomVjpOp`] when it is linearized.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CustomLinOp {
     /// The transpose, as in [`CustomVjpOp`].
     pub bwd: Arc<Program>,
-    /// How many operands are constants or residuals.
+    /// Number of operands that are constants or residuals.
     pub num_known: usize,
 }
 
@@ -322,14 +323,14 @@ pub struct CustomLinOp {
 pub struct RematOp {
     /// The function.
     pub body: Arc<Program>,
-    /// What is kept all the same.
+    /// Values that are kept nevertheless.
     pub policy: RematPolicy,
-    /// Whether it is such a derivative: then the compiler must not merge what it computes with
-    /// what was computed before.
+    /// True if this is such a derivative: then the compiler must not merge its values with those
+    /// computed before.
     pub barrier: bool,
 }
 
-/// What a checkpointed function keeps for its derivative besides its arguments:
+/// Values that a checkpointed function keeps for its derivative besides its arguments:
 /// `jax.checkpoint_policies`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum RematPolicy {
@@ -342,28 +343,29 @@ pub enum RematPolicy {
     DotsSaveable,
     /// Results of matrix products without batch axes.
     DotsWithNoBatchDimsSaveable,
-    /// What [`checkpoint_name`](crate::trace::remat::checkpoint_name) gave one of these names.
+    /// Values named by [`checkpoint_name`](crate::trace::remat::checkpoint_name) with one of these
+    /// names.
     SaveOnlyTheseNames(Vec<&'static str>),
     /// Everything but what was given one of these names.
     SaveAnythingExceptTheseNames(Vec<&'static str>),
 }
 
-/// A loop of `length` turns. Operands: constants, initial carry, stacked inputs. The body takes
-/// constants, carry, one input of each stack, and gives carry and outputs; results: the last
+/// A loop of `length` iterations. Operands: constants, initial carry, stacked inputs. The body
+/// takes constants, carry, one input of each stack, and gives carry and outputs; results: the last
 /// carry, stacked outputs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ScanOp {
-    /// One turn.
+    /// One iteration.
     pub body: Arc<Program>,
-    /// How many operands are constants.
+    /// Number of operands that are constants.
     pub num_consts: usize,
-    /// How many operands are carried.
+    /// Number of operands that are carried.
     pub num_carry: usize,
-    /// Number of turns.
+    /// Number of iterations.
     pub length: usize,
-    /// Whether the turns run from the last input to the first.
+    /// If true, the iterations run from the last input to the first.
     pub reverse: bool,
-    /// How many turns are written out in one turn of the compiled loop.
+    /// Number of iterations unrolled into one iteration of the compiled loop.
     pub unroll: usize,
 }
 
@@ -373,11 +375,11 @@ pub struct ScanOp {
 pub struct WhileOp {
     /// Takes its constants and the carry; gives one scalar bool.
     pub cond: Arc<Program>,
-    /// How many operands are constants of `cond`.
+    /// Number of operands that are constants of `cond`.
     pub num_cond_consts: usize,
     /// Takes its constants and the carry; gives the next carry.
     pub body: Arc<Program>,
-    /// How many operands are constants of `body`.
+    /// Number of operands that are constants of `body`.
     pub num_body_consts: usize,
 }
 

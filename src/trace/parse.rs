@@ -67,8 +67,8 @@ impl Program {
 }
 
 impl Literal {
-    /// The literal of a text: `f32[3] [1, 2.5, -0]`, or `f32[3] 2` with one element for all, or
-    /// the digits of the elements' bits after `0x`. What prints as `{:#}` reads back bit for bit.
+    /// The literal of a text: `f32[3] [1, 2.5, -0]`, or `f32[3] 2` with one element for all, or the
+    /// digits of the elements' bits after `0x`. Text printed with `{:#}` reads back bit for bit.
     ///
     /// ```
     /// use podracer::Literal;
@@ -92,7 +92,7 @@ impl Literal {
 enum Operand {
     Var(Var),
     Constant(Literal),
-    /// A scalar whose type the equation tells: where it stands.
+    /// A scalar at this offset of the text, whose type the equation determines.
     Bare(usize),
 }
 
@@ -102,8 +102,8 @@ struct Body {
     program: Program,
     /// The variables that the text names.
     named: HashSet<Var>,
-    /// What stands for a constant that the text does not name, until all names are known: variables
-    /// from the end of the range.
+    /// Types of the constants that the text does not name. Until all names are known, variables
+    /// from the end of the range represent them.
     unnamed: Vec<TensorType>,
 }
 

@@ -1,5 +1,5 @@
-//! How a [`Program`] prints: like a jaxpr, one equation a line, constants in place where they are
-//! scalars or splats.
+//! Printed form of a [`Program`]: like a jaxpr, one equation a line; constants are inline if they
+//! are scalars or splats.
 //!
 //! ```text
 //! { lambda a:f32[8] b:f32[8]. let
@@ -206,7 +206,7 @@ pub(super) fn bare_dtype(
     others.find_map(|(_, dtype)| *dtype).or(result)
 }
 
-/// What the Programs inside are called.
+/// Returns the names of the Programs inside an operation.
 pub(super) fn labels(op: &Op) -> Vec<String> {
     match op {
         Op::Scan(_) => vec!["body".into()],

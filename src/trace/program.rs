@@ -1,4 +1,4 @@
-//! What a [`Program`] tells of itself.
+//! Queries on a [`Program`].
 
 use smallvec::SmallVec;
 
@@ -66,15 +66,15 @@ impl Program {
         }
     }
 
-    /// Whether running it does something besides computing its results.
+    /// Returns true if running it does something besides computing its results.
     pub fn has_effect(&self) -> bool {
         self.equations.iter().any(|equation| equation.op.has_effect())
     }
 }
 
 impl Op {
-    /// Whether running it does something besides computing its results: it is then neither left out
-    /// nor merged with another.
+    /// Returns true if running it does something besides computing its results: it is then neither
+    /// left out nor merged with another.
     pub fn has_effect(&self) -> bool {
         match self {
             Op::Callback(callback) => callback.has_effect(),

@@ -26,7 +26,7 @@ pub fn checkpoint<A: Tree<Tensor>, B: Tree<Tensor>>(f: impl Fn(A) -> B) -> impl 
     checkpoint_with(RematPolicy::NothingSaveable, f)
 }
 
-/// [`checkpoint`] with a policy that says what is kept: `jax.checkpoint_policies`.
+/// [`checkpoint`] with a policy that selects the values to keep: `jax.checkpoint_policies`.
 #[track_caller]
 pub fn checkpoint_with<A: Tree<Tensor>, B: Tree<Tensor>>(
     policy: RematPolicy,

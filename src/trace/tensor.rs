@@ -35,7 +35,7 @@ pub struct Tensor {
 
 impl Leaf for Tensor {}
 
-/// How a frame takes equations.
+/// Rule by which a frame takes equations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FrameKind {
     /// It takes every equation bound while it is on top.
@@ -92,7 +92,7 @@ pub(crate) fn fail_op(op: &str, problem: impl Into<String>) -> ! {
     fail_operands(op, problem, &[])
 }
 
-/// Ends the trace with an error of `op` that says where `operands`, by name, were made.
+/// Ends the trace with an error of `op` that names the lines where `operands` were made.
 #[track_caller]
 pub(crate) fn fail_operands(
     op: &str,
@@ -201,7 +201,7 @@ pub(crate) fn within_axis<R>(axis: Axis, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Whether `axis` is in scope.
+/// Returns true if `axis` is in scope.
 pub(crate) fn in_scope(axis: Axis) -> bool {
     STACK.with_borrow(|stack| stack.axes.contains(&axis))
 }
@@ -238,7 +238,8 @@ pub(crate) fn trace_frame<R>(
 ) -> (Traced, R) {
     let restore = Restore::new();
     let args = STACK.with_borrow_mut(|stack| {
-        // Of all threads, so that a tensor is never mistaken for one of another thread's trace.
+        // Shared by all threads, so that a tensor is never mistaken for one of another thread's
+        // trace.
         static NEXT_ID: AtomicU32 = AtomicU32::new(0);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let mut frame = Frame {
@@ -476,8 +477,8 @@ pub(crate) fn inline(program: &Program, args: &[Tensor]) -> Vec<Tensor> {
 }
 
 impl Program {
-    /// The results of this Program applied to tensors: its equations become part of the trace. So
-    /// a Program can be differentiated, batched or compiled like a closure. What JAX calls
+    /// The results of this Program applied to tensors: its equations become part of the trace. So a
+    /// Program can be differentiated, batched or compiled like a closure. JAX's
     /// `jax.core.eval_jaxpr`.
     ///
     /// ```
@@ -550,7 +551,7 @@ impl Tensor {
         self.with_type(TensorType::numel)
     }
 
-    /// Trace and variable: what tells tensors apart.
+    /// Identity of the tensor: its trace and variable.
     pub(crate) fn id(self) -> (u32, Var) {
         (self.trace, self.var)
     }

@@ -32,7 +32,7 @@ pub(crate) fn interpret<A: Tree<Tensor>, B: Tree<Tensor>>(
     Ok(tree::rebuild(&result, eval(&traced.program, &inputs)?))
 }
 
-/// What `f` gives, as numbers.
+/// Evaluates `f` and returns the elements of its results as numbers.
 #[track_caller]
 pub(crate) fn numbers<B: Tree<Tensor>>(f: impl FnOnce() -> B) -> Vec<f64> {
     let result = interpret::<(), B>((), |()| f()).unwrap();

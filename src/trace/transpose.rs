@@ -131,8 +131,8 @@ impl Operand<'_> {
 
 type Parts = SmallVec<[Option<Tensor>; 4]>;
 
-/// One operation's cotangents for each operand. Those of known operands may be anything: they are
-/// dropped.
+/// One operation's cotangents for each operand. The cotangents of known operands may be anything:
+/// they are dropped.
 fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tensor>]) -> Parts {
     let op = &equation.op;
     match op {
@@ -499,7 +499,7 @@ pub fn vjp<A: Tree<Tensor>, B: Tree<Tensor>>(
     (value, pullback)
 }
 
-/// What a function to be differentiated may return: a scalar loss, or a loss and anything else.
+/// Result of a function to be differentiated: a scalar loss, or a loss and auxiliary values.
 pub trait Loss: Tree<Tensor> {
     /// The scalar that is differentiated.
     fn loss(&self) -> Tensor;

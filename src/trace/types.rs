@@ -74,17 +74,17 @@ impl DType {
         }
     }
 
-    /// Whether this is a floating-point type: the only ones with gradients.
+    /// Returns true if this is a floating-point type: the only ones with gradients.
     pub fn is_float(self) -> bool {
         matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
     }
 
-    /// Whether this is an integer type (bool is not).
+    /// Returns true if this is an integer type (bool is not).
     pub fn is_int(self) -> bool {
         !self.is_float() && self != DType::Bool
     }
 
-    /// Whether this is an unsigned integer type.
+    /// Returns true if this is an unsigned integer type.
     pub fn is_unsigned(self) -> bool {
         matches!(self, DType::U8 | DType::U16 | DType::U32 | DType::U64)
     }

@@ -2,9 +2,9 @@
 //! operation is here; those longer than an arm are in `vmap/`.
 //!
 //! A Program is read equation by equation, and each is bound again with one more axis. That axis
-//! always stands first, so a rule knows where it is without being told; a value that is the same
-//! for the whole batch has no such axis, and what is computed from such values alone is computed
-//! once. Nothing loops over the batch.
+//! always comes first, so a rule knows its position; a value that is the same for the whole batch
+//! has no such axis, and values computed only from such values are computed once. Nothing loops
+//! over the batch.
 //!
 //! ```text
 //! { lambda a:f32[3] b:f32[3]. let        a is mapped, b is not:
@@ -45,11 +45,11 @@ use super::{Literal, ops};
 use crate::error::Loc;
 use crate::tree::{self, Path, Tree};
 
-/// `jax.vmap`: `f` applied to each slice of the argument along the first axis of every leaf, all
-/// at once; results are stacked along their first axis. What `f` captures is the same for the
-/// whole batch.
+/// `jax.vmap`: `f` applied to each slice of the argument along the first axis of every leaf, all at
+/// once; results are stacked along their first axis. Captures of `f` are the same for the whole
+/// batch.
 ///
-/// A `while_loop` runs until no element of the batch goes on; a `cond` whose predicate differs
+/// A `while_loop` runs until no element of the batch continues; a `cond` whose predicate differs
 /// within the batch computes both branches.
 #[track_caller]
 pub fn vmap<A: Tree<Tensor>, B: Tree<Tensor>>(f: impl Fn(A) -> B) -> impl Fn(A) -> B {
@@ -190,8 +190,9 @@ fn axis_at(axes: &LeafAxes, name: &str, path: &Path<'_>) -> Option<isize> {
     axes.of(path).unwrap_or_else(|problem| fail_op("vmap", format!("{name}: {problem}")))
 }
 
-/// The Program of all members of `axis` together: `mapped` says which inputs have a first axis of
-/// the members, and the result which outputs have one. Collectives along the axis are gone.
+/// The Program of all members of `axis` together: `mapped` marks the inputs that have a first axis
+/// of the members, and the result marks the outputs that have one. Collectives along the axis are
+/// gone.
 pub(crate) fn over_members(
     program: &Program,
     mapped: &[bool],
@@ -222,7 +223,7 @@ pub(crate) fn over_members(
 pub(crate) struct Batched {
     /// The value.
     pub tensor: Tensor,
-    /// Whether its first axis is the batch. If not, it is the same for the whole batch.
+    /// True if its first axis is the batch. If false, it is the same for the whole batch.
     pub mapped: bool,
 }
 
@@ -265,14 +266,15 @@ impl Batched {
 /// The batch that a rule works for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lanes {
-    /// How many examples.
+    /// Number of examples.
     pub size: usize,
     /// The axis of the batch, for collectives along it.
     pub axis: Axis,
-    /// Which of them the computation is for (`bool[size]`), if not all: inside a branch or loop
-    /// that some do not take, it runs on their values too, and loops must not wait for those.
+    /// Mask of the examples that the computation is for (`bool[size]`), if not all: inside a branch
+    /// or loop that some do not take, it runs on their values too, and loops must not wait for
+    /// those.
     pub active: Option<Tensor>,
-    /// Whether the examples are the devices of a `pmap`: effects then happen once for each, also
+    /// True if the examples are the devices of a `pmap`: effects then happen once for each, also
     /// where nothing differs.
     pub members: bool,
     /// In how many rules of custom_jvp that are batched too the computation stands.

@@ -54,7 +54,7 @@ impl Format {
         Ok(Format(pieces))
     }
 
-    /// How many values it takes.
+    /// Number of values that the format takes.
     pub(super) fn places(&self) -> usize {
         self.0.iter().filter(|piece| matches!(piece, Piece::Value(_))).count()
     }

@@ -8,7 +8,7 @@ fn sorted_below(axes: &[usize], rank: usize) -> bool {
     axes.windows(2).all(|pair| pair[0] < pair[1]) && axes.iter().all(|&axis| axis < rank)
 }
 
-/// What gather and scatter share: indices address distinct axes, and paired axes agree.
+/// Checks common to gather and scatter: indices address distinct axes, and paired axes agree.
 fn check_indices(
     operand: &TensorType,
     indices: &TensorType,

@@ -1,4 +1,4 @@
-//! How a type rule says that operands do not fit.
+//! Errors of type rules: operands that do not fit.
 
 use smallvec::SmallVec;
 
@@ -7,12 +7,12 @@ use crate::trace::types::TensorType;
 /// The types of an equation's results.
 pub type Types = SmallVec<[TensorType; 2]>;
 
-/// Why operands do not fit an operation.
+/// Reason why operands do not fit an operation.
 #[derive(Debug, Clone)]
 pub struct Problem {
-    /// What is wrong, the types included.
+    /// Description of the problem, the types included.
     pub text: String,
-    /// Positions of the operands that matter: the message says where they were made.
+    /// Positions of the relevant operands: the message names the lines where they were made.
     pub operands: SmallVec<[usize; 2]>,
 }
 
@@ -33,7 +33,7 @@ macro_rules! ensure {
 }
 pub(crate) use ensure;
 
-/// Whether `axes` holds each of `0..rank` once.
+/// Returns true if `axes` holds each of `0..rank` once.
 pub(crate) fn is_permutation(axes: &[usize], rank: usize) -> bool {
     axes.len() == rank && (0..rank).all(|axis| axes.contains(&axis))
 }

@@ -22,20 +22,20 @@ struct Active {
     structure: u64,
     call: Program,
     captures: Vec<Tensor>,
-    /// What function and rule capture, as far as that is known yet.
+    /// Captures of the function and the rule, as far as they are known yet.
     consts: Vec<Tensor>,
-    /// The rules of calls inside, which must turn out to be this function's.
+    /// Traced rules of the recursive calls; each must prove equal to this function's.
     again: Vec<Traced>,
-    /// Whether it was called from inside.
+    /// True if the function was called from inside its rule.
     called: bool,
-    /// Whether calls inside that look like it have other rules.
+    /// True if calls inside that look like it have other rules.
     distinct: bool,
 }
 
 thread_local! {
     /// From the outermost to the innermost.
     static ACTIVE: RefCell<Vec<Active>> = const { RefCell::new(Vec::new()) };
-    /// Whether a rule is traced only to be compared.
+    /// True while a rule is traced only to be compared.
     static COMPARING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -143,7 +143,7 @@ fn refer_to(
 ) -> (CustomJvpOp, Vec<Tensor>) {
     let level = ACTIVE.with_borrow(|active| active.len() - 1 - found);
     if !COMPARING.get() {
-        // In the place of that function.
+        // Stands in for that function.
         let before = Before::new(found);
         let copy = Active { again: vec![], ..before.above[0].clone() };
         ACTIVE.with_borrow_mut(|active| active.push(copy));

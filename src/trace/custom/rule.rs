@@ -1,7 +1,7 @@
 //! Rules that call the function they belong to.
 //!
 //! Such a rule is finite, because the call inside names the function around it instead of holding
-//! its rule once more: [`Rule::Enclosing`]. Each derivative unrolls it by one turn.
+//! its rule once more: [`Rule::Enclosing`]. Each derivative unrolls it by one level.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::trace::graph::map_subprograms;
 use crate::trace::op::{CustomJvpOp, Op, Rule};
 use crate::trace::program::Program;
 
-/// Replaces the rule of every custom_jvp in `program`. `f` is told how many rules the equation
-/// stands in, counted from `program`; rules are gone through before they are handed to it.
+/// Replaces the rule of every custom_jvp in `program`. `f` gets each rule and the number of rules
+/// around its equation, counted from `program`; inner rules are replaced before outer ones.
 fn map_rules(mut program: Program, depth: usize, f: &dyn Fn(Rule, usize) -> Rule) -> Program {
     for equation in &mut program.equations {
         if let Op::CustomJvp(custom) = &mut equation.op {
@@ -30,14 +30,14 @@ fn map_rules(mut program: Program, depth: usize, f: &dyn Fn(Rule, usize) -> Rule
     program
 }
 
-/// Whether a rule in there is that of a function around it.
+/// Returns true if a rule in the program is that of a function around it.
 fn refers(program: &Program) -> bool {
     let here = |op: &Op| matches!(op, Op::CustomJvp(custom) if custom.is_recursive());
     program.equations.iter().any(|e| here(&e.op) || e.op.subprograms().any(refers))
 }
 
 impl CustomJvpOp {
-    /// Whether its rule calls it, or a function around it.
+    /// Returns true if its rule calls it, or a function around it.
     pub(crate) fn is_recursive(&self) -> bool {
         match &self.jvp {
             Rule::Own(rule) => refers(rule),
@@ -45,8 +45,8 @@ impl CustomJvpOp {
         }
     }
 
-    /// The rule, to be put in the place of the operation: calls of the function in it have their
-    /// rules. `None` if the rule is that of a function around.
+    /// The rule, to replace the operation: calls of the function in it have their rules. `None` if
+    /// the rule is that of an enclosing function.
     pub(crate) fn unrolled(&self) -> Option<Arc<Program>> {
         let Rule::Own(rule) = &self.jvp else { return None };
         if !self.is_recursive() {

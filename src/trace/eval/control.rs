@@ -1,5 +1,5 @@
-//! Control flow, given how a Program is run: `run` gets the Program, the number of the turn, and its
-//! inputs.
+//! Control flow, generic over the way to run a Program: `run` gets the Program, the number of the
+//! iteration, and its inputs.
 
 use crate::trace::literal::{AlignedBytes, Literal};
 use crate::trace::op::{CondOp, ScanOp, WhileOp};

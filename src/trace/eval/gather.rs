@@ -102,7 +102,7 @@ pub(super) fn gather(
     }))
 }
 
-/// Which element of the operand meets which element of the updates, in the order of the index
+/// Pairs `(operand element, update element)` that a scatter combines, in the order of the index
 /// vectors.
 fn meetings(
     dims: &ScatterDims,

@@ -37,7 +37,7 @@ macro_rules! with_number {
 }
 pub(super) use with_number;
 
-/// What the type checker rules out.
+/// Panics for a combination that the type checker rules out.
 fn unsupported(name: &str, of: &str) -> ! {
     panic!("{name} is not defined on {of}")
 }
@@ -56,7 +56,7 @@ pub(super) trait Number: Copy + PartialOrd + 'static {
     fn unary(op: UnaryOp, dtype: DType) -> fn(Self) -> Self;
     /// The function of two operands. On bool, `Add` is or and `Mul` is and, as in StableHLO.
     fn binary(op: BinaryOp) -> fn(Self, Self) -> Self;
-    /// What a reduction starts from.
+    /// Neutral element of a reduction.
     fn identity(op: ReduceOp) -> Self;
     /// The order in which things are sorted: NaN last, -0 equal to +0.
     fn order(self, other: Self) -> Ordering;

@@ -69,7 +69,7 @@ pub(super) fn sort(inputs: &[Literal], axis: usize) -> Vec<Literal> {
     if key.ty().numel() == 0 {
         return inputs.to_vec();
     }
-    // Where in its lane each sorted element comes from.
+    // Original index in its lane of each sorted element.
     let order: Vec<Vec<usize>> = with_number!(key.ty().dtype, N => {
         let sorted_lane = |lane: &[N]| {
             let mut order: Vec<usize> = (0..lane.len()).collect();

@@ -46,8 +46,8 @@ pub(super) fn build<B: Pod>(ty: TensorType, fill: impl FnOnce(&mut [B])) -> Lite
     Literal::from_bytes(ty, bytes)
 }
 
-/// Where the elements of a box stand in a row-major tensor: the first, and how far the next one
-/// is along each axis of the box.
+/// Layout of a box of elements in a row-major tensor: the offset of the first element, and the
+/// stride along each axis of the box.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub start: usize,
@@ -218,7 +218,7 @@ pub(super) fn pad_into<B: Copy>(
     out_shape: &Shape,
     out: &mut [B],
 ) {
-    // Of numbers that are not negative.
+    // Division of nonnegative numbers, rounded up.
     let divide_up = |x: i64, by: i64| (x + by - 1) / by;
     let mut sizes = Shape::scalar();
     let (mut source, mut target) = (Vec::new(), Vec::new());

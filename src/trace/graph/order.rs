@@ -110,8 +110,8 @@ fn with_token(program: &Program, place: usize, equation: &Equation) -> Arc<Progr
     Arc::new(traced.program)
 }
 
-/// A loop whose condition has effects. A condition gives nothing but its verdict, so it moves: it is
-/// computed before the loop, and at the end of each turn.
+/// Rewrites a loop whose condition has effects. A condition returns nothing but a bool, so it can
+/// be moved: it is computed before the loop, and at the end of each iteration.
 fn while_with_condition(
     w: &WhileOp,
     inputs: &[Tensor],

@@ -68,7 +68,7 @@ struct Node {
     width: f64,
     height: f64,
     class: &'static str,
-    /// What the pointer shows.
+    /// Tooltip text.
     title: String,
     name: String,
     ty: String,
@@ -266,7 +266,7 @@ impl Picture {
 struct Graph {
     nodes: Vec<Node>,
     layers: Vec<usize>,
-    /// What each node depends on.
+    /// Predecessors of each node.
     above: Vec<Vec<usize>>,
 }
 
@@ -371,7 +371,8 @@ impl Graph {
     }
 }
 
-/// Orders each layer by the middle of what its nodes are joined to, above and below in turn.
+/// Orders each layer by the mean position of its nodes' neighbours, alternating between the layers
+/// above and below.
 fn order(layers: &mut [Vec<usize>], neighbours: &[Vec<Vec<usize>>; 2]) {
     let count = neighbours[0].len();
     let mut rank = vec![0.0; count];
@@ -405,7 +406,7 @@ fn place(
     nodes: &[Node],
 ) -> (Vec<f64>, f64) {
     let mut centre = vec![0.0; nodes.len()];
-    // How far each node is from the first of its layer at least.
+    // Minimum distance of each node from the first of its layer.
     let mut offset = vec![0.0; nodes.len()];
     for layer in layers {
         let mut at = 0.0;

@@ -24,7 +24,7 @@ pub(crate) fn jvp_callback(op: &CallbackOp, x: &[Tensor], at: Loc) -> (Tensors, 
     (outputs, zeros)
 }
 
-/// Whether an equation is itself a call with an effect.
+/// Returns true if an equation is itself a call with an effect.
 pub(super) fn is_effect(equation: &Equation) -> bool {
     matches!(&equation.op, Op::Callback(callback) if callback.has_effect())
 }

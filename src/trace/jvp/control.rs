@@ -1,6 +1,6 @@
 //! Derivatives of control flow: loops and branches over values and tangents.
 
-// What flows where is the same for most operations.
+// Data flows in the same way through most operations.
 #![allow(clippy::wildcard_enum_match_arm)]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::trace::program::{Equation, Program, Var};
 use crate::trace::tensor::{FrameKind, Tensor, Tensors, bind, inline, trace_frame};
 use crate::trace::types::TensorType;
 
-/// Which results can have a tangent, given which inputs have one.
+/// Returns one flag per result: true if it can have a tangent, given the flags of the inputs.
 pub(crate) fn tangent_flow(program: &Program, active: &[bool]) -> Vec<bool> {
     let mut flows = vec![false; program.types.len()];
     for (&input, &active) in program.inputs.iter().zip(active) {
@@ -193,7 +193,7 @@ fn linearize_scan(
     known.outputs.extend(provided);
     let residuals = classify(&known, num_results, num_consts, num_carry);
 
-    // The loop over values, with the residuals that change from turn to turn as outputs.
+    // The loop over values, with the residuals that change between iterations as outputs.
     let mut body = known.clone();
     body.outputs = known.outputs[..num_results].to_vec();
     for (residual, var) in residuals.iter().zip(&known.outputs[num_results..]) {
@@ -205,7 +205,7 @@ fn linearize_scan(
     let known_scan = ScanOp { body: Arc::new(body), ..scan.clone() };
     let outputs = bind(Op::Scan(known_scan), x, at);
 
-    // Where the linear loop gets each residual from.
+    // The source of each residual of the linear loop.
     let invariant = invariant_values(&known, num_results, &residuals, &x[..num_consts]);
     let (mut invariant, mut stacked) = (invariant.into_iter(), outputs[num_results..].iter());
     let mut const_inputs: Vec<(Var, Tensor)> = Vec::new();
@@ -257,16 +257,16 @@ fn linearize_scan(
     (outputs[..num_results].into(), spread(results, moved))
 }
 
-/// Where a loop's residual comes from.
+/// Source of a loop's residual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Residual {
-    /// The same in every turn: computed once, outside.
+    /// The same in every iteration: computed once, outside.
     Invariant,
     /// A stacked input itself, by operand: there already.
     Input(usize),
     /// A stacked output, by result: saved anyway.
     Output(usize),
-    /// Different in every turn: saved.
+    /// Different in every iteration: saved.
     Stacked,
 }
 
@@ -276,15 +276,16 @@ fn invariant_vars(known: &Program, num_consts: usize) -> Vec<bool> {
         invariant[input.index()] = true;
     }
     for equation in &known.equations {
-        // What has an effect belongs to each turn.
+        // An equation with an effect belongs to each iteration.
         let all = !equation.op.has_effect() && equation.inputs.iter().all(|v| invariant[v.index()]);
         equation.outputs.iter().for_each(|v| invariant[v.index()] = all);
     }
     invariant
 }
 
-/// What a linear loop has at no cost: values that are the same in every turn, and the stacks that
-/// are there anyway. Constants are left out: they are written where they are used.
+/// Flags of the values that a linear loop gets at no cost: values that are the same in every
+/// iteration, and the stacks that exist anyway. Constants are left out: they are written where they
+/// are used.
 fn free_vars(
     known: &Program,
     num_results: usize,
@@ -352,7 +353,7 @@ fn invariant_values(
     once.outputs = outputs;
     once.inputs.truncate(consts.len());
     let invariant = invariant_vars(known, consts.len());
-    // What has no results is no part of any value.
+    // An equation without results is no part of any value.
     let kept = |var: &Var| invariant[var.index()];
     once.equations.retain(|equation| equation.outputs.first().is_some_and(kept));
     inline(&crate::trace::graph::eliminate_dead_code(once), consts)

@@ -159,7 +159,7 @@ fn linearize_remat(
     again.outputs.drain(..num_results);
     let given: HashSet<Var> = saved.iter().copied().collect();
     again.inputs.extend(&saved);
-    // What they gave is kept.
+    // The results of their first call are kept.
     again.equations.retain(|equation| !is_effect(equation));
     for equation in &mut again.equations {
         // A value that is kept is not defined a second time.

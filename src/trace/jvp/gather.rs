@@ -8,8 +8,9 @@ use crate::trace::ops;
 use crate::trace::tensor::{Tensor, bind1, fail_op};
 use crate::trace::types::DType;
 
-/// Of several updates for one place, one stays: only its tangent counts. Which one stayed is found
-/// by scattering the updates' numbers the same way.
+/// Tangent of a scatter that overwrites. If several updates go to one index, one of them stays:
+/// only its tangent counts. A scatter of the updates' numbers with the same indices finds the one
+/// that stayed.
 pub(crate) fn jvp_scatter_set(
     dims: &ScatterDims,
     [operand, indices, updates]: [Tensor; 3],
@@ -33,8 +34,8 @@ pub(crate) fn jvp_scatter_set(
     add_tangents(kept, written)
 }
 
-/// Linear in what is multiplied. What it is multiplied by may meet itself at a place, and then has
-/// no derivative of this form.
+/// Tangent of a multiplying scatter: linear in the operand. The updates may collide at an index,
+/// and then have no derivative of this form.
 pub(crate) fn jvp_scatter_mul(
     dims: &ScatterDims,
     [_, indices, updates]: [Tensor; 3],

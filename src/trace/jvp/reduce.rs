@@ -7,8 +7,8 @@ use crate::trace::ops::{IndexMode, iota, where_, zeros_like};
 use crate::trace::tensor::{Tensor, Tensors, bind};
 use crate::trace::types::DType;
 
-/// Equal extreme elements share the derivative. Where the extreme is NaN no element equals it: the
-/// tangent is NaN, and cotangents pull back to 0.
+/// Tangent of a maximum or minimum. Equal extreme elements share the derivative. If the extreme is
+/// NaN no element equals it: the tangent is NaN, and cotangents pull back to 0.
 pub(crate) fn jvp_extreme(x: Tensor, y: Tensor, t: Tensor, axes: &Axes) -> Tensor {
     let shape = x.shape();
     let at = x.eq(y.keep_axes(&shape, axes));

@@ -1,11 +1,11 @@
-//! Which values a loop saves for its derivative.
+//! Choice of the values that a loop saves for its derivative.
 //!
-//! The linear loop names what it needs: the residuals. Not all of them have to be saved in every
-//! turn. What elementwise arithmetic makes of other saved values costs less to compute again than
-//! to write and read: the derivative `y (1 - y)` of a sigmoid beside `y`, a mask beside what was
-//! compared, a repeated vector beside the vector.
+//! The linear loop names the values it needs: the residuals. Not all of them have to be saved in
+//! every iteration. A value that elementwise arithmetic makes of other saved values costs less to
+//! compute again than to write and read: the derivative `y (1 - y)` of a sigmoid beside `y`, a mask
+//! beside the tensor that was compared, a repeated vector beside the vector.
 
-// What is cheap is named; nothing else is.
+// Cheap operations are listed by name; no other one is cheap.
 #![allow(clippy::wildcard_enum_match_arm)]
 
 use std::collections::{HashMap, HashSet};
@@ -57,13 +57,14 @@ struct Chooser<'a> {
     known: &'a Program,
     /// The equation that makes each variable.
     made_by: HashMap<Var, usize>,
-    /// What costs nothing: constant over the turns, or stacked already.
+    /// Flags of the values that cost nothing: constant over the iterations, or stacked already.
     free: &'a [bool],
-    /// What is saved so far.
+    /// Values saved so far.
     kept: HashSet<Var>,
 }
 
-/// What a value takes: bytes to save, the variables saved, and how many equations then make it.
+/// Cost of a value: bytes to save, the variables saved, and the number of equations that make it
+/// from them.
 struct Price {
     bytes: usize,
     leaves: Vec<Var>,
@@ -106,8 +107,8 @@ impl Chooser<'_> {
     }
 }
 
-/// What to save instead of `residuals`, which are variables of `known`; `free` marks those that
-/// cost nothing. Everything asked for can be made again from what is returned.
+/// Chooses the values to save instead of `residuals`, which are variables of `known`; `free` marks
+/// those that cost nothing. Every residual can be computed again from the values returned.
 fn choose(known: &Program, residuals: &[Var], free: &[bool]) -> HashSet<Var> {
     let made_by = known
         .equations

@@ -1,9 +1,10 @@
-//! The split of a derivative into what is known now and what is linear in the tangents.
+//! The split of a derivative into the part that is known now and the part that is linear in the
+//! tangents.
 //!
 //! `jvp_program` is traced with a linear frame on top. An equation with a tangent among its
-//! operands falls into that frame; every other one falls to the frame below it. What the linear
-//! part needs of the known part it captures: these are the *residuals*. So the split needs no pass
-//! of its own, but in control flow, where it is made in the bodies.
+//! operands falls into that frame; every other one falls to the frame below it. The linear part
+//! captures the values of the known part that it needs: these are the *residuals*. So the split
+//! needs no pass of its own, except in control flow, where it is made in the bodies.
 
 use super::jvp_program;
 use super::tangent::{Mode, instantiate};
@@ -19,7 +20,7 @@ pub(crate) struct Linear {
     pub program: Program,
     /// Values of the trace in which the function was linearized.
     pub residuals: Vec<Tensor>,
-    /// Which results have a tangent.
+    /// One flag per result: true if it has a tangent.
     pub nonzero: Vec<bool>,
 }
 
@@ -52,7 +53,7 @@ pub(crate) struct Split {
     /// Takes the tangents of the active inputs, then the residuals; gives the tangents of the
     /// results marked `wanted`, written out.
     pub linear: Program,
-    /// How many residuals there are.
+    /// Number of residuals.
     pub num_residuals: usize,
 }
 

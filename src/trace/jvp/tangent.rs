@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::trace::ops::zeros_like;
 use crate::trace::tensor::Tensor;
 
-/// How control flow is differentiated.
+/// Form in which control flow is differentiated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Values and tangents run through one loop.

@@ -12,33 +12,33 @@ pub struct CallbackOp {
     pub f: HostFn,
     /// The types of what it gives.
     pub results: Vec<TensorType>,
-    /// What may happen to the call.
+    /// Kind of the call, which decides the transformations that are allowed.
     pub kind: CallbackKind,
-    /// Whether the first operand and the first result are a token that puts calls in order; the
-    /// function knows nothing of it. Only what is lowered has tokens.
+    /// True if the first operand and the first result are a token that orders the calls; the
+    /// function does not see it. Only lowered Programs have tokens.
     pub token: bool,
 }
 
-/// What may happen to a callback.
+/// Kind of a callback: the transformations that are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallbackKind {
     /// It may be left out, moved, and run more than once.
     Pure(VmapMethod),
     /// It runs whenever the program comes by.
     Io {
-        /// Whether calls happen in order between runs, too.
+        /// If true, calls happen in order between runs, too.
         ordered: bool,
-        /// What `vmap` makes of it.
+        /// Batching rule under `vmap`.
         vmap: VmapMethod,
     },
     /// It runs whenever the program comes by, and transformations leave it alone.
     Debug {
-        /// Whether calls happen in order between runs, too.
+        /// If true, calls happen in order between runs, too.
         ordered: bool,
     },
 }
 
-/// What `vmap` makes of a callback.
+/// Batching rule of a callback under `vmap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum VmapMethod {
     /// A call for each example, one after another.
@@ -97,7 +97,7 @@ impl CallbackOp {
         Ok(token.iter().cloned().chain(results).collect())
     }
 
-    /// Whether it does something besides computing its results.
+    /// Returns true if the call does something besides computing its results.
     pub fn has_effect(&self) -> bool {
         match self.kind {
             CallbackKind::Pure(_) => false,
@@ -105,7 +105,7 @@ impl CallbackOp {
         }
     }
 
-    /// Whether calls happen one after another also between runs.
+    /// Returns true if calls happen one after another also between runs.
     pub fn is_ordered(&self) -> bool {
         match self.kind {
             CallbackKind::Pure(_) => false,

@@ -1,4 +1,4 @@
-//! What the members of a named axis exchange.
+//! Communication between the members of a named axis.
 
 use crate::trace::axis::Axis;
 
@@ -7,11 +7,11 @@ use crate::trace::axis::Axis;
 pub struct CollectiveOp {
     /// The axis.
     pub axis: Axis,
-    /// What is exchanged.
+    /// Kind of the exchange.
     pub kind: Collective,
 }
 
-/// What the members of an axis exchange.
+/// Exchange between the members of an axis.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Collective {
     /// Each operand reduced over the members; all members get the results. Any number of operands,
@@ -19,7 +19,7 @@ pub enum Collective {
     AllReduce(AllReduceOp),
     /// The members' operands stacked along a new axis `at`; all members get the result.
     AllGather {
-        /// Where the new axis stands in the result.
+        /// Position of the new axis in the result.
         at: usize,
     },
     /// The members' operands summed, and of the sum each member gets its slice along axis `at`, of
@@ -33,7 +33,7 @@ pub enum Collective {
     AllToAll {
         /// The axis that is divided, and vanishes.
         split: usize,
-        /// Where the new axis stands in the result.
+        /// Position of the new axis in the result.
         concat: usize,
     },
     /// The operand of member `source` becomes the result of member `target`, for each pair; members
@@ -46,7 +46,7 @@ pub enum Collective {
     Index,
 }
 
-/// How [`Collective::AllReduce`] combines.
+/// Operation by which [`Collective::AllReduce`] combines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // The names are the functions'.
 pub enum AllReduceOp {

@@ -1,4 +1,4 @@
-//! Which axes an operation contracts, pairs, slides along or gathers from.
+//! Axes that an operation contracts, pairs, slides along or gathers from.
 
 use smallvec::SmallVec;
 
@@ -10,7 +10,7 @@ pub type Axes = SmallVec<[usize; 4]>;
 /// A list of signed amounts, one for each axis.
 pub type Amounts = SmallVec<[i64; 4]>;
 
-/// Which axes a [`Op::Dot`](super::Op::Dot) contracts and pairs.
+/// Contracted and paired axes of a [`Op::Dot`](super::Op::Dot).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct DotDims {
     /// Contracted axes of the left operand.
@@ -21,7 +21,7 @@ pub struct DotDims {
     pub lhs_batch: Axes,
     /// Batch axes of the right operand, in the same order.
     pub rhs_batch: Axes,
-    /// How exactly floats are multiplied.
+    /// Precision of float multiplication.
     pub precision: Precision,
 }
 
@@ -46,25 +46,26 @@ pub struct ConvDims {
     pub feature_groups: usize,
     /// Number of groups of the batch.
     pub batch_groups: usize,
-    /// How exactly floats are multiplied.
+    /// Precision of float multiplication.
     pub precision: Precision,
 }
 
-/// Which triangular system an [`Op::TriangularSolve`](super::Op::TriangularSolve) solves.
+/// Form of the triangular system that an [`Op::TriangularSolve`](super::Op::TriangularSolve)
+/// solves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct TriangularSolveOp {
     /// `op(A) X = B` rather than `X op(A) = B`.
     pub left_side: bool,
-    /// Whether A is lower rather than upper triangular; the other triangle is not read.
+    /// If true, A is lower rather than upper triangular; the other triangle is not read.
     pub lower: bool,
-    /// Whether `op(A)` is the transpose of A.
+    /// If true, `op(A)` is the transpose of A.
     pub transpose_a: bool,
-    /// Whether the diagonal of A is taken to be ones, and not read.
+    /// If true, the diagonal of A is taken to be ones, and not read.
     pub unit_diagonal: bool,
 }
 
-/// Which windows an [`Op::Gather`](super::Op::Gather) takes and where they go. The last axis of the
-/// indices holds the index vectors.
+/// Windows that an [`Op::Gather`](super::Op::Gather) takes, and their axes in the result. The last
+/// axis of the indices holds the index vectors.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct GatherDims {
     /// Axes of the result that run inside a window, increasing.
@@ -75,17 +76,17 @@ pub struct GatherDims {
     pub operand_batching_dims: Axes,
     /// Axes of the indices paired with them.
     pub start_indices_batching_dims: Axes,
-    /// Which axis of the operand each component of an index vector addresses.
+    /// Axis of the operand that each component of an index vector addresses.
     pub start_index_map: Axes,
     /// The size of a window, per axis of the operand.
     pub slice_sizes: Shape,
 }
 
-/// Which windows an [`Op::Scatter`](super::Op::Scatter) writes and how. The last axis of the indices
-/// holds the index vectors.
+/// Windows that an [`Op::Scatter`](super::Op::Scatter) writes, and the way it combines them. The
+/// last axis of the indices holds the index vectors.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ScatterDims {
-    /// How an update meets what is there.
+    /// Combination of an update with the element already there.
     pub kind: ScatterKind,
     /// Axes of the updates that run inside a window, increasing.
     pub update_window_dims: Axes,
@@ -95,11 +96,11 @@ pub struct ScatterDims {
     pub operand_batching_dims: Axes,
     /// Axes of the indices paired with them.
     pub scatter_indices_batching_dims: Axes,
-    /// Which axis of the operand each component of an index vector addresses.
+    /// Axis of the operand that each component of an index vector addresses.
     pub scatter_dims_to_operand_dims: Axes,
 }
 
-/// How a scattered update meets what is there.
+/// Combination of a scattered update with the element already there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // The names are the functions'.
 pub enum ScatterKind {

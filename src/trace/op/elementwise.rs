@@ -88,7 +88,7 @@ pub enum CompareOp {
     Ge,
 }
 
-/// How a reduction combines elements.
+/// Operation by which a reduction combines elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // The names are the functions'.
 pub enum ReduceOp {
@@ -104,7 +104,7 @@ pub enum ReduceOp {
     Or,
 }
 
-/// Which extreme an index is taken of.
+/// Extreme whose index is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // The names are the functions'.
 pub enum ArgOp {

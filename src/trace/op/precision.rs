@@ -1,15 +1,15 @@
-//! How exactly products of floats are computed.
+//! Precision of products of floats.
 
-/// `jax.lax.Precision`: how exactly a matrix product or a convolution multiplies floats.
+/// `jax.lax.Precision`: precision with which a matrix product or a convolution multiplies floats.
 ///
-/// It says something to devices with units for narrow products, and of `f32` alone: `f64` is
-/// always exact, `f16` and `bf16` always go to those units and are added up in `f32`. On CPU every
+/// It matters only on devices with units for narrow products, and only for `f32`: `f64` is always
+/// exact, `f16` and `bf16` always go to those units and are added up in `f32`. On CPU every
 /// precision is `f32` itself, and the option changes nothing; the interpreter does not read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Precision {
-    /// What the device is fastest at: TF32 (10 bits of mantissa) on NVIDIA GPUs since Ampere where
-    /// XLA's own flags allow it, one product of `bf16` on TPUs; or what
-    /// [`default_matmul_precision`](crate::trace::ops::default_matmul_precision) says.
+    /// The precision at which the device is fastest: TF32 (10 bits of mantissa) on NVIDIA GPUs
+    /// since Ampere if XLA's own flags allow it, one product of `bf16` on TPUs; or the precision
+    /// set by [`default_matmul_precision`](crate::trace::ops::default_matmul_precision).
     #[default]
     Default,
     /// In between: TF32 on NVIDIA GPUs, three products of `bf16` on TPUs.

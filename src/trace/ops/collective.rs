@@ -111,8 +111,8 @@ pub fn all_gather_tiled<A: Tree<Tensor>>(x: A, axis: Axis, at: isize) -> A {
     })
 }
 
-/// `jax.lax.psum_scatter`: the sum of every leaf over the members, of which each member gets its
-/// slice along axis `at`. That axis must have one slice for each member, and vanishes.
+/// `jax.lax.psum_scatter`: sums every leaf over the members and gives each member its slice of the
+/// sum along axis `at`. That axis must have one slice for each member, and vanishes.
 #[track_caller]
 pub fn psum_scatter<A: Tree<Tensor>>(x: A, axis: Axis, at: isize) -> A {
     let _scope = function("psum_scatter");

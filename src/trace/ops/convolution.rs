@@ -20,7 +20,7 @@ pub type DimensionNumbers = [&'static str; 3];
 pub struct ConvGeneralDilated {
     /// Steps of the window, per spatial axis; all 1 if empty.
     pub window_strides: Vec<usize>,
-    /// How the input is padded. By name only where `lhs_dilation` is 1.
+    /// Padding of the input. Named padding is allowed only if `lhs_dilation` is 1.
     pub padding: Padding,
     /// Distance between neighbours of the input, per spatial axis; all 1 if empty.
     pub lhs_dilation: Vec<usize>,
@@ -35,7 +35,7 @@ pub struct ConvGeneralDilated {
     pub feature_group_count: usize,
     /// Number of groups of the batch.
     pub batch_group_count: usize,
-    /// How exactly floats are multiplied.
+    /// Precision of float multiplication.
     pub precision: Precision,
 }
 
@@ -117,7 +117,7 @@ pub fn conv_general_dilated(lhs: Tensor, rhs: Tensor, args: &ConvGeneralDilated)
 /// The arguments of [`conv_transpose`] besides its operands, with JAX's names and defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ConvTranspose {
-    /// How far apart the input's neighbours are put, per spatial axis; all 1 if empty.
+    /// Distance between the input's neighbours after spreading, per spatial axis; all 1 if empty.
     pub strides: Vec<usize>,
     /// [`Padding::Same`] and [`Padding::Valid`] are those of the forward convolution; explicit
     /// amounts are those of this one, unless `use_consistent_padding`.
@@ -127,12 +127,12 @@ pub struct ConvTranspose {
     /// As [`ConvGeneralDilated::dimension_numbers`]; `None` is `["NHWC", "HWIO", "NHWC"]`, with as
     /// many spatial axes as there are.
     pub dimension_numbers: Option<DimensionNumbers>,
-    /// Whether the kernel is turned around and its features exchanged, so that this is the
-    /// gradient of a convolution by it (Keras's `Conv2DTranspose`).
+    /// If true, the kernel is flipped and its input and output features are exchanged, so that this
+    /// is the gradient of a convolution by it (Keras's `Conv2DTranspose`).
     pub transpose_kernel: bool,
-    /// Whether explicit padding is that of the forward convolution, as in PyTorch.
+    /// If true, explicit padding is that of the forward convolution, as in PyTorch.
     pub use_consistent_padding: bool,
-    /// How exactly floats are multiplied.
+    /// Precision of float multiplication.
     pub precision: Precision,
 }
 

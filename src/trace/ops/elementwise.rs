@@ -10,8 +10,8 @@ use crate::trace::ops::shape::{broadcast_pair, broadcast_to};
 use crate::trace::tensor::{Tensor, bind1, fail_op, function};
 use crate::trace::types::{DType, TensorType};
 
-/// What can stand beside a tensor in arithmetic: another tensor, or a Rust number, which takes
-/// the tensor's element type.
+/// Operand beside a tensor in arithmetic: another tensor, or a Rust number, which takes the
+/// tensor's element type.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be combined with a `Tensor`",
     label = "neither a Tensor nor a number of the types below",
@@ -325,7 +325,7 @@ unary_methods!(
     digamma Digamma,
     /// The inverse of the error function; infinite at -1 and 1.
     erf_inv ErfInv,
-    /// Whether each element is neither infinite nor NaN.
+    /// True for each element that is neither infinite nor NaN.
     is_finite IsFinite,
 );
 
@@ -473,7 +473,7 @@ impl Tensor {
     pub fn relu(self) -> Tensor {
         let _scope = function("relu");
         let zero = super::zeros_like(self);
-        // Of the two forms this one passes NaN on.
+        // Of the two possible selects (on `x <= 0` and on `x > 0`), this one propagates NaN.
         where_(self.le(zero), zero, self)
     }
 
@@ -570,7 +570,7 @@ impl Tensor {
         where_(wrong_sign & remainder.ne(zero), remainder + rhs, remainder)
     }
 
-    /// Whether each element is NaN.
+    /// True for each element that is NaN.
     #[track_caller]
     pub fn is_nan(self) -> Tensor {
         let _scope = function("is_nan");

@@ -7,7 +7,7 @@ use crate::trace::ops::{Operand, axis_of, broadcast_shapes, stack, where_};
 use crate::trace::tensor::{Tensor, bind, bind1, fail_op, function};
 use crate::trace::types::{DType, Shape, TensorType};
 
-/// What happens to an index outside its axis.
+/// Treatment of an index outside its axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IndexMode {
     /// Negative indices count from the end; what is still outside reads as NaN (integers: the
@@ -45,8 +45,8 @@ pub fn sort_by(key: Tensor, others: &[Tensor], axis: isize) -> (Tensor, Vec<Tens
 }
 
 /// Start indices of a `window` in a tensor of `shape` as `lax.dynamic_slice` reads them: negative
-/// ones count from the end of their axis. What cannot be negative costs no equation: literals, and
-/// starts along axes that the window covers, which are clamped to 0 anyway.
+/// ones count from the end of their axis. An index that cannot be negative costs no equation:
+/// literals, and starts along axes that the window covers, which are clamped to 0 anyway.
 #[track_caller]
 fn starts_of<I: Operand>(shape: &[usize], window: &[usize], starts: &[I]) -> Vec<Tensor> {
     let like = TensorType::scalar(DType::I32);
@@ -82,7 +82,7 @@ pub(super) fn wide(op: &str, indices: Tensor) -> Tensor {
     match indices.dtype() {
         DType::I32 | DType::U32 | DType::I64 => indices,
         DType::I8 | DType::I16 | DType::U8 | DType::U16 => indices.to(DType::I32),
-        // What is past the end stays past the end.
+        // An index past the end stays past the end.
         DType::U64 => indices.minimum(i64::MAX).to(DType::I64),
         DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
             fail_op(op, format!("indices must be integers, and are {}", indices.ty()))
@@ -294,13 +294,13 @@ impl Tensor {
     }
 }
 
-/// Whether each index is inside an axis of the given size.
+/// Returns true for each index inside an axis of the given size.
 #[track_caller]
 fn inside(indices: Tensor, size: usize) -> Tensor {
     if indices.dtype().is_unsigned() { indices.lt(size) } else { indices.ge(0) & indices.lt(size) }
 }
 
-/// What stands for an element that does not exist.
+/// Fill value for an element that does not exist.
 #[track_caller]
 fn fill_like(x: Tensor) -> Tensor {
     let value = match x.dtype() {
@@ -358,8 +358,8 @@ impl IndexUpdate {
         where_(valid, taken, taken.stop_gradient())
     }
 
-    /// The tensor with `values` there (broadcast to the places). Of several values for one place
-    /// any may win. A place outside is left out.
+    /// The tensor with `values` written at the indices (broadcast to them). If several values go to
+    /// one index, any of them may win. An index outside the tensor is dropped.
     #[track_caller]
     pub fn set(self, values: impl Operand) -> Tensor {
         let _scope = function("at().set");

@@ -73,7 +73,7 @@ pub fn matmul_with(lhs: Tensor, rhs: Tensor, precision: Precision) -> Tensor {
     dot_general(lhs, rhs, dims)
 }
 
-/// How a convolution's input is padded.
+/// Padding of a convolution's input.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum Padding {
     /// Not at all.
@@ -88,7 +88,7 @@ pub enum Padding {
 }
 
 impl Padding {
-    /// What is put before and after spatial axis `i` of `size` elements.
+    /// Returns the padding before and after spatial axis `i` of `size` elements.
     pub(crate) fn amounts(
         &self,
         i: usize,
@@ -115,7 +115,7 @@ impl Padding {
 pub struct ConvOptions {
     /// The window's step along both axes; 0 is read as 1.
     pub stride: usize,
-    /// How the input is padded.
+    /// Padding of the input.
     pub padding: Padding,
 }
 
@@ -238,7 +238,7 @@ pub fn orthonormal_columns(a: Tensor) -> Tensor {
     done.t()
 }
 
-/// Gram-Schmidt over rows, one a turn.
+/// Gram-Schmidt over rows, one row an iteration.
 #[track_caller]
 fn orthonormal_rows(rows: Tensor) -> Tensor {
     let numbers = super::arange(rows.dim(0), DType::I32);

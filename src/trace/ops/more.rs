@@ -83,7 +83,7 @@ impl Tensor {
         self.max(axes.clone()) - self.min(axes)
     }
 
-    /// `jnp.rot90`: the plane of axes `first` and `second` turned by `k` quarter turns.
+    /// `jnp.rot90`: the plane of axes `first` and `second` rotated by `k` times 90 degrees.
     #[track_caller]
     pub fn rot90(self, k: i32, first: isize, second: isize) -> Tensor {
         let _scope = function("rot90");

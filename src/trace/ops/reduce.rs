@@ -84,8 +84,8 @@ fn accumulation(dtype: DType) -> (DType, DType) {
 }
 
 impl Tensor {
-    /// Whether no element over `axes`, which vanish, is zero or false: a bool. NaN is not zero, and
-    /// of nothing all hold. `jnp.all`.
+    /// True where no element over `axes`, which vanish, is zero or false: a bool. NaN is not zero;
+    /// over no elements the result is true. `jnp.all`.
     #[track_caller]
     pub fn all(self, axes: impl AxisList) -> Tensor {
         let _scope = function("all");
@@ -93,8 +93,8 @@ impl Tensor {
         self.holds().reduce(ReduceOp::And, axes)
     }
 
-    /// Whether any element over `axes`, which vanish, is neither zero nor false: a bool. NaN is not
-    /// zero, and of nothing none holds. `jnp.any`.
+    /// True where any element over `axes`, which vanish, is neither zero nor false: a bool. NaN is
+    /// not zero; over no elements the result is false. `jnp.any`.
     #[track_caller]
     pub fn any(self, axes: impl AxisList) -> Tensor {
         let _scope = function("any");

@@ -13,9 +13,9 @@ use crate::trace::types::{DType, Shape};
 use crate::trace::vmap::vmap;
 
 /// `lax.linalg.cholesky`, `jnp.linalg.cholesky`: the lower triangular L with `L L^T = x`, of
-/// symmetric positive definite matrices `x: f[.., n, n]`, f32 or f64. What is not symmetric is
-/// made so, `(x + x^T) / 2`, as JAX does. Where a matrix is not positive definite the triangle is
-/// NaN.
+/// symmetric positive definite matrices `x: f[.., n, n]`, f32 or f64. A matrix that is not
+/// symmetric is symmetrized, `(x + x^T) / 2`, as JAX does. If a matrix is not positive definite its
+/// triangle is NaN.
 #[track_caller]
 pub fn cholesky(x: Tensor) -> Tensor {
     let _scope = function("cholesky");
@@ -147,7 +147,7 @@ fn rows(x: Tensor, order: Tensor) -> Tensor {
     x.take_mode(order, 0, IndexMode::Clip)
 }
 
-/// Elimination, a column a turn.
+/// Gaussian elimination, one column an iteration.
 fn eliminate(a: Tensor) -> (Tensor, Tensor, Tensor) {
     let numbers = arange(a.dim(0), DType::I32);
     let turn = |(a, permutation): (Tensor, Tensor), k: Tensor| {

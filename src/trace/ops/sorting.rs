@@ -42,7 +42,8 @@ impl Tensor {
     }
 
     /// `lax.top_k`: the `k` largest elements along the last axis, in descending order, and their
-    /// indices (i32). Of equal elements the one with the lower index comes first; NaN is largest.
+    /// indices (i32). Among equal elements the one with the lower index comes first; NaN is
+    /// largest.
     #[track_caller]
     pub fn top_k(self, k: usize) -> (Tensor, Tensor) {
         let _scope = function("top_k");
@@ -56,9 +57,9 @@ impl Tensor {
         })
     }
 
-    /// `jnp.searchsorted`: for each of `values` the place (i32) in this sorted vector where it goes
-    /// in: before equal elements, or after them if `right`. NaN is greater than all numbers, and
-    /// equal to itself. A binary search: `log2(n)` steps.
+    /// `jnp.searchsorted`: for each of `values` the index (i32) in this sorted vector at which it
+    /// would be inserted: before equal elements, or after them if `right`. NaN is greater than all
+    /// numbers, and equal to itself. A binary search: `log2(n)` steps.
     #[track_caller]
     pub fn searchsorted(self, values: Tensor, right: bool) -> Tensor {
         let _scope = function("searchsorted");
@@ -114,7 +115,7 @@ impl Tensor {
             let set = if ty.dtype == DType::Bool { self } else { self.ne(zero) };
             let flat = set.ravel();
             let count = ty.numel();
-            // What is set first, in order: a stable sort of flags.
+            // The indices of the nonzero elements come first, in order: a stable sort of flags.
             let order = (!flat).to(DType::I32).argsort(0);
             let order = match size <= count {
                 true => order.slice_axis(0, 0, size),

@@ -38,7 +38,7 @@ pub fn betaln(a: Tensor, b: Tensor) -> Tensor {
         let first = a.lt(b);
         let (small, large) = (where_(first, a, b), where_(first, b, a));
         let near = large.lgamma() - (small + large).lgamma();
-        // Stirling's series of either, with what is common taken away by hand.
+        // Stirling's series of either; their common terms are cancelled symbolically.
         let far_large = where_(large.lt(8.0), 8.0, large);
         let sum = small + far_large;
         let far = stirling(far_large)

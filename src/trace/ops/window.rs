@@ -16,7 +16,7 @@ pub struct WindowOptions {
     pub window: Axes,
     /// Steps from window to window.
     pub strides: Axes,
-    /// What is put before and after; negative amounts cut off.
+    /// Padding before and after; negative amounts cut off.
     pub padding: SmallVec<[(i64, i64); 4]>,
     /// Distance between neighbours of the tensor (1: dense).
     pub base_dilation: Axes,
@@ -55,8 +55,8 @@ const MAX_WINDOW: usize = 1 << 16;
 
 impl Tensor {
     /// `lax.reduce_window`, for `Sum`, `Prod`, `Max` and `Min`: every window reduced to one
-    /// element. Padding is the reduction's neutral element. Of several greatest (least) elements in
-    /// a window the first, in row-major order, takes the derivative.
+    /// element. Padding is the reduction's neutral element. If several elements of a window are the
+    /// greatest (least), the first one, in row-major order, takes the derivative.
     ///
     /// It is written as one slice for each place in a window, which the compiler fuses into one
     /// loop: right for the windows of pooling, wasteful for windows of hundreds of elements.
@@ -130,7 +130,7 @@ impl Tensor {
     }
 }
 
-/// Whether a new element takes the place of the one before: if it is better, or the first NaN.
+/// Returns true where a new element replaces the one before: if it is better, or the first NaN.
 fn takes(slice: Tensor, before: Tensor, better: Tensor) -> Tensor {
     if !slice.dtype().is_float() {
         return better;

@@ -21,7 +21,7 @@ use super::super::types::{DType, Shape, TensorType};
 use super::reader::Reader;
 use crate::error::{Error, Result};
 
-/// How an operation is read.
+/// Parser of an operation.
 struct Form {
     /// The names under which it prints ([`Op::name`]).
     names: fn() -> Vec<&'static str>,
@@ -320,7 +320,7 @@ pub(super) fn op(at: usize, name: &str, mut params: Params<'_, '_>) -> Result<Op
     Ok(op)
 }
 
-/// How many letters to change, add or take away to make `b` of `a`.
+/// Edit distance: the number of letters to change, add or remove to turn `a` into `b`.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
@@ -336,7 +336,7 @@ fn distance(a: &str, b: &str) -> usize {
 
 type Bodies<'t> = Vec<(usize, &'t str, Arc<Program>)>;
 
-/// What stands in an operation's brackets, read from left to right, and the Programs below it.
+/// Parameters in an operation's brackets, read from left to right, and the Programs below it.
 pub(super) struct Params<'t, 'r> {
     reader: Reader<'t>,
     results: &'r [&'r TensorType],
@@ -368,7 +368,7 @@ impl<'t, 'r> Params<'t, 'r> {
         read(&mut self.reader)
     }
 
-    /// Whether `key=` comes next.
+    /// Returns true if `key=` comes next.
     fn has(&mut self, key: &str) -> bool {
         self.reader.skip_blanks();
         let start = self.reader.at;
@@ -377,7 +377,7 @@ impl<'t, 'r> Params<'t, 'r> {
         here
     }
 
-    /// Whether the word `name` comes next, which is then read.
+    /// Returns true if the word `name` comes next, and then reads it.
     fn flag(&mut self, name: &str) -> bool {
         self.reader.skip_blanks();
         let start = self.reader.at;
@@ -388,7 +388,7 @@ impl<'t, 'r> Params<'t, 'r> {
         here
     }
 
-    /// Whether the word `yes` comes next, or else `no`.
+    /// Reads the word `yes` or `no`, and returns true if it is `yes`.
     fn either(&mut self, yes: &str, no: &str) -> Result<bool> {
         let found = self.flag(yes);
         if !found && !self.flag(no) {

@@ -8,7 +8,7 @@ pub(super) struct Reader<'t> {
     pub(super) at: usize,
     /// Reading goes no further.
     end: usize,
-    /// What the text is, in messages.
+    /// Name of the text's kind, for messages.
     what: &'static str,
 }
 
@@ -37,14 +37,14 @@ impl<'t> Reader<'t> {
         &rest[..end]
     }
 
-    /// A message about the place `at`.
+    /// An error message about offset `at`.
     pub(super) fn fault(&self, at: usize, problem: &str) -> Error {
         let before = &self.text[..at];
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let line = self.text[start..].lines().next().unwrap_or("");
         let number = before.matches('\n').count() + 1;
         let column = before[start..].chars().count() + 1;
-        // A long line is shown from near the place on.
+        // A long line is shown from shortly before the offset.
         let shown: String = line.chars().skip(column.saturating_sub(60)).take(100).collect();
         let margin = " ".repeat((column - 1).min(59));
         Error::Argument(format!(
@@ -53,7 +53,7 @@ impl<'t> Reader<'t> {
         ))
     }
 
-    /// A message that says what was expected here, and what was found.
+    /// An error message that names the expected and the found text at this offset.
     pub(super) fn expected(&self, what: &str) -> Error {
         self.fault(self.at, &format!("expected {what}, found {}", self.found()))
     }
@@ -166,8 +166,8 @@ impl<'t> Reader<'t> {
         self.at > start
     }
 
-    /// What stands in brackets here: its start and end, past which it goes. Nothing if there are
-    /// none.
+    /// Reads a bracketed text: returns its start and end, and moves past it. Returns `None` if
+    /// there is no bracket here.
     pub(super) fn bracketed(&mut self) -> Result<Option<(usize, usize)>> {
         let open = self.at;
         if !self.eat("[") {

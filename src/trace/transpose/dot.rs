@@ -64,7 +64,7 @@ pub(crate) fn transpose_rhs(dims: &DotDims, lhs: Tensor, rhs: &TensorType, ct: T
     put_back(product, places)
 }
 
-/// Moves axis `i` to the place that the `i`th of `places` names.
+/// Moves axis `i` to the position that the `i`th of `places` names.
 fn put_back(x: Tensor, places: impl Iterator<Item = usize>) -> Tensor {
     let mut permutation = Axes::from_elem(0, x.rank());
     for (from, to) in places.enumerate() {

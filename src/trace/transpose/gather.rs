@@ -42,7 +42,7 @@ pub(crate) fn transpose_gather(
     ops::scatter(zeros, clamped, ct, scatter_of_gather(dims, ScatterKind::Add))
 }
 
-/// What the updates of an adding scatter get back: nothing where the window was dropped.
+/// Cotangent of the updates of an adding scatter: zero where the window was dropped.
 pub(crate) fn transpose_scatter_updates(
     dims: &ScatterDims,
     operand: &Shape,

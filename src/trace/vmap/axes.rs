@@ -1,10 +1,10 @@
-//! Which axes [`vmap_with`](super::vmap_with) maps, leaf by leaf.
+//! Mapped axes of [`vmap_with`](super::vmap_with), leaf by leaf.
 
 use crate::tree::{Path, Segment, path_of};
 
-/// Which axis of a tree's leaves is mapped. What is said of a tree holds for all leaves below it,
-/// as with the prefix trees of `jax.vmap`; tuples make it by themselves: `(0, None)` maps the first
-/// axis of what stands first in a tuple, and nothing of what stands second.
+/// Mapped axis of a tree's leaves. An axis given for a tree holds for all leaves below it, as with
+/// the prefix trees of `jax.vmap`; tuples convert to it: `(0, None)` maps the first axis of every
+/// leaf in the first element of a tuple, and no axis of the second.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeafAxes {
     /// This axis of every leaf; negative ones count from the end.
@@ -13,7 +13,8 @@ pub enum LeafAxes {
     Unmapped,
     /// By position, of a tuple, vector or array. There must be as many as children.
     Each(Vec<LeafAxes>),
-    /// By name, of a struct's fields or a map's keys. Those not named are unmapped.
+    /// By name, of a struct's fields or a map's keys. Fields and keys that are not named are
+    /// unmapped.
     Named(Vec<(&'static str, LeafAxes)>),
 }
 
@@ -100,7 +101,7 @@ tuples!(A 0, B 1, C 2, D 3);
 tuples!(A 0, B 1, C 2, D 3, E 4);
 tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
 
-/// How a [`vmap_with`](super::vmap_with) maps.
+/// Options of [`vmap_with`](super::vmap_with).
 ///
 /// ```
 /// use podracer::trace::{VmapOptions, vmap_with};
@@ -119,10 +120,10 @@ tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
 pub struct VmapOptions {
     /// The axes of the argument's leaves that run over the batch.
     pub in_axes: LeafAxes,
-    /// Where the results' leaves have it. An unmapped one is an error if that result depends on a
-    /// mapped argument.
+    /// Position of the batch axis in the results' leaves. An unmapped one is an error if that
+    /// result depends on a mapped argument.
     pub out_axes: LeafAxes,
-    /// The size of the batch; needed when no argument says it.
+    /// The size of the batch; needed when no argument determines it.
     pub size: Option<usize>,
 }
 

@@ -1,6 +1,6 @@
 //! Control flow: batching.
 
-// What flows where is the same for most operations.
+// Data flows in the same way through most operations.
 #![allow(clippy::wildcard_enum_match_arm)]
 
 use std::sync::Arc;
@@ -74,7 +74,8 @@ pub(crate) fn scan(scan: &ScanOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> 
     let init = raised(init, &mapped[..scan.num_carry], lanes.size);
     let into = [flags(consts), flags(&init), flags(xs)].concat();
     let turn = batch_body(&scan.body, &into, &mapped, lanes, at);
-    // The first axis is that of the turns, so the batch stands second in what is stacked.
+    // The first axis is that of the iterations, so the batch axis is the second of a stacked
+    // tensor.
     let stacked = |x: &Batched| if x.mapped { x.tensor.moveaxis(0, 1) } else { x.tensor };
     let op = ScanOp {
         num_consts: turn.captures.len() + scan.num_consts,
@@ -132,9 +133,9 @@ pub(crate) fn while_loop(op: &WhileOp, inputs: &[Batched], lanes: Lanes, at: Loc
     results(bind(Op::While(batched), &operands, at), &mapped)
 }
 
-/// A loop that its examples leave at different turns. It runs while any goes on, and keeps the
-/// carry of those that do not. Who goes on is carried along, so that the condition is computed
-/// once a turn.
+/// Batches a loop whose examples stop after different numbers of iterations. It runs while any
+/// example is active, and keeps the carry of those that have stopped. The active flags are part of
+/// the carry, so that the condition is computed once an iteration.
 fn while_any(
     op: &WhileOp,
     cond_consts: &[Batched],
@@ -213,7 +214,8 @@ pub(crate) fn cond(cond: &CondOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> 
 fn choose_branch(cond: &CondOp, index: Tensor, args: &[Batched], lanes: Lanes) -> Results {
     let (size, last) = (lanes.size, cond.branches.len() - 1);
     expect_no_io("cond", cond.branches.iter().map(|branch| &**branch));
-    // Who takes branch `i`. An index out of range means the first branch or the last.
+    // Flags of the examples that take branch `i`. An index out of range means the first branch or
+    // the last.
     let takes = |i: usize| match i {
         0 => index.lt(1),
         _ if i == last => index.ge(i),

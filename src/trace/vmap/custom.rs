@@ -13,7 +13,7 @@ use crate::trace::program::Program;
 use crate::trace::tensor::{FrameKind, Tensor, Traced, bind, fail_op, trace_frame};
 use crate::trace::types::{DType, TensorType};
 
-/// What the batched bodies capture becomes constants of all of them.
+/// Turns the captures of the batched bodies into constants of all of them.
 fn with_captures(bodies: Vec<Traced>) -> (Vec<Arc<Program>>, Vec<Tensor>) {
     let counts: Vec<usize> =
         bodies.iter().map(|body| body.program.inputs.len() - body.captures.len()).collect();

@@ -60,20 +60,22 @@ pub(crate) fn scatter(
     ops::scatter(x.full(size), indices.tensor, updates.full(size), batched)
 }
 
-/// The axes along which a window has room to move; along others its start is clamped to 0.
+/// The axes along which a window can move; along others its start is clamped to 0.
 fn room(shape: &Shape, window: &Shape) -> Axes {
     (0..shape.rank()).filter(|&axis| window[axis] < shape[axis]).collect()
 }
 
-/// Where the windows of the examples start.
+/// Starts of the examples' windows.
 enum Starts {
     /// At the same place; one start per axis, the batch axis included.
     Same(Vec<Tensor>),
-    /// At places of their own: index vectors of the axes that have room, `i32[size, room]`.
+    /// Each example has its own: index vectors of the axes along which a window can move,
+    /// `i32[size, axes]`.
     Mapped(Batched),
 }
 
-/// The starts of windows. Where there is no room a start does not matter, mapped or not.
+/// The starts of windows. Along an axis where the window cannot move the start does not matter,
+/// mapped or not.
 fn starts(given: &[Batched], room: &[usize], size: usize) -> Starts {
     if room.iter().all(|&axis| !given[axis].mapped) {
         let zero = ops::constant(0i32);

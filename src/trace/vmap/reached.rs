@@ -1,4 +1,5 @@
-//! Which values differ between the members of an axis: for a batch, which are mapped.
+//! Analysis of the values that differ between the members of an axis: for a batch, the mapped
+//! values.
 
 // Without control flow inside, an operation's results differ if an operand does.
 #![allow(clippy::wildcard_enum_match_arm)]
@@ -10,21 +11,21 @@ use crate::trace::op::{
 use crate::trace::program::{Equation, Program};
 use crate::trace::tensor::{at_line, fail_op};
 
-/// Whether a `while` is in there: the only operation that may never end.
+/// Returns true if the operation contains a `while`: the only operation that may never end.
 pub(crate) fn holds_while(op: &Op) -> bool {
     let inside = |program: &Program| program.equations.iter().any(|e| holds_while(&e.op));
     matches!(op, Op::While(_)) || op.subprograms().any(inside)
 }
 
-/// Whether a collective along `axis` is in there.
+/// Returns true if the operation contains a collective along `axis`.
 pub(crate) fn holds_collective(op: &Op, axis: Axis) -> bool {
     let inside =
         |program: &Program| program.equations.iter().any(|e| holds_collective(&e.op, axis));
     matches!(op, Op::Collective(c) if c.axis == axis) || op.subprograms().any(inside)
 }
 
-/// Which outputs of `program` differ between the members of `axis`, if those `inputs` do: for a
-/// batch, which are mapped.
+/// Returns one flag per output of `program`: true if it differs between the members of `axis`,
+/// given the flags of the inputs. For a batch: true if it is mapped.
 ///
 /// Ends the trace if some members may wait for others at a collective.
 // Without control flow inside, an operation's results are mapped if an operand is.
@@ -57,7 +58,8 @@ pub(crate) fn reached(program: &Program, inputs: &[bool], axis: Axis) -> Vec<boo
     program.outputs.iter().map(|var| mapped[var.index()]).collect()
 }
 
-/// Which carries of a loop are mapped, in the end: `turn` says which come out mapped.
+/// Returns the mapped flags of a loop's carries at the fixed point; `turn` maps the flags through
+/// one iteration.
 fn fixpoint(mut carry: Vec<bool>, turn: impl Fn(&[bool]) -> Vec<bool>) -> Vec<bool> {
     loop {
         let next: Vec<bool> = carry.iter().zip(turn(&carry)).map(|(&a, b)| a || b).collect();
@@ -68,7 +70,7 @@ fn fixpoint(mut carry: Vec<bool>, turn: impl Fn(&[bool]) -> Vec<bool>) -> Vec<bo
     }
 }
 
-/// Which results of a scan are mapped.
+/// Returns the mapped flags of a scan's results.
 pub(super) fn scan_reached(scan: &ScanOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
     let (consts, rest) = inputs.split_at(scan.num_consts);
     let (init, xs) = rest.split_at(scan.num_carry);
@@ -78,7 +80,7 @@ pub(super) fn scan_reached(scan: &ScanOp, inputs: &[bool], axis: Axis) -> Vec<bo
     [&carry, &outputs[scan.num_carry..]].concat()
 }
 
-/// Which results of a while loop are mapped, and whether its condition is.
+/// Returns the mapped flags of a while loop's results, and true if its condition is mapped.
 pub(super) fn while_reached(while_op: &WhileOp, inputs: &[bool], axis: Axis) -> (Vec<bool>, bool) {
     let (cond_consts, rest) = inputs.split_at(while_op.num_cond_consts);
     let (body_consts, init) = rest.split_at(while_op.num_body_consts);
@@ -88,11 +90,11 @@ pub(super) fn while_reached(while_op: &WhileOp, inputs: &[bool], axis: Axis) -> 
     if condition {
         all_take_part("while_loop", &[&while_op.cond, &while_op.body], axis);
     }
-    // Examples that stop at different turns keep different carries, whatever the body does.
+    // Examples that stop at different iterations keep different carries, whatever the body does.
     if condition { (vec![true; carry.len()], true) } else { (carry, false) }
 }
 
-/// Which results of a cond are mapped.
+/// Returns the mapped flags of a cond's results.
 pub(super) fn cond_reached(cond: &CondOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
     if inputs[0] {
         let branches: Vec<&Program> = cond.branches.iter().map(|branch| &**branch).collect();
@@ -111,7 +113,7 @@ fn either(a: &[bool], b: &[bool]) -> Vec<bool> {
     a.iter().zip(b).map(|(a, b)| a | b).collect()
 }
 
-/// Which results are mapped.
+/// Returns the mapped flags of the results.
 pub(super) fn custom_jvp_reached(op: &CustomJvpOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
     let jvp = match &op.jvp {
         Rule::Own(rule) if !op.is_recursive() => rule,
@@ -133,7 +135,8 @@ pub(super) fn custom_vjp_reached(op: &CustomVjpOp, inputs: &[bool], axis: Axis) 
     either(&reached(&op.call, inputs, axis), &reached(&op.fwd, inputs, axis))
 }
 
-/// Which results of a collective differ between the members of `axis`, given which operands do.
+/// Returns one flag per result of a collective: true if it differs between the members of `axis`,
+/// given the flags of the operands.
 fn collective_reached(collective: &CollectiveOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
     if collective.axis != axis {
         return match collective.kind {

@@ -83,7 +83,7 @@ fn whiles() -> Vec<Case> {
             };
             vec![control::switch(x[0], &[&countdown, &|n| -n, &|n| n + 10], x[1])]
         }),
-        // Which examples are active is known inside a scan and a branch as well.
+        // The active examples are known inside a scan and a branch as well.
         case("while in a scan and a branch, in a branch", [ints([], -3, 3), bools([])], |x| {
             let flag = x[1];
             let slow_zero = |n: Tensor| control::while_loop(|m: Tensor| m.ne(0), |m| m - 1, n);
