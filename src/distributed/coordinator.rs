@@ -1,4 +1,4 @@
-//! Process 0's side: what all say to each other goes through it.
+//! Process 0's side of the connections: all messages between processes pass through it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,39 +13,41 @@ use super::secret::Secret;
 use super::wire::{Answer, Ask, Head, LONGEST_BODY, Out, Together, Until, receive};
 use crate::error::{Error, Result};
 
-/// What is said of a process after its number, when something is wrong with it.
+/// Result whose error text follows the number of the process at fault.
 type Verdict<T> = std::result::Result<T, String>;
 
 /// Time limit of a connection's authentication.
 const HANDSHAKE: Duration = Duration::from_secs(3);
-/// Connections that may be about to authenticate, in all and from one address. One more ends the
-/// oldest of them: processes answer at once, so the oldest is the least likely to be one.
+/// Maximum number of connections that have not authenticated yet, in all and from one address. One
+/// more closes the oldest of them: processes authenticate at once, so the oldest is the least
+/// likely to be one.
 const MAX_STRANGERS: usize = 128;
 const MAX_STRANGERS_PER_ADDRESS: usize = 32;
-/// Pause after a connection that could not be accepted, as when there are no file descriptors left.
+/// Pause after a connection that could not be accepted, for example because no file descriptors are
+/// left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-/// How many refusals are remembered, to be told to who waits.
+/// Maximum number of refusals that are kept for error messages.
 const MOST_REFUSED: usize = 8;
 
-/// Why a connection that was closed to make room is not let in; it may try again.
+/// Reason for closing a connection in favour of newer ones; its process may try again.
 const EVICTED: &str = "it was closed to make room for newer connections";
 
-/// A process, as process 0 knows it.
+/// State of a process's slot in process 0.
 #[derive(Debug, Clone, Default)]
 enum Place {
     #[default]
     Empty,
-    /// It is being let in.
+    /// The process has authenticated and is joining.
     Taken,
     Here(Arc<Out>),
-    /// Its run has ended.
+    /// The process's run has ended.
     Ended,
 }
 
-/// What all do together, until all have come.
+/// Collective operation that some processes have not reached yet.
 struct Round {
     together: Together,
-    /// By process: the number of its question, and its bytes.
+    /// Request id and bytes of each process that has reached it.
     parts: Vec<Option<(u64, Vec<u8>)>>,
 }
 
@@ -61,14 +63,14 @@ struct Shared {
     size: usize,
     secret: Secret,
     strangers: Strangers,
-    /// Nobody is let in any more.
+    /// True once no more connections are accepted.
     closed: AtomicBool,
     state: Mutex<State>,
-    /// A value came, a process left, or all failed.
+    /// Signals that a value was stored, a process left, or the run failed.
     changed: Condvar,
 }
 
-/// Connections that have not authenticated yet, from the oldest to the newest.
+/// Connections that have not authenticated yet, oldest first.
 #[derive(Default)]
 struct Strangers(Mutex<VecDeque<Stranger>>);
 
@@ -91,14 +93,14 @@ impl Strangers {
             _ => None,
         };
         if let Some(Stranger { stream, .. }) = evicted {
-            // The thread that waits for its words sees the end. One that is closed already is fine.
+            // The thread that reads from it sees the end. An error means that it is closed already.
             let _ = stream.shutdown(Shutdown::Both);
         }
         all.push_back(Stranger { id, ip, stream });
     }
 
-    /// Takes a connection out: it has authenticated, or it is over. Returns false if it was closed to
-    /// make room.
+    /// Removes a connection that has authenticated or ended. Returns false if it was closed in
+    /// favour of newer ones.
     fn leave(&self, id: u64) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = all.iter().position(|stranger| stranger.id == id);
@@ -106,7 +108,7 @@ impl Strangers {
     }
 }
 
-/// The store of keys and values, and the place where processes meet; in process 0.
+/// Server of process 0: the key-value store and the collective operations.
 pub(super) struct Coordinator {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -114,10 +116,10 @@ pub(super) struct Coordinator {
 }
 
 impl Coordinator {
-    /// Listens at `address`, for `size` processes that know the secret.
+    /// Listens at `address` for `size` processes that know the secret.
     ///
     /// # Errors
-    /// [`Error::Config`] if it cannot be listened at.
+    /// [`Error::Config`] if the address cannot be bound.
     pub fn listen(address: &str, size: usize, secret: Secret) -> Result<Coordinator> {
         let cannot = |error| {
             Error::Config(format!(
@@ -156,10 +158,10 @@ impl Coordinator {
         Ok(Coordinator { shared, address, listens: Some(listens) })
     }
 
-    /// Where this process reaches it.
+    /// Returns the address at which this process itself can connect to the server.
     pub fn reached_at(&self) -> SocketAddr {
         let mut at = self.address;
-        // One that listens everywhere listens here too.
+        // A socket bound to all interfaces is reached on the loopback interface too.
         if at.ip().is_unspecified() {
             at.set_ip(match at.ip() {
                 IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -169,8 +171,8 @@ impl Coordinator {
         at
     }
 
-    /// Waits until the others have ended their runs too, but not for long: what they still wait for
-    /// is on its way already.
+    /// Waits until the other processes have ended their runs, for at most `patience`: the messages
+    /// that they still wait for are already sent.
     pub fn wait_for_the_others(&self, patience: Duration) {
         let deadline = Instant::now() + patience;
         let mut state = self.shared.state();
@@ -192,11 +194,12 @@ impl Coordinator {
 impl Drop for Coordinator {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::Relaxed);
-        // Who listens wakes up, sees it, and frees the address.
+        // The connection wakes the listening thread, which then sees the flag and frees the
+        // address.
         if TcpStream::connect(self.reached_at()).is_ok()
             && let Some(listens) = self.listens.take()
         {
-            // A panic there was told.
+            // A panic of that thread was already reported.
             let _ = listens.join();
         }
     }
@@ -211,13 +214,14 @@ impl Shared {
         self.changed.wait_timeout(state, at_most).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// One connection, from its first byte to its last.
+    /// Serves one connection from its first byte to its last.
     fn serve(self: Arc<Self>, id: u64, mut stream: TcpStream) {
         let peer = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.ip().to_string());
         let mut stranger = Until { stream: &stream, deadline: Instant::now() + HANDSHAKE };
         let mut taken = None;
         let met = welcome(&mut stranger, &self.secret, |rank, size| {
-            // Before it is told that it may come in: from here on it cannot be closed to make room.
+            // Done before the process is accepted: from here on the connection is not closed in
+            // favour of newer ones.
             if !self.strangers.leave(id) {
                 return Err(EVICTED.to_string());
             }
@@ -233,7 +237,7 @@ impl Shared {
         };
         let rank = match met {
             Ok(Ok(rank)) => rank,
-            // One that asks nothing, a port scanner say, is no news.
+            // A connection that sends no request, such as a port scanner's, is not reported.
             Err(_) => return free(),
             Ok(Err(why)) if why == EVICTED => return,
             Ok(Err(why)) => {
@@ -267,7 +271,7 @@ impl Shared {
                 Err(error) => break Some(gone(&error)),
             }
         };
-        // The one whose fault it is may still listen.
+        // The failing process may still be reading.
         if let Some(cause) = cause {
             self.fail(format!("process {rank} {cause}"));
         }
@@ -275,8 +279,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Takes the place of process `rank` of `size`, if there is one. No two can take the same: it is
-    /// taken before the process is told that it may come in.
+    /// Takes the slot of process `rank` of `size`, if it exists and is free. No two processes can
+    /// take the same slot: it is taken before the process is told that it is accepted.
     fn take_place(&self, rank: usize, size: usize) -> Verdict<()> {
         if size != self.size {
             return Err(format!("it is of {size} processes, process 0 of {}", self.size));
@@ -293,7 +297,7 @@ impl Shared {
         }
     }
 
-    /// Tells all that the run is over.
+    /// Records that the run has failed and notifies all processes.
     fn fail(&self, cause: String) {
         let mut state = self.state();
         if state.failed.is_some() {
@@ -304,7 +308,7 @@ impl Shared {
         let outs: Vec<Arc<Out>> = state.places.iter().filter_map(Place::out).collect();
         drop(state);
         for out in outs {
-            // Those that are gone need not be told.
+            // Processes that have left need no message.
             let _ = out.send(&Head { id: 0, it: &failed }, b"");
         }
     }
@@ -328,7 +332,7 @@ impl Shared {
                 say(Answer::Done, b"")
             }
             Ask::Get { key, millis } => {
-                // Not here: this thread listens.
+                // In a thread of its own: this thread must keep reading.
                 let (shared, out) = (self.clone(), out.clone());
                 thread::spawn(move || {
                     let found = shared.get(&key, Duration::from_millis(millis));
@@ -371,7 +375,8 @@ impl Shared {
         }
     }
 
-    /// A process's part in a round; the last one's makes the result, which goes to all.
+    /// Adds a process's part to a collective operation; the last part completes it, and the result
+    /// is sent to all.
     fn take(
         &self,
         rank: usize,
@@ -398,7 +403,7 @@ impl Shared {
         let result = combined(together, parts)?;
         for (id, out) in ids.into_iter().zip(outs) {
             if let Some(out) = out {
-                // Who does not read any more is found by its listener.
+                // A process that no longer reads is detected by the thread that listens to it.
                 let _ = out.send(&Head { id, it: Answer::Done }, &result);
             }
         }
@@ -415,19 +420,19 @@ impl Place {
     }
 }
 
-/// Why nothing comes from a process any more.
+/// Returns the error text for a process that sends nothing any more.
 pub(super) fn gone(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
             format!("has not been heard of for {} s", super::wire::SILENCE.as_secs())
         }
         std::io::ErrorKind::InvalidData => format!("sends what is no message: {error}"),
-        // The end of the file, a reset, a broken pipe: whatever the kernel calls it.
+        // End of file, connection reset or broken pipe, depending on the kernel.
         _ => "is gone".to_string(),
     }
 }
 
-/// What comes of all parts, in the order of the processes.
+/// Combines the parts of all processes, in the order of their ranks.
 fn combined(together: Together, parts: Vec<Vec<u8>>) -> Verdict<Vec<u8>> {
     let mut parts = parts.into_iter();
     let mut first = parts.next().expect("there is at least one process");

@@ -1,4 +1,5 @@
-//! How two processes find out that both know the secret, without telling it.
+//! Mutual authentication: two processes prove to each other that they know the secret, without
+//! sending it.
 //!
 //! ```text
 //! process 0                                  another process
@@ -7,8 +8,8 @@
 //!   its proof, or why it was refused   -->
 //! ```
 //!
-//! A proof is a keyed hash of both nonces, so one that was overheard serves nobody. It is the
-//! connection that is authenticated; what is said on it afterwards is neither signed nor encrypted.
+//! A proof is a keyed hash of both nonces, so an intercepted proof cannot be replayed. Only the
+//! connection is authenticated; messages sent on it afterwards are neither signed nor encrypted.
 
 use std::io::{self, Read, Write};
 
@@ -38,10 +39,10 @@ enum Verdict {
     Refused { why: String },
 }
 
-/// Why a process is not let in.
+/// Reason for refusing a process.
 pub(super) const WRONG_SECRET: &str = "its secret is not that of process 0";
 
-/// What the proof of the one who joins is about: all of a fixed length.
+/// Returns the message that the joining process proves: all parts have a fixed length.
 fn joins(greeted: &Nonce, nonce: &Nonce, rank: u32, size: u32) -> [Vec<u8>; 4] {
     [greeted.to_vec(), nonce.to_vec(), rank.to_le_bytes().into(), size.to_le_bytes().into()]
 }
@@ -50,10 +51,10 @@ fn parts(of: &[Vec<u8>; 4]) -> [&[u8]; 4] {
     [&of[0], &of[1], &of[2], &of[3]]
 }
 
-/// Process 0's side: gives the number of the process that joins, or why it was refused.
+/// Process 0's side. Returns the rank of the process that joins, or the reason for its refusal.
 ///
-/// `judge` says of a process that knows the secret whether there is a place for this number of so
-/// many.
+/// `judge` checks, for a process that knows the secret, whether there is a free slot for its rank
+/// and number of processes.
 pub(super) fn welcome(
     line: &mut (impl Read + Write),
     secret: &Secret,
@@ -61,7 +62,7 @@ pub(super) fn welcome(
 ) -> io::Result<std::result::Result<usize, String>> {
     let greeted = nonce().map_err(io::Error::other)?;
     send(line, &Greeting { greeting: GREETING.into(), nonce: greeted }, b"")?;
-    // Whoever has proved nothing may not make us keep bytes.
+    // A peer that has proved nothing may not send a body for us to store.
     let (Join { rank, size, nonce, proof }, _) = receive(line, 0)?;
     let about = joins(&greeted, &nonce, rank, size);
     let outcome = match secret.proves("client", &parts(&about), &proof) {
@@ -76,12 +77,12 @@ pub(super) fn welcome(
     Ok(outcome.map(|()| rank as usize))
 }
 
-/// How joining fails.
+/// Error of an attempt to join.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The connection broke; it may be tried again.
+    /// The connection broke; another attempt may succeed.
     Broken(io::Error),
-    /// It is no use to try again.
+    /// Another attempt cannot succeed.
     Final(Error),
 }
 
@@ -96,7 +97,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// The side of process `rank` of `size`.
+/// Joining side, for process `rank` of `size`.
 pub(super) fn join(
     line: &mut (impl Read + Write),
     secret: &Secret,
@@ -189,7 +190,7 @@ mod tests {
         };
         let why = told(both(server, |line| join(line, &other, 1, 2)));
         assert!(why.ends_with("refuses process 1: its secret is not that of process 0"), "{why}");
-        // One that says welcome to all comers, to have their gradients.
+        // A server that accepts every process, to receive their gradients.
         let server = |line: &mut TcpStream| {
             let greeting = Greeting { greeting: GREETING.into(), nonce: [1; 32] };
             send(line, &greeting, b"").unwrap();

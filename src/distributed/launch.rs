@@ -1,4 +1,5 @@
-//! Which process of a run this one is, and where the first one is found.
+//! Rank of this process, number of processes, and address of process 0: from flags, Slurm or
+//! OpenMPI.
 
 use clap::Args;
 
@@ -13,48 +14,50 @@ settings of a run: a resumed run may have other processes."
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Default, Args)]
 pub struct LaunchOptions {
-    /// HOST:PORT where process 0 listens and the others look for it; under Slurm, the first machine
+    /// HOST:PORT where process 0 listens and the others connect; under Slurm, the default is the
+    /// first machine
     #[arg(long, value_name = "HOST:PORT")]
     pub coordinator_address: Option<String>,
-    /// HOST:PORT where process 0 listens, if that is not where the others look for it
+    /// HOST:PORT where process 0 listens, if it differs from the address that the others connect to
     #[arg(long, value_name = "HOST:PORT")]
     pub coordinator_bind_address: Option<String>,
-    /// How many processes there are; under Slurm or mpirun, as many as they start
+    /// Number of processes; under Slurm or mpirun, the default is the number that they start
     #[arg(long)]
     pub num_processes: Option<usize>,
-    /// Which of them this is, from 0; under Slurm or mpirun, as they say
+    /// Rank of this process, from 0; under Slurm or mpirun, the default is the rank that they
+    /// assign
     #[arg(long)]
     pub process_id: Option<usize>,
-    /// A file with the secret that all processes know, which only its owner may read; without it
-    /// the variable PODRACER_SECRET is the secret
+    /// File with the secret that all processes know, readable only by its owner; without it the
+    /// secret is the variable PODRACER_SECRET
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<std::path::PathBuf>,
 }
 
-/// A process among those of a run.
+/// Position of a process within a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
-    /// Which process this is, from 0.
+    /// Rank of this process, from 0.
     pub rank: usize,
-    /// How many there are.
+    /// Number of processes.
     pub size: usize,
-    /// `host:port` of process 0.
+    /// `host:port` at which process 0 is reached.
     pub address: String,
-    /// `host:port` where process 0 listens, if that is another.
+    /// `host:port` at which process 0 listens, if it differs from `address`.
     pub bind: Option<String>,
 }
 
-/// Most processes of a run, each of which is a connection and two threads of process 0.
+/// Maximum number of processes of a run; each uses a connection and two threads of process 0.
 const MAX_PROCESSES: usize = 4096;
-/// Ports of Slurm's jobs begin here: the last 4,096, of which a job takes the one of its number.
+/// First port of Slurm jobs. They use the last 4,096 ports, each job the one given by its id.
 const SLURM_PORTS: u64 = 65_536 - 4_096;
 
 impl Launch {
-    /// What the flags say, and for what they leave out the variables of Slurm or OpenMPI, which
-    /// `variable` reads.
+    /// Returns the launch from the flags; values that they leave out come from the environment
+    /// variables of Slurm or OpenMPI, which `variable` reads.
     ///
     /// # Errors
-    /// [`Error::Config`] that says what is not known, or what cannot be.
+    /// [`Error::Config`] that names the missing or impossible value.
     pub fn find(
         options: &LaunchOptions,
         variable: impl Fn(&str) -> Option<String>,
@@ -123,20 +126,20 @@ impl Launch {
         Ok(Launch { rank, size, address: address.clone(), bind })
     }
 
-    /// Where process 0 listens.
+    /// Returns the address at which process 0 listens.
     pub(super) fn listens_at(&self) -> &str {
         self.bind.as_ref().unwrap_or(&self.address)
     }
 }
 
-/// The first machine of a Slurm step, at a port of the job's number, as JAX has it.
+/// Returns the first machine of a Slurm step, with a port derived from the job id, as JAX does.
 fn slurm_address(variable: &impl Fn(&str) -> Option<String>) -> Option<String> {
     let nodes = variable("SLURM_STEP_NODELIST").or_else(|| variable("SLURM_NODELIST"))?;
     let job: u64 = variable("SLURM_JOB_ID")?.trim().parse().ok()?;
     Some(format!("{}:{}", first_node(&nodes), SLURM_PORTS + job % 4_096))
 }
 
-/// The first name of a list such as `gpu[003-010,12]-ib,cpu7`.
+/// Returns the first name of a list such as `gpu[003-010,12]-ib,cpu7`.
 fn first_node(nodes: &str) -> String {
     let end = nodes.find([',', '[']).unwrap_or(nodes.len());
     let (prefix, rest) = nodes.split_at(end);
@@ -145,7 +148,7 @@ fn first_node(nodes: &str) -> String {
     };
     let number = numbers.split([',', '-']).next().unwrap_or_default();
     let suffix = rest.split(',').next().unwrap_or_default();
-    // A second pair of brackets again stands for its first number.
+    // A second pair of brackets is replaced by its first number too.
     first_node(&format!("{prefix}{number}{suffix}"))
 }
 

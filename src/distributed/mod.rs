@@ -6,10 +6,10 @@
 //!                 process 0      process 1      process 2     one connection each
 //! ```
 //!
-//! A process joins by [`Peer::join`], as the one that [`Launch`] says it is: by flags, or what Slurm
-//! or `mpirun` say. Process 0 listens at the address that it is told, and lets in whoever proves to
-//! know the [`Secret`]; it proves the same to them. Numbers are added in process 0, in the order of
-//! the processes: that serves a few processes, where many want MPI.
+//! A process joins by [`Peer::join`], with the rank and address of its [`Launch`], which come from
+//! flags, Slurm or `mpirun`. Process 0 listens at its address and accepts processes that prove to
+//! know the [`Secret`]; it proves the same to them. Process 0 adds the numbers, in the order of the
+//! processes: this suits a few processes; for many, use MPI.
 
 mod coordinator;
 mod handshake;

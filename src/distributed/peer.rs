@@ -1,4 +1,4 @@
-//! A process's side: what it says to process 0, and what comes back.
+//! Client side of the connection to process 0.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,23 +18,25 @@ use super::wire::{Answer, Ask, BEAT, Head, LONGEST_BODY, Out, SILENCE, Together,
 use crate::error::{Error, Result};
 use crate::output;
 
-/// How long a try to reach process 0 may take, and the pause after it.
+/// Time limit of one attempt to connect to process 0, and the pause after it.
 const TRY: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
-/// How much longer than process 0 the others wait for someone missing, so that its words are heard.
+/// Additional time that the others wait for a missing process, so that the error of process 0 is
+/// printed.
 const LONGER: Duration = Duration::from_secs(5);
-/// Longest time accepted to wait for something: a year. Clocks cannot count much more.
+/// Maximum waiting time: a year. Clocks cannot represent much more.
 pub(super) const MAX_PATIENCE: Duration = Duration::from_secs(365 * 86_400);
-/// How long a run may take to end by itself once another process has failed.
+/// Time that a run may take to end by itself after another process has failed.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long process 0 stays after its own run, for the others to end theirs.
+/// Time that process 0 waits after its own run for the others to end theirs.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// This process among the others of a run. Each has one; that of process 0 has the
-/// store of keys and values, too, in which all meet.
+/// Connection of this process to the others of a run. Each process has one; that of process 0 also
+/// owns the server, which holds the key-value store and the collective operations.
 ///
-/// When a process fails, is killed, or is silent for 30 s, all calls of all others fail and name it;
-/// a process that has not ended three seconds later is ended, for it may be about to wait for ever.
+/// When a process fails, is killed, or is silent for 30 s, all calls of all others fail with an
+/// error that names it. A process that has not ended three seconds later is terminated, because it
+/// may be about to wait forever.
 pub struct Peer {
     launch: Launch,
     line: Arc<Line>,
@@ -42,7 +44,7 @@ pub struct Peer {
     coordinator: Option<Coordinator>,
 }
 
-/// The connection to process 0.
+/// Connection to process 0.
 struct Line {
     out: Out,
     ids: AtomicU64,
@@ -51,20 +53,22 @@ struct Line {
 
 #[derive(Default)]
 struct LineState {
-    /// Who waits for the answer to which question.
+    /// Channel that receives the answer to each pending request, by its id.
     waiting: HashMap<u64, Sender<(Answer, Vec<u8>)>>,
-    /// Why nothing more will come.
+    /// Reason why no more answers will come.
     over: Option<String>,
-    /// This process ends by itself, for better or worse.
+    /// True once this process is ending its run, with or without an error.
     ended: bool,
 }
 
 impl Peer {
-    /// Joins the others: process 0 listens, the others look for it for as long as `patience`.
+    /// Joins the other processes. Process 0 listens; the others try to connect to it for up to
+    /// `patience`.
     ///
     /// # Errors
     /// [`Error::Config`] if process 0 cannot listen, is not found, or refuses this process: for a
-    /// wrong secret, another number of processes, a number that another one has, or another version.
+    /// wrong secret, a different number of processes, a rank that is already taken, or a different
+    /// version.
     pub fn join(launch: Launch, secret: Secret, patience: Duration) -> Result<Peer> {
         let coordinator = match launch.rank {
             0 => Some(Coordinator::listen(launch.listens_at(), launch.size, secret.clone())?),
@@ -100,28 +104,28 @@ impl Peer {
         Ok(Peer { launch, line, rounds: AtomicU64::new(0), coordinator })
     }
 
-    /// Which process this is, of how many.
+    /// Returns the rank of this process and the number of processes.
     pub fn launch(&self) -> &Launch {
         &self.launch
     }
 
-    /// Where process 0 listens; known to itself.
+    /// Returns the address at which process 0 listens; `None` in the other processes.
     pub fn listens_at(&self) -> Option<SocketAddr> {
         self.coordinator.as_ref().map(Coordinator::reached_at)
     }
 
-    /// Gives the key a value, which all processes can read.
+    /// Stores a value for the key, which all processes can read.
     ///
     /// # Errors
-    /// [`Error::Config`] if another process has failed; so with all calls below.
+    /// [`Error::Config`] if another process has failed; this applies to all calls below.
     pub fn put(&self, key: &str, value: &[u8]) -> Result<()> {
         self.line.ask(Ask::Put { key: key.into() }, value, None).map(|_| ())
     }
 
-    /// The value of a key, as soon as a process gives it one; `None` after `patience`.
+    /// Returns the value of a key once a process has stored it; `None` after `patience`.
     ///
     /// # Errors
-    /// As [`Peer::put`].
+    /// Returns the same errors as [`Peer::put`].
     pub fn get(&self, key: &str, patience: Duration) -> Result<Option<Vec<u8>>> {
         let millis = patience.min(MAX_PATIENCE).as_millis() as u64;
         match self.line.ask(Ask::Get { key: key.into(), millis }, b"", None)? {
@@ -133,10 +137,11 @@ impl Peer {
     /// Waits until all processes have made this call.
     ///
     /// # Errors
-    /// As [`Peer::put`], and with the numbers of those that have not come after `patience`.
+    /// Returns the same errors as [`Peer::put`], and an error with the ranks of those that have not
+    /// come after `patience`.
     pub fn meet(&self, patience: Duration) -> Result<()> {
         let round = self.rounds.fetch_add(1, Ordering::Relaxed);
-        // If others are missing, it is the first that says so.
+        // If others are missing, process 0 reports it.
         let patience = patience.min(MAX_PATIENCE);
         let patience = if self.launch.rank == 0 { patience } else { patience + LONGER };
         let ask = Ask::Take { round, together: Together::Meet };
@@ -159,30 +164,30 @@ impl Peer {
         )))
     }
 
-    /// Adds the others' numbers to these, in the order of the processes.
+    /// Replaces `numbers` with their sum over all processes, added in the order of the processes.
     ///
     /// # Errors
-    /// As [`Peer::put`].
+    /// Returns the same errors as [`Peer::put`].
     pub fn sum_f32(&self, numbers: &mut [f32]) -> Result<()> {
         let sums = self.take(Together::SumF32, bytemuck::cast_slice(numbers))?;
         bytemuck::cast_slice_mut(numbers).copy_from_slice(&sums);
         Ok(())
     }
 
-    /// Adds the others' numbers to these; they wrap around.
+    /// Replaces `numbers` with their sum over all processes; overflow wraps around.
     ///
     /// # Errors
-    /// As [`Peer::put`].
+    /// Returns the same errors as [`Peer::put`].
     pub fn sum_i64(&self, numbers: &mut [i64]) -> Result<()> {
         let sums = self.take(Together::SumI64, bytemuck::cast_slice(numbers))?;
         bytemuck::cast_slice_mut(numbers).copy_from_slice(&sums);
         Ok(())
     }
 
-    /// What process 0 gives.
+    /// Returns the bytes passed by process 0.
     ///
     /// # Errors
-    /// As [`Peer::put`].
+    /// Returns the same errors as [`Peer::put`].
     pub fn broadcast(&self, bytes: &[u8]) -> Result<Vec<u8>> {
         self.take(Together::Broadcast, if self.launch.rank == 0 { bytes } else { b"" })
     }
@@ -193,19 +198,19 @@ impl Peer {
         Ok(answer.expect("it waits without end").1)
     }
 
-    /// Is gone without a word, as when it is killed.
+    /// Closes the connection without a message, as when the process is killed.
     #[cfg(test)]
     pub(super) fn vanish(&self) {
         self.line.state().ended = true;
         self.line.out.close();
     }
 
-    /// Ends all processes, since this one cannot go on.
+    /// Ends all processes, because this one cannot continue.
     pub fn abort(&self, cause: &Error) -> ! {
         let Launch { rank, size, .. } = self.launch;
         output::stderr_line(format_args!("error: process {rank} of {size}: {cause}"));
         self.line.state().ended = true;
-        // Where another one failed first, all know.
+        // If another process failed first, all processes know it already.
         if self.line.ends("it ends".into()) {
             let fails = Ask::Fails { cause: format!("has failed: {cause}") };
             let _ = self.line.out.send(&Head { id: 0, it: fails }, b"");
@@ -238,17 +243,18 @@ impl Line {
         self.state().over.is_some()
     }
 
-    /// That nothing more will come, and why; whether it is news.
+    /// Records that no more answers will come, and the reason. Returns true if this is the first
+    /// reason.
     fn ends(&self, cause: String) -> bool {
         let mut state = self.state();
         let news = state.over.is_none();
         state.over.get_or_insert(cause);
-        // Who waits is woken by the loss of the other end.
+        // Dropping the senders wakes the threads that wait for answers.
         state.waiting.clear();
         news
     }
 
-    /// Gives out the answers until the last; why it was the last.
+    /// Distributes the answers until the connection ends; returns the reason for its end.
     fn listen(&self, mut stream: TcpStream) -> String {
         loop {
             match receive::<Head<Answer>>(&mut stream, LONGEST_BODY) {
@@ -259,7 +265,7 @@ impl Line {
                 }
                 Ok((Head { id, it }, body)) => {
                     if let Some(waits) = self.state().waiting.remove(&id) {
-                        // Who asked may have lost patience.
+                        // The caller may have stopped waiting.
                         let _ = waits.send((it, body));
                     }
                 }
@@ -268,7 +274,7 @@ impl Line {
         }
     }
 
-    /// Asks, and waits for the answer: `None` after `patience`.
+    /// Sends a request and waits for the answer; returns `None` after `patience`.
     fn ask(
         &self,
         it: Ask,
@@ -284,7 +290,7 @@ impl Line {
             }
             state.waiting.insert(id, sender);
         }
-        // Whoever breaks the connection is named by who listens.
+        // If sending fails, the listening thread reports the reason.
         let _ = self.out.send(&Head { id, it }, body);
         let answer = match patience {
             Some(patience) => answer.recv_timeout(patience),
@@ -308,7 +314,7 @@ fn over(cause: &str) -> Error {
     Error::Config(format!("--distributed: {cause}"))
 }
 
-/// A connection to process 0, which may start later than this one.
+/// Connects to process 0, which may start later than this process.
 fn reach(address: &str, launch: &Launch, secret: &Secret, patience: Duration) -> Result<TcpStream> {
     let deadline = Instant::now() + patience;
     loop {

@@ -1,4 +1,4 @@
-//! The secret that all processes of a run know, and how they prove to each other that they do.
+//! Secret shared by the processes of a run, and the proofs that a process knows it.
 
 use std::fmt;
 use std::fs;
@@ -11,15 +11,15 @@ use sha2::Sha256;
 
 use crate::error::{Error, Result};
 
-/// Characters that a secret has at least.
+/// Minimum number of characters of a secret.
 const LEAST: usize = 16;
 
-/// A number that is used once.
+/// Random number that is used once.
 pub(super) type Nonce = [u8; 32];
-/// What only those who know the secret can compute.
+/// Message authentication code, which only holders of the secret can compute.
 pub(super) type Proof = [u8; 32];
 
-/// What the processes of a run know and nobody else does. It is never sent, shown or saved.
+/// Secret shared by the processes of a run. It is never sent, displayed or saved.
 #[derive(Clone)]
 pub struct Secret(Vec<u8>);
 
@@ -30,7 +30,7 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// This text, without the white space around it.
+    /// Makes a secret from this text, without the white space around it.
     ///
     /// # Errors
     /// [`Error::Config`] if it has fewer than 16 characters.
@@ -45,18 +45,20 @@ impl Secret {
         Ok(Secret(text.as_bytes().to_vec()))
     }
 
-    /// A text for [`Secret::new`] that nobody can foresee, to be given to the others in private.
+    /// Returns an unpredictable text for [`Secret::new`], to be passed to the other processes in
+    /// private.
     ///
     /// # Errors
-    /// [`Error::Config`] if the system gives no random bytes.
+    /// [`Error::Config`] if the system provides no random bytes.
     pub fn fresh_text() -> Result<String> {
         Ok(nonce()?.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// The content of a file that only its owner may read.
+    /// Reads the secret from a file that only its owner may read.
     ///
     /// # Errors
-    /// [`Error::Io`], and [`Error::Config`] if others may read it, or as [`Secret::new`].
+    /// [`Error::Io`] if the file cannot be read, [`Error::Config`] if others may read it, and the
+    /// errors of [`Secret::new`].
     pub fn read(file: &Path) -> Result<Secret> {
         let cannot = || Error::io("cannot read the secret in", file);
         #[cfg(unix)]
@@ -74,11 +76,11 @@ impl Secret {
         Secret::new(&fs::read_to_string(file).map_err(cannot())?)
     }
 
-    /// The secret in `file`, or if none is named that of the variable `PODRACER_SECRET`, which
-    /// `variable` reads.
+    /// Reads the secret from `file` or, if none is named, from the environment variable
+    /// `PODRACER_SECRET`, through `variable`.
     ///
     /// # Errors
-    /// [`Error::Config`] if there is none; and as [`Secret::read`].
+    /// [`Error::Config`] if there is none, and the errors of [`Secret::read`].
     pub fn find(file: Option<&Path>, variable: impl Fn(&str) -> Option<String>) -> Result<Secret> {
         match (file, variable("PODRACER_SECRET")) {
             (Some(file), _) => Secret::read(file),
@@ -93,30 +95,31 @@ impl Secret {
     fn mac(&self, who: &str, parts: &[&[u8]]) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("keys of any length will do");
         mac.update(who.as_bytes());
-        // All parts but the last have a fixed length, so no two lists look alike.
+        // All parts but the last have a fixed length, so no two lists of parts have the same
+        // concatenation.
         parts.iter().for_each(|part| mac.update(part));
         mac
     }
 
-    /// The proof of `who` for this exchange.
+    /// Returns the proof of `who` for this exchange.
     pub(super) fn prove(&self, who: &str, parts: &[&[u8]]) -> Proof {
         self.mac(who, parts).finalize().into_bytes().into()
     }
 
-    /// Whether it is the proof of `who`; the time it takes does not depend on where it differs.
+    /// Returns true if `proof` is the proof of `who`; the comparison takes constant time.
     pub(super) fn proves(&self, who: &str, parts: &[&[u8]], proof: &Proof) -> bool {
         self.mac(who, parts).verify_slice(proof).is_ok()
     }
 }
 
-/// How to come by one.
+/// Instructions for creating a secret, for error messages.
 const MAKE: &str = "make one with `head -c 24 /dev/urandom | base64 > secret && chmod 600 secret`, and give the same \
      to all";
 
-/// Bytes from the system that nobody can foresee.
+/// Returns unpredictable bytes from the system.
 ///
 /// # Errors
-/// [`Error::Config`] if the system has none.
+/// [`Error::Config`] if the system provides none.
 pub(super) fn nonce() -> Result<Nonce> {
     let mut bytes = [0; 32];
     let problem = |error| Error::Config(format!("the system gives no random bytes: {error}"));

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// A port that was free just now.
+/// Returns a local address with a port that was free just now.
 fn address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
@@ -23,7 +23,7 @@ fn secret() -> Secret {
     Secret::new("the secret of these tests").unwrap()
 }
 
-/// What each of `size` processes, as threads, makes of its peer.
+/// Runs `run` with the peer of each of `size` processes, as threads, and returns the results.
 fn together<R: Send>(size: usize, run: impl Fn(Peer) -> R + Sync) -> Vec<R> {
     let (address, run) = (&address(), &run);
     thread::scope(|scope| {
@@ -72,7 +72,7 @@ fn values_come_when_they_are_put() {
     assert_eq!(found, [true, true]);
 }
 
-/// Floats are added in one order, whoever comes first.
+/// Floats are added in one order, whichever process is first.
 #[test]
 fn sums_of_floats_do_not_depend_on_who_is_fast() {
     let sums = |slow: usize| {
@@ -114,7 +114,7 @@ fn who_is_missing_is_named() {
     assert!(told[0].contains("process(es) [1, 3] have not come"), "{}", told[0]);
     let refused = "refused were one at 127.0.0.1: its secret is not that of process 0";
     assert!(told[0].ends_with(refused), "{}", told[0]);
-    // The second waits longer, so that it hears what the first one makes of it.
+    // The second process waits longer, so that it receives the error of the first.
     assert_eq!(told[1], "--distributed: process 0 is gone");
 }
 
@@ -154,14 +154,14 @@ fn of_two_with_one_number_one_is_let_in() {
     }
 }
 
-/// Connections that say nothing, and ones that say something else, do not keep a process out.
+/// Connections that send nothing, or something else, do not keep a process out.
 #[test]
 fn silent_connections_do_not_keep_a_process_out() {
     let first = Peer::join(launch(0, 3, "127.0.0.1:0"), secret(), LONG).unwrap();
     let at = first.listens_at().unwrap();
     let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(at).unwrap()).collect();
     let second = Peer::join(launch(1, 3, &at.to_string()), secret(), LONG).unwrap();
-    // And while more of them come all the time.
+    // The same holds while more of them come all the time.
     let stop = AtomicBool::new(false);
     let third = thread::scope(|scope| {
         scope.spawn(|| {
@@ -181,7 +181,7 @@ fn silent_connections_do_not_keep_a_process_out() {
         stop.store(true, Ordering::Relaxed);
         third.unwrap()
     });
-    // Those that are in are not closed to make room.
+    // Connections that have joined are not closed in favour of newer ones.
     let more: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(at).unwrap()).collect();
     let told = thread::scope(|scope| {
         let all = [&first, &second, &third];
@@ -192,7 +192,7 @@ fn silent_connections_do_not_keep_a_process_out() {
     drop((silent, more));
 }
 
-/// No time is too long to be waited for.
+/// Any waiting time is accepted, however long.
 #[test]
 fn the_longest_patience_is_a_number_like_others() {
     let first = Peer::join(launch(0, 1, "127.0.0.1:0"), secret(), Duration::MAX).unwrap();
@@ -215,7 +215,7 @@ fn a_process_that_leaves_is_named_to_who_waits_for_it() {
     let told = together(3, |peer| {
         let rank = peer.launch().rank;
         if rank == 1 {
-            // As when it is killed: no word, and the connection is closed.
+            // The connection is closed without a message, as when the process is killed.
             peer.vanish();
             return String::new();
         }

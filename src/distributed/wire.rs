@@ -1,4 +1,4 @@
-//! What processes send each other: a head, which is JSON, and bytes after it.
+//! Messages between processes: a head in JSON, followed by bytes.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -8,75 +8,76 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The first words of both sides. Another version of this library may speak differently.
+/// First text sent by both sides. Other versions of this library may use another protocol.
 pub(super) const GREETING: &str = concat!("podracer ", env!("CARGO_PKG_VERSION"), " processes");
 
-/// Bytes of a head at most; heads hold keys and causes.
+/// Maximum number of bytes of a head; heads hold keys and error texts.
 const LONGEST_HEAD: usize = 1 << 16;
-/// Bytes after a head at most, for those who have proved who they are.
+/// Maximum number of bytes after a head, for peers that have authenticated.
 pub(super) const LONGEST_BODY: usize = 1 << 32;
-/// How often a process says that it is there.
+/// Interval at which a process sends a heartbeat.
 pub(super) const BEAT: Duration = Duration::from_secs(2);
-/// After so much silence the other side counts as gone.
+/// Time of silence after which the other side counts as lost.
 pub(super) const SILENCE: Duration = Duration::from_secs(30);
 
-/// What is computed of all processes' bytes.
+/// Collective operation on the bytes of all processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Together {
-    /// Nothing: they wait for each other.
+    /// Barrier: the processes wait for each other.
     Meet,
-    /// The sum of `f32`s, in the order of the processes.
+    /// Sum of `f32` numbers, in the order of the processes.
     SumF32,
-    /// The sum of `i64`s.
+    /// Sum of `i64` numbers.
     SumI64,
-    /// What process 0 gave.
+    /// Bytes of process 0.
     Broadcast,
 }
 
-/// What a process says to process 0. Bytes are those after the head.
+/// Request of a process to process 0. The bytes are those after the head.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Ask {
-    /// These bytes are the value of the key.
+    /// Stores the bytes as the value of the key.
     Put { key: String },
-    /// The value of the key, as soon as there is one.
+    /// Asks for the value of the key, once there is one.
     Get { key: String, millis: u64 },
-    /// These bytes are this process's part in what all do as their `round`-th.
+    /// Passes the bytes as this process's part in collective operation number `round`.
     Take { round: u64, together: Together },
-    /// Who has not come to this round.
+    /// Asks which processes have not reached this operation.
     Missing { round: u64 },
-    /// It is there.
+    /// Heartbeat.
     Beat,
-    /// It cannot go on.
+    /// The process has failed.
     Fails { cause: String },
-    /// Its run has ended.
+    /// The process's run has ended.
     Ends,
 }
 
-/// What process 0 says.
+/// Answer of process 0.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// Done; the bytes after the head are the answer.
+    /// Success; the bytes after the head are the result.
     Done,
-    /// There is no such value.
+    /// The key has no value.
     NotFound,
-    /// Those who have not come to a round, and what is known of those that were refused.
+    /// Ranks of the processes that have not reached an operation, and the reasons of refused
+    /// connections.
     Missing { ranks: Vec<usize>, refused: Vec<String> },
-    /// It is there.
+    /// Heartbeat.
     Beat,
-    /// A process cannot go on, hence none can.
+    /// A process has failed, so all fail.
     Failed { cause: String },
     /// The run of process 0 has ended.
     Ends,
 }
 
-/// A head with the number of the question that it asks or answers; 0 for what is neither.
+/// Head of a message, with the id of the request that it makes or answers; 0 for neither.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Head<T> {
     pub id: u64,
     pub it: T,
 }
 
-/// Reads a head and the bytes after it, of which there are at most `longest`.
+/// Reads a head and the bytes after it, of which at most `longest` are accepted.
 pub(super) fn receive<T: DeserializeOwned>(
     from: &mut impl Read,
     longest: usize,
@@ -108,7 +109,8 @@ pub(super) fn send<T: Serialize>(to: &mut impl Write, head: &T, body: &[u8]) -> 
     to.write_all(body)
 }
 
-/// A connection that must have said all it has to say by `deadline`, however slowly it speaks.
+/// Reader and writer of a connection with a deadline for the whole exchange, however slowly the
+/// peer sends.
 pub(super) struct Until<'a> {
     pub stream: &'a TcpStream,
     pub deadline: Instant,
@@ -139,12 +141,13 @@ impl Write for Until<'_> {
     }
 }
 
-/// The writing end of a connection, which several threads use.
+/// Writing end of a connection, shared by several threads.
 #[derive(Debug)]
 pub(super) struct Out(Mutex<TcpStream>);
 
 impl Out {
-    /// Of this connection, on which nothing may stay silent for long.
+    /// Creates the writing end of this connection, and limits the time that its peer may stay
+    /// silent.
     pub fn new(stream: &TcpStream) -> io::Result<Out> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE))?;
@@ -152,12 +155,12 @@ impl Out {
         Ok(Out(Mutex::new(stream.try_clone()?)))
     }
 
-    /// One message.
+    /// Writes one message.
     pub fn send<T: Serialize>(&self, head: &T, body: &[u8]) -> io::Result<()> {
         send(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), head, body)
     }
 
-    /// Ends the connection: whoever reads of it reads its end. As when a process is killed.
+    /// Closes the connection, so that reading from it ends, as when a process is killed.
     #[cfg(test)]
     pub fn close(&self) {
         // It may be closed already.
@@ -193,7 +196,7 @@ mod tests {
         let mut theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (ours, _) = listener.accept().unwrap();
         let trickles = std::thread::spawn(move || {
-            // Each byte comes long before the deadline, all of them long after it.
+            // Each byte arrives long before the deadline, the last one long after it.
             for byte in 12u128.to_le_bytes() {
                 if theirs.write_all(&[byte]).is_err() {
                     return;
@@ -220,7 +223,7 @@ mod tests {
             error.to_string().contains("a message of 6 and 6 bytes, which is too long"),
             "{error}"
         );
-        // A browser, say.
+        // For example, a browser.
         let error =
             receive::<String>(&mut &b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], 5).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);

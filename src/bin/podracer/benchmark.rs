@@ -39,7 +39,7 @@ pub struct Settings {
     flags: Vec<String>,
 }
 
-/// One run to come.
+/// One run of the benchmark.
 #[derive(Debug, Clone)]
 struct Job {
     algo: String,
@@ -103,7 +103,7 @@ pub fn benchmark(settings: &Settings) -> Result<String> {
         let command: Vec<String> = std::env::args().skip(1).collect();
         return Ok(format!("{text}\ncommand: podracer {}\n", quoted(&command)));
     }
-    // The runs that succeeded are a result too.
+    // The results of the runs that succeeded are printed too.
     output::print(&text)?;
     Err(Error::Argument(format!(
         "{} of {} runs failed:\n  {}",
@@ -113,7 +113,7 @@ pub fn benchmark(settings: &Settings) -> Result<String> {
     )))
 }
 
-/// The line about a run that failed.
+/// Returns the line about a run that failed.
 fn failure((job, outcome): &(Job, Result<Summary>)) -> Option<String> {
     let error = outcome.as_ref().err()?;
     Some(format!("{} on {}, seed {}: {error}", job.algo, job.env_id, job.seed))
@@ -141,8 +141,8 @@ fn run(job: &Job, settings: &Settings) -> Result<Summary> {
     Err(Error::Argument(complaint))
 }
 
-/// The first line of a process's standard error that is an error, without that word; else the last
-/// line.
+/// Returns the first line of a process's standard error that begins with `error: `, without that
+/// prefix; otherwise the message of a panic, or else the last line.
 fn first_error(text: &str) -> Option<&str> {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let is_panic = |line: &str| line.starts_with("thread '") && line.contains("panicked");
@@ -152,9 +152,9 @@ fn first_error(text: &str) -> Option<&str> {
     error.or_else(panic).or_else(|| lines.next_back())
 }
 
-/// Mean and deviation over the seeds of each algorithm on each environment: the return of the last
-/// episodes, the steps per second without compilation, and the seconds of compilation. Environments
-/// of which no run succeeded have no row.
+/// Returns the table of means and standard deviations over the seeds of each algorithm on each
+/// environment: the return of the last episodes, the steps per second without compilation, and the
+/// seconds of compilation. Environments without a successful run have no row.
 fn table(settings: &Settings, done: &[(Job, Result<Summary>)]) -> String {
     let mut text = format!(
         "| environment | {} |\n|---|{}\n",
@@ -177,7 +177,7 @@ fn table(settings: &Settings, done: &[(Job, Result<Summary>)]) -> String {
     text
 }
 
-/// Results of one algorithm's runs on one environment; `None` without a run.
+/// Returns the table cell of one algorithm's runs on one environment; `None` without a run.
 fn cell(runs: &[&Summary]) -> Option<String> {
     if runs.is_empty() {
         return None;
@@ -190,7 +190,7 @@ fn cell(runs: &[&Summary]) -> Option<String> {
             format!("{mean:.2} +- {std:.2}")
         }
     };
-    // Compilation beside training can take longer than both.
+    // Compilation in parallel with training can take longer than the whole run.
     let training_sps = |run: &&Summary| match run.wall_s - run.compile_s {
         seconds if seconds > 0.0 => run.global_step as f64 / seconds,
         _ => run.sps,
@@ -201,7 +201,7 @@ fn cell(runs: &[&Summary]) -> Option<String> {
     Some(format!("{returns} ({sps:.0} SPS; {compile:.1} s compiling)"))
 }
 
-/// A script in which each job of the array is one run.
+/// Returns a Slurm script in which each job of the array is one run.
 fn slurm_script(jobs: &VecDeque<Job>, settings: &Settings) -> String {
     let mut text = format!(
         "#!/bin/bash\n#SBATCH --job-name=podracer\n#SBATCH --array=0-{}%{}\n\
@@ -216,7 +216,7 @@ fn slurm_script(jobs: &VecDeque<Job>, settings: &Settings) -> String {
     text
 }
 
-/// Words for a shell.
+/// Quotes words for a shell.
 fn quoted(words: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+".contains(c);
     let quote = |word: &String| match !word.is_empty() && word.chars().all(plain) {

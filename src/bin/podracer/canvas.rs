@@ -1,5 +1,5 @@
-//! Pictures of charts, as .svg or .png by the file's name. A .png needs neither system fonts nor a
-//! browser: pixels are drawn here, letters come rasterised with the program.
+//! Rendering of charts to .svg or .png, chosen by the file name. A .png needs neither system fonts
+//! nor a browser: pixels are drawn here, with a rasterized font that is part of the program.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -14,19 +14,19 @@ use plotters_backend::{BackendColor, BackendCoord, BackendTextStyle, DrawingErro
 
 pub type Problem = Box<dyn std::error::Error>;
 
-/// A chart that draws itself, on whatever it is given.
+/// Chart that can be drawn on any backend.
 pub trait Chart {
     fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Result<(), Problem>
     where
         B::ErrorType: 'static;
 }
 
-/// Whether pictures of this name can be written.
+/// Returns true if the extension of the file name is supported.
 pub fn known(out: &Path) -> bool {
     out.extension().is_some_and(|x| x == "svg" || x == "png")
 }
 
-/// Writes the chart's picture of this width and height.
+/// Writes an image of the chart with this width and height.
 pub fn write(out: &Path, size: (u32, u32), chart: &impl Chart) -> Result<(), Problem> {
     if out.extension().is_some_and(|x| x == "png") {
         let mut pixels = WHITE_PAPER.repeat((size.0 * size.1) as usize);
@@ -53,7 +53,7 @@ fn encode(out: &Path, (width, height): (u32, u32), pixels: &[u8]) -> Result<(), 
 }
 
 const WHITE_PAPER: [u8; 3] = [255; 3];
-/// Letters have one height, whatever is asked for: that of axis labels.
+/// All letters have the height of axis labels, whatever size is requested.
 const HEIGHT: RasterHeight = RasterHeight::Size16;
 const WEIGHT: FontWeight = FontWeight::Regular;
 
@@ -123,7 +123,7 @@ impl DrawingBackend for Canvas<'_> {
         };
         let mut x = left;
         for letter in text.chars() {
-            // What the font lacks is a gap.
+            // A letter that the font lacks is drawn as a gap.
             let Some(raster) =
                 get_raster(letter, WEIGHT, HEIGHT).or(get_raster(' ', WEIGHT, HEIGHT))
             else {
@@ -132,7 +132,7 @@ impl DrawingBackend for Canvas<'_> {
             for (row, line) in raster.rows().enumerate() {
                 for (column, ink) in line.iter().enumerate().filter(|(_, ink)| **ink > 0) {
                     let place = (x + column as i32, top + row as i32);
-                    // The text is turned around its anchor.
+                    // The text is rotated around its anchor.
                     let (dx, dy) = style.transform().transform(place.0, place.1);
                     let alpha = style.color().alpha * f64::from(*ink) / 255.0;
                     let color = BackendColor { alpha, ..style.color() };
@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// A filled square, and letters level and upright.
+    /// A filled square, with horizontal and vertical text.
     struct Sketch;
 
     impl Chart for Sketch {
@@ -178,14 +178,14 @@ mod tests {
         let info = reader.next_frame(&mut pixels).unwrap();
         assert_eq!((info.width, info.height, info.color_type), (120, 100, png::ColorType::Rgb));
         let at = |x: usize, y: usize| [0, 1, 2].map(|k| pixels[3 * (120 * y + x) + k]);
-        // Half of red on white.
+        // Half transparent red on white.
         assert_eq!(at(20, 20), [255, 128, 128]);
         assert_eq!(at(110, 50), WHITE_PAPER);
         let ink = |from: (usize, usize), to: (usize, usize)| {
             let places = (from.1..to.1).flat_map(|y| (from.0..to.0).map(move |x| (x, y)));
             places.filter(|(x, y)| at(*x, *y)[1] < 128).count()
         };
-        // Five letters of seven by sixteen pixels, and two that stand.
+        // Five letters of seven by sixteen pixels, and two vertical ones.
         let (level, upright) = (ink((40, 4), (75, 20)), ink((10, 70), (26, 91)));
         assert!((40..300).contains(&level) && (15..150).contains(&upright), "{level} {upright}");
         assert_eq!(ink((76, 0), (120, 100)), 0);

@@ -1,5 +1,5 @@
-//! `podracer compare`: steps per second of the same training, operation by operation and compiled,
-//! beside CleanRL and LeanRL on the same machine.
+//! `podracer compare`: steps per second of the same training, eager and compiled, beside CleanRL
+//! and LeanRL on the same machine.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -19,7 +19,7 @@ use super::canvas::{self, Chart, Problem};
 
 #[derive(Debug, Args)]
 pub struct Settings {
-    /// Which rows, by the algorithm's name; all of them if none is named
+    /// Algorithms of the rows to run; all rows if none is named
     #[arg(long, value_delimiter = ',')]
     algos: Vec<String>,
     /// Seconds that each run is measured, after its burn-in
@@ -28,36 +28,36 @@ pub struct Settings {
     /// Seconds of training that are left out, after compilation and the filling of buffers
     #[arg(long, default_value_t = 5.0)]
     burnin: f64,
-    /// Times that all are run in turn; medians are told
+    /// Number of measurements of each run, of which the median is reported
     #[arg(long, default_value_t = 1)]
     rounds: usize,
-    /// Measure others too: a folder with the checkouts `cleanrl` and `leanrl`, in which a virtual
-    /// environment is made once
+    /// Also measure other libraries: a folder with the checkouts `cleanrl` and `leanrl`, in which a
+    /// virtual environment is created once
     #[arg(long)]
     peers: Option<PathBuf>,
-    /// Draw the table too, as an .svg or a .png file
+    /// Also draw the table, as an .svg or a .png file
     #[arg(long)]
     out: Option<PathBuf>,
 }
 
-/// A row of the table: an algorithm on an environment, in several ways.
+/// Row of the table: an algorithm on an environment, run in several ways.
 struct Task {
     title: &'static str,
     algo: &'static str,
     env_id: &'static str,
     flags: &'static [&'static str],
-    /// Flags of ours for one call an update, where the algorithm has that.
+    /// Flags for one compiled call per update, if the algorithm has them.
     by_update: Option<&'static [&'static str]>,
     peers: &'static [Peer],
 }
 
-/// A script of another library.
+/// Script of another library.
 struct Peer {
     column: &'static str,
-    /// In the folder of peers.
+    /// Path within the folder of peers.
     script: &'static str,
     flags: &'static [&'static str],
-    /// What the environment is called there, if not as here.
+    /// Id of the environment in that library, if it differs.
     env_id: Option<&'static str>,
 }
 
@@ -68,9 +68,9 @@ const fn peer(column: usize, script: &'static str, flags: &'static [&'static str
     Peer { column: THEIRS[column], script, flags, env_id: None }
 }
 
-/// Off-policy algorithms begin to learn, and to be measured, early.
+/// Flag that makes off-policy algorithms start learning, and being measured, early.
 const SOON: &[&str] = &["--learning-starts", "1000"];
-/// A call of ours an update, for off-policy algorithms.
+/// Flags for one compiled call per update, for off-policy algorithms.
 const ONE_ROUND: Option<&[&str]> = Some(&["--rounds-per-call", "1"]);
 
 const TASKS: &[Task] = &[
@@ -105,7 +105,7 @@ const TASKS: &[Task] = &[
         env_id: "Breakout-v5",
         flags: &[],
         by_update: None,
-        // The same game by the name of Gymnasium, without EnvPool.
+        // The same game under its Gymnasium id, without EnvPool.
         peers: &[Peer {
             env_id: Some("BreakoutNoFrameskip-v4"),
             ..peer(0, "cleanrl/cleanrl/ppo_atari_lstm.py", &[])
@@ -173,20 +173,20 @@ const TASKS: &[Task] = &[
     },
 ];
 
-/// How a row is run.
+/// Way of running a row.
 #[derive(Clone, Copy)]
 enum Way {
-    /// By us, as the place in [`OURS`] says.
+    /// Podracer, in the mode of this index of [`OURS`].
     Ours(usize),
     Theirs(&'static Peer),
 }
 
-/// Steps per second of one way of one row, in each round.
+/// Steps per second of one way of running one row, one value per measurement.
 struct Cell {
     way: Way,
     column: &'static str,
     speeds: Vec<f64>,
-    /// Why there is none.
+    /// Error message, if there is no speed.
     problem: Option<String>,
 }
 
@@ -261,22 +261,22 @@ pub fn compare(settings: &Settings) -> Result<String> {
     Ok(text)
 }
 
-/// A process that ends with us.
+/// Child process that is killed when it is dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Our steps per second, from the times at which a run logs its speed.
+/// Returns Podracer's steps per second, from the times at which a run logs its speed.
 fn ours(task: &Task, way: usize, settings: &Settings) -> Result<f64> {
     let program = std::env::current_exe().map_err(Error::io("cannot find", "this program"))?;
     let runs = std::env::temp_dir().join(format!("podracer-compare-{}", std::process::id()));
-    // What an earlier run left.
+    // Remove the files of an earlier run.
     let _ = fs::remove_dir_all(&runs);
     let mode: &[&str] = if way == 0 { &["--mode", "eager"] } else { &["--mode", "jit"] };
     let calls = task.by_update.filter(|_| way == 1).unwrap_or_default();
@@ -312,7 +312,7 @@ fn ours(task: &Task, way: usize, settings: &Settings) -> Result<f64> {
     speed
 }
 
-/// Steps and times at which the only run in `runs` logged its speed.
+/// Returns the steps and times at which the only run in `runs` logged its speed.
 fn points(runs: &Path) -> Result<Vec<(f64, f64)>> {
     let Some(run) = fs::read_dir(runs).ok().and_then(|mut dirs| dirs.next()?.ok()) else {
         return Ok(Vec::new());
@@ -333,15 +333,16 @@ fn points(runs: &Path) -> Result<Vec<(f64, f64)>> {
     Ok(points)
 }
 
-/// Steps per second from the end of the burn-in, which begins with the second entry, to the last
-/// entry; `None` while that is too little.
+/// Returns the steps per second from the end of the burn-in, which begins with the second entry, to
+/// the last entry; `None` if there are too few entries.
 fn speed_of(points: &[(f64, f64)], settings: &Settings) -> Option<f64> {
     let begin = points.get(1)?.1 + settings.burnin;
     let (first, last) = (points.iter().find(|point| point.1 >= begin)?, points.last()?);
     (last.1 - first.1 >= settings.seconds).then(|| (last.0 - first.0) / (last.1 - first.1))
 }
 
-/// Their steps per second: the script runs under one that watches what it logs.
+/// Returns the steps per second of another library's script, which runs under a script that reads
+/// its logs.
 fn theirs(task: &Task, peer: &Peer, python: Option<&Path>, settings: &Settings) -> Result<f64> {
     let (Some(python), Some(folder)) = (python, &settings.peers) else {
         return Err(Error::Argument("there are no peers".into()));
@@ -355,7 +356,7 @@ fn theirs(task: &Task, peer: &Peer, python: Option<&Path>, settings: &Settings) 
         .args([peer.script, "--env-id", peer.env_id.unwrap_or(task.env_id)])
         .args(task.flags)
         .args(peer.flags)
-        // An error's last line is then the error.
+        // With this setting the last line of a traceback is the error.
         .env("JAX_TRACEBACK_FILTERING", "off")
         .current_dir(folder)
         .stdin(Stdio::null())
@@ -369,7 +370,8 @@ fn theirs(task: &Task, peer: &Peer, python: Option<&Path>, settings: &Settings) 
     })
 }
 
-/// The interpreter of the peers' virtual environment, which is made if it is not there.
+/// Returns the interpreter of the peers' virtual environment, which is created if it does not
+/// exist.
 fn install(folder: &Path) -> Result<PathBuf> {
     for checkout in ["cleanrl/cleanrl", "leanrl/leanrl"] {
         if !folder.join(checkout).is_dir() {
@@ -465,7 +467,7 @@ fn table(settings: &Settings, rows: &[(&Task, Vec<Cell>)]) -> String {
     text
 }
 
-/// The processor, and how many cores may be used.
+/// Returns the processor's name and the number of usable cores.
 fn hardware() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
@@ -473,7 +475,7 @@ fn hardware() -> String {
     format!("{}, {cores} cores", model.unwrap_or(std::env::consts::ARCH))
 }
 
-/// For each row its ways, as parts of the fastest.
+/// Bar chart with a group for each row, scaled to the row's fastest way.
 struct Bars<'a>(&'a [(&'a Task, Vec<Cell>)]);
 
 impl Chart for Bars<'_> {

@@ -1,5 +1,5 @@
-//! The `podracer` command: training, playing and comparing agents; native parts, a look at what is
-//! installed, and the environments.
+//! The `podracer` command: trains, evaluates and compares agents, installs native parts, reports
+//! what is installed, and lists the environments.
 
 mod benchmark;
 mod canvas;
@@ -38,10 +38,10 @@ enum Command {
     /// Train an agent; `podracer train --help` lists the algorithms
     #[command(disable_help_flag = true)]
     Train {
-        /// The algorithm; none lists them
+        /// Name of the algorithm; without it, the algorithms are listed
         #[arg(allow_hyphen_values = true)]
         algo: Option<String>,
-        /// Its flags
+        /// Flags of the algorithm
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<OsString>,
     },
@@ -53,14 +53,14 @@ enum Command {
     Compare(compare::Settings),
     /// Draw the learning curves of runs, one for each algorithm and environment over its seeds
     Plot(plot::Settings),
-    /// Actors and learners on many devices
+    /// Plan runs of actors and learners on many devices
     Sebulba(sebulba::Settings),
-    /// Fetch native parts now instead of at their first use
+    /// Download native parts now instead of at their first use
     Fetch {
-        /// The parts; all of them if none is named
+        /// Names of the parts; all of them if none is named
         parts: Vec<String>,
     },
-    /// Show what is found, where, in which version, and what mends what is missing
+    /// Show which parts are installed, where, in which version, and how to fix what is missing
     Doctor,
     /// List the environments
     Envs,
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Trains, or lists what there is to train.
+/// Trains an agent, or lists the algorithms.
 fn train(algo: Option<&str>, flags: Vec<OsString>) -> Result<ExitCode> {
     let algo = match algo {
         None => return printed(algorithms()),
@@ -104,14 +104,14 @@ fn train(algo: Option<&str>, flags: Vec<OsString>) -> Result<ExitCode> {
     Ok((entry.train)([name].into_iter().chain(flags).collect()))
 }
 
-/// The algorithms, one a line.
+/// Returns the list of algorithms, one per line.
 fn algorithms() -> String {
     let rows: Vec<[String; 2]> =
         ALGORITHMS.iter().map(|entry| [entry.name.to_string(), (entry.about)()]).collect();
     table(&rows)
 }
 
-/// Flags that all algorithms share.
+/// Flags shared by all algorithms.
 #[derive(Debug, Parser)]
 struct SharedFlags {
     #[command(flatten)]
@@ -143,7 +143,8 @@ fn mean_and_std(values: &[f64]) -> (f64, f64) {
     (mean, variance.sqrt())
 }
 
-/// Every part is tried; the first error is the outcome, the others are told as they come.
+/// Fetches every part, even after an error; the first error is returned, the others are printed
+/// when they occur.
 fn fetch(names: &[String]) -> Result<ExitCode> {
     let lock = Lock::get();
     let parts: Vec<&Part> = if names.is_empty() {
@@ -167,7 +168,7 @@ fn fetch(names: &[String]) -> Result<ExitCode> {
 
 fn fetch_part(settings: &Settings, part: &Part) -> Result<String> {
     let bar = working(&part.name);
-    // A bar and lines of the library would write over each other.
+    // Lines printed by the library would interfere with the bar.
     let settings = Settings { quiet: settings.quiet || !bar.is_hidden(), ..settings.clone() };
     let found = settings.install(part);
     bar.finish_and_clear();
@@ -180,7 +181,7 @@ fn fetch_part(settings: &Settings, part: &Part) -> Result<String> {
     Ok(format!("{} {} {origin}: {}\n", part.package, part.version, found.root.display()))
 }
 
-/// A sign of life while pip works; it does not say how far it is. Hidden without a terminal.
+/// Spinner that is shown while pip works, without a percentage. Hidden without a terminal.
 fn working(name: &str) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -203,7 +204,7 @@ fn list_envs() -> Result<ExitCode> {
     for id in envs::list_envs() {
         let spec = match envs::spec(id) {
             Ok(spec) => spec,
-            // It needs a native part that is not here: still listed.
+            // The environment needs a native part that is not installed: it is listed anyway.
             Err(Error::Native { problem, .. }) => {
                 rows.push([id.into(), problem, "-".into(), "-".into(), "-".into()]);
                 continue;
@@ -222,7 +223,7 @@ fn list_envs() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Rows in columns of equal width.
+/// Formats rows in aligned columns.
 fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let widths: [usize; N] =
         std::array::from_fn(|i| rows.iter().map(|row| row[i].len()).max().unwrap_or(0));
@@ -244,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    /// Checks the flags of a command and of its subcommands; their number.
+    /// Checks the flags of a command and of its subcommands; returns their number.
     fn numeric_flags(command: &clap::Command) -> usize {
         let own = command.get_arguments().filter(|arg| is_numeric(arg));
         let own = own.inspect(|arg| {

@@ -18,21 +18,21 @@ pub struct Settings {
     /// Folders of runs
     #[arg(required = true)]
     runs: Vec<PathBuf>,
-    /// The picture to write, an .svg or a .png file
+    /// Image to write, an .svg or a .png file
     #[arg(long, default_value = "curves.svg")]
     out: PathBuf,
-    /// What is drawn
+    /// Tag of the scalar to draw
     #[arg(long, default_value = "charts/episodic_return")]
     tag: String,
-    /// Points of each curve, of which each is the mean of what was logged since the one before
+    /// Number of points of each curve; each is the mean of the values logged since the one before
     #[arg(long, default_value_t = 100)]
     points: usize,
 }
 
-/// Longest run that is drawn: a century.
+/// Longest run that is drawn, in hours: a century.
 const MAX_HOURS: f64 = 876_600.0;
 
-/// What one run logged of the tag: step, hours since its start, value.
+/// Values that one run logged under the tag: step, hours since its start, value.
 type Curve = Vec<(f64, f64, f64)>;
 
 pub fn plot(settings: &Settings) -> Result<String> {
@@ -45,7 +45,7 @@ pub fn plot(settings: &Settings) -> Result<String> {
     if settings.points == 0 {
         return Err(Error::Argument("--points 0: must be at least 1".into()));
     }
-    // One colour for each algorithm and environment, whatever the seeds.
+    // One colour for each algorithm and environment, shared by all seeds.
     let mut groups: BTreeMap<String, Vec<Curve>> = BTreeMap::new();
     for run in &settings.runs {
         let curve = read(run, &settings.tag)?;
@@ -60,7 +60,8 @@ pub fn plot(settings: &Settings) -> Result<String> {
     Ok(format!("{}\n", settings.out.display()))
 }
 
-/// `{env_id}__{exp_name}` of `{env_id}__{exp_name}__{seed}__{seconds}`.
+/// Returns `{env_id}__{exp_name}` of `{env_id}__{exp_name}__{seed}__{seconds}`, with spaces for
+/// `__`.
 fn group_of(run: &Path) -> String {
     let name = run.file_name().unwrap_or(run.as_os_str()).to_string_lossy();
     name.rsplitn(3, "__").nth(2).map_or(name.to_string(), |group| group.replace("__", " "))
@@ -82,7 +83,8 @@ fn read(run: &Path, tag: &str) -> Result<Curve> {
     Ok(curve)
 }
 
-/// The points of a tag. Those that no run can have logged are left out: axes cannot be drawn to them.
+/// Returns the points of a tag. Points that no run can have logged are left out: axes cannot be
+/// drawn to them.
 fn curve_of(events: &[Event], tag: &str) -> Curve {
     let start = events.iter().map(|event| event.wall_time).filter(|time| time.is_finite());
     let start = start.fold(f64::INFINITY, f64::min);
@@ -98,7 +100,8 @@ fn curve_of(events: &[Event], tag: &str) -> Curve {
         .collect()
 }
 
-/// Means and deviations over runs at `points` places from 0 to `end`: place, mean, deviation.
+/// Returns means and standard deviations over runs at `points` positions from 0 to `end`: position,
+/// mean, deviation.
 fn band(runs: &[Vec<(f64, f64)>], end: f64, points: usize) -> Vec<(f64, f64, f64)> {
     let mut band = Vec::new();
     for k in 0..points {
@@ -118,7 +121,7 @@ fn band(runs: &[Vec<(f64, f64)>], end: f64, points: usize) -> Vec<(f64, f64, f64
     band
 }
 
-/// Mean and deviation of each group, by steps and by time.
+/// Chart of mean and standard deviation of each group, by steps and by time.
 struct Curves<'a> {
     settings: &'a Settings,
     groups: &'a [(String, Vec<Curve>)],
@@ -152,7 +155,7 @@ impl Chart for Curves<'_> {
             let low = all().map(|(_, y, d)| y - d).fold(f64::INFINITY, f64::min);
             let high = all().map(|(_, y, d)| y + d).fold(f64::NEG_INFINITY, f64::max);
             let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
-            // Wide enough to be seen among digits of large values.
+            // The margin is wide enough to be seen with axis labels of many digits.
             let margin = ((high - low) * 0.05).max(high.abs().max(low.abs()) * 1e-6).max(1e-6);
             let mut chart = ChartBuilder::on(panel)
                 .margin(12)
@@ -183,7 +186,7 @@ impl Chart for Curves<'_> {
             chart
                 .configure_series_labels()
                 .position(SeriesLabelPosition::LowerRight)
-                // A letter of this size is laid out as wide as those of a .png.
+                // In this size a letter is laid out as wide as those of a .png.
                 .label_font(("sans-serif", 16))
                 .background_style(WHITE.mix(0.8))
                 .draw()?;
@@ -192,7 +195,7 @@ impl Chart for Curves<'_> {
     }
 }
 
-/// `2000000` as `2M`.
+/// Formats `2000000` as `2M`.
 fn short(x: f64) -> String {
     match x {
         x if x >= 1e6 => format!("{}M", x / 1e6),
@@ -206,7 +209,7 @@ fn short(x: f64) -> String {
 mod tests {
     use super::*;
 
-    /// Event files may have been made by somebody else: what cannot be drawn is left out.
+    /// Event files may come from other programs: values that cannot be drawn are left out.
     #[test]
     fn events_that_no_run_logs_are_not_drawn() {
         let folder = tempfile::tempdir().unwrap();

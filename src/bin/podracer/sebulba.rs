@@ -1,4 +1,4 @@
-//! `podracer sebulba plan`: which layout of actors and learners will be fastest here.
+//! `podracer sebulba plan`: predicts the fastest layout of actors and learners on this machine.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -18,13 +18,13 @@ pub struct Settings {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure one device for some seconds, and forecast the layouts of all devices
+    /// Measure one device for some seconds, and predict the speed of the layouts of all devices
     Plan(Plan),
 }
 
 #[derive(Debug, Args)]
 struct Plan {
-    /// The id of the environment
+    /// Id of the environment
     #[arg(long, default_value = "Breakout-v5")]
     env_id: String,
     /// Environments of the whole run
@@ -33,7 +33,7 @@ struct Plan {
     /// Devices of the machine
     #[arg(long, default_value_t = 4)]
     devices: usize,
-    /// Processes, as on so many machines like this one
+    /// Number of processes, each on a machine like this one
     #[arg(long, default_value_t = 1)]
     processes: usize,
     /// Give each device cores of its own; otherwise they share this machine's, as a CPU's do
@@ -44,7 +44,7 @@ struct Plan {
     flags: Vec<String>,
 }
 
-/// What one short run measured, in seconds and cores.
+/// Measurements of one short run, in seconds and cores.
 #[derive(Debug, Clone, Copy, Default)]
 struct Measured {
     rollout: f64,
@@ -68,7 +68,7 @@ pub fn sebulba(settings: &Settings) -> Result<String> {
     }
     let folder = std::env::temp_dir().join(format!("podracer-plan-{}", std::process::id()));
     let costs = measure(plan, &folder);
-    // What it leaves behind is nobody's.
+    // The probes leave no files that anyone needs.
     let _ = std::fs::remove_dir_all(&folder);
     let costs = costs?;
 
@@ -106,8 +106,8 @@ pub fn sebulba(settings: &Settings) -> Result<String> {
     Ok(text)
 }
 
-/// Two short runs on one device, one with half of the environments: what depends on their number,
-/// and what does not.
+/// Measures two short runs on one device, one with half of the environments, to separate costs that
+/// depend on their number from fixed costs.
 fn measure(plan: &Plan, folder: &Path) -> Result<Costs> {
     let whole = probe(plan, folder, plan.envs, "0")?;
     let half = probe(plan, folder, plan.envs / 2, "0")?;
@@ -119,7 +119,8 @@ fn measure(plan: &Plan, folder: &Path) -> Result<Costs> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
     let reduce = if plan.devices > 1 && plan.envs.is_multiple_of(2) {
         let two = probe(plan, folder, plan.envs, "0,1")?;
-        // Two learners have a core each where there are two, and all of them where there are more.
+        // Two learners have a core each if there are two cores, and share all of them if there are
+        // more.
         let spread = if cores > 2.0 { 1.0 } else { whole.training_cores.max(1.0) };
         (two.training - learn - learn_per_env * plan.envs as f64 / 2.0 * spread).max(0.0)
     } else {
@@ -131,7 +132,7 @@ fn measure(plan: &Plan, folder: &Path) -> Result<Costs> {
         transfer_per_env: slope(|m| m.transfer),
         learn_per_env,
         learn,
-        // Less than one is waiting, which is in the times already.
+        // A value below one means waiting, which the times include already.
         rollout_cores: whole.rollout_cores.clamp(1.0, cores),
         learn_cores: whole.training_cores.clamp(1.0, cores),
         reduce,
@@ -140,7 +141,7 @@ fn measure(plan: &Plan, folder: &Path) -> Result<Costs> {
     })
 }
 
-/// A run of twelve updates in which nothing overlaps; the last ten count.
+/// Runs twelve updates in which nothing overlaps; the last ten are measured.
 fn probe(plan: &Plan, folder: &Path, envs: usize, learners: &str) -> Result<Measured> {
     let folder = folder.display();
     let first = vec![
@@ -186,7 +187,8 @@ fn probe(plan: &Plan, folder: &Path, envs: usize, learners: &str) -> Result<Meas
     Ok(measured)
 }
 
-/// Every layout of these devices whose numbers divide: some act and others learn, or some do both.
+/// Returns every layout of these devices whose numbers divide: with separate actor and learner
+/// devices, or with shared ones.
 fn layouts(plan: &Plan, num_steps: usize) -> Vec<(String, Shape)> {
     let mut all = Vec::new();
     let ids = |from: usize, count: usize| {
