@@ -1,12 +1,11 @@
 //! Batch buffers: aligned memory that environments fill in place and learners read without a copy.
 //!
-//! A buffer goes round: *filling* (rows are handed out, each once, to whichever thread steps that
-//! environment), then *batch* (shared, read only), then, when nobody holds the batch any longer,
-//! filling again. A batch therefore stays valid for as long as anyone keeps it, a device runtime
-//! that reads the memory in place included.
+//! A buffer has a life cycle: *filling* (each row is lent once, to the thread that steps that
+//! environment), then *batch* (shared, read only), then, when the last reference to the batch is
+//! dropped, filling again. A batch therefore stays valid for as long as it is referenced, also by a
+//! device runtime that reads the memory in place.
 //!
-//! This file has all the `unsafe` of the room: threads that write different rows of one
-//! allocation.
+//! This file has all the `unsafe` code for threads that write different rows of one allocation.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -21,16 +20,16 @@ use crate::trace::types::{DType, Shape};
 use super::slot::Row;
 use super::spec::Space;
 
-/// Alignment of every array of a batch, in bytes: a cache line, and what XLA's CPU client asks of
-/// memory that it reads in place.
+/// Alignment of every array of a batch, in bytes: a cache line, and the alignment that XLA's CPU
+/// client requires of memory that it reads in place.
 pub const ALIGNMENT: usize = 64;
 
-/// One cache line. A vector of them is aligned memory.
+/// One cache line. A vector of cache lines is aligned memory.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 struct Line([u8; ALIGNMENT]);
 
-/// Memory whose rows several threads may write, each its own.
+/// Memory whose rows may be written by several threads, each row by one thread.
 struct Rows {
     lines: Box<[UnsafeCell<Line>]>,
     bytes: usize,
@@ -65,7 +64,7 @@ impl Rows {
     }
 }
 
-/// The right to write one row, on any thread. Keeps the memory alive.
+/// Exclusive write access to one row, on any thread. Keeps the memory alive.
 pub(super) struct RowWriter {
     obs: Arc<Rows>,
     final_obs: Arc<Rows>,
@@ -75,8 +74,8 @@ pub(super) struct RowWriter {
 }
 
 impl RowWriter {
-    /// The row's observation, and the place for the last observation of an ended episode (empty
-    /// where the pool keeps none).
+    /// Returns the row's observation, and the buffer of the last observation of an ended episode
+    /// (empty if the pool keeps none).
     pub(super) fn slices(&mut self) -> (&mut [u8], &mut [u8]) {
         let slice = |rows: &Rows, bytes: usize| {
             debug_assert!((self.row + 1) * bytes <= rows.bytes);
@@ -89,7 +88,7 @@ impl RowWriter {
     }
 }
 
-/// An aligned array of `T`, one element per row.
+/// Aligned array of `T`, one element per row.
 struct Column<T> {
     lines: Vec<Line>,
     rows: usize,
@@ -134,14 +133,15 @@ struct Arrays {
     episodic_length: Column<i32>,
 }
 
-/// A batch while its rows are being written.
+/// Batch whose rows are being written.
 pub(super) struct Filling {
     arrays: Arrays,
     handed_out: Vec<bool>,
 }
 
 impl Filling {
-    /// Memory for `rows` observations of `space`; also for as many final observations if asked.
+    /// Allocates memory for `rows` observations of `space`, and for as many final observations if
+    /// `keep_final` is true.
     pub(super) fn new(rows: usize, space: &Space, keep_final: bool) -> Filling {
         let obs_bytes = space.bytes();
         let final_bytes = if keep_final { obs_bytes } else { 0 };
@@ -169,10 +169,10 @@ impl Filling {
         Filling { arrays, handed_out: vec![false; rows] }
     }
 
-    /// The right to write `row`.
+    /// Returns write access to `row`.
     ///
     /// # Panics
-    /// If the row was handed out before or does not exist: a defect of the pool.
+    /// If the row was lent before or does not exist: a defect of the pool.
     pub(super) fn writer(&mut self, row: usize) -> RowWriter {
         assert!(!std::mem::replace(&mut self.handed_out[row], true), "row {row} twice");
         let Arrays { obs, final_obs, obs_bytes, final_bytes, .. } = &self.arrays;
@@ -185,7 +185,8 @@ impl Filling {
         }
     }
 
-    /// All observations and all final observations, for a caller that writes every row itself.
+    /// Returns all observations and all final observations, for a caller that writes every row
+    /// itself.
     ///
     /// # Panics
     /// If a writer still exists: a defect of the pool.
@@ -196,12 +197,12 @@ impl Filling {
         (obs, Arc::get_mut(final_obs).expect(unique).bytes_mut())
     }
 
-    /// Bytes of one observation.
+    /// Returns the number of bytes of one observation.
     pub(super) fn obs_bytes(&self) -> usize {
         self.arrays.obs_bytes
     }
 
-    /// Stores what a step told, beside the observation that it wrote.
+    /// Stores the outputs of a step, except the observation, which the step has written itself.
     pub(super) fn set(&mut self, row: usize, env: usize, told: &Row) {
         let arrays = &mut self.arrays;
         arrays.reward.set(row, told.reward);
@@ -220,7 +221,7 @@ impl Filling {
         arrays.episodic_length.set(row, length as i32);
     }
 
-    /// The finished batch.
+    /// Returns the finished batch.
     ///
     /// # Panics
     /// If a writer still exists: a defect of the pool.
@@ -230,9 +231,9 @@ impl Filling {
     }
 }
 
-/// What the environments said: one row per environment that stepped.
+/// Outputs of the environments: one row per environment that stepped.
 ///
-/// A clone shares the memory. The pool reuses the memory once every clone is gone.
+/// A clone shares the memory. The pool reuses the memory once every clone is dropped.
 #[derive(Clone)]
 pub struct Batch(Arc<Arrays>);
 
@@ -253,54 +254,54 @@ fn bools(column: &Column<u8>) -> &[bool] {
 }
 
 impl Batch {
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.0.rows
     }
 
-    /// Whether there are no rows.
+    /// Returns true if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The shape of [`obs`](Batch::obs): rows first, then the axes of one observation.
+    /// Returns the shape of [`obs`](Batch::obs): rows first, then the axes of one observation.
     pub fn obs_shape(&self) -> Shape {
         self.0.shape.with_axis(0, self.0.rows)
     }
 
-    /// The type of the elements of [`obs`](Batch::obs).
+    /// Returns the type of the elements of [`obs`](Batch::obs).
     pub fn obs_dtype(&self) -> DType {
         self.0.dtype
     }
 
-    /// The observations after the step, row-major: `T[rows, ...]`. Where an episode ended and the
-    /// pool resets in the same step, the first observation of the next one.
+    /// Returns the observations after the step, row-major: `T[rows, ...]`. If an episode ended and
+    /// the pool resets in the same step, the row is the first observation of the next episode.
     ///
     /// # Panics
-    /// If `T` is not of the size of the observations' elements.
+    /// If the size of `T` is not that of the observations' elements.
     pub fn obs<T: Pod>(&self) -> &[T] {
         assert_eq!(size_of::<T>(), self.0.dtype.size(), "observations are {}", self.0.dtype);
         bytemuck::cast_slice(self.obs_bytes())
     }
 
-    /// The observation of one row, as [`obs`](Batch::obs).
+    /// Returns the observation of one row, as [`obs`](Batch::obs).
     ///
     /// # Panics
-    /// If there is no such row, or as `obs` does.
+    /// If there is no such row, and in the cases of `obs`.
     pub fn obs_row<T: Pod>(&self, row: usize) -> &[T] {
         let bytes = self.0.obs_bytes;
         bytemuck::cast_slice(&self.obs_bytes()[row * bytes..][..bytes])
     }
 
-    /// The observations as bytes.
+    /// Returns the observations as bytes.
     pub fn obs_bytes(&self) -> &[u8] {
         // SAFETY: `Filling::finish`, the only maker of batches, saw that no writer was left, and
         // writers come only from a `Filling`, which a shared batch is not.
         unsafe { self.0.obs.bytes() }
     }
 
-    /// The last observation of the episode that ended in `row`, where the pool resets in the same
-    /// step; `None` if none ended there.
+    /// Returns the last observation of the episode that ended in `row`, in a pool that resets in
+    /// the same step; `None` if no episode ended there.
     ///
     /// # Panics
     /// If there is no such row.
@@ -314,81 +315,84 @@ impl Batch {
         Some(bytemuck::cast_slice(&bytes[row * size..][..size]))
     }
 
-    /// Which rows have a [`final_obs`](Batch::final_obs).
+    /// Returns one flag per row: true if the row has a [`final_obs`](Batch::final_obs).
     pub fn has_final_obs(&self) -> &[bool] {
         bools(&self.0.has_final_obs)
     }
 
-    /// The rewards.
+    /// Returns the rewards.
     pub fn reward(&self) -> &[f32] {
         self.0.reward.get()
     }
 
-    /// Whether the episode ended by the rules of the task.
+    /// Returns one flag per row: true if the episode ended by the rules of the task.
     pub fn terminated(&self) -> &[bool] {
         bools(&self.0.terminated)
     }
 
-    /// Whether the episode was cut, by the time limit or by the environment. May be true
-    /// together with `terminated`, as in gymnasium.
+    /// Returns one flag per row: true if the episode was cut, by the time limit or by the
+    /// environment. Both this flag and `terminated` may be true, as in gymnasium.
     pub fn truncated(&self) -> &[bool] {
         bools(&self.0.truncated)
     }
 
-    /// Whether the observation is the first of an episode.
+    /// Returns one flag per row: true if the observation is the first of an episode.
     pub fn first(&self) -> &[bool] {
         bools(&self.0.first)
     }
 
-    /// Whether a life was lost in this step.
+    /// Returns one flag per row: true if a life was lost in this step.
     pub fn life_lost(&self) -> &[bool] {
         bools(&self.0.life_lost)
     }
 
-    /// What the value of the next state is multiplied with, beside the agent's own discount: 0
-    /// where the episode terminated or the environment says so, else 1, truncation included.
+    /// Returns the factor of the value of the next state, apart from the agent's own discount: 0
+    /// where the episode terminated or the environment asks for a zero discount, else 1, also where
+    /// it was truncated.
     pub fn discount(&self) -> &[f32] {
         self.0.discount.get()
     }
 
-    /// Which environment each row is of.
+    /// Returns the index of each row's environment.
     pub fn env_id(&self) -> &[i32] {
         self.0.env_id.get()
     }
 
-    /// Steps taken in the game that the row's reward belongs to: the whole length where it ended,
-    /// 0 after a reset. A lost life that ends an episode does not end the game.
+    /// Returns the number of steps taken in the game that the row's reward belongs to: the whole
+    /// length where the game ended, 0 after a reset. A lost life that ends an episode does not end
+    /// the game.
     pub fn elapsed_steps(&self) -> &[i32] {
         self.0.elapsed_steps.get()
     }
 
-    /// Whether a game finished in this step: game over or truncation. Where episodes are lives, not
-    /// all that are `terminated` have it.
+    /// Returns one flag per row: true if a full game finished in this step, by game over or
+    /// truncation. If episodes are lives, not all rows that are `terminated` have this flag.
     pub fn finished(&self) -> &[bool] {
         bools(&self.0.finished)
     }
 
-    /// The sum of the rewards of the game that finished, before any clipping; 0 where none did.
+    /// Returns the sum of the rewards of the game that finished, before any clipping; 0 where none
+    /// did.
     pub fn episodic_return(&self) -> &[f32] {
         self.0.episodic_return.get()
     }
 
-    /// The steps of the game that finished; 0 where none did.
+    /// Returns the number of steps of the game that finished; 0 where none did.
     pub fn episodic_length(&self) -> &[i32] {
         self.0.episodic_length.get()
     }
 
-    /// The memory of one array for a runtime that reads it in place.
+    /// Shares the memory of one array with a runtime that reads it in place.
     pub fn share(&self, field: Field) -> SharedBytes {
         SharedBytes { batch: self.clone(), field }
     }
 
-    /// Whether this is the last hold on the memory.
+    /// Returns true if this is the last reference to the memory.
     pub(super) fn is_unshared(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 
-    /// The memory, to be filled again, if nobody else holds it.
+    /// Returns the memory, to be filled again, if this is the last reference to it.
     pub(super) fn recycle(self) -> Option<Filling> {
         let arrays = Arc::into_inner(self.0)?;
         Some(Filling { handed_out: vec![false; arrays.rows], arrays })
@@ -418,7 +422,7 @@ pub enum Field {
     ElapsedSteps,
 }
 
-/// An array of a batch and what keeps it alive: enough to lend it to a device runtime.
+/// Array of a batch and its owner, which suffice to lend it to a device runtime.
 ///
 /// The bytes are aligned to [`ALIGNMENT`] and do not change while this or [`owner`] lives.
 ///
@@ -430,7 +434,7 @@ pub struct SharedBytes {
 }
 
 impl SharedBytes {
-    /// The bytes; the first is aligned to [`ALIGNMENT`].
+    /// Returns the bytes; the first is aligned to [`ALIGNMENT`].
     pub fn bytes(&self) -> &[u8] {
         let batch = &self.batch;
         match self.field {
@@ -446,14 +450,14 @@ impl SharedBytes {
         }
     }
 
-    /// What keeps the memory alive and unchanged; a runtime that was given the address of
-    /// [`bytes`](SharedBytes::bytes) holds it until it has read them.
+    /// Returns the owner that keeps the memory alive and unchanged; a runtime that has the address
+    /// of [`bytes`](SharedBytes::bytes) holds it until it has read them.
     pub fn owner(&self) -> Arc<dyn Any + Send + Sync> {
         self.batch.0.clone()
     }
 }
 
-/// Fails unless a batch of `rows` observations of `space` can be.
+/// Returns an error if a batch of `rows` observations of `space` cannot exist.
 pub(super) fn check_rows(id: &str, rows: usize, space: &Space) -> Result<()> {
     let total = rows.checked_mul(space.bytes().max(1)).filter(|&bytes| bytes < 1 << 40);
     match total {

@@ -1,4 +1,4 @@
-//! The environments by name.
+//! Registry of environments by id.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,18 +16,18 @@ use super::pool::{EnvPool, PoolOptions};
 use super::spec::EnvSpec;
 use super::toy_text;
 
-/// Every family of environments. Each lists its own.
+/// Entries of all families of environments. Each family lists its own.
 const FAMILIES: &[&[Entry]] =
     &[atari::ENVS, classic::ENVS, minatar::ENVS, mujoco::ENVS, own::ENVS, toy_text::ENVS];
 
-/// Makes a user's environment.
+/// Factory of a user's environment.
 type Make = Arc<dyn Fn() -> Result<Box<dyn Env>> + Send + Sync>;
 
-/// Those that [`register`] was given.
+/// Environments added by [`register`].
 static REGISTERED: RwLock<BTreeMap<&'static str, Make>> = RwLock::new(BTreeMap::new());
 
-/// Gives an environment of your own an id, by which algorithms, [`make`] and [`EnvPool::make`] find
-/// it in this process: `gymnasium.register`.
+/// Registers an environment of your own under an id, by which algorithms, [`make`] and
+/// [`EnvPool::make`] find it in this process: `gymnasium.register`.
 ///
 /// ```
 /// use podracer::envs::{self, EnvPool, PoolOptions};
@@ -37,7 +37,7 @@ static REGISTERED: RwLock<BTreeMap<&'static str, Make>> = RwLock::new(BTreeMap::
 /// ```
 ///
 /// # Errors
-/// [`Error::Env`] if the id is empty or names an environment already.
+/// [`Error::Env`] if the id is empty or already names an environment.
 pub fn register(
     id: &str,
     make: impl Fn() -> Result<Box<dyn Env>> + Send + Sync + 'static,
@@ -48,12 +48,12 @@ pub fn register(
             "cannot register \"{id}\": an id must be a name that no environment has yet"
         )));
     }
-    // Ids are for as long as the process lives, as those of the families are.
+    // Ids live as long as the process, like those of the families.
     registered.insert(String::from(id).leak(), Arc::new(make));
     Ok(())
 }
 
-/// Whether `id` was given to [`register`].
+/// Returns true if `id` was registered with [`register`].
 pub fn is_registered(id: &str) -> bool {
     registered(id).is_some()
 }
@@ -66,7 +66,7 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
     FAMILIES.iter().copied().flatten()
 }
 
-/// The ids that [`make`] knows, in alphabetical order.
+/// Returns the ids that [`make`] accepts, in alphabetical order.
 pub fn list_envs() -> Vec<&'static str> {
     let mut ids: Vec<_> = entries().map(|(id, _)| *id).collect();
     ids.extend(REGISTERED.read().unwrap_or_else(PoisonError::into_inner).keys());
@@ -74,9 +74,9 @@ pub fn list_envs() -> Vec<&'static str> {
     ids
 }
 
-/// One environment by its id, without a pool around it: no time limit, no automatic reset.
+/// Makes one environment by its id, without a pool around it: no time limit, no automatic reset.
 ///
-/// Fails for an unknown id, and then names the nearest ones.
+/// Returns an error for an unknown id, with the nearest known ids in its message.
 pub fn make(id: &str) -> Result<Box<dyn Env>> {
     if let Some(make) = registered(id) {
         return make();
@@ -95,15 +95,15 @@ pub fn make(id: &str) -> Result<Box<dyn Env>> {
     }
 }
 
-/// What the environment `id` promises. Fails as [`make`] does.
+/// Returns the specification of the environment `id`, or the errors of [`make`].
 pub fn spec(id: &str) -> Result<EnvSpec> {
     Ok(make(id)?.spec())
 }
 
 impl EnvPool {
-    /// A pool of the registered environment `id`.
+    /// Makes a pool of the registered environment `id`.
     ///
-    /// Fails for an unknown id and for options that make no sense.
+    /// Returns an error for an unknown id and for invalid options.
     ///
     /// ```
     /// use podracer::envs::{EnvPool, PoolOptions};

@@ -1,4 +1,4 @@
-//! One environment inside a pool: its generator, its place in the episode, and the reset rules.
+//! One environment inside a pool: its generator, its phase in the episode, and the reset rules.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +16,7 @@ use super::late::Calls;
 use super::seeds::EnvRng;
 use super::stats::{Episode, Running};
 
-/// What a step told, beside the observation.
+/// Outputs of one step except the observation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Row {
     pub(super) reward: f32,
@@ -30,14 +30,14 @@ pub(super) struct Row {
     pub(super) finished: Option<Episode>,
 }
 
-/// What to do with an environment.
+/// Task to run on an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Task {
     Reset,
     Step,
 }
 
-/// Where an environment is in its episode.
+/// Phase of an environment in its episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Phase {
     /// Never reset.
@@ -55,27 +55,27 @@ pub(super) struct Slot {
     pub(super) phase: Phase,
     pub(super) told: Row,
     pub(super) choice: usize,
-    /// The action of the next step, where it has several choices.
+    /// Choices of the next multi-discrete action.
     pub(super) choices: Vec<usize>,
     pub(super) values: Vec<f32>,
-    /// The step that failed just now, in a pool that goes on.
+    /// The step that failed just now, in a pool that continues after failures.
     pub(super) failure: Option<Failure>,
     autoreset: Autoreset,
     max_steps: u32,
     /// Steps of the game, over all its episodes.
     elapsed: u32,
-    /// Whether the next episode is of another game.
+    /// True if the next episode starts a new game.
     game_over: bool,
     running: Running,
-    /// The observation before this step, where a failed step needs it.
+    /// Observation before this step, kept in case the step fails.
     last_obs: Option<Vec<u8>>,
-    /// Observations are f32, and so may be NaN.
+    /// True if observations are `f32`, which may be NaN.
     may_be_nan: bool,
-    /// What the watch over late environments reads.
+    /// Call counter that the watchdog of late environments reads.
     pub(super) calls: Arc<Calls>,
 }
 
-/// What the pool knows of an environment between two steps.
+/// State that the pool keeps of an environment between two steps.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     id: String,
@@ -86,7 +86,7 @@ struct Saved {
     running: Running,
 }
 
-/// The first line of a saved state, so that other bytes are told apart.
+/// First line of a saved state, by which other bytes are recognised.
 const MAGIC: &str = "podracer env 1";
 
 impl Slot {
@@ -119,8 +119,8 @@ impl Slot {
         }
     }
 
-    /// Does `task`: fills `obs` and `self.told`, and, where an episode ended and is followed by
-    /// the next in the same step, `final_obs`.
+    /// Runs `task`: fills `obs` and `self.told`, and, if an episode ended and the next one starts
+    /// in the same step, `final_obs`.
     pub(super) fn run(&mut self, task: Task, obs: &mut [u8], final_obs: &mut [u8]) -> Result<()> {
         self.told = Row::default();
         self.calls.begin();
@@ -141,7 +141,7 @@ impl Slot {
             return self.begin(obs);
         }
         if self.phase == Phase::Over {
-            // Next-step mode: this step's action is ignored. Where the game goes on (a life was
+            // Next-step mode: this step's action is ignored. If the game continues (a life was
             // lost), so do its statistics.
             return self.begin(obs);
         }
@@ -191,7 +191,7 @@ impl Slot {
         Ok(())
     }
 
-    /// The outcome of a step, if neither it nor the observation has NaN.
+    /// Returns the outcome of a step, or an error if it or the observation has NaN.
     fn without_nan(&self, outcome: StepOutcome, obs: &[u8]) -> Result<StepOutcome> {
         for (name, reward) in [("reward", outcome.reward), ("game_reward", outcome.game_reward)] {
             if reward.is_nan() {
@@ -229,8 +229,8 @@ impl Slot {
         Ok(())
     }
 
-    /// The environment's state and all that the pool adds to it: two lines of text, then the bytes
-    /// of the environment's own.
+    /// Serializes the environment's state and the pool's state of it: two lines of text, then the
+    /// bytes of the environment itself.
     pub(super) fn save(&self) -> Result<Vec<u8>> {
         let saved = Saved {
             id: self.env.spec().id,
@@ -247,7 +247,7 @@ impl Slot {
         Ok(bytes)
     }
 
-    /// Goes on from what [`Slot::save`] gave, in this or another process.
+    /// Restores the state that [`Slot::save`] returned, in this or another process.
     pub(super) fn restore(&mut self, state: &[u8]) -> Result<()> {
         let id = self.env.spec().id;
         let mut lines = state.splitn(3, |&byte| byte == b'\n');
@@ -263,7 +263,7 @@ impl Slot {
         if saved.id != id {
             return Err(Error::Env(format!("{id}: the saved state is one of {}", saved.id)));
         }
-        // The environment first: if it refuses, nothing has changed.
+        // The environment is restored first: if it returns an error, nothing has changed.
         self.env.restore(own)?;
         let Saved { rng, phase, elapsed, game_over, running, .. } = saved;
         (self.rng, self.game_over) = (rng, game_over);
@@ -276,13 +276,13 @@ impl Slot {
     }
 }
 
-/// True where one of the values is NaN. Without an early end, so that it is compiled to vectors.
+/// Returns true if one of the values is NaN. The loop has no early exit, so that it is vectorised.
 fn has_nan(values: &[f32]) -> bool {
     values.iter().fold(false, |found, x| found | x.is_nan())
 }
 
-/// Runs `work` on an environment; an error or a panic becomes the end of a sentence that begins
-/// with the environment.
+/// Runs `work` on an environment; an error or a panic becomes the end of a sentence whose subject
+/// is the environment.
 pub(super) fn guard<T>(work: impl FnOnce() -> Result<T>) -> Result<T, String> {
     // Unwind safety: after a failure the pool never touches its environments again.
     match catch_unwind(AssertUnwindSafe(work)) {

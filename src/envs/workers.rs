@@ -1,8 +1,8 @@
 //! Threads that step environments.
 //!
-//! A job carries the environment itself, so no two threads can touch one; it also carries the
-//! right to write its row of the batch. Jobs and what comes back pass through lock-free queues. Who
-//! runs which job never changes a result.
+//! A job carries the environment itself, so no two threads can access one; it also carries
+//! exclusive write access to its row of the batch. Jobs and results pass through lock-free queues.
+//! Results do not depend on which thread runs which job.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use super::buffer::RowWriter;
 use super::cores;
 use super::slot::{Slot, Task, guard};
 
-/// One environment to be stepped, and where to.
+/// Job: one environment to be stepped, and the row to write.
 pub(super) struct Job {
     pub(super) slot: Box<Slot>,
     pub(super) row: usize,
@@ -27,17 +27,18 @@ pub(super) struct Job {
     pub(super) inbox: Arc<Inbox>,
 }
 
-/// An environment that came back, its row, and what went wrong if something did.
+/// Result of a job: the environment, its row, and the failure if there was one.
 pub(super) struct Returned {
     pub(super) slot: Box<Slot>,
     pub(super) row: usize,
     pub(super) failure: Option<String>,
 }
 
-/// How long a thread looks for work before it sleeps, in nanoseconds.
+/// Time that a thread polls for work before it sleeps, in nanoseconds.
 ///
-/// To be woken costs some 50 us, so a thread that soon has work again had better look for it; one
-/// that has not would take a core from the learner. Each learns from how long it waited last.
+/// Waking a thread costs some 50 us, so a thread that soon has work again should keep polling,
+/// while one that has none for longer would take a core from the learner. Each thread adapts the
+/// time to its recent waits.
 struct Patience(AtomicU32);
 
 impl Patience {
@@ -48,20 +49,20 @@ impl Patience {
         Patience(AtomicU32::new(Self::SHORTEST))
     }
 
-    /// After a wait that was too long for it.
+    /// Adapts the polling time after a wait that was longer than it.
     fn learn(&self, waited: Duration) {
         let now = self.0.load(Ordering::Relaxed);
-        // What was waited includes being woken.
+        // The time waited includes the cost of waking up.
         let worth = waited.as_nanos() <= u128::from(Self::LONGEST) * 2;
         let next = if worth { now * 4 } else { now / 2 };
         self.0.store(next.clamp(Self::SHORTEST, Self::LONGEST), Ordering::Relaxed);
     }
 }
 
-/// Lets threads sleep until something holds.
+/// Lets threads sleep until a condition holds.
 ///
-/// Whoever makes it hold calls `notify` afterwards, which costs a fence and a load while nobody
-/// sleeps.
+/// The thread that makes it hold calls `notify` afterwards, which costs a fence and a load if no
+/// thread sleeps.
 #[derive(Default)]
 struct Signal {
     sleepers: AtomicUsize,
@@ -85,8 +86,8 @@ impl Signal {
         }
         let mut guard = lock(&self.mutex);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        // With the fence of `notify`: either we see what was made to hold, or the notifier sees
-        // that we sleep.
+        // Paired with the fence of `notify`: either this thread sees that the condition holds, or
+        // the notifier sees that this thread sleeps.
         fence(Ordering::SeqCst);
         while !holds() {
             guard = self.condvar.wait(guard).unwrap_or_else(PoisonError::into_inner);
@@ -101,18 +102,19 @@ impl Signal {
         if self.sleepers.load(Ordering::SeqCst) == 0 {
             return;
         }
-        // A sleeper counted itself under the lock: once we had it, that one waits or has looked.
+        // A sleeper is counted under the lock: after this lock and unlock, it either waits on the
+        // condition variable or has checked the condition.
         drop(lock(&self.mutex));
         if all { self.condvar.notify_all() } else { self.condvar.notify_one() }
     }
 }
 
-/// A lock, whatever became of the thread that held it: it guards nothing.
+/// Locks the mutex even if it is poisoned: it guards no data.
 fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where the environments of one batch come back to.
+/// Queue of the finished jobs of one batch.
 pub(super) struct Inbox {
     returned: ArrayQueue<Returned>,
     back: AtomicUsize,
@@ -121,7 +123,7 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// An inbox for a batch of `rows`.
+    /// Makes an inbox for a batch of `rows`.
     pub(super) fn new(rows: usize) -> Inbox {
         Inbox {
             returned: ArrayQueue::new(rows),
@@ -141,8 +143,8 @@ impl Inbox {
     fn put(&self, returned: Returned) {
         let full = self.returned.push(returned).is_err();
         debug_assert!(!full, "a batch has as many environments as rows");
-        // Only the last one wakes the reader. Sequential consistency: the reader either sets
-        // `wanted` before this loads it, or sees this one counted.
+        // Only the last result wakes the reader. Sequential consistency: the reader either sets
+        // `wanted` before this loads it, or sees this result counted.
         let back = self.back.fetch_add(1, Ordering::SeqCst) + 1;
         if back >= self.wanted.load(Ordering::SeqCst) {
             self.ready.notify(false);
@@ -157,34 +159,34 @@ struct Queue {
     patience: Patience,
 }
 
-/// The threads of one pool. Dropping them waits for the jobs that have begun and no others.
+/// Worker threads of one pool. Dropping them waits only for the jobs that have started.
 pub(super) struct Workers {
     queue: Arc<Queue>,
     threads: Vec<JoinHandle<()>>,
-    /// Whether the caller runs jobs itself while it waits.
+    /// True if the caller runs jobs itself while it waits.
     caller_helps: bool,
-    /// The caller's, when it waits for the last environments of a batch.
+    /// Polling time of the caller when it waits for the last environments of a batch.
     patience: Patience,
-    /// The cores to choose from, if the threads are to keep off the caller's.
+    /// Cores available to the threads if they avoid the caller's core; else empty.
     cores: Vec<usize>,
-    /// The core that they keep off now.
+    /// Core that the threads avoid now.
     kept_off: AtomicUsize,
 }
 
-/// How the threads of a pool are.
+/// Configuration of the threads of a pool.
 pub(super) struct Team {
-    /// How many there are, without the caller.
+    /// Number of threads, without the caller.
     pub(super) count: usize,
-    /// Whether the caller runs jobs itself while it waits.
+    /// True if the caller runs jobs itself while it waits.
     pub(super) caller_helps: bool,
-    /// At most so many jobs are queued at once.
+    /// Maximum number of jobs queued at once.
     pub(super) most_jobs: usize,
-    /// The core of the first thread; each further one is on the next core. `None`: anywhere.
+    /// Core of the first thread; each further thread is on the next core. `None`: any core.
     pub(super) first_core: Option<usize>,
 }
 
 impl Workers {
-    /// Starts threads, named after the environment.
+    /// Starts the threads, named after the environment.
     pub(super) fn start(id: &str, team: &Team) -> Result<Workers> {
         let queue = Arc::new(Queue {
             jobs: ArrayQueue::new(team.most_jobs),
@@ -216,14 +218,15 @@ impl Workers {
         Ok(workers)
     }
 
-    /// How many threads step environments, the caller included if it helps.
+    /// Returns the number of threads that step environments, including the caller if it helps.
     pub(super) fn num_threads(&self) -> usize {
         self.threads.len() + usize::from(self.caller_helps)
     }
 
-    /// Keeps the threads off the caller's core. Where cores share no cache, the system wakes a
-    /// thread on the core that it ran on last or on the waker's; once these are the same, it stays
-    /// behind a caller that steps environments itself, for milliseconds, while other cores idle.
+    /// Keeps the threads off the caller's core. On machines whose cores share no cache, the system
+    /// wakes a thread on the core that it ran on last or on the waker's core; once these are the
+    /// same, the thread waits for milliseconds behind a caller that steps environments itself,
+    /// while other cores idle.
     fn keep_off(&self) {
         if self.cores.is_empty() {
             return;
@@ -252,7 +255,7 @@ impl Workers {
         }
     }
 
-    /// Waits for the `count` environments of one batch, in the order of their rows.
+    /// Waits for the `count` environments of one batch and returns them in the order of their rows.
     pub(super) fn collect(&self, inbox: &Inbox, count: usize) -> Vec<Returned> {
         if self.caller_helps {
             while let Some(job) = self.queue.jobs.pop() {
@@ -271,8 +274,8 @@ impl Drop for Workers {
         while self.queue.jobs.pop().is_some() {}
         self.queue.work.notify(true);
         for thread in self.threads.drain(..) {
-            // A worker cannot panic outside an environment, where panics are caught; if it did,
-            // there would be nothing left to do about it here.
+            // A worker cannot panic outside an environment, whose panics are caught; if it did,
+            // nothing could be done about it here.
             let _ = thread.join();
         }
     }
@@ -296,7 +299,7 @@ fn run(job: Job) {
     let Job { mut slot, row, mut writer, task, inbox } = job;
     let (obs, final_obs) = writer.slices();
     let failure = guard(|| slot.run(task, obs, final_obs)).err();
-    // The inbox's reader takes the memory back, so the right to write it must be gone by then.
+    // The inbox's reader reclaims the memory, so the writer must be dropped before.
     drop(writer);
     inbox.put(Returned { slot, row, failure });
 }

@@ -1,7 +1,7 @@
 //! The pool inside compiled code: `reset`, `step`, `send` and `recv` as traced functions, so that a
 //! whole rollout is one compiled loop.
 //!
-//! EnvPool's `xla()`, with three differences. The [`Handle`] is spent by the call that takes it, so
+//! The interface is EnvPool's `xla()`, with three differences. A call consumes its [`Handle`], so
 //! steps out of order do not compile. `vmap` splits the rows among its examples. And an error in an
 //! environment is the error of the call.
 
@@ -23,16 +23,17 @@ use super::buffer::Batch;
 use super::pool::EnvPool;
 use super::spec::EnvSpec;
 
-/// The right to step a pool from compiled code, and which pool: `i32[]`.
+/// Handle of a pool in compiled code: the index of the pool, `i32[]`.
 ///
-/// Every call takes it and gives the next one. It is neither `Copy` nor `Clone`: a handle that is
-/// used twice does not compile, and so all calls are in order, within a run and between runs.
+/// Every call takes the handle and returns the next one. It is neither `Copy` nor `Clone`: code
+/// that uses a handle twice does not compile, so all calls are ordered, within a run and between
+/// runs.
 #[derive(Debug, Tree)]
 pub struct Handle<T> {
     pool: T,
 }
 
-/// What the environments said: the arrays of a [`Batch`] as tensors, with `n` rows.
+/// Outputs of the environments: the arrays of a [`Batch`] as tensors, with `n` rows.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct EnvStep<T> {
     /// [`Batch::obs`]: `[n, ...]`, of the observations' type.
@@ -57,19 +58,19 @@ pub struct EnvStep<T> {
     pub episodic_return: T,
     /// [`Batch::episodic_length`]: `i32[n]`, 0 where no game finished.
     pub episodic_length: T,
-    /// [`Batch::final_obs`]: `[n, ...]`, zeros where no episode ended. Only if asked for with
-    /// [`XlaPool::with_final_obs`].
+    /// [`Batch::final_obs`]: `[n, ...]`, zeros where no episode ended. Present only if requested
+    /// with [`XlaPool::with_final_obs`].
     pub final_obs: Option<T>,
 }
 
 impl EnvStep<Tensor> {
-    /// Whether the episode ended, one way or the other: `bool[n]`.
+    /// Returns `bool[n]`: true where the episode terminated or was truncated.
     #[track_caller]
     pub fn done(&self) -> Tensor {
         self.terminated | self.truncated
     }
 
-    /// True where the episode was truncated and did not terminate: `bool[n]`.
+    /// Returns `bool[n]`: true where the episode was truncated and did not terminate.
     #[track_caller]
     pub fn truncated_only(&self) -> Tensor {
         self.truncated & !self.terminated
@@ -93,23 +94,24 @@ pub struct XlaPool {
 struct Shared {
     spec: EnvSpec,
     autoreset: Autoreset,
-    /// Rows of a batch of each pool.
+    /// Number of rows of a batch of each pool.
     batch_size: usize,
     pools: Vec<Mutex<EnvPool>>,
 }
 
-/// Batched by `vmap` as one call for all examples. Order within and between runs is the handle's.
+/// Kind of the host callbacks: `vmap` makes one call for all examples. The handle orders the calls,
+/// within and between runs.
 const KIND: CallbackKind = CallbackKind::Io { ordered: false, vmap: VmapMethod::BroadcastAll };
 
 impl Batch {
-    /// [`Batch::obs`] as an array, whatever the type of its elements: a copy.
+    /// Returns a copy of [`Batch::obs`] as an array, for any type of its elements.
     pub fn obs_array(&self) -> Array {
         let ty = TensorType::new(self.obs_dtype(), self.obs_shape());
         Array::from(Literal::from_bytes(ty, AlignedBytes::copy_of(self.obs_bytes())))
     }
 
-    /// The observations after the step and before a reset, as an array: [`Batch::final_obs`] in the
-    /// rows that have one, [`Batch::obs`] in the others. A copy.
+    /// Returns the observations after the step and before a reset, as an array:
+    /// [`Batch::final_obs`] in the rows that have one, [`Batch::obs`] in the others. A copy.
     pub fn next_obs_array(&self) -> Array {
         let ty = TensorType::new(self.obs_dtype(), self.obs_shape());
         let mut bytes = AlignedBytes::copy_of(self.obs_bytes());
@@ -124,7 +126,7 @@ impl Batch {
 }
 
 impl EnvPool {
-    /// The pool for compiled code, and the handle that its first call takes.
+    /// Returns the handle for the first call, and the pool for compiled code.
     ///
     /// ```
     /// use podracer::envs::{EnvPool, EnvStep, Handle, PoolOptions};
@@ -174,11 +176,11 @@ impl EnvPool {
 }
 
 impl XlaPool {
-    /// One pool for each device of a `pmap`: the handle is `i32[pools.len()]`, of which each device
-    /// gets its own.
+    /// Makes one pool for each device of a `pmap`: the handle is `i32[pools.len()]`, of which each
+    /// device gets its own element.
     ///
     /// # Errors
-    /// [`Error::Config`] if there are none, or if they differ in specification or batch size.
+    /// [`Error::Config`] if there are no pools, or if they differ in specification or batch size.
     #[track_caller]
     pub fn new(pools: Vec<EnvPool>) -> Result<(Handle<Array>, XlaPool)> {
         let Some(first) = pools.first() else {
@@ -237,8 +239,9 @@ impl XlaPool {
         Ok((handle, pools))
     }
 
-    /// These pools as one of `members` examples under `vmap` sees them: `reset` and `recv` give
-    /// each example its share of the rows. (`step` and `send` tell by their actions.)
+    /// Returns these pools as one of `members` examples under `vmap` sees them: `reset` and `recv`
+    /// return each example's share of the rows. (`step` and `send` take the number of rows from
+    /// their actions.)
     ///
     /// ```
     /// use podracer::envs::{EnvPool, PoolOptions};
@@ -261,7 +264,7 @@ impl XlaPool {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Config`] if a batch does not divide into that many shares.
+    /// [`Error::Config`] if the rows of a batch do not divide into that many shares.
     pub fn split(&self, members: usize) -> Result<XlaPool> {
         if members == 0 || !self.rows.is_multiple_of(members) {
             return Err(Error::Config(format!(
@@ -272,11 +275,12 @@ impl XlaPool {
         Ok(XlaPool { rows: self.rows / members, ..self.clone() })
     }
 
-    /// These pools with [`EnvStep::final_obs`], which costs a copy of the observations each step.
+    /// Returns these pools with [`EnvStep::final_obs`], which costs a copy of the observations each
+    /// step.
     ///
     /// # Errors
-    /// [`Error::Config`] unless the pools reset in the same step: elsewhere the observation itself
-    /// is the last of the episode.
+    /// [`Error::Config`] unless the pools reset in the same step: in other modes the observation
+    /// itself is the last one of the episode.
     pub fn with_final_obs(&self) -> Result<XlaPool> {
         let autoreset = self.shared.autoreset;
         if autoreset != Autoreset::SameStep {
@@ -288,12 +292,12 @@ impl XlaPool {
         Ok(XlaPool { final_obs: true, ..self.clone() })
     }
 
-    /// The last observations of the episodes that ended in `step`, `[n, ..]`: its
-    /// [`final_obs`](EnvStep::final_obs), or its observations where the pool does not reset in the same
-    /// step. The other rows have no meaning.
+    /// Returns the last observations of the episodes that ended in `step`, `[n, ..]`: its
+    /// [`final_obs`](EnvStep::final_obs), or its observations if the pool does not reset in the
+    /// same step. The other rows have no meaning.
     ///
     /// # Errors
-    /// Ends the trace if the pool resets in the same step and was not asked for them with
+    /// Ends the trace if the pool resets in the same step and was made without
     /// [`XlaPool::with_final_obs`].
     #[track_caller]
     pub fn final_obs_of(&self, step: &EnvStep<Tensor>) -> Tensor {
@@ -310,25 +314,25 @@ impl XlaPool {
         }
     }
 
-    /// What the environments promise.
+    /// Returns the specification of the environments.
     pub fn spec(&self) -> &EnvSpec {
         &self.shared.spec
     }
 
-    /// Rows of what `reset`, `step` and `recv` give.
+    /// Returns the number of rows of the outputs of `reset`, `step` and `recv`.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How many pools there are.
+    /// Returns the number of pools.
     pub fn num_pools(&self) -> usize {
         self.shared.pools.len()
     }
 
-    /// Pool `k` on the host: for its finished episodes, pictures and states.
+    /// Returns pool `k` on the host: for its finished episodes, pictures and states.
     ///
-    /// Compiled code that comes to this pool waits until the guard is dropped. Wait for what runs
-    /// ([`effects_barrier`](crate::jit::effects_barrier)) before you ask.
+    /// Compiled code that calls this pool waits until the guard is dropped. Wait for running code
+    /// ([`effects_barrier`](crate::jit::effects_barrier)) before calling this.
     ///
     /// # Panics
     /// If there is no such pool.
@@ -339,7 +343,7 @@ impl XlaPool {
     /// [`EnvPool::reset`] as a traced function.
     ///
     /// # Errors
-    /// The run fails as [`EnvPool::reset`] does.
+    /// The run returns the errors of [`EnvPool::reset`].
     #[track_caller]
     pub fn reset(&self, handle: Handle<Tensor>) -> (Handle<Tensor>, EnvStep<Tensor>) {
         self.call(&self.reset, handle, &[], Some(self.rows))
@@ -348,7 +352,7 @@ impl XlaPool {
     /// [`EnvPool::async_reset`] as a traced function.
     ///
     /// # Errors
-    /// The run fails as [`EnvPool::async_reset`] does.
+    /// The run returns the errors of [`EnvPool::async_reset`].
     #[track_caller]
     pub fn async_reset(&self, handle: Handle<Tensor>) -> Handle<Tensor> {
         let pool = raw_callback(self.async_reset.clone(), KIND, vec![Self::ty()], &[handle.pool]);
@@ -358,12 +362,12 @@ impl XlaPool {
     /// [`EnvPool::step`] as a traced function: `actions` are `i32[n]` for discrete spaces, `f32[n,
     /// ...]` for boxes.
     ///
-    /// Under `vmap` all examples together send one batch: their rows, one example's after the
-    /// other's, are those of the pool.
+    /// Under `vmap` all examples together send one batch: the pool's rows are the rows of the first
+    /// example, then those of the second, and so on.
     ///
     /// # Errors
-    /// Ends the trace if `actions` have another type or other axes. The run fails as
-    /// [`EnvPool::step`] does.
+    /// Ends the trace if `actions` have another type or other axes. The run returns the errors of
+    /// [`EnvPool::step`].
     #[track_caller]
     pub fn step(
         &self,
@@ -378,7 +382,8 @@ impl XlaPool {
     /// environments `env_ids`, `i32[n]`.
     ///
     /// # Errors
-    /// As [`step`](XlaPool::step), and if `env_ids` are not as many as the actions.
+    /// The errors of [`step`](XlaPool::step), and an error if the number of `env_ids` is not that
+    /// of the actions.
     #[track_caller]
     pub fn send(&self, handle: Handle<Tensor>, actions: Tensor, env_ids: Tensor) -> Handle<Tensor> {
         let rows = self.check("env pool send", actions, Location::caller());
@@ -397,7 +402,7 @@ impl XlaPool {
     /// [`EnvPool::recv`] as a traced function.
     ///
     /// # Errors
-    /// The run fails as [`EnvPool::recv`] does.
+    /// The run returns the errors of [`EnvPool::recv`].
     #[track_caller]
     pub fn recv(&self, handle: Handle<Tensor>) -> (Handle<Tensor>, EnvStep<Tensor>) {
         self.call(&self.recv, handle, &[], Some(self.rows))
@@ -407,7 +412,7 @@ impl XlaPool {
         TensorType::scalar(DType::I32)
     }
 
-    /// How many environments `actions` are for.
+    /// Checks `actions` and returns the number of environments that they are for.
     fn check(&self, name: &'static str, actions: Tensor, at: Loc) -> usize {
         let space = &self.shared.spec.action;
         let found = actions.ty();
@@ -477,23 +482,24 @@ impl XlaPool {
 }
 
 impl<T> Handle<T> {
-    /// The handle whose number is `data`, `i32[]`: the way back from [`Handle::into_data`]. Two
-    /// handles of one number step one pool in no order.
+    /// Returns the handle of the pool with index `data`, `i32[]`: the inverse of
+    /// [`Handle::into_data`]. Calls with two handles of the same index are not ordered.
     pub fn from_data(data: T) -> Handle<T> {
         Handle { pool: data }
     }
 
-    /// The number of the pool, `i32[]`.
+    /// Returns the index of the pool, `i32[]`.
     pub fn into_data(self) -> T {
         self.pool
     }
 }
 
-/// What a call does with its pool.
+/// Operation of a call on its pool.
 type Work = fn(&mut EnvPool, &[HostView<'_>]) -> Result<Option<Batch>>;
 
 impl Shared {
-    /// The pool that a handle's value names. Under `vmap` there is one value for each example.
+    /// Returns the pool whose index is the handle's value. Under `vmap` there is one value for each
+    /// example.
     fn pool_of(&self, handle: &HostView<'_>) -> Result<MutexGuard<'_, EnvPool>> {
         let values = ints(handle);
         let index = values.first().copied().unwrap_or(-1);
@@ -562,7 +568,7 @@ fn ints<'a>(view: &HostView<'a>) -> &'a [i32] {
     bytemuck::cast_slice(view.bytes)
 }
 
-/// A lock, whatever became of the thread that held it: a pool says itself when it has failed.
+/// Locks the pool even if the mutex is poisoned: a pool that has failed returns errors itself.
 fn lock(pool: &Mutex<EnvPool>) -> MutexGuard<'_, EnvPool> {
     pool.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Wrappers of actions.
+//! Action wrappers.
 
 use crate::envs::env::Env;
 use crate::envs::spec::{Bound, EnvSpec, Space};
@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 
 use super::wrapped::{Wrapper, wrap};
 
-/// Continuous actions between other bounds, as gymnasium's `RescaleAction`.
+/// Wrapper that rescales continuous actions, as gymnasium's `RescaleAction`.
 #[derive(Debug)]
 pub struct RescaleAction {
     min: f64,
@@ -16,9 +16,11 @@ pub struct RescaleAction {
 }
 
 impl RescaleAction {
-    /// `env` with actions from `min` to `max` in every element, spread evenly over its own bounds.
+    /// Wraps `env` so that each element of its actions ranges from `min` to `max`, mapped linearly
+    /// to its own bounds.
     ///
-    /// Fails for an environment whose actions have no finite bounds, and unless `min < max`.
+    /// Returns an error for an environment whose actions have no finite bounds, and unless `min <
+    /// max`.
     pub fn wrap(env: Box<dyn Env>, min: f64, max: f64) -> Result<Box<dyn Env>> {
         let spec = env.spec();
         let problem = |what: String| Error::Config(format!("{}: RescaleAction: {what}", spec.id));
@@ -48,7 +50,7 @@ impl Wrapper for RescaleAction {
     fn action(&mut self, action: &mut Vec<f32>) {
         for (value, (&low, &high)) in action.iter_mut().zip(self.low.iter().zip(&self.high)) {
             let share = (f64::from(*value) - self.min) / (self.max - self.min);
-            // Rounding must not lead out of the bounds.
+            // Rounding must not exceed the bounds.
             *value = (low + (high - low) * share).clamp(low, high) as f32;
         }
     }

@@ -1,6 +1,7 @@
-//! Wrappers: an environment around an environment, with gymnasium's names.
+//! Wrappers around one environment, with gymnasium's names.
 //!
-//! Each has a function `wrap` that takes an environment and gives one, so that they stack:
+//! Each has a function `wrap` that takes an environment and returns one, so wrappers can be
+//! stacked:
 //!
 //! ```
 //! use podracer::envs::wrappers::{ClipReward, FrameStack, RescaleAction};
@@ -19,14 +20,14 @@
 //! # Ok::<(), podracer::error::Error>(())
 //! ```
 //!
-//! Some of gymnasium's are the pool's own business: time limits (`max_episode_steps`), clipping
-//! of actions (`clip_actions`), automatic resets and episode statistics, which always count the
-//! unchanged rewards.
+//! Some of gymnasium's wrappers are options of the pool: time limits (`max_episode_steps`),
+//! clipping of actions (`clip_actions`), automatic resets and episode statistics, which always
+//! count the unchanged rewards.
 //!
-//! Normalisation comes in three forms of the same numbers: [`NormalizeObservation`] and
-//! [`NormalizeReward`] here, with statistics of one environment each, as CleanRL's scripts wrap
-//! theirs; [`ObservationNormalizer`] and [`RewardNormalizer`] over the rows of a pool's batches,
-//! with statistics in common; and the latter as functions over tensors,
+//! Normalisation comes in three forms with the same arithmetic: [`NormalizeObservation`] and
+//! [`NormalizeReward`] here, with separate statistics for each environment, as CleanRL's scripts
+//! wrap theirs; [`ObservationNormalizer`] and [`RewardNormalizer`] over the rows of a pool's
+//! batches, with shared statistics; and the latter as functions over tensors,
 //! [`nn::normalize`](crate::nn::normalize).
 
 mod action;

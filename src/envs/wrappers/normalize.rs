@@ -1,4 +1,4 @@
-//! Observations and rewards scaled by what there has been so far.
+//! Normalisation of observations and rewards by running statistics.
 
 use crate::envs::env::{Env, ObsMut, StepOutcome};
 use crate::envs::spec::{EnvSpec, Space};
@@ -8,41 +8,41 @@ use crate::trace::types::DType;
 use super::running::RunningMeanStd;
 use super::wrapped::{Wrapper, wrap};
 
-/// How observations are normalised.
+/// Options of the normalisation of observations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NormalizeObservationOptions {
-    /// What is added to the variance.
+    /// Number added to the variance.
     pub epsilon: f64,
-    /// The largest size of a normalised element; infinity for no limit, as gymnasium has it.
+    /// Largest absolute value of a normalised element; infinity for no limit, as in gymnasium.
     pub clip: f64,
 }
 
 impl Default for NormalizeObservationOptions {
-    /// 1e-8, and the limit that CleanRL adds: 10.
+    /// Epsilon 1e-8, and the limit that CleanRL adds: 10.
     fn default() -> Self {
         NormalizeObservationOptions { epsilon: 1e-8, clip: 10.0 }
     }
 }
 
-/// How rewards are normalised.
+/// Options of the normalisation of rewards.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NormalizeRewardOptions {
-    /// The discount of the return by whose spread rewards are divided.
+    /// Discount of the return by whose standard deviation rewards are divided.
     pub gamma: f64,
-    /// What is added to the variance.
+    /// Number added to the variance.
     pub epsilon: f64,
-    /// The largest size of a normalised reward; infinity for no limit, as gymnasium has it.
+    /// Largest absolute value of a normalised reward; infinity for no limit, as in gymnasium.
     pub clip: f64,
 }
 
 impl Default for NormalizeRewardOptions {
-    /// 0.99, 1e-8, and the limit that CleanRL adds: 10.
+    /// Gamma 0.99, epsilon 1e-8, and the limit that CleanRL adds: 10.
     fn default() -> Self {
         NormalizeRewardOptions { gamma: 0.99, epsilon: 1e-8, clip: 10.0 }
     }
 }
 
-/// Fails unless the settings of a normaliser make sense.
+/// Returns an error for invalid settings of a normaliser.
 fn check(name: &str, size: usize, gamma: f64, epsilon: f64, clip: f64) -> Result<()> {
     let problem = if size == 0 {
         "there is nothing to normalise".into()
@@ -58,7 +58,7 @@ fn check(name: &str, size: usize, gamma: f64, epsilon: f64, clip: f64) -> Result
     Err(Error::Config(format!("{name}: {problem}")))
 }
 
-/// Brings the observations of all rows of a pool's batches to mean 0 and variance 1, element by
+/// Normalises the observations of all rows of a pool's batches to mean 0 and variance 1, element by
 /// element: gymnasium's vector wrapper `NormalizeObservation`.
 ///
 /// ```
@@ -79,13 +79,14 @@ fn check(name: &str, size: usize, gamma: f64, epsilon: f64, clip: f64) -> Result
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservationNormalizer {
-    /// The statistics. They are part of the trained model.
+    /// Running statistics. They are part of the trained model.
     pub stats: RunningMeanStd,
     options: NormalizeObservationOptions,
 }
 
 impl ObservationNormalizer {
-    /// For observations of `width` elements, at least one. Fails for settings that make no sense.
+    /// Creates a normaliser for observations of `width` elements, at least one. Returns an error
+    /// for invalid settings.
     pub fn new(
         width: usize,
         options: NormalizeObservationOptions,
@@ -94,20 +95,20 @@ impl ObservationNormalizer {
         Ok(ObservationNormalizer { stats: RunningMeanStd::new(width), options })
     }
 
-    /// Takes `rows` into the statistics, and normalises them with those.
+    /// Adds `rows` to the statistics, and normalises them with the updated statistics.
     ///
     /// # Panics
-    /// If they are not a whole number of observations.
+    /// If `rows` are not a whole number of observations.
     pub fn normalize<T: Copy + Into<f64>>(&mut self, rows: &[T]) -> Vec<f32> {
         let rows: Vec<f64> = rows.iter().map(|&x| x.into()).collect();
         self.stats.update(&rows);
         self.apply(&rows)
     }
 
-    /// Normalises `rows` with the statistics so far.
+    /// Normalises `rows` with the current statistics.
     ///
     /// # Panics
-    /// If they are not a whole number of observations.
+    /// If `rows` are not a whole number of observations.
     pub fn apply<T: Copy + Into<f64>>(&self, rows: &[T]) -> Vec<f32> {
         let NormalizeObservationOptions { epsilon, clip } = self.options;
         let width = self.stats.mean().len();
@@ -122,18 +123,19 @@ impl ObservationNormalizer {
     }
 }
 
-/// Divides the rewards of all rows of a pool's batches by the spread of the discounted return so
-/// far: gymnasium's vector wrapper `NormalizeReward`. Their mean stays where it is.
+/// Divides the rewards of all rows of a pool's batches by the running standard deviation of the
+/// discounted return: gymnasium's vector wrapper `NormalizeReward`. It does not subtract the mean.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RewardNormalizer {
-    /// The statistics of the returns.
+    /// Statistics of the returns.
     pub stats: RunningMeanStd,
     returns: Vec<f64>,
     options: NormalizeRewardOptions,
 }
 
 impl RewardNormalizer {
-    /// For `num_envs` environments, at least one. Fails for settings that make no sense.
+    /// Creates a normaliser for `num_envs` environments, at least one. Returns an error for invalid
+    /// settings.
     pub fn new(num_envs: usize, options: NormalizeRewardOptions) -> Result<RewardNormalizer> {
         check("NormalizeReward", num_envs, options.gamma, options.epsilon, options.clip)?;
         Ok(RewardNormalizer {
@@ -143,11 +145,11 @@ impl RewardNormalizer {
         })
     }
 
-    /// Takes one step of every environment into the statistics, and normalises its rewards with
-    /// those. As in gymnasium, a return starts again with the reward that ends an episode.
+    /// Adds one step of every environment to the statistics, and normalises its rewards with the
+    /// updated statistics. As in gymnasium, a return is reset with the reward that ends an episode.
     ///
     /// # Panics
-    /// Unless there is one reward and one flag per environment.
+    /// If there is not one reward and one flag per environment.
     pub fn normalize<T: Copy + Into<f64>>(
         &mut self,
         rewards: &[T],
@@ -165,8 +167,8 @@ impl RewardNormalizer {
     }
 }
 
-/// Observations of mean 0 and variance 1, each environment by its own statistics: gymnasium's
-/// `NormalizeObservation`, followed by CleanRL's limit.
+/// Wrapper that normalises observations to mean 0 and variance 1, with separate statistics for each
+/// environment: gymnasium's `NormalizeObservation`, followed by CleanRL's limit.
 #[derive(Debug)]
 pub struct NormalizeObservation {
     normalizer: ObservationNormalizer,
@@ -175,8 +177,8 @@ pub struct NormalizeObservation {
 }
 
 impl NormalizeObservation {
-    /// `env` with its observations normalised, `f32`. Fails unless they are floats, and for
-    /// settings that make no sense.
+    /// Wraps `env` and normalises its observations, as `f32`. Returns an error unless they are
+    /// floats, and for invalid settings.
     pub fn wrap(env: Box<dyn Env>, options: NormalizeObservationOptions) -> Result<Box<dyn Env>> {
         let EnvSpec { id, observation, .. } = env.spec();
         let dtype = observation.dtype();
@@ -227,16 +229,16 @@ impl Wrapper for NormalizeObservation {
     }
 }
 
-/// Rewards divided by the spread of the discounted return, each environment by its own statistics:
-/// gymnasium's `NormalizeReward`, followed by CleanRL's limit. Episode statistics count the rewards
-/// as they were.
+/// Wrapper that divides rewards by the standard deviation of the discounted return, with separate
+/// statistics for each environment: gymnasium's `NormalizeReward`, followed by CleanRL's limit.
+/// Episode statistics count the unchanged rewards.
 #[derive(Debug)]
 pub struct NormalizeReward {
     normalizer: RewardNormalizer,
 }
 
 impl NormalizeReward {
-    /// `env` with its rewards normalised. Fails for settings that make no sense.
+    /// Wraps `env` and normalises its rewards. Returns an error for invalid settings.
     pub fn wrap(env: Box<dyn Env>, options: NormalizeRewardOptions) -> Result<Box<dyn Env>> {
         Ok(wrap(env, NormalizeReward { normalizer: RewardNormalizer::new(1, options)? }))
     }
@@ -248,7 +250,7 @@ impl Wrapper for NormalizeReward {
         StepOutcome { reward, ..outcome }
     }
 
-    /// The return so far, and the statistics.
+    /// Serializes the current return and the statistics.
     fn save(&self) -> Vec<u8> {
         let mut state = self.normalizer.returns[0].to_le_bytes().to_vec();
         state.extend(self.normalizer.stats.save());

@@ -1,4 +1,4 @@
-//! Wrappers that put observations into another shape.
+//! Wrappers that change the shape of observations.
 
 use crate::envs::env::{Env, ObsMut};
 use crate::envs::spec::{Bound, EnvSpec, Space};
@@ -7,7 +7,7 @@ use crate::trace::types::DType;
 
 use super::wrapped::{Wrapper, wrap};
 
-/// The last observations together, as gymnasium's `FrameStack`.
+/// Wrapper that stacks the last observations, as gymnasium's `FrameStack`.
 #[derive(Debug)]
 pub struct FrameStack {
     num_stack: usize,
@@ -17,8 +17,9 @@ pub struct FrameStack {
 }
 
 impl FrameStack {
-    /// `env` with the last `num_stack` observations, oldest first, along a new first axis. An
-    /// episode begins with its first one everywhere. Fails for 0.
+    /// Wraps `env` and stacks its last `num_stack` observations, oldest first, along a new first
+    /// axis. At the start of an episode all of them are its first observation. Returns an error for
+    /// 0.
     pub fn wrap(env: Box<dyn Env>, num_stack: usize) -> Result<Box<dyn Env>> {
         let spec = env.spec();
         if num_stack == 0 {
@@ -30,7 +31,7 @@ impl FrameStack {
     }
 }
 
-/// The bounds of `count` arrays with bounds `bound`.
+/// Returns the bounds of `count` arrays with bounds `bound`.
 fn repeat(bound: Bound, count: usize) -> Bound {
     match bound {
         Bound::All(bound) => Bound::All(bound),
@@ -57,7 +58,7 @@ impl Wrapper for FrameStack {
     }
 
     fn place(&mut self) -> Option<&mut [u8]> {
-        // The oldest frame leaves; the new one is written over the last.
+        // Drops the oldest frame; the new one is written to the end.
         self.frames.copy_within(self.frame.., 0);
         let last = self.frames.len() - self.frame;
         Some(&mut self.frames[last..])
@@ -85,16 +86,16 @@ impl Wrapper for FrameStack {
     }
 }
 
-/// Observations without axes but one, as gymnasium's `FlattenObservation`.
+/// Wrapper that flattens observations to one axis, as gymnasium's `FlattenObservation`.
 #[derive(Debug)]
 pub struct FlattenObservation {
-    /// What the environment within says, if that is a number.
+    /// Observation of the wrapped environment, if that is a number.
     number: Option<[i32; 1]>,
 }
 
 impl FlattenObservation {
-    /// `env` with flat observations: an array becomes its elements in row-major order, a number an
-    /// `i32` array with a one in its place and zeros elsewhere.
+    /// Wraps `env` and flattens its observations: an array becomes its elements in row-major order,
+    /// a number becomes a one-hot `i32` array.
     pub fn wrap(env: Box<dyn Env>) -> Box<dyn Env> {
         let number = matches!(env.spec().observation, Space::Discrete { .. }).then_some([0]);
         wrap(env, FlattenObservation { number })

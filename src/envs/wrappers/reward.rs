@@ -1,16 +1,16 @@
-//! Wrappers of rewards. Episode statistics count the rewards that come in.
+//! Reward wrappers. Episode statistics count the unchanged rewards.
 
 use crate::envs::env::{Env, StepOutcome};
 use crate::error::{Error, Result};
 
 use super::wrapped::{Wrapper, wrap};
 
-/// Rewards through a function, as gymnasium's `TransformReward`.
+/// Wrapper that applies a function to rewards, as gymnasium's `TransformReward`.
 #[derive(Debug)]
 pub struct TransformReward<F>(F);
 
 impl<F: FnMut(f64) -> f64 + Send + 'static> TransformReward<F> {
-    /// `env` with `f(reward)` for each reward.
+    /// Wraps `env` and replaces each reward by `f(reward)`.
     ///
     /// ```
     /// use podracer::envs::{make, wrappers::TransformReward};
@@ -28,7 +28,7 @@ impl<F: FnMut(f64) -> f64 + Send + 'static> Wrapper for TransformReward<F> {
     }
 }
 
-/// Rewards brought to the nearest bound, as gymnasium's `ClipReward`.
+/// Wrapper that clips rewards to bounds, as gymnasium's `ClipReward`.
 #[derive(Debug)]
 pub struct ClipReward {
     low: f64,
@@ -36,7 +36,8 @@ pub struct ClipReward {
 }
 
 impl ClipReward {
-    /// `env` with rewards from `low` to `high`. Fails unless `low <= high`.
+    /// Wraps `env` and clips its rewards to `low` and `high`. Returns an error unless `low <=
+    /// high`.
     pub fn wrap(env: Box<dyn Env>, low: f64, high: f64) -> Result<Box<dyn Env>> {
         if low <= high {
             return Ok(wrap(env, ClipReward { low, high }));

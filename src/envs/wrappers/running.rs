@@ -1,10 +1,10 @@
-//! Mean and variance of all there has been, without keeping it.
+//! Running mean and variance.
 
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::trace::literal::Literal;
 
-/// Mean and variance of everything seen so far, element by element: gymnasium's class.
+/// Running mean and variance of each element: gymnasium's class.
 ///
 /// Batches are merged by the parallel form of Welford's algorithm (Chan, Golub, LeVeque 1979).
 #[derive(Debug, Clone, PartialEq)]
@@ -15,7 +15,8 @@ pub struct RunningMeanStd {
 }
 
 impl RunningMeanStd {
-    /// Of nothing: mean 0 and variance 1 with the weight of 1e-4 of an example, as gymnasium.
+    /// Creates empty statistics: mean 0 and variance 1 with the weight of 1e-4 examples, as in
+    /// gymnasium.
     ///
     /// # Panics
     /// If `width` is 0.
@@ -24,22 +25,22 @@ impl RunningMeanStd {
         RunningMeanStd { mean: vec![0.0; width], var: vec![1.0; width], count: 1e-4 }
     }
 
-    /// The mean of each element.
+    /// Returns the mean of each element.
     pub fn mean(&self) -> &[f64] {
         &self.mean
     }
 
-    /// The variance of each element: the mean squared distance from the mean.
+    /// Returns the variance of each element: the mean squared distance from the mean.
     pub fn var(&self) -> &[f64] {
         &self.var
     }
 
-    /// How many examples there were, plus 1e-4.
+    /// Returns the number of examples, plus 1e-4.
     pub fn count(&self) -> f64 {
         self.count
     }
 
-    /// Takes in `examples`, one after the other; none changes nothing.
+    /// Adds `examples`, one after the other; an empty slice changes nothing.
     ///
     /// # Panics
     /// If they are not a whole number of examples.
@@ -66,17 +67,17 @@ impl RunningMeanStd {
         self.count = count;
     }
 
-    /// Mean and variance `f64[width]` and count `f64`: a tree to be saved beside a model's
+    /// Returns mean and variance `f64[width]` and count `f64`: a tree to be saved with a model's
     /// parameters.
     pub fn to_arrays(&self) -> (Array, Array, Array) {
         let row = |values: &[f64]| Array::from(Literal::from(values.to_vec()));
         (row(&self.mean), row(&self.var), Array::from(self.count))
     }
 
-    /// The inverse of [`to_arrays`](RunningMeanStd::to_arrays).
+    /// Inverse of [`to_arrays`](RunningMeanStd::to_arrays).
     ///
     /// # Errors
-    /// If the arrays are not what it gives, or hold what cannot be: a negative variance, NaN.
+    /// If the arrays have other types or shapes, or invalid values: a negative variance, NaN.
     pub fn from_arrays((mean, var, count): (&Array, &Array, &Array)) -> Result<RunningMeanStd> {
         let (mean, var) = (mean.to_vec::<f64>()?, var.to_vec::<f64>()?);
         let count = count.item::<f64>()?;
@@ -96,13 +97,13 @@ impl RunningMeanStd {
             && self.count.is_finite()
     }
 
-    /// Count, means, variances.
+    /// Serializes count, means and variances.
     pub(super) fn save(&self) -> Vec<u8> {
         let values = [self.count].into_iter().chain(self.mean.iter().chain(&self.var).copied());
         values.flat_map(f64::to_le_bytes).collect()
     }
 
-    /// The inverse of [`save`](RunningMeanStd::save), for statistics of the same width.
+    /// Inverse of [`save`](RunningMeanStd::save), for statistics of the same width.
     pub(super) fn restored(&self, state: &[u8]) -> Option<RunningMeanStd> {
         let width = self.mean.len();
         let (chunks, rest) = state.as_chunks::<8>();

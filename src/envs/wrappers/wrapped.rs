@@ -1,51 +1,54 @@
-//! What all wrappers share: whatever one does not change goes to the environment within.
+//! Base of all wrappers: methods that a wrapper does not change are forwarded to the wrapped
+//! environment.
 
 use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
 use crate::envs::seeds::EnvRng;
 use crate::envs::spec::EnvSpec;
 use crate::error::{Error, Result};
 
-/// What a wrapper changes. Every method has a default that changes nothing.
+/// Changes that a wrapper makes. Every method has a default that changes nothing.
 ///
-/// A wrapper that changes observations gives the environment a place of its own to write them to,
-/// [`place`](Wrapper::place), and makes its own of them in [`observe`](Wrapper::observe). The others
-/// leave the environment to write into the pool's batch.
+/// A wrapper that changes observations gives the wrapped environment a separate buffer to write
+/// them to, [`place`](Wrapper::place), and computes its own observation from it in
+/// [`observe`](Wrapper::observe). With other wrappers the environment writes into the pool's batch.
 pub trait Wrapper: Send + 'static {
-    /// The specification around that of the environment within.
+    /// Returns the specification of the wrapper, from that of the wrapped environment.
     fn spec(&self, spec: EnvSpec) -> EnvSpec {
         spec
     }
 
-    /// The elements of a continuous action for the environment within.
+    /// Changes the elements of a continuous action for the wrapped environment.
     fn action(&mut self, _action: &mut Vec<f32>) {}
 
-    /// Where the environment within writes its observation, if not to where ours goes.
+    /// Returns the buffer for the wrapped environment's observation, or `None` if the environment
+    /// writes to the wrapper's own output.
     fn place(&mut self) -> Option<&mut [u8]> {
         None
     }
 
-    /// Writes an observation from what lies in [`place`](Wrapper::place), if there is one. `first`
-    /// is whether it is the first of an episode.
+    /// Writes an observation computed from the content of [`place`](Wrapper::place), if there is
+    /// one. `first` is true for the first observation of an episode.
     fn observe(&mut self, _first: bool, _obs: ObsMut<'_>) {}
 
-    /// What came of the step, from what the environment within says. To leave `game_reward` as it
-    /// is keeps episode statistics true.
+    /// Returns the outcome of the step, from that of the wrapped environment. Keep `game_reward`
+    /// unchanged to keep the episode statistics true.
     fn outcome(&mut self, outcome: StepOutcome) -> StepOutcome {
         outcome
     }
 
-    /// What the wrapper knows from earlier steps, as bytes.
+    /// Serializes the wrapper's state from earlier steps.
     fn save(&self) -> Vec<u8> {
         Vec::new()
     }
 
-    /// Takes up what [`save`](Wrapper::save) wrote; false, and no change, for anything else.
+    /// Restores the state that [`save`](Wrapper::save) wrote; returns false, and changes nothing,
+    /// for other bytes.
     fn restore(&mut self, state: &[u8]) -> bool {
         state.is_empty()
     }
 }
 
-/// `env` as `wrapper` changes it.
+/// Wraps `env` with `wrapper`.
 pub fn wrap(env: Box<dyn Env>, wrapper: impl Wrapper) -> Box<dyn Env> {
     Box::new(Wrapped { env, wrapper, action: Vec::new() })
 }
@@ -53,12 +56,12 @@ pub fn wrap(env: Box<dyn Env>, wrapper: impl Wrapper) -> Box<dyn Env> {
 struct Wrapped<W> {
     env: Box<dyn Env>,
     wrapper: W,
-    /// Memory for the action that the environment within gets.
+    /// Memory for the action of the wrapped environment.
     action: Vec<f32>,
 }
 
 impl<W: Wrapper> Wrapped<W> {
-    /// Lets the environment within write an observation, and passes it on.
+    /// Lets the wrapped environment write an observation, and the wrapper change it.
     fn observed<T>(
         &mut self,
         first: bool,
@@ -116,7 +119,8 @@ impl<W: Wrapper> Env for Wrapped<W> {
         self.env.render()
     }
 
-    /// The length of the wrapper's bytes, those, and the bytes of the environment within.
+    /// Serializes the length of the wrapper's bytes, those bytes, and the bytes of the wrapped
+    /// environment.
     fn save(&self) -> Result<Vec<u8>> {
         let ours = self.wrapper.save();
         let mut state = (ours.len() as u64).to_le_bytes().to_vec();
@@ -131,7 +135,7 @@ impl<W: Wrapper> Env for Wrapped<W> {
             rest.split_at_checked(length)
         });
         let Some((ours, inner)) = split else { return Err(self.not_saved()) };
-        // The wrapper goes first and can be put back: a failure changes nothing.
+        // The wrapper is restored first and can be put back: a failure changes nothing.
         let before = self.wrapper.save();
         if !self.wrapper.restore(ours) {
             return Err(self.not_saved());
