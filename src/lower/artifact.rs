@@ -22,8 +22,8 @@ const NEWEST_SCHEMA: u16 = 11;
 /// The calling conventions that are understood here; they differ in what several devices share.
 const CONVENTIONS: std::ops::RangeInclusive<u16> = 9..=10;
 
-/// What follows the flatbuffer in artifacts of ours, and a SHA-256 of all before it. Readers of
-/// flatbuffers do not look behind the end.
+/// Marker after the flatbuffer in artifacts that this library writes; a SHA-256 of all bytes before
+/// it follows. Readers of flatbuffers do not look behind the end.
 const SEAL: &[u8; 16] = b"podracer-seal-1\n";
 
 /// The first bytes of MLIR bytecode.
@@ -86,7 +86,7 @@ pub struct Artifact {
     /// The platforms it was made for, by JAX's names: `cpu`, `cuda`, `rocm`, `tpu`. The module of
     /// several takes the position of the one it runs on as its first argument.
     pub platforms: Vec<String>,
-    /// Whether it may run on other platforms too: JAX's `DisabledSafetyCheck.platform()`.
+    /// True if it may run on other platforms too: JAX's `DisabledSafetyCheck.platform()`.
     pub any_platform: bool,
     /// The MLIR module.
     pub module: Vec<u8>,
@@ -108,7 +108,7 @@ impl Artifact {
         let bytes = unsealed(bytes).map_err(malformed)?;
         let table = Table::root(bytes).map_err(malformed)?;
         let module = table.bytes(13).map_err(malformed)?;
-        // A flatbuffer carries no name of its kind: this is what tells an artifact.
+        // A flatbuffer carries no name of its kind: the MLIR module identifies an artifact.
         let text = std::str::from_utf8(module).unwrap_or_default();
         if !module.starts_with(BYTECODE) && !text.contains("@main") {
             return Err(malformed(
@@ -247,8 +247,8 @@ impl Artifact {
         bytes
     }
 
-    /// The module for a compiler that knows StableHLO to `version`. What a newer StableHLO has
-    /// changed is undone where it is another name for the same: `composite` (JAX's `erf`, `top_k`)
+    /// The module for a compiler that knows StableHLO to `version`. A change of a newer StableHLO
+    /// is undone if it is another name for the same operation: `composite` (JAX's `erf`, `top_k`)
     /// got regions in its second version, which no front end writes yet.
     pub fn module_for(&self, version: &str) -> Cow<'_, [u8]> {
         const SECOND: &[u8] = b"\0composite_v2\0";
@@ -275,7 +275,7 @@ impl Artifact {
     }
 }
 
-/// Whether version `a` is above `b`.
+/// Returns true if version `a` is above `b`.
 pub fn newer(a: &str, b: &str) -> bool {
     let parts = |version: &str| -> Vec<u32> {
         version.split(['.', ',', ' ']).filter_map(|part| part.parse().ok()).collect()

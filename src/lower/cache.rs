@@ -1,14 +1,13 @@
 //! The persistent cache of compiled executables, so that the second run of a program starts at
 //! once.
-//!
 //! An entry is one file in `$PODRACER_HOME/executables`, named by a hash of everything that the
 //! machine code depends on: the program, the options, the plugin, the platform, the processor, the
 //! user, and the compiler flags of the environment. The file's HMAC-SHA256 covers that hash and the
-//! code, under a secret key that lies beside it and that only the user can read. An entry that was
-//! damaged, forged, or put in another's place is warned about, compiled anew and overwritten.
+//! code, under a secret key that lies beside it and that only the user can read. If an entry was
+//! damaged, forged or replaced by another one, the cache warns, compiles anew and overwrites it.
 //!
-//! The folder must be the user's and writable by nobody else; otherwise the cache is not used, which
-//! is said once. Nothing about the cache is ever an error of the program.
+//! The folder must be the user's and writable by nobody else; otherwise the cache is not used, and
+//! one warning is printed. Nothing about the cache is ever an error of the program.
 //!
 //! `PODRACER_CACHE=off` turns it off; `PODRACER_CACHE_MAX_SIZE` limits its size.
 
@@ -47,19 +46,19 @@ const MAX_PARTIAL_AGE: Duration = Duration::from_secs(60 * 60);
 /// SHA-256 of everything that an entry's machine code depends on.
 type EntryKey = [u8; 32];
 
-/// How an executable was come by.
+/// Outcome of compiling through the cache.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CacheOutcome {
-    /// Whether it was in the cache.
+    /// True if the executable was in the cache.
     pub hit: bool,
-    /// How long it took, either way.
+    /// Time that the compilation or the load took, in seconds.
     pub seconds: f64,
 }
 
 /// State of a cache, for `podracer doctor`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CacheStatus {
-    /// The environment turns the cache off.
+    /// The environment disables the cache.
     Off,
     /// The folder of this path cannot be trusted, for this reason, so the cache is not used.
     Refused(PathBuf, String),
@@ -117,7 +116,7 @@ impl Cache {
         Cache { dir: None, ..Cache::at("", 0) }
     }
 
-    /// The cache that the environment asks for.
+    /// The cache that the environment configures.
     pub fn from_env() -> Cache {
         match Settings::from_env() {
             Ok(settings) => Cache::of(&settings),
@@ -365,7 +364,7 @@ fn key(client: &Client, module: &[u8], options: &CompileOptions) -> EntryKey {
     );
     let flags = std::env::var("XLA_FLAGS").unwrap_or_default();
     let mut hash = Sha256::new();
-    // Where a line of the user's code stands does not change what is compiled.
+    // The position of a line of the user's code does not change the compiled code.
     let text = std::str::from_utf8(module).map(without_locations);
     for field in [
         text.as_ref().map_or(module, String::as_bytes),
@@ -509,7 +508,7 @@ mod tests {
         // The unfinished file that is an hour old, and the oldest entry.
         Cache::at(base.path(), 400).prune(base.path(), 100);
         assert_eq!(left(), [".1-1.partial", &name('a'), &name('c'), "notes"]);
-        // An entry that nobody used for long goes, however much room there is.
+        // An entry that was unused for long is removed, however much free space there is.
         put(&name('a'), day * 91);
         Cache::at(base.path(), 10_000).prune(base.path(), 100);
         assert_eq!(left(), [".1-1.partial", &name('c'), "notes"]);

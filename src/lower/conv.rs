@@ -252,7 +252,7 @@ fn depth_to_space(dims: &ConvDims, lhs: Tensor, rhs: Tensor) -> Tensor {
     let spatial = dims.strides.len();
     let (image, kernel) = (x.shape(), w.shape());
     let features = kernel[spatial + 1];
-    // What is cut off the full result at the end, and its sizes.
+    // Elements cut off the full result at the end, and its sizes.
     let (mut low, mut high) = (vec![0; spatial + 2], vec![0; spatial + 2]);
     let mut spread: SmallVec<[(usize, usize); 3]> = SmallVec::new();
     let mut before = vec![0; spatial + 2];

@@ -1,9 +1,9 @@
-//! What a Program costs, roughly: enough for choices at compile time.
+//! Rough cost of a Program: enough for choices at compile time.
 
 use crate::trace::op::{Op, UnaryOp};
 use crate::trace::program::{Equation, Program};
 
-/// Whether a Program gains by spreading single operations over several cores: most of its
+/// Returns true if a Program gains by spreading single operations over several cores: most of its
 /// arithmetic is in operations that are worth waking a thread for.
 pub fn spreads(program: &Program) -> bool {
     let Work { small, large } = work(program);
@@ -21,7 +21,8 @@ struct Work {
     large: f64,
 }
 
-/// The work of one run: of a `scan` all turns; of a `while_loop`, of which nobody knows, one.
+/// Returns the work of one run: all iterations of a `scan`; one iteration of a `while_loop`, whose
+/// number of iterations is unknown.
 fn work(program: &Program) -> Work {
     let mut sum = Work::default();
     for equation in &program.equations {

@@ -17,14 +17,14 @@ use super::stablehlo::{LowerOptions, Platform, stablehlo};
 use crate::output;
 use crate::trace::program::Program;
 
-/// Where modules go, and for which platform.
+/// Folder for dumped modules, and the platform that they are lowered for.
 #[derive(Debug, PartialEq, Eq)]
 struct Dump {
     dir: PathBuf,
     platform: Option<Platform>,
 }
 
-/// The text of a module, which is also kept as a file if the user asks for it.
+/// Returns the text of a module, and also writes it to a file if the user asks for it.
 pub fn lowered(program: &Program, options: &LowerOptions) -> String {
     static DUMP: OnceLock<Option<Dump>> = OnceLock::new();
     let text = stablehlo(program, options);
@@ -35,7 +35,7 @@ pub fn lowered(program: &Program, options: &LowerOptions) -> String {
 }
 
 impl Dump {
-    /// What the environment asks for, which `variable` reads.
+    /// Returns the dump that the environment asks for; `variable` reads the environment.
     fn asked_for(variable: impl Fn(&str) -> Option<String>) -> Option<Dump> {
         let dir = variable("PODRACER_DUMP_IR_TO").filter(|dir| !dir.is_empty())?;
         let platform = variable("PODRACER_DUMP_IR_FOR").filter(|name| !name.is_empty());
@@ -49,7 +49,7 @@ impl Dump {
         Some(Dump { dir: dir.into(), platform })
     }
 
-    /// Writes a file. What goes wrong is a warning: nothing depends on it.
+    /// Writes a file. A failure is a warning: nothing depends on the file.
     fn keep(&self, program: &Program, options: &LowerOptions, text: &str) {
         let other = self.platform.filter(|&platform| platform != options.platform);
         let other = other.map(|platform| {

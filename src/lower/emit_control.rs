@@ -16,9 +16,9 @@ struct ScanParts<'s, 'a, 't> {
 }
 
 impl<'a> Emitter<'a> {
-    /// The function in place. Where it computes again what was computed before, its operands go
-    /// through a barrier all together: otherwise the compiler would merge the two, or compute too
-    /// early what is wanted late.
+    /// Emits the function in place. If it computes earlier values again, its operands go through a
+    /// barrier all together: otherwise the compiler would merge the two computations, or compute
+    /// too early the values that are needed late.
     pub(super) fn remat(
         &mut self,
         remat: &'a RematOp,
@@ -62,7 +62,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Every turn written out: no loop.
+    /// Emits every iteration written out: no loop.
     fn scan_written_out(
         &mut self,
         parts: &ScanParts<'_, 'a, '_>,
@@ -95,7 +95,7 @@ impl<'a> Emitter<'a> {
         carry
     }
 
-    /// A loop of `length / unroll` turns of `unroll` rows, then what is left over.
+    /// Emits a loop of `length / unroll` iterations of `unroll` rows, then the remaining rows.
     fn scan_looped(
         &mut self,
         parts: &ScanParts<'_, 'a, '_>,
@@ -159,7 +159,7 @@ impl<'a> Emitter<'a> {
         carry
     }
 
-    /// The row of turn `counter + step`.
+    /// The row of iteration `counter + step`.
     fn scan_row(&mut self, scan: &ScanOp, counter: Value, step: usize) -> Value {
         let ty = TensorType::scalar(DType::I32);
         if scan.reverse {
@@ -182,7 +182,7 @@ impl<'a> Emitter<'a> {
         rows
     }
 
-    /// One turn of a scan: replaces the carry, gives the outputs.
+    /// One iteration of a scan: replaces the carry, returns the outputs.
     fn turn(
         &mut self,
         parts: &ScanParts<'_, 'a, '_>,

@@ -12,7 +12,7 @@ impl Emitter<'_> {
             return x;
         }
         let l = self.op(format_args!("stablehlo.cholesky {x}, lower = true : {}", Ty(ty)));
-        // What stands in the upper triangle is not said; we promise zeros.
+        // StableHLO leaves the upper triangle undefined; we promise zeros.
         let places = TensorType::new(DType::I32, &ty.shape);
         let rank = ty.rank();
         let [row, column] = [rank - 2, rank - 1]

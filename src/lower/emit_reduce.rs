@@ -31,7 +31,7 @@ fn bounds(dtype: DType) -> (Literal, Literal) {
     }
 }
 
-/// What a reduction of no elements gives.
+/// Returns the result of a reduction of no elements.
 fn identity(op: ReduceOp, dtype: DType) -> Literal {
     let scalar = |value| Literal::filled(TensorType::scalar(dtype), value);
     match op {

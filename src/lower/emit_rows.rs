@@ -33,8 +33,8 @@ const LANES: usize = 16;
 /// Fewer rows are divided before they are added: a product of one row is slow.
 const FEW: usize = 8;
 
-/// How many rows of how many elements a reduction over `axes` is about, if they are the last ones
-/// and the elements floats.
+/// Returns the number of rows and their length in a reduction over `axes`, if these are the last
+/// axes and the elements are floats.
 fn rows(ty: &TensorType, axes: &[usize]) -> Option<[usize; 2]> {
     let float = matches!(ty.dtype, DType::F32 | DType::F64);
     let kept = ty.rank() - axes.len();
@@ -55,8 +55,8 @@ fn part(length: usize) -> Option<usize> {
 }
 
 impl Emitter<'_> {
-    /// The rows, where they are done here: on CPU, but for small Programs that run inline. Those have
-    /// no time to win, and a product would end that.
+    /// Returns the rows if they are reduced here: on CPU, except for small Programs that run
+    /// inline. Those have no time to win, and a product would end that.
     fn pay(&self, rows: Option<[usize; 2]>) -> Option<[usize; 2]> {
         rows.filter(|_| self.options.platform == Platform::Cpu && self.native.is_none())
     }
@@ -148,7 +148,7 @@ impl Emitter<'_> {
         x
     }
 
-    /// The better of two elements; NaN is better than all numbers. Of two zeros any.
+    /// The better of two elements; NaN is better than all numbers. If both are zeros, either one.
     ///
     /// Written out, since `maximum` also looks at the signs of zeros, which takes three times as
     /// long.
@@ -163,8 +163,8 @@ impl Emitter<'_> {
         self.select(wins, a, b, &bool_ty, ty)
     }
 
-    /// Where the best element of each row stands, the first of equals: the least number among the
-    /// places that have it.
+    /// Returns the index of the best element of each row; of equals, the first: the least index
+    /// among the elements that equal the best.
     pub(super) fn arg_rows(
         &mut self,
         op: ArgOp,
@@ -188,7 +188,7 @@ impl Emitter<'_> {
         let best = self.broadcast(best, &flat, &[0], &table);
         let bool_ty = predicate(&table);
         let equal = self.compare(CompareOp::Eq, x, best, &table);
-        // Where there is a NaN it is the best, and equals nothing.
+        // If there is a NaN it is the best element, and equals nothing.
         let nan = self.compare(CompareOp::Ne, x, x, &table);
         let here = self.binary(BinaryOp::Or, equal, nan, &bool_ty);
         let numbers = self.op(format_args!("stablehlo.iota dim = 1 : {}", Ty(&places)));

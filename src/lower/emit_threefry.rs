@@ -1,12 +1,13 @@
 //! The random number generator: our native function for few elements, as keys are; else a private
 //! function per shape, called where it is needed.
 //!
-//! The native function takes no time to compile, and keeps loops short that draw at every turn: DQN
-//! on CartPole needs 24% less processor time with it than with a loop of the compiler's.
+//! The native function takes no time to compile, and keeps loops short that draw at every
+//! iteration: DQN on CartPole needs 24% less processor time with it than with a loop of the
+//! compiler's.
 //!
-//! Where it is not known, there are two forms of the 20 rounds. Measured on the CPU plugin (two
-//! busy cores; 40 chained calls, or one call of a million elements), written out against a loop
-//! of 5 times 4 rounds:
+//! If the native function is not available, there are two forms of the 20 rounds. Measured on the
+//! CPU plugin (two busy cores; 40 chained calls, or one call of a million elements), written out
+//! against a loop of 5 times 4 rounds:
 //!
 //! | elements  | compile, per call | run, per call    |
 //! |-----------|-------------------|------------------|
@@ -15,7 +16,8 @@
 //! | 1,000,000 | 0.20 s, 0.33 s    | 1.0 ms, 11.5 ms  |
 //!
 //! So few elements take the loop, as keys do; many are written out, as the compiler then fuses all
-//! rounds with what uses the bits. Elsewhere a loop would cost a launch for every turn.
+//! rounds with what uses the bits. On other platforms a loop would cost a launch for every
+//! iteration.
 
 use std::fmt;
 
@@ -26,7 +28,7 @@ use crate::trace::literal::Literal;
 use crate::trace::op::{BinaryOp, CompareOp};
 use crate::trace::types::{DType, Shape, TensorType};
 
-/// By how many bits the second word turns in each round; the two rows alternate.
+/// Number of bits by which the second word rotates in each round; the two rows alternate.
 const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
 
 /// Up to this many elements take the native function or the loop, on CPU.
@@ -101,7 +103,7 @@ impl Emitter<'_> {
         ([a, b], [key[0], key[1], third])
     }
 
-    /// One round: the second word turns left by `left` bits, which is right by `right`.
+    /// One round: the second word rotates left by `left` bits, which is right by `right`.
     fn round(&mut self, x: [Value; 2], left: Value, right: Value, ty: &TensorType) -> [Value; 2] {
         let a = self.binary(BinaryOp::Add, x[0], x[1], ty);
         let high = self.binary(BinaryOp::ShiftLeft, x[1], left, ty);
@@ -110,7 +112,7 @@ impl Emitter<'_> {
         [a, self.binary(BinaryOp::Xor, a, turned, ty)]
     }
 
-    /// What follows each four rounds: two words of the key, and a count.
+    /// Key injection after every four rounds: adds two words of the key, and a count.
     fn inject(
         &mut self,
         x: [Value; 2],

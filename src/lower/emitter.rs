@@ -16,7 +16,7 @@ use crate::trace::literal::{Literal, with_element};
 use crate::trace::program::Program;
 use crate::trace::types::{Shape, TensorType};
 
-/// What a variable stands for in the text.
+/// Meaning of a variable in the text.
 #[derive(Clone)]
 pub(super) enum Slot<'a> {
     /// A value defined above.
@@ -44,7 +44,8 @@ pub(super) struct Emitter<'a> {
     pub(super) threefry_shapes: Vec<Shape>,
     /// The functions that the Program calls: their numbers, and the argument that has them.
     pub(super) functions: Option<(Vec<i64>, Value)>,
-    /// What is written as calls of native functions, if the Program is small enough to run inline.
+    /// The layers written as calls of native functions, if the Program is small enough to run
+    /// inline.
     pub(super) native: Option<NativeCalls>,
 }
 

@@ -124,7 +124,7 @@ impl fmt::Display for Types<'_> {
     }
 }
 
-/// What follows `->`: one type, or several in parentheses.
+/// Result types after `->`: one type, or several in parentheses.
 pub(super) struct Results<'a>(pub(super) &'a [&'a TensorType]);
 
 impl fmt::Display for Results<'_> {
@@ -269,7 +269,7 @@ macro_rules! floats {
     )*};
 }
 
-/// The shortest decimal of a finite number, with the point that MLIR asks for.
+/// The shortest decimal of a finite number, with the decimal point that MLIR requires.
 fn decimal<T: Copy + fmt::Display + fmt::LowerExp>(x: T) -> String {
     let plain = x.to_string();
     if plain.len() <= 12 {

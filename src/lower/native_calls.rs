@@ -41,7 +41,7 @@ impl Kernel for Dense {
     }
 }
 
-/// Whether a product is a matrix by a matrix as [`Dense`] takes them.
+/// Returns true if a product is a matrix by a matrix as [`Dense`] takes them.
 pub(super) fn is_layer(dims: &DotDims, tys: &[&TensorType]) -> bool {
     tys.iter().all(|ty| ty.dtype == DType::F32 && ty.rank() == 2)
         && dims.lhs_batch.is_empty()
@@ -64,7 +64,7 @@ pub(super) struct NativeCalls {
     absorbed: HashSet<Var>,
 }
 
-/// How an equation of a small Program is written.
+/// Form in which an equation of a small Program is written.
 pub(super) enum Role {
     /// Not at all: it is part of a layer.
     Absorbed,

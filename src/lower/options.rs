@@ -1,6 +1,6 @@
-//! What a Program is lowered for.
+//! Options that a Program is lowered with.
 
-/// What kind of device a module is for. Some operations are written differently.
+/// Kind of device that a module is for. Some operations are written differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Platform {
     /// The host's processor.
@@ -34,16 +34,16 @@ impl Platform {
     }
 }
 
-/// How a Program is lowered.
+/// Options that a Program is lowered with.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LowerOptions {
     /// The module's name, seen in profiles and dumps.
     pub name: String,
     /// The kind of device.
     pub platform: Platform,
-    /// How many devices run the whole Program, each on its own data.
+    /// Number of devices that run the whole Program, each on its own data.
     pub num_replicas: usize,
-    /// How many devices share one run of the Program.
+    /// Number of devices that share one run of the Program.
     pub num_partitions: usize,
     /// Donations: the buffer of an input, by position, becomes that of an output.
     pub aliases: Vec<(usize, usize)>,
@@ -52,9 +52,9 @@ pub struct LowerOptions {
     /// With several partitions: which inputs are divided along their first axis; the others are
     /// copied to all. Empty otherwise.
     pub divided: Vec<bool>,
-    /// Whether operations carry the user's source lines.
+    /// If true, operations carry the user's source lines.
     pub locations: bool,
-    /// Whether the plugin knows our native functions; see [`native_calls`](super::native_calls).
+    /// True if the plugin knows our native functions; see [`native_calls`](super::native_calls).
     pub native_calls: bool,
 }
 

@@ -24,8 +24,8 @@ use crate::trace::op::{BinaryOp, CompareOp, Op};
 use crate::trace::program::{Equation, Program, Var};
 use crate::trace::types::{DType, TensorType};
 
-/// Compiler flags (names of XLA's debug options) without which compiled text does not mean what it
-/// says.
+/// Compiler flags (names of XLA's debug options) that the semantics of the compiled text depends
+/// on.
 pub fn meaning_flags(platform: Platform) -> Vec<(&'static str, bool)> {
     match platform {
         Platform::Cpu => vec![
@@ -53,8 +53,8 @@ pub fn compile_flags(platform: Platform, program: &Program) -> Vec<(&'static str
 /// The text of a StableHLO module whose `@main` computes `program`. With callbacks it has one more
 /// argument, the last: their [`numbers`].
 ///
-/// # Panics
-/// If the Program is not well-formed ([`verify`](crate::trace::check::verify) says why).
+/// # Panics If the Program is not well-formed ([`verify`](crate::trace::check::verify) checks
+/// this).
 pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
     let functions = numbers(program);
     let rewritten = match options.platform {
@@ -109,7 +109,7 @@ impl<'a> Emitter<'a> {
         self.locations.define(&mut self.out);
     }
 
-    /// What the compiler is told about the `i`-th argument.
+    /// Writes the compiler attributes of the `i`-th argument: sharding, aliasing and donation.
     fn attributes(&mut self, i: usize, ty: &TensorType) {
         let LowerOptions { num_partitions, divided, aliases, donors, .. } = self.options;
         let mut attributes: Vec<String> = Vec::new();
@@ -367,7 +367,7 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// Whether no element is zero, as far as can be seen.
+/// Returns true if the value is a constant without zero elements.
 fn never_zero(slot: &Slot<'_>) -> bool {
     match slot {
         Slot::Constant(literal) => match literal.splat_value() {

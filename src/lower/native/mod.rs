@@ -1,7 +1,7 @@
 //! Native parts: files that are loaded at run time and come as members of pinned Python wheels.
 //!
-//! `native.lock.json` pins every part. [`Settings::locate`] finds a part without a network where it can, in
-//! this order:
+//! `native.lock.json` pins every part. [`Settings::locate`] finds a part, if possible without a
+//! network, in this order:
 //!
 //! 1. the file that an environment variable names (`PODRACER_PJRT_PLUGIN` for the XLA plugin): if
 //!    that is wrong it is an error, never a reason to look elsewhere;
@@ -34,7 +34,7 @@ use crate::error::{Error, Result};
 /// The versions of CUDA that JAX has plugins for, the newest first.
 const CUDA: [u32; 2] = [13, 12];
 
-/// Where native parts are looked for, and how they are fetched. A test makes its own.
+/// Search paths for native parts, and the way they are fetched. A test makes its own.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The XLA plugin that the user named (`PODRACER_PJRT_PLUGIN`).
@@ -47,11 +47,11 @@ pub struct Settings {
     pub python_prefix: Option<PathBuf>,
     /// The user's folder (`HOME`), below which pip installs for one user.
     pub user_home: Option<PathBuf>,
-    /// Whether installed Python packages count.
+    /// If true, installed Python packages are searched.
     pub python_packages: bool,
-    /// Whether missing parts are fetched (`PODRACER_OFFLINE=1` says no).
+    /// If true, missing parts are fetched (`PODRACER_OFFLINE=1` disables this).
     pub fetch: bool,
-    /// Whether a fetch says so on the standard error stream.
+    /// If true, a fetch prints nothing on the standard error stream.
     pub quiet: bool,
 }
 
@@ -60,11 +60,11 @@ pub struct Settings {
 pub struct Found {
     /// The folder that holds the wheel's members.
     pub root: PathBuf,
-    /// How it was found.
+    /// Source in which it was found.
     pub origin: Origin,
 }
 
-/// How a part was found.
+/// Source in which a part was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// An installed Python package.
@@ -244,7 +244,7 @@ impl Settings {
             .find(|python| is_executable(python))
     }
 
-    /// Folders of installed packages that can be told from the file system.
+    /// Folders of installed packages that can be derived from the file system.
     fn likely_python_folders(&self) -> Vec<PathBuf> {
         let mut prefixes: Vec<PathBuf> = Vec::new();
         prefixes.extend(self.python_prefix.clone());
@@ -274,7 +274,7 @@ impl Settings {
     }
 }
 
-/// What is to be done about a part that is not what it should be.
+/// Returns the error, with its remedy, for a part that is damaged.
 fn damaged(part: &Part, found: &Found, problem: String) -> Error {
     let help = match found.origin {
         Origin::Python => format!(
@@ -296,8 +296,8 @@ fn wrong_plugin(plugin: &Path, what: &str) -> Error {
     }
 }
 
-/// Whether every member of the wheel is below `root`, in its pinned size. A package of another
-/// version is as good as none.
+/// Returns true if every member of the wheel is below `root`, in its pinned size. A package of
+/// another version counts as missing.
 fn complete(wheel: &Wheel, root: &Path) -> bool {
     wheel.members.iter().all(|member| {
         let metadata = root.join(&member.path).metadata();
@@ -354,7 +354,7 @@ pub fn locate(part: &str) -> Result<Found> {
     Settings::from_env()?.locate(Lock::get().part(part)?)
 }
 
-/// What is found, and what is missing, by this process's environment.
+/// Reports the parts that are found, and those that are missing, by this process's environment.
 pub fn doctor() -> Report {
     Report::of(&Settings::from_env())
 }

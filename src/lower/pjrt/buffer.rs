@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::trace::literal::AlignedBytes;
 use crate::trace::types::{DType, TensorType};
 
-/// What the runtime may do with the host memory that a buffer is made from.
+/// Uses that the runtime may make of the host memory that a buffer is made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostSemantics {
     /// Reads it during the call only: a copy is made before the call returns.
@@ -209,7 +209,7 @@ impl Buffer {
         Ok(args.size)
     }
 
-    /// Whether its data is gone: donated to a program, or deleted.
+    /// Returns true if the data is gone: donated to a program, or deleted.
     pub fn is_deleted(&self) -> bool {
         let mut args = ffi::BufferIsDeletedArgs::zeroed();
         args.buffer = self.raw;
@@ -243,7 +243,7 @@ impl Buffer {
         Ok(unsafe { Event::from_raw(args.event, self.client.clone()) })
     }
 
-    /// Whether the data is there, without waiting. An error counts as there.
+    /// Returns true if the data is available, without waiting. An error counts as available.
     pub fn is_ready(&self) -> Result<bool> {
         self.ready_event()?.is_ready()
     }
@@ -340,7 +340,7 @@ impl Buffer {
         if !(large && self.client.is_cpu() && self.is_ready()?) {
             return self.copy_to_device(device);
         }
-        // What failed says so here.
+        // A failed computation returns its error here.
         self.wait()?;
         let held = Arc::new(Held::new(self.clone())?);
         let start = self.unsafe_pointer()?;
@@ -395,7 +395,7 @@ pub struct HostCopy {
 }
 
 impl HostCopy {
-    /// Whether [`HostCopy::wait`] would return at once.
+    /// Returns true if [`HostCopy::wait`] would return at once.
     pub fn is_ready(&self) -> Result<bool> {
         self.done.is_ready()
     }
@@ -486,7 +486,7 @@ impl Event {
         self.client.plugin().check(error, || "execution failed".into())
     }
 
-    /// Whether it has happened, without waiting.
+    /// Returns true if the event has happened, without waiting.
     #[inline]
     pub fn is_ready(&self) -> Result<bool> {
         let mut args = ffi::EventIsReadyArgs::zeroed();

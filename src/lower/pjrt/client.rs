@@ -40,9 +40,9 @@ pub struct Device {
     pub index: usize,
     /// Its id for device assignments.
     pub id: i64,
-    /// What it is, as in `cpu` or the name of a GPU.
+    /// Kind of the device, as in `cpu` or the name of a GPU.
     pub kind: String,
-    /// How the runtime prints it.
+    /// Text that the runtime prints for the device.
     pub debug: String,
     raw: *mut ffi::Device,
 }
@@ -64,8 +64,8 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Connects to the devices behind `plugin`. Which options exist depends on the plugin; the CPU
-    /// plugin ignores names that it does not know, the CUDA plugin refuses them.
+    /// Connects to the devices behind `plugin`. The options that exist depend on the plugin; the
+    /// CPU plugin ignores names that it does not know, the CUDA plugin refuses them.
     pub fn new(plugin: Arc<Plugin>, options: &[(&str, CreateOption)]) -> Result<Client> {
         Client::among(plugin, options, None)
     }
@@ -127,7 +127,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Whether its devices' memory is the host's.
+    /// Returns true if the devices' memory is the host's.
     #[inline]
     pub(super) fn is_cpu(&self) -> bool {
         self.inner.platform == "cpu"
@@ -148,7 +148,7 @@ impl Client {
         &self.inner.devices
     }
 
-    /// Which process this is, among those that work together.
+    /// Index of this process among those that work together.
     pub fn process_index(&self) -> usize {
         self.inner.process
     }
@@ -163,7 +163,7 @@ impl Client {
         &self.inner.plugin
     }
 
-    /// Whether both are the same client.
+    /// Returns true if both are the same client.
     pub fn same(&self, other: &Client) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }

@@ -49,7 +49,7 @@ pub struct MemoryStats {
     pub aliased: i64,
     /// Scratch memory while it runs.
     pub temporary: i64,
-    /// The most at any time, where the plugin says (0 otherwise).
+    /// The most at any time, if the plugin reports it (0 otherwise).
     pub peak: i64,
 }
 
@@ -446,7 +446,7 @@ impl Executable {
     /// `hlo_with_config`, a protocol buffer message.
     pub fn optimized_program(&self) -> Result<(String, Vec<u8>)> {
         let mut program = ffi::Program::zeroed();
-        // Without code the first call asks for the size.
+        // Without code the first call returns the size.
         self.read_optimized(&mut program)?;
         let mut code = vec![0u8; program.code_size];
         program.code = code.as_mut_ptr().cast();

@@ -64,7 +64,7 @@ macro_rules! args {
     )* };
 }
 
-/// What `PJRT_Event_OnReady` calls.
+/// Callback of `PJRT_Event_OnReady`.
 pub type OnReady = unsafe extern "C" fn(error: *mut Error, user_arg: *mut c_void);
 
 /// Frees what backs a serialized executable.
@@ -293,7 +293,7 @@ pub struct NamedValue {
     pub value_size: usize,
 }
 
-/// The value of a [`NamedValue`]; `kind` says which.
+/// The value of a [`NamedValue`]; `kind` selects the variant.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(missing_docs)] // The fields are the C API's own.

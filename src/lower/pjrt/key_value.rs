@@ -1,8 +1,8 @@
-//! What the clients of several processes tell each other while they start: a store of keys and
-//! values that the plugin reads and writes by callbacks.
+//! Exchange between the clients of several processes while they start: a store of keys and values
+//! that the plugin reads and writes by callbacks.
 //!
-//! The GPU plugin asks for the devices of all processes this way, and for what NCCL needs to find
-//! the others. A plugin waits inside of a `get`, on whichever of its threads it likes.
+//! The GPU plugin gets the devices of all processes this way, and the data with which NCCL finds
+//! the others. A plugin waits inside of a `get`, on any of its threads.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -95,7 +95,8 @@ unsafe extern "C" fn put(args: *mut ffi::KeyValuePutArgs) -> *mut ffi::Error {
     }
 }
 
-/// What stands before the bytes of a value that a plugin is given, so that they can be freed.
+/// Number of bytes before a value that a plugin is given: the length, with which the value is
+/// freed.
 const HEAD: usize = size_of::<usize>();
 
 /// Frees a value that a plugin was given.

@@ -40,7 +40,7 @@ macro_rules! values {
 }
 values!(bool => Bool, i32 => Int, i64 => Int, f64 => Float, &str => String, String => String);
 
-/// How a program is compiled.
+/// Options that a program is compiled with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CompileOptions {
     /// Copies of the program that run side by side, one device each.

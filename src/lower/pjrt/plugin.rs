@@ -151,7 +151,7 @@ impl Plugin {
         self.version
     }
 
-    /// What the plugin says about itself, as texts: `stablehlo_current_version` is `1.13.3`.
+    /// The plugin's attributes as texts: `stablehlo_current_version` is `1.13.3`.
     pub fn attributes(&self) -> &[(String, String)] {
         &self.attributes
     }
@@ -225,7 +225,7 @@ fn hush() {
     }
 }
 
-/// How many entries of the function table may be read.
+/// Returns the number of entries of the function table that may be read.
 fn table_entries(
     struct_size: usize,
     (major, minor): (i32, i32),

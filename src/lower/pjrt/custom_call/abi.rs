@@ -7,7 +7,7 @@ use crate::trace::types::DType;
 
 /// The number of the FFI extension in a plugin's list.
 pub(super) const FFI_EXTENSION: i32 = 5;
-/// The number of the extension with which a runtime asks what a handler was made for.
+/// The number of the extension with which a runtime queries the metadata of a handler.
 pub(super) const METADATA_EXTENSION: i32 = 1;
 /// The stage in which a call computes; before it, a handler is only looked at.
 pub(super) const EXECUTE: i32 = 3;
@@ -95,7 +95,7 @@ pub(super) const ARRAY: i32 = 1;
 pub(super) const SCALAR: i32 = 3;
 pub(super) const STRING: i32 = 4;
 
-/// What a handler is called with.
+/// Argument of a handler.
 #[repr(C)]
 pub(super) struct Frame {
     pub struct_size: usize,
@@ -108,7 +108,7 @@ pub(super) struct Frame {
     pub attributes: Attributes,
 }
 
-/// Stands in a frame when the runtime only asks what a handler was made for.
+/// Extension in a frame with which the runtime only queries the metadata of a handler.
 #[repr(C)]
 pub(super) struct MetadataExtension {
     pub base: Extension,
@@ -125,7 +125,7 @@ pub(super) struct Metadata {
     pub traits: u32,
 }
 
-/// The start of the runtime's own function table: as far as the function that tells the stream.
+/// The start of the runtime's own function table, up to the function that returns the stream.
 #[repr(C)]
 pub(super) struct Api {
     pub struct_size: usize,
@@ -146,7 +146,7 @@ pub(super) struct ErrorDestroyArgs {
     pub error: *mut c_void,
 }
 
-/// What asks for the stream of a call on a GPU.
+/// Arguments of the query for the stream of a call on a GPU.
 #[repr(C)]
 pub(super) struct StreamArgs {
     pub struct_size: usize,

@@ -44,7 +44,7 @@ pub struct RawOperand<'a> {
 pub struct RawResult<'a> {
     /// Element type and shape.
     pub ty: TensorType,
-    /// Where the bytes of the elements go, row-major.
+    /// Memory for the bytes of the elements, row-major.
     pub bytes: &'a mut [u8],
 }
 
@@ -142,12 +142,13 @@ impl<'a> Call<'a> {
         Ok(operand)
     }
 
-    /// Where the elements of result `i`, a tensor of `T`, go. Each result can be asked for once.
+    /// Returns the memory for the elements of result `i`, a tensor of `T`. Each result can be asked
+    /// for once.
     ///
     /// `bool` is no such `T`, for memory not written yet may hold no bool: see [`Call::write`].
     ///
-    /// # Errors
-    /// If there is none, if its elements are of another type, or if it was asked for before.
+    /// # Errors If there is none, if its elements are of another type, or if it was asked for
+    /// before.
     pub fn result<T: Element + Pod>(&mut self, i: usize) -> Result<&'a mut [T], String> {
         typed::<T>(at(&self.frame.rets, "result", i)?, "result", i)?;
         let RawResult { bytes, .. } = self.raw_result(i)?;
@@ -349,11 +350,11 @@ fn dims(buffer: &RawBuffer) -> &[i64] {
 fn overlap(a: &RawBuffer, b: &RawBuffer) -> bool {
     let (a_len, b_len) = (byte_len(a), byte_len(b));
     let (a, b) = (a.data as usize, b.data as usize);
-    // What has no bytes may lie anywhere.
+    // A buffer without bytes may have any address.
     a_len > 0 && b_len > 0 && a < b + b_len && b < a + a_len
 }
 
-/// How many bytes the elements of a buffer have; none if they have no [`DType`].
+/// Number of bytes of a buffer's elements; 0 if they have no [`DType`].
 pub(super) fn byte_len(buffer: &RawBuffer) -> usize {
     let size = abi::dtype_of(buffer.dtype).map_or(0, DType::size);
     size * dims(buffer).iter().map(|&size| size as usize).product::<usize>()

@@ -4,11 +4,11 @@
 //! It gets a [`Call`] with the operands, the results to write, and the attributes, all checked for
 //! their types; it returns an error with a code, and may panic: both become the error of the run.
 //!
-//! Registration is for the whole process and for good. A closure of the user's is therefore no
+//! Registration is for the whole process and permanent. A closure of the user's is therefore no
 //! kernel of its own: all of them are called through one, which knows them by a number (see
 //! [`callbacks`](crate::lower::callbacks)). Traced code calls them with
-//! [`pure_callback`](crate::pure_callback()) and its relatives; a kernel is for text written by
-//! hand, or by the lowering.
+//! [`pure_callback`](crate::pure_callback()) and its relatives; a kernel is for text written
+//! directly or by the lowering.
 //!
 //! A kernel runs on the thread that launched the program, if the program is small, and otherwise
 //! on one of the runtime's own. There it must not wait for the runtime: launching a program and
@@ -101,12 +101,12 @@ pub enum Code {
     Unavailable = 14,
 }
 
-/// Why a kernel failed. A text alone is an [`Code::Internal`].
+/// Error of a kernel that failed. A text alone is an [`Code::Internal`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelError {
     /// The kind.
     pub code: Code,
-    /// What went wrong.
+    /// Description of the error.
     pub message: String,
 }
 
@@ -143,7 +143,7 @@ pub trait Kernel {
 }
 
 thread_local! {
-    /// How many kernels are running on this thread.
+    /// Number of kernels that are running on this thread.
     static RUNNING: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -163,8 +163,9 @@ impl Drop for Running {
     }
 }
 
-/// Whether a compiled program is calling a native function on this thread. It may hold a thread
-/// that the runtime needs to get on, so whatever waits for the runtime is refused.
+/// Returns true if a compiled program is calling a native function on this thread. The call may
+/// hold a thread that the runtime needs to progress, so every operation that waits for the runtime
+/// is refused.
 pub fn in_call() -> bool {
     RUNNING.get() > 0
 }
@@ -181,13 +182,13 @@ pub(crate) fn expect_no_call(action: &str) -> Result<()> {
     )))
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// Where the programs run that call a kernel.
+/// Location of the programs that call a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// The host's processor: kernels read and write the programs' own memory.
@@ -212,7 +213,7 @@ extern "C" fn on_cuda<K: Kernel>(frame: *mut Frame) -> *mut c_void {
     })
 }
 
-/// What a C function behind a kernel does: `run` is called if there is something to compute.
+/// Body of the C functions behind the kernels: calls `run` if there is something to compute.
 fn trampoline<K: Kernel>(
     frame: *mut Frame,
     run: impl FnOnce() -> std::result::Result<(), KernelError>,
@@ -240,7 +241,7 @@ fn trampoline<K: Kernel>(
         Ok(Err(error)) => error,
         Err(payload) => {
             let text = format!("panicked: {}", panic_text(&*payload));
-            // What a panic carries may itself panic when it is dropped.
+            // The payload of a panic may itself panic when it is dropped.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
             KernelError::new(Code::Internal, text)
         }
@@ -263,11 +264,10 @@ fn trampoline<K: Kernel>(
     }
 }
 
-/// Makes a kernel known to a plugin, for programs on the host. Gives false if the plugin has no
+/// Makes a kernel known to a plugin, for programs on the host. Returns false if the plugin has no
 /// foreign-function interface; then no program may name the kernel.
 ///
-/// # Errors
-/// What the plugin says, for example that another function has this name.
+/// # Errors Returns errors from the plugin, for example that another function has this name.
 pub fn register<K: Kernel>(plugin: &Plugin) -> Result<bool> {
     register_for::<K>(plugin, Place::Host)
 }
@@ -291,7 +291,7 @@ pub fn register_for<K: Kernel>(plugin: &Plugin, place: Place) -> Result<bool> {
         next.cast::<FfiExtension>().as_ref()
     };
     let Some(extension) = found else { return Ok(false) };
-    // Before this API the arguments had another layout, told apart by nothing else.
+    // Before this API the arguments had another layout, and nothing else distinguishes the two.
     let enough =
         plugin.api_version() >= (0, 81) && extension.base.struct_size >= size_of::<FfiExtension>();
     let Some(register) = extension.register_handler.filter(|_| enough) else { return Ok(false) };

@@ -17,7 +17,7 @@ use crate::trace::literal::AlignedBytes;
 type Stream = *mut c_void;
 type Verdict<T> = Result<T, String>;
 
-/// How bytes get from a device to the host and back.
+/// Copies of bytes from a device to the host and back.
 pub(super) trait Copies {
     /// Begins to copy from the device.
     ///
@@ -229,7 +229,7 @@ unsafe fn stream_of(frame: *const Frame) -> Verdict<Stream> {
         if error.is_null() {
             return Ok(args.stream);
         }
-        // Its text adds nothing; whose call it was is told by the caller.
+        // Its text adds nothing; the caller reports which call failed.
         if let Some(destroy) = (*api).error_destroy {
             let mut args = super::abi::ErrorDestroyArgs {
                 struct_size: size_of::<super::abi::ErrorDestroyArgs>(),

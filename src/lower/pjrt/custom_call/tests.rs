@@ -1,4 +1,4 @@
-//! Calls whose tensors are on a device, with memory of the host in the place of a device's.
+//! Calls whose tensors are on a device; memory of the host stands in for a device's.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -11,7 +11,7 @@ use super::{Call, KernelError};
 const F32: i32 = 11;
 const STREAM: usize = 0x5eed;
 
-/// Copies at once, and notes what happened; fails where it is told to.
+/// Copies at once, and logs its calls; fails where the test asks for it.
 #[derive(Default)]
 struct Notes {
     log: RefCell<Vec<String>>,
@@ -63,7 +63,7 @@ unsafe extern "C" fn stream_get(args: *mut StreamArgs) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// The runtime has none, and says so by an error object.
+/// The runtime has none, and reports that by an error object.
 unsafe extern "C" fn no_stream(_: *mut StreamArgs) -> *mut c_void {
     Box::into_raw(Box::new(7u64)).cast()
 }
@@ -230,7 +230,7 @@ fn a_call_without_a_stream_is_refused() {
 
 #[test]
 fn a_machine_without_a_driver_says_so() {
-    // Where there is one, it is found.
+    // If a driver is installed, it is found.
     if let Err(error) = Cuda::get() {
         assert!(error.contains("NVIDIA's driver cannot be used"), "{error}");
         assert!(error.contains("libcuda.so.1"), "{error}");

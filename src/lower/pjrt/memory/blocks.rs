@@ -15,7 +15,7 @@ pub const FUNCTIONS: [(&CStr, *const c_void); 5] = [
 ];
 
 /// The size of a huge page. Every block begins at a multiple, which an address of the C library
-/// hardly ever is: that tells nearly all others apart without a look into the store.
+/// hardly ever does: that distinguishes nearly all others without a lookup in the store.
 const PAGE: usize = 2 << 20;
 
 /// Blocks of at least this many bytes are of the store: smaller ones the C library keeps by itself, and
@@ -34,7 +34,7 @@ struct Block {
 /// All blocks, in use and free.
 struct Store {
     used: Vec<Block>,
-    /// Those freed last stand last.
+    /// Free blocks, ordered by the time at which they were freed; the latest is last.
     free: Vec<Block>,
 }
 
@@ -109,7 +109,7 @@ fn with_store<R>(f: impl FnOnce(&mut Store) -> R) -> R {
     f(&mut STORE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Whether an allocation is of the store.
+/// Returns true if an allocation belongs to the store.
 fn ours(align: usize, size: usize) -> bool {
     size >= LARGE && align <= PAGE
 }

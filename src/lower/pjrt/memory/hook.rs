@@ -37,7 +37,7 @@ const R_JUMP_SLOT: u64 = 7;
 struct Object {
     base: usize,
     dynamic: usize,
-    /// What the loader made read-only when it had filled it in: start and end.
+    /// Memory that the loader made read-only after filling it in: start and end.
     sealed: (usize, usize),
 }
 
