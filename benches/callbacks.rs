@@ -1,4 +1,4 @@
-//! What one callback costs in a compiled loop: the time of a scan whose body makes a call, less that
+//! Cost of one callback in a compiled loop: the time of a scan whose body makes a call, less that
 //! of the same scan without it, by the number of turns.
 //!
 //! `cargo bench --bench callbacks`. Microseconds per call; the median of fifteen rounds.

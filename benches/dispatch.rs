@@ -1,4 +1,4 @@
-//! What a call of a compiled function costs, from arrays to arrays: beside the bare C calls that it
+//! Cost of a call of a compiled function, from arrays to arrays: beside the bare C calls that it
 //! comes down to, and beside JAX.
 //!
 //! `cargo bench --bench dispatch`; with `PODRACER_PEER_PYTHON=.../bin/python`, a Python with jax,

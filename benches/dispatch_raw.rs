@@ -1,4 +1,4 @@
-//! What our binding adds to a raw PJRT call: launch, wait for the first result, drop the results.
+//! Time that our binding adds to a raw PJRT call: launch, wait for the first result, drop the results.
 //!
 //! `cargo bench --bench dispatch_raw`. Prints microseconds per call (the best of several rounds)
 //! and the ratio of our call to the raw one. The raw side calls the C functions with prepared

@@ -154,7 +154,7 @@ fn limit(id: &str) -> Result<()> {
     Ok(())
 }
 
-/// How much of the steps is the emulator's, by the spans of a timeline: resets are not in it.
+/// The emulator's share of the time of steps, by the spans of a timeline; resets are left out.
 fn share(id: &str) -> Result<()> {
     let mut env = make(id)?;
     let spec = env.spec();
@@ -225,7 +225,7 @@ fn emulators_share(text: &str) -> (f64, f64, f64) {
     (emulated / total, median(steps.iter().map(|step| step.1).collect()), median(rests))
 }
 
-/// How long it takes to make and reset a pool, and how much memory an environment of it has.
+/// Time to make and reset a pool, and memory of one of its environments.
 fn start(id: &str, num_envs: usize) -> Result<()> {
     // What is loaded once per process comes first.
     drop(EnvPool::make(id, PoolOptions::default())?);

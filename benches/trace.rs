@@ -1,4 +1,4 @@
-//! What our share of a compilation costs: running the function on tensors, simplifying the Program,
+//! Cost of our share of a compilation: running the function on tensors, simplifying the Program,
 //! writing StableHLO text; beside JAX's tracing and lowering to the same kind of text.
 //!
 //! `cargo bench --bench trace`; with `PODRACER_PEER_PYTHON=.../bin/python`, a Python with jax, each
@@ -92,7 +92,7 @@ fn updates((nets, xs, ys): (Net<Tensor>, Tensor, Tensor)) -> Net<Tensor> {
     })((nets, xs, ys))
 }
 
-/// What a span costs while nothing is recorded, and while a timeline is.
+/// Cost of a span without a timeline, and with one.
 fn spans() -> Result<()> {
     const COUNT: usize = 10_000;
     let nanoseconds = || milliseconds(|| (0..COUNT).for_each(|_| drop(timeline::span("x")))) * 1e6;

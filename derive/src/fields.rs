@@ -1,4 +1,4 @@
-//! What a field is, and how a static one is hashed.
+//! Kinds of fields, and the hash of a static one.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -90,7 +90,7 @@ fn hash_at(ty: &Type, value: &Ident, depth: usize) -> TokenStream {
     }
 }
 
-/// Whether `ty` is a float, or holds one in a container that `hash_at` takes apart.
+/// Returns true if `ty` is a float, or holds one in a container that `hash_at` takes apart.
 fn has_float(ty: &Type) -> bool {
     match ty {
         Type::Group(group) => has_float(&group.elem),

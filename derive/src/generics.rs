@@ -13,7 +13,7 @@ pub struct Parameters {
     generics: Generics,
     /// The leaf type of the impl: the type's own parameter, or a fresh one if all are nested.
     pub leaf: Ident,
-    /// Whether `leaf` is a parameter of the type.
+    /// Returns true if `leaf` is a parameter of the type.
     owns_leaf: bool,
     nested: Vec<Ident>,
     /// Static parameters that static fields mention: they must be `Clone + Hash`.
@@ -55,7 +55,7 @@ impl Parameters {
         })
     }
 
-    /// Whether a type with these tokens has leaves.
+    /// Returns true if a type with these tokens has leaves.
     pub fn has_leaves(&self, tokens: TokenStream) -> bool {
         mentions(tokens, &|ident| {
             (self.owns_leaf && *ident == self.leaf) || self.nested.contains(ident)
@@ -135,7 +135,7 @@ fn nested(input: &DeriveInput) -> Result<Vec<Ident>> {
     Ok(nested)
 }
 
-/// Whether an identifier for which `wanted` holds is among the tokens.
+/// Returns true if an identifier for which `wanted` holds is among the tokens.
 fn mentions(tokens: TokenStream, wanted: &impl Fn(&Ident) -> bool) -> bool {
     tokens.into_iter().any(|token| match token {
         proc_macro2::TokenTree::Ident(ident) => wanted(&ident),
