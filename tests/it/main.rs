@@ -40,6 +40,7 @@ mod stablehlo_text;
 mod text;
 mod timeline;
 mod transforms;
+mod words;
 
 use podracer::jit::run_program;
 use podracer::{Array, Jit, Literal, Mode, Program, Tensor, Tree};
