@@ -73,11 +73,12 @@ pub trait Algorithm: Parser + Serialize {
     }
 }
 
-/// Implements [`Algorithm`] for settings with the fields `run`, `exp_name`, `env_id` and
-/// `total_timesteps`: `algorithm!(Args, "dqn", Args::check, train, play)`, with functions as the
-/// trait's, of which the settings are the first argument. Without `Args::check` there is none.
+/// Implements [`Algorithm`](crate::rl::Algorithm) for a struct of flags with the fields `run`,
+/// `exp_name`, `env_id` and `total_timesteps`: `algorithm!(Args, "dqn", Args::check, train, play)`.
+///
+/// The functions have the signatures of the trait's methods, with `&Args` in the place of `&self`.
+/// `Args::check` is optional. `docs/custom-algorithm.md` in the repository has a complete program.
 #[macro_export]
-#[doc(hidden)]
 macro_rules! algorithm {
     ($args:ty, $name:literal, $train:path, $play:path) => {
         $crate::algorithm!(@with $args, $name, {}, $train, $play);
