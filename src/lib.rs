@@ -263,4 +263,16 @@ mod documents {
     struct Callbacks;
     #[doc = include_str!("../docs/jax-parity.md")]
     struct JaxParity;
+    #[doc = include_str!("../docs/getting-started.md")]
+    struct GettingStarted;
+    #[doc = include_str!("../docs/jax-users.md")]
+    struct JaxUsers;
+    #[doc = include_str!("../docs/cleanrl-users.md")]
+    struct CleanrlUsers;
+    #[doc = include_str!("../docs/custom-environment.md")]
+    struct CustomEnvironment;
+    #[doc = include_str!("../docs/custom-algorithm.md")]
+    struct CustomAlgorithm;
+    #[doc = include_str!("../docs/faq.md")]
+    struct Faq;
 }
