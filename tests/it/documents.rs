@@ -54,21 +54,102 @@ fn the_readme_says_how_to_train_and_test() {
     }
 }
 
+/// The anchor of a heading, as renderers of Markdown make it.
+fn anchor_of(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
 #[test]
 fn links_between_documents_lead_somewhere() {
-    for (file, folder) in [
-        ("README.md", ""),
-        ("docs/from-scratch.md", "docs/"),
-        ("docs/decisions/0001-foundations.md", "docs/decisions/"),
-        ("docs/decisions/0009-unsafe-code.md", "docs/decisions/"),
-        ("SECURITY.md", ""),
-    ] {
-        let text = read(file);
-        assert!(text.is_ascii(), "{file}");
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let target = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(link);
-            assert!(target.exists(), "{file} links to {link}");
+    let mut links = 0;
+    for folder in ["", "docs/", "docs/algos/", "docs/decisions/"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let names = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name());
+        let names = names.filter_map(|name| name.into_string().ok());
+        for file in
+            names.filter(|name| name.ends_with(".md")).map(|name| folder.to_string() + &name)
+        {
+            let text = read(&file);
+            assert!(text.is_ascii(), "{file}");
+            for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+                if link.starts_with("http") {
+                    continue;
+                }
+                let (page, anchor) = link.split_once('#').unwrap_or((link, ""));
+                let page = if page.is_empty() { file.clone() } else { folder.to_string() + page };
+                let target = Path::new(env!("CARGO_MANIFEST_DIR")).join(&page);
+                assert!(target.exists(), "{file} links to {link}");
+                let found = anchor.is_empty()
+                    || read(&page)
+                        .lines()
+                        .any(|line| line.starts_with('#') && anchor_of(line) == anchor);
+                assert!(found, "{file} links to {link}, and {page} has no such heading");
+                links += 1;
+            }
         }
+    }
+    assert!(links > 100, "{links} links");
+}
+
+const GUIDES: [&str; 7] = [
+    "getting-started",
+    "jax-users",
+    "cleanrl-users",
+    "custom-environment",
+    "custom-algorithm",
+    "faq",
+    "glossary",
+];
+
+#[test]
+fn guides_open_with_a_command_are_narrow_and_compiled() {
+    let (library, readme) = (read("src/lib.rs"), read("README.md"));
+    for guide in GUIDES {
+        let text = read(&format!("docs/{guide}.md"));
+        let mut paragraphs = text.split("\n\n").skip(1);
+        assert!(paragraphs.next().unwrap().starts_with("For everyone who "), "{guide}");
+        assert!(paragraphs.next().unwrap().starts_with("```sh\n"), "{guide}");
+        for (i, line) in text.lines().enumerate() {
+            assert!(line.len() <= 110, "docs/{guide}.md:{}: {} characters", i + 1, line.len());
+        }
+        let compiled = library.contains(&format!("include_str!(\"../docs/{guide}.md\")"));
+        assert!(compiled || !text.contains("```rust"), "src/lib.rs does not compile {guide}");
+        assert!(readme.contains(&format!("(docs/{guide}.md)")), "README does not link {guide}");
+    }
+}
+
+/// Rust sources of a folder and the folders in it, joined.
+fn sources_of(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            text += &sources_of(&path);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text += &fs::read_to_string(&path).unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn the_faq_names_every_environment_variable() {
+    let (faq, root) = (read("docs/faq.md"), Path::new(env!("CARGO_MANIFEST_DIR")));
+    let mut variables = BTreeSet::new();
+    for folder in ["src", "tests", "benches", "examples"] {
+        let text = sources_of(&root.join(folder));
+        for (start, _) in text.match_indices("PODRACER_") {
+            let rest = &text[start..];
+            let end = rest.find(|c: char| !c.is_ascii_uppercase() && c != '_');
+            variables.insert(rest[..end.unwrap_or(rest.len())].trim_end_matches('_').to_string());
+        }
+    }
+    variables.retain(|name| name != "PODRACER" && !name.starts_with("PODRACER_TEST"));
+    assert!(variables.len() > 10, "{variables:?}");
+    for name in variables {
+        assert!(faq.contains(&format!("`{name}`")), "docs/faq.md does not name {name}");
     }
 }
 
