@@ -122,8 +122,7 @@ impl Array {
 
     /// Waits until the value is computed.
     ///
-    /// # Errors
-    /// What went wrong in the computation.
+    /// # Errors Returns the error of the computation.
     pub fn wait(&self) -> Result<()> {
         match &self.0 {
             Repr::Host(_) => Ok(()),
@@ -136,8 +135,7 @@ impl Array {
 
     /// The value on the host; waits for it.
     ///
-    /// # Errors
-    /// What went wrong in the computation, or that the array was donated.
+    /// # Errors Returns the error of the computation, or an error if the array was donated.
     pub fn to_literal(&self) -> Result<Literal> {
         match &self.0 {
             Repr::Host(literal) => Ok(literal.clone()),

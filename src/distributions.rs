@@ -1,8 +1,8 @@
 //! Probability distributions over actions.
 //!
 //! Each is a tree of its parameters, so that it can be returned from functions and mapped. Draws
-//! take a [`Key`]; what is drawn is a function of the parameters that derivatives go through,
-//! except where it is discrete.
+//! take a [`Key`]; a sample is a function of the parameters that derivatives go through, unless the
+//! distribution is discrete.
 
 use std::f64::consts::{LN_2, PI};
 

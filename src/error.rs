@@ -3,7 +3,6 @@
 //! Every message states what was wrong, what was expected, and what to do. An error inside a trace
 //! also gives the location: the user's line, the line that made the offending operand, and the
 //! transformations around it.
-//! transformations around it.
 
 use std::fmt;
 use std::panic::Location;
@@ -25,7 +24,8 @@ pub enum Error {
     /// An operation inside traced code that cannot be typed, or a tensor outside its trace.
     #[error(transparent)]
     Trace(#[from] Box<TraceError>),
-    /// Arguments that do not fit what a compiled function, an importer or a checkpoint expects.
+    /// Arguments that do not match the expectation of a compiled function, an importer or a
+    /// checkpoint.
     #[error("{0}")]
     Argument(String),
     /// The compiler or runtime behind PJRT refused something; `code` is its status number.
@@ -38,7 +38,7 @@ pub enum Error {
         /// The runtime's own words.
         message: String,
     },
-    /// A native part (plugin, library, asset) that is missing, unreadable or not what it should be.
+    /// A native part (plugin, library, asset) that is missing, unreadable or damaged.
     #[error("{problem}\n  help: {help}")]
     Native {
         /// Description of the problem.
@@ -52,8 +52,8 @@ pub enum Error {
     /// A setting outside its range or at odds with another.
     #[error("{0}")]
     Config(String),
-    /// A function of the user's that a compiled program called: it failed, gave what it must not
-    /// give, or did what cannot be done there.
+    /// A function of the user's that a compiled program called: it failed, returned a result of the
+    /// wrong type or structure, or made a call that is not allowed in a callback.
     #[error("{0}")]
     Callback(String),
     /// A value that is not finite where `check_nans` looks for them.

@@ -14,7 +14,7 @@
 //! # }
 //! ```
 //!
-//! What is promised of the files is in `docs/export.md`.
+//! `docs/export.md` lists the guarantees about the files.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -150,13 +150,13 @@ impl Exported {
         Exported { artifact, bytes, in_paths, out_paths, compiled: Mutex::default() }
     }
 
-    /// Reads an artifact: one of ours, or what `jax.export`'s `serialize` gives. The bytes must be
-    /// trusted as code is: a module can call whatever native functions the plugin knows.
+    /// Reads an artifact: one of this library, or the output of `jax.export`'s `serialize`. The
+    /// bytes must be trusted as code is: a module can call any native function that the plugin
+    /// knows.
     ///
-    /// # Errors
-    /// [`Error::Argument`] if the bytes are damaged or no artifact, if they are of a newer version,
-    /// or if the function needs what is not here: several devices, effects, shapes that are not
-    /// constant, element types that are no [`DType`].
+    /// # Errors [`Error::Argument`] if the bytes are damaged or no artifact, if they are of a newer
+    /// version, or if the function needs a feature that is not supported: several devices, effects,
+    /// shapes that are not constant, element types that are no [`DType`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Exported> {
         Ok(Exported::new(Artifact::decode(bytes)?, bytes.to_vec()))
     }
@@ -226,9 +226,9 @@ impl Exported {
 
     /// Runs the function on the leaves of its arguments, in the order of [`Exported::in_types`].
     ///
-    /// # Errors
-    /// [`Error::Argument`] if the arguments do not have these types, if the function was not made
-    /// for this platform, or by a newer compiler; and what the compiler and the runtime say.
+    /// # Errors [`Error::Argument`] if the arguments do not have these types, if the function was
+    /// not made for this platform, or by a newer compiler; and errors from the compiler and the
+    /// runtime.
     pub fn call(&self, args: &[Array]) -> Result<Vec<Array>> {
         self.run(&args.iter().collect::<Vec<_>>())
     }

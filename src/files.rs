@@ -35,7 +35,7 @@ pub fn shown(text: &str) -> String {
     shortened(text, MAX_SHOWN)
 }
 
-/// A parser's message, which may repeat what the file holds: without control characters, and no
+/// A parser's message, which may repeat contents of the file: without control characters, and no
 /// longer than some lines.
 pub fn shown_error(error: &impl std::fmt::Display) -> String {
     shortened(&error.to_string(), 5 * MAX_SHOWN)
@@ -165,7 +165,7 @@ fn regular(file: File) -> io::Result<File> {
 #[cfg(unix)]
 fn unblocked(options: &mut OpenOptions, flags: i32) {
     use std::os::unix::fs::OpenOptionsExt;
-    // Without it, opening a pipe waits for whoever writes into it. Regular files ignore it.
+    // Without the flag, opening a pipe waits for a writer. Regular files ignore it.
     options.custom_flags(libc::O_NONBLOCK | flags);
 }
 

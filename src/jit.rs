@@ -142,8 +142,8 @@ pub fn jit<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Jit<A, B, F
     with_mode(Mode::Jit, f)
 }
 
-/// Runs `f` operation by operation on the device, tracing it anew at each call: what JAX does
-/// outside `jit`. For comparing and debugging.
+/// Runs `f` operation by operation on the device, tracing it anew at each call, like JAX outside
+/// `jit`. For comparing and debugging.
 #[track_caller]
 pub fn eager<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Jit<A, B, F> {
     with_mode(Mode::Eager, f)
@@ -204,10 +204,10 @@ impl<A, B, F> Jit<A, B, F> {
         self
     }
 
-    /// Sets a flag of the compiler for this function alone, by the name that `XLA_FLAGS` has for it,
-    /// without the dashes: one of JAX's `compiler_options`. It goes before the environment's, and
-    /// before what this library sets by itself. A flag that the compiler does not know, or of another
-    /// type, is an error of the first call.
+    /// Sets a flag of the compiler for this function alone, by the name that `XLA_FLAGS` has for
+    /// it, without the dashes: one of JAX's `compiler_options`. It overrides the environment and
+    /// the defaults of this library. A flag that the compiler does not know, or of another type, is
+    /// an error of the first call.
     ///
     /// Of no meaning in the other modes.
     ///
@@ -295,10 +295,9 @@ impl<A, B, F> Jit<A, B, F> {
 impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     /// Runs the function.
     ///
-    /// # Errors
-    /// [`Error::Trace`] if the function cannot be typed for this argument; what the compiler and
-    /// the runtime say; [`Error::Nan`] under [`Jit::check_nans`]; [`Error::Argument`] under
-    /// [`Jit::assert_max_traces`].
+    /// # Errors [`Error::Trace`] if the function cannot be typed for this argument; errors from the
+    /// compiler and the runtime; [`Error::Nan`] under [`Jit::check_nans`]; [`Error::Argument`]
+    /// under [`Jit::assert_max_traces`].
     #[track_caller]
     pub fn call(&self, args: A::With<Array>) -> Result<B::With<Array>> {
         match self.mode {
@@ -401,8 +400,8 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         Ok((traced.program, template))
     }
 
-    /// The function traced and lowered for an argument like `args`, for looking at: its Program,
-    /// its StableHLO text, and, compiled, what the compiler made of it.
+    /// The function traced and lowered for an argument like `args`, for inspection: its Program,
+    /// its StableHLO text, and, once compiled, the compiler's output.
     ///
     /// # Errors
     /// As [`Jit::call`].
@@ -500,8 +499,8 @@ pub fn make_program<A: Tree<Tensor>, B: Tree<Tensor>>(
     Ok(with_mode(Mode::Interpret, f).program(args)?.0)
 }
 
-/// The types of what `f` would give for an argument like `args`: `jax.eval_shape`. Nothing is compiled
-/// or computed. Needs no plugin.
+/// The types of the results of `f` for an argument like `args`: `jax.eval_shape`. Nothing is
+/// compiled or computed. Needs no plugin.
 ///
 /// ```
 /// use podracer::{Array, Tensor, eval_shape};

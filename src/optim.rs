@@ -40,8 +40,8 @@ pub use clip::{clip_by_global_norm, clip_grad_norm, global_norm};
 pub use schedule::Schedule;
 pub use sgd::{RmsProp, RmsPropState, Sgd, SgdState};
 
-/// The leaves of trees that go together, checked to have one structure and the same float types.
-/// `names` are what messages call the trees.
+/// The corresponding leaves of several trees, checked to have one structure and the same float
+/// types. `names` are the names of the trees in messages.
 #[track_caller]
 fn leaves_of<M: Tree<Tensor>, const N: usize>(
     op: &str,

@@ -31,7 +31,7 @@ fn around_progress_bar(write: &dyn Fn()) {
 }
 
 /// Writes a line to standard error, above a progress bar if there is one. Failures are ignored:
-/// nobody is left who could read about them.
+/// there is no other channel to report them on.
 pub fn stderr_line(line: impl Display) {
     let line = format!("{line}\n");
     around_progress_bar(&|| drop(io::stderr().lock().write_all(line.as_bytes())));

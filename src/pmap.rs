@@ -8,7 +8,7 @@
 //!   unreplicate <-- params       params
 //! ```
 //!
-//! What is on the devices stays there between calls. Moving values between hosts and devices is
+//! Values on the devices stay there between calls. Moving values between hosts and devices is
 //! always written out: [`replicate`], [`shard`], [`unreplicate`], [`unshard`].
 
 mod core;
@@ -170,11 +170,10 @@ impl<A, B, F> Pmap<A, B, F> {
 impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
     /// Runs the function on all devices.
     ///
-    /// # Errors
-    /// [`Error::Trace`] if the function cannot be typed for these parts, or if a collective stands
-    /// where only some devices may come by; [`Error::Argument`] if the leaves are on different
-    /// devices, and under [`Pmap::assert_max_traces`]; what the compiler and the runtime say. An error
-    /// on one device shows on the results of all.
+    /// # Errors [`Error::Trace`] if the function cannot be typed for these parts, or if a
+    /// collective is in a branch or loop that only some devices may execute; [`Error::Argument`] if
+    /// the leaves are on different devices, and under [`Pmap::assert_max_traces`]; errors from the
+    /// compiler and the runtime. An error on one device shows on the results of all.
     #[track_caller]
     pub fn call(&self, args: A::With<Sharded>) -> Result<B::With<Sharded>> {
         let mut leaves = Leaves::new();

@@ -2,8 +2,8 @@
 //! al. 2011, "Parallel random numbers: as easy as 1, 2, 3") under an explicit [`Key`].
 //!
 //! Integers, bits and uniform numbers equal those of JAX 0.10 bit for bit, with
-//! `jax_threefry_partitionable` on, its default since 0.5.0. What goes through a logarithm or an
-//! error function equals them to rounding.
+//! `jax_threefry_partitionable` on, its default since 0.5.0. Samples computed through a logarithm
+//! or an error function equal them to rounding.
 //!
 //! A [`Key`] is neither `Copy` nor `Clone`, and every draw takes it by value: a key that is used
 //! twice does not compile. Split it first.

@@ -74,7 +74,7 @@ pub struct Node {
     pub store: Arc<dyn KeyValues>,
 }
 
-/// The running client and what is known of it.
+/// The running client and its properties.
 #[derive(Debug)]
 pub struct Runtime {
     /// The client.
@@ -199,7 +199,7 @@ impl Runtime {
         Runtime::launch(options, Some(node))
     }
 
-    /// Starts what is not running yet, with options that are resolved.
+    /// Starts the parts that are not running yet, with resolved options.
     fn launch(options: RuntimeOptions, node: Option<Node>) -> Result<&'static Runtime> {
         let platform = options.platform.unwrap_or_default();
         let (client, native_calls, callbacks) = match platform {
@@ -217,7 +217,8 @@ impl Runtime {
     }
 }
 
-/// The client of this machine's cores, and whether compiled programs can call us.
+/// Starts the client of this machine's cores; also returns true if compiled programs can call our
+/// native functions.
 fn cpu(devices: usize) -> Result<(Client, bool)> {
     if devices == 0 {
         return Err(Error::Config("cpu_devices is 0; the runtime needs at least 1".into()));
@@ -229,7 +230,8 @@ fn cpu(devices: usize) -> Result<(Client, bool)> {
     Ok((Client::cpu(plugin, devices)?, native_calls))
 }
 
-/// The client of this machine's GPUs, and whether compiled programs can call the user's functions.
+/// Starts the client of this machine's GPUs; also returns true if compiled programs can call the
+/// user's functions.
 fn gpu(node: Option<Node>) -> Result<(Client, bool)> {
     let plugin = Plugin::load(native::locate_cuda_plugin()?)?;
     let callbacks = register_for::<Callback>(&plugin, Place::Cuda)?;

@@ -1,9 +1,9 @@
 //! A timeline of a run, in the trace format of Chrome: open the file in Perfetto or in
 //! `chrome://tracing`.
 //!
-//! [`start`] begins to record and gives a guard that writes the file. What this library does is
-//! recorded by itself: tracing, lowering, compiling, launching and running programs, transfers,
-//! steps of environments, phases of the algorithms. [`span`] adds what you do.
+//! [`start`] begins to record and returns a guard that writes the file. The library records its own
+//! work: tracing, lowering, compiling, launching and running programs, transfers, steps of
+//! environments, phases of the algorithms. [`span`] adds spans of the user's code.
 //!
 //! ```
 //! use podracer::timeline;
@@ -98,7 +98,7 @@ pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// Something that takes time, from here to the drop of what this gives. From any thread.
+/// Records a span of time, from this call to the drop of the guard that it returns. On any thread.
 #[inline]
 #[must_use = "the span ends when this is dropped"]
 pub fn span(name: &'static str) -> Span {

@@ -38,10 +38,10 @@ use crate::error::{Error, Result};
 // The derive and the trait share a name, and so do their paths.
 pub use podracer_derive::Tree;
 
-/// A type that can stand at the leaves of a tree.
+/// A type that can be a leaf of a tree.
 ///
-/// A leaf is a tree of itself, so a bare leaf can be passed wherever a tree is taken. Besides
-/// the tensor types, positions, flags and texts are leaves: what a walk over a tree collects.
+/// A leaf is a tree of itself, so a bare leaf can be passed wherever a tree is taken. Besides the
+/// tensor types, positions, flags and texts are leaves: results that a walk over a tree collects.
 ///
 /// Do not implement it for a type that has leaves itself.
 pub trait Leaf: Sized + 'static {}

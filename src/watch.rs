@@ -1,11 +1,11 @@
-//! One thread that looks at work in progress, to report on standard error what takes too long.
+//! One thread that monitors work in progress, to report on standard error work that takes too long.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// Work that may take too long.
 pub(crate) trait Watched: Send + Sync {
-    /// Reports what is late. Called every half second from one thread; must not block.
+    /// Reports work that is late. Called every half second from one thread; must not block.
     fn look(&self);
 }
 
@@ -18,7 +18,7 @@ fn lock(all: &All) -> std::sync::MutexGuard<'_, Vec<Weak<dyn Watched>>> {
     all.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds to what the thread looks at, for as long as it lives. Starts the thread the first time.
+/// Adds `watched` to the thread's list, for as long as it lives. Starts the thread the first time.
 pub(crate) fn watch(watched: Weak<dyn Watched>) {
     static ALL: OnceLock<All> = OnceLock::new();
     let mut first = false;

@@ -16,7 +16,7 @@ use crate::timeline;
 use crate::trace::program::Program;
 use crate::trace::types::{TensorType, physical_memory};
 
-/// An executable and what is needed to run it on leaves.
+/// An executable and the data needed to run it on leaves.
 pub(crate) struct Compiled {
     pub(crate) executable: Executable,
     pub(super) outcome: CacheOutcome,

@@ -1,4 +1,4 @@
-//! Runs of programs with callbacks: what they hold while they are under way, their order, and
+//! Runs of programs with callbacks: the functions they keep alive while they run, their order, and
 //! waiting for them.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -133,9 +133,8 @@ fn end(outcome: Result<()>) {
 /// process should do that before it ends, or the last lines of
 /// [`debug_print`](crate::debug_print()) may be missing.
 ///
-/// # Errors
-/// What went wrong first in such a run since the last barrier, whether or not somebody has read its
-/// results; and if it is called from a callback.
+/// # Errors Returns the first error of such a run since the last barrier, even if its results have
+/// been read; and an error if it is called from a callback.
 pub fn effects_barrier() -> Result<()> {
     expect_no_call("wait for all callbacks")?;
     let mut under_way = lock(&UNDER_WAY);

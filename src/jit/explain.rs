@@ -15,7 +15,7 @@ pub(crate) struct Signature {
     pub(crate) structure: u64,
     pub(crate) paths: Vec<String>,
     pub(crate) types: Vec<TensorType>,
-    /// Devices of each leaf, in words, if the leaves are on several devices.
+    /// Text that names the devices of each leaf, if the leaves are on several devices.
     pub(crate) places: Vec<String>,
     pub(crate) call: Loc,
 }
@@ -29,7 +29,7 @@ impl Signature {
     }
 }
 
-/// The signatures that a function was compiled for, and what is wanted of them.
+/// The signatures that a function was compiled for, and the limits and options on them.
 #[derive(Default)]
 pub(crate) struct Signatures {
     /// If true, every compilation after the first is explained on the standard error.
@@ -159,17 +159,17 @@ pub enum Difference {
     Place {
         /// Path of the leaf in the argument.
         path: String,
-        /// Devices of the leaf before, in words.
+        /// Text that names the devices of the leaf before.
         before: String,
-        /// Devices of the leaf now, in words.
+        /// Text that names the devices of the leaf now.
         now: String,
     },
     /// This path is new.
     Added(String),
     /// This path is gone.
     Removed(String),
-    /// The leaves are the same ones, but what stands beside them in the structure differs: a static
-    /// field, an enum's variant; or the default precision around the call does.
+    /// The leaves are the same ones, but the static part of the structure differs: a static field,
+    /// an enum's variant; or the default precision around the call does.
     Static,
     /// There is none: this signature was compiled before, and its executable was dropped because the
     /// function was called with more signatures than it keeps

@@ -1,5 +1,5 @@
-//! Looking at a function on its way to the device: what was traced, what it was lowered to, and
-//! what the compiler made of it.
+//! Inspection of a function on its way to the device: the traced Program, the lowered text, and the
+//! compiler's output.
 
 use std::fmt;
 
@@ -82,18 +82,16 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// The compiler's estimate of what a run costs: `flops`, `bytes accessed`, and others.
+    /// The compiler's cost estimate of a run: `flops`, `bytes accessed`, and others.
     ///
-    /// # Errors
-    /// If the platform does not say.
+    /// # Errors Returns an error if the platform does not report it.
     pub fn cost_analysis(&self) -> Result<Vec<(String, f64)>> {
         self.compiled.executable.cost_analysis()
     }
 
-    /// Bytes that a run takes.
+    /// Bytes of memory that a run uses.
     ///
-    /// # Errors
-    /// If the platform does not say.
+    /// # Errors Returns an error if the platform does not report them.
     pub fn memory_stats(&self) -> Result<MemoryStats> {
         self.compiled.executable.memory_stats()
     }
@@ -117,7 +115,7 @@ impl Analysis {
         hlo::text(&format, &bytes)
     }
 
-    /// Seconds that compiling took, and whether the result came from the cache.
+    /// Seconds that compiling took, and true if the executable came from the cache.
     pub fn outcome(&self) -> CacheOutcome {
         self.compiled.outcome
     }

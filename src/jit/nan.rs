@@ -1,9 +1,9 @@
-//! Finding the operation that made a NaN.
+//! Search for the operation that made a NaN.
 //!
-//! Interpreted, or operation by operation, every result is looked at as it comes. A compiled
-//! function is run on the host once more when a result of it has a NaN. Functions of the user's that
-//! have effects are not called again for that: what they gave is recorded by the compiled run, and
-//! given again in the same order.
+//! In the interpreted and eager modes, every result is checked when it is computed. A compiled
+//! function is run on the host once more when a result of it has a NaN. Callbacks with effects are
+//! not called again for that: the compiled run records their results, which are used again in the
+//! same order.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -124,10 +124,10 @@ impl<'a> Check<'a> {
         result
     }
 
-    /// Runs a Program on the host. Functions with effects are called, or give what is recorded.
+    /// Runs a Program on the host. Functions with effects are called, or return the recorded
+    /// results.
     ///
-    /// # Errors
-    /// At the first operation that makes a NaN; and what a callback fails with.
+    /// # Errors Returns an error at the first operation that makes a NaN, and errors of callbacks.
     pub(super) fn run(
         &self,
         program: &Program,
@@ -221,7 +221,7 @@ impl Host<'_> {
     }
 }
 
-/// A log of what the functions with effects of a compiled program give.
+/// A log of the results of a compiled program's callbacks with effects.
 #[derive(Default)]
 pub(super) struct Recorder {
     log: Arc<Mutex<Record>>,

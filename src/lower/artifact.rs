@@ -19,7 +19,7 @@ use crate::tree::{Leaf, Path, Segment, Tree};
 /// The newest schema that is understood here.
 const NEWEST_SCHEMA: u16 = 11;
 
-/// The calling conventions that are understood here; they differ in what several devices share.
+/// The calling conventions that are supported; they differ in the data that several devices share.
 const CONVENTIONS: std::ops::RangeInclusive<u16> = 9..=10;
 
 /// Marker after the flatbuffer in artifacts that this library writes; a SHA-256 of all bytes before
@@ -42,7 +42,7 @@ pub enum PyTree {
     List(Vec<PyTree>),
     /// A dictionary, its keys in order.
     Dict(Vec<(String, PyTree)>),
-    /// A type registered with JAX: its name and what is in it.
+    /// A type registered with JAX: its name and its children.
     Custom(String, Vec<PyTree>),
 }
 
@@ -101,9 +101,9 @@ fn malformed(what: impl std::fmt::Display) -> Error {
 impl Artifact {
     /// Reads an artifact.
     ///
-    /// # Errors
-    /// [`Error::Argument`] if the bytes are damaged or no artifact, if it is too new, or if it needs
-    /// what is not here: several devices, effects, shapes with variables, other element types.
+    /// # Errors [`Error::Argument`] if the bytes are damaged or no artifact, if it is too new, or
+    /// if it needs a feature that is not supported: several devices, effects, shapes with
+    /// variables, other element types.
     pub fn decode(bytes: &[u8]) -> Result<Artifact> {
         let bytes = unsealed(bytes).map_err(malformed)?;
         let table = Table::root(bytes).map_err(malformed)?;
@@ -219,7 +219,7 @@ impl Artifact {
             disabled.push(Node::Table(vec![(0, Field::U8(0))]));
         }
         let mut bytes = flatbuffer::write(&Node::Table(vec![
-            // Not the schema's version: JAX itself writes 3, which is what older readers accept.
+            // Not the schema's version: JAX itself writes 3, which older readers accept.
             (0, Field::U16(3)),
             (1, text(&self.name)),
             (2, Field::Node(self.in_tree.node())),

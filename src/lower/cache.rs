@@ -37,7 +37,7 @@ const KEY_FILE: &str = ".key";
 /// Default limit of the bytes of all entries together.
 const DEFAULT_MAX_SIZE: u64 = 2 << 30;
 
-/// Entries that nobody used for so long are removed.
+/// Entries that were unused for this long are removed.
 const MAX_AGE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 /// An unfinished file of this age was left by a process that was killed.
@@ -454,7 +454,7 @@ mod tests {
         fs::rename(path(&two), path(&one)).unwrap();
         refused(&one, forged);
 
-        // An entry whose checksum was made anew, by somebody who has no key.
+        // An entry whose checksum was recomputed without the key.
         let mut bytes = [&MAGIC[..], &Sha256::digest(b"evil code"), b"evil code"].concat();
         fs::write(path(&one), &bytes).unwrap();
         refused(&one, forged);

@@ -13,8 +13,8 @@ use super::pjrt::custom_call::{Call, Code, Kernel, KernelError, RawOperand, RawR
 use crate::trace::callback::{HostFn, HostView, HostViewMut};
 use crate::trace::program::Program;
 
-/// The numbers of the functions that `program` calls, each once: what the compiled program takes as
-/// its last argument, `i64[n]`, if there are any.
+/// The numbers of the functions that `program` calls, each once: the last argument of the compiled
+/// program, `i64[n]`, if there are any.
 pub fn numbers(program: &Program) -> Vec<i64> {
     let mut numbers = Vec::new();
     for callback in program.callbacks() {

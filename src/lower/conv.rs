@@ -1,8 +1,8 @@
-//! Convolutions: which formula is fast.
+//! Convolutions: choice of the fastest formula.
 //!
 //! On CPU [`rewrite`] replaces the convolutions of a Program by ordinary operations around
 //! convolutions of the one form that the compiler has a kernel for; [`conv_formula`] decides how.
-//! What was measured is in `docs/decisions/0002-convolutions-on-cpu.md`.
+//! The measurements are in `docs/decisions/0002-convolutions-on-cpu.md`.
 
 use smallvec::SmallVec;
 
@@ -228,7 +228,7 @@ fn chunked(dims: &ConvDims, lhs: Tensor, rhs: Tensor, chunk: usize) -> Tensor {
     let mut sum: Option<Tensor> = None;
     for start in (0..features).step_by(chunk) {
         let limit = (start + chunk).min(features);
-        // Cut first: each transposition is then of what fits into the cache.
+        // Cut first: each transposition then works on data that fits into the cache.
         let part = |x: Tensor, axis: usize| x.slice_axis(axis as isize, start, limit);
         let part = canonical(dims, part(lhs, image_axis), part(rhs, kernel_axis));
         sum = Some(match sum {

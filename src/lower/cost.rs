@@ -68,8 +68,8 @@ pub(super) fn operations(program: &Program, equation: &Equation) -> usize {
     }
 }
 
-/// About what XLA's cost model counts for a Program, its products left out: one operation for
-/// each element of each result of arithmetic; loops and branches once.
+/// Approximates the count of XLA's cost model for a Program, without its products: one operation
+/// for each element of each result of arithmetic; loops and branches once.
 pub fn inline_operations(program: &Program) -> usize {
     let elements = |var| program.ty(var).numel();
     let one = |equation: &Equation| -> usize {

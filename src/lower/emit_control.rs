@@ -6,7 +6,7 @@ use crate::trace::op::{BinaryOp, CompareOp, CondOp, RematOp, ScanOp, WhileOp};
 use crate::trace::program::Program;
 use crate::trace::types::{DType, TensorType};
 
-/// The operands of a scan by what they are for.
+/// The operands of a scan by their roles.
 struct ScanParts<'s, 'a, 't> {
     scan: &'a ScanOp,
     consts: &'s [Slot<'a>],

@@ -14,8 +14,8 @@ impl Emitter<'_> {
         result: &TensorType,
     ) -> Value {
         let lhs = if result.dtype.is_int() {
-            // Folded by the compiler, sums of integers stop at the type's limits; run by it, they
-            // wrap. It does not fold what stands behind a barrier.
+            // Folded by the compiler, sums of integers saturate at the type's limits; at run time
+            // they wrap. The compiler does not fold an operand behind a barrier.
             self.op(format_args!("stablehlo.optimization_barrier {} : {}", x[0], Ty(tys[0])))
         } else {
             x[0]

@@ -1,10 +1,10 @@
 //! Sums, maxima and minima of rows on CPU: reductions over the last axes.
 //!
 //! The compiler adds the elements of a row one after the other, each addition waiting for the one
-//! before it, and compares them so too, with care for NaN and the sign of zero at every element. Here
-//! rows are added by a product with ones, and compared by halves, many elements at once. Measured
-//! on the CPU plugin (`f32`, microseconds, less what the loop around it takes; a core beside other
-//! work):
+//! before it, and compares them so too, with care for NaN and the sign of zero at every element.
+//! Here rows are added by a product with ones, and compared by halves, many elements at once.
+//! Measured on the CPU plugin (`f32`, microseconds, without the time of the loop around it; a core
+//! beside other work):
 //!
 //! | rows of        | sum    | by a product | maximum | by halves |
 //! |----------------|--------|--------------|---------|-----------|
@@ -61,7 +61,7 @@ impl Emitter<'_> {
         rows.filter(|_| self.options.platform == Platform::Cpu && self.native.is_none())
     }
 
-    /// A reduction of rows, if that is what it is and a faster form is known.
+    /// A reduction of rows, if it has that form and a faster form is known.
     pub(super) fn reduce_rows(
         &mut self,
         op: ReduceOp,

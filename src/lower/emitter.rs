@@ -172,8 +172,8 @@ impl<'a> Emitter<'a> {
         }
         let ty = literal.ty();
         let value = match literal.splat_value() {
-            // The compiler keeps a `dense<x>` of many elements as that many elements; it knows
-            // what to do with a broadcast.
+            // The compiler keeps a `dense<x>` of many elements as that many elements; it handles a
+            // broadcast well.
             Some(_) if ty.rank() > 0 && ty.numel() > 0 => {
                 let scalar = self.constant(&scalar_of(literal));
                 self.op(format_args!(

@@ -1,5 +1,5 @@
-//! Optimised HLO as text for people: the few fields of the protocol buffer message that say what a
-//! program does.
+//! Optimised HLO as text for people: the few fields of the protocol buffer message that describe
+//! the program's operations.
 
 use std::fmt::Write;
 

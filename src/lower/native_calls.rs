@@ -2,10 +2,10 @@
 //! them.
 //!
 //! XLA's CPU runtime runs a program on the caller's thread only if its cost model counts fewer than
-//! 1000 operations; waking a thread otherwise takes 10 to 100 microseconds, many times what a policy
-//! of a few thousand products needs. A call of a native function counts as nothing. So in a small
-//! program layers are lowered to calls of [`Dense`] and random bits to calls of [`Bits`], and the
-//! program runs inline.
+//! 1000 operations; waking a thread otherwise takes 10 to 100 microseconds, many times the time of
+//! a policy of a few thousand products. A call of a native function counts as nothing. So in a
+//! small program layers are lowered to calls of [`Dense`] and random bits to calls of [`Bits`], and
+//! the program runs inline.
 
 use std::collections::{HashMap, HashSet};
 
@@ -53,7 +53,7 @@ pub(super) fn is_layer(dims: &DotDims, tys: &[&TensorType]) -> bool {
 /// about 10 microseconds.
 const PRODUCTS: usize = 1 << 18;
 
-/// The runtime's limit for running inline, less what our estimate may be short of its own.
+/// The runtime's limit for running inline, less a margin for the error of our estimate.
 const OTHERS: usize = 800;
 
 /// The layers of a Program small enough to run inline.

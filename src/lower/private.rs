@@ -25,7 +25,8 @@ const PARTIAL: &str = ".partial";
 pub(crate) struct PrivateDir(PathBuf);
 
 impl PrivateDir {
-    /// Opens the folder and makes it first if it does not exist. Errors say why it cannot be trusted.
+    /// Opens the folder and makes it first if it does not exist. Errors give the reason why it
+    /// cannot be trusted.
     pub(crate) fn create(path: &Path) -> Result<PrivateDir, String> {
         match PrivateDir::open(path) {
             Ok(Some(dir)) => return Ok(dir),
@@ -164,7 +165,7 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Refuses what another user owns or may write.
+/// Refuses a file that another user owns or may write.
 fn only_ours(metadata: &Metadata) -> Result<(), String> {
     let user = user();
     if metadata.uid() != user {

@@ -1,9 +1,9 @@
 //! A [`Program`] as the text of a StableHLO module.
 //!
 //! One pass over the equations writes into one `String`. Sub-Programs of control flow become
-//! regions; what they are handed as constants they use straight from the region around them.
-//! Operations that change nothing (`stop_gradient`, a reshape to the same shape) write no line:
-//! their result is another name of the operand.
+//! regions; they use constant operands straight from the region around them. Operations that change
+//! nothing (`stop_gradient`, a reshape to the same shape) write no line: their result is another
+//! name of the operand.
 //!
 //! Only constructs of StableHLO 1.13 are written: text is not portable between versions, and that
 //! is the oldest plugin in use.

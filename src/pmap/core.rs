@@ -25,7 +25,7 @@ use crate::trace::types::TensorType;
 /// Leaves of an argument, in order.
 pub(super) type Leaves<'a> = SmallVec<[&'a Sharded; 32]>;
 
-/// An executable on several devices and what is needed to run it on leaves.
+/// An executable on several devices and the data needed to run it on leaves.
 pub(super) struct Compiled {
     executable: Executable,
     devices: Arc<[usize]>,

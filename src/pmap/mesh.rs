@@ -40,9 +40,9 @@ struct Entry<B> {
 /// that this needs. A value divided by [`shard`](super::shard) is one value divided along its first
 /// axis; a value copied by [`replicate`](super::replicate) is one value that every device has.
 ///
-/// Results are divided along their first axis or copied, as the compiler finds best: typically what
-/// has the batch stays divided, and gradients and parameters are copies. Arguments given by value, of
-/// which no clone is kept, are donated, as with [`jit()`](crate::jit()).
+/// Results are divided along their first axis or copied, as the compiler finds best: typically
+/// tensors with the batch axis stay divided, and gradients and parameters are copies. Arguments
+/// given by value, of which no clone is kept, are donated, as with [`jit()`](crate::jit()).
 ///
 /// ```
 /// use podracer::{Array, Tensor, replicate, shard, sharded_jit, unreplicate};
@@ -123,10 +123,9 @@ impl<A, B, F> ShardedJit<A, B, F> {
 impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
     /// Runs the function on all devices of its argument.
     ///
-    /// # Errors
-    /// [`Error::Trace`] if the function cannot be typed for these values; [`Error::Argument`] if
-    /// there are no leaves or they are on different devices, and under
-    /// [`ShardedJit::assert_max_traces`]; what the compiler and the runtime say.
+    /// # Errors [`Error::Trace`] if the function cannot be typed for these values;
+    /// [`Error::Argument`] if there are no leaves or they are on different devices, and under
+    /// [`ShardedJit::assert_max_traces`]; errors from the compiler and the runtime.
     #[track_caller]
     pub fn call(&self, args: A::With<Sharded>) -> Result<B::With<Sharded>> {
         let mut leaves = Leaves::new();

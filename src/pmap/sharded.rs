@@ -10,8 +10,8 @@ use crate::trace::literal::{AlignedBytes, Literal};
 use crate::trace::types::{DType, Shape, TensorType};
 use crate::tree::{self, Leaf, Path, Tree};
 
-/// A value with one part on each of several devices; what [`pmap`](super::pmap) takes and gives. It
-/// stays on its devices between calls. Cheap to clone.
+/// A value with one part on each of several devices; the argument and result type of
+/// [`pmap`](super::pmap). It stays on its devices between calls. Cheap to clone.
 ///
 /// A `Sharded` given to a mapped function by value, of which no clone exists, is donated: its
 /// memory is used again for the results.
@@ -100,16 +100,14 @@ impl Sharded {
 
     /// Waits until all parts are computed.
     ///
-    /// # Errors
-    /// What went wrong in the computation, on any device.
+    /// # Errors Returns the error of the computation on any device.
     pub fn wait(&self) -> Result<()> {
         self.0.shards.iter().try_for_each(Array::wait)
     }
 
     /// The parts stacked along a new first axis, on the host. Waits for them.
     ///
-    /// # Errors
-    /// What went wrong in the computation.
+    /// # Errors Returns the error of the computation.
     pub fn stack(&self) -> Result<Array> {
         let shape = self.shape().with_axis(0, self.0.shards.len());
         self.joined(TensorType::new(self.dtype(), shape))
@@ -273,11 +271,11 @@ pub fn shard<M: Tree<Array>>(tree: &M, devices: &[usize]) -> Result<M::With<Shar
     })
 }
 
-/// The parts of every leaf one after another along the first axis, on the host: what [`shard`]
-/// divided. Waits for them.
+/// Concatenates the parts of every leaf along the first axis, on the host: the inverse of
+/// [`shard`]. Waits for them.
 ///
-/// # Errors
-/// If a leaf has no first axis (take [`Sharded::stack`]), or what went wrong in the computation.
+/// # Errors Returns an error if a leaf has no first axis (use [`Sharded::stack`]), or the error of
+/// the computation.
 pub fn unshard<M: Tree<Sharded>>(tree: &M) -> Result<M::With<Array>> {
     try_map(tree, |path, leaf: &Sharded| {
         let ty = leaf.ty();

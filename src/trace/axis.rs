@@ -1,4 +1,4 @@
-//! Named axes: what collectives communicate along.
+//! Named axes that collectives communicate along.
 
 use std::collections::BTreeSet;
 use std::fmt;

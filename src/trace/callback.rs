@@ -59,10 +59,9 @@ pub(crate) struct Failed(pub(crate) Error);
 /// # Ok::<(), podracer::Error>(())
 /// ```
 ///
-/// # Errors
-/// A run fails with [`Error::Callback`] or, compiled, [`Error::Pjrt`], that names the line of this
-/// call: if `f` returns an error or panics, or if what it gives has another structure or other
-/// types than `results`.
+/// # Errors A run fails with [`Error::Callback`] or, compiled, [`Error::Pjrt`], that names the line
+/// of this call: if `f` returns an error or panics, or if its results have another structure or
+/// other types than `results`.
 #[track_caller]
 pub fn pure_callback<A, R>(
     f: impl Fn(A::With<Literal>) -> Result<R::With<Literal>> + Send + Sync + 'static,
@@ -76,7 +75,7 @@ where
     pure_callback_with(VmapMethod::Sequential, f, results, args)
 }
 
-/// [`pure_callback`] with what happens under `vmap`. JAX has no default for it.
+/// [`pure_callback`] with an explicit batching rule under `vmap`. JAX has no default for it.
 ///
 /// ```
 /// use podracer::trace::callback::{VmapMethod, pure_callback_with};
@@ -106,8 +105,8 @@ where
     call("pure_callback", CallbackKind::Pure(method), f, results, args, Location::caller())
 }
 
-/// `jax.experimental.io_callback`: calls `f` on the host with the values of `args`, once whenever
-/// the program comes by, also if nobody uses the results. `ordered`: calls happen in order between
+/// `jax.experimental.io_callback`: calls `f` on the host with the values of `args`, once for each
+/// execution of the call, even if its results are unused. `ordered`: calls happen in order between
 /// runs, too.
 ///
 /// Its results have no derivative. Under `vmap` it is called for each example if an argument
@@ -146,8 +145,8 @@ where
     call("io_callback", CallbackKind::io(ordered), f, results, args, Location::caller())
 }
 
-/// `jax.debug.callback`: calls `f` on the host with the values of `args`. For looking at what a
-/// program computes: derivatives leave it as it is and run it once, with the values.
+/// `jax.debug.callback`: calls `f` on the host with the values of `args`. For inspecting values
+/// that a program computes: derivatives leave it as it is and run it once, with the values.
 ///
 /// The call may still be under way when the program's results are there, or when the process ends;
 /// [`effects_barrier`](crate::jit::effects_barrier) waits for it.
@@ -297,8 +296,8 @@ where
     results.map_leaves_ref(&Path::ROOT, &mut |_, _| outputs.next().expect("one a result"))
 }
 
-/// The call of a function that reads operands and writes results where they lie, without a copy:
-/// what the other callbacks are made of.
+/// The call of a function that reads operands and writes results in their own memory, without a
+/// copy: the other callbacks are made of it.
 ///
 /// The function must write all bytes of all results; those of `bool` as 0 or 1.
 ///

@@ -30,7 +30,7 @@ pub enum Node {
     Output(usize),
 }
 
-/// The data-flow graph: an edge goes from what defines a variable to what uses it.
+/// The data-flow graph: an edge goes from the definition of a variable to each use of it.
 pub fn data_flow(program: &Program) -> DiGraph<Node, Var> {
     let uses: usize = program.equations.iter().map(|e| e.inputs.len()).sum();
     let mut graph = DiGraph::with_capacity(program.equations.len() + program.inputs.len(), uses);
@@ -86,7 +86,7 @@ pub fn eliminate_dead_code(mut program: Program) -> Program {
 /// Replaces the Programs inside a control-flow operation.
 pub(crate) fn map_subprograms(op: &mut Op, f: &dyn Fn(Program) -> Program) {
     let apply = |sub: &mut Arc<Program>| {
-        // A body that nobody else holds is not copied.
+        // A body that is not shared is not copied.
         let body = Arc::unwrap_or_clone(std::mem::take(sub));
         *sub = Arc::new(f(body));
     };
@@ -157,8 +157,8 @@ pub fn eliminate_common_subexpressions(mut program: Program) -> Program {
     program
 }
 
-/// Writes functions with derivatives of their own out in place: when a Program is complete they are
-/// functions like others. Only what a checkpointed function computes again stays apart.
+/// Inlines functions with derivatives of their own: when a Program is complete they are functions
+/// like others. Only the values that a checkpointed function recomputes stay apart.
 pub fn inline_calls(program: Program) -> Program {
     let holds = |program: &Program| program.equations.iter().any(|e| is_call(&e.op));
     if !holds(&program) && !program.equations.iter().any(|e| e.op.subprograms().next().is_some()) {

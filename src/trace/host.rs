@@ -38,7 +38,7 @@ pub struct HostViewMut<'a> {
 }
 
 impl HostViewMut<'_> {
-    /// A copy of what is written.
+    /// A copy of the bytes written.
     pub(crate) fn to_literal(&self) -> Literal {
         Literal::from_bytes(self.ty.clone(), AlignedBytes::copy_of(self.bytes))
     }

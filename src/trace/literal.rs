@@ -1,5 +1,5 @@
-//! Values on the host: constants inside Programs, the interpreter's values, and what goes to and
-//! comes from a device.
+//! Values on the host: constants inside Programs, the interpreter's values, and data transferred to
+//! and from a device.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -97,8 +97,8 @@ macro_rules! with_element {
 #[doc(hidden)]
 pub use with_element;
 
-/// 64 bytes at an address that is a multiple of 64: what a runtime needs to read host memory in
-/// place, without a copy.
+/// 64 bytes at an address that is a multiple of 64: the alignment that a runtime needs to read host
+/// memory in place, without a copy.
 #[derive(Clone, Copy, Zeroable, Pod)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
@@ -191,7 +191,8 @@ impl Literal {
         }
     }
 
-    /// As [`Literal::filled`], but what an integer type cannot hold is its least or greatest element.
+    /// As [`Literal::filled`], but a value that an integer type cannot hold becomes its least or
+    /// greatest element.
     pub(crate) fn saturated(ty: TensorType, value: f64) -> Literal {
         let limit = |low: f64, high: f64| value.clamp(low, high);
         let value = match ty.dtype {

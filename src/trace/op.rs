@@ -3,9 +3,9 @@
 //! The two are one file because they hold each other: an equation of a [`Program`] has an [`Op`], and
 //! the `Op` of a loop has a `Program`. Parameters that hold no Program are in files of their own.
 //!
-//! No behaviour here: each transformation has its own file with an exhaustive `match` over [`Op`], so
-//! that the compiler lists what a new operation still lacks. Operands are not part of an `Op`; they
-//! stand in the [`Equation`].
+//! No behaviour here: each transformation has its own file with an exhaustive `match` over [`Op`],
+//! so that the compiler lists the cases that a new operation still lacks. Operands are not part of
+//! an `Op`; they are in the [`Equation`].
 
 mod callback;
 mod collective;
@@ -257,7 +257,7 @@ pub enum Op {
     /// transpose is known. Operands: constants, residuals, then a tangent for each float argument;
     /// results: a tangent for each float result.
     CustomLin(CustomLinOp),
-    /// A function whose derivative computes again what it needs.
+    /// A function whose derivative recomputes the values that it needs.
     Remat(RematOp),
     /// A call of a function on the host.
     Callback(CallbackOp),
@@ -270,8 +270,8 @@ pub enum Op {
 }
 
 /// A function and its derivative. `jvp` takes constants, arguments and a tangent for each argument,
-/// and gives results and a tangent for each result. Tangents of what is not a float are zeros on
-/// the way in and dropped on the way out.
+/// and gives results and a tangent for each result. Tangents of values that are not floats are
+/// zeros on the way in and dropped on the way out.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CustomJvpOp {
     /// The function, of constants and arguments.
@@ -346,7 +346,7 @@ pub enum RematPolicy {
     /// Values named by [`checkpoint_name`](crate::trace::remat::checkpoint_name) with one of these
     /// names.
     SaveOnlyTheseNames(Vec<&'static str>),
-    /// Everything but what was given one of these names.
+    /// Everything but the values given one of these names.
     SaveAnythingExceptTheseNames(Vec<&'static str>),
 }
 

@@ -1,4 +1,5 @@
-//! Reading Program text: [`Program::parse`] takes what [`Program`] prints, in every form.
+//! Parser of Program text: [`Program::parse`] takes the text that [`Program`] prints, in every
+//! form.
 //!
 //! A line is an equation: results with their types, `=`, the operation, its parameters in
 //! brackets, its operands. Lines of the form `body: { lambda ...` below it are the Programs inside.
@@ -29,7 +30,8 @@ const MANY: u32 = 1 << 22;
 const DEEP: usize = 64;
 
 impl Program {
-    /// The Program of a text: what prints as `{}` or `{:#}`, or [`Program::text_with_lines`].
+    /// Parses the text of a Program: one printed with `{}` or `{:#}`, or
+    /// [`Program::text_with_lines`].
     ///
     /// The text of [`Program::to_text`] gives an equal Program. In the shorter text constants have
     /// no names; each use of one becomes a constant of its own. The line of every equation is that
@@ -52,9 +54,8 @@ impl Program {
     /// # }
     /// ```
     ///
-    /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) with line, column, what was expected there and
-    /// what was found, if the text is not that of a well-formed Program.
+    /// # Errors [`Error::Argument`](crate::Error::Argument) with line, column, the text expected
+    /// there and the text found, if the text is not that of a well-formed Program.
     #[track_caller]
     pub fn parse(text: &str) -> Result<Program> {
         let mut reader = Reader::new(text, "Program text");

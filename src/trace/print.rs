@@ -223,7 +223,8 @@ pub(super) fn labels(op: &Op) -> Vec<String> {
     }
 }
 
-/// A name of the user's as one word: what is no letter, digit or `_` as `%` and its bytes.
+/// Encodes a user's name as one word: a character that is no letter, digit or `_` becomes `%` and
+/// its bytes.
 fn encoded(name: &str) -> String {
     let mut word = String::new();
     for byte in name.bytes() {

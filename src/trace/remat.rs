@@ -1,4 +1,4 @@
-//! [`checkpoint`]: derivatives that compute again what they need instead of keeping it.
+//! [`checkpoint`]: derivatives that recompute the values they need instead of keeping them.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -10,9 +10,10 @@ use crate::tree::{self, Tree};
 
 pub use super::op::RematPolicy;
 
-/// `jax.checkpoint` (`jax.remat`): `f`, whose derivative keeps nothing but the arguments and what
-/// `f` captures, and computes everything else again. It takes less memory and more time. Usual
-/// places are the body of a [`scan`](super::control::scan) and the layers of a deep network.
+/// `jax.checkpoint` (`jax.remat`): `f`, whose derivative keeps nothing but the arguments and the
+/// captures of `f`, and computes everything else again. It takes less memory and more time. It is
+/// typically used for the body of a [`scan`](super::control::scan) and the layers of a deep
+/// network.
 ///
 /// ```
 /// use podracer::{Array, Tensor, checkpoint, grad, interpret};

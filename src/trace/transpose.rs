@@ -53,7 +53,7 @@ pub(crate) fn transpose_program(
     for (&var, input) in program.inputs.iter().zip(inputs) {
         linear[var.index()] = matches!(input, Input::Linear);
     }
-    // Forwards, what does not depend on linear inputs.
+    // Forwards: the equations that do not depend on linear inputs.
     for equation in &program.equations {
         if equation.inputs.iter().any(|var| linear[var.index()]) {
             equation.outputs.iter().for_each(|var| linear[var.index()] = true);
@@ -105,7 +105,7 @@ pub(crate) fn transpose_program(
 const TANGENT: &str = "the argument is a tangent, which reverse-mode differentiation never \
                        computes; pass primal values, or use forward-mode differentiation (jvp)";
 
-/// The problem of a custom derivative rule that multiplies two tangents, say.
+/// The problem, for example, of a custom derivative rule that multiplies two tangents.
 const NOT_LINEAR: &str = "the operands depend on a tangent in a way that is not linear, so that \
                           reverse-mode differentiation cannot transpose it; a custom_jvp rule must \
                           be linear in its tangents";
@@ -379,7 +379,7 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
     }
 }
 
-/// Sums over what was repeated.
+/// Sums over the repeated axes.
 fn transpose_broadcast(ty: &TensorType, shape: &[usize], axes: &[usize], ct: Tensor) -> Tensor {
     let repeated: Axes = (0..shape.len())
         .filter(|to| match axes.iter().position(|axis| axis == to) {
@@ -398,7 +398,8 @@ fn transpose_pad(
     ct: Tensor,
 ) -> Parts {
     let rank = low.len();
-    // The padding undone: what was put on is cut off, what was cut off comes back as zeros.
+    // The inverse of the padding: elements that were added are cut off, elements that were cut off
+    // come back as zeros.
     let negated = |amounts: &Amounts| -> Amounts { amounts.iter().map(|a| -a).collect() };
     let none = Axes::from_elem(0, rank);
     let unpadded = ct.pad_interior(&negated(low), &negated(high), &none, 0.0);
@@ -518,7 +519,7 @@ impl<Aux: Tree<Tensor>> Loss for (Tensor, Aux) {
 }
 
 /// The gradient of a function that returns a scalar loss: at a tree of floats, a tree of the same
-/// structure. `jax.grad`; what the closure captures is constant.
+/// structure. `jax.grad`; captures of the closure are constant.
 #[track_caller]
 pub fn grad<A: Tree<Tensor>>(f: impl Fn(A) -> Tensor) -> impl Fn(A) -> A {
     let at = Location::caller();

@@ -151,7 +151,7 @@ fn mapped_leaves<A: Tree<Tensor>>(options: &VmapOptions, args: &A) -> (Vec<Batch
     }
 }
 
-/// Interprets the traced function; what it captures is unmapped.
+/// Interprets the traced function; its captures are unmapped.
 fn apply_traced(traced: Traced, mut inputs: Vec<Batched>, axis: Axis) -> Vec<Batched> {
     inputs.extend(traced.captures.iter().map(|&capture| Batched::same(capture)));
     vmap_program(&traced.program, &inputs, axis)

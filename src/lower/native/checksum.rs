@@ -177,7 +177,7 @@ mod tests {
         let id = file(&path, 1);
         let checksums = Checksums::remembered(&home);
         let folder = home.join("private");
-        // A memo that lies shows whether it was believed.
+        // A wrong checksum in the memo shows if the memo was used.
         let lie = "00".repeat(32);
         write_memo(&folder, id, &lie);
         for mode in [0o777, 0o770, 0o702] {

@@ -1,4 +1,5 @@
-//! `podracer doctor`: what is found, where, in which version, and what mends what is missing.
+//! `podracer doctor`: the components found, their paths and versions, and the remedies for missing
+//! ones.
 
 use std::fmt;
 
@@ -34,7 +35,7 @@ pub struct Check {
     pub fix: Option<String>,
 }
 
-/// All findings. Prints one line each, with the remedy below what is not well.
+/// All findings. Prints one line each, with the remedy below a component that has a problem.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// The findings.

@@ -38,8 +38,7 @@ impl Settings {
             }
             lock_file.lock().map_err(Error::io("cannot lock", &lock))?;
         }
-        // Another process may have fetched it while this one waited. What is there and damaged is
-        // replaced.
+        // Another process may have fetched it while this one waited. A damaged copy is replaced.
         if target.exists() && check_members(wheel, &target, &Checksums::Fresh).is_ok() {
             return Ok(target);
         }
@@ -175,8 +174,8 @@ fn pip_failed(part: &Part, wheel: &Wheel, python: &Path, said: &str) -> Error {
     Error::Native { problem: format!("{what}; pip said:\n    {last}"), help }
 }
 
-/// Checks that the members below `root` are those of the lock file, by size and checksum. Errors say
-/// what is wrong.
+/// Checks that the members below `root` are those of the lock file, by size and checksum. Errors
+/// describe the difference.
 pub(super) fn check_members(
     wheel: &Wheel,
     root: &Path,

@@ -1,4 +1,4 @@
-//! The lock file: which wheels hold the native parts, and what is in them.
+//! The lock file: the wheels that hold the native parts, and their contents.
 
 use std::sync::OnceLock;
 
@@ -45,7 +45,7 @@ pub struct Wheel {
     pub file: String,
     /// The checksum of the file, in hexadecimal.
     pub sha256: String,
-    /// The size of the file, which is what there is to fetch.
+    /// The size of the file, which is the size of the download.
     pub bytes: u64,
     /// The files in it that we use.
     pub members: Vec<Member>,

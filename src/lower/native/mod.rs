@@ -5,7 +5,7 @@
 //!
 //! 1. the file that an environment variable names (`PODRACER_PJRT_PLUGIN` for the XLA plugin): if
 //!    that is wrong it is an error, never a reason to look elsewhere;
-//! 2. installed Python packages, in the folders that can be told without running Python;
+//! 2. installed Python packages, in the folders that can be derived without running Python;
 //! 3. our own folder, `$PODRACER_HOME` (`~/.cache/podracer` without it);
 //! 4. the folders that Python itself names: it is run only now;
 //! 5. [`Settings::fetch`]: pip installs the wheel into our folder, checked against the lock file.
@@ -188,8 +188,7 @@ impl Settings {
     /// Finds a part by looking at files alone: no Python is run, nothing is fetched. Every file of it
     /// has its pinned checksum.
     ///
-    /// # Errors
-    /// [`Error::Native`] if the files are there and are not what the lock file pins.
+    /// # Errors [`Error::Native`] if the files are present and differ from the lock file.
     pub fn find(&self, part: &Part) -> Result<Option<Found>> {
         let checked = |found| self.checked(part, found, &Checksums::remembered(&self.home));
         self.candidate(part)?.map(checked).transpose()

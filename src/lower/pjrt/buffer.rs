@@ -143,7 +143,8 @@ impl Client {
         {
             let kept = owner.clone();
             if let Err(error) = done.on_ready(move |_| drop(owner)) {
-                // Nobody will say when the runtime is done with the memory, so it stays for good.
+                // No callback will report when the runtime is done with the memory, so it is never
+                // freed.
                 std::mem::forget(kept);
                 return Err(error);
             }
@@ -295,7 +296,7 @@ impl Buffer {
     /// `into` must be writable for `len` bytes and left alone until the event is ready.
     unsafe fn start_copy(&self, into: *mut u8, len: usize) -> Result<Event> {
         expect_no_fork("copy an array from its device")?;
-        // Row-major said explicitly: without it a device's own layout could come through.
+        // Row-major is requested explicitly: without it a device's own layout could come through.
         let minor_to_major: SmallVec<[i64; 8]> = (0..self.ty.rank() as i64).rev().collect();
         let mut layout = ffi::MemoryLayout {
             struct_size: size_of::<ffi::MemoryLayout>(),
@@ -470,7 +471,7 @@ impl Event {
         Event { raw, client }
     }
 
-    /// Waits. Fails with the message of what failed.
+    /// Waits. Fails with the message of the failed operation.
     #[inline]
     pub fn wait(&self) -> Result<()> {
         if forked() && !self.is_ready()? {

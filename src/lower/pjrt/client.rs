@@ -71,8 +71,8 @@ impl Client {
     }
 
     /// [`Client::new`] in one of several processes that work together, which find each other by
-    /// `store`; `options` say which process this is, of how many (`node_id` and `num_nodes` of the
-    /// GPU plugin). Returns when all processes have come to this call.
+    /// `store`; `options` give the index of this process and their number (`node_id` and
+    /// `num_nodes` of the GPU plugin). Returns when all processes have made this call.
     pub fn among(
         plugin: Arc<Plugin>,
         options: &[(&str, CreateOption)],

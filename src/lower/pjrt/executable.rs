@@ -1,4 +1,4 @@
-//! Compiled programs: running them, and what they say about themselves.
+//! Compiled programs: running them, and reading their properties.
 
 use std::fmt;
 use std::ptr;

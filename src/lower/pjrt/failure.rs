@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 
-/// The target behind which all callbacks are: what it fails with is the user's function's own error.
+/// The target behind which all callbacks are: its errors are the errors of the user's functions.
 pub(crate) const CALLBACK: &str = "podracer.callback.2";
 
 /// The error of a call that failed with this code and message, while doing `context`.

@@ -67,7 +67,7 @@ macro_rules! args {
 /// Callback of `PJRT_Event_OnReady`.
 pub type OnReady = unsafe extern "C" fn(error: *mut Error, user_arg: *mut c_void);
 
-/// Frees what backs a serialized executable.
+/// Frees the memory behind a serialized executable.
 pub type SerializedDeleter = unsafe extern "C" fn(*mut SerializedExecutable);
 
 /// Makes an error object of the plugin: its code, its message and how long that is.

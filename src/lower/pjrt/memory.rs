@@ -1,10 +1,11 @@
 //! The memory that a plugin takes from the C library, kept when it frees it.
 //!
-//! A plugin for CPUs takes temporaries and results from `malloc` anew in every run. The C library gives
-//! large blocks back to the system, and the next run gets them page by page, each by a fault: a fifth
-//! of the time of PPO's step on images. So the plugin's calls of `malloc`, `free` and their relatives,
-//! and nobody else's, are led (`hook`) to a store of large blocks (`blocks`), which keeps them and gives
-//! them huge pages. What was measured is in `docs/decisions/0002-convolutions-on-cpu.md`, section 6.
+//! A plugin for CPUs takes temporaries and results from `malloc` anew in every run. The C library
+//! gives large blocks back to the system, and the next run gets them page by page, each by a fault:
+//! a fifth of the time of PPO's step on images. So the plugin's calls of `malloc`, `free` and their
+//! relatives, and no other library's, are redirected (`hook`) to a store of large blocks
+//! (`blocks`), which keeps them and gives them huge pages. The measurements are in
+//! `docs/decisions/0002-convolutions-on-cpu.md`, section 6.
 
 #[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
 mod blocks;

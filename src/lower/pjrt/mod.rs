@@ -10,8 +10,8 @@
 //!
 //! Everything is `Send + Sync`: the runtime behind the API locks for itself. A [`Buffer`], an
 //! [`Executable`] and an [`Event`] each hold their [`Client`], because destroying a client before
-//! its buffers crashes some plugins. The plugin checks only the byte size of an argument, so
-//! whoever calls [`Executable::execute`] has checked element types and shapes.
+//! its buffers crashes some plugins. The plugin checks only the byte size of an argument, so the
+//! caller of [`Executable::execute`] has to check element types and shapes.
 
 mod buffer;
 mod client;

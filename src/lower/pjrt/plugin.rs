@@ -161,7 +161,8 @@ impl Plugin {
         self.attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// The newest StableHLO that the plugin reads, as in `1.13.3`; empty when it does not say.
+    /// The newest StableHLO that the plugin reads, as in `1.13.3`; empty when it does not report
+    /// one.
     pub fn stablehlo_version(&self) -> &str {
         self.attribute("stablehlo_current_version").unwrap_or_default()
     }

@@ -6,7 +6,7 @@ use crate::trace::literal::{Literal, with_element};
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Piece {
     Text(String),
-    /// A value, with so many digits after the point if said.
+    /// A value, and the number of digits after the point if the format sets one.
     Value(Option<usize>),
 }
 

@@ -174,7 +174,7 @@ fn scatter_window(dims: &ScatterDims, operand: &Shape, updates: &Shape) -> Shape
         .collect()
 }
 
-/// The gather that reads what a scatter writes.
+/// The gather that reads the elements that a scatter writes.
 pub(crate) fn gather_of_scatter(
     dims: &ScatterDims,
     operand: &Shape,

@@ -39,7 +39,7 @@ thread_local! {
     static COMPARING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Puts back what was there before, also when the trace ends with an error.
+/// Restores the earlier state, also when the trace ends with an error.
 struct Before {
     keep: usize,
     above: Vec<Active>,

@@ -54,7 +54,8 @@ impl CustomJvpOp {
         }
         let unroll = |found: Rule, depth: usize| match found {
             Rule::Enclosing(level) if level == depth => {
-                // One copy more, `depth` rules further in: it must still find what is around.
+                // One more copy, nested in `depth` more rules: it must still refer to the same
+                // enclosing rules.
                 let whole = map_rules((**rule).clone(), 0, &|found, inside| match found {
                     Rule::Enclosing(level) if level > inside => Rule::Enclosing(level + depth),
                     other => other,

@@ -42,7 +42,8 @@ fn narrow(ty: &TensorType, numbers: &[Wide]) -> Literal {
     fn build<T: Element>(ty: &TensorType, numbers: &[Wide], f: impl Fn(Wide) -> T) -> Literal {
         Literal::new(&ty.shape, &numbers.iter().map(|&x| f(x)).collect::<Vec<T>>())
     }
-    // `as` is what is wanted: integers wrap, floats are truncated and saturate, NaN gives 0.
+    // `as` has the required semantics: integers wrap, floats are truncated and saturate, NaN gives
+    // 0.
     macro_rules! cast {
         ($t:ty) => {
             build(ty, numbers, |x| match x {

@@ -1,8 +1,8 @@
-//! Small rewrites that derivatives and batches call for.
+//! Small rewrites for Programs that derivatives and batching produce.
 //!
 //! * A broadcast or reshape of a splat is a splat: constants stay constants under `vmap`.
-//! * A sum of tensors padded with zeros to cover an axis is a concatenation: what the derivative of
-//!   slices gives, an LSTM's gates for example.
+//! * A sum of tensors padded with zeros to cover an axis is a concatenation: the derivative of slices
+//!   has this form, an LSTM's gates for example.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ use crate::trace::literal::Literal;
 use crate::trace::op::{BinaryOp, Op};
 use crate::trace::program::{Equation, Program, Var, Vars};
 
-/// The rewrites, in bodies of control flow as well. What is no longer used is left for dead-code
-/// elimination.
+/// The rewrites, in bodies of control flow as well. Equations that become unused are left for
+/// dead-code elimination.
 pub(super) fn rewrite(mut program: Program) -> Program {
     for equation in &mut program.equations {
         map_subprograms(&mut equation.op, &rewrite);

@@ -1,10 +1,10 @@
 //! Pictures of Programs as SVG, for people.
 //!
 //! The layout is the layered one of Sugiyama, Tagawa and Toda (1981), in its plainest form: each
-//! node stands one layer below the lowest that it depends on; edges over several layers pass
-//! through points in between; layers are ordered by the barycentres of what they are joined to;
-//! and places along a layer are the nearest to those barycentres that keep the order. Bodies of
-//! control flow are laid out alone and stand inside their equation's box.
+//! node is one layer below the lowest that it depends on; edges over several layers pass through
+//! points in between; layers are ordered by the barycentres of their nodes' neighbours; and
+//! positions along a layer are the nearest to those barycentres that keep the order. Bodies of
+//! control flow are laid out alone and drawn inside their equation's box.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use super::super::print::{labels, op_params};
 use super::super::program::{Equation, Program, Var};
 
 /// Width of a letter, height of a line, distance of neighbours, distance of layers, and the space
-/// around what is in a box.
+/// around the contents of a box.
 const LETTER: f64 = 6.1;
 const LINE: f64 = 13.0;
 const APART: f64 = 12.0;
@@ -282,7 +282,7 @@ impl Graph {
         self.nodes.len() - 1
     }
 
-    /// Moves what depends on nothing down to just above its first use, but the first `inputs`
+    /// Moves nodes without predecessors down to just above their first use, but the first `inputs`
     /// nodes only as far as all their users allow too.
     fn sink_sources(&mut self, inputs: usize) {
         for i in 0..self.nodes.len() {

@@ -63,7 +63,7 @@ fn either(a: Vec<bool>, b: Vec<bool>) -> Vec<bool> {
     a.into_iter().zip(b).map(|(a, b)| a || b).collect()
 }
 
-/// The flow through a loop: the carry's is what it settles to.
+/// The tangent flow through a loop: the fixed point of the carry's flow.
 fn carry_flow(body: &Program, inputs: &[bool], num_consts: usize, num_carry: usize) -> Vec<bool> {
     let mut inputs = inputs.to_vec();
     loop {
@@ -481,8 +481,8 @@ fn forward_cond(
     (values.into(), spread(results, moved.iter().copied()))
 }
 
-/// Each branch saves residuals of its own. Branches share places for residuals of one type; a
-/// branch fills what it does not use with zeros.
+/// Each branch saves residuals of its own. Branches share slots for residuals of one type; a branch
+/// fills the slots that it does not use with zeros.
 fn linearize_cond(
     cond: &CondOp,
     x: &[Tensor],

@@ -1,6 +1,6 @@
 //! Derivatives of functions that bring their own, and of checkpointed functions.
 
-// Most operations are alike here: they are saved or not by what they are.
+// Most operations are alike here: the policy saves them or not by their kind.
 #![allow(clippy::wildcard_enum_match_arm)]
 
 use std::collections::HashSet;
@@ -133,8 +133,8 @@ fn forward_remat(
     (values.into(), spread(results, moved.iter().copied()))
 }
 
-/// The function over values, which also gives what the policy keeps, and a linear function of the
-/// tangents that computes the rest again.
+/// Returns the function over values, with the values that the policy keeps as extra results, and a
+/// linear function of the tangents that computes the rest again.
 fn linearize_remat(
     remat: &RematOp,
     x: &[Tensor],
@@ -154,7 +154,7 @@ fn linearize_remat(
     let outputs = bind(Op::Remat(keeping), x, at);
     let (values, kept) = outputs.split_at(num_results);
 
-    // Residuals from arguments and what is kept.
+    // Residuals from arguments and kept values.
     let mut again = known;
     again.outputs.drain(..num_results);
     let given: HashSet<Var> = saved.iter().copied().collect();

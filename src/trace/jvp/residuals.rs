@@ -136,8 +136,8 @@ fn choose(known: &Program, residuals: &[Var], free: &[bool]) -> HashSet<Var> {
     chooser.kept
 }
 
-/// The residuals of a loop's body that are to be provided, in place of the last outputs of `known`;
-/// and `linear` with those as its last inputs, of which it makes what it needs.
+/// Returns the residuals of a loop's body to save instead of the last outputs of `known`; and
+/// `linear` with those as its last inputs, from which it computes the others.
 pub(super) fn thin_out(
     known: &Program,
     linear: &Program,
@@ -148,7 +148,7 @@ pub(super) fn thin_out(
     let residuals = &known.outputs[known.outputs.len() - num_residuals..];
     let kept = choose(known, residuals, free);
     let provided = |var: &Var| kept.contains(var) || free[var.index()];
-    // Backwards from the residuals to what is provided.
+    // Backwards from the residuals to the saved values.
     let mut needed: HashSet<Var> = residuals.iter().copied().collect();
     let mut equations = Vec::new();
     for equation in known.equations.iter().rev() {

@@ -50,7 +50,7 @@ pub(crate) fn linearize_program(
 pub(crate) struct Split {
     /// Takes the inputs; gives the results, then the residuals.
     pub known: Program,
-    /// Takes the tangents of the active inputs, then the residuals; gives the tangents of the
+    /// Takes the tangents of the active inputs, then the residuals; returns the tangents of the
     /// results marked `wanted`, written out.
     pub linear: Program,
     /// Number of residuals.

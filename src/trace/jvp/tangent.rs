@@ -10,8 +10,8 @@ use crate::trace::tensor::Tensor;
 pub(crate) enum Mode {
     /// Values and tangents run through one loop.
     Forward,
-    /// A linear frame is on top: values run through a loop below it, which also saves what the
-    /// loop of the tangents, in the frame, needs.
+    /// A linear frame is on top: values run through a loop below it, which also saves the residuals
+    /// for the loop of the tangents in the frame.
     Linearize,
 }
 

@@ -5,12 +5,13 @@ use crate::trace::host::{HostFn, HostView, HostViewMut};
 use crate::trace::literal::{AlignedBytes, Literal};
 use crate::trace::types::{DType, TensorType};
 
-/// A call of a function on the host. Operands: whatever the function takes; results: what it gives.
+/// A call of a function on the host. Operands: the function's arguments; results: the function's
+/// results.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CallbackOp {
     /// The function.
     pub f: HostFn,
-    /// The types of what it gives.
+    /// The types of the function's results.
     pub results: Vec<TensorType>,
     /// Kind of the call, which decides the transformations that are allowed.
     pub kind: CallbackKind,

@@ -28,8 +28,8 @@ pub enum Collective {
         /// The axis that is divided.
         at: usize,
     },
-    /// Slice `i` along axis `split`, of size `n`, goes to member `i`, which stacks what it gets
-    /// along a new axis `concat`.
+    /// Slice `i` along axis `split`, of size `n`, goes to member `i`, which stacks the slices it
+    /// receives along a new axis `concat`.
     AllToAll {
         /// The axis that is divided, and vanishes.
         split: usize,
@@ -37,7 +37,7 @@ pub enum Collective {
         concat: usize,
     },
     /// The operand of member `source` becomes the result of member `target`, for each pair; members
-    /// that are nobody's target get zeros.
+    /// that are not a target get zeros.
     Permute {
         /// `(source, target)`: no source twice, no target twice.
         pairs: Vec<(usize, usize)>,

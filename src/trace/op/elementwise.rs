@@ -1,5 +1,4 @@
-//! The elementwise functions and comparisons, how reductions combine, and what all of them are
-//! called.
+//! The elementwise functions, comparisons and combining operations of reductions, with their names.
 
 /// Elementwise operations of one operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -133,9 +133,9 @@ pub fn psum_scatter_tiled<A: Tree<Tensor>>(x: A, axis: Axis, at: isize) -> A {
     })
 }
 
-/// `jax.lax.all_to_all`: slice `i` of every leaf along axis `split` goes to member `i`; what a
-/// member gets is stacked along a new axis `concat`. Axis `split` must have one slice for each
-/// member, and vanishes.
+/// `jax.lax.all_to_all`: slice `i` of every leaf along axis `split` goes to member `i`; the slices
+/// that a member receives are stacked along a new axis `concat`. Axis `split` must have one slice
+/// for each member, and vanishes.
 #[track_caller]
 pub fn all_to_all<A: Tree<Tensor>>(x: A, axis: Axis, split: isize, concat: isize) -> A {
     let _scope = function("all_to_all");
@@ -147,7 +147,7 @@ pub fn all_to_all<A: Tree<Tensor>>(x: A, axis: Axis, split: isize, concat: isize
 }
 
 /// `jax.lax.ppermute`: member `target` gets every leaf of member `source`, for each pair `(source,
-/// target)`. Members that are nobody's target get zeros.
+/// target)`. Members that are not a target get zeros.
 #[track_caller]
 pub fn ppermute<A: Tree<Tensor>>(x: A, axis: Axis, pairs: &[(usize, usize)]) -> A {
     let _scope = function("ppermute");

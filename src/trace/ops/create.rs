@@ -9,7 +9,7 @@ use crate::trace::types::{DType, Shape, TensorType};
 
 /// A value known at trace time, as a tensor: a number, a nested array, or a [`Literal`].
 ///
-/// It is compiled into the Program; pass what changes as an argument instead.
+/// It is compiled into the Program; pass values that change as an argument instead.
 #[track_caller]
 pub fn constant(value: impl Into<Literal>) -> Tensor {
     let _scope = function("constant");

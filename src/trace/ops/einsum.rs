@@ -176,7 +176,7 @@ fn repeated(letters: &[char]) -> Option<(usize, usize)> {
     Some((first, second))
 }
 
-/// Summed over the letters that nobody wants.
+/// Sums over the letters that are not `wanted`.
 fn summed(term: Term, wanted: &dyn Fn(char) -> bool) -> Term {
     let axes: Axes = (0..term.letters.len()).filter(|&i| !wanted(term.letters[i])).collect();
     if axes.is_empty() {

@@ -10,7 +10,7 @@ use crate::trace::types::{DType, Shape, TensorType};
 /// Treatment of an index outside its axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IndexMode {
-    /// Negative indices count from the end; what is still outside reads as NaN (integers: the
+    /// Negative indices count from the end; an index still outside reads as NaN (integers: the
     /// smallest value if signed, the largest if not; bool: true). JAX's default.
     #[default]
     Fill,
@@ -200,7 +200,7 @@ impl Tensor {
         self.take_mode(indices, axis, IndexMode::Fill)
     }
 
-    /// [`Tensor::take`] with a choice of what an index outside gives.
+    /// [`Tensor::take`] with a mode for indices outside the axis.
     #[track_caller]
     pub fn take_mode(self, indices: Tensor, axis: isize, mode: IndexMode) -> Tensor {
         let _scope = function("take_mode");
@@ -237,7 +237,7 @@ impl Tensor {
         self.take_along_axis_mode(indices, axis, IndexMode::Fill)
     }
 
-    /// [`Tensor::take_along_axis`] with a choice of what an index outside gives.
+    /// [`Tensor::take_along_axis`] with a mode for indices outside the axis.
     #[track_caller]
     pub fn take_along_axis_mode(self, indices: Tensor, axis: isize, mode: IndexMode) -> Tensor {
         let _scope = function("take_along_axis_mode");
@@ -327,8 +327,8 @@ pub struct IndexUpdate {
 }
 
 impl IndexUpdate {
-    /// `x.at[i].get()`: the elements there. An index outside is clamped, and what it reads has no
-    /// derivative.
+    /// `x.at[i].get()`: the elements at the indices. An index outside is clamped, and the element
+    /// it reads has no derivative.
     #[track_caller]
     pub fn get(self) -> Tensor {
         let _scope = function("at().get");
@@ -375,24 +375,25 @@ impl IndexUpdate {
         self.write(ScatterKind::Add, values)
     }
 
-    /// The tensor with what is there multiplied by `values` (broadcast to the places), by each of
-    /// several for one place. A place outside is left out.
+    /// The tensor with the elements at the indices multiplied by `values` (broadcast to them). If
+    /// several values go to one index, it is multiplied by each. An index outside the tensor is
+    /// dropped.
     #[track_caller]
     pub fn multiply(self, values: impl Operand) -> Tensor {
         let _scope = function("at().multiply");
         self.write(ScatterKind::Mul, values)
     }
 
-    /// The tensor with the greater of what is there and `values` (broadcast to the places); NaN
-    /// wins. A place outside is left out.
+    /// The tensor with the greater of the elements at the indices and `values` (broadcast to them);
+    /// NaN wins. An index outside the tensor is dropped.
     #[track_caller]
     pub fn max(self, values: impl Operand) -> Tensor {
         let _scope = function("at().max");
         self.write(ScatterKind::Max, values)
     }
 
-    /// The tensor with the lesser of what is there and `values` (broadcast to the places); NaN
-    /// wins. A place outside is left out.
+    /// The tensor with the lesser of the elements at the indices and `values` (broadcast to them);
+    /// NaN wins. An index outside the tensor is dropped.
     #[track_caller]
     pub fn min(self, values: impl Operand) -> Tensor {
         let _scope = function("at().min");

@@ -220,7 +220,7 @@ pub fn orthonormal_columns(a: Tensor) -> Tensor {
     if n <= FEW {
         return orthonormal_rows(rows).t();
     }
-    // The first block takes what is over.
+    // The first block takes the remainder.
     let first = (n - 1) % BLOCK + 1;
     let head = orthonormal_rows(rows.slice_axis(0, 0, first));
     // One loop over the others, whose body is compiled once. Rows that are not there yet are zeros,

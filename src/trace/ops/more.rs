@@ -13,15 +13,16 @@ impl Tensor {
         set.to(DType::I32).sum(axes)
     }
 
-    /// `jnp.nansum`: the sum over `axes` of what is not NaN. Types as [`Tensor::sum`].
+    /// `jnp.nansum`: the sum over `axes` of the elements that are not NaN. Types as
+    /// [`Tensor::sum`].
     #[track_caller]
     pub fn nansum(self, axes: impl AxisList) -> Tensor {
         let _scope = function("nansum");
         self.nan_as(0.0).sum(axes)
     }
 
-    /// `jnp.nanmean`: the mean over `axes` of what is not NaN; NaN where nothing is left. Types as
-    /// [`Tensor::mean`].
+    /// `jnp.nanmean`: the mean over `axes` of the elements that are not NaN; NaN if all are NaN.
+    /// Types as [`Tensor::mean`].
     #[track_caller]
     pub fn nanmean(self, axes: impl AxisList + Clone) -> Tensor {
         let _scope = function("nanmean");
@@ -33,7 +34,7 @@ impl Tensor {
         (x.nansum(axes) / count).to(dtype)
     }
 
-    /// `jnp.nanmax`: the greatest over `axes` of what is not NaN; NaN where nothing is left.
+    /// `jnp.nanmax`: the greatest over `axes` of the elements that are not NaN; NaN if all are NaN.
     #[track_caller]
     pub fn nanmax(self, axes: impl AxisList + Clone) -> Tensor {
         let _scope = function("nanmax");
@@ -41,7 +42,7 @@ impl Tensor {
         self.unless_all_nan(greatest, axes)
     }
 
-    /// `jnp.nanmin`: the least over `axes` of what is not NaN; NaN where nothing is left.
+    /// `jnp.nanmin`: the least over `axes` of the elements that are not NaN; NaN if all are NaN.
     #[track_caller]
     pub fn nanmin(self, axes: impl AxisList + Clone) -> Tensor {
         let _scope = function("nanmin");

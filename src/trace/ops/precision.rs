@@ -1,4 +1,4 @@
-//! The precision of products that do not say theirs.
+//! The default precision of products that do not set their own.
 
 use std::cell::Cell;
 
@@ -8,11 +8,11 @@ thread_local! {
     static SCOPE: Cell<Precision> = const { Cell::new(Precision::Default) };
 }
 
-/// `jax.default_matmul_precision`: what `f` traces multiplies with `precision`, unless a product
-/// has a [`Precision`] of its own. Scopes nest; the innermost counts.
+/// `jax.default_matmul_precision`: products that `f` traces multiply with `precision`, unless a
+/// product has a [`Precision`] of its own. Scopes nest; the innermost counts.
 ///
-/// What a transformation traces inside `f` (the products of a gradient, say) is meant too. A
-/// compiled function remembers in which scope it was traced, and is traced again in another.
+/// This includes products that a transformation traces inside `f`, such as those of a gradient. A
+/// compiled function remembers the scope in which it was traced, and is traced again in another.
 ///
 /// ```
 /// use podracer::trace::op::Precision;

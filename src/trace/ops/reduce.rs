@@ -33,11 +33,11 @@ reductions!(
     /// The smallest element over `axes`, which vanish; NaN wins. Equal smallest elements share the
     /// derivative. An empty axis gives the type's greatest value, as `lax.reduce_min`.
     min extreme Min,
-    /// `lax.reduce_and` over `axes`, which vanish: bitwise on integers, and whether all hold on
-    /// bools. Nothing gives all ones. Floats are an error; [`Tensor::all`] takes them.
+    /// `lax.reduce_and` over `axes`, which vanish: bitwise on integers, logical and on bools. An
+    /// empty axis gives all ones. Floats are an error; [`Tensor::all`] takes them.
     reduce_and reduce And,
-    /// `lax.reduce_or` over `axes`, which vanish: bitwise on integers, and whether any holds on
-    /// bools. Nothing gives zeros. Floats are an error; [`Tensor::any`] takes them.
+    /// `lax.reduce_or` over `axes`, which vanish: bitwise on integers, logical or on bools. An
+    /// empty axis gives zeros. Floats are an error; [`Tensor::any`] takes them.
     reduce_or reduce Or,
 );
 
@@ -124,7 +124,7 @@ impl Tensor {
         self.to(within).reduce(op, axes).to(result)
     }
 
-    /// A maximum or minimum; of bools, whether any or all hold.
+    /// A maximum or minimum; on bools, logical or and logical and.
     #[track_caller]
     fn extreme(self, op: ReduceOp, axes: Axes) -> Tensor {
         match (op, self.dtype()) {

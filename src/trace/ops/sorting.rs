@@ -36,7 +36,7 @@ impl Tensor {
     #[track_caller]
     pub fn argsort_descending(self, axis: isize) -> Tensor {
         let _scope = function("argsort_descending");
-        // Sorted from behind and read from behind, what is equal stands as it stood.
+        // Sorted and read in reverse, equal elements keep their order.
         let last = self.dim(axis) as i32 - 1;
         last - self.flip(axis).argsort(axis).flip(axis)
     }
@@ -96,7 +96,7 @@ impl Tensor {
         })
     }
 
-    /// `jnp.isin`: whether each element is one of `values`, a vector.
+    /// `jnp.isin`: true for each element that is one of `values`, a vector.
     #[track_caller]
     pub fn isin(self, values: Tensor) -> Tensor {
         let _scope = function("isin");
@@ -181,7 +181,7 @@ impl Tensor {
         self.quantile(0.5, axis)
     }
 
-    /// `jnp.tri`-like masks: whether the row is at or below diagonal `k`, over the last two axes.
+    /// `jnp.tri`-like masks: true if the row is at or below diagonal `k`, over the last two axes.
     #[track_caller]
     pub(crate) fn at_or_below(self, k: i32) -> Tensor {
         let shape = self.shape();

@@ -1,4 +1,4 @@
-//! A place in a text, and what can be read there.
+//! A position in a text, and the readers of its basic elements.
 
 use super::super::types::{DType, Shape, TensorType};
 use crate::error::{Error, Result};
@@ -154,7 +154,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Past what can be an element of a tensor: `-2.5e-3`, `true`, `NaN(0x7fc00001)`.
+    /// Skips an element of a tensor: `-2.5e-3`, `true`, `NaN(0x7fc00001)`.
     pub(super) fn skip_number(&mut self) -> bool {
         let start = self.at;
         self.take(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
@@ -209,7 +209,7 @@ impl<'t> Reader<'t> {
         None
     }
 
-    /// A whole number of at most 31 bits: what is computed from two of them does not overflow.
+    /// A whole number of at most 31 bits: sums and products of two such numbers do not overflow.
     pub(super) fn number<N: TryFrom<i64>>(&mut self) -> Result<N> {
         let start = self.at;
         self.eat("-");

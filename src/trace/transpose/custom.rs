@@ -31,7 +31,8 @@ pub(crate) fn transpose_custom_lin(
         .collect()
 }
 
-/// Known operands and cotangents go in; what the linear function needs is computed again in there.
+/// Takes known operands and cotangents; the residuals of the linear function are computed again
+/// inside.
 pub(crate) fn transpose_remat(
     remat: &RematOp,
     x: &[Operand<'_>],

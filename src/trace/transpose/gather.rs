@@ -23,7 +23,8 @@ fn scatter_of_gather(dims: &GatherDims, kind: ScatterKind) -> ScatterDims {
     }
 }
 
-/// A gather clamps its starts, a scatter drops what does not fit: the indices are clamped first.
+/// A gather clamps its starts, a scatter drops windows that do not fit: the indices are clamped
+/// first.
 pub(crate) fn transpose_gather(
     dims: &GatherDims,
     operand: &TensorType,

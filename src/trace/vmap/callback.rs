@@ -71,8 +71,8 @@ fn one_by_one(op: &CallbackOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Res
     bind(Op::Scan(scan), &operands, at).into_iter().map(Batched::mapped).collect()
 }
 
-/// Ends the trace if an io callback stands where some examples come by and others do not: all of
-/// them would make the call.
+/// Ends the trace if there is an io callback in code that only some examples execute: all of them
+/// would make the call.
 pub(super) fn expect_no_io<'a>(name: &str, programs: impl IntoIterator<Item = &'a Program>) {
     for program in programs {
         let calls = program.callbacks();

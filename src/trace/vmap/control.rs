@@ -47,7 +47,7 @@ pub(super) fn as_batched(args: &[Tensor], mapped: &[bool]) -> Vec<Batched> {
     args.iter().zip(mapped).map(|(&tensor, &mapped)| Batched { tensor, mapped }).collect()
 }
 
-/// A body with inputs and outputs mapped as said.
+/// Batches a body; the flags `inputs` and `outputs` mark the values that have the batch axis.
 pub(super) fn batch_body(
     program: &Program,
     inputs: &[bool],
@@ -106,7 +106,7 @@ pub(crate) fn while_loop(op: &WhileOp, inputs: &[Batched], lanes: Lanes, at: Loc
         return while_any(op, cond_consts, body_consts, &init, lanes, at);
     }
     // All examples stop together, and not at all if none is active: then the loop would run on
-    // values that nobody asked for.
+    // values that are never used.
     let anyone = lanes.active.map(|active| active.any([0]));
     let cond_flags = [flags(cond_consts), mapped.clone()].concat();
     let types = batched_types(op.cond.input_types(), &cond_flags, lanes.size);

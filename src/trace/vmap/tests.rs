@@ -1,5 +1,5 @@
-//! The law of `vmap`: what it gives is what a loop gives. Each case is held to it for every choice
-//! of mapped inputs, and once more with a `vmap` around the first.
+//! The law of `vmap`: its results equal those of a loop. Each case is checked for every choice of
+//! mapped inputs, and again with a second `vmap` around the first.
 
 use std::panic::Location;
 

@@ -69,7 +69,7 @@ pub(super) struct Attributes {
     pub values: *const *const c_void,
 }
 
-/// Bytes that are no string of C: their length is said.
+/// Bytes that are not a C string: their length is given.
 #[repr(C)]
 pub(super) struct Text {
     pub start: *const u8,

@@ -193,8 +193,8 @@ pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
 pub enum Place {
     /// The host's processor: kernels read and write the programs' own memory.
     Host,
-    /// NVIDIA's GPUs: what a kernel reads and writes is copied from the device and back, while the
-    /// device waits.
+    /// NVIDIA's GPUs: the data that a kernel reads and writes is copied from the device and back,
+    /// while the device waits.
     Cuda,
 }
 

@@ -13,7 +13,7 @@ use super::call::byte_len;
 use crate::lower::pjrt::plugin::dl_reason;
 use crate::trace::literal::AlignedBytes;
 
-/// A stream of a device: what is given to it happens in order.
+/// A stream of a device: its operations happen in order.
 type Stream = *mut c_void;
 type Verdict<T> = Result<T, String>;
 

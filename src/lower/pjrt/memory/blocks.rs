@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
-/// The names of the functions of the C library, and what stands in for them.
+/// The names of functions of the C library, and their replacements.
 pub const FUNCTIONS: [(&CStr, *const c_void); 5] = [
     (c"malloc", malloc as *const c_void),
     (c"aligned_alloc", aligned_alloc as *const c_void),
@@ -44,7 +44,7 @@ impl Store {
     /// A block of at least `size` bytes; its address, or 0 if the system has none left.
     fn take(&mut self, size: usize) -> usize {
         let Some(size) = size.checked_next_multiple_of(PAGE) else { return 0 };
-        // One much too large would soon be missed by who needs it.
+        // A much larger block would soon be missing for a larger request.
         let fits = |block: &&(usize, Block)| {
             (size..=size.saturating_add(size / 4)).contains(&block.1.size)
         };

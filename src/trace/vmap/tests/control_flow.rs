@@ -17,7 +17,7 @@ fn scans() -> Vec<Case> {
             );
             vec![last, sums]
         }),
-        // The second carry becomes mapped by way of the first, a turn later.
+        // The second carry becomes mapped by way of the first, an iteration later.
         case("scan, carries that follow", [floats([]), floats([3]), floats([])], |x| {
             let ((a, b, c), ys) = control::scan_with(
                 |(a, b, c): (Tensor, Tensor, Tensor), x: Tensor| ((a + x, a * b, c * 0.5), (b, x)),

@@ -71,7 +71,7 @@ fn scatters() -> Vec<Case> {
             [floats([4, 3]), ints([5, 2], -1, 4), floats([2, 5])],
             move |x| vec![scatter(x[0], x[1], x[2], add.clone())],
         ),
-        // One place only: which of several updates wins is nobody's to say.
+        // One index only: if several updates go to one index, it is unspecified which one wins.
         case("scatter a window", [floats([4, 3]), ints([1, 2], -1, 3), floats([2, 1])], move |x| {
             vec![scatter(x[0], x[1], x[2], set.clone())]
         }),
