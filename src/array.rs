@@ -99,7 +99,8 @@ impl Array {
 
     /// Returns the array on a device (the first, if it is on the host).
     ///
-    /// # Errors Returns an error if the runtime does not start or the device is out of memory.
+    /// # Errors
+    /// Returns an error if the runtime does not start or the device is out of memory.
     pub fn to_device(&self) -> Result<Array> {
         match &self.0 {
             Repr::Device(_) => Ok(self.clone()),
@@ -110,8 +111,9 @@ impl Array {
     /// Returns the array on the device with this number. If it is on another device the host is not
     /// touched, and between devices of a CPU large arrays share their memory.
     ///
-    /// # Errors Returns an error if the runtime does not start, there is no such device, or the
-    /// device is out of memory.
+    /// # Errors
+    /// Returns an error if the runtime does not start, there is no such device, or the device is
+    /// out of memory.
     pub fn to(&self, device: usize) -> Result<Array> {
         match &self.0 {
             Repr::Host(literal) => Ok(Array::from_buffer(upload_to(literal, device)?)),
@@ -122,7 +124,8 @@ impl Array {
 
     /// Waits until the value is computed.
     ///
-    /// # Errors Returns the error of the computation.
+    /// # Errors
+    /// Returns the error of the computation.
     pub fn wait(&self) -> Result<()> {
         match &self.0 {
             Repr::Host(_) => Ok(()),
@@ -135,7 +138,8 @@ impl Array {
 
     /// The value on the host; waits for it.
     ///
-    /// # Errors Returns the error of the computation, or an error if the array was donated.
+    /// # Errors
+    /// Returns the error of the computation, or an error if the array was donated.
     pub fn to_literal(&self) -> Result<Literal> {
         match &self.0 {
             Repr::Host(literal) => Ok(literal.clone()),

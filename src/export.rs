@@ -154,9 +154,10 @@ impl Exported {
     /// bytes must be trusted as code is: a module can call any native function that the plugin
     /// knows.
     ///
-    /// # Errors [`Error::Argument`] if the bytes are damaged or no artifact, if they are of a newer
-    /// version, or if the function needs a feature that is not supported: several devices, effects,
-    /// shapes that are not constant, element types that are no [`DType`].
+    /// # Errors
+    /// [`Error::Argument`] if the bytes are damaged or no artifact, if they are of a newer version,
+    /// or if the function needs a feature that is not supported: several devices, effects, shapes
+    /// that are not constant, element types that are no [`DType`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Exported> {
         Ok(Exported::new(Artifact::decode(bytes)?, bytes.to_vec()))
     }
@@ -226,9 +227,9 @@ impl Exported {
 
     /// Runs the function on the leaves of its arguments, in the order of [`Exported::in_types`].
     ///
-    /// # Errors [`Error::Argument`] if the arguments do not have these types, if the function was
-    /// not made for this platform, or by a newer compiler; and errors from the compiler and the
-    /// runtime.
+    /// # Errors
+    /// [`Error::Argument`] if the arguments do not have these types, if the function was not made
+    /// for this platform, or by a newer compiler; and errors from the compiler and the runtime.
     pub fn call(&self, args: &[Array]) -> Result<Vec<Array>> {
         self.run(&args.iter().collect::<Vec<_>>())
     }

@@ -132,7 +132,8 @@ fn opened(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 
 /// Fails if there is a link at `path`. A missing path is accepted.
 ///
-/// # Errors Returns an error that names the problem.
+/// # Errors
+/// Returns an error that names the problem.
 pub fn not_a_link(path: &Path) -> io::Result<()> {
     match path.symlink_metadata() {
         Ok(found) if found.file_type().is_symlink() => Err(io::Error::other(

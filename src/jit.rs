@@ -295,9 +295,10 @@ impl<A, B, F> Jit<A, B, F> {
 impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     /// Runs the function.
     ///
-    /// # Errors [`Error::Trace`] if the function cannot be typed for this argument; errors from the
-    /// compiler and the runtime; [`Error::Nan`] under [`Jit::check_nans`]; [`Error::Argument`]
-    /// under [`Jit::assert_max_traces`].
+    /// # Errors
+    /// [`Error::Trace`] if the function cannot be typed for this argument; errors from the compiler
+    /// and the runtime; [`Error::Nan`] under [`Jit::check_nans`]; [`Error::Argument`] under
+    /// [`Jit::assert_max_traces`].
     #[track_caller]
     pub fn call(&self, args: A::With<Array>) -> Result<B::With<Array>> {
         match self.mode {

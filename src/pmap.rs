@@ -170,10 +170,11 @@ impl<A, B, F> Pmap<A, B, F> {
 impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
     /// Runs the function on all devices.
     ///
-    /// # Errors [`Error::Trace`] if the function cannot be typed for these parts, or if a
-    /// collective is in a branch or loop that only some devices may execute; [`Error::Argument`] if
-    /// the leaves are on different devices, and under [`Pmap::assert_max_traces`]; errors from the
-    /// compiler and the runtime. An error on one device shows on the results of all.
+    /// # Errors
+    /// [`Error::Trace`] if the function cannot be typed for these parts, or if a collective is in a
+    /// branch or loop that only some devices may execute; [`Error::Argument`] if the leaves are on
+    /// different devices, and under [`Pmap::assert_max_traces`]; errors from the compiler and the
+    /// runtime. An error on one device shows on the results of all.
     #[track_caller]
     pub fn call(&self, args: A::With<Sharded>) -> Result<B::With<Sharded>> {
         let mut leaves = Leaves::new();

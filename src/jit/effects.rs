@@ -133,8 +133,9 @@ fn end(outcome: Result<()>) {
 /// process should do that before it ends, or the last lines of
 /// [`debug_print`](crate::debug_print()) may be missing.
 ///
-/// # Errors Returns the first error of such a run since the last barrier, even if its results have
-/// been read; and an error if it is called from a callback.
+/// # Errors
+/// Returns the first error of such a run since the last barrier, even if its results have been
+/// read; and an error if it is called from a callback.
 pub fn effects_barrier() -> Result<()> {
     expect_no_call("wait for all callbacks")?;
     let mut under_way = lock(&UNDER_WAY);

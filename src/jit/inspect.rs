@@ -46,7 +46,8 @@ impl<B> Lowered<B> {
 
     /// Compiles the function, so that the compiler's output can be inspected.
     ///
-    /// # Errors Returns errors from the compiler.
+    /// # Errors
+    /// Returns errors from the compiler.
     pub fn compile(self) -> Result<Analysis> {
         let equations = self.program.size();
         let compiled = Compiled::new(self.program, &self.text, self.aliases, 0, &self.options)?;
@@ -84,14 +85,16 @@ pub struct Analysis {
 impl Analysis {
     /// The compiler's cost estimate of a run: `flops`, `bytes accessed`, and others.
     ///
-    /// # Errors Returns an error if the platform does not report it.
+    /// # Errors
+    /// Returns an error if the platform does not report it.
     pub fn cost_analysis(&self) -> Result<Vec<(String, f64)>> {
         self.compiled.executable.cost_analysis()
     }
 
     /// Bytes of memory that a run uses.
     ///
-    /// # Errors Returns an error if the platform does not report them.
+    /// # Errors
+    /// Returns an error if the platform does not report them.
     pub fn memory_stats(&self) -> Result<MemoryStats> {
         self.compiled.executable.memory_stats()
     }

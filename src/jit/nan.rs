@@ -127,7 +127,8 @@ impl<'a> Check<'a> {
     /// Runs a Program on the host. Functions with effects are called, or return the recorded
     /// results.
     ///
-    /// # Errors Returns an error at the first operation that makes a NaN, and errors of callbacks.
+    /// # Errors
+    /// Returns an error at the first operation that makes a NaN, and errors of callbacks.
     pub(super) fn run(
         &self,
         program: &Program,

@@ -101,9 +101,10 @@ fn malformed(what: impl std::fmt::Display) -> Error {
 impl Artifact {
     /// Reads an artifact.
     ///
-    /// # Errors [`Error::Argument`] if the bytes are damaged or no artifact, if it is too new, or
-    /// if it needs a feature that is not supported: several devices, effects, shapes with
-    /// variables, other element types.
+    /// # Errors
+    /// [`Error::Argument`] if the bytes are damaged or no artifact, if it is too new, or if it
+    /// needs a feature that is not supported: several devices, effects, shapes with variables,
+    /// other element types.
     pub fn decode(bytes: &[u8]) -> Result<Artifact> {
         let bytes = unsealed(bytes).map_err(malformed)?;
         let table = Table::root(bytes).map_err(malformed)?;

@@ -53,8 +53,8 @@ pub fn compile_flags(platform: Platform, program: &Program) -> Vec<(&'static str
 /// The text of a StableHLO module whose `@main` computes `program`. With callbacks it has one more
 /// argument, the last: their [`numbers`].
 ///
-/// # Panics If the Program is not well-formed ([`verify`](crate::trace::check::verify) checks
-/// this).
+/// # Panics
+/// If the Program is not well-formed ([`verify`](crate::trace::check::verify) checks this).
 pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
     let functions = numbers(program);
     let rewritten = match options.platform {

@@ -123,8 +123,9 @@ impl<A, B, F> ShardedJit<A, B, F> {
 impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
     /// Runs the function on all devices of its argument.
     ///
-    /// # Errors [`Error::Trace`] if the function cannot be typed for these values;
-    /// [`Error::Argument`] if there are no leaves or they are on different devices, and under
+    /// # Errors
+    /// [`Error::Trace`] if the function cannot be typed for these values; [`Error::Argument`] if
+    /// there are no leaves or they are on different devices, and under
     /// [`ShardedJit::assert_max_traces`]; errors from the compiler and the runtime.
     #[track_caller]
     pub fn call(&self, args: A::With<Sharded>) -> Result<B::With<Sharded>> {

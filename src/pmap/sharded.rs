@@ -100,14 +100,16 @@ impl Sharded {
 
     /// Waits until all parts are computed.
     ///
-    /// # Errors Returns the error of the computation on any device.
+    /// # Errors
+    /// Returns the error of the computation on any device.
     pub fn wait(&self) -> Result<()> {
         self.0.shards.iter().try_for_each(Array::wait)
     }
 
     /// The parts stacked along a new first axis, on the host. Waits for them.
     ///
-    /// # Errors Returns the error of the computation.
+    /// # Errors
+    /// Returns the error of the computation.
     pub fn stack(&self) -> Result<Array> {
         let shape = self.shape().with_axis(0, self.0.shards.len());
         self.joined(TensorType::new(self.dtype(), shape))
@@ -212,7 +214,8 @@ fn try_map<M: Tree<P>, P: Leaf, Q: Leaf>(
 /// Copies every leaf to each of the devices: `flax.jax_utils.replicate`. A leaf that is on a device
 /// already is copied from there.
 ///
-/// # Errors Returns an error if there is no such device, or it is out of memory.
+/// # Errors
+/// Returns an error if there is no such device, or it is out of memory.
 pub fn replicate<M: Tree<Array>>(tree: &M, devices: &[usize]) -> Result<M::With<Sharded>> {
     let devices = checked(devices)?;
     try_map(tree, |_, leaf| {
@@ -243,8 +246,9 @@ pub fn unreplicate<M: Tree<Sharded>>(tree: &M) -> Result<M::With<Array>> {
 /// Divides every leaf along its first axis into one block for each device, in order:
 /// `flax.training.common_utils.shard` and `jax.device_put_sharded` in one.
 ///
-/// # Errors Returns an error if a leaf has no first axis or the devices do not divide it evenly, if
-/// there is no such device, or it is out of memory.
+/// # Errors
+/// Returns an error if a leaf has no first axis or the devices do not divide it evenly, if there is
+/// no such device, or it is out of memory.
 pub fn shard<M: Tree<Array>>(tree: &M, devices: &[usize]) -> Result<M::With<Sharded>> {
     let devices = checked(devices)?;
     let count = devices.len();
@@ -274,8 +278,9 @@ pub fn shard<M: Tree<Array>>(tree: &M, devices: &[usize]) -> Result<M::With<Shar
 /// Concatenates the parts of every leaf along the first axis, on the host: the inverse of
 /// [`shard`]. Waits for them.
 ///
-/// # Errors Returns an error if a leaf has no first axis (use [`Sharded::stack`]), or the error of
-/// the computation.
+/// # Errors
+/// Returns an error if a leaf has no first axis (use [`Sharded::stack`]), or the error of the
+/// computation.
 pub fn unshard<M: Tree<Sharded>>(tree: &M) -> Result<M::With<Array>> {
     try_map(tree, |path, leaf: &Sharded| {
         let ty = leaf.ty();

@@ -59,9 +59,10 @@ pub(crate) struct Failed(pub(crate) Error);
 /// # Ok::<(), podracer::Error>(())
 /// ```
 ///
-/// # Errors A run fails with [`Error::Callback`] or, compiled, [`Error::Pjrt`], that names the line
-/// of this call: if `f` returns an error or panics, or if its results have another structure or
-/// other types than `results`.
+/// # Errors
+/// A run fails with [`Error::Callback`] or, compiled, [`Error::Pjrt`], that names the line of this
+/// call: if `f` returns an error or panics, or if its results have another structure or other types
+/// than `results`.
 #[track_caller]
 pub fn pure_callback<A, R>(
     f: impl Fn(A::With<Literal>) -> Result<R::With<Literal>> + Send + Sync + 'static,
@@ -182,7 +183,8 @@ pub fn debug_callback_ordered<A: Tree<Tensor> + Send + Sync + 'static>(
 /// # Ok::<(), podracer::Error>(())
 /// ```
 ///
-/// # Errors Ends the trace unless `format` has one placeholder for each leaf.
+/// # Errors
+/// Ends the trace unless `format` has one placeholder for each leaf.
 #[track_caller]
 pub fn debug_print<A: Tree<Tensor>>(format: &str, args: A) {
     print(false, format, &tree::leaves(&args), Location::caller());

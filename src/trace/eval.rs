@@ -142,8 +142,8 @@ fn always<T>(result: Result<T, Infallible>) -> T {
 
 /// Runs one operation on the host.
 ///
-/// # Panics If the operands do not fit the operation ([`check::infer`] checks this), or if a
-/// callback fails.
+/// # Panics
+/// If the operands do not fit the operation ([`check::infer`] checks this), or if a callback fails.
 pub fn eval_op(op: &Op, inputs: &[Literal]) -> Vec<Literal> {
     let operand_types: SmallVec<[&TensorType; 4]> = inputs.iter().map(Literal::ty).collect();
     let types = match check::infer(op, &operand_types) {

@@ -54,8 +54,9 @@ impl Program {
     /// # }
     /// ```
     ///
-    /// # Errors [`Error::Argument`](crate::Error::Argument) with line, column, the text expected
-    /// there and the text found, if the text is not that of a well-formed Program.
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) with line, column, the text expected there and
+    /// the text found, if the text is not that of a well-formed Program.
     #[track_caller]
     pub fn parse(text: &str) -> Result<Program> {
         let mut reader = Reader::new(text, "Program text");

@@ -188,7 +188,8 @@ impl Settings {
     /// Finds a part by looking at files alone: no Python is run, nothing is fetched. Every file of it
     /// has its pinned checksum.
     ///
-    /// # Errors [`Error::Native`] if the files are present and differ from the lock file.
+    /// # Errors
+    /// [`Error::Native`] if the files are present and differ from the lock file.
     pub fn find(&self, part: &Part) -> Result<Option<Found>> {
         let checked = |found| self.checked(part, found, &Checksums::remembered(&self.home));
         self.candidate(part)?.map(checked).transpose()

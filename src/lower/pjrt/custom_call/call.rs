@@ -147,8 +147,8 @@ impl<'a> Call<'a> {
     ///
     /// `bool` is no such `T`, for memory not written yet may hold no bool: see [`Call::write`].
     ///
-    /// # Errors If there is none, if its elements are of another type, or if it was asked for
-    /// before.
+    /// # Errors
+    /// If there is none, if its elements are of another type, or if it was asked for before.
     pub fn result<T: Element + Pod>(&mut self, i: usize) -> Result<&'a mut [T], String> {
         typed::<T>(at(&self.frame.rets, "result", i)?, "result", i)?;
         let RawResult { bytes, .. } = self.raw_result(i)?;

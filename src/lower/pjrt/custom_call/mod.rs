@@ -267,7 +267,8 @@ fn trampoline<K: Kernel>(
 /// Makes a kernel known to a plugin, for programs on the host. Returns false if the plugin has no
 /// foreign-function interface; then no program may name the kernel.
 ///
-/// # Errors Returns errors from the plugin, for example that another function has this name.
+/// # Errors
+/// Returns errors from the plugin, for example that another function has this name.
 pub fn register<K: Kernel>(plugin: &Plugin) -> Result<bool> {
     register_for::<K>(plugin, Place::Host)
 }
