@@ -1,5 +1,5 @@
-//! Two links, one motor between them (Sutton 1996), as gymnasium's `AcrobotEnv` with the dynamics
-//! of the book (Sutton and Barto), its default.
+//! Acrobot: two links with a motor between them (Sutton 1996), as gymnasium's `AcrobotEnv` with the
+//! dynamics of the book (Sutton and Barto), its default.
 
 use std::f64::consts::PI;
 
@@ -19,13 +19,13 @@ const MAX_VELOCITY: [f64; 2] = [4.0 * PI, 9.0 * PI]; // rad/s
 
 const ID: &str = "Acrobot-v1";
 
-/// `Acrobot-v1`: a torque of -1, 0 or 1 N m (actions 0, 1, 2) at the joint between two links
-/// swings the tip above the bar.
+/// `Acrobot-v1`: a torque of -1, 0 or 1 N m (actions 0, 1, 2) at the joint between two links swings
+/// the tip above the bar.
 ///
 /// Observation `f32[6]`: cosine and sine of the first link's angle (0 hangs down), cosine and sine
-/// of the second link's angle relative to the first, both angular velocities (rad/s). Reward -1
-/// per step, 0 for arriving. Terminates when the tip is one length above the joint. An
-/// episode starts with all four state variables within 0.1 of zero.
+/// of the second link's angle relative to the first, both angular velocities (rad/s). Reward -1 per
+/// step, 0 for the step that reaches the goal. Terminates when the tip is one length above the
+/// joint. An episode starts with all four state variables within 0.1 of zero.
 #[derive(Debug, Clone, Default)]
 pub struct Acrobot {
     /// Both angles, both angular velocities.
@@ -33,7 +33,7 @@ pub struct Acrobot {
 }
 
 impl Acrobot {
-    /// `Acrobot-v1`.
+    /// Makes `Acrobot-v1`.
     pub fn v1() -> Acrobot {
         Acrobot::default()
     }
@@ -45,7 +45,7 @@ impl Acrobot {
     }
 }
 
-/// The time derivative of the state under `torque`.
+/// Returns the time derivative of the state under `torque`.
 fn derivative(state: [f64; 4], torque: f64) -> [f64; 4] {
     let [theta1, theta2, dtheta1, dtheta2] = state;
     let (sin2, cos2) = (theta2.sin(), theta2.cos());
@@ -67,7 +67,7 @@ fn derivative(state: [f64; 4], torque: f64) -> [f64; 4] {
     [dtheta1, dtheta2, ddtheta1, ddtheta2]
 }
 
-/// One step of the classical fourth-order Runge-Kutta method.
+/// Takes one step of the classical fourth-order Runge-Kutta method.
 fn runge_kutta(state: [f64; 4], torque: f64) -> [f64; 4] {
     let moved = |step: f64, k: [f64; 4]| std::array::from_fn(|i| state[i] + step * k[i]);
     let k1 = derivative(state, torque);
@@ -77,7 +77,8 @@ fn runge_kutta(state: [f64; 4], torque: f64) -> [f64; 4] {
     std::array::from_fn(|i| state[i] + DT / 6.0 * (k1[i] + 2.0 * k2[i] + 2.0 * k3[i] + k4[i]))
 }
 
-/// `x` shifted by whole turns into [-pi, pi]. The velocities are bounded and finite, so few turns.
+/// Shifts `x` by full rotations into [-pi, pi]. The velocities are bounded, so few rotations
+/// suffice.
 fn wrap(mut x: f64) -> f64 {
     while x > PI {
         x -= 2.0 * PI;

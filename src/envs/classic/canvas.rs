@@ -1,27 +1,27 @@
-//! Small pictures of lines and dots in world coordinates, for the environments to draw themselves.
+//! Small images of lines and dots in world coordinates, with which the environments are rendered.
 
 use crate::envs::env::Frame;
 
 const WIDTH: usize = 304;
 const HEIGHT: usize = 208;
 
-/// A picture whose middle is a point of the world, y upward.
+/// Image centred on a point of the world, y upward.
 pub(super) struct Canvas {
     frame: Frame,
     middle: (f64, f64),
-    /// Pixels in a unit of the world.
+    /// Number of pixels per unit of the world.
     scale: f64,
 }
 
 impl Canvas {
-    /// White, `width` units of the world wide around `middle`.
+    /// Makes a white image that is `width` units of the world wide and centred on `middle`.
     pub(super) fn new(middle: (f64, f64), width: f64) -> Canvas {
         let rgb = vec![255; WIDTH * HEIGHT * 3];
         let scale = WIDTH as f64 / width;
         Canvas { frame: Frame { height: HEIGHT, width: WIDTH, rgb }, middle, scale }
     }
 
-    /// A line from `a` to `b` with round ends, `thick` units wide.
+    /// Draws a line from `a` to `b` with round ends, `thick` units wide.
     pub(super) fn line(&mut self, a: (f64, f64), b: (f64, f64), thick: f64, colour: [u8; 3]) {
         let along = (b.0 - a.0, b.1 - a.1);
         let length = along.0 * along.0 + along.1 * along.1;
@@ -33,17 +33,17 @@ impl Canvas {
         });
     }
 
-    /// A filled circle.
+    /// Draws a filled circle.
     pub(super) fn dot(&mut self, middle: (f64, f64), radius: f64, colour: [u8; 3]) {
         self.line(middle, middle, 2.0 * radius, colour);
     }
 
-    /// A filled box with sides along the axes.
+    /// Draws a filled box with sides along the axes.
     pub(super) fn block(&mut self, from: (f64, f64), to: (f64, f64), colour: [u8; 3]) {
         self.fill(colour, |x, y| x >= from.0 && x <= to.0 && y >= from.1 && y <= to.1);
     }
 
-    /// All that lies on or under the curve `y(x)`.
+    /// Fills everything on or under the curve `y(x)`.
     pub(super) fn under(&mut self, curve: impl Fn(f64) -> f64, colour: [u8; 3]) {
         self.fill(colour, |x, y| y <= curve(x));
     }

@@ -26,17 +26,17 @@ pub struct CartPole {
     id: &'static str,
     /// Position, velocity, angle, angular velocity.
     state: [f64; 4],
-    /// Whether the pole has fallen: steps after that earn nothing.
+    /// True if the pole has fallen: later steps have reward 0.
     fallen: bool,
 }
 
 impl CartPole {
-    /// `CartPole-v1`: 500 steps.
+    /// Makes `CartPole-v1`: 500 steps.
     pub fn v1() -> CartPole {
         CartPole { id: "CartPole-v1", state: [0.0; 4], fallen: false }
     }
 
-    /// `CartPole-v0`: 200 steps.
+    /// Makes `CartPole-v0`: 200 steps.
     pub fn v0() -> CartPole {
         CartPole { id: "CartPole-v0", ..CartPole::v1() }
     }
@@ -49,7 +49,7 @@ impl CartPole {
 impl Env for CartPole {
     fn spec(&self) -> EnvSpec {
         let (steps, threshold) = if self.id == "CartPole-v0" { (200, 195.0) } else { (500, 475.0) };
-        // Twice the limits, so that the observation that ends an episode is inside too.
+        // Twice the limits, so that the observation that ends an episode is also inside.
         let high = [X_LIMIT * 2.0, f64::INFINITY, THETA_LIMIT * 2.0, f64::INFINITY];
         EnvSpec {
             id: self.id.into(),

@@ -1,8 +1,8 @@
-//! The five classic-control tasks, step for step as gymnasium has them.
+//! The five classic-control tasks, step for step as in gymnasium.
 //!
-//! State is `f64` wherever gymnasium's is, with the same operations in the same order, and the
-//! observation is rounded to `f32` at the end. Recorded trajectories in `tests/fixtures/envs`
-//! hold them to it.
+//! The state is `f64` wherever gymnasium's is, with the same operations in the same order, and the
+//! observation is rounded to `f32` at the end. Tests compare them with recorded trajectories in
+//! `tests/fixtures/envs`.
 
 mod acrobot;
 mod canvas;
@@ -19,7 +19,7 @@ pub use pendulum::Pendulum;
 
 use super::entry::Entry;
 
-/// The ids of this family.
+/// Ids of this family.
 pub(super) const ENVS: &[Entry] = &[
     ("Acrobot-v1", |_| Ok(Box::new(Acrobot::v1()))),
     ("CartPole-v0", |_| Ok(Box::new(CartPole::v0()))),

@@ -1,4 +1,5 @@
-//! A car too weak for its hill (Moore 1990), as gymnasium's `MountainCarEnv`.
+//! A car whose engine is too weak to climb its hill directly (Moore 1990), as gymnasium's
+//! `MountainCarEnv`.
 
 use super::canvas::Canvas;
 use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_f64, save_f64};
@@ -16,7 +17,7 @@ const GRAVITY: f64 = 0.0025;
 
 const ID: &str = "MountainCar-v0";
 
-/// `MountainCar-v0`: accelerate left (0), not (1) or right (2) and get up the right hill.
+/// `MountainCar-v0`: accelerate left (0), not (1) or right (2) to get up the right hill.
 ///
 /// Observation `f32[2]`: position along the track, velocity, in units of the track per step.
 /// Reward -1 per step. Terminates at position 0.5. An episode starts at rest between -0.6 and
@@ -28,7 +29,7 @@ pub struct MountainCar {
 }
 
 impl MountainCar {
-    /// `MountainCar-v0`.
+    /// Makes `MountainCar-v0`.
     pub fn v0() -> MountainCar {
         MountainCar::default()
     }
@@ -87,9 +88,9 @@ impl Env for MountainCar {
     }
 }
 
-/// The car in its valley, and the flag.
+/// Draws the car in its valley, and the flag.
 pub(super) fn picture(position: f64, goal: f64) -> Frame {
-    // Gymnasium draws the track at this height; the car only knows its slope.
+    // Gymnasium draws the track at this height; the physics uses its slope only.
     let height = |x: f64| (3.0 * x).sin() * 0.45 + 0.55;
     let mut canvas = Canvas::new(((MIN_POSITION + MAX_POSITION) / 2.0, 0.55), 1.8);
     canvas.under(height, [200, 200, 200]);

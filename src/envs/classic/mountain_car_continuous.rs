@@ -1,4 +1,4 @@
-//! The mountain car with a throttle, as gymnasium's `Continuous_MountainCarEnv`.
+//! The mountain car with a continuous throttle, as gymnasium's `Continuous_MountainCarEnv`.
 
 use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_f64, save_f64};
 use crate::envs::seeds::EnvRng;
@@ -17,23 +17,23 @@ const ID: &str = "MountainCarContinuous-v0";
 
 /// `MountainCarContinuous-v0`: a throttle from -1 to 1.
 ///
-/// Observation `f32[2]`: position along the track, velocity, in units of the track per step.
-/// Reward `-0.1 throttle^2`, and 100 for arriving. Terminates at position 0.45. An episode starts
+/// Observation `f32[2]`: position along the track, velocity, in units of the track per step. Reward
+/// `-0.1 throttle^2`, and 100 for reaching the goal. Terminates at position 0.45. An episode starts
 /// at rest between -0.6 and -0.4.
 ///
 /// Gymnasium keeps the state as `f64` after a reset, but as `f32` after each step; numpy then
-/// rounds each operation to `f32`. So do we: an `f32` sum, difference or product is exactly the
-/// `f64` one rounded.
+/// rounds each operation to `f32`. This code does the same: an `f32` sum, difference or product is
+/// exactly the `f64` one rounded.
 #[derive(Debug, Clone, Default)]
 pub struct MountainCarContinuous {
     position: f64,
     velocity: f64,
-    /// Whether the state has become `f32`.
+    /// True if the state has become `f32`.
     single: bool,
 }
 
 impl MountainCarContinuous {
-    /// `MountainCarContinuous-v0`.
+    /// Makes `MountainCarContinuous-v0`.
     pub fn v0() -> MountainCarContinuous {
         MountainCarContinuous::default()
     }
@@ -76,7 +76,7 @@ impl Env for MountainCarContinuous {
         let round = |x: f64| if single { to_f32(x) } else { x };
 
         let slope = GRAVITY * round(3.0 * self.position).cos();
-        // A throttle inside its range is numpy's f32; one that had to be clipped is Python's f64.
+        // A throttle inside its range is numpy's f32; a clipped throttle is Python's f64.
         let push = if (-1.0..=1.0).contains(&throttle) {
             to_f32(to_f32(throttle * to_f32(POWER)) - to_f32(slope))
         } else {
@@ -86,7 +86,7 @@ impl Env for MountainCarContinuous {
         let velocity = velocity.clamp(-round(MAX_SPEED), round(MAX_SPEED));
         let position = round(self.position + velocity);
         let position = position.clamp(round(MIN_POSITION), round(MAX_POSITION));
-        // The left wall does not bounce.
+        // The left wall stops the car without a bounce.
         let stopped = position == round(MIN_POSITION) && velocity < 0.0;
         let velocity = if stopped { 0.0 } else { velocity };
         let terminated = position >= round(GOAL_POSITION) && velocity >= GOAL_VELOCITY;

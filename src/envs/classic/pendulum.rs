@@ -27,7 +27,7 @@ pub struct Pendulum {
 }
 
 impl Pendulum {
-    /// `Pendulum-v1`.
+    /// Makes `Pendulum-v1`.
     pub fn v1() -> Pendulum {
         Pendulum::default()
     }
@@ -38,7 +38,7 @@ impl Pendulum {
     }
 }
 
-/// The angle in [-pi, pi) that equals `x`.
+/// Returns the angle in [-pi, pi) that is equivalent to `x`.
 fn normalize(x: f64) -> f64 {
     (x + PI).rem_euclid(2.0 * PI) - PI
 }
@@ -67,7 +67,7 @@ impl Env for Pendulum {
         _rng: &mut EnvRng,
         obs: ObsMut<'_>,
     ) -> Result<StepOutcome> {
-        // The torque is f32 in gymnasium, and stays so until it meets the state.
+        // The torque is f32 in gymnasium, until it is combined with the state.
         let torque = action.continuous(0).clamp(-MAX_TORQUE, MAX_TORQUE);
         let (theta, theta_dot) = (self.theta, self.theta_dot);
         let angle = normalize(theta);
@@ -83,7 +83,7 @@ impl Env for Pendulum {
 
     fn render(&mut self) -> Option<Frame> {
         let mut canvas = Canvas::new((0.0, 0.0), 3.6);
-        // The angle is counted against the clock, from upward.
+        // The angle is measured counterclockwise from the upward direction.
         let tip = (-self.theta.sin(), self.theta.cos());
         canvas.line((0.0, 0.0), tip, 0.2, [204, 77, 77]);
         canvas.dot((0.0, 0.0), 0.05, [0, 0, 0]);

@@ -1,4 +1,4 @@
-//! CartPole without velocities, which only a memory can tell.
+//! CartPole without velocities, which an agent can infer only with memory.
 
 use crate::envs::classic::CartPole;
 use crate::envs::env::{Action, Env, ObsMut, StepOutcome};
@@ -8,20 +8,20 @@ use crate::error::Result;
 
 const ID: &str = "CartPolePositions-v0";
 
-/// `CartPolePositions-v0`: [`CartPole`] of which only the position of the cart and the angle of the
-/// pole are seen, `f32[2]`. All else is `CartPole-v1`'s.
+/// `CartPolePositions-v0`: [`CartPole`] whose observation is only the position of the cart and the
+/// angle of the pole, `f32[2]`. Everything else is as in `CartPole-v1`.
 #[derive(Debug, Clone)]
 pub struct CartPolePositions {
     whole: CartPole,
 }
 
 impl CartPolePositions {
-    /// `CartPolePositions-v0`.
+    /// Makes `CartPolePositions-v0`.
     pub fn v0() -> CartPolePositions {
         CartPolePositions { whole: CartPole::v1() }
     }
 
-    /// Has `f` write the whole observation, and passes on what is seen of it.
+    /// Lets `f` write the whole observation, and copies the two positions of it to `obs`.
     fn seen<T>(
         &mut self,
         mut obs: ObsMut<'_>,

@@ -1,4 +1,4 @@
-//! Connect four: two players, who take turns.
+//! Connect Four: two players who alternate.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,15 +12,15 @@ const ROWS: usize = 6;
 const COLUMNS: usize = 7;
 const CELLS: usize = ROWS * COLUMNS;
 
-/// `ConnectFour-v0`: two players drop discs into columns; who first has four in a row, in any
+/// `ConnectFour-v0`: two players drop discs into columns; the first with four in a row, in any
 /// direction, wins.
 ///
-/// Every step is of the player whose turn it is, and the observation is what the *other* player sees,
-/// whose turn comes next: `f32[2 * 42 + 7]`, the discs of the player to move (rows from the top), those
-/// of the other, and which columns are not full. The action is a column, `MultiDiscrete([7])`, and a
-/// full one loses at once. Reward of the player who moved: 1 for the winning disc, -1 for a full
-/// column, 0 otherwise, also for a full board, which ends the game as well. Whoever's turn comes next
-/// begins the next game.
+/// Every step is one move of the current player, and the observation is that of the *other* player,
+/// who moves next: `f32[2 * 42 + 7]`, the discs of the player to move (rows from the top), those of
+/// the other player, and the mask of the columns that are not full. The action is a column,
+/// `MultiDiscrete([7])`, and the choice of a full one loses at once. Reward of the player who
+/// moved: 1 for the winning disc, -1 for a full column, 0 otherwise, also for a full board, which
+/// ends the episode as well. The player to move next begins the next episode.
 #[derive(Debug, Clone)]
 pub struct ConnectFour {
     state: State,
@@ -28,13 +28,13 @@ pub struct ConnectFour {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct State {
-    /// The discs of the player to move: cell `row * 7 + column` is this bit.
+    /// Discs of the player to move: cell `row * 7 + column` is this bit.
     own: u64,
-    /// Those of the other player.
+    /// Discs of the other player.
     other: u64,
 }
 
-/// Whether four of these discs are in a row.
+/// Returns true if four of these discs are in a row.
 fn wins(discs: u64) -> bool {
     let has = |row: isize, column: isize| {
         (0..ROWS as isize).contains(&row)
@@ -49,12 +49,12 @@ fn wins(discs: u64) -> bool {
 }
 
 impl ConnectFour {
-    /// `ConnectFour-v0`.
+    /// Makes `ConnectFour-v0`.
     pub fn v0() -> ConnectFour {
         ConnectFour { state: State { own: 0, other: 0 } }
     }
 
-    /// The lowest free row of a column.
+    /// Returns the lowest free row of a column.
     fn free(&self, column: usize) -> Option<usize> {
         let discs = self.state.own | self.state.other;
         (0..ROWS).rev().find(|row| discs >> (row * COLUMNS + column) & 1 == 0)
@@ -101,7 +101,7 @@ impl Env for ConnectFour {
             Some(row) => {
                 let State { own, other } = self.state;
                 let own = own | 1 << (row * COLUMNS + column);
-                // The other player is to move.
+                // The other player moves next.
                 self.state = State { own: other, other: own };
                 let full = (own | other).count_ones() as usize == CELLS;
                 let won = wins(own);
@@ -114,7 +114,7 @@ impl Env for ConnectFour {
 
     fn render(&mut self) -> Option<Frame> {
         let State { own, other } = self.state;
-        // The colour of a disc is that of the player who began, whoever's turn it is.
+        // The colour of a disc is that of the player who made the first move, whoever moves next.
         let even = (own | other).count_ones() % 2 == 0;
         let (first, second) = if even { (own, other) } else { (other, own) };
         let colour = |cell: usize| match (first >> cell & 1, second >> cell & 1) {
@@ -133,7 +133,7 @@ impl Env for ConnectFour {
         let valid = |state: &State| {
             let State { own, other } = *state;
             let supported = |discs: u64| {
-                // Every disc but those of the last row lies on one.
+                // Every disc outside the last row lies on another disc.
                 let above = discs & ((1 << (CELLS - COLUMNS)) - 1);
                 (above << COLUMNS) & !discs == 0
             };

@@ -1,4 +1,4 @@
-//! Workers that carry ore, of whose moves most are not allowed: in the spirit of MicroRTS' mining
+//! Workers that carry ore, with most of their moves masked: in the spirit of MicroRTS' mining
 //! (Huang and Ontanon 2022).
 
 use serde::{Deserialize, Serialize};
@@ -9,28 +9,28 @@ use crate::envs::spec::{EnvSpec, Space};
 use crate::error::Result;
 
 const ID: &str = "Harvest-v0";
-/// Rows and columns of the board.
+/// Number of rows and of columns of the board.
 const SIDE: usize = 8;
 const CELLS: usize = SIDE * SIDE;
 const WORKERS: usize = 3;
-/// Where ore is brought.
+/// Cell to which ore is delivered.
 const BASE: usize = SIDE + 1;
-/// Wait; up, right, down, left; take and give, each in the same four directions.
+/// Choices: wait; move up, right, down, left; take and give, each in the same four directions.
 const CHOICES: usize = 13;
 const STEPS: u32 = 100;
 
 /// `Harvest-v0`: three workers fetch ore from a mine and bring it to the base.
 ///
-/// The action is a choice of 13 for each worker, `MultiDiscrete([13, 13, 13])`: 0 waits, 1 to 4 moves
-/// up, right, down, left, 5 to 8 takes ore from the mine on that side, 9 to 12 gives ore to the base
-/// on that side. A worker moves to free cells only, takes where the mine is if it carries nothing, and
-/// gives where the base is if it carries ore; all other choices do nothing. Workers act in order, so
-/// that one may take the cell that another was going to.
+/// The action is a choice of 13 for each worker, `MultiDiscrete([13, 13, 13])`: 0 waits, 1 to 4
+/// moves up, right, down, left, 5 to 8 takes ore from the mine on that side, 9 to 12 gives ore to
+/// the base on that side. A worker moves to free cells only, takes only if the mine is on that side
+/// and it carries nothing, and gives only if the base is on that side and it carries ore; all other
+/// choices do nothing. Workers act in order, so one may take the cell that another was going to.
 ///
-/// Observation `f32[4 * 64 + 3 + 39]`: for each worker where it is, one of 64 cells; where the mine
-/// is; whether each worker carries ore; and, of each worker in turn, which choices are allowed. Reward
-/// 1 for each ore that is given. An episode has 100 steps, and begins with the workers beside the
-/// base and the mine in one of the four columns on the right, any row.
+/// Observation `f32[4 * 64 + 3 + 39]`: the cell of each worker, one-hot over 64 cells; the cell of
+/// the mine, one-hot; for each worker, 1 if it carries ore; and for each worker in order, the mask
+/// of allowed choices. Reward 1 for each ore delivered. An episode has 100 steps, and begins with
+/// the workers beside the base and the mine in one of the four columns on the right, any row.
 #[derive(Debug, Clone)]
 pub struct Harvest {
     state: State,
@@ -38,12 +38,12 @@ pub struct Harvest {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct State {
-    /// Cell and whether it carries ore.
+    /// Cell, and true if the worker carries ore.
     workers: [(usize, bool); WORKERS],
     mine: usize,
 }
 
-/// The cell on that side (up, right, down, left), if there is one.
+/// Returns the cell on that side (up, right, down, left), if there is one.
 fn beside(cell: usize, side: usize) -> Option<usize> {
     let (row, column) = (cell / SIDE, cell % SIDE);
     match side {
@@ -55,7 +55,7 @@ fn beside(cell: usize, side: usize) -> Option<usize> {
 }
 
 impl Harvest {
-    /// `Harvest-v0`.
+    /// Makes `Harvest-v0`.
     pub fn v0() -> Harvest {
         let workers = [(BASE - 1, false), (BASE + 1, false), (BASE + SIDE, false)];
         Harvest { state: State { workers, mine: CELLS - 1 } }

@@ -1,4 +1,4 @@
-//! Environments of our own: each the smallest that needs something which the others do not.
+//! Podracer's own environments: each is the smallest one with a feature that the others lack.
 //!
 //! [`CartPolePositions`] needs memory, [`Harvest`] has actions of several components of which only
 //! some are allowed, [`ConnectFour`] has two players.
@@ -13,10 +13,10 @@ pub use harvest::Harvest;
 
 use super::entry::Entry;
 
-/// The environments whose steps are those of two players in turn.
+/// Environments whose steps alternate between two players.
 pub const TWO_PLAYERS: &[&str] = &["ConnectFour-v0"];
 
-/// The ids of this family.
+/// Ids of this family.
 pub(super) const ENVS: &[Entry] = &[
     ("CartPolePositions-v0", |_| Ok(Box::new(CartPolePositions::v0()))),
     ("ConnectFour-v0", |_| Ok(Box::new(ConnectFour::v0()))),

@@ -10,12 +10,13 @@ use crate::trace::types::DType;
 
 const ID: &str = "Blackjack-v1";
 
-/// Which rules a game of blackjack follows.
+/// Rules of a game of blackjack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlackjackOptions {
-    /// Whether winning with a natural, an ace and a ten dealt, pays 1.5. Without meaning if `sab`.
+    /// If true, a win with a natural (an ace and a ten dealt) pays 1.5. Ignored if `sab` is true.
     pub natural: bool,
-    /// Whether the rules are Sutton and Barto's: a natural wins unless the dealer has one too.
+    /// If true, the rules are those of Sutton and Barto: a natural wins unless the dealer has one
+    /// too.
     pub sab: bool,
 }
 
@@ -28,9 +29,9 @@ impl Default for BlackjackOptions {
 /// `Blackjack-v1`: stick (0) or take another card (1) to come nearer to 21 than the dealer, who
 /// stops at 17.
 ///
-/// Observation `i32[3]`: the player's sum, the card that the dealer shows (1 is an ace), whether
-/// the player has an ace that counts 11. Reward 1 for a win, -1 for a loss. Terminates when the
-/// player sticks or exceeds 21.
+/// Observation `i32[3]`: the player's sum, the card that the dealer shows (1 is an ace), 1 if the
+/// player has an ace that counts 11 and else 0. Reward 1 for a win, -1 for a loss. Terminates when
+/// the player sticks or exceeds 21.
 #[derive(Debug, Clone)]
 pub struct Blackjack {
     options: BlackjackOptions,
@@ -43,19 +44,19 @@ struct Cards {
     dealer: Vec<i32>,
 }
 
-/// A card from an endless deck; jack, queen and king count 10.
+/// Draws a card from an infinite deck; jack, queen and king count 10.
 fn draw(rng: &mut EnvRng) -> i32 {
     (rng.below(13) as i32 + 1).min(10)
 }
 
-/// The best sum of a hand, and whether an ace counts 11 in it.
+/// Returns the best sum of a hand, and true if an ace counts 11 in it.
 fn sum(hand: &[i32]) -> (i32, bool) {
     let low: i32 = hand.iter().sum();
     let usable_ace = hand.contains(&1) && low + 10 <= 21;
     (if usable_ace { low + 10 } else { low }, usable_ace)
 }
 
-/// What a hand is worth: nothing above 21.
+/// Returns the score of a hand: its sum, or 0 above 21.
 fn score(hand: &[i32]) -> i32 {
     let (sum, _) = sum(hand);
     if sum > 21 { 0 } else { sum }
@@ -66,7 +67,7 @@ fn is_natural(hand: &[i32]) -> bool {
 }
 
 impl Blackjack {
-    /// `Blackjack-v1`; gymnasium's registered rules are the default ones.
+    /// Makes `Blackjack-v1`; gymnasium's registered rules are the default options.
     pub fn v1(options: BlackjackOptions) -> Blackjack {
         Blackjack { options, cards: Cards { player: vec![2, 2], dealer: vec![2, 2] } }
     }
@@ -76,7 +77,7 @@ impl Blackjack {
         obs.write(&[sum, self.cards.dealer[0], usable_ace.into()]);
     }
 
-    /// Plays the dealer's hand; returns the reward.
+    /// Draws the dealer's cards and returns the reward.
     fn stick(&mut self, rng: &mut EnvRng) -> f64 {
         let Cards { player, dealer } = &mut self.cards;
         while sum(dealer).0 < 17 {
@@ -140,7 +141,7 @@ impl Env for Blackjack {
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<()> {
-        // At most 22 cards before a hand is bust, and the one that makes it so.
+        // At most 22 cards before a hand is bust, and the card that makes it bust.
         let hand = |cards: &[i32]| {
             (2..=23).contains(&cards.len()) && cards.iter().all(|card| (1..=10).contains(card))
         };

@@ -1,4 +1,4 @@
-//! A ball to be caught (Mnih et al. 2014), as bsuite's `Catch`, which EnvPool has too.
+//! Catch a falling ball (Mnih et al. 2014), as bsuite's `Catch`, which is also in EnvPool.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,12 +9,12 @@ use crate::error::{Error, Result};
 
 const ID: &str = "Catch-v0";
 
-/// The size of the board.
+/// Size of the board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CatchOptions {
-    /// Rows; the ball falls from the first to the last.
+    /// Number of rows; the ball falls from the first to the last.
     pub height: usize,
-    /// Columns.
+    /// Number of columns.
     pub width: usize,
 }
 
@@ -24,7 +24,7 @@ impl Default for CatchOptions {
     }
 }
 
-/// `Catch-v0`: move a paddle left (0), not (1) or right (2) to where a ball comes down.
+/// `Catch-v0`: move a paddle left (0), not (1) or right (2) to the column of a falling ball.
 ///
 /// Observation `f32[height, width]`: 1 for the ball and for the paddle in the last row. Reward 1
 /// for catching, -1 for missing. Terminates when the ball is down. An episode begins with the ball
@@ -43,7 +43,7 @@ struct State {
 }
 
 impl Catch {
-    /// `Catch-v0`. Fails for a board with less than two rows or without columns.
+    /// Makes `Catch-v0`. Returns an error for a board with less than two rows or without columns.
     pub fn v0(options: CatchOptions) -> Result<Catch> {
         let CatchOptions { height, width } = options;
         if height < 2 || width == 0 {
@@ -93,7 +93,7 @@ impl Env for Catch {
     ) -> Result<StepOutcome> {
         let CatchOptions { height, width } = self.options;
         let State { ball, paddle } = &mut self.state;
-        // 0, 1, 2 are one less, none and one more.
+        // Actions 0, 1, 2 move the paddle by -1, 0 and 1.
         *paddle = (*paddle + action.discrete()).saturating_sub(1).min(width - 1);
         ball[0] = (ball[0] + 1).min(height - 1);
         let down = ball[0] == height - 1;

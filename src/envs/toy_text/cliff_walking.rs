@@ -12,18 +12,19 @@ const COLUMNS: usize = 12;
 const START: usize = (ROWS - 1) * COLUMNS;
 const GOAL: usize = ROWS * COLUMNS - 1;
 
-/// How a cliff is made.
+/// Options of a cliff.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct CliffWalkingOptions {
-    /// Whether a step goes, with one chance in three each, where it was meant to or to either side.
+    /// If true, a step goes in the requested direction or to either side, with probability 1/3
+    /// each.
     pub is_slippery: bool,
 }
 
-/// Get from the lower left corner to the lower right by steps up (0), right (1), down (2) and
-/// left (3).
+/// Get from the lower left corner to the lower right by steps up (0), right (1), down (2) and left
+/// (3).
 ///
-/// Observation: the number of the cell of 4 rows of 12. Reward -1 per step, -100 for one over the
-/// cliff between the two corners, from where one returns to the start. Terminates at the goal.
+/// Observation: the index of the cell in 4 rows of 12. Reward -1 per step, -100 for a step over the
+/// cliff between the two corners, which leads back to the start. Terminates at the goal.
 #[derive(Debug, Clone)]
 pub struct CliffWalking {
     id: &'static str,
@@ -32,17 +33,17 @@ pub struct CliffWalking {
 }
 
 impl CliffWalking {
-    /// `CliffWalking-v0`, which is never slippery.
+    /// Makes `CliffWalking-v0`, which is never slippery.
     pub fn v0() -> CliffWalking {
         CliffWalking::new("CliffWalking-v0", CliffWalkingOptions::default())
     }
 
-    /// `CliffWalking-v1`.
+    /// Makes `CliffWalking-v1`.
     pub fn v1(options: CliffWalkingOptions) -> CliffWalking {
         CliffWalking::new("CliffWalking-v1", options)
     }
 
-    /// `CliffWalkingSlippery-v1`.
+    /// Makes `CliffWalkingSlippery-v1`.
     pub fn slippery_v1() -> CliffWalking {
         let options = CliffWalkingOptions { is_slippery: true };
         CliffWalking::new("CliffWalkingSlippery-v1", options)
@@ -51,7 +52,7 @@ impl CliffWalking {
     fn new(id: &'static str, options: CliffWalkingOptions) -> CliffWalking {
         let mut start = vec![0.0; ROWS * COLUMNS];
         start[START] = 1.0;
-        // By quarter turns from the one asked for.
+        // Quarter rotations from the requested direction.
         let turns: &[usize] = if options.is_slippery { &[3, 0, 1] } else { &[0] };
         let table = Table::new(start, 4, |state, action| {
             let outcome = |&turn| {
@@ -69,13 +70,13 @@ impl CliffWalking {
         CliffWalking { id, table, state: START }
     }
 
-    /// What can follow from what.
+    /// Returns the transition table.
     pub fn table(&self) -> &Table {
         &self.table
     }
 }
 
-/// The cell beside `state`, or itself at the edge.
+/// Returns the cell beside `state`, or `state` itself at the edge.
 fn walk(state: usize, action: usize) -> usize {
     let (row, column) = (state / COLUMNS, state % COLUMNS);
     match action {

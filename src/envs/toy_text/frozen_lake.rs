@@ -7,25 +7,25 @@ use crate::error::{Error, Result};
 
 use super::table::{self, Table, Transition, check_probability};
 
-/// The map of `FrozenLake-v1`: start, frozen, hole, goal.
+/// Map of `FrozenLake-v1`: start, frozen, hole, goal.
 pub const MAP_4X4: &[&str] = &["SFFF", "FHFH", "FFFH", "HFFG"];
 
-/// The map of `FrozenLake8x8-v1`.
+/// Map of `FrozenLake8x8-v1`.
 pub const MAP_8X8: &[&str] = &[
     "SFFFFFFF", "FFFFFFFF", "FFFHFFFF", "FFFFFHFF", "FFFHFFFF", "FHHFFFHF", "FHFFHFHF", "FFFHFFFG",
 ];
 
-/// How a frozen lake is made.
+/// Options of a frozen lake.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FrozenLakeOptions {
-    /// Rows of `S` (start), `F` (frozen), `H` (hole) and `G` (goal). Where there are several
-    /// starts, each is as likely.
+    /// Rows of `S` (start), `F` (frozen), `H` (hole) and `G` (goal). If there are several starts,
+    /// each has the same probability.
     pub map: Vec<String>,
-    /// Whether a step may go to either side of where it was meant to.
+    /// If true, a step may go to either side of the requested direction.
     pub is_slippery: bool,
-    /// How likely a step goes where it was meant to, on slippery ice.
+    /// Probability that a step goes in the requested direction on slippery ice.
     pub success_rate: f64,
-    /// Rewards for reaching the goal, a hole and anything else.
+    /// Rewards for reaching the goal, a hole and any other cell.
     pub reward_schedule: [f64; 3],
 }
 
@@ -41,7 +41,7 @@ impl Default for FrozenLakeOptions {
 }
 
 impl FrozenLakeOptions {
-    /// The default ones with the map of `FrozenLake8x8-v1`.
+    /// Returns the default options with the map of `FrozenLake8x8-v1`.
     pub fn map_8x8() -> FrozenLakeOptions {
         let map = MAP_8X8.iter().map(|&row| row.into()).collect();
         FrozenLakeOptions { map, ..Default::default() }
@@ -50,8 +50,8 @@ impl FrozenLakeOptions {
 
 /// Get from the start to the goal by steps left (0), down (1), right (2) and up (3).
 ///
-/// Observation: the number of the cell, counted by rows. Reward 1 at the goal. Terminates there
-/// and in a hole. Ice is slippery: one step in three goes each way but back.
+/// Observation: the index of the cell, counted by rows. Reward 1 at the goal. Terminates there and
+/// in a hole. Ice is slippery: a step goes in each direction except backwards with probability 1/3.
 #[derive(Debug, Clone)]
 pub struct FrozenLake {
     id: &'static str,
@@ -63,13 +63,13 @@ pub struct FrozenLake {
 }
 
 impl FrozenLake {
-    /// `FrozenLake-v1`. Fails for a map that is not a rectangle of the four letters with a start,
-    /// and for a rate that is not a probability.
+    /// Makes `FrozenLake-v1`. Returns an error for a map that is not a rectangle of the four
+    /// letters with a start, and for a rate that is not a probability.
     pub fn v1(options: &FrozenLakeOptions) -> Result<FrozenLake> {
         FrozenLake::new("FrozenLake-v1", (100, 0.70), options)
     }
 
-    /// `FrozenLake8x8-v1`.
+    /// Makes `FrozenLake8x8-v1`.
     pub fn v1_8x8() -> FrozenLake {
         let options = FrozenLakeOptions::map_8x8();
         FrozenLake::new("FrozenLake8x8-v1", (200, 0.85), &options).expect("our own map is good")
@@ -108,13 +108,13 @@ impl FrozenLake {
         Ok(FrozenLake { id, limits, cells, columns, table, state: 0 })
     }
 
-    /// What can follow from what.
+    /// Returns the transition table.
     pub fn table(&self) -> &Table {
         &self.table
     }
 }
 
-/// The cells of a map by rows, and how many columns there are.
+/// Returns the cells of a map by rows, and the number of columns.
 fn read_map(id: &str, map: &[String]) -> Result<(Vec<u8>, usize)> {
     let columns = map.first().map_or(0, String::len);
     let cells = map.concat().into_bytes();
@@ -132,7 +132,7 @@ fn read_map(id: &str, map: &[String]) -> Result<(Vec<u8>, usize)> {
     Err(Error::Config(format!("{id}: the map {map:?} is not one: {wrong}")))
 }
 
-/// The cell beside `state`, or itself at the edge.
+/// Returns the cell beside `state`, or `state` itself at the edge.
 fn walk(state: usize, action: usize, columns: usize, rows: usize) -> usize {
     let (row, column) = (state / columns, state % columns);
     match action {

@@ -1,10 +1,11 @@
-//! Small tasks whose states can be counted, as gymnasium's toy text, and two more that EnvPool has.
+//! Small tasks with finitely many states, as in gymnasium's toy text, and two more that are in
+//! EnvPool.
 //!
-//! What gymnasium says with one number (`Discrete`) is an `i32` here: `obs` of a batch is
-//! `i32[rows]`. [`FrozenLake`], [`CliffWalking`], [`Taxi`] and [`NChain`] stand on a [`Table`] of
-//! what can follow from what, which `table()` shows for planning: gymnasium's `env.P`.
+//! An observation that is a single number in gymnasium (`Discrete`) is an `i32` here: `obs` of a
+//! batch is `i32[rows]`. [`FrozenLake`], [`CliffWalking`], [`Taxi`] and [`NChain`] are built on a
+//! transition [`Table`], which `table()` returns for planning: gymnasium's `env.P`.
 //!
-//! The ids make them with gymnasium's registered settings. For others, make a pool of them:
+//! The ids make them with gymnasium's registered settings. For other settings, make a custom pool:
 //!
 //! ```
 //! use podracer::envs::toy_text::{FrozenLake, FrozenLakeOptions};
@@ -36,7 +37,7 @@ pub use taxi::{Taxi, TaxiOptions};
 
 use super::entry::Entry;
 
-/// The ids of this family.
+/// Ids of this family.
 pub(super) const ENVS: &[Entry] = &[
     ("Blackjack-v1", |_| Ok(Box::new(Blackjack::v1(BlackjackOptions::default())))),
     ("Catch-v0", |_| Ok(Box::new(Catch::v0(CatchOptions::default())?))),

@@ -1,4 +1,4 @@
-//! A chain of states (Strens 2000), as gym 0.20's `NChainEnv`, which EnvPool has too.
+//! A chain of states (Strens 2000), as gym 0.20's `NChainEnv`, which is also in EnvPool.
 
 use crate::envs::env::{Action, Env, ObsMut, StepOutcome};
 use crate::envs::seeds::EnvRng;
@@ -13,10 +13,10 @@ const SLIP: f64 = 0.2;
 const SMALL: f64 = 2.0;
 const LARGE: f64 = 10.0;
 
-/// `NChain-v0`: go on along five states (0), or back to the first (1) for a reward of 2.
+/// `NChain-v0`: move forward along five states (0), or back to the first (1) for a reward of 2.
 ///
-/// Observation: the number of the state. Going on in the last one stays there for a reward of 10.
-/// One time in five the other action is taken instead. Never terminates.
+/// Observation: the index of the state. Moving forward in the last state stays there for a reward
+/// of 10. With probability 1/5 the other action is taken instead. Never terminates.
 #[derive(Debug, Clone)]
 pub struct NChain {
     table: Table,
@@ -24,7 +24,7 @@ pub struct NChain {
 }
 
 impl NChain {
-    /// `NChain-v0`.
+    /// Makes `NChain-v0`.
     pub fn v0() -> NChain {
         let mut start = vec![0.0; LENGTH];
         start[0] = 1.0;
@@ -43,7 +43,7 @@ impl NChain {
         NChain { table, state: 0 }
     }
 
-    /// What can follow from what.
+    /// Returns the transition table.
     pub fn table(&self) -> &Table {
         &self.table
     }

@@ -1,35 +1,35 @@
-//! A Markov decision process as a table.
+//! Markov decision process as a transition table.
 
 use crate::envs::env::{ObsMut, restore_json, save_json};
 use crate::envs::seeds::EnvRng;
 use crate::envs::spec::{EnvSpec, Space};
 use crate::error::{Error, Result};
 
-/// One thing that can come of an action in a state.
+/// Possible outcome of an action in a state.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Transition {
-    /// How likely it is.
+    /// Probability of the outcome.
     pub probability: f64,
-    /// The state after it.
+    /// Next state.
     pub state: usize,
-    /// The reward for it.
+    /// Reward of the outcome.
     pub reward: f64,
-    /// Whether it ends the episode.
+    /// True if the outcome ends the episode.
     pub terminated: bool,
 }
 
-/// What can come of each action in each state, and where episodes begin.
+/// Possible outcomes of each action in each state, and the distribution of initial states.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
     num_actions: usize,
-    /// By `state * num_actions + action`.
+    /// Outcomes by `state * num_actions + action`.
     transitions: Vec<Vec<Transition>>,
-    /// How likely an episode begins in each state.
+    /// Probability of each state at the start of an episode.
     start: Vec<f64>,
 }
 
 impl Table {
-    /// A table of what `outcomes(state, action)` says; `start` has a weight for each state.
+    /// Makes the table of `outcomes(state, action)`; `start` has a weight for each state.
     pub(super) fn new(
         start: Vec<f64>,
         num_actions: usize,
@@ -43,17 +43,17 @@ impl Table {
         Table { num_actions, transitions, start }
     }
 
-    /// How many states there are.
+    /// Returns the number of states.
     pub fn num_states(&self) -> usize {
         self.start.len()
     }
 
-    /// How many actions there are.
+    /// Returns the number of actions.
     pub fn num_actions(&self) -> usize {
         self.num_actions
     }
 
-    /// What can come of `action` in `state`: gymnasium's `env.P[state][action]`.
+    /// Returns the possible outcomes of `action` in `state`: gymnasium's `env.P[state][action]`.
     ///
     /// # Panics
     /// If there is no such state or action.
@@ -62,12 +62,13 @@ impl Table {
         &self.transitions[state * self.num_actions + action]
     }
 
-    /// How likely an episode begins in each state: gymnasium's `env.initial_state_distrib`.
+    /// Returns the probability of each state at the start of an episode: gymnasium's
+    /// `env.initial_state_distrib`.
     pub fn start(&self) -> &[f64] {
         &self.start
     }
 
-    /// A specification with these states and actions.
+    /// Returns a specification with these states and actions.
     pub(super) fn spec(
         &self,
         id: &str,
@@ -83,24 +84,25 @@ impl Table {
         }
     }
 
-    /// A random first state.
+    /// Draws a random initial state.
     pub(super) fn draw_start(&self, rng: &mut EnvRng) -> usize {
         categorical(self.start.iter().copied(), rng)
     }
 
-    /// A random consequence of `action` in `state`.
+    /// Draws a random outcome of `action` in `state`.
     pub(super) fn draw(&self, state: usize, action: usize, rng: &mut EnvRng) -> Transition {
         let transitions = self.transitions(state, action);
         transitions[categorical(transitions.iter().map(|t| t.probability), rng)]
     }
 
-    /// Reads a saved state.
+    /// Restores a saved state.
     pub(super) fn restore(&self, id: &str, saved: &[u8]) -> Result<usize> {
         restore_json(id, saved, |&state| state < self.num_states())
     }
 }
 
-/// The first index at which the sum of the probabilities so far exceeds a uniform number.
+/// Returns the first index at which the cumulative sum of the probabilities exceeds a uniform
+/// number.
 fn categorical(probabilities: impl Iterator<Item = f64>, rng: &mut EnvRng) -> usize {
     let u = rng.uniform(0.0, 1.0);
     let mut total = 0.0;
@@ -108,7 +110,7 @@ fn categorical(probabilities: impl Iterator<Item = f64>, rng: &mut EnvRng) -> us
         total += p;
         total
     });
-    // Rounding may keep the whole sum below 1; the first is then as good as any, and numpy's.
+    // Rounding may keep the whole sum below 1; numpy then returns the first index too.
     sums.position(|sum| sum > u).unwrap_or(0)
 }
 
@@ -117,12 +119,12 @@ pub(super) fn observe(state: usize, mut obs: ObsMut<'_>) {
     obs.write(&[state as i32]);
 }
 
-/// A saved state, of a task whose state is one number.
+/// Serializes the state of a task whose state is one number.
 pub(super) fn save(id: &str, state: usize) -> Result<Vec<u8>> {
     save_json(id, &state)
 }
 
-/// Fails unless `p` is a probability.
+/// Returns an error unless `p` is a probability.
 pub(super) fn check_probability(id: &str, name: &str, p: f64) -> Result<()> {
     if (0.0..=1.0).contains(&p) {
         return Ok(());

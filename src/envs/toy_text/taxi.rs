@@ -9,22 +9,22 @@ use super::table::{self, Table, Transition, check_probability};
 
 const SIZE: usize = 5;
 const ACTIONS: usize = 6;
-/// Rows and columns of the four stands: red, green, yellow, blue.
+/// Row and column of the four stands: red, green, yellow, blue.
 const STANDS: [[usize; 2]; 4] = [[0, 0], [0, 4], [4, 0], [4, 3]];
 const COLOURS: [[u8; 3]; 4] = [[220, 60, 60], [60, 180, 60], [220, 200, 60], [60, 90, 220]];
-/// Where the passenger is who sits in the taxi.
+/// Location of a passenger who is in the taxi.
 const ABOARD: usize = 4;
 
-/// How a taxi is made.
+/// Options of a taxi.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TaxiOptions {
-    /// Whether the taxi may skid to either side of where it was meant to go, if it can go there.
+    /// If true, the taxi may skid to either side of the requested direction, if it can go there.
     pub is_rainy: bool,
-    /// How likely it does not, in the rain.
+    /// Probability that the taxi does not skid in the rain.
     pub rainy_probability: f64,
-    /// Whether a passenger may choose another destination when the taxi first moves with them.
+    /// If true, a passenger may choose another destination when the taxi first moves with them.
     pub fickle_passenger: bool,
-    /// How likely a passenger is such a one.
+    /// Probability that a passenger does so.
     pub fickle_probability: f64,
 }
 
@@ -39,29 +39,30 @@ impl Default for TaxiOptions {
     }
 }
 
-/// Drive south (0), north (1), east (2) and west (3) on 5 by 5 cells with walls; take the passenger
-/// in (4) at the one of four stands where they wait, and let them out (5) where they want to go.
+/// Drive south (0), north (1), east (2) and west (3) on 5 by 5 cells with walls; pick up the
+/// passenger (4) at the one of four stands where they wait, and drop them off (5) at their
+/// destination.
 ///
-/// Observation: `((row * 5 + column) * 5 + passenger) * 4 + destination`, the passenger's place
-/// being a stand or 4 for the taxi. Reward -1 per step, 20 for delivering, -10 for taking in or
-/// letting out where that cannot be. Terminates when the passenger is delivered.
+/// Observation: `((row * 5 + column) * 5 + passenger) * 4 + destination`, where the passenger's
+/// location is a stand or 4 for the taxi. Reward -1 per step, 20 for delivering, -10 for an illegal
+/// pick-up or drop-off. Terminates when the passenger is delivered.
 #[derive(Debug, Clone)]
 pub struct Taxi {
     id: &'static str,
     options: TaxiOptions,
     table: Table,
     state: usize,
-    /// Whether this passenger is going to choose another destination.
+    /// True if this passenger is going to choose another destination.
     fickle: bool,
 }
 
 impl Taxi {
-    /// `Taxi-v3`: dry and steady.
+    /// Makes `Taxi-v3`: without rain and without fickle passengers.
     pub fn v3() -> Taxi {
         Taxi::new("Taxi-v3", TaxiOptions::default()).expect("the default options are good")
     }
 
-    /// `Taxi-v4`. Fails for what is not a probability.
+    /// Makes `Taxi-v4`. Returns an error for options that are not probabilities.
     pub fn v4(options: TaxiOptions) -> Result<Taxi> {
         Taxi::new("Taxi-v4", options)
     }
@@ -85,13 +86,13 @@ impl Taxi {
         Ok(Taxi { id, options, table, state: 0, fickle: false })
     }
 
-    /// What can follow from what, but for a passenger's change of mind.
+    /// Returns the transition table, which ignores a fickle passenger's change of destination.
     pub fn table(&self) -> &Table {
         &self.table
     }
 }
 
-/// What a state stands for.
+/// Fields that a state number encodes.
 #[derive(Clone, Copy, PartialEq)]
 struct Place {
     taxi: [usize; 2],
@@ -138,7 +139,7 @@ impl Place {
         if !options.is_rainy {
             return vec![to.came(1.0, -1.0, false)];
         }
-        // South, north, east, west: what is to the left and to the right of each.
+        // For south, north, east, west: the heading to the left and to the right of each.
         let [left, right] = [[2, 3], [3, 2], [1, 0], [0, 1]][heading];
         // A taxi that cannot go ahead does not skid.
         let skid = |side| if to == self { self } else { self.toward(side) };
@@ -150,7 +151,7 @@ impl Place {
         ]
     }
 
-    /// One cell further, unless there is a wall.
+    /// Returns the state one cell further, or the same state in front of a wall.
     fn toward(self, heading: usize) -> Place {
         let [row, column] = self.taxi;
         let taxi = match heading {
@@ -164,7 +165,7 @@ impl Place {
     }
 }
 
-/// Whether there is neither a wall nor the edge on the east side of a cell.
+/// Returns true if there is neither a wall nor the edge on the east side of a cell.
 fn open_to_the_east(row: usize, column: usize) -> bool {
     !matches!((row, column), (0 | 1, 1) | (3 | 4, 0 | 2) | (_, 4))
 }
@@ -192,7 +193,7 @@ impl Env for Taxi {
         let (before, mut after) = (Place::of(self.state), Place::of(came.state));
         if self.fickle && before.passenger == ABOARD && before.taxi != after.taxi {
             self.fickle = false;
-            // One of the other three.
+            // Draw one of the other three stands.
             let choice = rng.below(3) as usize;
             after.destination = choice + usize::from(choice >= before.destination);
         }
@@ -202,7 +203,7 @@ impl Env for Taxi {
     }
 
     fn render(&mut self) -> Option<Frame> {
-        // Cells and what is between them: walls are black.
+        // Cells and the spaces between them: walls are black.
         const WIDTH: usize = 2 * SIZE + 1;
         let mut cells = [[0; 3]; WIDTH * (SIZE + 2)];
         let place = Place::of(self.state);
@@ -214,7 +215,7 @@ impl Env for Taxi {
                     cells[at + 1] = [200; 3];
                 }
                 if let Some(stand) = STANDS.iter().position(|&stand| stand == [row, column]) {
-                    // The destination is bright, and so is the stand of one who waits.
+                    // The destination is bright, and so is the stand of a waiting passenger.
                     let bright = stand == place.destination || stand == place.passenger;
                     cells[at] = COLOURS[stand].map(|c| if bright { c } else { c / 2 + 90 });
                 }

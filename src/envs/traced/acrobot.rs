@@ -1,4 +1,4 @@
-//! `Acrobot-v1`; [`crate::envs::classic`] says what it is.
+//! `Acrobot-v1`; see [`crate::envs::classic`] for a description.
 
 use std::f64::consts::PI;
 
@@ -19,28 +19,28 @@ const CENTRE: f64 = 0.5; // m from the joint to the centre of mass, of each link
 const INERTIA: f64 = 1.0; // kg m^2, of each link
 const MAX_VELOCITY: [f64; 2] = [4.0 * PI, 9.0 * PI]; // rad/s
 
-/// Two links, one motor between them.
+/// A double pendulum with a motor between its two links.
 #[derive(Debug, Clone)]
 pub struct Acrobot {
     dtype: DType,
 }
 
-/// The state of [`Acrobot`], scalars.
+/// State of [`Acrobot`], scalars.
 #[derive(Debug, Clone, Tree)]
 pub struct AcrobotState<T> {
-    /// The angle of the first link (0 hangs down) and of the second relative to it, rad.
+    /// Angle of the first link (0 hangs down) and of the second relative to it, rad.
     pub theta: [T; 2],
-    /// Their velocities, rad/s.
+    /// Angular velocities of the links, rad/s.
     pub theta_dot: [T; 2],
 }
 
 impl Acrobot {
-    /// `Acrobot-v1`.
+    /// Makes `Acrobot-v1`.
     pub fn v1() -> Acrobot {
         Acrobot { dtype: DType::F32 }
     }
 
-    /// The same with a state of `f32` or `f64`.
+    /// Returns the environment with a state of `f32` or `f64`.
     pub fn with_dtype(self, dtype: DType) -> Acrobot {
         Acrobot { dtype }
     }
@@ -54,7 +54,7 @@ impl AcrobotState<Tensor> {
     }
 }
 
-/// The time derivative of the state (both angles, both velocities) under `torque`.
+/// Returns the time derivative of the state (both angles, both velocities) under `torque`.
 #[track_caller]
 fn derivative([theta1, theta2, dtheta1, dtheta2]: [Tensor; 4], torque: Tensor) -> [Tensor; 4] {
     let (sin2, cos2) = (theta2.sin(), theta2.cos());
@@ -75,7 +75,7 @@ fn derivative([theta1, theta2, dtheta1, dtheta2]: [Tensor; 4], torque: Tensor) -
     [dtheta1, dtheta2, ddtheta1, ddtheta2]
 }
 
-/// One step of the classical fourth-order Runge-Kutta method.
+/// Takes one step of the classical fourth-order Runge-Kutta method.
 #[track_caller]
 fn runge_kutta(state: [Tensor; 4], torque: Tensor) -> [Tensor; 4] {
     let moved = |step: f64, k: [Tensor; 4]| [0, 1, 2, 3].map(|i| state[i] + step * k[i]);
@@ -86,12 +86,12 @@ fn runge_kutta(state: [Tensor; 4], torque: Tensor) -> [Tensor; 4] {
     [0, 1, 2, 3].map(|i| state[i] + DT / 6.0 * (k1[i] + 2.0 * k2[i] + 2.0 * k3[i] + k4[i]))
 }
 
-/// How many whole turns an angle is taken back at most. With velocities near their bounds the
-/// method of Runge and Kutta overshoots: of 240,000 such states some came out by five turns, none
+/// Maximum number of full rotations by which an angle is wrapped. With velocities near their bounds
+/// the Runge-Kutta method overshoots: of 240,000 such states some came out by five rotations, none
 /// by more.
 const TURNS: usize = 8;
 
-/// `x` shifted by whole turns into [-pi, pi].
+/// Shifts `x` by full rotations into [-pi, pi].
 #[track_caller]
 fn wrap(x: Tensor) -> Tensor {
     let mut x = x;

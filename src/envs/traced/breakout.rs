@@ -1,4 +1,4 @@
-//! `MinAtar/Breakout-v1` and `-v0`; [`crate::envs::minatar`] says what they are.
+//! `MinAtar/Breakout-v1` and `-v0`; see [`crate::envs::minatar`] for a description.
 
 use super::{TracedEnv, TracedStep, never};
 use crate::envs::spec::EnvSpec;
@@ -7,49 +7,50 @@ use crate::trace::ops::{constant, full, iota, stack, where_};
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
-/// Cells along each side of the board.
+/// Number of cells along each side of the board.
 const SIZE: usize = 10;
-/// The last column and the last row.
+/// Index of the last column and of the last row.
 const LAST: i32 = SIZE as i32 - 1;
-/// Rows that begin full of bricks; no others ever have one.
+/// Rows that are full of bricks at the start; no other row ever has one.
 const BRICK_ROWS: std::ops::Range<usize> = 1..4;
 
-/// Keep a ball in play and break bricks with it.
+/// Breakout: keep a ball in play and break bricks with it.
 #[derive(Debug, Clone)]
 pub struct Breakout {
     spec: EnvSpec,
-    /// By how many columns each action moves the paddle.
+    /// Number of columns by which each action moves the paddle.
     moves: &'static [i32],
-    /// How likely a step repeats the move before it instead of the one that was asked for.
+    /// Probability that a step repeats the previous move instead of the requested one.
     sticky_action_prob: f64,
 }
 
-/// The state of [`Breakout`].
+/// State of [`Breakout`].
 #[derive(Debug, Clone, Tree)]
 pub struct BreakoutState<T> {
-    /// `i32[]`: the paddle's column.
+    /// `i32[]`: column of the paddle.
     pub paddle: T,
-    /// `i32[]` each: the ball's column and row.
+    /// `i32[]` each: column and row of the ball.
     pub ball: [T; 2],
-    /// Where it was a frame before.
+    /// Column and row of the ball one frame before.
     pub last_ball: [T; 2],
     /// `i32[]` each: columns and rows per frame, 1 or -1.
     pub velocity: [T; 2],
     /// `bool[3,10]`: the three rows of bricks.
     pub bricks: T,
-    /// `bool[]`: the ball was in a brick in the last frame; then it breaks none in this one.
+    /// `bool[]`: true if the ball was in a brick in the last frame; then it breaks none in this
+    /// one.
     pub strike: T,
-    /// `i32[]`: by how many columns the paddle was moved last.
+    /// `i32[]`: number of columns by which the paddle was moved last.
     pub last_move: T,
 }
 
 impl Breakout {
-    /// `MinAtar/Breakout-v1`: nothing, left, right.
+    /// Makes `MinAtar/Breakout-v1`: no-op, left, right.
     pub fn v1() -> Breakout {
         Breakout::new("MinAtar/Breakout-v1", &[0, -1, 1])
     }
 
-    /// `MinAtar/Breakout-v0`: all six actions of MinAtar.
+    /// Makes `MinAtar/Breakout-v0`: all six actions of MinAtar.
     pub fn v0() -> Breakout {
         Breakout::new("MinAtar/Breakout-v0", &[0, -1, 0, 1, 0, 0])
     }
@@ -59,12 +60,12 @@ impl Breakout {
         Breakout { spec, moves, sticky_action_prob: 0.1 }
     }
 
-    /// The same with another probability of sticky actions.
+    /// Returns the environment with another probability of sticky actions.
     pub fn with_sticky_action_prob(self, sticky_action_prob: f64) -> Breakout {
         Breakout { sticky_action_prob, ..self }
     }
 
-    /// By how many columns `action` (i32) moves the paddle.
+    /// Returns the number of columns by which `action` (i32) moves the paddle.
     #[track_caller]
     pub fn move_of(&self, action: Tensor) -> Tensor {
         let mut columns = constant(0i32);
@@ -76,8 +77,7 @@ impl Breakout {
         columns
     }
 
-    /// One frame in which the paddle is moved by so many columns: the game without its
-    /// randomness.
+    /// Computes one frame in which the paddle is moved by `columns`: the rules without randomness.
     #[track_caller]
     pub fn play(
         &self,
@@ -91,20 +91,21 @@ impl Breakout {
         let (x, y) = (old_x + vx, old_y + vy);
         let vx = where_(x.lt(0) | x.gt(LAST), -vx, vx);
         let x = x.clip(0, LAST);
-        // The ceiling.
+        // Bounce off the ceiling.
         let vy = where_(y.lt(0), 1, vy);
         let y = y.maximum(0);
-        // A brick. The ceiling's row has none, nor has the paddle's.
+        // Hit a brick. The ceiling's row has none, nor has the paddle's.
         let here = cell(x, y, BRICK_ROWS);
         let in_brick = (here & bricks).any(..);
         let broken = in_brick & !strike;
         let bricks = bricks & !(here & broken);
-        // The paddle's row.
+        // Reach the paddle's row.
         let bottom = y.eq(LAST);
         let cleared = bottom & !bricks.any(..);
         let bricks = bricks | cleared;
         let met = bottom & old_x.eq(paddle);
-        // Met at its edge, the paddle sends the ball back where it came from.
+        // If the ball hits the edge of the paddle, it is sent back in the direction that it came
+        // from.
         let edge = bottom & !old_x.eq(paddle) & x.eq(paddle);
         let back = broken | met | edge;
 
@@ -127,7 +128,8 @@ impl Breakout {
     }
 }
 
-/// Where the cell in column `x` of row `y` is among the cells of `rows`, `bool[rows, 10]`.
+/// Returns the one-hot mask of the cell in column `x` of row `y` among the cells of `rows`,
+/// `bool[rows, 10]`.
 #[track_caller]
 fn cell(x: Tensor, y: Tensor, rows: std::ops::Range<usize>) -> Tensor {
     let shape = [rows.len(), SIZE];
@@ -136,7 +138,7 @@ fn cell(x: Tensor, y: Tensor, rows: std::ops::Range<usize>) -> Tensor {
 }
 
 impl BreakoutState<Tensor> {
-    /// `bool[10,10,4]`: paddle, ball, trail, brick.
+    /// Returns the observation, `bool[10,10,4]`: paddle, ball, trail, brick.
     #[track_caller]
     fn observe(&self) -> Tensor {
         let ([x, y], [last_x, last_y]) = (self.ball, self.last_ball);

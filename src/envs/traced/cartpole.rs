@@ -1,4 +1,4 @@
-//! `CartPole-v1` and `CartPole-v0`; [`crate::envs::classic`] says what they are.
+//! `CartPole-v1` and `CartPole-v0`; see [`crate::envs::classic`] for a description.
 
 use super::{TracedEnv, TracedStep, never, observation};
 use crate::envs::classic::CartPole as Pooled;
@@ -26,7 +26,7 @@ pub struct CartPole {
     dtype: DType,
 }
 
-/// The state of [`CartPole`], scalars.
+/// State of [`CartPole`], scalars.
 #[derive(Debug, Clone, Tree)]
 pub struct CartPoleState<T> {
     /// Position of the cart, m.
@@ -40,17 +40,17 @@ pub struct CartPoleState<T> {
 }
 
 impl CartPole {
-    /// `CartPole-v1`: 500 steps.
+    /// Makes `CartPole-v1`: 500 steps.
     pub fn v1() -> CartPole {
         CartPole { spec: Pooled::v1().spec(), dtype: DType::F32 }
     }
 
-    /// `CartPole-v0`: 200 steps.
+    /// Makes `CartPole-v0`: 200 steps.
     pub fn v0() -> CartPole {
         CartPole { spec: Pooled::v0().spec(), dtype: DType::F32 }
     }
 
-    /// The same with a state of `f32` or `f64`.
+    /// Returns the environment with a state of `f32` or `f64`.
     pub fn with_dtype(self, dtype: DType) -> CartPole {
         CartPole { dtype, ..self }
     }
@@ -97,7 +97,7 @@ impl TracedEnv for CartPole {
             theta: theta + TAU * theta_dot,
             theta_dot: theta_dot + TAU * theta_acc,
         };
-        // Not `>`: a NaN ends the episode.
+        // `le` and not a negated `>`: a NaN ends the episode.
         let inside = next.x.abs().le(X_LIMIT) & next.theta.abs().le(THETA_LIMIT);
         TracedStep {
             obs: next.observe(),

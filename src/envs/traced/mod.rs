@@ -1,11 +1,11 @@
 //! Environments as pure functions over tensors, in gymnax's style (Lange 2022): a whole training
 //! run becomes one compiled program, and `vmap` runs many environments, or many runs, at once.
 //!
-//! Each is the environment of the same id in the [pool](super::EnvPool), operation for operation;
-//! what differs is where randomness comes from (a [`Key`] handed in) and, by default, the state's
-//! type: `f32` here, `f64` there. With [`DType::F64`] the steps are equal bit for bit.
+//! Each is the environment of the same id in the [pool](super::EnvPool), operation for operation.
+//! The differences are the source of randomness (a [`Key`] argument) and, by default, the type of
+//! the state: `f32` here, `f64` there. With [`DType::F64`] the steps are equal bit for bit.
 //!
-//! A function of one environment is written, and mapped over a batch:
+//! The functions are those of one environment, mapped over a batch by `vmap`:
 //!
 //! ```
 //! use podracer::envs::traced::{AutoReset, CartPole};
@@ -50,21 +50,21 @@ use crate::tree::{self, Tree};
 
 use super::spec::EnvSpec;
 
-/// One environment as pure functions; [`vmap`](crate::vmap()) makes many of it.
+/// One environment as pure functions; [`vmap`](crate::vmap()) makes a batch of them.
 pub trait TracedEnv {
-    /// What changes from step to step.
+    /// State of the environment between steps.
     type State: Tree<Tensor> + Clone;
 
-    /// What this environment promises; the same as the pool's of this id. The time limit is not
-    /// kept here but by [`AutoReset`].
+    /// Returns the specification of this environment; the same as that of the pool's environment of
+    /// this id. The time limit is applied by [`AutoReset`], not here.
     fn spec(&self) -> EnvSpec;
 
-    /// The start of an episode: its state, and its first observation.
+    /// Starts an episode: returns its state and its first observation.
     fn reset(&self, key: Key<Tensor>) -> (Self::State, Tensor);
 
-    /// One step. `action` is a scalar i32 where actions are discrete, else f32 of the shape in
-    /// [`EnvSpec::action`], clipped by the environment. What comes after the end of an episode is
-    /// not defined.
+    /// Takes one step. `action` is a scalar i32 for discrete actions, else f32 of the shape in
+    /// [`EnvSpec::action`], clipped by the environment. Steps after the end of an episode have
+    /// undefined results.
     fn step(
         &self,
         state: Self::State,
@@ -73,62 +73,62 @@ pub trait TracedEnv {
     ) -> TracedStep<Tensor, Self::State>;
 }
 
-/// What came of a step.
+/// Result of a step.
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = S)]
 pub struct TracedStep<T, S> {
-    /// The next state.
+    /// Next state.
     pub state: S,
-    /// The observation of it, of the shape and type in [`EnvSpec::observation`].
+    /// Observation of the next state, of the shape and type in [`EnvSpec::observation`].
     pub obs: T,
-    /// `f32[]`
+    /// `f32[]`: reward.
     pub reward: T,
-    /// `bool[]`: the episode ended by the rules of the task.
+    /// `bool[]`: true if the episode ended by the rules of the task.
     pub terminated: T,
-    /// `bool[]`: the environment itself cut the episode.
+    /// `bool[]`: true if the environment itself cut the episode.
     pub truncated: T,
 }
 
-/// Time limit, reset in the same step, and episode statistics around an environment: what the
-/// pool does around its own, and gymnax's `step` with PureJaxRL's `LogWrapper`.
+/// Environment with a time limit, resets in the same step, and episode statistics: the counterpart
+/// of the pool's slots, and of gymnax's `step` with PureJaxRL's `LogWrapper`.
 #[derive(Debug, Clone)]
 pub struct AutoReset<E> {
-    /// The environment.
+    /// The wrapped environment.
     pub env: E,
     max_steps: Option<u32>,
 }
 
-/// The state of an [`AutoReset`].
+/// State of an [`AutoReset`].
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = S)]
 pub struct Playing<T, S> {
-    /// The environment's state.
+    /// State of the wrapped environment.
     pub state: S,
-    /// `i32[]`: steps of the episode so far.
+    /// `i32[]`: number of steps of the episode so far.
     pub elapsed: T,
-    /// `f32[]`: the sum of the episode's rewards so far.
+    /// `f32[]`: sum of the episode's rewards so far.
     pub episode_return: T,
 }
 
-/// What came of a step of an [`AutoReset`].
+/// Result of a step of an [`AutoReset`].
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = S)]
 pub struct AutoStep<T, S> {
-    /// The state to go on from.
+    /// Next state.
     pub playing: Playing<T, S>,
-    /// The observation to act on: where the episode ended, the first of the next.
+    /// Observation for the next action: if the episode ended, the first one of the next episode.
     pub obs: T,
-    /// `f32[]`
+    /// `f32[]`: reward.
     pub reward: T,
-    /// `bool[]`: the episode ended by the rules of the task.
+    /// `bool[]`: true if the episode ended by the rules of the task.
     pub terminated: T,
-    /// `bool[]`: the episode was cut, by the time limit or by the environment.
+    /// `bool[]`: true if the episode was cut, by the time limit or by the environment.
     pub truncated: T,
-    /// The observation after the step, also where the episode ended.
+    /// Observation after the step, before a reset.
     pub final_obs: T,
-    /// `f32[]`: the episode's return up to and with this step.
+    /// `f32[]`: return of the episode up to and including this step.
     pub episode_return: T,
-    /// `i32[]`: the episode's steps up to and with this one.
+    /// `i32[]`: number of steps of the episode up to and including this one.
     pub episode_length: T,
 }
 
@@ -136,27 +136,27 @@ impl<T, S> AutoStep<T, S>
 where
     T: Copy + std::ops::BitOr<Output = T>,
 {
-    /// Whether the episode ended, one way or the other.
+    /// Returns true if the episode terminated or was truncated.
     pub fn done(&self) -> T {
         self.terminated | self.truncated
     }
 }
 
 impl<E: TracedEnv> AutoReset<E> {
-    /// The environment with the time limit of its specification.
+    /// Wraps the environment with the time limit of its specification.
     pub fn new(env: E) -> AutoReset<E> {
         let max_steps = env.spec().max_episode_steps;
         AutoReset { env, max_steps }
     }
 
-    /// The start of the first episode.
+    /// Starts the first episode: returns its state and its first observation.
     #[track_caller]
     pub fn reset(&self, key: Key<Tensor>) -> (Playing<Tensor, E::State>, Tensor) {
         let (state, obs) = self.env.reset(key);
         (Playing { state, elapsed: constant(0), episode_return: constant(0.0f32) }, obs)
     }
 
-    /// One step, and where it ends the episode the start of the next.
+    /// Takes one step, and starts the next episode if the step ended one.
     #[track_caller]
     pub fn step(
         &self,
@@ -168,9 +168,9 @@ impl<E: TracedEnv> AutoReset<E> {
         self.step_or(playing, action, now, self.env.reset(next))
     }
 
-    /// [`AutoReset::step`] with the start of the next episode at hand. A start is drawn for every
-    /// step, needed or not; many steps' starts are drawn faster together, before the loop of the
-    /// steps.
+    /// [`AutoReset::step`] with a precomputed start of the next episode. Every step takes a start,
+    /// needed or not; drawing the starts of many steps together, before the loop over the steps, is
+    /// faster.
     #[track_caller]
     pub fn step_or(
         &self,
@@ -205,7 +205,7 @@ impl<E: TracedEnv> AutoReset<E> {
     }
 }
 
-/// Chooses a whole state by a scalar bool.
+/// Selects a whole state by a scalar bool.
 #[track_caller]
 fn choose<S: Tree<Tensor>>(chosen: Tensor, on_true: S, on_false: S) -> S {
     let mut leaves = Vec::new();
@@ -215,13 +215,13 @@ fn choose<S: Tree<Tensor>>(chosen: Tensor, on_true: S, on_false: S) -> S {
     tree::replace(&on_false, leaves)
 }
 
-/// The observation of these numbers, `f32[n]`.
+/// Stacks `numbers` to an observation, `f32[n]`.
 #[track_caller]
 fn observation(numbers: &[Tensor]) -> Tensor {
     crate::trace::ops::stack(numbers, 0).to(DType::F32)
 }
 
-/// That an environment never does.
+/// Returns false: the flag of an end that this environment never has.
 #[track_caller]
 fn never() -> Tensor {
     constant(false)

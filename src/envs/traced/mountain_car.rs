@@ -1,4 +1,4 @@
-//! `MountainCar-v0`; [`crate::envs::classic`] says what it is.
+//! `MountainCar-v0`; see [`crate::envs::classic`] for a description.
 
 use super::{TracedEnv, TracedStep, never, observation};
 use crate::envs::classic::MountainCar as Pooled;
@@ -17,28 +17,28 @@ const GOAL_VELOCITY: f64 = 0.0;
 const FORCE: f64 = 0.001;
 const GRAVITY: f64 = 0.0025;
 
-/// A car too weak for its hill.
+/// A car whose engine is too weak to climb its hill directly.
 #[derive(Debug, Clone)]
 pub struct MountainCar {
     dtype: DType,
 }
 
-/// The state of [`MountainCar`], scalars.
+/// State of [`MountainCar`], scalars.
 #[derive(Debug, Clone, Tree)]
 pub struct MountainCarState<T> {
     /// Position along the track.
     pub position: T,
-    /// Change of the position in a step.
+    /// Change of the position per step.
     pub velocity: T,
 }
 
 impl MountainCar {
-    /// `MountainCar-v0`.
+    /// Makes `MountainCar-v0`.
     pub fn v0() -> MountainCar {
         MountainCar { dtype: DType::F32 }
     }
 
-    /// The same with a state of `f32` or `f64`.
+    /// Returns the environment with a state of `f32` or `f64`.
     pub fn with_dtype(self, dtype: DType) -> MountainCar {
         MountainCar { dtype }
     }
@@ -69,7 +69,7 @@ impl TracedEnv for MountainCar {
         let velocity = state.velocity + (push + (3.0 * state.position).cos() * -GRAVITY);
         let velocity = velocity.clip(-MAX_SPEED, MAX_SPEED);
         let position = (state.position + velocity).clip(MIN_POSITION, MAX_POSITION);
-        // The left wall does not bounce.
+        // The left wall stops the car without a bounce.
         let stopped = position.eq(MIN_POSITION) & velocity.lt(0.0);
         let velocity = where_(stopped, 0.0, velocity);
         TracedStep {

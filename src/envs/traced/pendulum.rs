@@ -1,4 +1,4 @@
-//! `Pendulum-v1`; [`crate::envs::classic`] says what it is.
+//! `Pendulum-v1`; see [`crate::envs::classic`] for a description.
 
 use std::f64::consts::PI;
 
@@ -21,22 +21,22 @@ pub struct Pendulum {
     dtype: DType,
 }
 
-/// The state of [`Pendulum`], scalars.
+/// State of [`Pendulum`], scalars.
 #[derive(Debug, Clone, Tree)]
 pub struct PendulumState<T> {
-    /// The angle, rad; 0 is up.
+    /// Angle, rad; 0 is up.
     pub theta: T,
-    /// The angular velocity, rad/s.
+    /// Angular velocity, rad/s.
     pub theta_dot: T,
 }
 
 impl Pendulum {
-    /// `Pendulum-v1`.
+    /// Makes `Pendulum-v1`.
     pub fn v1() -> Pendulum {
         Pendulum { dtype: DType::F32 }
     }
 
-    /// The same with a state of `f32` or `f64`.
+    /// Returns the environment with a state of `f32` or `f64`.
     pub fn with_dtype(self, dtype: DType) -> Pendulum {
         Pendulum { dtype }
     }
@@ -74,7 +74,7 @@ impl TracedEnv for Pendulum {
         action: Tensor,
         _key: Key<Tensor>,
     ) -> TracedStep<Tensor, PendulumState<Tensor>> {
-        // The torque is f32 in gymnasium, and stays so until it meets the state.
+        // The torque is f32 in gymnasium, until it is combined with the state.
         let torque = action.index_axis(0, 0).clip(-MAX_TORQUE, MAX_TORQUE);
         let PendulumState { theta, theta_dot } = state;
         let angle = (theta + PI).modulo(2.0 * PI) - PI; // in [-pi, pi)

@@ -1,4 +1,4 @@
-//! The traced environments by name, and one type for all of them.
+//! Registry of the traced environments, and one type for all of them.
 
 use std::cell::OnceCell;
 
@@ -9,7 +9,7 @@ use crate::random::Key;
 use crate::trace::Tensor;
 use crate::tree;
 
-/// An id, and how to make the environment that it names.
+/// Id of an environment and the function that makes it.
 type Entry = (&'static str, fn() -> Traced);
 
 const ENVS: &[Entry] = &[
@@ -22,15 +22,15 @@ const ENVS: &[Entry] = &[
     ("Pendulum-v1", || Traced::new(Pendulum::v1())),
 ];
 
-/// The ids that [`make`] knows, in alphabetical order. Each is an id of the pool too.
+/// Returns the ids that [`make`] accepts, in alphabetical order. Each is also an id of the pool.
 pub fn list_envs() -> Vec<&'static str> {
     ENVS.iter().map(|(id, _)| *id).collect()
 }
 
-/// A traced environment by its id.
+/// Makes a traced environment by its id.
 ///
 /// # Errors
-/// [`Error::Env`] for an id that no traced environment has; it names those that there are.
+/// [`Error::Env`] for an id without a traced environment; the message lists the known ids.
 pub fn make(id: &str) -> Result<Traced> {
     match ENVS.iter().find(|(name, _)| *name == id) {
         Some((_, make)) => Ok(make()),
@@ -43,11 +43,11 @@ pub fn make(id: &str) -> Result<Traced> {
     }
 }
 
-/// Any traced environment: its state is the list of its leaves.
+/// Type-erased traced environment: its state is the list of its leaves.
 pub struct Traced(Box<dyn Erased>);
 
 impl Traced {
-    /// The environment without its type.
+    /// Erases the type of an environment.
     pub fn new<E: TracedEnv + 'static>(env: E) -> Traced {
         Traced(Box::new(Typed { env, template: OnceCell::new() }))
     }
@@ -96,7 +96,7 @@ trait Erased {
 
 struct Typed<E: TracedEnv> {
     env: E,
-    /// Some state, for its structure.
+    /// A state that serves as template of the tree structure.
     template: OnceCell<E::State>,
 }
 
@@ -118,7 +118,7 @@ impl<E: TracedEnv> Erased for Typed<E> {
         action: Tensor,
         key: Key<Tensor>,
     ) -> TracedStep<Tensor, Vec<Tensor>> {
-        // What a reset computes here is used by nothing, and left out of the Program.
+        // The results of this reset are unused and eliminated from the Program.
         let template = self.template.get_or_init(|| self.env.reset(Key::constant(0)).0);
         let TracedStep { state, obs, reward, terminated, truncated } =
             self.env.step(tree::replace(template, state), action, key);
