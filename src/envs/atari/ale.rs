@@ -1,8 +1,8 @@
-//! The binding of the emulator: `libale_c.so`, the C interface of the Arcade Learning Environment
-//! with multi-player support, loaded once per process.
+//! Binding of the emulator: `libale_c.so`, the C interface of the Arcade Learning Environment with
+//! multi-player support, loaded once per process.
 //!
-//! The library ends the process when it is given a file that is no known cartridge, so only
-//! [`super::cartridge`] makes the paths that get here.
+//! The library ends the process when it is given a file that is no known cartridge, so all paths
+//! passed to it come from [`super::cartridge`].
 
 use std::ffi::{CString, c_char, c_float, c_int, c_void};
 use std::path::Path;
@@ -15,12 +15,12 @@ use crate::error::{Error, Result};
 use super::colours::Colours;
 use super::games::Game;
 
-/// An `ale::ALEInterface*`.
+/// `ale::ALEInterface*`.
 type Handle = *mut c_void;
-/// An `ale::ALEState*`.
+/// `ale::ALEState*`.
 type State = *mut c_void;
 
-/// The functions that we call, with the signatures of the header that comes with the library.
+/// Functions of the library that are called here, with the signatures of its header.
 struct Functions {
     new: unsafe extern "C" fn() -> Handle,
     del: unsafe extern "C" fn(Handle),
@@ -49,14 +49,14 @@ struct Functions {
     encoded_size: unsafe extern "C" fn(State) -> c_int,
     encode: unsafe extern "C" fn(State, *mut c_char, c_int),
     decode: unsafe extern "C" fn(*const c_char, c_int) -> State,
-    /// The colour tables of the three television systems: 256 words each, in pairs of a colour
+    /// Colour tables of the three television systems: 256 words each, in pairs of a colour
     /// (`0x00RRGGBB`) and its grey, three times in one word.
     palettes: [Colours; 3],
-    /// Instances are made one at a time: that touches the C library's streams.
+    /// Held while an instance is made: that accesses the C library's streams.
     making: Mutex<()>,
 }
 
-/// The library, once it is loaded. It is never unloaded.
+/// Returns the library, which is loaded on first use and never unloaded.
 fn functions() -> Result<&'static Functions> {
     static LOADED: Mutex<Option<&'static Functions>> = Mutex::new(None);
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +67,7 @@ fn functions() -> Result<&'static Functions> {
     Ok(loaded.insert(Box::leak(Box::new(functions))))
 }
 
-/// Loads the library at `path`, which is the pinned one in every byte.
+/// Loads the library at `path`, whose checksum is the pinned one.
 fn load(path: &Path) -> Result<Functions> {
     let broken = |problem: String| Error::Native {
         problem: format!("{}: {problem}", path.display()),
@@ -76,7 +76,8 @@ fn load(path: &Path) -> Result<Functions> {
     // SAFETY: the library's initialisers are C++ constructors of constants; the file is the pinned
     // one by its checksum.
     let library = unsafe { Library::new(path) }.map_err(|e| broken(e.to_string()))?;
-    // A library that was opened and lacks a symbol is another one: leave it open, it is an error.
+    // A library that was opened and lacks a symbol is not the pinned one: return an error and leave
+    // it open.
     let library = Box::leak(Box::new(library));
     macro_rules! symbol {
         ($name:literal) => {
@@ -142,17 +143,18 @@ fn load(path: &Path) -> Result<Functions> {
 
 /// Keeps new instances from computing the tables of colour averaging, which is off.
 ///
-/// They are seven eighths of what it takes to make an instance: 70 of 80 ms. The library calls the
-/// function that computes them through its table of dynamic symbols, where we put one that
-/// does nothing.
+/// These tables take seven eighths of the time to make an instance: 70 of 80 ms. The library calls
+/// the function that computes them through its table of dynamic symbols, whose entry is replaced by
+/// a function that does nothing.
 ///
 /// # Safety
-/// The library must be the pinned file, which is where the distances are from, and no other
+/// The library must be the pinned file, which is where the distances are from, and no other thread
+/// may be in it.
 /// thread may be in it.
 unsafe fn leave_out_tables(new: usize, tables: usize) {
     /// Addresses within the file: `ALE_new`, the function, its entry in the table (a
-    /// `R_X86_64_JUMP_SLOT`, on pages that stay writable), and what an entry has that was never
-    /// called through: the instruction behind the jump that reads it.
+    /// `R_X86_64_JUMP_SLOT`, on pages that stay writable), and the value of an entry that was never
+    /// called through: the address of the instruction behind the jump that reads it.
     const NEW: usize = 0x1be120;
     const TABLES: usize = 0x2139c0;
     const ENTRY: usize = 0x30d300;
@@ -178,10 +180,10 @@ unsafe fn leave_out_tables(new: usize, tables: usize) {
 pub(super) struct Ale {
     handle: Handle,
     functions: &'static Functions,
-    /// Bytes of a screen, which the functions that fill one are given room for.
+    /// Number of bytes of a screen, the size of the buffers that the library fills.
     pixels: usize,
     players: usize,
-    /// What a reset comes to, kept from the first one; null before.
+    /// State after a reset, kept from the first one; null before.
     start: State,
 }
 
@@ -201,9 +203,9 @@ impl Drop for Ale {
 }
 
 impl Ale {
-    /// A console with the cartridge of `game`, which is at `rom` and has been checked.
+    /// Makes a console with the cartridge of `game`, which is at `rom` and has been checked.
     ///
-    /// `mode` and `difficulty` are numbered as in ale-py; negative numbers stand for the game's own.
+    /// `mode` and `difficulty` are numbered as in ale-py; negative numbers select the game's own.
     pub(super) fn new(game: &Game, rom: &Path, mode: i32, difficulty: i32) -> Result<Ale> {
         let functions = functions()?;
         let Some(path) = rom.to_str().and_then(|path| CString::new(path).ok()) else {
@@ -224,7 +226,8 @@ impl Ale {
             (functions.set_int)(handle, c"max_num_frames_per_episode".as_ptr(), 0);
             (functions.set_float)(handle, c"repeat_action_probability".as_ptr(), 0.0);
             (functions.set_bool)(handle, c"color_averaging".as_ptr(), false);
-            // The library's own random numbers are not used: sticky actions are ours.
+            // The library's own random numbers are unused: sticky actions are implemented in
+            // `console`.
             (functions.set_int)(handle, c"random_seed".as_ptr(), 1);
             (functions.load_rom)(handle, path.as_ptr());
         }
@@ -266,7 +269,7 @@ impl Ale {
             unsafe { (functions.set_difficulty)(self.handle, difficulty) };
         }
         if mode >= 0 {
-            // The same modes in the same order, under other numbers in some games.
+            // Some games number the same modes in the same order differently.
             let names = if game.modes.len() == modes.len() { game.modes } else { &modes[..] };
             choose("mode", mode, names)?;
             let place = names.iter().position(|&name| name == mode).expect("it was found");
@@ -278,8 +281,8 @@ impl Ale {
 
     /// Starts a game. The screen may be an old one until the next frame.
     ///
-    /// The library emulates 64 frames and more for that, from the same state to the same state,
-    /// so only the first reset is one and all others go back to what it came to.
+    /// The library emulates 64 frames or more for that, from the same state to the same state, so
+    /// only the first call resets the console, and later calls restore the state after that reset.
     pub(super) fn reset_game(&mut self) {
         // SAFETY: the handle is live and has a cartridge; the state is of this console, and ours.
         unsafe {
@@ -299,13 +302,13 @@ impl Ale {
         unsafe { (self.functions.act)(self.handle, action) }
     }
 
-    /// Whether the game is over.
+    /// Returns true if the game is over.
     pub(super) fn game_over(&self) -> bool {
         // SAFETY: the handle is live and has a cartridge.
         unsafe { (self.functions.game_over)(self.handle) }
     }
 
-    /// The lives that the library counts for the first player.
+    /// Returns the lives that the library counts for the first player.
     pub(super) fn lives(&self) -> i32 {
         let mut lives = [0; 4];
         debug_assert!(self.players <= lives.len());
@@ -314,15 +317,15 @@ impl Ale {
         lives[0]
     }
 
-    /// The screen as pixel values, row by row.
+    /// Copies the screen as pixel values, row by row.
     pub(super) fn screen(&self, pixels: &mut [u8]) {
         assert_eq!(pixels.len(), self.pixels);
         // SAFETY: the handle is live, and there is room for the whole screen.
         unsafe { (self.functions.screen)(self.handle, pixels.as_mut_ptr()) }
     }
 
-    /// What the pixel values of this game look like: the table by which the library itself turns
-    /// the present screen into grey.
+    /// Returns the colours of this game's pixel values: the table by which the library itself
+    /// converts the current screen to grey.
     pub(super) fn colours(&self, game: &Game) -> Result<&'static Colours> {
         let mut pixels = vec![0; self.pixels];
         let mut grey = vec![0; self.pixels];
@@ -332,12 +335,12 @@ impl Ale {
         let fits = |colours: &&Colours| {
             pixels.iter().zip(&grey).all(|(&pixel, &grey)| colours.grey[usize::from(pixel)] == grey)
         };
-        // A black screen fits all of them.
+        // A black screen matches all of them.
         let found = self.functions.palettes[usize::from(game.pal)..].iter().find(fits);
         found.ok_or_else(|| unexpected(game, "colours of no television system that we know"))
     }
 
-    /// The state of the console, as bytes. The picture is not in it.
+    /// Serializes the state of the console, without the screen.
     pub(super) fn save(&self) -> Vec<u8> {
         let functions = self.functions;
         // SAFETY: the state is ours until it is deleted; the buffer has the size that the library
@@ -352,7 +355,7 @@ impl Ale {
         }
     }
 
-    /// Continues from bytes that [`save`](Ale::save) made of the same game.
+    /// Restores the state from bytes that [`save`](Ale::save) returned for the same game.
     pub(super) fn restore(&mut self, bytes: &[u8]) {
         let functions = self.functions;
         // SAFETY: the caller's bytes are of `save`, so they decode; the state is ours until it is

@@ -1,4 +1,4 @@
-//! Where the emulator and the cartridges lie, and that they are what they should be.
+//! Paths of the emulator and the cartridges, and their checksums.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,21 +12,21 @@ use crate::lower::native::{Lock, Member, Settings, hex};
 
 use super::games::Game;
 
-/// The part that holds the emulator.
+/// Native part that contains the emulator.
 const EMULATOR: &str = "ale";
-/// The part that holds the cartridges.
+/// Native part that contains the cartridges.
 const CARTRIDGES: &str = "atari-roms";
 
-/// The emulator's library, by this process's environment; fetched if it is nowhere. Its checksum is
-/// the pinned one.
+/// Returns the path of the emulator's library, found by this process's environment variables and
+/// fetched if it is missing. Its checksum is the pinned one.
 pub(super) fn library() -> Result<PathBuf> {
     let part = Lock::get().part(EMULATOR)?;
     let member = part.wheel()?.member("library").expect("the lock file's test sees to it");
     Ok(Settings::from_env()?.locate(part)?.root.join(&member.path))
 }
 
-/// The cartridge of `game`, by this process's environment; fetched if it is nowhere. Its checksum
-/// has been checked, once per process.
+/// Returns the path of the cartridge of `game`, found by this process's environment variables and
+/// fetched if it is missing. Its checksum is verified once per process.
 pub(super) fn rom(game: &Game) -> Result<PathBuf> {
     static CHECKED: Mutex<Option<HashMap<&'static str, PathBuf>>> = Mutex::new(None);
     let mut checked = CHECKED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,7 +41,7 @@ pub(super) fn rom(game: &Game) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The file of `game` below `root`, if it is whole.
+/// Returns the file of `game` below `root`, or an error if its checksum is wrong.
 fn check(game: &Game, root: &Path, members: &[Member]) -> Result<PathBuf> {
     let file = format!("{}.bin", game.rom);
     let member = members.iter().find(|member| {

@@ -1,9 +1,9 @@
-//! What pixels look like.
+//! Colours of the console's pixel values.
 
-/// What each pixel value is in one plane: grey, or one of red, green, blue.
+/// Brightness of each pixel value in one plane: grey, or one of red, green, blue.
 pub(super) type Look = [u8; 256];
 
-/// What the 256 pixel values look like.
+/// Colours of the 256 pixel values.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Colours {
     pub(super) rgb: [[u8; 3]; 256],
@@ -11,12 +11,12 @@ pub(super) struct Colours {
 }
 
 impl Colours {
-    /// From the library's own table: pairs of a colour (`0x00RRGGBB`) and its grey, three times in one
-    /// word.
+    /// Converts the library's own table: pairs of a colour (`0x00RRGGBB`) and its grey, three times
+    /// in one word.
     pub(super) fn new(words: &[u32; 256]) -> Colours {
         Colours {
             rgb: words.map(|word| [(word >> 16) as u8, (word >> 8) as u8, word as u8]),
-            // The library reads the word after the colour's; the last value has none and never
+            // The library reads the word after the colour's word; the last value has none and never
             // appears.
             grey: std::array::from_fn(|i| words[(i + 1).min(255)] as u8),
         }

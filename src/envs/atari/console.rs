@@ -1,4 +1,4 @@
-//! One game as an environment: what happens in a step, and how an episode starts.
+//! One Atari game as an environment: its steps and the start of its episodes.
 
 use sha2::{Digest, Sha256};
 
@@ -15,7 +15,7 @@ use super::games::{FULL, Game, Lives};
 use super::options::{AtariOptions, AtariStart};
 use super::picture::Picture;
 
-/// Bytes of the checksum behind a saved state.
+/// Number of bytes of the checksum at the end of a saved state.
 const SUM: usize = 32;
 
 const NOOP: i32 = 0;
@@ -27,26 +27,26 @@ pub(super) struct Console {
     ale: Ale,
     actions: &'static [i32],
     picture: Picture,
-    /// The last two screens of a step, as pixel values.
+    /// Last two screens of a step, as pixel values.
     screens: [Vec<u8>; 2],
-    /// The frames of an observation, a ring.
+    /// Frames of an observation, as a ring buffer.
     stack: Vec<u8>,
-    /// Which frame of the ring is the newest.
+    /// Index of the newest frame in the ring.
     newest: usize,
-    /// What the console was last told, which a sticky action repeats.
+    /// Last action of the console, which a sticky action repeats.
     last_action: i32,
     lives: i32,
-    /// Frames since the game's reset, those of the reset included.
+    /// Number of frames since the game's reset, including those of the reset.
     frames: u32,
     colours: &'static Colours,
-    /// The screen of a restored state, which the emulator has not drawn; until the next frame.
+    /// Screen of a restored state, which the emulator has not drawn; cleared by the next frame.
     restored: Option<Vec<u8>>,
 }
 
-/// What holding an action came to.
+/// Result of holding an action.
 struct Held {
     reward: i32,
-    /// Whether it was held for all its frames.
+    /// True if the action was held for all its frames.
     whole: bool,
 }
 
@@ -78,7 +78,7 @@ impl Console {
     /// Emulates one frame.
     fn frame(&mut self, action: i32, rng: &mut EnvRng) -> i32 {
         let sticky = f64::from(self.options.repeat_action_probability);
-        // No number is drawn where there is nothing to decide.
+        // No random number is drawn if there is no choice.
         if sticky == 0.0 || rng.uniform(0.0, 1.0) >= sticky {
             self.last_action = action;
         }
@@ -106,19 +106,19 @@ impl Console {
         Held { reward, whole: true }
     }
 
-    /// Starts a game, with a random number of frames without an action; `fires` if a frame of fire
-    /// follows, which counts as one of them.
+    /// Starts a game with a random number of frames without an action; `fires` is true if a frame
+    /// of fire follows, which counts as one of them.
     fn start_game(&mut self, rng: &mut EnvRng, fires: bool) {
         self.ale.reset_game();
         self.last_action = NOOP;
         let noops = self.draw_noops(rng, fires);
-        // The library's reset has run some of them. One frame at least, or nothing draws the
+        // The library's reset has emulated some of them. At least one frame is needed to draw the
         // screen.
         let frames = noops.saturating_sub(self.game.ahead).max(u32::from(!fires));
         for _ in 0..frames {
             self.noop(rng);
         }
-        // Frames that the kept state has in it count too.
+        // Frames that are part of the kept state count too.
         self.frames = noops;
     }
 
@@ -129,7 +129,8 @@ impl Console {
         }
     }
 
-    /// One frame without an action before an episode. Returns whether that began another game.
+    /// Emulates one frame without an action before an episode. Returns true if it started another
+    /// game.
     fn noop(&mut self, rng: &mut EnvRng) -> bool {
         self.frame(NOOP, rng);
         let over = self.ale.game_over();
@@ -143,7 +144,7 @@ impl Console {
         self.options.use_fire_reset && self.actions.contains(&FIRE)
     }
 
-    /// How many lives are left, as ale-py counts them.
+    /// Returns the number of lives left, as ale-py counts them.
     fn count_lives(&self) -> i32 {
         match self.game.lives {
             Lives::Counted(more) => self.ale.lives() + more,
@@ -151,7 +152,7 @@ impl Console {
         }
     }
 
-    /// Makes the newest frame of the last screen, or of the last two.
+    /// Draws the newest frame from the last screen, or from the last two.
     fn see(&mut self, two: bool) {
         self.newest = (self.newest + 1) % self.options.stack_num;
         let bytes = self.picture.bytes();
@@ -160,7 +161,7 @@ impl Console {
         self.picture.draw(two.then_some(&before[..]), last, frame);
     }
 
-    /// Makes all frames the newest one.
+    /// Copies the newest frame to all frames.
     fn fill(&mut self) {
         let bytes = self.picture.bytes();
         for k in 0..self.options.stack_num {
@@ -169,7 +170,7 @@ impl Console {
         }
     }
 
-    /// Writes the frames, oldest first.
+    /// Writes the frames to `obs`, oldest first.
     fn write(&self, obs: ObsMut<'_>) {
         let (newer, older) = self.stack.split_at((self.newest + 1) * self.picture.bytes());
         let (first, last) = obs.0.split_at_mut(older.len());
@@ -177,13 +178,13 @@ impl Console {
         last.copy_from_slice(newer);
     }
 
-    /// The first observation, of the console as it is.
+    /// Draws the first observation from the current screen.
     fn first_frame(&mut self) {
         self.ale.screen(&mut self.screens[1]);
         self.see(false);
     }
 
-    /// The screen as it is.
+    /// Returns the current screen.
     fn screen(&self) -> Vec<u8> {
         self.restored.clone().unwrap_or_else(|| {
             let mut pixels = vec![0; self.screens[1].len()];
@@ -192,7 +193,7 @@ impl Console {
         })
     }
 
-    /// A checksum of a saved state, of the game and of the settings that it is of.
+    /// Returns a checksum of a saved state, its game and its settings.
     fn checksum(&self, state: &[u8]) -> [u8; SUM] {
         let mut hash = Sha256::new();
         hash.update(format!("{} {:?} with frames", self.game.id, self.options));
@@ -200,7 +201,7 @@ impl Console {
         hash.finalize().into()
     }
 
-    /// The end of a reset as in EnvPool.
+    /// Ends a reset as EnvPool does.
     fn fire_once(&mut self, rng: &mut EnvRng) {
         if self.fires() {
             self.frame(FIRE, rng);
@@ -208,7 +209,7 @@ impl Console {
         self.first_frame();
     }
 
-    /// The end of a reset as in gymnasium's wrappers, where fire is two steps.
+    /// Ends a reset as gymnasium's wrappers do, with two steps of fire.
     fn fire_twice(&mut self, rng: &mut EnvRng) {
         self.lives = self.count_lives();
         for index in [1, 2] {
@@ -230,7 +231,7 @@ impl Console {
         self.fill();
     }
 
-    /// A step without an action, after a lost life.
+    /// Takes a step without an action, after a lost life.
     fn noop_step(&mut self, rng: &mut EnvRng) {
         let held = self.hold(NOOP, rng);
         self.see(held.whole && self.options.frame_skip > 1);
@@ -319,8 +320,8 @@ impl Env for Console {
         })
     }
 
-    /// Frames, as the statistics of CleanRL's scripts count them, which are next to the emulator;
-    /// EnvPool's users count steps.
+    /// The number of frames, as in the statistics of CleanRL's scripts, whose wrapper is next to
+    /// the emulator; EnvPool's users count steps.
     fn episode_length(&self) -> Option<u32> {
         (self.options.start == AtariStart::Gymnasium).then_some(self.frames)
     }
@@ -345,7 +346,7 @@ impl Env for Console {
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<()> {
-        // The library ends the process when it reads bytes that are not its own.
+        // The library ends the process when it reads bytes that it did not write.
         let refused = || {
             let problem = "this is no state that was saved of this game with these settings";
             Error::Env(format!("{}: {problem}", self.game.id))
@@ -354,7 +355,7 @@ impl Env for Console {
         if self.checksum(state) != *sum {
             return Err(refused());
         }
-        // The checksum tells of damage only: anybody can compute it.
+        // The checksum detects damage only: anybody can compute it.
         let (numbers, state) = state.split_first_chunk::<16>().ok_or_else(refused)?;
         let (stack, state) = state.split_at_checked(self.stack.len()).ok_or_else(refused)?;
         let (screen, console) =

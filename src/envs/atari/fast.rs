@@ -1,63 +1,65 @@
-//! The way of a screen into a frame for processors with AVX2, 32 pixels at a time.
+//! Conversion of screens to frames on processors with AVX2, 32 pixels at a time.
 //!
-//! Horizontal first, while pixels are bytes: seven outputs are shuffles of 16 inputs. All sums are
-//! whole and fit 16 bits, so the result is that of the plain code in every bit.
+//! The horizontal step is first, while pixels are bytes: seven outputs are shuffles of 16 inputs.
+//! All sums are integers that fit 16 bits, so the result is equal to that of the plain code bit for
+//! bit.
 //!
-//! Rows of the screen that are as in the frame before are not drawn again: in most games that is
-//! most of them.
+//! Rows of the screen that did not change since the previous frame are not drawn again: most rows
+//! of most games.
 
 use super::colours::Look;
 use super::resize::Resize;
 
-/// Columns of every screen.
+/// Number of columns of every screen.
 const WIDTH: usize = 160;
-/// Outputs that are made at once: half a vector, whose eighth element is not used.
+/// Number of outputs computed at once: half a vector, whose eighth element is unused.
 const GROUP: usize = 7;
 
-/// A resize from 160 columns, taken apart for vectors, and the frame that it made last.
+/// Resize from 160 columns, prepared for vectors, and the frame that it made last.
 pub(super) struct Fast {
-    /// 16 tables of 16 bytes, each twice: what a pixel is, by its upper and its lower half.
+    /// Lookup table of pixel values: 16 tables of 16 bytes, each stored twice, indexed by the upper
+    /// and the lower half of the pixel value.
     tables: [[u8; 32]; 16],
-    /// The screens of the last frame.
+    /// Screens of the last frame.
     drawn: [Vec<u8>; 2],
-    /// Whether there is a last frame.
+    /// True if there is a last frame.
     any: bool,
-    /// Which rows differ from those of the last frame.
+    /// True for each row that differs from that of the last frame.
     changed: Vec<bool>,
     /// The last frame.
     frame: Vec<u8>,
-    /// Two groups of outputs each.
+    /// Pairs of two groups of outputs.
     pairs: Vec<Pair>,
-    /// For every output row, its first input row.
+    /// First input row of every output row.
     start: Vec<usize>,
-    /// For every output row, the weights of its input rows.
+    /// Weights of the input rows of every output row.
     weights: Vec<u16>,
     taps: usize,
-    /// Half of what all weights add up to: the sums are rounded.
+    /// Half of the sum of all weights, for rounding.
     half: u16,
-    /// How to divide by what all weights add up to: `(sum >> shift) * magic >> 16 >> post`.
+    /// Division by the sum of all weights: `(sum >> shift) * magic >> 16 >> post`.
     divide: (u32, u16, u32),
-    /// A row of the screen, and zeros behind it that a vector may read.
+    /// Row of the screen, followed by zeros that a vector load may read.
     line: [u8; WIDTH + 32],
-    /// The rows after the horizontal step, `stride` apart.
+    /// Rows after the horizontal step, `stride` apart.
     rows: Vec<u16>,
     stride: usize,
     columns: usize,
 }
 
 struct Pair {
-    /// Where the 16 inputs of the two groups begin.
+    /// First of the 16 inputs of each of the two groups.
     from: [usize; 2],
-    /// Which inputs are first and second of each output.
+    /// Indices of the first and second input of each output.
     first_two: [u8; 32],
-    /// Which input is third; every second element is none.
+    /// Index of the third input of each output; every second element selects none.
     third: [u8; 32],
     first_two_weights: [i8; 32],
     third_weights: [i8; 32],
 }
 
 impl Fast {
-    /// `None` where the processor or the sizes do not allow it.
+    /// Returns `None` if the processor or the sizes are not supported.
     pub(super) fn new(resize: &Resize, look: &Look) -> Option<Fast> {
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx2") {
@@ -106,7 +108,7 @@ impl Fast {
         })
     }
 
-    /// The maximum of two screens, resized.
+    /// Draws the maximum of two screens, resized.
     pub(super) fn draw(&mut self, before: &[u8], last: &[u8], frame: &mut [u8]) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `Fast::new` makes one only where the processor has AVX2.
@@ -131,7 +133,7 @@ struct Group {
 
 fn group_of(resize: &Resize, outputs: std::ops::Range<usize>) -> Option<Group> {
     let axis = &resize.columns;
-    // A shuffle index with the highest bit gives zero.
+    // A shuffle index with the highest bit set gives zero.
     let mut group = Group { third: [0x80; 16], first_two: [0x80; 16], ..Group::default() };
     group.from = axis.start[outputs.start] as usize;
     for (k, output) in outputs.enumerate() {
@@ -168,9 +170,9 @@ impl Pair {
     }
 }
 
-/// Shift, factor and shift that divide every 16-bit number by `total`, if there are some.
+/// Returns shift, factor and shift that divide every 16-bit number by `total`, if there are any.
 fn divide_by(total: u32) -> Option<(u32, u16, u32)> {
-    // A power of two is left one factor of 2, or its magic would not fit.
+    // A power of two keeps one factor of 2; otherwise its magic number would not fit.
     let shift = total.trailing_zeros().saturating_sub(u32::from(total.is_power_of_two()));
     let odd = total >> shift;
     (0..16).rev().find_map(|post| {
@@ -200,8 +202,8 @@ mod avx2 {
         let mut found = _mm256_setzero_si256();
         let (out_of_range, next) = (_mm256_set1_epi8(0x70), _mm256_set1_epi8(16));
         for table in tables {
-            // 0 to 15 become 0x70 to 0x7f, of which a shuffle sees the lower half; all else
-            // gets the highest bit, for which a shuffle gives zero.
+            // 0 to 15 become 0x70 to 0x7f, of which a shuffle uses the lower half; all other values
+            // get the highest bit, for which a shuffle gives zero.
             let index = _mm256_adds_epu8(pixels, out_of_range);
             found = _mm256_or_si256(found, _mm256_shuffle_epi8(load(table), index));
             pixels = _mm256_sub_epi8(pixels, next);
@@ -209,7 +211,7 @@ mod avx2 {
         found
     }
 
-    /// Whether two rows differ.
+    /// Returns true if two rows differ.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn differ(a: &[u8], b: &[u8]) -> bool {
@@ -263,7 +265,7 @@ mod avx2 {
             }
         }
 
-        /// From `line` to a row of `rows`.
+        /// Resizes `line` horizontally to a row of `rows`.
         #[inline]
         #[target_feature(enable = "avx2")]
         fn horizontal(&mut self, y: usize) {
@@ -281,14 +283,14 @@ mod avx2 {
                     load(bytemuck::cast_slice(&pair.third_weights)),
                 );
                 let sums: [[u16; 8]; 2] = bytemuck::cast(_mm256_add_epi16(two, third));
-                // The eighth of each is overwritten by what follows.
+                // The eighth element of each is overwritten by the next group.
                 let out = &mut row[2 * GROUP * k..];
                 out[..8].copy_from_slice(&sums[0]);
                 out[GROUP..GROUP + 8].copy_from_slice(&sums[1]);
             }
         }
 
-        /// From `rows` to those rows of `frame` that have changed.
+        /// Resizes `rows` vertically to the rows of `frame` that have changed.
         #[target_feature(enable = "avx2")]
         fn vertical(&mut self) {
             let (shift, magic, post) = self.divide;

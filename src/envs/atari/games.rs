@@ -1,44 +1,44 @@
-//! The games: what is known of each before the emulator sees its cartridge.
+//! Table of the games: properties known before the emulator loads a cartridge.
 
-/// A game of the Atari 2600, and where the emulator's library and ale-py differ about it.
+/// Game of the Atari 2600, with the differences between the emulator's library and ale-py.
 #[derive(Debug, PartialEq)]
 pub(super) struct Game {
-    /// EnvPool's name for it: `Pong-v5`.
+    /// EnvPool's name of the game: `Pong-v5`.
     pub(super) id: &'static str,
-    /// The stem of the cartridge's file, by which the emulator recognises the game.
+    /// Stem of the cartridge's file, by which the emulator recognises the game.
     pub(super) rom: &'static str,
-    /// The joystick actions that the game tells apart, as ale-py's minimal set.
+    /// Joystick actions that the game distinguishes: ale-py's minimal set.
     pub(super) actions: &'static [i32],
-    /// Rows of the screen; all have 160 columns.
+    /// Number of rows of the screen; all screens have 160 columns.
     pub(super) height: usize,
-    /// Whether the game is for PAL television sets and has their colours.
+    /// True if the game is for PAL television sets and has their colours.
     pub(super) pal: bool,
-    /// ale-py's numbers of the game's modes, where the library has the same ones under others.
+    /// ale-py's numbers of the game's modes, if the library numbers the same modes differently.
     pub(super) modes: &'static [i32],
-    /// How lives are counted.
+    /// Rule by which lives are counted.
     pub(super) lives: Lives,
-    /// Frames that the library's reset emulates and ale-py's does not: two, and one for each
-    /// button that starts the game.
+    /// Number of frames that the library's reset emulates and ale-py's does not: two, and one for
+    /// each button that starts the game.
     pub(super) ahead: u32,
 }
 
-/// How to get ale-py's number of lives from the library's.
+/// Conversion of the library's number of lives to ale-py's.
 #[derive(Debug, PartialEq)]
 pub(super) enum Lives {
-    /// The library's number and so many more.
+    /// The library's number plus this one.
     Counted(i32),
-    /// One until the game is over: the game counts none.
+    /// One until the game is over: the game has no lives.
     WhilePlaying,
 }
 
 impl Game {
-    /// Columns of the screen.
+    /// Returns the number of columns of the screen.
     pub(super) fn width(&self) -> usize {
         160
     }
 }
 
-/// All actions of a joystick: nothing, fire, eight directions, and those with fire.
+/// All actions of a joystick: no-op, fire, eight directions, and the directions with fire.
 pub(super) const FULL: &[i32] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17];
 
 const USUAL: Game = Game {
@@ -52,7 +52,7 @@ const USUAL: Game = Game {
     ahead: 2,
 };
 
-/// The games.
+/// Defines the table of games.
 macro_rules! games {
     ($($id:literal => $rom:literal, $actions:expr $(, { $($field:ident: $value:expr),+ })?;)+) => {
         pub(super) const GAMES: &[Game] = &[$(

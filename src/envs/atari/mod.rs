@@ -1,9 +1,9 @@
-//! The games of the Atari 2600, as EnvPool has them.
+//! The games of the Atari 2600, as in EnvPool.
 //!
 //! The emulator is the Arcade Learning Environment (Bellemare, Naddaf, Veness and Bowling: The
-//! Arcade Learning Environment, JAIR 2013), loaded at run time; everything around it is here:
-//! frame skip, the maximum over two frames, starts with a random number of no-ops, the fire button
-//! after a reset, lives as episodes, sticky actions, resizing, stacking.
+//! Arcade Learning Environment, JAIR 2013), loaded at run time. This module implements everything
+//! around it: frame skip, the maximum over two frames, starts with a random number of no-ops, the
+//! fire button after a reset, lives as episodes, sticky actions, resizing, stacking.
 //!
 //! ```no_run
 //! use podracer::envs::{AtariOptions, EnvPool, PoolOptions};
@@ -37,7 +37,7 @@ use super::env::Env;
 use super::pool::{EnvPool, PoolOptions};
 use games::GAMES;
 
-/// The ids of this family.
+/// Ids of this family.
 pub(super) const ENVS: &[Entry] = &{
     let mut entries: [Entry; GAMES.len()] = [("", as_in_envpool); GAMES.len()];
     let mut i = 0;
@@ -52,9 +52,9 @@ fn as_in_envpool(id: &str) -> Result<Box<dyn Env>> {
     make_atari(id, &AtariOptions::envpool())
 }
 
-/// The Atari game `id` without a pool around it: no time limit, no automatic reset.
+/// Makes the Atari game `id` without a pool around it: no time limit, no automatic reset.
 ///
-/// Fails as [`EnvPool::atari`] does.
+/// Returns the errors of [`EnvPool::atari`].
 pub fn make_atari(id: &str, options: &AtariOptions) -> Result<Box<dyn Env>> {
     let Some(game) = GAMES.iter().find(|game| game.id == id) else {
         let ids = GAMES.iter().map(|game| game.id).collect();
@@ -69,13 +69,13 @@ pub fn make_atari(id: &str, options: &AtariOptions) -> Result<Box<dyn Env>> {
 }
 
 impl EnvPool {
-    /// A pool of the Atari game `id`, named as in EnvPool (`Pong-v5`), with settings of your own.
+    /// Makes a pool of the Atari game `id`, named as in EnvPool (`Pong-v5`), with custom settings.
     ///
-    /// Observations are `u8[stack, height, width]` in grey, oldest frame first, and
-    /// `u8[3 * stack, height, width]` in colour. Actions are `i32` choices of the game's minimal or
-    /// of the full set.
+    /// Observations are `u8[stack, height, width]` in grey, oldest frame first, and `u8[3 * stack,
+    /// height, width]` in colour. Actions are `i32` choices of the game's minimal set or of the
+    /// full set.
     ///
-    /// Fails for an unknown game, for settings that make no sense, and when the emulator or the
+    /// Returns an error for an unknown game, for invalid settings, and if the emulator or the
     /// cartridge is missing or damaged.
     pub fn atari(id: &str, atari: AtariOptions, options: PoolOptions) -> Result<EnvPool> {
         EnvPool::parallel(|_| make_atari(id, &atari), options)

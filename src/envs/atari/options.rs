@@ -1,63 +1,64 @@
-//! The settings of an Atari environment.
+//! Settings of an Atari environment.
 
 use crate::error::{Error, Result};
 
 use super::games::Game;
 
-/// How an Atari game is turned into an environment. The default is EnvPool's.
+/// Options of an Atari environment. The default is EnvPool's.
 ///
-/// The fields are EnvPool's of the same names, and so are their meanings.
+/// The fields have EnvPool's names and meanings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AtariOptions {
-    /// Frames in an observation.
+    /// Number of frames in an observation.
     pub stack_num: usize,
-    /// Frames that an action is held for; the observation is the maximum of the last two.
+    /// Number of frames that an action is held for; the observation is the maximum of the last two.
     pub frame_skip: u32,
-    /// An episode starts with 1 to this many frames without an action; 0 for none.
+    /// Maximum number of frames without an action at the start of an episode, which has 1 to this
+    /// many; 0 for none.
     pub noop_max: u32,
-    /// Rows of a frame.
+    /// Number of rows of a frame.
     pub img_height: usize,
-    /// Columns of a frame.
+    /// Number of columns of a frame.
     pub img_width: usize,
-    /// Whether frames are grey; otherwise each is three planes: red, green, blue.
+    /// True if frames are grey; otherwise each frame has three planes: red, green, blue.
     pub gray_scale: bool,
-    /// Whether frames are resized by the mean over areas (OpenCV's `INTER_AREA`); otherwise
+    /// True if frames are resized by the mean over areas (OpenCV's `INTER_AREA`); otherwise
     /// linearly between pixels (`INTER_LINEAR`).
     pub use_inter_area_resize: bool,
-    /// Whether a lost life ends the episode; the game goes on in the next one.
+    /// True if a lost life ends the episode; the game continues in the next episode.
     pub episodic_life: bool,
-    /// Whether the agent's reward is the sign of the game's.
+    /// True if the agent's reward is the sign of the game's reward.
     pub reward_clip: bool,
-    /// Whether the fire button is pressed after a reset, in games that have one.
+    /// True if the fire button is pressed after a reset, in games that have one.
     pub use_fire_reset: bool,
-    /// Whether there are all 18 actions of a joystick, and not only those that the game tells
-    /// apart.
+    /// True if the actions are all 18 of a joystick, instead of only those that the game
+    /// distinguishes.
     pub full_action_space: bool,
-    /// With this probability, in each frame, the console goes on with the action of the frame
-    /// before (Machado et al.: Revisiting the Arcade Learning Environment, JAIR 2018).
+    /// Probability of a sticky action in each frame: the console repeats the action of the previous
+    /// frame (Machado et al.: Revisiting the Arcade Learning Environment, JAIR 2018).
     pub repeat_action_probability: f32,
-    /// Whether a lost life has discount 0 without ending the episode.
+    /// True if a lost life has discount 0 without ending the episode.
     pub zero_discount_on_life_loss: bool,
-    /// The game's mode, numbered as in ale-py; -1 for its own.
+    /// Mode of the game, numbered as in ale-py; -1 for its own.
     pub mode: i32,
-    /// The game's difficulty; -1 for its own.
+    /// Difficulty of the game; -1 for its own.
     pub difficulty: i32,
-    /// Steps after which a game is truncated, counted over all its lives.
+    /// Number of steps after which a game is truncated, counted over all its lives.
     pub max_episode_steps: u32,
-    /// How episodes start.
+    /// Start of an episode.
     pub start: AtariStart,
 }
 
-/// How an episode starts, beside the number of no-ops.
+/// Start of an episode, apart from the number of no-ops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AtariStart {
-    /// As EnvPool: no-ops and one frame of fire, after a lost life as well. The first frame is
-    /// the last of those, and a lost life leaves the older frames of the stack.
+    /// As in EnvPool: no-ops and one frame of fire, also after a lost life. The first frame is the
+    /// last of those, and a lost life keeps the older frames of the stack.
     #[default]
     EnvPool,
-    /// As the wrappers of gymnasium and CleanRL: no-ops only before a game; after a lost life one
-    /// step without an action. Then, where there is fire, a step of action 1 and one of action
-    /// 2. All frames of the stack are the first one.
+    /// As in the wrappers of gymnasium and CleanRL: no-ops only before a game; after a lost life
+    /// one step without an action. Then, in games with fire, a step of action 1 and a step of
+    /// action 2. All frames of the stack are the first one.
     Gymnasium,
 }
 
@@ -68,7 +69,7 @@ impl Default for AtariOptions {
 }
 
 impl AtariOptions {
-    /// EnvPool's defaults.
+    /// Returns EnvPool's defaults.
     pub fn envpool() -> AtariOptions {
         AtariOptions {
             stack_num: 4,
@@ -91,15 +92,15 @@ impl AtariOptions {
         }
     }
 
-    /// The settings of IMPALA (Espeholt et al., ICML 2018) as EnvPool's users have them: lives as
-    /// episodes, clipped rewards, the game's own actions, up to 30 no-ops.
+    /// Returns the settings of IMPALA (Espeholt et al., ICML 2018) as EnvPool's users have them:
+    /// lives as episodes, clipped rewards, the game's own actions, up to 30 no-ops.
     pub fn espeholt() -> AtariOptions {
         AtariOptions { episodic_life: true, reward_clip: true, ..AtariOptions::envpool() }
     }
 
-    /// The settings that Machado et al. recommend, as Cleanba has them: the game as the episode,
-    /// sticky actions, all 18 actions, no random no-ops, at most 108,000 frames; the agent's reward
-    /// is clipped.
+    /// Returns the settings that Machado et al. recommend, as Cleanba has them: the full game as
+    /// the episode, sticky actions, all 18 actions, no random no-ops, at most 108,000 frames; the
+    /// agent's reward is clipped.
     pub fn machado() -> AtariOptions {
         AtariOptions {
             noop_max: 1,
@@ -110,8 +111,9 @@ impl AtariOptions {
         }
     }
 
-    /// The wrappers of CleanRL's scripts around gymnasium's `NoFrameskip-v4` games: lives as
-    /// episodes, clipped rewards, starts as [`AtariStart::Gymnasium`].
+    /// Returns the settings of the wrappers of CleanRL's scripts around gymnasium's
+    /// `NoFrameskip-v4` games: lives as episodes, clipped rewards, starts as
+    /// [`AtariStart::Gymnasium`].
     pub fn gymnasium() -> AtariOptions {
         AtariOptions {
             episodic_life: true,

@@ -1,7 +1,8 @@
-//! From the console's screens to one frame of an observation.
+//! Conversion of the console's screens to one frame of an observation.
 //!
 //! A pixel's colour is looked up, the brighter of two screens is taken, and the result is resized.
-//! The plain code is here; `fast` does the same in fewer instructions where it can.
+//! The plain code is here; `fast` does the same in fewer instructions on processors that support
+//! it.
 
 use super::colours::{Colours, Look};
 use super::fast::Fast;
@@ -9,7 +10,7 @@ use super::games::Game;
 use super::options::AtariOptions;
 use super::resize::Resize;
 
-/// Draws frames of one size, grey or in three planes.
+/// Converter of screens to frames of one size, grey or in three planes.
 pub(super) struct Picture {
     planes: Vec<(Look, Option<Fast>)>,
     resize: Resize,
@@ -40,7 +41,7 @@ impl Picture {
         }
     }
 
-    /// Bytes of one frame.
+    /// Returns the number of bytes of one frame.
     pub(super) fn bytes(&self) -> usize {
         self.planes.len() * self.resize.to.0 * self.resize.to.1
     }
@@ -66,7 +67,7 @@ impl Picture {
 mod tests {
     use super::*;
 
-    /// The fast way gives the same bytes as the plain one.
+    /// The AVX2 code returns the same bytes as the plain code.
     #[test]
     fn fast_is_plain() {
         let mut state = 1u64;
@@ -75,7 +76,7 @@ mod tests {
             (state >> 56) as u8
         };
         let avx2 = cfg!(target_arch = "x86_64") && std::is_x86_feature_detected!("avx2");
-        // With sums that fit 16 bits, and without.
+        // Sizes whose sums fit 16 bits, and sizes whose sums do not.
         let sizes = [
             ((210, (84, 84)), true),
             ((210, (105, 80)), true),
@@ -92,7 +93,8 @@ mod tests {
             let mut last: Vec<u8> = (0..height * 160).map(|_| byte()).collect();
             let (mut ours, mut theirs) = (vec![0; to.0 * to.1], vec![1; to.0 * to.1]);
             for round in 0..20 {
-                // Much stays as it was, within a frame and from one to the next.
+                // Most pixels stay unchanged, between the two screens of a frame and between
+                // frames.
                 let before = last.clone();
                 let from = usize::from(byte()) * 100;
                 last[from..from + 50 * round].iter_mut().for_each(|pixel| *pixel = byte());

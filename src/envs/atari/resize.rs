@@ -1,22 +1,22 @@
-//! Resizing of grey or colour pictures, with weights computed beforehand.
+//! Resizing of grey or colour images, with precomputed weights.
 //!
-//! Equal to OpenCV's `resize` to one grey level: it adds up `f32` (area) or rounds between the
-//! axes (linear), we add up whole numbers and round once.
+//! Equal to OpenCV's `resize` to one grey level: OpenCV adds up `f32` (area) or rounds between the
+//! axes (linear), this code adds up integers and rounds once.
 
-/// How one axis is resized: output `j` is the sum of `weights[j]` times the inputs from `start[j]`
-/// on, divided by `total`.
+/// Resize of one axis: output `j` is the sum of `weights[j]` times the inputs from `start[j]` on,
+/// divided by `total`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Axis {
     pub(super) start: Vec<u32>,
-    /// As many weights for every output, zeros at the end.
+    /// Weights of all outputs, the same number for each, padded with zeros.
     pub(super) weights: Vec<u32>,
-    /// Weights of one output.
+    /// Number of weights of one output.
     pub(super) taps: usize,
-    /// What the weights of one output add up to.
+    /// Sum of the weights of one output.
     pub(super) total: u32,
 }
 
-/// One part of a linear weight, as OpenCV has it.
+/// Denominator of a linear weight, as in OpenCV.
 const LINEAR: f64 = 2048.0;
 
 impl Axis {
@@ -26,7 +26,7 @@ impl Axis {
         let mut axis = Axis { start: Vec::new(), weights: Vec::new(), taps, total: 0 };
         for (start, mut weights) in found {
             axis.total = weights.iter().sum();
-            // Inside the input, whatever the zeros at the end are multiplied with.
+            // Moves the window inside the input, so that the zero weights also have inputs.
             let moved = (start + taps).saturating_sub(input);
             weights.splice(0..0, std::iter::repeat_n(0, moved));
             weights.resize(taps, 0);
@@ -36,9 +36,9 @@ impl Axis {
         axis
     }
 
-    /// Each output is the mean of what it covers (INTER_AREA, to something smaller).
+    /// Each output is the mean of the inputs that it covers (INTER_AREA, to a smaller size).
     fn area(input: usize, output: usize) -> Axis {
-        // In units of which an output has `wide` and an input `narrow`, both whole.
+        // In units in which the widths of an output (`wide`) and an input (`narrow`) are integers.
         let unit = gcd(input, output);
         let (wide, narrow) = (input / unit, output / unit);
         Axis::new(input, output, |j| {
@@ -50,7 +50,7 @@ impl Axis {
         })
     }
 
-    /// Each output lies between two inputs, at `place(j)` from the first one on.
+    /// Each output is interpolated between two inputs, at position `place(j)`.
     fn between(input: usize, output: usize, place: impl Fn(usize) -> f64) -> Axis {
         Axis::new(input, output, |j| {
             let place = place(j).clamp(0.0, (input - 1) as f64);
@@ -61,13 +61,13 @@ impl Axis {
         })
     }
 
-    /// INTER_LINEAR: the centres of the pixels are where they are.
+    /// INTER_LINEAR: the centres of the pixels stay in place.
     fn linear(input: usize, output: usize) -> Axis {
         let scale = input as f64 / output as f64;
         Axis::between(input, output, |j| (j as f64 + 0.5) * scale - 0.5)
     }
 
-    /// INTER_AREA to something larger: an output is one input, but where it crosses into the next.
+    /// INTER_AREA to a larger size: an output is one input, except where it crosses into the next.
     fn area_enlarged(input: usize, output: usize) -> Axis {
         let (scale, inverse) = (input as f64 / output as f64, output as f64 / input as f64);
         Axis::between(input, output, |j| {
@@ -82,7 +82,7 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Turns a picture of one size into one of another.
+/// Resizes images from one size to another.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Resize {
     pub(super) rows: Axis,
@@ -92,7 +92,7 @@ pub(super) struct Resize {
 }
 
 impl Resize {
-    /// From `from` to `to`, both as rows and columns.
+    /// Makes a resize from size `from` to size `to`, both as (rows, columns).
     pub(super) fn new(from: (usize, usize), to: (usize, usize), area: bool) -> Resize {
         let axis: fn(usize, usize) -> Axis = match area {
             true if to.0 <= from.0 && to.1 <= from.1 => Axis::area,
@@ -102,7 +102,7 @@ impl Resize {
         Resize { rows: axis(from.0, to.0), columns: axis(from.1, to.1), from, to }
     }
 
-    /// Resizes one plane, row by row; `scratch` is for reuse.
+    /// Resizes one plane, row by row; `scratch` is a reusable buffer.
     pub(super) fn plane(&self, input: &[u8], output: &mut [u8], scratch: &mut Vec<u32>) {
         let width = self.from.1;
         assert_eq!((input.len(), output.len()), (self.from.0 * width, self.to.0 * self.to.1));
@@ -136,7 +136,7 @@ mod tests {
 
     const FIXTURE: &[u8] = include_bytes!("../../../tests/fixtures/envs/atari.safetensors");
 
-    /// To one grey level: OpenCV adds up floats, or rounds between the axes.
+    /// Equal to one grey level: OpenCV adds up floats, or rounds between the axes.
     #[test]
     fn resizes_as_opencv() {
         let tensors = SafeTensors::deserialize(FIXTURE).unwrap();
