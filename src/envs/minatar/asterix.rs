@@ -1,4 +1,4 @@
-//! Asterix: collect gold, avoid enemies, both of which cross the board.
+//! Asterix: collect gold and avoid enemies, both of which cross the board.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,25 +6,25 @@ use crate::envs::seeds::EnvRng;
 
 use super::game::{Board, Channel, Game, LAST, Move, ahead, below, chance, inside};
 
-/// The rows between the first and the last each have room for one thing.
+/// Number of rows between the first and the last; each holds at most one thing.
 const LANES: usize = 8;
 
-/// Frames between two things that appear, at first.
+/// Initial number of frames between two spawns.
 const SPAWN_INTERVAL: i32 = 10;
-/// Frames between two moves of them, at first.
+/// Initial number of frames between two moves of the things.
 const MOVE_INTERVAL: i32 = 5;
-/// Frames between two rises of the difficulty.
+/// Number of frames between two increases of the difficulty.
 const RAMP_INTERVAL: i32 = 100;
 
 /// The player moves in four directions between the first and the last row.
 ///
-/// Channels: player, enemy, trail (behind what moves), gold. Reward 1 for gold touched. Ends when
-/// an enemy is touched. Every ten frames something appears at the left or the right end of a free
-/// lane: gold once in three times. With ramping, both intervals shrink as time goes by.
+/// Channels: player, enemy, trail (behind moving things), gold. Reward 1 for touching gold. Ends
+/// when an enemy is touched. Every ten frames something appears at the left or the right end of a
+/// free lane: gold with probability 1/3. With ramping, both intervals shrink over time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Asterix {
     player: [i32; 2],
-    /// What is in each row but the first and the last.
+    /// Content of each row between the first and the last.
     lanes: [Option<Thing>; LANES],
     spawn_interval: i32,
     spawn_timer: i32,
@@ -43,7 +43,7 @@ struct Thing {
 }
 
 impl Asterix {
-    /// Puts something into a random free lane, if there is one.
+    /// Spawns a thing in a random free lane, if there is one.
     fn spawn(&mut self, rng: &mut EnvRng) {
         let right = chance(rng, 0.5);
         let gold = chance(rng, 1.0 / 3.0);
@@ -55,7 +55,8 @@ impl Asterix {
         }
     }
 
-    /// Takes the gold that the player touches in `lane`, or ends the game for an enemy.
+    /// Collects the gold that the player touches in `lane`, or ends the game if it is an enemy.
+    /// Returns the reward.
     fn touch(&mut self, lane: usize) -> i32 {
         let Some(thing) = self.lanes[lane] else { return 0 };
         if [thing.x, lane as i32 + 1] != self.player {

@@ -6,15 +6,15 @@ use crate::envs::seeds::EnvRng;
 
 use super::game::{Board, Channel, Game, LAST, Move, SIZE, below, inside};
 
-/// Rows that begin full of bricks.
+/// Rows that are full of bricks at the start.
 const BRICK_ROWS: std::ops::Range<usize> = 1..4;
 
 /// A ball that moves along diagonals bounces off walls, bricks and the paddle in the bottom row.
 ///
-/// Channels: paddle, ball, trail (where the ball was before), brick. Reward 1 for each brick. The
-/// three rows of bricks come back when the last one is gone and the ball gets down to the paddle.
-/// Ends when the ball passes the paddle. An episode begins with the ball in the fourth row at
-/// either wall, which is drawn, and the paddle in column 4.
+/// Channels: paddle, ball, trail (the ball's previous cell), brick. Reward 1 for each brick. The
+/// three rows of bricks are refilled when the last one is gone and the ball gets down to the
+/// paddle. Ends when the ball passes the paddle. An episode begins with the ball in the fourth row
+/// at a random wall, and the paddle in column 4.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Breakout {
     paddle: i32,
@@ -23,7 +23,7 @@ pub struct Breakout {
     /// Columns and rows per frame, each 1 or -1.
     velocity: [i32; 2],
     bricks: [[bool; SIZE as usize]; SIZE as usize],
-    /// Whether the ball was in a brick in the last frame: then it breaks none in this one.
+    /// True if the ball was in a brick in the last frame: then it breaks none in this one.
     strike: bool,
     over: bool,
 }
@@ -87,7 +87,8 @@ impl Game for Breakout {
                 y = old_y;
                 self.velocity[1] = -self.velocity[1];
             } else if x == self.paddle {
-                // Met at its edge, the paddle sends the ball back where it came from.
+                // If the ball hits the edge of the paddle, it is sent back in the direction that it
+                // came from.
                 y = old_y;
                 self.velocity = self.velocity.map(|v| -v);
             } else {

@@ -6,20 +6,20 @@ use crate::envs::seeds::EnvRng;
 
 use super::game::{Board, Channel, Game, LAST, Move, SIZE, ahead, below, chance, inside};
 
-/// Cars, one in each row but the first and the last.
+/// Number of cars, one in each row between the first and the last.
 const CARS: usize = 8;
-/// The column in which the chicken walks.
+/// Column in which the chicken walks.
 const COLUMN: i32 = 4;
-/// Frames from one step of the chicken to the next.
+/// Number of frames from one step of the chicken to the next.
 const MOVE_INTERVAL: i32 = 3;
-/// Frames of an episode, but for the last.
+/// Number of frames of an episode, without the last one.
 const TIME_LIMIT: i32 = 2500;
 
 /// A chicken walks up and down, one row in three frames at most; a car sends it back to the bottom.
 ///
-/// Channels: chicken, car, and five for the trail behind a car, which tell by their number how many
-/// frames it waits between moves. Reward 1 at the top row, from where the chicken returns to the
-/// bottom and the cars get new random speeds and directions. Ends after 2501 frames.
+/// Channels: chicken, car, and five for the trail behind a car, of which one is set, by the number
+/// of frames that the car waits between moves. Reward 1 at the top row, from where the chicken
+/// returns to the bottom and the cars get new random speeds and directions. Ends after 2501 frames.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Freeway {
     row: i32,
@@ -33,12 +33,12 @@ pub struct Freeway {
 struct Car {
     x: i32,
     right: bool,
-    /// Frames between two moves, 1 to 5.
+    /// Number of frames between two moves, 1 to 5.
     interval: i32,
     timer: i32,
 }
 
-/// New speeds and directions for cars at the columns `xs`.
+/// Draws new speeds and directions for cars at the columns `xs`.
 fn random_cars(xs: [i32; CARS], rng: &mut EnvRng) -> [Car; CARS] {
     let intervals = xs.map(|_| 1 + below(rng, 5) as i32);
     let right = xs.map(|_| !chance(rng, 0.5));
@@ -50,13 +50,13 @@ fn random_cars(xs: [i32; CARS], rng: &mut EnvRng) -> [Car; CARS] {
     })
 }
 
-/// The column beside `x`; the road goes on at its other end.
+/// Returns the column beside `x`; the road wraps around at its ends.
 fn around(x: i32, right: bool) -> i32 {
     ahead(x, right).rem_euclid(SIZE)
 }
 
 impl Freeway {
-    /// Sends the chicken back if the car of `lane` is on it.
+    /// Sends the chicken back if the car of `lane` hits it.
     fn hit(&mut self, lane: usize) {
         if [self.cars[lane].x, lane as i32 + 1] == [COLUMN, self.row] {
             self.row = LAST;

@@ -1,4 +1,4 @@
-//! What the five games share: moves, the board, sticky actions, pictures, saved states.
+//! Base of the five games: moves, the board, sticky actions, images, saved states.
 
 use std::fmt;
 
@@ -11,17 +11,17 @@ use crate::envs::spec::{Bound, EnvSpec, Space};
 use crate::error::{Error, Result};
 use crate::trace::types::DType;
 
-/// Cells along each side of the board.
+/// Number of cells along each side of the board.
 pub(super) const SIZE: i32 = 10;
-/// The last column and the last row.
+/// Index of the last column and of the last row.
 pub(super) const LAST: i32 = SIZE - 1;
 
-/// How a MinAtar environment is made.
+/// Options of a MinAtar environment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MinAtarOptions {
-    /// How likely a step repeats the move before it instead of the one that was asked for.
+    /// Probability that a step repeats the previous move instead of the requested one.
     pub sticky_action_prob: f64,
-    /// Whether a game that goes well gets faster. Breakout and Freeway never do.
+    /// If true, a game gets faster as the player succeeds. Breakout and Freeway never do.
     pub difficulty_ramping: bool,
 }
 
@@ -31,32 +31,32 @@ impl Default for MinAtarOptions {
     }
 }
 
-/// What a player can do. Not every game has a use for each.
+/// Moves of a player. Some games ignore some of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Move {
-    /// Nothing.
+    /// No-op.
     Noop,
-    /// Go one column left.
+    /// Move one column left.
     Left,
-    /// Go one row up.
+    /// Move one row up.
     Up,
-    /// Go one column right.
+    /// Move one column right.
     Right,
-    /// Go one row down.
+    /// Move one row down.
     Down,
     /// Shoot.
     Fire,
 }
 
-/// The moves in the order of the actions of an id that ends in `-v0`.
+/// Moves in the order of the actions of an id that ends in `-v0`.
 const MOVES: &[Move] = &[Move::Noop, Move::Left, Move::Up, Move::Right, Move::Down, Move::Fire];
 
-/// Which moves an environment's actions stand for.
+/// Set of moves that an environment's actions stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ActionSet {
-    /// All six.
+    /// All six moves.
     Full,
-    /// Those that do something in the game.
+    /// The moves that have an effect in the game.
     Minimal,
 }
 
@@ -69,34 +69,34 @@ impl ActionSet {
     }
 }
 
-/// One channel: what is seen on it, and its colour in pictures.
+/// Channel of the observation: the name of what it shows, and its colour in images.
 pub type Channel = (&'static str, [u8; 3]);
 
-/// The state and the rules of one game. The five that MinAtar has are all there are.
+/// State and rules of one game. Only MinAtar's five games implement it.
 pub trait Game: Clone + fmt::Debug + Send + Serialize + DeserializeOwned {
-    /// The channels of its observation, in order. In pictures a later one covers an earlier one.
+    /// Channels of the observation, in order. In images a later one covers an earlier one.
     const CHANNELS: &'static [Channel];
 
-    /// The moves that do something.
+    /// Moves that have an effect.
     const MOVES: &'static [Move];
 
-    /// The start of an episode.
+    /// Starts an episode.
     fn new(rng: &mut EnvRng) -> Self;
 
-    /// Plays one frame; returns the reward.
+    /// Advances the game by one frame; returns the reward.
     fn play(&mut self, action: Move, ramping: bool, rng: &mut EnvRng) -> i32;
 
-    /// Whether the game has ended.
+    /// Returns true if the game has ended.
     fn over(&self) -> bool;
 
     /// Sets the cells of an empty board.
     fn draw(&self, board: &mut Board<'_>);
 
-    /// Whether everything lies where the rules can put it. A state from outside may not.
+    /// Returns true if everything is where the rules can put it. A restored state may be invalid.
     fn is_valid(&self) -> bool;
 }
 
-/// One observation: `SIZE * SIZE` cells of as many bytes as there are channels.
+/// Observation: `SIZE * SIZE` cells with one byte per channel.
 #[derive(Debug)]
 pub struct Board<'a> {
     cells: &'a mut [u8],
@@ -109,7 +109,7 @@ impl Board<'_> {
         self.cells[(y * SIZE + x) as usize * self.channels + channel] = 1;
     }
 
-    /// Sets it unless `x` is beside the board.
+    /// Sets the channel unless `x` is outside the board.
     pub(super) fn set_inside(&mut self, x: i32, y: i32, channel: usize) {
         if inside(x) {
             self.set(x, y, channel);
@@ -117,27 +117,27 @@ impl Board<'_> {
     }
 }
 
-/// Whether there is such a column or row.
+/// Returns true if there is a column or row with this index.
 pub(super) fn inside(x: i32) -> bool {
     (0..SIZE).contains(&x)
 }
 
-/// One column further right or left.
+/// Returns the next column to the right or to the left.
 pub(super) fn ahead(x: i32, right: bool) -> i32 {
     if right { x + 1 } else { x - 1 }
 }
 
-/// True with probability `p`.
+/// Returns true with probability `p`.
 pub(super) fn chance(rng: &mut EnvRng, p: f64) -> bool {
     rng.uniform(0.0, 1.0) < p
 }
 
-/// A whole number below `n`.
+/// Draws a whole number below `n`.
 pub(super) fn below(rng: &mut EnvRng, n: usize) -> usize {
     rng.below(n as u64) as usize
 }
 
-/// A game as an environment.
+/// Adapter from a game to an environment.
 #[derive(Debug, Clone)]
 pub struct MinAtar<G> {
     id: &'static str,
@@ -146,7 +146,7 @@ pub struct MinAtar<G> {
     state: State<G>,
 }
 
-/// What a saved state holds, as JSON.
+/// Content of a saved state, as JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct State<G> {
     game: G,
@@ -165,7 +165,7 @@ impl<G: Game> MinAtar<G> {
                 "{id}: sticky_action_prob is {p}, expected a probability from 0 to 1"
             )));
         }
-        // Of no consequence: an episode begins with `reset`.
+        // This state is unused: an episode begins with `reset`.
         let mut rng = EnvRng::new(crate::envs::seeds::EnvSeed(0));
         let state = State { game: G::new(&mut rng), last_move: Move::Noop };
         Ok(MinAtar { id, action_set, options, state })
@@ -209,7 +209,7 @@ impl<G: Game> Env for MinAtar<G> {
         if !chance(rng, self.options.sticky_action_prob) {
             *last_move = self.action_set.moves::<G>()[action.discrete()];
         }
-        // A game that is over stays as it is.
+        // A game that is over is not changed.
         let mut reward = 0;
         if !game.over() {
             reward = game.play(*last_move, self.options.difficulty_ramping, rng);

@@ -1,14 +1,14 @@
-//! MinAtar's five games (Young and Tian 2019, arXiv:1903.03176): small boards of the Atari games
-//! that they are named after, with the whole state in view.
+//! MinAtar's five games (Young and Tian 2019, arXiv:1903.03176): small versions of the Atari games
+//! with the same names, with fully observed states.
 //!
 //! Observation `bool[10,10,C]`: rows from the top, columns from the left, one channel per kind of
-//! thing. This is the reference's own layout and type, channels last as convolutions take them; a
-//! network begins with a conversion to `f32`, and a replay buffer holds one byte per cell.
+//! thing. This is the reference's own layout and type, channels last as in convolutions; a network
+//! begins with a conversion to `f32`, and a replay buffer holds one byte per cell.
 //!
-//! The rules are those of the `MinAtar` package 1.0.15, and so is the order in which randomness is
-//! used: fed with our generator's numbers, the reference plays the same games
-//! (`tests/fixtures/envs/make_minatar.py`). `docs/environments.md` lists where we differ, and the
-//! oddities that we keep.
+//! The rules are those of the `MinAtar` package 1.0.15, and so is the order in which random numbers
+//! are drawn: with the numbers of our generator, the reference has the same episodes
+//! (`tests/fixtures/envs/make_minatar.py`). `docs/environments.md` lists the differences, and the
+//! oddities of the reference that are kept.
 
 mod asterix;
 mod breakout;
@@ -31,10 +31,10 @@ use super::env::Env;
 use super::pool::{EnvPool, PoolOptions};
 use game::ActionSet;
 
-/// Makes one environment with options.
+/// Factory of an environment with options.
 type Make = fn(MinAtarOptions) -> Result<Box<dyn Env>>;
 
-/// The ids of this family, each with and without options.
+/// Defines the ids of this family, each with and without options.
 macro_rules! games {
     ($($game:ident $v0:literal $v1:literal,)*) => {
         const MAKE: &[(&str, Make)] = &[$(
@@ -42,7 +42,7 @@ macro_rules! games {
             ($v1, |options| Ok(Box::new(MinAtar::<$game>::new($v1, ActionSet::Minimal, options)?))),
         )*];
 
-        /// The ids of this family.
+        /// Ids of this family.
         pub(super) const ENVS: &[Entry] = &[$(
             ($v0, by_default),
             ($v1, by_default),
@@ -58,10 +58,10 @@ games! {
     SpaceInvaders "MinAtar/SpaceInvaders-v0" "MinAtar/SpaceInvaders-v1",
 }
 
-/// The MinAtar environment `id` with `options`.
+/// Makes the MinAtar environment `id` with `options`.
 ///
-/// `-v0` has all six actions, `-v1` those that do something in the game. Fails for an id that is
-/// not one of MinAtar's and for a probability outside 0 to 1.
+/// `-v0` has all six actions, `-v1` those that have an effect in the game. Returns an error for an
+/// id that is not one of MinAtar's and for a probability outside 0 to 1.
 pub fn make(id: &str, options: MinAtarOptions) -> Result<Box<dyn Env>> {
     match MAKE.iter().find(|(name, _)| *name == id) {
         Some((_, make)) => make(options),
@@ -77,9 +77,10 @@ fn by_default(id: &str) -> Result<Box<dyn Env>> {
 }
 
 impl EnvPool {
-    /// A pool of the MinAtar environment `id`; [`EnvPool::make`] is this with the default options.
+    /// Makes a pool of the MinAtar environment `id`; [`EnvPool::make`] does the same with the
+    /// default options.
     ///
-    /// Fails as [`minatar::make`](make) and as `EnvPool::make` do.
+    /// Returns the errors of [`minatar::make`](make) and of `EnvPool::make`.
     ///
     /// ```
     /// use podracer::envs::minatar::MinAtarOptions;

@@ -1,4 +1,4 @@
-//! Seaquest: rescue divers and shoot what is in the way.
+//! Seaquest: rescue divers and shoot enemies.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,41 +6,42 @@ use crate::envs::seeds::EnvRng;
 
 use super::game::{Board, Channel, Game, LAST, Move, SIZE, ahead, below, chance, inside};
 
-/// Frames that a full tank lasts.
+/// Number of frames that a full tank lasts.
 const FULL_TANK: i32 = 200;
-/// Divers that find room.
+/// Maximum number of divers aboard.
 const CREW: i32 = 6;
-/// Frames from one shot of the player to the next.
+/// Number of frames from one shot of the player to the next.
 const COOL_DOWN: i32 = 5;
-/// Frames between two enemies that appear, at first.
+/// Initial number of frames between two spawns of enemies.
 const ENEMY_INTERVAL: i32 = 20;
-/// Frames between two divers that appear.
+/// Number of frames between two spawns of divers.
 const DIVER_INTERVAL: i32 = 30;
-/// Frames between two moves of a fish or an enemy's submarine, at first.
+/// Initial number of frames between two moves of a fish or an enemy's submarine.
 const MOVE_INTERVAL: i32 = 5;
-/// What that shrinks to.
+/// Minimum of that number of frames.
 const LEAST_MOVE_INTERVAL: i32 = 2;
-/// Frames between two moves of a diver.
+/// Number of frames between two moves of a diver.
 const DIVER_MOVE_INTERVAL: i32 = 5;
-/// Frames from one shot of an enemy to the next.
+/// Number of frames from one shot of an enemy to the next.
 const ENEMY_SHOT_INTERVAL: i32 = 10;
 
 /// A submarine of two cells moves below the surface, which is the first row.
 ///
 /// Channels: front, back, the player's bullets, trail, enemies' bullets, fish, submarines, oxygen
 /// gauge, diver gauge, divers. Reward 1 for a fish or a submarine shot. Surfacing with six divers
-/// sets them free for a reward of 1 for each full cell of the oxygen gauge; with fewer it sets free
-/// one, for nothing. Either way the tank is filled and, with ramping, enemies get faster. Ends when
-/// an enemy or its bullet is touched, when the oxygen is gone, and when the submarine surfaces
-/// without a diver.
+/// sets them free for a reward of 1 for each full cell of the oxygen gauge; surfacing with fewer
+/// sets one free, without a reward. In both cases the tank is filled and, with ramping, enemies get
+/// faster. Ends when an enemy or its bullet is touched, when the oxygen is gone, and when the
+/// submarine surfaces without a diver.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Seaquest {
     place: [i32; 2],
     right: bool,
     cool_down: i32,
     oxygen: i32,
-    /// Negative after six were set free: the reference then takes one more away, and lets those
-    /// who have fewer than none surface as often as they like. So do we.
+    /// Number of divers aboard. Negative after six were set free: the reference then subtracts one
+    /// more, and lets a submarine with a negative number surface any number of times. This code
+    /// does the same.
     divers_aboard: i32,
     surfaced: bool,
     bullets: Vec<Bullet>,
@@ -82,7 +83,7 @@ impl Bullet {
 }
 
 impl Swimmer {
-    /// Counts down, or moves and begins again; says whether it moved.
+    /// Counts down, or moves and restarts the timer; returns true if it moved.
     fn advance(&mut self, interval: i32) -> bool {
         if self.timer > 0 {
             self.timer -= 1;
@@ -94,7 +95,7 @@ impl Swimmer {
     }
 }
 
-/// What a fish and a submarine have in common.
+/// Common interface of fish and submarines.
 trait Enemy: Copy + PartialEq {
     fn swimmer(&mut self) -> &mut Swimmer;
 
@@ -115,26 +116,26 @@ impl Enemy for Submarine {
     }
 }
 
-/// Removes the first element that equals the one at `i`; returns where that one is afterwards, if
-/// it was not itself the one removed.
+/// Removes the first element that equals the one at `i`; returns the new index of the element at
+/// `i` unless it was itself the one removed.
 ///
-/// The reference removes by value, so that a loop from the last element to the first meets an
-/// element twice when an equal one before it was removed instead. Two of the player's bullets come
-/// to that when the second is fired on the run.
+/// The reference removes by value, so a loop from the last element to the first visits an element
+/// twice if an equal one before it was removed instead. Two of the player's bullets can be equal if
+/// the second is fired while moving.
 fn remove_equal<T: PartialEq>(list: &mut Vec<T>, i: usize) -> Option<usize> {
     let first = list.iter().position(|other| *other == list[i])?;
     list.remove(first);
     (first < i).then(|| i - 1)
 }
 
-/// Removes the first of `enemies` that is at `place`; says whether there was one.
+/// Removes the first of `enemies` that is at `place`; returns true if there was one.
 fn shoot<E: Enemy>(enemies: &mut Vec<E>, place: [i32; 2]) -> bool {
     let target = enemies.iter().position(|enemy| enemy.place() == place);
     target.map(|i| enemies.remove(i)).is_some()
 }
 
 impl Seaquest {
-    /// An enemy at an end of a random row, unless one swims the other way there.
+    /// Spawns an enemy at an end of a random row, unless one swims the other way there.
     fn spawn_enemy(&mut self, rng: &mut EnvRng) {
         let right = chance(rng, 0.5);
         let is_submarine = chance(rng, 1.0 / 3.0);
@@ -204,8 +205,8 @@ impl Seaquest {
         }
     }
 
-    /// Moves enemy `i` of a list, which may end the game or run into a bullet. Returns the reward,
-    /// the enemy as it is now, and where that is in the list, if it still is.
+    /// Moves enemy `i` of a list, which may end the game or hit a bullet. Returns the reward, the
+    /// enemy after the move, and its index in the list if it is still there.
     fn move_enemy<E: Enemy>(
         &mut self,
         i: usize,
@@ -235,7 +236,7 @@ impl Seaquest {
         for i in (0..self.submarines.len()).rev() {
             let (hit, mut submarine, at) = self.move_enemy(i, |game| &mut game.submarines);
             reward += hit;
-            // A submarine that was just shot still shoots.
+            // A submarine that was just hit still shoots.
             if submarine.shot_timer == 0 {
                 submarine.shot_timer = ENEMY_SHOT_INTERVAL;
                 let Swimmer { place, right, .. } = submarine.swimmer;
@@ -287,7 +288,7 @@ impl Seaquest {
         reward
     }
 
-    /// Cells of the oxygen gauge that are full.
+    /// Returns the number of full cells of the oxygen gauge.
     fn gauge(&self) -> i32 {
         self.oxygen.max(0) * SIZE / FULL_TANK
     }

@@ -6,28 +6,29 @@ use crate::envs::seeds::EnvRng;
 
 use super::game::{Board, Channel, Game, LAST, Move, SIZE, inside};
 
-/// Frames from one shot of the cannon to the next.
+/// Number of frames from one shot of the cannon to the next.
 const COOL_DOWN: i32 = 5;
-/// Frames from one shot of an alien to the next.
+/// Number of frames from one shot of an alien to the next.
 const ALIEN_SHOT_INTERVAL: i32 = 10;
-/// Frames between two moves of the aliens, at first.
+/// Initial number of frames between two moves of the aliens.
 const ALIEN_MOVE_INTERVAL: i32 = 12;
-/// What that shrinks to, one per wave.
+/// Minimum of that number of frames, which shrinks by one per wave.
 const LEAST_MOVE_INTERVAL: i32 = 6;
 
-/// One kind of thing in every cell, by row and column.
+/// Cells that contain one kind of thing, by row and column.
 type Map = [[bool; SIZE as usize]; SIZE as usize];
 
 const EMPTY: Map = [[false; SIZE as usize]; SIZE as usize];
 const BOTTOM: usize = LAST as usize;
 
-/// A cannon in the bottom row shoots at aliens, which march to and fro and a row down at each end.
+/// A cannon in the bottom row shoots at aliens, which march left and right and move a row down at
+/// each end.
 ///
-/// Channels: cannon, alien, alien that goes left, alien that goes right, the cannon's bullets, the
-/// aliens' bullets. Reward 1 for each alien shot. Ends when an alien or a bullet meets the cannon,
-/// or when the aliens turn with one of them in the bottom row. The alien nearest to the cannon's
-/// column shoots. The fewer aliens are left, the faster they are; with ramping, so is every wave
-/// compared to the one before.
+/// Channels: cannon, alien, alien that moves left, alien that moves right, the cannon's bullets,
+/// the aliens' bullets. Reward 1 for each alien shot. Ends when an alien or a bullet hits the
+/// cannon, or when the aliens reverse while one of them is in the bottom row. The alien nearest to
+/// the cannon's column shoots. The fewer aliens are left, the faster they are; with ramping, each
+/// wave is faster than the one before.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SpaceInvaders {
     cannon: i32,
@@ -42,7 +43,7 @@ pub struct SpaceInvaders {
     over: bool,
 }
 
-/// Fills the places of a new wave.
+/// Fills the cells of a new wave.
 fn wave(aliens: &mut Map) {
     for row in &mut aliens[..4] {
         row[2..8].fill(true);
@@ -73,7 +74,8 @@ impl SpaceInvaders {
         self.over |= self.aliens[BOTTOM][self.cannon as usize];
     }
 
-    /// The lowest alien of the column nearest to the cannon, the left one of two, becomes a bullet.
+    /// Adds a bullet at the lowest alien of the column nearest to the cannon, the left column of
+    /// two.
     fn alien_shot(&mut self) {
         let aliens = &self.aliens;
         let columns = (0..SIZE).filter(|&x| any_in_column(aliens, x));
@@ -122,7 +124,7 @@ impl Game for SpaceInvaders {
             Move::Noop | Move::Up | Move::Down | Move::Fire => {}
         }
 
-        // What leaves the board comes in again at its other end, where it is wiped out.
+        // The rotation moves the row that leaves the board to the other end, where it is cleared.
         self.bullets.rotate_left(1);
         self.bullets[BOTTOM].fill(false);
         self.alien_bullets.rotate_right(1);

@@ -1,50 +1,51 @@
-//! Pictures of a simulation, without OpenGL: each pixel is the nearest thing that a ray through it
-//! meets, in the light of a lamp high above, which casts shadows on the floor, and one at the camera.
+//! Rendering of a simulation without OpenGL: each pixel shows the nearest solid that a ray through
+//! it hits, lit by a lamp high above, which casts shadows on the floor, and by one at the camera.
 
 use crate::envs::env::Frame;
 
 type Vec3 = [f64; 3];
 
-/// What a thing is, as MuJoCo's geoms; lengths are halves where they go both ways.
+/// Shape of a solid, as MuJoCo's geoms; lengths that extend in both directions are half lengths.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Shape {
-    /// The front of a plane of half sizes x and y, 0 for infinite, and the side of its squares, if it
-    /// has squares.
+    /// Front of a plane: half sizes x and y, 0 for infinite, and the side of its squares, if it has
+    /// squares.
     Plane { size: [f64; 2], square: Option<f64> },
-    /// With its half axes, all equal for a sphere.
+    /// Ellipsoid: its half axes, all equal for a sphere.
     Ellipsoid(Vec3),
-    /// Around the z axis: radius and half the length, without the round ends.
+    /// Capsule around the z axis: radius and half the length, without the round ends.
     Capsule(f64, f64),
-    /// Around the z axis: radius and half the length.
+    /// Cylinder around the z axis: radius and half the length.
     Cylinder(f64, f64),
-    /// Half its sides.
+    /// Box: half its sides.
     Box(Vec3),
 }
 
-/// A thing in the world.
+/// Solid in the world.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Solid {
     pub(super) shape: Shape,
-    /// Where its middle is.
+    /// Position of its centre.
     pub(super) at: Vec3,
-    /// Its axes in the world: a matrix by rows, whose columns they are.
+    /// Axes in world coordinates: the columns of a row-major matrix.
     pub(super) axes: [f64; 9],
     /// Red, green, blue, from 0 to 1.
     pub(super) color: Vec3,
 }
 
-/// Where a picture is taken from.
+/// Camera of an image.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Camera {
     pub(super) at: Vec3,
     /// Right, up and backwards as columns, as in [`Solid::axes`].
     pub(super) axes: [f64; 9],
-    /// Degrees from the lower edge to the upper one.
+    /// Vertical field of view in degrees.
     pub(super) fovy: f64,
 }
 
 impl Camera {
-    /// That of MuJoCo's viewer: `distance` from `lookat`, turned by these angles in degrees.
+    /// Makes the free camera of MuJoCo's viewer: `distance` from `lookat`, rotated by these angles
+    /// in degrees.
     pub(super) fn free(lookat: Vec3, distance: f64, azimuth: f64, elevation: f64) -> Camera {
         let (sin_a, cos_a) = azimuth.to_radians().sin_cos();
         let (sin_e, cos_e) = elevation.to_radians().sin_cos();
@@ -59,11 +60,11 @@ impl Camera {
     }
 }
 
-/// Where the lamp is: towards this, from everywhere.
+/// Direction from every point towards the lamp.
 const LAMP: Vec3 = [-0.169, -0.254, 0.952];
-/// What lies on the floor and is in the shade keeps this part of its light.
+/// Factor of the lamp's light on shaded points of the floor.
 const SHADE: f64 = 0.6;
-/// Nearer than this is where the ray comes from.
+/// Minimum distance of a hit: nearer ones are the origin of the ray.
 const NEAR: f64 = 1e-6;
 
 fn add(a: Vec3, b: Vec3) -> Vec3 {
@@ -86,22 +87,22 @@ fn unit(a: Vec3) -> Vec3 {
     scale(a, 1.0 / dot(a, a).sqrt().max(1e-12))
 }
 
-/// In the frame of `axes` what is `a` in the world.
+/// Transforms the vector `a` from world coordinates to the frame of `axes`.
 fn inward(axes: &[f64; 9], a: Vec3) -> Vec3 {
     let column = |k: usize| axes[k] * a[0] + axes[3 + k] * a[1] + axes[6 + k] * a[2];
     [column(0), column(1), column(2)]
 }
 
-/// In the world what is `a` in the frame of `axes`.
+/// Transforms the vector `a` from the frame of `axes` to world coordinates.
 fn outward(axes: &[f64; 9], a: Vec3) -> Vec3 {
     let row = |k: usize| axes[3 * k] * a[0] + axes[3 * k + 1] * a[1] + axes[3 * k + 2] * a[2];
     [row(0), row(1), row(2)]
 }
 
-/// Where a ray meets something: how far, and which way its surface looks there, of any length.
+/// Hit of a ray: its distance, and the surface normal there, of any length.
 type Hit = (f64, Vec3);
 
-/// The nearer one that is there.
+/// Returns the nearer hit, or the only one.
 fn nearer(a: Option<Hit>, b: Option<Hit>) -> Option<Hit> {
     match (a, b) {
         (Some(a), Some(b)) => Some(if a.0 <= b.0 { a } else { b }),
@@ -109,7 +110,7 @@ fn nearer(a: Option<Hit>, b: Option<Hit>) -> Option<Hit> {
     }
 }
 
-/// The first of the two solutions of `a t^2 + 2 b t + c = 0` which lies ahead.
+/// Returns the smaller solution of `a t^2 + 2 b t + c = 0` if it is ahead of the ray's origin.
 fn ahead(a: f64, b: f64, c: f64) -> Option<f64> {
     let root = b * b - a * c;
     if root < 0.0 || a < 1e-18 {
@@ -119,14 +120,14 @@ fn ahead(a: f64, b: f64, c: f64) -> Option<f64> {
     (near > NEAR).then_some(near)
 }
 
-/// A sphere around the z axis' point `z`.
+/// Intersects a ray with a sphere around the z axis' point `z`.
 fn ball(from: Vec3, ray: Vec3, z: f64, radius: f64) -> Option<Hit> {
     let from = sub(from, [0.0, 0.0, z]);
     let t = ahead(dot(ray, ray), dot(from, ray), dot(from, from) - radius * radius)?;
     Some((t, add(from, scale(ray, t))))
 }
 
-/// The side of a cylinder around the z axis.
+/// Intersects a ray with the side of a cylinder around the z axis.
 fn tube(from: Vec3, ray: Vec3, radius: f64, half: f64) -> Option<Hit> {
     let flat = |a: Vec3| [a[0], a[1], 0.0];
     let (o, d) = (flat(from), flat(ray));
@@ -135,7 +136,7 @@ fn tube(from: Vec3, ray: Vec3, radius: f64, half: f64) -> Option<Hit> {
     (at[2].abs() <= half).then_some((t, flat(at)))
 }
 
-/// The upper or lower end of a cylinder.
+/// Intersects a ray with the upper or lower end of a cylinder.
 fn lid(from: Vec3, ray: Vec3, radius: f64, z: f64) -> Option<Hit> {
     let t = (z - from[2]) / ray[2];
     let at = add(from, scale(ray, t));
@@ -144,7 +145,7 @@ fn lid(from: Vec3, ray: Vec3, radius: f64, z: f64) -> Option<Hit> {
 }
 
 impl Shape {
-    /// The radius of a sphere around it; of planes none.
+    /// Returns the radius of a bounding sphere; `None` for planes.
     fn reach(&self) -> Option<f64> {
         match *self {
             Shape::Plane { .. } => None,
@@ -155,7 +156,7 @@ impl Shape {
         }
     }
 
-    /// Where a ray meets it first, in its own frame.
+    /// Returns the first hit of a ray, in the shape's own frame.
     fn hit(&self, from: Vec3, ray: Vec3) -> Option<Hit> {
         match *self {
             Shape::Plane { size, .. } => {
@@ -194,14 +195,15 @@ impl Shape {
     }
 }
 
-/// A thing with what is computed once for a picture.
+/// Solid with values that are computed once per image.
 struct Placed<'a> {
     solid: &'a Solid,
     reach: Option<f64>,
 }
 
 impl Placed<'_> {
-    /// Where a ray of length 1 meets it, in the world. Most rays pass by the sphere around it.
+    /// Returns the hit of a ray of length 1, in world coordinates. Most rays miss the bounding
+    /// sphere.
     fn hit(&self, from: Vec3, ray: Vec3) -> Option<Hit> {
         let Solid { shape, at, axes, .. } = self.solid;
         let apart = sub(from, *at);
@@ -216,8 +218,8 @@ impl Placed<'_> {
         Some((t, outward(axes, normal)))
     }
 
-    /// Its colour at a point of it, `t` away from the eye. Squares that are too far to be told apart
-    /// fade into one colour.
+    /// Returns the colour at a point of the solid, `t` away from the camera. Squares that are too
+    /// far away to be distinguished fade into one colour.
     fn color(&self, point: Vec3, t: f64) -> Vec3 {
         let Solid { shape, at, axes, color } = self.solid;
         let Shape::Plane { square: Some(square), .. } = shape else { return *color };
@@ -229,7 +231,7 @@ impl Placed<'_> {
     }
 }
 
-/// What is seen along a ray: red, green, blue.
+/// Returns the colour along a ray: red, green, blue.
 fn seen(scene: &[Placed<'_>], from: Vec3, ray: Vec3) -> Vec3 {
     let mut first: Option<(Hit, &Placed<'_>)> = None;
     for placed in scene {
@@ -256,7 +258,7 @@ fn seen(scene: &[Placed<'_>], from: Vec3, ray: Vec3) -> Vec3 {
     scale(placed.color(point, t), bright)
 }
 
-/// A picture of `side` rows of as many pixels, each the mean of what is seen at its corners.
+/// Draws an image of `side` rows of `side` pixels, each the mean of the colours at its corners.
 pub(super) fn draw(solids: &[Solid], camera: &Camera, side: usize) -> Frame {
     let scene: Vec<Placed<'_>> =
         solids.iter().map(|solid| Placed { solid, reach: solid.shape.reach() }).collect();
@@ -305,9 +307,9 @@ mod tests {
         let plane = Shape::Plane { size: [1.0, 0.0], square: None };
         assert_eq!(far(down(plane, 0.5)), Some(5.0));
         assert_eq!(far(down(plane, 1.5)), None);
-        // From below there is no floor.
+        // The floor is invisible from below.
         assert_eq!(far(plane.hit([0.0, 0.0, -5.0], [0.0, 0.0, 1.0])), None);
-        // Surfaces look towards where the ray comes from.
+        // Normals point towards the origin of the ray.
         for shape in [Shape::Box(sizes), Shape::Ellipsoid(sizes), Shape::Cylinder(1.0, 2.0)] {
             assert!(down(shape, 0.0).unwrap().1[2] > 0.0, "{shape:?}");
             assert!(across(shape, 0.0).unwrap().1[0] < 0.0, "{shape:?}");

@@ -1,8 +1,8 @@
-//! The C library `libmujoco`, loaded at run time: models, simulations, and what can be read of them.
+//! The C library `libmujoco`, loaded at run time: models, simulations, and access to their fields.
 //!
-//! All the `unsafe` of this family is here. What the API can do goes through the API; what only
-//! the structs hold is read by offsets, which are those of one file: its checksum is compared before it
-//! is loaded.
+//! All `unsafe` code of this family is here. Everything that the API supports goes through the API;
+//! other struct fields are read by offsets, which are valid for one file only: its checksum is
+//! compared before it is loaded.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::error::{Error, Result};
 use crate::lower::native::{Lock, Settings};
 
-/// The version whose struct layouts [`model`] and [`data`] have.
+/// MuJoCo version whose struct layouts [`model`] and [`data`] describe.
 const VERSION: &str = "3.3.7";
 
 /// `mjSTATE_INTEGRATION`: everything that the next step depends on.
@@ -65,7 +65,7 @@ mod data {
     pub(super) const CFRC_EXT: usize = 162_360;
 }
 
-/// The warnings that mean a broken state: their place in `mjData.warning`, and what they say.
+/// Warnings that mean a broken state: index in `mjData.warning`, and meaning.
 const BAD_STATE: [(usize, &str); 4] = [
     (4, "a position is not a number, or huge"),
     (5, "a velocity is not a number, or huge"),
@@ -73,13 +73,13 @@ const BAD_STATE: [(usize, &str); 4] = [
     (7, "an action is not a number, or huge"),
 ];
 
-/// A number beyond this is bad, as MuJoCo's own checks have it (`mjMAXVAL`).
+/// Numbers beyond this are bad, as in MuJoCo's own checks (`mjMAXVAL`).
 const MAX_VALUE: f64 = 1e10;
 
 type ModelPtr = *mut c_void;
 type DataPtr = *mut c_void;
 
-/// The functions, of the library's lifetime, which is the process's.
+/// Functions of the library, which stays loaded until the process ends.
 struct Library {
     load_xml:
         unsafe extern "C-unwind" fn(*const c_char, *const c_void, *mut c_char, c_int) -> ModelPtr,
@@ -94,7 +94,7 @@ struct Library {
     get_state: unsafe extern "C-unwind" fn(ModelPtr, DataPtr, *mut f64, c_uint),
     set_state: unsafe extern "C-unwind" fn(ModelPtr, DataPtr, *const f64, c_uint),
     name_to_id: unsafe extern "C-unwind" fn(ModelPtr, c_int, *const c_char) -> c_int,
-    /// The folder with the models.
+    /// Folder with the models.
     models: PathBuf,
 }
 
@@ -105,12 +105,12 @@ fn native(problem: String) -> Error {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What we guard is valid at every step.
+    // The guarded data is valid at every step.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Library {
-    /// The library of this process; located, fetched if need be, and loaded at first use.
+    /// Returns the library of this process; located, fetched if needed, and loaded at first use.
     fn get(settings: &Settings) -> Result<&'static Library> {
         static LOADED: Mutex<Option<&'static Library>> = Mutex::new(None);
         let mut loaded = lock(&LOADED);
@@ -172,7 +172,7 @@ impl Library {
     }
 }
 
-/// The library's file, whose checksum is the pinned one, and the folder of the models.
+/// Returns the library's file, whose checksum is the pinned one, and the folder of the models.
 fn locate(settings: &Settings) -> Result<(PathBuf, PathBuf)> {
     let part = Lock::get().part("mujoco")?;
     let member = part.wheel()?.member("library").expect("the lock file has it");
@@ -184,22 +184,23 @@ fn locate(settings: &Settings) -> Result<(PathBuf, PathBuf)> {
     Ok((path, folder.to_path_buf()))
 }
 
-/// A fatal error of the library. It must not return to where it happened; so it unwinds, through
-/// frames of C that have unwind tables and nothing to clean up, to [`Model::simulate`].
+/// Handler of fatal errors of the library. It must not return to the point of the error; so it
+/// unwinds, through C frames that have unwind tables and nothing to clean up, to
+/// [`Model::simulate`].
 extern "C-unwind" fn unwind(message: *const c_char) {
     // SAFETY: the library passes a text.
     let message = unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned();
     resume_unwind(Box::new(Fatal(message)));
 }
 
-/// Warnings are counted in `mjData`, where [`Simulation::check`] reads them.
+/// Handler of warnings, which are counted in `mjData`, where [`Simulation::check`] reads them.
 extern "C-unwind" fn ignore(_message: *const c_char) {}
 
 struct Fatal(String);
 
-/// Runs `work`, which calls the library; a fatal error of it becomes an error.
+/// Runs `work`, which calls the library; converts a fatal error of the library to an error.
 fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    // Unwind safety: what was being changed is dropped by the caller.
+    // Unwind safety: the caller drops what was being changed.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(
         |payload: Box<dyn Any + Send>| match payload.downcast::<Fatal>() {
             Ok(fatal) => Err(Error::Env(format!("MuJoCo: {}", fatal.0))),
@@ -208,7 +209,7 @@ fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     )
 }
 
-/// A compiled model, shared by all simulations of it: nothing changes it while they step.
+/// Compiled model, shared by all its simulations: it does not change while they step.
 pub(super) struct Model {
     library: &'static Library,
     ptr: NonNull<c_void>,
@@ -221,7 +222,7 @@ pub(super) struct Model {
     nsite: usize,
     ncam: usize,
     nmat: usize,
-    /// Simulations that nobody is using: as many as threads have ever stepped at once.
+    /// Unused simulations: at most as many as threads have ever stepped at once.
     idle: Mutex<Vec<Data>>,
 }
 
@@ -261,7 +262,7 @@ impl Drop for Data {
 }
 
 impl Model {
-    /// The model in `file`, read once as long as someone holds it.
+    /// Returns the model in `file`, which is read once and cached while it is in use.
     pub(super) fn load(file: &'static str) -> Result<Arc<Model>> {
         static MODELS: Mutex<Option<HashMap<&'static str, Weak<Model>>>> = Mutex::new(None);
         let mut models = lock(&MODELS);
@@ -309,7 +310,7 @@ impl Model {
         })
     }
 
-    /// How many numbers a state has.
+    /// Returns the number of elements of a state.
     pub(super) fn state_size(&self) -> usize {
         self.state_size
     }
@@ -326,69 +327,70 @@ impl Model {
         self.nu
     }
 
-    /// Seconds per physics step.
+    /// Returns the seconds per physics step.
     pub(super) fn timestep(&self) -> f64 {
         // SAFETY: the offset is that of `opt.timestep`, a double inside the struct.
         unsafe { self.ptr.byte_add(model::OPT_TIMESTEP).cast::<f64>().read() }
     }
 
-    /// The default positions: `nq` numbers.
+    /// Returns the default positions: `nq` numbers.
     pub(super) fn qpos0(&self) -> &[f64] {
         self.array(model::QPOS0, self.nq)
     }
 
-    /// The mass of each body.
+    /// Returns the mass of each body.
     pub(super) fn body_mass(&self) -> &[f64] {
         self.array(model::BODY_MASS, self.nbody)
     }
 
-    /// Lowest and highest control of each actuator, alternating.
+    /// Returns the lowest and highest control of each actuator, alternating.
     pub(super) fn actuator_ctrlrange(&self) -> &[f64] {
         self.array(model::ACTUATOR_CTRLRANGE, 2 * self.nu)
     }
 
-    /// What each geom is: `mjtGeom`.
+    /// Returns the type of each geom: `mjtGeom`.
     pub(super) fn geom_type(&self) -> &[c_int] {
         self.array(model::GEOM_TYPE, self.ngeom)
     }
 
-    /// The material of each geom, -1 for none.
+    /// Returns the material of each geom, -1 for none.
     pub(super) fn geom_matid(&self) -> &[c_int] {
         self.array(model::GEOM_MATID, self.ngeom)
     }
 
-    /// Three numbers for each geom, which mean what its type says.
+    /// Returns three size parameters for each geom, whose meaning depends on its type.
     pub(super) fn geom_size(&self) -> &[f64] {
         self.array(model::GEOM_SIZE, 3 * self.ngeom)
     }
 
-    /// Red, green, blue and how solid, of each geom.
+    /// Returns red, green, blue and opacity of each geom.
     pub(super) fn geom_rgba(&self) -> &[f32] {
         self.array(model::GEOM_RGBA, 4 * self.ngeom)
     }
 
-    /// Red, green, blue and how solid, of each material.
+    /// Returns red, green, blue and opacity of each material.
     pub(super) fn mat_rgba(&self) -> &[f32] {
         self.array(model::MAT_RGBA, 4 * self.nmat)
     }
 
-    /// How often each material's texture is repeated, along x and y.
+    /// Returns how often each material's texture is repeated, along x and y.
     pub(super) fn mat_texrepeat(&self) -> &[f32] {
         self.array(model::MAT_TEXREPEAT, 2 * self.nmat)
     }
 
-    /// What each camera sees from its lower edge to its upper one, in degrees.
+    /// Returns the vertical field of view of each camera, in degrees.
     pub(super) fn cam_fovy(&self) -> &[f64] {
         self.array(model::CAM_FOVY, self.ncam)
     }
 
-    /// How far the model extends, in metres.
+    /// Returns the extent of the model, in metres.
     pub(super) fn extent(&self) -> f64 {
         // SAFETY: the offset is that of `stat.extent`, a double inside the struct.
         unsafe { self.ptr.byte_add(model::STAT_EXTENT).cast::<f64>().read() }
     }
 
-    /// For the fields of numbers: `T` is `f64`, `f32` or `c_int`, as the header declares the field.
+    /// Returns a field of numbers: `T` is `f64`, `f32` or `c_int`, as the header declares the
+    /// field.
     fn array<T: bytemuck::AnyBitPattern>(&self, offset: usize, len: usize) -> &[T] {
         if len == 0 {
             return &[];
@@ -401,7 +403,7 @@ impl Model {
         }
     }
 
-    /// The index of the camera with this name, if there is one.
+    /// Returns the index of the camera with this name, if there is one.
     pub(super) fn camera(&self, name: &'static CStr) -> Option<usize> {
         const CAMERA: c_int = 7; // mjOBJ_CAMERA
         // SAFETY: a whole model and a text.
@@ -409,7 +411,7 @@ impl Model {
         usize::try_from(id).ok()
     }
 
-    /// The index of the body with this name.
+    /// Returns the index of the body with this name.
     pub(super) fn body(&self, name: &'static CStr) -> Result<usize> {
         const BODY: c_int = 1; // mjOBJ_BODY
         // SAFETY: a whole model and a text.
@@ -417,16 +419,16 @@ impl Model {
         usize::try_from(id).map_err(|_| native(format!("a model has no body {name:?}")))
     }
 
-    /// Lends `work` a simulation, in any state: it sets the one that it wants.
+    /// Lends `work` a simulation in an arbitrary state, which `work` must set.
     ///
     /// All environments of a model share the few simulations that threads need at once, since an
-    /// `mjData` is hundreds of kilobytes and the state that matters is not one. After an error
-    /// the simulation is thrown away.
+    /// `mjData` is hundreds of kilobytes and the relevant state is much smaller. After an error the
+    /// simulation is dropped.
     pub(super) fn simulate<T>(
         &self,
         work: impl FnOnce(&mut Simulation<'_>) -> Result<T>,
     ) -> Result<T> {
-        // The last one back is the one whose memory is still in a cache.
+        // The memory of the last one returned is most likely still in a cache.
         let idle = lock(&self.idle).pop();
         let mut simulation =
             Simulation { model: self, data: idle.map_or_else(|| self.data(), Ok)? };
@@ -443,7 +445,7 @@ impl Model {
     }
 }
 
-/// A simulation on loan. Fields are named as in MuJoCo's `mjData`.
+/// A simulation on loan. Fields have the names of MuJoCo's `mjData`.
 pub(super) struct Simulation<'a> {
     pub(super) model: &'a Model,
     data: Data,
@@ -469,22 +471,23 @@ fields! {
     qpos: QPOS[nq],
     qvel: QVEL[nv],
     ctrl: CTRL[nu],
-    /// Where the bodies' frames are, as everything below at the begin of the last physics step.
+    /// Positions of the bodies' frames; like all fields below, as of the start of the last physics
+    /// step.
     xpos: XPOS[3 nbody],
-    /// Where the bodies' centres of mass are.
+    /// Positions of the bodies' centres of mass.
     xipos: XIPOS[3 nbody],
-    /// Where the geoms are, and their axes: matrices by rows.
+    /// Positions of the geoms, and their axes: row-major matrices.
     geom_xpos: GEOM_XPOS[3 ngeom],
     geom_xmat: GEOM_XMAT[9 ngeom],
     site_xpos: SITE_XPOS[3 nsite],
-    /// Where the cameras are, and their axes: right, up, backwards.
+    /// Positions of the cameras, and their axes: right, up, backwards.
     cam_xpos: CAM_XPOS[3 ncam],
     cam_xmat: CAM_XMAT[9 ncam],
     cinert: CINERT[10 nbody],
     cvel: CVEL[6 nbody],
     qfrc_actuator: QFRC_ACTUATOR[nv],
     qfrc_constraint: QFRC_CONSTRAINT[nv],
-    /// Forces on bodies from outside, as of the last [`Simulation::rne_post_constraint`].
+    /// External forces on bodies, as of the last [`Simulation::rne_post_constraint`].
     cfrc_ext: CFRC_EXT[6 nbody],
 }
 
@@ -500,8 +503,8 @@ impl Simulation<'_> {
         (self.model.ptr.as_ptr(), self.data.ptr.as_ptr())
     }
 
-    /// The start of an episode: everything at its default but for positions and velocities, and
-    /// all that follows from them computed.
+    /// Starts an episode: sets everything to its default except positions and velocities, and
+    /// computes all derived quantities.
     pub(super) fn reset(&mut self, qpos: &[f64], qvel: &[f64]) {
         let (model, data) = self.model_and_data();
         // SAFETY: a model and a simulation of it.
@@ -517,7 +520,7 @@ impl Simulation<'_> {
         field.copy_from_slice(values);
     }
 
-    /// Computes all that follows from the state, which a step leaves as it was at its begin.
+    /// Computes all quantities derived from the state; a step leaves those of its start.
     pub(super) fn forward(&mut self) {
         let (model, data) = self.model_and_data();
         // SAFETY: a model and a simulation of it.
@@ -540,14 +543,14 @@ impl Simulation<'_> {
         }
     }
 
-    /// Computes [`cfrc_ext`](Simulation::cfrc_ext), which a step leaves alone.
+    /// Computes [`cfrc_ext`](Simulation::cfrc_ext), which a step does not.
     pub(super) fn rne_post_constraint(&mut self) {
         let (model, data) = self.model_and_data();
         // SAFETY: a model and a simulation of it.
         unsafe { (self.model.library.rne_post_constraint)(model, data) };
     }
 
-    /// Everything that the next step depends on: `state_size` numbers.
+    /// Copies everything that the next step depends on to `state`: `state_size` numbers.
     pub(super) fn state(&self, state: &mut [f64]) {
         assert_eq!(state.len(), self.model.state_size);
         let (model, data) = self.model_and_data();
@@ -557,7 +560,7 @@ impl Simulation<'_> {
         };
     }
 
-    /// Continues from a [`state`](Simulation::state).
+    /// Restores the state from a [`state`](Simulation::state).
     pub(super) fn set_state(&mut self, state: &[f64]) {
         assert_eq!(state.len(), self.model.state_size);
         let (model, data) = self.model_and_data();
@@ -565,11 +568,11 @@ impl Simulation<'_> {
         unsafe { (self.model.library.set_state)(model, data, state.as_ptr(), STATE_INTEGRATION) };
     }
 
-    /// Fails if the steps since the last reset met a broken state, which the library answers by
-    /// starting anew, or ended in one.
+    /// Returns an error if the steps since the last reset met a broken state, after which the
+    /// library resets the simulation, or ended in one.
     pub(super) fn check(&self) -> Result<()> {
         for (warning, meaning) in BAD_STATE {
-            // `mjWarningStat` is two ints: what it was about last, and how often.
+            // `mjWarningStat` is two ints: the last subject of the warning, and its count.
             let offset = data::WARNING + 8 * warning;
             // SAFETY: the offset is inside the struct.
             let [about, count] =
@@ -599,7 +602,7 @@ mod tests {
         assert_eq!(model.timestep(), 0.01);
         assert_eq!(model.actuator_ctrlrange(), [-1.0, 1.0].repeat(6));
         assert!((model.body_mass().iter().sum::<f64>() - 14.0).abs() < 1e-12, "settotalmass");
-        // A plane and capsules, of which the plane has a material.
+        // A plane and capsules; only the plane has a material.
         assert_eq!(model.geom_type(), [0, 3, 3, 3, 3, 3, 3, 3, 3]);
         assert_eq!(model.geom_matid(), [0, -1, -1, -1, -1, -1, -1, -1, -1]);
         assert_eq!(&model.geom_size()[..4], [40.0, 40.0, 40.0, 0.046]);
@@ -617,13 +620,13 @@ mod tests {
         let values = model.simulate(|simulation| {
             simulation.reset(&qpos, &qvel);
             assert_eq!((simulation.qpos(), simulation.qvel()), (&qpos[..], &qvel[..]));
-            // By the library's own function: time, positions, velocities, ...
+            // As the library's own function returns it: time, positions, velocities, ...
             let mut state = vec![0.0; model.state_size()];
             simulation.state(&mut state);
             assert_eq!((&state[1..10], &state[10..19]), (&qpos[..], &qvel[..]));
             // The torso slides along x and z from 0.7 up.
             assert_eq!(&simulation.xpos()[3 * torso..][..3], [0.0, 0.0, 0.7 + 0.01]);
-            // The floor lies in the origin, upright; the camera looks north.
+            // The floor is at the origin, upright; the camera looks north.
             assert_eq!(&simulation.geom_xpos()[..3], [0.0; 3]);
             assert_eq!(&simulation.geom_xmat()[..9], [1., 0., 0., 0., 1., 0., 0., 0., 1.]);
             assert!(simulation.cam_xpos()[1] == -3.0, "{:?}", simulation.cam_xpos());
@@ -673,7 +676,7 @@ mod tests {
         assert!(error.contains("mujoco (MuJoCo's physics library) is not installed"), "{error}");
         assert!(error.contains("pip install mujoco==3.3.7"), "{error}");
 
-        // Of the right size, with other bytes.
+        // A file of the right size with other bytes.
         let part = Lock::get().part("mujoco").unwrap();
         let wheel = part.wheel().unwrap();
         let member = wheel.member("library").unwrap();

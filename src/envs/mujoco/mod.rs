@@ -1,10 +1,10 @@
-//! The MuJoCo control tasks, step for step as gymnasium has them.
+//! The MuJoCo control tasks, step for step as in gymnasium.
 //!
-//! The physics is MuJoCo 3.3.7's own library (`library`), the models are gymnasium's files; both are
-//! native parts, located and if need be fetched when the first of these environments is made. What
-//! gymnasium says in Python (observations, rewards, ends, resets) is here in Rust (`tasks`), with
-//! the same operations in the same order: recorded trajectories in `tests/fixtures/envs` hold it to
-//! the last bit.
+//! The physics is MuJoCo 3.3.7's own library (`library`), and the models are gymnasium's files;
+//! both are native parts, located and if needed fetched when the first of these environments is
+//! made. Gymnasium's Python code (observations, rewards, ends, resets) is ported to Rust (`tasks`),
+//! with the same operations in the same order: tests compare it with recorded trajectories in
+//! `tests/fixtures/envs`, to the last bit.
 
 mod draw;
 mod library;
@@ -25,20 +25,22 @@ use draw::{Camera, Shape, Solid, draw};
 use library::{Model, Simulation};
 use tasks::{Bodies, Carried, TASKS, Task};
 
-/// How a MuJoCo environment is made. `..Default::default()` fills in the rest.
+/// Options of a MuJoCo environment. `..Default::default()` sets the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MujocoOptions {
-    /// The type of the observations: `DType::F64` as in gymnasium, or `DType::F32`, to which the
-    /// pool then rounds them.
+    /// Type of the observations: `DType::F64` as in gymnasium, or `DType::F32`, to which the
+    /// observations are then rounded.
     pub obs_dtype: DType,
-    /// Whether the observation leaves out the positions that say only where in the world the robot
-    /// is (gymnasium's `exclude_current_positions_from_observation`).
+    /// If true, the observation leaves out the positions that only locate the robot in the world
+    /// (gymnasium's `exclude_current_positions_from_observation`).
     pub exclude_current_positions: bool,
-    /// Whether Ant, Hopper, Humanoid and Walker2d end where they fall.
+    /// If true, episodes of Ant, Hopper, Humanoid and Walker2d terminate when the robot is
+    /// unhealthy, as after a fall.
     pub terminate_when_unhealthy: bool,
-    /// How far an episode starts from the model's default; `None` for the task's own.
+    /// Scale of the noise added to the model's default at the start of an episode; `None` for the
+    /// task's own.
     pub reset_noise_scale: Option<f64>,
-    /// Rows, and columns, of [`render`](Env::render)'s pictures; gymnasium's have 480.
+    /// Number of rows, and of columns, of [`render`](Env::render)'s images; gymnasium's have 480.
     pub render_size: usize,
 }
 
@@ -54,7 +56,7 @@ impl Default for MujocoOptions {
     }
 }
 
-/// The ids of this family.
+/// Ids of this family.
 pub(super) const ENVS: &[Entry] = &[
     ("Ant-v4", by_default),
     ("Ant-v5", by_default),
@@ -85,10 +87,10 @@ fn by_default(id: &str) -> Result<Box<dyn Env>> {
 }
 
 impl EnvPool {
-    /// A pool of the MuJoCo environment `id`, with options of its own.
+    /// Makes a pool of the MuJoCo environment `id`, with custom options.
     ///
-    /// Fails for an unknown id, for options that make no sense, and where the library or the
-    /// models are missing and cannot be fetched.
+    /// Returns an error for an unknown id, for invalid options, and if the library or the models
+    /// are missing and cannot be fetched.
     ///
     /// ```no_run
     /// use podracer::DType;
@@ -107,11 +109,12 @@ impl EnvPool {
 
 /// A MuJoCo task, as gymnasium's environment of the same id.
 ///
-/// It keeps the state that the next step depends on, a few hundred bytes; the simulation itself, of
-/// hundreds of kilobytes, is lent to it for the step by the model that all environments share.
+/// It keeps the state that the next step depends on, a few hundred bytes. The simulation itself, of
+/// hundreds of kilobytes, is lent to it for each step by the model, which all environments share.
 ///
-/// [`render`](Env::render) draws the model's geoms itself, as the library draws with OpenGL only: seen
-/// by the model's camera `track`, which goes with the robot, or else from where gymnasium looks.
+/// [`render`](Env::render) draws the model's geoms with its own ray caster, because the library
+/// draws with OpenGL only: seen by the model's camera `track`, which follows the robot, or else
+/// from gymnasium's viewpoint.
 #[derive(Debug)]
 pub struct Mujoco {
     task: &'static Task,
@@ -120,17 +123,18 @@ pub struct Mujoco {
     options: MujocoOptions,
     /// MuJoCo's integration state.
     state: Vec<f64>,
-    /// What the next reward needs of this step: derived positions, which are not in the state.
+    /// Values of this step that the next reward needs: derived positions, which are not in the
+    /// state.
     carried: Carried,
-    /// The observation, before it goes into the row.
+    /// Observation, before it is written to the row.
     obs: Vec<f64>,
 }
 
 impl Mujoco {
-    /// The task `id`, as `HalfCheetah-v4`.
+    /// Makes the task `id`, such as `HalfCheetah-v4`.
     ///
-    /// Fails for an id that is not one of this family, for options that the task does not have, and
-    /// where the library or the models are missing and cannot be fetched.
+    /// Returns an error for an id that is not one of this family, for options that the task does
+    /// not have, and if the library or the models are missing and cannot be fetched.
     pub fn new(id: &str, options: &MujocoOptions) -> Result<Mujoco> {
         let task = TASKS.iter().find(|task| task.id == id).ok_or_else(|| {
             let known: Vec<&str> = TASKS.iter().map(|task| task.id).collect();
@@ -152,10 +156,10 @@ impl Mujoco {
         Ok(env)
     }
 
-    /// Starts an episode at these positions and velocities, of `nq` and `nv` numbers, where
-    /// [`reset`](Env::reset) draws some.
+    /// Starts an episode at these positions and velocities, of `nq` and `nv` numbers, instead of
+    /// the random ones of [`reset`](Env::reset).
     ///
-    /// Fails for other lengths and for numbers that are not finite.
+    /// Returns an error for other lengths and for numbers that are not finite.
     pub fn reset_to(&mut self, qpos: &[f64], qvel: &[f64], obs: ObsMut<'_>) -> Result<()> {
         let (nq, nv) = (self.model.nq(), self.model.nv());
         if qpos.len() != nq || qvel.len() != nv {
@@ -171,7 +175,7 @@ impl Mujoco {
         Ok(())
     }
 
-    /// Everything that can be seen of a simulation, whose derived positions are up to date.
+    /// Returns all visible geoms of a simulation, whose derived positions are up to date.
     fn solids(&self, simulation: &Simulation<'_>) -> Vec<Solid> {
         let model = &self.model;
         let kinds = model.geom_type().iter().zip(model.geom_matid()).enumerate();
@@ -182,17 +186,19 @@ impl Mujoco {
                 let size = of(model.geom_size());
                 let material = usize::try_from(material).ok();
                 let mut rgba: [f32; 4] = std::array::from_fn(|i| model.geom_rgba()[4 * k + i]);
-                // MuJoCo's default, with which the material's counts.
+                // MuJoCo's default colour, which the material's colour overrides.
                 if let (Some(material), [0.5, 0.5, 0.5, 1.0]) = (material, rgba) {
                     rgba = std::array::from_fn(|i| model.mat_rgba()[4 * material + i]);
                 }
                 let shape = match kind {
                     0 => {
-                        // A texture of two by two squares, so often over the whole plane.
+                        // The texture is two by two squares, repeated this often over the whole
+                        // plane.
                         let repeat = material.map(|m| f64::from(model.mat_texrepeat()[2 * m]));
                         let square = repeat.map(|repeat| size[0] / repeat);
                         let square = square.filter(|square| square.is_finite() && *square > 0.0);
-                        // A floor ends nowhere, as in the physics: robots run off what MuJoCo draws.
+                        // A floor is infinite, as in the physics: robots leave the part that MuJoCo
+                        // draws.
                         let edge = if square.is_some() { [0.0; 2] } else { [size[0], size[1]] };
                         Shape::Plane { size: edge, square }
                     }
@@ -215,7 +221,7 @@ impl Mujoco {
             .collect()
     }
 
-    /// Where pictures are taken from.
+    /// Returns the camera of the images.
     fn camera(&self, simulation: &mut Simulation<'_>) -> Camera {
         if let Some(k) = self.model.camera(c"track") {
             return Camera {
@@ -224,7 +230,8 @@ impl Mujoco {
                 fovy: self.model.cam_fovy()[k],
             };
         }
-        // As gymnasium: the middle of the geoms at the start, unless the task says another place.
+        // As in gymnasium: the middle of the geoms at the start, unless the task sets another
+        // point.
         let (mut lookat, mut distance) = ([0.0; 3], self.model.extent());
         simulation.reset(self.model.qpos0(), &vec![0.0; self.model.nv()]);
         for (axis, at) in lookat.iter_mut().enumerate() {

@@ -1,8 +1,8 @@
-//! Sums as numpy does them: another order would differ in the last bits.
+//! Sums in numpy's order: another order would differ in the last bits.
 
 use std::ops::{Add, Mul};
 
-/// `np.sum(np.square(values))` for up to 128 numbers: eight partial sums, then the rest.
+/// Returns `np.sum(np.square(values))` for up to 128 numbers: eight partial sums, then the rest.
 pub(super) fn sum_of_squares<T>(values: &[T]) -> T
 where
     T: Copy + Default + Add<Output = T> + Mul<Output = T>,
@@ -10,7 +10,7 @@ where
     sum(values.len(), |i| values[i] * values[i])
 }
 
-/// `np.sum` of `value(0)`, ..., `value(len - 1)`, for `len` up to 128.
+/// Returns `np.sum` of `value(0)`, ..., `value(len - 1)`, for `len` up to 128.
 pub(super) fn sum<T: Copy + Default + Add<Output = T>>(
     len: usize,
     value: impl Fn(usize) -> T,
@@ -31,7 +31,8 @@ pub(super) fn sum<T: Copy + Default + Add<Output = T>>(
     (whole..len).fold(total, |sum, i| sum + value(i))
 }
 
-/// `np.linalg.norm` of a few numbers: numpy's BLAS adds up their squares with fused operations.
+/// Returns `np.linalg.norm` of a few numbers: numpy's BLAS adds up their squares with fused
+/// operations.
 pub(super) fn norm(values: &[f64]) -> f64 {
     values.iter().fold(0.0f64, |sum, x| x.mul_add(*x, sum)).sqrt()
 }

@@ -1,9 +1,9 @@
-//! What gymnasium's Python says about each task: observation, reward, end, reset.
+//! Port of gymnasium's Python code of each task: observation, reward, end, reset.
 //!
-//! `a` is the raw action, dt the physics step times the frame skip. Positions of bodies, and all else
-//! that is derived, are those at the begin of the last physics step, as in gymnasium: a step of
-//! MuJoCo computes them first and then moves. Operations are in gymnasium's order; where it computes in
-//! `f32` (sums of actions with numpy 2), so does this.
+//! `a` is the raw action, dt the physics step times the frame skip. Positions of bodies, and all
+//! other derived quantities, are those at the start of the last physics step, as in gymnasium: a
+//! step of MuJoCo computes them first and then moves. Operations are in gymnasium's order; where
+//! gymnasium computes in `f32` (sums of actions with numpy 2), so does this code.
 
 use std::ffi::CStr;
 use std::hint::black_box;
@@ -16,7 +16,7 @@ use super::MujocoOptions;
 use super::library::{Model, Simulation};
 use super::numpy::{norm, sum, sum_of_squares};
 
-/// The robot, which decides all formulas.
+/// Robot, which determines all formulas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Robot {
     Ant,
@@ -32,25 +32,25 @@ enum Robot {
     Walker2d,
 }
 
-/// How far an episode's start is from the model's default.
+/// Noise added to the model's default at the start of an episode.
 #[derive(Debug, Clone, Copy)]
 enum Noise {
-    /// Positions and velocities uniform within this.
+    /// Offsets of positions and velocities, uniform within this.
     Uniform(f64),
-    /// Positions uniform within this, velocities normal with this deviation.
+    /// Offsets of positions, uniform within this; velocities, normal with this standard deviation.
     Normal(f64),
     /// The robot's own rule.
     Own,
 }
 
-/// One id.
+/// Parameters of one id.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) id: &'static str,
-    /// The file of the model.
+    /// File of the model.
     pub(super) model: &'static str,
     robot: Robot,
-    /// Whether the formulas are those of gymnasium's v5; of v4 otherwise.
+    /// True if the formulas are those of gymnasium's v5; otherwise those of v4.
     v5: bool,
     pub(super) frame_skip: u32,
     noise: Noise,
@@ -96,14 +96,15 @@ pub(super) const TASKS: &[Task] = {
     ]
 };
 
-/// The indices of the bodies that a task looks at.
+/// Indices of the bodies that a task reads.
 pub(super) type Bodies = [usize; 3];
 
-/// What the next reward needs of this step: a position, or distances.
+/// Values of this step that the next reward needs: a position, or distances.
 pub(super) type Carried = [f64; 2];
 
 impl Robot {
-    /// How many positions say only where in the world the robot is, and are not observed.
+    /// Returns the number of positions that only locate the robot in the world, and are not
+    /// observed.
     fn hidden(self) -> usize {
         match self {
             Robot::HalfCheetah | Robot::Hopper | Robot::Walker2d => 1,
@@ -115,14 +116,15 @@ impl Robot {
         }
     }
 
-    /// Whether falling is unhealthy, and not an end by the rules alone.
+    /// Returns true if a fall makes the robot unhealthy (an option says if that ends the episode),
+    /// instead of always ending the episode.
     fn has_health(self) -> bool {
         matches!(self, Robot::Ant | Robot::Hopper | Robot::Humanoid | Robot::Walker2d)
     }
 }
 
 impl Task {
-    /// Fails for options that this task does not have.
+    /// Returns an error for options that this task does not have.
     pub(super) fn check(&self, options: &MujocoOptions) -> Result<()> {
         let fail = |what: String| Err(Error::Config(format!("{}: {what}", self.id)));
         if !matches!(options.obs_dtype, DType::F64 | DType::F32) {
@@ -149,8 +151,8 @@ impl Task {
         }
     }
 
-    /// Where gymnasium's camera is, for the models that have none: how far away, and from what, if
-    /// not from the middle.
+    /// Returns gymnasium's camera for the models that have none: its distance, and the point that
+    /// it looks at, if that is not the middle.
     pub(super) fn view(&self) -> Option<(f64, Option<[f64; 3]>)> {
         match self.robot {
             Robot::InvertedPendulum => Some((2.04, None)),
@@ -175,8 +177,8 @@ impl Task {
         Ok(bodies)
     }
 
-    /// Whether a step ends with `mj_rnePostConstraint`. Gymnasium always calls it; only these
-    /// tasks look at what it computes.
+    /// Returns true if a step ends with `mj_rnePostConstraint`. Gymnasium always calls it; only
+    /// these tasks read its results.
     pub(super) fn needs_forces(&self) -> bool {
         match self.robot {
             Robot::Ant => self.v5,
@@ -185,7 +187,7 @@ impl Task {
         }
     }
 
-    /// Positions and velocities of an episode's start, drawn in gymnasium's order.
+    /// Draws positions and velocities of an episode's start, in gymnasium's order.
     pub(super) fn draw(
         &self,
         options: &MujocoOptions,
@@ -241,7 +243,7 @@ impl Task {
         (qpos, qvel)
     }
 
-    /// What the next reward needs of now.
+    /// Computes the values of this step that the next reward needs.
     pub(super) fn carry(&self, now: &Simulation<'_>, bodies: &Bodies) -> Carried {
         match self.robot {
             Robot::Ant => [now.xpos()[3 * bodies[0]], 0.0],
@@ -260,7 +262,7 @@ impl Task {
         }
     }
 
-    /// The reward of a step, and whether it ended the episode.
+    /// Returns the reward of a step, and true if it ended the episode.
     pub(super) fn judge(
         &self,
         options: &MujocoOptions,
@@ -275,7 +277,7 @@ impl Task {
         let cost = |weight: f32| f64::from(weight * effort);
         let (qpos, qvel) = (now.qpos(), now.qvel());
         let ends = options.terminate_when_unhealthy;
-        // Until v4, whoever ends unhealthy is paid for the last step too.
+        // Until v4, an episode that ends unhealthy gets the bonus of the last step too.
         let paid = !self.v5 && ends;
         let bonus = |healthy: bool, bonus: f64| if healthy || paid { bonus } else { 0.0 };
         match self.robot {
@@ -343,7 +345,7 @@ impl Task {
         }
     }
 
-    /// The observation.
+    /// Writes the observation to `obs`.
     pub(super) fn observe(
         &self,
         options: &MujocoOptions,
@@ -374,7 +376,7 @@ impl Task {
             Robot::Humanoid | Robot::HumanoidStandup => {
                 obs.extend_from_slice(&qpos[hidden..]);
                 obs.extend_from_slice(qvel);
-                // v5 leaves out the world and the joint that nothing drives, which are always zero.
+                // v5 leaves out the world and the joint without an actuator, which are always zero.
                 let skip = |count: usize| if self.v5 { count } else { 0 };
                 obs.extend_from_slice(&now.cinert()[skip(10)..]);
                 obs.extend_from_slice(&now.cvel()[skip(6)..]);
@@ -415,19 +417,19 @@ fn square(x: f64) -> f64 {
     x * x
 }
 
-/// `x ** 2` of a Python number: the C library's `pow`, which differs from `x * x` in the last bit
-/// once in a thousand times. The compiler must not see the 2.
+/// Returns `x ** 2` of a Python number: the C library's `pow`, which differs from `x * x` in the
+/// last bit once in a thousand times. The compiler must not see the constant 2.
 fn pow2(x: f64) -> f64 {
     x.powf(black_box(2.0))
 }
 
-/// From body `b` to body `a`.
+/// Returns the vector from body `b` to body `a`.
 fn between(now: &Simulation<'_>, a: usize, b: usize) -> [f64; 3] {
     let position = now.xpos();
     std::array::from_fn(|k| position[3 * a + k] - position[3 * b + k])
 }
 
-/// The centre of mass of the whole model along x.
+/// Returns the centre of mass of the whole model along x.
 fn mass_center(now: &Simulation<'_>) -> f64 {
     let (mass, position) = (now.model.body_mass(), now.xipos());
     let moment = mass.iter().zip(position.chunks_exact(3)).fold(0.0, |sum, (m, x)| sum + m * x[0]);
