@@ -10,7 +10,7 @@ pub(super) fn allowed() -> Vec<usize> {
     {
         // SAFETY: a mask of zeros is a valid, empty mask.
         let mut mask: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the mask is valid for writing and has the size that is said.
+        // SAFETY: the mask is valid for writing and has the size that is passed.
         let status = unsafe { libc::sched_getaffinity(0, size_of_val(&mask), &mut mask) };
         if status == 0 {
             let bits = 8 * size_of_val(&mask);
@@ -43,7 +43,7 @@ pub(super) fn keep(thread: &JoinHandle<()>, cores: impl Iterator<Item = usize>) 
             unsafe { libc::CPU_SET(core, &mut mask) };
         }
         // SAFETY: the handle is not joined, so the thread's id is still its own; the mask is valid
-        // and has the size that is said.
+        // and has the size that is passed.
         unsafe {
             libc::pthread_setaffinity_np(thread.as_pthread_t() as _, size_of_val(&mask), &mask);
         }

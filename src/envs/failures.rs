@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// What the pool does when an environment's `step` returns an error.
+/// Policy of a pool for an environment whose `step` returns an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
     /// The call that would have returned its row fails, and so does every later call.

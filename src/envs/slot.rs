@@ -136,7 +136,7 @@ impl Slot {
 
     fn advance(&mut self, task: Task, obs: &mut [u8], final_obs: &mut [u8]) -> Result<()> {
         if task == Task::Reset {
-            self.running = Running::default(); // A game given up is not a finished one.
+            self.running = Running::default(); // An abandoned game is not a finished one.
             self.game_over = true;
             return self.begin(obs);
         }

@@ -176,7 +176,7 @@ impl EnvPool {
 }
 
 impl XlaPool {
-    /// Makes one pool for each device of a `pmap`: the handle is `i32[pools.len()]`, of which each
+    /// Takes one pool for each device of a `pmap`: the handle is `i32[pools.len()]`, of which each
     /// device gets its own element.
     ///
     /// # Errors

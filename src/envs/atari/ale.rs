@@ -249,12 +249,12 @@ impl Ale {
         let functions = self.functions;
         // SAFETY: the handle is live; the modes asked for are those of one player.
         let mut modes = vec![0; unsafe { (functions.modes_size)(self.handle, 1) } as usize];
-        // SAFETY: the list has room for as many as the library said.
+        // SAFETY: the list has the length that the library returned.
         unsafe { (functions.modes)(self.handle, modes.as_mut_ptr(), 1) };
         let mut difficulties =
             // SAFETY: the handle is live.
             vec![0; unsafe { (functions.difficulties_size)(self.handle) } as usize];
-        // SAFETY: the list has room for as many as the library said.
+        // SAFETY: the list has the length that the library returned.
         unsafe { (functions.difficulties)(self.handle, difficulties.as_mut_ptr()) };
         let choose = |what: &str, asked: i32, known: &[i32]| match known.contains(&asked) {
             true => Ok(asked),
@@ -320,7 +320,7 @@ impl Ale {
     /// Copies the screen as pixel values, row by row.
     pub(super) fn screen(&self, pixels: &mut [u8]) {
         assert_eq!(pixels.len(), self.pixels);
-        // SAFETY: the handle is live, and there is room for the whole screen.
+        // SAFETY: the handle is live, and the buffer has the size of the whole screen.
         unsafe { (self.functions.screen)(self.handle, pixels.as_mut_ptr()) }
     }
 
@@ -330,7 +330,7 @@ impl Ale {
         let mut pixels = vec![0; self.pixels];
         let mut grey = vec![0; self.pixels];
         self.screen(&mut pixels);
-        // SAFETY: the handle is live, and there is room for the whole screen.
+        // SAFETY: the handle is live, and the buffer has the size of the whole screen.
         unsafe { (self.functions.screen_grey)(self.handle, grey.as_mut_ptr()) };
         let fits = |colours: &&Colours| {
             pixels.iter().zip(&grey).all(|(&pixel, &grey)| colours.grey[usize::from(pixel)] == grey)

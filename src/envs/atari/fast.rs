@@ -249,7 +249,7 @@ mod avx2 {
             }
         }
 
-        /// Fills `line`.
+        /// Fills `line` with the brighter of the two pixels of each column.
         #[inline]
         #[target_feature(enable = "avx2")]
         fn see_row(&mut self, before: &[u8], last: &[u8]) {

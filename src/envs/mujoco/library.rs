@@ -395,8 +395,8 @@ impl Model {
         if len == 0 {
             return &[];
         }
-        // SAFETY: `offset` is that of a pointer to `len` numbers of this type, which live as long as
-        // the model and do not change.
+        // SAFETY: `offset` is that of a pointer to `len` numbers of this type, which live as long
+        // as the model and do not change.
         unsafe {
             let start = self.ptr.byte_add(offset).cast::<*const T>().read();
             std::slice::from_raw_parts(start, len)
@@ -554,7 +554,7 @@ impl Simulation<'_> {
     pub(super) fn state(&self, state: &mut [f64]) {
         assert_eq!(state.len(), self.model.state_size);
         let (model, data) = self.model_and_data();
-        // SAFETY: a model, a simulation of it, and room for a state of this kind.
+        // SAFETY: a model, a simulation of it, and a buffer of the size of its state.
         unsafe {
             (self.model.library.get_state)(model, data, state.as_mut_ptr(), STATE_INTEGRATION)
         };

@@ -116,8 +116,8 @@ impl Robot {
         }
     }
 
-    /// Returns true if a fall makes the robot unhealthy (an option says if that ends the episode),
-    /// instead of always ending the episode.
+    /// Returns true if a fall makes the robot unhealthy, and an option decides if that ends the
+    /// episode; false if a fall always ends it, or the robot cannot fall.
     fn has_health(self) -> bool {
         matches!(self, Robot::Ant | Robot::Hopper | Robot::Humanoid | Robot::Walker2d)
     }
