@@ -29,7 +29,7 @@ pub struct Lowered<B> {
 }
 
 impl<B> Lowered<B> {
-    /// The Program, simplified, as it is lowered.
+    /// The simplified Program, in the form that is lowered.
     pub fn program(&self) -> &Program {
         &self.program
     }

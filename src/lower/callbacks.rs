@@ -1,8 +1,8 @@
 //! Callbacks in compiled programs: one kernel calls the functions of all of them.
 //!
 //! Each call knows the number of its function ([`HostFn::id`]), by which the kernel finds it among
-//! those alive. Whoever holds the executable holds its functions; when it goes, and the runs under
-//! way have ended, so do they.
+//! those alive. The owner of the executable holds its functions; they are dropped when it is
+//! dropped and its running programs have ended.
 //!
 //! The numbers are an argument of the compiled program, its last, and not in its text: so programs
 //! that differ in nothing but their functions are one entry of the executable cache, be it of two
@@ -26,8 +26,8 @@ pub fn numbers(program: &Program) -> Vec<i64> {
     numbers
 }
 
-/// Calls a function. The first operand are the [`numbers`], of which the function has that at
-/// `index`. With `token`, the operand after it is handed to the first result.
+/// Calls a function. The first operand is the list of [`numbers`]; the function's number is at
+/// `index`. With `token`, the operand after it is passed to the first result.
 pub struct Callback;
 
 impl Kernel for Callback {

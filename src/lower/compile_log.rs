@@ -1,4 +1,4 @@
-//! Notices that XLA compiles a named function, for progress displays. Executables that come from the
+//! Notices that XLA compiles a named function, for progress displays. Executables loaded from the
 //! cache give none.
 
 use std::cell::RefCell;
@@ -13,8 +13,8 @@ thread_local! {
     static NAME: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Calls `listener` with the name of each function whose compilation starts. It replaces the one
-/// before.
+/// Calls `listener` with the name of each function whose compilation starts. It replaces the
+/// previous listener.
 pub fn set_listener(listener: impl Fn(&str) + Send + Sync + 'static) {
     *LISTENER.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(listener));
 }

@@ -19,7 +19,7 @@ use crate::trace::types::{DType, TensorType};
 /// The ways to compute a convolution on CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConvFormula {
-    /// As it stands.
+    /// The convolution unchanged.
     Plain,
     /// Operands transposed to `[b, 0, 1, f]` and `[0, 1, i, o]`, and the result from `[b, 0, 1, f]`.
     Canonical,
@@ -142,7 +142,7 @@ fn convolve(dims: &ConvDims, lhs: Tensor, rhs: Tensor) -> Tensor {
         ConvFormula::Chunked(chunk) => chunked(&dims, lhs, rhs, chunk),
         ConvFormula::DepthToSpace => depth_to_space(&dims, lhs, rhs),
     };
-    // From [b, 0, 1, f] to the layout asked for.
+    // From [b, 0, 1, f] to the requested layout.
     let rank = dims.out_spec.len();
     let mut order = vec![0; rank];
     order[dims.out_spec[1]] = rank - 1;
@@ -239,13 +239,13 @@ fn chunked(dims: &ConvDims, lhs: Tensor, rhs: Tensor, chunk: usize) -> Tensor {
     sum.expect("at least one feature")
 }
 
-/// A convolution with stride 1 of an input whose neighbours are s apart, per spatial axis with
-/// s > 1 (the kernel dense there).
+/// A convolution with stride 1 of an input whose neighbours are s apart, per spatial axis with s >
+/// 1 (the kernel dense there).
 ///
 /// With the kernel w of k elements zero-padded in front to q s, q = ceil(k / s), the convolution
-/// padded until nothing is lost is `full[s a + r] = sum_c x[a - (q - 1) + c] w[s c + s - 1 - r]`:
-/// a dense convolution by q elements with s times the features, r running over them. The result
-/// asked for is a part of it, `result[n] = full[n + k - 1 - low]`, zero where full ends.
+/// padded until nothing is lost is `full[s a + r] = sum_c x[a - (q - 1) + c] w[s c + s - 1 - r]`: a
+/// dense convolution by q elements with s times the features, r running over them. The result is a
+/// part of it, `result[n] = full[n + k - 1 - low]`, zero where full ends.
 fn depth_to_space(dims: &ConvDims, lhs: Tensor, rhs: Tensor) -> Tensor {
     let (x, w) = (channels_last(dims, lhs), kernel_last(dims, rhs));
     let mut dims = canonical_dims(dims);

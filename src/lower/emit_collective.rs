@@ -43,8 +43,8 @@ impl Emitter<'_> {
                 self.reshape(value, &row, result)
             }
             Collective::AllToAll { split, concat } => {
-                // The operation joins along an axis that is there: one of size 1, put where it
-                // will be right when the divided axis, then of size 1, is gone.
+                // The operation concatenates along an existing axis: one of size 1, inserted so
+                // that its position is right when the divided axis, then of size 1, is removed.
                 let ty = tys[0];
                 let before = concat <= split;
                 let (split, concat) =

@@ -270,7 +270,7 @@ impl<'a> Emitter<'a> {
             Slot::Value(_) => None,
         };
         if results.is_empty() {
-            // Nothing is asked for, and branches do nothing else.
+            // There are no results, and branches do nothing else.
             return Vec::new();
         }
         if last == 0 || known.is_some() {

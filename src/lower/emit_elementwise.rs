@@ -100,11 +100,11 @@ impl Emitter<'_> {
         self.op(format_args!("stablehlo.{name} {a}, {b} : {}", Ty(ty)))
     }
 
-    /// A quotient or remainder of integers, where the divisor may be zero: all ones, and the
-    /// dividend.
+    /// A quotient or remainder of integers whose divisor may be zero: the result is then all ones,
+    /// or the dividend.
     ///
-    /// The compiler gives these too when it divides at run time. But where it knows both operands,
-    /// it divides while it compiles, and a zero then ends the process by a signal.
+    /// The compiler's code gives the same results when it divides at run time. But if it knows both
+    /// operands, it divides while it compiles, and a zero then ends the process by a signal.
     pub(super) fn division(&mut self, op: BinaryOp, a: Value, b: Value, ty: &TensorType) -> Value {
         let zero = self.constant(&Literal::filled(ty.clone(), 0.0));
         let one = self.constant(&Literal::filled(ty.clone(), 1.0));

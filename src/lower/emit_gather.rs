@@ -1,4 +1,4 @@
-//! Windows at computed places, and general products: attributes with many lists of axes.
+//! Gathers, scatters and general products: attributes with many lists of axes.
 
 use super::emitter::Emitter;
 use super::mlir::{List, Value, signature};

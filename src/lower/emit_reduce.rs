@@ -206,7 +206,7 @@ impl Emitter<'_> {
         let [a, b] = keys;
         let mut less = self.compare(CompareOp::Lt, a, b, &key);
         if key.dtype.is_float() {
-            // Comparisons with NaN are false: a number goes before a NaN all the same.
+            // Comparisons with NaN are false: a number is ordered before a NaN all the same.
             let number = self.compare(CompareOp::Eq, a, a, &key);
             let nan = self.compare(CompareOp::Ne, b, b, &key);
             let before = self.binary(BinaryOp::And, number, nan, &bool_ty);

@@ -47,8 +47,8 @@ fn rows(ty: &TensorType, axes: &[usize]) -> Option<[usize; 2]> {
 /// Fewer elements in few rows are left to the compiler.
 const MANY: usize = 1024;
 
-/// The length of the parts into which a row is divided that is to be added: some 128, and many of
-/// them.
+/// The length of the parts into which a row to be added is divided: about 128, and at least 8
+/// parts.
 fn part(length: usize) -> Option<usize> {
     let fits = |part: &usize| length.is_multiple_of(*part) && length / part >= FEW;
     (16..=256).filter(fits).min_by_key(|&part| part.abs_diff(128))

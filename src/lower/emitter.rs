@@ -34,7 +34,7 @@ pub(super) struct Emitter<'a> {
     next_value: u32,
     next_argument: u32,
     pub(super) locations: Locations,
-    /// The number of the line that lines of text come from.
+    /// The number of the source line that the text being written belongs to.
     pub(super) at: Option<u32>,
     /// The constants written so far, per open region.
     scopes: Vec<HashMap<Literal, Value>>,
@@ -72,7 +72,7 @@ impl<'a> Emitter<'a> {
 
     // Lines.
 
-    /// From now on, lines come from `at`.
+    /// Sets the source line of the text that follows.
     pub(super) fn locate(&mut self, at: Loc) {
         if self.options.locations {
             self.at = Some(self.locations.number(at));
@@ -164,7 +164,7 @@ impl<'a> Emitter<'a> {
     pub(super) fn constant(&mut self, literal: &Literal) -> Value {
         let found = match literal.splat_value() {
             Some(_) => self.scopes.last().and_then(|scope| scope.get(literal)),
-            // A long list of elements should not stand twice: any region around will do.
+            // A long list of elements should not be written twice: any enclosing region will do.
             None => self.scopes.iter().rev().find_map(|scope| scope.get(literal)),
         };
         if let Some(&value) = found {

@@ -2,8 +2,8 @@
 //! checksums.
 //!
 //! Files found on disk are hostile until shown otherwise. Opening one never waits and never follows
-//! a link (`O_NONBLOCK | O_NOFOLLOW`), and the open file, not its name, is asked for its type, owner
-//! and mode.
+//! a link (`O_NONBLOCK | O_NOFOLLOW`), and type, owner and mode are read from the open file, not
+//! from its name.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};

@@ -244,8 +244,8 @@ fn signature(leaves: &Leaves<'_>) -> Vec<(TensorType, bool)> {
     leaves.iter().map(|leaf| (leaf.ty().clone(), leaf.is_replicated())).collect()
 }
 
-/// The ids of the devices that work together: those of every process at the places that `devices`
-/// are of in this one. They are counted process by process, like the members of the axis.
+/// The ids of the devices that work together: in every process, those with the indices `devices`.
+/// They are ordered process by process, like the members of the axis.
 fn ids_of_all(by_process: &[Vec<i64>], devices: &[usize]) -> Result<Vec<i64>> {
     let mut all = Vec::with_capacity(by_process.len() * devices.len());
     for (process, ids) in by_process.iter().enumerate() {

@@ -95,11 +95,11 @@ fn scan(
     if size < 2 {
         return x;
     }
-    // Neighbours combined, and the running results of those: the odd places.
+    // Neighbours combined, and the running results of those: the odd indices.
     let even = every(&x, axes, 0, size - 1, 2);
     let pairs = combine(&even, &every(&x, axes, 1, size, 2));
     let odd = scan(combine, pairs, axes);
-    // The even places: the odd place before, and their own.
+    // The even indices: the odd index before, and their own.
     let before = match size % 2 {
         0 => every(&odd, axes, 0, size / 2 - 1, 1),
         _ => odd.clone(),

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The token of a named axis: the devices of a `pmap`, or the batch of a
-/// [`vmap_axis`](super::vmap::vmap_axis). The transformation hands it to its closure, and
-/// [`psum`](super::ops::psum) and the other collectives take it. It means something inside of that
-/// closure only.
+/// [`vmap_axis`](super::vmap::vmap_axis). The transformation passes it to its closure, and
+/// [`psum`](super::ops::psum) and the other collectives take it. It is valid inside of that closure
+/// only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Axis {
     id: u32,

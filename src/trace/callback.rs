@@ -149,8 +149,8 @@ where
 /// `jax.debug.callback`: calls `f` on the host with the values of `args`. For inspecting values
 /// that a program computes: derivatives leave it as it is and run it once, with the values.
 ///
-/// The call may still be under way when the program's results are there, or when the process ends;
-/// [`effects_barrier`](crate::jit::effects_barrier) waits for it.
+/// The call may still be running when the program's results are available, or when the process
+/// ends; [`effects_barrier`](crate::jit::effects_barrier) waits for it.
 #[track_caller]
 pub fn debug_callback<A: Tree<Tensor> + Send + Sync + 'static>(
     f: impl Fn(A::With<Literal>) + Send + Sync + 'static,
@@ -190,7 +190,7 @@ pub fn debug_print<A: Tree<Tensor>>(format: &str, args: A) {
     print(false, format, &tree::leaves(&args), Location::caller());
 }
 
-/// [`debug_print`] whose lines come in order between runs, too.
+/// [`debug_print`] whose lines are in order between runs, too.
 #[track_caller]
 pub fn debug_print_ordered<A: Tree<Tensor>>(format: &str, args: A) {
     print(true, format, &tree::leaves(&args), Location::caller());

@@ -311,8 +311,8 @@ fn bind_branches<A: Tree<Tensor>, B: Tree<Tensor>>(
     tree::replace(&results[0], outputs.iter().copied())
 }
 
-/// Gives every branch the captures of all: one list of tensors, and branches whose inputs are the
-/// arguments and then that list.
+/// Gives every branch the captures of all: returns one list of tensors, and branches whose inputs
+/// are the arguments and then that list.
 pub(crate) fn share_captures(
     programs: Vec<Program>,
     captures: Vec<Vec<Tensor>>,

@@ -76,7 +76,7 @@ fn ensure_allocatable(program: &Program) -> Result<()> {
         ty.ensure_allocatable()?;
     }
     for equation in &program.equations {
-        // A constant of one element that stands for all is written out where it is used.
+        // A constant of one repeated element is written out where it is used.
         for &var in &equation.outputs {
             program.ty(var).ensure_allocatable()?;
         }

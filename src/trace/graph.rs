@@ -114,11 +114,11 @@ pub(crate) fn map_subprograms(op: &mut Op, f: &dyn Fn(Program) -> Program) {
     }
 }
 
-/// Merges equations that compute the same thing, and drops `stop_gradient` and names, which have
-/// done their work when a Program is complete.
+/// Merges equations that compute the same value, and drops `stop_gradient` and names, which have no
+/// further use when a Program is complete.
 pub fn eliminate_common_subexpressions(mut program: Program) -> Program {
     let mut same: Vec<Var> = (0..program.types.len() as u32).map(Var).collect();
-    // By hash, the places in `kept`: operations are large, and copies of them slow.
+    // Indices into `kept`, by hash: operations are large, and copies of them slow.
     let mut seen: HashMap<u64, SmallVec<[u32; 1]>> = HashMap::new();
     let hasher = RandomState::new();
     let mut kept: Vec<Equation> = Vec::with_capacity(program.equations.len());
@@ -205,7 +205,7 @@ fn is_call(op: &Op) -> bool {
     body_of(op).is_some()
 }
 
-/// The Program that stands for a call.
+/// The Program that replaces a call.
 fn body_of(op: &Op) -> Option<Arc<Program>> {
     match op {
         Op::CustomJvp(custom) => Some(custom.call.clone()),

@@ -12,7 +12,7 @@ use super::literal::{AlignedBytes, Literal};
 use super::types::{DType, TensorType};
 use crate::error::{Error, Loc, Result, TraceError};
 
-/// An operand of a callback: a tensor's value, where it lies.
+/// An operand of a callback: a tensor's value, in place.
 #[derive(Debug, Clone)]
 pub struct HostView<'a> {
     /// Element type and shape.
@@ -58,7 +58,7 @@ struct Inner {
 #[derive(Clone)]
 pub struct HostFn(Arc<Inner>);
 
-/// The functions alive, by number. An entry goes with the last clone of its function.
+/// The functions alive, by number. An entry is removed with the last clone of its function.
 static ALIVE: LazyLock<RwLock<HashMap<u64, Weak<Inner>>>> = LazyLock::new(RwLock::default);
 
 impl Drop for Inner {

@@ -302,8 +302,8 @@ fn jvp_binary(
     }
 }
 
-/// The part of the derivative that goes to `a` where the larger of `a` and `b` is taken: all, half
-/// where they are equal, or nothing.
+/// The share of the derivative that `a` gets when the larger of `a` and `b` is taken: all, half if
+/// they are equal, or nothing.
 fn share(a: Tensor, b: Tensor) -> Tensor {
     let half = super::ops::full_like(a, 0.5);
     let tie = where_(a.eq(b), half, zeros_like(a));

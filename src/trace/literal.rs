@@ -19,7 +19,7 @@ use crate::tree::Leaf;
     note = "element types are bool, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32 and f64"
 )]
 pub trait Element: NoUninit + CheckedBitPattern + PartialEq + fmt::Debug + Send + Sync {
-    /// The element type that it stands for.
+    /// The element type of this Rust type.
     const DTYPE: DType;
 }
 
@@ -138,7 +138,7 @@ impl AsMut<[u8]> for AlignedBytes {
 
 #[derive(Clone)]
 enum Data {
-    /// One element that stands for all.
+    /// One element that is repeated.
     Splat([u8; 8]),
     Dense(Arc<AlignedBytes>),
 }
@@ -248,7 +248,7 @@ impl Literal {
         }
     }
 
-    /// The one element that stands for all, if the literal was made so.
+    /// The repeated element, if the literal was made from one.
     pub fn as_splat<T: Element>(&self) -> Option<T> {
         match &self.data {
             Data::Splat(bytes) if T::DTYPE == self.ty.dtype => {

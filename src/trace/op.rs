@@ -43,7 +43,7 @@ impl Var {
 /// The operands or results of an equation.
 pub type Vars = SmallVec<[Var; 4]>;
 
-/// `outputs = op(inputs)`, with the user's line that asked for it.
+/// `outputs = op(inputs)`, with the user's line that made it.
 #[derive(Debug, Clone)]
 pub struct Equation {
     /// The operation.
@@ -201,9 +201,9 @@ pub enum Op {
     /// Replaces a window; operands: the tensor, the window's new content, one scalar i32 start per
     /// axis. Starts are clamped so that the window fits.
     DynamicUpdateSlice,
-    /// Windows at computed places; operands: the tensor, indices `[.., k]`. Starts are clamped.
+    /// Windows at computed indices; operands: the tensor, indices `[.., k]`. Starts are clamped.
     Gather(GatherDims),
-    /// Updates at computed places; operands: the tensor, indices `[.., k]`, updates. A window that
+    /// Updates at computed indices; operands: the tensor, indices `[.., k]`, updates. A window that
     /// does not fit is dropped.
     Scatter(ScatterDims),
     /// A general product: contracts axes and pairs batch axes. Result axes: batch, free axes of
@@ -301,7 +301,7 @@ pub enum Rule {
 pub struct CustomVjpOp {
     /// The function, of constants and arguments.
     pub call: Arc<Program>,
-    /// The function once more, also giving residuals.
+    /// The function again, also giving residuals.
     pub fwd: Arc<Program>,
     /// The pullback.
     pub bwd: Arc<Program>,

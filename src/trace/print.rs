@@ -93,7 +93,7 @@ fn name(var: Var) -> String {
 }
 
 impl Printer<'_> {
-    /// The constant that `var` is, if it stands where it is used.
+    /// The literals of the constants that print inline, by variable.
     fn inline(&self) -> Vec<Option<&Literal>> {
         let mut inline = vec![None; self.program.types.len()];
         for equation in &self.program.equations {
@@ -184,7 +184,7 @@ fn has_letters(value: &str) -> bool {
     value.trim_start_matches('-').starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
-/// The element type of a scalar constant that stands at operand `i` without its type. `operands`
+/// The element type of a scalar constant that prints at operand `i` without its type. `operands`
 /// are the element types of the operands, `None` for scalar constants; `result` that of the first
 /// result.
 pub(super) fn bare_dtype(

@@ -39,8 +39,8 @@ impl Program {
 }
 
 impl Program {
-    /// An axis that collectives in here communicate along, if there are any: such a Program is one
-    /// member's, and runs under `pmap` only.
+    /// An axis that collectives of this Program communicate along, if there are any: such a Program
+    /// is one member's, and runs under `pmap` only.
     pub fn free_axis(&self) -> Option<Axis> {
         self.equations.iter().find_map(|equation| match &equation.op {
             Op::Collective(collective) => Some(collective.axis),
@@ -50,7 +50,7 @@ impl Program {
 }
 
 impl Program {
-    /// The callbacks in here, those inside control flow included, in order.
+    /// The callbacks of this Program, those inside control flow included, in order.
     pub fn callbacks(&self) -> Vec<&CallbackOp> {
         let mut all = Vec::new();
         self.visit_callbacks(&mut |callback| all.push(callback));

@@ -2,7 +2,7 @@
 //!
 //! Tracing happens on a stack of frames, one per thread. A frame collects one [`Program`]. An
 //! operand that belongs to a frame further down is *captured*: it becomes one more input of the
-//! Program, and is handed over where the Program is used. So a closure may use any tensor of the
+//! Program, and is passed in where the Program is used. So a closure may use any tensor of the
 //! traces around it.
 
 use std::any::Any;
@@ -352,7 +352,7 @@ impl Stack {
         self.frames.iter().rposition(|frame| frame.id == tensor.trace)
     }
 
-    /// The variable of frame `index` that stands for `tensor`, captured if need be.
+    /// The variable of frame `index` that represents `tensor`, captured if need be.
     fn resolve(&mut self, index: usize, tensor: Tensor, op: &str, at: Loc) -> Var {
         if self.frames[index].id == tensor.trace {
             return tensor.var;

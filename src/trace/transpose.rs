@@ -30,7 +30,7 @@ use crate::tree::{self, Path, Tree};
 /// An input of a linear Program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Input {
-    /// The Program is linear in it; its cotangent is asked for.
+    /// The Program is linear in it; its cotangent is computed.
     Linear,
     /// A value.
     Known(Tensor),
@@ -526,8 +526,8 @@ pub fn grad<A: Tree<Tensor>>(f: impl Fn(A) -> Tensor) -> impl Fn(A) -> A {
     move |primals: A| gradient("grad", at, &f, primals).1
 }
 
-/// The value of a function together with its gradient, `jax.value_and_grad`. The function returns
-/// a scalar loss, or a tuple of a scalar loss and any tree, which comes back as it is (JAX's
+/// The value of a function together with its gradient, `jax.value_and_grad`. The function returns a
+/// scalar loss, or a tuple of a scalar loss and any tree, which is returned unchanged (JAX's
 /// `has_aux`).
 #[track_caller]
 pub fn value_and_grad<A: Tree<Tensor>, L: Loss>(f: impl Fn(A) -> L) -> impl Fn(A) -> (L, A) {

@@ -277,7 +277,7 @@ pub(crate) struct Lanes {
     /// True if the examples are the devices of a `pmap`: effects then happen once for each, also
     /// where nothing differs.
     pub members: bool,
-    /// In how many rules of custom_jvp that are batched too the computation stands.
+    /// Number of batched custom_jvp rules that the computation is nested in.
     pub rules: usize,
 }
 

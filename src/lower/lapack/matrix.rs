@@ -141,7 +141,7 @@ pub(super) fn qr(a: &mut [f64], rows: usize, cols: usize) -> Vec<f64> {
     taus
 }
 
-/// `orgqr`: the first `cols` columns of the product of the reflectors, in their place.
+/// `orgqr`: the first `cols` columns of the product of the reflectors, which they overwrite.
 pub(super) fn q_of_reflectors(a: &mut [f64], rows: usize, cols: usize, taus: &[f64]) {
     let at = |i: usize, j: usize| at(rows, i, j);
     for j in taus.len()..cols {
@@ -177,8 +177,8 @@ fn rotate_columns(a: &mut [f64], rows: usize, [p, q]: [usize; 2], (c, s): (f64, 
 }
 
 /// `syevd`: eigenvalues of a symmetric matrix in ascending order, and its eigenvectors as columns
-/// in its place, by Jacobi's method. Only one triangle is read. Returns nothing where an element is
-/// not finite.
+/// that overwrite it, by Jacobi's method. Only one triangle is read. Returns `None` if an element
+/// is not finite.
 pub(super) fn eigh(a: &mut [f64], n: usize, lower: bool) -> Option<Vec<f64>> {
     for j in 0..n {
         for i in j + 1..n {
@@ -247,7 +247,7 @@ pub(super) fn svd(a: &[f64], rows: usize, cols: usize, full: bool) -> Option<Svd
         return Some(Svd { values, u: transposed(&vt, few, few), vt: transposed(&u, cols, wide) });
     }
     let mut a = a.to_vec();
-    // Products of columns this small come from rounding.
+    // Products of columns this small are rounding errors.
     let negligible = a.iter().map(|x| x * x).sum::<f64>() * 1e-34;
     let mut v = vec![0.0; cols * cols];
     (0..cols).for_each(|i| v[at(cols, i, i)] = 1.0);

@@ -48,7 +48,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// A copy of operand `i`: results may lie in its memory.
+    /// A copy of operand `i`: results may share its memory.
     fn read<T: Real>(call: &Call<'_>, i: usize, axes: usize) -> Result<Batch, String> {
         let (dims, elements) = call.operand_to_vec::<T>(i)?;
         let Some(split) = dims.len().checked_sub(axes) else {
@@ -201,7 +201,7 @@ fn gesdd<T: Real>(call: &mut Call<'_>) -> Result<(), KernelError> {
     }
     write::<T>(call, 0, &a.elements)?;
     write::<T>(call, 1, &values)?;
-    // Without vectors the places for them are there, and are not read.
+    // Without vectors their buffers are present, and are not read.
     if mode == b'N' {
         u = vec![0.0; call.result_type(2)?.numel()];
         vt = vec![0.0; call.result_type(3)?.numel()];

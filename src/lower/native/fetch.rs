@@ -1,8 +1,8 @@
 //! Fetching: pip installs a pinned wheel into our folder.
 //!
 //! pip knows the user's mirrors, proxies and certificates, so no host is named here. The wheel is
-//! installed into a temporary folder beside its place and renamed, so a part is there whole or not
-//! at all; a file lock makes a second process wait instead of fetching again.
+//! installed into a temporary folder next to its target and renamed, so a part is present whole or
+//! not at all; a file lock makes a second process wait instead of fetching again.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -210,12 +210,12 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A folder that goes away with this.
+/// A folder that is removed when this is dropped.
 struct Temporary(PathBuf);
 
 impl Temporary {
     fn new(parent: &Path, name: &str) -> io::Result<Temporary> {
-        // The file lock is held, so whatever lies at this name was left by a process that died.
+        // The file lock is held, so a folder with this name was left by a process that died.
         let path = parent.join(format!(".{name}.partial"));
         if path.exists() {
             fs::remove_dir_all(&path)?;

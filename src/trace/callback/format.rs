@@ -59,7 +59,7 @@ impl Format {
         self.0.iter().filter(|piece| matches!(piece, Piece::Value(_))).count()
     }
 
-    /// The text with the values in their places, tensors as `ndarray` writes them.
+    /// The text with the values inserted, tensors as `ndarray` writes them.
     pub(super) fn write(&self, values: &[Literal]) -> String {
         let mut values = values.iter();
         let mut text = String::new();

@@ -43,8 +43,8 @@ pub(crate) fn infer_custom_jvp(op: &CustomJvpOp, inputs: &[&TensorType]) -> Resu
     Ok(op.call.output_types().cloned().collect())
 }
 
-/// Checks that the rule of a custom_jvp, if it is written around it, is there and fits. `around` are
-/// the functions in whose rules it stands, the innermost last.
+/// Checks that the rule of a custom_jvp, if it belongs to an enclosing function, exists and fits.
+/// `around` are the functions in whose rules the operation is nested, the innermost last.
 pub(super) fn verify_rule(op: &CustomJvpOp, around: &[&CustomJvpOp]) -> Result<(), String> {
     let Rule::Enclosing(level) = op.jvp else { return Ok(()) };
     let Some(function) = around.iter().rev().nth(level) else {

@@ -1,9 +1,9 @@
-//! Tracing rules of custom_jvp that call their own function, as those of JAX may.
+//! Tracing of custom_jvp rules that call their own function, as those of JAX may.
 //!
-//! A rule is traced together with its function, so that a rule that calls it would be traced without
-//! end. A call is one of a function around it if it stands in the same place of the source, is of
-//! the same types, and does the same; and if its rule, traced once more in this place, is the same
-//! too. It then refers to that function ([`Rule::Enclosing`]).
+//! A rule is traced together with its function, so that a rule that calls it would be traced
+//! without end. A call is a call of an enclosing function if it is at the same source location, has
+//! the same types and the same Program, and if its rule, traced once more here, is the same too. It
+//! then refers to that function ([`Rule::Enclosing`]).
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;

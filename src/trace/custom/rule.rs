@@ -62,7 +62,7 @@ impl CustomJvpOp {
                 });
                 Rule::Own(Arc::new(whole))
             }
-            // The rule around is gone.
+            // The enclosing rule is gone.
             Rule::Enclosing(level) if level > depth => Rule::Enclosing(level - 1),
             other => other,
         };

@@ -74,7 +74,7 @@ fn correlate<N: Number>(
     let features = rhs_shape[0] / groups;
 
     // Offsets inside one channel of the padded input: of the window's first element for each
-    // place of the result, and of each element of the window.
+    // position of the result, and of each element of the window.
     let strides = Shape::from(&padded_shape[2..]).strides();
     let scaled = |by: &[usize]| -> SmallVec<[usize; 4]> {
         strides.iter().zip(by).map(|(stride, by)| stride * by).collect()
@@ -94,7 +94,7 @@ fn correlate<N: Number>(
             } else {
                 (item * groups + group) * channels
             };
-            // One column for each place of the result.
+            // One column for each position of the result.
             let mut patches = Vec::with_capacity(inner * places.len());
             for channel in 0..channels {
                 let channel = &padded[(first_plane + channel) * plane..][..plane];

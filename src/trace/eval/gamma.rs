@@ -1,6 +1,6 @@
 //! The logarithm of the gamma function and its derivatives.
 
-// Coefficients stand as they were published.
+// Coefficients as they were published.
 #![allow(clippy::excessive_precision, clippy::unreadable_literal)]
 
 use std::f64::consts::PI;

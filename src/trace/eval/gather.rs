@@ -1,4 +1,4 @@
-//! Windows at computed places.
+//! Gathers, scatters and dynamic slices.
 
 use super::number::{Number, with_number};
 use super::shapes::{self, offsets};

@@ -58,7 +58,7 @@ pub(super) trait Number: Copy + PartialOrd + 'static {
     fn binary(op: BinaryOp) -> fn(Self, Self) -> Self;
     /// Neutral element of a reduction.
     fn identity(op: ReduceOp) -> Self;
-    /// The order in which things are sorted: NaN last, -0 equal to +0.
+    /// The sort order: NaN last, -0 equal to +0.
     fn order(self, other: Self) -> Ordering;
 
     /// The product of `a`, of `rows` rows, and `b`, of `columns` columns; both in row-major order,

@@ -78,7 +78,7 @@ pub(super) fn sort(inputs: &[Literal], axis: usize) -> Vec<Literal> {
         };
         N::lift(&key).chunks_exact(lane).map(sorted_lane).collect()
     });
-    // The axis stands last in `key`; this puts the last axis back.
+    // The axis is last in `key`; this moves it back.
     let last = key.ty().rank() - 1;
     let back: SmallVec<[usize; 4]> = (0..axis).chain([last]).chain(axis..last).collect();
     let sorted = |input: &Literal| {

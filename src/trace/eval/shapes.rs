@@ -113,7 +113,7 @@ pub(super) fn offsets(sizes: &[usize], strides: &[usize]) -> Vec<usize> {
     offsets
 }
 
-/// The literal of shape `shape` whose elements stand at `source` in `x`.
+/// The literal of shape `shape` with the elements of `x` at `source`.
 fn read(x: &Literal, shape: &Shape, source: &Place) -> Literal {
     let ty = TensorType::new(x.ty().dtype, shape);
     let bytes = x.bytes();

@@ -1,7 +1,7 @@
 //! Functions that the standard library lacks, or has for a smaller range: erf, its inverse, asinh,
 //! acosh, atanh, and threefry.
 
-// Coefficients stand as they were published.
+// Coefficients as they were published.
 #![allow(clippy::excessive_precision, clippy::unreadable_literal)]
 
 use std::f64::consts::{LN_2, PI};

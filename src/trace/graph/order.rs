@@ -1,9 +1,9 @@
-//! Effects in order: a token that each call with an effect takes from the one before it and hands
+//! Ordered effects: a token that each call with an effect takes from the one before it and passes
 //! to the next.
 //!
-//! A compiler keeps operations in order only where one needs the result of the other. So before a
+//! A compiler keeps operations in order only if one needs the result of the other. So before a
 //! Program is lowered, every call with an effect gets one more operand and one more result, a
-//! number; loops carry it, branches hand it through. Then no compiler, and no runtime that runs
+//! number; loops carry it, branches pass it through. Then no compiler, and no runtime that runs
 //! independent operations side by side, can change the order.
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) fn in_order(program: &Program) -> Option<Program> {
     Some(traced.program)
 }
 
-/// Adds the equations of `program` to the trace, and hands the token through them. Gives the
+/// Adds the equations of `program` to the trace, and passes the token through them. Returns the
 /// results, and the token at the end.
 fn thread(program: &Program, args: &[Tensor], mut token: Tensor) -> (Vec<Tensor>, Tensor) {
     let mut env: Vec<Option<Tensor>> = vec![None; program.types.len()];
@@ -97,7 +97,7 @@ fn with_effect(equation: &Equation, inputs: &[Tensor], token: Tensor) -> Tensors
     }
 }
 
-/// `program` with a token as one more input at `place`, and as its first output.
+/// `program` with a token as one more input at index `place`, and as its first output.
 fn with_token(program: &Program, place: usize, equation: &Equation) -> Arc<Program> {
     let mut types: Vec<TensorType> = program.input_types().cloned().collect();
     types.insert(place, CallbackOp::token_type());

@@ -23,7 +23,7 @@ const MARGIN: f64 = 8.0;
 const LONG: usize = 30;
 
 /// The data-flow graph as an SVG picture, with the bodies of control flow as boxes in boxes.
-/// Constants stand in the boxes that use them. A box under the pointer shows its parameters.
+/// Constants are drawn in the boxes that use them. A box under the pointer shows its parameters.
 ///
 /// It can be read up to some hundreds of equations; see [`svg_folded`] for more.
 pub fn svg(program: &Program) -> String {
@@ -260,8 +260,7 @@ impl Picture {
     }
 }
 
-/// Nodes with the layers that they stand in, numbered so that edges go from lower numbers to
-/// higher.
+/// Nodes with their layers, numbered so that edges go from lower numbers to higher.
 #[derive(Default)]
 struct Graph {
     nodes: Vec<Node>,

@@ -29,8 +29,8 @@ pub(super) fn is_effect(equation: &Equation) -> bool {
     matches!(&equation.op, Op::Callback(callback) if callback.has_effect())
 }
 
-/// The Program as it is run a second time, by `name`: without debug callbacks, which have run. Ends
-/// the trace if there are others, for their results are needed and must not be made again.
+/// The Program for a second run, by `name`: without debug callbacks, which have run. Ends the trace
+/// if there are others, for their results are needed and must not be made again.
 pub(super) fn without_effects(name: &str, program: Program) -> Program {
     if !program.has_effect() {
         return program;

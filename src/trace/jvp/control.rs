@@ -41,7 +41,7 @@ fn equation_flow(equation: &Equation, inputs: &[bool]) -> Vec<bool> {
         Op::StopGradient | Op::Bitcast { .. } => vec![false],
         Op::Callback(_) => vec![false; equation.outputs.len()],
         Op::Unary(UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round) => vec![false],
-        // A tangent goes with its own operand.
+        // A tangent belongs to its own operand.
         Op::Sort { .. } | Op::Collective(_) => inputs.to_vec(),
         Op::Remat(remat) => tangent_flow(&remat.body, inputs),
         Op::Scan(scan) => carry_flow(&scan.body, inputs, scan.num_consts, scan.num_carry),
@@ -85,7 +85,7 @@ fn count(marks: &[bool]) -> usize {
     marks.iter().filter(|mark| **mark).count()
 }
 
-/// Tangents handed out to the results that are marked.
+/// Distributes the tangents to the results that are marked.
 pub(super) fn spread(marks: &[bool], tangents: impl IntoIterator<Item = Tensor>) -> Tangents {
     let mut tangents = tangents.into_iter();
     marks.iter().map(|mark| if *mark { tangents.next() } else { None }).collect()

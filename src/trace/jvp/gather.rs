@@ -52,7 +52,8 @@ pub(crate) fn jvp_scatter_mul(
     operand_t.map(|t| bind1(Op::Scatter(dims.clone()), &[t, indices, updates], at))
 }
 
-/// Everything that attains the extreme at a place, the operand too, shares the derivative there.
+/// Tangent of a scatter that takes a maximum or minimum. All values that attain the extreme at an
+/// index, the operand's too, share the derivative there.
 pub(crate) fn jvp_scatter_extreme(
     dims: &ScatterDims,
     [operand, indices, updates]: [Tensor; 3],

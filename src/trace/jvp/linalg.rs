@@ -29,7 +29,7 @@ pub(super) fn jvp_triangular_solve(
     let t = if op.transpose_a { t.swapaxes(-1, -2) } else { t };
     let solved = |x: Tensor| triangular_solve(a, x, *op);
     let (size, others) = (a.dim(-1), y.dim(if op.left_side { -1 } else { -2 }));
-    // Both orders are right; the product goes first where it leaves less to solve.
+    // Both orders are right; the product comes first if it leaves less to solve.
     match (op.left_side, size > others) {
         (true, true) => solved(t.matmul_with(y, Precision::Highest)),
         (true, false) => solved(t).matmul_with(y, Precision::Highest),

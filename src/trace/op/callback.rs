@@ -25,14 +25,14 @@ pub struct CallbackOp {
 pub enum CallbackKind {
     /// It may be left out, moved, and run more than once.
     Pure(VmapMethod),
-    /// It runs whenever the program comes by.
+    /// It runs at every execution of the call.
     Io {
         /// If true, calls happen in order between runs, too.
         ordered: bool,
         /// Batching rule under `vmap`.
         vmap: VmapMethod,
     },
-    /// It runs whenever the program comes by, and transformations leave it alone.
+    /// It runs at every execution of the call, and transformations leave it alone.
     Debug {
         /// If true, calls happen in order between runs, too.
         ordered: bool,
@@ -69,7 +69,7 @@ impl CallbackKind {
 }
 
 impl CallbackOp {
-    /// The type of the token of callbacks in order: a number that each hands to the next.
+    /// The type of the token of ordered callbacks: a number that each passes to the next.
     pub fn token_type() -> TensorType {
         TensorType::scalar(DType::U32)
     }

@@ -14,8 +14,8 @@ struct Term {
 }
 
 /// `jnp.einsum`: sums of products by Einstein's convention: `"ij,jk->ik"` multiplies matrices,
-/// `"bij->bji"` transposes, `"ii"` is a trace, `"...i,i->..."` contracts behind any axes. Without
-/// `->` the result has the letters that stand once, in alphabetical order. Several operands are
+/// `"bij->bji"` transposes, `"ii"` is a trace, `"...i,i->..."` contracts after any axes. Without
+/// `->` the result has the letters that occur once, in alphabetical order. Several operands are
 /// contracted from left to right.
 ///
 /// ```
@@ -52,7 +52,7 @@ pub fn einsum(formula: &str, operands: &[Tensor]) -> Tensor {
     })
 }
 
-/// Letters beyond Unicode's letters stand for the axes of `...`.
+/// Letters beyond Unicode's letters represent the axes of `...`.
 fn hidden(i: usize) -> char {
     char::from_u32(0xE000 + i as u32).expect("a private character")
 }
@@ -126,7 +126,7 @@ fn parse(formula: &str, operands: &[Tensor]) -> (Vec<Term>, Vec<char>) {
     (terms, output)
 }
 
-/// One letter has one size; size 1 is repeated where `...` stands for it.
+/// One letter has one size; size 1 is repeated where `...` represents it.
 fn same_sizes(formula: &str, terms: &mut [Term]) {
     let mut sizes: Vec<(char, usize)> = Vec::new();
     for term in terms.iter() {
@@ -157,7 +157,7 @@ fn same_sizes(formula: &str, terms: &mut [Term]) {
     }
 }
 
-/// A letter that stands twice in an operand is its diagonal.
+/// A letter that occurs twice in an operand is its diagonal.
 fn diagonals(term: Term) -> Term {
     let Term { mut tensor, mut letters } = term;
     while let Some((first, second)) = repeated(&letters) {
@@ -277,7 +277,7 @@ impl Tensor {
         self.diagonal_of(0, -2, -1)
     }
 
-    /// `jnp.diagonal(x, offset, axis1, axis2)`, as a last axis. A positive `offset` lies above the
+    /// `jnp.diagonal(x, offset, axis1, axis2)`, as a last axis. A positive `offset` is above the
     /// main diagonal.
     #[track_caller]
     pub fn diagonal_of(self, offset: i32, axis1: isize, axis2: isize) -> Tensor {

@@ -614,7 +614,7 @@ struct AnyOperand<R>(R);
 pub fn logaddexp(a: Tensor, b: Tensor) -> Tensor {
     let _scope = function("logaddexp");
     let (a, b) = broadcast_pair("logaddexp", a, b);
-    // Chosen by one comparison, so that either side is smooth up to where they meet, and has the
+    // Chosen by one comparison, so that either side is smooth up to their boundary, and has the
     // right derivatives there: those of a maximum and of an absolute value would not add up.
     let first = a.gt(b);
     let (high, low) = (where_(first, a, b), where_(first, b, a));

@@ -1,4 +1,4 @@
-//! Elements at computed places.
+//! Indexing: reads and writes of elements at computed indices.
 
 use std::panic::Location;
 
@@ -18,16 +18,16 @@ pub enum IndexMode {
     Clip,
 }
 
-/// `lax.gather`: windows of `x` at the places that the index vectors along the last axis of
-/// `indices` name. Starts are clamped.
+/// `lax.gather`: windows of `x` at the index vectors along the last axis of `indices`. Starts are
+/// clamped.
 #[track_caller]
 pub fn gather(x: Tensor, indices: Tensor, dims: GatherDims) -> Tensor {
     let _scope = function("gather");
     bind1(Op::Gather(dims), &[x, indices], Location::caller())
 }
 
-/// `lax.scatter`: `updates` written into `x` at the places that the index vectors along the last
-/// axis of `indices` name. A window that does not fit is dropped.
+/// `lax.scatter`: `updates` written into `x` at the index vectors along the last axis of `indices`.
+/// A window that does not fit is dropped.
 #[track_caller]
 pub fn scatter(x: Tensor, indices: Tensor, updates: Tensor, dims: ScatterDims) -> Tensor {
     let _scope = function("scatter");
@@ -193,7 +193,7 @@ impl Tensor {
     }
 
     /// The slices along `axis` that `indices` (integers, any shape) name; the axes of `indices`
-    /// stand in its place. Indices outside: [`IndexMode::Fill`].
+    /// replace that axis. Indices outside: [`IndexMode::Fill`].
     #[track_caller]
     pub fn take(self, indices: Tensor, axis: isize) -> Tensor {
         let _scope = function("take");
@@ -228,8 +228,8 @@ impl Tensor {
         where_(valid, taken, fill_like(taken))
     }
 
-    /// For each place of `indices`, the element of this tensor at that index along `axis` and the
-    /// same place along the others. Shapes agree but along `axis`. Indices outside:
+    /// For each position in `indices`, the element of this tensor at that index along `axis` and
+    /// the same position along the others. Shapes agree but along `axis`. Indices outside:
     /// [`IndexMode::Fill`].
     #[track_caller]
     pub fn take_along_axis(self, indices: Tensor, axis: isize) -> Tensor {
@@ -273,7 +273,7 @@ impl Tensor {
         }
     }
 
-    /// The places `self[i0, i1, ..]` named by integer tensors for the leading axes, which
+    /// The elements `self[i0, i1, ..]` named by integer tensors for the leading axes, which
     /// broadcast together: `x.at(&[i]).add(v)`.
     #[track_caller]
     pub fn at(self, indices: &[Tensor]) -> IndexUpdate {
@@ -366,8 +366,8 @@ impl IndexUpdate {
         self.write(ScatterKind::Set, values)
     }
 
-    /// The tensor with `values` added there (broadcast to the places); several values for one
-    /// place are all added. A place outside is left out.
+    /// The tensor with `values` added at the indices (broadcast to them); if several values go to
+    /// one index, all are added. An index outside the tensor is dropped.
     #[track_caller]
     #[allow(clippy::should_implement_trait)] // JAX's name, and `+` would mean something else.
     pub fn add(self, values: impl Operand) -> Tensor {

@@ -215,7 +215,7 @@ pub fn orthonormal_columns(a: Tensor) -> Tensor {
     if n == 0 {
         return a;
     }
-    // The columns are rows from here on, which lie together.
+    // From here on the columns are rows, which are contiguous.
     let rows = a.t();
     if n <= FEW {
         return orthonormal_rows(rows).t();
@@ -223,8 +223,8 @@ pub fn orthonormal_columns(a: Tensor) -> Tensor {
     // The first block takes the remainder.
     let first = (n - 1) % BLOCK + 1;
     let head = orthonormal_rows(rows.slice_axis(0, 0, first));
-    // One loop over the others, whose body is compiled once. Rows that are not there yet are zeros,
-    // along which a projection takes nothing away.
+    // One loop over the others, whose body is compiled once. Rows that are not computed yet are
+    // zeros, along which a projection takes nothing away.
     let blocks = rows.slice_axis(0, first, n).reshape([(n - first) / BLOCK, BLOCK, m]);
     let starts = super::arange(blocks.dim(0), DType::I32) * BLOCK as i32 + first as i32;
     let done = head.pad(&[0, 0], &[(n - first) as i64, 0], 0.0);

@@ -1,8 +1,8 @@
 //! Everything one can do with tensors: NumPy's and JAX's functions over the operations of
 //! [`Op`](super::op::Op).
 //!
-//! Shapes broadcast as in NumPy. Element types never mix: only literals take the type of the
-//! tensor they meet. Axes are `isize`; negative ones count from the end.
+//! Shapes broadcast as in NumPy. Element types never mix: only literals take the type of the tensor
+//! they are combined with. Axes are `isize`; negative ones count from the end.
 
 mod collective;
 mod convolution;

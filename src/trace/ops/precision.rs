@@ -35,7 +35,7 @@ pub fn default_matmul_precision<R>(precision: Precision, f: impl FnOnce() -> R) 
 }
 
 impl Precision {
-    /// This precision, or that of the scope around if none is asked for.
+    /// This precision, or that of the enclosing scope if it is the default.
     pub(crate) fn in_scope(self) -> Precision {
         if self == Precision::Default { SCOPE.get() } else { self }
     }

@@ -108,7 +108,7 @@ impl Tensor {
         if self.dtype() == DType::Bool { self } else { self.ne(0) }
     }
 
-    /// The reduction as it is: in the tensor's own element type.
+    /// The plain reduction: in the tensor's own element type.
     #[track_caller]
     pub(crate) fn reduce(self, op: ReduceOp, axes: Axes) -> Tensor {
         if axes.is_empty() {

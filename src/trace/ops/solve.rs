@@ -158,7 +158,7 @@ fn eliminate(a: Tensor) -> (Tensor, Tensor, Tensor) {
         let (a, permutation) = (rows(a, order), rows(permutation, order));
         let (row, column) = (a.dynamic_index_clamped(0, k), a.dynamic_index_clamped(1, k));
         let head = row.dynamic_index_clamped(0, k);
-        // A column of zeros is left as it is.
+        // A column of zeros is left unchanged.
         let divisor = where_(head.eq(0.0), 1.0, head);
         let below = numbers.gt(k);
         let factors = where_(below, column / divisor, column);

@@ -134,8 +134,8 @@ impl Tensor {
         })
     }
 
-    /// `jnp.bincount` with `length`: how often each of `0..length` stands in this integer vector.
-    /// Negative numbers count as 0; numbers past the end are not counted.
+    /// `jnp.bincount` with `length`: number of times that each of `0..length` occurs in this
+    /// integer vector. Negative numbers count as 0; numbers past the end are not counted.
     #[track_caller]
     pub fn bincount(self, length: usize) -> Tensor {
         let _scope = function("bincount");
@@ -147,8 +147,8 @@ impl Tensor {
         })
     }
 
-    /// `jnp.quantile` with linear interpolation, along `axis`, which vanishes: the value below which
-    /// the part `q` (0 to 1) of the elements lies. NaN if there is one.
+    /// `jnp.quantile` with linear interpolation, along `axis`, which vanishes: the value below
+    /// which the fraction `q` (0 to 1) of the elements lies. NaN if any element is NaN.
     #[track_caller]
     pub fn quantile(self, q: f64, axis: isize) -> Tensor {
         let _scope = function("quantile");
@@ -168,7 +168,7 @@ impl Tensor {
             let at_low = sorted.index_axis(axis, low as isize);
             let at_high = sorted.index_axis(axis, high as isize);
             let value = at_low * (1.0 - weight) + at_high * weight;
-            // NaN comes last, and spoils everything, as in NumPy.
+            // NaN comes last, and makes the result NaN, as in NumPy.
             let last = sorted.index_axis(axis, -1);
             where_(last.eq(last), value, full_like(last, f64::NAN))
         })

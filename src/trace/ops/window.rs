@@ -25,7 +25,7 @@ pub struct WindowOptions {
 }
 
 impl WindowOptions {
-    /// Windows of these sizes at every place where they fit.
+    /// Windows of these sizes at every position where they fit.
     pub fn new(window: &[usize]) -> WindowOptions {
         let ones = Axes::from_elem(1, window.len());
         WindowOptions {
@@ -58,7 +58,7 @@ impl Tensor {
     /// element. Padding is the reduction's neutral element. If several elements of a window are the
     /// greatest (least), the first one, in row-major order, takes the derivative.
     ///
-    /// It is written as one slice for each place in a window, which the compiler fuses into one
+    /// It is written as one slice for each position in a window, which the compiler fuses into one
     /// loop: right for the windows of pooling, wasteful for windows of hundreds of elements.
     #[track_caller]
     pub fn reduce_window(self, op: ReduceOp, options: &WindowOptions) -> Tensor {
@@ -106,7 +106,7 @@ impl Tensor {
         }
         let mut reduced: Option<Tensor> = None;
         for place in 0..places {
-            // The place's position in the window.
+            // The element's position in the window.
             let mut rest = place;
             let mut start = vec![0; ty.rank()];
             for axis in (0..ty.rank()).rev() {

@@ -69,7 +69,7 @@ impl<'t> Reader<'t> {
         Ok(Literal::from_bytes(ty, AlignedBytes::copy_of(bytes)))
     }
 
-    /// The element that stands at `start`.
+    /// The element at offset `start`.
     pub(super) fn element_at(&self, start: usize, ty: TensorType) -> Result<Literal> {
         let mut reader = self.part(start, self.text.len());
         let literal = reader.element(ty)?;

@@ -1,7 +1,7 @@
 //! Operations from their names and parameters: the inverse of `op_params`.
 //!
-//! `forms!` is the table. It is also a `match` over all of [`Op`], so that a new operation does
-//! not compile until it stands in it.
+//! `forms!` is the table. It is also a `match` over all of [`Op`], so that a new operation does not
+//! compile until the table has it.
 
 use std::sync::Arc;
 
@@ -302,7 +302,7 @@ fn read_conv(p: &mut Params<'_, '_>) -> Result<Op> {
     }))
 }
 
-/// The operation `name`, which stands at `at`.
+/// The operation `name`, at offset `at`.
 pub(super) fn op(at: usize, name: &str, mut params: Params<'_, '_>) -> Result<Op> {
     let Some(form) = FORMS.iter().find(|form| (form.names)().contains(&name)) else {
         let names = FORMS.iter().flat_map(|form| (form.names)());
@@ -489,7 +489,7 @@ impl<'t, 'r> Params<'t, 'r> {
         self.reader.fault(at, &format!("expected {expected}, found `{found}:`"))
     }
 
-    /// Nothing may be left.
+    /// Fails if parameters are left.
     fn finish(mut self, name: &str) -> Result<()> {
         self.reader.skip_blanks();
         if self.reader.peek().is_some() {

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 pub(super) struct Reader<'t> {
     pub(super) text: &'t str,
     pub(super) at: usize,
-    /// Reading goes no further.
+    /// End of the text to read.
     end: usize,
     /// Name of the text's kind, for messages.
     what: &'static str,

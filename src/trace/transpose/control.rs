@@ -13,9 +13,9 @@ use crate::trace::types::TensorType;
 
 type Parts = SmallVec<[Option<Tensor>; 4]>;
 
-/// A linear loop backwards: cotangents of the carry are carried, cotangents of linear constants
-/// are summed up, cotangents of the outputs come in stacked, those of linear inputs go out
-/// stacked.
+/// Transposes a linear loop: cotangents of the carry are carried, cotangents of linear constants
+/// are summed up, cotangents of the outputs are stacked inputs, those of linear inputs are stacked
+/// outputs.
 pub(crate) fn transpose_scan(
     scan: &ScanOp,
     x: &[Operand<'_>],

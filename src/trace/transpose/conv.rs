@@ -21,7 +21,7 @@ pub(crate) fn move_groups(x: Tensor, from: usize, to: usize, groups: usize) -> T
     let mut cut = shape.to_vec();
     cut[from] /= groups;
     cut.insert(from, groups);
-    // The group axis stands at `from`; move it before `to`, whose place may have shifted.
+    // The group axis is at `from`; move it before `to`, whose position may have shifted.
     let target = if to < from { to } else { to + 1 };
     let mut order: Vec<usize> = (0..cut.len()).filter(|&axis| axis != from).collect();
     let place = order.iter().position(|&axis| axis == target).expect("an axis of x");

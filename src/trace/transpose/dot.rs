@@ -6,8 +6,8 @@ use crate::trace::ops::dot_general;
 use crate::trace::tensor::Tensor;
 use crate::trace::types::TensorType;
 
-/// The cotangent of the left operand: the result's cotangent contracted with the right operand
-/// over its free axes, and the axes put back in their places.
+/// The cotangent of the left operand: the result's cotangent contracted with the right operand over
+/// its free axes, and the axes moved back to their positions.
 pub(crate) fn transpose_lhs(dims: &DotDims, lhs: &TensorType, rhs: Tensor, ct: Tensor) -> Tensor {
     let num_batch = dims.lhs_batch.len();
     let lhs_free = free_axes(lhs.rank(), &dims.lhs_contract, &dims.lhs_batch);

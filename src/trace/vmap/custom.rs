@@ -43,8 +43,8 @@ pub(crate) fn custom_jvp(op: &CustomJvpOp, inputs: &[Batched], lanes: Lanes, at:
     results(bind(Op::CustomJvp(batched), &operands, at), &mapped)
 }
 
-/// A Program of a mask (`bool[size]`), of which example is computed for, and of all inputs mapped.
-/// It has no captures, and all its results are mapped.
+/// A Program of a mask (`bool[size]`) of the examples that are computed for, and of all inputs
+/// mapped. It has no captures, and all its results are mapped.
 fn for_all(program: &Program, lanes: Lanes, at: Loc) -> Arc<Program> {
     let all = vec![true; program.inputs.len()];
     let mut types = vec![TensorType::new(DType::Bool, [lanes.size])];

@@ -21,8 +21,8 @@ pub(crate) fn dot(dims: &DotDims, lhs: Batched, rhs: Batched) -> Tensor {
         batched.rhs_batch = prefixed(0, &batched.rhs_batch);
         return dot_general(lhs.tensor, rhs.tensor, batched);
     }
-    // The batch is the first free axis of the operand that has it. It stands behind the paired
-    // axes, and on the right behind the free axes of the left as well.
+    // The batch is the first free axis of the operand that has it. It comes after the paired axes,
+    // and on the right after the free axes of the left as well.
     let pairs = dims.lhs_batch.len();
     if lhs.mapped {
         return dot_general(lhs.tensor, rhs.tensor, batched).moveaxis(pairs as isize, 0);

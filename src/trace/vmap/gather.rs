@@ -1,5 +1,6 @@
-//! Windows at computed places: batching. An axis of the operand and one of the indices that both
-//! run over the batch are paired; a batch in only one of them is a window or an index axis more.
+//! Batching of gathers, scatters and dynamic slices. An axis of the operand and one of the indices
+//! that both run over the batch are paired; a batch in only one of them is one more window or index
+//! axis.
 
 use super::{Batched, prefixed, shifted};
 use crate::trace::op::{Axes, GatherDims, ScatterDims, ScatterKind};
@@ -67,7 +68,7 @@ fn room(shape: &Shape, window: &Shape) -> Axes {
 
 /// Starts of the examples' windows.
 enum Starts {
-    /// At the same place; one start per axis, the batch axis included.
+    /// All examples have the same: one start per axis, the batch axis included.
     Same(Vec<Tensor>),
     /// Each example has its own: index vectors of the axes along which a window can move,
     /// `i32[size, axes]`.

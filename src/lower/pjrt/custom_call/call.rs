@@ -14,9 +14,9 @@ use crate::trace::types::{DType, Shape, TensorType};
 /// The operands, results and attributes of one call.
 pub struct Call<'a> {
     frame: &'a Frame,
-    /// The results handed out: each is lent once, for it is lent for writing.
+    /// Flags of the results that were lent: each is lent once, for it is lent for writing.
     lent: SmallVec<[bool; 8]>,
-    /// The operands handed out: no result may be written in their memory.
+    /// Flags of the operands that were lent: no result may be written in their memory.
     borrowed: RefCell<SmallVec<[bool; 8]>>,
     lifetime: PhantomData<&'a mut u8>,
 }

@@ -1,4 +1,4 @@
-//! Calls from programs on GPUs: their tensors lie in the device's memory.
+//! Calls from programs on GPUs: their tensors are in the device's memory.
 //!
 //! The operands are copied to the host, the kernel runs there, and its results are copied back, in
 //! the order of the stream on which the program runs. JAX does the same for its callbacks.

@@ -1,5 +1,5 @@
-//! A store of large blocks: stand-ins for the C library's allocator that take them from there, and
-//! all others from the C library.
+//! A store of large blocks: replacements for the C library's allocator that take large blocks from
+//! the store, and all others from the C library.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
@@ -18,8 +18,8 @@ pub const FUNCTIONS: [(&CStr, *const c_void); 5] = [
 /// hardly ever does: that distinguishes nearly all others without a lookup in the store.
 const PAGE: usize = 2 << 20;
 
-/// Blocks of at least this many bytes are of the store: smaller ones the C library keeps by itself, and
-/// rounding them to huge pages would waste too much.
+/// Blocks of at least this many bytes belong to the store: the C library keeps smaller ones by
+/// itself, and rounding them to huge pages would waste too much.
 const LARGE: usize = 4 << 20;
 
 /// Bytes of free blocks that are kept at most.

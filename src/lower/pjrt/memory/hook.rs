@@ -41,8 +41,9 @@ struct Object {
     sealed: (usize, usize),
 }
 
-/// Leads the calls of the library that `inside` is an address of to `functions`: where it calls one
-/// of these names, the function beside it is called. Does nothing for a library that is not found.
+/// Redirects calls of the library that contains the address `inside`: where it calls one of the
+/// names in `functions`, the function beside that name is called. Does nothing for a library that
+/// is not found.
 pub fn lead(inside: *const c_void, functions: &[(&CStr, *const c_void)]) {
     let mut search = (inside as usize, None);
     // SAFETY: `find` is called during this call only, with a pointer to `search`.

@@ -1,4 +1,4 @@
-//! Windows at computed places.
+//! Gathers, scatters and dynamic slices.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn gathers() -> Vec<Case> {
         slice_sizes: Shape::from([1, 3]),
         ..GatherDims::default()
     };
-    // Windows stand before and behind the places; index vectors address axes out of order.
+    // Window axes come before and after the index axes; index vectors address axes out of order.
     let windows = GatherDims {
         offset_dims: Axes::from_slice(&[0, 3]),
         collapsed_slice_dims: Axes::from_slice(&[1]),
