@@ -143,11 +143,11 @@ fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// The law behind the tests above: `println!` and its relatives panic where they cannot write, so that
-/// only one module prints.
+/// only one module prints. Examples print as any program does: none of them prints in a callback.
 #[test]
 fn only_the_output_module_prints() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut folders = vec![root.join("src"), root.join("examples")];
+    let mut folders = vec![root.join("src")];
     let mut found = Vec::new();
     let mut files = 0;
     while let Some(folder) = folders.pop() {
