@@ -24,8 +24,7 @@ pub struct Entry {
     pub command: fn() -> Command,
     /// Parses and checks a command line, whose first word is the program's name. Nothing is started.
     pub check: fn(Vec<OsString>) -> Result<()>,
-    /// Trains with a command line, whose first word is the program's name, and tells the result, as
-    /// the algorithm's example does.
+    /// Trains with a command line, whose first word is the program's name, and prints the result.
     pub train: fn(Vec<OsString>) -> ExitCode,
     /// Lets the model in a file, of which the origin is known, play.
     play: fn(&Path, &Origin, &mut Evaluation) -> Result<()>,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use podracer::algos::registry;
 use podracer::lower::native::Lock;
 
 fn read(path: &str) -> String {
@@ -168,6 +169,60 @@ fn the_tour_names_files_that_exist() {
             assert!(places.iter().any(|place| place.exists()), "{file} names {name}");
         }
     }
+}
+
+/// The README and the pages of the algorithms.
+fn pages() -> Vec<String> {
+    let folder = "docs/algos";
+    let entries = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut pages: Vec<String> = names.map(|name| format!("{folder}/{name}")).collect();
+    pages.push("README.md".into());
+    pages
+}
+
+/// The word after each `mark` in `text`.
+fn words_after<'a>(text: &'a str, mark: &str) -> Vec<&'a str> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let rests = text.split(mark).skip(1);
+    rests.filter_map(|rest| rest.split(|c| !is_part(c)).next()).collect()
+}
+
+#[test]
+fn commands_in_documents_name_examples_and_algorithms_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut commands = [0, 0];
+    for page in pages() {
+        let text = read(&page);
+        for name in words_after(&text, "--example ") {
+            commands[0] += 1;
+            let file = root.join("examples").join(format!("{name}.rs"));
+            assert!(name == "NAME" || file.exists(), "{page}: --example {name}");
+        }
+        for name in words_after(&text, "--release -- train ") {
+            commands[1] += 1;
+            let known = name == "NAME" || registry::find(name).is_ok();
+            assert!(known, "{page}: train {name}");
+        }
+    }
+    assert!(commands[0] > 20 && commands[1] > 50, "{commands:?} commands");
+}
+
+/// Every example has the command that runs it, and the README lists it.
+#[test]
+fn examples_show_their_command_and_are_in_the_readme() {
+    let readme = read("README.md");
+    let mut count = 0;
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let doc: String = text.lines().take_while(|line| line.starts_with("//!")).collect();
+        assert!(doc.contains(&format!("cargo run --release --example {name}")), "{name}");
+        assert!(readme.contains(&format!("[`{name}`](examples/{name}.rs)")), "{name}");
+        count += 1;
+    }
+    assert_eq!(count, 11);
 }
 
 /// The words of Rust sources, without their comments.
