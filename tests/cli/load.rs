@@ -18,6 +18,9 @@ struct Sample {
     threads: u64,
 }
 
+/// A name, a figure of a sample, and how much it may grow.
+type Row = (&'static str, fn(&Sample) -> u64, u64);
+
 fn sample(pid: u32) -> Sample {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the run goes on");
     let field = |name: &str| -> u64 {
@@ -85,7 +88,7 @@ fn an_hour_of_training_takes_no_more_memory_than_its_first_quarter() {
         let quarter = samples.len() / 4;
         let (early, late) = (&samples[quarter..2 * quarter], &samples[3 * quarter..]);
         println!("{line}\n  {last}");
-        let rows: [(&str, fn(&Sample) -> u64, u64); 3] = [
+        let rows: [Row; 3] = [
             // A fiftieth and 16 MiB: what the allocator keeps varies.
             ("KiB of memory", |s| s.anonymous, median(early, |s| s.anonymous) / 50 + (16 << 10)),
             ("open files", |s| s.files, 2),
