@@ -13,8 +13,8 @@ use crate::trace::literal::{AlignedBytes, Element, Literal, with_element};
 use crate::trace::types::{DType, Shape, TensorType};
 use crate::tree::{self, Leaf, Path, Tree};
 
-/// A tensor's value: data on a device, or on the host on its way there. Cheap to clone, and of no
-/// arithmetic: that is for [`Tensor`](crate::Tensor)s, inside a trace.
+/// A tensor's value: data on a device, or on the host before its transfer. Cheap to clone; it has
+/// no arithmetic, which is for [`Tensor`](crate::Tensor)s, inside a trace.
 ///
 /// An array given to a compiled function by value, of which no clone exists, is donated: its
 /// memory is used again for the results.
@@ -203,12 +203,12 @@ impl Array {
     }
 }
 
-/// A host value on the first device; used in place where the platform can.
+/// Uploads a host value to the first device; it is used in place if the platform can.
 pub(crate) fn upload(literal: &Literal) -> Result<Buffer> {
     upload_to(literal, 0)
 }
 
-/// A host value on a device; used in place where the platform can.
+/// Uploads a host value to a device; it is used in place if the platform can.
 pub(crate) fn upload_to(literal: &Literal, device: usize) -> Result<Buffer> {
     let _span = timeline::span("to the device");
     literal.ensure_allocatable()?;
@@ -267,7 +267,7 @@ impl fmt::Debug for Array {
 impl fmt::Display for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         with_element!(self.dtype(), T => match self.to_ndarray::<T>() {
-            // The precision of a word is its length.
+            // The precision of a word would be its length.
             Ok(elements) if self.dtype() == DType::Bool => write!(f, "{elements}"),
             Ok(elements) => fmt::Display::fmt(&elements, f),
             Err(error) => write!(f, "<{error}>"),

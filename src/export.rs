@@ -72,7 +72,7 @@ fn argument_text(path: &[Step]) -> String {
 }
 
 impl Exported {
-    /// The exported form of `program`, whose inputs and outputs lie at these paths.
+    /// The exported form of `program`, whose inputs and outputs are at these paths.
     pub(crate) fn of(
         name: &str,
         mut program: Program,
@@ -113,7 +113,7 @@ impl Exported {
             [] => PyTree::Tuple(vec![]),
             paths => PyTree::of(paths),
         };
-        // Python's dictionaries have their keys in order, which may be another one than ours.
+        // Python's dictionaries have sorted keys, whose order may differ from ours.
         program.inputs = in_order(name, &in_tree, &wrapped, &program.inputs)?;
         program.outputs = in_order(name, &out_tree, out_paths, &program.outputs)?;
         let (in_types, out_types): (Vec<_>, Vec<_>) =
@@ -162,8 +162,8 @@ impl Exported {
         Ok(Exported::new(Artifact::decode(bytes)?, bytes.to_vec()))
     }
 
-    /// The artifact, for [`Exported::from_bytes`] and `jax.export.deserialize`. One that was read
-    /// is given back as it was.
+    /// The artifact, for [`Exported::from_bytes`] and `jax.export.deserialize`. An artifact that
+    /// was read is returned unchanged.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.bytes.clone()
     }
@@ -394,7 +394,7 @@ fn matching(to: &[LeafPath], from: &[LeafPath]) -> Option<Vec<usize>> {
     order.filter(|order| order.len() == from.len() && positions.len() == from.len())
 }
 
-/// `items`, which lie at `paths`, in the order of the leaves of `tree`.
+/// Returns `items`, which are at `paths`, in the order of the leaves of `tree`.
 fn in_order<T: Copy>(name: &str, tree: &PyTree, paths: &[LeafPath], items: &[T]) -> Result<Vec<T>> {
     let order = matching(&tree.paths(), paths).ok_or_else(|| {
         Error::Argument(format!("{name} has two leaves of one path, and cannot be exported"))

@@ -1,5 +1,5 @@
-//! The front doors: [`jit()`], [`eager()`], [`interpret`]. Three ways to run one function of tensors
-//! on arrays, with the same results.
+//! The entry points [`jit()`], [`eager()`] and [`interpret`]: three ways to run one function of
+//! tensors on arrays, with the same results.
 
 mod core;
 mod eager;
@@ -184,10 +184,11 @@ impl<A, B, F> Jit<A, B, F> {
         self
     }
 
-    /// The device that the compiled function runs on, by its number; the first one otherwise. Its
-    /// arguments must be there ([`Array::to`]) or on the host, and there its results are.
+    /// Sets the device that the compiled function runs on, by its number; the first one otherwise.
+    /// Its arguments must be on that device ([`Array::to`]) or on the host, and its results are on
+    /// it.
     ///
-    /// Operation by operation, everything runs on the first device.
+    /// In eager mode, everything runs on the first device.
     ///
     /// ```
     /// use podracer::{Array, Tensor, jit};
@@ -209,7 +210,7 @@ impl<A, B, F> Jit<A, B, F> {
     /// the defaults of this library. A flag that the compiler does not know, or of another type, is
     /// an error of the first call.
     ///
-    /// Of no meaning in the other modes.
+    /// Has no effect in the other modes.
     ///
     /// ```
     /// use podracer::{Tensor, jit};
@@ -255,8 +256,9 @@ impl<A, B, F> Jit<A, B, F> {
         self
     }
 
-    /// Sets the number of signatures that stay compiled, at least 1; 256 by default. Beyond it the least recently used
-    /// one is dropped with its executable, and compiled again when it comes back.
+    /// Sets the number of signatures that stay compiled, at least 1; 256 by default. Beyond it the
+    /// least recently used one is dropped with its executable, and compiled again when it is used
+    /// again.
     pub fn cache_capacity(mut self, signatures: usize) -> Self {
         self.entries.set_capacity(signatures);
         self
@@ -271,7 +273,7 @@ impl<A, B, F> Jit<A, B, F> {
     }
 
     /// Explains every compilation after the first one so far: why the function was compiled again.
-    /// Of very many, only the latest 1024 are kept.
+    /// At most the latest 1024 are kept.
     pub fn explain(&self) -> Vec<Recompile> {
         self.signatures.recompiles()
     }
@@ -325,7 +327,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     }
 
     fn call_compiled(&self, args: &A::With<Array>, call: Loc) -> Result<B::With<Array>> {
-        // Before any lock is taken, which this very thread may hold.
+        // Checked before any lock is taken, which this very thread may hold.
         expect_no_call("launch a compiled program")?;
         let leaves = leaves_of::<A>(args);
         let structure = structure_in_scope(tree::structure(args));
@@ -362,7 +364,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         let (paths, places) = (tree::paths(args), vec![]);
         let signature = Signature { structure, paths, types, places, call };
         let signature = self.signatures.note(&self.name, signature)?;
-        // Before anything is traced for a device that does not exist.
+        // Checked before anything is traced for a device that does not exist.
         Runtime::get()?.expect_device(self.device)?;
         let Lowered { program, text, aliases, template, recorder, .. } = self.lower(args)?;
         let compiled = Compiled::new(program, &text, aliases, self.device, &self.options)?;
@@ -525,7 +527,7 @@ pub fn eval_shape<A: Tree<Tensor>, B: Tree<Tensor>>(
     Ok(result.map_leaves_ref(&Path::ROOT, &mut |_, _| types.next().expect("one a leaf")))
 }
 
-/// Runs a Program that is at hand: traced by [`make_program`], built or changed by a tool.
+/// Runs a ready-made Program: traced by [`make_program`], built or changed by a tool.
 ///
 /// # Errors
 /// If the Program is not well-formed, if the inputs are not of its types, or as [`Jit::call`].

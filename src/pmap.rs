@@ -71,9 +71,9 @@ struct Entry<B> {
 /// argument; `f` gets the token of the axis that the devices form, named `axis`, with which
 /// [`psum`](crate::psum), [`pmean`](crate::pmean) and the other collectives work.
 ///
-/// The devices are those of the argument, whose leaves must all be on the same ones. Where several
-/// processes' devices work together ([`Runtime::start_among`]), all of them make the same calls, each
-/// with its own parts, and the axis has the members of all, process by process. It is compiled
+/// The devices are those of the argument, whose leaves must all be on the same ones. If several
+/// processes' devices work together ([`Runtime::start_among`]), all of them make the same calls,
+/// each with its own parts, and the axis has the members of all, process by process. It is compiled
 /// once per signature; the result is asynchronous; arguments given by value, of which no clone is
 /// kept, are donated: all as with [`jit()`](crate::jit()).
 ///
@@ -141,8 +141,9 @@ impl<A, B, F> Pmap<A, B, F> {
         self
     }
 
-    /// Sets the number of signatures that stay compiled, at least 1; 256 by default. Beyond it the least recently used
-    /// one is dropped with its executable, and compiled again when it comes back.
+    /// Sets the number of signatures that stay compiled, at least 1; 256 by default. Beyond it the
+    /// least recently used one is dropped with its executable, and compiled again when it is used
+    /// again.
     pub fn cache_capacity(mut self, signatures: usize) -> Self {
         self.entries.set_capacity(signatures);
         self
@@ -275,7 +276,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
         Ok((traced.program, template, axis))
     }
 
-    /// All members together, as a batch.
+    /// Runs all members together, as a batch.
     fn run_together(
         &self,
         program: &Program,

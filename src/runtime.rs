@@ -28,7 +28,7 @@ impl Default for RuntimeOptions {
 }
 
 impl RuntimeOptions {
-    /// With so many devices, if the platform is the CPU.
+    /// Options with this number of devices, if the platform is the CPU.
     pub fn with_cpu_devices(cpu_devices: usize) -> RuntimeOptions {
         RuntimeOptions { platform: None, cpu_devices }
     }
@@ -40,7 +40,7 @@ impl RuntimeOptions {
         resolved.is_ok_and(|options| options.platform != Some(Platform::Cpu))
     }
 
-    /// With its platform chosen.
+    /// Returns the options with the platform chosen.
     fn resolved(self) -> Result<RuntimeOptions> {
         let platform = match self.platform {
             Some(platform) => platform,
@@ -70,7 +70,7 @@ pub struct Node {
     pub rank: usize,
     /// Number of processes.
     pub size: usize,
-    /// By which the processes' clients find each other.
+    /// Store by which the processes' clients find each other.
     pub store: Arc<dyn KeyValues>,
 }
 
@@ -136,8 +136,8 @@ impl Runtime {
     /// first time on a machine this fetches the XLA plugin.
     ///
     /// # Errors
-    /// [`Error::Native`] if the plugin cannot be had or loaded, [`Error::Pjrt`] if its client does
-    /// not start.
+    /// [`Error::Native`] if the plugin cannot be found, fetched or loaded, [`Error::Pjrt`] if its
+    /// client does not start.
     pub fn get() -> Result<&'static Runtime> {
         match RUNTIME.get() {
             Some(runtime) => Ok(runtime),
@@ -175,7 +175,7 @@ impl Runtime {
     }
 
     /// Starts the runtime of a process whose devices work together with those of others. Returns
-    /// when all processes have come to this call.
+    /// when all processes have made this call.
     ///
     /// # Errors
     /// As [`Runtime::get`]; if it is running already; and on CPU, whose devices end at the process.

@@ -149,7 +149,7 @@ pub(crate) fn device_ran(device: usize, name: &str, start: Instant) {
     row.push(Event { name: Cow::Owned(name.to_string()), start, end });
 }
 
-/// A recording under way; made by [`start`]. It ends, and the file is written, with
+/// A recording in progress; made by [`start`]. It ends, and the file is written, with
 /// [`Timeline::finish`] or when this is dropped.
 #[derive(Debug)]
 pub struct Timeline {

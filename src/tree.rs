@@ -386,7 +386,7 @@ pub fn count<T: Leaf, M: Tree<T>>(tree: &M) -> usize {
 /// A tree of the structure of `template` with the given leaves, in order.
 ///
 /// # Panics
-/// If there are fewer leaves than the structure has places.
+/// If there are fewer leaves than in `template`.
 pub fn rebuild<T: Leaf, U: Leaf, M: Tree<T>>(
     template: &M,
     leaves: impl IntoIterator<Item = U>,
@@ -400,10 +400,10 @@ pub fn rebuild<T: Leaf, U: Leaf, M: Tree<T>>(
 /// [`rebuild`] with leaves of the same type: the same tree with other leaves.
 ///
 /// # Panics
-/// If there are fewer leaves than the structure has places.
+/// If there are fewer leaves than in `template`.
 pub fn replace<T: Leaf, M: Tree<T>>(template: &M, leaves: impl IntoIterator<Item = T>) -> M {
     let mut leaves = leaves.into_iter();
-    // Through another leaf type: only from there is the way back known to lead to `M`.
+    // Through another leaf type: only from there does the type system know that the result is `M`.
     let places: M::With<bool> = template.map_leaves_ref(&Path::ROOT, &mut |_, _| true);
     places.map_leaves(&Path::ROOT, &mut |_, _| {
         leaves.next().expect("as many leaves as the structure has places")
@@ -420,8 +420,8 @@ pub fn structure<T: Leaf, M: Tree<T>>(tree: &M) -> u64 {
 /// Applies `f` to each pair of leaves of two trees: `jax.tree.map` of two trees.
 ///
 /// # Errors
-/// [`Error::Argument`] if the trees have different structures; it names the first path that
-/// stands in one only.
+/// [`Error::Argument`] if the trees have different structures; it names the first path that only
+/// one of them has.
 pub fn zip_map<T: Leaf, S: Leaf, U: Leaf, M: Tree<T>>(
     left: M,
     right: M::With<S>,
@@ -437,7 +437,7 @@ pub fn zip_map<T: Leaf, S: Leaf, U: Leaf, M: Tree<T>>(
 /// Checks that two trees have one structure.
 ///
 /// # Errors
-/// [`Error::Argument`] that names the first path standing in one only.
+/// [`Error::Argument`] that names the first path that only one of them has.
 pub fn same_structure<T: Leaf, S: Leaf, L: Tree<T>, R: Tree<S>>(left: &L, right: &R) -> Result<()> {
     match structure_difference(left, right, "$", ["the first", "the second"]) {
         None => Ok(()),
@@ -447,8 +447,8 @@ pub fn same_structure<T: Leaf, S: Leaf, L: Tree<T>, R: Tree<S>>(left: &L, right:
     }
 }
 
-/// The first difference in structure of two trees, if there is one. `root` stands for the whole
-/// tree in paths, `names` for the two trees: `carry[1] is in the output and not in the input`.
+/// The first difference in structure of two trees, if there is one. `root` represents the whole
+/// tree in paths, `names` the two trees: `carry[1] is in the output and not in the input`.
 pub(crate) fn structure_difference<T: Leaf, S: Leaf, L: Tree<T>, R: Tree<S>>(
     left: &L,
     right: &R,

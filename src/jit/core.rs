@@ -85,8 +85,8 @@ fn compile_module(
 }
 
 /// Refuses an executable that needs more memory than the host has: there the allocation would end
-/// the process, by an exception that no error comes of, or at the hands of the system. Devices with
-/// memory of their own give an error.
+/// the process, by an exception that does not become an error, or by the system's out-of-memory
+/// killer. Devices with memory of their own give an error.
 fn ensure_memory(executable: &Executable) -> Result<()> {
     if Runtime::get()?.platform != Platform::Cpu {
         return Ok(());
@@ -133,7 +133,8 @@ impl Compiled {
         Ok(Compiled { executable, outcome, types, donated, name, device, effects, numbers })
     }
 
-    /// A module whose Program is not at hand, with inputs of these types, none of them donated.
+    /// Compiles a module whose Program is not available, with inputs of these types, none of them
+    /// donated.
     pub(crate) fn of_module(module: &[u8], types: Vec<TensorType>) -> Result<Compiled> {
         let flags = meaning_flags(Runtime::get()?.platform);
         let (executable, outcome) = compile_module(module, flags, 0, &vec![])?;

@@ -47,7 +47,7 @@ impl EagerOps {
         OPS.get_or_init(EagerOps::default)
     }
 
-    /// Runs a Program equation by equation, and looks at each one's results if asked to.
+    /// Runs a Program equation by equation, and checks each one's results if asked to.
     pub(super) fn run(
         &self,
         program: &Program,

@@ -22,7 +22,7 @@ pub(crate) struct Effects {
     ordered: bool,
 }
 
-/// The runs under way.
+/// The runs in progress.
 #[derive(Default)]
 struct UnderWay {
     count: usize,

@@ -80,9 +80,9 @@ pub enum CacheStatus {
 pub struct Cache {
     dir: Option<PathBuf>,
     limit: u64,
-    /// The folder and its key, looked at at first use; `None` if they cannot be trusted.
+    /// The folder and its key, checked at first use; `None` if they cannot be trusted.
     store: OnceLock<Option<Store>>,
-    /// Bytes written since the folder's size was last looked at; the maximum before the first time.
+    /// Bytes written since the folder's size was last measured; the maximum before the first time.
     written: AtomicU64,
     warned: AtomicBool,
 }

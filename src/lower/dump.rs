@@ -1,9 +1,9 @@
 //! Modules as files, to be read or given to other tools: `PODRACER_DUMP_IR_TO=DIR`, JAX's
 //! `JAX_DUMP_IR_TO`.
 //!
-//! Every function that is compiled leaves its StableHLO text there, as `NAME-HASH.mlir`. With
-//! `PODRACER_DUMP_IR_FOR=cuda` it is the text that a GPU would get, while the run itself stays on the
-//! platform it has: `tests/interop/compile_for_gpu.py` compiles such texts on a machine without one.
+//! Every function that is compiled writes its StableHLO text there, as `NAME-HASH.mlir`. With
+//! `PODRACER_DUMP_IR_FOR=cuda` it is the text that a GPU would get, while the run itself stays on
+//! its platform: `tests/interop/compile_for_gpu.py` compiles such texts on a machine without one.
 
 use std::fs;
 use std::path::PathBuf;

@@ -56,7 +56,7 @@ fn part(length: usize) -> Option<usize> {
 
 impl Emitter<'_> {
     /// Returns the rows if they are reduced here: on CPU, except for small Programs that run
-    /// inline. Those have no time to win, and a product would end that.
+    /// inline, which have no time to win and would not run inline with a product.
     fn pay(&self, rows: Option<[usize; 2]>) -> Option<[usize; 2]> {
         rows.filter(|_| self.options.platform == Platform::Cpu && self.native.is_none())
     }

@@ -1,7 +1,7 @@
 //! The text of one module as it grows: its lines, the names of its values, and its constants.
 //!
-//! How each operation is written is in the `emit_` files, family by family; which of them an equation
-//! needs is decided in [`stablehlo`](mod@super::stablehlo).
+//! The `emit_` files write the operations, family by family; [`stablehlo`](mod@super::stablehlo)
+//! chooses the one that an equation needs.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -127,7 +127,7 @@ impl<'a> Emitter<'a> {
         Value::argument(id)
     }
 
-    /// Opens a region: lines go in by one step, constants are the region's own.
+    /// Opens a region: lines are indented by one more step, constants are the region's own.
     pub(super) fn open(&mut self) {
         self.indent += 1;
         self.scopes.push(HashMap::new());

@@ -100,8 +100,9 @@ impl<A, B, F> ShardedJit<A, B, F> {
         self
     }
 
-    /// Sets the number of signatures that stay compiled, at least 1; 256 by default. Beyond it the least recently used
-    /// one is dropped with its executable, and compiled again when it comes back.
+    /// Sets the number of signatures that stay compiled, at least 1; 256 by default. Beyond it the
+    /// least recently used one is dropped with its executable, and compiled again when it is used
+    /// again.
     pub fn cache_capacity(mut self, signatures: usize) -> Self {
         self.entries.set_capacity(signatures);
         self
@@ -203,7 +204,7 @@ mod tests {
         let before = address(&w);
         let (w, _) = step.call((w, x.clone())).unwrap();
         assert_eq!(address(&w), before);
-        // Kept, it is not.
+        // A value of which a clone is kept is not donated.
         let (next, _) = step.call((w.clone(), x.clone())).unwrap();
         assert_ne!(address(&next), before);
         let first = |x: &Sharded| unreplicate(x).unwrap().to_vec::<f32>().unwrap()[0];

@@ -1,4 +1,4 @@
-//! [`Sharded`]: a value on several devices, and how it gets there and back.
+//! [`Sharded`]: a value on several devices, and the transfers between it and the host.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -31,7 +31,8 @@ impl Sharded {
         Sharded(Arc::new(Shards { shards, devices, replicated }))
     }
 
-    /// A value from its parts, in the order of the devices, to which they are moved. `jax.device_put_sharded`.
+    /// Makes a value from its parts, in the order of the devices, to which they are moved.
+    /// `jax.device_put_sharded`.
     ///
     /// # Errors
     /// If the parts are not as many as the devices or not of one type, or if there is no such
@@ -166,7 +167,7 @@ impl fmt::Debug for Sharded {
 }
 
 /// The devices of the process: `0..jax.device_count()`. Starts the runtime if need be; see
-/// [`Runtime::start`] for how many there are.
+/// [`Runtime::start`] for their number.
 ///
 /// # Errors
 /// As [`Runtime::get`].
@@ -229,7 +230,8 @@ pub fn replicate<M: Tree<Array>>(tree: &M, devices: &[usize]) -> Result<M::With<
 /// Nothing is copied.
 ///
 /// # Errors
-/// If a leaf is not known to be the same on all devices; take its [`Sharded::shards`] then.
+/// Returns an error if a leaf is not known to be the same on all devices; use its
+/// [`Sharded::shards`] then.
 pub fn unreplicate<M: Tree<Sharded>>(tree: &M) -> Result<M::With<Array>> {
     try_map(tree, |path, leaf: &Sharded| {
         if !leaf.is_replicated() {

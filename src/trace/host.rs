@@ -74,7 +74,7 @@ impl HostFn {
         at: Loc,
         f: impl Fn(&[HostView<'_>], &mut [HostViewMut<'_>]) -> Result<()> + Send + Sync + 'static,
     ) -> HostFn {
-        // Never given out again: a run under way may still call by it.
+        // Never used again: a run in progress may still call by it.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let inner = Arc::new(Inner { id, name, at, f: Box::new(f) });

@@ -389,7 +389,7 @@ impl Drop for Buffer {
     }
 }
 
-/// A copy to the host under way. Dropping it waits.
+/// A copy to the host in progress. Dropping it waits.
 pub struct HostCopy {
     bytes: Option<AlignedBytes>,
     done: Event,

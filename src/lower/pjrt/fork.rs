@@ -1,9 +1,9 @@
 //! Processes made by `fork`, in which the runtime is unusable.
 //!
-//! A fork copies one thread only. The threads that compile and run programs are not among it, and
-//! their locks stay as they were: a call would wait for ever. In such a process every call that needs
-//! them is an error, and handles are left undestroyed. A program that is started with
-//! [`std::process::Command`] is not concerned.
+//! A fork copies one thread only. The threads that compile and run programs are not copied, and
+//! their locks stay as they were: a call would wait for ever. In such a process every call that
+//! needs them is an error, and handles are left undestroyed. A program that is started with
+//! [`std::process::Command`] is not affected.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};

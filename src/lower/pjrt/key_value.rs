@@ -17,11 +17,11 @@ use crate::error::Result;
 
 /// A store of keys and values that all processes of a run share. Each key is written once.
 pub trait KeyValues: Send + Sync {
-    /// The value of a key, as soon as a process has put it; `None` after `patience`, which may be
-    /// zero.
+    /// Returns the value of a key, as soon as a process has put it; `None` after `patience`, which
+    /// may be zero.
     ///
     /// # Errors
-    /// Why nothing will come any more, such as another process's end.
+    /// Returns the reason why no value will arrive any more, such as another process's end.
     fn get(&self, key: &str, patience: Duration) -> Result<Option<Vec<u8>>>;
 
     /// Gives a key its value.
@@ -31,7 +31,7 @@ pub trait KeyValues: Send + Sync {
     fn put(&self, key: &str, value: &[u8]) -> Result<()>;
 }
 
-/// The store as a plugin is handed it. It must live as long as the client.
+/// The store in the form that a plugin takes. It must live as long as the client.
 pub(super) struct Callbacks(Arc<dyn KeyValues>);
 
 impl Callbacks {

@@ -15,9 +15,10 @@ mod hook;
 use super::Plugin;
 
 impl Plugin {
-    /// Keeps for later runs the large blocks that this plugin frees, up to 2 GiB. To be called before a
-    /// client is made, of a plugin that takes device memory from the C library. With
-    /// `PODRACER_MALLOC=default`, and on systems other than Linux on x86-64 with glibc, it does nothing.
+    /// Keeps for later runs the large blocks that this plugin frees, up to 2 GiB. To be called
+    /// before a client is made, of a plugin that takes device memory from the C library. With
+    /// `PODRACER_MALLOC=default`, and on systems other than Linux on x86-64 with glibc, it does
+    /// nothing.
     pub fn keep_freed_memory(&self) {
         #[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
         if !std::env::var("PODRACER_MALLOC").is_ok_and(|value| value == "default") {

@@ -214,8 +214,8 @@ impl Plugin {
     }
 }
 
-/// XLA's runtime logs on the standard error stream from its first line on; only warnings and errors
-/// are for users. A setting of theirs stays as it is.
+/// Silences XLA's runtime, which logs on the standard error stream from its first line on; only
+/// warnings and errors are for users. A user's own setting stays unchanged.
 fn hush() {
     const LEVEL: &str = "TF_CPP_MIN_LOG_LEVEL";
     if std::env::var_os(LEVEL).is_none() {

@@ -357,7 +357,7 @@ impl Graph {
                 if k > 0 {
                     corners.push((node.x, node.y));
                 }
-                // A line that joins others ends where they leave.
+                // A line that joins others ends at their start.
                 if k + 1 < route.len() || i >= count {
                     corners.push((node.x, node.y + node.height));
                 }

@@ -5,7 +5,8 @@ use crate::trace::ops::{eye, triangular_solve};
 use crate::trace::tensor::Tensor;
 
 /// The tangent of `l = cholesky(x)`: `l phi(l^-1 t l^-T)`, phi the lower triangle with half of the
-/// diagonal, and of `t` the lower triangle only (Murray 2016, "Differentiation of the Cholesky decomposition", forward mode).
+/// diagonal, and of `t` the lower triangle only (Murray 2016, "Differentiation of the Cholesky
+/// decomposition", forward mode).
 pub(super) fn jvp_cholesky(l: Tensor, t: Tensor) -> Tensor {
     let t = t.tril(0) + t.tril(-1).swapaxes(-1, -2);
     let lower = TriangularSolveOp { lower: true, ..TriangularSolveOp::default() };

@@ -98,7 +98,7 @@ fn masks(inputs: usize) -> impl Iterator<Item = Vec<bool>> {
     (1..1usize << inputs).map(move |mask| (0..inputs).map(|i| mask >> i & 1 == 1).collect())
 }
 
-/// Holds one choice of mapped inputs to the law. Gives the batched Program and its inputs.
+/// Checks the law for one choice of mapped inputs. Returns the batched Program and its inputs.
 fn hold(
     name: &str,
     program: &Program,

@@ -9,7 +9,7 @@ use crate::trace::types::DType;
 pub(super) const FFI_EXTENSION: i32 = 5;
 /// The number of the extension with which a runtime queries the metadata of a handler.
 pub(super) const METADATA_EXTENSION: i32 = 1;
-/// The stage in which a call computes; before it, a handler is only looked at.
+/// The stage in which a call computes; before it, a handler is only inspected.
 pub(super) const EXECUTE: i32 = 3;
 
 /// An entry of a plugin's list of extensions.

@@ -1,7 +1,8 @@
-//! Leads a loaded library's calls of foreign functions elsewhere.
+//! Redirects a loaded library's calls of foreign functions.
 //!
 //! A shared library calls the functions of others through pointers, which the loader fills in
-//! (ELF's global offset table). Here they are written anew. Other libraries have tables of their own.
+//! (ELF's global offset table). This module overwrites them. Other libraries have tables of their
+//! own.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::slice;
