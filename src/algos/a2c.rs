@@ -1,7 +1,8 @@
-//! Advantage actor-critic for discrete actions and vector observations (Mnih et al. 2016), without
-//! threads: Stable-Baselines3's `A2C`, with acting and learning in one compiled program.
+//! Advantage actor-critic (A2C) for discrete actions and vector observations: the synchronous form
+//! of A3C (Mnih et al. 2016) without threads, as Stable-Baselines3's `A2C`. Acting and learning are
+//! one compiled program.
 //!
-//! What differs from Stable-Baselines3, and from PPO, is in `docs/algos/a2c.md`.
+//! Differences from Stable-Baselines3 and from PPO are listed in `docs/algos/a2c.md`.
 
 use clap::Parser;
 use serde::Serialize;
@@ -169,7 +170,7 @@ pub struct TrainState<T> {
 
 // --------------------------------------------------------------------------------------- losses
 
-/// Samples to learn from, B = T N.
+/// Samples of one update, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
     /// `f32[B, obs_size]`
@@ -195,7 +196,7 @@ pub struct Metrics<T> {
     pub explained_variance: T,
 }
 
-/// The loss over a batch, and its parts: of the policy, of the values, and the entropy.
+/// Computes the loss over a batch, and its parts: the policy loss, the value loss and the entropy.
 pub fn loss(agent: &Agent<Tensor>, batch: &Samples<Tensor>, args: &Args) -> (Tensor, [Tensor; 3]) {
     let policy = agent.policy(batch.obs);
     let mut advantages = batch.advantages;
@@ -228,13 +229,13 @@ fn rms_prop(args: &Args) -> RmsProp {
 struct Transition<T> {
     obs: T,
     actions: T,
-    /// With `--bootstrap-truncated` the value of the final observation is in it.
+    /// Includes the discounted value of the final observation with `--bootstrap-truncated`.
     rewards: T,
-    /// 1 where the episode ended here, one way or the other.
+    /// 1 where the step ended the episode, by termination or truncation.
     ends: T,
 }
 
-/// `num_steps` steps of all environments, `[T, N, ..]`.
+/// Steps all environments `num_steps` times; the transitions are `[T, N, ..]`.
 fn play(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
@@ -261,7 +262,8 @@ fn play(
     (playing, steps, games)
 }
 
-/// `rounds` times some steps of the environments and a gradient step: one program.
+/// Runs `rounds` iterations of `num_steps` environment steps and one gradient step; compiled as one
+/// program.
 fn rounds(
     envs: &XlaPool,
     state: TrainState<Tensor>,

@@ -1,7 +1,7 @@
-//! Distributional Q-learning for vector observations: CleanRL's `c51_jax.py` (Bellemare et al. 2017),
-//! with acting, storing, drawing and learning in one compiled program.
+//! C51, distributional Q-learning (Bellemare et al. 2017), for vector observations: CleanRL's
+//! `c51_jax.py`. Environment steps, the replay buffer and gradient steps are one compiled program.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/c51.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/c51.md`.
 
 use clap::Parser;
 use serde::Serialize;
@@ -96,18 +96,18 @@ impl Args {
         Cadence { num_envs, train_frequency, target_network_frequency, most_rounds: 1000 }
     }
 
-    /// The returns that have a probability.
+    /// Returns the atoms of the return distribution.
     pub fn atoms(&self) -> Atoms {
         Atoms { count: self.n_atoms, v_min: self.v_min, v_max: self.v_max }
     }
 
-    /// Adam as CleanRL has it here: eps depends on the batch.
+    /// Returns CleanRL's Adam for C51, whose `eps` is 0.01 divided by the batch size.
     fn adam(&self) -> Adam {
         let eps = 0.01 / self.batch_size as f64;
         Adam { learning_rate: self.learning_rate, eps, ..Adam::default() }
     }
 
-    /// The part of random actions at a timestep.
+    /// Returns epsilon at a timestep.
     fn epsilon(&self, step: Tensor) -> Tensor {
         let duration = (self.exploration_fraction * self.total_timesteps as f64).max(1.0);
         linear_schedule(self.start_e, self.end_e, duration, step)
@@ -132,7 +132,7 @@ algorithm!(Args, "c51", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Observations to the distribution of the return of each action: hidden layers of 120 and 84
+/// Network from observations to the return distribution of each action: hidden layers of 120 and 84
 /// units.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
@@ -153,7 +153,7 @@ impl QNetwork<Tensor> {
         QNetwork { layers: Mlp::init(key, &sizes, Activation::Relu, kernel, kernel) }
     }
 
-    /// Probabilities `f32[B, actions, atoms]` of `obs: f32[B, obs_size]`.
+    /// Returns probabilities `f32[B, actions, atoms]` for `obs: f32[B, obs_size]`.
     pub fn apply(&self, obs: Tensor, atoms: &Atoms) -> Tensor {
         let logits = self.layers.apply(obs);
         let (rows, all) = (logits.dim(0), logits.dim(1));
@@ -182,8 +182,8 @@ fn learner(key: Key<Tensor>, obs_size: usize, num_actions: usize, args: &Args) -
 
 // --------------------------------------------------------------------------------------- losses
 
-/// The mean cross entropy to the projected targets, and the mean value of the actions taken;
-/// `batch` has rows.
+/// Computes the mean cross entropy to the projected targets, and the mean value of the actions
+/// taken. The leaves of `batch` have a leading axis of B transitions.
 pub fn loss(
     q: &QNetwork<Tensor>,
     target: &QNetwork<Tensor>,

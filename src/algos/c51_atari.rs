@@ -1,7 +1,7 @@
-//! Distributional Q-learning on images: CleanRL's `c51_atari_jax.py` (Bellemare et al. 2017), with
-//! acting, storing, drawing and learning in one compiled program.
+//! C51, distributional Q-learning (Bellemare et al. 2017), on images: CleanRL's `c51_atari_jax.py`.
+//! Environment steps, the replay buffer and gradient steps are one compiled program.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/c51_atari.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/c51_atari.md`.
 
 use clap::Parser;
 use serde::Serialize;
@@ -97,18 +97,18 @@ impl Args {
         Cadence { num_envs, train_frequency, target_network_frequency, most_rounds: 250 }
     }
 
-    /// The returns that have a probability.
+    /// Returns the atoms of the return distribution.
     pub fn atoms(&self) -> Atoms {
         Atoms { count: self.n_atoms, v_min: self.v_min, v_max: self.v_max }
     }
 
-    /// Adam as CleanRL has it here: eps depends on the batch.
+    /// Returns CleanRL's Adam for C51, whose `eps` is 0.01 divided by the batch size.
     fn adam(&self) -> Adam {
         let eps = 0.01 / self.batch_size as f64;
         Adam { learning_rate: self.learning_rate, eps, ..Adam::default() }
     }
 
-    /// The part of random actions at a timestep.
+    /// Returns epsilon at a timestep.
     fn epsilon(&self, step: Tensor) -> Tensor {
         let duration = (self.exploration_fraction * self.total_timesteps as f64).max(1.0);
         linear_schedule(self.start_e, self.end_e, duration, step)
@@ -133,12 +133,12 @@ algorithm!(Args, "c51_atari", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Images to the distribution of the return of each action.
+/// Network from images to the return distribution of each action.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Images to features.
+    /// Network from images to features.
     pub trunk: Trunk<T>,
-    /// Features to logits.
+    /// Layer from features to logits.
     pub head: Dense<T>,
 }
 
@@ -158,7 +158,7 @@ impl QNetwork<Tensor> {
         }
     }
 
-    /// Probabilities `f32[B, actions, atoms]` of observations `[B, ..]`.
+    /// Returns probabilities `f32[B, actions, atoms]` for observations `[B, ..]`.
     pub fn apply(&self, obs: Tensor, atoms: &Atoms) -> Tensor {
         let logits = self.head.apply(self.trunk.apply(obs));
         let (rows, all) = (logits.dim(0), logits.dim(1));
@@ -187,8 +187,8 @@ fn learner(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) ->
 
 // --------------------------------------------------------------------------------------- losses
 
-/// The mean cross entropy to the projected targets, and the mean value of the actions taken;
-/// `batch` has rows.
+/// Computes the mean cross entropy to the projected targets, and the mean value of the actions
+/// taken. The leaves of `batch` have a leading axis of B transitions.
 pub fn loss(
     q: &QNetwork<Tensor>,
     target: &QNetwork<Tensor>,

@@ -1,8 +1,8 @@
 //! IMPALA (Espeholt et al. 2018) on the Sebulba architecture (Hessel et al. 2021): Cleanba's
 //! `cleanba_impala.py` (Huang et al. 2023).
 //!
-//! Actors, devices and queues are in [`rl::sebulba`](crate::rl::sebulba). What differs from Cleanba,
-//! and why, is in `docs/algos/cleanba_impala.md`.
+//! Actors, devices and queues are in [`rl::sebulba`](crate::rl::sebulba). Differences from Cleanba,
+//! with reasons, are listed in `docs/algos/cleanba_impala.md`.
 
 use clap::Parser;
 use serde::Serialize;

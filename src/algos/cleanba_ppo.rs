@@ -1,8 +1,8 @@
 //! Distributed proximal policy optimisation: Cleanba's `cleanba_ppo.py` (Huang et al. 2023), PPO
 //! (Schulman et al. 2017) on the Sebulba architecture (Hessel et al. 2021).
 //!
-//! Actors, devices and queues are in [`rl::sebulba`](crate::rl::sebulba). What differs from Cleanba,
-//! and why, is in `docs/algos/cleanba_ppo.md`.
+//! Actors, devices and queues are in [`rl::sebulba`](crate::rl::sebulba). Differences from Cleanba,
+//! with reasons, are listed in `docs/algos/cleanba_ppo.md`.
 
 use clap::Parser;
 use serde::Serialize;

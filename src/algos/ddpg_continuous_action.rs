@@ -1,8 +1,8 @@
-//! Deep deterministic policy gradients for continuous actions: CleanRL's
-//! `ddpg_continuous_action_jax.py` (Lillicrap et al. 2016), with acting, storing, drawing and
-//! learning in one compiled program.
+//! Deep deterministic policy gradient (DDPG, Lillicrap et al. 2016) for continuous actions:
+//! CleanRL's `ddpg_continuous_action_jax.py`. Environment steps, the replay buffer and gradient
+//! steps are one compiled program.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/ddpg_continuous_action.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/ddpg_continuous_action.md`.
 
 use clap::Parser;
 use serde::Serialize;
@@ -76,7 +76,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Rounds of one step of the actor in one call of the program.
+    /// Number of iterations, each with one actor update, in one call of the compiled program.
     fn rounds(&self) -> usize {
         match self.rounds_per_call {
             0 => 100_usize.div_ceil(self.policy_frequency),
@@ -84,7 +84,7 @@ impl Args {
         }
     }
 
-    /// Timesteps of a call.
+    /// Number of timesteps in one call of the compiled program.
     fn steps(&self) -> u64 {
         (self.rounds() * self.policy_frequency) as u64
     }
@@ -111,7 +111,7 @@ algorithm!(Args, "ddpg_continuous_action", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Two hidden layers of 256 units.
+/// Initialises a network with two hidden layers of 256 units.
 fn network(key: Key<Tensor>, inputs: usize, outputs: usize) -> Mlp<Tensor> {
     let kernel = init::lecun_normal();
     Mlp::init(key, &[inputs, 256, 256, outputs], Activation::Relu, kernel, kernel)
@@ -120,9 +120,9 @@ fn network(key: Key<Tensor>, inputs: usize, outputs: usize) -> Mlp<Tensor> {
 /// The policy and the critic.
 #[derive(Debug, Clone, Tree)]
 pub struct Networks<T> {
-    /// Observations to actions, before the hyperbolic tangent.
+    /// Network from observations to actions before the `tanh`.
     pub actor: Mlp<T>,
-    /// Observations and actions to values.
+    /// Network from observations and actions to values.
     pub critic: Mlp<T>,
 }
 
@@ -137,12 +137,12 @@ impl Networks<Tensor> {
     }
 }
 
-/// The action `f32[B, A]` at `obs: f32[B, obs_size]`.
+/// Returns the actions `f32[B, A]` at `obs: f32[B, obs_size]`.
 fn policy(actor: &Mlp<Tensor>, obs: Tensor, bounds: &Bounds) -> Tensor {
     actor.apply(obs).tanh() * bounds.scale() + bounds.bias()
 }
 
-/// The value `f32[B]` of `action: f32[B, A]` at `obs: f32[B, obs_size]`.
+/// Returns the values `f32[B]` of `action: f32[B, A]` at `obs: f32[B, obs_size]`.
 fn value(critic: &Mlp<Tensor>, obs: Tensor, action: Tensor) -> Tensor {
     critic.apply(concatenate(&[obs, action], -1)).squeeze(-1)
 }
@@ -150,13 +150,13 @@ fn value(critic: &Mlp<Tensor>, obs: Tensor, action: Tensor) -> Tensor {
 /// Adam's moments of each network.
 #[derive(Debug, Tree)]
 pub struct Optimizers<T> {
-    /// Of the actor.
+    /// Moments of the actor's optimiser.
     pub actor: AdamState<T, Mlp<T>>,
-    /// Of the critic.
+    /// Moments of the critic's optimiser.
     pub critic: AdamState<T, Mlp<T>>,
 }
 
-/// The networks and what changes with them.
+/// The networks, their targets and their optimisers.
 #[derive(Debug, Tree)]
 pub struct Learner<T> {
     /// The networks.
@@ -181,7 +181,7 @@ fn learner(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -
 
 // --------------------------------------------------------------------------------------- losses
 
-/// What the critic learns, `f32[B]`: the target's value of the target policy's action.
+/// Computes the TD targets `f32[B]` with the target critic's value of the target policy's action.
 pub fn goal(
     targets: &Networks<Tensor>,
     batch: &Transition<Tensor>,
@@ -193,7 +193,7 @@ pub fn goal(
     batch.reward + gamma * (1.0 - batch.terminated) * next
 }
 
-/// The critic's mean squared error, and its mean value of the actions taken.
+/// Computes the critic's mean squared error, and its mean value of the actions taken.
 pub fn critic_loss(
     critic: &Mlp<Tensor>,
     batch: &Transition<Tensor>,
@@ -203,7 +203,7 @@ pub fn critic_loss(
     ((value - goal).square().mean(..), value.mean(..))
 }
 
-/// The negative mean value of the policy's actions.
+/// Computes the negative mean value of the policy's actions.
 pub fn actor_loss(
     actor: &Mlp<Tensor>,
     critic: &Mlp<Tensor>,
@@ -218,11 +218,11 @@ pub fn actor_loss(
 /// Logged metrics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// The critic's loss.
+    /// Loss of the critic.
     pub qf1_loss: T,
-    /// Its mean value of the actions taken.
+    /// Mean value, under the critic, of the actions taken.
     pub qf1_values: T,
-    /// The actor's loss.
+    /// Loss of the actor.
     pub actor_loss: T,
 }
 
@@ -230,7 +230,8 @@ fn adam(args: &Args) -> Adam {
     Adam { learning_rate: args.learning_rate, ..Adam::default() }
 }
 
-/// One gradient step of the critic: its loss, and its mean value of the actions taken.
+/// Takes one gradient step of the critic; also returns its loss and its mean value of the actions
+/// taken.
 pub fn critic_step(
     learner: Learner<Tensor>,
     batch: &Transition<Tensor>,
@@ -247,7 +248,7 @@ pub fn critic_step(
     (Learner { networks, targets, optimizers }, metrics)
 }
 
-/// One gradient step of the actor, and of all targets.
+/// Takes one gradient step of the actor, and updates all target networks.
 pub fn actor_step(
     learner: Learner<Tensor>,
     batch: &Transition<Tensor>,
@@ -268,8 +269,9 @@ pub fn actor_step(
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// As many steps of the environment as the actor stays the same for: the policy with noise, or any
-/// action while not yet `learning`. Then as many gradient steps of the critic, and one of the actor.
+/// Takes `policy_frequency` environment steps, with the noisy policy if `learning` and with uniform
+/// actions otherwise; then, if `learning`, as many gradient steps of the critic and one of the
+/// actor.
 fn round(
     envs: &XlaPool,
     state: State<Tensor>,
@@ -334,7 +336,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     let rounds = |state, learning| {
         let round = |state| round(&envs, state, learning, &bounds, args);
         let (state, games, metrics) = off_policy::rounds(args.rounds(), state, round);
-        // Those of the last round are logged.
+        // The metrics of the last iteration are logged.
         (state, games, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
     };
     let pace = Pace { steps: args.steps(), learning_starts: args.learning_starts };

@@ -1,7 +1,7 @@
-//! Deep Q-learning for vector observations: CleanRL's `dqn_jax.py` (Mnih et al. 2015), with acting,
-//! storing, drawing and learning in one compiled program.
+//! Deep Q-learning (DQN, Mnih et al. 2015) for vector observations: CleanRL's `dqn_jax.py`.
+//! Environment steps, the replay buffer and gradient steps are one compiled program.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/dqn.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/dqn.md`.
 
 use clap::Parser;
 use serde::Serialize;
@@ -94,7 +94,7 @@ impl Args {
         Cadence { num_envs, train_frequency, target_network_frequency, most_rounds }
     }
 
-    /// The part of random actions at a timestep.
+    /// Returns epsilon at a timestep.
     fn epsilon(&self, step: Tensor) -> Tensor {
         let duration = (self.exploration_fraction * self.total_timesteps as f64).max(1.0);
         linear_schedule(self.start_e, self.end_e, duration, step)
@@ -130,7 +130,7 @@ algorithm!(Args, "dqn", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Observations to the value of each action: hidden layers of 120 and 84 units.
+/// Network from observations to action values: hidden layers of 120 and 84 units.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
     /// The layers.
@@ -145,7 +145,7 @@ impl QNetwork<Tensor> {
         QNetwork { layers: Mlp::init(key, &sizes, Activation::Relu, kernel, kernel) }
     }
 
-    /// `f32[B, actions]` of `obs: f32[B, obs_size]`.
+    /// Returns action values `f32[B, actions]` for `obs: f32[B, obs_size]`.
     pub fn apply(&self, obs: Tensor) -> Tensor {
         self.layers.apply(obs)
     }
@@ -172,8 +172,8 @@ fn learner(key: Key<Tensor>, obs_size: usize, num_actions: usize, args: &Args) -
 
 // --------------------------------------------------------------------------------------- losses
 
-/// The mean squared error to the targets, and the mean value of the actions taken; `batch` has
-/// rows.
+/// Computes the mean squared error to the TD targets, and the mean value of the actions taken. The
+/// leaves of `batch` have a leading axis of B transitions.
 pub fn loss(
     q: &QNetwork<Tensor>,
     target: &QNetwork<Tensor>,

@@ -1,7 +1,7 @@
-//! Deep Q-learning on images: CleanRL's `dqn_atari_jax.py` (Mnih et al. 2015), with acting, storing,
-//! drawing and learning in one compiled program.
+//! Deep Q-learning (DQN, Mnih et al. 2015) on images: CleanRL's `dqn_atari_jax.py`. Environment
+//! steps, the replay buffer and gradient steps are one compiled program.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/dqn_atari.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/dqn_atari.md`.
 
 use clap::Parser;
 use serde::Serialize;
@@ -90,7 +90,7 @@ impl Args {
         Cadence { num_envs, train_frequency, target_network_frequency, most_rounds: 250 }
     }
 
-    /// The part of random actions at a timestep.
+    /// Returns epsilon at a timestep.
     fn epsilon(&self, step: Tensor) -> Tensor {
         let duration = (self.exploration_fraction * self.total_timesteps as f64).max(1.0);
         linear_schedule(self.start_e, self.end_e, duration, step)
@@ -119,12 +119,12 @@ algorithm!(Args, "dqn_atari", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Images to the value of each action.
+/// Network from images to action values.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Images to features.
+    /// Network from images to features.
     pub trunk: Trunk<T>,
-    /// Features to values.
+    /// Layer from features to action values.
     pub head: Dense<T>,
 }
 
@@ -139,7 +139,7 @@ impl QNetwork<Tensor> {
         }
     }
 
-    /// `f32[B, actions]` of observations `[B, ..]`.
+    /// Returns action values `f32[B, actions]` for observations `[B, ..]`.
     pub fn apply(&self, obs: Tensor) -> Tensor {
         self.head.apply(self.trunk.apply(obs))
     }
@@ -166,8 +166,8 @@ fn learner(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) ->
 
 // --------------------------------------------------------------------------------------- losses
 
-/// The mean squared error to the targets, and the mean value of the actions taken; `batch` has
-/// rows.
+/// Computes the mean squared error to the TD targets, and the mean value of the actions taken. The
+/// leaves of `batch` have a leading axis of B transitions.
 pub fn loss(
     q: &QNetwork<Tensor>,
     target: &QNetwork<Tensor>,

@@ -1,6 +1,6 @@
-//! The algorithms: one complete file each, in one order: settings, network, losses, update,
-//! rollout, training. None imports another, so that the difference of two files is the difference
-//! of two algorithms. What they share is not an algorithm, and lives in [`rl`](crate::rl).
+//! Algorithms, one file each, in the same order: settings, network, losses, update, rollout,
+//! training. No algorithm imports another, so that the diff of two files is the difference between
+//! the two algorithms. Shared code is in [`rl`](crate::rl).
 
 pub mod a2c;
 pub mod c51;

@@ -1,7 +1,8 @@
-//! Phasic policy gradient (Cobbe et al. 2020): CleanRL's `ppg_procgen.py` on the images that there are
-//! here. Policy phases of PPO, after some of which a phase of its own teaches the values.
+//! Phasic policy gradient (PPG, Cobbe et al. 2020): CleanRL's `ppg_procgen.py` on Atari games and
+//! boards. A policy phase consists of `--n-iteration` PPO updates; an auxiliary phase follows it,
+//! which distils the value function into the shared layers.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/ppg.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/ppg.md`.
 
 use clap::{Parser, ValueEnum};
 use serde::Serialize;

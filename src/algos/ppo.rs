@@ -1,7 +1,7 @@
-//! Proximal policy optimisation for discrete actions and vector observations: CleanRL's `ppo.py`
-//! (Schulman et al. 2017) on the environment pool.
+//! Proximal policy optimisation (PPO, Schulman et al. 2017) for discrete actions and vector
+//! observations: CleanRL's `ppo.py` on the environment pool.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/ppo.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo.md`.
 
 use std::borrow::Cow;
 

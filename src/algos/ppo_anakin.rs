@@ -1,8 +1,9 @@
-//! Proximal policy optimisation with the environment inside of the compiled program: PureJaxRL's
-//! `ppo.py` (Lu et al. 2022) on the traced environments, an Anakin (Hessel et al. 2021) of one
-//! device. Rollouts and updates are one loop in one program, and `vmap` trains many agents at once.
+//! Proximal policy optimisation (PPO) with the environment inside the compiled program: PureJaxRL's
+//! `ppo.py` (Lu et al. 2022) on traced environments, the Anakin architecture (Hessel et al. 2021)
+//! on one device. Rollouts and updates are one loop in one program, and `vmap` trains many agents
+//! at once.
 //!
-//! What differs from PureJaxRL, and why, is in `docs/algos/ppo_anakin.md`.
+//! Differences from PureJaxRL, with reasons, are listed in `docs/algos/ppo_anakin.md`.
 
 mod fast;
 mod log;

@@ -1,7 +1,8 @@
-//! Proximal policy optimisation on Atari as gymnasium wraps it: CleanRL's `ppo_atari.py` (Schulman et
-//! al. 2017), with the environments stepped inside the compiled rollout.
+//! Proximal policy optimisation (PPO, Schulman et al. 2017) on Atari with Gymnasium's wrappers:
+//! CleanRL's `ppo_atari.py`. The environments are stepped inside the compiled rollout.
 //!
-//! What differs from CleanRL and from `ppo_atari_envpool`, and why, is in `docs/algos/ppo_atari.md`.
+//! Differences from CleanRL and from `ppo_atari_envpool`, with reasons, are listed in
+//! `docs/algos/ppo_atari.md`.
 
 use clap::Parser;
 use serde::Serialize;

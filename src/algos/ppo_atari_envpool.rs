@@ -1,7 +1,8 @@
-//! Proximal policy optimisation on Atari: CleanRL's `ppo_atari_envpool_xla_jax_scan.py` (Schulman
-//! et al. 2017), with the environments stepped inside the compiled rollout or beside it.
+//! Proximal policy optimisation (PPO, Schulman et al. 2017) on Atari: CleanRL's
+//! `ppo_atari_envpool_xla_jax_scan.py`. The environments are stepped inside the compiled rollout or
+//! on the host.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/ppo_atari_envpool.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_atari_envpool.md`.
 
 use std::time::Instant;
 

@@ -1,7 +1,8 @@
-//! Proximal policy optimisation with a memory: CleanRL's `ppo_atari_lstm.py`, with the environments
-//! stepped inside the compiled rollout, and two ways to learn from sequences.
+//! Proximal policy optimisation (PPO) with an LSTM: CleanRL's `ppo_atari_lstm.py`. The environments
+//! are stepped inside the compiled rollout; `--sequence` selects how the update unrolls the LSTM.
 //!
-//! What differs from CleanRL, and the two ways side by side, is in `docs/algos/ppo_lstm.md`.
+//! Differences from CleanRL, and a comparison of both values of `--sequence`, are in
+//! `docs/algos/ppo_lstm.md`.
 
 use clap::{Parser, ValueEnum};
 use serde::Serialize;

@@ -1,8 +1,8 @@
-//! Proximal policy optimisation for continuous actions: CleanRL's `ppo_continuous_action.py`
-//! (Schulman et al. 2017), with the rollout, its environments, the normalisation of observations and
-//! rewards, and the update in one compiled program.
+//! Proximal policy optimisation (PPO, Schulman et al. 2017) for continuous actions: CleanRL's
+//! `ppo_continuous_action.py`. The rollout, its environments, the normalisation of observations and
+//! rewards, and the update are one compiled program.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/ppo_continuous_action.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_continuous_action.md`.
 
 use clap::Parser;
 use serde::Serialize;

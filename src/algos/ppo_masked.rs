@@ -1,8 +1,8 @@
-//! Proximal policy optimisation with actions of several components, of which only some are allowed:
-//! the `ppo_multidiscrete_mask.py` of Huang and Ontanon (2022), with rollout and update in one compiled
-//! program.
+//! Proximal policy optimisation (PPO) for multi-discrete actions with invalid action masking: the
+//! `ppo_multidiscrete_mask.py` of Huang and Ontanon (2022). The rollout and the update are one
+//! compiled program.
 //!
-//! What differs from it, and why, is in `docs/algos/ppo_masked.md`.
+//! Differences from it, with reasons, are listed in `docs/algos/ppo_masked.md`.
 
 use clap::Parser;
 use serde::Serialize;

@@ -1,7 +1,7 @@
-//! Proximal policy optimisation with curiosity: random network distillation (Burda et al. 2018),
-//! CleanRL's `ppo_rnd_envpool.py`, with the environments stepped inside the compiled rollout.
+//! Proximal policy optimisation (PPO) with random network distillation (RND, Burda et al. 2018):
+//! CleanRL's `ppo_rnd_envpool.py`. The environments are stepped inside the compiled rollout.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/ppo_rnd_envpool.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_rnd_envpool.md`.
 
 use clap::Parser;
 use serde::Serialize;

@@ -1,7 +1,7 @@
-//! Proximal policy optimisation by self-play in games of two players: one network plays against
-//! itself and against those that it was before, in the spirit of CleanRL's `ppo_self_play.py`.
+//! Proximal policy optimisation (PPO) by self-play in two-player games: one network plays against
+//! itself and against past snapshots of itself, in the spirit of CleanRL's `ppo_self_play.py`.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/ppo_self_play.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_self_play.md`.
 
 use clap::Parser;
 use serde::Serialize;

@@ -1,8 +1,8 @@
-//! Parallelised Q-networks: CleanRL's `pqn.py` (Gallici et al. 2024), on-policy Q-learning by
-//! Q(lambda) with neither a replay buffer nor a target network, an iteration in one compiled
-//! program.
+//! Parallelised Q-networks (PQN, Gallici et al. 2024): CleanRL's `pqn.py`, on-policy Q-learning
+//! with Q(lambda) returns and neither a replay buffer nor a target network. An iteration is one
+//! compiled program.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/pqn.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/pqn.md`.
 
 use clap::Parser;
 use serde::Serialize;
@@ -98,7 +98,7 @@ impl Args {
         self.total_timesteps / self.batch_size() as u64
     }
 
-    /// Timesteps over which the part of random actions falls.
+    /// Number of timesteps over which epsilon is annealed.
     fn exploration(&self) -> f64 {
         (self.exploration_fraction * self.total_timesteps as f64).max(1.0)
     }
@@ -124,12 +124,13 @@ algorithm!(Args, "pqn", Args::check, train, play_model);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Observations to the value of each action: hidden layers of 120 and 84 units, normalised.
+/// Network from observations to action values: hidden layers of 120 and 84 units, each with layer
+/// normalisation.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
     /// The hidden layers, each with the normalisation of what it gives.
     pub hidden: Vec<(Dense<T>, LayerNorm<T>)>,
-    /// Features to values.
+    /// Layer from features to action values.
     pub head: Dense<T>,
 }
 
@@ -149,7 +150,7 @@ impl QNetwork<Tensor> {
         }
     }
 
-    /// `f32[B, actions]` of `obs: f32[B, obs_size]`.
+    /// Returns action values `f32[B, actions]` for `obs: f32[B, obs_size]`.
     pub fn apply(&self, obs: Tensor) -> Tensor {
         let layer = |x, (dense, norm): &(Dense<Tensor>, LayerNorm<Tensor>)| {
             norm.apply(dense.apply(x)).relu()
@@ -213,7 +214,7 @@ pub fn q_lambda(rollout: &Rollout<Tensor>, next_value: Tensor, gamma: f64, lambd
     scan_with(turn, (next_value, next_value), steps, ScanOptions::reversed()).1
 }
 
-/// The mean squared error to the returns, and the mean value of the actions taken.
+/// Computes the mean squared error to the returns, and the mean value of the actions taken.
 pub fn loss(q: &QNetwork<Tensor>, batch: &Samples<Tensor>) -> (Tensor, Tensor) {
     let values = q.apply(batch.obs);
     let taken = one_hot(batch.actions, values.dim(-1), DType::Bool);

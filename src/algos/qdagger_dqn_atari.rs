@@ -1,7 +1,7 @@
-//! QDagger on images: CleanRL's `qdagger_dqn_atari_jax_impalacnn.py` (Agarwal et al. 2022), in which a
-//! new network learns from a DQN agent first and then by itself.
+//! QDagger (Agarwal et al. 2022) on images: CleanRL's `qdagger_dqn_atari_jax_impalacnn.py`. A
+//! student network first learns offline from a DQN teacher and then online.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/qdagger_dqn_atari.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/qdagger_dqn_atari.md`.
 
 use std::path::PathBuf;
 
@@ -121,7 +121,7 @@ impl Args {
         self.start_e + (self.end_e - self.start_e) * progress
     }
 
-    /// Timesteps over which the part of random actions falls.
+    /// Number of timesteps over which epsilon is annealed.
     fn exploration(&self) -> f64 {
         (self.exploration_fraction * self.total_timesteps as f64).max(1.0)
     }
@@ -172,7 +172,7 @@ pub struct QNetwork<T> {
     pub trunk: ImpalaCnn<T>,
     /// Units to values.
     pub head: Dense<T>,
-    /// What the images are.
+    /// Type and layout of the images.
     pub images: Images,
 }
 
@@ -192,7 +192,7 @@ impl QNetwork<Tensor> {
         }
     }
 
-    /// `f32[B, actions]` of observations `[B, ..]`.
+    /// Returns action values `f32[B, actions]` for observations `[B, ..]`.
     pub fn apply(&self, obs: Tensor) -> Tensor {
         self.head.apply(self.trunk.apply(self.images.scaled(obs)))
     }
@@ -201,9 +201,9 @@ impl QNetwork<Tensor> {
 /// The teacher: the network of `dqn_atari`.
 #[derive(Debug, Clone, Tree)]
 pub struct Teacher<T> {
-    /// Images to features.
+    /// Network from images to features.
     pub trunk: Trunk<T>,
-    /// Features to values.
+    /// Layer from features to action values.
     pub head: Dense<T>,
 }
 
@@ -218,7 +218,7 @@ impl Teacher<Tensor> {
         }
     }
 
-    /// `f32[B, actions]` of observations `[B, ..]`.
+    /// Returns action values `f32[B, actions]` for observations `[B, ..]`.
     pub fn apply(&self, obs: Tensor) -> Tensor {
         self.head.apply(self.trunk.apply(obs))
     }
@@ -259,7 +259,7 @@ fn student(key: Key<Tensor>, images: Images, num_actions: usize) -> Student<Tens
 pub struct Metrics<T> {
     /// The sum of both.
     pub loss: T,
-    /// The mean squared error to the targets.
+    /// Mean squared error to the TD targets.
     pub td_loss: T,
     /// How far the student's policy is from the teacher's: the mean Kullback-Leibler divergence.
     pub distill_loss: T,

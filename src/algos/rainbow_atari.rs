@@ -1,8 +1,8 @@
-//! Rainbow on images: CleanRL's `rainbow_atari.py` (Hessel et al. 2018), which is distributional, double
-//! and dueling Q-learning with noisy layers, n-step returns and prioritised replay; acting, storing,
-//! drawing and learning in one compiled program.
+//! Rainbow (Hessel et al. 2018) on images: CleanRL's `rainbow_atari.py`. Rainbow is distributional,
+//! double and dueling Q-learning with noisy layers, n-step returns and prioritised replay.
+//! Environment steps, the replay buffer and gradient steps are one compiled program.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/rainbow_atari.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/rainbow_atari.md`.
 
 use clap::Parser;
 use serde::Serialize;
@@ -109,7 +109,7 @@ impl Args {
         Cadence { num_envs, train_frequency, target_network_frequency, most_rounds: 250 }
     }
 
-    /// The returns that have a probability.
+    /// Returns the atoms of the return distribution.
     pub fn atoms(&self) -> Atoms {
         Atoms { count: self.n_atoms, v_min: self.v_min, v_max: self.v_max }
     }
@@ -128,7 +128,7 @@ impl Args {
         }
     }
 
-    /// The exponent of importance weights after some timesteps.
+    /// Returns the exponent of the importance sampling weights after `step` timesteps.
     fn beta(&self, step: u64) -> f64 {
         let start = self.prioritized_replay_beta;
         start + (1.0 - start) * (step as f64 / self.total_timesteps as f64).min(1.0)
@@ -139,7 +139,7 @@ impl Args {
         self.atoms().check()?;
         positive(&[("batch-size", self.batch_size)])?;
         within("n-step", self.n_step, 1, 64)?;
-        // And the rewards that follow a step.
+        // The buffer also holds the `n_step` rewards that follow a step.
         let least = self.cadence().least_frames() + self.n_step * self.num_envs;
         within("buffer-size", self.buffer_size, least, (1 << 30) - 1)?;
         unit(&[
@@ -159,17 +159,19 @@ algorithm!(Args, "rainbow_atari", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// A layer whose weights are drawn anew now and then (Fortunato et al. 2018): `w + sigma_w * noise`.
+/// Noisy linear layer (Fortunato et al. 2018), with weights `w + sigma_w * noise` whose noise is
+/// resampled.
 #[derive(Debug, Clone, Tree)]
 pub struct Noisy<T> {
-    /// The means, `[inputs, outputs]` and `[outputs]`.
+    /// Means of the weights, `[inputs, outputs]`, and of the bias, `[outputs]`.
     pub mean: Dense<T>,
-    /// How much noise there is, alike.
+    /// Standard deviations, of the same shapes as the means.
     pub sigma: Dense<T>,
 }
 
 impl Noisy<Tensor> {
-    /// Means `U(+-1 / sqrt(inputs))`, and .5 / sqrt(inputs) of noise; the bias .5 / sqrt(outputs).
+    /// Initialises means `U(+-1 / sqrt(inputs))`, `sigma` .5 / sqrt(inputs) for the weights and .5
+    /// / sqrt(outputs) for the bias.
     fn init(key: Key<Tensor>, inputs: usize, outputs: usize) -> Noisy<Tensor> {
         let sigma =
             |shape: &[usize], size: usize| full(shape, 0.5 / (size as f64).sqrt(), DType::F32);
@@ -182,8 +184,8 @@ impl Noisy<Tensor> {
         }
     }
 
-    /// Noise for it: of an outer product of two vectors, or with `parity` of its own for every
-    /// weight.
+    /// Samples noise for the layer: factorised, the outer product of two vectors, or with `parity`
+    /// independent for every weight.
     fn draw(&self, key: Key<Tensor>, parity: bool) -> Dense<Tensor> {
         let (inputs, outputs) = (self.mean.w.dim(0), self.mean.w.dim(1));
         let normal = |key, shape: &[usize]| random::normal(key, shape, DType::F32);
@@ -196,7 +198,7 @@ impl Noisy<Tensor> {
         Dense { w: from.outer(to), b: Some(to) }
     }
 
-    /// The layer with this noise.
+    /// Returns the linear layer with this noise applied.
     fn with(&self, noise: &Dense<Tensor>) -> Dense<Tensor> {
         let b = match (self.mean.b, self.sigma.b, noise.b) {
             (Some(mean), Some(sigma), Some(noise)) => Some(mean + sigma * noise),
@@ -206,27 +208,28 @@ impl Noisy<Tensor> {
     }
 }
 
-/// Images to features, and these to the value of a state and the advantages of actions, which
-/// together are the distribution of the return of each action (Wang et al. 2016).
+/// Dueling network (Wang et al. 2016): from images to features, and from features to the value of
+/// the state and the advantages of actions, which are combined into the return distribution of each
+/// action.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Images to features.
+    /// Network from images to features.
     pub convs: Convs<T>,
-    /// Features to logits of the state's return: a hidden layer and the last.
+    /// Hidden layer and output layer from features to logits of the state's return.
     pub value: [Noisy<T>; 2],
-    /// Features to logits of each action's advantage.
+    /// Hidden layer and output layer from features to logits of each action's advantage.
     pub advantage: [Noisy<T>; 2],
-    /// What the images are.
+    /// Type and layout of the images.
     pub images: Images,
 }
 
-/// The layers of a [`QNetwork`] without noise, or noise for them: two of the value, two of the
-/// advantage.
+/// Linear layers of a [`QNetwork`] with noise already applied, or the noise itself: two for the
+/// value, two for the advantage.
 #[derive(Debug, Clone, Tree)]
 pub struct Streams<T> {
-    /// The value's layers.
+    /// Layers of the value stream.
     pub value: [Dense<T>; 2],
-    /// The advantage's layers.
+    /// Layers of the advantage stream.
     pub advantage: [Dense<T>; 2],
 }
 
@@ -251,7 +254,7 @@ impl QNetwork<Tensor> {
         }
     }
 
-    /// Noise for all its layers.
+    /// Samples noise for all noisy layers.
     pub fn draw(&self, key: Key<Tensor>, parity: bool) -> Streams<Tensor> {
         let [a, b, c, d] = key.split_n();
         let [value, last] = &self.value;
@@ -262,7 +265,8 @@ impl QNetwork<Tensor> {
         }
     }
 
-    /// Its streams with this noise; without any they are the means.
+    /// Returns the value and advantage streams with `noise` applied; with `None` they are the
+    /// means.
     pub fn streams(&self, noise: Option<&Streams<Tensor>>) -> Streams<Tensor> {
         let Some(noise) = noise else {
             let means = |layers: &[Noisy<Tensor>; 2]| layers.clone().map(|layer| layer.mean);
@@ -277,7 +281,8 @@ impl QNetwork<Tensor> {
         }
     }
 
-    /// Probabilities `f32[B, actions, atoms]` of observations `[B, ..]`, by streams of its own.
+    /// Returns probabilities `f32[B, actions, atoms]` for observations `[B, ..]`, computed with
+    /// `streams`, the layers that [`QNetwork::streams`] returns.
     pub fn apply(&self, obs: Tensor, streams: &Streams<Tensor>, atoms: &Atoms) -> Tensor {
         let features = self.convs.apply(self.images.scaled(obs));
         let logits = |layers: &[Dense<Tensor>; 2]| {
@@ -301,7 +306,7 @@ pub struct Learner<T> {
     pub optimizer: AdamState<T, QNetwork<T>>,
 }
 
-/// What training changes: the learner with the noise of the network that acts.
+/// State carried between iterations of training: the learner, and the noise of the acting network.
 pub type State<T> = TrainState<(Learner<T>, Streams<T>), PrioritizedFrames<T>, PlayingImages<T>>;
 
 fn learner(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) -> Learner<Tensor> {
@@ -311,8 +316,9 @@ fn learner(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) ->
 
 // --------------------------------------------------------------------------------------- losses
 
-/// The distributions that the network is to have for the actions taken, `f32[B, atoms]`: the next
-/// action is the best of the network, its return is the target network's (van Hasselt et al. 2016).
+/// Computes the target distributions for the actions taken, `f32[B, atoms]`, by double Q-learning
+/// (van Hasselt et al. 2016): the online network selects the next action, and the target network
+/// gives its return distribution.
 pub fn goals(
     (q, q_streams): (&QNetwork<Tensor>, &Streams<Tensor>),
     (target, target_streams): (&QNetwork<Tensor>, &Streams<Tensor>),
@@ -324,8 +330,8 @@ pub fn goals(
     atoms.project(batch.reward, batch.discount, next)
 }
 
-/// The cross entropies to `goal: f32[B, atoms]`, weighted, as a mean; each of them, `f32[B]`; and the
-/// mean value of the actions taken.
+/// Computes the weighted mean of the cross entropies to `goal: f32[B, atoms]`; the cross entropies
+/// themselves, `f32[B]`; and the mean value of the actions taken.
 pub fn loss(
     q: &QNetwork<Tensor>,
     noise: &Streams<Tensor>,
@@ -351,8 +357,8 @@ pub struct Metrics<T> {
     pub q_values: T,
 }
 
-/// One gradient step on a batch, with fresh noise in both networks; also the network's noise and the
-/// errors, `f32[B]`.
+/// Takes one gradient step on a batch with fresh noise in both networks; also returns the online
+/// network's noise and the errors `f32[B]`.
 pub fn update(
     learner: Learner<Tensor>,
     batch: &Batch<Tensor>,
@@ -393,7 +399,7 @@ fn round(
     let (atoms, priorities) = (args.atoms(), args.priorities());
     let (q, turns) = (&learner.q, args.cadence().turns());
     let streams = q.streams(Some(&noise));
-    // The noise explores, so that acting needs no draw.
+    // Exploration comes from the noisy layers, so that acting samples nothing.
     let act = |obs, _, key| (atoms.mean(q.apply(obs, &streams, &atoms)).argmax(-1), key);
     let (mut playing, seen, games) = playing.turns(envs, q.images, turns, act);
     let replay = replay.add(seen, &priorities);
@@ -442,7 +448,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         }
         (TrainState { learner: (learner, noise), replay, playing }, games, metrics)
     };
-    // Never before the first transition is complete.
+    // Learning never starts before the first n-step transition is complete.
     let complete = ((args.n_step + 1) * args.num_envs) as u64;
     let learning_starts = args.learning_starts.max(complete);
     let pace = Pace { steps: args.cadence().steps(), learning_starts };

@@ -1,9 +1,9 @@
-//! Robust policy optimisation for continuous actions: CleanRL's `rpo_continuous_action.py` (Rahman
-//! and Xue 2022), which is PPO with a policy whose mean is moved at random while it learns. The
-//! rollout, its environments, the normalisation of observations and rewards, and the update are one
-//! compiled program.
+//! Robust policy optimisation (RPO, Rahman and Xue 2022) for continuous actions: CleanRL's
+//! `rpo_continuous_action.py`. RPO is PPO with uniform noise added to the policy's mean in updates.
+//! The rollout, its environments, the normalisation of observations and rewards, and the update are
+//! one compiled program.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/rpo_continuous_action.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/rpo_continuous_action.md`.
 
 use clap::Parser;
 use serde::Serialize;

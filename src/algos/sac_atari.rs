@@ -1,7 +1,8 @@
-//! Soft actor-critic for discrete actions on images: CleanRL's `sac_atari.py` (Christodoulou 2019), with
-//! acting, storing, drawing and learning in one compiled program.
+//! Soft actor-critic (SAC) for discrete actions on images (Christodoulou 2019): CleanRL's
+//! `sac_atari.py`. Environment steps, the replay buffer and gradient steps are one compiled
+//! program.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/sac_atari.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/sac_atari.md`.
 
 use clap::Parser;
 use serde::Serialize;
@@ -114,13 +115,13 @@ algorithm!(Args, "sac_atari", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Images to a number for each action: the logits of the policy, or values. Actor and critics share
-/// nothing.
+/// Network from images to one number per action: the logits of the policy or action values. Actor
+/// and critics share no parameters.
 #[derive(Debug, Clone, Tree)]
 pub struct Network<T> {
-    /// Images to features.
+    /// Network from images to features.
     pub trunk: Trunk<T>,
-    /// Features to numbers.
+    /// Layer from features to logits or action values.
     pub head: Dense<T>,
 }
 
@@ -135,7 +136,7 @@ impl Network<Tensor> {
         }
     }
 
-    /// `f32[B, actions]` of observations `[B, ..]`.
+    /// Returns logits or action values, `f32[B, actions]`, for observations `[B, ..]`.
     pub fn apply(&self, obs: Tensor) -> Tensor {
         self.head.apply(self.trunk.apply(obs))
     }
@@ -144,38 +145,38 @@ impl Network<Tensor> {
 /// The policy and the two critics.
 #[derive(Debug, Clone, Tree)]
 pub struct Networks<T> {
-    /// Observations to logits of actions.
+    /// Network from observations to action logits.
     pub actor: Network<T>,
-    /// Observations to values of actions.
+    /// Networks from observations to action values.
     pub critics: [Network<T>; 2],
 }
 
-/// The temperature of the entropy.
+/// Entropy temperature, a trainable parameter.
 #[derive(Debug, Clone, Tree)]
 pub struct Temperature<T> {
-    /// Its logarithm, `f32[]`.
+    /// Logarithm of the temperature, `f32[]`.
     pub log_alpha: T,
 }
 
 /// Adam's moments.
 #[derive(Debug, Tree)]
 pub struct Optimizers<T> {
-    /// Of the actor.
+    /// Moments of the actor's optimiser.
     pub actor: AdamState<T, Network<T>>,
-    /// Of the critics.
+    /// Moments of the critics' optimiser.
     pub critics: AdamState<T, [Network<T>; 2]>,
-    /// Of the temperature.
+    /// Moments of the temperature's optimiser.
     pub log_alpha: AdamState<T, Temperature<T>>,
 }
 
-/// The networks and what changes with them.
+/// The networks, the target critics, the temperature and the optimisers.
 #[derive(Debug, Tree)]
 pub struct Learner<T> {
     /// The networks.
     pub networks: Networks<T>,
-    /// The critics' targets.
+    /// Target critics.
     pub targets: [Network<T>; 2],
-    /// The temperature of the entropy.
+    /// Entropy temperature.
     pub temperature: Temperature<T>,
     /// Adam's moments.
     pub optimizers: Optimizers<T>,
@@ -203,14 +204,15 @@ fn learner(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) ->
 
 // --------------------------------------------------------------------------------------- losses
 
-/// The smaller of two critics' values of each action, `f32[B, actions]`.
+/// Returns the minimum of two critics' values of each action, `f32[B, actions]`.
 fn lower_values(critics: &[Network<Tensor>; 2], obs: Tensor) -> Tensor {
     let [first, second] = critics.each_ref().map(|critic| critic.apply(obs));
     first.minimum(second)
 }
 
-/// What the critics learn, `f32[B]`: the reward, and what the policy's actions are worth by the smaller
-/// of the targets' values, with `alpha` times their surprise. An expectation, not a draw.
+/// Computes the TD targets `f32[B]`: the reward plus the discounted expectation, under the policy,
+/// of the minimum of the target critics' values minus `alpha` times the log probability. No action
+/// is sampled.
 pub fn goal(
     actor: &Network<Tensor>,
     targets: &[Network<Tensor>; 2],
@@ -222,7 +224,7 @@ pub fn goal(
     batch.reward + batch.discount * (policy.probs() * soft).sum(-1)
 }
 
-/// The sum of both critics' mean squared errors, and what is logged of them.
+/// Computes the sum of both critics' mean squared errors, and their metrics.
 pub fn critic_loss(
     critics: &[Network<Tensor>; 2],
     batch: &Drawn<Tensor>,
@@ -240,8 +242,8 @@ pub fn critic_loss(
     (first_loss + second_loss, metrics)
 }
 
-/// `mean(pi (alpha log pi - values))` over the batch and the actions, for `values: f32[B, actions]`; and
-/// the policy.
+/// Computes `mean(pi (alpha log pi - values))` over the batch and the actions, for `values: f32[B,
+/// actions]`; also returns the policy.
 pub fn actor_loss(
     actor: &Network<Tensor>,
     values: Tensor,
@@ -253,7 +255,8 @@ pub fn actor_loss(
     (loss, policy)
 }
 
-/// `mean(pi (-alpha (log pi + target)))` over the batch and the actions, for an entropy of `target`.
+/// Computes `mean(pi (-alpha (log pi + target)))` over the batch and the actions, for a target
+/// entropy of `target`.
 pub fn alpha_loss(
     temperature: &Temperature<Tensor>,
     policy: &Categorical<Tensor>,
@@ -268,28 +271,28 @@ pub fn alpha_loss(
 /// Metrics of the critics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct CriticMetrics<T> {
-    /// The first critic's loss.
+    /// Loss of the first critic.
     pub qf1_loss: T,
-    /// The second's.
+    /// Loss of the second critic.
     pub qf2_loss: T,
-    /// The first critic's mean value of the actions taken.
+    /// Mean value, under the first critic, of the actions taken.
     pub qf1_values: T,
-    /// The second's.
+    /// Mean value, under the second critic, of the actions taken.
     pub qf2_values: T,
 }
 
 /// Metrics of one gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Of the critics.
+    /// Metrics of the critics.
     pub critics: CriticMetrics<T>,
-    /// The mean of both losses.
+    /// Mean of both critics' losses.
     pub qf_loss: T,
-    /// The actor's loss.
+    /// Loss of the actor.
     pub actor_loss: T,
-    /// The temperature.
+    /// Entropy temperature.
     pub alpha: T,
-    /// The temperature's loss; 0 if it is not learned.
+    /// Loss of the temperature; 0 if it is not tuned.
     pub alpha_loss: T,
 }
 
@@ -297,7 +300,8 @@ fn adam(learning_rate: f64) -> Adam {
     Adam { learning_rate, eps: 1e-4, ..Adam::default() }
 }
 
-/// One gradient step on a batch: of the critics, of the actor, of the temperature.
+/// Takes one gradient step on a batch: of the critics, of the actor and, with `--autotune`, of the
+/// temperature.
 pub fn update(
     learner: Learner<Tensor>,
     batch: &Drawn<Tensor>,
@@ -320,7 +324,7 @@ pub fn update(
     let (mut temperature, mut log_alpha) = (temperature, optimizers.log_alpha);
     let mut alpha_loss = constant(0.0f32);
     if args.autotune {
-        // Of the policy before its step, whose probabilities are there.
+        // The policy before its step is used, because its probabilities are already computed.
         let target = args.target_entropy_scale * (values.dim(-1) as f64).ln();
         let (loss, grads) =
             value_and_grad(|temperature| self::alpha_loss(&temperature, &policy, target))(
@@ -351,8 +355,8 @@ fn with_targets(learner: Learner<Tensor>, step: Tensor, args: &Args) -> Learner<
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// Some steps of all environments, by actions of the policy, or any while not yet `learning`; then a
-/// gradient step.
+/// Takes `update_frequency` timesteps, with actions of the policy if `learning` and with uniform
+/// actions otherwise; then, if `learning`, one gradient step.
 fn round(
     envs: &XlaPool,
     state: State<Tensor>,

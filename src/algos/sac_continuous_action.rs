@@ -1,7 +1,8 @@
-//! Soft actor-critic for continuous actions: CleanRL's `sac_continuous_action.py` (Haarnoja et al.
-//! 2018), with acting, storing, drawing and learning in one compiled program.
+//! Soft actor-critic (SAC, Haarnoja et al. 2018) for continuous actions: CleanRL's
+//! `sac_continuous_action.py`. Environment steps, the replay buffer and gradient steps are one
+//! compiled program.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/sac_continuous_action.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/sac_continuous_action.md`.
 
 use clap::Parser;
 use serde::Serialize;
@@ -86,7 +87,8 @@ pub struct Args {
 }
 
 impl Args {
-    /// Rounds of one update of the actor in one call of the program.
+    /// Number of iterations, each with one delayed actor update, in one call of the compiled
+    /// program.
     fn rounds(&self) -> usize {
         match self.rounds_per_call {
             0 => 100_usize.div_ceil(self.policy_frequency),
@@ -94,7 +96,7 @@ impl Args {
         }
     }
 
-    /// Timesteps of a call.
+    /// Number of timesteps in one call of the compiled program.
     fn steps(&self) -> u64 {
         (self.rounds() * self.policy_frequency) as u64
     }
@@ -122,7 +124,7 @@ algorithm!(Args, "sac_continuous_action", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Two hidden layers of 256 units, which start as PyTorch's do.
+/// Initialises a network with two hidden layers of 256 units, with PyTorch's initialisation.
 fn network(key: Key<Tensor>, inputs: usize, outputs: usize) -> Mlp<Tensor> {
     let [first, second, head] = key.split_n();
     let layers = vec![
@@ -136,10 +138,10 @@ fn network(key: Key<Tensor>, inputs: usize, outputs: usize) -> Mlp<Tensor> {
 /// The policy and the two critics.
 #[derive(Debug, Clone, Tree)]
 pub struct Networks<T> {
-    /// Observations to `[.., 2 A]`: means of the actions before the squashing, and what becomes
-    /// their spread.
+    /// Network from observations to `[.., 2 A]`: the action means before the `tanh`, and the
+    /// unscaled log standard deviations.
     pub actor: Mlp<T>,
-    /// Observations and actions to values.
+    /// Networks from observations and actions to values.
     pub critics: [Mlp<T>; 2],
 }
 
@@ -154,12 +156,12 @@ impl Networks<Tensor> {
     }
 }
 
-/// The range of the logarithm of the policy's spread.
+/// Range of the policy's log standard deviation.
 const LOG_STD: [f64; 2] = [-5.0, 2.0];
-/// Haarnoja et al. 2018 add this within the logarithm of the squashing's derivative.
+/// Epsilon that Haarnoja et al. 2018 add inside the logarithm of the `tanh` derivative.
 const CORRECTION: TanhCorrection = TanhCorrection::Clipped(1e-6);
 
-/// The distribution of actions `[B, A]` at `obs: f32[B, obs_size]`.
+/// Returns the distribution of actions `[B, A]` at `obs: f32[B, obs_size]`.
 pub fn policy(actor: &Mlp<Tensor>, obs: Tensor, bounds: &Bounds) -> TanhNormal<Tensor> {
     let heads = actor.apply(obs).split(2, -1);
     let (mean, raw) = (heads[0], heads[1]);
@@ -168,7 +170,7 @@ pub fn policy(actor: &Mlp<Tensor>, obs: Tensor, bounds: &Bounds) -> TanhNormal<T
     TanhNormal::within(mean, log_std.exp(), bounds.low(), bounds.high())
 }
 
-/// The value `f32[B]` of `action: f32[B, A]` at `obs: f32[B, obs_size]`.
+/// Returns the values `f32[B]` of `action: f32[B, A]` at `obs: f32[B, obs_size]`.
 fn value(critic: &Mlp<Tensor>, obs: Tensor, action: Tensor) -> Tensor {
     critic.apply(concatenate(&[obs, action], -1)).squeeze(-1)
 }
@@ -176,29 +178,29 @@ fn value(critic: &Mlp<Tensor>, obs: Tensor, action: Tensor) -> Tensor {
 /// Adam's moments.
 #[derive(Debug, Tree)]
 pub struct Optimizers<T> {
-    /// Of the actor.
+    /// Moments of the actor's optimiser.
     pub actor: AdamState<T, Mlp<T>>,
-    /// Of the critics.
+    /// Moments of the critics' optimiser.
     pub critics: AdamState<T, [Mlp<T>; 2]>,
-    /// Of the temperature.
+    /// Moments of the temperature's optimiser.
     pub log_alpha: AdamState<T, Temperature<T>>,
 }
 
-/// The temperature of the entropy.
+/// Entropy temperature, a trainable parameter.
 #[derive(Debug, Clone, Tree)]
 pub struct Temperature<T> {
-    /// Its logarithm, `f32[]`.
+    /// Logarithm of the temperature, `f32[]`.
     pub log_alpha: T,
 }
 
-/// The networks and what changes with them.
+/// The networks, the target critics, the temperature and the optimisers.
 #[derive(Debug, Tree)]
 pub struct Learner<T> {
     /// The networks.
     pub networks: Networks<T>,
-    /// The critics' targets.
+    /// Target critics.
     pub targets: [Mlp<T>; 2],
-    /// The temperature of the entropy.
+    /// Entropy temperature.
     pub temperature: Temperature<T>,
     /// Adam's moments.
     pub optimizers: Optimizers<T>,
@@ -222,8 +224,8 @@ fn learner(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -
 
 // --------------------------------------------------------------------------------------- losses
 
-/// What the critics learn, `f32[B]`: the smaller of the targets' values of an action of the policy,
-/// and `alpha` times its surprise.
+/// Computes the TD targets `f32[B]` with the soft value of a sampled action: the minimum of the
+/// target critics' values minus `alpha` times the action's log probability.
 pub fn goal(
     actor: &Mlp<Tensor>,
     targets: &[Mlp<Tensor>; 2],
@@ -239,7 +241,7 @@ pub fn goal(
     batch.reward + gamma * (1.0 - batch.terminated) * next
 }
 
-/// The sum of both critics' mean squared errors, and what is logged of them.
+/// Computes the sum of both critics' mean squared errors, and their metrics.
 pub fn critic_loss(
     critics: &[Mlp<Tensor>; 2],
     batch: &Transition<Tensor>,
@@ -256,8 +258,8 @@ pub fn critic_loss(
     (first_loss + second_loss, metrics)
 }
 
-/// `mean(alpha log pi(a) - min_i Q_i(s, a))` for the policy's actions at `noise: f32[B, A]`, which is
-/// of the standard normal distribution.
+/// Computes `mean(alpha log pi(a) - min_i Q_i(s, a))` for the policy's actions at standard normal
+/// `noise: f32[B, A]`.
 pub fn actor_loss(
     actor: &Mlp<Tensor>,
     critics: &[Mlp<Tensor>; 2],
@@ -273,13 +275,13 @@ pub fn actor_loss(
     (alpha * log_prob - lower_value(critics, obs, action)).mean(..)
 }
 
-/// `mean(-alpha (log pi(a) + target))`, for log probabilities `f32[B]` of actions of the policy. The
-/// target of the entropy is minus the number of the action's elements.
+/// Computes `mean(-alpha (log pi(a) + target))` for log probabilities `f32[B]` of actions of the
+/// policy. The target entropy is minus the action size.
 pub fn alpha_loss(temperature: &Temperature<Tensor>, log_prob: Tensor, target: f64) -> Tensor {
     (-temperature.log_alpha.exp() * (log_prob + target)).mean(..)
 }
 
-/// The smaller of two critics' values, `f32[B]`.
+/// Returns the minimum of two critics' values, `f32[B]`.
 fn lower_value(critics: &[Mlp<Tensor>; 2], obs: Tensor, action: Tensor) -> Tensor {
     let [first, second] = critics.each_ref().map(|critic| value(critic, obs, action));
     first.minimum(second)
@@ -290,28 +292,28 @@ fn lower_value(critics: &[Mlp<Tensor>; 2], obs: Tensor, action: Tensor) -> Tenso
 /// Metrics of the critics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct CriticMetrics<T> {
-    /// The first critic's loss.
+    /// Loss of the first critic.
     pub qf1_loss: T,
-    /// The second's.
+    /// Loss of the second critic.
     pub qf2_loss: T,
-    /// The first critic's mean value of the actions taken.
+    /// Mean value, under the first critic, of the actions taken.
     pub qf1_values: T,
-    /// The second's.
+    /// Mean value, under the second critic, of the actions taken.
     pub qf2_values: T,
 }
 
 /// Logged metrics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Of the critics.
+    /// Metrics of the critics.
     pub critics: CriticMetrics<T>,
-    /// The mean of both losses.
+    /// Mean of both critics' losses.
     pub qf_loss: T,
-    /// The actor's loss.
+    /// Loss of the actor.
     pub actor_loss: T,
-    /// The temperature.
+    /// Entropy temperature.
     pub alpha: T,
-    /// The temperature's loss; 0 if it is not learned.
+    /// Loss of the temperature; 0 if it is not tuned.
     pub alpha_loss: T,
 }
 
@@ -319,7 +321,7 @@ fn adam(learning_rate: f64) -> Adam {
     Adam { learning_rate, ..Adam::default() }
 }
 
-/// One gradient step of the critics, and their targets' step.
+/// Takes one gradient step of the critics, and updates their targets when due.
 pub fn critic_step(
     learner: Learner<Tensor>,
     batch: &Transition<Tensor>,
@@ -344,7 +346,8 @@ pub fn critic_step(
     (Learner { networks, targets, temperature, optimizers }, metrics)
 }
 
-/// One gradient step of the actor, and of the temperature: their losses.
+/// Takes one gradient step of the actor and, with `--autotune`, one of the temperature; also
+/// returns their losses.
 pub fn actor_step(
     learner: Learner<Tensor>,
     obs: Tensor,
@@ -364,7 +367,7 @@ pub fn actor_step(
     let mut optimizers = Optimizers { actor: moments, ..optimizers };
     let (mut temperature, mut alpha_loss) = (temperature, constant(0.0f32));
     if args.autotune {
-        // Of the policy as it is now.
+        // Log probabilities of the policy after its step.
         let (_, log_prob) = policy(&actor, obs, bounds).sample_and_log_prob(again, CORRECTION);
         let target = -(bounds.size() as f64);
         let (loss, grads) = value_and_grad(|temperature: Temperature<Tensor>| {
@@ -380,8 +383,9 @@ pub fn actor_step(
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// As many steps of the environment as the actor stays the same for: actions of the policy, or any
-/// while not yet `learning`. Then as many gradient steps of the critics, and as many of the actor.
+/// Takes `policy_frequency` environment steps, with actions of the policy if `learning` and with
+/// uniform actions otherwise; then, if `learning`, as many gradient steps of the critics and as
+/// many of the actor.
 fn round(
     envs: &XlaPool,
     state: State<Tensor>,
@@ -413,7 +417,7 @@ fn round(
         if turn < args.policy_frequency {
             continue;
         }
-        // The actor makes up for the steps it stood still.
+        // The actor takes `policy_frequency` gradient steps to compensate for the delay.
         let mut losses = None;
         for key in actor_key.split_vec(args.policy_frequency) {
             let lost;
@@ -456,7 +460,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     let rounds = |state, learning| {
         let round = |state| round(&envs, state, learning, &bounds, args);
         let (state, games, metrics) = off_policy::rounds(args.rounds(), state, round);
-        // Those of the last round are logged.
+        // The metrics of the last iteration are logged.
         (state, games, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
     };
     let pace = Pace { steps: args.steps(), learning_starts: args.learning_starts };

@@ -1,8 +1,8 @@
-//! Twin delayed deep deterministic policy gradients for continuous actions: CleanRL's
-//! `td3_continuous_action_jax.py` (Fujimoto et al. 2018), with acting, storing, drawing and learning
-//! in one compiled program.
+//! Twin delayed deep deterministic policy gradient (TD3, Fujimoto et al. 2018) for continuous
+//! actions: CleanRL's `td3_continuous_action_jax.py`. Environment steps, the replay buffer and
+//! gradient steps are one compiled program.
 //!
-//! What differs from CleanRL, and why, is in `docs/algos/td3_continuous_action.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/td3_continuous_action.md`.
 
 use clap::Parser;
 use serde::Serialize;
@@ -82,7 +82,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Rounds of one step of the actor in one call of the program.
+    /// Number of iterations, each with one actor update, in one call of the compiled program.
     fn rounds(&self) -> usize {
         match self.rounds_per_call {
             0 => 100_usize.div_ceil(self.policy_frequency),
@@ -90,7 +90,7 @@ impl Args {
         }
     }
 
-    /// Timesteps of a call.
+    /// Number of timesteps in one call of the compiled program.
     fn steps(&self) -> u64 {
         (self.rounds() * self.policy_frequency) as u64
     }
@@ -119,7 +119,7 @@ algorithm!(Args, "td3_continuous_action", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Two hidden layers of 256 units.
+/// Initialises a network with two hidden layers of 256 units.
 fn network(key: Key<Tensor>, inputs: usize, outputs: usize) -> Mlp<Tensor> {
     let kernel = init::lecun_normal();
     Mlp::init(key, &[inputs, 256, 256, outputs], Activation::Relu, kernel, kernel)
@@ -128,9 +128,9 @@ fn network(key: Key<Tensor>, inputs: usize, outputs: usize) -> Mlp<Tensor> {
 /// The policy and the two critics.
 #[derive(Debug, Clone, Tree)]
 pub struct Networks<T> {
-    /// Observations to actions, before the hyperbolic tangent.
+    /// Network from observations to actions before the `tanh`.
     pub actor: Mlp<T>,
-    /// Observations and actions to values.
+    /// Networks from observations and actions to values.
     pub critics: [Mlp<T>; 2],
 }
 
@@ -145,12 +145,12 @@ impl Networks<Tensor> {
     }
 }
 
-/// The action `f32[B, A]` at `obs: f32[B, obs_size]`.
+/// Returns the actions `f32[B, A]` at `obs: f32[B, obs_size]`.
 fn policy(actor: &Mlp<Tensor>, obs: Tensor, bounds: &Bounds) -> Tensor {
     actor.apply(obs).tanh() * bounds.scale() + bounds.bias()
 }
 
-/// The value `f32[B]` of `action: f32[B, A]` at `obs: f32[B, obs_size]`.
+/// Returns the values `f32[B]` of `action: f32[B, A]` at `obs: f32[B, obs_size]`.
 fn value(critic: &Mlp<Tensor>, obs: Tensor, action: Tensor) -> Tensor {
     critic.apply(concatenate(&[obs, action], -1)).squeeze(-1)
 }
@@ -158,13 +158,13 @@ fn value(critic: &Mlp<Tensor>, obs: Tensor, action: Tensor) -> Tensor {
 /// Adam's moments of each network.
 #[derive(Debug, Tree)]
 pub struct Optimizers<T> {
-    /// Of the actor.
+    /// Moments of the actor's optimiser.
     pub actor: AdamState<T, Mlp<T>>,
-    /// Of the critics.
+    /// Moments of the critics' optimiser.
     pub critics: AdamState<T, [Mlp<T>; 2]>,
 }
 
-/// The networks and what changes with them.
+/// The networks, their targets and their optimisers.
 #[derive(Debug, Tree)]
 pub struct Learner<T> {
     /// The networks.
@@ -189,8 +189,8 @@ fn learner(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -
 
 // --------------------------------------------------------------------------------------- losses
 
-/// What the critics learn, `f32[B]`: the smaller of the targets' values at the target policy's
-/// action with noise.
+/// Computes the TD targets `f32[B]` with the minimum of the target critics' values of the target
+/// policy's action with clipped noise.
 pub fn goal(
     targets: &Networks<Tensor>,
     batch: &Transition<Tensor>,
@@ -207,7 +207,7 @@ pub fn goal(
     batch.reward + args.gamma * (1.0 - batch.terminated) * next
 }
 
-/// The sum of both critics' mean squared errors, and what is logged of them.
+/// Computes the sum of both critics' mean squared errors, and their metrics.
 pub fn critic_loss(
     critics: &[Mlp<Tensor>; 2],
     batch: &Transition<Tensor>,
@@ -224,7 +224,7 @@ pub fn critic_loss(
     (first_loss + second_loss, metrics)
 }
 
-/// The negative mean value of the policy's actions, by the first critic.
+/// Computes the negative mean value of the policy's actions under the first critic.
 pub fn actor_loss(
     actor: &Mlp<Tensor>,
     critic: &Mlp<Tensor>,
@@ -239,22 +239,22 @@ pub fn actor_loss(
 /// Metrics of the critics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct CriticMetrics<T> {
-    /// The first critic's loss.
+    /// Loss of the first critic.
     pub qf1_loss: T,
-    /// The second's.
+    /// Loss of the second critic.
     pub qf2_loss: T,
-    /// The first critic's mean value of the actions taken.
+    /// Mean value, under the first critic, of the actions taken.
     pub qf1_values: T,
-    /// The second's.
+    /// Mean value, under the second critic, of the actions taken.
     pub qf2_values: T,
 }
 
 /// Logged metrics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Of the critics.
+    /// Metrics of the critics.
     pub critics: CriticMetrics<T>,
-    /// The actor's loss.
+    /// Loss of the actor.
     pub actor_loss: T,
 }
 
@@ -262,7 +262,7 @@ fn adam(args: &Args) -> Adam {
     Adam { learning_rate: args.learning_rate, ..Adam::default() }
 }
 
-/// One gradient step of the critics.
+/// Takes one gradient step of the critics.
 pub fn critic_step(
     learner: Learner<Tensor>,
     batch: &Transition<Tensor>,
@@ -280,7 +280,7 @@ pub fn critic_step(
     (Learner { networks, targets, optimizers }, metrics)
 }
 
-/// One gradient step of the actor, and of all targets.
+/// Takes one gradient step of the actor, and updates all target networks.
 pub fn actor_step(
     learner: Learner<Tensor>,
     batch: &Transition<Tensor>,
@@ -301,8 +301,9 @@ pub fn actor_step(
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// As many steps of the environment as the actor stays the same for: the policy with noise, or any
-/// action while not yet `learning`. Then as many gradient steps of the critics, and one of the actor.
+/// Takes `policy_frequency` environment steps, with the noisy policy if `learning` and with uniform
+/// actions otherwise; then, if `learning`, as many gradient steps of the critics and one of the
+/// actor.
 fn round(
     envs: &XlaPool,
     state: State<Tensor>,
@@ -367,7 +368,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     let rounds = |state, learning| {
         let round = |state| round(&envs, state, learning, &bounds, args);
         let (state, games, metrics) = off_policy::rounds(args.rounds(), state, round);
-        // Those of the last round are logged.
+        // The metrics of the last iteration are logged.
         (state, games, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
     };
     let pace = Pace { steps: args.steps(), learning_starts: args.learning_starts };
