@@ -71,7 +71,7 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Mask invalid actions; without this flag invalid actions can be sampled and have no effect
+    /// Mask invalid actions; if false, invalid actions can be sampled and have no effect
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub mask: bool,
     /// Normalise advantages over each minibatch
