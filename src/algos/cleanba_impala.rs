@@ -81,7 +81,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Parts that the environments are divided into.
+    /// Number of parts that the environments are divided into.
     fn parts(&self) -> usize {
         self.num_minibatches * self.gradient_accumulation_steps
     }
@@ -112,7 +112,7 @@ impl Args {
 
 algorithm!(Args, "cleanba_impala", Args::check, train, play, VECTOR_DEFAULTS);
 
-/// Defaults for environments whose observations are vectors; Cleanba's are for Atari.
+/// Defaults for environments with vector observations; Cleanba's defaults are for Atari.
 const VECTOR_DEFAULTS: &[&str] = &[
     "--total-timesteps=1500000",
     "--local-num-envs=12",
@@ -126,11 +126,11 @@ const VECTOR_DEFAULTS: &[&str] = &[
 pub struct TrainState<T> {
     /// The parameters.
     pub agent: Agent<T>,
-    /// RMSProp's running mean.
+    /// RMSProp's running mean of squared gradients.
     pub optimizer: RmsPropState<Agent<T>>,
 }
 
-/// RMSProp as PyTorch has it.
+/// RMSProp by PyTorch's formula.
 const RMSPROP: RmsProp = RmsProp {
     learning_rate: 0.0,
     decay: 0.99,
@@ -142,10 +142,10 @@ const RMSPROP: RmsProp = RmsProp {
 
 // --------------------------------------------------------------------------------------- losses
 
-/// T steps of N environments.
+/// Trajectories of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Trajectories<T> {
-    /// `[N, T + 1, ..]`, in the environment's type.
+    /// `[N, T + 1, ..]`, in the environment's dtype.
     pub obs: T,
     /// `i32[N, T]` or `f32[N, T, size]`.
     pub actions: T,
@@ -155,20 +155,21 @@ pub struct Trajectories<T> {
     pub rewards: T,
     /// `f32[N, T]`: 1 where the action ended the episode.
     pub ends: T,
-    /// `f32[N]`: 1, or 0 for an environment that only fills the minibatch; `None` if there is none.
+    /// `f32[N]`: 1, or 0 for an environment that only pads the minibatch; `None` without padding.
     pub weights: Option<T>,
 }
 
-/// What V-trace gives; `f32[N, T]` each.
+/// Results of V-trace; `f32[N, T]` each.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct VTrace<T> {
-    /// What to add to the values.
+    /// TD errors to add to the values.
     pub errors: T,
-    /// The advantages of the actions for the policy's gradient, weighted by min(1, ratio).
+    /// Advantages of the actions for the policy gradient, weighted by min(1, ratio).
     pub pg_advantages: T,
 }
 
-/// V-trace (Espeholt et al. 2018) with lambda 1 and ratios cut at 1: `rlax.vtrace_td_error_and_advantage`.
+/// Computes V-trace (Espeholt et al. 2018) with lambda 1 and importance ratios clipped at 1, as
+/// `rlax.vtrace_td_error_and_advantage`.
 ///
 /// ```text
 /// delta_t = min(1, ratio_t) (r_t + discount_t v_{t+1} - v_t)
@@ -177,7 +178,8 @@ pub struct VTrace<T> {
 /// pg_t    = min(1, ratio_t) (q_t - v_t)
 /// ```
 ///
-/// `values` are `f32[N, T + 1]`, all else `f32[N, T]`. No derivative goes through it.
+/// `values` are `f32[N, T + 1]`, all other arguments `f32[N, T]`. No gradient flows through the
+/// result.
 #[track_caller]
 pub fn vtrace(
     rewards: Tensor,
@@ -193,7 +195,7 @@ pub fn vtrace(
     let deltas = weights * (rewards + discounts * next - now);
     let turn = |error: Tensor, (delta, discount, weight): (Tensor, Tensor, Tensor)| {
         let this = delta + discount * weight * error;
-        // The error of the step after goes into the action's value.
+        // The action's value includes the TD error of the next step.
         (this, (this, error))
     };
     let by_time = |x: Tensor| x.transpose(&[1, 0]);
@@ -213,12 +215,12 @@ pub struct Metrics<T> {
     pub value_loss: T,
     /// Policy loss.
     pub policy_loss: T,
-    /// The negated sum of the policy's entropies, as Cleanba logs it.
+    /// Negative sum of the policy's entropies, as Cleanba logs it.
     pub entropy: T,
 }
 
-/// IMPALA's loss of trajectories, as if there were `num_envs` of the mean of these: a sum over
-/// environments and steps; and what is logged of it.
+/// Computes IMPALA's loss of trajectories and its metrics. The loss is a sum over steps and
+/// environments: the mean over the environments of the batch, times `num_envs`.
 pub fn loss(
     agent: &Agent<Tensor>,
     batch: Trajectories<Tensor>,
@@ -229,7 +231,7 @@ pub fn loss(
     let (envs, steps) = (shape[0], shape[1] - 1);
     let (policy, values) = agent.apply(flat(batch.obs));
     let values = values.reshape([envs, steps + 1]);
-    // The policies of all observations but each trajectory's last one.
+    // Policies at all observations except the last of each trajectory.
     let acted = arange(envs, DType::I32).expand_dims(1) * (steps as i32 + 1)
         + arange(steps, DType::I32).expand_dims(0);
     let policy = policy.rows(acted.ravel());
@@ -244,7 +246,7 @@ pub fn loss(
         batch.weights.map_or(sums, |weights| sums * weights).mean(..) * num_envs
     };
     let policy_loss = sum(-logprobs * vtrace.pg_advantages);
-    // The target is fixed; the derivative of the square is that of the values.
+    // The target is constant; the gradient of the square flows through the values only.
     let now = values.slice_axis(1, 0, steps);
     let target = now.stop_gradient() + vtrace.errors;
     let value_loss = 0.5 * sum((target - now).square());
@@ -255,7 +257,8 @@ pub fn loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// A rollout `[T, N]` with each step's reward and end.
+/// Returns the rollout `[T, N]` to train on; with `--parity`, rewards and ends are shifted by one
+/// step.
 pub fn prepare(rollout: Rollout<Tensor>, args: &Args) -> Rollout<Tensor> {
     if !args.parity {
         return rollout;
@@ -271,12 +274,12 @@ pub fn prepare(rollout: Rollout<Tensor>, args: &Args) -> Rollout<Tensor> {
     }
 }
 
-/// The environments of a learner that belong to part `index: i32[]` of M: positions `i32[P]` on the
-/// axis of environments, and their weights if some of them only fill the part.
+/// Returns the environments of a learner that belong to part `index: i32[]` of M: positions
+/// `i32[P]` on the environment axis, and their weights if some of them only pad the part.
 ///
-/// Environment `id` belongs to part `id % M`, so that a part is made of the same environments in
-/// every layout. Where M does not divide a learner's share of a thread's environments, its parts
-/// differ in size; each is filled up to the largest size.
+/// Environment `id` belongs to part `id % M`, so that a part consists of the same environments in
+/// every layout. If M does not divide a learner's share of a thread's environments, its parts
+/// differ in size; each is padded to the largest size.
 fn part_envs(
     env_ids: Tensor,
     share: usize,
@@ -295,7 +298,7 @@ fn part_envs(
     (positions[0].slice_axis(0, 0, largest), Some(weights))
 }
 
-/// The trajectories of part `index: i32[]` of M: every M-th environment.
+/// Returns the trajectories of part `index: i32[]` of M: every M-th environment.
 fn trajectories(data: &Rollout<Tensor>, index: Tensor, args: &Args) -> Trajectories<Tensor> {
     let share = args.sebulba.local_num_envs / args.sebulba.learner_device_ids.len();
     let (chosen, weights) = part_envs(data.env_ids, share, index, args.parts());
@@ -315,8 +318,8 @@ fn trajectories(data: &Rollout<Tensor>, index: Tensor, args: &Args) -> Trajector
     }
 }
 
-/// One gradient step on minibatch `turn`: the mean of the gradients of its parts, as Cleanba's
-/// `optax.MultiSteps`.
+/// Takes one gradient step on minibatch `turn`, with the mean of the gradients of its parts, as
+/// Cleanba's `optax.MultiSteps`.
 pub fn step(
     state: TrainState<Tensor>,
     data: &Rollout<Tensor>,
@@ -328,7 +331,7 @@ pub fn step(
     let all_envs = data.env_ids.dim(0) * reduce.learners;
     let gradient = |part: Tensor| {
         let batch = trajectories(data, part, args);
-        // Sums that are exact are scaled by the same number in every layout.
+        // Exact sums are scaled by the same number in every layout.
         let num_envs = match reduce.exact {
             true => all_envs as f64 / args.parts() as f64,
             false => (batch.rewards.dim(0) * reduce.learners) as f64,

@@ -91,7 +91,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Parts that an epoch is divided into.
+    /// Number of parts that an epoch is divided into.
     fn parts(&self) -> usize {
         self.num_minibatches * self.gradient_accumulation_steps
     }
@@ -126,7 +126,7 @@ impl Args {
 
 algorithm!(Args, "cleanba_ppo", Args::check, train, play, VECTOR_DEFAULTS);
 
-/// Defaults for environments whose observations are vectors; Cleanba's are for Atari.
+/// Defaults for environments with vector observations; Cleanba's defaults are for Atari.
 const VECTOR_DEFAULTS: &[&str] = &[
     "--total-timesteps=1000000",
     "--local-num-envs=12",
@@ -149,10 +149,10 @@ pub struct TrainState<T> {
 
 // --------------------------------------------------------------------------------------- losses
 
-/// Samples of N environments, B each.
+/// Samples of N environments, B from each.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `[N, B, ..]`, in the environment's type.
+    /// `[N, B, ..]`, in the environment's dtype.
     pub obs: T,
     /// `i32[N, B]` or `f32[N, B, size]`.
     pub actions: T,
@@ -179,7 +179,7 @@ pub struct Metrics<T> {
     pub approx_kl: T,
 }
 
-/// PPO's loss over samples, and what is logged of it; advantages are normalised already.
+/// Computes PPO's loss over samples, and its metrics. Advantages must already be normalised.
 pub fn loss(
     agent: &Agent<Tensor>,
     batch: Samples<Tensor>,
@@ -195,7 +195,8 @@ pub fn loss(
     (loss, Metrics { loss, value_loss, policy_loss, entropy, approx_kl: ratios.approx_kl })
 }
 
-/// Advantages less their mean over all environments, by their standard deviation.
+/// Normalises advantages by their mean and standard deviation over the environments of all
+/// learners.
 fn normalize(advantages: Tensor, reduce: &Reduce) -> Tensor {
     let mean_of = |x: Tensor| reduce.mean(x.mean(1));
     let mean = mean_of(advantages);
@@ -205,7 +206,7 @@ fn normalize(advantages: Tensor, reduce: &Reduce) -> Tensor {
 
 // --------------------------------------------------------------------------------------- update
 
-/// A rollout `[T, N]`, ready to learn from.
+/// A rollout `[T, N]` prepared for the update.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Prepared<T> {
     rollout: Rollout<T>,
@@ -217,8 +218,9 @@ pub struct Prepared<T> {
     orders: T,
 }
 
-/// Advantages, by the values of the critic that acted and, after the last step, of the current one;
-/// and the minibatches: each takes as many steps of every environment, in an order of its own.
+/// Computes advantages, and the steps of each minibatch. Values of the rollout are those of the
+/// acting critic; the value after the last step is that of the current critic. Each minibatch takes
+/// the same number of steps from every environment, in an order drawn for that environment.
 pub fn prepare(
     state: TrainState<Tensor>,
     rollout: Rollout<Tensor>,
@@ -242,7 +244,7 @@ pub fn prepare(
     (state, Prepared { rollout, advantages, returns, orders })
 }
 
-/// The samples of minibatch `turn: i32[]`.
+/// Returns the samples of minibatch `turn: i32[]`.
 fn samples(data: &Prepared<Tensor>, turn: Tensor) -> Samples<Tensor> {
     let steps = data.orders.take_mode(turn, 0, IndexMode::Clip); // i32[N, B]
     let num_envs = steps.dim(0) as i32;
@@ -258,7 +260,7 @@ fn samples(data: &Prepared<Tensor>, turn: Tensor) -> Samples<Tensor> {
     }
 }
 
-/// One gradient step on minibatch `turn`.
+/// Takes one gradient step on minibatch `turn`.
 pub fn step(
     state: TrainState<Tensor>,
     data: &Prepared<Tensor>,

@@ -1,5 +1,6 @@
-//! Laws of the numeric flags of all algorithms: each has a range, and at its limits and beyond them
-//! settings are refused or can be trained with. Nothing is trained here; `tests/it/limits.rs` does.
+//! Tests of the numeric flags of all algorithms: each flag has a range, and values at its limits
+//! and beyond are either rejected or valid for training. Nothing is trained here;
+//! `tests/it/limits.rs` does that.
 
 use std::ffi::OsString;
 use std::panic::catch_unwind;
@@ -10,7 +11,7 @@ use rand_pcg::Pcg64;
 use super::registry::{ALGORITHMS, Entry};
 use crate::rl::ranges::{Range, is_numeric, range_of};
 
-/// Numbers that no flag expects, and texts that are none.
+/// Unusual numbers, and text that is not a number.
 const HOSTILE: [&str; 12] = [
     "0",
     "1",
@@ -26,7 +27,7 @@ const HOSTILE: [&str; 12] = [
     "",
 ];
 
-/// The limits of a range, and what lies just beyond them.
+/// Returns the limits of a range and the values just beyond them.
 fn limits(range: Range) -> Vec<String> {
     match range {
         Range::Int(least, most) => vec![
@@ -59,7 +60,7 @@ fn numeric_flags(entry: &Entry) -> Vec<(String, Range)> {
         .collect()
 }
 
-/// Checks a command line; fails if that panics.
+/// Checks a command line; fails if the check panics.
 fn check(entry: &Entry, flags: &[(&str, &str)]) -> Result<(), String> {
     let mut words = vec![entry.name.to_string(), "--env-id=CartPole-v1".to_string()];
     words.extend(flags.iter().map(|(name, value)| format!("--{name}={value}")));

@@ -133,12 +133,12 @@ impl Args {
         self.num_envs * self.num_steps
     }
 
-    /// Timesteps of a phase.
+    /// Number of timesteps in a phase.
     fn phase(&self) -> u64 {
         (self.batch_size() * self.n_iteration) as u64
     }
 
-    /// Policy updates in all; what is no whole phase is left out, as in CleanRL.
+    /// Total number of policy updates; an incomplete last phase is dropped, as in CleanRL.
     fn num_iterations(&self) -> u64 {
         self.total_timesteps / self.phase() * self.n_iteration as u64
     }
@@ -185,25 +185,25 @@ algorithm!(Args, "ppg", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Layers that see.
+/// Encoder from observations to features.
 #[derive(Debug, Clone, Tree)]
 pub enum Trunk<T> {
-    /// The layers of an [`Encoder`].
+    /// An [`Encoder`].
     Nature(Encoder<T>),
-    /// IMPALA's.
+    /// IMPALA's convolutional network.
     Impala(ImpalaCnn<T>),
 }
 
-/// A kernel whose columns, the weights of each output, have the norm `scale`.
+/// Rescales a kernel so that each column, the weights of one output, has the norm `scale`.
 fn normed(w: Tensor, scale: f64) -> Tensor {
     let axes: Vec<isize> = (0..w.rank() as isize - 1).collect();
     let norms = w.square().sum(&axes[..]).sqrt();
     w * (scale / norms)
 }
 
-/// IMPALA's network of PPG: 16, 32 and 32 features, 256 units. Kernels are normed: those of the
-/// sequences to 1, those of the two residuals of each to the root of `1 / sqrt(3) / sqrt(2)`, the dense
-/// layer to 1.4. Pools pad as PyTorch's.
+/// Initialises PPG's IMPALA network: 16, 32 and 32 features, 256 units. Kernel columns have the
+/// norm 1 in the sequences' first convolutions, the root of `1 / sqrt(3) / sqrt(2)` in their
+/// residual blocks, and 1.4 in the dense layer. Max pooling pads as PyTorch does.
 fn impala(key: Key<Tensor>, shape: [usize; 3]) -> ImpalaCnn<Tensor> {
     let mut net = ImpalaCnn::init(key, shape, &[16, 32, 32], &[256], lecun_normal());
     let residual = (1.0 / 3.0f64.sqrt() / 2.0f64.sqrt()).sqrt();
@@ -231,7 +231,7 @@ impl Trunk<Tensor> {
         }
     }
 
-    /// The number of features.
+    /// Number of features.
     pub fn size(&self) -> usize {
         match self {
             Trunk::Nature(net) => net.size(),
@@ -239,7 +239,7 @@ impl Trunk<Tensor> {
         }
     }
 
-    /// Features `f32[B, size]` of observations `[B, ..]`.
+    /// Returns features `f32[B, size]` for observations `[B, ..]`.
     pub fn apply(&self, obs: Tensor) -> Tensor {
         match self {
             Trunk::Nature(net) => net.apply(obs),
@@ -251,17 +251,17 @@ impl Trunk<Tensor> {
     }
 }
 
-/// Layers that see, with a head for the policy, one for the value, and one for a value that only the
-/// auxiliary phase teaches, and through it the layers.
+/// Actor-critic network: an encoder, a policy head, a value head, and an auxiliary value head that
+/// only the auxiliary phase trains; its loss also trains the encoder.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Observations to features.
+    /// Encoder from observations to features.
     pub trunk: Trunk<T>,
-    /// Features to logits of the actions.
+    /// Layer from features to action logits.
     pub actor: Dense<T>,
-    /// Features to the value.
+    /// Layer from features to values.
     pub critic: Dense<T>,
-    /// Features to the auxiliary value.
+    /// Layer from features to auxiliary values.
     pub aux_critic: Dense<T>,
 }
 
@@ -285,33 +285,33 @@ impl Agent<Tensor> {
         }
     }
 
-    /// The policy and the value `f32[B]` of observations `[B, ..]`. The value's derivative stops before
-    /// the layers that see.
+    /// Returns the policy and the values `f32[B]` for observations `[B, ..]`. The gradient of the
+    /// values does not flow into the encoder.
     pub fn apply(&self, obs: Tensor) -> (Categorical<Tensor>, Tensor) {
         let x = self.trunk.apply(obs);
         let value = self.critic.apply(x.stop_gradient()).squeeze(-1);
         (Categorical::new(self.actor.apply(x)), value)
     }
 
-    /// Logits of the policy, `f32[B, actions]`, of observations `[B, ..]`.
+    /// Returns the policy's logits `f32[B, actions]` for observations `[B, ..]`.
     pub fn logits(&self, obs: Tensor) -> Tensor {
         self.actor.apply(self.trunk.apply(obs))
     }
 }
 
-/// The agent with Adam's moments.
+/// The agent and the states of its optimisers.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
     /// The parameters.
     pub agent: Agent<T>,
-    /// Adam's moments of all parameters but those of `aux_critic`, whose moments in it stay 0.
+    /// Adam's moments of all parameters except `aux_critic`, whose moments here stay 0.
     pub optimizer: AdamState<T, Agent<T>>,
     /// Adam's moments and count of `aux_critic`, which only auxiliary phases train.
     pub aux_optimizer: AdamState<T, Dense<T>>,
 }
 
 impl TrainState<Tensor> {
-    /// These parameters, before the first step.
+    /// Train state of these parameters before the first gradient step.
     pub fn new(agent: Agent<Tensor>) -> TrainState<Tensor> {
         let (optimizer, aux_optimizer) =
             (Adam::default().init(&agent), Adam::default().init(&agent.aux_critic));
@@ -337,10 +337,11 @@ pub fn loss(
     (loss, Metrics { loss, value_loss, policy_loss, entropy, ratios })
 }
 
-/// What the auxiliary phase learns from: whole rollouts of some environments, as B rows.
+/// Samples of one auxiliary gradient step: whole rollouts of some environments, flattened to B
+/// samples.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct AuxSamples<T> {
-    /// `[B, ..]`, in the environment's type.
+    /// `[B, ..]`, in the environment's dtype.
     pub obs: T,
     /// `f32[B]`
     pub returns: T,
@@ -348,7 +349,7 @@ pub struct AuxSamples<T> {
     pub logits: T,
 }
 
-/// What is logged of the auxiliary phase; scalars.
+/// Metrics of the auxiliary phase; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct AuxMetrics<T> {
     /// `mean(KL(old, new))`
@@ -359,8 +360,8 @@ pub struct AuxMetrics<T> {
     pub real_value_loss: T,
 }
 
-/// The auxiliary phase's loss: of the value that teaches the layers, of the policy which may not
-/// change, and of the value.
+/// Computes the loss of the auxiliary phase: the auxiliary value loss, the KL divergence from the
+/// policy before the phase, and the value loss.
 pub fn aux_loss(
     agent: &Agent<Tensor>,
     batch: &AuxSamples<Tensor>,
@@ -380,7 +381,7 @@ pub fn aux_loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// All rollouts of a phase; frames once, in the environment's type.
+/// All rollouts of a phase, with observations in the environment's dtype.
 #[derive(Debug, Clone, Tree)]
 pub struct Phase<T> {
     /// `[n_iteration, T, N, ..]`
@@ -389,8 +390,8 @@ pub struct Phase<T> {
     pub returns: T,
 }
 
-/// A gradient step on `loss`. In the policy phase `aux_critic` and its moments stay as they are:
-/// PyTorch's Adam passes over parameters without a gradient and counts the steps of each.
+/// Takes a gradient step on `loss`. In the policy phase `aux_critic` and its moments do not change:
+/// PyTorch's Adam skips parameters without a gradient and counts the steps of each parameter.
 fn gradient_step<M: Tree<Tensor>>(
     state: TrainState<Tensor>,
     loss: impl Fn(&Agent<Tensor>) -> (Tensor, M),
@@ -410,7 +411,7 @@ fn gradient_step<M: Tree<Tensor>>(
     (TrainState { agent, optimizer, aux_optimizer }, metrics)
 }
 
-/// One gradient step of the auxiliary phase.
+/// Takes one gradient step of the auxiliary phase.
 pub fn aux_minibatch_step(
     state: TrainState<Tensor>,
     batch: &AuxSamples<Tensor>,
@@ -420,8 +421,9 @@ pub fn aux_minibatch_step(
     gradient_step(state, |agent| aux_loss(agent, batch, args), (learning_rate, true), args)
 }
 
-/// The auxiliary phase: one program. `orders: i32[steps, num_aux_rollouts]` are the environments'
-/// rollouts of each gradient step. Gives the metrics of the last one.
+/// Runs the auxiliary phase as one program. `orders: i32[steps, num_aux_rollouts]` are the
+/// single-environment rollouts of each gradient step. Returns the metrics of the last gradient
+/// step.
 pub fn auxiliary(
     state: TrainState<Tensor>,
     phase: &Phase<Tensor>,
@@ -447,7 +449,7 @@ pub fn auxiliary(
     (state, tree::map(all, |x: Tensor| x.index_axis(0, -1)))
 }
 
-/// One gradient step of the policy's phase: one program.
+/// Takes one gradient step of the policy phase; compiled as one program.
 pub fn minibatch_step(
     state: TrainState<Tensor>,
     batch: Minibatch<Tensor, Samples<Tensor>>,
@@ -474,18 +476,18 @@ struct Collected<T> {
 #[derive(Debug, Tree)]
 struct EnvState<T> {
     handle: Handle<T>,
-    /// `[N, ..]`, in the environment's type.
+    /// `[N, ..]`, in the environment's dtype.
     obs: T,
-    /// `bool[N]`: `obs` is the first of an episode.
+    /// `bool[N]`: true where `obs` is the first of an episode.
     first: T,
-    /// The statistics of the discounted returns.
+    /// Running statistics of the discounted returns.
     reward: NormalizeRewardState<T>,
     /// PRNG key.
     key: Key<T>,
 }
 
-/// The samples of a rollout, and the explained variance. `next_value: f32[N]` is the value of the
-/// observation after the last step.
+/// Computes the samples of a rollout, and the explained variance. `next_value: f32[N]` is the value
+/// of the observation after the last step.
 pub fn samples(
     rollout: Rollout<Tensor>,
     acted: Acted<Tensor>,
@@ -494,7 +496,7 @@ pub fn samples(
 ) -> (Samples<Tensor>, Tensor) {
     let discounts = (args.gamma, args.gae_lambda);
     let (mut samples, explained_variance) = rollout.samples(acted, next_value, discounts);
-    // CleanRL's full batch: the minibatches are of one rollout.
+    // Each update trains on one rollout, so that this is CleanRL's full batch.
     if args.adv_norm_fullbatch {
         samples.advantages = normalize_by_sample_std(samples.advantages);
     }
@@ -518,7 +520,7 @@ fn collect(
         let (handle, step) = envs.step(handle, action);
         let (mut reward, mut next_stats) = (step.reward, stats.clone());
         if args.normalize_reward {
-            // A return ends with its episode's last reward, which is part of it.
+            // The last reward of an episode is part of its return.
             (reward, next_stats) = normalizer.step(reward, first, stats);
         }
         if args.bootstrap_truncated {
@@ -562,7 +564,7 @@ fn begin(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
     TrainState::new(Agent::init(key, args.network, sizes))
 }
 
-/// What a run goes on from, between two rollouts.
+/// State carried between iterations.
 #[derive(Debug, Tree)]
 struct Running<T> {
     train: TrainState<T>,
@@ -636,7 +638,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     let seed = Key::new(args.run.seed);
     let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
     let steps = args.batch_size() as u64;
-    // Only whole phases are begun.
+    // Only complete phases are started.
     let last = args.num_iterations() * steps;
     loop {
         let wanted =

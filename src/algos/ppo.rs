@@ -272,13 +272,13 @@ impl Storage {
     }
 }
 
-/// Observations of all environments as an array `f32[N, obs_size]`.
+/// Returns the observations of all environments as an array `f32[N, obs_size]`.
 fn obs_array(batch: &Batch, num_envs: usize) -> Array {
     let obs = f32s(batch);
     Array::from(Literal::new([num_envs, obs.len() / num_envs], &obs))
 }
 
-/// Observations as `f32`, whichever floats the environments give.
+/// Returns the observations as `f32`, converted from `f64` if necessary.
 fn f32s(batch: &Batch) -> Cow<'_, [f32]> {
     match batch.obs_dtype() {
         DType::F32 => Cow::Borrowed(batch.obs()),
@@ -288,7 +288,7 @@ fn f32s(batch: &Batch) -> Cow<'_, [f32]> {
 
 // ------------------------------------------------------------------------------------- training
 
-/// What a run goes on from: the learner, and what the environments showed last.
+/// State carried between iterations: the train state and the last observation.
 #[derive(Debug, Tree)]
 struct Running<T> {
     train: TrainState<T>,
@@ -328,7 +328,7 @@ pub fn train(args: &Args) -> Result<Summary> {
 
     let mode = args.run.mode;
     let init = with_mode(mode, |key: Key<Tensor>| begin(key, sizes)).named("ppo_init");
-    // The key comes back: the next step draws from what this one left.
+    // The key is returned, for the next step.
     let act = with_mode(mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
         let (key, draw) = key.split();
         (agent.policy(obs).sample(draw), key)

@@ -41,7 +41,7 @@ pub use normalize::{Normalizers, Observed};
 use seeds::for_seeds;
 pub use seeds::{Launch, SeedAxis, start};
 
-/// Most timesteps that one call of the program reports, over all seeds.
+/// Maximum number of timesteps that one call of the program reports, over all seeds.
 const MAX_REPORT: usize = 1 << 26;
 
 // ------------------------------------------------------------------------------------- settings
@@ -145,15 +145,15 @@ impl Args {
         self.total_timesteps / self.batch_size() as u64
     }
 
-    /// Updates in one launch: about 64 launches, so that the progress moves and a launch costs
-    /// nothing beside its work; all of one length if a number near to that divides, because a
-    /// second length is a second compilation.
+    /// Number of updates in one launch. The default gives about 64 launches, so that progress is
+    /// visible and the cost of a launch is negligible. It divides the total if a divisor is near,
+    /// because a last launch of another length is compiled separately.
     fn launch(&self) -> u64 {
         let total = self.num_updates();
         if self.updates_per_launch > 0 {
             return self.updates_per_launch.min(total);
         }
-        // What a launch reports of each timestep is kept in memory.
+        // The report of a launch, which covers every timestep, is kept in memory.
         let most = (MAX_REPORT / (self.batch_size() * self.num_seeds).max(1)).max(1) as u64;
         let wanted = total.div_ceil(64).min(most);
         (wanted..=wanted * 2).find(|n| total.is_multiple_of(*n)).unwrap_or(wanted)
@@ -183,17 +183,18 @@ algorithm!(Args, "ppo_anakin", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// What an agent acts with.
+/// Action space of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Actions {
-    /// One of so many choices: a categorical policy.
+    /// Discrete actions, with the given number of choices: a categorical policy.
     Choices(usize),
-    /// So many numbers: a normal policy whose standard deviations are parameters.
+    /// Continuous actions of the given size: a normal policy whose standard deviations are
+    /// parameters.
     Numbers(usize),
 }
 
 impl Actions {
-    /// Numbers that the actor puts out.
+    /// Number of the actor's outputs.
     fn heads(self) -> usize {
         match self {
             Actions::Choices(n) | Actions::Numbers(n) => n,
@@ -204,11 +205,11 @@ impl Actions {
 /// Actor and critic: two networks with two hidden layers of 64 units each.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Observations to logits of the actions, or to their means.
+    /// Network from observations to action logits or action means.
     pub actor: [Dense<T>; 3],
     /// Network from observations to values.
     pub critic: [Dense<T>; 3],
-    /// Logarithms of the standard deviations of continuous actions.
+    /// Log standard deviations of continuous actions.
     pub log_std: Option<T>,
 }
 
@@ -231,9 +232,9 @@ fn forward(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
     layers[2].apply(hidden)
 }
 
-/// [`forward`] of a batch `f32[B, inputs]` for the update: each bias is added as a product with a
-/// column of ones, so that its derivative, a sum over the batch, is a product too. The compiler's
-/// sums of columns are several times slower on CPU.
+/// Computes [`forward`] of a batch `f32[B, inputs]` for the update. Each bias is added as a product
+/// with a column of ones, so that its gradient, a sum over the batch, is a product too: the
+/// compiler's column sums are several times slower on CPU.
 fn forward_batch(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
     let column = ones([obs.dim(0), 1], DType::F32);
     let layer = |layer: &Dense<Tensor>, x: Tensor| {
@@ -245,7 +246,7 @@ fn forward_batch(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
     layer(&layers[2], hidden)
 }
 
-/// The actor's distribution.
+/// Distribution of the actor.
 enum Policy {
     Choices(Categorical<Tensor>),
     Numbers(DiagNormal<Tensor>),
@@ -281,7 +282,7 @@ impl Agent<Tensor> {
         }
     }
 
-    /// The policy of what the actor put out, `f32[.., heads]`.
+    /// Returns the policy for outputs `f32[.., heads]` of the actor.
     fn policy(&self, heads: Tensor) -> Policy {
         match self.log_std {
             None => Policy::Choices(Categorical::new(heads)),
@@ -289,7 +290,7 @@ impl Agent<Tensor> {
         }
     }
 
-    /// Noise of many draws at once, `f32[.., heads]`, for [`Agent::draw`].
+    /// Draws the noise of many samples at once, `f32[.., heads]`, for [`Agent::draw`].
     fn noise(&self, key: Key<Tensor>, shape: [usize; 3]) -> Tensor {
         match self.log_std {
             None => random::gumbel(key, shape, DType::F32),
@@ -297,7 +298,7 @@ impl Agent<Tensor> {
         }
     }
 
-    /// A draw from the policy: `i32[..]` or `f32[.., heads]`.
+    /// Samples actions from the policy: `i32[..]` or `f32[.., heads]`.
     fn draw(&self, heads: Tensor, noise: Tensor) -> Tensor {
         match self.log_std {
             None => argmax(heads + noise),
@@ -311,18 +312,18 @@ impl Agent<Tensor> {
     }
 }
 
-/// The whole state of a run of one agent.
+/// Training state of one agent.
 #[derive(Debug, Tree)]
 pub struct TrainState<T> {
     /// The parameters.
     pub agent: Agent<T>,
     /// Adam's moments.
     pub optimizer: AdamState<T, Agent<T>>,
-    /// The environments, leaves `[N, ..]`.
+    /// State of the environments, with leaves `[N, ..]`.
     pub games: Playing<T, Vec<T>>,
-    /// `[N, obs_size]`: the observations to act on, in the environment's type or normalised.
+    /// `[N, obs_size]`: the current observations, in the environment's dtype or normalised.
     pub obs: T,
-    /// Present where observations and rewards are normalised.
+    /// Running statistics, if observations and rewards are normalised.
     pub normalizers: Option<Normalizers<T>>,
     /// PRNG key.
     pub key: Key<T>,
@@ -332,29 +333,29 @@ pub struct TrainState<T> {
 
 // --------------------------------------------------------------------------------------- losses
 
-/// One rollout; T steps of N environments.
+/// A rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `[T, N, obs_size]`, in the environment's type.
+    /// `[T, N, obs_size]`, in the environment's dtype.
     pub obs: T,
-    /// `f32[T, N, heads]`: what the actor put out.
+    /// `f32[T, N, heads]`: outputs of the actor.
     pub heads: T,
     /// `i32[T, N]` or `f32[T, N, heads]`
     pub actions: T,
     /// `f32[T, N]`
     pub rewards: T,
-    /// `bool[T, N]`: the step ended its episode.
+    /// `bool[T, N]`: true where the step ended an episode.
     pub dones: T,
     /// `f32[T, N]`: returns of the episodes that ended, NaN where none did.
     pub episode_returns: T,
-    /// `i32[T, N]`: steps of the episode so far.
+    /// `i32[T, N]`: number of steps of the episode so far.
     pub episode_lengths: T,
 }
 
 /// A rollout as samples, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `[B, obs_size]`, in the environment's type.
+    /// `[B, obs_size]`, in the environment's dtype.
     pub obs: T,
     /// `i32[B]` or `f32[B, heads]`
     pub actions: T,
@@ -383,13 +384,13 @@ pub struct Metrics<T> {
     pub old_approx_kl: T,
     /// `mean(ratio - 1 - log ratio)`
     pub approx_kl: T,
-    /// The part of ratios outside the clip range.
+    /// Fraction of ratios outside the clip range.
     pub clipfrac: T,
 }
 
-/// Generalised advantage estimation (Schulman et al. 2016): advantages and returns, `f32[T, N]`.
-/// A cut by the time limit counts as an end, as in PureJaxRL; `--bootstrap-truncated` adds the value
-/// of the final observation to the reward.
+/// Computes generalised advantage estimation (GAE, Schulman et al. 2016): advantages and returns,
+/// `f32[T, N]`. Truncation counts as termination, as in PureJaxRL; `--bootstrap-truncated` adds the
+/// value of the final observation to the reward.
 pub fn gae(
     rewards: Tensor,
     dones: Tensor,
@@ -438,7 +439,7 @@ pub fn loss(
     let entropy = policy.entropy();
     let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
     let outside = (ratio - 1.0).abs().gt(clip).to(DType::F32);
-    // The means of all columns as one product.
+    // All column means are computed as one product.
     let approx_kl = (ratio - 1.0) - logratio;
     let columns =
         [loss, value_loss, policy_loss, entropy, -logratio, approx_kl, outside.to(DType::F32)];
@@ -460,8 +461,8 @@ pub fn loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// Parameters and Adam's moments, each as one vector: an update of Adam is then one loop of the
-/// compiled code, and not one for each layer.
+/// Parameters and Adam's moments, each as one vector, so that a step of Adam is one loop of the
+/// compiled code instead of one per layer.
 #[derive(Debug, Clone, Tree)]
 pub struct Learned<T> {
     /// The parameters.
@@ -487,8 +488,9 @@ fn minibatch_step(
     (Learned { params, optimizer }, metrics)
 }
 
-/// `update_epochs` times `num_minibatches` gradient steps. Gives what was learned, the last
-/// minibatch's metrics with `clipfrac` the mean over all, and the explained variance of the values.
+/// Takes `update_epochs` times `num_minibatches` gradient steps. Returns the updated parameters and
+/// moments, the last minibatch's metrics with `clipfrac` averaged over all minibatches, and the
+/// explained variance of the values.
 pub fn learn(
     learned: Learned<Tensor>,
     unravel: &impl Fn(Tensor) -> Agent<Tensor>,
@@ -498,7 +500,7 @@ pub fn learn(
     shuffle: Key<Tensor>,
     args: &Args,
 ) -> (Learned<Tensor>, Metrics<Tensor>, Tensor) {
-    // The critic did not change during the rollout: its values are computed in one batch.
+    // The critic did not change during the rollout, so that its values are computed in one batch.
     let agent = unravel(learned.params);
     let values = agent.value(rollout.obs); // f32[T, N]
     let next_value = agent.value(next_obs); // f32[N]
@@ -515,8 +517,8 @@ pub fn learn(
     let columns = [logprobs, advantages, returns, values].map(flat);
     let minibatches = [args.update_epochs * args.num_minibatches, args.minibatch_size()];
     let orders = orders(shuffle, args.update_epochs, size).reshape(minibatches);
-    // Numbers are put in order for all epochs at once; observations, which can be large, for each
-    // minibatch.
+    // Scalars are gathered for all epochs at once; observations, which can be large, are gathered
+    // for each minibatch.
     let take = |x: Tensor, indices: Tensor| x.take_mode(indices, 0, IndexMode::Clip);
     let [logprobs, mut advantages, returns_, values_] = columns.map(|x| take(x, orders));
     if args.norm_adv {
@@ -542,11 +544,12 @@ pub fn learn(
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// `num_steps` steps of all environments under one policy: where they are then, what they show,
-/// and what happened.
+/// Takes `num_steps` steps of all environments under one policy. Returns the next environment
+/// state, the next observations with their normalisers, and the rollout.
 ///
-/// Everything random is drawn for all steps together before the loop: noise of the policy, and
-/// the starts of episodes, one for each step, used or not.
+/// All random numbers are drawn before the loop, for all steps at once: the noise of the policy,
+/// the keys of the environment steps, and an initial state for each step, whether it is used or
+/// not.
 pub fn rollout<E: TracedEnv>(
     env: &AutoReset<E>,
     agent: &Agent<Tensor>,
@@ -604,7 +607,7 @@ pub fn rollout<E: TracedEnv>(
     let xs = (noise, starts, keys);
     let packable = |x: &Tensor| matches!(x.dtype(), DType::F32 | DType::I32 | DType::Bool);
     let batched = args.num_seeds > 1 && args.seed_axis == SeedAxis::Vmap;
-    // Statistics have no axis of environments.
+    // Normalisation statistics have no environment axis.
     if batched || normalizes || !tree::leaves(&start).iter().all(packable) {
         let ((obs, games, normalizers), told) = scan(turn, start, xs);
         return (games, (obs, normalizers), told);
@@ -641,7 +644,7 @@ pub fn rollout<E: TracedEnv>(
     let [heads, actions, rewards, dones, episode_returns, episode_lengths] = told[..] else {
         unreachable!("six were packed")
     };
-    // What a step acted on is what the step before it left.
+    // The observations of a step are those that the previous step returned.
     let before = concatenate(&[first.expand_dims(0), rows.slice_axis(0, 0, steps - 1)], 0);
     let obs = Rows { types: moving.types[..1].to_vec() }.unpack(before)[0];
     let told = Rollout { obs, heads, actions, rewards, dones, episode_returns, episode_lengths };
@@ -651,20 +654,20 @@ pub fn rollout<E: TracedEnv>(
 
 // ------------------------------------------------------------------------------------- training
 
-/// What is told of an update.
+/// Report of one update.
 #[derive(Debug, Clone, Tree)]
 pub struct Report<T> {
-    /// Scalars of the update.
+    /// Metrics of the update.
     pub metrics: Metrics<T>,
-    /// The explained variance of the values.
+    /// Explained variance of the values.
     pub explained: T,
     /// `f32[T, N]`: returns of the episodes that ended, NaN where none did.
     pub episode_returns: T,
-    /// `i32[T, N]`: steps of the episode so far.
+    /// `i32[T, N]`: number of steps of the episode so far.
     pub episode_lengths: T,
 }
 
-/// The environment, and what an agent needs to know of it.
+/// The environment, its observation size and its action space.
 #[derive(Debug)]
 pub struct Problem {
     env: AutoReset<Traced>,
@@ -673,10 +676,11 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// The environment of `--env-id`; refuses what this algorithm cannot act in.
+    /// Creates the environment of `--env-id`.
     ///
     /// # Errors
-    /// [`Error::Env`] for an unknown id, [`Error::Config`] for spaces that do not fit.
+    /// Returns [`Error::Env`] for an unknown id, and [`Error::Config`] for spaces that this
+    /// algorithm does not support.
     pub fn new(args: &Args) -> Result<Problem> {
         let env = AutoReset::new(make(&args.env_id)?);
         let EnvSpec { id, observation, action, .. } = env.env.spec();
@@ -695,7 +699,7 @@ impl Problem {
         Ok(Problem { env, obs_size: observation.shape().numel(), actions })
     }
 
-    /// The state of an agent at the start.
+    /// Initialises the training state of an agent.
     pub fn init(&self, key: Key<Tensor>, args: &Args) -> TrainState<Tensor> {
         let [agent, starts, key] = key.split_n();
         let agent = Agent::init(agent, self.obs_size, self.actions);
@@ -711,7 +715,7 @@ impl Problem {
         TrainState { agent, optimizer, games, obs, normalizers, key, updates }
     }
 
-    /// `updates` times a rollout and an update.
+    /// Runs `updates` iterations, each a rollout and an update.
     pub fn go_on(
         &self,
         state: TrainState<Tensor>,
@@ -753,7 +757,7 @@ impl Problem {
     }
 }
 
-/// What changes from update to update.
+/// Loop state carried between updates.
 type Running =
     (Learned<Tensor>, Playing<Tensor, Vec<Tensor>>, Observed<Tensor>, Key<Tensor>, Tensor);
 
@@ -780,9 +784,9 @@ pub fn train(args: &Args) -> Result<Summary> {
     let mut state = trainer.state(init.call(keys(args)?)?, ())?;
     let mut log = Log::new(args, &trainer.notes, trainer.step() / size)?;
     loop {
-        // None are left where a resumed run has taken all of its timesteps.
+        // 0 if a resumed run has already taken all of its timesteps.
         let updates = args.num_updates().saturating_sub(log.updates).min(launch);
-        // Of no update at all the trainer says that it does not fit.
+        // At least one update is requested, so that the trainer stops when no update is left.
         if !trainer.goes_on(updates.max(1) * size, &state, ())? {
             break;
         }
@@ -835,7 +839,7 @@ fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<
     evaluation.play(pool, |obs, key| act.call((agents.clone(), stats.clone(), obs, key)))
 }
 
-/// The keys of the seeds: agent i of `--seed s` is the agent of `--seed s + i` alone.
+/// Returns the keys of the seeds: agent i of `--seed s` equals the only agent of `--seed s + i`.
 fn keys(args: &Args) -> Result<Key<Array>> {
     if args.num_seeds == 1 {
         return Ok(Key::new(args.run.seed));

@@ -129,14 +129,14 @@ algorithm!(Args, "ppo_atari", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Layers that see, with a head for the policy and one for the value.
+/// Actor-critic network: an encoder, a policy head and a value head.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Observations to features.
+    /// Encoder from observations to features.
     pub trunk: Encoder<T>,
-    /// Features to logits of the actions.
+    /// Layer from features to action logits.
     pub actor: Dense<T>,
-    /// Features to the value.
+    /// Layer from features to values.
     pub critic: Dense<T>,
 }
 
@@ -152,7 +152,7 @@ impl Agent<Tensor> {
         }
     }
 
-    /// The policy and the value `f32[B]` of observations `[B, ..]`.
+    /// Returns the policy and the values `f32[B]` for observations `[B, ..]`.
     pub fn apply(&self, obs: Tensor) -> (Categorical<Tensor>, Tensor) {
         let x = self.trunk.apply(obs);
         (Categorical::new(self.actor.apply(x)), self.critic.apply(x).squeeze(-1))

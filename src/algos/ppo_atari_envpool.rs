@@ -143,7 +143,8 @@ impl Args {
         ])
     }
 
-    /// The pool that this run steps: episodes are lives, rewards are signs.
+    /// Creates the environment pool of this run, with episodic lives and rewards clipped to their
+    /// signs.
     fn pool(&self, num_envs: usize, seed: u64) -> Result<EnvPool> {
         let atari =
             AtariOptions { episodic_life: true, reward_clip: true, ..AtariOptions::envpool() };
@@ -162,14 +163,14 @@ algorithm!(Args, "ppo_atari_envpool", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// The Nature network (Mnih et al. 2015) with a head for the policy and one for the value.
+/// Actor-critic network: the Nature network (Mnih et al. 2015), a policy head and a value head.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Images to 512 units.
+    /// Encoder from images to 512 units.
     pub trunk: Encoder<T>,
-    /// Units to logits of the actions.
+    /// Layer from hidden units to action logits.
     pub actor: Dense<T>,
-    /// Units to the value.
+    /// Layer from hidden units to values.
     pub critic: Dense<T>,
 }
 
@@ -184,7 +185,7 @@ impl Agent<Tensor> {
         }
     }
 
-    /// The policy and the value `f32[B]` of observations `u8[B, 4, 84, 84]`.
+    /// Returns the policy and the values `f32[B]` for observations `u8[B, 4, 84, 84]`.
     pub fn apply(&self, obs: Tensor) -> (Categorical<Tensor>, Tensor) {
         let x = self.trunk.apply(obs);
         (Categorical::new(self.actor.apply(x)), self.critic.apply(x).squeeze(-1))
@@ -215,7 +216,7 @@ pub fn loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// A rollout as samples, in the order `[T, N]`.
+/// Computes the samples of a rollout, in the order `[T, N]`.
 fn prepare(
     agent: &Agent<Tensor>,
     (rollout, acted): Played<Tensor>,
@@ -239,7 +240,7 @@ pub fn minibatch_step(
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// What the agent does with observations `u8[N, 4, 84, 84]`.
+/// Computes the actions, log probabilities and values for observations `u8[N, 4, 84, 84]`.
 fn act(agent: &Agent<Tensor>, obs: Tensor, draw: Key<Tensor>) -> Act<Tensor> {
     let (policy, value) = agent.apply(obs);
     let action = policy.sample(draw);
@@ -282,7 +283,7 @@ fn num_actions(pool: &EnvPool) -> Result<usize> {
     spaces::choices(name, spec)
 }
 
-/// What a run goes on from.
+/// State carried between iterations.
 #[derive(Debug, Tree)]
 struct Running<T> {
     train: TrainState<T>,
@@ -330,7 +331,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     let learn = with_mode(mode, |(state, batch): Step<Tensor>| minibatch_step(state, batch, args))
         .named("ppo_atari_step")
         .check_nans(args.run.check_nans);
-    // The one or the other rollout; what is not called is not compiled.
+    // Only one of the two rollouts is called; the other is never compiled.
     let rollout = with_mode(mode, |(agent, playing): CollectIn<Tensor>| -> CollectOut<Tensor> {
         collect(&envs, &agent, playing, args)
     })
@@ -405,7 +406,7 @@ type ActIn<T> = (Agent<T>, T, Key<T>);
 type PrepareIn<T> = (Agent<T>, Played<T>);
 type Step<T> = (TrainState<T>, Minibatch<T, Samples<T>>);
 
-/// `--rollout host`: the environments between calls of the policy.
+/// Steps the environments between calls of the policy, for `--rollout host`.
 fn step_on_host(
     envs: &XlaPool,
     playing: Playing<Array>,

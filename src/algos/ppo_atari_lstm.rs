@@ -152,27 +152,28 @@ impl Args {
 
 algorithm!(Args, "ppo_atari_lstm", Args::check, train, play);
 
-/// Units of the memory.
+/// Number of LSTM units.
 const MEMORY: usize = 128;
 
 // -------------------------------------------------------------------------------------- network
 
-/// Layers that see, a memory, and a head for the policy and one for the value.
+/// Actor-critic network: an encoder, an LSTM, a policy head and a value head.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Observations to features.
+    /// Encoder from observations to features.
     pub trunk: Encoder<T>,
-    /// Features to 128 units, with those of the step before.
+    /// LSTM cell from features to 128 units.
     pub lstm: LstmCell<T>,
-    /// A second bias of the gates, PyTorch's `bias_hh`: with Adam two biases move twice as fast as one.
+    /// Second bias of the gates, PyTorch's `bias_hh`: with Adam, two biases change twice as fast as
+    /// one.
     pub recurrent_bias: T,
-    /// Units to logits of the actions.
+    /// Layer from hidden units to action logits.
     pub actor: Dense<T>,
-    /// Units to the value.
+    /// Layer from hidden units to values.
     pub critic: Dense<T>,
 }
 
-/// The state of memories, `(c, h)`, `f32[N, 128]` each.
+/// LSTM state `(c, h)`, `f32[N, 128]` each.
 pub type Memory<T> = (T, T);
 
 impl Agent<Tensor> {
@@ -194,24 +195,26 @@ impl Agent<Tensor> {
         }
     }
 
-    /// The part of the gates `f32[B, 512]` that observations `[B, ..]` and the biases make.
+    /// Computes the part of the gates `f32[B, 512]` that depends on observations `[B, ..]` and the
+    /// biases.
     fn project(&self, obs: Tensor) -> Tensor {
         self.lstm.project(self.trunk.apply(obs)) + self.recurrent_bias
     }
 
-    /// One step: the memories after observations `[N, ..]`, emptied before where `first: f32[N]` is 1
-    /// because they are the first of an episode.
+    /// Takes one LSTM step on observations `[N, ..]`. The state is reset first where `first:
+    /// f32[N]` is 1, that is, where the observation is the first of an episode.
     pub fn remember(&self, obs: Tensor, first: Tensor, memory: Memory<Tensor>) -> Memory<Tensor> {
         let projected = self.project(obs);
         self.lstm.advance(projected, emptied(memory, first))
     }
 
-    /// The policy and the value `f32[B]` of memories `h: f32[B, 128]`.
+    /// Returns the policy and the values `f32[B]` for LSTM outputs `h: f32[B, 128]`.
     pub fn heads(&self, h: Tensor) -> (Categorical<Tensor>, Tensor) {
         (Categorical::new(self.actor.apply(h)), self.critic.apply(h).squeeze(-1))
     }
 
-    /// The memories `h: f32[T n, 128]` after each step of a batch of sequences.
+    /// Unrolls the LSTM over a batch of sequences; returns its outputs `h: f32[T n, 128]` at each
+    /// step.
     pub fn run(&self, batch: &Samples<Tensor>) -> Tensor {
         let projected = self.project(flat(batch.obs)); // f32[T n, 512]
         match &batch.split {
@@ -239,7 +242,7 @@ impl Agent<Tensor> {
     }
 }
 
-/// The memories, zero where `first` is 1.
+/// Returns the LSTM state, zero where `first` is 1.
 fn emptied((c, h): Memory<Tensor>, first: Tensor) -> Memory<Tensor> {
     let keep = (1.0 - first).expand_dims(-1);
     (c * keep, h * keep)
@@ -250,33 +253,34 @@ pub type TrainState<T> = Learner<T, Agent<T>>;
 
 // ------------------------------------------------------------------------------------ sequences
 
-/// T steps of n environments as the pieces of episodes in them: S pieces, padded to L steps.
+/// T steps of n environments, split at episode boundaries into S sequences padded to L steps.
 #[derive(Debug, Clone, Tree)]
 pub struct Split<T> {
-    /// `i32[L, S]`: which of the `T n` steps stands here.
+    /// `i32[L, S]`: index, among the `T n` steps, of the step at each position.
     pub rows: T,
-    /// `i32[S]`: of which environment the piece is.
+    /// `i32[S]`: index of the sequence's environment.
     pub env: T,
-    /// `f32[S]`: 1 where the piece begins with an episode, 0 where with the rollout.
+    /// `f32[S]`: 1 where the sequence begins with an episode, 0 where it continues the episode that
+    /// was running when the rollout began.
     pub fresh: T,
-    /// `i32[T n]`: where each step stands in `[L S]`.
+    /// `i32[T n]`: position of each step in the flattened `[L S]`.
     pub places: T,
 }
 
 impl Split<Array> {
-    /// Splits several batches of the same rollout, whose firsts are `firsts: [T, N]`; `envs` are the
-    /// environments of each batch, in order. All have the same sizes, L and S rounded up to powers of
-    /// two, so that there are few programs.
+    /// Splits several batches of one rollout with `firsts: [T, N]`, which is 1 where an episode
+    /// begins; `batches` are the environments of each batch, in order. All results have the same L
+    /// and S, rounded up to powers of two (L at most T), so that few programs are compiled.
     ///
     /// # Errors
-    /// None that depends on the arguments; as [`Array::new`].
+    /// Returns the errors of [`Array::new`]; none depends on the arguments.
     pub fn of(
         firsts: &[f32],
         num_envs: usize,
         batches: &[Vec<usize>],
     ) -> Result<Vec<Split<Array>>> {
         let steps = firsts.len() / num_envs;
-        // Of each batch the pieces: place of the environment in the batch, first step, length.
+        // Sequences of each batch: index of the environment in the batch, first step, length.
         let pieces = |envs: &Vec<usize>| -> Vec<(usize, usize, usize)> {
             let mut pieces = Vec::new();
             for (place, env) in envs.iter().enumerate() {
@@ -321,14 +325,14 @@ impl Split<Array> {
 
 // --------------------------------------------------------------------------------------- losses
 
-/// A rollout of T steps of n environments to learn from.
+/// Samples: a rollout of T steps of n environments.
 #[derive(Debug, Clone, Tree)]
 pub struct Samples<T> {
-    /// `[T, n, ..]`, in the environment's type.
+    /// `[T, n, ..]`, in the environment's dtype.
     pub obs: T,
     /// `f32[T, n]`: 1 where `obs` is the first of an episode.
     pub firsts: T,
-    /// The memories before the first step, `f32[n, 128]` each.
+    /// LSTM state before the first step, `f32[n, 128]` each.
     pub memory: Memory<T>,
     /// `i32[T, n]`
     pub actions: T,
@@ -340,7 +344,7 @@ pub struct Samples<T> {
     pub returns: T,
     /// `f32[T, n]`: values by the critic that acted.
     pub values: T,
-    /// The episodes apart, with `--sequence split`.
+    /// The episodes as separate sequences, with `--sequence split`.
     pub split: Option<Split<T>>,
 }
 
@@ -366,8 +370,8 @@ pub fn loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// One gradient step: one program. The samples are the whole rollout, `[T, N, ..]`, of which each
-/// minibatch has some environments, but for `split`, which is that of this minibatch.
+/// Takes one gradient step; compiled as one program. The samples are the whole rollout, `[T, N,
+/// ..]`, of which each minibatch selects some environments; only `split` is that of this minibatch.
 pub fn minibatch_step(
     state: TrainState<Tensor>,
     batch: Minibatch<Tensor, Samples<Tensor>>,
@@ -390,7 +394,7 @@ pub fn minibatch_step(
 #[derive(Debug, Tree)]
 struct Playing<T> {
     handle: Handle<T>,
-    /// `[N, ..]`, in the environment's type.
+    /// `[N, ..]`, in the environment's dtype.
     obs: T,
     /// `f32[N]`: 1 where `obs` is the first of an episode.
     first: T,
@@ -402,7 +406,7 @@ struct Playing<T> {
 #[derive(Debug, Tree)]
 struct Collected<T> {
     samples: Samples<T>,
-    /// The environments of each minibatch.
+    /// Environment indices of each minibatch.
     orders: T,
     games: Games<T>,
     explained_variance: T,
@@ -428,11 +432,11 @@ fn collect(
         let mut reward = step.reward;
         if args.bootstrap_truncated {
             let (cut, last) = (step.truncated_only(), envs.final_obs_of(&step));
-            // The episode's memory goes on to its final observation.
+            // The final observation continues from the episode's LSTM state.
             let value = |obs| agent.heads(agent.remember(obs, zeros_like(end), memory).1).1;
             reward = bootstrap_truncated(reward, cut, last, args.gamma, value);
         }
-        // Where an episode ended, the next one's first observation is there already.
+        // Where an episode ended, `step.obs` is the first observation of the next one.
         let next = Playing { handle, obs: step.obs, first: end, memory, key };
         (next, (obs, first, action, logprob, value, reward, end, Games::of(&step)))
     };
@@ -480,7 +484,7 @@ fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
     Learner::new(Agent::init(key, sizes))
 }
 
-/// The episodes of each minibatch apart, if that is asked for.
+/// Splits the episodes of each minibatch with `--sequence split`, else returns `None` for each.
 fn splits(collected: &Collected<Array>, args: &Args) -> Result<Vec<Option<Split<Array>>>> {
     let count = args.update_epochs * args.num_minibatches;
     if args.sequence == Sequence::Scan {

@@ -136,7 +136,7 @@ algorithm!(Args, "ppo_continuous_action", Args::check, train, play_model);
 pub struct Agent<T> {
     /// Network from observations to action means.
     pub actor: Mlp<T>,
-    /// The logarithms of the actions' standard deviations, `f32[A]`: the same at all observations.
+    /// Log standard deviations of the actions, `f32[A]`; independent of the observation.
     pub log_std: T,
     /// Network from observations to values.
     pub critic: Mlp<T>,
@@ -283,7 +283,7 @@ pub struct Model<T> {
     pub agent: Agent<T>,
     /// Adam's moments.
     pub optimizer: AdamState<T, Agent<T>>,
-    /// What observations and rewards are normalised with.
+    /// Running statistics that normalise observations and rewards.
     pub normalizers: Normalizers<T>,
 }
 

@@ -127,14 +127,14 @@ algorithm!(Args, "ppo_masked", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Two hidden layers of 128 units, with a head for the policy and one for the value.
+/// Actor-critic network: two shared hidden layers of 128 units, a policy head and a value head.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Features to units.
+    /// Hidden layers from features.
     pub hidden: [Dense<T>; 2],
-    /// Units to the logits of all components.
+    /// Layer from hidden units to the logits of all action components.
     pub actor: Dense<T>,
-    /// Units to the value.
+    /// Layer from hidden units to values.
     pub critic: Dense<T>,
 }
 
@@ -153,8 +153,8 @@ impl Agent<Tensor> {
         }
     }
 
-    /// The policy and the value `f32[B]` of observations `[B, features + choices]`; without `mask`
-    /// the policy draws what is not allowed too.
+    /// Returns the policy and the values `f32[B]` for observations `[B, features + choices]`. If
+    /// `mask` is false, the policy can sample invalid actions.
     pub fn apply(
         &self,
         obs: Tensor,

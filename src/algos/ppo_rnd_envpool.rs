@@ -153,19 +153,19 @@ algorithm!(Args, "ppo_rnd_envpool", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Layers that see, with a head for the policy and two for values: of the environment's rewards and of
-/// the intrinsic ones.
+/// Actor-critic network: an encoder, a policy head, and two value heads for extrinsic and intrinsic
+/// rewards.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Observations to features.
+    /// Encoder from observations to features.
     pub trunk: Encoder<T>,
-    /// Features to as many, which are added to them for the values.
+    /// Residual layer on the features, as input of the value heads.
     pub extra: Dense<T>,
-    /// Features to as many, and these to logits of the actions.
+    /// Hidden layer of the size of the features, and output layer to action logits.
     pub actor: [Dense<T>; 2],
-    /// To the value of the environment's rewards.
+    /// Value head of the extrinsic rewards.
     pub critic_ext: Dense<T>,
-    /// To the value of the intrinsic rewards.
+    /// Value head of the intrinsic rewards.
     pub critic_int: Dense<T>,
 }
 
@@ -187,7 +187,7 @@ impl Agent<Tensor> {
         }
     }
 
-    /// The policy and the two values `f32[B]`, of the environment's and of the intrinsic rewards, of
+    /// Returns the policy and the values `f32[B]` of extrinsic and of intrinsic rewards for
     /// observations `[B, ..]`.
     pub fn apply(&self, obs: Tensor) -> (Categorical<Tensor>, [Tensor; 2]) {
         let x = self.trunk.apply(obs);
@@ -198,8 +198,8 @@ impl Agent<Tensor> {
     }
 }
 
-/// The layers that see: of frames the Nature network's convolutions and dense layers of 256 and 448
-/// units.
+/// Initialises the encoder: for frames, the Nature network's convolutions and dense layers of 256
+/// and 448 units.
 fn encoder(key: Key<Tensor>, sizes: &Sizes) -> Encoder<Tensor> {
     let (encoder, dense) = key.split();
     let mut encoder = Encoder::init(encoder, sizes.view, &sizes.shape);
@@ -212,15 +212,15 @@ fn encoder(key: Key<Tensor>, sizes: &Sizes) -> Encoder<Tensor> {
     encoder
 }
 
-/// Convolutions, each with a leaky rectifier of slope 0.01 after it, and a dense layer without one.
+/// Convolutions, each followed by a leaky ReLU of slope 0.01, and a dense layer without activation.
 #[derive(Debug, Clone, Tree)]
 pub struct Features<T> {
-    /// An encoder's layers: convolutions and one dense layer.
+    /// Layers of an encoder: convolutions and one dense layer.
     pub layers: Encoder<T>,
 }
 
 impl Features<Tensor> {
-    /// `f32[B, size]` of observations `f32[B, ..]`.
+    /// Returns features `f32[B, size]` for observations `f32[B, ..]`.
     pub fn apply(&self, obs: Tensor) -> Tensor {
         let mut x = match self.layers.view {
             View::Frames => obs.transpose(&[0, 2, 3, 1]),
@@ -233,20 +233,20 @@ impl Features<Tensor> {
     }
 }
 
-/// Random network distillation: a network that learns what another one says, which stays as it was
-/// drawn.
+/// Networks of random network distillation: a predictor that is trained on the outputs of a fixed,
+/// randomly initialised target.
 #[derive(Debug, Clone, Tree)]
 pub struct Curiosity<T> {
-    /// The one that stays.
+    /// Fixed target network.
     pub target: Features<T>,
-    /// The one that learns, and its last two layers.
+    /// Convolutions and first dense layer of the predictor.
     pub predictor: Features<T>,
-    /// From the predictor's features to the target's.
+    /// Last two layers of the predictor, which predict the target's features.
     pub head: [Dense<T>; 2],
 }
 
 impl Curiosity<Tensor> {
-    /// New networks for the part of the observations that they see: of frames the newest.
+    /// Initialises the networks for the part of the observations that [`newest`] returns.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Curiosity<Tensor> {
         let [target, predictor, first, second] = key.split_n();
         let shape = match sizes.view {
@@ -263,22 +263,24 @@ impl Curiosity<Tensor> {
         }
     }
 
-    /// What the learning and the constant network say of white observations `f32[B, ..]`; both
-    /// `f32[B, size]`. The constant one has no derivative.
+    /// Returns the outputs of the predictor and of the target, `f32[B, size]` each, for whitened
+    /// observations `f32[B, ..]`. No gradient flows into the target.
     pub fn apply(&self, white: Tensor) -> [Tensor; 2] {
         let x = self.predictor.apply(white).relu();
         let predicted = self.head[1].apply(self.head[0].apply(x).relu());
         [predicted, self.target.apply(white).stop_gradient()]
     }
 
-    /// `1/2 sum((predicted - target)^2)` of each, `f32[B]`: how new it is.
+    /// Returns the intrinsic reward `1/2 sum((predicted - target)^2)` of each observation,
+    /// `f32[B]`.
     pub fn novelty(&self, white: Tensor) -> Tensor {
         let [predicted, target] = self.apply(white);
         0.5 * (predicted - target).square().sum(-1)
     }
 }
 
-/// What of observations `[B, ..]` the curiosity sees: of frames the newest, as `f32`.
+/// Returns the part of observations `[B, ..]` that the RND networks take, as `f32`: the newest of
+/// stacked frames, or the whole observation.
 pub fn newest(obs: Tensor, view: View) -> Tensor {
     let obs = match view {
         View::Frames => obs.slice_axis(1, obs.dim(1) - 1, obs.dim(1)),
@@ -287,25 +289,25 @@ pub fn newest(obs: Tensor, view: View) -> Tensor {
     obs.to(DType::F32)
 }
 
-/// Mean and variance of all that was seen, by Chan et al.'s update.
+/// Running mean and variance, by Chan et al.'s update.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Moments<T> {
-    /// How many.
+    /// Number of examples.
     pub count: T,
-    /// The mean of each element.
+    /// Mean of each element.
     pub mean: T,
-    /// The variance of each.
+    /// Variance of each element.
     pub var: T,
 }
 
 impl Moments<Tensor> {
-    /// Before anything was seen, of elements of this shape: mean 0, variance 1.
+    /// Returns the initial statistics for elements of this shape: mean 0, variance 1, count 1e-4.
     pub fn new(shape: &[usize]) -> Moments<Tensor> {
         let mean = zeros(shape, DType::F32);
         Moments { count: constant(1e-4f32), mean, var: mean + 1.0 }
     }
 
-    /// With the rows of `x: f32[B, ..]` seen too.
+    /// Updates the statistics with the B examples of `x: f32[B, ..]`.
     pub fn update(self, x: Tensor) -> Moments<Tensor> {
         let rows = x.dim(0) as f64;
         let (mean, var) = (x.mean(0), x.var(0));
@@ -316,18 +318,18 @@ impl Moments<Tensor> {
         Moments { count, mean: self.mean + delta * rows / count, var: squares / count }
     }
 
-    /// `x: f32[B, ..]` less the mean, by the deviation, between -5 and 5.
+    /// Normalises `x: f32[B, ..]` by mean and standard deviation, clipped to [-5, 5].
     pub fn whiten(&self, x: Tensor) -> Tensor {
         ((x - self.mean) * (self.var + 1e-8).rsqrt()).clip(-5.0, 5.0)
     }
 }
 
-/// What learns: the agent, and what tells it what is new.
+/// Trained networks: the agent and the RND networks.
 #[derive(Debug, Clone, Tree)]
 pub struct Networks<T> {
     /// The agent.
     pub agent: Agent<T>,
-    /// What tells the new from the known. Its target has gradients of zero.
+    /// RND networks. The target's gradients are zero.
     pub curiosity: Curiosity<T>,
 }
 
@@ -338,15 +340,16 @@ pub struct TrainState<T> {
     pub learner: Networks<T>,
     /// Adam's moments.
     pub optimizer: AdamState<T, Networks<T>>,
-    /// Of the observations that the curiosity sees.
+    /// Statistics of the observations that the RND networks take.
     pub seen: Moments<T>,
-    /// Of the running returns of intrinsic rewards.
+    /// Statistics of the running intrinsic returns.
     pub returns: Moments<T>,
-    /// `f32[N]`: those running returns.
+    /// `f32[N]`: running intrinsic returns.
     pub running: T,
 }
 
-/// Running returns `f <- gamma f + r` over time, `f32[T, N]`, from `start: f32[N]`, and the last.
+/// Computes running returns `f <- gamma f + r` from `start: f32[N]`; returns the last, `f32[N]`,
+/// and those of all steps, `f32[T, N]`.
 pub fn filter(start: Tensor, rewards: Tensor, gamma: f64) -> (Tensor, Tensor) {
     let turn = |running: Tensor, reward: Tensor| {
         let running = gamma * running + reward;
@@ -360,7 +363,7 @@ pub fn filter(start: Tensor, rewards: Tensor, gamma: f64) -> (Tensor, Tensor) {
 /// A rollout as samples, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `[B, ..]`, in the environment's type.
+    /// `[B, ..]`, in the environment's dtype.
     pub obs: T,
     /// `i32[B]`
     pub actions: T,
@@ -368,24 +371,24 @@ pub struct Samples<T> {
     pub logprobs: T,
     /// `f32[B]`
     pub advantages: T,
-    /// `f32[B]`: of the environment's rewards.
+    /// `f32[B]`: returns of the extrinsic rewards.
     pub ext_returns: T,
-    /// `f32[B]`: of the intrinsic rewards.
+    /// `f32[B]`: returns of the intrinsic rewards.
     pub int_returns: T,
-    /// `f32[B]`: values of the environment's rewards, by the critic that acted.
+    /// `f32[B]`: values of the extrinsic rewards, by the critic that acted.
     pub ext_values: T,
-    /// `f32[B]`: 1 for the samples that the predictor learns from, else 0; drawn for each minibatch.
+    /// `f32[B]`: 1 for the samples that train the predictor, else 0; drawn for each minibatch.
     pub learns: T,
 }
 
-/// The predictor's loss: the mean squared error of each sample, over those that it learns from, where
-/// `learns: f32[B]` is 1.
+/// Computes the predictor's loss: the mean squared error, averaged over the samples where `learns:
+/// f32[B]` is 1.
 pub fn fwd_loss([predicted, target]: [Tensor; 2], learns: Tensor) -> Tensor {
     let error = (predicted - target).square().mean(-1);
     (error * learns).sum(..) / learns.sum(..).maximum(1.0)
 }
 
-/// The loss over a minibatch, and what is logged of it: PPO's, and the predictor's loss.
+/// Computes the loss over a minibatch; returns PPO's metrics and the predictor's loss with it.
 pub fn loss(
     learner: &Networks<Tensor>,
     seen: &Moments<Tensor>,
@@ -408,9 +411,9 @@ pub fn loss(
     (loss, (Metrics { loss, value_loss, policy_loss, entropy, ratios }, fwd_loss))
 }
 
-/// The samples of a rollout whose rewards are the environment's. `values`: `f32[T, N]` of those and of
-/// the intrinsic rewards, by the critics that acted; `next_values`: `f32[N]` of the observation after
-/// the last step.
+/// Computes the samples of a rollout with extrinsic rewards. `values` are those of extrinsic and
+/// intrinsic rewards by the critics that acted, `f32[T, N]` each; `next_values` are those of the
+/// observation after the last step, `f32[N]` each.
 pub fn samples(
     rollout: Rollout<Tensor>,
     (logprobs, curiosity_rewards): (Tensor, Tensor),
@@ -422,7 +425,7 @@ pub fn samples(
     let ([ext_values, int_values], [next_ext, next_int]) = (values, next_values);
     let discounts = (args.gamma, args.gae_lambda);
     let (ext, ext_returns) = gae(rewards, ends, ext_values, next_ext, discounts);
-    // Curiosity does not end with the episode.
+    // Intrinsic returns do not end with the episode.
     let discounts = (args.int_gamma, args.gae_lambda);
     let (int, int_returns) =
         gae(curiosity_rewards, zeros_like(ends), int_values, next_int, discounts);
@@ -440,8 +443,8 @@ pub fn samples(
 
 // --------------------------------------------------------------------------------------- update
 
-/// One gradient step: one program. `learns` says of all minibatches from which samples the predictor
-/// learns: 1, else 0.
+/// Takes one gradient step; compiled as one program. `learns` is, for all minibatches, 1 for the
+/// samples that train the predictor, else 0.
 pub fn minibatch_step(
     state: TrainState<Tensor>,
     (batch, learns): (Minibatch<Tensor, Samples<Tensor>>, Tensor),
@@ -466,16 +469,16 @@ struct Collected<T> {
     samples: Samples<T>,
     /// Sample indices of each minibatch.
     orders: T,
-    /// Which samples of each minibatch the predictor learns from: 1, else 0.
+    /// 1 for the samples of each minibatch that train the predictor, else 0.
     learns: T,
     games: Games<T>,
     explained_variance: T,
-    /// The mean intrinsic reward, as the agent gets it.
+    /// Mean of the normalised intrinsic rewards.
     curiosity_reward: T,
 }
 
-/// A whole rollout with the environments in the loop, and what is learned of the observations' moments:
-/// one program.
+/// Collects a rollout with the environments stepped inside the loop, and updates the statistics of
+/// observations and intrinsic returns; compiled as one program.
 fn collect(
     envs: &XlaPool,
     state: TrainState<Tensor>,
@@ -497,7 +500,8 @@ fn collect(
         let mut reward = step.reward;
         if args.bootstrap_truncated {
             let (cut, last) = (step.truncated_only(), envs.final_obs_of(&step));
-            // Intrinsic returns do not end with the episode: they need none.
+            // Only extrinsic returns are bootstrapped: intrinsic returns do not end with the
+            // episode.
             let value = |obs| agent.apply(obs).1[0];
             reward = bootstrap_truncated(reward, cut, last, args.gamma, value);
         }
@@ -532,7 +536,8 @@ fn collect(
     (TrainState { learner, optimizer, seen, returns, running }, playing, collected)
 }
 
-/// Steps with any actions, from which the observations' moments are learned: one program.
+/// Takes steps with random actions to initialise the observation statistics; compiled as one
+/// program.
 fn look_around(
     envs: &XlaPool,
     seen: Moments<Tensor>,
@@ -585,11 +590,11 @@ fn begin(key: Key<Tensor>, sizes: &Sizes, num_envs: usize) -> TrainState<Tensor>
     TrainState { learner, optimizer, seen, returns, running: zeros([num_envs], DType::F32) }
 }
 
-/// What is logged of an update.
+/// Metrics of one update.
 #[derive(Debug, Tree)]
 struct Told<T> {
     report: Report<T>,
-    /// The predictor's loss over the last minibatch.
+    /// Loss of the predictor over the last minibatch.
     fwd_loss: T,
 }
 

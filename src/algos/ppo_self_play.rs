@@ -137,20 +137,21 @@ impl Args {
 
 algorithm!(Args, "ppo_self_play", Args::check, train, play);
 
-/// Games of each seat, and the most turns of a player in one, in a match against a random player.
+/// Number of environments in a match against a random player, and the maximum number of moves of
+/// each player in a game.
 const MATCH: usize = 64;
 const TURNS: usize = 64;
 
 // -------------------------------------------------------------------------------------- network
 
-/// Two hidden layers of 128 units, with a head for the policy and one for the value.
+/// Actor-critic network: two shared hidden layers of 128 units, a policy head and a value head.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Features to units.
+    /// Hidden layers from features.
     pub hidden: [Dense<T>; 2],
-    /// Units to the logits of all components.
+    /// Layer from hidden units to the logits of all action components.
     pub actor: Dense<T>,
-    /// Units to the value.
+    /// Layer from hidden units to values.
     pub critic: Dense<T>,
 }
 
@@ -173,12 +174,12 @@ impl Agent<Tensor> {
         self.hidden[1].apply(self.hidden[0].apply(features).relu()).relu()
     }
 
-    /// Logits `f32[B, choices]` of features `f32[B, features]`.
+    /// Returns action logits `f32[B, choices]` for features `f32[B, features]`.
     fn logits(&self, features: Tensor) -> Tensor {
         self.actor.apply(self.units(features))
     }
 
-    /// The policy and the value `f32[B]` of observations `[B, features + choices]`.
+    /// Returns the policy and the values `f32[B]` for observations `[B, features + choices]`.
     pub fn apply(&self, obs: Tensor, sizes: &Masked) -> (MultiCategorical<Tensor>, Tensor) {
         let (features, allowed) = sizes.split(obs);
         let x = self.units(features);
@@ -190,24 +191,24 @@ impl Agent<Tensor> {
 /// State that an update changes.
 pub type TrainState<T> = Learner<T, Agent<T>>;
 
-/// A run between two updates.
+/// State carried between iterations.
 #[derive(Debug, Tree)]
 struct Running<T> {
     train: TrainState<T>,
-    /// Those that the agent was before, `[K, ..]`; none at all with `--num-opponents 0`.
+    /// Past snapshots of the agent, `[K, ..]`; `None` with `--num-opponents 0`.
     past: Option<Agent<T>>,
     /// Number of updates so far, `i32[]`.
     updates: T,
     playing: Playing<T>,
 }
 
-/// The games between two turns of the learner.
+/// Environment state between two moves of the learner.
 #[derive(Debug, Tree)]
 struct Playing<T> {
     handle: Handle<T>,
-    /// `[N, features + choices]`: what the learner sees.
+    /// `[N, features + choices]`: observation of the learner.
     obs: T,
-    /// `i32[N]`: the learner's turns in each game so far.
+    /// `i32[N]`: number of the learner's moves in each game so far.
     turns: T,
     key: Key<T>,
 }
@@ -266,19 +267,20 @@ fn update(
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// What came of a turn of the learner and one of the other player; `[N]` each.
+/// Result of one move of the learner and one of the opponent; `[N]` each.
 #[derive(Debug, Clone, Copy, Tree)]
 struct Turn<T> {
-    /// What the learner sees next.
+    /// Next observation of the learner.
     obs: T,
-    /// 1 for a win of the learner, -1 for a loss, else 0.
+    /// 1 if the learner won, -1 if it lost, else 0.
     reward: T,
-    /// `bool`: the game ended, by the one or the other.
+    /// `bool`: true if either move ended the game.
     end: T,
 }
 
-/// A turn of the learner, `action`, and one of the other player, who draws from logits. Where the
-/// first one ended the game, the second begins the next.
+/// Plays one move of the learner, `action`, and one of the opponent, sampled from the logits that
+/// `other` returns. Where the learner's move ended the game, the opponent's move is the first of
+/// the next game.
 fn both(
     envs: &XlaPool,
     handle: Handle<Tensor>,
@@ -299,8 +301,8 @@ fn both(
     (handle, turn)
 }
 
-/// The logits of the opponents: of the present self in the first part of the environments, of each
-/// past self in one of the others.
+/// Returns the logits of the opponents: the current agent in the first share of the environments,
+/// and each past snapshot in one of the other shares.
 fn opponents(agent: &Agent<Tensor>, past: &Option<Agent<Tensor>>, features: Tensor) -> Tensor {
     let Some(past) = past else { return agent.logits(features) };
     let (envs, size) = (features.dim(0), features.dim(1));
@@ -315,7 +317,7 @@ fn opponents(agent: &Agent<Tensor>, past: &Option<Agent<Tensor>>, features: Tens
     concatenate(&[own, flat(theirs)], 0)
 }
 
-/// Games won, drawn and lost; `f32[]` each.
+/// Number of games won, drawn and lost; `f32[]` each.
 #[derive(Debug, Clone, Copy, Tree)]
 struct Score<T> {
     won: T,
@@ -324,7 +326,7 @@ struct Score<T> {
 }
 
 impl Score<Tensor> {
-    /// Of rewards `f32[..]`, where `counts: bool[..]`.
+    /// Counts the outcomes `reward: f32[..]` where `counts: bool[..]` is true.
     fn of(reward: Tensor, counts: Tensor) -> Score<Tensor> {
         let sum = |which: Tensor| (which & counts).to(DType::F32).sum(..);
         Score { won: sum(reward.gt(0.0)), drawn: sum(reward.eq(0.0)), lost: sum(reward.lt(0.0)) }
@@ -332,7 +334,7 @@ impl Score<Tensor> {
 }
 
 impl Score<Array> {
-    /// The part of the games that were won, a draw being half of one; `None` without games.
+    /// Returns the win rate, where a draw counts as half a win; `None` without games.
     fn rate(&self) -> Result<Option<f64>> {
         let [won, drawn, lost] =
             [&self.won, &self.drawn, &self.lost].map(|x| x.item::<f32>().map(f64::from));
@@ -342,14 +344,14 @@ impl Score<Array> {
     }
 }
 
-/// What is told of an iteration.
+/// Metrics of one iteration.
 #[derive(Debug, Clone, Copy, Tree)]
 struct Told<T> {
     games: Games<T>,
     report: Report<T>,
-    /// Against the present self.
+    /// Score against the current agent.
     present: Score<T>,
-    /// Against past selves.
+    /// Score against past snapshots.
     past: Score<T>,
 }
 
@@ -399,7 +401,8 @@ fn iteration(
     (Running { train, past, updates, playing }, Told { games, report, present, past: before })
 }
 
-/// The past selves, of which the oldest becomes `agent` if one is due after so many updates.
+/// Returns the past snapshots; if a snapshot is due after `updates` updates, `agent` replaces the
+/// oldest.
 fn kept(past: Agent<Tensor>, agent: &Agent<Tensor>, updates: Tensor, args: &Args) -> Agent<Tensor> {
     let (every, count) = (args.snapshot_frequency as i32, args.num_opponents as i32);
     let due = (updates % every).eq(0);
@@ -418,9 +421,9 @@ fn kept(past: Agent<Tensor>, agent: &Agent<Tensor>, updates: Tensor, args: &Args
     tree::replace(&past, leaves)
 }
 
-/// One game in each environment against a player who takes any allowed action, twice: the agent begins,
-/// and the other begins. Gives 1, 0, -1 for games won, drawn, lost, `f32[2 N]`, the two of an
-/// environment side by side. One program.
+/// Plays two games per environment against a player that takes uniformly random valid actions: the
+/// agent moves first in one and second in the other. Returns 1, 0 or -1 for each game won, drawn or
+/// lost, `f32[2 N]`, with the two games of an environment adjacent. Compiled as one program.
 fn match_random(
     envs: &XlaPool,
     handle: Handle<Tensor>,
@@ -446,7 +449,8 @@ fn match_random(
             let [key, draw, reply] = key.split_n();
             let action = agent.apply(obs, sizes).0.sample(draw);
             let (handle, told) = both(envs, handle, action, any, reply, sizes);
-            // Only the first game of each environment counts: short ones would count more often.
+            // Only the first game of each environment counts; otherwise short games would be
+            // overrepresented.
             let outcome = where_(open, told.reward, zeros_like(told.reward));
             ((handle, told.obs, open & !told.end, key), outcome)
         };
@@ -459,7 +463,8 @@ fn match_random(
     (handle, stack(&outcomes, 1).ravel())
 }
 
-/// The games of a match: the right to go on, what the agent sees, whether the first game goes on.
+/// Loop state of a match: environment handle, observation, true where the first game is not over,
+/// and PRNG key.
 type Going<T> = (Handle<T>, T, T, Key<T>);
 
 // ------------------------------------------------------------------------------------- training
@@ -479,7 +484,7 @@ fn begin(key: Key<Tensor>, sizes: &Masked) -> TrainState<Tensor> {
     Learner::new(Agent::init(key, sizes))
 }
 
-/// What a match takes.
+/// Arguments of a match.
 type Match<T> = (Handle<T>, Agent<T>, Key<T>);
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to

@@ -128,7 +128,7 @@ algorithm!(Args, "pqn", Args::check, train, play_model);
 /// normalisation.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// The hidden layers, each with the normalisation of what it gives.
+    /// Hidden layers, each with the normalisation of its output.
     pub hidden: Vec<(Dense<T>, LayerNorm<T>)>,
     /// Layer from features to action values.
     pub head: Dense<T>,
@@ -164,7 +164,7 @@ impl QNetwork<Tensor> {
 pub struct TrainState<T> {
     /// The network.
     pub q: QNetwork<T>,
-    /// The optimiser's moments.
+    /// RAdam's moments.
     pub optimizer: AdamState<T, QNetwork<T>>,
     /// Environment state between two steps.
     pub playing: Playing<T>,
@@ -172,7 +172,7 @@ pub struct TrainState<T> {
 
 // --------------------------------------------------------------------------------------- losses
 
-/// One rollout; T steps of N environments.
+/// A rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
     /// `f32[T, N, obs_size]`
@@ -183,11 +183,11 @@ pub struct Rollout<T> {
     pub rewards: T,
     /// `f32[T, N]`: 1 where this step ended an episode.
     pub dones: T,
-    /// `f32[T, N]`: the highest value of the observation, by the network that acted.
+    /// `f32[T, N]`: maximum action value of the observation, by the network that acted.
     pub values: T,
 }
 
-/// A rollout as samples, B of them.
+/// Samples of a rollout, B in number.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
     /// `f32[B, obs_size]`
@@ -198,11 +198,11 @@ pub struct Samples<T> {
     pub returns: T,
 }
 
-/// The targets of Q(lambda) (Daley and Amato 2019): `f32[T, N]`; `next_value: f32[N]` is of what
-/// follows the last step.
+/// Computes the Q(lambda) returns (Daley and Amato 2019), `f32[T, N]`; `next_value: f32[N]` is the
+/// maximum action value of the observation after the last step.
 ///
-/// `R_t = r_t + gamma (1 - done_t) (lambda R_{t+1} + (1 - lambda) max Q(s_{t+1}))`, where after the
-/// last step both are `next_value`.
+/// `R_t = r_t + gamma (1 - done_t) (lambda R_{t+1} + (1 - lambda) max Q(s_{t+1}))`; after the last
+/// step both `R` and `max Q` are `next_value`.
 pub fn q_lambda(rollout: &Rollout<Tensor>, next_value: Tensor, gamma: f64, lambda: f64) -> Tensor {
     let turn = |(next_return, next_value): (Tensor, Tensor),
                 (reward, done, value): (Tensor, Tensor, Tensor)| {
@@ -224,7 +224,7 @@ pub fn loss(q: &QNetwork<Tensor>, batch: &Samples<Tensor>) -> (Tensor, Tensor) {
 
 // --------------------------------------------------------------------------------------- update
 
-/// What is logged of an iteration: of its last minibatch, as CleanRL; scalars.
+/// Metrics of one iteration, those of its last minibatch as in CleanRL; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
     /// Loss.
@@ -233,10 +233,10 @@ pub struct Metrics<T> {
     pub q_values: T,
 }
 
-/// The network and its optimizer state, which a gradient step updates.
+/// The network and its optimiser state, which a gradient step updates.
 pub type Learner<T> = (QNetwork<T>, AdamState<T, QNetwork<T>>);
 
-/// One step of RAdam on a minibatch, its gradient clipped to `--max-grad-norm`.
+/// Takes one RAdam step on a minibatch, with the gradient clipped to `--max-grad-norm`.
 pub fn gradient_step(
     (q, optimizer): Learner<Tensor>,
     minibatch: &Samples<Tensor>,
@@ -269,7 +269,8 @@ fn update(
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// The best action, or with probability `epsilon` any, `i32[N]`; and the highest value, `f32[N]`.
+/// Returns the greedy action, or with probability `epsilon` a random one, `i32[N]`; and the maximum
+/// action value, `f32[N]`.
 fn act(q: &QNetwork<Tensor>, obs: Tensor, epsilon: Tensor, key: Key<Tensor>) -> (Tensor, Tensor) {
     let (which, draw) = key.split();
     let values = q.apply(obs);
@@ -279,7 +280,7 @@ fn act(q: &QNetwork<Tensor>, obs: Tensor, epsilon: Tensor, key: Key<Tensor>) -> 
     (where_(explore, random, values.argmax(-1)), values.max(-1))
 }
 
-/// A rollout of all environments.
+/// Collects a rollout of all environments.
 fn play(
     envs: &XlaPool,
     q: &QNetwork<Tensor>,
@@ -311,7 +312,7 @@ fn play(
     (playing, rollout, games)
 }
 
-/// One iteration: a rollout, its targets, all epochs. One program.
+/// Runs one iteration: a rollout, its returns and all epochs; compiled as one program.
 fn iteration(
     envs: &XlaPool,
     state: TrainState<Tensor>,
@@ -339,7 +340,7 @@ fn iteration(
 
 // ------------------------------------------------------------------------------------- training
 
-/// The environments, stepped by compiled code.
+/// Creates the pool of environments, which compiled code steps.
 fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
     let num_threads = args.run.num_threads;
     EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
@@ -398,7 +399,7 @@ pub fn train(args: &Args) -> Result<Summary> {
 pub struct Model<T> {
     /// The network.
     pub q: QNetwork<T>,
-    /// The optimiser's moments.
+    /// RAdam's moments.
     pub optimizer: AdamState<T, QNetwork<T>>,
 }
 

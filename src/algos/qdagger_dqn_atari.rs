@@ -114,8 +114,8 @@ impl Args {
         Cadence { num_envs, train_frequency, target_network_frequency, most_rounds: 250 }
     }
 
-    /// The part of random actions after some online timesteps. Gradient steps on the teacher's games
-    /// count as timesteps, as in CleanRL.
+    /// Returns epsilon after `step` online timesteps. Offline gradient steps count as timesteps, as
+    /// in CleanRL.
     fn epsilon(&self, step: u64) -> f64 {
         let progress = ((step + self.offline_steps as u64) as f64 / self.exploration()).min(1.0);
         self.start_e + (self.end_e - self.start_e) * progress
@@ -164,20 +164,20 @@ algorithm!(Args, "qdagger_dqn_atari", Args::check, train, play);
 
 // -------------------------------------------------------------------------------------- network
 
-/// The student: images to the value of each action by IMPALA's convolutions (Espeholt et al. 2018), of
-/// 16, 32 and 32 features, and 256 units.
+/// The student: IMPALA's network (Espeholt et al. 2018) from images to action values, with 16, 32
+/// and 32 features and 256 units.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Images to units.
+    /// Encoder from images to hidden units.
     pub trunk: ImpalaCnn<T>,
-    /// Units to values.
+    /// Layer from hidden units to action values.
     pub head: Dense<T>,
     /// Type and layout of the images.
     pub images: Images,
 }
 
 impl QNetwork<Tensor> {
-    /// A new student.
+    /// Initialises a student.
     pub fn init(key: Key<Tensor>, images: Images, num_actions: usize) -> QNetwork<Tensor> {
         let (trunk, head) = key.split();
         let shape = match images {
@@ -198,7 +198,7 @@ impl QNetwork<Tensor> {
     }
 }
 
-/// The teacher: the network of `dqn_atari`.
+/// The teacher: the Q-network of `dqn_atari`.
 #[derive(Debug, Clone, Tree)]
 pub struct Teacher<T> {
     /// Network from images to features.
@@ -208,7 +208,7 @@ pub struct Teacher<T> {
 }
 
 impl Teacher<Tensor> {
-    /// One that knows nothing, with the shapes of one that does.
+    /// Initialises an untrained teacher, whose shapes are those of a saved one.
     pub fn init(key: Key<Tensor>, images: Images, num_actions: usize) -> Teacher<Tensor> {
         let (trunk, head) = key.split();
         let kernel = init::lecun_normal();
@@ -224,7 +224,7 @@ impl Teacher<Tensor> {
     }
 }
 
-/// What a run of `dqn_atari` saves.
+/// Model that a run of `dqn_atari` saves.
 #[derive(Debug, Clone, Tree)]
 struct TeacherModel<T> {
     q: Teacher<T>,
@@ -246,7 +246,7 @@ pub struct Student<T> {
 /// State carried between iterations of online learning.
 pub type State<T> = TrainState<Student<T>, Frames<T>, PlayingImages<T>>;
 
-/// A new student, with its target and its optimiser.
+/// Initialises a student, its target network and its optimiser.
 fn student(key: Key<Tensor>, images: Images, num_actions: usize) -> Student<Tensor> {
     let q = QNetwork::init(key, images, num_actions);
     Student { target: q.clone(), optimizer: Adam::default().init(&q), q }
@@ -257,18 +257,18 @@ fn student(key: Key<Tensor>, images: Images, num_actions: usize) -> Student<Tens
 /// Metrics of one gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// The sum of both.
+    /// Total loss: `td_loss + coefficient * distill_loss`.
     pub loss: T,
     /// Mean squared error to the TD targets.
     pub td_loss: T,
-    /// How far the student's policy is from the teacher's: the mean Kullback-Leibler divergence.
+    /// Mean Kullback-Leibler divergence of the student's policy from the teacher's.
     pub distill_loss: T,
     /// Mean value of the actions taken.
     pub q_values: T,
 }
 
-/// `td_loss + coefficient * distill_loss`, and what is logged; `taught: f32[B, actions]` are the
-/// teacher's values.
+/// Computes `td_loss + coefficient * distill_loss` and its metrics; `taught: f32[B, actions]` are
+/// the teacher's action values.
 pub fn loss(
     q: &QNetwork<Tensor>,
     target: &QNetwork<Tensor>,
@@ -317,7 +317,7 @@ fn with_target(student: Student<Tensor>, step: Tensor, args: &Args) -> Student<T
     Student { q, target, optimizer }
 }
 
-/// Some gradient steps on what the teacher played; `done: i32[]` were before.
+/// Takes gradient steps on the teacher's transitions; `done: i32[]` is the number of earlier ones.
 fn offline(
     student: Student<Tensor>,
     teacher: &Teacher<Tensor>,
@@ -340,8 +340,8 @@ fn offline(
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// Actions by values, and a part of random ones that falls over `exploration` timesteps, of which
-/// `before` are over at the start.
+/// Returns epsilon-greedy actions for `values`. Epsilon is annealed over `exploration` timesteps,
+/// of which `before` have passed at step 0.
 fn act(
     values: Tensor,
     (step, before, exploration): (Tensor, usize, f64),
@@ -354,7 +354,7 @@ fn act(
     (epsilon_greedy(values, epsilon, draw), key)
 }
 
-/// One call while the teacher plays: steps as many as in one call online.
+/// Adds the teacher's transitions of as many timesteps to the buffer as one online call takes.
 fn fill(
     envs: &XlaPool,
     teacher: &Teacher<Tensor>,
@@ -401,7 +401,7 @@ fn round(
 
 // ------------------------------------------------------------------------------------- training
 
-/// The teacher that `--teacher-model` names.
+/// Loads the teacher from `--teacher-model`.
 fn teacher(args: &Args, images: Images, num_actions: usize) -> Result<Teacher<Array>> {
     let Some(path) = &args.teacher_model else {
         return Err(Error::Config(
@@ -427,7 +427,7 @@ fn teacher(args: &Args, images: Images, num_actions: usize) -> Result<Teacher<Ar
     Ok(model.q)
 }
 
-/// Mean return of some games by whom `values` belong to, with `end_e` random actions.
+/// Evaluates a network, with actions that are epsilon-greedy in `values` and an epsilon of `end_e`.
 fn evaluate<N: Tree<Tensor>>(
     args: &Args,
     evaluation: &mut Evaluation,
@@ -450,8 +450,8 @@ fn mean(returns: &[f64]) -> f64 {
     returns.iter().sum::<f64>() / returns.len().max(1) as f64
 }
 
-/// What the teacher has to say: it plays into a buffer, from which `student` learns. Gives the
-/// student, and how long compilation took.
+/// Runs the offline stage: the teacher fills a replay buffer, on which `student` is trained.
+/// Returns the student and the compilation time in seconds.
 fn learn_from(
     teacher: &Teacher<Array>,
     student: Student<Array>,
@@ -465,7 +465,7 @@ fn learn_from(
         let seed = args.run.seed.wrapping_add(k << 33);
         Key::new(seed)
     });
-    // No more room than is needed, and what does not fit is overwritten.
+    // The capacity is at most `teacher_steps`; if it is smaller, old transitions are overwritten.
     let room = args.buffer_size.min(args.teacher_steps);
     let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let replay = Frames::new(room, args.num_envs, images.stack(), &images.frame());
@@ -528,22 +528,23 @@ fn learn_from(
     Ok((student, compile_s))
 }
 
-/// Gradient steps on the teacher's games between two evaluations of the student.
+/// Number of offline gradient steps between two evaluations of the student.
 const EVALUATION_INTERVAL: u64 = 100_000;
-/// Games over which the student is compared with its teacher.
+/// Number of the student's last episodes whose mean return is compared with the teacher's.
 const WINDOW: usize = 10;
 
-/// What is kept on the host, and in checkpoints.
+/// Progress kept on the host and in checkpoints.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Progress {
-    /// The teacher's mean return.
+    /// Mean return of the teacher.
     teacher: f64,
-    /// The student's last returns.
+    /// Returns of the student's last episodes.
     last: Vec<f64>,
 }
 
 impl Progress {
-    /// How much the teacher's policy still counts.
+    /// Returns the coefficient of the distillation loss, which falls to 0 as the student's return
+    /// approaches the teacher's.
     fn coefficient(&self) -> f64 {
         if self.last.len() < WINDOW {
             return 1.0;
@@ -626,7 +627,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.notes = serde_json::json!(progress);
     while trainer.goes_on(steps, &state, &envs)? {
         let _span = timeline::span("rounds");
-        // A transition needs the step after it.
+        // A transition is complete only after the next step.
         let first = if args.parity { 1 } else { args.learning_starts.max(1) };
         let learning = trainer.step() >= first;
         let rounds = if learning { &learn } else { &explore };

@@ -1,4 +1,4 @@
-//! The algorithms by name, for programs that run them without knowing them.
+//! Registry of the algorithms by name.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -13,20 +13,21 @@ use crate::rl::ranges::ranged;
 use crate::rl::saved::Origin;
 use crate::rl::{Algorithm, Evaluation, algorithm};
 
-/// An algorithm.
+/// A registered algorithm.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// Its name.
+    /// Name of the algorithm.
     pub name: &'static str,
-    /// What it says of itself, in a line.
+    /// Returns a one-line description.
     pub about: fn() -> String,
-    /// The command of its flags, with their ranges.
+    /// Returns the clap command with the algorithm's flags and their ranges.
     pub command: fn() -> Command,
-    /// Parses and checks a command line, whose first word is the program's name. Nothing is started.
+    /// Parses and checks a command line, whose first word is the program's name, without starting
+    /// anything.
     pub check: fn(Vec<OsString>) -> Result<()>,
     /// Trains with a command line, whose first word is the program's name, and prints the result.
     pub train: fn(Vec<OsString>) -> ExitCode,
-    /// Lets the model in a file, of which the origin is known, play.
+    /// Evaluates the model in a file whose origin is known.
     play: fn(&Path, &Origin, &mut Evaluation) -> Result<()>,
 }
 
@@ -44,7 +45,7 @@ const fn entry<A: Algorithm>() -> Entry {
     }
 }
 
-/// All of them.
+/// All algorithms.
 pub const ALGORITHMS: &[Entry] = &[
     entry::<a2c::Args>(),
     entry::<c51::Args>(),
@@ -73,10 +74,10 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<td3_continuous_action::Args>(),
 ];
 
-/// The algorithm of that name.
+/// Returns the algorithm of that name.
 ///
 /// # Errors
-/// [`Error::Argument`] that lists the names.
+/// Returns [`Error::Argument`], which lists the names, if there is none.
 pub fn find(name: &str) -> Result<&'static Entry> {
     ALGORITHMS.iter().find(|entry| entry.name == name).ok_or_else(|| {
         let names: Vec<&str> = ALGORITHMS.iter().map(|entry| entry.name).collect();
@@ -84,11 +85,11 @@ pub fn find(name: &str) -> Result<&'static Entry> {
     })
 }
 
-/// Plays the model at `path` with the algorithm that saved it.
+/// Evaluates the model at `path` with the algorithm that saved it.
 ///
 /// # Errors
-/// [`Error::Argument`] for the model of an algorithm that is not in [`ALGORITHMS`], and the errors of
-/// the algorithm.
+/// Returns [`Error::Argument`] for the model of an algorithm that is not in [`ALGORITHMS`], and the
+/// errors of the algorithm.
 pub fn play(path: &Path, origin: &Origin, evaluation: &mut Evaluation) -> Result<()> {
     let Some(entry) = ALGORITHMS.iter().find(|entry| entry.name == origin.algorithm) else {
         return Err(Error::Argument(format!(

@@ -142,7 +142,7 @@ algorithm!(Args, "rpo_continuous_action", Args::check, train, play_model);
 pub struct Agent<T> {
     /// Network from observations to action means.
     pub actor: Mlp<T>,
-    /// The logarithms of the actions' standard deviations, `f32[A]`: the same at all observations.
+    /// Log standard deviations of the actions, `f32[A]`; independent of the observation.
     pub log_std: T,
     /// Network from observations to values.
     pub critic: Mlp<T>,
@@ -188,8 +188,8 @@ pub struct TrainState<T> {
 
 // --------------------------------------------------------------------------------------- losses
 
-/// RPO's loss over a minibatch, with the means of the actions moved by `moved: f32[B, A]`, and what
-/// is logged of it.
+/// Computes RPO's loss over a minibatch, with `moved: f32[B, A]` added to the action means, and its
+/// metrics.
 pub fn loss(
     agent: &Agent<Tensor>,
     batch: &Samples<Tensor>,
@@ -211,7 +211,7 @@ pub fn loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// One gradient step, with the means of the actions moved by `moved`.
+/// Takes one gradient step, with `moved` added to the action means.
 pub fn minibatch_step(
     learner: Learner<Tensor, Agent<Tensor>>,
     (batch, moved): (Samples<Tensor>, Tensor),
@@ -297,7 +297,7 @@ pub struct Model<T> {
     pub agent: Agent<T>,
     /// Adam's moments.
     pub optimizer: AdamState<T, Agent<T>>,
-    /// What observations and rewards are normalised with.
+    /// Running statistics that normalise observations and rewards.
     pub normalizers: Normalizers<T>,
 }
 

@@ -1,10 +1,10 @@
-//! Small functions that are written for the compiler: each says what is faster so.
+//! Small functions written for speed under XLA; the comment of each names the gain.
 
 use crate::trace::ops::{concatenate, iota, ones, where_, zeros};
 use crate::{DType, Key, Tensor, TensorType, random};
 
-/// The index (i32) of the first largest number along the last axis. Of few numbers it is compared
-/// one by one, which the compiler fuses with what comes before and after.
+/// Returns the index (i32) of the first maximum along the last axis. Up to 8 elements are compared
+/// one by one, which the compiler fuses with neighbouring operations.
 pub(super) fn argmax(x: Tensor) -> Tensor {
     let classes = x.dim(-1);
     if classes > 8 {
@@ -20,7 +20,8 @@ pub(super) fn argmax(x: Tensor) -> Tensor {
     index
 }
 
-/// `optax.clip_by_global_norm` of a vector. Its sum of squares is a product with ones.
+/// Computes `optax.clip_by_global_norm` of a vector. The sum of squares is computed as a product
+/// with ones.
 pub(super) fn clip_by_norm(grads: Tensor, max_norm: f64) -> Tensor {
     let rows = grads.numel().div_ceil(64);
     let squares = grads.square().pad(&[0], &[(rows * 64 - grads.numel()) as i64], 0.0);
@@ -29,8 +30,8 @@ pub(super) fn clip_by_norm(grads: Tensor, max_norm: f64) -> Tensor {
     where_(norm.lt(max_norm), grads, grads / norm * max_norm)
 }
 
-/// Orders of `0..size`, `i32[count, size]`, each equally likely: random words, with the number
-/// itself as the lowest digits, are sorted. Sorting one column is several times faster than
+/// Draws uniformly random permutations of `0..size`, `i32[count, size]`, by sorting random words
+/// whose lowest bits are the number itself. Sorting one operand is several times faster than
 /// sorting pairs.
 pub(super) fn orders(key: Key<Tensor>, count: usize, size: usize) -> Tensor {
     let digits = usize::BITS - (size - 1).leading_zeros();
@@ -40,8 +41,8 @@ pub(super) fn orders(key: Key<Tensor>, count: usize, size: usize) -> Tensor {
     (sorted & ((1u64 << digits) - 1)).to(DType::I32)
 }
 
-/// Several tensors `[N, ..]` as the rows of one, `f32[rows, N]`: a loop that carries one tensor
-/// and stacks one is a few operations of the compiled code, and not a few for each.
+/// Several tensors `[N, ..]` packed as the rows of one, `f32[rows, N]`: a loop that carries and
+/// stacks one packed tensor compiles to a few operations instead of a few per tensor.
 pub(super) struct Rows {
     pub(super) types: Vec<TensorType>,
 }
@@ -51,7 +52,7 @@ impl Rows {
         Rows { types: tensors.iter().map(|x| x.ty()).collect() }
     }
 
-    /// How many rows they are.
+    /// Returns the number of rows.
     pub(super) fn count(&self) -> usize {
         self.types.iter().map(|ty| ty.numel() / ty.shape[0]).sum()
     }
@@ -65,7 +66,7 @@ impl Rows {
         concatenate(&rows, 0)
     }
 
-    /// From `f32[.., rows, N]` back to tensors `[.., N, ..]`.
+    /// Unpacks `f32[.., rows, N]` into tensors `[.., N, ..]`.
     pub(super) fn unpack(&self, packed: Tensor) -> Vec<Tensor> {
         let lead = packed.shape()[..packed.rank() - 2].to_vec();
         let mut from = 0;

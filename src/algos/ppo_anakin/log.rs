@@ -1,4 +1,4 @@
-//! What a launch of many updates, of many agents, tells to the event file.
+//! Logging of a launch, with many updates of many agents, to the event file.
 
 use serde_json::Value;
 
@@ -7,16 +7,17 @@ use crate::Array;
 use crate::error::{Error, Result};
 use crate::rl::{Returns, Run};
 
-/// What has been told of the run.
+/// State of the logging of a run.
 pub(super) struct Log<'a> {
     args: &'a Args,
-    /// Of each seed.
+    /// Last returns of each seed.
     returns: Vec<Returns>,
     pub(super) updates: u64,
 }
 
 impl<'a> Log<'a> {
-    /// A new one, or that of which a checkpoint kept [`notes`](Log::notes).
+    /// Creates the state of a new run, or restores it from the [`notes`](Log::notes) of a
+    /// checkpoint.
     pub(super) fn new(args: &'a Args, notes: &Value, updates: u64) -> Result<Log<'a>> {
         let returns: Vec<Returns> = match notes {
             Value::Null => vec![Returns::default(); args.num_seeds],
@@ -33,13 +34,13 @@ impl<'a> Log<'a> {
         Ok(Log { args, returns, updates })
     }
 
-    /// What a checkpoint keeps of it.
+    /// Returns the part of the state that a checkpoint keeps.
     pub(super) fn notes(&self) -> Result<Value> {
         serde_json::to_value(&self.returns)
             .map_err(|e| Error::Argument(format!("the returns of the episodes: {e}")))
     }
 
-    /// The mean over the seeds of the mean of the last returns.
+    /// Returns the mean over the seeds of the mean of the last returns.
     pub(super) fn mean_return(&self) -> Option<f64> {
         let means: Vec<f64> = self.returns.iter().filter_map(Returns::mean).collect();
         (!means.is_empty()).then(|| means.iter().sum::<f64>() / means.len() as f64)
@@ -85,7 +86,7 @@ impl<'a> Log<'a> {
                     self.returns[seed].push(value);
                     own.push(value);
                     if seeds == 1 {
-                        // The step at which it ended, counted as CleanRL does.
+                        // Timestep at which the episode ended, counted as in CleanRL.
                         let at = begin + ((i / self.args.num_envs + 1) * self.args.num_envs) as u64;
                         run.episode(value, length as u64, at)?;
                     } else {
@@ -127,7 +128,7 @@ impl<'a> Log<'a> {
         Ok(())
     }
 
-    /// A line for each seed.
+    /// Returns a table with a line for each seed.
     pub(super) fn table(&self) -> String {
         let mut table = "seed  episodes  mean return of the last 100\n".to_string();
         for (seed, returns) in (self.args.run.seed..).zip(&self.returns) {

@@ -6,7 +6,7 @@ use crate::nn::normalize::{
 use crate::tree::Tree;
 use crate::{DType, Tensor};
 
-/// Statistics that observations and rewards are normalised with.
+/// Running statistics that normalise observations and rewards.
 #[derive(Debug, Clone, Tree)]
 pub struct Normalizers<T> {
     /// Running statistics of the observations.
@@ -15,7 +15,8 @@ pub struct Normalizers<T> {
     pub reward: NormalizeRewardState<T>,
 }
 
-/// Observations `[N, obs_size]` to act on, and the statistics that they are normalised with, if any.
+/// Observations `[N, obs_size]` that the policy takes, and the statistics that normalise them, if
+/// any.
 pub type Observed<T> = (T, Option<Normalizers<T>>);
 
 /// `NormalizeVecObservation`, which does not clip.
@@ -27,12 +28,13 @@ fn rewards(gamma: f64) -> NormalizeReward {
     NormalizeReward { gamma, epsilon: 1e-8, clip: f64::INFINITY }
 }
 
-/// Observations `[.., obs_size]` normalised with the statistics as they are.
+/// Normalises observations `[.., obs_size]` with the statistics, without updating them.
 pub(super) fn apply(obs: Tensor, stats: &RunningMeanStd<Tensor>) -> Tensor {
     OBSERVATIONS.apply(obs.to(DType::F32), stats)
 }
 
-/// The first observations `[N, obs_size]`, normalised, and the statistics with them.
+/// Initialises the statistics with the first observations `[N, obs_size]`; returns those
+/// normalised, with the statistics.
 pub(super) fn begin(obs: Tensor, gamma: f64) -> Observed<Tensor> {
     let stats = RunningMeanStd::new([obs.dim(1)], DType::F32);
     let reward = rewards(gamma).init([obs.dim(0)], DType::F32);
@@ -41,8 +43,9 @@ pub(super) fn begin(obs: Tensor, gamma: f64) -> Observed<Tensor> {
 }
 
 impl Normalizers<Tensor> {
-    /// Takes in one step of all environments, its observations `[N, obs_size]` and rewards `f32[N]`, of
-    /// which `dones: bool[N]` ended an episode; both normalised.
+    /// Updates the statistics with one step of all environments, its observations `[N, obs_size]`
+    /// and rewards `f32[N]`; `dones: bool[N]` is true where the step ended an episode. Returns both
+    /// normalised, with the new statistics.
     pub(super) fn step(
         self,
         obs: Tensor,

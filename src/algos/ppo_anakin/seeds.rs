@@ -1,4 +1,4 @@
-//! The agents of several seeds: one program trains them all, on all devices.
+//! Training of several seeds' agents by one program on all devices.
 
 use std::num::NonZeroUsize;
 use std::thread;
@@ -27,7 +27,7 @@ pub enum SeedAxis {
     Vmap,
 }
 
-/// Applies `f` to the agents of all seeds. One agent has no axis for it.
+/// Applies `f` to the agents of all seeds. A single agent has no seed axis.
 pub(super) fn for_seeds<A: Tree<Tensor>, B: Tree<Tensor>>(
     args: &Args,
     f: impl Fn(A) -> B,
@@ -40,14 +40,14 @@ pub(super) fn for_seeds<A: Tree<Tensor>, B: Tree<Tensor>>(
     }
 }
 
-/// On how many devices the agents train: as asked for, else as many as there are processors and
-/// divide the seeds. Starts the runtime with them.
+/// Starts the runtime and returns the number of devices that train the agents: `--num-devices`, or
+/// the largest divisor of the number of seeds that does not exceed the number of processors.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) if they do not divide the seeds or would not be used, and
-/// if the runtime runs already with fewer.
+/// Returns [`Error::Config`](crate::Error::Config) if the number of devices does not divide the
+/// seeds or some would not be used, and if the runtime already runs with fewer.
 pub fn start(args: &Args) -> Result<usize> {
-    // What looks into a program, step by step, looks into one.
+    // Other modes than jit, and `--check-nans`, run on one device.
     let one = args.run.mode != Mode::Jit || args.run.check_nans;
     let asked = args.num_devices;
     let divisor = format!("a divisor of --num-seeds {}", args.num_seeds);
@@ -62,19 +62,19 @@ pub fn start(args: &Args) -> Result<usize> {
     };
     let cpu_devices = if asked > 0 { asked } else { most_of(processors) };
     let runtime = Runtime::running_or_started(RuntimeOptions::with_cpu_devices(cpu_devices))?;
-    // Others may have started it with fewer devices.
+    // The runtime may have been started with fewer devices before.
     let devices = if asked > 0 { asked } else { most_of(runtime.client.devices().len()) };
     runtime.expect_device(devices - 1)?;
     Ok(devices)
 }
 
-/// What one device does in a launch.
+/// Function that one device runs in a launch.
 type Part<'a> = Box<dyn Fn(TrainState<Tensor>) -> Moved<Tensor> + 'a>;
 type SplitPart<'a> = Box<dyn Fn(Axis, TrainState<Tensor>) -> Moved<Tensor> + 'a>;
 type Moved<T> = (TrainState<T>, Report<T>);
 
-/// The program that makes some updates of the agents of all seeds, of which each device takes an
-/// equal part.
+/// Program that runs a number of updates of the agents of all seeds; each device takes an equal
+/// share of the agents.
 pub struct Launch<'a> {
     devices: Vec<usize>,
     whole: Jit<TrainState<Tensor>, Moved<Tensor>, Part<'a>>,
@@ -82,7 +82,8 @@ pub struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    /// Of `updates` updates, on the first `devices` devices, which divide the seeds.
+    /// Creates a launch of `updates` updates on the first `devices` devices, a number that divides
+    /// the seeds.
     pub fn new(problem: &'a Problem, updates: u64, devices: usize, args: &'a Args) -> Launch<'a> {
         let part = move |state: TrainState<Tensor>| {
             for_seeds(args, |state| problem.go_on(state, updates, args), state)
@@ -98,20 +99,21 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Agents later, and what happened; of several seeds every leaf has their axis in front.
+    /// Runs the updates; returns the new states and the report. With several seeds every leaf has a
+    /// leading seed axis.
     ///
     /// # Errors
-    /// What the compiler and the runtime say.
+    /// Returns errors from compilation and execution.
     pub fn call(&self, state: TrainState<Array>) -> Result<Moved<Array>> {
         if self.devices.len() == 1 {
             return self.whole.call(state);
         }
-        // A launch takes seconds, and this takes milliseconds.
+        // Sharding takes milliseconds, a launch seconds.
         let (state, report) = self.split.call(shard(&state, &self.devices)?)?;
         Ok((unshard(&state)?, unshard(&report)?))
     }
 
-    /// Seconds that tracing and compiling took.
+    /// Returns the time that tracing and compiling took, in seconds.
     pub fn compile_s(&self) -> f64 {
         self.whole.stats().seconds() + self.split.stats().seconds()
     }
