@@ -60,7 +60,8 @@ pub struct Args {
     /// The number of agents to train at once, with consecutive seeds starting at --seed
     #[arg(long, default_value_t = 1)]
     pub num_seeds: usize,
-    /// How each device trains several agents: one after another (map) or batched (vmap)
+    /// The method of training several agents on one device: one after another (map) or in a batch
+    /// (vmap)
     #[arg(long, value_enum, default_value_t = SeedAxis::Map)]
     pub seed_axis: SeedAxis,
     /// The number of devices that share the agents; 0 uses the largest divisor of --num-seeds that

@@ -103,7 +103,7 @@ pub struct Args {
     /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
-    /// How the LSTM is unrolled over a rollout in an update; both ways compute the same loss
+    /// The method of unrolling the LSTM over a rollout in an update; both compute the same loss
     #[arg(long, value_enum, default_value_t = Sequence::Scan)]
     pub sequence: Sequence,
     /// The target KL divergence; the remaining epochs of an update are skipped once it is exceeded
@@ -436,7 +436,7 @@ fn collect(
             let value = |obs| agent.heads(agent.remember(obs, zeros_like(end), memory).1).1;
             reward = bootstrap_truncated(reward, cut, last, args.gamma, value);
         }
-        // Where an episode ended, `step.obs` is the first observation of the next one.
+        // `step.obs` is already the first observation of the next episode where one ended.
         let next = Playing { handle, obs: step.obs, first: end, memory, key };
         (next, (obs, first, action, logprob, value, reward, end, Games::of(&step)))
     };
