@@ -12,7 +12,7 @@ use crate::trace::tensor::fail_op;
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
-/// One of several classes, with probabilities `softmax(logits)` along the last axis.
+/// Categorical distribution with probabilities `softmax(logits)` along the last axis.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Categorical<T> {
     /// Log probabilities up to a constant, `f[.., classes]`.
@@ -20,62 +20,62 @@ pub struct Categorical<T> {
 }
 
 impl Categorical<Tensor> {
-    /// The distribution of these logits, `f[.., classes]`.
+    /// Returns the distribution with these logits, `f[.., classes]`.
     pub fn new(logits: Tensor) -> Categorical<Tensor> {
         Categorical { logits }
     }
 
-    /// The distribution of these logits without the classes where `allowed` (bool, of the shape
-    /// of `logits`) does not hold: their logits become -1e8 (Huang & Ontanon 2022).
+    /// Returns the distribution with these logits, with invalid classes masked: where `allowed`
+    /// (bool, of the shape of `logits`) is false, logits become -1e8 (Huang & Ontanon 2022).
     #[track_caller]
     pub fn masked(logits: Tensor, allowed: Tensor) -> Categorical<Tensor> {
         Categorical { logits: where_(allowed, logits, ops::full_like(logits, -1e8)) }
     }
 
-    /// Classes (i32, the shape of `logits` without the last axis), as `jax.random.categorical`
-    /// draws them.
+    /// Samples classes (i32, the shape of `logits` without the last axis), as
+    /// `jax.random.categorical`.
     #[track_caller]
     pub fn sample(&self, key: Key<Tensor>) -> Tensor {
         random::categorical(key, self.logits, -1)
     }
 
-    /// The class of the largest probability, i32; the first of equal ones.
+    /// Returns the most likely class, i32; the first one if several are equally likely.
     #[track_caller]
     pub fn mode(&self) -> Tensor {
         self.logits.argmax(-1)
     }
 
-    /// Log probabilities of all classes.
+    /// Returns the log probabilities of all classes.
     #[track_caller]
     pub fn log_probs(&self) -> Tensor {
         self.logits.log_softmax(-1)
     }
 
-    /// Probabilities of all classes.
+    /// Returns the probabilities of all classes.
     #[track_caller]
     pub fn probs(&self) -> Tensor {
         self.logits.softmax(-1)
     }
 
-    /// The log probability of each class in `class`, integers of the shape of `logits` without the
-    /// last axis.
+    /// Returns the log probability of each class in `class`, integers of the shape of `logits`
+    /// without the last axis.
     #[track_caller]
     pub fn log_prob(&self, class: Tensor) -> Tensor {
-        // Few classes: a masked sum is faster than a gather, whose derivative is a scatter.
+        // For few classes a masked sum is faster than a gather, whose derivative is a scatter.
         let log_probs = self.log_probs();
         let chosen = ops::one_hot(class, log_probs.dim(-1), DType::Bool);
         where_(chosen, log_probs, ops::zeros_like(log_probs)).sum(-1)
     }
 
-    /// The entropy, over the last axis. Classes of probability 0 add nothing.
+    /// Returns the entropy, over the last axis. Classes of probability 0 contribute 0.
     #[track_caller]
     pub fn entropy(&self) -> Tensor {
         let (log_probs, probs) = (self.log_probs(), self.probs());
         -(probs * where_possible(probs, log_probs)).sum(-1)
     }
 
-    /// The Kullback-Leibler divergence from `other` to this, `sum(p log(p / q))` over the last
-    /// axis. Classes of probability 0 here add nothing.
+    /// Returns the Kullback-Leibler divergence `sum(p log(p / q))` of this distribution, `p`, from
+    /// `other`, `q`, over the last axis. Classes with `p` = 0 contribute 0.
     #[track_caller]
     pub fn kl(&self, other: &Categorical<Tensor>) -> Tensor {
         let probs = self.probs();
@@ -84,54 +84,55 @@ impl Categorical<Tensor> {
     }
 }
 
-/// `x`, and 0 where the probability is 0: 0 times an infinite logarithm would be NaN.
+/// Returns `x`, and 0 where the probability is 0, because 0 times an infinite logarithm would be
+/// NaN.
 #[track_caller]
 fn where_possible(probs: Tensor, x: Tensor) -> Tensor {
     where_(probs.eq(0.0), ops::zeros_like(x), x)
 }
 
-/// The normal distribution, element by element.
+/// Elementwise normal distribution.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Normal<T> {
-    /// The mean.
+    /// Mean.
     pub mean: T,
-    /// The standard deviation, of the shape of the mean or one that broadcasts to it.
+    /// Standard deviation, of a shape that broadcasts to that of the mean.
     pub std: T,
 }
 
 impl Normal<Tensor> {
-    /// The distribution of this mean and standard deviation.
+    /// Returns the distribution with this mean and standard deviation.
     pub fn new(mean: Tensor, std: Tensor) -> Normal<Tensor> {
         Normal { mean, std }
     }
 
-    /// `mean + std * noise`, of the shape of the mean; derivatives go through it.
+    /// Samples `mean + std * noise`, of the shape of the mean; gradients flow through the sample.
     #[track_caller]
     pub fn sample(&self, key: Key<Tensor>) -> Tensor {
         let ty = self.mean.ty();
         self.mean + self.std * random::normal(key, ty.shape, ty.dtype)
     }
 
-    /// The mean.
+    /// Returns the mean.
     pub fn mode(&self) -> Tensor {
         self.mean
     }
 
-    /// The log density at `x`, for each element.
+    /// Returns the log density at `x`, for each element.
     #[track_caller]
     pub fn log_prob(&self, x: Tensor) -> Tensor {
         let distance = (x - self.mean) / self.std;
         distance.square() * -0.5 - self.std.log() - 0.5 * (2.0 * PI).ln()
     }
 
-    /// The entropy, for each element, of the shape of the mean.
+    /// Returns the entropy of each element, of the shape of the mean.
     #[track_caller]
     pub fn entropy(&self) -> Tensor {
         let std = self.std.broadcast_to(self.mean.shape());
         std.log() + (0.5 + 0.5 * (2.0 * PI).ln())
     }
 
-    /// The Kullback-Leibler divergence from `other` to this, for each element.
+    /// Returns the Kullback-Leibler divergence of this distribution from `other`, for each element.
     #[track_caller]
     pub fn kl(&self, other: &Normal<Tensor>) -> Tensor {
         let ratio = self.std / other.std;
@@ -144,40 +145,42 @@ impl Normal<Tensor> {
 /// `distrax.MultivariateNormalDiag`.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct DiagNormal<T> {
-    /// The elements.
+    /// Normal distribution of each element.
     pub normal: Normal<T>,
 }
 
 impl DiagNormal<Tensor> {
-    /// The distribution of this mean, `f[.., size]`, and standard deviation, which broadcasts.
+    /// Returns the distribution with this mean, `f[.., size]`, and a standard deviation that
+    /// broadcasts to it.
     pub fn new(mean: Tensor, std: Tensor) -> DiagNormal<Tensor> {
         DiagNormal { normal: Normal::new(mean, std) }
     }
 
-    /// `mean + std * noise`; derivatives go through it.
+    /// Samples `mean + std * noise`; gradients flow through the sample.
     #[track_caller]
     pub fn sample(&self, key: Key<Tensor>) -> Tensor {
         self.normal.sample(key)
     }
 
-    /// The mean.
+    /// Returns the mean.
     pub fn mode(&self) -> Tensor {
         self.normal.mean
     }
 
-    /// The log density at `x: f[.., size]`, over the last axis.
+    /// Returns the log density at `x: f[.., size]`, over the last axis.
     #[track_caller]
     pub fn log_prob(&self, x: Tensor) -> Tensor {
         self.normal.log_prob(x).sum(-1)
     }
 
-    /// The entropy, over the last axis.
+    /// Returns the entropy, over the last axis.
     #[track_caller]
     pub fn entropy(&self) -> Tensor {
         self.normal.entropy().sum(-1)
     }
 
-    /// The Kullback-Leibler divergence from `other` to this, over the last axis.
+    /// Returns the Kullback-Leibler divergence of this distribution from `other`, over the last
+    /// axis.
     #[track_caller]
     pub fn kl(&self, other: &DiagNormal<Tensor>) -> Tensor {
         self.normal.kl(&other.normal).sum(-1)
@@ -198,7 +201,7 @@ pub enum TanhCorrection {
 /// axis. The policy of SAC.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct TanhNormal<T> {
-    /// The distribution before the squashing, `f[.., size]`.
+    /// Distribution before the `tanh`, `f[.., size]`.
     pub normal: Normal<T>,
     /// Half of the box's extent, `[size]` or a scalar.
     pub scale: T,
@@ -207,21 +210,22 @@ pub struct TanhNormal<T> {
 }
 
 impl TanhNormal<Tensor> {
-    /// The distribution on the box from -1 to 1.
+    /// Returns the distribution on the box from -1 to 1.
     #[track_caller]
     pub fn new(mean: Tensor, std: Tensor) -> TanhNormal<Tensor> {
         let scale = ops::ones([], mean.dtype());
         TanhNormal { normal: Normal::new(mean, std), scale, bias: ops::zeros([], mean.dtype()) }
     }
 
-    /// The distribution on the box from `low` to `high`.
+    /// Returns the distribution on the box from `low` to `high`.
     #[track_caller]
     pub fn within(mean: Tensor, std: Tensor, low: Tensor, high: Tensor) -> TanhNormal<Tensor> {
         let (scale, bias) = ((high - low) / 2.0, (high + low) / 2.0);
         TanhNormal { normal: Normal::new(mean, std), scale, bias }
     }
 
-    /// A draw and its log density over the last axis; derivatives go through both.
+    /// Samples a value and returns it with its log density over the last axis; gradients flow
+    /// through both.
     #[track_caller]
     pub fn sample_and_log_prob(
         &self,
@@ -233,13 +237,13 @@ impl TanhNormal<Tensor> {
         (squashed * self.scale + self.bias, self.density(x, squashed, correction))
     }
 
-    /// The log density, over the last axis, of the value that `x` is squashed to.
+    /// Returns the log density, over the last axis, of the value that `x` is squashed to.
     #[track_caller]
     pub fn log_prob_unsquashed(&self, x: Tensor, correction: TanhCorrection) -> Tensor {
         self.density(x, x.tanh(), correction)
     }
 
-    /// The value that the mean is squashed to.
+    /// Returns the value that the mean is squashed to.
     #[track_caller]
     pub fn mode(&self) -> Tensor {
         self.normal.mean.tanh() * self.scale + self.bias

@@ -1,8 +1,8 @@
-//! Layers of neural networks: trees of parameters with a constructor and a function.
+//! Neural network layers: trees of parameters with a constructor and an `apply` function.
 //!
-//! A layer is a plain struct: its tensors are leaves, the rest is static. `init` draws the
-//! parameters from a [`Key`](crate::random::Key), `apply` is a pure function of them. Activations
-//! are methods of [`Tensor`](crate::Tensor).
+//! A layer is a plain struct: its tensors are leaves, the rest is static. `init` samples the
+//! parameters with a [`Key`](crate::random::Key); `apply` is a pure function of the parameters and
+//! its inputs. Activations are methods of [`Tensor`](crate::Tensor).
 //!
 //! ```
 //! use podracer::nn::{Dense, init};

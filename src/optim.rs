@@ -1,7 +1,8 @@
-//! Optimisers: pure functions from gradients, state and parameters to new ones.
+//! Optimisers: pure functions of gradients, state and parameters that return the new state and
+//! parameters.
 //!
 //! Each optimiser is a plain struct of hyperparameters, with optax's names, defaults and formulas
-//! (optax 0.2.8). Its state is a tree beside the parameters:
+//! (optax 0.2.8). Its state is a separate tree:
 //!
 //! ```
 //! use podracer::optim::{Adam, AdamState, clip_by_global_norm};
@@ -17,11 +18,12 @@
 //! }
 //! ```
 //!
-//! The learning rate is a number or a traced scalar: `adam.with_learning_rate(lr)` for one that is
-//! annealed, be it an argument of the compiled function or a [`Schedule`] at the state's count.
+//! The learning rate is a number or a traced scalar. For an annealed learning rate use
+//! `adam.with_learning_rate(lr)`, where `lr` is an argument of the compiled function or a
+//! [`Schedule`] at the state's count.
 //!
-//! Gradients, states and parameters must have one structure and the same types; anything else ends
-//! the trace with the path of the first leaf that differs.
+//! Gradients, states and parameters must have the same structure and types; otherwise tracing fails
+//! with an error that names the first leaf that differs.
 
 mod adam;
 mod clip;
@@ -91,7 +93,7 @@ fn zeros_like<M: Tree<Tensor>>(params: &M) -> M {
     tree::replace(params, zeros)
 }
 
-/// `-learning_rate * direction`, for every leaf.
+/// Computes `-learning_rate * direction` for every leaf.
 #[track_caller]
 fn scaled(directions: Vec<Tensor>, learning_rate: impl Operand) -> Vec<Tensor> {
     let mut updates = Vec::with_capacity(directions.len());
@@ -106,7 +108,7 @@ fn scaled(directions: Vec<Tensor>, learning_rate: impl Operand) -> Vec<Tensor> {
     updates
 }
 
-/// `params + updates`, leaf by leaf: `optax.apply_updates`.
+/// Computes `params + updates` for every leaf: `optax.apply_updates`.
 #[track_caller]
 pub fn apply_updates<M: Tree<Tensor>>(params: M, updates: M) -> M {
     let [old, updates] = leaves_of("apply_updates", ["params", "updates"], [&params, &updates]);
@@ -117,7 +119,7 @@ pub fn apply_updates<M: Tree<Tensor>>(params: M, updates: M) -> M {
     tree::replace(&params, new)
 }
 
-/// `new` where `steps`, an integer scalar, is a multiple of `period`, and `old` elsewhere:
+/// Returns `new` if `steps`, an integer scalar, is a multiple of `period`, else `old`:
 /// `optax.periodic_update`, the hard update of target networks.
 #[track_caller]
 pub fn periodic_update<M: Tree<Tensor>>(new: &M, old: &M, steps: Tensor, period: usize) -> M {
@@ -128,8 +130,8 @@ pub fn periodic_update<M: Tree<Tensor>>(new: &M, old: &M, steps: Tensor, period:
     tree::replace(new, chosen.collect::<Vec<_>>())
 }
 
-/// `tau * new + (1 - tau) * old`, leaf by leaf: `optax.incremental_update`, the soft update of
-/// target networks. A `tau` of 1 copies.
+/// Computes `tau * new + (1 - tau) * old` for every leaf: `optax.incremental_update`, the soft
+/// update (Polyak averaging) of target networks. A `tau` of 1 copies `new`.
 #[track_caller]
 pub fn incremental_update<M: Tree<Tensor>>(new: &M, old: &M, tau: f64) -> M {
     let [news, olds] = leaves_of("incremental_update", ["new", "old"], [new, old]);

@@ -1,12 +1,12 @@
-//! Random numbers as JAX draws them: a counter-based generator (Threefry-2x32, 20 rounds; Salmon et
-//! al. 2011, "Parallel random numbers: as easy as 1, 2, 3") under an explicit [`Key`].
+//! Random numbers with JAX's generator: a counter-based PRNG (Threefry-2x32, 20 rounds; Salmon et
+//! al. 2011, "Parallel random numbers: as easy as 1, 2, 3") with an explicit [`Key`].
 //!
 //! Integers, bits and uniform numbers equal those of JAX 0.10 bit for bit, with
 //! `jax_threefry_partitionable` on, its default since 0.5.0. Samples computed through a logarithm
 //! or an error function equal them to rounding.
 //!
-//! A [`Key`] is neither `Copy` nor `Clone`, and every draw takes it by value: a key that is used
-//! twice does not compile. Split it first.
+//! A [`Key`] is neither `Copy` nor `Clone`, and every sampling function takes it by value: code
+//! that uses a key twice does not compile. Split the key first.
 //!
 //! ```compile_fail,E0382
 //! use podracer::random::{self, Key};
@@ -47,25 +47,26 @@ pub use discrete::{
 };
 pub use real::{exponential, gumbel, normal, truncated_normal, uniform};
 
-/// The state of the generator: two words, `u32[2]`, spent by the draw that takes it.
+/// PRNG key: two words, `u32[2]`, consumed by the function that takes it.
 ///
-/// It is a tree of one leaf, so it is passed to compiled functions, carried by loops and kept in
-/// training states like any tensor.
+/// A key is a tree of one leaf, and can be passed to compiled functions, carried by loops and kept
+/// in training states like any tensor.
 #[derive(Debug, Tree)]
 pub struct Key<T> {
     data: T,
 }
 
-/// The two words of a seed, high word first.
+/// Returns the two words of a seed, high word first.
 fn words(seed: u64) -> Literal {
     Literal::from([(seed >> 32) as u32, seed as u32])
 }
 
 impl Key<Array> {
-    /// The key of a seed, ready for a compiled function: `jax.random.key(seed)` for seeds below 2^32.
+    /// Creates the key of a seed as an array, for calls of compiled functions:
+    /// `jax.random.key(seed)` for seeds below 2^32.
     ///
-    /// JAX cuts larger seeds to 32 bits unless `jax_enable_x64` is set; here all 64 count. A
-    /// negative seed of JAX is its 32-bit pattern: -1 is `0xffff_ffff`.
+    /// JAX truncates larger seeds to 32 bits unless `jax_enable_x64` is set; here all 64 bits are
+    /// used. A negative seed of JAX corresponds to its 32-bit pattern: -1 is `0xffff_ffff`.
     ///
     /// ```
     /// use podracer::random::{self, Key};
@@ -80,7 +81,7 @@ impl Key<Array> {
 }
 
 impl Key<Literal> {
-    /// The key of a seed as a [`Literal`]; see [`Key::new`].
+    /// Creates the key of a seed as a [`Literal`]; see [`Key::new`].
     pub fn literal(seed: u64) -> Key<Literal> {
         Key { data: words(seed) }
     }
@@ -94,34 +95,34 @@ impl<T> Key<T> {
         Key { data }
     }
 
-    /// The words, `u32[2]`, with the key given up for them.
+    /// Consumes the key and returns its words, `u32[2]`.
     pub fn into_data(self) -> T {
         self.data
     }
 }
 
 impl Key<Tensor> {
-    /// The key of a seed known at trace time; see [`Key::new`].
+    /// Creates the key of a seed known at trace time; see [`Key::new`].
     #[track_caller]
     pub fn constant(seed: u64) -> Key<Tensor> {
         Key { data: ops::constant(words(seed)) }
     }
 
-    /// Two keys that have nothing to do with each other.
+    /// Splits the key into two independent keys.
     #[track_caller]
     pub fn split(self) -> (Key<Tensor>, Key<Tensor>) {
         let [first, second] = self.split_n();
         (first, second)
     }
 
-    /// `N` keys that have nothing to do with each other: `let [a, b, c] = key.split_n();`.
+    /// Splits the key into `N` independent keys: `let [a, b, c] = key.split_n();`.
     #[track_caller]
     pub fn split_n<const N: usize>(self) -> [Key<Tensor>; N] {
         let keys = self.split_vec(N);
         keys.try_into().expect("as many keys as were asked for")
     }
 
-    /// `n` keys that have nothing to do with each other.
+    /// Splits the key into `n` independent keys.
     #[track_caller]
     pub fn split_vec(self, n: usize) -> Vec<Key<Tensor>> {
         ops::ensure_parts("split_vec", n);
@@ -133,19 +134,20 @@ impl Key<Tensor> {
         keys
     }
 
-    /// `n` keys in one tensor `u32[n,2]`: the `xs` of a [`scan`](crate::trace::control::scan), or
-    /// the argument of a mapped function. No draw takes it as it is.
+    /// Splits the key into `n` keys in one tensor `u32[n,2]`, for use as the `xs` of a
+    /// [`scan`](crate::trace::control::scan) or as the argument of a mapped function. Sampling
+    /// functions do not accept such a batch.
     #[track_caller]
     pub fn split_batch(self, n: usize) -> Key<Tensor> {
         let (first, second) = self.hash(counters(n));
         Key { data: ops::stack(&[first, second], -1) }
     }
 
-    /// The key of this one and a number: `jax.random.fold_in`. `data` is an integer scalar, of
-    /// which the low 32 bits count.
+    /// Derives a key from this key and a number: `jax.random.fold_in`. `data` is an integer scalar,
+    /// of which the low 32 bits are used.
     ///
-    /// `key.fold_in(i)` is the i-th key of [`Key::split_vec`]: fold numbers into a key or split
-    /// it, not both.
+    /// `key.fold_in(i)` equals the i-th key of [`Key::split_vec`]: fold numbers into a key or split
+    /// it, but not both.
     #[track_caller]
     pub fn fold_in(self, data: impl Operand) -> Key<Tensor> {
         let data = data.to_tensor(&TensorType::scalar(DType::I64));
@@ -158,7 +160,7 @@ impl Key<Tensor> {
         Key { data: ops::concatenate(&[first, second], 0) }
     }
 
-    /// The generator itself: two words for each counter, given as high and low words `u32[n]`.
+    /// Computes Threefry-2x32: two words for each counter, given as high and low words `u32[n]`.
     #[track_caller]
     fn hash(self, (high, low): (Tensor, Tensor)) -> (Tensor, Tensor) {
         let ty = self.data.ty();
@@ -177,7 +179,7 @@ impl Key<Tensor> {
     }
 }
 
-/// The numbers from 0 to before `n` as high and low words, `u32[n]` each.
+/// Returns the counters `0..n` as high and low words, `u32[n]` each.
 #[track_caller]
 fn counters(n: usize) -> (Tensor, Tensor) {
     if n as u64 <= 1 << 32 {
@@ -187,7 +189,7 @@ fn counters(n: usize) -> (Tensor, Tensor) {
     ((numbers >> 32).to(DType::U32), numbers.to(DType::U32))
 }
 
-/// Random bits in every element: `jax.random.bits`. `dtype` is u8, u16, u32 or u64.
+/// Samples uniformly random bits: `jax.random.bits`. `dtype` is u8, u16, u32 or u64.
 #[track_caller]
 pub fn bits(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
     let shape = shape.into();
@@ -200,7 +202,7 @@ pub fn bits(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
     bits.reshape(shape)
 }
 
-/// Checks that `parameters` broadcast to `shape` without making it larger, as JAX does.
+/// Checks that `parameters` broadcast to exactly `shape`, as JAX does.
 #[track_caller]
 fn check_shape(name: &str, shape: &Shape, parameters: &[Tensor]) {
     let mut shapes = vec![shape.clone()];

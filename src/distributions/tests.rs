@@ -1,4 +1,4 @@
-//! Distributions against JAX; `tests/fixtures/nn/make.py` wrote them down.
+//! Tests of distributions against JAX; `tests/fixtures/nn/make.py` generates the fixtures.
 
 use super::*;
 use crate::trace::DType;
@@ -11,7 +11,7 @@ fn fixture() -> Fixture {
     Fixture::new(include_str!("../../tests/fixtures/nn/nn.json"))
 }
 
-/// Logits with an impossible class and a nearly certain one.
+/// Returns logits with an impossible class and a nearly certain one.
 fn categorical() -> Categorical<Tensor> {
     let (row, column) = (ops::constant([1i32, 2]), ops::constant([2i32, 0]));
     let special = ops::constant([f32::NEG_INFINITY, 60.0]);
@@ -68,7 +68,7 @@ fn normal_is_that_of_jax() {
     assert_eq!(numbers(|| DiagNormal { normal: normal() }.entropy()).len(), 4);
     let kl = numbers(|| normal().kl(&normal()));
     assert!(kl.iter().all(|kl| kl.abs() < 1e-6), "{kl:?}");
-    // By hand: KL(N(1, 2) || N(0, 1)) = -log 2 + (4 + 1) / 2 - 1/2.
+    // Closed form: KL(N(1, 2) || N(0, 1)) = -log 2 + (4 + 1) / 2 - 1/2.
     let scalar = |x: f32| ops::constant([x]);
     let kl = numbers(|| {
         let unit = DiagNormal::new(scalar(0.0), scalar(1.0));
@@ -93,7 +93,7 @@ fn both_forms_of_the_squashed_normal_are_those_of_jax() {
         fixture.close("tanh_action", &results[..12], ROUNDING);
         fixture.close(name, &results[12..], 1e-5);
     }
-    // Far out the exact form stays finite.
+    // The exact form stays finite for large values.
     let far = numbers(|| {
         let unit = TanhNormal::new(ops::zeros([1], DType::F32), ops::ones([1], DType::F32));
         unit.log_prob_unsquashed(ops::constant([30.0f32]), TanhCorrection::Exact)

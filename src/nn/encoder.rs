@@ -1,4 +1,5 @@
-//! Observations to features: the first layers of agents, by what the environment shows.
+//! Encoders from observations to features: the first layers of agents, chosen by the kind of
+//! observation.
 
 use std::fmt;
 
@@ -10,14 +11,14 @@ use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor};
 use crate::tree::Tree;
 
-/// What an [`Encoder`] sees.
+/// Kind of observation that an [`Encoder`] takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum View {
-    /// Grey frames `u8[frames, 84, 84]`, one above the other, as Atari's.
+    /// Stacked greyscale frames `u8[frames, 84, 84]`, such as Atari's.
     Frames,
-    /// A board `bool[height, width, kinds]`, as MinAtar's.
+    /// Board `bool[height, width, kinds]`, such as MinAtar's.
     Board,
-    /// A vector of floats.
+    /// Vector of floats.
     Vector,
 }
 
@@ -32,7 +33,8 @@ impl fmt::Display for View {
 }
 
 impl View {
-    /// What observations of this shape and type are, if they are something of these.
+    /// Returns the view of observations of this shape and dtype, or `None` if no encoder supports
+    /// them.
     pub fn of(shape: &Shape, dtype: DType) -> Option<View> {
         match (&shape[..], dtype) {
             ([_, 84, 84], DType::U8) => Some(View::Frames),
@@ -43,7 +45,7 @@ impl View {
     }
 }
 
-/// The layers that all heads of an agent share.
+/// Encoder: the layers that all heads of an agent share.
 ///
 /// | view | layers |
 /// |---|---|
@@ -51,18 +53,18 @@ impl View {
 /// | board | MinAtar's (Young and Tian 2019): a convolution of 16, 3 by 3; 128 units |
 /// | vector | two layers of 64 units, tanh |
 ///
-/// Kernels are orthogonal with gain sqrt(2), biases 0, as CleanRL's.
+/// Kernels are orthogonal with gain sqrt(2) and biases are 0, as in CleanRL.
 #[derive(Debug, Clone, Tree)]
 pub struct Encoder<T> {
-    /// Images to images.
+    /// Convolutional layers.
     pub convs: Vec<Conv2d<T>>,
-    /// Numbers to features.
+    /// Dense layers from the flattened input to features.
     pub dense: Vec<Dense<T>>,
-    /// What it sees.
+    /// Kind of observation.
     pub view: View,
 }
 
-/// CleanRL's kernels of hidden layers.
+/// Returns CleanRL's initialiser of hidden layers.
 fn gain() -> Init {
     orthogonal(2.0f64.sqrt())
 }
@@ -72,7 +74,8 @@ fn conv(key: Key<Tensor>, shape: [usize; 4], stride: usize) -> Conv2d<Tensor> {
 }
 
 impl Encoder<Tensor> {
-    /// That of observations of this view and shape; the batch axis is not in `shape`.
+    /// Initialises an encoder for observations of this view and shape; `shape` excludes the batch
+    /// axis.
     #[track_caller]
     pub fn init(key: Key<Tensor>, view: View, shape: &Shape) -> Encoder<Tensor> {
         let _scope = function("Encoder::init");
@@ -102,7 +105,8 @@ impl Encoder<Tensor> {
         }
     }
 
-    /// The Nature network for so many frames of 84 by 84; a key for each layer.
+    /// Initialises the Nature network for `frames` stacked frames of 84 by 84, with one key per
+    /// layer.
     #[track_caller]
     pub fn nature([a, b, c, hidden]: [Key<Tensor>; 4], frames: usize) -> Encoder<Tensor> {
         let _scope = function("Encoder::nature");
@@ -117,14 +121,14 @@ impl Encoder<Tensor> {
         }
     }
 
-    /// How many features there are.
+    /// Returns the number of features.
     #[track_caller]
     pub fn size(&self) -> usize {
         let _scope = function("Encoder::size");
         self.dense.last().expect("each view has a dense layer").w.dim(-1)
     }
 
-    /// Observations `[B, ..]` of the environment's type to features `f32[B, size]`.
+    /// Maps observations `[B, ..]` in the environment's dtype to features `f32[B, size]`.
     #[track_caller]
     pub fn apply(&self, obs: Tensor) -> Tensor {
         let _scope = function("Encoder::apply");
@@ -134,8 +138,8 @@ impl Encoder<Tensor> {
         })
     }
 
-    /// Observations `f32[B, ..]` that need no scaling, such as those of mean 0 and variance 1, to
-    /// features `f32[B, size]`.
+    /// Maps observations `f32[B, ..]` that need no scaling, such as normalised ones, to features
+    /// `f32[B, size]`.
     #[track_caller]
     pub fn apply_scaled(&self, obs: Tensor) -> Tensor {
         let _scope = function("Encoder::apply_scaled");

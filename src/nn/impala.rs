@@ -1,4 +1,4 @@
-//! The residual convolutions of IMPALA.
+//! IMPALA's residual convolutional network.
 
 use super::init::{Init, lecun_normal};
 use super::{Conv2d, Dense, max_pool};
@@ -8,22 +8,22 @@ use crate::trace::ops::{ConvOptions, Padding};
 use crate::trace::tensor::function;
 use crate::tree::Tree;
 
-/// Two convolutions, around which its input goes (He et al. 2016).
+/// Residual block of two convolutions with a skip connection (He et al. 2016).
 #[derive(Debug, Clone, Tree)]
 pub struct Residual<T> {
     /// The convolutions.
     pub convs: [Conv2d<T>; 2],
 }
 
-/// A convolution, the largest of each three by three, and two [`Residual`]s: half the rows and
-/// columns.
+/// Convolution, 3 by 3 max pooling with stride 2, which halves rows and columns, and two
+/// [`Residual`] blocks.
 #[derive(Debug, Clone, Tree)]
 pub struct Sequence<T> {
-    /// The first convolution.
+    /// First convolution.
     pub conv: Conv2d<T>,
-    /// Padding of the pool: `Same` as flax's; `SameLower` is PyTorch's padding of 1.
+    /// Padding of the max pooling: `Same` is flax's, `SameLower` is PyTorch's padding of 1.
     pub pool_padding: Padding,
-    /// What follows.
+    /// Residual blocks after the pooling.
     pub residuals: [Residual<T>; 2],
 }
 
@@ -55,19 +55,20 @@ impl Sequence<Tensor> {
     }
 }
 
-/// Images to features, as IMPALA's larger network sees them (Espeholt et al. 2018): [`Sequence`]s and
-/// a dense layer, relu. Convolutions start as flax's do.
+/// Encoder from images to features, IMPALA's larger network (Espeholt et al. 2018): [`Sequence`]s
+/// and dense layers with ReLU. Convolutions have flax's default initialisation.
 #[derive(Debug, Clone, Tree)]
 pub struct ImpalaCnn<T> {
-    /// The convolutions; IMPALA's have 16, 32 and 32 features.
+    /// Convolutional sequences; IMPALA's have 16, 32 and 32 features.
     pub sequences: Vec<Sequence<T>>,
-    /// Their features to units; IMPALA's are 256.
+    /// Dense layers from the convolutional features; IMPALA has one of 256 units.
     pub hidden: Vec<Dense<T>>,
 }
 
 impl ImpalaCnn<Tensor> {
-    /// For images `[.., height, width, features]`, with so many features of the sequences and units
-    /// of the dense layers, whose kernels are drawn from `kernel`.
+    /// Initialises the network for images `[.., height, width, features]`. `channels` are the
+    /// features of the sequences and `hiddens` the units of the dense layers, whose kernels
+    /// `kernel` initialises.
     #[track_caller]
     pub fn init(
         key: Key<Tensor>,
@@ -94,14 +95,14 @@ impl ImpalaCnn<Tensor> {
         ImpalaCnn { sequences, hidden }
     }
 
-    /// How many features there are.
+    /// Returns the number of features.
     #[track_caller]
     pub fn size(&self) -> usize {
         let _scope = function("ImpalaCnn::size");
         self.hidden.last().expect("at least one dense layer").w.dim(-1)
     }
 
-    /// `f32[B, height, width, features]` to `f32[B, size]`.
+    /// Maps `f32[B, height, width, features]` to `f32[B, size]`.
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
         let _scope = function("ImpalaCnn::apply");

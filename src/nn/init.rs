@@ -1,39 +1,40 @@
-//! Initialisers: distributions of a layer's parameters at the start.
+//! Initialisers: initial distributions of a layer's parameters.
 //!
-//! Kernels have their output features on the last axis, their input features on the last but one;
-//! axes before are a window of a convolution. So `fan_in` is the product of all sizes but the last.
+//! Kernels have output features on the last axis and input features on the last but one; the axes
+//! before are the window of a convolution. `fan_in` is therefore the product of all sizes except
+//! the last.
 
 use crate::random::{self, Key};
 use crate::trace::ops;
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor};
 
-/// How a tensor of parameters starts.
+/// Initialiser of a parameter tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Init {
-    /// Every element the same.
+    /// Every element has this value.
     Constant(f64),
-    /// A matrix with orthonormal columns (or rows, if it is wide) times a gain.
+    /// Matrix with orthonormal columns (or rows, if it is wide) times a gain.
     Orthogonal(f64),
-    /// Mean 0 and a variance of `scale` divided by a number of units.
+    /// Distribution with mean 0 and a variance of `scale` divided by a number of units.
     VarianceScaling {
-        /// The variance times the number of units.
+        /// Variance times the number of units.
         scale: f64,
-        /// Which units are counted.
+        /// Units that are counted.
         fan: Fan,
         /// The shape of the distribution.
         distribution: Distribution,
     },
 }
 
-/// Which units [`Init::VarianceScaling`] counts.
+/// Units that [`Init::VarianceScaling`] counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fan {
-    /// Those that an output unit reads.
+    /// Input units of an output unit (`fan_in`).
     In,
-    /// Those that an input unit feeds.
+    /// Output units of an input unit (`fan_out`).
     Out,
-    /// The mean of both.
+    /// Mean of `fan_in` and `fan_out`.
     Average,
 }
 
@@ -44,21 +45,21 @@ pub enum Distribution {
     Uniform,
     /// Normal.
     Normal,
-    /// Normal, without what is more than two standard deviations off, at the same variance.
+    /// Normal, truncated at two standard deviations and rescaled to the same variance.
     TruncatedNormal,
 }
 
-/// Zeros.
+/// Returns the initialiser with zeros.
 pub fn zeros() -> Init {
     Init::Constant(0.0)
 }
 
-/// Ones.
+/// Returns the initialiser with ones.
 pub fn ones() -> Init {
     Init::Constant(1.0)
 }
 
-/// Every element is `value`.
+/// Returns the initialiser that sets every element to `value`.
 pub fn constant(value: f64) -> Init {
     Init::Constant(value)
 }
@@ -125,7 +126,7 @@ pub fn torch_default() -> Init {
 const TRUNCATED_STD: f64 = 0.879_625_661_034_239_8;
 
 impl Init {
-    /// A tensor of this distribution. `dtype` is f32 or f64.
+    /// Samples a tensor from this distribution. `dtype` is f32 or f64.
     #[track_caller]
     pub fn draw(self, key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
         let _scope = function("Init::draw");
@@ -143,7 +144,7 @@ impl Init {
         self.draw_fans(key, &shape, dtype, fans)
     }
 
-    /// [`Init::draw`] with given numbers of units read and fed: for biases, which go with the
+    /// [`Init::draw`] with given numbers of input and output units: for biases, which use the
     /// `fan_in` of their kernel.
     #[track_caller]
     pub(crate) fn draw_fans(
@@ -166,7 +167,7 @@ impl Init {
             Fan::Out => fan_out as f64,
             Fan::Average => (fan_in + fan_out) as f64 / 2.0,
         };
-        // Rounded step by step as in JAX, so that f32 draws are equal to the bit.
+        // Each step is rounded as in JAX, so that f32 samples are equal bit for bit.
         let round = |x: f64| if dtype == DType::F32 { x as f32 as f64 } else { x };
         let variance = round(scale / units);
         match distribution {
@@ -183,7 +184,8 @@ impl Init {
     }
 }
 
-/// A matrix of `shape`, axes before the last merged, with orthonormal columns or rows.
+/// Samples a matrix of `shape`, with all axes before the last merged, with orthonormal columns or
+/// rows.
 #[track_caller]
 fn orthogonal_matrix(key: Key<Tensor>, shape: &Shape, dtype: DType) -> Tensor {
     if shape.rank() < 2 {

@@ -1,4 +1,4 @@
-//! Layers without memory.
+//! Feed-forward layers.
 
 use super::init::{self, Init};
 use crate::random::Key;
@@ -10,14 +10,14 @@ use crate::tree::Tree;
 /// A fully connected layer, `x w + b`: flax's `Dense`, PyTorch's `Linear`.
 #[derive(Debug, Clone, Tree)]
 pub struct Dense<T> {
-    /// The kernel, `[inputs, outputs]`.
+    /// Kernel, `[inputs, outputs]`.
     pub w: T,
-    /// The bias, `[outputs]`.
+    /// Bias, `[outputs]`.
     pub b: Option<T>,
 }
 
 impl Dense<Tensor> {
-    /// A layer with the kernel drawn from `kernel` and zeros as bias, f32.
+    /// Initialises a layer in f32 with a kernel sampled from `kernel` and a zero bias.
     #[track_caller]
     pub fn init(key: Key<Tensor>, inputs: usize, outputs: usize, kernel: Init) -> Dense<Tensor> {
         let _scope = function("Dense::init");
@@ -25,8 +25,8 @@ impl Dense<Tensor> {
         Dense { w, b: Some(ops::zeros([outputs], DType::F32)) }
     }
 
-    /// A layer with kernel and bias drawn from given distributions, f32; without bias if there is
-    /// none.
+    /// Initialises a layer in f32 with kernel and bias sampled from the given distributions; `None`
+    /// means no bias.
     #[track_caller]
     pub fn init_with(
         key: Key<Tensor>,
@@ -40,7 +40,7 @@ impl Dense<Tensor> {
         Dense { w, b }
     }
 
-    /// A layer as PyTorch's `Linear` starts: kernel and bias `U(+-1 / sqrt(inputs))`.
+    /// Initialises a layer as PyTorch's `Linear`: kernel and bias `U(+-1 / sqrt(inputs))`.
     #[track_caller]
     pub fn init_torch(key: Key<Tensor>, inputs: usize, outputs: usize) -> Dense<Tensor> {
         let _scope = function("Dense::init_torch");
@@ -48,7 +48,7 @@ impl Dense<Tensor> {
         Dense::init_with(key, inputs, outputs, start, Some(start))
     }
 
-    /// `x: [.., inputs]` to `[.., outputs]`.
+    /// Maps `x: [.., inputs]` to `[.., outputs]`.
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
         let _scope = function("Dense::apply");
@@ -60,7 +60,7 @@ impl Dense<Tensor> {
     }
 }
 
-/// Parameters of a layer whose kernel has the given shape.
+/// Samples the parameters of a layer whose kernel has the given shape.
 #[track_caller]
 fn kernel_and_bias(
     key: Key<Tensor>,
@@ -83,17 +83,17 @@ fn kernel_and_bias(
 /// A convolution of images `[batch, height, width, features]`: flax's `Conv` with two axes.
 #[derive(Debug, Clone, Tree)]
 pub struct Conv2d<T> {
-    /// The kernel, `[height, width, inputs, outputs]`.
+    /// Kernel, `[height, width, inputs, outputs]`.
     pub w: T,
-    /// The bias, `[outputs]`.
+    /// Bias, `[outputs]`.
     pub b: Option<T>,
-    /// The window's step and the padding.
+    /// Stride and padding.
     pub options: ConvOptions,
 }
 
 impl Conv2d<Tensor> {
-    /// A layer with a kernel of shape `[height, width, inputs, outputs]` drawn from `kernel` and
-    /// zeros as bias, f32.
+    /// Initialises a layer in f32 with a kernel of shape `[height, width, inputs, outputs]` sampled
+    /// from `kernel` and a zero bias.
     #[track_caller]
     pub fn init(
         key: Key<Tensor>,
@@ -106,8 +106,8 @@ impl Conv2d<Tensor> {
         Conv2d { w, b: Some(ops::zeros([shape[3]], DType::F32)), options }
     }
 
-    /// A layer with kernel and bias drawn from given distributions, f32; without bias if there is
-    /// none.
+    /// Initialises a layer in f32 with kernel and bias sampled from the given distributions; `None`
+    /// means no bias.
     #[track_caller]
     pub fn init_with(
         key: Key<Tensor>,
@@ -121,7 +121,7 @@ impl Conv2d<Tensor> {
         Conv2d { w, b, options }
     }
 
-    /// A layer as PyTorch's `Conv2d` starts: kernel and bias `U(+-1 / sqrt(fan_in))`.
+    /// Initialises a layer as PyTorch's `Conv2d`: kernel and bias `U(+-1 / sqrt(fan_in))`.
     #[track_caller]
     pub fn init_torch(key: Key<Tensor>, shape: [usize; 4], options: ConvOptions) -> Conv2d<Tensor> {
         let _scope = function("Conv2d::init_torch");
@@ -129,7 +129,7 @@ impl Conv2d<Tensor> {
         Conv2d::init_with(key, shape, options, start, Some(start))
     }
 
-    /// `x: [batch, height, width, inputs]` to `[batch, height', width', outputs]`.
+    /// Maps `x: [batch, height, width, inputs]` to `[batch, height', width', outputs]`.
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
         let _scope = function("Conv2d::apply");
@@ -141,21 +141,22 @@ impl Conv2d<Tensor> {
     }
 }
 
-/// A transposed convolution of images `[batch, height, width, features]`, which makes them larger:
+/// A transposed convolution of images `[batch, height, width, features]`, which upsamples them:
 /// flax's `ConvTranspose` with two axes.
 #[derive(Debug, Clone, Tree)]
 pub struct ConvTranspose2d<T> {
-    /// The kernel, `[height, width, inputs, outputs]`.
+    /// Kernel, `[height, width, inputs, outputs]`.
     pub w: T,
-    /// The bias, `[outputs]`.
+    /// Bias, `[outputs]`.
     pub b: Option<T>,
-    /// How much larger, and the padding of the convolution that this one undoes the shape of.
+    /// Upsampling factor (the stride), and the padding of the convolution whose shape change this
+    /// layer inverts.
     pub options: ConvOptions,
 }
 
 impl ConvTranspose2d<Tensor> {
-    /// A layer with a kernel of shape `[height, width, inputs, outputs]` drawn from `kernel` and
-    /// zeros as bias, f32.
+    /// Initialises a layer in f32 with a kernel of shape `[height, width, inputs, outputs]` sampled
+    /// from `kernel` and a zero bias.
     #[track_caller]
     pub fn init(
         key: Key<Tensor>,
@@ -168,8 +169,8 @@ impl ConvTranspose2d<Tensor> {
         ConvTranspose2d { w, b: Some(ops::zeros([shape[3]], DType::F32)), options }
     }
 
-    /// `x: [batch, height, width, inputs]` to `[batch, height', width', outputs]`, where `height'`
-    /// is `stride * height` with [`Padding::Same`].
+    /// Maps `x: [batch, height, width, inputs]` to `[batch, height', width', outputs]`, where
+    /// `height'` is `stride * height` with [`Padding::Same`].
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
         let _scope = function("ConvTranspose2d::apply");
@@ -186,19 +187,19 @@ impl ConvTranspose2d<Tensor> {
     }
 }
 
-/// Normalisation over the last axis (Ba et al. 2016), with a learnt scale and bias.
+/// Layer normalisation over the last axis (Ba et al. 2016), with a trainable scale and bias.
 #[derive(Debug, Clone, Tree)]
 pub struct LayerNorm<T> {
-    /// The scale, `[features]`.
+    /// Scale, `[features]`.
     pub scale: T,
-    /// The bias, `[features]`.
+    /// Bias, `[features]`.
     pub bias: T,
-    /// Added to the variance. flax has 1e-6, PyTorch 1e-5.
+    /// Epsilon added to the variance: 1e-6 in flax, 1e-5 in PyTorch.
     pub eps: f64,
 }
 
 impl LayerNorm<Tensor> {
-    /// Scale 1, bias 0, eps 1e-6, f32.
+    /// Initialises a layer in f32 with scale 1, bias 0 and eps 1e-6.
     #[track_caller]
     pub fn init(features: usize) -> LayerNorm<Tensor> {
         let _scope = function("LayerNorm::init");
@@ -206,7 +207,7 @@ impl LayerNorm<Tensor> {
         LayerNorm { scale, bias: ops::zeros([features], DType::F32), eps: 1e-6 }
     }
 
-    /// `x: [.., features]` to the same shape.
+    /// Maps `x: [.., features]` to the same shape.
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
         let _scope = function("LayerNorm::apply");
@@ -216,7 +217,7 @@ impl LayerNorm<Tensor> {
     }
 }
 
-/// The function between the layers of an [`Mlp`].
+/// Activation function between the layers of an [`Mlp`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // The names are those of the functions of Tensor.
 pub enum Activation {
@@ -229,7 +230,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// The function's value.
+    /// Applies the function.
     #[track_caller]
     pub fn apply(self, x: Tensor) -> Tensor {
         let _scope = function("Activation::apply");
@@ -244,18 +245,18 @@ impl Activation {
     }
 }
 
-/// Fully connected layers with an activation between them; none after the last.
+/// Multilayer perceptron: dense layers with an activation between them and none after the last.
 #[derive(Debug, Clone, Tree)]
 pub struct Mlp<T> {
-    /// The layers, in order.
+    /// Layers, in order.
     pub layers: Vec<Dense<T>>,
-    /// The function between them.
+    /// Activation between the layers.
     pub activation: Activation,
 }
 
 impl Mlp<Tensor> {
-    /// Layers between `sizes`: `[inputs, hidden, .., outputs]`. Kernels are drawn from `hidden`,
-    /// the last from `head`; biases are zeros.
+    /// Initialises layers of `sizes`: `[inputs, hidden, .., outputs]`. Kernels are sampled from
+    /// `hidden`, the last one from `head`; biases are zeros.
     #[track_caller]
     pub fn init(
         key: Key<Tensor>,
@@ -277,7 +278,7 @@ impl Mlp<Tensor> {
         Mlp { layers, activation }
     }
 
-    /// `x: [.., inputs]` to `[.., outputs]`.
+    /// Maps `x: [.., inputs]` to `[.., outputs]`.
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
         let _scope = function("Mlp::apply");
@@ -290,8 +291,9 @@ impl Mlp<Tensor> {
     }
 }
 
-/// The largest element of each window of images `[batch, height, width, features]`: flax's
-/// `max_pool`. Of equal largest elements in a window none takes all of the derivative.
+/// Computes the maximum of each window of images `[batch, height, width, features]`: flax's
+/// `max_pool`. If several elements of a window are the maximum, none of them receives the whole
+/// gradient.
 #[track_caller]
 pub fn max_pool(x: Tensor, window: [usize; 2], stride: [usize; 2], padding: &Padding) -> Tensor {
     let _scope = function("max_pool");
@@ -310,7 +312,7 @@ pub fn max_pool(x: Tensor, window: [usize; 2], stride: [usize; 2], padding: &Pad
     if size[1] < window[0] || size[2] < window[1] {
         fail_op("max_pool", format!("a window of {window:?} does not fit into {}", x.ty()));
     }
-    // One strided slice for each place in the window.
+    // One strided slice for each offset in the window.
     let counts = [0, 1].map(|i| (size[1 + i] - window[i]) / stride[i]);
     let mut largest: Option<Tensor> = None;
     for row in 0..window[0] {

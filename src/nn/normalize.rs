@@ -1,7 +1,7 @@
-//! Running normalisation of observations and rewards as functions over tensors, for training that
-//! is compiled as a whole.
+//! Running normalisation of observations and rewards as functions of tensors, for training compiled
+//! as a whole.
 //!
-//! The numbers are those of gymnasium's vector wrappers, and of
+//! The results equal those of Gymnasium's vector wrappers, and of
 //! [`envs::wrappers`](crate::envs::wrappers) on the host. The state is a tree: carry it through a
 //! [`scan`](crate::trace::control::scan), and save it with the parameters.
 //!
@@ -25,24 +25,24 @@ use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor};
 use crate::tree::Tree;
 
-/// Mean and variance of everything seen so far, element by element: gymnasium's class.
+/// Running mean and variance of each element: Gymnasium's `RunningMeanStd`.
 ///
 /// Batches are merged by the parallel form of Welford's algorithm (Chan, Golub, LeVeque 1979).
 #[derive(Debug, Clone, Tree)]
 pub struct RunningMeanStd<T> {
-    /// The mean of each element.
+    /// Mean of each element.
     pub mean: T,
-    /// The variance of each element: the mean squared distance from the mean.
+    /// Population variance of each element.
     pub var: T,
-    /// How many examples there were, plus 1e-4: a scalar.
+    /// Number of examples plus 1e-4, a scalar.
     pub count: T,
 }
 
 impl RunningMeanStd<Tensor> {
-    /// Of nothing: mean 0 and variance 1 with the weight of 1e-4 of an example, as gymnasium.
+    /// Returns the initial statistics: mean 0 and variance 1 with a count of 1e-4, as in Gymnasium.
     ///
-    /// `dtype` is that of the statistics, a float. Gymnasium has f64; with f32 the statistics
-    /// stand still after 2^24 batches of one example, or of any one size.
+    /// `dtype` is the float type of the statistics. Gymnasium uses f64; with f32 the statistics
+    /// stop changing after 2^24 batches of one example, or of any one size.
     #[track_caller]
     pub fn new(shape: impl Into<Shape>, dtype: DType) -> RunningMeanStd<Tensor> {
         let _scope = function("RunningMeanStd::new");
@@ -55,8 +55,7 @@ impl RunningMeanStd<Tensor> {
         RunningMeanStd { mean, var, count: ops::full([], 1e-4, dtype) }
     }
 
-    /// The statistics with `batch` taken in, whose leading axes, beyond those of the statistics,
-    /// count examples: `[.., *shape]`.
+    /// Updates the statistics with `batch: [.., *shape]`, whose leading axes enumerate examples.
     #[track_caller]
     pub fn update(self, batch: Tensor) -> RunningMeanStd<Tensor> {
         let _scope = function("RunningMeanStd::update");
@@ -82,8 +81,8 @@ impl RunningMeanStd<Tensor> {
         }
     }
 
-    /// `x: [.., *shape]` with mean 0 and variance 1, in its own float type, or that of the
-    /// statistics if it has none.
+    /// Normalises `x: [.., *shape]` to mean 0 and variance 1. The result has the dtype of `x` if
+    /// that is a float, else that of the statistics.
     #[track_caller]
     pub fn normalize(&self, x: Tensor, epsilon: f64) -> Tensor {
         let _scope = function("RunningMeanStd::normalize");
@@ -93,7 +92,7 @@ impl RunningMeanStd<Tensor> {
         (centred / (self.var + epsilon).sqrt()).to(dtype)
     }
 
-    /// How many axes `x` has before those of the statistics.
+    /// Returns the number of axes of `x` before those of the statistics.
     #[track_caller]
     fn leading(&self, op: &str, x: Tensor) -> usize {
         let (shape, expected) = (x.shape(), self.mean.shape());
@@ -111,24 +110,25 @@ impl RunningMeanStd<Tensor> {
     }
 }
 
-/// Observations of mean 0 and variance 1, within limits.
+/// Normalisation of observations to mean 0 and variance 1, with clipping.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NormalizeObservation {
-    /// What is added to the variance.
+    /// Epsilon added to the variance.
     pub epsilon: f64,
-    /// The largest size of a normalised element.
+    /// Maximum absolute value of a normalised element.
     pub clip: f64,
 }
 
 impl Default for NormalizeObservation {
-    /// 1e-8, and CleanRL's limit: 10.
+    /// Returns an epsilon of 1e-8 and CleanRL's clip range of 10.
     fn default() -> Self {
         NormalizeObservation { epsilon: 1e-8, clip: 10.0 }
     }
 }
 
 impl NormalizeObservation {
-    /// Takes the batch `obs: [.., *shape]` into `stats`, and normalises it with the new ones.
+    /// Updates `stats` with the batch `obs: [.., *shape]`, and normalises it with the new
+    /// statistics.
     #[track_caller]
     pub fn step(
         &self,
@@ -140,7 +140,7 @@ impl NormalizeObservation {
         (self.apply(obs, &stats), stats)
     }
 
-    /// Normalises `obs: [.., *shape]` with `stats` as they are: for last observations of episodes,
+    /// Normalises `obs: [.., *shape]` without updating `stats`: for final observations of episodes,
     /// and for evaluation.
     #[track_caller]
     pub fn apply(&self, obs: Tensor, stats: &RunningMeanStd<Tensor>) -> Tensor {
@@ -149,35 +149,35 @@ impl NormalizeObservation {
     }
 }
 
-/// The state of [`NormalizeReward`].
+/// State of [`NormalizeReward`].
 #[derive(Debug, Clone, Tree)]
 pub struct NormalizeRewardState<T> {
-    /// The discounted return so far of each environment.
+    /// Discounted return so far of each environment.
     pub returns: T,
-    /// The statistics of the returns.
+    /// Statistics of the returns.
     pub stats: RunningMeanStd<T>,
 }
 
-/// Rewards divided by the spread of the discounted return, within limits.
+/// Normalisation of rewards by the standard deviation of the discounted return, with clipping.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NormalizeReward {
-    /// The discount of the return.
+    /// Discount factor of the return.
     pub gamma: f64,
-    /// What is added to the variance.
+    /// Epsilon added to the variance.
     pub epsilon: f64,
-    /// The largest size of a normalised reward.
+    /// Maximum absolute value of a normalised reward.
     pub clip: f64,
 }
 
 impl Default for NormalizeReward {
-    /// 0.99, 1e-8, and CleanRL's limit: 10.
+    /// Returns a discount of 0.99, an epsilon of 1e-8 and CleanRL's clip range of 10.
     fn default() -> Self {
         NormalizeReward { gamma: 0.99, epsilon: 1e-8, clip: 10.0 }
     }
 }
 
 impl NormalizeReward {
-    /// The state before the first step of environments in the arrangement `shape`, such as
+    /// Returns the state before the first step of environments of shape `shape`, such as
     /// `[num_envs]`; `dtype` is that of the statistics.
     #[track_caller]
     pub fn init(&self, shape: impl Into<Shape>, dtype: DType) -> NormalizeRewardState<Tensor> {
@@ -186,8 +186,9 @@ impl NormalizeReward {
         NormalizeRewardState { returns: ops::zeros(shape, dtype), stats }
     }
 
-    /// Takes one step of every environment into `state`, and normalises its rewards with the new
-    /// statistics. As in gymnasium, a return starts again with the reward that ends an episode.
+    /// Updates `state` with one step of every environment, and normalises its rewards with the new
+    /// statistics. As in Gymnasium, the reward that ends an episode is the first of the next
+    /// return.
     ///
     /// `reward` is a float and `terminated` a bool, both of the state's shape.
     #[track_caller]

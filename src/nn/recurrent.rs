@@ -1,4 +1,4 @@
-//! Cells of recurrent networks: one step each, to be scanned over time.
+//! Recurrent cells: one time step each, for use in a scan over time.
 
 use super::init;
 use crate::random::Key;
@@ -7,7 +7,7 @@ use crate::trace::tensor::function;
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
-/// `count` orthogonal matrices `[size, size]` side by side.
+/// Samples `count` orthogonal matrices `[size, size]`, concatenated along the last axis.
 #[track_caller]
 fn recurrent_kernels(key: Key<Tensor>, size: usize, count: usize) -> Tensor {
     let mut kernels = Vec::with_capacity(count);
@@ -17,8 +17,8 @@ fn recurrent_kernels(key: Key<Tensor>, size: usize, count: usize) -> Tensor {
     ops::concatenate(&kernels, -1)
 }
 
-/// A long short-term memory (Hochreiter & Schmidhuber 1997): flax's `LSTMCell`. Gates stand in the
-/// order i, f, g, o, as in PyTorch.
+/// A long short-term memory (LSTM, Hochreiter & Schmidhuber 1997): flax's `LSTMCell`. The order of
+/// the gates is i, f, g, o, as in PyTorch.
 ///
 /// ```text
 /// i, f, o = sigmoid(x w_i + h w_h + b)     g = tanh(x w_i + h w_h + b)
@@ -35,7 +35,8 @@ pub struct LstmCell<T> {
 }
 
 impl LstmCell<Tensor> {
-    /// Input kernels LeCun normal, recurrent ones orthogonal, biases 0, as in flax; f32.
+    /// Initialises a cell in f32 as flax does: LeCun normal input kernels, orthogonal recurrent
+    /// kernels, zero biases.
     #[track_caller]
     pub fn init(key: Key<Tensor>, inputs: usize, size: usize) -> LstmCell<Tensor> {
         let _scope = function("LstmCell::init");
@@ -47,24 +48,24 @@ impl LstmCell<Tensor> {
         }
     }
 
-    /// One step: `x: [batch, inputs]` and the state `(c, h)`, `[batch, size]` each, give the next
-    /// state; its `h` is the output.
+    /// Takes one step: returns the next state for `x: [batch, inputs]` and the state `(c, h)`,
+    /// `[batch, size]` each. The `h` of the next state is the output.
     #[track_caller]
     pub fn apply(&self, x: Tensor, state: (Tensor, Tensor)) -> (Tensor, Tensor) {
         let _scope = function("LstmCell::apply");
         self.advance(self.project(x), state)
     }
 
-    /// The part of a step that does not depend on the state, `x w_i`: of many steps at once, before
-    /// the loop over them. `x: [.., inputs]` to `[.., 4 size]`.
+    /// Computes the part of a step that does not depend on the state, `x w_i`, for many steps at
+    /// once before the loop over them. Maps `x: [.., inputs]` to `[.., 4 size]`.
     #[track_caller]
     pub fn project(&self, x: Tensor) -> Tensor {
         let _scope = function("LstmCell::project");
         x.matmul(self.w_i)
     }
 
-    /// The rest of a step: `projected: [batch, 4 size]` of [`project`](LstmCell::project) and the
-    /// state give the next state.
+    /// Computes the rest of a step: returns the next state for `projected: [batch, 4 size]`, the
+    /// result of [`project`](LstmCell::project), and the state.
     #[track_caller]
     pub fn advance(&self, projected: Tensor, (c, h): (Tensor, Tensor)) -> (Tensor, Tensor) {
         let _scope = function("LstmCell::advance");
@@ -78,7 +79,7 @@ impl LstmCell<Tensor> {
         (c, output * c.tanh())
     }
 
-    /// The state before the first step: zeros for `batch` sequences.
+    /// Returns the state before the first step: zeros for `batch` sequences.
     #[track_caller]
     pub fn start(&self, batch: usize) -> (Tensor, Tensor) {
         let _scope = function("LstmCell::start");
@@ -87,7 +88,8 @@ impl LstmCell<Tensor> {
     }
 }
 
-/// A gated recurrent unit (Cho et al. 2014): flax's `GRUCell`. Gates stand in the order r, z, n.
+/// A gated recurrent unit (GRU, Cho et al. 2014): flax's `GRUCell`. The order of the gates is r, z,
+/// n.
 ///
 /// ```text
 /// r, z = sigmoid(x w_i + b + h w_h)
@@ -102,12 +104,13 @@ pub struct GruCell<T> {
     pub w_h: T,
     /// Biases, `[3 size]`.
     pub b: T,
-    /// The bias inside the reset gate, `[size]`.
+    /// Bias inside the reset gate, `[size]`.
     pub b_n: T,
 }
 
 impl GruCell<Tensor> {
-    /// Input kernels LeCun normal, recurrent ones orthogonal, biases 0, as in flax; f32.
+    /// Initialises a cell in f32 as flax does: LeCun normal input kernels, orthogonal recurrent
+    /// kernels, zero biases.
     #[track_caller]
     pub fn init(key: Key<Tensor>, inputs: usize, size: usize) -> GruCell<Tensor> {
         let _scope = function("GruCell::init");
@@ -120,8 +123,8 @@ impl GruCell<Tensor> {
         }
     }
 
-    /// One step: `x: [batch, inputs]` and the state `h: [batch, size]` give the next state, which
-    /// is the output as well.
+    /// Takes one step: returns the next state, which is also the output, for `x: [batch, inputs]`
+    /// and the state `h: [batch, size]`.
     #[track_caller]
     pub fn apply(&self, x: Tensor, h: Tensor) -> Tensor {
         let _scope = function("GruCell::apply");
@@ -135,7 +138,7 @@ impl GruCell<Tensor> {
         (1.0 - keep) * new + keep * h
     }
 
-    /// The state before the first step: zeros for `batch` sequences.
+    /// Returns the state before the first step: zeros for `batch` sequences.
     #[track_caller]
     pub fn start(&self, batch: usize) -> Tensor {
         let _scope = function("GruCell::start");

@@ -1,4 +1,5 @@
-//! Initialisers and layers against JAX and flax; `tests/fixtures/nn/make.py` wrote them down.
+//! Tests of initialisers and layers against JAX and flax; `tests/fixtures/nn/make.py` generates the
+//! fixtures.
 
 use super::*;
 use crate::random::{self, Key};

@@ -1,4 +1,4 @@
-//! Adam and its relatives.
+//! Adam, AdamW and RAdam.
 
 use super::{apply_updates, leaves_of, scaled, zeros_like};
 use crate::trace::ops::{self, Operand, where_};
@@ -14,27 +14,27 @@ use crate::tree::{self, Tree};
 /// update = -learning_rate (m^ / (sqrt(v^ + eps_root) + eps) + weight_decay params)
 /// ```
 ///
-/// `eps` stands outside the root, after the bias correction, as in PyTorch.
+/// `eps` is added outside the root, after the bias correction, as in PyTorch.
 #[doc(alias = "AdamW")]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Adam<L = f64> {
-    /// The step size: a number or a traced scalar.
+    /// Learning rate: a number or a traced scalar.
     pub learning_rate: L,
-    /// How much of the mean of gradients stays.
+    /// Decay rate of the running mean of gradients.
     pub b1: f64,
-    /// How much of the mean of squared gradients stays.
+    /// Decay rate of the running mean of squared gradients.
     pub b2: f64,
-    /// Added to the root, against division by 0. PPO uses 1e-5.
+    /// Epsilon added to the root, to avoid division by 0. PPO uses 1e-5.
     pub eps: f64,
-    /// Added under the root.
+    /// Epsilon added under the root.
     pub eps_root: f64,
-    /// The part of the parameters subtracted along with the gradient's step; not seen by the
-    /// moments.
+    /// Weight decay: the fraction of the parameters that is added to the update before it is scaled
+    /// by the learning rate; it does not enter the moments.
     pub weight_decay: f64,
 }
 
 impl Default for Adam {
-    /// optax's: 1e-3, .9, .999, 1e-8, 0, 0.
+    /// Returns optax's defaults: 1e-3, .9, .999, 1e-8, 0, 0.
     fn default() -> Adam {
         Adam {
             learning_rate: 1e-3,
@@ -47,7 +47,7 @@ impl Default for Adam {
     }
 }
 
-/// The state of [`Adam`] and [`RAdam`] over parameters `M`.
+/// State of [`Adam`] and [`RAdam`] over parameters `M`.
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = M)]
 pub struct AdamState<T, M> {
@@ -59,13 +59,13 @@ pub struct AdamState<T, M> {
     pub v: M,
 }
 
-/// The state before the first update.
+/// Returns the state before the first update.
 #[track_caller]
 fn init<M: Tree<Tensor>>(params: &M) -> AdamState<Tensor, M> {
     AdamState { count: ops::constant(0i32), m: zeros_like(params), v: zeros_like(params) }
 }
 
-/// The moments after one more gradient, leaf by leaf.
+/// Updates the moments of every leaf with one gradient.
 #[track_caller]
 fn moments((b1, b2): (f64, f64), [grads, ms, vs]: [Vec<Tensor>; 3]) -> (Vec<Tensor>, Vec<Tensor>) {
     let (mut new_ms, mut new_vs) = (Vec::new(), Vec::new());
@@ -76,32 +76,32 @@ fn moments((b1, b2): (f64, f64), [grads, ms, vs]: [Vec<Tensor>; 3]) -> (Vec<Tens
     (new_ms, new_vs)
 }
 
-/// One more, up to the largest i32.
+/// Returns `count + 1`, saturating at the largest i32.
 #[track_caller]
 fn increment(count: Tensor) -> Tensor {
     where_(count.lt(i32::MAX), count + 1, count)
 }
 
-/// `decay^count`, in f32 as optax has it.
+/// Computes `decay^count` in f32, as optax does.
 #[track_caller]
 fn power(decay: f64, count: Tensor) -> Tensor {
     ops::constant(decay as f32).pow(count.to(DType::F32))
 }
 
 impl<L: Operand> Adam<L> {
-    /// The same optimiser with another learning rate, such as a traced scalar.
+    /// Returns the same optimiser with another learning rate, such as a traced scalar.
     pub fn with_learning_rate<R: Operand>(self, learning_rate: R) -> Adam<R> {
         let Adam { b1, b2, eps, eps_root, weight_decay, .. } = self;
         Adam { learning_rate, b1, b2, eps, eps_root, weight_decay }
     }
 
-    /// The state before the first update.
+    /// Returns the state before the first update.
     #[track_caller]
     pub fn init<M: Tree<Tensor>>(&self, params: &M) -> AdamState<Tensor, M> {
         init(params)
     }
 
-    /// What to add to the parameters, and the next state.
+    /// Returns the updates to add to the parameters, and the next state.
     #[track_caller]
     pub fn update<M: Tree<Tensor>>(
         &self,
@@ -130,7 +130,7 @@ impl<L: Operand> Adam<L> {
         (updates, AdamState { count, m, v })
     }
 
-    /// The parameters after one update, and the next state.
+    /// Returns the parameters after one update, and the next state.
     #[track_caller]
     pub fn step<M: Tree<Tensor>>(
         &self,
@@ -149,43 +149,43 @@ impl<L: Operand> Adam<L> {
     }
 }
 
-/// Rectified Adam (Liu et al. 2020), `optax.radam`: plain momentum until the second moment can be
-/// trusted.
+/// Rectified Adam (Liu et al. 2020), `optax.radam`: momentum without the second moment until the
+/// estimate of the second moment has low variance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RAdam<L = f64> {
-    /// The step size: a number or a traced scalar.
+    /// Learning rate: a number or a traced scalar.
     pub learning_rate: L,
-    /// How much of the mean of gradients stays.
+    /// Decay rate of the running mean of gradients.
     pub b1: f64,
-    /// How much of the mean of squared gradients stays.
+    /// Decay rate of the running mean of squared gradients.
     pub b2: f64,
-    /// Added to the root, against division by 0.
+    /// Epsilon added to the root, to avoid division by 0.
     pub eps: f64,
-    /// From this length of the approximated average on, the second moment is used.
+    /// Length of the approximated simple moving average from which on the second moment is used.
     pub threshold: f64,
 }
 
 impl Default for RAdam {
-    /// optax's: 1e-3, .9, .999, 1e-8, 5.
+    /// Returns optax's defaults: 1e-3, .9, .999, 1e-8, 5.
     fn default() -> RAdam {
         RAdam { learning_rate: 1e-3, b1: 0.9, b2: 0.999, eps: 1e-8, threshold: 5.0 }
     }
 }
 
 impl<L: Operand> RAdam<L> {
-    /// The same optimiser with another learning rate, such as a traced scalar.
+    /// Returns the same optimiser with another learning rate, such as a traced scalar.
     pub fn with_learning_rate<R: Operand>(self, learning_rate: R) -> RAdam<R> {
         let RAdam { b1, b2, eps, threshold, .. } = self;
         RAdam { learning_rate, b1, b2, eps, threshold }
     }
 
-    /// The state before the first update.
+    /// Returns the state before the first update.
     #[track_caller]
     pub fn init<M: Tree<Tensor>>(&self, params: &M) -> AdamState<Tensor, M> {
         init(params)
     }
 
-    /// What to add to the parameters, and the next state.
+    /// Returns the updates to add to the parameters, and the next state.
     #[track_caller]
     pub fn update<M: Tree<Tensor>>(
         &self,
@@ -202,7 +202,7 @@ impl<L: Operand> RAdam<L> {
         let limit = 2.0 / (1.0 - self.b2) - 1.0;
         let length: Tensor = limit - 2.0 * count.to(DType::F32) * decayed / v_scale;
         let rectified = length.ge(self.threshold);
-        // The root is of a negative number where it is not chosen.
+        // The argument of the root can be negative where the root is not selected.
         let numerator = (length - 4.0) * (length - 2.0) * limit;
         let factor = (numerator / ((limit - 4.0) * (limit - 2.0) * length)).sqrt();
         let mut directions = Vec::with_capacity(ms.len());
@@ -218,7 +218,7 @@ impl<L: Operand> RAdam<L> {
         (updates, AdamState { count, m, v })
     }
 
-    /// The parameters after one update, and the next state.
+    /// Returns the parameters after one update, and the next state.
     #[track_caller]
     pub fn step<M: Tree<Tensor>>(
         &self,

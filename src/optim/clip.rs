@@ -1,12 +1,12 @@
-//! Gradients limited by their norm (Pascanu et al. 2013).
+//! Gradient clipping by norm (Pascanu et al. 2013).
 
 use super::leaves_of;
 use crate::trace::ops::{self, where_};
 use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
 
-/// The Euclidean norm over all elements of all leaves, a scalar: `optax.global_norm`. It is f32, or
-/// f64 if every leaf is.
+/// Computes the Euclidean norm over all elements of all leaves, a scalar: `optax.global_norm`. The
+/// result is f32, or f64 if every leaf is f64.
 #[track_caller]
 pub fn global_norm<M: Tree<Tensor>>(grads: &M) -> Tensor {
     let [leaves] = leaves_of("global_norm", ["grads"], [grads]);
@@ -26,8 +26,8 @@ pub fn global_norm<M: Tree<Tensor>>(grads: &M) -> Tensor {
     }
 }
 
-/// Gradients whose global norm is at most `max_norm`: `optax.clip_by_global_norm`. Below it they
-/// are unchanged, else `(g / norm) * max_norm`.
+/// Clips gradients to a global norm of at most `max_norm`: `optax.clip_by_global_norm`. Gradients
+/// of a smaller norm are unchanged, others become `(g / norm) * max_norm`.
 #[track_caller]
 pub fn clip_by_global_norm<M: Tree<Tensor>>(grads: M, max_norm: f64) -> M {
     let norm = global_norm(&grads);
@@ -39,7 +39,7 @@ pub fn clip_by_global_norm<M: Tree<Tensor>>(grads: M, max_norm: f64) -> M {
     tree::replace(&grads, clipped)
 }
 
-/// Gradients whose global norm is at most `max_norm`, by PyTorch's formula
+/// Clips gradients to a global norm of at most `max_norm` by PyTorch's formula
 /// (`torch.nn.utils.clip_grad_norm_`): `g * min(1, max_norm / (norm + 1e-6))`.
 #[track_caller]
 pub fn clip_grad_norm<M: Tree<Tensor>>(grads: M, max_norm: f64) -> M {

@@ -1,38 +1,38 @@
-//! Hyperparameters that change with the number of updates.
+//! Schedules: hyperparameters that depend on the number of updates.
 
 use crate::trace::{DType, Tensor};
 
-/// A number that depends on how many updates were made.
+/// Schedule of a number over the count of updates.
 ///
-/// As in optax, the first update sees the value at count 0: use the state's count before the
+/// As in optax, the first update uses the value at count 0: pass the state's count before the
 /// update.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Schedule {
-    /// Always the same.
+    /// Constant value.
     Constant(f64),
     /// `optax.linear_schedule`: from `init` to `end` in `steps` updates, then `end`.
     Linear {
-        /// The first value.
+        /// Initial value.
         init: f64,
-        /// The last value.
+        /// Final value.
         end: f64,
-        /// Number of updates between them; the value is `init` throughout at 0.
+        /// Number of updates between them; if 0, the value is always `init`.
         steps: u32,
     },
     /// `optax.cosine_decay_schedule`: half a cosine from `init` to `alpha * init` in `steps`
-    /// updates, then that.
+    /// updates, then constant.
     Cosine {
-        /// The first value.
+        /// Initial value.
         init: f64,
         /// Number of updates; at least 1.
         steps: u32,
-        /// The last value as a part of the first.
+        /// Final value as a fraction of the initial one.
         alpha: f64,
     },
 }
 
 impl Schedule {
-    /// The value (f32) after `count` updates, an integer scalar.
+    /// Returns the value (f32) after `count` updates, an integer scalar.
     #[track_caller]
     pub fn at(self, count: Tensor) -> Tensor {
         let count = count.to(DType::F32);
@@ -51,7 +51,7 @@ impl Schedule {
         }
     }
 
-    /// The value after `count` updates, on the host: for logs.
+    /// Returns the value after `count` updates, computed on the host, for logs.
     pub fn value(self, count: u64) -> f64 {
         match self {
             Schedule::Constant(value) => value,

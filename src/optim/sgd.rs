@@ -1,4 +1,4 @@
-//! Gradient descent, plain and scaled by the root of squared gradients.
+//! Stochastic gradient descent (SGD) and RMSProp.
 
 use super::{apply_updates, leaves_of, scaled, zeros_like};
 use crate::trace::Tensor;
@@ -13,22 +13,22 @@ use crate::tree::{self, Tree};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sgd<L = f64> {
-    /// The step size: a number or a traced scalar.
+    /// Learning rate: a number or a traced scalar.
     pub learning_rate: L,
-    /// How much of the trace of gradients stays; none is kept at 0.
+    /// Decay rate of the trace of gradients; 0 keeps no trace.
     pub momentum: f64,
-    /// Whether the trace looks one step ahead.
+    /// If true, Nesterov momentum is used.
     pub nesterov: bool,
 }
 
 impl Default for Sgd {
-    /// 1e-2, without momentum.
+    /// Returns a learning rate of 1e-2, without momentum.
     fn default() -> Sgd {
         Sgd { learning_rate: 1e-2, momentum: 0.0, nesterov: false }
     }
 }
 
-/// The state of [`Sgd`] over parameters `M`.
+/// State of [`Sgd`] over parameters `M`.
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = M)]
 pub struct SgdState<M> {
@@ -36,7 +36,7 @@ pub struct SgdState<M> {
     pub trace: Option<M>,
 }
 
-/// Traces after one more gradient, and the directions that follow.
+/// Updates the traces with one gradient; returns the directions of the update, and the traces.
 #[track_caller]
 fn with_momentum(
     (momentum, nesterov): (f64, bool),
@@ -53,18 +53,18 @@ fn with_momentum(
 }
 
 impl<L: Operand> Sgd<L> {
-    /// The same optimiser with another learning rate, such as a traced scalar.
+    /// Returns the same optimiser with another learning rate, such as a traced scalar.
     pub fn with_learning_rate<R: Operand>(self, learning_rate: R) -> Sgd<R> {
         Sgd { learning_rate, momentum: self.momentum, nesterov: self.nesterov }
     }
 
-    /// The state before the first update.
+    /// Returns the state before the first update.
     #[track_caller]
     pub fn init<M: Tree<Tensor>>(&self, params: &M) -> SgdState<M> {
         SgdState { trace: if self.momentum == 0.0 { None } else { Some(zeros_like(params)) } }
     }
 
-    /// What to add to the parameters, and the next state.
+    /// Returns the updates to add to the parameters, and the next state.
     #[track_caller]
     pub fn update<M: Tree<Tensor>>(&self, grads: &M, state: SgdState<M>) -> (M, SgdState<M>) {
         let Some(trace) = state.trace else {
@@ -78,7 +78,7 @@ impl<L: Operand> Sgd<L> {
         (updates, SgdState { trace: Some(tree::replace(grads, traces)) })
     }
 
-    /// The parameters after one update, and the next state.
+    /// Returns the parameters after one update, and the next state.
     #[track_caller]
     pub fn step<M: Tree<Tensor>>(
         &self,
@@ -99,26 +99,26 @@ impl<L: Operand> Sgd<L> {
 ///          -learning_rate g / (sqrt(v) + eps)       otherwise
 /// ```
 ///
-/// Momentum is of the updates, learning rate included: at a rate that changes, PyTorch, which
-/// multiplies by the rate last, differs.
+/// Momentum accumulates updates, which include the learning rate. PyTorch multiplies by the
+/// learning rate last, so that results differ if the learning rate changes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RmsProp<L = f64> {
-    /// The step size: a number or a traced scalar.
+    /// Learning rate: a number or a traced scalar.
     pub learning_rate: L,
-    /// How much of the mean of squared gradients stays. PyTorch's default is .99.
+    /// Decay rate of the running mean of squared gradients. PyTorch's default is .99.
     pub decay: f64,
-    /// Added against division by 0.
+    /// Epsilon added to avoid division by 0.
     pub eps: f64,
-    /// Whether `eps` is added under the root (optax, TensorFlow) or to it (PyTorch).
+    /// If true, `eps` is added under the root (optax, TensorFlow); if false, to the root (PyTorch).
     pub eps_in_sqrt: bool,
-    /// What the mean of squared gradients starts at. TensorFlow's is 1.
+    /// Initial value of the mean of squared gradients. TensorFlow's is 1.
     pub initial_scale: f64,
-    /// How much of the trace of updates stays; none is kept at 0.
+    /// Decay rate of the trace of updates; 0 keeps no trace.
     pub momentum: f64,
 }
 
 impl Default for RmsProp {
-    /// optax's: 1e-2, .9, 1e-8 under the root, from 0, without momentum.
+    /// Returns optax's defaults: 1e-2, .9, 1e-8 under the root, an initial scale of 0, no momentum.
     fn default() -> RmsProp {
         RmsProp {
             learning_rate: 1e-2,
@@ -131,7 +131,7 @@ impl Default for RmsProp {
     }
 }
 
-/// The state of [`RmsProp`] over parameters `M`.
+/// State of [`RmsProp`] over parameters `M`.
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = M)]
 pub struct RmsPropState<M> {
@@ -142,13 +142,13 @@ pub struct RmsPropState<M> {
 }
 
 impl<L: Operand> RmsProp<L> {
-    /// The same optimiser with another learning rate, such as a traced scalar.
+    /// Returns the same optimiser with another learning rate, such as a traced scalar.
     pub fn with_learning_rate<R: Operand>(self, learning_rate: R) -> RmsProp<R> {
         let RmsProp { decay, eps, eps_in_sqrt, initial_scale, momentum, .. } = self;
         RmsProp { learning_rate, decay, eps, eps_in_sqrt, initial_scale, momentum }
     }
 
-    /// The state before the first update.
+    /// Returns the state before the first update.
     #[track_caller]
     pub fn init<M: Tree<Tensor>>(&self, params: &M) -> RmsPropState<M> {
         let mut v = Vec::new();
@@ -159,7 +159,7 @@ impl<L: Operand> RmsProp<L> {
         RmsPropState { v: tree::replace(params, v), trace }
     }
 
-    /// What to add to the parameters, and the next state.
+    /// Returns the updates to add to the parameters, and the next state.
     #[track_caller]
     pub fn update<M: Tree<Tensor>>(
         &self,
@@ -187,7 +187,7 @@ impl<L: Operand> RmsProp<L> {
         (tree::replace(grads, updates), RmsPropState { v, trace })
     }
 
-    /// The parameters after one update, and the next state.
+    /// Returns the parameters after one update, and the next state.
     #[track_caller]
     pub fn step<M: Tree<Tensor>>(
         &self,

@@ -1,4 +1,4 @@
-//! Optimisers against optax; `tests/fixtures/nn/make.py` wrote them down.
+//! Tests of optimisers against optax; `tests/fixtures/nn/make.py` generates the fixtures.
 
 use super::*;
 use crate::trace::DType;
@@ -21,7 +21,7 @@ fn grads_at(step: usize) -> Params {
     (wave([3], phase), wave([2, 2], 2.0 + phase))
 }
 
-/// The parameters after some steps from `params()`.
+/// Returns the parameters after some steps from `params()`.
 fn after<S>(
     steps: usize,
     init: impl FnOnce(&Params) -> S,
@@ -59,7 +59,7 @@ fn steps_are_those_of_optax() {
     run!(fixture, "adam", 5, Adam { learning_rate: 2.5e-2, eps: 1e-5, ..adam });
     run!(fixture, "adam_root", 5, Adam { eps_root: 1e-3, ..adam });
     run!(fixture, "adamw", 5, Adam { weight_decay: 0.1, ..adam });
-    // The length of the average is a difference of two numbers near 2000, to f32.
+    // The length of the average is a difference of two numbers near 2000, rounded to f32.
     run!(fixture, "radam", 8, RAdam { learning_rate: 1e-2, ..RAdam::default() }, 1e-5);
     let rmsprop = RmsProp { learning_rate: 1e-2, ..RmsProp::default() };
     run!(fixture, "rmsprop", 5, rmsprop);
@@ -107,7 +107,7 @@ fn norms_and_clips_are_those_of_optax_and_torch() {
         |params, grads, state| adam.step(params, clip_by_global_norm(grads, 0.5), state),
     );
     fixture.close("adam_clipped", ours, ROUNDING);
-    // PyTorch's, by hand: 0.5 / (5 + 1e-6).
+    // PyTorch's formula: the factor is 0.5 / (5 + 1e-6).
     let clipped = numbers(|| clip_grad_norm(ops::constant([3.0f32, 4.0]), 0.5));
     assert!((clipped[0] - 1.5 / 5.000001).abs() < 3e-8, "{clipped:?}");
     assert_eq!(numbers(|| clip_grad_norm(ops::constant([3.0f32, 4.0]), 6.0)), [3.0, 4.0]);

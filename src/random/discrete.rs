@@ -1,11 +1,11 @@
-//! Draws of integers, choices and orders.
+//! Sampling of integers, choices and permutations.
 
 use super::{Key, bits, check_shape, gumbel, uniform};
 use crate::trace::ops::{self, IndexMode, Operand, where_};
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor, TensorType};
 
-/// The smallest and the largest value of an integer type.
+/// Returns the smallest and the largest value of an integer type.
 fn range_of(dtype: DType) -> (i64, u64) {
     let bits = 8 * dtype.size() as u32;
     if dtype.is_unsigned() {
@@ -15,7 +15,7 @@ fn range_of(dtype: DType) -> (i64, u64) {
     }
 }
 
-/// Conversion to another integer type that saturates where a plain one would wrap.
+/// Converts to another integer type, saturating instead of wrapping.
 #[track_caller]
 fn to_saturating(x: Tensor, dtype: DType) -> Tensor {
     let (from, into) = (range_of(x.dtype()), range_of(dtype));
@@ -29,12 +29,12 @@ fn to_saturating(x: Tensor, dtype: DType) -> Tensor {
     x.to(dtype)
 }
 
-/// Integers from `low` to before `high`: `jax.random.randint`. `dtype` is any integer type; the
-/// bounds are numbers, or integer tensors that broadcast to `shape`. Where `high` is not above
-/// `low`, `low` comes out. `high` may be one more than the largest value of `dtype`.
+/// Samples integers in `low..high`: `jax.random.randint`. `dtype` is any integer type; the bounds
+/// are numbers, or integer tensors that broadcast to `shape`. The result is `low` where `high` is
+/// not above `low`. `high` may be one more than the largest value of `dtype`.
 ///
-/// A number is the remainder of 64 random bits (128 for 64-bit types), taken in two halves; ranges
-/// that are not powers of two are slightly biased.
+/// Each number is the remainder of 64 random bits (128 for 64-bit types), computed in two halves;
+/// ranges that are not powers of two are slightly biased.
 #[track_caller]
 pub fn randint(
     key: Key<Tensor>,
@@ -58,7 +58,7 @@ pub fn randint(
     }
     let (smallest, largest) = range_of(dtype);
     if dtype.size() < 4 {
-        // Drawn as i32: less bias.
+        // Sampled as i32, which has less bias.
         let low = low.to(DType::I32).clip(smallest, largest);
         let high = high.to(DType::I32).clip(smallest, largest + 1);
         return randint(key, shape, low, high, DType::I32).to(dtype);
@@ -70,19 +70,21 @@ pub fn randint(
     let span = (high - low).to(unsigned);
     let mut span = where_(high.le(low), ops::ones_like(span), span);
     if let Some(beyond) = beyond {
-        // The full range wraps to 0, and the remainder by 0 changes nothing: what is wanted.
+        // The span of the full range wraps to 0, and a remainder by 0 leaves the number unchanged,
+        // as required.
         span = where_(beyond & high.gt(low), span + 1, span);
     }
     let (first, second) = key.split();
     let (upper, lower) = (bits(first, &shape, unsigned), bits(second, &shape, unsigned));
-    // (upper * 2^bits + lower) % span without the wider type: 2^bits % span by its root.
+    // (upper * 2^bits + lower) % span without a wider type: 2^bits % span is computed from its
+    // root.
     let root = ops::full_like(span, 2f64.powi(4 * unsigned.size() as i32)) % span;
     let multiplier = (root * root) % span;
     let offset = ((upper % span) * multiplier + lower % span) % span;
     low + offset.to(dtype)
 }
 
-/// `true` with probability `p`, a number or a float tensor that broadcasts to `shape`:
+/// Samples `true` with probability `p`, a number or a float tensor that broadcasts to `shape`:
 /// `jax.random.bernoulli`.
 #[track_caller]
 pub fn bernoulli(key: Key<Tensor>, p: impl Operand, shape: impl Into<Shape>) -> Tensor {
@@ -93,8 +95,8 @@ pub fn bernoulli(key: Key<Tensor>, p: impl Operand, shape: impl Into<Shape>) -> 
     uniform(key, shape, p.dtype(), 0.0, 1.0).lt(p)
 }
 
-/// Indices (i32) along `axis` of `logits`, drawn with probabilities `softmax(logits)`; the axis
-/// vanishes. `jax.random.categorical`: the largest of `logits + gumbel noise`.
+/// Samples indices (i32) along `axis` of `logits` with probabilities `softmax(logits)`, and removes
+/// that axis: `jax.random.categorical`, the argmax of `logits + gumbel noise`.
 #[track_caller]
 pub fn categorical(key: Key<Tensor>, logits: Tensor, axis: isize) -> Tensor {
     let _scope = function("categorical");
@@ -102,8 +104,8 @@ pub fn categorical(key: Key<Tensor>, logits: Tensor, axis: isize) -> Tensor {
     (noise + logits).argmax(axis)
 }
 
-/// [`categorical`] with several draws for each distribution: `draws` are the axes put before those
-/// that `logits` leave.
+/// [`categorical`] with several samples of each distribution: `draws` are axes inserted before the
+/// remaining axes of `logits`.
 #[track_caller]
 pub fn categorical_shaped(
     key: Key<Tensor>,
@@ -119,11 +121,11 @@ pub fn categorical_shaped(
     (noise + logits).argmax((draws.rank() + axis) as isize)
 }
 
-/// `x` with its elements along `axis` in a random order, that of every line along `axis` its own.
+/// Shuffles the elements of `x` along `axis`, each line along `axis` independently.
 #[track_caller]
 fn shuffle(key: Key<Tensor>, x: Tensor, axis: isize) -> Tensor {
-    // Sorting by random words can tie. By this many sorts in a row all orders are equally likely
-    // but for a chance below 1/n (JAX's rule).
+    // Random sort keys can be equal. With this many successive sorts all permutations are equally
+    // likely, except with probability below 1/n (JAX's rule).
     let size = x.numel().max(1) as f64;
     let rounds = (3.0 * size.ln() / (u32::MAX as f64).ln()).ceil() as usize;
     let (mut key, mut x) = (key, x);
@@ -136,14 +138,15 @@ fn shuffle(key: Key<Tensor>, x: Tensor, axis: isize) -> Tensor {
     x
 }
 
-/// The numbers `0..n` (i32) in a random order: `jax.random.permutation(key, n)`.
+/// Returns the numbers `0..n` (i32) in a random order: `jax.random.permutation(key, n)`.
 #[track_caller]
 pub fn permutation(key: Key<Tensor>, n: usize) -> Tensor {
     let _scope = function("permutation");
     shuffle(key, ops::arange(n, DType::I32), 0)
 }
 
-/// `x` with its slices along `axis` in a random order: `jax.random.permutation(key, x, axis)`.
+/// Returns `x` with its slices along `axis` in a random order: `jax.random.permutation(key, x,
+/// axis)`.
 #[track_caller]
 pub fn permutation_of(key: Key<Tensor>, x: Tensor, axis: isize) -> Tensor {
     let _scope = function("permutation_of");
@@ -154,7 +157,7 @@ pub fn permutation_of(key: Key<Tensor>, x: Tensor, axis: isize) -> Tensor {
     x.take_mode(order, axis, IndexMode::Clip)
 }
 
-/// Numbers (i32) from `0..n`, each equally likely, with or without repetition: the indices of
+/// Samples numbers (i32) from `0..n` uniformly, with or without replacement: the indices of
 /// `jax.random.choice(key, n, shape, replace)`.
 #[track_caller]
 pub fn choice(key: Key<Tensor>, n: usize, shape: impl Into<Shape>, replace: bool) -> Tensor {
@@ -167,10 +170,10 @@ pub fn choice(key: Key<Tensor>, n: usize, shape: impl Into<Shape>, replace: bool
     permutation(key, n).slice_axis(0, 0, shape.numel()).reshape(shape)
 }
 
-/// Numbers (i32) from `0..n` drawn with the probabilities `p: f[n]`, with or without repetition:
+/// Samples numbers (i32) from `0..n` with the probabilities `p: f[n]`, with or without replacement:
 /// the indices of `jax.random.choice(key, n, shape, replace, p)`.
 ///
-/// With repetition each draw is compared with every probability's running sum.
+/// With replacement, each sample is compared with all cumulative sums of the probabilities.
 #[track_caller]
 pub fn choice_weighted(
     key: Key<Tensor>,
@@ -189,10 +192,10 @@ pub fn choice_weighted(
         let sums = p.cumsum(0);
         let total = sums.index_axis(0, -1);
         let at = total * (1.0 - uniform(key, &shape, ty.dtype, 0.0, 1.0));
-        // How many sums lie below: the first place where the draw could stand in order.
+        // Number of smaller cumulative sums, as `searchsorted` with `side="left"`.
         return sums.lt(at.expand_dims(-1)).to(DType::I32).sum(-1);
     }
-    // The largest of log p + Gumbel noise are a draw without repetition (Vieira 2014).
+    // The top elements of log p + Gumbel noise are a sample without replacement (Vieira 2014).
     let scores = gumbel(key, [n], ty.dtype) + p.log();
     (-scores).argsort(0).slice_axis(0, 0, shape.numel()).reshape(shape)
 }

@@ -1,13 +1,13 @@
-//! Draws from continuous distributions.
+//! Sampling from continuous distributions.
 
 use super::{Key, bits, check_shape};
 use crate::trace::ops::Operand;
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor, TensorType};
 
-/// The layout of a float type: the unsigned type of its size, the bits of its significand after
-/// the point, the bit pattern of 1, the smallest positive normal number, and the random bits that
-/// a uniform draw takes.
+/// Layout of a float type: the unsigned type of its size, the number of explicit mantissa bits, the
+/// bit pattern of 1, the smallest positive normal number, and the dtype of the random bits of a
+/// uniform sample.
 struct Format {
     unsigned: DType,
     mantissa: u32,
@@ -20,7 +20,7 @@ struct Format {
 fn format(name: &str, dtype: DType) -> Format {
     let (unsigned, mantissa, one, tiny_exponent, drawn) = match dtype {
         DType::F16 => (DType::U16, 10, 0x3C00, -14, DType::U16),
-        // Seven bits are drawn of eight, not of sixteen.
+        // The seven mantissa bits are taken from 8 random bits, not from 16.
         DType::BF16 => (DType::U16, 7, 0x3F80, -126, DType::U8),
         DType::F32 => (DType::U32, 23, 0x3F80_0000, -126, DType::U32),
         DType::F64 => (DType::U64, 52, 0x3FF0_0000_0000_0000, -1022, DType::U64),
@@ -29,10 +29,11 @@ fn format(name: &str, dtype: DType) -> Format {
     Format { unsigned, mantissa, one, tiny: 2f64.powi(tiny_exponent), drawn }
 }
 
-/// Uniform numbers in `[low, high)`: `jax.random.uniform`. The bounds are numbers, or tensors of
-/// type `dtype` that broadcast to `shape`. f32 numbers are multiples of 2^-23 of the range.
+/// Samples uniform numbers in `[low, high)`: `jax.random.uniform`. The bounds are numbers, or
+/// tensors of type `dtype` that broadcast to `shape`. f32 numbers are multiples of 2^-23 of the
+/// range.
 ///
-/// Where rounding meets the upper bound, `high` itself can come out.
+/// The result can be `high` itself if it rounds to the upper bound.
 #[track_caller]
 pub fn uniform(
     key: Key<Tensor>,
@@ -49,22 +50,22 @@ pub fn uniform(
     check_shape("uniform", &shape, &[low, high]);
     let random = bits(key, &shape, format.drawn).to(format.unsigned);
     let unused = 8 * format.drawn.size() as u32 - format.mantissa;
-    // Random digits after the point of a number in [1, 2).
+    // Random mantissa bits of a number in [1, 2).
     let float = ((random >> unused) | format.one).bitcast(dtype) - 1.0;
     low.maximum(float * (high - low) + low)
 }
 
-/// Numbers from the normal distribution of mean 0 and variance 1: `jax.random.normal`.
+/// Samples from the normal distribution with mean 0 and variance 1: `jax.random.normal`.
 #[track_caller]
 pub fn normal(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
     let _scope = function("normal");
     let format = format("normal", dtype);
-    // The neighbour of -1: the inverse error function is infinite at -1 itself.
+    // The next representable number above -1: the inverse error function is infinite at -1.
     let low = -1.0 + 0.5f64.powi(format.mantissa as i32 + 1);
     uniform(key, shape, dtype, low, 1.0).erf_inv() * std::f64::consts::SQRT_2
 }
 
-/// Numbers from the normal distribution of mean 0 and variance 1, restricted to `(lower, upper)`:
+/// Samples from the normal distribution with mean 0 and variance 1, truncated to `(lower, upper)`:
 /// `jax.random.truncated_normal`. `dtype` is f32 or f64.
 #[track_caller]
 pub fn truncated_normal(
@@ -75,7 +76,7 @@ pub fn truncated_normal(
     dtype: DType,
 ) -> Tensor {
     let _scope = function("truncated_normal");
-    // The open interval as a closed one.
+    // The open interval as a closed interval.
     let (inner_lower, inner_upper) = match dtype {
         DType::F32 => ((lower as f32).next_up() as f64, (upper as f32).next_down() as f64),
         DType::F64 => (lower.next_up(), upper.next_down()),
@@ -89,14 +90,14 @@ pub fn truncated_normal(
     draw.clip(inner_lower, inner_upper)
 }
 
-/// Numbers from the exponential distribution of rate 1: `jax.random.exponential`.
+/// Samples from the exponential distribution of rate 1: `jax.random.exponential`.
 #[track_caller]
 pub fn exponential(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
     let _scope = function("exponential");
     -(-uniform(key, shape, dtype, 0.0, 1.0)).log1p()
 }
 
-/// Numbers from the standard Gumbel distribution: `jax.random.gumbel` in its default mode.
+/// Samples from the standard Gumbel distribution: `jax.random.gumbel` in its default mode.
 #[track_caller]
 pub fn gumbel(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
     let _scope = function("gumbel");

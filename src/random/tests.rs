@@ -1,4 +1,4 @@
-//! Draws against those of JAX 0.10.2; `tests/fixtures/random/make.py` wrote them down.
+//! Tests of sampling against JAX 0.10.2; `tests/fixtures/random/make.py` generates the fixtures.
 
 use super::*;
 use crate::trace::control::scan;
@@ -10,7 +10,7 @@ fn fixture() -> Fixture {
     Fixture::new(include_str!("../../tests/fixtures/random/random.json"))
 }
 
-/// What `f` gives under the key of `seed`, as numbers.
+/// Returns the result of `f` with the key of `seed`, as numbers.
 #[track_caller]
 fn draw(seed: u64, f: impl FnOnce(Key<Tensor>) -> Tensor) -> Vec<f64> {
     interpret::<Key<Tensor>, Tensor>(Key::literal(seed), f).unwrap().to_f64_vec()
@@ -19,7 +19,7 @@ fn draw(seed: u64, f: impl FnOnce(Key<Tensor>) -> Tensor) -> Vec<f64> {
 const SHAPES: [&[usize]; 5] = [&[], &[1], &[5], &[2, 3], &[4, 1, 7]];
 const SEEDS: [u64; 3] = [0, 42, u32::MAX as u64];
 
-/// JAX's own logarithm and error function are off by some units in the last place.
+/// JAX's logarithm and error function differ by some units in the last place.
 const ROUNDING: f64 = 1e-6;
 
 #[test]
@@ -66,7 +66,7 @@ fn bits_uniform_and_integer_draws_are_those_of_jax_to_the_bit() {
             let unit = draw(seed, |k| uniform(k, shape, DType::F32, 0.0, 1.0));
             cases.same(&name("uniform"), unit);
             let range = draw(seed, |k| uniform(k, shape, DType::F32, -2.5, 0.3));
-            // XLA fuses the product and the sum on the CPU, with one rounding instead of two.
+            // On the CPU, XLA fuses the product and the sum, with one rounding instead of two.
             let theirs = cases.case(&name("uniform_range"));
             let unit = 4.0 * f32::EPSILON as f64;
             assert!(range.iter().zip(theirs).all(|(a, b)| (a - b).abs() <= unit), "{range:?}");
