@@ -428,7 +428,8 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
 }
 
 impl<B: Tree<Tensor>> Lowered<B> {
-    /// The function as a portable artifact for the platform it was lowered for; see [`Jit::export`].
+    /// The function as a portable artifact for the platform it was lowered for; see
+    /// [`Jit::export`].
     ///
     /// # Errors
     /// As [`Jit::export`].

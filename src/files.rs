@@ -1,8 +1,8 @@
 //! File names and files that come from outside the process: names that must stay inside their
 //! folder, and files that must be regular ones.
 //!
-//! A run folder may have been downloaded. A name in its checkpoint can be an absolute path, a file in
-//! it can be a link to a file of the user or a pipe that blocks the reader for ever.
+//! A run folder may have been downloaded. A name in its checkpoint can be an absolute path, a file
+//! in it can be a link to a file of the user or a pipe that blocks the reader for ever.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};

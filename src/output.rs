@@ -1,8 +1,9 @@
 //! Standard output and standard error of programs whose work must not depend on them.
 //!
-//! `println!` and `eprintln!` panic when their stream is full or closed, and a panic inside a callback of
-//! the runtime aborts the process. Everything that this crate prints goes through this module:
-//! diagnostics that cannot be written are dropped, results that cannot be written are an error.
+//! `println!` and `eprintln!` panic when their stream is full or closed, and a panic inside a
+//! callback of the runtime aborts the process. Everything that this crate prints goes through this
+//! module: diagnostics that cannot be written are dropped, results that cannot be written are an
+//! error.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -46,7 +47,8 @@ pub fn stdout_line(line: impl Display) {
     });
 }
 
-/// Writes a result to standard output. A reader that has closed its end, as `head` does, is no error.
+/// Writes a result to standard output. A reader that has closed its end, as `head` does, is no
+/// error.
 ///
 /// # Errors
 /// [`Error::Io`] if standard output cannot be written, as on a full disk.

@@ -9,7 +9,8 @@ pub(crate) const DEFAULT_CAPACITY: usize = 256;
 /// Entries of one function, at most `capacity` of them.
 pub(crate) struct Entries<E> {
     slots: RwLock<Vec<Slot<E>>>,
-    /// Number of the latest use. Two threads may take the same one, which makes both equally recent.
+    /// Number of the latest use. Two threads may take the same one, which makes both equally
+    /// recent.
     clock: AtomicU64,
     capacity: usize,
 }

@@ -59,7 +59,8 @@ struct Numbered {
 }
 
 impl Signatures {
-    /// Takes note of a new signature, and of why it is one; refuses one too many. Returns its number.
+    /// Takes note of a new signature, and of why it is one; refuses one too many. Returns its
+    /// number.
     pub(crate) fn note(&self, function: &str, now: Signature) -> Result<usize> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = seen.latest.iter_mut().find(|seen| seen.signature.same(&now)) {
@@ -171,8 +172,8 @@ pub enum Difference {
     /// The leaves are the same ones, but the static part of the structure differs: a static field,
     /// an enum's variant; or the default precision around the call does.
     Static,
-    /// There is none: this signature was compiled before, and its executable was dropped because the
-    /// function was called with more signatures than it keeps
+    /// There is none: this signature was compiled before, and its executable was dropped because
+    /// the function was called with more signatures than it keeps
     /// ([`Jit::cache_capacity`](crate::Jit::cache_capacity)).
     Evicted,
 }

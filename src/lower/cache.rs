@@ -144,8 +144,8 @@ impl Cache {
         }
     }
 
-    /// The executable of an MLIR module, StableHLO text or portable bytecode: loaded from the cache,
-    /// or compiled and kept there.
+    /// The executable of an MLIR module, StableHLO text or portable bytecode: loaded from the
+    /// cache, or compiled and kept there.
     ///
     /// Fails only as [`Client::compile`] does.
     pub fn compile(
@@ -276,8 +276,8 @@ impl Store {
         self.dir.write(&hex(key), &[MAGIC, &mac, code])
     }
 
-    /// The authentication code of an entry. Magic and key have fixed lengths, so no two entries give
-    /// the same input.
+    /// The authentication code of an entry. Magic and key have fixed lengths, so no two entries
+    /// give the same input.
     fn mac(&self, key: &EntryKey, code: &[u8]) -> Hmac<Sha256> {
         let mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("keys of any length will do");
         mac.chain_update(MAGIC).chain_update(key).chain_update(code)

@@ -21,7 +21,8 @@ use crate::trace::types::{DType, TensorType};
 pub enum ConvFormula {
     /// The convolution unchanged.
     Plain,
-    /// Operands transposed to `[b, 0, 1, f]` and `[0, 1, i, o]`, and the result from `[b, 0, 1, f]`.
+    /// Operands transposed to `[b, 0, 1, f]` and `[0, 1, i, o]`, and the result from
+    /// `[b, 0, 1, f]`.
     Canonical,
     /// The canonical form over chunks of this many input features, added up.
     Chunked(usize),

@@ -80,8 +80,8 @@ impl Emitter<'_> {
         result
     }
 
-    /// A scatter whose index vectors are empty, which the compiler's simplifier breaks: every window
-    /// is the whole operand. The operand gets an axis of size 1, and all indices are 0.
+    /// A scatter whose index vectors are empty, which the compiler's simplifier breaks: every
+    /// window is the whole operand. The operand gets an axis of size 1, and all indices are 0.
     fn scatter_nowhere(&mut self, dims: &ScatterDims, x: &[Value], tys: &[&TensorType]) -> Value {
         let wide = TensorType::new(tys[0].dtype, tys[0].shape.with_axis(0, 1));
         let operand = self.reshape(x[0], tys[0], &wide);

@@ -115,8 +115,8 @@ impl PrivateDir {
         name.starts_with('.') && name.ends_with(PARTIAL)
     }
 
-    /// The secret key in the file `name`, made of the system's random bytes at first use. Nobody but
-    /// the owner may read the file.
+    /// The secret key in the file `name`, made of the system's random bytes at first use. Nobody
+    /// but the owner may read the file.
     pub(crate) fn key(&self, name: &str) -> Result<[u8; KEY_BYTES], String> {
         let path = self.0.join(name);
         let told = |reason: String| format!("its key {} is not usable: {reason}", path.display());
@@ -141,7 +141,8 @@ impl PrivateDir {
                 metadata.mode() & 0o777
             )));
         }
-        // Two processes may find it empty; the second waits here and then reads the first one's key.
+        // Two processes may find it empty; the second waits here and then reads the first one's
+        // key.
         file.lock().map_err(failed)?;
         let mut bytes = Vec::new();
         (&file).take(KEY_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;

@@ -189,8 +189,8 @@ pub fn while_loop<C: Tree<Tensor>>(
     tree::replace(&carry, results.iter().copied())
 }
 
-/// `lax.fori_loop` with a number of iterations known at trace time: `body(i, carry)` for `i` from
-/// 0. A scan, so it can be differentiated both ways.
+/// `lax.fori_loop` with a number of iterations known at trace time: `body(i, carry)`, with `i`
+/// counted from 0. A scan, so it can be differentiated both ways.
 #[track_caller]
 pub fn fori_loop<C: Tree<Tensor>>(turns: usize, body: impl Fn(Tensor, C) -> C, init: C) -> C {
     let _scope = function("fori_loop");

@@ -1,4 +1,5 @@
-//! Whole derivatives: [`jacfwd`], [`jacrev`], [`hessian`], [`hvp`]; and trees as vectors: [`ravel`].
+//! Whole derivatives: [`jacfwd`], [`jacrev`], [`hessian`], [`hvp`]; and trees as vectors:
+//! [`ravel`].
 
 use std::panic::Location;
 

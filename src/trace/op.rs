@@ -1,7 +1,8 @@
 //! Programs, and the closed set of operations that they are made of.
 //!
-//! The two are one file because they hold each other: an equation of a [`Program`] has an [`Op`], and
-//! the `Op` of a loop has a `Program`. Parameters that hold no Program are in files of their own.
+//! The two are one file because they hold each other: an equation of a [`Program`] has an [`Op`],
+//! and the `Op` of a loop has a `Program`. Parameters that hold no Program are in files of their
+//! own.
 //!
 //! No behaviour here: each transformation has its own file with an exhaustive `match` over [`Op`],
 //! so that the compiler lists the cases that a new operation still lacks. Operands are not part of

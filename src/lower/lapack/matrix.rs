@@ -235,8 +235,8 @@ pub(super) struct Svd {
 }
 
 /// `gesdd`: singular values in descending order with their vectors, `rows` of them on the left
-/// and `cols` on the right if `full`, else as many as there are values; by one-sided Jacobi. Returns
-/// nothing where an element is not finite.
+/// and `cols` on the right if `full`, else as many as there are values; by one-sided Jacobi.
+/// Returns nothing where an element is not finite.
 pub(super) fn svd(a: &[f64], rows: usize, cols: usize, full: bool) -> Option<Svd> {
     if a.iter().any(|x| !x.is_finite()) {
         return None;

@@ -43,8 +43,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Looks at everything. Nothing is fetched. The plugin is loaded if its checksum is right, or if
-    /// the user named it.
+    /// Looks at everything. Nothing is fetched. The plugin is loaded if its checksum is right, or
+    /// if the user named it.
     pub fn of(settings: &Result<Settings>) -> Report {
         let settings = match settings {
             Ok(settings) => settings,

@@ -185,8 +185,8 @@ impl Settings {
         }
     }
 
-    /// Finds a part by looking at files alone: no Python is run, nothing is fetched. Every file of it
-    /// has its pinned checksum.
+    /// Finds a part by looking at files alone: no Python is run, nothing is fetched. Every file of
+    /// it has its pinned checksum.
     ///
     /// # Errors
     /// [`Error::Native`] if the files are present and differ from the lock file.
@@ -195,8 +195,8 @@ impl Settings {
         self.candidate(part)?.map(checked).transpose()
     }
 
-    /// The folder in which a part seems to be: by the sizes of its files in Python's folders, by its
-    /// name in ours. Nothing may be loaded from it before [`Settings::checked`].
+    /// The folder in which a part seems to be: by the sizes of its files in Python's folders, by
+    /// its name in ours. Nothing may be loaded from it before [`Settings::checked`].
     fn candidate(&self, part: &Part) -> Result<Option<Found>> {
         let wheel = part.wheel()?;
         if self.python_packages {

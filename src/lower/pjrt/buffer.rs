@@ -333,9 +333,9 @@ impl Buffer {
         Ok(args.pointer as *const u8)
     }
 
-    /// The data on another device of the same client, for as long as it is not written to: on a CPU,
-    /// whose devices have one memory, large data that is there already stays where it is and keeps
-    /// this buffer; else it is copied.
+    /// The data on another device of the same client, for as long as it is not written to: on a
+    /// CPU, whose devices have one memory, large data that is there already stays where it is and
+    /// keeps this buffer; else it is copied.
     pub fn on_device(self: &Arc<Buffer>, device: usize) -> Result<Buffer> {
         let large = self.ty.bytes() >= SHARED;
         if !(large && self.client.is_cpu() && self.is_ready()?) {
@@ -345,8 +345,8 @@ impl Buffer {
         self.wait()?;
         let held = Arc::new(Held::new(self.clone())?);
         let start = self.unsafe_pointer()?;
-        // SAFETY: the data is there and as long as its type says. The new buffer keeps it held, so it
-        // stays where it is and no program takes it by donation.
+        // SAFETY: the data is there and as long as its type says. The new buffer keeps it held, so
+        // it stays where it is and no program takes it by donation.
         unsafe {
             let semantics = HostSemantics::ImmutableZeroCopy;
             self.client.buffer_from_raw(start, &self.ty, device, semantics, Some(held))

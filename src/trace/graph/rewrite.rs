@@ -1,8 +1,8 @@
 //! Small rewrites for Programs that derivatives and batching produce.
 //!
 //! * A broadcast or reshape of a splat is a splat: constants stay constants under `vmap`.
-//! * A sum of tensors padded with zeros to cover an axis is a concatenation: the derivative of slices
-//!   has this form, an LSTM's gates for example.
+//! * A sum of tensors padded with zeros to cover an axis is a concatenation: the derivative of
+//!   slices has this form, an LSTM's gates for example.
 
 use std::collections::HashMap;
 

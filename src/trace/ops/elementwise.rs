@@ -394,8 +394,8 @@ impl Tensor {
     }
 
     /// `lax.bitcast_convert_type`: the same bits as another element type. Narrower elements are
-    /// the parts of a wider one along a new last axis, the lowest bits first: `f32[2]` is `u8[2,4]`,
-    /// and `u32[5,2]` is `f64[5]`.
+    /// the parts of a wider one along a new last axis, the lowest bits first: `f32[2]` is
+    /// `u8[2,4]`, and `u32[5,2]` is `f64[5]`.
     #[track_caller]
     pub fn bitcast(self, dtype: DType) -> Tensor {
         let _scope = function("bitcast");
@@ -522,8 +522,8 @@ impl Tensor {
         -(-self).softplus()
     }
 
-    /// `jnp.floor_divide`: rounds towards negative infinity, as Python's `//`, and is consistent with
-    /// [`Tensor::modulo`]: `1.0 // 0.1` is 9.
+    /// `jnp.floor_divide`: rounds towards negative infinity, as Python's `//`, and is consistent
+    /// with [`Tensor::modulo`]: `1.0 // 0.1` is 9.
     #[track_caller]
     pub fn floor_div(self, rhs: impl Operand) -> Tensor {
         let _scope = function("floor_div");

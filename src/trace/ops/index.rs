@@ -111,8 +111,8 @@ impl Tensor {
         self.dynamic_slice_clamped(&starts, sizes)
     }
 
-    /// [`Tensor::dynamic_slice`] of starts that are not negative, or negative ones clamped to 0: the
-    /// primitive.
+    /// [`Tensor::dynamic_slice`] of starts that are not negative, or negative ones clamped to 0:
+    /// the primitive.
     #[track_caller]
     pub(crate) fn dynamic_slice_clamped(
         self,
@@ -160,9 +160,9 @@ impl Tensor {
         self.dynamic_slice(&starts, shape.without_axis(axis).with_axis(axis, size))
     }
 
-    /// `lax.dynamic_update_index_in_dim`: this tensor with the slice at `index`, a scalar i32, along
-    /// `axis` replaced by `update`, which has one axis less. A negative index counts from the end;
-    /// then it is clamped.
+    /// `lax.dynamic_update_index_in_dim`: this tensor with the slice at `index`, a scalar i32,
+    /// along `axis` replaced by `update`, which has one axis less. A negative index counts from the
+    /// end; then it is clamped.
     #[track_caller]
     pub fn dynamic_update_index(self, axis: isize, index: Tensor, update: Tensor) -> Tensor {
         let _scope = function("dynamic_update_index");

@@ -10,8 +10,8 @@ use crate::trace::ops::broadcast_shapes;
 use crate::trace::tensor::{Tensor, bind1, fail_op, function};
 use crate::trace::types::{DType, Shape};
 
-/// `lax.dot_general`: contracts and pairs the axes that `dims` names, in its precision. Result axes:
-/// batch, free axes of `lhs`, free axes of `rhs`.
+/// `lax.dot_general`: contracts and pairs the axes that `dims` names, in its precision. Result
+/// axes: batch, free axes of `lhs`, free axes of `rhs`.
 #[track_caller]
 pub fn dot_general(lhs: Tensor, rhs: Tensor, dims: DotDims) -> Tensor {
     let _scope = function("dot_general");

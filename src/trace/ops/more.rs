@@ -96,8 +96,8 @@ impl Tensor {
         }
     }
 
-    /// `jnp.array_split`: `parts` parts along `axis`, the first ones longer by one where they cannot
-    /// be equal.
+    /// `jnp.array_split`: `parts` parts along `axis`, the first ones longer by one where they
+    /// cannot be equal.
     #[track_caller]
     pub fn array_split(self, parts: usize, axis: isize) -> Vec<Tensor> {
         let _scope = function("array_split");

@@ -168,8 +168,8 @@ impl Tensor {
         self.var_ddof(axes, 0)
     }
 
-    /// [`Tensor::var`] with `ddof`, the degrees of freedom that the divisor loses: `n - ddof`. NaN if
-    /// none are left.
+    /// [`Tensor::var`] with `ddof`, the degrees of freedom that the divisor loses: `n - ddof`. NaN
+    /// if none are left.
     #[track_caller]
     pub fn var_ddof(self, axes: impl AxisList, ddof: usize) -> Tensor {
         let _scope = function("var_ddof");
@@ -201,8 +201,8 @@ impl Tensor {
         self.var_ddof(axes, ddof).sqrt()
     }
 
-    /// This tensor in the type that its mean accumulates in, the type of the mean, and the number of
-    /// elements along `axes`.
+    /// This tensor in the type that its mean accumulates in, the type of the mean, and the number
+    /// of elements along `axes`.
     #[track_caller]
     fn to_average(self, axes: &[usize]) -> (Tensor, DType, usize) {
         let shape = self.shape();

@@ -191,8 +191,8 @@ fn solve_matrix(a: Tensor, b: Tensor) -> Tensor {
     custom_jvp(solution, rule)((a, b))
 }
 
-/// `jnp.linalg.solve`: the x of `a x = b`, for square matrices `a: f[.., n, n]`, f32 or f64, and `b`
-/// a vector `[n]` or matrices `[.., n, m]`, whose axes before the last two broadcast. NaN or
+/// `jnp.linalg.solve`: the x of `a x = b`, for square matrices `a: f[.., n, n]`, f32 or f64, and
+/// `b` a vector `[n]` or matrices `[.., n, m]`, whose axes before the last two broadcast. NaN or
 /// infinite where `a` is singular.
 ///
 /// ```

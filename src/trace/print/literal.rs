@@ -1,5 +1,5 @@
-//! Printed form of a [`Literal`]: its type, then its elements. `f32[3] [1, 2.5, -0]`, and `f32[3]
-//! 2` if all are equal.
+//! Printed form of a [`Literal`]: its type, then its elements. `f32[3] [1, 2.5, -0]`, and
+//! `f32[3] 2` if all are equal.
 //!
 //! Numbers are the shortest decimals that read back as the same bits. `{:#}` leaves nothing out:
 //! many elements become the digits of their bits, `f32[100] 0x3f800000...`.

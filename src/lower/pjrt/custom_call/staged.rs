@@ -22,8 +22,8 @@ pub(super) trait Copies {
     /// Begins to copy from the device.
     ///
     /// # Safety
-    /// `from` must be memory of the device, of as many bytes; `into` must stay until [`wait`](Copies::wait)
-    /// returns.
+    /// `from` must be memory of the device, of as many bytes; `into` must stay until
+    /// [`wait`](Copies::wait) returns.
     unsafe fn to_host(&self, into: &mut [u8], from: *const c_void, stream: Stream) -> Verdict<()>;
 
     /// Begins to copy to the device.
