@@ -1,4 +1,4 @@
-//! What all algorithms have in common for those who run them: names, settings, training, playing.
+//! Interface of an algorithm: name, settings, training, evaluation, and its command line.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -20,25 +20,26 @@ use crate::files;
 use crate::nn::View;
 use crate::output;
 
-/// An algorithm, as its settings: implemented by the `Args` of each.
+/// An algorithm, represented by its settings: each algorithm's `Args` implements it.
 pub trait Algorithm: Parser + Serialize {
-    /// Its name, as in `ppo_atari`.
+    /// Name of the algorithm, as in `ppo_atari`.
     const NAME: &'static str;
 
-    /// Flags that come before those given where `--env-id` names an environment whose observations
-    /// are vectors: defaults for small environments of an algorithm whose own are for images.
+    /// Flags inserted before the given ones if `--env-id` names an environment with vector
+    /// observations: defaults for small environments of an algorithm whose own defaults are for
+    /// images.
     const VECTOR_DEFAULTS: &'static [&'static str] = &[];
 
-    /// The flags that every algorithm has.
+    /// Returns the options that every algorithm has.
     fn options(&self) -> &RunOptions;
-    /// The name of the experiment.
+    /// Returns the name of the experiment.
     fn exp_name(&self) -> &str;
-    /// The id of the environment.
+    /// Returns the id of the environment.
     fn env_id(&self) -> &str;
-    /// Timesteps of the run.
+    /// Returns the total number of timesteps of the run.
     fn total_timesteps(&self) -> u64;
 
-    /// Fails if settings are out of range or at odds with each other. Nothing is started.
+    /// Checks that the settings are in range and consistent. Starts nothing.
     ///
     /// # Errors
     /// [`Error::Config`] that names the flag.
@@ -46,26 +47,26 @@ pub trait Algorithm: Parser + Serialize {
         Ok(())
     }
 
-    /// Trains an agent: events and, if asked for, the model are in the run's folder.
+    /// Trains an agent. Writes events and, if requested, the model to the run's folder.
     ///
     /// # Errors
-    /// [`Error::Config`] for settings out of range, and what the environments,
-    /// the compiler, the runtime and the file system say.
+    /// [`Error::Config`] for settings out of range, and errors of the environments, compilation,
+    /// execution and file I/O.
     fn train(&self) -> Result<Summary>;
 
-    /// Plays a saved model.
+    /// Evaluates a saved model.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a model of other sizes, and as
+    /// [`Error::Argument`] for a model of other sizes, and the errors of
     /// [`train`](Algorithm::train).
     fn play(&self, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()>;
 
-    /// The settings of a command line without the program's name:
-    /// `Args::from_flags(["--seed", "3"])`. Numbers are compared with their ranges by
-    /// [`check`](check()) and by [`train`](Algorithm::train).
+    /// Parses the settings from a command line without the program's name:
+    /// `Args::from_flags(["--seed", "3"])`. [`check`](check()) and [`train`](Algorithm::train)
+    /// compare numbers with their ranges.
     ///
     /// # Errors
-    /// What clap says.
+    /// Returns clap's errors.
     fn from_flags<'a>(
         given: impl IntoIterator<Item = &'a str>,
     ) -> std::result::Result<Self, clap::Error> {
@@ -137,8 +138,8 @@ macro_rules! algorithm {
     };
 }
 
-/// Fails if the settings cannot be trained with: names that lead out of the run's folder, numbers out
-/// of range, settings at odds with each other, more memory than there is. Nothing is started.
+/// Checks that a run with these settings is possible: names stay within the run's folder, numbers
+/// are in range, settings are consistent, and the memory suffices. Starts nothing.
 ///
 /// # Errors
 /// [`Error::Config`] that names the flag.
@@ -148,7 +149,7 @@ pub fn check<A: Algorithm>(args: &A) -> Result<()> {
     memory::ensure_room(args.env_id(), &settings(args)?)
 }
 
-/// The part of [`check`] that needs no environment.
+/// Does the part of [`check`] that needs no environment.
 pub(super) fn check_names_and_ranges<A: Algorithm>(args: &A) -> Result<()> {
     files::ensure_plain_name("exp-name", args.exp_name())?;
     files::ensure_env_id(args.env_id())?;
@@ -162,10 +163,10 @@ pub(super) fn check_names_and_ranges<A: Algorithm>(args: &A) -> Result<()> {
 }
 
 /// Parses a command line, whose first word is the program's name. With `--resume` the settings are
-/// those of the run that goes on; other flags come on top.
+/// those of the resumed run, overridden by the other flags.
 ///
 /// # Errors
-/// What clap says; also what is wrong with the checkpoint.
+/// Returns clap's errors, and errors of the checkpoint.
 pub fn parse<A: Algorithm>(
     args: impl IntoIterator<Item = OsString>,
 ) -> std::result::Result<A, clap::Error> {
@@ -193,8 +194,8 @@ fn parse_with<A: Algorithm>(
     Ok(resumed)
 }
 
-/// A command line with `defaults` before the flags that were given, if they name an environment whose
-/// observations are vectors; not if a run is resumed, which has settings.
+/// Inserts `defaults` before the given flags if these name an environment with vector observations;
+/// not if a run is resumed, which has settings.
 fn with_vector_defaults(
     defaults: &[&str],
     args: impl IntoIterator<Item = OsString>,
@@ -217,13 +218,13 @@ fn with_vector_defaults(
     args
 }
 
-/// The environment of a command line before it is parsed: what `--env-id` names, else that of the
-/// run that `--resume` goes on with.
+/// Returns the environment id of a command line before it is parsed: the value of `--env-id`,
+/// otherwise that of the run that `--resume` names.
 pub fn env_id_in(args: impl IntoIterator<Item = String>) -> Option<String> {
     let args: Vec<String> = args.into_iter().collect();
     flags::peek_in(args.clone(), "env-id").or_else(|| {
         let run = flags::peek_in(args, "resume")?;
-        // What is wrong with it, parsing says.
+        // Parsing reports errors of the checkpoint.
         let origin = Origin::read(&checkpoint_in(Path::new(&run))).ok()?;
         Some(origin.settings.get("env_id")?.as_str()?.to_string())
     })
@@ -235,13 +236,13 @@ fn saved_by<A: Algorithm>(path: &Path) -> Result<Origin> {
     Ok(origin)
 }
 
-/// The `main` of an algorithm's program: trains with the flags of the command line, or with the word
-/// `eval` evaluates a saved model, and prints the result or the error.
+/// Entry point of an algorithm's program: trains with the flags of the command line, or with the
+/// word `eval` evaluates a saved model, and prints the result or the error.
 pub fn main<A: Algorithm>() -> ExitCode {
     run::<A>(std::env::args_os())
 }
 
-/// [`main`] with a command line of its own.
+/// Like [`main`], with the given command line.
 pub fn run<A: Algorithm>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut args = args.into_iter().peekable();
     let program = args.next().unwrap_or_else(|| A::NAME.into());
@@ -262,11 +263,11 @@ pub fn run<A: Algorithm>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Trains, and gives the text of the result.
+/// Trains and returns the text of the result.
 fn trained<A: Algorithm>(args: &A) -> Result<String> {
     let summary = args.train()?;
     Ok(match args.options().json {
-        // The first process speaks for all.
+        // Only the first process prints the result.
         _ if summary.rank > 0 => String::new(),
         true => format!("{summary}\n"),
         false => format!("{}\n", summary.in_words()),

@@ -1,5 +1,5 @@
-//! Distributions of returns over fixed atoms: what C51 (Bellemare et al. 2017) and what is built
-//! on it share.
+//! Categorical distributions of returns over fixed atoms, as in C51 (Bellemare et al. 2017) and the
+//! algorithms based on it.
 
 use super::flags::expect;
 use crate::Tensor;
@@ -7,19 +7,19 @@ use crate::error::Result;
 use crate::trace::DType;
 use crate::trace::ops::{IndexMode, arange, constant, ones_like, where_};
 
-/// Evenly spaced returns, each of which has a probability.
+/// Evenly spaced support of a categorical distribution of returns.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Atoms {
-    /// How many there are; at least 2.
+    /// Number of atoms; at least 2.
     pub count: usize,
-    /// The lowest.
+    /// Lowest atom.
     pub v_min: f64,
-    /// The highest.
+    /// Highest atom.
     pub v_max: f64,
 }
 
 impl Atoms {
-    /// Fails unless they are at least two, from `--v-min` up to `--v-max`.
+    /// Checks that there are at least two atoms, and that `--v-min` is below `--v-max`.
     ///
     /// # Errors
     /// [`Error::Config`](crate::Error::Config) that names the flag.
@@ -31,12 +31,12 @@ impl Atoms {
         expect(v_min < v_max, "v-max", v_max, &format!("above --v-min {v_min}"))
     }
 
-    /// Between two neighbours.
+    /// Returns the distance between two neighbouring atoms.
     fn distance(&self) -> f64 {
         (self.v_max - self.v_min) / (self.count - 1) as f64
     }
 
-    /// The returns themselves, `f32[count]`, rounded once.
+    /// Returns the atoms `f32[count]`, each rounded once.
     pub fn values(&self) -> Tensor {
         let last = (self.count - 1) as f64;
         let at = |i: usize| match i + 1 == self.count {
@@ -46,18 +46,19 @@ impl Atoms {
         constant((0..self.count).map(at).collect::<Vec<f32>>().as_slice())
     }
 
-    /// The expected return under `probs: f32[.., count]`: `f32[..]`.
+    /// Returns the expected return under `probs: f32[.., count]`: `f32[..]`.
     #[track_caller]
     pub fn mean(&self, probs: Tensor) -> Tensor {
         (probs * self.values()).sum(-1)
     }
 
-    /// The distribution of `reward + discount * Z`, where `Z` has the probabilities `probs:
-    /// f32[B, count]`, back on the atoms: `f32[B, count]`. `reward` and `discount` are `f32[B]`.
+    /// Projects the distribution of `reward + discount * Z`, where `Z` has the probabilities
+    /// `probs: f32[B, count]`, onto the atoms: `f32[B, count]`. `reward` and `discount` are
+    /// `f32[B]`.
     ///
-    /// A return between two atoms is shared by them, the nearer one gets more; one beyond the last
-    /// atom is the last atom's. That is the paper's equation 7, which needs no scatter: atom `j`
-    /// gets `max(0, 1 - |b_i - j|)` of what lies at `b_i`.
+    /// The probability of a return between two atoms is divided between them in proportion to
+    /// proximity; returns beyond the last atom are assigned to it. This is equation 7 of the paper,
+    /// which needs no scatter: atom `j` gets `max(0, 1 - |b_i - j|)` of the probability at `b_i`.
     #[track_caller]
     pub fn project(&self, reward: Tensor, discount: Tensor, probs: Tensor) -> Tensor {
         let moved = reward.expand_dims(-1) + discount.expand_dims(-1) * self.values();
@@ -66,9 +67,9 @@ impl Atoms {
         (share(place, atom) * probs.expand_dims(-1)).sum(-2)
     }
 
-    /// [`project`](Atoms::project), faster, where every discount is 0 or at least `least`: the `b_i`
-    /// of a row are as far from each other as its discount, so that only some `2 / least` of them,
-    /// which are known, are near an atom. (3 of 101 at 0.99: a quarter of the time.)
+    /// Faster [`project`](Atoms::project) for discounts that are 0 or at least `least`: the `b_i`
+    /// of a row are spaced by its discount, so that only about `2 / least` of them, whose indices
+    /// are known, are near an atom. (3 of 101 at 0.99: a quarter of the time.)
     #[track_caller]
     pub fn project_near(
         &self,
@@ -77,7 +78,8 @@ impl Atoms {
         least: f64,
         probs: Tensor,
     ) -> Tensor {
-        // An open interval of two places holds no more. Where that is many, all are asked.
+        // An open interval of two atom distances holds no more than this. If it is many, use all of
+        // them.
         let near = (2.0 / least).floor() + 1.0;
         if near > 8.0 {
             return self.project(reward, discount, probs);
@@ -88,7 +90,8 @@ impl Atoms {
         let moves = discount.gt(0.0);
         let step = where_(moves, discount, ones_like(discount));
         let start = (reward + step * self.v_min - self.v_min) / self.distance();
-        // Of what lies beyond an end by less than 1, the end gets a share below; here the rest.
+        // Returns less than one atom distance beyond an end get a partial share below; here the
+        // rest.
         let place = start + step * atom;
         let below = (probs * (-place).clip(0.0, 1.0)).sum(-1).expand_dims(-1);
         let above = (probs * (place - last).clip(0.0, 1.0)).sum(-1).expand_dims(-1);
@@ -100,25 +103,25 @@ impl Atoms {
             let there = (from.ge(0.0) & from.le(last)).to(DType::F32);
             moved = moved + there * prob * share(start + step * from, atom);
         }
-        // Without a discount all are at one place.
+        // With discount 0 the whole distribution is at the reward.
         let fixed = probs.sum(-1).expand_dims(-1) * share(self.place(reward), atom);
         where_(moves.broadcast_to(fixed.shape()), moved, fixed)
     }
 
-    /// Returns as places, counted in atoms, none beyond the ends.
+    /// Returns the positions of `returns` on the support in units of atoms, clipped to its ends.
     fn place(&self, returns: Tensor) -> Tensor {
         let place = (returns.clip(self.v_min, self.v_max) - self.v_min) / self.distance();
-        // Rounding may carry the highest beyond the last atom.
+        // Rounding may move the highest return beyond the last atom.
         place.minimum((self.count - 1) as f64)
     }
 }
 
-/// What atoms get of what lies at `place`, counted in atoms.
+/// Returns the share that `atom` gets of the probability at `place`, both in units of atoms.
 fn share(place: Tensor, atom: Tensor) -> Tensor {
     (1.0 - (place - atom).abs()).maximum(0.0)
 }
 
-/// 1 at the atom of this number, else 0.
+/// Returns 1 at the atom with this index, otherwise 0.
 fn one_at(atom: Tensor, number: f64) -> Tensor {
     atom.eq(number).to(DType::F32)
 }

@@ -1,4 +1,4 @@
-//! The bounds of continuous actions.
+//! Bounds of continuous actions.
 
 use crate::Tensor;
 use crate::envs::{Bound, Space};
@@ -7,7 +7,8 @@ use crate::random::{self, Key};
 use crate::trace::DType;
 use crate::trace::ops::constant;
 
-/// The bounds of actions, or what an algorithm that needs some says of them.
+/// Returns the bounds of an action space, or the requirement that it does not meet, as part of an
+/// error message.
 pub(super) fn bounds_of(action: &Space) -> std::result::Result<Bounds, &'static str> {
     let Space::Box { low, high, shape, dtype } = action else {
         return Err("takes continuous actions");
@@ -23,7 +24,7 @@ pub(super) fn bounds_of(action: &Space) -> std::result::Result<Bounds, &'static 
     Ok(bounds)
 }
 
-/// The bounds of continuous actions, which are vectors of A numbers.
+/// Bounds of continuous actions, which are vectors of A numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bounds {
     low: Vec<f32>,
@@ -31,10 +32,10 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// From `low` to `high`, of as many elements.
+    /// Creates bounds from `low` to `high`, which have equal lengths.
     ///
     /// # Errors
-    /// [`Error::Config`] if they differ in number, or if an upper bound is not above the lower one.
+    /// [`Error::Config`] if the lengths differ, or if an upper bound is not above the lower one.
     pub fn new(low: &[f32], high: &[f32]) -> Result<Bounds> {
         let rising = low.iter().zip(high).all(|(low, high)| low < high);
         if low.len() != high.len() || !rising {
@@ -45,38 +46,38 @@ impl Bounds {
         Ok(Bounds { low: low.to_vec(), high: high.to_vec() })
     }
 
-    /// A: how many numbers an action has.
+    /// Returns A, the number of elements of an action.
     pub fn size(&self) -> usize {
         self.low.len()
     }
 
-    /// The lower bounds, `f32[A]`.
+    /// Returns the lower bounds, `f32[A]`.
     pub fn low(&self) -> Tensor {
         constant(self.low.as_slice())
     }
 
-    /// The upper bounds, `f32[A]`.
+    /// Returns the upper bounds, `f32[A]`.
     pub fn high(&self) -> Tensor {
         constant(self.high.as_slice())
     }
 
-    /// Half of the distance between them, `f32[A]`: CleanRL's `action_scale`.
+    /// Returns half of the distance between the bounds, `f32[A]`: CleanRL's `action_scale`.
     pub fn scale(&self) -> Tensor {
         (self.high() - self.low()) / 2.0
     }
 
-    /// The middle between them, `f32[A]`: CleanRL's `action_bias`.
+    /// Returns the midpoints of the bounds, `f32[A]`: CleanRL's `action_bias`.
     pub fn bias(&self) -> Tensor {
         (self.high() + self.low()) / 2.0
     }
 
-    /// `n` actions, each element drawn evenly from between its bounds: `f32[n, A]`.
+    /// Samples `n` actions uniformly within the bounds: `f32[n, A]`.
     pub fn sample(&self, key: Key<Tensor>, n: usize) -> Tensor {
         let unit = random::uniform(key, [n, self.size()], DType::F32, 0.0, 1.0);
         self.low() + unit * (self.high() - self.low())
     }
 
-    /// `action: f32[.., A]`, each element between its bounds.
+    /// Clips `action: f32[.., A]` to the bounds.
     pub fn clip(&self, action: Tensor) -> Tensor {
         action.maximum(self.low()).minimum(self.high())
     }

@@ -1,54 +1,56 @@
-//! How often an off-policy algorithm acts, learns, and takes over its target network.
+//! Update schedule of an off-policy algorithm: environment steps, gradient steps and target
+//! updates.
 
 use crate::error::Result;
 
 use super::flags::expect;
 
-/// The frequencies, in timesteps of all environments together.
+/// Update schedule, in timesteps of all environments together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cadence {
-    /// Environments, which step together.
+    /// Number of environments, which step together.
     pub num_envs: usize,
     /// Timesteps between gradient steps.
     pub train_frequency: usize,
     /// Timesteps between updates of the target network.
     pub target_network_frequency: usize,
-    /// The most gradient steps of one call of the compiled program: what a run can be stopped
-    /// between, and told of.
+    /// Maximum number of gradient steps in one call of the compiled program. A run is logged, and
+    /// can be interrupted, only between calls.
     pub most_rounds: usize,
 }
 
 impl Cadence {
-    /// Steps of each environment between gradient steps.
+    /// Returns the number of steps of each environment between gradient steps.
     pub fn turns(&self) -> usize {
         self.train_frequency / self.num_envs
     }
 
-    /// Gradient steps between updates of the target network.
+    /// Returns the number of gradient steps between updates of the target network.
     pub fn rounds_of_target(&self) -> usize {
         self.target_network_frequency / self.train_frequency
     }
 
-    /// Gradient steps of one call of the program. The target network is due after a whole number
-    /// of calls.
+    /// Returns the number of gradient steps in one call of the program. It divides the number of
+    /// gradient steps between updates of the target network.
     pub fn rounds(&self) -> usize {
         let all = self.rounds_of_target();
         let fits = |rounds: &usize| all.is_multiple_of(*rounds);
         (1..=self.most_rounds.clamp(1, all.max(1))).rev().find(fits).unwrap_or(1)
     }
 
-    /// Timesteps of one call of the program.
+    /// Returns the number of timesteps in one call of the program.
     pub fn steps(&self) -> u64 {
         (self.rounds() * self.train_frequency) as u64
     }
 
-    /// The least capacity of a buffer of frames: new steps, a stack, and what follows it.
+    /// Returns the minimum capacity of a buffer of frames: new steps, a frame stack, and the steps
+    /// after it.
     pub fn least_frames(&self) -> usize {
         self.train_frequency + 8 * self.num_envs
     }
 
-    /// Fails unless the frequencies divide each other and a call fits into `total_timesteps`;
-    /// `train_flag` is the flag that gives [`train_frequency`](Cadence::train_frequency).
+    /// Checks that the frequencies divide each other and that a call fits into `total_timesteps`;
+    /// `train_flag` is the flag of [`train_frequency`](Cadence::train_frequency).
     ///
     /// # Errors
     /// [`Error::Config`](crate::Error::Config) that names the flag.
@@ -93,7 +95,7 @@ mod tests {
         };
         assert_eq!((cadence(1000, 250).rounds(), cadence(1000, 250).steps()), (250, 1000));
         assert_eq!((cadence(10_000, 250).rounds(), cadence(10_000, 250).turns()), (250, 2));
-        // 2000 gradient steps between targets: 200 is the largest divisor that fits.
+        // 2000 gradient steps between target updates: 200 is the largest divisor that fits.
         assert_eq!(cadence(8000, 240).rounds(), 200);
         assert_eq!(cadence(28, 5).rounds(), 1);
         assert_eq!(cadence(28, 7).rounds(), 7);

@@ -1,9 +1,9 @@
-//! Saved models: named arrays in a safetensors file, with what else there is to know as JSON.
+//! Saved models: named arrays in a safetensors file, with metadata as JSON.
 //!
 //! `model.safetensors` holds everything: the arrays, named by their paths in the tree, and the
-//! metadata in its header. It is written aside and renamed, so that there is always a whole
-//! checkpoint, the old or the new. `model.json` beside it is a copy of the metadata for people
-//! and tools; loading does not read it.
+//! metadata in its header. It is written to a temporary file and renamed, so that there is always a
+//! complete checkpoint, either the old or the new one. `model.json` beside it is a copy of the
+//! metadata for people and tools; loading does not read it.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -23,17 +23,17 @@ use crate::trace::Literal;
 use crate::trace::types::{DType, TensorType};
 use crate::tree::{self, Tree};
 
-/// Where the metadata stands in the file's header.
+/// Key of the metadata in the file's header.
 const METADATA: &str = "podracer";
 /// Largest header accepted, in bytes: the limit of the safetensors crate.
 const MAX_HEADER: u64 = 100_000_000;
-/// How many entries that do not fit are listed.
+/// Maximum number of mismatched entries that an error lists.
 const LISTED: usize = 10;
 
-/// Saves every leaf of a tree under its path, and `metadata`, as [`save`] does.
+/// Saves every leaf of a tree under its path, with `metadata`.
 ///
 /// # Errors
-/// As [`save`]; and what the runtime says of an array that cannot be read.
+/// Returns the errors of [`save`], and errors of the computations that made the arrays.
 pub fn save_tree<M: Tree<Array>>(
     path: impl AsRef<Path>,
     tree: &M,
@@ -52,13 +52,13 @@ pub fn save_tree<M: Tree<Array>>(
     save(path, &arrays, metadata)
 }
 
-/// Saves named arrays and `metadata` to `path`, replacing what was there in one step.
+/// Saves named arrays and `metadata` to `path`, atomically replacing an existing file.
 ///
-/// Each array is its name, type and bytes, as in the host's memory.
+/// Each array is given as its name, type and bytes, as in the host's memory.
 ///
 /// # Errors
-/// [`Error::Io`] if a file cannot be written; [`Error::Argument`] if a name occurs twice, bytes
-/// do not fit their type, or `metadata` does not serialize.
+/// [`Error::Io`] if a file cannot be written; [`Error::Argument`] if a name occurs twice, bytes do
+/// not fit their type, or `metadata` does not serialize.
 pub fn save(
     path: impl AsRef<Path>,
     arrays: &[(String, TensorType, &[u8])],
@@ -73,7 +73,7 @@ pub fn save(
     let json = serde_json::to_string_pretty(metadata).map_err(|error| {
         Error::Argument(format!("the metadata of {} is not JSON: {error}", path.display()))
     })?;
-    // The widest elements come first, so that all are aligned; else the order is the tree's.
+    // The widest elements come first, so that all are aligned; otherwise the order is the tree's.
     let mut arrays: Vec<&(String, TensorType, &[u8])> = arrays.iter().collect();
     arrays.sort_by_key(|(_, ty, _)| std::cmp::Reverse(ty.dtype.size()));
     let header = header(&arrays, &json)?;
@@ -89,7 +89,7 @@ pub fn save(
     replace(&sidecar, |file| writeln!(file, "{json}"))
 }
 
-/// The safetensors header: names, types and places, padded so that the arrays are aligned.
+/// Returns the safetensors header: names, types and offsets, padded so that the arrays are aligned.
 fn header(arrays: &[&(String, TensorType, &[u8])], json: &str) -> Result<Vec<u8>> {
     let mut names = HashSet::new();
     let mut end = 0;
@@ -119,12 +119,12 @@ fn header(arrays: &[&(String, TensorType, &[u8])], json: &str) -> Result<Vec<u8>
     Ok(header)
 }
 
-/// Writes a file aside, makes sure that it is on the disk, and renames it to `path`.
+/// Writes a temporary file, syncs it to the disk, and renames it to `path`.
 fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(format!(".{}.tmp", std::process::id()));
     let aside = PathBuf::from(aside);
-    // One of a killed process with this number, or a link that somebody put there, goes first.
+    // Remove the file of a killed process with the same id, or a link that somebody put there.
     let _ = fs::remove_file(&aside);
     let written = File::create_new(&aside).and_then(|file| {
         let mut file = BufWriter::with_capacity(1 << 20, file);
@@ -133,7 +133,7 @@ fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<(
         fs::rename(&aside, path)
     });
     if written.is_err() {
-        // Nobody reads it; what counts is the first error.
+        // The temporary file is of no use; the first error is the one to report.
         let _ = fs::remove_file(&aside);
     }
     written.map_err(Error::io("cannot write", path))?;
@@ -147,11 +147,11 @@ fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<(
 /// One array of a checkpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry<'a> {
-    /// Its path in the tree, as in `$.layers[0].w`.
+    /// Path in the tree, as in `$.layers[0].w`.
     pub name: &'a str,
-    /// Its type.
+    /// Type of the array.
     pub ty: &'a TensorType,
-    /// Its elements' bytes.
+    /// Bytes of the elements.
     pub data: &'a [u8],
 }
 
@@ -166,11 +166,11 @@ pub struct Checkpoint {
 
 /// Loads the checkpoint at `path`.
 ///
-/// A safetensors file of another origin is loaded too; its metadata is null.
+/// Safetensors files from other programs are loaded too; their metadata is null.
 ///
 /// # Errors
-/// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if it is damaged, or holds an
-/// element type that we do not have.
+/// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if it is damaged, or has an
+/// unsupported element type.
 pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
     let path = path.as_ref();
     let bytes = files::read(path)?;
@@ -201,11 +201,11 @@ pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
     Ok(Checkpoint { path: path.to_path_buf(), bytes, arrays, metadata })
 }
 
-/// The metadata of the checkpoint at `path`, without its arrays.
+/// Loads the metadata of the checkpoint at `path` without its arrays.
 ///
 /// # Errors
-/// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if it is damaged, or if its metadata
-/// is not an `M`.
+/// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if it is damaged, or if its
+/// metadata is not an `M`.
 pub fn load_metadata<M: DeserializeOwned>(path: impl AsRef<Path>) -> Result<M> {
     #[derive(serde::Deserialize)]
     struct Header {
@@ -237,12 +237,12 @@ fn parse_metadata<M: DeserializeOwned>(path: &Path, json: &str) -> Result<M> {
 }
 
 impl Checkpoint {
-    /// The arrays, in the order of the file.
+    /// Returns the arrays, in the order of the file.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         self.arrays.iter().map(|array| self.entry(array))
     }
 
-    /// The metadata that was saved.
+    /// Returns the saved metadata.
     ///
     /// # Errors
     /// [`Error::Argument`] if it is not an `M`.
@@ -250,10 +250,11 @@ impl Checkpoint {
         parse_metadata(&self.path, &self.metadata)
     }
 
-    /// The bytes of the arrays that a tree needs, in its order.
+    /// Returns the bytes of the arrays that a tree needs, in the tree's order.
     ///
     /// # Errors
-    /// [`Error::Argument`] that lists by path what is missing, unexpected or of another type.
+    /// [`Error::Argument`] that lists by path the arrays that are missing, unexpected or of another
+    /// type.
     pub fn expect(&self, expected: &[(String, TensorType)]) -> Result<Vec<&[u8]>> {
         let mut left: HashMap<&str, Entry<'_>> =
             self.entries().map(|entry| (entry.name, entry)).collect();
@@ -289,7 +290,7 @@ impl Checkpoint {
     }
 }
 
-/// The element type as safetensors calls it.
+/// Returns the safetensors element type.
 fn stored(dtype: DType) -> Dtype {
     match dtype {
         DType::Bool => Dtype::BOOL,
@@ -352,7 +353,7 @@ mod tests {
         let sidecar = fs::read_to_string(path.with_extension("json")).unwrap();
         assert_eq!(sidecar, "{\n  \"global_step\": 128\n}\n");
 
-        // Saving again replaces it and leaves nothing aside.
+        // Saving again replaces the file and leaves no temporary file.
         save(&path, &[], &()).unwrap();
         assert_eq!(load(&path).unwrap().entries().count(), 0);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 2);

@@ -1,5 +1,5 @@
-//! The command `eval`: evaluates the model of a run. `podracer eval` does it for the algorithms of this
-//! crate, and `PROGRAM eval` for the algorithm of a program.
+//! Command `eval`: evaluates the model of a run. `podracer eval` supports the algorithms of this
+//! crate, `PROGRAM eval` the algorithm of a program.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,16 +13,16 @@ use super::saved::{CHECKPOINT, Origin};
 use super::{checkpoint, flags};
 use crate::error::{Error, Result};
 
-/// The flags of `eval`.
+/// Flags of `eval`.
 #[derive(Debug, Clone, Args)]
 pub struct EvalOptions {
-    /// The run's folder, or a model's file
+    /// Folder of the run, or file of a model
     #[arg(long)]
     pub run: PathBuf,
     /// Number of episodes
     #[arg(long, default_value_t = 10)]
     pub episodes: usize,
-    /// Write a film of each episode into this folder
+    /// Write a video of each episode into this folder
     #[arg(long)]
     pub capture_video: Option<PathBuf>,
 }
@@ -35,10 +35,10 @@ struct EvalCommand {
 }
 
 impl EvalOptions {
-    /// Evaluates the model with `play`, and gives the text of the result.
+    /// Evaluates the model with `play` and returns the text of the result.
     ///
     /// # Errors
-    /// [`Error::Argument`] where there is no model to evaluate, and the errors of `play`.
+    /// [`Error::Argument`] if there is no model to evaluate, and the errors of `play`.
     pub fn evaluate(
         &self,
         play: impl FnOnce(&Path, &Origin, &mut Evaluation) -> Result<()>,
@@ -70,10 +70,10 @@ impl EvalOptions {
     }
 }
 
-/// Plays a model that `A` saved, with the settings of its run.
+/// Evaluates a model that `A` saved, with the settings of its run.
 ///
 /// # Errors
-/// [`Error::Argument`] for the model of another algorithm, and as [`Algorithm::play`].
+/// [`Error::Argument`] for the model of another algorithm, and the errors of [`Algorithm::play`].
 pub fn play_saved<A: Algorithm>(
     path: &Path,
     origin: &Origin,
@@ -101,7 +101,7 @@ pub(super) fn eval_own<A: Algorithm>(
     Ok(command.options.evaluate(play_saved::<A>))
 }
 
-/// The model in a run's folder.
+/// Returns the path of the model in a run's folder.
 fn model_in(run: &Path) -> Result<PathBuf> {
     if !run.is_dir() {
         return Ok(run.to_path_buf());

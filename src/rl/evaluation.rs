@@ -1,4 +1,4 @@
-//! A trained agent plays whole episodes.
+//! Evaluation of a trained agent over complete episodes.
 
 use std::path::Path;
 
@@ -11,22 +11,22 @@ use crate::trace::DType;
 use super::interrupt;
 use super::video::Recorder;
 
-/// Episodes to play, and what came of them.
+/// Evaluation over a number of episodes, with its results.
 #[derive(Debug)]
 pub struct Evaluation {
     episodes: usize,
-    /// The returns of the episodes played, without any clipping.
+    /// Returns of the finished episodes, without reward clipping.
     pub returns: Vec<f64>,
     recorder: Option<Recorder>,
 }
 
-/// What an agent does, and what it thinks of it.
+/// Actions of an agent, with values to display beside the video.
 #[derive(Debug, Clone)]
 pub struct Acted {
-    /// `i32[N]` or `f32[N, ..]`.
+    /// Actions, `i32[N]` or `f32[N, ..]`.
     pub actions: Array,
-    /// `f32[N, K]`, such as the value of each action or its probability, or `f32[N, A, K]`, such as
-    /// the distribution of each action's return: drawn as bars beside the picture.
+    /// Values drawn as bars beside the frame: `f32[N, K]`, such as the value or the probability of
+    /// each action, or `f32[N, A, K]`, such as the distribution of each action's return.
     pub thoughts: Option<Array>,
 }
 
@@ -43,17 +43,18 @@ impl From<(Array, Array)> for Acted {
 }
 
 impl Evaluation {
-    /// That many episodes.
+    /// Creates an evaluation over this number of episodes.
     pub fn new(episodes: usize) -> Evaluation {
         Evaluation { episodes, returns: Vec::new(), recorder: None }
     }
 
-    /// How many episodes there are to play.
+    /// Returns the number of episodes to evaluate.
     pub fn episodes(&self) -> usize {
         self.episodes
     }
 
-    /// Mean and population standard deviation of the returns; `None` without an episode.
+    /// Returns the mean and population standard deviation of the returns; `None` without an
+    /// episode.
     pub fn mean_and_std(&self) -> Option<(f64, f64)> {
         let count = self.returns.len() as f64;
         let mean = self.returns.iter().sum::<f64>() / count;
@@ -61,19 +62,20 @@ impl Evaluation {
         (!self.returns.is_empty()).then(|| (mean, variance.sqrt()))
     }
 
-    /// With a film of each episode, of the first environment, in `folder`.
+    /// Records a video of each episode of the first environment in `folder`.
     ///
     /// # Errors
-    /// As [`Recorder::new`].
+    /// Returns the same errors as [`Recorder::new`].
     pub fn filmed(self, folder: &Path) -> Result<Evaluation> {
         Ok(Evaluation { recorder: Some(Recorder::new(folder)?), ..self })
     }
 
-    /// Plays in `pool`: `act` takes observations `[N, ..]` and a key for this step.
+    /// Evaluates an agent in `pool`: `act` takes observations `[N, ..]` and a key for this step.
     ///
     /// # Errors
-    /// What `act` and the environments say; [`Error::Argument`] for actions of another type than
-    /// [`Acted`] has; [`Error::Env`] where a film is asked for and the environment draws nothing.
+    /// Returns errors of `act` and of the environments; [`Error::Argument`] for actions of a type
+    /// that [`Acted`] does not have; [`Error::Env`] if a video is requested and the environment
+    /// does not render.
     pub fn play<A: Into<Acted>>(
         &mut self,
         pool: EnvPool,
@@ -82,11 +84,11 @@ impl Evaluation {
         self.play_with(pool, |batch, key| act(batch.obs_array(), key))
     }
 
-    /// [`play`](Evaluation::play) for those who look at more than observations, such as at which of
-    /// them are the first of an episode.
+    /// Like [`play`](Evaluation::play), but `act` takes the whole batch, which also holds, for
+    /// example, the flags of first steps of an episode.
     ///
     /// # Errors
-    /// As [`play`](Evaluation::play).
+    /// Returns the same errors as [`play`](Evaluation::play).
     pub fn play_with<A: Into<Acted>>(
         &mut self,
         mut pool: EnvPool,
@@ -121,7 +123,7 @@ impl Evaluation {
     }
 }
 
-/// Adds the first environment's picture to its film.
+/// Adds a frame of the first environment to its video.
 fn film(recorder: &mut Recorder, pool: &mut EnvPool, thoughts: Option<&Array>) -> Result<()> {
     let frame = pool.render(0)?.ok_or_else(|| {
         Error::Env(format!("{} draws no pictures, so there is nothing to film", pool.spec().id))

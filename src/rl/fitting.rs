@@ -1,4 +1,4 @@
-//! Which algorithms fit an environment, for those who were refused.
+//! Compatibility of algorithms and environments, for error messages.
 
 use super::bounds::bounds_of;
 use crate::envs::own::TWO_PLAYERS;
@@ -6,29 +6,29 @@ use crate::envs::{EnvSpec, Space, traced};
 use crate::nn::View;
 use crate::trace::DType;
 
-/// What an algorithm acts in.
+/// Kind of environment that an algorithm supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Vectors, discrete actions.
+    /// Vector observations and discrete actions.
     Vectors,
-    /// Atari's stacks of four frames, discrete actions.
+    /// Atari's stacks of four frames and discrete actions.
     Frames,
-    /// These, or MinAtar's boards.
+    /// As `Frames`, or MinAtar's boards.
     Images,
-    /// These, or vectors.
+    /// As `Images`, or vector observations.
     Any,
-    /// Vectors, bounded vectors of actions.
+    /// Vector observations and bounded continuous actions.
     Continuous,
-    /// All of these.
+    /// All of the above.
     All,
-    /// Vectors that say which of several choices are allowed, for so many players.
+    /// Vector observations that include a mask of allowed choices, for this number of players.
     Masked(usize),
-    /// What is a traced function too.
+    /// Environments that are also traced functions.
     Traced,
 }
 
-/// The algorithms and what they act in. A test holds it to `algos::registry`, which this floor does
-/// not see.
+/// Algorithms with the environments that they support. A test compares the names with
+/// `algos::registry`, which this module cannot import.
 const ALGORITHMS: &[(&str, Kind)] = &[
     ("ppo", Kind::Vectors),
     ("a2c", Kind::Vectors),
@@ -57,7 +57,7 @@ const ALGORITHMS: &[(&str, Kind)] = &[
     ("ppo_self_play", Kind::Masked(2)),
 ];
 
-/// Whether environments of this kind can be acted in.
+/// Returns true if algorithms of this kind support the environment.
 fn fits(kind: Kind, spec: &EnvSpec) -> bool {
     let view = View::of(&spec.observation.shape(), spec.observation.dtype());
     let (vector, board) = (view == Some(View::Vector), view == Some(View::Board));
@@ -85,12 +85,12 @@ fn fits(kind: Kind, spec: &EnvSpec) -> bool {
     }
 }
 
-/// The names of the algorithms that can act in such environments.
+/// Returns the names of the algorithms that support the environment.
 pub fn fitting(spec: &EnvSpec) -> Vec<&'static str> {
     ALGORITHMS.iter().filter(|(_, kind)| fits(*kind, spec)).map(|(name, _)| *name).collect()
 }
 
-/// The end of an error: what fits the environment.
+/// Returns the end of an error message: the algorithms that support the environment.
 pub(super) fn advice(spec: &EnvSpec) -> String {
     match fitting(spec).as_slice() {
         [] => "no algorithm here takes it".into(),

@@ -1,4 +1,5 @@
-//! Command lines as CleanRL's: kebab-case flags; every switch is `--x`, `--no-x` or `--x True`.
+//! Command lines in CleanRL's style: kebab-case flags; every switch is `--x`, `--no-x` or `--x
+//! True`.
 
 use std::error::Error as _;
 use std::ffi::OsString;
@@ -12,14 +13,14 @@ use super::ranges::{OutOfRange, ranged};
 use crate::error::{Error, Result};
 use crate::output;
 
-/// Returns true for an argument whose values are true and false.
+/// Returns true for an argument with the values true and false.
 fn is_switch(arg: &Arg) -> bool {
     let values = arg.get_value_parser().possible_values();
     let values: Vec<String> = values.into_iter().flatten().map(|v| v.get_name().into()).collect();
     values == ["true", "false"]
 }
 
-/// The truth value of a word: those that Python's `strtobool` reads, in upper or lower case.
+/// Parses a truth value: the words that Python's `strtobool` accepts, in upper or lower case.
 fn truth(word: &str) -> Option<bool> {
     match word.to_ascii_lowercase().as_str() {
         "true" | "t" | "yes" | "y" | "on" | "1" => Some(true),
@@ -34,8 +35,8 @@ fn is_negative(word: &OsString) -> bool {
     number.is_some_and(|word| word.parse::<f64>().is_ok() && word.parse::<i64>().is_err())
 }
 
-/// The arguments in clap's spelling. Of a switch, `--x`, `--x True` and `--no-x` become `--x=true` and
-/// `--x=false`; `--learning_rate` becomes `--learning-rate`.
+/// Converts the arguments to clap's spelling. For a switch, `--x`, `--x True` and `--no-x` become
+/// `--x=true` and `--x=false`; `--learning_rate` becomes `--learning-rate`.
 fn normalized(command: &Command, args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let find = |name: &str| command.get_arguments().find(|arg| arg.get_long() == Some(name));
     let switch = |name: &str| find(name).is_some_and(is_switch);
@@ -55,7 +56,7 @@ fn normalized(command: &Command, args: impl IntoIterator<Item = OsString>) -> Ve
         normalized.push(match (positive, value) {
             (Some(name), None) => format!("--{name}=false").into(),
             (None, None) if switch(&name) => {
-                // Where there are no positional arguments, a word after a switch is its value.
+                // Without positional arguments, a word after a switch is its value.
                 let is_value = |next: &OsString| match positionals {
                     true => next.to_str().and_then(truth).is_some(),
                     false => !next.as_encoded_bytes().starts_with(b"-"),
@@ -70,7 +71,7 @@ fn normalized(command: &Command, args: impl IntoIterator<Item = OsString>) -> Ve
                 format!("--{name}={value}").into()
             }
             (None, value) if find(&name).is_some() => {
-                // clap takes `-1` for a number, and not `-1e-3`.
+                // clap accepts `-1` as a number, but not `-1e-3`.
                 let value = value.or_else(|| args.next_if(is_negative)?.into_string().ok());
                 match value {
                     Some(value) => format!("--{name}={value}").into(),
@@ -83,9 +84,10 @@ fn normalized(command: &Command, args: impl IntoIterator<Item = OsString>) -> Ve
     normalized
 }
 
-/// The command of `A`: negative numbers are values, and the help of a switch names both spellings.
+/// Returns the command of `A`: negative numbers are values, and the help of a switch names both
+/// spellings.
 fn command<A: CommandFactory>() -> Command {
-    // The last one of a flag that is given twice counts.
+    // If a flag is given twice, the last one counts.
     A::command().args_override_self(true).mut_args(|arg| {
         if !arg.get_action().takes_values() {
             return arg;
@@ -105,13 +107,13 @@ fn command<A: CommandFactory>() -> Command {
     })
 }
 
-/// The flags of `A` with their descriptions, as in its help.
+/// Returns the flags of `A` with their descriptions, as in its help.
 pub fn options_help<A: CommandFactory>() -> String {
     let mut command = command::<A>().help_template("{options}").disable_help_flag(true);
     command.render_help().to_string()
 }
 
-/// A message for numbers that are not whole, or out of the range of any count.
+/// Explains the error for numbers that are not integers or are out of the range of any count.
 fn explained(error: clap::Error, command: &mut Command) -> clap::Error {
     let Some(source) = error.source() else { return error };
     let expected = match source.downcast_ref::<ParseIntError>().map(ParseIntError::kind) {
@@ -141,7 +143,7 @@ pub fn parse_from<A: Parser>(args: impl IntoIterator<Item = OsString>) -> Result
     parse_with(ranged(command::<A>()), args)
 }
 
-/// [`parse_from`] without the ranges of numbers.
+/// Like [`parse_from`], without the ranges of numbers.
 pub(super) fn parse_unranged<A: Parser>(
     args: impl IntoIterator<Item = OsString>,
 ) -> Result<A, clap::Error> {
@@ -158,7 +160,7 @@ fn parse_with<A: Parser>(
     A::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// What a command line gives for `--name`, before it is parsed; the last one, as clap takes it.
+/// Returns the value of `--name` in a command line that is not parsed yet; the last one, like clap.
 pub fn peek_in(args: impl IntoIterator<Item = String>, name: &str) -> Option<String> {
     let mut args = args.into_iter();
     let mut found = None;
@@ -175,7 +177,7 @@ pub fn peek_in(args: impl IntoIterator<Item = String>, name: &str) -> Option<Str
     found
 }
 
-/// The `main` of an example: parses the command line, trains, and tells the result or the error.
+/// Entry point of an example: parses the command line, trains, and prints the result or the error.
 pub fn main<A: Parser>(train: impl FnOnce(&A) -> Result<()>) -> ExitCode {
     let args = match parse_from::<A>(std::env::args_os()) {
         Ok(args) => args,
@@ -190,7 +192,7 @@ pub fn main<A: Parser>(train: impl FnOnce(&A) -> Result<()>) -> ExitCode {
     }
 }
 
-/// Fails unless `holds`, naming the flag, what it was given, and what it takes.
+/// Returns an error unless `holds`; it names the flag, its value, and the accepted values.
 ///
 /// # Errors
 /// [`Error::Config`].
@@ -206,7 +208,7 @@ pub fn expect(
     Err(Error::Config(format!("--{flag} {given}: must be {expected}")))
 }
 
-/// Fails unless all of these counts are at least 1.
+/// Checks that all of these counts are at least 1.
 ///
 /// # Errors
 /// [`Error::Config`] that names the first that is not.
@@ -214,7 +216,7 @@ pub fn positive(counts: &[(&str, usize)]) -> Result<()> {
     counts.iter().try_for_each(|(flag, count)| expect(*count > 0, flag, count, "at least 1"))
 }
 
-/// Fails unless all of these are between 0 and 1.
+/// Checks that all of these numbers are between 0 and 1.
 ///
 /// # Errors
 /// [`Error::Config`] that names the first that is not.
@@ -223,7 +225,7 @@ pub fn unit(numbers: &[(&str, f64)]) -> Result<()> {
     numbers.iter().try_for_each(|&(flag, x)| expect(holds(x), flag, x, "between 0 and 1"))
 }
 
-/// Fails unless all of these are finite and not below 0.
+/// Checks that all of these numbers are finite and not below 0.
 ///
 /// # Errors
 /// [`Error::Config`] that names the first that is not.
@@ -232,7 +234,7 @@ pub fn not_negative(numbers: &[(&str, f64)]) -> Result<()> {
     numbers.iter().try_for_each(|&(flag, x)| expect(holds(x), flag, x, "a number not below 0"))
 }
 
-/// Fails unless the number is between these, both included.
+/// Checks that the number is between these limits, both included.
 ///
 /// # Errors
 /// [`Error::Config`] that names the flag.
@@ -240,10 +242,10 @@ pub fn within(flag: &str, given: usize, least: usize, most: usize) -> Result<()>
     expect((least..=most).contains(&given), flag, given, &format!("{least} to {most}"))
 }
 
-/// The product of these counts, which a program indexes with `i32`.
+/// Returns the product of these counts, which a program indexes with `i32`.
 ///
 /// # Errors
-/// [`Error::Config`] that names them, if it is 2^31 or more.
+/// [`Error::Config`] that names them if the product is 2^31 or more.
 pub fn product(counts: &[(&str, usize)]) -> Result<usize> {
     let product = counts.iter().try_fold(1usize, |product, (_, n)| product.checked_mul(*n));
     product.filter(|product| i32::try_from(*product).is_ok()).ok_or_else(|| {
@@ -253,8 +255,8 @@ pub fn product(counts: &[(&str, usize)]) -> Result<usize> {
     })
 }
 
-/// Fails unless rollouts of `num_steps` steps of `num_envs` environments divide into minibatches,
-/// and at least one fits into the timesteps.
+/// Checks that rollouts of `num_steps` steps of `num_envs` environments divide into minibatches,
+/// and that at least one fits into the timesteps.
 ///
 /// # Errors
 /// [`Error::Config`] that names the first flag that is out of range.

@@ -1,14 +1,15 @@
-//! A replay buffer of images on the device, in which every frame is kept once.
+//! Replay buffer of images on the device, in which every frame is stored once.
 //!
-//! Observations are stacks of the last frames, so four of five frames in a transition of two
-//! observations are in others too. Here a step keeps its newest frame, and drawing puts the stacks
-//! together again: a million transitions of Atari are 7.1 GB, where whole observations are 28 or
-//! 56. Frames before an episode's start are its first one, as
+//! Observations are stacks of the last frames, so four of the five frames in a transition of two
+//! observations also occur in others. The buffer stores only the newest frame of each step and
+//! rebuilds the stacks when it samples: a million Atari transitions take 7.1 GB, against 28 or 56
+//! GB for whole observations. Frames before an episode's start are copies of its first one, as
 //! [`AtariStart::Gymnasium`](crate::envs::AtariStart::Gymnasium) fills its stacks.
 //!
-//! What follows a step is the next one's observation. Where a time limit cut an episode that is
-//! another episode's, and the true one is not kept: such a step is never the first of a draw,
-//! and sums of rewards end before it, with the value of the observation that it began from.
+//! The next observation of a step is the observation of the following step. After a truncation that
+//! is an observation of another episode, and the final observation is not stored. Such a step is
+//! therefore never the first of a sampled transition, and n-step returns end before it and
+//! bootstrap from the value of the observation in which it was taken.
 
 use crate::random::{self, Key};
 use crate::trace::control::while_loop;
@@ -21,43 +22,43 @@ use crate::tree::Tree;
 use super::images::stacked;
 use super::replay::Replay;
 
-/// How often steps are drawn again that an episode was cut at.
+/// Maximum number of attempts to resample truncated steps.
 const TRIES: i32 = 100;
 
-/// What one step of N environments leaves in the buffer.
+/// Data that one step of N environments stores in the buffer.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Seen<T> {
-    /// `[N, ..frame]`: the newest frame of the observation.
+    /// `[N, ..frame]`: newest frame of the observation.
     pub frame: T,
-    /// `i32[N]`: how many steps ago the episode began, which may be cut at the stack's height.
+    /// `i32[N]`: steps since the episode began; it may be clipped to the height of the stack.
     pub age: T,
-    /// `i32[N]`: the action that was taken.
+    /// `i32[N]`: actions.
     pub action: T,
-    /// `f32[N]`: what it gave.
+    /// `f32[N]`: rewards.
     pub reward: T,
-    /// `bool[N]`: whether the episode ended there by the rules of the task.
+    /// `bool[N]`: true where the episode terminated at this step.
     pub terminated: T,
-    /// `bool[N]`: whether it was cut there from outside.
+    /// `bool[N]`: true where the episode was truncated at this step.
     pub truncated: T,
 }
 
-/// Transitions that were drawn, B of them.
+/// Batch of B sampled transitions.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Drawn<T> {
-    /// `[B, stack, ..frame]`; without the axis of the stack where that is 1.
+    /// `[B, stack, ..frame]`: observations; without the stack axis if its size is 1.
     pub obs: T,
-    /// `i32[B]`
+    /// `i32[B]`: actions.
     pub action: T,
-    /// `f32[B]`: the discounted sum of the rewards of up to n steps.
+    /// `f32[B]`: discounted sums of the rewards of up to n steps.
     pub reward: T,
-    /// `[B, ..]`: the observation after these steps.
+    /// `[B, ..]`: observations after these steps.
     pub next_obs: T,
-    /// `f32[B]`: what the value of `next_obs` counts: gamma to the number of steps, 0 if the episode
-    /// ended by the rules of the task.
+    /// `f32[B]`: factor of the value of `next_obs`: gamma to the power of the number of steps, 0 if
+    /// the episode terminated.
     pub discount: T,
 }
 
-/// The last steps of N environments, the oldest overwritten first.
+/// Ring buffer of the last steps of N environments.
 #[derive(Debug, Clone, Tree)]
 pub struct Frames<T> {
     steps: Replay<T, Seen<T>>,
@@ -66,11 +67,11 @@ pub struct Frames<T> {
 }
 
 impl Frames<Tensor> {
-    /// An empty buffer for `capacity` transitions of `num_envs` environments, whose observations are
-    /// `stack` frames of the type `frame`.
+    /// Creates an empty buffer for `capacity` transitions of `num_envs` environments, whose
+    /// observations are `stack` frames of the type `frame`.
     ///
     /// # Errors
-    /// Ends the trace if there is no room for `stack + 1` steps of each environment, and as
+    /// Ends the trace if fewer than `stack + 1` steps of each environment fit, and in the cases of
     /// [`Replay::new`].
     #[track_caller]
     pub fn new(
@@ -99,53 +100,53 @@ impl Frames<Tensor> {
         Frames { steps: Replay::new(length, item), stack, num_envs }
     }
 
-    /// How many steps of each environment there is room for.
+    /// Returns the capacity in steps of each environment.
     pub(super) fn length(&self) -> i32 {
         self.steps.capacity() as i32
     }
 
-    /// How many frames an observation is made of.
+    /// Returns the number of frames of an observation.
     pub(super) fn stack(&self) -> usize {
         self.stack
     }
 
-    /// How many environments there are.
+    /// Returns the number of environments.
     pub(super) fn num_envs(&self) -> usize {
         self.num_envs
     }
 
-    /// Where the next step goes, and how many there are: `i32[]` each.
+    /// Returns the index of the next step to write and the number of stored steps: `i32[]` each.
     pub(super) fn place(&self) -> (Tensor, Tensor) {
         (self.steps.next, self.steps.count)
     }
 
-    /// Whether an episode was cut at the steps `rows: i32[n]`, as [`transitions`](Frames::transitions)
-    /// counts them.
+    /// Returns true where an episode was truncated at the steps `rows: i32[n]`, which are indexed
+    /// as in [`transitions`](Frames::transitions).
     #[track_caller]
     pub(super) fn cut(&self, rows: Tensor) -> Tensor {
         self.steps.items.truncated.ravel().take_mode(rows, 0, IndexMode::Clip)
     }
 
-    /// The buffer with `n` more steps, whose leaves are `[n, N, ..]`.
+    /// Adds `n` steps, whose leaves are `[n, N, ..]`.
     ///
     /// # Errors
-    /// As [`Replay::add`].
+    /// Ends the trace in the cases of [`Replay::add`].
     #[track_caller]
     #[expect(clippy::should_implement_trait, reason = "what replay buffers call it everywhere")]
     pub fn add(self, steps: Seen<Tensor>) -> Frames<Tensor> {
         let highest = (self.stack - 1) as f64;
         let age = steps.age.to(DType::F32).minimum(highest).to(DType::U8);
-        // A step at which an episode ends both ways ended by the rules: nothing follows it.
+        // A step that both terminates and truncates counts as terminated: its value target ignores
+        // the next observation.
         let truncated = steps.truncated & !steps.terminated;
         let steps = Seen { age, truncated, ..steps };
         Frames { steps: self.steps.add(steps), ..self }
     }
 
-    /// `n` transitions of up to `n_steps` steps, each drawn uniformly from those there are, with
-    /// replacement.
+    /// Samples `n` transitions of up to `n_steps` steps uniformly, with replacement.
     ///
-    /// While there are fewer than `n_steps + 1` steps, what is drawn means nothing. Draw after the
-    /// one `add`, as from [`Replay::sample`].
+    /// With fewer than `n_steps + 1` stored steps, the result is meaningless. In the body of a
+    /// loop, sample after the only `add`, as with [`Replay::sample`].
     #[track_caller]
     pub fn sample(&self, key: Key<Tensor>, n: usize, n_steps: usize, gamma: f64) -> Drawn<Tensor> {
         let (first, count) = self.playable(n_steps);
@@ -167,8 +168,9 @@ impl Frames<Tensor> {
         self.transitions(rows, n_steps, gamma)
     }
 
-    /// The first step that can be drawn, `i32[]` as a place in the buffer, and how many can: those
-    /// whose older frames are still there and whose `n_steps` are over. At least 1.
+    /// Returns the first step that can be sampled, `i32[]` as an index into the buffer, and the
+    /// number of such steps: those whose older frames are still stored and whose next `n_steps`
+    /// steps exist. The number is at least 1.
     #[track_caller]
     fn playable(&self, n_steps: usize) -> (Tensor, Tensor) {
         let (length, count) = (self.length(), self.steps.count);
@@ -177,14 +179,14 @@ impl Frames<Tensor> {
         (first, (count - lost - n_steps as i32).maximum(1))
     }
 
-    /// The row of a step of an environment in leaves of `[length * N, ..]`. Steps may be counted
-    /// beyond the end, up to twice.
+    /// Returns the row of a step of an environment in leaves of `[length * N, ..]`. Step indices
+    /// wrap around.
     #[track_caller]
     fn flat(&self, step: Tensor, env: Tensor) -> Tensor {
         step % self.length() * self.num_envs as i32 + env
     }
 
-    /// The transitions that begin at `rows`, `i32[B]`: step times N plus environment.
+    /// Returns the transitions that begin at `rows`, `i32[B]`: step times N plus environment.
     #[track_caller]
     pub(super) fn transitions(&self, rows: Tensor, n_steps: usize, gamma: f64) -> Drawn<Tensor> {
         let of = |leaf: Tensor, rows| leaf.ravel().take_mode(rows, 0, IndexMode::Clip);
@@ -219,7 +221,7 @@ impl Frames<Tensor> {
         }
     }
 
-    /// The observations at steps of environments, `[B, stack, ..frame]`.
+    /// Returns the observations at steps of environments, `[B, stack, ..frame]`.
     #[track_caller]
     fn stacks(&self, step: Tensor, env: Tensor) -> Tensor {
         let frames = self.steps.items.frame;

@@ -1,4 +1,4 @@
-//! The episodes that end in compiled steps of environments, on their way to the event file.
+//! Episodes that end in compiled steps of environments, with their statistics.
 
 use crate::Tensor;
 use crate::array::Array;
@@ -6,30 +6,31 @@ use crate::envs::EnvStep;
 use crate::error::Result;
 use crate::tree::Tree;
 
-/// Which episodes ended in some steps of N environments: `[.., N]` each, the steps in their order.
+/// Statistics of the episodes that ended in some steps of N environments: `[.., N]` each, in step
+/// order.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Games<T> {
-    /// `bool`: whether a whole game ended here.
+    /// `bool`: true where a full game ended.
     pub finished: T,
-    /// `f32`: the sum of its rewards, before any clipping.
+    /// `f32`: sum of its rewards, before any clipping.
     pub episodic_return: T,
-    /// `i32`: its steps.
+    /// `i32`: number of its steps.
     pub episodic_length: T,
 }
 
-/// One episode that ended.
+/// Statistics of one episode that ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Game {
-    /// Timesteps of all environments since the call began, up to and with the one it ended in.
+    /// Timesteps of all environments since the call began, including the step in which it ended.
     pub after: u64,
-    /// The sum of its rewards.
+    /// Sum of its rewards.
     pub episodic_return: f64,
-    /// Its steps.
+    /// Number of its steps.
     pub length: u64,
 }
 
 impl Games<Tensor> {
-    /// Those of one step: `[N]`.
+    /// Returns the statistics of one step: `[N]`.
     pub fn of(step: &EnvStep<Tensor>) -> Games<Tensor> {
         Games {
             finished: step.finished,
@@ -40,10 +41,10 @@ impl Games<Tensor> {
 }
 
 impl Games<Array> {
-    /// The episodes that ended, in order.
+    /// Returns the episodes that ended, in order.
     ///
     /// # Errors
-    /// What the runtime says of the run that made them.
+    /// Returns errors of the computation that made the statistics.
     pub fn list(&self) -> Result<Vec<Game>> {
         let finished = self.finished.to_vec::<bool>()?;
         if !finished.contains(&true) {

@@ -1,8 +1,8 @@
-//! What algorithms that learn from their own rollouts have in common: rollouts, advantages, the terms
-//! of PPO's objective and what is logged of it, gradient steps, epochs of minibatches.
+//! Parts shared by on-policy algorithms: rollouts, advantages, the terms of PPO's objective and
+//! their metrics, gradient steps, epochs of minibatches.
 //!
-//! Rollouts are `[T, N]`: T steps of N environments. An algorithm says what its networks and its loss
-//! are, and what of this it puts between them.
+//! Rollouts are `[T, N]`: T steps of N environments. An algorithm defines its networks and its
+//! loss, and combines them with these parts.
 
 mod epochs;
 mod multi;
@@ -24,12 +24,12 @@ pub use rollout::{Act, Acted, Played, Playing, Rollout, Samples, play};
 pub use training::{Schedule, train};
 pub use truncation::{bootstrap_truncated, bootstrap_truncated_batch};
 
-/// Generalised advantage estimation (Schulman et al. 2016): advantages, and returns, which are
-/// advantages plus values; `f32[T, N]`.
+/// Generalized advantage estimation (Schulman et al. 2016): returns advantages, and returns, which
+/// are advantages plus values; `f32[T, N]`.
 ///
-/// `ends` is 1 where the step ended its episode, so that nothing of what follows counts. With
-/// `lambda` 1 a return is the sum of the rewards to come, discounted, up to the end of the rollout,
-/// and there `next_value: f32[N]`.
+/// `ends` is 1 where the step ended its episode, which cuts off later rewards and values. With
+/// `lambda` 1 the returns are the discounted sums of future rewards up to the end of the rollout,
+/// plus the discounted `next_value: f32[N]`.
 #[track_caller]
 pub fn gae(
     rewards: Tensor,
@@ -50,14 +50,14 @@ pub fn gae(
     (advantages, advantages + values)
 }
 
-/// Advantages less their mean, by their standard deviation, that of the population.
+/// Returns advantages minus their mean, divided by their population standard deviation.
 #[track_caller]
 pub fn normalize(advantages: Tensor) -> Tensor {
     (advantages - advantages.mean(..)) / (advantages.std(..) + 1e-8)
 }
 
-/// Advantages less their mean, by their sample standard deviation, whose divisor is `n - 1`:
-/// PyTorch's `Tensor.std`, which CleanRL's PyTorch scripts use.
+/// Returns advantages minus their mean, divided by their sample standard deviation, whose divisor
+/// is `n - 1`: PyTorch's `Tensor.std`, which CleanRL's PyTorch scripts use.
 #[track_caller]
 pub fn normalize_by_sample_std(advantages: Tensor) -> Tensor {
     let count: usize = advantages.shape().iter().product();
@@ -66,19 +66,19 @@ pub fn normalize_by_sample_std(advantages: Tensor) -> Tensor {
     centered / (variance.sqrt() + 1e-8)
 }
 
-/// How far a policy went from the one that acted; scalars.
+/// Measures of the change of a policy since it acted; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Ratios<T> {
-    /// `mean(-log ratio)`
+    /// Estimate `mean(-log ratio)` of the KL divergence.
     pub old_approx_kl: T,
-    /// `mean(ratio - 1 - log ratio)`
+    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
     pub approx_kl: T,
-    /// The part of ratios further than the clip range from 1.
+    /// Fraction of ratios that differ from 1 by more than the clip range.
     pub clipfrac: T,
 }
 
-/// PPO's clipped surrogate (Schulman et al. 2017): `mean(max(-A r, -A clip(r, 1 - c, 1 + c)))` of
-/// `logratio = log r`, the log probability less that of the policy that acted.
+/// PPO's clipped surrogate loss (Schulman et al. 2017): `mean(max(-A r, -A clip(r, 1 - c, 1 + c)))`
+/// with `logratio = log r`, the log probability minus that of the policy that acted.
 #[track_caller]
 pub fn policy_loss(logratio: Tensor, advantages: Tensor, clip: f64) -> (Tensor, Ratios<Tensor>) {
     let ratio = logratio.exp();
@@ -92,32 +92,32 @@ pub fn policy_loss(logratio: Tensor, advantages: Tensor, clip: f64) -> (Tensor, 
     (unclipped.maximum(clipped).mean(..), ratios)
 }
 
-/// What PPO logs of a gradient step; scalars.
+/// Metrics of a gradient step of PPO; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// The whole loss.
+    /// Total loss.
     pub loss: T,
-    /// The value loss.
+    /// Value loss.
     pub value_loss: T,
-    /// The policy's loss.
+    /// Policy loss.
     pub policy_loss: T,
-    /// The mean entropy.
+    /// Mean entropy.
     pub entropy: T,
-    /// How far the policy went.
+    /// Measures of the change of the policy.
     pub ratios: Ratios<T>,
 }
 
-/// What PPO logs of an update; scalars.
+/// Metrics of an update of PPO; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Report<T> {
-    /// Of the last gradient step, but that `clipfrac` is the mean over all.
+    /// Metrics of the last gradient step, but `clipfrac` is the mean over all.
     pub metrics: Metrics<T>,
-    /// [`explained_variance`] of the values before the update.
+    /// The [`explained_variance`] of the values before the update.
     pub explained_variance: T,
 }
 
-/// Half of the mean squared error of values; with `clip` the larger one of it and that of values
-/// which went no further than this from `old`.
+/// Returns half of the mean squared error of values. With `clip`, each squared error is the larger
+/// one of that of the value and that of the value clipped to within `clip` of `old`.
 #[track_caller]
 pub fn value_loss(value: Tensor, old: Tensor, returns: Tensor, clip: Option<f64>) -> Tensor {
     let mut error = (value - returns).square();
@@ -128,7 +128,7 @@ pub fn value_loss(value: Tensor, old: Tensor, returns: Tensor, clip: Option<f64>
     0.5 * error.mean(..)
 }
 
-/// `1 - var(R - v) / var(R)`; NaN if all returns are equal.
+/// Returns `1 - var(R - v) / var(R)`; NaN if all returns are equal.
 #[track_caller]
 pub fn explained_variance(values: Tensor, returns: Tensor) -> Tensor {
     let variance = returns.var(..);
@@ -136,8 +136,8 @@ pub fn explained_variance(values: Tensor, returns: Tensor) -> Tensor {
     where_(variance.eq(0.0), full_like(variance, f64::NAN), explained)
 }
 
-/// Which samples, of `size`, make up each minibatch of all epochs, each epoch in an order of its own:
-/// `i32[epochs * minibatches, size / minibatches]`.
+/// Returns the sample indices, below `size`, of each minibatch of all epochs, each epoch in a
+/// random order of its own: `i32[epochs * minibatches, size / minibatches]`.
 #[track_caller]
 pub fn orders(key: Key<Tensor>, epochs: usize, minibatches: usize, size: usize) -> Tensor {
     let mut orders = Vec::new();
@@ -147,39 +147,40 @@ pub fn orders(key: Key<Tensor>, epochs: usize, minibatches: usize, size: usize) 
     stack(&orders, 0).reshape([epochs * minibatches, size / minibatches])
 }
 
-/// The samples of these indices, in a tree whose leaves have one axis for samples, the first.
+/// Gathers the samples at these indices from a tree whose leaves have samples as their first axis.
 #[track_caller]
 pub fn rows<S: Tree<Tensor, With<Tensor> = S>>(samples: S, indices: Tensor) -> S {
     tree::map(samples, |x: Tensor| x.take_mode(indices, 0, IndexMode::Clip))
 }
 
-/// `[T, N, ..]` as `[T N, ..]`: two axes as one.
+/// Reshapes `[T, N, ..]` to `[T N, ..]`.
 #[track_caller]
 pub fn flat(x: Tensor) -> Tensor {
     let shape = x.shape();
     x.reshape([&[shape[0] * shape[1]], &shape[2..]].concat())
 }
 
-/// The learning rate of update `k` of `updates`, counted from 0: CleanRL's linear way to 0.
+/// Returns the learning rate of update `k` of `updates`, counted from 0: CleanRL's linear decay to
+/// 0.
 pub fn annealed(learning_rate: f64, anneal: bool, k: u64, updates: u64) -> f64 {
     learning_rate * if anneal { 1.0 - k as f64 / updates as f64 } else { 1.0 }
 }
 
-/// The mean of scalars `f32[]` of several calls.
+/// Returns the mean of scalars `f32[]` of several calls.
 ///
 /// # Errors
-/// What the runtime says of the runs that made them.
+/// Returns errors of the computations that made them.
 pub fn mean<'a>(scalars: impl Iterator<Item = &'a Array>) -> Result<f32> {
     let values = scalars.map(Array::item::<f32>).collect::<Result<Vec<f32>>>()?;
     Ok(values.iter().sum::<f32>() / values.len().max(1) as f32)
 }
 
-/// A pool of any environment; `atari` are the options of those that are Atari games.
+/// Creates a pool of any environment; `atari` are the options for Atari games.
 ///
 /// # Errors
-/// As [`EnvPool::make`] and [`EnvPool::atari`].
+/// Returns the same errors as [`EnvPool::make`] and [`EnvPool::atari`].
 pub fn pool_of(id: &str, atari: AtariOptions, options: PoolOptions) -> Result<EnvPool> {
-    // A user's own images are as they come.
+    // Environments registered by users get no Atari wrappers.
     if spec(id)?.observation.dtype() == DType::U8 && !is_registered(id) {
         return EnvPool::atari(id, atari, options);
     }

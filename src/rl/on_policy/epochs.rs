@@ -1,4 +1,4 @@
-//! Gradient steps, and epochs of them over a rollout: in one program, or one call each.
+//! Gradient steps, and epochs of them over a rollout: in one compiled loop, or with one call each.
 
 use super::{Metrics, Ratios, mean, rows};
 use crate::array::Array;
@@ -10,26 +10,26 @@ use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
 use crate::value_and_grad;
 
-/// What gradient steps change.
+/// Train state: the parameters and the optimizer's state.
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = P)]
 pub struct Learner<T, P> {
-    /// The parameters.
+    /// Parameters.
     pub agent: P,
-    /// Adam's moments.
+    /// Adam's state.
     pub optimizer: AdamState<T, P>,
 }
 
 impl<P: Tree<Tensor> + Clone> Learner<Tensor, P> {
-    /// These parameters, before the first step.
+    /// Creates the train state of these parameters before the first step.
     #[track_caller]
     pub fn new(agent: P) -> Learner<Tensor, P> {
         Learner { optimizer: Adam::default().init(&agent), agent }
     }
 
-    /// One gradient step of Adam, and what `loss` tells beside its value. `clip` bounds the gradient:
-    /// [`clip_by_global_norm`](crate::optim::clip_by_global_norm), or
-    /// [`clip_grad_norm`](crate::optim::clip_grad_norm) as PyTorch has it.
+    /// Takes one gradient step of Adam. Returns the new state and the auxiliary output of `loss`.
+    /// `clip` bounds the gradient: [`clip_by_global_norm`](crate::optim::clip_by_global_norm), or
+    /// PyTorch's [`clip_grad_norm`](crate::optim::clip_grad_norm).
     #[track_caller]
     pub fn descend<M: Tree<Tensor>>(
         self,
@@ -44,11 +44,12 @@ impl<P: Tree<Tensor> + Clone> Learner<Tensor, P> {
     }
 }
 
-/// The steps of all epochs, in one loop of the program: `step` with each of `batches`, whose leaves
-/// have a first axis for them, such as [`orders`](super::orders) gives it.
+/// Runs the gradient steps of all epochs in one compiled loop: `step` with each of `batches`, along
+/// the first axis of its leaves, such as the minibatches of [`orders`](super::orders).
 ///
-/// Once an epoch, `minibatches` steps, ends with an `approx_kl` above `target_kl`, the others are left
-/// out. What is told is the last step's, with `clipfrac` the mean over all.
+/// If an epoch, which is `minibatches` steps, ends with an `approx_kl` above `target_kl`, the
+/// remaining epochs are skipped. Returns the metrics of the last step, with the mean `clipfrac` of
+/// all steps.
 #[track_caller]
 pub fn epochs<S, X>(
     state: S,
@@ -68,8 +69,7 @@ where
         let (state, all) = scan(step, state, batches);
         return (state, last(all, all.ratios.clipfrac.mean(..)));
     };
-    // What was learned, the last metrics, the sum of clip fractions, the number of epochs run, and
-    // whether to stop.
+    // Train state, last metrics, sum of clip fractions, number of epochs run, and the stop flag.
     type Progress<S> = (S, Metrics<Tensor>, Tensor, Tensor, Tensor);
     let run = |((state, _, fractions, epochs, _), batches): (Progress<S>, X)| {
         let (state, all) = scan(&step, state, batches);
@@ -95,29 +95,30 @@ where
     (state, Metrics { ratios: Ratios { clipfrac, ..last.ratios }, ..last })
 }
 
-/// What a gradient step takes besides the state, where each is a call of its own. On a CPU the launch
-/// costs nothing beside convolutions, which run some percent faster than in a loop of the program.
+/// Arguments of a gradient step besides the state, where each step is a call of its own. On a CPU
+/// the cost of a call is negligible beside convolutions, which run a few percent faster than in a
+/// compiled loop.
 #[derive(Debug, Clone, Copy, Tree)]
 #[tree(nested = S)]
 pub struct Minibatch<T, S> {
     /// All samples.
     pub samples: S,
-    /// Which of them each minibatch has, as [`orders`](super::orders) gives it.
+    /// Sample indices of each minibatch, as returned by [`orders`](super::orders).
     pub orders: T,
-    /// Which minibatch this is: `i32[]`.
+    /// Index of this minibatch: `i32[]`.
     pub turn: T,
-    /// `f32[]`
+    /// Learning rate: `f32[]`.
     pub learning_rate: T,
 }
 
 impl<S: Tree<Tensor, With<Tensor> = S> + Clone> Minibatch<Tensor, S> {
-    /// Which samples these are: `i32[B]`.
+    /// Returns the sample indices of this minibatch: `i32[B]`.
     #[track_caller]
     pub fn indices(&self) -> Tensor {
         self.orders.take_mode(self.turn, 0, IndexMode::Clip)
     }
 
-    /// The samples of this minibatch.
+    /// Returns the samples of this minibatch.
     #[track_caller]
     pub fn rows(&self) -> S {
         rows(self.samples.clone(), self.indices())
@@ -125,16 +126,17 @@ impl<S: Tree<Tensor, With<Tensor> = S> + Clone> Minibatch<Tensor, S> {
 }
 
 impl<S: Clone> Minibatch<Array, S> {
-    /// Another minibatch of the same samples.
+    /// Returns the arguments with another minibatch of the same samples.
     pub fn at(&self, turn: usize) -> Minibatch<Array, S> {
         Minibatch { turn: Array::from(turn as i32), ..self.clone() }
     }
 }
 
-/// [`epochs`] with a call of a program for each step, which takes the number of its minibatch.
+/// Like [`epochs`], but calls `step` on the host for each gradient step, with the index of its
+/// minibatch.
 ///
 /// # Errors
-/// Those of `step`, and what the runtime says of the metrics.
+/// Returns the errors of `step`, and errors of the computation of the metrics.
 pub fn steps<S>(
     mut state: S,
     (epochs, minibatches): (usize, usize),
@@ -165,7 +167,7 @@ mod tests {
     use crate::interpret;
     use crate::trace::ops::arange;
 
-    /// Counts steps; the divergence is the count, and so is the clip fraction.
+    /// Counts steps; the KL divergence and the clip fraction equal the count.
     fn counted(count: Tensor, batch: Tensor) -> (Tensor, Metrics<Tensor>) {
         let count = count + 1.0;
         let ratios = Ratios { old_approx_kl: count, approx_kl: count, clipfrac: count };
@@ -177,7 +179,7 @@ mod tests {
 
     #[test]
     fn epochs_in_the_program_and_by_calls_stop_alike() {
-        // Four epochs of two minibatches, which are numbers.
+        // Four epochs of two minibatches, each of which is a number.
         for (target, count, clipfrac) in
             [(None, 8.0, 4.5), (Some(3.5), 4.0, 2.5), (Some(0.5), 2.0, 1.5)]
         {
@@ -199,7 +201,7 @@ mod tests {
             let Ratios { approx_kl, clipfrac: fraction, .. } = &told.ratios;
             assert_eq!(approx_kl.item::<f32>().unwrap(), count);
             assert_eq!(fraction.item::<f32>().unwrap(), clipfrac);
-            // The last batch that was taken.
+            // The last minibatch that was used.
             assert_eq!(told.loss.item::<f32>().unwrap(), count - 1.0);
         }
     }

@@ -1,21 +1,21 @@
-//! Several choices at once, of which some may not be allowed.
+//! Distribution of MultiDiscrete actions, some of which may be masked.
 
 use crate::distributions::Categorical;
 use crate::trace::ops::stack;
 use crate::tree::Tree;
 use crate::{Key, Tensor};
 
-/// Several choices at once, each with its own logits: the distribution of MultiDiscrete actions, of
-/// which only those allowed are drawn (Huang and Ontanon 2022).
+/// Distribution of MultiDiscrete actions: independent components with their own logits. Masked
+/// choices have probability 0 (Huang and Ontanon 2022).
 #[derive(Debug, Clone, Tree)]
 pub struct MultiCategorical<T> {
-    /// One for each component.
+    /// One distribution for each component.
     pub components: Vec<Categorical<T>>,
 }
 
 impl MultiCategorical<Tensor> {
-    /// Of `logits: f32[B, sum(nvec)]`; where `allowed: bool[B, sum(nvec)]` does not hold, the choice
-    /// cannot be drawn.
+    /// Creates the distribution from `logits: f32[B, sum(nvec)]`. Where `allowed: bool[B,
+    /// sum(nvec)]` is false, the choice cannot be sampled.
     #[track_caller]
     pub fn new(logits: Tensor, allowed: Tensor, nvec: &[usize]) -> MultiCategorical<Tensor> {
         let (mut components, mut from) = (Vec::new(), 0);
@@ -27,7 +27,7 @@ impl MultiCategorical<Tensor> {
         MultiCategorical { components }
     }
 
-    /// A draw of each component, independent of the others: `i32[B, components]`.
+    /// Samples each component independently: `i32[B, components]`.
     #[track_caller]
     pub fn sample(&self, key: Key<Tensor>) -> Tensor {
         let mut draws = Vec::new();
@@ -37,7 +37,7 @@ impl MultiCategorical<Tensor> {
         stack(&draws, -1)
     }
 
-    /// The sum over the components, `f32[B]`, of the log probabilities of `choices: i32[B,
+    /// Returns the sum over the components, `f32[B]`, of the log probabilities of `choices: i32[B,
     /// components]`.
     #[track_caller]
     pub fn log_prob(&self, choices: Tensor) -> Tensor {
@@ -49,7 +49,7 @@ impl MultiCategorical<Tensor> {
         sum.expect("at least one component")
     }
 
-    /// The sum of the components' entropies, `f32[B]`. What is not allowed adds nothing.
+    /// Returns the sum of the components' entropies, `f32[B]`. Masked choices add nothing.
     #[track_caller]
     pub fn entropy(&self) -> Tensor {
         let mut sum: Option<Tensor> = None;

@@ -1,5 +1,5 @@
-//! Rollouts for continuous actions, as CleanRL's `ppo_continuous_action.py` has them: observations and
-//! rewards are normalised by what was seen so far, and actions cut off at their bounds.
+//! Rollouts for continuous actions, as in CleanRL's `ppo_continuous_action.py`: observations and
+//! rewards are normalized by running statistics, and actions are clipped to their bounds.
 
 use super::{Rollout, bootstrap_truncated};
 use crate::envs::{Handle, XlaPool};
@@ -13,15 +13,15 @@ use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
-/// How observations are normalised.
+/// Normalization of observations.
 pub const OBSERVATIONS: NormalizeObservation = NormalizeObservation { epsilon: 1e-8, clip: 10.0 };
 
-/// The statistics that observations and rewards are normalised with.
+/// Running statistics that normalize observations and rewards.
 #[derive(Debug, Clone, Tree)]
 pub struct Normalizers<T> {
-    /// Of the observations.
+    /// Statistics of the observations.
     pub obs: RunningMeanStd<T>,
-    /// Of the rewards, and the returns so far.
+    /// Statistics of the rewards, with the discounted returns so far.
     pub reward: NormalizeRewardState<T>,
 }
 
@@ -30,7 +30,7 @@ fn rewards(gamma: f64) -> NormalizeReward {
 }
 
 impl Normalizers<Tensor> {
-    /// Before anything was seen, in `f64`.
+    /// Creates the initial statistics, in `f64`.
     #[track_caller]
     pub fn new(obs_size: usize, num_envs: usize, gamma: f64) -> Normalizers<Tensor> {
         Normalizers {
@@ -40,21 +40,21 @@ impl Normalizers<Tensor> {
     }
 }
 
-/// The environments between two steps.
+/// State of the environments between steps.
 #[derive(Debug, Tree)]
 pub struct Playing<T> {
-    /// The right to step them.
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
     pub handle: Handle<T>,
-    /// What observations and rewards are normalised with.
+    /// Statistics that normalize observations and rewards.
     pub normalizers: Normalizers<T>,
-    /// `f32[N, obs_size]`, normalised.
+    /// `f32[N, obs_size]`: last observations, normalized.
     pub obs: T,
-    /// The randomness to come.
+    /// PRNG key.
     pub key: Key<T>,
 }
 
 impl Playing<Tensor> {
-    /// At the start of all episodes.
+    /// Resets the environments.
     #[track_caller]
     pub fn begin(
         envs: &XlaPool,
@@ -68,10 +68,10 @@ impl Playing<Tensor> {
         Playing { handle, normalizers, obs, key }
     }
 
-    /// `steps` steps of all environments, in one loop of the program.
+    /// Collects a rollout of `steps` steps of all environments in one compiled loop.
     ///
-    /// `draw` is the policy. With `value`, rewards of truncated steps have the value of the final
-    /// observation in them, as [`bootstrap_truncated`] says.
+    /// `draw` samples actions from the policy. With `value`, the rewards of truncated steps include
+    /// the value of the final observation, as described at [`bootstrap_truncated`].
     #[track_caller]
     pub fn play(
         self,
@@ -85,7 +85,7 @@ impl Playing<Tensor> {
             let Playing { handle, normalizers, obs, key } = playing;
             let (key, random) = key.split();
             let action = draw(obs, random);
-            // The environment takes what lies within the bounds; the policy keeps what it drew.
+            // The environment gets the clipped action; the rollout keeps the sampled one.
             let (handle, told) = envs.step(handle, bounds.clip(action));
             let Normalizers { obs: stats, reward } = normalizers;
             let (next, stats) = OBSERVATIONS.step(told.obs.to(DType::F32), stats);

@@ -1,4 +1,4 @@
-//! Rollouts, and what is learned from of them.
+//! Rollouts and the training samples made from them.
 
 use super::{bootstrap_truncated, explained_variance, flat, gae};
 use crate::envs::{Handle, XlaPool};
@@ -8,43 +8,43 @@ use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
-/// One rollout as the environments gave it; T steps of N environments.
+/// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `[T, N, ..]`, in the environment's type.
+    /// `[T, N, ..]`: observations, in the environment's dtype.
     pub obs: T,
-    /// `[T, N, ..]`: as the policy drew them.
+    /// `[T, N, ..]`: actions as sampled from the policy.
     pub actions: T,
-    /// `f32[T, N]`
+    /// `f32[T, N]`: rewards.
     pub rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode, one way or the other.
+    /// `f32[T, N]`: 1 where the step terminated or truncated its episode.
     pub ends: T,
-    /// `[N, ..]`: what follows the last step.
+    /// `[N, ..]`: observations after the last step.
     pub next_obs: T,
 }
 
-/// A rollout as samples, B = T N.
+/// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `[B, ..]`, in the environment's type.
+    /// `[B, ..]`: observations, in the environment's dtype.
     pub obs: T,
-    /// `[B, ..]`
+    /// `[B, ..]`: actions.
     pub actions: T,
     /// `f32[B]`: log probabilities under the policy that acted.
     pub logprobs: T,
-    /// `f32[B]`
+    /// `f32[B]`: advantages.
     pub advantages: T,
-    /// `f32[B]`
+    /// `f32[B]`: returns.
     pub returns: T,
     /// `f32[B]`: values by the critic that acted.
     pub values: T,
 }
 
 impl Rollout<Tensor> {
-    /// The samples, and the explained variance of the values.
+    /// Returns the training samples, and the explained variance of the values.
     ///
-    /// `acted` is what the policy and the critic said, `f32[T, N]`, and `next_value: f32[N]` the value
-    /// of `next_obs`; the discounts are `gamma` and `lambda` of [`gae`].
+    /// `acted` holds the log probabilities and values of the rollout, `f32[T, N]`, and `next_value:
+    /// f32[N]` the values of `next_obs`; `gamma` and `lambda` are those of [`gae`].
     #[track_caller]
     pub fn samples(
         self,
@@ -66,7 +66,7 @@ impl Rollout<Tensor> {
     }
 }
 
-/// What the policy and the critic said in a rollout; `f32[T, N]`.
+/// Outputs of the policy and the critic in a rollout; `f32[T, N]`.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Acted<T> {
     /// Log probabilities of the actions.
@@ -75,35 +75,36 @@ pub struct Acted<T> {
     pub values: T,
 }
 
-/// A rollout, and what was said in it.
+/// A rollout, with the outputs of the policy and the critic in it.
 pub type Played<T> = (Rollout<T>, Acted<T>);
 
-/// What an agent does with observations `[N, ..]`.
+/// Outputs of an agent for observations `[N, ..]`.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Act<T> {
-    /// `[N, ..]`, as the environments take it.
+    /// `[N, ..]`: actions for the environments.
     pub action: T,
-    /// `f32[N]`: its log probability.
+    /// `f32[N]`: log probabilities of the actions.
     pub logprob: T,
-    /// `f32[N]`: the value of the observation.
+    /// `f32[N]`: values of the observations.
     pub value: T,
 }
 
-/// The environments between two steps.
+/// State of the environments between steps.
 #[derive(Debug, Tree)]
 pub struct Playing<T> {
-    /// The right to step them.
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
     pub handle: Handle<T>,
-    /// `[N, ..]`, in the environment's type.
+    /// `[N, ..]`: last observations, in the environment's dtype.
     pub obs: T,
-    /// The randomness to come.
+    /// PRNG key.
     pub key: Key<T>,
 }
 
-/// `steps` steps of all environments, in one loop of the program. `act` draws with its key.
+/// Collects a rollout of `steps` steps of all environments in one compiled loop. `act` samples
+/// actions with its key.
 ///
-/// With `bootstrap`, gamma and the value function, rewards of truncated steps have the value of the
-/// final observation in them, as [`bootstrap_truncated`] says.
+/// With `bootstrap`, gamma and the value function, the rewards of truncated steps include the value
+/// of the final observation, as described at [`bootstrap_truncated`].
 #[track_caller]
 pub fn play(
     envs: &XlaPool,

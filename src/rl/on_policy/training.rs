@@ -1,4 +1,4 @@
-//! The loop of algorithms of which a rollout and its update are one program.
+//! Training loop of algorithms whose rollout and update form one program.
 
 use super::annealed;
 use crate::array::Array;
@@ -11,27 +11,28 @@ use crate::timeline;
 use crate::trace::Tensor;
 use crate::tree::Tree;
 
-/// How many updates there are, and how fast they learn.
+/// Number of updates and their learning rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Schedule {
-    /// Timesteps of a rollout of all environments.
+    /// Number of timesteps in a rollout of all environments.
     pub steps: u64,
-    /// Updates in all.
+    /// Total number of updates.
     pub updates: u64,
-    /// The learning rate of the first.
+    /// Initial learning rate.
     pub learning_rate: f64,
-    /// Whether it goes linearly to 0.
+    /// If true, the learning rate decreases linearly to 0.
     pub anneal_lr: bool,
 }
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's folder.
+/// Trains an agent and returns the result. Writes events and, if requested, the model to the run's
+/// folder.
 ///
-/// Two programs are compiled: `init` makes the state from the environments and the randomness;
-/// `iteration` takes it a rollout and an update further, with its learning rate `f32[]`, and tells of
-/// both. `model` is what of the last state is saved.
+/// Two programs are compiled: `init` makes the state from the environment handle and a PRNG key;
+/// `iteration` runs a rollout and an update with a learning rate `f32[]`, and returns the episodes
+/// and the metrics. `model` selects the part of the last state to save.
 ///
 /// # Errors
-/// What the environments, the compiler, the runtime and the file system say.
+/// Returns errors of the environments, compilation, execution and file I/O.
 pub fn train<A: Algorithm, S: Tree<Tensor>, M: Tree<Tensor>, N: Tree<Array>>(
     args: &A,
     schedule: Schedule,

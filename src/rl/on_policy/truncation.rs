@@ -7,14 +7,14 @@ use crate::trace::Tensor;
 use crate::trace::control::cond;
 use crate::trace::ops::{where_, zeros_like};
 
-/// Rewards `f32[N]` of a step, with `gamma` times the value of the final observation added where
-/// `truncated: bool[N]`.
+/// Returns the rewards `f32[N]` of a step, with `gamma` times the value of the final observation
+/// added where `truncated: bool[N]`.
 ///
-/// `truncated` is true where a step was truncated and did not terminate, and `final_obs: [N, ..]` are
-/// the observations before a reset. An estimate over these rewards that ends the episode at the step
-/// equals one that bootstraps from `value(final_obs)` there: `r + gamma V(s')` is then the target of
-/// the step, and nothing of the next episode enters it. The values are computed only in steps in which
-/// an environment was truncated.
+/// `truncated` is true where a step was truncated and did not terminate, and `final_obs: [N, ..]`
+/// are the observations before a reset. An estimate over these rewards that ends the episode at the
+/// step equals one that bootstraps from `value(final_obs)` there: `r + gamma V(s')` is then the
+/// target of the step, independent of the next episode. The values are computed only in steps in
+/// which an environment was truncated.
 #[track_caller]
 pub fn bootstrap_truncated(
     rewards: Tensor,
@@ -32,11 +32,12 @@ pub fn bootstrap_truncated(
     cond(truncated.any(..), add, keep, (rewards, truncated, final_obs))
 }
 
-/// [`bootstrap_truncated`] on the host, of `rewards` of the last batch of a pool. `value` gives the
-/// values `f32[N]` of observations `[N, ..]`, and is called only if an environment was truncated.
+/// Like [`bootstrap_truncated`], but on the host, for `rewards` of the last batch of a pool.
+/// `value` returns the values `f32[N]` of observations `[N, ..]`, and is called only if an
+/// environment was truncated.
 ///
 /// # Errors
-/// Returns those of `value`.
+/// Returns the errors of `value`.
 pub fn bootstrap_truncated_batch(
     rewards: &mut [f32],
     batch: &Batch,
@@ -65,8 +66,8 @@ mod tests {
     use crate::trace::DType;
     use crate::{Array, jit};
 
-    /// Four steps of two environments: the first is truncated in steps 1 and 3, the second terminates
-    /// in step 0, in step 2 it does both.
+    /// Four steps of two environments: the first is truncated in steps 1 and 3; the second
+    /// terminates in step 0, and both terminates and is truncated in step 2.
     #[test]
     fn gae_over_bootstrapped_rewards_is_gae_with_the_value_of_the_final_observation() {
         let (steps, envs, gamma, lambda) = (4, 2, 0.9f64, 0.8f64);
@@ -78,7 +79,7 @@ mod tests {
         let next_value = [0.6f32, -0.8];
         let value = |x: f64| 2.0 * x + 1.0;
 
-        // The recursion, with the value of what followed each step and no end but termination.
+        // The recursion with the value of the observation after each step, cut only at termination.
         let mut expected = vec![0.0f64; steps * envs];
         for (env, &last_value) in next_value.iter().enumerate() {
             let mut advantage = 0.0;

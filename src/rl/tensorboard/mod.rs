@@ -1,7 +1,7 @@
-//! TensorBoard event files, written by us.
+//! Writer of TensorBoard event files.
 //!
-//! A file is a row of TFRecords, each one `Event` message. Whole records are written at once, so
-//! that a killed run leaves a readable file that lacks at most the last seconds.
+//! A file is a sequence of TFRecords, each with one `Event` message. Whole records are written at
+//! once, so that a killed run leaves a readable file that lacks at most the last seconds.
 
 mod read;
 mod wire;
@@ -21,17 +21,17 @@ use crate::files;
 use crate::output;
 use wire::{Message, push_record};
 
-/// How long events may wait to be written.
+/// Maximum time that events are buffered.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
-/// How many bytes of events may wait to be written.
+/// Maximum number of bytes of events that are buffered.
 const FLUSH_BYTES: usize = 1 << 16;
 
-/// Writes an event file.
+/// Writer of an event file.
 ///
-/// Events are gathered and written every few seconds, by [`flush`](EventWriter::flush), by
-/// [`close`](EventWriter::close) and on drop. The first failure to write is returned once; after
-/// it the file may end within a record, so later events are dropped without a word. After
-/// [`go_on`](EventWriter::go_on) it is printed instead.
+/// Events are buffered and written every few seconds, by [`flush`](EventWriter::flush), by
+/// [`close`](EventWriter::close) and on drop. The first write error is returned once; after it the
+/// file may end within a record, so later events are silently dropped. After
+/// [`go_on`](EventWriter::go_on) the error is printed instead of returned.
 #[derive(Debug)]
 pub struct EventWriter {
     path: PathBuf,
@@ -39,14 +39,14 @@ pub struct EventWriter {
     buffer: Vec<u8>,
     flushed: Instant,
     failed: bool,
-    /// Failures are printed instead of returned.
+    /// If true, errors are printed instead of returned.
     go_on: bool,
-    /// The length to which a reopened file is cut before anything else is written.
+    /// Length to which a reopened file is truncated before anything else is written.
     cut: Option<u64>,
 }
 
 impl EventWriter {
-    /// A new event file in the folder `dir`, which is made if need be.
+    /// Creates a new event file in the folder `dir`, which is created if necessary.
     ///
     /// # Errors
     /// [`Error::Io`] if the folder or the file cannot be written.
@@ -60,18 +60,18 @@ impl EventWriter {
         let file = File::create_new(&path).map_err(Error::io("cannot create", &path))?;
         let mut writer = EventWriter::new(file, path);
         writer.push(0, |event| event.bytes(3, "brain.Event:2"))?;
-        // The empty run shows at once, and a full disk too.
+        // The empty run is visible at once, and a full disk is detected.
         writer.flush()?;
         Ok(writer)
     }
 
     /// Continues the event file at `path` after its first `length` bytes. The bytes after them are
     /// removed by [`written`](EventWriter::written) or before the first event is written, so that a
-    /// resumption that fails leaves the file as it is.
+    /// failed resumption leaves the file unchanged.
     ///
     /// # Errors
-    /// [`Error::Io`] if the file is not there, is a symbolic link or no regular file, is shorter, has
-    /// no end of a record at `length`, or cannot be written.
+    /// [`Error::Io`] if the file does not exist, is a symbolic link or no regular file, is shorter,
+    /// has no end of a record at `length`, or cannot be written.
     pub fn reopen(path: PathBuf, length: u64) -> Result<EventWriter> {
         let open = || -> std::io::Result<File> {
             let mut file = files::open_to_write(&path)?;
@@ -92,7 +92,7 @@ impl EventWriter {
         Ok(writer)
     }
 
-    /// Writes the events that wait; how many bytes the file has then.
+    /// Writes the buffered events and returns the length of the file in bytes.
     ///
     /// # Errors
     /// [`Error::Io`] if they cannot be written.
@@ -128,7 +128,7 @@ impl EventWriter {
         Ok(())
     }
 
-    /// Removes what follows the checkpoint of a reopened file.
+    /// Removes the part of a reopened file that follows the checkpoint.
     fn cut_off(&mut self) -> std::io::Result<()> {
         if let Some(length) = self.cut {
             self.file.set_len(length)?;
@@ -138,7 +138,7 @@ impl EventWriter {
         Ok(())
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -146,7 +146,7 @@ impl EventWriter {
     /// Logs a number. The file stores it as `f32`.
     ///
     /// # Errors
-    /// [`Error::Io`] if waiting events cannot be written.
+    /// [`Error::Io`] if buffered events cannot be written.
     pub fn scalar(&mut self, tag: &str, value: f64, step: u64) -> Result<()> {
         self.scalars(&[(tag, value)], step)
     }
@@ -154,7 +154,7 @@ impl EventWriter {
     /// Logs several numbers of one step.
     ///
     /// # Errors
-    /// [`Error::Io`] if waiting events cannot be written.
+    /// [`Error::Io`] if buffered events cannot be written.
     pub fn scalars(&mut self, values: &[(&str, f64)], step: u64) -> Result<()> {
         let summary = values.iter().fold(Message::default(), |summary, (tag, value)| {
             summary.bytes(1, Message::default().bytes(1, tag).float(2, *value as f32))
@@ -162,12 +162,12 @@ impl EventWriter {
         self.push(step, |event| event.bytes(5, summary))
     }
 
-    /// Logs a text, which TensorBoard shows as markdown under `tag`.
+    /// Logs a text, which TensorBoard displays as markdown under `tag`.
     ///
     /// # Errors
-    /// [`Error::Io`] if waiting events cannot be written.
+    /// [`Error::Io`] if buffered events cannot be written.
     pub fn text(&mut self, tag: &str, text: &str, step: u64) -> Result<()> {
-        // The tag, the plugin and the tensor string[1] are as PyTorch's SummaryWriter has them.
+        // The tag, the plugin and the tensor string[1] are those of PyTorch's SummaryWriter.
         let tag = format!("{tag}/text_summary");
         let plugin = Message::default().bytes(1, "text");
         let metadata = Message::default().bytes(1, plugin);
@@ -177,7 +177,7 @@ impl EventWriter {
         self.push(step, |event| event.bytes(5, Message::default().bytes(1, value)))
     }
 
-    /// Writes the events that wait.
+    /// Writes the buffered events.
     ///
     /// # Errors
     /// [`Error::Io`] if they cannot be written.
@@ -186,7 +186,7 @@ impl EventWriter {
         if self.failed {
             return Ok(());
         }
-        // A reopened file is left as it is until there is something to write.
+        // A reopened file is not changed until there is something to write.
         let cut = if self.buffer.is_empty() { Ok(()) } else { self.cut_off() };
         let written = cut.and_then(|()| self.file.write_all(&self.buffer));
         self.buffer.clear();
@@ -196,11 +196,11 @@ impl EventWriter {
         }
     }
 
-    /// Fails if the file was removed or replaced: what is written then is lost. As any failure it is
-    /// returned once.
+    /// Checks that the file was not removed or replaced, in which case later events would be lost.
+    /// Like any write error, this one is returned once.
     ///
     /// # Errors
-    /// [`Error::Io`] that says so.
+    /// [`Error::Io`] if the file was removed or replaced.
     pub fn check_present(&mut self) -> Result<()> {
         if self.failed || is_at(&self.file, &self.path) {
             return Ok(());
@@ -209,7 +209,7 @@ impl EventWriter {
         self.fail(std::io::Error::new(std::io::ErrorKind::NotFound, problem))
     }
 
-    /// Writes the events that wait and closes the file.
+    /// Writes the buffered events and closes the file.
     ///
     /// # Errors
     /// [`Error::Io`] if they cannot be written.
@@ -238,7 +238,7 @@ impl Drop for EventWriter {
     }
 }
 
-/// The warning about a failure to write that does not end the run.
+/// Returns the warning for a write error that does not end the run.
 pub(super) fn continues(error: &Error) -> String {
     format!(
         "warning: {error}; training continues without what cannot be written (--on-write-error \
@@ -246,12 +246,12 @@ pub(super) fn continues(error: &Error) -> String {
     )
 }
 
-/// Seconds since the Unix epoch.
+/// Returns seconds since the Unix epoch.
 pub(super) fn unix_seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// The machine's name, as far as a file name may hold it.
+/// Returns the machine's name, reduced to characters that file names may contain.
 pub(super) fn host() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname")
         .ok()

@@ -1,4 +1,4 @@
-//! Reading event files back.
+//! Reader of event files.
 
 use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
@@ -10,40 +10,40 @@ use crate::files;
 /// One entry of an event file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Unix seconds.
+    /// Seconds since the Unix epoch.
     pub wall_time: f64,
-    /// The global step.
+    /// Global step.
     pub step: u64,
-    /// What was logged.
+    /// Logged value.
     pub value: Value,
 }
 
-/// What an [`Event`] holds.
+/// Content of an [`Event`].
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
-    /// The format of the file: its first event.
+    /// Format of the file: its first event.
     FileVersion(String),
-    /// A number.
+    /// A scalar.
     Scalar {
-        /// Its tag, as in `charts/SPS`.
+        /// Tag, as in `charts/SPS`.
         tag: String,
-        /// The number.
+        /// Value.
         value: f32,
     },
     /// A text.
     Text {
-        /// Its tag, which ends in `/text_summary`.
+        /// Tag, which ends in `/text_summary`.
         tag: String,
-        /// The text.
+        /// Content.
         text: String,
     },
 }
 
-/// The events of a file, in order. A summary of several values gives one event each; values
+/// Returns the events of a file, in order. A summary of several values gives one event each; values
 /// other than scalars and texts are left out.
 ///
-/// The record at the end may be cut short, as it is when a run was killed: it is left out.
+/// An incomplete last record, as a killed run leaves it, is left out.
 ///
 /// # Errors
 /// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if a record within it is damaged.
@@ -67,7 +67,7 @@ pub fn read_events(path: impl AsRef<Path>) -> Result<Vec<Event>> {
     Ok(events)
 }
 
-/// Returns true if the first `length` bytes of a file are whole records, one at least. The contents
+/// Returns true if the first `length` bytes of a file are whole records, at least one. The contents
 /// of the records are not read.
 pub(super) fn ends_a_record(file: impl Read + Seek, length: u64) -> io::Result<bool> {
     let mut file = BufReader::new(file);
@@ -82,7 +82,7 @@ pub(super) fn ends_a_record(file: impl Read + Seek, length: u64) -> io::Result<b
         if checksum != masked_crc(record).to_le_bytes() {
             return Ok(false);
         }
-        // The record, and its checksum of four bytes.
+        // The record and its checksum of four bytes.
         let rest = u64::from_le_bytes(record.try_into().expect("eight bytes")).checked_add(4);
         let end = rest.and_then(|rest| at.checked_add(12)?.checked_add(rest));
         let (Some(end), Some(Ok(skip))) = (end, rest.map(i64::try_from)) else { return Ok(false) };
@@ -92,8 +92,8 @@ pub(super) fn ends_a_record(file: impl Read + Seek, length: u64) -> io::Result<b
     Ok(length > 0 && at == length)
 }
 
-/// The next `length` bytes, after which their checksum stands: `Some(None)` if the file ends
-/// before, `None` if the checksum is another.
+/// Takes the next `length` bytes, which are followed by their checksum. Returns `Some(None)` if the
+/// file ends before that, `None` if the checksum differs.
 fn checked<'a>(rest: &mut &'a [u8], length: usize) -> Option<Option<&'a [u8]>> {
     let Some(end) = length.checked_add(4).filter(|end| *end <= rest.len()) else {
         return Some(None);
@@ -102,7 +102,7 @@ fn checked<'a>(rest: &mut &'a [u8], length: usize) -> Option<Option<&'a [u8]>> {
     (checksum == masked_crc(data).to_le_bytes()).then_some(Some(data))
 }
 
-/// Appends what an `Event` message holds; `None` if it is malformed.
+/// Appends the events of an `Event` message; returns `None` if it is malformed.
 fn push_events(record: &[u8], events: &mut Vec<Event>) -> Option<()> {
     let (mut wall_time, mut step, mut values) = (0.0, 0, Vec::new());
     for field in fields(record)? {
@@ -124,7 +124,8 @@ fn push_events(record: &[u8], events: &mut Vec<Event>) -> Option<()> {
     Some(())
 }
 
-/// What a `Summary.Value` message holds, if we know it; `None` if it is malformed.
+/// Returns the content of a `Summary.Value` message if its kind is supported; `None` if it is
+/// malformed.
 fn summary_value(value: &[u8]) -> Option<Option<Value>> {
     let (mut tag, mut scalar, mut tensor) = (String::new(), None, None);
     for field in fields(value)? {

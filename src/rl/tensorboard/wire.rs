@@ -1,7 +1,7 @@
-//! Event files on the wire: TFRecord framing with masked CRC-32C, and the part of protobuf that
+//! Encoding of event files: TFRecord framing with masked CRC-32C, and the part of protobuf that
 //! TensorBoard's `Event` messages need.
 
-/// CRC-32C (Castagnoli) of one byte, for each byte.
+/// CRC-32C (Castagnoli) of each possible byte.
 const CRC_TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -24,8 +24,8 @@ fn crc32c(bytes: &[u8]) -> u32 {
     })
 }
 
-/// The checksum as TFRecord stores it: a CRC of data that holds CRCs would be weak, so it is
-/// rotated and shifted.
+/// Returns the masked checksum that TFRecord stores: a CRC of data that contains CRCs would be
+/// weak, so it is rotated and offset.
 pub fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -89,7 +89,7 @@ impl AsRef<[u8]> for Message {
     }
 }
 
-/// The value of a protobuf field.
+/// Value of a protobuf field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Field<'a> {
     /// A varint.
@@ -102,7 +102,7 @@ pub enum Field<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message in order, each with its number; `None` if it is malformed.
+/// Returns the fields of a message in order, each with its number; `None` if it is malformed.
 pub fn fields(mut message: &[u8]) -> Option<Vec<(u32, Field<'_>)>> {
     let mut fields = Vec::new();
     while !message.is_empty() {
