@@ -1,6 +1,6 @@
-//! Checkpoints that somebody else made: every field of the metadata and of the header is replaced,
-//! removed or joined by others, in a file that is whole. A resumption gives an error or runs to its
-//! end; it writes nothing outside the run's folder and never panics.
+//! Tests with manipulated checkpoints: every field of the metadata and of the header is replaced,
+//! removed or extended, in a file that is otherwise intact. A resumption returns an error or runs
+//! to its end; it writes nothing outside the run's folder and never panics.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -54,15 +54,15 @@ fn play(_: &Args, _: &Checkpoint, _: &mut Evaluation) -> Result<()> {
     Ok(())
 }
 
-/// A folder with the files of a user, and in it a folder of runs with one that was saved.
+/// A folder with a user's files, which contains a folder of runs with one saved run.
 struct Sandbox {
     folder: tempfile::TempDir,
     run: PathBuf,
-    /// The run's files as it left them.
+    /// The run's files in their original state.
     files: BTreeMap<PathBuf, Vec<u8>>,
 }
 
-/// All files below a folder, by their paths; links are read as what they name.
+/// Returns all files below a folder, by their paths; links are read as their targets.
 fn files_in(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -81,7 +81,7 @@ impl Sandbox {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("home")).unwrap();
         fs::write(folder.path().join("home/precious"), "years of work").unwrap();
-        // A whole event file is the easiest to mistake for one of the run.
+        // A valid event file is the easiest to mistake for one of the run.
         let events = folder.path().join("home/events.out.tfevents.1.host.2.0");
         let runs = folder.path().join("runs");
         let flags = ["--checkpoint-frequency=100", "--mode=interpret", "--json"];
@@ -108,7 +108,7 @@ impl Sandbox {
         }
     }
 
-    /// Resumes from what lies in the run's folder: the error, if there is one.
+    /// Resumes from the files in the run's folder; returns the error, if there is one.
     fn resumed(&self, about: &str) -> std::result::Result<Summary, String> {
         let before = (self.outside(), files_in(&self.run));
         let run = self.run.to_str().unwrap();
@@ -124,7 +124,7 @@ impl Sandbox {
             Ok(summary) => assert!((251..=300).contains(&summary.global_step), "{about}"),
             Err(error) => {
                 assert!(!error.is_empty() && error.len() < 16_000, "{about}: {error}");
-                // What cannot be resumed is left as it was.
+                // A failed resumption must not change the run.
                 assert!(
                     files_in(&self.run) == before.1,
                     "{about}: {error}: but the run has changed"
@@ -135,7 +135,7 @@ impl Sandbox {
     }
 }
 
-/// All positions of a JSON value, from the whole to the leaves.
+/// Returns all positions of a JSON value, from the root to the leaves.
 fn positions(value: &Value) -> Vec<String> {
     fn collect(value: &Value, at: String, into: &mut Vec<String>) {
         into.push(at.clone());
@@ -159,7 +159,7 @@ fn nested(depth: usize) -> Value {
     (0..depth).fold(Value::Null, |inner, _| json!([inner]))
 }
 
-/// Values of every type and extreme, and paths that lead away.
+/// Returns values of every type, extreme values, and paths that lead out of the folder.
 fn hostile_values(home: &Path) -> Vec<Value> {
     let precious = home.join("precious");
     let events = home.join("events.out.tfevents.1.host.2.0");
@@ -221,7 +221,7 @@ fn replaced(value: &Value, at: &str, by: &Value) -> Value {
     value
 }
 
-/// Writes the checkpoint with other metadata, and a header that fits.
+/// Writes the checkpoint with other metadata, and a matching header.
 fn write_metadata(path: &Path, metadata: &Value) {
     let saved = checkpoint::load(path).unwrap();
     let arrays: Vec<(String, TensorType, Vec<u8>)> =
@@ -273,7 +273,7 @@ fn every_field_of_the_metadata_is_hostile() {
     assert!(refused > 500 && resumed > 10, "{refused} refused, {resumed} resumed");
 }
 
-/// Settings become flags: those that no run saves are refused.
+/// Settings become flags: names that no run saves are refused.
 #[test]
 fn settings_of_their_own_are_refused() {
     let sandbox = Sandbox::new();
@@ -297,7 +297,8 @@ fn settings_of_their_own_are_refused() {
         write_metadata(&path, &metadata);
         sandbox.resumed(name).unwrap_err();
     }
-    // Paths of how a run is watched are not taken over: they are the new command line's.
+    // Paths of output settings are not taken from the checkpoint: those of the new command line
+    // apply.
     sandbox.reset();
     let mut metadata = metadata.clone();
     metadata["settings"]["timeline"] = json!(home.join("precious"));
@@ -350,7 +351,7 @@ fn links_in_a_run_lead_nowhere() {
     let home = sandbox.folder.path().join("home");
     let events = sandbox.files.keys().find(|path| path.to_string_lossy().contains("tfevents"));
     let events = events.unwrap();
-    // The event file is a link to one of the user, which is as long.
+    // The event file is a link to one of the user's files, of equal length.
     fs::remove_file(events).unwrap();
     symlink(home.join("events.out.tfevents.1.host.2.0"), events).unwrap();
     let error = sandbox.resumed("a link as the event file").unwrap_err();
@@ -361,7 +362,8 @@ fn links_in_a_run_lead_nowhere() {
     assert!(std::process::Command::new("mkfifo").arg(events).status().unwrap().success());
     let opened = super::tensorboard::EventWriter::reopen(events.clone(), 10).unwrap_err();
     assert!(opened.to_string().contains("it is not a regular file"), "{opened}");
-    // What is written next is a link already: the checkpoint, its copy, and the files beside them.
+    // The files written next are links already: the checkpoint, its copy, and their temporary
+    // files.
     sandbox.reset();
     let pid = std::process::id();
     for name in ["checkpoint.json".to_string(), format!("checkpoint.safetensors.{pid}.tmp")] {
@@ -370,12 +372,12 @@ fn links_in_a_run_lead_nowhere() {
     }
     sandbox.resumed("links in the place of what is written").unwrap();
     assert_eq!(fs::read(home.join("precious")).unwrap(), b"years of work");
-    // The lock is written too.
+    // The lock file is written too.
     sandbox.reset();
     symlink(home.join("precious"), sandbox.run.join("run.lock")).unwrap();
     let error = sandbox.resumed("a link as the lock").unwrap_err();
     assert!(error.contains("it is a symbolic link"), "{error}");
-    // A pipe as the checkpoint is refused instead of being waited for.
+    // A pipe as the checkpoint is refused; reading it would block.
     let path = sandbox.run.join(CHECKPOINT);
     fs::remove_file(&path).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -383,7 +385,7 @@ fn links_in_a_run_lead_nowhere() {
     assert!(error.contains("it is not a regular file"), "{error}");
 }
 
-/// Names from the command line are names of one folder.
+/// Names from the command line must be names of one folder.
 #[test]
 fn names_that_lead_away_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -407,7 +409,7 @@ fn names_that_lead_away_are_refused() {
     assert!(files_in(folder.path()).is_empty());
 }
 
-/// Returns that are not finite are null in JSON; the run goes on.
+/// Returns that are not finite are null in JSON; the run continues.
 #[test]
 fn a_return_that_is_not_finite_is_no_damage() {
     let sandbox = Sandbox::new();

@@ -1,6 +1,5 @@
-//! Environments that show images, as algorithms for them meet them: Atari games with CleanRL's
-//! wrappers and the boards of MinAtar, what of an observation is worth keeping, and convolutions for
-//! each.
+//! Image observations: Atari games with CleanRL's wrappers and MinAtar's boards, the part of an
+//! observation that replay buffers store, and convolutions for each kind.
 
 use crate::envs::{self, AtariOptions, EnvPool, EnvSpec, PoolOptions};
 use crate::error::Result;
@@ -13,25 +12,26 @@ use crate::tree::Tree;
 
 use super::spaces;
 
-/// The images of a kind of environment.
+/// Kind of image observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Images {
-    /// `u8[4, 84, 84]`: the last four frames in grey, the oldest first.
+    /// `u8[4, 84, 84]`: the last four greyscale frames, the oldest first.
     Atari,
-    /// `bool[10, 10, channels]`: one board, with a channel for each kind of thing.
+    /// `bool[10, 10, channels]`: one board, with a channel for each kind of object.
     MinAtar {
-        /// How many kinds there are.
+        /// Number of channels.
         channels: usize,
     },
 }
 
 impl Images {
-    /// Environments with the wrappers of CleanRL's `dqn_atari.py`: four frames, lives as episodes,
-    /// rewards as signs, up to 30 no-ops, fire after a reset. MinAtar's are as they come.
+    /// Creates environments with the wrappers of CleanRL's `dqn_atari.py`: stacks of four frames,
+    /// lives as episodes, rewards clipped to their signs, up to 30 no-ops, fire after a reset.
+    /// MinAtar environments get no wrappers.
     ///
     /// # Errors
     /// [`Error::Config`](crate::Error::Config) for environments of another kind; `algorithm` is the
-    /// name of who asks. Also what the environments say.
+    /// algorithm's name in the message. Also returns errors of the environments.
     pub fn pool(algorithm: &str, id: &str, options: PoolOptions) -> Result<(EnvPool, Images)> {
         if id.starts_with("MinAtar/") {
             let pool = EnvPool::make(id, options)?;
@@ -41,7 +41,7 @@ impl Images {
         match EnvPool::atari(id, AtariOptions::gymnasium(), options) {
             Ok(pool) => Ok((pool, Images::Atari)),
             Err(error) => {
-                // An environment that is no Atari game: say what would fit.
+                // The environment is no Atari game: report the algorithms that support it.
                 let known = envs::list_envs().contains(&id);
                 if let (true, Ok(spec)) = (known, envs::spec(id)) {
                     Images::of(algorithm, &spec)?;
@@ -61,7 +61,7 @@ impl Images {
         }
     }
 
-    /// How many frames an observation is made of.
+    /// Returns the number of frames of an observation.
     pub fn stack(self) -> usize {
         match self {
             Images::Atari => 4,
@@ -69,7 +69,7 @@ impl Images {
         }
     }
 
-    /// One frame.
+    /// Returns the type of one frame.
     pub fn frame(self) -> TensorType {
         match self {
             Images::Atari => TensorType::new(DType::U8, [84, 84]),
@@ -77,7 +77,7 @@ impl Images {
         }
     }
 
-    /// The newest frame of observations `[N, ..]`: `[N, ..frame]`.
+    /// Returns the newest frame of observations `[N, ..]`: `[N, ..frame]`.
     #[track_caller]
     pub fn newest(self, obs: Tensor) -> Tensor {
         match self {
@@ -86,7 +86,7 @@ impl Images {
         }
     }
 
-    /// Observations `[N, ..]` as `f32[N, rows, columns, channels]` between 0 and 1.
+    /// Converts observations `[N, ..]` to `f32[N, rows, columns, channels]` between 0 and 1.
     #[track_caller]
     pub fn scaled(self, obs: Tensor) -> Tensor {
         match self {
@@ -95,8 +95,8 @@ impl Images {
         }
     }
 
-    /// The shapes and strides of the convolutions, the features that come out, and the width of
-    /// the layer after them.
+    /// Returns the shapes and strides of the convolutions, the number of their output features, and
+    /// the width of the layer after them.
     fn sizes(self) -> (Vec<([usize; 4], usize)>, usize, usize) {
         match self {
             Images::Atari => {
@@ -107,28 +107,28 @@ impl Images {
         }
     }
 
-    /// How many features [`Convs`] give.
+    /// Returns the number of output features of [`Convs`].
     pub fn features(self) -> usize {
         self.sizes().1
     }
 
-    /// The width of the layer after the convolutions: 512 for Atari (Mnih et al. 2015), 128 for
-    /// MinAtar (Young and Tian 2019).
+    /// Returns the width of the layer after the convolutions: 512 for Atari (Mnih et al. 2015), 128
+    /// for MinAtar (Young and Tian 2019).
     pub fn width(self) -> usize {
         self.sizes().2
     }
 }
 
-/// Convolutions, each with a rectifier after it.
+/// Convolutions, each followed by a ReLU.
 #[derive(Debug, Clone, Tree)]
 pub struct Convs<T> {
-    /// The layers.
+    /// Layers.
     pub layers: Vec<Conv2d<T>>,
 }
 
 impl Convs<Tensor> {
-    /// Those for `images`: of the Nature network (Mnih et al. 2015) for Atari, of MinAtar's own
-    /// (Young and Tian 2019) for its boards.
+    /// Initializes the convolutions for `images`: those of the Nature network (Mnih et al. 2015)
+    /// for Atari, those of MinAtar's paper (Young and Tian 2019) for its boards.
     pub fn init(key: Key<Tensor>, images: Images, kernel: Init) -> Convs<Tensor> {
         let (convs, ..) = images.sizes();
         let keys = key.split_vec(convs.len());
@@ -138,7 +138,7 @@ impl Convs<Tensor> {
         Convs { layers: keys.into_iter().zip(convs).map(layer).collect() }
     }
 
-    /// Features `f32[N, features]` of `x: f32[N, rows, columns, channels]`.
+    /// Returns the features `f32[N, features]` of `x: f32[N, rows, columns, channels]`.
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
         let relu = |x: Tensor, layer: &Conv2d<Tensor>| layer.apply(x).relu();
@@ -146,19 +146,19 @@ impl Convs<Tensor> {
     }
 }
 
-/// [`Convs`] and the layer after them, with a rectifier too: images to features.
+/// [`Convs`] followed by a dense layer with a ReLU: maps images to features.
 #[derive(Debug, Clone, Tree)]
 pub struct Trunk<T> {
-    /// The convolutions.
+    /// Convolutions.
     pub convs: Convs<T>,
-    /// Their features to [`Images::width`] units.
+    /// Dense layer from their features to [`Images::width`] units.
     pub hidden: Dense<T>,
-    /// What the images are.
+    /// Kind of images.
     pub images: Images,
 }
 
 impl Trunk<Tensor> {
-    /// That of `images`.
+    /// Initializes the layers for `images`.
     pub fn init(key: Key<Tensor>, images: Images, kernel: Init) -> Trunk<Tensor> {
         let (convs, hidden) = key.split();
         Trunk {
@@ -168,14 +168,14 @@ impl Trunk<Tensor> {
         }
     }
 
-    /// `f32[N, width]` of observations `[N, ..]`.
+    /// Returns the features `f32[N, width]` of observations `[N, ..]`.
     #[track_caller]
     pub fn apply(&self, obs: Tensor) -> Tensor {
         self.hidden.apply(self.convs.apply(self.images.scaled(obs))).relu()
     }
 }
 
-/// The shape of an observation of `stack` frames.
+/// Returns the shape of an observation of `stack` frames.
 pub(super) fn stacked(frame: &Shape, stack: usize) -> Shape {
     if stack == 1 { frame.clone() } else { frame.with_axis(0, stack) }
 }

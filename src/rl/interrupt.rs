@@ -1,8 +1,8 @@
 //! Ctrl-C and SIGTERM as a flag that training loops read.
 //!
-//! The first signal asks the loop to stop: it leaves, saves its model and closes its event file
-//! as at its regular end. The second ends the process at once with status 130. SIGHUP is left
-//! alone, so that `nohup` works.
+//! The first signal asks the loop to stop: it ends, saves its model and closes its event file as at
+//! its regular end. The second ends the process at once with status 130. SIGHUP is not handled, so
+//! that `nohup` works.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use signal_hook::flag;
 use crate::error::{Error, Result};
 use crate::output;
 
-/// The exit status of an interrupted program: 128 + SIGINT.
+/// Exit status of an interrupted program: 128 + SIGINT.
 pub const EXIT_STATUS: i32 = 130;
 
 fn stop() -> &'static Arc<AtomicBool> {
@@ -28,8 +28,8 @@ fn stop() -> &'static Arc<AtomicBool> {
 pub fn install() -> Result<()> {
     static INSTALLED: OnceLock<std::result::Result<(), String>> = OnceLock::new();
     let register = |signal| -> std::io::Result<()> {
-        // The order counts: the first signal must find the flag still unset when it decides
-        // whether to end the process.
+        // The order matters: when the first signal decides whether to end the process, the flag
+        // must still be unset.
         flag::register_conditional_shutdown(signal, EXIT_STATUS, Arc::clone(stop()))?;
         flag::register(signal, Arc::clone(stop()))?;
         Ok(())
@@ -42,7 +42,8 @@ pub fn install() -> Result<()> {
         .map_err(|problem| Error::Config(format!("cannot listen for Ctrl-C: {problem}")))
 }
 
-/// Whether a signal, or [`request`], asked to stop. The first call that sees it tells the user.
+/// Returns true if a signal, or [`request`], asked to stop. The first call that returns true prints
+/// a message.
 pub fn requested() -> bool {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let requested = stop().load(Ordering::Relaxed);
@@ -52,7 +53,7 @@ pub fn requested() -> bool {
     requested
 }
 
-/// Asks to stop, as the first signal does. One thread of a program stops the others with it.
+/// Asks to stop, as the first signal does. One thread of a program can stop the others with it.
 pub fn request() {
     stop().store(true, Ordering::Relaxed);
 }

@@ -9,10 +9,10 @@ use super::tensorboard::host;
 use crate::error::{Error, Result};
 use crate::files;
 
-/// The file that is locked, in the run's folder. It is there as long as the run is written.
+/// Name of the lock file in the run's folder. It exists while the run is being written.
 pub(super) const LOCK: &str = "run.lock";
 
-/// The lock of a run's folder. The system releases it when the process ends, however it ends.
+/// Lock of a run's folder. The operating system releases it when the process ends, however it ends.
 #[derive(Debug)]
 pub(super) struct RunLock {
     path: PathBuf,
@@ -23,8 +23,8 @@ impl RunLock {
     /// Locks the folder `dir`.
     ///
     /// # Errors
-    /// [`Error::Config`] that names the process that holds the lock; [`Error::Io`] if the file of the
-    /// lock cannot be written.
+    /// [`Error::Config`] that names the process that holds the lock; [`Error::Io`] if the lock file
+    /// cannot be written.
     pub(super) fn acquire(dir: &Path) -> Result<RunLock> {
         let path = dir.join(LOCK);
         loop {
@@ -33,10 +33,10 @@ impl RunLock {
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Err(held(dir, &mut file)),
-                // A file system without locks, as some of networks are.
+                // The file system does not support locks, as some network file systems.
                 Err(TryLockError::Error(_)) => {}
             }
-            // The holder before may have removed the file between opening and locking it.
+            // The previous holder may have removed the file between opening and locking it.
             if !is_at(&file, &path) {
                 continue;
             }
@@ -51,7 +51,8 @@ impl RunLock {
 
 impl Drop for RunLock {
     fn drop(&mut self) {
-        // Removed before it is released, so that whoever opened it meanwhile looks again.
+        // Removed before it is released, so that a process that has opened it meanwhile tries
+        // again.
         if is_at(&self.file, &self.path) {
             let _ = fs::remove_file(&self.path);
         }
@@ -60,7 +61,7 @@ impl Drop for RunLock {
 
 fn held(dir: &Path, file: &mut File) -> Error {
     let mut holder = String::new();
-    // The holder may be about to write its line.
+    // The holder may not have written its line yet.
     let _ = file.read_to_string(&mut holder);
     let holder = match holder.trim() {
         "" => "another process",
@@ -88,7 +89,7 @@ pub(super) fn is_at(_: &File, path: &Path) -> bool {
     path.exists()
 }
 
-/// Removes files that a killed process did not finish to write: `NAME.PID.tmp`.
+/// Removes temporary files that a killed process left: `NAME.PID.tmp`.
 ///
 /// # Errors
 /// [`Error::Io`] if the folder cannot be read or a file cannot be removed.
@@ -118,7 +119,7 @@ mod tests {
         assert!(error.contains(&format!("is in use by process {}", process::id())), "{error}");
         drop(lock);
         assert!(!dir.path().join(LOCK).exists());
-        // What a killed process left is no lock.
+        // The file of a killed process holds no lock.
         fs::write(dir.path().join(LOCK), "process 1 on mars\nand more").unwrap();
         let lock = RunLock::acquire(dir.path()).unwrap();
         let line = fs::read_to_string(dir.path().join(LOCK)).unwrap();

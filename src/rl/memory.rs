@@ -1,4 +1,4 @@
-//! Estimates of the memory that a run takes, compared with what the machine has.
+//! Estimates of the memory that a run needs, compared with the memory of the machine.
 
 use serde_json::{Map, Value};
 
@@ -7,10 +7,11 @@ use crate::error::{Error, Result};
 use crate::trace::DType;
 use crate::trace::tensor::fail_op;
 
-/// Ends the trace if `bytes` are more than this machine has free, where the system tells (Linux).
+/// Ends the trace if `bytes` are more than the free memory of this machine, where the system
+/// reports it (Linux).
 ///
-/// A buffer is zeros at first, of which a system may promise more than it has, and then the process
-/// is killed hours later.
+/// A new buffer is all zeros, for which a system may promise more memory than it has; the process
+/// would then be killed hours later.
 #[track_caller]
 pub(super) fn expect_room(op: &str, what: &str, bytes: u128) {
     if let Some(free) = available()
@@ -20,16 +21,16 @@ pub(super) fn expect_room(op: &str, what: &str, bytes: u128) {
     }
 }
 
-/// Fails if rollouts, replay buffer or batches with these settings take more memory than this
-/// machine has free, before any of it is allocated.
+/// Checks that rollouts, replay buffer and batches with these settings fit into the free memory of
+/// this machine, before any of it is allocated.
 ///
-/// The estimate is a lower bound: observations only, and of stacked frames one each.
+/// The estimate is a lower bound: it counts only observations, and one frame of each stack.
 ///
 /// # Errors
 /// [`Error::Config`] that names the flags.
 pub(super) fn ensure_room(env_id: &str, settings: &Map<String, Value>) -> Result<()> {
     let Some(free) = available() else { return Ok(()) };
-    // An environment that cannot be made is reported by whoever makes it.
+    // An environment that cannot be made is reported when it is made.
     let Ok(spec) = envs::spec(env_id) else { return Ok(()) };
     for (flags, bytes) in estimates(settings, observation_bytes(&spec.observation)) {
         if bytes > free {
@@ -44,7 +45,7 @@ pub(super) fn ensure_room(env_id: &str, settings: &Map<String, Value>) -> Result
     Ok(())
 }
 
-/// Bytes of one observation and of the part of it that a buffer of frames stores.
+/// Returns the bytes of one observation and of the part of it that a buffer of frames stores.
 fn observation_bytes(space: &Space) -> (u128, u128) {
     let shape = space.shape();
     let whole = shape.iter().map(|&dim| dim as u128).product::<u128>();
@@ -57,7 +58,7 @@ fn observation_bytes(space: &Space) -> (u128, u128) {
 
 type Flags = Vec<(&'static str, u128)>;
 
-/// The flags that decide the size of something, and its bytes.
+/// Returns, for each large allocation, the flags that decide its size and its bytes.
 fn estimates(settings: &Map<String, Value>, (obs, frame): (u128, u128)) -> Vec<(Flags, u128)> {
     let given = |names: &[&'static str]| -> Option<Flags> {
         let value = |name: &str| settings.get(&name.replace('-', "_"))?.as_u64();
@@ -90,8 +91,8 @@ fn compared(bytes: u128, free: u128) -> String {
     format!("{:.1} GB, and this machine has {:.1} GB free", gb(bytes), gb(free))
 }
 
-/// The bytes that can be allocated without swapping: `MemAvailable`, or less where the process has a
-/// limit.
+/// Returns the bytes that can be allocated without swapping: `MemAvailable`, or less where the
+/// process has a limit.
 fn available() -> Option<u128> {
     let free = available_in(&std::fs::read_to_string("/proc/meminfo").ok()?)?;
     Some(limit().map_or(free, |limit| free.min(limit)))
@@ -103,7 +104,7 @@ fn available_in(meminfo: &str) -> Option<u128> {
     Some(kib * 1024)
 }
 
-/// The largest address space of this process, as `ulimit -v` sets it.
+/// Returns the maximum address space of this process, as `ulimit -v` sets it.
 fn limit() -> Option<u128> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;

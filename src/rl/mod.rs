@@ -1,5 +1,5 @@
-//! What training programs share, without algorithms: settings, runs and their event files, the loop's
-//! host side, checkpoints, replay.
+//! Infrastructure of training programs: settings, runs and their event files, the host side of
+//! training loops, checkpoints, replay buffers.
 
 pub mod algorithm;
 pub mod atoms;

@@ -1,6 +1,6 @@
-//! The loop of algorithms that learn from a replay buffer. An algorithm says how its state begins and
-//! what a round is: acting, storing, drawing, learning. Here rounds become programs, and these are
-//! called until the timesteps are over.
+//! Training loop of algorithms that learn from a replay buffer. An algorithm defines its initial
+//! state and one iteration: acting, storing, sampling, learning. This module compiles iterations
+//! into programs and calls them until the timesteps are used up.
 
 use crate::array::Array;
 use crate::envs::{Handle, XlaPool};
@@ -14,22 +14,22 @@ use crate::tree::Tree;
 
 use super::{Algorithm, Games, Summary, Trainer};
 
-/// What training changes.
+/// Train state of an off-policy algorithm.
 #[derive(Debug, Tree)]
 #[tree(nested = L)]
 #[tree(nested = R)]
 #[tree(nested = P)]
 pub struct TrainState<L, R, P> {
-    /// The networks, and what changes with them.
+    /// Networks and the state that changes with them.
     pub learner: L,
-    /// The steps to learn from.
+    /// Replay buffer.
     pub replay: R,
-    /// The environments between two steps.
+    /// State of the environments between steps.
     pub playing: P,
 }
 
-/// `count` times `round`, in one loop of the program: what was told of them, each leaf with a new
-/// first axis.
+/// Runs `round` `count` times in one compiled loop, and stacks its outputs along a new first axis
+/// of each leaf.
 #[track_caller]
 pub fn rounds<S: Tree<Tensor>, M: Tree<Tensor>>(
     count: usize,
@@ -44,23 +44,24 @@ pub fn rounds<S: Tree<Tensor>, M: Tree<Tensor>>(
     (state, games, metrics)
 }
 
-/// How far a run goes at a time.
+/// Loop configuration of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// Timesteps of one call of the program.
+    /// Number of timesteps in one call of the program.
     pub steps: u64,
-    /// Timesteps before learning starts, with the first call that begins after them.
+    /// Timesteps before learning starts, which it does in the first call that begins after them.
     pub learning_starts: u64,
 }
 
-/// Trains an agent and gives the result: events and, if asked for, the model are in the run's folder.
+/// Trains an agent and returns the result. Writes events and, if requested, the model to the run's
+/// folder.
 ///
-/// Three programs are compiled: `init` makes the state from the environments and the randomness;
-/// `rounds` takes it [`Pace::steps`] further, and learns if it is told to, which gives two. `model` is
-/// what of the last state is saved.
+/// Three programs are compiled: `init` makes the state from the environment handle and a PRNG key;
+/// `rounds` advances it by [`Pace::steps`] timesteps, with or without learning, which gives two
+/// programs. `model` selects the part of the last state to save.
 ///
 /// # Errors
-/// What the environments, the compiler, the runtime and the file system say.
+/// Returns errors of the environments, compilation, execution and file I/O.
 pub fn train<A: Algorithm, S: Tree<Tensor>, M: Tree<Tensor>, N: Tree<Array>>(
     args: &A,
     pace: Pace,
@@ -72,10 +73,11 @@ pub fn train<A: Algorithm, S: Tree<Tensor>, M: Tree<Tensor>, N: Tree<Array>>(
     train_and_tell(args, pace, pool, init, rounds, model, |_, _| Ok(()))
 }
 
-/// [`train`], and `tell` is called after each call of the program, with whether it learned.
+/// Like [`train`], but calls `tell` after each call of the program; its argument is true if that
+/// call learned.
 ///
 /// # Errors
-/// As [`train`], and those of `tell`.
+/// Returns the errors of [`train`] and those of `tell`.
 pub fn train_and_tell<A: Algorithm, S: Tree<Tensor>, M: Tree<Tensor>, N: Tree<Array>>(
     args: &A,
     pace: Pace,

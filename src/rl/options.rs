@@ -1,4 +1,4 @@
-//! The flags that every algorithm has, beside its own.
+//! Flags that every algorithm has, in addition to its own.
 
 use std::path::PathBuf;
 
@@ -7,17 +7,17 @@ use serde::Serialize;
 
 use crate::jit::Mode;
 
-/// What a failure to write does to a run.
+/// Effect of a write error on a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnWriteError {
-    /// The run ends with the error. What was written is whole.
+    /// The run ends with the error. Files written so far are complete.
     Stop,
-    /// The run goes on; what cannot be written is lost.
+    /// The run continues; data that cannot be written is lost.
     GoOn,
 }
 
-// clap takes the documentation of a flattened struct for the description of the whole command, in the
+// clap uses the documentation of a flattened struct as the description of the whole command, in
 // place of the algorithm's own.
 #[cfg_attr(
     doc,
@@ -43,26 +43,26 @@ pub struct RunOptions {
     /// Episodes of the evaluation of a saved model, after training
     #[arg(long, default_value_t = 10)]
     pub eval_episodes: usize,
-    /// Write films of the evaluation's episodes into the run's folder
+    /// Write videos of the evaluation's episodes into the run's folder
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub capture_video: bool,
-    /// Stop at the first NaN, and say which operation made it and at what line
+    /// Stop at the first NaN, and report the operation that produced it and its source line
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub check_nans: bool,
     /// Record a timeline of the run into this file, for Perfetto or chrome://tracing
     #[arg(long)]
     pub timeline: Option<PathBuf>,
-    /// The folder in which the run's folder is made
+    /// Folder in which the run's folder is created
     #[arg(long, default_value = "runs")]
     pub runs_dir: PathBuf,
     /// Threads that step environments; 0 measures and chooses
     #[arg(long, default_value_t = 0)]
     pub num_threads: usize,
-    /// Timesteps between checkpoints, from which --resume goes on; 0 writes none
+    /// Timesteps between checkpoints, from which --resume continues; 0 writes none
     #[arg(long, default_value_t = 0)]
     pub checkpoint_frequency: u64,
-    /// What to do when events or a checkpoint cannot be written, as on a full disk: stop, or go on
-    /// training and say so once
+    /// Policy for events or checkpoints that cannot be written, as on a full disk: stop, or
+    /// continue training and report it once
     #[arg(long, value_enum, default_value_t = OnWriteError::Stop)]
     pub on_write_error: OnWriteError,
     /// Resume the run in this folder from its last checkpoint, with its settings
@@ -71,7 +71,7 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// The seed of the episodes that a saved model plays: others than those of the training.
+    /// Returns the seed of evaluation episodes, which differ from those of training.
     pub fn eval_seed(&self) -> u64 {
         self.seed.wrapping_add(1 << 32)
     }

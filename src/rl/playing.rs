@@ -1,5 +1,5 @@
-//! Environments inside a compiled program, between two steps: they are carried through its loops, act
-//! by a closure, and leave rows for a replay buffer.
+//! State of environments inside a compiled program: it is carried through loops, takes actions from
+//! a closure, and yields transitions for a replay buffer.
 
 use crate::envs::{Handle, XlaPool};
 use crate::random::Key;
@@ -13,23 +13,23 @@ use super::frames::Seen;
 use super::images::Images;
 use super::replay::joined;
 
-/// One step of one environment whose observations are vectors.
+/// One step of one environment with vector observations.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Transition<T> {
-    /// `f32[obs_size]`
+    /// `f32[obs_size]`: observation.
     pub obs: T,
-    /// `i32[]` or `f32[A]`
+    /// `i32[]` or `f32[A]`: action.
     pub action: T,
-    /// `f32[]`
+    /// `f32[]`: reward.
     pub reward: T,
-    /// `f32[obs_size]`: what followed, also where an episode ended there.
+    /// `f32[obs_size]`: next observation; the final one where an episode ended.
     pub next_obs: T,
-    /// `f32[]`: 1 where the episode ended by the rules of the task.
+    /// `f32[]`: 1 where the episode terminated.
     pub terminated: T,
 }
 
 impl Transition<TensorType> {
-    /// The types of a transition with observations of `obs_size` numbers, for a
+    /// Returns the types of a transition with observations of `obs_size` elements, for a
     /// [`Replay`](super::replay::Replay).
     pub fn types(obs_size: usize, action: TensorType) -> Transition<TensorType> {
         let obs = TensorType::new(DType::F32, [obs_size]);
@@ -44,28 +44,28 @@ impl Transition<TensorType> {
     }
 }
 
-/// N environments whose observations are vectors, between two steps.
+/// State of N environments with vector observations between steps.
 #[derive(Debug, Tree)]
 pub struct Playing<T> {
-    /// The right to step them.
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
     pub handle: Handle<T>,
-    /// `f32[N, obs_size]`
+    /// `f32[N, obs_size]`: last observations.
     pub obs: T,
-    /// Timesteps of all so far, `i32[]`.
+    /// Number of timesteps of all environments so far, `i32[]`.
     pub step: T,
-    /// The randomness to come.
+    /// PRNG key.
     pub key: Key<T>,
 }
 
 impl Playing<Tensor> {
-    /// Their first observations.
+    /// Resets the environments.
     #[track_caller]
     pub fn start(envs: &XlaPool, handle: Handle<Tensor>, key: Key<Tensor>) -> Playing<Tensor> {
         let (handle, first) = envs.reset(handle);
         Playing { handle, obs: first.obs.to(DType::F32), step: constant(0i32), key }
     }
 
-    /// One step of each: what came of it, N rows.
+    /// Steps each environment once; returns N transitions.
     #[track_caller]
     fn turn(
         self,
@@ -75,7 +75,7 @@ impl Playing<Tensor> {
         let Playing { handle, obs, step, key } = self;
         let (action, key) = act(obs, step, key);
         let (handle, told) = envs.step(handle, action);
-        // Where an episode ended, `obs` is already the next one's.
+        // Where an episode ended, `obs` is the first observation of the next one.
         let last = told.final_obs.expect("the pool was asked for it").to(DType::F32);
         let next = told.obs.to(DType::F32);
         let transition = Transition {
@@ -89,9 +89,10 @@ impl Playing<Tensor> {
         (Playing { handle, obs: next, step, key }, transition, Games::of(&told))
     }
 
-    /// `turns` steps of each, in a loop: `act` gives actions for observations `f32[N, obs_size]`, at a
-    /// timestep `i32[]`, and takes of a key what it needs. What came of them, `turns * N` rows, and the
-    /// games, `[turns, N]`. The pool must have been asked for last observations.
+    /// Steps each environment `turns` times in a compiled loop: `act` returns actions for
+    /// observations `f32[N, obs_size]` at a timestep `i32[]`, and the key that it has advanced.
+    /// Returns the transitions, `turns * N` rows, and the episode statistics, `[turns, N]`. The
+    /// pool must be configured to return final observations.
     #[track_caller]
     pub fn turns(
         self,
@@ -111,7 +112,7 @@ impl Playing<Tensor> {
         (playing, rows, games)
     }
 
-    /// [`turns`](Playing::turns) one after the other in the program, without a loop: faster for few.
+    /// Like [`turns`](Playing::turns), but unrolled instead of in a loop: faster for few steps.
     #[track_caller]
     pub fn unrolled(
         self,
@@ -131,23 +132,23 @@ impl Playing<Tensor> {
     }
 }
 
-/// N environments whose observations are images, between two steps.
+/// State of N environments with image observations between steps.
 #[derive(Debug, Tree)]
 pub struct PlayingImages<T> {
-    /// The right to step them.
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
     pub handle: Handle<T>,
-    /// `[N, ..]`
+    /// `[N, ..]`: last observations.
     pub obs: T,
     /// `i32[N]`: steps since the episode began, up to 255.
     pub age: T,
-    /// Timesteps of all so far, `i32[]`.
+    /// Number of timesteps of all environments so far, `i32[]`.
     pub step: T,
-    /// The randomness to come.
+    /// PRNG key.
     pub key: Key<T>,
 }
 
 impl PlayingImages<Tensor> {
-    /// Their first observations.
+    /// Resets the environments.
     #[track_caller]
     pub fn start(
         envs: &XlaPool,
@@ -159,7 +160,8 @@ impl PlayingImages<Tensor> {
         PlayingImages { handle, obs: first.obs, age, step: constant(0i32), key }
     }
 
-    /// As [`Playing::turns`], with what a buffer of frames keeps of each step, `[turns, N, ..]`.
+    /// Like [`Playing::turns`], but returns the data that a buffer of frames stores of each step,
+    /// `[turns, N, ..]`.
     #[track_caller]
     pub fn turns(
         self,

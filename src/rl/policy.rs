@@ -1,4 +1,4 @@
-//! Policies over whatever actions an environment takes.
+//! Policies for discrete and continuous actions.
 
 use crate::distributions::{Categorical, DiagNormal};
 use crate::envs::{EnvSpec, Space};
@@ -10,20 +10,21 @@ use crate::trace::ops::{IndexMode, zeros};
 use crate::tree::Tree;
 use crate::{DType, Key, Tensor, random, vmap};
 
-/// What a policy chooses.
+/// Kind of action that a policy chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// One of so many actions, `i32`.
+    /// One of this number of actions, `i32`.
     OneOf(usize),
-    /// A vector of so many numbers, `f32`.
+    /// Vector of this number of elements, `f32`.
     Vector(usize),
 }
 
 impl Choice {
-    /// What an environment wants chosen.
+    /// Returns the kind of action of an environment.
     ///
     /// # Errors
-    /// [`Error::Config`](crate::Error::Config) for spaces of other kinds; `algorithm` is its name.
+    /// [`Error::Config`](crate::Error::Config) for other action spaces; `algorithm` is the
+    /// algorithm's name in the message.
     pub fn of(algorithm: &str, spec: &EnvSpec) -> Result<Choice> {
         match &spec.action {
             Space::Box { .. } => {
@@ -35,18 +36,18 @@ impl Choice {
     }
 }
 
-/// Features to a [`Policy`]: logits, or the means of normal distributions whose deviations do not
-/// depend on the state (CleanRL's `ppo_continuous_action`).
+/// Layer that maps features to a [`Policy`]: logits, or the means of normal distributions whose
+/// standard deviations do not depend on the state (CleanRL's `ppo_continuous_action`).
 #[derive(Debug, Clone, Tree)]
 pub struct Head<T> {
-    /// Features to logits or means.
+    /// Layer from features to logits or means.
     pub layer: Dense<T>,
-    /// `f32[size]`, for vectors.
+    /// `f32[size]`: logarithms of the standard deviations, for vectors.
     pub log_std: Option<T>,
 }
 
 impl Head<Tensor> {
-    /// A new head, with a small kernel so that the first policy prefers nothing.
+    /// Initializes a head with a small kernel, so that the initial policy is nearly uniform.
     #[track_caller]
     pub fn init(key: Key<Tensor>, inputs: usize, choice: Choice) -> Head<Tensor> {
         let kernel: Init = orthogonal(0.01);
@@ -59,7 +60,7 @@ impl Head<Tensor> {
         }
     }
 
-    /// The policies of features `f32[B, inputs]`.
+    /// Returns the policies of features `f32[B, inputs]`.
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Policy {
         let x = self.layer.apply(x);
@@ -76,15 +77,15 @@ impl Head<Tensor> {
 /// Distributions of actions, one for each of B rows.
 #[derive(Debug, Clone, Copy)]
 pub enum Policy {
-    /// One of several actions, `i32[B]`.
+    /// Distributions over discrete actions, `i32[B]`.
     OneOf(Categorical<Tensor>),
-    /// Vectors, `f32[B, size]`.
+    /// Distributions over vectors, `f32[B, size]`.
     Vector(DiagNormal<Tensor>),
 }
 
 impl Policy {
-    /// One action each, drawn with a key for each row, `u32[B, 2]`: a row's draw does not depend on
-    /// which other rows there are.
+    /// Samples one action per row, with a key for each row, `u32[B, 2]`: a row's sample does not
+    /// depend on the other rows.
     #[track_caller]
     pub fn sample_each(&self, keys: Key<Tensor>) -> Tensor {
         match self {
@@ -101,7 +102,7 @@ impl Policy {
         }
     }
 
-    /// The policies of these rows, `i32[K]`.
+    /// Returns the policies of these rows, `i32[K]`.
     #[track_caller]
     pub fn rows(&self, rows: Tensor) -> Policy {
         let take = |x: Tensor| x.take_mode(rows, 0, IndexMode::Clip);
@@ -114,7 +115,7 @@ impl Policy {
         }
     }
 
-    /// The most likely actions.
+    /// Returns the most likely actions.
     #[track_caller]
     pub fn mode(&self) -> Tensor {
         match self {
@@ -123,7 +124,7 @@ impl Policy {
         }
     }
 
-    /// `f32[B]`: log probabilities, or densities, of actions.
+    /// Returns the log probabilities or log densities of actions, `f32[B]`.
     #[track_caller]
     pub fn log_prob(&self, actions: Tensor) -> Tensor {
         match self {
@@ -132,7 +133,7 @@ impl Policy {
         }
     }
 
-    /// `f32[B]`.
+    /// Returns the entropies, `f32[B]`.
     #[track_caller]
     pub fn entropy(&self) -> Tensor {
         match self {

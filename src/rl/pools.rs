@@ -1,5 +1,5 @@
-//! The environments of an algorithm's settings, and the sizes of its networks for them; environments
-//! that do not fit the algorithm are refused.
+//! Environment pools for the settings of an algorithm, with the sizes of its networks; environments
+//! that the algorithm does not support are refused.
 
 use crate::envs::{EnvPool, PoolOptions};
 use crate::error::Result;
@@ -13,10 +13,11 @@ fn options<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> PoolOptions {
     PoolOptions { num_envs, num_threads, seed, ..Default::default() }
 }
 
-/// Vectors to discrete actions: how many numbers an observation has, and how many actions there are.
+/// Creates environments with vector observations and discrete actions; returns them with the sizes
+/// of an observation and of the action space.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for other environments, and what they say.
+/// [`Error::Config`](crate::Error::Config) for other environments, and errors of the environments.
 pub fn discrete<A: Algorithm>(
     args: &A,
     num_envs: usize,
@@ -28,11 +29,11 @@ pub fn discrete<A: Algorithm>(
     Ok((pool, obs_size, num_actions))
 }
 
-/// Vectors to continuous actions, one environment: how many numbers an observation has, and the
-/// bounds of the actions.
+/// Creates one environment with vector observations and continuous actions; returns it with the
+/// size of an observation and the bounds of the actions.
 ///
 /// # Errors
-/// As [`discrete`].
+/// Returns the same errors as [`discrete`].
 pub fn continuous<A: Algorithm>(args: &A, seed: u64) -> Result<(EnvPool, usize, Bounds)> {
     let options = PoolOptions { num_threads: 1, ..options(args, 1, seed) };
     let pool = EnvPool::make(args.env_id(), options)?;
@@ -41,11 +42,11 @@ pub fn continuous<A: Algorithm>(args: &A, seed: u64) -> Result<(EnvPool, usize, 
     Ok((pool, obs_size, bounds))
 }
 
-/// Images to discrete actions, as [`Images::pool`] makes them: what they show, and how many actions
-/// there are.
+/// Creates environments with image observations and discrete actions, as [`Images::pool`] does;
+/// returns them with their kind of images and the number of actions.
 ///
 /// # Errors
-/// As [`discrete`].
+/// Returns the same errors as [`discrete`].
 pub fn images<A: Algorithm>(
     args: &A,
     num_envs: usize,

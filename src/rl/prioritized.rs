@@ -1,4 +1,4 @@
-//! Prioritised replay (Schaul et al. 2016) of images with n-step returns, on the device.
+//! Prioritized replay (Schaul et al. 2016) of images with n-step returns, on the device.
 
 use crate::random::{self, Key};
 use crate::trace::ops::{arange, constant, full, where_, zeros};
@@ -9,49 +9,49 @@ use crate::tree::Tree;
 use super::frames::{Drawn, Frames, Seen};
 use super::sum_tree::SumTree;
 
-/// How transitions are drawn.
+/// Configuration of prioritized sampling.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Priorities {
-    /// How many rewards a transition sums.
+    /// Number of rewards that a transition sums.
     pub n_steps: usize,
-    /// The discount factor.
+    /// Discount factor.
     pub gamma: f64,
-    /// The exponent of errors in priorities; 0 draws uniformly.
+    /// Exponent of errors in priorities; 0 samples uniformly.
     pub alpha: f64,
-    /// Added to every error, so that nothing is never drawn again.
+    /// Constant added to every error, so that every transition can be sampled again.
     pub eps: f64,
-    /// Transitions of a draw.
+    /// Number of transitions in a batch.
     pub batch_size: usize,
 }
 
-/// [`Frames`] and a priority of each transition. A new one has the highest there was.
+/// [`Frames`] with a priority for each transition. New transitions get the highest priority so far.
 #[derive(Debug, Clone, Tree)]
 pub struct PrioritizedFrames<T> {
     frames: Frames<T>,
     tree: SumTree<T>,
-    /// `f32[]`: the highest error so far, with eps.
+    /// `f32[]`: highest error so far, including eps.
     highest: T,
-    /// What was drawn last, `i32[B]`, and its priorities since, `f32[B]`: they are written with the
-    /// next steps, so that the tree is written first and read afterwards in every turn.
+    /// Rows of the last batch, `i32[B]`, and their new priorities, `f32[B]`. They are written by
+    /// the next `add`, so that every iteration of a loop first writes the tree and then reads it.
     waiting: (T, T),
 }
 
-/// A batch, and what is needed to tell its errors.
+/// Batch of transitions, with the rows that [`update`](PrioritizedFrames::update) needs.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Batch<T> {
-    /// The transitions.
+    /// Transitions.
     pub drawn: Drawn<T>,
-    /// `i32[B]`: which they are.
+    /// `i32[B]`: rows of the transitions.
     pub rows: T,
-    /// `f32[B]`: importance weights, at most 1.
+    /// `f32[B]`: importance-sampling weights, at most 1.
     pub weights: T,
 }
 
 impl PrioritizedFrames<Tensor> {
-    /// An empty buffer; the arguments are those of [`Frames::new`].
+    /// Creates an empty buffer; the arguments are those of [`Frames::new`].
     ///
     /// # Errors
-    /// As [`Frames::new`].
+    /// Ends the trace in the cases of [`Frames::new`], and if `n_steps` or `batch_size` is 0.
     #[track_caller]
     pub fn new(
         capacity: usize,
@@ -69,7 +69,7 @@ impl PrioritizedFrames<Tensor> {
             fail_op("prioritized frames", problem);
         }
         let rows = capacity / num_envs * num_envs;
-        // One row more, for what waits at the start.
+        // One more row, to which the initial pending priorities are written.
         let spare = spare_row(rows, how.batch_size);
         PrioritizedFrames {
             frames,
@@ -79,17 +79,18 @@ impl PrioritizedFrames<Tensor> {
         }
     }
 
-    /// The buffer with more steps, whose leaves are `[n, N, ..]`, and with the priorities that wait.
+    /// Adds steps, whose leaves are `[n, N, ..]`, and writes the pending priorities.
     ///
     /// # Errors
-    /// As [`Frames::add`]; also if the buffer is so small that new steps meet those that become
-    /// playable.
+    /// Ends the trace in the cases of [`Frames::add`]; also if the buffer is so small that new
+    /// steps overlap those that become available for sampling.
     #[track_caller]
     pub fn add(self, steps: Seen<Tensor>, how: &Priorities) -> PrioritizedFrames<Tensor> {
         let PrioritizedFrames { frames, tree, highest, waiting } = self;
         let (num_envs, length, stack) = (frames.num_envs(), frames.length(), frames.stack());
         let new = steps.reward.dim(0);
-        // From the first step that can now be drawn to the last whose older frames are overwritten.
+        // From the first step that can now be sampled to the last whose older frames are
+        // overwritten.
         let span = new + how.n_steps + stack - 1;
         if span > length as usize {
             let problem = format!("{length} steps of each environment; it must have {span}");
@@ -107,16 +108,17 @@ impl PrioritizedFrames<Tensor> {
         let start = highest.pow(how.alpha).broadcast_to(playable.shape());
         let priority = where_(playable, start, 0.0);
         let tree = tree.set(waiting.0, waiting.1).set(row, priority);
-        // They are written now: a second time they would undo what comes in between.
+        // The pending priorities are written now: writing them again would undo later changes.
         let spare = spare_row(num_envs * length as usize, how.batch_size);
         let waiting = (spare, zeros([how.batch_size], DType::F32));
         PrioritizedFrames { frames, tree, highest, waiting }
     }
 
-    /// A batch, drawn in proportion to the priorities: one transition from each of `batch_size`
-    /// equal parts of their sum. `beta`, `f32[]`, is the exponent of the importance weights.
+    /// Samples a batch in proportion to the priorities: one transition from each of `batch_size`
+    /// equal parts of their sum. `beta`, `f32[]`, is the exponent of the importance-sampling
+    /// weights.
     ///
-    /// While nothing can be drawn, what is drawn means nothing.
+    /// Without a transition that can be sampled, the result is meaningless.
     #[track_caller]
     pub fn sample(&self, key: Key<Tensor>, beta: Tensor, how: &Priorities) -> Batch<Tensor> {
         let n = how.batch_size;
@@ -130,8 +132,8 @@ impl PrioritizedFrames<Tensor> {
         Batch { drawn: self.frames.transitions(rows, how.n_steps, how.gamma), rows, weights }
     }
 
-    /// The buffer in which the transitions `rows` of the last draw have the errors `errors`,
-    /// `f32[B]`, not below 0. They count from the next `add` on.
+    /// Sets the errors of the transitions `rows` of the last batch to `errors`, `f32[B]`, not below
+    /// 0. They take effect with the next `add`.
     #[track_caller]
     pub fn update(self, rows: Tensor, errors: Tensor, how: &Priorities) -> Self {
         let errors = errors + how.eps;
@@ -140,7 +142,7 @@ impl PrioritizedFrames<Tensor> {
     }
 }
 
-/// The row behind the last one of a buffer, once for each place of a batch.
+/// Returns the index of the row after the last one of a buffer, once for each element of a batch.
 fn spare_row(rows: usize, batch_size: usize) -> Tensor {
     full([batch_size], rows as f64, DType::I32)
 }

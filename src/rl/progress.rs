@@ -1,4 +1,4 @@
-//! How far a training run is: a bar on a terminal, plain lines elsewhere.
+//! Progress of a training run: a bar on a terminal, plain lines elsewhere.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -12,9 +12,9 @@ use super::screen::Screen;
 use crate::lower::compile_log;
 use crate::output;
 
-/// How often a bar is drawn at most.
+/// Minimum time between two redraws of a bar.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
-/// How often a plain line is printed.
+/// Minimum time between two plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Makes lines that are printed anywhere appear above `bar`.
@@ -28,26 +28,27 @@ fn print_lines_above(bar: &ProgressBar) {
     }));
 }
 
-/// Lines above the bar of a run, which the bar takes along.
+/// Lines that are displayed above a run's progress bar and redrawn with it.
 #[derive(Debug, Clone)]
 pub struct Above(ProgressBar);
 
 impl Above {
-    /// Shows these instead of the ones before; none, to leave the bar alone. They must be no wider
-    /// than the terminal, and two fewer than its rows.
+    /// Replaces the displayed lines; an empty list removes them. They must be no wider than the
+    /// terminal, and at least two fewer than its rows.
     pub fn show(&self, lines: &[String]) {
         self.0.set_prefix(lines.iter().map(|line| format!("{line}\n")).collect::<String>());
         self.0.tick();
     }
 
-    /// Columns and rows of the terminal; 80 and 24 if it does not tell.
+    /// Returns the columns and rows of the terminal; 80 and 24 if it does not report them.
     pub fn size(&self) -> (usize, usize) {
         let (rows, columns) = Term::stderr().size_checked().unwrap_or((24, 80));
         (columns.into(), rows.into())
     }
 }
 
-/// The progress of a training run, shown on standard error: standard output belongs to results.
+/// Progress of a training run, displayed on standard error: standard output is reserved for
+/// results.
 #[derive(Debug)]
 pub struct Progress {
     total: u64,
@@ -71,8 +72,8 @@ struct State {
 }
 
 impl Progress {
-    /// The progress of a run of `total` steps: a bar if standard error is a terminal, else a line
-    /// every few seconds, or nothing if the run ends with a JSON line that a program waits for.
+    /// Creates the progress of a run of `total` steps: a bar if standard error is a terminal,
+    /// otherwise a line every few seconds, or nothing if the run's result is printed as JSON.
     pub fn new(total: u64, json: bool) -> Progress {
         let display = match (io::stderr().is_terminal(), json) {
             (true, _) => {
@@ -99,13 +100,13 @@ impl Progress {
         Progress { total, display, shown: None, latest: None }
     }
 
-    /// A progress that shows nothing.
+    /// Creates a progress that displays nothing.
     pub fn quiet() -> Progress {
         Progress { total: 0, display: Display::Quiet, shown: None, latest: None }
     }
 
-    /// Tells how far the run is: its global step, steps per second so far, and the mean return of
-    /// the last episodes if there are any. It is cheap: most calls show nothing.
+    /// Updates the progress: the global step, the steps per second so far, and the mean return of
+    /// the last episodes, if there are any. It is cheap: most calls display nothing.
     pub fn update(&mut self, step: u64, sps: f64, episodic_return: Option<f64>) {
         let state = State { step, sps, episodic_return };
         self.latest = Some(state);
@@ -119,7 +120,7 @@ impl Progress {
         }
     }
 
-    /// A place for more lines, where there is a bar.
+    /// Returns the area for lines above the bar, if there is a bar.
     pub fn above(&self) -> Option<Above> {
         match &self.display {
             Display::Bar(bar) => Some(Above(bar.clone())),
@@ -127,14 +128,14 @@ impl Progress {
         }
     }
 
-    /// Prints a line above the bar. It is dropped where progress is quiet.
+    /// Prints a line above the bar; quiet progress drops it.
     pub fn note(&self, line: &str) {
         if !matches!(self.display, Display::Quiet) {
             output::stderr_line(line);
         }
     }
 
-    /// Shows the latest state and ends. Dropping does the same.
+    /// Displays the latest state and ends. Dropping does the same.
     pub fn finish(self) {}
 
     fn show(&mut self, state: State) {
@@ -156,7 +157,7 @@ impl Drop for Progress {
             self.show(state);
         }
         if let Display::Bar(bar) = &self.display {
-            // The bar stays where it is: an interrupted run did not reach its end.
+            // The bar keeps its position: an interrupted run did not reach its end.
             bar.abandon();
         }
         if !matches!(self.display, Display::Quiet) {
@@ -165,7 +166,7 @@ impl Drop for Progress {
     }
 }
 
-/// The notice that XLA compiles a function.
+/// Returns the notice that XLA compiles a function.
 fn compiling(name: &str) -> String {
     format!("compiling {name} ...")
 }
@@ -185,11 +186,11 @@ impl State {
     }
 }
 
-/// A bar that is not on the screen yet.
+/// Creates a bar that is not displayed yet.
 fn bar(total: u64) -> ProgressBar {
     let template = "{prefix}{wide_bar} {human_pos}/{human_len} {percent}%  {msg}{left}";
     let style = ProgressStyle::with_template(template).expect("a well-formed template");
-    // Before the first step nothing is known, and at the end there is nothing left.
+    // No estimate exists before the first step, and none is needed at the end.
     let left = |state: &ProgressState, out: &mut dyn fmt::Write| {
         if state.pos() > 0 && !state.is_finished() {
             let _ = write!(out, "  eta {:#}", HumanDuration(state.eta()));

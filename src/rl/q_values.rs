@@ -1,19 +1,19 @@
-//! Values of discrete actions: which one is acted on, and which one is learned of.
+//! Values of discrete actions: epsilon-greedy selection, and the values of taken actions.
 
 use crate::random::{self, Key};
 use crate::trace::ops::{one_hot, where_, zeros_like};
 use crate::trace::{DType, Tensor};
 
-/// From `start` to `end` over `duration` timesteps, and `end` from then on: `f32[]` at `step: i32[]`.
-/// CleanRL's `linear_schedule`.
+/// Interpolates linearly from `start` to `end` over `duration` timesteps, then stays at `end`:
+/// `f32[]` at `step: i32[]`. CleanRL's `linear_schedule`.
 #[track_caller]
 pub fn linear_schedule(start: f64, end: f64, duration: f64, step: Tensor) -> Tensor {
     let progress = step.to(DType::F32) / duration;
     (start + (end - start) * progress.minimum(1.0)).to(DType::F32)
 }
 
-/// The action of the highest of `values: f32[N, actions]`, or with probability `epsilon: f32[]` any:
-/// `i32[N]`.
+/// Returns the action with the highest of `values: f32[N, actions]`, or with probability `epsilon:
+/// f32[]` a uniformly random one: `i32[N]`.
 #[track_caller]
 pub fn epsilon_greedy(values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Tensor {
     let (which, draw) = key.split();
@@ -23,9 +23,9 @@ pub fn epsilon_greedy(values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Tens
     where_(explore, random, values.argmax(-1))
 }
 
-/// What `values: f32[B, actions, ..]` say of `action: i32[B]`: `f32[B, ..]`.
+/// Returns the entries of `values: f32[B, actions, ..]` at `action: i32[B]`: `f32[B, ..]`.
 ///
-/// Few actions: a masked sum is faster than a gather, whose derivative is a scatter.
+/// For few actions a masked sum is faster than a gather, whose derivative is a scatter.
 #[track_caller]
 pub fn of_action(values: Tensor, action: Tensor) -> Tensor {
     let mut taken = one_hot(action, values.dim(1), DType::Bool);

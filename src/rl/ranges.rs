@@ -1,8 +1,8 @@
-//! Ranges of numeric flags: one row a name, for every algorithm and command that has the flag.
+//! Ranges of numeric flags: one row per name, for every algorithm and command that has the flag.
 //!
-//! [`ranged`] puts them into a clap command: a value is compared with its range while it is parsed,
-//! before anything is allocated or started, and `--help` shows the range. `ensure` compares the
-//! fields of settings that were made without a command line.
+//! [`ranged`] adds them to a clap command: a value is compared with its range while it is parsed,
+//! before anything is allocated or started, and `--help` displays the range. `ensure` checks
+//! settings that were created without a command line.
 
 use std::any::TypeId;
 use std::fmt;
@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::run::MAX_STEPS;
 use crate::error::{Error, Result};
 
-/// Numbers that a flag takes; both limits are included.
+/// Range of the numbers that a flag accepts; both limits are included.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Range {
     /// Integers.
@@ -25,20 +25,20 @@ pub enum Range {
 
 use Range::{Float, Int};
 
-/// Counts that a program indexes with `i32`.
+/// Maximum of counts that a program indexes with `i32`.
 const MAX_INDEX: u64 = i32::MAX as u64;
 const MAX_ENVS: u64 = 1 << 20;
 const MAX_DEVICES: u64 = 256;
-/// Positive floats begin here: programs compute in `f32`, whose smallest normal number is 1.2e-38.
+/// Minimum of positive floats: programs compute in `f32`, whose smallest normal number is 1.2e-38.
 const POSITIVE: f64 = 1e-37;
-/// Largest coefficient: its square is finite in `f32`.
+/// Maximum of a coefficient: its square is finite in `f32`.
 const MAX_FLOAT: f64 = 1e15;
 const COEFFICIENT: Range = Float(0.0, MAX_FLOAT);
 const UNIT: Range = Float(0.0, 1.0);
 /// A day, in seconds.
 const DAY: f64 = 86_400.0;
 
-/// The range of each numeric flag, in alphabetical order.
+/// Range of each numeric flag, in alphabetical order.
 const RANGES: &[(&str, Range)] = &[
     ("actor-device-ids", Int(0, MAX_DEVICES - 1)),
     ("alpha", Float(POSITIVE, MAX_FLOAT)),
@@ -130,13 +130,13 @@ const RANGES: &[(&str, Range)] = &[
     ("workers", Int(0, 1024)),
 ];
 
-/// The range of the flag `--name`, if it has a row.
+/// Returns the range of the flag `--name`, if it has a row.
 pub fn range_of(name: &str) -> Option<Range> {
     RANGES.iter().find(|(known, _)| *known == name).map(|(_, range)| *range)
 }
 
 impl Range {
-    /// Returns true if the number is within it. NaN is not.
+    /// Returns true if the number is within the range. NaN is not.
     fn has_float(self, x: f64) -> bool {
         match self {
             Int(least, most) => x.fract() == 0.0 && x >= least as f64 && x <= most as f64,
@@ -169,7 +169,7 @@ impl fmt::Display for Range {
     }
 }
 
-/// A float as people write it.
+/// Formats a float in its usual short form.
 struct Short(f64);
 
 impl fmt::Display for Short {
@@ -181,7 +181,7 @@ impl fmt::Display for Short {
     }
 }
 
-/// A number that a flag may hold.
+/// Number type of a flag.
 trait Number: Copy + Send + Sync + 'static {
     fn parse(text: &str) -> Option<Self>;
     fn is_in(self, range: Range) -> bool;
@@ -200,7 +200,7 @@ macro_rules! numbers {
         })*
         $(impl Number for $float {
             fn parse(text: &str) -> Option<$float> {
-                // Zero has no sign here.
+                // Negative zero becomes zero.
                 text.parse().ok().map(|x: $float| x + 0.0)
             }
 
@@ -209,7 +209,7 @@ macro_rules! numbers {
             }
         })*
 
-        /// The parser of numbers of this type in the range; `None` for other types.
+        /// Returns the parser of numbers of this type in the range; `None` for other types.
         fn parser_of(type_id: &impl PartialEq<TypeId>, range: Range) -> Option<ValueParser> {
             $(if *type_id == TypeId::of::<$int>() {
                 return Some(parser::<$int>(range));
@@ -224,7 +224,7 @@ macro_rules! numbers {
 
 numbers!(u8, u16, u32, u64, usize; f32, f64);
 
-/// Message of a number that is out of its range.
+/// Error message of a number that is out of its range.
 #[derive(Debug)]
 pub(super) struct OutOfRange(String);
 
@@ -236,7 +236,7 @@ impl fmt::Display for OutOfRange {
 
 impl std::error::Error for OutOfRange {}
 
-/// The parser of one number in the range.
+/// Returns the parser of one number in the range.
 fn parser<N: Number>(range: Range) -> ValueParser {
     let parse = move |text: &str| -> std::result::Result<N, OutOfRange> {
         let found = N::parse(text).filter(|number| number.is_in(range));
@@ -253,7 +253,8 @@ pub fn is_numeric(arg: &Arg) -> bool {
         || type_id == TypeId::of::<i64>()
 }
 
-/// The command, and its subcommands, with the range of each numeric flag in its parser and its help.
+/// Returns the command, including its subcommands, with the range of each numeric flag added to its
+/// parser and its help.
 pub fn ranged(command: Command) -> Command {
     let command = command.mut_args(|arg| {
         let Some(range) = arg.get_long().and_then(range_of) else { return arg };
@@ -267,7 +268,7 @@ pub fn ranged(command: Command) -> Command {
     command.mut_subcommands(ranged)
 }
 
-/// Fails unless every number of the settings is in the range of its flag.
+/// Checks that every number of the settings is in the range of its flag.
 ///
 /// # Errors
 /// [`Error::Config`] that names the first that is not.

@@ -1,5 +1,5 @@
-//! A replay buffer on the device: transitions are stored, drawn and learned from inside one
-//! compiled program, and never travel.
+//! Replay buffer on the device: transitions are stored, sampled and learned from inside one
+//! compiled program, and never transferred to the host.
 //!
 //! ```
 //! use podracer::random::Key;
@@ -42,10 +42,10 @@ use crate::trace::tensor::fail_op;
 use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::{self, Path, Tree};
 
-/// Several steps as one, their leaves joined along the first axis in their order.
+/// Concatenates several steps along the first axis of their leaves, in order.
 ///
 /// # Errors
-/// Ends the trace if there are none, or if they differ in structure or types.
+/// Ends the trace if there are no steps, or if they differ in structure or types.
 #[track_caller]
 pub fn joined<X: Tree<Tensor>>(steps: &[X]) -> X {
     let Some(first) = steps.first() else { fail_op("joined", "there are no steps to join") };
@@ -62,28 +62,28 @@ pub fn joined<X: Tree<Tensor>>(steps: &[X]) -> X {
     tree::replace(first, leaves)
 }
 
-/// Up to this many rows are written one by one, which is faster than a scatter of few.
+/// Maximum number of rows that are written one by one, which is faster than a scatter of few rows.
 const PIECES: usize = 64;
 
-/// Leaves of this many bytes are written by a scatter however few the rows. Writes one by one are fused
-/// into the draw that follows, which then reads the buffer as it was before, and for that the whole
-/// buffer is copied at every write. A scatter is a loop of its own.
+/// Minimum size in bytes of leaves that are written by a scatter regardless of the number of rows.
+/// Single writes are fused into the following sample, which then reads the buffer before the write,
+/// and this makes XLA copy the whole buffer at every write. A scatter is a loop of its own.
 const LARGE: usize = 1 << 21;
 
-/// The last transitions, the oldest overwritten first. `X` is a tree of one kind of transition.
+/// Ring buffer of transitions: the oldest are overwritten first. `X` is the tree of a transition.
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = X)]
 pub struct Replay<T, X> {
-    /// Every leaf of a transition with the capacity as a new first axis.
+    /// Every leaf of a transition, with the capacity as a new first axis.
     pub items: X,
-    /// Where the next transition goes: `i32[]`.
+    /// Index of the next transition to write: `i32[]`.
     pub next: T,
-    /// How many there are: `i32[]`, at most the capacity.
+    /// Number of stored transitions: `i32[]`, at most the capacity.
     pub count: T,
 }
 
 impl<X: Tree<Tensor>> Replay<Tensor, X> {
-    /// An empty buffer for `capacity` transitions of the types `item`.
+    /// Creates an empty buffer for `capacity` transitions of the types `item`.
     ///
     /// # Errors
     /// Ends the trace if `capacity` is 0 or does not fit `i32`, or if the buffer would be larger than
@@ -106,7 +106,7 @@ impl<X: Tree<Tensor>> Replay<Tensor, X> {
         Replay { items, next: zero, count: zero }
     }
 
-    /// How many transitions there is room for.
+    /// Returns the maximum number of transitions.
     #[track_caller]
     pub fn capacity(&self) -> usize {
         match tree::leaves(&self.items).first() {
@@ -115,13 +115,13 @@ impl<X: Tree<Tensor>> Replay<Tensor, X> {
         }
     }
 
-    /// The buffer with `n` more transitions, whose leaves have `n` as first axis, in their order.
+    /// Adds `n` transitions in order; `n` is the first axis of the leaves.
     ///
     /// A buffer that is moved through a compiled function is written in place.
     ///
     /// # Errors
-    /// Ends the trace if the leaves differ in type from those kept, or if there are more rows than
-    /// the capacity.
+    /// Ends the trace if the types of the leaves differ from those of the buffer, or if there are
+    /// more rows than the capacity.
     #[track_caller]
     #[expect(clippy::should_implement_trait, reason = "what replay buffers call it everywhere")]
     pub fn add(self, rows: X) -> Replay<Tensor, X> {
@@ -163,11 +163,11 @@ impl<X: Tree<Tensor>> Replay<Tensor, X> {
         Replay { items: tree::replace(&rows, written), next, count }
     }
 
-    /// `n` transitions, each drawn uniformly from those there are, with replacement; leaves have
-    /// `n` as first axis. An empty buffer gives zeros.
+    /// Samples `n` transitions uniformly, with replacement; leaves have `n` as first axis. An empty
+    /// buffer returns zeros.
     ///
-    /// In the body of a loop, draw after the one `add`: what is drawn from before a write makes the
-    /// compiler keep a copy of the whole buffer in each turn.
+    /// In the body of a loop, sample after the only `add`: sampling from the buffer before a write
+    /// makes the compiler copy the whole buffer in each iteration.
     #[track_caller]
     pub fn sample(&self, key: Key<Tensor>, n: usize) -> X {
         let high = self.count.maximum(1);

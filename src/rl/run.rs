@@ -1,4 +1,4 @@
-//! A training run: its name, its folder and event file, its episodes, and its result.
+//! A training run: its name, folder, event file, episodes and result.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,15 +19,15 @@ use crate::error::{Error, Result};
 use crate::files;
 use crate::tree::{self, Tree};
 
-/// How many of the last episodes the average return is over.
+/// Number of last episodes that the average return is taken over.
 pub const RETURN_WINDOW: usize = 100;
-/// The largest number of timesteps of a run: larger ones are not exact as `f64`.
+/// Maximum number of timesteps of a run: larger numbers are not exact as `f64`.
 pub const MAX_STEPS: u64 = 1 << 53;
 
-/// The numbers of a tree of scalars `f32[]`, as a program gives its losses.
+/// Reads the values of a tree of scalars `f32[]`, such as the losses of a program.
 ///
 /// # Errors
-/// What the runtime says of the run that made them; [`Error::Argument`] for other arrays.
+/// Returns errors of the computation that made them; [`Error::Argument`] for other arrays.
 pub fn scalars<M: Tree<Array>>(metrics: &M) -> Result<M::With<f32>> {
     let mut failed = None;
     let values = metrics.map_leaves_ref(&tree::Path::ROOT, &mut |_, x: &Array| {
@@ -39,7 +39,7 @@ pub fn scalars<M: Tree<Array>>(metrics: &M) -> Result<M::With<f32>> {
     failed.map_or(Ok(values), Err)
 }
 
-/// The name of a run, as CleanRL's: `{env_id}__{exp_name}__{seed}__{unix seconds}`.
+/// Returns the name of a run in CleanRL's format: `{env_id}__{exp_name}__{seed}__{unix seconds}`.
 pub fn run_name(env_id: &str, exp_name: &str, seed: u64, unix: u64) -> String {
     format!("{env_id}__{exp_name}__{seed}__{unix}")
 }
@@ -47,13 +47,13 @@ pub fn run_name(env_id: &str, exp_name: &str, seed: u64, unix: u64) -> String {
 /// A training run with its folder `runs/{name}` and the event file in it.
 #[derive(Debug)]
 pub struct Run {
-    /// The name; see [`run_name`].
+    /// Name of the run; see [`run_name`].
     pub name: String,
-    /// The folder of the event file and the saved models.
+    /// Folder of the event file and the saved models.
     pub dir: PathBuf,
-    /// The event file.
+    /// Event file.
     pub events: EventWriter,
-    /// The returns of the episodes that ended.
+    /// Returns of the finished episodes.
     pub returns: Returns,
     exp_name: String,
     env_id: String,
@@ -64,14 +64,14 @@ pub struct Run {
 }
 
 impl Run {
-    /// Starts a run: makes its folder in `root` (by custom `runs`) and logs `args`, a struct of
-    /// settings, as the text `hyperparameters`.
+    /// Starts a run: creates its folder in `root` (by convention `runs`) and logs `args`, a struct
+    /// of settings, as the text `hyperparameters`.
     ///
-    /// If another run took the name within this second, the name is that of the next.
+    /// If another run has taken the name within this second, the name of the next second is used.
     ///
     /// # Errors
-    /// [`Error::Io`] if the folder or the event file cannot be written; [`Error::Config`] if
-    /// `args` is not a struct or map.
+    /// [`Error::Io`] if the folder or the event file cannot be written; [`Error::Config`] if `args`
+    /// is not a struct or map.
     pub fn create(
         root: impl AsRef<Path>,
         exp_name: &str,
@@ -84,7 +84,7 @@ impl Run {
         let lock = RunLock::acquire(&dir)?;
         let mut events = EventWriter::create(&dir)?;
         events.text("hyperparameters", &table, 0)?;
-        // The settings of a run that is killed early should be known too.
+        // The settings should be readable even if the run is killed early.
         events.flush()?;
         Ok(Run {
             name,
@@ -99,11 +99,11 @@ impl Run {
         })
     }
 
-    /// Goes on with the run of which a checkpoint at `path` tells: in its folder, and in its event
-    /// file, from which what came after the checkpoint is taken away.
+    /// Resumes the run of the checkpoint at `path` in its folder and its event file. Events logged
+    /// after the checkpoint are removed.
     ///
     /// # Errors
-    /// [`Error::Io`] if the event file is not there or cannot be written.
+    /// [`Error::Io`] if the event file does not exist or cannot be written.
     pub(super) fn reopen(
         path: &Path,
         exp_name: &str,
@@ -116,7 +116,7 @@ impl Run {
         let before = Duration::try_from_secs_f64(place.wall_s).unwrap_or_default();
         Ok(Run {
             name,
-            // A checked place names one file of this folder.
+            // A checked state names one file in this folder.
             events: EventWriter::reopen(dir.join(&place.events), place.events_length)?,
             dir,
             returns: Returns::of(place.returns.clone(), place.episodes),
@@ -128,11 +128,11 @@ impl Run {
         })
     }
 
-    /// Locks the folder of the checkpoint at `path` and removes what a killed process left unfinished
-    /// in it.
+    /// Locks the folder of the checkpoint at `path` and removes temporary files that a killed
+    /// process left in it.
     ///
     /// # Errors
-    /// As [`RunLock::acquire`] and [`remove_unfinished`].
+    /// Returns the errors of [`RunLock::acquire`] and [`remove_unfinished`].
     pub(super) fn lock(path: &Path) -> Result<RunLock> {
         let dir = dir_of(path);
         let lock = RunLock::acquire(&dir)?;
@@ -140,7 +140,7 @@ impl Run {
         Ok(lock)
     }
 
-    /// Where the run is, for a checkpoint. Writes the events that wait.
+    /// Returns the progress of the run, for a checkpoint. Writes the buffered events.
     ///
     /// # Errors
     /// [`Error::Io`] if they cannot be written.
@@ -158,15 +158,15 @@ impl Run {
         })
     }
 
-    /// Seconds since the run started.
+    /// Returns the seconds since the run started.
     pub fn wall_s(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Steps per second from the start to `global_step`: CleanRL's `charts/SPS`, which counts
-    /// compilation too.
+    /// Returns the steps per second from the start to `global_step`: CleanRL's `charts/SPS`, which
+    /// includes compilation.
     pub fn sps(&self, global_step: u64) -> f64 {
-        // The clock may not have moved yet.
+        // The clock may not have advanced yet.
         global_step as f64 / self.wall_s().max(1e-9)
     }
 
@@ -181,7 +181,7 @@ impl Run {
         self.events.scalar("charts/episodic_length", length as f64, global_step)
     }
 
-    /// The result of the run so far.
+    /// Returns the result of the run so far.
     pub fn summary(
         &self,
         mode: &str,
@@ -212,7 +212,7 @@ impl Run {
     }
 }
 
-/// The folder of the checkpoint at `path`.
+/// Returns the folder of the checkpoint at `path`.
 fn dir_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(dir) if dir != Path::new("") => dir.to_path_buf(),
@@ -220,14 +220,14 @@ fn dir_of(path: &Path) -> PathBuf {
     }
 }
 
-/// Makes the folder of a new run, and no other's.
+/// Creates the folder of a new run; an existing folder is not used.
 fn create_dir(root: &Path, exp_name: &str, env_id: &str, seed: u64) -> Result<(String, PathBuf)> {
     files::ensure_plain_name("exp-name", exp_name)?;
     files::ensure_env_id(env_id)?;
     for unix in unix_seconds() as u64.. {
         let name = run_name(env_id, exp_name, seed, unix);
         let dir = root.join(&name);
-        // An id such as `ALE/Pong-v5` brings a folder of its own, as in CleanRL.
+        // An id such as `ALE/Pong-v5` contains a folder name, as in CleanRL.
         let parent = dir.parent().unwrap_or(root);
         fs::create_dir_all(parent).map_err(Error::io("cannot create", parent))?;
         match fs::create_dir(&dir) {
@@ -241,7 +241,7 @@ fn create_dir(root: &Path, exp_name: &str, env_id: &str, seed: u64) -> Result<(S
     unreachable!("some second is free")
 }
 
-/// Floats of JSON, in which a float that is not finite is null.
+/// Deserializes floats from JSON, where a float that is not finite is null.
 pub(super) fn null_is_nan<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<VecDeque<f64>, D::Error> {
@@ -258,7 +258,7 @@ pub struct Returns {
 }
 
 impl Returns {
-    /// The last returns, of so many episodes.
+    /// Creates the window from the last returns and the number of episodes.
     pub(super) fn of(last: VecDeque<f64>, episodes: u64) -> Returns {
         Returns { last, episodes }
     }
@@ -272,10 +272,10 @@ impl Returns {
         self.episodes += 1;
     }
 
-    /// Fails unless a run of fewer than [`MAX_STEPS`] timesteps can have these.
+    /// Checks that a run of fewer than [`MAX_STEPS`] timesteps can have these returns.
     ///
     /// # Errors
-    /// Says what is wrong, as the end of a sentence.
+    /// Returns the problem, as the end of a sentence.
     pub(crate) fn ensure_possible(&self) -> std::result::Result<(), String> {
         if self.last.len() > RETURN_WINDOW || self.last.len() as u64 > self.episodes {
             return Err(format!(
@@ -290,63 +290,63 @@ impl Returns {
         }
     }
 
-    /// Number of episodes that ended.
+    /// Returns the number of episodes that ended.
     pub fn episodes(&self) -> u64 {
         self.episodes
     }
 
-    /// The mean of the last returns; `None` before the first.
+    /// Returns the mean of the last returns; `None` before the first episode.
     pub fn mean(&self) -> Option<f64> {
         let sum: f64 = self.last.iter().sum();
         (!self.last.is_empty()).then(|| sum / self.last.len() as f64)
     }
 }
 
-/// The result of a run: what `--json` prints as its last line.
+/// Result of a run: `--json` prints it as the last line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The algorithm variant.
+    /// Name of the experiment.
     pub exp_name: String,
-    /// The environment.
+    /// Id of the environment.
     pub env_id: String,
-    /// The seed.
+    /// Seed.
     pub seed: u64,
     /// `jit` or `eager`.
     pub mode: String,
-    /// The platform, as in `cpu`.
+    /// Platform, as in `cpu`.
     pub platform: String,
-    /// How many devices took part.
+    /// Number of devices used.
     pub num_devices: usize,
     /// Steps taken, over all environments.
     pub global_step: u64,
-    /// Seconds from start to end of training, without the evaluation of the saved model.
+    /// Seconds from the start to the end of training, without the evaluation of the saved model.
     pub wall_s: f64,
-    /// Seconds of these that compilation took.
+    /// Seconds of these spent on compilation.
     pub compile_s: f64,
     /// Steps per second from start to end.
     pub sps: f64,
-    /// Episodes that ended.
+    /// Number of episodes that ended.
     pub episodes: u64,
-    /// The mean return of the last [`RETURN_WINDOW`] episodes; null if none ended.
+    /// Mean return of the last [`RETURN_WINDOW`] episodes; null if none ended.
     pub avg_episodic_return: Option<f64>,
-    /// The folder of the event file and the saved models.
+    /// Folder of the event file and the saved models.
     pub run_dir: String,
-    /// The saved model.
+    /// Path of the saved model.
     #[serde(default)]
     pub model_path: Option<String>,
-    /// Mean return of the episodes that the saved model played.
+    /// Mean return of the evaluation episodes of the saved model.
     #[serde(default)]
     pub eval_episodic_return: Option<f64>,
-    /// Lines of an algorithm's own for people, each ended.
+    /// Additional lines of the algorithm for people, each with a line end.
     #[serde(skip)]
     pub details: String,
-    /// Which process of the run this is; only the first one's result is told.
+    /// Rank of this process; only the result of the first process is printed.
     #[serde(skip)]
     pub rank: usize,
 }
 
 impl Summary {
-    /// The result in a few words, for people.
+    /// Returns a short description of the result for people.
     pub fn in_words(&self) -> String {
         let returns = match self.avg_episodic_return {
             Some(mean) => format!("mean return of the last {RETURN_WINDOW}: {mean:.1}"),
@@ -383,13 +383,13 @@ impl fmt::Display for Summary {
     }
 }
 
-/// The markdown table of a run's settings, in the order of the fields, with Python's words for
-/// true, false and nothing: what CleanRL logs and its dashboards read.
+/// Returns the markdown table of a run's settings, in the order of the fields, with Python's words
+/// for true, false and None: the format that CleanRL logs and its dashboards read.
 ///
 /// # Errors
 /// [`Error::Config`] if `args` is not a struct or map.
 pub fn hyperparameter_table(args: &impl Serialize) -> Result<String> {
-    // By way of text, because a JSON value keeps neither the order nor the digits of an f32.
+    // Serialized to text, because a JSON value keeps neither the order nor the digits of an f32.
     let rows = serde_json::to_string(args).and_then(|text| serde_json::from_str::<Rows>(&text));
     let Rows(rows) = rows.map_err(|error| {
         Error::Config(format!("the settings of a run must be a struct of plain values: {error}"))
@@ -410,7 +410,7 @@ fn cell(value: &Value) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
-/// The entries of a JSON object, in order.
+/// Entries of a JSON object, in order.
 struct Rows(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for Rows {

@@ -1,8 +1,8 @@
-//! What a run leaves behind: its model, and checkpoints from which it goes on as if it had never
+//! Files that a run saves: its model, and checkpoints from which it is resumed as if it had never
 //! stopped.
 //!
-//! `{exp_name}.safetensors` is the model, `checkpoint.safetensors` all the rest too: replay buffer,
-//! environments, random keys, the returns of the last episodes and the length of the event file.
+//! `{exp_name}.safetensors` is the model; `checkpoint.safetensors` also holds the replay buffer,
+//! the environments, PRNG keys, the returns of the last episodes and the length of the event file.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -24,19 +24,19 @@ use crate::trace::literal::AlignedBytes;
 use crate::trace::{DType, Literal, Tensor, TensorType};
 use crate::tree::{self, Tree};
 
-/// The file of a run's last checkpoint, in the run's folder.
+/// Name of a run's last checkpoint in the run's folder.
 pub const CHECKPOINT: &str = "checkpoint.safetensors";
-/// Longest setting accepted, as a flag, in bytes: the longest path of Linux.
+/// Maximum length of a setting as a flag, in bytes: the maximum path length of Linux.
 const MAX_SETTING: usize = 4096;
-/// End of the names of models and checkpoints.
+/// Suffix of the names of models and checkpoints.
 pub(super) const MODEL: &str = ".safetensors";
-/// Beginning of the names of event files, as TensorBoard has them.
+/// Prefix of the names of event files, as in TensorBoard.
 const EVENT_FILE: &str = "events.out.tfevents.";
-/// Longest time of a run accepted, in seconds: 31 years.
+/// Maximum duration of a run, in seconds: 31 years.
 const MAX_SECONDS: f64 = 1e9;
-/// Changes when what is saved changes.
+/// Version of the file format.
 const FORMAT: u32 = 1;
-/// Settings that may differ when a run goes on: they do not change what is learned until then.
+/// Settings that may differ when a run is resumed: they do not affect what was learned so far.
 const FREE: [&str; 13] = [
     "on_write_error",
     "capture_video",
@@ -53,44 +53,44 @@ const FREE: [&str; 13] = [
     "resume",
 ];
 
-/// What is known of a saved model or run beside its arrays.
+/// Metadata of a saved model or run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
     format: u32,
-    /// The version of this crate that saved it.
+    /// Version of this crate that saved it.
     pub version: String,
-    /// The algorithm's name.
+    /// Name of the algorithm.
     pub algorithm: String,
     /// All settings.
     pub settings: Map<String, Value>,
-    /// Where the run was; `None` for a model.
+    /// Progress of the run; `None` for a model.
     #[serde(default)]
     pub place: Option<Place>,
 }
 
-/// Where a run is between two calls of its program.
+/// Progress of a run between two calls of its program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Place {
-    /// Timesteps so far.
+    /// Number of timesteps so far.
     pub global_step: u64,
     /// Seconds so far.
     pub wall_s: f64,
-    /// The returns of the last episodes.
+    /// Returns of the last episodes.
     #[serde(deserialize_with = "null_is_nan")]
     pub returns: VecDeque<f64>,
-    /// How many episodes ended.
+    /// Number of episodes that ended.
     pub episodes: u64,
-    /// The name of the event file.
+    /// Name of the event file.
     pub events: String,
-    /// How many bytes of it were written.
+    /// Number of its bytes that were written.
     pub events_length: u64,
-    /// What else the loop keeps on the host.
+    /// Additional host state of the training loop.
     #[serde(default)]
     pub notes: Value,
 }
 
 impl Origin {
-    /// That of a model or run with these settings.
+    /// Creates the metadata of a model or run with these settings.
     ///
     /// # Errors
     /// [`Error::Config`] if they are not a struct of plain values.
@@ -104,11 +104,11 @@ impl Origin {
         })
     }
 
-    /// That of a saved model or run; the arrays are not read.
+    /// Reads the metadata of a saved model or run, without the arrays.
     ///
     /// # Errors
-    /// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if it was not saved by a run, or
-    /// by another version of this crate.
+    /// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if it was not saved by a run,
+    /// or by another version of this crate.
     pub fn read(path: &Path) -> Result<Origin> {
         let origin: Origin = checkpoint::load_metadata(path)?;
         if origin.format != FORMAT {
@@ -120,7 +120,7 @@ impl Origin {
                 shown(&origin.version)
             )));
         }
-        // Settings become flags, which messages repeat.
+        // Settings become flags, which error messages repeat.
         let long = |(name, value): &(&String, &Value)| {
             flag(name, value).is_some_and(|flag| flag.len() > MAX_SETTING)
         };
@@ -134,10 +134,10 @@ impl Origin {
         Ok(origin)
     }
 
-    /// Fails unless `algorithm` saved it.
+    /// Checks that `algorithm` saved the file.
     ///
     /// # Errors
-    /// [`Error::Argument`] that names both.
+    /// [`Error::Argument`] that names both algorithms.
     pub fn expect(&self, algorithm: &str, path: &Path) -> Result<()> {
         if self.algorithm == algorithm {
             return Ok(());
@@ -149,7 +149,7 @@ impl Origin {
         )))
     }
 
-    /// Where the run was.
+    /// Returns the progress of the run.
     ///
     /// # Errors
     /// [`Error::Argument`] for a model.
@@ -163,7 +163,7 @@ impl Origin {
         })
     }
 
-    /// [`place`](Origin::place), of which every field is one that a run can have written.
+    /// Like [`place`](Origin::place), and checks that a run can have written every field.
     ///
     /// # Errors
     /// [`Error::Argument`] that names the field.
@@ -179,8 +179,8 @@ impl Origin {
         Ok(place)
     }
 
-    /// Fails unless all of the settings are settings of `args`. Others would become flags that no
-    /// run saves, such as the file of a secret.
+    /// Checks that all saved settings are settings of `args`. Others would become flags that no run
+    /// saves, such as the file of a secret.
     ///
     /// # Errors
     /// [`Error::Argument`] that names the first that is not.
@@ -197,15 +197,15 @@ impl Origin {
         }
     }
 
-    /// The settings as a command line, but for those of how a run is watched.
+    /// Returns the settings as a command line, except those that only affect output.
     pub fn flags(&self) -> Vec<OsString> {
         let watched = ["json", "timeline", "runs_dir", "resume"];
         let given = self.settings.iter().filter(|(name, _)| !watched.contains(&name.as_str()));
         given.filter_map(|(name, value)| flag(name, value)).collect()
     }
 
-    /// Fails unless `args` are the saved settings, but for those that change nothing that is
-    /// learned, and `total_timesteps`.
+    /// Checks that `args` are the saved settings, except those that do not affect what is learned,
+    /// and `total_timesteps`.
     fn expect_settings(&self, args: &impl Serialize, path: &Path) -> Result<()> {
         let now = settings(args)?;
         for (name, value) in &now {
@@ -225,7 +225,7 @@ impl Origin {
 }
 
 impl Place {
-    /// Fails unless a run of `total` timesteps can have been there.
+    /// Checks that a run of `total` timesteps can have reached this state.
     fn ensure_possible(&self, total: u64) -> std::result::Result<(), String> {
         if self.global_step > total.min(MAX_STEPS) {
             let step = self.global_step;
@@ -247,7 +247,7 @@ impl Place {
     }
 }
 
-/// The settings as JSON.
+/// Returns the settings as JSON.
 pub(super) fn settings(args: &impl Serialize) -> Result<Map<String, Value>> {
     match serde_json::to_value(args) {
         Ok(Value::Object(settings)) => Ok(settings),
@@ -256,7 +256,7 @@ pub(super) fn settings(args: &impl Serialize) -> Result<Map<String, Value>> {
     }
 }
 
-/// `--name=value`; nothing for what is not set.
+/// Returns `--name=value`; `None` for settings without a value.
 fn flag(name: &str, value: &Value) -> Option<OsString> {
     let value = match value {
         Value::Null => return None,
@@ -270,24 +270,24 @@ fn flag(name: &str, value: &Value) -> Option<OsString> {
     Some(format!("--{}={value}", name.replace('_', "-")).into())
 }
 
-/// Where the checkpoint of a run is: `run` is its folder, or the file itself.
+/// Returns the path of a run's checkpoint; `run` is its folder, or the file itself.
 pub fn checkpoint_in(run: &Path) -> PathBuf {
     if run.is_dir() { run.join(CHECKPOINT) } else { run.to_path_buf() }
 }
 
-/// The environments of a run, as a checkpoint keeps them: a pool, of several the first, or `()` for
-/// traced environments, whose states are in the program's.
+/// Environments of a run, for saving to and restoring from a checkpoint: a pool, of several the
+/// first, or `()` for traced environments, whose states are part of the program's state.
 pub trait Envs {
-    /// The states of all environments.
+    /// Returns the states of all environments.
     ///
     /// # Errors
-    /// What an environment says that cannot save itself.
+    /// Returns errors of environments that cannot be saved.
     fn states(self) -> Result<Vec<Vec<u8>>>;
 
-    /// Puts them back.
+    /// Restores the states.
     ///
     /// # Errors
-    /// What an environment says of a state that is not its own.
+    /// Returns errors of environments that do not accept a state.
     fn put_back(self, states: &[&[u8]]) -> Result<()>;
 }
 
@@ -333,7 +333,7 @@ impl Envs for () {
 /// Writes a checkpoint: the arrays of `state` by their paths, and the environments.
 ///
 /// # Errors
-/// As [`checkpoint::save`], and what the environments say.
+/// Returns the errors of [`checkpoint::save`] and of the environments.
 pub(super) fn write<S: Tree<Array>>(
     path: &Path,
     state: &S,
@@ -358,10 +358,10 @@ fn env_name(k: usize) -> String {
     format!("envs[{k}]")
 }
 
-/// Reads a checkpoint back, for `args` and a state like `fresh`, which is dropped.
+/// Reads a checkpoint for `args` into a state of the structure of `fresh`, which is dropped.
 ///
 /// # Errors
-/// [`Error::Argument`] or [`Error::Config`] that says in what they differ.
+/// [`Error::Argument`] or [`Error::Config`] that names the difference.
 pub(super) fn read<S: Tree<Array>>(
     path: &Path,
     algorithm: &str,
@@ -400,11 +400,11 @@ fn array(ty: &TensorType, bytes: &[u8]) -> Array {
     Array::from(Literal::from_bytes(ty.clone(), AlignedBytes::copy_of(bytes)))
 }
 
-/// The saved arrays as a tree of these types, which [`eval_shape`] gives for a fresh model without making
-/// one.
+/// Returns the saved arrays as a tree of these types, which [`eval_shape`] computes for a model
+/// without creating one.
 ///
 /// # Errors
-/// As [`Checkpoint::expect`].
+/// Returns the same errors as [`Checkpoint::expect`].
 pub fn load_typed<M: Tree<TensorType>>(saved: &Checkpoint, types: &M) -> Result<M::With<Array>> {
     let expected: Vec<_> = tree::paths(types).into_iter().zip(tree::leaves(types)).collect();
     let bytes = saved.expect(&expected)?;
@@ -412,10 +412,11 @@ pub fn load_typed<M: Tree<TensorType>>(saved: &Checkpoint, types: &M) -> Result<
     Ok(types.map_leaves_ref(&tree::Path::ROOT, &mut |_, _| arrays.next().expect("one a leaf")))
 }
 
-/// A saved model of the structure and the sizes of what `new` makes, which is not run.
+/// Returns a saved model of the structure and the sizes of the result of `new`, which is traced but
+/// not run.
 ///
 /// # Errors
-/// As [`Checkpoint::expect`], and what is wrong with the Program of `new`.
+/// Returns the errors of [`Checkpoint::expect`], and errors of tracing `new`.
 pub fn load_model<M: Tree<Tensor>>(
     saved: &Checkpoint,
     new: impl Fn(Key<Tensor>) -> M,

@@ -1,4 +1,4 @@
-//! The terminal below a progress bar.
+//! Terminal output of a progress bar.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -7,19 +7,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use console::Term;
 use indicatif::TermLike;
 
-/// Standard error as a bar sees it. Between two drawings the cursor stands at the start of the row
-/// below, so that what others write, and the `^C` that a terminal writes by itself, neither shifts
-/// what is drawn next nor stays on the screen.
+/// Standard error as the terminal of a progress bar. Between two redraws the cursor is at the start
+/// of the row below, so that other output, and the `^C` that a terminal echoes, neither shifts the
+/// next redraw nor stays on the screen.
 #[derive(Debug, Default)]
 pub(super) struct Screen(Mutex<Drawing>);
 
 #[derive(Debug, Default)]
 struct Drawing {
-    /// What is not written yet.
+    /// Output that is not written yet.
     text: String,
-    /// Whether something was drawn, so that the cursor is one row below it.
+    /// True if something is displayed, so that the cursor is one row below it.
     below: bool,
-    /// Whether this drawing has written something.
+    /// True if the current redraw has written something.
     drew: bool,
 }
 
@@ -42,7 +42,7 @@ impl Screen {
 }
 
 impl Drawing {
-    /// All of the drawing, and the step to the row below.
+    /// Returns all output of the redraw, and the move to the row below.
     fn take(&mut self) -> String {
         self.below = std::mem::take(&mut self.drew);
         if self.below {
@@ -85,7 +85,7 @@ impl TermLike for Screen {
 
     fn write_str(&self, text: &str) -> io::Result<()> {
         let mut drawing = self.drawing();
-        // What only moves is nothing that is seen.
+        // Cursor movement alone displays nothing.
         drawing.drew |= !text.trim_start_matches('\r').is_empty();
         drawing.text.push_str(text);
         Ok(())
@@ -98,7 +98,7 @@ impl TermLike for Screen {
 
     fn flush(&self) -> io::Result<()> {
         let text = self.drawing().take();
-        // As one piece. What a terminal that is gone does not show is no failure.
+        // Written in one piece. An error is ignored: the terminal may be gone.
         let _ = io::stderr().lock().write_all(text.as_bytes());
         Ok(())
     }
@@ -114,12 +114,12 @@ mod tests {
         let flushed = || screen.drawing().take();
         screen.write_str("one").unwrap();
         assert_eq!(flushed(), "one\r\n");
-        // Back up, past what a terminal echoed.
+        // Back up, past the text that a terminal echoed.
         screen.move_cursor_up(0).unwrap();
         screen.clear_line().unwrap();
         screen.write_str("two").unwrap();
         assert_eq!(flushed(), "\r\x1b[2K\x1b[1A\r\x1b[2Ktwo\r\n");
-        // Nothing is drawn any more: the cursor stays where that was.
+        // Nothing is displayed any more: the cursor stays in its row.
         screen.clear_line().unwrap();
         assert_eq!(flushed(), "\r\x1b[2K\x1b[1A\r\x1b[2K");
         screen.write_line("a line").unwrap();

@@ -1,4 +1,4 @@
-//! Which environments an algorithm fits: sizes of their spaces, or an error that says what would.
+//! Sizes of the spaces of an environment, or an error that names the algorithms that support it.
 
 use super::bounds::bounds_of;
 use super::fitting::advice;
@@ -11,10 +11,10 @@ use crate::trace::{DType, Shape};
 
 pub use super::bounds::Bounds;
 
-/// How many numbers an observation has; for vectors of `f32` or `f64`.
+/// Returns the number of elements of an observation; for vectors of `f32` or `f64`.
 ///
 /// # Errors
-/// [`Error::Config`] for other observations; `algorithm` is its name.
+/// [`Error::Config`] for other observations; `algorithm` is the algorithm's name in the message.
 pub fn vector(algorithm: &str, spec: &EnvSpec) -> Result<usize> {
     let observation = &spec.observation;
     if !observation.dtype().is_float() || observation.shape().rank() != 1 {
@@ -28,10 +28,10 @@ pub fn vector(algorithm: &str, spec: &EnvSpec) -> Result<usize> {
     Ok(observation.shape()[0])
 }
 
-/// The shape of an observation, for images `u8[channels, height, width]` of that shape.
+/// Checks that observations are images `u8[channels, height, width]` of this shape.
 ///
 /// # Errors
-/// [`Error::Config`] for other observations; `algorithm` is its name.
+/// [`Error::Config`] for other observations; `algorithm` is the algorithm's name in the message.
 pub fn images(algorithm: &str, spec: &EnvSpec, shape: [usize; 3]) -> Result<()> {
     let observation = &spec.observation;
     if observation.dtype() != DType::U8 || observation.shape()[..] != shape {
@@ -45,10 +45,10 @@ pub fn images(algorithm: &str, spec: &EnvSpec, shape: [usize; 3]) -> Result<()> 
     Ok(())
 }
 
-/// What an observation is, if it is something of `views`.
+/// Returns the kind of observation, if it is one of `views`.
 ///
 /// # Errors
-/// [`Error::Config`] for other observations; `algorithm` is its name.
+/// [`Error::Config`] for other observations; `algorithm` is the algorithm's name in the message.
 pub fn view(algorithm: &str, spec: &EnvSpec, views: &[View]) -> Result<View> {
     let observation = &spec.observation;
     match View::of(&observation.shape(), observation.dtype()) {
@@ -65,22 +65,22 @@ pub fn view(algorithm: &str, spec: &EnvSpec, views: &[View]) -> Result<View> {
     }
 }
 
-/// What an agent with discrete actions must know of an environment.
+/// Sizes that an agent with discrete actions needs to know of an environment.
 #[derive(Debug, Clone)]
 pub struct Sizes {
-    /// What it shows.
+    /// Kind of observation.
     pub view: View,
-    /// The shape of an observation.
+    /// Shape of an observation.
     pub shape: Shape,
-    /// How many actions there are.
+    /// Number of actions.
     pub num_actions: usize,
 }
 
 impl Sizes {
-    /// Of an environment that shows something of `views`.
+    /// Returns the sizes of an environment with one of the observation kinds `views`.
     ///
     /// # Errors
-    /// As [`view`] and [`choices`].
+    /// Returns the errors of [`view`] and [`choices`].
     pub fn of(algorithm: &str, spec: &EnvSpec, views: &[View]) -> Result<Sizes> {
         let view = view(algorithm, spec, views)?;
         let num_actions = choices(algorithm, spec)?;
@@ -88,10 +88,10 @@ impl Sizes {
     }
 }
 
-/// How many actions there are; for discrete ones.
+/// Returns the number of actions; for discrete ones.
 ///
 /// # Errors
-/// [`Error::Config`] for other actions; `algorithm` is its name.
+/// [`Error::Config`] for other actions; `algorithm` is the algorithm's name in the message.
 pub fn choices(algorithm: &str, spec: &EnvSpec) -> Result<usize> {
     match &spec.action {
         Space::Discrete { n } => Ok(*n),
@@ -104,33 +104,33 @@ pub fn choices(algorithm: &str, spec: &EnvSpec) -> Result<usize> {
     }
 }
 
-/// Observations and actions of environments that say which actions are allowed.
+/// Sizes of environments with an action mask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Masked {
-    /// How many numbers an observation has, without those that say what is allowed.
+    /// Number of elements of an observation, without the action mask.
     pub features: usize,
-    /// How many choices each component of an action has.
+    /// Number of choices of each component of an action.
     pub nvec: Vec<usize>,
 }
 
 impl Masked {
-    /// How many numbers say what is allowed: one for each choice of each component.
+    /// Returns the size of the action mask: one element for each choice of each component.
     pub fn choices(&self) -> usize {
         self.nvec.iter().sum()
     }
 
-    /// An observation `[.., features + choices]` as `f32[.., features]`, and `bool[.., choices]` that
-    /// says what is allowed.
+    /// Splits an observation `[.., features + choices]` into `f32[.., features]` and the action
+    /// mask `bool[.., choices]`, which is true where the choice is allowed.
     pub fn split(&self, obs: Tensor) -> (Tensor, Tensor) {
         let allowed = obs.slice_axis(-1, self.features, self.features + self.choices());
         (obs.slice_axis(-1, 0, self.features).to(DType::F32), allowed.gt(0.5))
     }
 }
 
-/// The sizes of an environment with masked actions and `players` players, 1 or 2.
+/// Returns the sizes of an environment with an action mask and `players` players, 1 or 2.
 ///
 /// # Errors
-/// [`Error::Config`] for others; `algorithm` is its name.
+/// [`Error::Config`] for other environments; `algorithm` is the algorithm's name in the message.
 pub fn masked(algorithm: &str, spec: &EnvSpec, players: usize) -> Result<Masked> {
     let there = if TWO_PLAYERS.contains(&spec.id.as_str()) { 2 } else { 1 };
     if there != players {
@@ -155,10 +155,10 @@ pub fn masked(algorithm: &str, spec: &EnvSpec, players: usize) -> Result<Masked>
     }
 }
 
-/// The bounds of the actions; for vectors of numbers with bounds.
+/// Returns the bounds of the actions; for bounded vectors of numbers.
 ///
 /// # Errors
-/// [`Error::Config`] for other actions; `algorithm` is its name.
+/// [`Error::Config`] for other actions; `algorithm` is the algorithm's name in the message.
 pub fn bounds(algorithm: &str, spec: &EnvSpec) -> Result<Bounds> {
     bounds_of(&spec.action).map_err(|problem| {
         Error::Config(format!(

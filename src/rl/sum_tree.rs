@@ -1,4 +1,4 @@
-//! Drawing rows in proportion to their priorities, on the device: the sum tree of prioritised
+//! Sampling of rows in proportion to their priorities, on the device: the sum tree of prioritized
 //! replay (Schaul et al. 2016).
 
 use crate::trace::DType;
@@ -7,10 +7,10 @@ use crate::trace::ops::{IndexMode, div, where_, zeros};
 use crate::trace::tensor::fail_op;
 use crate::tree::Tree;
 
-/// Priorities, and above them level by level the sums of pairs, up to the sum of all.
+/// Binary tree of priorities, in which each node is the sum of its two children, up to the total.
 ///
-/// Each level is an array of its own, which a change writes once and reads only afterwards: so a
-/// compiled loop that carries a tree writes in place.
+/// Each level is an array of its own, which an update writes once and reads only afterwards, so
+/// that a compiled loop that carries a tree updates it in place.
 #[derive(Debug, Clone, Tree)]
 pub struct SumTree<T> {
     /// `f32[2^k]` for k from the height down to 0.
@@ -18,7 +18,7 @@ pub struct SumTree<T> {
 }
 
 impl SumTree<Tensor> {
-    /// Zeros for `rows` rows at least.
+    /// Creates a tree of zeros for at least `rows` rows.
     ///
     /// # Errors
     /// Ends the trace if there are none, or more than 2^30.
@@ -36,20 +36,20 @@ impl SumTree<Tensor> {
         SumTree { levels }
     }
 
-    /// The sum of all priorities, `f32[]`.
+    /// Returns the sum of all priorities, `f32[]`.
     #[track_caller]
     pub fn total(&self) -> Tensor {
         self.levels[self.levels.len() - 1].index_axis(0, 0)
     }
 
-    /// The priorities of `rows`: `i32[n]` to `f32[n]`.
+    /// Returns the priorities of `rows`: `i32[n]` to `f32[n]`.
     #[track_caller]
     pub fn get(&self, rows: Tensor) -> Tensor {
         self.levels[0].take_mode(rows, 0, IndexMode::Clip)
     }
 
-    /// The tree with other priorities of `rows`: `i32[n]` and `f32[n]`, not below 0. Of a row that
-    /// comes twice either priority may stay.
+    /// Sets the priorities of `rows`: `i32[n]` and `f32[n]`, not below 0. For a duplicate row
+    /// either of its priorities may be stored.
     #[track_caller]
     pub fn set(self, rows: Tensor, priorities: Tensor) -> SumTree<Tensor> {
         let mut levels = self.levels;
@@ -64,8 +64,8 @@ impl SumTree<Tensor> {
         SumTree { levels }
     }
 
-    /// The rows at which the running sum of priorities passes `sums`, `f32[n]` from 0 to the total:
-    /// `i32[n]`. Never a row of priority 0, but in a tree of zeros.
+    /// Returns the rows at which the running sum of priorities exceeds `sums`, `f32[n]` from 0 to
+    /// the total: `i32[n]`. A row of priority 0 is returned only from a tree of zeros.
     #[track_caller]
     pub fn find(&self, sums: Tensor) -> Tensor {
         let mut rows = zeros(sums.shape(), DType::I32);
@@ -73,7 +73,7 @@ impl SumTree<Tensor> {
         for level in self.levels.iter().rev().skip(1) {
             let at = |node: Tensor| level.take_mode(node, 0, IndexMode::Clip);
             let (left, right) = (at(rows * 2), at(rows * 2 + 1));
-            // Rounding may leave more than there is on the right.
+            // Rounding may leave a remainder larger than the sum of the right subtree.
             let goes_right = left_over.ge(left) & right.gt(0.0);
             left_over = where_(goes_right, left_over - left, left_over);
             rows = rows * 2 + goes_right.to(DType::I32);

@@ -1,4 +1,4 @@
-//! The host's side of a training loop: events, progress, checkpoints, interruption, the result.
+//! Host side of a training loop: events, progress, checkpoints, interruption, result.
 
 use std::path::Path;
 use std::time::Instant;
@@ -20,10 +20,10 @@ use crate::runtime::Runtime;
 use crate::timeline::{self, Timeline};
 use crate::tree::{self, Tree};
 
-/// Timesteps between two entries of one tag, where a call gives many.
+/// Minimum number of timesteps between two entries of one tag, where a call returns many values.
 const LOG_INTERVAL: u64 = 100;
 
-/// Runs the loop of an algorithm.
+/// Host side of an algorithm's training loop.
 ///
 /// ```text
 /// let mut trainer = Trainer::start(args)?;
@@ -45,34 +45,34 @@ pub struct Trainer<'a, A> {
     step: u64,
     /// Timestep at which `--resume` continued.
     resumed_at: Option<u64>,
-    /// Where the last checkpoint was.
+    /// Timestep of the last checkpoint.
     kept: u64,
-    /// The time and the step of the last speed.
+    /// Time and timestep of the last speed measurement.
     window: (Instant, u64),
-    /// What the loop of this algorithm keeps on the host beside the state; in checkpoints too.
+    /// Additional host state of the algorithm's loop; checkpoints save it.
     pub notes: Value,
-    /// How many devices take part.
+    /// Number of devices used.
     pub devices: usize,
-    /// Which process of the run this is: only the first keeps checkpoints and the model.
+    /// Rank of this process: only the first process saves checkpoints and the model.
     rank: usize,
-    /// A failure to write was reported; it is reported once.
+    /// True once a write error was reported; it is reported once.
     write_failed: bool,
 }
 
 impl<'a, A: Algorithm> Trainer<'a, A> {
-    /// Makes the run's folder and its event file; with `--resume` opens those there are.
+    /// Creates the run's folder and its event file; with `--resume` opens the existing ones.
     ///
     /// # Errors
-    /// As [`Run::create`], and what is wrong with the checkpoint.
+    /// Returns the errors of [`Run::create`], and errors of the checkpoint.
     pub fn start(args: &'a A) -> Result<Trainer<'a, A>> {
         Trainer::start_as(args, 0)
     }
 
-    /// [`start`](Trainer::start) for process `rank` of a run. All but the first have a folder of
-    /// their own for their events, show nothing, and keep nothing else.
+    /// Like [`start`](Trainer::start), for process `rank` of a run. All processes but the first
+    /// have a folder of their own for their events, display nothing, and save nothing else.
     ///
     /// # Errors
-    /// As [`start`](Trainer::start).
+    /// Returns the same errors as [`start`](Trainer::start).
     pub fn start_as(args: &'a A, rank: usize) -> Result<Trainer<'a, A>> {
         algorithm::check_names_and_ranges(args)?;
         let options = args.options();
@@ -89,7 +89,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             }
             Some(run) => {
                 let path = checkpoint_in(run);
-                // Where there is no checkpoint there is no run to lock.
+                // Without a checkpoint there is no run to lock.
                 Origin::read(&path)?;
                 let lock = Run::lock(&path)?;
                 let origin = Origin::read(&path)?;
@@ -121,25 +121,25 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         })
     }
 
-    /// A place for lines above the progress bar, if there is one.
+    /// Returns the area for lines above the progress bar, if there is a bar.
     pub fn above(&self) -> Option<Above> {
         self.progress.above()
     }
 
-    /// Timesteps so far.
+    /// Returns the number of timesteps so far.
     pub fn step(&self) -> u64 {
         self.step
     }
 
-    /// The state to begin with: `fresh`, or with `--resume` the saved one, and then the environments
-    /// are as they were.
+    /// Returns the initial state: `fresh`, or with `--resume` the saved state; then the
+    /// environments are restored too.
     ///
     /// # Errors
-    /// What is wrong with the checkpoint.
+    /// Returns errors of the checkpoint.
     pub fn state<S: Tree<Array>>(&mut self, fresh: S, envs: impl Envs) -> Result<S> {
         let Some(run) = &self.args.options().resume else { return Ok(fresh) };
         let (state, place) = saved::read(&checkpoint_in(run), A::NAME, self.args, fresh, envs)?;
-        // Only now is it known that the checkpoint fits: what follows it in the event file is removed.
+        // Only now is the checkpoint known to fit: remove the events after it from the event file.
         self.run.events.written()?;
         (self.step, self.kept, self.notes) = (place.global_step, place.global_step, place.notes);
         self.window.1 = self.step;
@@ -147,11 +147,11 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         Ok(state)
     }
 
-    /// Whether `steps` more timesteps are to come. Before it says so it writes the checkpoint that
-    /// is due.
+    /// Returns true while another call of `steps` timesteps fits the budget and no interruption is
+    /// requested. Writes a checkpoint first, if one is due.
     ///
     /// # Errors
-    /// What the environments and the file system say of a checkpoint.
+    /// Returns errors of the environments and of file I/O while the checkpoint is written.
     pub fn goes_on<S: Tree<Array>>(
         &mut self,
         steps: u64,
@@ -196,7 +196,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         saved::write(&self.run.dir.join(CHECKPOINT), state, envs, &origin)
     }
 
-    /// Lets a failure to write pass, if the user chose so; the first is reported.
+    /// Ignores a write error if the user chose so; the first one is reported.
     fn allow(&mut self, written: Result<()>) -> Result<()> {
         match (written, self.args.options().on_write_error) {
             (Err(error @ Error::Io { .. }), OnWriteError::GoOn) => {
@@ -211,11 +211,11 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         }
     }
 
-    /// Takes note of a call of `steps` timesteps: of the episodes that ended in it, and of what was
-    /// learned, if anything was.
+    /// Records the results of a call of `steps` timesteps: the episodes that ended, and the metrics
+    /// if the call learned.
     ///
-    /// Metrics are logged as `losses/` and the name of their field. Those that are vectors `[K]` are
-    /// of K updates, evenly in the call, of which one is logged every 100 timesteps.
+    /// Metrics are logged as `losses/` and the name of their field. Metrics that are vectors `[K]`
+    /// belong to K updates, evenly spaced in the call, of which one is logged every 100 timesteps.
     ///
     /// # Errors
     /// [`Error::Nan`] if a loss is not finite, [`Error::Io`] if the event file cannot be written.
@@ -235,7 +235,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         self.advance(steps)
     }
 
-    /// Logs numbers of an algorithm's own, at timestep `step`.
+    /// Logs additional scalars of an algorithm, at timestep `step`.
     ///
     /// # Errors
     /// [`Error::Io`] if the event file cannot be written.
@@ -243,8 +243,8 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         self.run.events.scalars(values, step)
     }
 
-    /// Goes `steps` timesteps on, and tells the speed now and then. [`tell`](Trainer::tell) does it;
-    /// only an algorithm that logs by itself calls this.
+    /// Advances the timestep by `steps`, and periodically logs the speed. [`tell`](Trainer::tell)
+    /// calls it; only an algorithm that does its own logging calls it directly.
     ///
     /// # Errors
     /// [`Error::Io`] if the event file cannot be written.
@@ -291,10 +291,10 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         Ok(())
     }
 
-    /// Ends the run: saves the model and lets it play, if asked for, and gives the result.
+    /// Ends the run: saves and evaluates the model, if requested, and returns the result.
     ///
     /// # Errors
-    /// What the file system and [`Algorithm::play`] say.
+    /// Returns errors of file I/O and of [`Algorithm::play`].
     pub fn finish<M: Tree<Array>>(mut self, model: &M, compile_s: f64) -> Result<Summary> {
         let options = self.args.options();
         self.progress.update(self.step, self.run.sps(self.step), self.run.returns.mean());
@@ -304,7 +304,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             Mode::Jit | Mode::Eager => Runtime::get()?.client.platform_name().to_string(),
         };
         let mode = options.mode.to_string();
-        // Before the evaluation, which is not training time.
+        // Measured before the evaluation, which is not training time.
         let mut summary = self.run.summary(&mode, &platform, self.devices, self.step, compile_s);
         summary.rank = self.rank;
         self.progress = Progress::quiet();
@@ -327,8 +327,8 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         Ok(summary)
     }
 
-    /// The mean return of the saved model, if it played an episode. A run that was interrupted ends
-    /// without.
+    /// Evaluates the saved model and returns its mean return, if an episode ended. Does nothing in
+    /// an interrupted run.
     fn evaluate(&mut self, model: &Path) -> Result<Option<f64>> {
         if interrupt::requested() {
             return Ok(None);
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(summary.model_path.as_deref(), model.to_str());
         let last = summary.in_words().lines().last().unwrap().to_string();
         assert_eq!(last, format!("model: {}, mean return 3.0", model.display()));
-        // The program of an algorithm outside of the crate evaluates its models.
+        // The program of an algorithm outside of this crate evaluates its models.
         let eval = |run: &str| {
             let words = ["--run", run].map(Into::into);
             eval_command::eval_own::<Args>("target/count".into(), words).unwrap()
@@ -427,13 +427,13 @@ mod tests {
         let text = eval(&summary.run_dir).unwrap();
         assert_eq!(text, "count on Numbers-v0, 2 episodes: 3.00 +- 1.00\n2.0 4.0\n");
         assert!(eval("nowhere").unwrap_err().to_string().contains("cannot read nowhere"));
-        // And `podracer eval` says that it does not know the algorithm.
+        // And `podracer eval` reports that it does not know the algorithm.
         let origin = Origin::read(&model).unwrap();
         let error = registry::play(&model, &origin, &mut Evaluation::new(1)).unwrap_err();
         assert!(error.to_string().contains("`PROGRAM eval --run "), "{error}");
     }
 
-    /// The run is lost when it comes to step `end`.
+    /// Trains until step `end`, at which the loop returns an error, as if the run were lost.
     fn go_until(args: &Args, end: u64) -> Result<Summary> {
         let mut trainer = Trainer::start(args)?;
         let mut count = trainer.state(Array::from(0i32), ())?;
@@ -460,7 +460,7 @@ mod tests {
         fs::read_dir(folder).unwrap().next().unwrap().unwrap().path()
     }
 
-    /// What was logged, but for times and speeds.
+    /// Returns the logged events, without times and speeds.
     fn logged(run: &Path) -> Vec<(u64, Value)> {
         let files = fs::read_dir(run).unwrap().map(|file| file.unwrap().path());
         let events = files.filter(|path| path.to_string_lossy().contains("events.out"));
@@ -495,7 +495,7 @@ mod tests {
         assert_eq!(Path::new(&summary.run_dir), run);
         assert_eq!(logged(&run), logged(&only_in(whole.path())));
 
-        // The end is a checkpoint too, from which a longer run goes on.
+        // The end is a checkpoint too, from which a longer run is resumed.
         let longer = [&resume[..], &["--total-timesteps", "600"]].concat();
         let summary = train(&args(cut.path(), &longer).unwrap()).unwrap();
         assert_eq!((summary.global_step, summary.avg_episodic_return), (600, Some(6.5)));
@@ -547,7 +547,7 @@ mod tests {
             let flags = ["--checkpoint-frequency", "50", "--on-write-error", choice];
             let args = args(folder.path(), &flags).unwrap();
             let mut trainer = Trainer::start(&args).unwrap();
-            // In the place of the run's folder there is a file now.
+            // Replace the run's folder by a file.
             let run = only_in(folder.path());
             fs::remove_dir_all(&run).unwrap();
             fs::write(&run, "").unwrap();

@@ -1,4 +1,4 @@
-//! Films of episodes, with what the agent thinks beside the picture.
+//! Videos of episodes, with the agent's values beside the frame.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -11,14 +11,14 @@ use crate::envs::Frame;
 use crate::error::{Error, Result};
 use crate::files;
 
-/// Hundredths of a second that a picture stands.
+/// Duration of a frame in hundredths of a second.
 const DELAY: u16 = 4;
 const PAPER: [u8; 3] = [250, 250, 250];
 const BAR: [u8; 3] = [120, 160, 210];
 const HIGHEST: [u8; 3] = [210, 90, 60];
 const ZERO: [u8; 3] = [60, 60, 60];
 
-/// Writes an animated GIF for each episode: `episode-0.gif` and so on.
+/// Writer of animated GIFs, one for each episode: `episode-0.gif` and so on.
 #[derive(Debug)]
 pub struct Recorder {
     folder: PathBuf,
@@ -26,7 +26,7 @@ pub struct Recorder {
     films: usize,
 }
 
-/// The film of an episode that goes on.
+/// Video of the current episode.
 struct Film {
     path: PathBuf,
     size: (usize, usize),
@@ -40,21 +40,22 @@ impl std::fmt::Debug for Film {
 }
 
 impl Recorder {
-    /// Films in `folder`, which is made if need be.
+    /// Creates a recorder that writes to `folder`, which is created if necessary.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be made.
+    /// [`Error::Io`] if it cannot be created.
     pub fn new(folder: &Path) -> Result<Recorder> {
         fs::create_dir_all(folder).map_err(Error::io("cannot create", folder))?;
         Ok(Recorder { folder: folder.to_path_buf(), film: None, films: 0 })
     }
 
-    /// Adds a picture to the film of this episode. Beside it `thoughts` are drawn, rows of numbers
-    /// such as the value of each action, as bars; each row has its own scale.
+    /// Adds a frame to the video of the current episode. `thoughts` are rows of numbers, such as
+    /// the value of each action, which are drawn as bars beside the frame; each row has its own
+    /// scale.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be written; [`Error::Env`] for a picture of another size than the
-    /// first of the episode.
+    /// [`Error::Io`] if the video cannot be written; [`Error::Env`] for a frame whose size differs
+    /// from that of the first frame of the episode.
     pub fn show(&mut self, frame: &Frame, thoughts: &[&[f32]]) -> Result<()> {
         let (width, height, pixels) = beside(frame, thoughts);
         let film = match &mut self.film {
@@ -85,7 +86,7 @@ impl Recorder {
         Ok(Film { path, size: (width, height), encoder })
     }
 
-    /// The episode ends: its film is whole.
+    /// Ends the episode and completes its video.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be written.
@@ -105,7 +106,7 @@ fn encoding(error: gif::EncodingError, path: &Path) -> Error {
     }
 }
 
-/// The picture, and bars to the right of it: width, height, RGB.
+/// Returns the frame with bars to the right of it: width, height, RGB.
 fn beside<'a>(frame: &'a Frame, thoughts: &[&[f32]]) -> (usize, usize, Cow<'a, [u8]>) {
     let Frame { height, width, rgb } = frame;
     let (height, width) = (*height, *width);
@@ -139,7 +140,7 @@ fn beside<'a>(frame: &'a Frame, thoughts: &[&[f32]]) -> (usize, usize, Cow<'a, [
             };
             let (a, b) = (level(value), level(0.0));
             let colour = if value == best { HIGHEST } else { BAR };
-            // A gap between bars that are wide enough for one.
+            // Bars that are wide enough are separated by a gap.
             let gap = panel / values.len() > 4 && (x + 1) * values.len() / (panel - 4) != place;
             for y in (a.min(b)..=a.max(b)).filter(|_| !gap) {
                 paint(width + 2 + x, y, colour);
