@@ -280,7 +280,7 @@ impl Shared {
     }
 
     /// Takes the slot of process `rank` of `size`, if it exists and is free. No two processes can
-    /// take the same slot: it is taken before the process is told that it is accepted.
+    /// take the same slot: it is taken before the process learns that it is accepted.
     fn take_place(&self, rank: usize, size: usize) -> Verdict<()> {
         if size != self.size {
             return Err(format!("it is of {size} processes, process 0 of {}", self.size));

@@ -4,8 +4,8 @@
 //! ```text
 //! process 0                                  another process
 //!   greeting, a nonce                  -->
-//!                                      <--   its number, how many there are, a nonce, its proof
-//!   its proof, or why it was refused   -->
+//!                                      <--   its rank, the number of processes, a nonce, its proof
+//!   its proof, or a reason to refuse   -->
 //! ```
 //!
 //! A proof is a keyed hash of both nonces, so an intercepted proof cannot be replayed. Only the

@@ -1,7 +1,7 @@
 //! Several processes of one run, on one machine or many: `jax.distributed`, with a secret.
 //!
 //! ```text
-//! process 0      coordinator: keys and values, meetings, sums
+//! process 0      coordinator: key-value store, barriers, sums
 //!                    |              |              |
 //!                 process 0      process 1      process 2     one connection each
 //! ```

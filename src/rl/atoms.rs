@@ -90,8 +90,8 @@ impl Atoms {
         let moves = discount.gt(0.0);
         let step = where_(moves, discount, ones_like(discount));
         let start = (reward + step * self.v_min - self.v_min) / self.distance();
-        // Returns less than one atom distance beyond an end get a partial share below; here the
-        // rest.
+        // The shares computed below include a part of the returns that lie beyond an end by less
+        // than one atom distance; the rest is added here.
         let place = start + step * atom;
         let below = (probs * (-place).clip(0.0, 1.0)).sum(-1).expand_dims(-1);
         let above = (probs * (place - last).clip(0.0, 1.0)).sum(-1).expand_dims(-1);

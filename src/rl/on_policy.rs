@@ -112,7 +112,7 @@ pub struct Metrics<T> {
 pub struct Report<T> {
     /// Metrics of the last gradient step, but `clipfrac` is the mean over all.
     pub metrics: Metrics<T>,
-    /// The [`explained_variance`] of the values before the update.
+    /// Result of [`explained_variance`] for the values before the update.
     pub explained_variance: T,
 }
 

@@ -86,8 +86,8 @@ impl<X: Tree<Tensor>> Replay<Tensor, X> {
     /// Creates an empty buffer for `capacity` transitions of the types `item`.
     ///
     /// # Errors
-    /// Ends the trace if `capacity` is 0 or does not fit `i32`, or if the buffer would be larger than
-    /// the machine's free memory.
+    /// Ends the trace if `capacity` is 0 or does not fit `i32`, or if the buffer would be larger
+    /// than the machine's free memory.
     #[track_caller]
     pub fn new<I>(capacity: usize, item: I) -> Replay<Tensor, X>
     where

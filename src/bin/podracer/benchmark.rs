@@ -16,16 +16,16 @@ use podracer::rl::Summary;
 
 #[derive(Debug, Args)]
 pub struct Settings {
-    /// The algorithms, separated by commas
+    /// Algorithms, separated by commas
     #[arg(long, value_delimiter = ',', required = true)]
     algos: Vec<String>,
-    /// The environments, separated by commas
+    /// Environment ids, separated by commas
     #[arg(long, value_delimiter = ',', required = true)]
     env_ids: Vec<String>,
     /// Runs of each algorithm on each environment
     #[arg(long, default_value_t = 3)]
     num_seeds: u64,
-    /// The first seed; the others follow it
+    /// First seed; the others follow it
     #[arg(long, default_value_t = 1)]
     start_seed: u64,
     /// Runs at the same time; 0 only prints what would be run

@@ -25,7 +25,7 @@ use podracer::rl::eval_command::EvalOptions;
 use podracer::rl::ranges::ranged;
 use podracer::rl::{RunOptions, flags};
 
-/// Trains, plays and compares agents; fetches native parts; lists environments.
+/// Trains, evaluates and compares agents; fetches native parts; lists environments.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {

@@ -1,8 +1,8 @@
 //! Checkpoints of a run of actors and a learner.
 //!
-//! A checkpoint lies between two updates. After update k it holds the learner's state, the parameters
-//! with which rollout k + 1 is made, and every actor's state after rollout k, so that a resumed run
-//! makes the rollouts and updates of an uninterrupted one.
+//! A checkpoint lies between two updates. After update k it holds the learner's state, the
+//! parameters with which rollout k + 1 is made, and every actor's state after rollout k, so that a
+//! resumed run makes the rollouts and updates of an uninterrupted one.
 
 use super::agent::Agent;
 use super::rollout::Playing;
@@ -25,7 +25,7 @@ pub(super) struct Boundary<T, S> {
     pub actors: Vec<ActorState<T>>,
 }
 
-/// An actor's state between two rollouts, but for its environments.
+/// State of an actor between two rollouts, except its environments.
 #[derive(Debug, Clone, Tree)]
 pub struct ActorState<T> {
     /// `[N, ..]`: the last observations.
@@ -38,7 +38,7 @@ pub struct ActorState<T> {
     pub key: T,
 }
 
-/// An actor's state after a rollout, on the host.
+/// State of an actor after a rollout, on the host.
 #[derive(Debug, Clone)]
 pub struct ActorSnapshot {
     /// Observations, rewards and key.

@@ -37,8 +37,9 @@ pub struct Mpi {
 }
 
 // SAFETY: MPI is started with `Threading::Serialized`, under which any thread may call it, one at a
-// time. The calls are collective: each is made where all earlier ones of this process have returned,
-// by the learner's thread between updates and by the program of the first learner device within.
+// time. The calls are collective: each is made where all earlier ones of this process have
+// returned, by the learner's thread between updates and by the program of the first learner device
+// within.
 unsafe impl Sync for Mpi {}
 // SAFETY: as above; and MPI ends on whichever thread drops it last, when no other call is made.
 unsafe impl Send for Mpi {}

@@ -114,7 +114,7 @@ pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
     let mut now = 0.0;
     let mut tasks: Vec<Task> = Vec::new();
     let mut begun = vec![0u64; actors]; // rollouts begun by each actor
-    let mut delivered = vec![0u64; actors]; // rollouts that wait or were taken
+    let mut delivered = vec![0u64; actors]; // rollouts queued or taken
     let mut version = 1u64;
     let (mut updates, mut learning) = (0u64, 0usize);
     let (mut learner_work, mut actor_work) = (0.0, 0.0);
