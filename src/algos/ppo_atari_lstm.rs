@@ -201,8 +201,8 @@ impl Agent<Tensor> {
         self.lstm.project(self.trunk.apply(obs)) + self.recurrent_bias
     }
 
-    /// Takes one LSTM step on observations `[N, ..]`. The state is reset first where `first:
-    /// f32[N]` is 1, that is, where the observation is the first of an episode.
+    /// Takes one LSTM step on observations `[N, ..]`. The state is reset first where
+    /// `first: f32[N]` is 1, that is, where the observation is the first of an episode.
     pub fn remember(&self, obs: Tensor, first: Tensor, memory: Memory<Tensor>) -> Memory<Tensor> {
         let projected = self.project(obs);
         self.lstm.advance(projected, emptied(memory, first))
@@ -370,8 +370,9 @@ pub fn loss(
 
 // --------------------------------------------------------------------------------------- update
 
-/// Takes one gradient step; compiled as one program. The samples are the whole rollout, `[T, N,
-/// ..]`, of which each minibatch selects some environments; only `split` is that of this minibatch.
+/// Takes one gradient step; compiled as one program. The samples are the whole rollout,
+/// `[T, N, ..]`, of which each minibatch selects some environments; only `split` is that of this
+/// minibatch.
 pub fn minibatch_step(
     state: TrainState<Tensor>,
     batch: Minibatch<Tensor, Samples<Tensor>>,

@@ -381,8 +381,8 @@ pub struct Samples<T> {
     pub learns: T,
 }
 
-/// Computes the predictor's loss: the mean squared error, averaged over the samples where `learns:
-/// f32[B]` is 1.
+/// Computes the predictor's loss: the mean squared error, averaged over the samples where
+/// `learns: f32[B]` is 1.
 pub fn fwd_loss([predicted, target]: [Tensor; 2], learns: Tensor) -> Tensor {
     let error = (predicted - target).square().mean(-1);
     (error * learns).sum(..) / learns.sum(..).maximum(1.0)

@@ -242,8 +242,8 @@ pub fn critic_loss(
     (first_loss + second_loss, metrics)
 }
 
-/// Computes `mean(pi (alpha log pi - values))` over the batch and the actions, for `values: f32[B,
-/// actions]`; also returns the policy.
+/// Computes `mean(pi (alpha log pi - values))` over the batch and the actions, for
+/// `values: f32[B, actions]`; also returns the policy.
 pub fn actor_loss(
     actor: &Network<Tensor>,
     values: Tensor,

@@ -40,8 +40,8 @@ fn initialisers_are_those_of_jax() {
 
 #[test]
 fn many_columns_are_made_orthonormal_in_blocks() {
-    // A first block of 22 and four of 32. Q is the matrix with orthonormal columns for which Q^T a is
-    // upper triangular with a positive diagonal.
+    // A first block of 22 and four of 32. Q is the matrix with orthonormal columns for which Q^T a
+    // is upper triangular with a positive diagonal.
     let (m, n) = (160, 150);
     let values = numbers(|| {
         let a = random::normal(Key::constant(3), [m, n], DType::F64);

@@ -145,8 +145,8 @@ pub fn permutation(key: Key<Tensor>, n: usize) -> Tensor {
     shuffle(key, ops::arange(n, DType::I32), 0)
 }
 
-/// Returns `x` with its slices along `axis` in a random order: `jax.random.permutation(key, x,
-/// axis)`.
+/// Returns `x` with its slices along `axis` in a random order:
+/// `jax.random.permutation(key, x, axis)`.
 #[track_caller]
 pub fn permutation_of(key: Key<Tensor>, x: Tensor, axis: isize) -> Tensor {
     let _scope = function("permutation_of");

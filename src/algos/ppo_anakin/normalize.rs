@@ -1,4 +1,5 @@
-//! Normalisation of observations and rewards: the wrappers of PureJaxRL's `ppo_continuous_action.py`.
+//! Normalisation of observations and rewards: the wrappers of PureJaxRL's
+//! `ppo_continuous_action.py`.
 
 use crate::nn::normalize::{
     NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
