@@ -1,6 +1,7 @@
 //! Environments and their pool: one binary, one module per family.
 
 mod atari;
+mod atari_envpool;
 mod classic;
 mod minatar;
 mod mujoco;

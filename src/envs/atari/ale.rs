@@ -14,6 +14,10 @@ use crate::error::{Error, Result};
 
 use super::colours::Colours;
 use super::games::Game;
+use super::start_memory::START_MEMORY;
+
+/// Seed of the memory at power-on: ale-py's setting `system_random_seed`.
+const POWER_ON_SEED: c_int = 4_753_849;
 
 /// `ale::ALEInterface*`.
 type Handle = *mut c_void;
@@ -49,6 +53,7 @@ struct Functions {
     encoded_size: unsafe extern "C" fn(State) -> c_int,
     encode: unsafe extern "C" fn(State, *mut c_char, c_int),
     decode: unsafe extern "C" fn(*const c_char, c_int) -> State,
+    set_ram: unsafe extern "C" fn(Handle, usize, u8),
     /// Colour tables of the three television systems: 256 words each, in pairs of a colour
     /// (`0x00RRGGBB`) and its grey, three times in one word.
     palettes: [Colours; 3],
@@ -132,6 +137,7 @@ fn load(path: &Path) -> Result<Functions> {
         encoded_size: symbol!("encodeStateLen"),
         encode: symbol!("encodeState"),
         decode: symbol!("decodeState"),
+        set_ram: symbol!("setRAM"),
         palettes: [
             palette!("_ZN3ale11NTSCPaletteE"),
             palette!("_ZN3ale10PALPaletteE"),
@@ -183,6 +189,8 @@ pub(super) struct Ale {
     /// Number of bytes of a screen, the size of the buffers that the library fills.
     pixels: usize,
     players: usize,
+    /// Memory at the start of a game, where it is not the one that the library's reset leaves.
+    start_memory: &'static [(u8, u8)],
     /// State after a reset, kept from the first one; null before.
     start: State,
 }
@@ -218,7 +226,14 @@ impl Ale {
         // SAFETY: no arguments; the instance is owned by what we return.
         let handle = unsafe { (functions.new)() };
         drop(making);
-        let mut ale = Ale { handle, functions, pixels: 0, players: 1, start: std::ptr::null_mut() };
+        let mut ale = Ale {
+            handle,
+            functions,
+            pixels: 0,
+            players: 1,
+            start_memory: &[],
+            start: std::ptr::null_mut(),
+        };
         // SAFETY: the handle is live, keys are terminated strings, and the path is of a file
         // that is a cartridge which the library knows, by its name and its checksum.
         unsafe {
@@ -226,12 +241,15 @@ impl Ale {
             (functions.set_int)(handle, c"max_num_frames_per_episode".as_ptr(), 0);
             (functions.set_float)(handle, c"repeat_action_probability".as_ptr(), 0.0);
             (functions.set_bool)(handle, c"color_averaging".as_ptr(), false);
-            // The library's own random numbers are unused: sticky actions are implemented in
-            // `console`.
-            (functions.set_int)(handle, c"random_seed".as_ptr(), 1);
+            // The library's own random numbers fill the memory at power-on only: sticky actions are
+            // implemented in `console`.
+            (functions.set_int)(handle, c"random_seed".as_ptr(), POWER_ON_SEED);
             (functions.load_rom)(handle, path.as_ptr());
         }
-        ale.select(game, mode, difficulty)?;
+        if ale.select(game, mode, difficulty)? {
+            let of_game = START_MEMORY.iter().find(|(rom, _)| *rom == game.rom);
+            ale.start_memory = of_game.map_or(&[], |(_, memory)| memory);
+        }
         // SAFETY: the handle is live and has a cartridge, as in all calls below.
         unsafe {
             let (width, height) = ((functions.width)(handle), (functions.height)(handle));
@@ -245,7 +263,8 @@ impl Ale {
         Ok(ale)
     }
 
-    fn select(&mut self, game: &Game, mode: i32, difficulty: i32) -> Result<()> {
+    /// Sets mode and difficulty. Returns true if they are the game's own.
+    fn select(&mut self, game: &Game, mode: i32, difficulty: i32) -> Result<bool> {
         let functions = self.functions;
         // SAFETY: the handle is live; the modes asked for are those of one player.
         let mut modes = vec![0; unsafe { (functions.modes_size)(self.handle, 1) } as usize];
@@ -263,7 +282,9 @@ impl Ale {
                 game.id
             ))),
         };
+        let mut own = true;
         if difficulty >= 0 {
+            own &= Some(&difficulty) == difficulties.first();
             choose("difficulty", difficulty, &difficulties)?;
             // SAFETY: one of the difficulties that the library listed.
             unsafe { (functions.set_difficulty)(self.handle, difficulty) };
@@ -275,19 +296,27 @@ impl Ale {
             let place = names.iter().position(|&name| name == mode).expect("it was found");
             // SAFETY: one of the modes that the library listed.
             unsafe { (functions.set_mode)(self.handle, modes[place]) };
+            own &= place == 0;
         }
-        Ok(())
+        Ok(own)
     }
 
     /// Starts a game. The screen may be an old one until the next frame.
     ///
     /// The library emulates 64 frames or more for that, from the same state to the same state, so
     /// only the first call resets the console, and later calls restore the state after that reset.
+    /// Bytes of its memory that differ from ale-py's, from which games draw random numbers, are set
+    /// to ale-py's.
     pub(super) fn reset_game(&mut self) {
-        // SAFETY: the handle is live and has a cartridge; the state is of this console, and ours.
+        // SAFETY: the handle is live and has a cartridge; the state is of this console, and ours;
+        // offsets are below 128, the size of the memory, by a test of the table.
         unsafe {
             if self.start.is_null() {
                 (self.functions.reset_game)(self.handle);
+                for &(place, value) in self.start_memory {
+                    debug_assert!(place < 128);
+                    (self.functions.set_ram)(self.handle, place.into(), value);
+                }
                 self.start = (self.functions.clone_state)(self.handle);
             } else {
                 (self.functions.restore_state)(self.handle, self.start);
@@ -374,5 +403,19 @@ fn unexpected(game: &Game, what: &str) -> Error {
         help: "the emulator's library is not the one that this was written for; `podracer fetch \
                ale` installs that one"
             .into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::games::GAMES;
+    use super::START_MEMORY;
+
+    #[test]
+    fn start_memory_is_of_games_and_within_the_console() {
+        for (rom, memory) in START_MEMORY {
+            assert!(GAMES.iter().any(|game| game.rom == *rom), "{rom}");
+            assert!(memory.iter().all(|&(place, _)| place < 128), "{rom}");
+        }
     }
 }

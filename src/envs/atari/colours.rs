@@ -16,9 +16,9 @@ impl Colours {
     pub(super) fn new(words: &[u32; 256]) -> Colours {
         Colours {
             rgb: words.map(|word| [(word >> 16) as u8, (word >> 8) as u8, word as u8]),
-            // The library reads the word after the colour's word; the last value has none and never
-            // appears.
-            grey: std::array::from_fn(|i| words[(i + 1).min(255)] as u8),
+            // The library reads the word after the colour's word. After the last one it finds another
+            // table's black, as ale-py does; AirRaid has such pixels.
+            grey: std::array::from_fn(|i| words.get(i + 1).map_or(0, |&word| word as u8)),
         }
     }
 }

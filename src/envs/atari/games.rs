@@ -91,7 +91,7 @@ games! {
     "Defender-v5" => "defender", FULL;
     "DemonAttack-v5" => "demon_attack", &[0, 1, 3, 4, 11, 12];
     "DonkeyKong-v5" => "donkey_kong", FULL;
-    "DoubleDunk-v5" => "double_dunk", FULL;
+    "DoubleDunk-v5" => "double_dunk", FULL, { ahead: 3 };
     "Earthworld-v5" => "earthworld", FULL, { lives: Lives::WhilePlaying };
     "ElevatorAction-v5" => "elevator_action", FULL;
     "Enduro-v5" => "enduro", &[0, 1, 3, 4, 5, 8, 9, 11, 12], { ahead: 3 };
@@ -103,7 +103,7 @@ games! {
     "Frogger-v5" => "frogger", &[0, 2, 3, 4, 5];
     "Frostbite-v5" => "frostbite", FULL;
     "Galaxian-v5" => "galaxian", &[0, 1, 3, 4, 11, 12];
-    "Gopher-v5" => "gopher", &[0, 1, 2, 3, 4, 10, 11, 12];
+    "Gopher-v5" => "gopher", &[0, 1, 2, 3, 4, 10, 11, 12], { ahead: 3 };
     "Gravitar-v5" => "gravitar", FULL;
     "Hangman-v5" => "hangman", FULL, { lives: Lives::WhilePlaying };
     "HauntedHouse-v5" => "haunted_house", FULL;
@@ -123,7 +123,7 @@ games! {
     "KungFuMaster-v5" => "kung_fu_master", &[0, 2, 3, 4, 5, 8, 9, 11, 12, 13, 14, 15, 16, 17];
     "LaserGates-v5" => "laser_gates", FULL, { height: 250, pal: true };
     "LostLuggage-v5" => "lost_luggage", &[0, 2, 3, 4, 5, 6, 7, 8, 9], { modes: &[0, 1], ahead: 3 };
-    "MarioBros-v5" => "mario_bros", FULL, { modes: &[0, 2, 4, 6], lives: Lives::Counted(1) };
+    "MarioBros-v5" => "mario_bros", FULL, { modes: &[0, 2, 4, 6], lives: Lives::Counted(1), ahead: 3 };
     "MiniatureGolf-v5" => "miniature_golf", FULL, { lives: Lives::WhilePlaying };
     "MontezumaRevenge-v5" => "montezuma_revenge", FULL;
     "MrDo-v5" => "mr_do", &[0, 1, 2, 3, 4, 5, 10, 11, 12, 13], { height: 250, pal: true, ahead: 3 };
@@ -142,7 +142,7 @@ games! {
     "RoadRunner-v5" => "road_runner", FULL;
     "Robotank-v5" => "robotank", FULL;
     "Seaquest-v5" => "seaquest", FULL;
-    "SirLancelot-v5" => "sir_lancelot", &[0, 1, 3, 4, 11, 12], { height: 250, pal: true };
+    "SirLancelot-v5" => "sir_lancelot", &[0, 1, 3, 4, 11, 12], { height: 250, pal: true, ahead: 3 };
     "Skiing-v5" => "skiing", &[0, 3, 4];
     "Solaris-v5" => "solaris", FULL;
     "SpaceInvaders-v5" => "space_invaders", &[0, 1, 3, 4, 11, 12], { modes: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], lives: Lives::Counted(1) };
@@ -150,7 +150,7 @@ games! {
     "StarGunner-v5" => "star_gunner", FULL;
     "Superman-v5" => "superman", FULL, { lives: Lives::WhilePlaying };
     "Surround-v5" => "surround", &[0, 2, 3, 4, 5], { modes: &[0, 2], lives: Lives::WhilePlaying };
-    "Tennis-v5" => "tennis", FULL, { modes: &[0, 2], ahead: 3 };
+    "Tennis-v5" => "tennis", FULL, { modes: &[0, 2] };
     "Tetris-v5" => "tetris", &[0, 1, 3, 4, 5];
     "TicTacToe3d-v5" => "tic_tac_toe_3d", &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], { lives: Lives::WhilePlaying };
     "TimePilot-v5" => "time_pilot", &[0, 1, 2, 3, 4, 5, 10, 11, 12, 13];
@@ -165,7 +165,7 @@ games! {
     "VideoPinball-v5" => "video_pinball", &[0, 1, 2, 3, 4, 5, 10, 11, 12];
     "Warlords-v5" => "warlords", &[0, 1, 3, 4, 11, 12];
     "WizardOfWor-v5" => "wizard_of_wor", &[0, 1, 2, 3, 4, 5, 10, 11, 12, 13], { lives: Lives::Counted(1) };
-    "WordZapper-v5" => "word_zapper", FULL, { lives: Lives::WhilePlaying };
+    "WordZapper-v5" => "word_zapper", FULL, { lives: Lives::WhilePlaying, ahead: 3 };
     "YarsRevenge-v5" => "yars_revenge", FULL, { ahead: 3 };
     "Zaxxon-v5" => "zaxxon", FULL;
 }

@@ -27,6 +27,7 @@ mod games;
 mod options;
 mod picture;
 mod resize;
+mod start_memory;
 
 pub use options::{AtariOptions, AtariStart};
 

@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    const FIXTURE: &[u8] = include_bytes!("../../../tests/fixtures/envs/atari.safetensors");
+    const FIXTURE: &[u8] = include_bytes!("../../../tests/fixtures/envs/atari_resize.safetensors");
 
     /// Equal to one grey level: OpenCV adds up floats, or rounds between the axes.
     #[test]
