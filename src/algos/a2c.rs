@@ -21,7 +21,7 @@ use crate::rl::on_policy::{
     Playing, bootstrap_truncated, explained_variance, flat, gae, normalize_by_sample_std,
 };
 use crate::rl::saved::load_model;
-use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::constant;
@@ -241,7 +241,7 @@ fn play(
     agent: &Agent<Tensor>,
     playing: Playing<Tensor>,
     args: &Args,
-) -> (Playing<Tensor>, Transition<Tensor>, Games<Tensor>) {
+) -> (Playing<Tensor>, Transition<Tensor>, EpisodeStats<Tensor>) {
     let turn = |playing: Playing<Tensor>, ()| {
         let Playing { handle, obs, key } = playing;
         let (key, draw) = key.split();
@@ -255,7 +255,7 @@ fn play(
         }
         let transition = Transition { obs, actions, rewards, ends: told.done().to(DType::F32) };
         let obs = told.obs.to(DType::F32);
-        (Playing { handle, obs, key }, (transition, Games::of(&told)))
+        (Playing { handle, obs, key }, (transition, EpisodeStats::of(&told)))
     };
     let length = ScanOptions::length(args.num_steps);
     let (playing, (steps, games)) = scan_with(turn, playing, (), length);
@@ -268,7 +268,7 @@ fn rounds(
     envs: &XlaPool,
     state: TrainState<Tensor>,
     args: &Args,
-) -> (TrainState<Tensor>, Games<Tensor>, Metrics<Tensor>) {
+) -> (TrainState<Tensor>, EpisodeStats<Tensor>, Metrics<Tensor>) {
     let all = args.total_timesteps / args.batch_size() as u64;
     let round = |state: TrainState<Tensor>, ()| {
         let TrainState { agent, optimizer, playing, updates } = state;

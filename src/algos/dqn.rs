@@ -12,15 +12,15 @@ use crate::error::Result;
 use crate::jit::with_mode;
 use crate::nn::{Activation, Mlp, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
-use crate::rl::cadence::Cadence;
+use crate::rl::cadence::UpdateSchedule;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{expect, not_negative, positive, unit, within};
-use crate::rl::off_policy::{self, Pace, TrainState};
+use crate::rl::off_policy::{self, LoopConfig, TrainState};
 use crate::rl::playing::{Playing, Transition};
 use crate::rl::q_values::{epsilon_greedy, linear_schedule, of_action};
 use crate::rl::replay::Replay;
 use crate::rl::saved::load_model;
-use crate::rl::{Evaluation, Games, RunOptions, Summary, pools};
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, pools};
 use crate::trace::ops::constant;
 use crate::tree::Tree;
 use crate::{DType, Key, Tensor, TensorType, value_and_grad};
@@ -88,10 +88,10 @@ pub struct Args {
 }
 
 impl Args {
-    fn cadence(&self) -> Cadence {
+    fn cadence(&self) -> UpdateSchedule {
         let Args { num_envs, train_frequency, target_network_frequency, .. } = *self;
         let most_rounds = if self.rounds_per_call == 0 { usize::MAX } else { self.rounds_per_call };
-        Cadence { num_envs, train_frequency, target_network_frequency, most_rounds }
+        UpdateSchedule { num_envs, train_frequency, target_network_frequency, most_rounds }
     }
 
     /// Returns epsilon at a timestep.
@@ -225,7 +225,7 @@ fn round(
     state: State<Tensor>,
     learning: bool,
     args: &Args,
-) -> (State<Tensor>, Games<Tensor>, Option<Metrics<Tensor>>) {
+) -> (State<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
     let TrainState { learner, replay, playing } = state;
     let act = |obs, step, key: Key<Tensor>| {
         let (key, draw) = key.split();
@@ -273,7 +273,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         }
         (state, games, metrics)
     };
-    let pace = Pace { steps: args.cadence().steps(), learning_starts: args.learning_starts };
+    let pace = LoopConfig { steps: args.cadence().steps(), learning_starts: args.learning_starts };
     off_policy::train(args, pace, (handle, &envs), init, rounds, |state| state.learner)
 }
 

@@ -12,16 +12,16 @@ use crate::error::Result;
 use crate::jit::with_mode;
 use crate::nn::{Dense, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
-use crate::rl::cadence::Cadence;
+use crate::rl::cadence::UpdateSchedule;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{not_negative, positive, unit, within};
 use crate::rl::frames::{Drawn, Frames};
 use crate::rl::images::{Images, Trunk};
-use crate::rl::off_policy::{self, Pace, TrainState};
+use crate::rl::off_policy::{self, LoopConfig, TrainState};
 use crate::rl::playing::PlayingImages;
 use crate::rl::q_values::{epsilon_greedy, linear_schedule, of_action};
 use crate::rl::saved::load_model;
-use crate::rl::{Evaluation, Games, RunOptions, Summary, pools};
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, pools};
 use crate::trace::ops::constant;
 use crate::tree::Tree;
 use crate::{Key, Tensor, value_and_grad};
@@ -85,9 +85,9 @@ pub struct Args {
 }
 
 impl Args {
-    fn cadence(&self) -> Cadence {
+    fn cadence(&self) -> UpdateSchedule {
         let Args { num_envs, train_frequency, target_network_frequency, .. } = *self;
-        Cadence { num_envs, train_frequency, target_network_frequency, most_rounds: 250 }
+        UpdateSchedule { num_envs, train_frequency, target_network_frequency, most_rounds: 250 }
     }
 
     /// Returns epsilon at a timestep.
@@ -218,7 +218,7 @@ fn round(
     state: State<Tensor>,
     learning: bool,
     args: &Args,
-) -> (State<Tensor>, Games<Tensor>, Option<Metrics<Tensor>>) {
+) -> (State<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
     let TrainState { learner, replay, playing } = state;
     let (q, turns) = (&learner.q, args.cadence().turns());
     let act = |obs, step, key: Key<Tensor>| {
@@ -267,7 +267,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     };
     // The first call never learns: a transition is complete only after the next step.
     let learning_starts = args.learning_starts.max(1);
-    let pace = Pace { steps: args.cadence().steps(), learning_starts };
+    let pace = LoopConfig { steps: args.cadence().steps(), learning_starts };
     off_policy::train(args, pace, (handle, &envs), init, rounds, |state| state.learner)
 }
 

@@ -24,7 +24,7 @@ use crate::rl::on_policy::{
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{IndexMode, Padding, zeros, zeros_like};
@@ -468,7 +468,7 @@ struct Collected<T> {
     samples: Samples<T>,
     /// Sample indices of each minibatch.
     orders: T,
-    games: Games<T>,
+    games: EpisodeStats<T>,
     explained_variance: T,
 }
 
@@ -531,7 +531,7 @@ fn collect(
         let end = step.done();
         let next = EnvState { handle, obs: step.obs, first: end, reward: next_stats, key };
         let end = end.to(DType::F32);
-        (next, (obs, action, logprob, value, reward, end, Games::of(&step)))
+        (next, (obs, action, logprob, value, reward, end, EpisodeStats::of(&step)))
     };
     let length = ScanOptions::length(args.num_steps);
     let (state, steps) = scan_with(env_step, state, (), length);

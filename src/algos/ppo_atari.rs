@@ -23,7 +23,7 @@ use crate::rl::on_policy::{
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer};
 use crate::timeline;
 use crate::tree::Tree;
 use crate::{Array, Key, Tensor};
@@ -204,7 +204,7 @@ struct Collected<T> {
     samples: Samples<T>,
     /// Sample indices of each minibatch.
     orders: T,
-    games: Games<T>,
+    games: EpisodeStats<T>,
     explained_variance: T,
 }
 

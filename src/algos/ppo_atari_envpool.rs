@@ -24,7 +24,7 @@ use crate::rl::on_policy::{
     bootstrap_truncated_batch, normalize, orders, policy_loss, value_loss,
 };
 use crate::rl::saved::load_model;
-use crate::rl::{Evaluation, Game, Games, RunOptions, Summary, Trainer, spaces};
+use crate::rl::{EpisodeStats, Evaluation, Game, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
 use crate::tree::Tree;
 use crate::{Array, Key, Tensor};
@@ -253,7 +253,7 @@ fn collect(
     agent: &Agent<Tensor>,
     playing: Playing<Tensor>,
     args: &Args,
-) -> (Playing<Tensor>, Samples<Tensor>, Games<Tensor>) {
+) -> (Playing<Tensor>, Samples<Tensor>, EpisodeStats<Tensor>) {
     let act = |obs, draw| act(agent, obs, draw);
     let value = |obs| agent.apply(obs).1;
     let bootstrap =
@@ -297,7 +297,7 @@ fn begin(key: Key<Tensor>, num_actions: usize) -> TrainState<Tensor> {
 }
 
 type CollectIn<T> = (Agent<T>, Playing<T>);
-type CollectOut<T> = (Playing<T>, Samples<T>, Games<T>);
+type CollectOut<T> = (Playing<T>, Samples<T>, EpisodeStats<T>);
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
 /// the run's folder.

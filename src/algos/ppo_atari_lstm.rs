@@ -23,7 +23,7 @@ use crate::rl::on_policy::{
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{IndexMode, ones, zeros, zeros_like};
@@ -409,7 +409,7 @@ struct Collected<T> {
     samples: Samples<T>,
     /// Environment indices of each minibatch.
     orders: T,
-    games: Games<T>,
+    games: EpisodeStats<T>,
     explained_variance: T,
 }
 
@@ -439,7 +439,7 @@ fn collect(
         }
         // `step.obs` is already the first observation of the next episode where one ended.
         let next = Playing { handle, obs: step.obs, first: end, memory, key };
-        (next, (obs, first, action, logprob, value, reward, end, Games::of(&step)))
+        (next, (obs, first, action, logprob, value, reward, end, EpisodeStats::of(&step)))
     };
     let length = ScanOptions::length(args.num_steps);
     let (playing, told) = scan_with(turn, playing, (), length);

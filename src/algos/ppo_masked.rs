@@ -22,7 +22,7 @@ use crate::rl::on_policy::{
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::{self, Masked};
-use crate::rl::{Evaluation, Games, RunOptions, Summary};
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary};
 use crate::trace::ops::ones_like;
 use crate::tree::Tree;
 use crate::{Key, Tensor};
@@ -237,7 +237,7 @@ fn iteration(
     learning_rate: Tensor,
     sizes: &Masked,
     args: &Args,
-) -> (Running<Tensor>, Games<Tensor>, Report<Tensor>) {
+) -> (Running<Tensor>, EpisodeStats<Tensor>, Report<Tensor>) {
     let act = |obs, draw| {
         let (policy, value) = state.agent.apply(obs, sizes, args.mask);
         let action = policy.sample(draw);

@@ -23,7 +23,7 @@ use crate::rl::on_policy::{
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{IndexMode, constant, zeros, zeros_like};
@@ -471,7 +471,7 @@ struct Collected<T> {
     orders: T,
     /// 1 for the samples of each minibatch that train the predictor, else 0.
     learns: T,
-    games: Games<T>,
+    games: EpisodeStats<T>,
     explained_variance: T,
     /// Mean of the normalised intrinsic rewards.
     curiosity_reward: T,
@@ -506,7 +506,7 @@ fn collect(
             reward = bootstrap_truncated(reward, cut, last, args.gamma, value);
         }
         let next = Playing { handle, obs: step.obs, key };
-        (next, (obs, action, logprob, values, (reward, novelty), ends, Games::of(&step)))
+        (next, (obs, action, logprob, values, (reward, novelty), ends, EpisodeStats::of(&step)))
     };
     let length = ScanOptions::length(args.num_steps);
     let (playing, told) = scan_with(turn, playing, (), length);

@@ -21,7 +21,7 @@ use crate::rl::on_policy::{
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::{self, Masked};
-use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer};
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{concatenate, constant, div, iota, stack, where_, zeros, zeros_like};
@@ -347,7 +347,7 @@ impl Score<Array> {
 /// Metrics of one iteration.
 #[derive(Debug, Clone, Copy, Tree)]
 struct Told<T> {
-    games: Games<T>,
+    games: EpisodeStats<T>,
     report: Report<T>,
     /// Score against the current agent.
     present: Score<T>,
@@ -374,8 +374,11 @@ fn iteration(
         let other = |features| opponents(agent, &past, features);
         let (handle, told) = both(envs, handle, action, other, reply, sizes);
         let turns = turns + 1;
-        let games =
-            Games { finished: told.end, episodic_return: told.reward, episodic_length: turns };
+        let games = EpisodeStats {
+            finished: told.end,
+            episodic_return: told.reward,
+            episodic_length: turns,
+        };
         let turns = where_(told.end, zeros_like(turns), turns);
         let next = Playing { handle, obs: told.obs, turns, key };
         (next, (obs, action, logprob, value, told.reward, told.end, games))

@@ -18,7 +18,7 @@ use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::on_policy::{bootstrap_truncated, orders, rows};
 use crate::rl::playing::Playing;
 use crate::rl::saved::load_model;
-use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, spaces};
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{constant, one_hot, where_, zeros_like};
@@ -286,7 +286,7 @@ fn play(
     q: &QNetwork<Tensor>,
     playing: Playing<Tensor>,
     args: &Args,
-) -> (Playing<Tensor>, Rollout<Tensor>, Games<Tensor>) {
+) -> (Playing<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
     let (start, end) = (args.start_e, args.end_e);
     let turn = |playing: Playing<Tensor>, ()| {
         let Playing { handle, obs, step, key } = playing;
@@ -305,7 +305,7 @@ fn play(
         }
         let rollout = Rollout { obs, actions, rewards, dones, values };
         let obs = told.obs.to(DType::F32);
-        (Playing { handle, obs, step, key }, (rollout, Games::of(&told)))
+        (Playing { handle, obs, step, key }, (rollout, EpisodeStats::of(&told)))
     };
     let turns = ScanOptions::length(args.num_steps);
     let (playing, (rollout, games)) = scan_with(turn, playing, (), turns);
@@ -317,7 +317,7 @@ fn iteration(
     envs: &XlaPool,
     state: TrainState<Tensor>,
     args: &Args,
-) -> (TrainState<Tensor>, Games<Tensor>, Metrics<Tensor>) {
+) -> (TrainState<Tensor>, EpisodeStats<Tensor>, Metrics<Tensor>) {
     let TrainState { q, optimizer, playing } = state;
     let mut learning_rate = constant(args.learning_rate as f32);
     if args.anneal_lr {

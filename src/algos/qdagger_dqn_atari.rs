@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::jit::with_mode;
 use crate::nn::{Dense, ImpalaCnn, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
-use crate::rl::cadence::Cadence;
+use crate::rl::cadence::UpdateSchedule;
 use crate::rl::checkpoint::{self, Checkpoint};
 use crate::rl::flags::{expect, not_negative, positive, unit, within};
 use crate::rl::frames::{Drawn, Frames};
@@ -23,7 +23,7 @@ use crate::rl::off_policy::{self, TrainState};
 use crate::rl::playing::PlayingImages;
 use crate::rl::q_values::{epsilon_greedy, linear_schedule, of_action};
 use crate::rl::saved::{Origin, load_model};
-use crate::rl::{Evaluation, Games, Run, RunOptions, Summary, Trainer, interrupt, pools};
+use crate::rl::{EpisodeStats, Evaluation, Run, RunOptions, Summary, Trainer, interrupt, pools};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::constant;
@@ -109,9 +109,9 @@ pub struct Args {
 }
 
 impl Args {
-    fn cadence(&self) -> Cadence {
+    fn cadence(&self) -> UpdateSchedule {
         let Args { num_envs, train_frequency, target_network_frequency, .. } = *self;
-        Cadence { num_envs, train_frequency, target_network_frequency, most_rounds: 250 }
+        UpdateSchedule { num_envs, train_frequency, target_network_frequency, most_rounds: 250 }
     }
 
     /// Returns epsilon after `step` online timesteps. Offline gradient steps count as timesteps, as
@@ -381,7 +381,7 @@ fn round(
     coefficient: Tensor,
     learning: bool,
     args: &Args,
-) -> (State<Tensor>, Games<Tensor>, Option<Metrics<Tensor>>) {
+) -> (State<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
     let TrainState { learner: student, replay, playing } = state;
     let (q, turns) = (&student.q, args.cadence().turns());
     let by_student = |obs, step, key| {

@@ -14,17 +14,17 @@ use crate::jit::with_mode;
 use crate::nn::{Dense, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::rl::atoms::Atoms;
-use crate::rl::cadence::Cadence;
+use crate::rl::cadence::UpdateSchedule;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{expect, not_negative, positive, unit, within};
 use crate::rl::frames::Drawn;
 use crate::rl::images::{Convs, Images};
-use crate::rl::off_policy::{self, Pace, TrainState};
+use crate::rl::off_policy::{self, LoopConfig, TrainState};
 use crate::rl::playing::PlayingImages;
 use crate::rl::prioritized::{Batch, Priorities, PrioritizedFrames};
 use crate::rl::q_values::{linear_schedule, of_action};
 use crate::rl::saved::load_model;
-use crate::rl::{Evaluation, Games, RunOptions, Summary, Trainer, pools};
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
 use crate::trace::ops::full;
 use crate::tree::Tree;
 use crate::{Array, DType, Key, Tensor, random, value_and_grad};
@@ -104,9 +104,9 @@ pub struct Args {
 }
 
 impl Args {
-    fn cadence(&self) -> Cadence {
+    fn cadence(&self) -> UpdateSchedule {
         let Args { num_envs, train_frequency, target_network_frequency, .. } = *self;
-        Cadence { num_envs, train_frequency, target_network_frequency, most_rounds: 250 }
+        UpdateSchedule { num_envs, train_frequency, target_network_frequency, most_rounds: 250 }
     }
 
     /// Returns the atoms of the return distribution.
@@ -394,7 +394,7 @@ fn round(
     state: State<Tensor>,
     learning: bool,
     args: &Args,
-) -> (State<Tensor>, Games<Tensor>, Option<Metrics<Tensor>>) {
+) -> (State<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
     let TrainState { learner: (learner, noise), replay, playing } = state;
     let (atoms, priorities) = (args.atoms(), args.priorities());
     let (q, turns) = (&learner.q, args.cadence().turns());
@@ -451,7 +451,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     // Learning never starts before the first n-step transition is complete.
     let complete = ((args.n_step + 1) * args.num_envs) as u64;
     let learning_starts = args.learning_starts.max(complete);
-    let pace = Pace { steps: args.cadence().steps(), learning_starts };
+    let pace = LoopConfig { steps: args.cadence().steps(), learning_starts };
     let model = |state: State<Array>| state.learner.0;
     let tell = |trainer: &mut Trainer<'_, Args>, learning| {
         let step = trainer.step();

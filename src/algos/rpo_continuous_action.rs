@@ -26,7 +26,7 @@ use crate::rl::on_policy::{
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::{self, Bounds};
-use crate::rl::{Evaluation, Games, RunOptions, Summary};
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary};
 use crate::trace::ops::zeros;
 use crate::tree::Tree;
 use crate::{DType, Key, Tensor, random};
@@ -262,7 +262,7 @@ fn iteration(
     learning_rate: Tensor,
     bounds: &Bounds,
     args: &Args,
-) -> (TrainState<Tensor>, Games<Tensor>, Report<Tensor>) {
+) -> (TrainState<Tensor>, EpisodeStats<Tensor>, Report<Tensor>) {
     let TrainState { learner, playing } = state;
     let agent = &learner.agent;
     let draw = |obs, key| agent.policy(obs).sample(key);

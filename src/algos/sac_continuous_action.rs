@@ -16,12 +16,12 @@ use crate::nn::{Activation, Dense, Mlp};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{expect, not_negative, positive, unit, within};
-use crate::rl::off_policy::{self, Pace, TrainState};
+use crate::rl::off_policy::{self, LoopConfig, TrainState};
 use crate::rl::playing::{Playing, Transition};
 use crate::rl::replay::Replay;
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Bounds;
-use crate::rl::{Evaluation, Games, RunOptions, Summary, pools};
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, pools};
 use crate::trace::ops::{concatenate, constant};
 use crate::tree::{self, Tree};
 use crate::{DType, Key, Tensor, TensorType, random, value_and_grad};
@@ -392,7 +392,7 @@ fn round(
     learning: bool,
     bounds: &Bounds,
     args: &Args,
-) -> (State<Tensor>, Games<Tensor>, Option<Metrics<Tensor>>) {
+) -> (State<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
     let TrainState { mut learner, replay, playing } = state;
     let actor = &learner.networks.actor;
     let act = |obs: Tensor, _, key: Key<Tensor>| {
@@ -463,7 +463,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         // The metrics of the last iteration are logged.
         (state, games, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
     };
-    let pace = Pace { steps: args.steps(), learning_starts: args.learning_starts };
+    let pace = LoopConfig { steps: args.steps(), learning_starts: args.learning_starts };
     off_policy::train(args, pace, (handle, &envs), init, rounds, |state| state.learner)
 }
 

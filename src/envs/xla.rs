@@ -145,7 +145,7 @@ impl EnvPool {
     ///         let (handle, step) = envs.step(handle, lean.gt(0.0).to(podracer::DType::I32));
     ///         ((handle, step.obs), step)
     ///     };
-    ///     let ((handle, _), steps) = scan_with( turn, (handle, start.obs), (), ScanOptions::length(32));
+    ///     let ((handle, _), steps) = scan_with(turn, (handle, start.obs), (), ScanOptions::length(32));
     ///     (handle, steps)
     /// });
     /// let (_handle, steps): (_, EnvStep<_>) = rollout.call(handle)?;

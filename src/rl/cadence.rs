@@ -7,7 +7,7 @@ use super::flags::expect;
 
 /// Update schedule, in timesteps of all environments together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cadence {
+pub struct UpdateSchedule {
     /// Number of environments, which step together.
     pub num_envs: usize,
     /// Timesteps between gradient steps.
@@ -19,7 +19,7 @@ pub struct Cadence {
     pub most_rounds: usize,
 }
 
-impl Cadence {
+impl UpdateSchedule {
     /// Returns the number of steps of each environment between gradient steps.
     pub fn turns(&self) -> usize {
         self.train_frequency / self.num_envs
@@ -50,7 +50,7 @@ impl Cadence {
     }
 
     /// Checks that the frequencies divide each other and that a call fits into `total_timesteps`;
-    /// `train_flag` is the flag of [`train_frequency`](Cadence::train_frequency).
+    /// `train_flag` is the flag of [`train_frequency`](UpdateSchedule::train_frequency).
     ///
     /// # Errors
     /// [`Error::Config`](crate::Error::Config) that names the flag.
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn calls_divide_the_time_between_targets() {
-        let cadence = |target_network_frequency, most_rounds| Cadence {
+        let cadence = |target_network_frequency, most_rounds| UpdateSchedule {
             num_envs: 2,
             train_frequency: 4,
             target_network_frequency,

@@ -9,7 +9,7 @@ use crate::tree::Tree;
 /// Statistics of the episodes that ended in some steps of N environments: `[.., N]` each, in step
 /// order.
 #[derive(Debug, Clone, Copy, Tree)]
-pub struct Games<T> {
+pub struct EpisodeStats<T> {
     /// `bool`: true where a full game ended.
     pub finished: T,
     /// `f32`: sum of its rewards, before any clipping.
@@ -29,10 +29,10 @@ pub struct Game {
     pub length: u64,
 }
 
-impl Games<Tensor> {
+impl EpisodeStats<Tensor> {
     /// Returns the statistics of one step: `[N]`.
-    pub fn of(step: &EnvStep<Tensor>) -> Games<Tensor> {
-        Games {
+    pub fn of(step: &EnvStep<Tensor>) -> EpisodeStats<Tensor> {
+        EpisodeStats {
             finished: step.finished,
             episodic_return: step.episodic_return,
             episodic_length: step.episodic_length,
@@ -40,7 +40,7 @@ impl Games<Tensor> {
     }
 }
 
-impl Games<Array> {
+impl EpisodeStats<Array> {
     /// Returns the episodes that ended, in order.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn games_are_told_at_the_steps_they_ended() {
-        let games = Games {
+        let games = EpisodeStats {
             finished: Array::new([3, 2], &[false, false, true, true, false, true]).unwrap(),
             episodic_return: Array::new([3, 2], &[0.0f32, 0.0, 1.5, 2.5, 0.0, 3.5]).unwrap(),
             episodic_length: Array::new([3, 2], &[0, 0, 7, 8, 0, 1]).unwrap(),

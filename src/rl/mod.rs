@@ -41,7 +41,7 @@ pub mod video;
 
 pub use algorithm::Algorithm;
 pub use evaluation::{Acted, Evaluation};
-pub use games::{Game, Games};
+pub use games::{EpisodeStats, Game};
 pub use options::{OnWriteError, RunOptions};
 pub use progress::Progress;
 pub use run::{Returns, Run, Summary, scalars};

@@ -12,7 +12,7 @@ use crate::trace::Tensor;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::tree::Tree;
 
-use super::{Algorithm, Games, Summary, Trainer};
+use super::{Algorithm, EpisodeStats, Summary, Trainer};
 
 /// Train state of an off-policy algorithm.
 #[derive(Debug, Tree)]
@@ -34,8 +34,8 @@ pub struct TrainState<L, R, P> {
 pub fn rounds<S: Tree<Tensor>, M: Tree<Tensor>>(
     count: usize,
     state: S,
-    round: impl Fn(S) -> (S, Games<Tensor>, Option<M>),
-) -> (S, Games<Tensor>, Option<M>) {
+    round: impl Fn(S) -> (S, EpisodeStats<Tensor>, Option<M>),
+) -> (S, EpisodeStats<Tensor>, Option<M>) {
     let turn = |state: S, ()| {
         let (state, games, metrics) = round(state);
         (state, (games, metrics))
@@ -46,7 +46,7 @@ pub fn rounds<S: Tree<Tensor>, M: Tree<Tensor>>(
 
 /// Loop configuration of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct LoopConfig {
     /// Number of timesteps in one call of the program.
     pub steps: u64,
     /// Timesteps before learning starts, which it does in the first call that begins after them.
@@ -57,17 +57,17 @@ pub struct Pace {
 /// folder.
 ///
 /// Three programs are compiled: `init` makes the state from the environment handle and a PRNG key;
-/// `rounds` advances it by [`Pace::steps`] timesteps, with or without learning, which gives two
+/// `rounds` advances it by [`LoopConfig::steps`] timesteps, with or without learning, which gives two
 /// programs. `model` selects the part of the last state to save.
 ///
 /// # Errors
 /// Returns errors of the environments, compilation, execution and file I/O.
 pub fn train<A: Algorithm, S: Tree<Tensor>, M: Tree<Tensor>, N: Tree<Array>>(
     args: &A,
-    pace: Pace,
+    pace: LoopConfig,
     pool: (Handle<Array>, &XlaPool),
     init: impl Fn(Handle<Tensor>, Key<Tensor>) -> S,
-    rounds: impl Fn(S, bool) -> (S, Games<Tensor>, Option<M>),
+    rounds: impl Fn(S, bool) -> (S, EpisodeStats<Tensor>, Option<M>),
     model: impl FnOnce(S::With<Array>) -> N,
 ) -> Result<Summary> {
     train_and_tell(args, pace, pool, init, rounds, model, |_, _| Ok(()))
@@ -80,10 +80,10 @@ pub fn train<A: Algorithm, S: Tree<Tensor>, M: Tree<Tensor>, N: Tree<Array>>(
 /// Returns the errors of [`train`] and those of `tell`.
 pub fn train_and_tell<A: Algorithm, S: Tree<Tensor>, M: Tree<Tensor>, N: Tree<Array>>(
     args: &A,
-    pace: Pace,
+    pace: LoopConfig,
     (handle, envs): (Handle<Array>, &XlaPool),
     init: impl Fn(Handle<Tensor>, Key<Tensor>) -> S,
-    rounds: impl Fn(S, bool) -> (S, Games<Tensor>, Option<M>),
+    rounds: impl Fn(S, bool) -> (S, EpisodeStats<Tensor>, Option<M>),
     model: impl FnOnce(S::With<Array>) -> N,
     mut tell: impl FnMut(&mut Trainer<'_, A>, bool) -> Result<()>,
 ) -> Result<Summary> {

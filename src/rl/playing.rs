@@ -8,7 +8,7 @@ use crate::trace::ops::{constant, where_, zeros, zeros_like};
 use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::{self, Tree};
 
-use super::Games;
+use super::EpisodeStats;
 use super::frames::Seen;
 use super::images::Images;
 use super::replay::joined;
@@ -71,7 +71,7 @@ impl Playing<Tensor> {
         self,
         envs: &XlaPool,
         act: &impl Fn(Tensor, Tensor, Key<Tensor>) -> (Tensor, Key<Tensor>),
-    ) -> (Playing<Tensor>, Transition<Tensor>, Games<Tensor>) {
+    ) -> (Playing<Tensor>, Transition<Tensor>, EpisodeStats<Tensor>) {
         let Playing { handle, obs, step, key } = self;
         let (action, key) = act(obs, step, key);
         let (handle, told) = envs.step(handle, action);
@@ -86,7 +86,7 @@ impl Playing<Tensor> {
             terminated: told.terminated.to(DType::F32),
         };
         let step = step + obs.dim(0) as i32;
-        (Playing { handle, obs: next, step, key }, transition, Games::of(&told))
+        (Playing { handle, obs: next, step, key }, transition, EpisodeStats::of(&told))
     }
 
     /// Steps each environment `turns` times in a compiled loop: `act` returns actions for
@@ -99,7 +99,7 @@ impl Playing<Tensor> {
         envs: &XlaPool,
         turns: usize,
         act: impl Fn(Tensor, Tensor, Key<Tensor>) -> (Tensor, Key<Tensor>),
-    ) -> (Playing<Tensor>, Transition<Tensor>, Games<Tensor>) {
+    ) -> (Playing<Tensor>, Transition<Tensor>, EpisodeStats<Tensor>) {
         let turn = |playing: Playing<Tensor>, ()| {
             let (playing, transition, games) = playing.turn(envs, &act);
             (playing, (transition, games))
@@ -119,7 +119,7 @@ impl Playing<Tensor> {
         envs: &XlaPool,
         turns: usize,
         act: impl Fn(Tensor, Tensor, Key<Tensor>) -> (Tensor, Key<Tensor>),
-    ) -> (Playing<Tensor>, Transition<Tensor>, Games<Tensor>) {
+    ) -> (Playing<Tensor>, Transition<Tensor>, EpisodeStats<Tensor>) {
         let (mut playing, mut rows, mut games) = (self, Vec::new(), Vec::new());
         for _ in 0..turns {
             let (next, row, told) = playing.turn(envs, &act);
@@ -169,7 +169,7 @@ impl PlayingImages<Tensor> {
         images: Images,
         turns: usize,
         act: impl Fn(Tensor, Tensor, Key<Tensor>) -> (Tensor, Key<Tensor>),
-    ) -> (PlayingImages<Tensor>, Seen<Tensor>, Games<Tensor>) {
+    ) -> (PlayingImages<Tensor>, Seen<Tensor>, EpisodeStats<Tensor>) {
         let turn = |playing: PlayingImages<Tensor>, ()| {
             let PlayingImages { handle, obs, age, step, key } = playing;
             let (action, key) = act(obs, step, key);
@@ -183,7 +183,7 @@ impl PlayingImages<Tensor> {
                 truncated: told.truncated,
             };
             let age = where_(told.first, zeros_like(age), (age + 1).minimum(255));
-            let games = Games::of(&told);
+            let games = EpisodeStats::of(&told);
             let step = step + obs.dim(0) as i32;
             (PlayingImages { handle, obs: told.obs, age, step, key }, (seen, games))
         };

@@ -210,8 +210,9 @@ pub(crate) fn over_members(
     let (traced, mapped) = trace_frame(FrameKind::Body, &types, at, |args| {
         let inputs: Vec<Batched> =
             args.iter().zip(mapped).map(|(&tensor, &mapped)| Batched { tensor, mapped }).collect();
-        let lanes = Lanes { size: axis.size(), axis, active: None, members: true, rules: 0 };
-        let outputs = batch_program(program, &inputs, lanes);
+        let context =
+            BatchContext { size: axis.size(), axis, active: None, members: true, rules: 0 };
+        let outputs = batch_program(program, &inputs, context);
         let mapped = outputs.iter().map(|output| output.mapped).collect();
         (outputs.iter().map(|output| output.tensor).collect(), mapped)
     });
@@ -265,7 +266,7 @@ impl Batched {
 
 /// The batch that a rule works for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lanes {
+pub(crate) struct BatchContext {
     /// Number of examples.
     pub size: usize,
     /// The axis of the batch, for collectives along it.
@@ -284,12 +285,16 @@ pub(crate) struct Lanes {
 /// Adds the equations of `program` to the trace, with a batch axis on all that depends on the
 /// mapped inputs.
 pub(crate) fn vmap_program(program: &Program, inputs: &[Batched], axis: Axis) -> Vec<Batched> {
-    let lanes = Lanes { size: axis.size(), axis, active: None, members: false, rules: 0 };
-    batch_program(program, inputs, lanes)
+    let context = BatchContext { size: axis.size(), axis, active: None, members: false, rules: 0 };
+    batch_program(program, inputs, context)
 }
 
 /// [`vmap_program`] for the active part of a batch.
-pub(crate) fn batch_program(program: &Program, inputs: &[Batched], lanes: Lanes) -> Vec<Batched> {
+pub(crate) fn batch_program(
+    program: &Program,
+    inputs: &[Batched],
+    context: BatchContext,
+) -> Vec<Batched> {
     let mut env: Vec<Option<Batched>> = vec![None; program.types.len()];
     for (&var, &input) in program.inputs.iter().zip(inputs) {
         env[var.index()] = Some(input);
@@ -300,7 +305,7 @@ pub(crate) fn batch_program(program: &Program, inputs: &[Batched], lanes: Lanes)
             .iter()
             .map(|var| env[var.index()].expect("defined before use"))
             .collect();
-        let results = at_line(equation.at, || batch(&equation.op, &inputs, lanes, equation.at));
+        let results = at_line(equation.at, || batch(&equation.op, &inputs, context, equation.at));
         for (var, result) in equation.outputs.iter().zip(results) {
             env[var.index()] = Some(result);
         }
@@ -319,13 +324,13 @@ pub(crate) fn prefixed(first: usize, rest: &[usize]) -> Axes {
 }
 
 /// The equation `op(inputs)` for a batch.
-fn batch(op: &Op, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
-    let size = lanes.size;
-    let waits = lanes.active.is_some() && reached::holds_while(op);
+fn batch(op: &Op, inputs: &[Batched], context: BatchContext, at: Loc) -> Results {
+    let size = context.size;
+    let waits = context.active.is_some() && reached::holds_while(op);
     // A collective along the batch concerns all examples, also where none differs.
-    let exchanges = reached::holds_collective(op, lanes.axis);
+    let exchanges = reached::holds_collective(op, context.axis);
     // Each member makes its own call.
-    let calls = lanes.members && op.has_effect();
+    let calls = context.members && op.has_effect();
     if !waits && !exchanges && !calls && inputs.iter().all(|input| !input.mapped) {
         let inputs: SmallVec<[Tensor; 4]> = inputs.iter().map(|input| input.tensor).collect();
         return bind(op.clone(), &inputs, at).into_iter().map(Batched::same).collect();
@@ -383,17 +388,17 @@ fn batch(op: &Op, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
         Op::Cholesky => over_all(Op::Cholesky),
         Op::TriangularSolve(op) => one(linalg::triangular_solve(op, inputs[0], inputs[1], size)),
 
-        Op::CustomJvp(op) => custom::custom_jvp(op, inputs, lanes, at),
-        Op::CustomVjp(op) => custom::custom_vjp(op, inputs, lanes, at),
-        Op::CustomLin(op) => custom::custom_lin(op, inputs, lanes, at),
-        Op::Remat(op) => custom::remat(op, inputs, lanes, at),
+        Op::CustomJvp(op) => custom::custom_jvp(op, inputs, context, at),
+        Op::CustomVjp(op) => custom::custom_vjp(op, inputs, context, at),
+        Op::CustomLin(op) => custom::custom_lin(op, inputs, context, at),
+        Op::Remat(op) => custom::remat(op, inputs, context, at),
 
-        Op::Collective(op) => collective::collective(op, inputs, lanes, at),
-        Op::Callback(op) => callback::callback(op, inputs, lanes, at),
+        Op::Collective(op) => collective::collective(op, inputs, context, at),
+        Op::Callback(op) => callback::callback(op, inputs, context, at),
 
-        Op::Scan(scan) => control::scan(scan, inputs, lanes, at),
-        Op::While(while_op) => control::while_loop(while_op, inputs, lanes, at),
-        Op::Cond(cond) => control::cond(cond, inputs, lanes, at),
+        Op::Scan(scan) => control::scan(scan, inputs, context, at),
+        Op::While(while_op) => control::while_loop(while_op, inputs, context, at),
+        Op::Cond(cond) => control::cond(cond, inputs, context, at),
     }
 }
 

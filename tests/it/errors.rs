@@ -347,7 +347,7 @@ fn transformations() -> Vec<Wrong> {
         },
         "scan_without_end" => |x| {
             fn f(y: Tensor) -> Tensor {
-                scan_with( |y: Tensor, ()| (f(y), ()), y, (), ScanOptions::length(2)).0
+                scan_with(|y: Tensor, ()| (f(y), ()), y, (), ScanOptions::length(2)).0
             }
             f(x[1])
         },

@@ -7,7 +7,7 @@ use crate::nn::normalize::{
     NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
 };
 use crate::random::Key;
-use crate::rl::Games;
+use crate::rl::EpisodeStats;
 use crate::rl::spaces::Bounds;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::{DType, Tensor};
@@ -80,7 +80,7 @@ impl Playing<Tensor> {
         bounds: &Bounds,
         draw: impl Fn(Tensor, Key<Tensor>) -> Tensor,
         value: Option<&dyn Fn(Tensor) -> Tensor>,
-    ) -> (Playing<Tensor>, Rollout<Tensor>, Games<Tensor>) {
+    ) -> (Playing<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
         let turn = |playing: Playing<Tensor>, ()| {
             let Playing { handle, normalizers, obs, key } = playing;
             let (key, random) = key.split();
@@ -95,7 +95,7 @@ impl Playing<Tensor> {
                 let last = OBSERVATIONS.apply(last, &stats);
                 gain = bootstrap_truncated(gain, told.truncated_only(), last, gamma, value);
             }
-            let row = (obs, action, gain, told.done().to(DType::F32), Games::of(&told));
+            let row = (obs, action, gain, told.done().to(DType::F32), EpisodeStats::of(&told));
             let normalizers = Normalizers { obs: stats, reward };
             (Playing { handle, normalizers, obs: next, key }, row)
         };

@@ -3,7 +3,7 @@
 use super::{bootstrap_truncated, explained_variance, flat, gae};
 use crate::envs::{Handle, XlaPool};
 use crate::random::Key;
-use crate::rl::Games;
+use crate::rl::EpisodeStats;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
@@ -112,7 +112,7 @@ pub fn play(
     steps: usize,
     act: impl Fn(Tensor, Key<Tensor>) -> Act<Tensor>,
     bootstrap: Option<(f64, &dyn Fn(Tensor) -> Tensor)>,
-) -> (Playing<Tensor>, Played<Tensor>, Games<Tensor>) {
+) -> (Playing<Tensor>, Played<Tensor>, EpisodeStats<Tensor>) {
     let turn = |Playing { handle, obs, key }: Playing<Tensor>, ()| {
         let (key, draw) = key.split();
         let Act { action, logprob, value } = act(obs, draw);
@@ -125,7 +125,7 @@ pub fn play(
                 bootstrap_truncated(step.reward, cut, last, gamma, value)
             }
         };
-        let games = Games::of(&step);
+        let games = EpisodeStats::of(&step);
         let next = Playing { handle, obs: step.obs, key };
         (next, (obs, action, logprob, value, reward, end, games))
     };

@@ -6,7 +6,7 @@ use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
 use crate::jit::with_mode;
 use crate::random::Key;
-use crate::rl::{Algorithm, Games, Summary, Trainer};
+use crate::rl::{Algorithm, EpisodeStats, Summary, Trainer};
 use crate::timeline;
 use crate::trace::Tensor;
 use crate::tree::Tree;
@@ -38,7 +38,7 @@ pub fn train<A: Algorithm, S: Tree<Tensor>, M: Tree<Tensor>, N: Tree<Array>>(
     schedule: Schedule,
     (handle, envs): (Handle<Array>, &XlaPool),
     init: impl Fn(Handle<Tensor>, Key<Tensor>) -> S,
-    iteration: impl Fn(S, Tensor) -> (S, Games<Tensor>, M),
+    iteration: impl Fn(S, Tensor) -> (S, EpisodeStats<Tensor>, M),
     model: impl FnOnce(S::With<Array>) -> N,
 ) -> Result<Summary> {
     let (options, name) = (args.options(), A::NAME);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Activity of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Doing {
+pub enum Activity {
     /// It has not done anything yet.
     Starts,
     /// The actor waits for parameters.
@@ -31,58 +31,63 @@ pub enum Doing {
     Ended,
 }
 
-impl Doing {
-    const ALL: [Doing; 11] = [
-        Doing::Starts,
-        Doing::WaitsForParameters,
-        Doing::Plays,
-        Doing::Sends,
-        Doing::WaitsForLearner,
-        Doing::WaitsForRollouts,
-        Doing::Prepares,
-        Doing::Learns,
-        Doing::GivesParameters,
-        Doing::Logs,
-        Doing::Ended,
+impl Activity {
+    const ALL: [Activity; 11] = [
+        Activity::Starts,
+        Activity::WaitsForParameters,
+        Activity::Plays,
+        Activity::Sends,
+        Activity::WaitsForLearner,
+        Activity::WaitsForRollouts,
+        Activity::Prepares,
+        Activity::Learns,
+        Activity::GivesParameters,
+        Activity::Logs,
+        Activity::Ended,
     ];
 
     /// Returns the description that is displayed.
     pub fn words(self) -> &'static str {
         match self {
-            Doing::Starts => "starts",
-            Doing::WaitsForParameters => "waits: parameters",
-            Doing::Plays => "plays",
-            Doing::Sends => "sends",
-            Doing::WaitsForLearner => "waits: learner",
-            Doing::WaitsForRollouts => "waits: rollouts",
-            Doing::Prepares => "prepares",
-            Doing::Learns => "learns",
-            Doing::GivesParameters => "gives parameters",
-            Doing::Logs => "logs",
-            Doing::Ended => "has ended",
+            Activity::Starts => "starts",
+            Activity::WaitsForParameters => "waits: parameters",
+            Activity::Plays => "plays",
+            Activity::Sends => "sends",
+            Activity::WaitsForLearner => "waits: learner",
+            Activity::WaitsForRollouts => "waits: rollouts",
+            Activity::Prepares => "prepares",
+            Activity::Learns => "learns",
+            Activity::GivesParameters => "gives parameters",
+            Activity::Logs => "logs",
+            Activity::Ended => "has ended",
         }
     }
 
     /// Returns true if the activity counts as work of the thread.
     pub fn is_work(self) -> bool {
         match self {
-            Doing::Plays | Doing::Sends => true,
-            Doing::Prepares | Doing::Learns | Doing::GivesParameters => true,
-            Doing::WaitsForParameters | Doing::WaitsForLearner | Doing::WaitsForRollouts => false,
-            Doing::Starts | Doing::Logs | Doing::Ended => false,
+            Activity::Plays | Activity::Sends => true,
+            Activity::Prepares | Activity::Learns | Activity::GivesParameters => true,
+            Activity::WaitsForParameters
+            | Activity::WaitsForLearner
+            | Activity::WaitsForRollouts => false,
+            Activity::Starts | Activity::Logs | Activity::Ended => false,
         }
     }
 
     /// Returns true if the thread waits for another thread.
     pub fn is_wait(self) -> bool {
-        matches!(self, Doing::WaitsForParameters | Doing::WaitsForLearner | Doing::WaitsForRollouts)
+        matches!(
+            self,
+            Activity::WaitsForParameters | Activity::WaitsForLearner | Activity::WaitsForRollouts
+        )
     }
 }
 
-/// Status of one thread in a [`Board`]. Only that thread writes its activity; both ends of its
+/// Status of one thread in a [`RunStatus`]. Only that thread writes its activity; both ends of its
 /// queues count what passes through them.
 #[derive(Debug)]
-pub struct Gauge {
+pub struct ThreadStatus {
     began: Instant,
     doing: AtomicU8,
     /// Nanoseconds from `began` to the start of the current activity.
@@ -98,11 +103,11 @@ pub struct Gauge {
     fetched: AtomicU64,
 }
 
-/// Copy of a [`Gauge`] at one moment.
+/// Copy of a [`ThreadStatus`] at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
     /// Current activity.
-    pub doing: Doing,
+    pub doing: Activity,
     /// Time since the current activity began.
     pub lasts: Duration,
     /// Total time that the thread has worked.
@@ -127,12 +132,12 @@ fn nanos(duration: Duration) -> u64 {
     duration.as_nanos() as u64
 }
 
-impl Gauge {
-    fn new(began: Instant) -> Gauge {
+impl ThreadStatus {
+    fn new(began: Instant) -> ThreadStatus {
         let zero = || AtomicU64::new(0);
-        Gauge {
+        ThreadStatus {
             began,
-            doing: AtomicU8::new(Doing::Starts as u8),
+            doing: AtomicU8::new(Activity::Starts as u8),
             since: AtomicU64::new(nanos(began.elapsed())),
             work: zero(),
             wait: zero(),
@@ -146,12 +151,12 @@ impl Gauge {
         }
     }
 
-    fn doing(&self) -> Doing {
-        Doing::ALL[usize::from(self.doing.load(Relaxed))]
+    fn doing(&self) -> Activity {
+        Activity::ALL[usize::from(self.doing.load(Relaxed))]
     }
 
     /// Records that the thread begins another activity.
-    pub fn enter(&self, doing: Doing) {
+    pub fn enter(&self, doing: Activity) {
         let now = nanos(self.began.elapsed());
         let spent = now - self.since.swap(now, Relaxed);
         let before = self.doing();
@@ -215,15 +220,15 @@ impl Gauge {
 
 /// Status of all threads of a run.
 #[derive(Debug)]
-pub struct Board {
+pub struct RunStatus {
     began: Instant,
     /// Status of the learner.
-    pub learner: Gauge,
+    pub learner: ThreadStatus,
     /// Status of each actor, by index.
-    pub actors: Vec<Gauge>,
+    pub actors: Vec<ThreadStatus>,
 }
 
-/// Copy of a [`Board`] at one moment.
+/// Copy of a [`RunStatus`] at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     /// Time since the start of the run.
@@ -234,17 +239,17 @@ pub struct Snapshot {
     pub actors: Vec<Seen>,
 }
 
-impl Board {
+impl RunStatus {
     /// Creates the board for `actors` actors; the run's clock starts now.
-    pub fn new(actors: usize) -> Board {
+    pub fn new(actors: usize) -> RunStatus {
         let began = Instant::now();
-        let actors = (0..actors).map(|_| Gauge::new(began)).collect();
-        Board { began, learner: Gauge::new(began), actors }
+        let actors = (0..actors).map(|_| ThreadStatus::new(began)).collect();
+        RunStatus { began, learner: ThreadStatus::new(began), actors }
     }
 
     /// Returns the current status of all threads.
     pub fn snapshot(&self) -> Snapshot {
-        let actors = self.actors.iter().map(Gauge::seen).collect();
+        let actors = self.actors.iter().map(ThreadStatus::seen).collect();
         Snapshot { at: self.began.elapsed(), learner: self.learner.seen(), actors }
     }
 }
@@ -255,32 +260,32 @@ mod tests {
 
     #[test]
     fn times_add_up_by_what_was_done() {
-        let board = Board::new(1);
+        let board = RunStatus::new(1);
         let actor = &board.actors[0];
         let sleep = || std::thread::sleep(Duration::from_millis(5));
-        actor.enter(Doing::WaitsForParameters);
+        actor.enter(Activity::WaitsForParameters);
         sleep();
-        actor.enter(Doing::Plays);
+        actor.enter(Activity::Plays);
         actor.begins(1, 1);
         sleep();
-        actor.enter(Doing::Sends);
+        actor.enter(Activity::Sends);
         sleep();
         let seen = actor.seen();
-        assert_eq!((seen.doing, seen.number, seen.version, seen.done), (Doing::Sends, 1, 1, 0));
+        assert_eq!((seen.doing, seen.number, seen.version, seen.done), (Activity::Sends, 1, 1, 0));
         assert!(seen.wait >= Duration::from_millis(5) && seen.lasts >= Duration::from_millis(5));
         assert!(seen.work >= Duration::from_millis(10));
         let now = board.snapshot().at;
         assert!(seen.work + seen.wait <= now);
-        actor.enter(Doing::Ended);
+        actor.enter(Activity::Ended);
         let ended = actor.seen();
         assert!(ended.work >= seen.work && ended.wait == seen.wait);
-        assert!(Doing::ALL.iter().enumerate().all(|(i, doing)| *doing as usize == i));
-        assert!(Doing::ALL.iter().all(|doing| !(doing.is_work() && doing.is_wait())));
+        assert!(Activity::ALL.iter().enumerate().all(|(i, doing)| *doing as usize == i));
+        assert!(Activity::ALL.iter().all(|doing| !(doing.is_work() && doing.is_wait())));
     }
 
     #[test]
     fn queues_are_what_was_given_less_what_was_taken() {
-        let board = Board::new(2);
+        let board = RunStatus::new(2);
         let actor = &board.actors[1];
         let fill = || (actor.seen().params, actor.seen().rollouts);
         assert_eq!(fill(), (0, 0));

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::board::{Board, Doing, Gauge};
+use super::board::{Activity, RunStatus, ThreadStatus};
 use super::checkpoint::ActorSnapshot;
-use super::lanes::Lanes;
+use super::lanes::ActorLearnerQueues;
 use super::layout::{Layout, World};
 use super::stats::{RolloutTimes, Stats};
 use super::threads;
@@ -32,7 +32,7 @@ fn takes_params(rollout: u64, first: u64, concurrency: bool) -> bool {
 }
 
 /// One rollout of one actor.
-pub struct Collected<D> {
+pub struct ActorRollout<D> {
     /// The rollout's share for each learner device, on that device.
     pub parts: Vec<D>,
     /// Episodes that ended.
@@ -46,7 +46,7 @@ pub struct Collected<D> {
 }
 
 /// Rollouts of all actors for one update.
-pub struct Delivered<D> {
+pub struct LearnerBatch<D> {
     /// Shares of the rollouts, by actor and learner device.
     pub parts: Vec<Vec<D>>,
     /// Episodes that ended, with the timesteps of all actors together.
@@ -63,7 +63,7 @@ pub struct Delivered<D> {
 struct Payload<D> {
     version: u64,
     rollout: u64,
-    collected: Collected<D>,
+    collected: ActorRollout<D>,
     times: RolloutTimes,
 }
 
@@ -80,10 +80,10 @@ pub struct Schedule {
 
 /// The learner's end of the queues of a run.
 pub struct Learner<'a, P, D> {
-    lanes: &'a Lanes<(u64, P), Payload<D>>,
+    lanes: &'a ActorLearnerQueues<(u64, P), Payload<D>>,
     schedule: Schedule,
     layout: &'a Layout,
-    board: &'a Board,
+    board: &'a RunStatus,
     /// Number of updates begun, including those before the resumption.
     updates: u64,
     /// Measured times.
@@ -98,16 +98,16 @@ pub struct Learner<'a, P, D> {
 /// Returns the first error of any thread, after all threads have ended.
 pub fn drive<P: Send, D: Send, T>(
     (layout, schedule): (&Layout, Schedule),
-    board: &Board,
-    rollout: impl Fn(usize, &P) -> Result<Collected<D>> + Sync,
+    board: &RunStatus,
+    rollout: impl Fn(usize, &P) -> Result<ActorRollout<D>> + Sync,
     stop: impl Fn(),
     learn: impl FnOnce(Learner<'_, P, D>) -> Result<T>,
 ) -> Result<T> {
-    let lanes = Lanes::new(layout.num_actors());
+    let lanes = ActorLearnerQueues::new(layout.num_actors());
     let actor = |index: usize| {
         let gauge = &board.actors[index];
         let outcome = act(&lanes, schedule, (index, gauge), |params| rollout(index, params));
-        gauge.enter(Doing::Ended);
+        gauge.enter(Activity::Ended);
         outcome
     };
     let learner = || {
@@ -115,7 +115,7 @@ pub fn drive<P: Send, D: Send, T>(
         let updates = schedule.resumed_at;
         let end = Learner { lanes: &lanes, schedule, layout, board, updates, stats };
         let outcome = learn(end);
-        board.learner.enter(Doing::Ended);
+        board.learner.enter(Activity::Ended);
         lanes.close();
         stop();
         outcome
@@ -125,10 +125,10 @@ pub fn drive<P: Send, D: Send, T>(
 
 /// An actor's loop.
 fn act<P, D>(
-    lanes: &Lanes<(u64, P), Payload<D>>,
+    lanes: &ActorLearnerQueues<(u64, P), Payload<D>>,
     Schedule { resumed_at, updates, concurrency }: Schedule,
-    (index, gauge): (usize, &Gauge),
-    rollout: impl Fn(&P) -> Result<Collected<D>>,
+    (index, gauge): (usize, &ThreadStatus),
+    rollout: impl Fn(&P) -> Result<ActorRollout<D>>,
 ) -> Result<()> {
     let mut current: Option<(u64, P)> = None;
     let first = resumed_at + 1;
@@ -137,7 +137,7 @@ fn act<P, D>(
         let mut times = RolloutTimes { rollout_queue_put: put_wait, ..RolloutTimes::default() };
         if takes_params(number, first, concurrency) {
             let _span = timeline::span("wait for parameters");
-            gauge.enter(Doing::WaitsForParameters);
+            gauge.enter(Activity::WaitsForParameters);
             let (params, waited) = lanes.take_params(index);
             if params.is_none() {
                 return Ok(());
@@ -148,7 +148,7 @@ fn act<P, D>(
         let (version, params) = current.as_ref().expect("the first rollout takes parameters");
         let outcome = {
             gauge.begins(number, *version);
-            gauge.enter(Doing::Plays);
+            gauge.enter(Activity::Plays);
             let _span = timeline::span_of("rollout", format_args!("{number} (v{version})"));
             rollout(params)
         };
@@ -161,7 +161,7 @@ fn act<P, D>(
         times.rollout_cpu = collected.cpu;
         let payload = Payload { version: *version, rollout: number, collected, times };
         let _span = timeline::span("wait for the learner");
-        gauge.enter(Doing::WaitsForLearner);
+        gauge.enter(Activity::WaitsForLearner);
         let (put, waited) = lanes.put_rollout(index, payload);
         if !put {
             return Ok(());
@@ -216,18 +216,18 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
     ///
     /// # Errors
     /// Returns the error of an actor.
-    pub fn collect(&mut self) -> Result<Option<Delivered<D>>> {
+    pub fn collect(&mut self) -> Result<Option<LearnerBatch<D>>> {
         let _span = timeline::span("wait for rollouts");
-        self.board.learner.enter(Doing::WaitsForRollouts);
+        self.board.learner.enter(Activity::WaitsForRollouts);
         // Several processes stop together, between two updates.
         let stopped = || self.layout.world == World::ALONE && self.stops();
         let Some((payloads, waits)) = self.lanes.take_rollouts(&stopped)? else { return Ok(None) };
         self.updates += 1;
-        self.board.actors.iter().for_each(Gauge::rollout_taken);
+        self.board.actors.iter().for_each(ThreadStatus::rollout_taken);
         // The version of the parameters that the update starts from.
         self.board.learner.begins(self.updates, self.updates);
         let expected = version_of(self.updates, self.schedule.concurrency);
-        let mut delivered = Delivered {
+        let mut delivered = LearnerBatch {
             parts: Vec::new(),
             games: Vec::new(),
             times: payloads[0].times,
@@ -289,7 +289,7 @@ mod tests {
     /// Returns the versions that each update after the first `resumed_at` learns from.
     fn resumed_versions(concurrency: bool, resumed_at: u64, updates: u64) -> Vec<u64> {
         let rollout = |_: usize, params: &u64| {
-            Ok(Collected {
+            Ok(ActorRollout {
                 parts: vec![*params],
                 games: vec![],
                 times: Default::default(),
@@ -311,14 +311,14 @@ mod tests {
             }
             Ok(seen)
         };
-        let board = Board::new(3);
+        let board = RunStatus::new(3);
         let seen = drive((&layout(3), schedule), &board, rollout, || (), learn).unwrap();
         let shown = board.snapshot();
         assert!(shown.actors.iter().all(|actor| {
-            (actor.doing, actor.done, actor.rollouts) == (Doing::Ended, updates - resumed_at, 0)
+            (actor.doing, actor.done, actor.rollouts) == (Activity::Ended, updates - resumed_at, 0)
                 && (actor.number, actor.version) == (updates, version_of(updates, concurrency))
         }));
-        assert_eq!((shown.learner.doing, shown.learner.number), (Doing::Ended, updates));
+        assert_eq!((shown.learner.doing, shown.learner.number), (Activity::Ended, updates));
         seen
     }
 
@@ -343,13 +343,13 @@ mod tests {
 
     #[test]
     fn a_dead_actor_ends_the_run_at_once() {
-        let rollout = |actor: usize, _: &u64| -> Result<Collected<u64>> {
+        let rollout = |actor: usize, _: &u64| -> Result<ActorRollout<u64>> {
             match actor {
                 2 => Err(Error::Env("the game of actor 2 fell over".into())),
                 _ => {
                     // Longer than any wait of the run.
                     std::thread::sleep(Duration::from_millis(300));
-                    Ok(Collected {
+                    Ok(ActorRollout {
                         parts: vec![0],
                         games: vec![],
                         times: Default::default(),
@@ -368,7 +368,7 @@ mod tests {
         };
         let schedule = Schedule { resumed_at: 0, updates: 5, concurrency: true };
         let error =
-            drive((&layout(3), schedule), &Board::new(3), rollout, || (), learn).unwrap_err();
+            drive((&layout(3), schedule), &RunStatus::new(3), rollout, || (), learn).unwrap_err();
         assert!(error.to_string().contains("actor 2 fell over"), "{error}");
     }
 }

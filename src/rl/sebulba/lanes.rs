@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 
 /// Queues of a run: `P` is the type of parameters, `R` that of rollouts.
-pub struct Lanes<P, R> {
+pub struct ActorLearnerQueues<P, R> {
     state: Mutex<State<P, R>>,
     changed: Condvar,
 }
@@ -30,7 +30,7 @@ type Taken<R> = (Vec<R>, Vec<Duration>);
 /// Interval at which a waiting thread checks for a stop request.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Number of items in the [`Lanes`]: Cleanba's `stats/params_queue_size` and `rollout_queue_size`.
+/// Number of items in the [`ActorLearnerQueues`]: Cleanba's `stats/params_queue_size` and `rollout_queue_size`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiting {
     /// Number of parameter sets that no actor has taken yet.
@@ -39,16 +39,16 @@ pub struct Waiting {
     pub rollouts: usize,
 }
 
-impl<P, R> Lanes<P, R> {
+impl<P, R> ActorLearnerQueues<P, R> {
     /// Creates empty queues for `actors` actors.
-    pub fn new(actors: usize) -> Lanes<P, R> {
+    pub fn new(actors: usize) -> ActorLearnerQueues<P, R> {
         let state = State {
             params: (0..actors).map(|_| None).collect(),
             rollouts: (0..actors).map(|_| None).collect(),
             closed: false,
             failed: None,
         };
-        Lanes { state: Mutex::new(state), changed: Condvar::new() }
+        ActorLearnerQueues { state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Locks the state, even if a thread panicked while it held the lock: no invariant spans two
@@ -62,7 +62,7 @@ impl<P, R> Lanes<P, R> {
         self.wait_unless(&|| false, ready)
     }
 
-    /// Like [`wait`](Lanes::wait), but also returns `None` soon after `stopped` returns true.
+    /// Like [`wait`](ActorLearnerQueues::wait), but also returns `None` soon after `stopped` returns true.
     fn wait_unless<T>(
         &self,
         stopped: &dyn Fn() -> bool,
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn rollouts_come_in_the_order_of_the_actors() {
-        let lanes: Lanes<u32, (usize, u32)> = Lanes::new(3);
+        let lanes: ActorLearnerQueues<u32, (usize, u32)> = ActorLearnerQueues::new(3);
         let total: u32 = thread::scope(|scope| {
             for actor in 0..3 {
                 let lanes = &lanes;
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn one_failure_ends_all_waits() {
-        let lanes: Lanes<u32, u32> = Lanes::new(2);
+        let lanes: ActorLearnerQueues<u32, u32> = ActorLearnerQueues::new(2);
         let error = thread::scope(|scope| {
             // Waits for parameters that never come.
             let waiting = scope.spawn(|| lanes.take_params(0).0);

@@ -7,9 +7,9 @@
 //! learner                   update 1 -> v2   update 2 -> v3   update 3 -> v4
 //! ```
 //!
-//! The policy is exactly [`LAG`] versions behind; [`Lanes`] enforce the order. [`Layout`] assigns
+//! The policy is exactly [`LAG`] versions behind; [`ActorLearnerQueues`] enforce the order. [`Layout`] assigns
 //! devices to actors and learners, and numbers the environments; [`drive()`] runs the threads;
-//! [`Reduce`] sums over environments, devices and processes. A [`Board`] holds the status of each
+//! [`Reduce`] sums over environments, devices and processes. A [`RunStatus`] holds the status of each
 //! thread, and a [`LiveView`] displays it.
 
 mod agent;
@@ -33,11 +33,11 @@ mod train;
 mod view;
 
 pub use agent::{Agent, Network, Sizes, Trunk};
-pub use board::{Board, Doing, Gauge, Seen, Snapshot};
+pub use board::{Activity, RunStatus, Seen, Snapshot, ThreadStatus};
 pub use checkpoint::{ActorSnapshot, ActorState};
-pub use drive::{Collected, Delivered, LAG, Learner, Schedule, drive, version_of};
+pub use drive::{ActorRollout, LAG, Learner, LearnerBatch, Schedule, drive, version_of};
 pub use exchange::{Across, Exchange, expect_same};
-pub use lanes::{Lanes, Waiting};
+pub use lanes::{ActorLearnerQueues, Waiting};
 pub use layout::{Layout, World, indivisible};
 #[cfg(feature = "mpi")]
 pub use mpi::Mpi;

@@ -1,7 +1,7 @@
 //! Rollouts of an actor.
 
 use crate::envs::{Handle, XlaPool};
-use crate::rl::Games;
+use crate::rl::EpisodeStats;
 use crate::rl::on_policy::bootstrap_truncated;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{arange, concatenate, zeros};
@@ -116,7 +116,7 @@ pub fn collect(
     first_env: Tensor,
     (num_steps, learners, exact): (usize, usize, bool),
     bootstrap: Option<f64>,
-) -> (Playing<Tensor>, Vec<Rollout<Tensor>>, Games<Tensor>) {
+) -> (Playing<Tensor>, Vec<Rollout<Tensor>>, EpisodeStats<Tensor>) {
     let env_ids = arange(envs.rows(), DType::I32) + first_env;
     let (last_reward, last_end) = (playing.reward, playing.end);
     let turn = |playing: Playing<Tensor>, ()| {
@@ -137,7 +137,7 @@ pub fn collect(
             reward = bootstrap_truncated(reward, cut, last, gamma, value);
         }
         let next = Playing { handle, obs: step.obs, reward, end, key };
-        (next, (obs, action, logprob, value, reward, end, Games::of(&step)))
+        (next, (obs, action, logprob, value, reward, end, EpisodeStats::of(&step)))
     };
     let (playing, told) = scan_with(turn, playing, (), ScanOptions::length(num_steps));
     let (obs, actions, logprobs, values, rewards, ends, games) = told;

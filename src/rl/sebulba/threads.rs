@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use super::lanes::Lanes;
+use super::lanes::ActorLearnerQueues;
 use crate::error::{Error, Result};
 
 /// Runs `actor(0)`, `actor(1)`, ... each on a thread of its own, and `learner` on the caller's.
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 /// # Errors
 /// Returns the first error of any thread.
 pub fn run<P: Send, R: Send, T>(
-    lanes: &Lanes<P, R>,
+    lanes: &ActorLearnerQueues<P, R>,
     actors: usize,
     actor: impl Fn(usize) -> Result<()> + Sync,
     learner: impl FnOnce() -> Result<T>,
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn the_cause_of_an_end_is_told() {
-        let lanes: Lanes<u32, u32> = Lanes::new(2);
+        let lanes: ActorLearnerQueues<u32, u32> = ActorLearnerQueues::new(2);
         let actor = |index: usize| {
             if index == 1 {
                 panic!("no such game");
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn an_end_in_the_learner_ends_the_actors() {
-        let lanes: Lanes<u32, u32> = Lanes::new(1);
+        let lanes: ActorLearnerQueues<u32, u32> = ActorLearnerQueues::new(1);
         let actor = |index: usize| {
             while lanes.take_params(index).0.is_some() {
                 lanes.put_rollout(index, 1);

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::agent::{Agent, Sizes};
-use super::board::{Board, Doing};
+use super::board::{Activity, RunStatus};
 use super::checkpoint::{ActorEnvs, ActorSnapshot, ActorState, Boundary, on_host};
-use super::drive::{Collected, Learner, Schedule, drive};
+use super::drive::{ActorRollout, Learner, Schedule, drive};
 use super::exchange::{Across, Exchange, expect_same};
 use super::layout::{Layout, World};
 use super::options::SebulbaOptions;
@@ -295,8 +295,8 @@ where
     let updates = args.total_timesteps() / steps;
     let resumed_at = trainer.step() / steps;
     let schedule = Schedule { resumed_at, updates, concurrency: options.concurrency };
-    let board = Board::new(layout.num_actors());
-    let act = |actor: usize, agent: &Agent<Array>| -> Result<Collected<Rollout<Array>>> {
+    let board = RunStatus::new(layout.num_actors());
+    let act = |actor: usize, agent: &Agent<Array>| -> Result<ActorRollout<Rollout<Array>>> {
         let (began, cpu) = (Instant::now(), processor_time());
         let mut place = playing[actor].lock().unwrap_or_else(PoisonError::into_inner);
         let before = place.take().ok_or_else(|| Error::Env("its last rollout failed".into()))?;
@@ -312,14 +312,14 @@ where
         };
         *place = Some(after);
         let _span = timeline::span("send the rollout");
-        board.actors[actor].enter(Doing::Sends);
+        board.actors[actor].enter(Activity::Sends);
         let mut sent = Vec::with_capacity(parts.len());
         for (part, &device) in parts.iter().zip(&layout.learners) {
             sent.push(moved(part, device)?);
         }
         sent.iter().try_for_each(|part: &Rollout<Array>| part.env_ids.wait())?;
         let times = (rolled, began.elapsed() - rolled);
-        Ok(Collected { parts: sent, games, times, cpu, snapshot })
+        Ok(ActorRollout { parts: sent, games, times, cpu, snapshot })
     };
     let stop = || (0..envs.num_pools()).for_each(|k| envs.pool(k).close());
     let view = LiveView::new(&layout, update.num_steps, schedule.updates);
@@ -329,7 +329,7 @@ where
         let mut state = state;
         let mut lengths = Returns::default();
         let publish = |learner: &Learner<'_, Agent<Array>, _>, state: &S::With<Sharded>| {
-            board.learner.enter(Doing::GivesParameters);
+            board.learner.enter(Activity::GivesParameters);
             let agent = unreplicate(&(hooks.agent)(state))?;
             learner.publish(|device| {
                 let there = moved(&agent, device)?;
@@ -374,12 +374,12 @@ where
             let parts = parts.map(|parts| device_put_sharded(parts, &layout.learners));
             let (next, mut data) = {
                 let _span = timeline::span("prepare");
-                board.learner.enter(Doing::Prepares);
+                board.learner.enter(Activity::Prepares);
                 prepare.call((state, parts.collect::<Result<Vec<_>>>()?))?
             };
             state = next;
             let span = timeline::span("learn");
-            board.learner.enter(Doing::Learns);
+            board.learner.enter(Activity::Learns);
             let rate_there = replicate(&Array::from(rate as f32), &layout.learners)?;
             let mut metrics = None;
             let turns: Vec<i32> = (0..update.turns as i32).collect();
@@ -422,7 +422,7 @@ where
             }
             drop(update_span);
             board.learner.ends();
-            board.learner.enter(Doing::Logs);
+            board.learner.enter(Activity::Logs);
             let gave = began.elapsed() - trained;
             let waited = delivered.waited;
             let trained = (trained, trained_cpu);

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use super::board::{Board, Doing, Seen, Snapshot};
+use super::board::{Activity, RunStatus, Seen, Snapshot};
 use super::layout::Layout;
 use crate::rl::progress::Above;
 
@@ -111,7 +111,7 @@ impl LiveView {
             speed.map(|speed| sum.unwrap_or_default() + speed).or(sum)
         });
         let (params, rollouts) = queues(now);
-        let mut doing: Vec<Doing> = now.iter().map(|seen| seen.doing).collect();
+        let mut doing: Vec<Activity> = now.iter().map(|seen| seen.doing).collect();
         doing.sort_unstable();
         let kinds: Vec<String> = doing
             .chunk_by(|a, b| a == b)
@@ -182,7 +182,7 @@ fn rate(sps: Option<f64>) -> String {
 fn now_of(seen: &Seen) -> String {
     let words = seen.doing.words();
     match seen.lasts {
-        lasts if lasts < Duration::from_secs(1) || seen.doing == Doing::Ended => words.into(),
+        lasts if lasts < Duration::from_secs(1) || seen.doing == Activity::Ended => words.into(),
         lasts => format!("{words} {:.0} s", lasts.as_secs_f64()),
     }
 }
@@ -218,7 +218,7 @@ impl History {
 /// it ends.
 pub fn watch<T>(
     view: &LiveView,
-    board: &Board,
+    board: &RunStatus,
     place: Option<Above>,
     work: impl FnOnce() -> T,
 ) -> T {
@@ -262,7 +262,7 @@ mod tests {
         LiveView::new(&layout, 100, 97)
     }
 
-    fn seen(doing: Doing, done: u64, secs: f64) -> Seen {
+    fn seen(doing: Activity, done: u64, secs: f64) -> Seen {
         let time = Duration::from_secs_f64;
         Seen {
             doing,
@@ -280,12 +280,12 @@ mod tests {
 
     fn snapshot(actors: usize, done: u64, secs: f64) -> Snapshot {
         let actor = |k: usize| {
-            let doing = if k < 5 { Doing::Plays } else { Doing::WaitsForLearner };
+            let doing = if k < 5 { Activity::Plays } else { Activity::WaitsForLearner };
             Seen { params: (k % 2) as u64, ..seen(doing, done + (k / 8) as u64, secs) }
         };
         Snapshot {
             at: Duration::from_secs_f64(secs),
-            learner: Seen { lasts: Duration::from_secs(7), ..seen(Doing::Learns, done, secs) },
+            learner: Seen { lasts: Duration::from_secs(7), ..seen(Activity::Learns, done, secs) },
             actors: (0..actors).map(actor).collect(),
         }
     }
@@ -370,6 +370,6 @@ mod tests {
 
     #[test]
     fn without_a_terminal_there_is_only_the_work() {
-        assert_eq!(watch(&view(2), &Board::new(2), None, || 7), 7);
+        assert_eq!(watch(&view(2), &RunStatus::new(2), None, || 7), 7);
     }
 }

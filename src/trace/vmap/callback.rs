@@ -2,18 +2,23 @@
 
 use std::sync::Arc;
 
-use super::{Batched, Lanes, Results};
+use super::{BatchContext, Batched, Results};
 use crate::error::Loc;
 use crate::trace::op::{CallbackKind, CallbackOp, Op, ScanOp, VmapMethod};
 use crate::trace::program::Program;
 use crate::trace::tensor::{FrameKind, Tensor, bind, fail_op, trace_frame};
 use crate::trace::types::TensorType;
 
-pub(crate) fn callback(op: &CallbackOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
+pub(crate) fn callback(
+    op: &CallbackOp,
+    inputs: &[Batched],
+    context: BatchContext,
+    at: Loc,
+) -> Results {
     let (method, ordered) = match op.kind {
         CallbackKind::Pure(method) => (method, false),
         // Members of a pmap each make their own call.
-        CallbackKind::Io { .. } if lanes.members => (VmapMethod::Sequential, false),
+        CallbackKind::Io { .. } if context.members => (VmapMethod::Sequential, false),
         CallbackKind::Io { ordered, vmap } => (vmap, ordered),
         CallbackKind::Debug { .. } => (VmapMethod::Sequential, false),
     };
@@ -23,29 +28,29 @@ pub(crate) fn callback(op: &CallbackOp, inputs: &[Batched], lanes: Lanes, at: Lo
                 true => input.tensor,
                 false => input.tensor.reshape(input.tensor.shape().with_axis(0, 1)),
             };
-            at_once(op, inputs.iter().map(raise).collect(), lanes, at)
+            at_once(op, inputs.iter().map(raise).collect(), context, at)
         }
         VmapMethod::BroadcastAll => {
-            at_once(op, inputs.iter().map(|input| input.full(lanes.size)).collect(), lanes, at)
+            at_once(op, inputs.iter().map(|input| input.full(context.size)).collect(), context, at)
         }
         VmapMethod::Sequential if ordered => fail_op(
             op.kind.name(),
             "an ordered callback cannot be batched: vmap computes all batch elements together, in \
              no order. Make it unordered, or loop outside of the compiled function",
         ),
-        VmapMethod::Sequential => one_by_one(op, inputs, lanes, at),
+        VmapMethod::Sequential => one_by_one(op, inputs, context, at),
     }
 }
 
 /// One call for all examples.
-fn at_once(op: &CallbackOp, operands: Vec<Tensor>, lanes: Lanes, at: Loc) -> Results {
-    let batched = |ty: &TensorType| TensorType::new(ty.dtype, ty.shape.with_axis(0, lanes.size));
+fn at_once(op: &CallbackOp, operands: Vec<Tensor>, context: BatchContext, at: Loc) -> Results {
+    let batched = |ty: &TensorType| TensorType::new(ty.dtype, ty.shape.with_axis(0, context.size));
     let op = CallbackOp { results: op.results.iter().map(batched).collect(), ..op.clone() };
     bind(Op::Callback(op), &operands, at).into_iter().map(Batched::mapped).collect()
 }
 
 /// A call for each example, in a loop.
-fn one_by_one(op: &CallbackOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
+fn one_by_one(op: &CallbackOp, inputs: &[Batched], context: BatchContext, at: Loc) -> Results {
     let (mapped, same): (Vec<&Batched>, Vec<&Batched>) =
         inputs.iter().partition(|input| input.mapped);
     let types: Vec<TensorType> =
@@ -63,7 +68,7 @@ fn one_by_one(op: &CallbackOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Res
         body: Arc::new(turn.program),
         num_consts: same.len(),
         num_carry: 0,
-        length: lanes.size,
+        length: context.size,
         reverse: false,
         unroll: 1,
     };

@@ -3,7 +3,7 @@
 
 use smallvec::smallvec;
 
-use super::{Batched, Lanes, Results};
+use super::{BatchContext, Batched, Results};
 use crate::error::Loc;
 use crate::trace::op::{AllReduceOp, Collective, CollectiveOp, Op, ReduceOp};
 use crate::trace::ops;
@@ -13,11 +13,11 @@ use crate::trace::types::DType;
 pub(crate) fn collective(
     collective: &CollectiveOp,
     inputs: &[Batched],
-    lanes: Lanes,
+    context: BatchContext,
     at: Loc,
 ) -> Results {
-    if collective.axis == lanes.axis {
-        over_lanes(&collective.kind, inputs, lanes.size)
+    if collective.axis == context.axis {
+        over_lanes(&collective.kind, inputs, context.size)
     } else {
         beside(collective, inputs, at)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::callback::expect_no_io;
 use super::reached::{cond_reached, holds_while, scan_reached, while_reached};
-use super::{Batched, Lanes, Results, batch_program, choose};
+use super::{BatchContext, Batched, Results, batch_program, choose};
 use crate::error::Loc;
 use crate::trace::control::{captures_first, share_captures};
 use crate::trace::op::{CondOp, Op, ScanOp, WhileOp};
@@ -52,13 +52,13 @@ pub(super) fn batch_body(
     program: &Program,
     inputs: &[bool],
     outputs: &[bool],
-    lanes: Lanes,
+    context: BatchContext,
     at: Loc,
 ) -> Traced {
-    let types = batched_types(program.input_types(), inputs, lanes.size);
+    let types = batched_types(program.input_types(), inputs, context.size);
     let body = |args: &[Tensor]| {
-        let results = batch_program(program, &as_batched(args, inputs), lanes);
-        (tensors(&raised(&results, outputs, lanes.size)), ())
+        let results = batch_program(program, &as_batched(args, inputs), context);
+        (tensors(&raised(&results, outputs, context.size)), ())
     };
     trace_frame(FrameKind::Body, &types, at, body).0
 }
@@ -67,13 +67,13 @@ pub(super) fn results(tensors: impl IntoIterator<Item = Tensor>, mapped: &[bool]
     tensors.into_iter().zip(mapped).map(|(tensor, &mapped)| Batched { tensor, mapped }).collect()
 }
 
-pub(crate) fn scan(scan: &ScanOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
-    let mapped = scan_reached(scan, &flags(inputs), lanes.axis);
+pub(crate) fn scan(scan: &ScanOp, inputs: &[Batched], context: BatchContext, at: Loc) -> Results {
+    let mapped = scan_reached(scan, &flags(inputs), context.axis);
     let (consts, rest) = inputs.split_at(scan.num_consts);
     let (init, xs) = rest.split_at(scan.num_carry);
-    let init = raised(init, &mapped[..scan.num_carry], lanes.size);
+    let init = raised(init, &mapped[..scan.num_carry], context.size);
     let into = [flags(consts), flags(&init), flags(xs)].concat();
-    let turn = batch_body(&scan.body, &into, &mapped, lanes, at);
+    let turn = batch_body(&scan.body, &into, &mapped, context, at);
     // The first axis is that of the iterations, so the batch axis is the second of a stacked
     // tensor.
     let stacked = |x: &Batched| if x.mapped { x.tensor.moveaxis(0, 1) } else { x.tensor };
@@ -96,26 +96,31 @@ pub(crate) fn scan(scan: &ScanOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> 
     results(unstacked, &mapped)
 }
 
-pub(crate) fn while_loop(op: &WhileOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
-    let (mapped, differs) = while_reached(op, &flags(inputs), lanes.axis);
+pub(crate) fn while_loop(
+    op: &WhileOp,
+    inputs: &[Batched],
+    context: BatchContext,
+    at: Loc,
+) -> Results {
+    let (mapped, differs) = while_reached(op, &flags(inputs), context.axis);
     let (cond_consts, rest) = inputs.split_at(op.num_cond_consts);
     let (body_consts, init) = rest.split_at(op.num_body_consts);
-    let init = raised(init, &mapped, lanes.size);
+    let init = raised(init, &mapped, context.size);
     if differs {
         expect_no_io("while_loop", [&*op.cond, &*op.body]);
-        return while_any(op, cond_consts, body_consts, &init, lanes, at);
+        return while_any(op, cond_consts, body_consts, &init, context, at);
     }
     // All examples stop together, and not at all if none is active: then the loop would run on
     // values that are never used.
-    let anyone = lanes.active.map(|active| active.any([0]));
+    let anyone = context.active.map(|active| active.any([0]));
     let cond_flags = [flags(cond_consts), mapped.clone()].concat();
-    let types = batched_types(op.cond.input_types(), &cond_flags, lanes.size);
+    let types = batched_types(op.cond.input_types(), &cond_flags, context.size);
     let (cond, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
-        let goes_on = batch_program(&op.cond, &as_batched(args, &cond_flags), lanes)[0].tensor;
+        let goes_on = batch_program(&op.cond, &as_batched(args, &cond_flags), context)[0].tensor;
         (vec![anyone.map_or(goes_on, |anyone| anyone & goes_on)], ())
     });
     let body_flags = [flags(body_consts), mapped.clone()].concat();
-    let body = batch_body(&op.body, &body_flags, &mapped, lanes, at);
+    let body = batch_body(&op.body, &body_flags, &mapped, context, at);
     let batched = WhileOp {
         num_cond_consts: cond.captures.len() + cond_consts.len(),
         cond: Arc::new(captures_first(cond.program, cond_flags.len())),
@@ -141,15 +146,15 @@ fn while_any(
     cond_consts: &[Batched],
     body_consts: &[Batched],
     init: &[Batched],
-    lanes: Lanes,
+    context: BatchContext,
     at: Loc,
 ) -> Results {
-    let size = lanes.size;
-    let condition = |consts: &[Batched], carry: &[Batched], lanes: Lanes| {
-        let goes_on = batch_program(&op.cond, &[consts, carry].concat(), lanes)[0].full(size);
-        lanes.active.map_or(goes_on, |active| active & goes_on)
+    let size = context.size;
+    let condition = |consts: &[Batched], carry: &[Batched], context: BatchContext| {
+        let goes_on = batch_program(&op.cond, &[consts, carry].concat(), context)[0].full(size);
+        context.active.map_or(goes_on, |active| active & goes_on)
     };
-    let going = condition(cond_consts, init, lanes);
+    let going = condition(cond_consts, init, context);
     let carry_types: Vec<TensorType> =
         std::iter::once(going).chain(tensors(init)).map(Tensor::ty).collect();
     let (any, ()) =
@@ -163,15 +168,15 @@ fn while_any(
         let consts = as_batched(consts, &const_flags);
         let (cond_consts, body_consts) = consts.split_at(cond_consts.len());
         let (going, before) = (carry[0], &carry[1..]);
-        let lanes = Lanes { active: Some(going), ..lanes };
+        let context = BatchContext { active: Some(going), ..context };
         let before: Vec<Batched> = before.iter().map(|&tensor| Batched::mapped(tensor)).collect();
-        let after = batch_program(&op.body, &[body_consts, &before].concat(), lanes);
+        let after = batch_program(&op.body, &[body_consts, &before].concat(), context);
         let kept: Vec<Batched> = after
             .iter()
             .zip(&before)
             .map(|(after, before)| Batched::mapped(choose(going, after.full(size), before.tensor)))
             .collect();
-        let going = condition(cond_consts, &kept, lanes);
+        let going = condition(cond_consts, &kept, context);
         (std::iter::once(going).chain(tensors(&kept)).collect(), ())
     });
     let batched = WhileOp {
@@ -190,17 +195,17 @@ fn while_any(
     bind(Op::While(batched), &operands, at).into_iter().skip(1).map(Batched::mapped).collect()
 }
 
-pub(crate) fn cond(cond: &CondOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> Results {
+pub(crate) fn cond(cond: &CondOp, inputs: &[Batched], context: BatchContext, at: Loc) -> Results {
     let (index, args) = (inputs[0], &inputs[1..]);
-    let mapped = cond_reached(cond, &flags(inputs), lanes.axis);
+    let mapped = cond_reached(cond, &flags(inputs), context.axis);
     if index.mapped {
-        return choose_branch(cond, index.tensor, args, lanes);
+        return choose_branch(cond, index.tensor, args, context);
     }
     let into = flags(args);
     let (programs, captures): (Vec<Program>, Vec<Vec<Tensor>>) = cond
         .branches
         .iter()
-        .map(|branch| batch_body(branch, &into, &mapped, lanes, at))
+        .map(|branch| batch_body(branch, &into, &mapped, context, at))
         .map(|traced| (traced.program, traced.captures))
         .unzip();
     let (branches, shared) = share_captures(programs, captures, args.len());
@@ -211,8 +216,8 @@ pub(crate) fn cond(cond: &CondOp, inputs: &[Batched], lanes: Lanes, at: Loc) -> 
 }
 
 /// Computes every branch, and chooses by example.
-fn choose_branch(cond: &CondOp, index: Tensor, args: &[Batched], lanes: Lanes) -> Results {
-    let (size, last) = (lanes.size, cond.branches.len() - 1);
+fn choose_branch(cond: &CondOp, index: Tensor, args: &[Batched], context: BatchContext) -> Results {
+    let (size, last) = (context.size, cond.branches.len() - 1);
     expect_no_io("cond", cond.branches.iter().map(|branch| &**branch));
     // Flags of the examples that take branch `i`. An index out of range means the first branch or
     // the last.
@@ -224,12 +229,12 @@ fn choose_branch(cond: &CondOp, index: Tensor, args: &[Batched], lanes: Lanes) -
     let mut chosen: Vec<Batched> = Vec::new();
     for (i, branch) in cond.branches.iter().enumerate() {
         let alone = last == 0;
-        let mut lanes = lanes;
+        let mut context = context;
         if !alone && branch.equations.iter().any(|e| holds_while(&e.op)) {
             let here = takes(i);
-            lanes.active = Some(lanes.active.map_or(here, |active| active & here));
+            context.active = Some(context.active.map_or(here, |active| active & here));
         }
-        let outputs = batch_program(branch, args, lanes);
+        let outputs = batch_program(branch, args, context);
         if i == 0 {
             chosen = outputs;
             continue;
