@@ -34,9 +34,9 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// Connection of this process to the others of a run. Each process has one; that of process 0 also
 /// owns the server, which holds the key-value store and the collective operations.
 ///
-/// When a process fails, is killed, or is silent for 30 s, all calls of all others fail with an
-/// error that names it. A process that has not ended three seconds later is terminated, because it
-/// may be about to wait forever.
+/// If a process fails, is killed, or is silent for 30 s, all calls of all others fail with an error
+/// that names it. A process that has not ended three seconds later is terminated, because it may be
+/// about to wait forever.
 pub struct Peer {
     launch: Launch,
     line: Arc<Line>,
