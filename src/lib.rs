@@ -155,7 +155,7 @@
 //!
 //! | Devices | JAX | |
 //! |---|---|---|
-//! | [`pmap`], [`replicate`], [`shard`], [`unreplicate`], [`unshard`] | `jax.pmap`, `flax.jax_utils` | one program for each device |
+//! | [`pmap()`], [`replicate`], [`shard`], [`unreplicate`], [`unshard`] | `jax.pmap`, `flax.jax_utils` | one program for each device |
 //! | [`psum`], [`pmean`], [`pmax`], [`pmin`], [`all_gather`], [`ppermute`], [`axis_index`] | `lax.psum` and so on | sums and exchanges over a mapped axis |
 //! | [`sharded_jit`] | `jax.jit` with shardings | one program over a mesh of devices |
 //!
