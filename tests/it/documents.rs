@@ -173,11 +173,13 @@ fn the_tour_names_files_that_exist() {
 
 /// The README and the pages of the algorithms.
 fn pages() -> Vec<String> {
-    let folder = "docs/algos";
-    let entries = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut pages: Vec<String> = names.map(|name| format!("{folder}/{name}")).collect();
-    pages.push("README.md".into());
+    let mut pages = vec!["README.md".to_string()];
+    for folder in ["docs", "docs/algos"] {
+        let entries = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let names = names.filter(|name| name.ends_with(".md"));
+        pages.extend(names.map(|name| format!("{folder}/{name}")));
+    }
     pages
 }
 
