@@ -72,7 +72,7 @@ impl Key<Array> {
     /// use podracer::random::{self, Key};
     /// use podracer::{DType, Tensor, jit};
     /// let draw = jit(|key: Key<Tensor>| random::normal(key, [3], DType::F32));
-    /// assert_eq!(draw.call(Key::new(0))?.shape(), [3]);
+    /// assert_eq!(draw.call(Key::new(0))?.shape()[..], [3]);
     /// # Ok::<(), podracer::Error>(())
     /// ```
     pub fn new(seed: u64) -> Key<Array> {
