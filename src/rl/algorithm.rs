@@ -74,7 +74,7 @@ pub trait Algorithm: Parser + Serialize {
     }
 }
 
-/// Implements [`Algorithm`](crate::rl::Algorithm) for a struct of flags with the fields `run`,
+/// Implements [`Algorithm`] for a struct of flags with the fields `run`,
 /// `exp_name`, `env_id` and `total_timesteps`: `algorithm!(Args, "dqn", Args::check, train, play)`.
 ///
 /// The functions have the signatures of the trait's methods, with `&Args` in the place of `&self`.
