@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -212,8 +213,11 @@ fn nobody_at_the_address_is_told() {
 
 #[test]
 fn a_process_that_leaves_is_named_to_who_waits_for_it() {
+    let joined = Barrier::new(3);
     let told = together(3, |peer| {
         let rank = peer.launch().rank;
+        // Else process 2 may find nobody to join.
+        joined.wait();
         if rank == 1 {
             // The connection is closed without a message, as when the process is killed.
             peer.vanish();

@@ -203,7 +203,8 @@ fn commands_in_documents_name_examples_and_algorithms_that_exist() {
         }
         for name in words_after(&text, "--release -- train ") {
             commands[1] += 1;
-            let known = name == "NAME" || registry::find(name).is_ok();
+            // Without a name the command lists the algorithms.
+            let known = ["", "NAME"].contains(&name) || registry::find(name).is_ok();
             assert!(known, "{page}: train {name}");
         }
     }

@@ -230,7 +230,7 @@ fn public_functions() -> BTreeSet<String> {
         };
         // The macros' name stands for the methods of the operations, `$method`.
         names.extend(text.lines().filter_map(after).filter(|name| !name.is_empty()));
-        // Rows of the macros that define methods: `equal Eq,`.
+        // Rows of the macros that define methods: `eq Eq,`.
         let row = |line: &str| {
             let (method, op) = line.trim().strip_suffix(',')?.split_once(' ')?;
             let is_row =
@@ -248,15 +248,15 @@ fn public_functions() -> BTreeSet<String> {
 fn every_elementwise_function_has_a_case() {
     let names = public_functions();
     // The reader of the source finds functions of every sort.
-    for known in
-        ["sin", "equal", "maximum", "powi", "hypot", "logaddexp", "where_", "betaln", "not"]
-    {
+    for known in ["sin", "eq", "maximum", "powi", "hypot", "logaddexp", "where_", "betaln", "not"] {
         assert!(names.contains(known), "{known} is not among {names:?}");
     }
     assert_eq!(CompareOp::ALL.len(), 6);
     // Operations and methods that have another name than their case.
     let renamed = |name: &str| match name {
         "logistic" => "sigmoid".to_string(),
+        "eq" => "equal".into(),
+        "ne" => "not_equal".into(),
         "max" => "maximum".into(),
         "min" => "minimum".into(),
         "where_" => "where".into(),
