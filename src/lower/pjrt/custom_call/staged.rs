@@ -4,8 +4,8 @@
 //! the order of the stream on which the program runs. JAX does the same for its callbacks.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr;
 use std::sync::OnceLock;
+use std::{ptr, slice};
 
 use super::KernelError;
 use super::abi::{Frame, List, RawBuffer, StreamArgs};
@@ -117,7 +117,9 @@ impl Copies for Cuda {
 
 /// Tensors of a call, as the runtime lists them, and their bytes on the host.
 struct Staging {
-    bytes: Vec<AlignedBytes>,
+    /// Owner of the memory, which is read and written through the pointers in `buffers` alone: a
+    /// borrow of it would end their right to it.
+    _bytes: Vec<AlignedBytes>,
     buffers: Vec<RawBuffer>,
     items: Vec<*const RawBuffer>,
     types: *const i32,
@@ -145,7 +147,12 @@ impl Staging {
             bytes.push(there);
         }
         let items = buffers.iter().map(ptr::from_ref).collect();
-        Staging { bytes, buffers, items, types: list.types }
+        Staging { _bytes: bytes, buffers, items, types: list.types }
+    }
+
+    /// The start and length of each tensor on the host.
+    fn memory(&self) -> impl Iterator<Item = (*mut u8, usize)> {
+        self.buffers.iter().map(|buffer| (buffer.data.cast(), byte_len(buffer)))
     }
 
     fn list(&self) -> List {
@@ -173,11 +180,11 @@ pub(super) unsafe fn call_on_host(
     unsafe {
         let stream = stream_of(frame)?;
         let (args, rets) = (&(*frame).args, &(*frame).rets);
-        let (mut operands, results) = (Staging::of(args), Staging::of(rets));
+        let (operands, results) = (Staging::of(args), Staging::of(rets));
         let mut begun = Ok(());
-        for (i, bytes) in operands.bytes.iter_mut().enumerate() {
-            let into: &mut [u8] = bytes.as_mut();
-            if !into.is_empty() && begun.is_ok() {
+        for (i, (start, len)) in operands.memory().enumerate() {
+            if len > 0 && begun.is_ok() {
+                let into = slice::from_raw_parts_mut(start, len);
                 begun = copies.to_host(into, (**args.items.add(i)).data, stream);
             }
         }
@@ -195,9 +202,9 @@ pub(super) unsafe fn call_on_host(
         };
         kernel(&host)?;
         let mut begun = Ok(());
-        for (i, bytes) in results.bytes.iter().enumerate() {
-            let from: &[u8] = bytes.as_ref();
-            if !from.is_empty() && begun.is_ok() {
+        for (i, (start, len)) in results.memory().enumerate() {
+            if len > 0 && begun.is_ok() {
+                let from = slice::from_raw_parts(start, len);
                 begun = copies.to_device((**rets.items.add(i)).data, from, stream);
             }
         }
