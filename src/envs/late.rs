@@ -15,19 +15,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Calls(AtomicU32);
 
 impl Calls {
+    /// Counts the beginning or the return of a call. Only one thread at a time calls an
+    /// environment, so no addition is lost.
     #[inline]
-    pub(super) fn begin(&self) {
-        self.advance();
-    }
-
-    #[inline]
-    pub(super) fn end(&self) {
-        self.advance();
-    }
-
-    /// Only one thread at a time calls an environment, so no addition is lost.
-    #[inline]
-    fn advance(&self) {
+    pub(super) fn advance(&self) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 }
@@ -99,20 +90,20 @@ mod tests {
         let watch = Watch::new("Slow-v0", envs.clone());
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        envs[1].begin();
+        envs[1].advance();
         assert!(watch.late(at(0)).is_empty());
         // This environment is in a call at each check, but each time in a different call.
         for seconds in 1..30 {
-            envs[2].begin();
+            envs[2].advance();
             assert!(watch.late(at(seconds)).is_empty(), "{seconds}");
-            envs[2].end();
+            envs[2].advance();
         }
         assert_eq!(watch.late(at(30)), [1]);
         assert!(watch.late(at(90)).is_empty());
-        envs[1].end();
+        envs[1].advance();
         assert!(watch.late(at(91)).is_empty());
         // A new call of the same environment is timed from its own start.
-        envs[1].begin();
+        envs[1].advance();
         assert!(watch.late(at(92)).is_empty());
         assert_eq!(watch.late(at(122)), [1]);
     }

@@ -123,9 +123,9 @@ impl Slot {
     /// in the same step, `final_obs`.
     pub(super) fn run(&mut self, task: Task, obs: &mut [u8], final_obs: &mut [u8]) -> Result<()> {
         self.told = Row::default();
-        self.calls.begin();
+        self.calls.advance();
         let done = self.advance(task, obs, final_obs);
-        self.calls.end();
+        self.calls.advance();
         done?;
         if let Some(last) = &mut self.last_obs {
             last.clear();

@@ -5,12 +5,16 @@ mod load;
 mod resets;
 mod trajectories;
 
+use std::time::Duration;
+
 use podracer::envs::{
     ALIGNMENT, Action, Batch, Env, EnvPool, EnvRng, EnvSpec, Field, ObsMut, PoolOptions, Space,
     StepOutcome,
 };
 use podracer::error::{Error, Result};
 use pretty_assertions::assert_eq;
+
+use load::Changed;
 
 fn options(num_envs: usize) -> PoolOptions {
     PoolOptions { num_envs, ..Default::default() }
@@ -138,26 +142,8 @@ fn every_array_of_a_batch_can_be_shared() {
 /// Left to itself, a pool steps cheap environments on the caller's thread and slow ones on several.
 #[test]
 fn threads_are_chosen_by_what_a_step_costs() {
-    /// A counter that takes its time.
-    struct Slow(Counter);
-    impl Env for Slow {
-        fn spec(&self) -> EnvSpec {
-            self.0.spec()
-        }
-        fn reset(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
-            self.0.reset(rng, obs)
-        }
-        fn step(
-            &mut self,
-            action: Action<'_>,
-            rng: &mut EnvRng,
-            obs: ObsMut<'_>,
-        ) -> Result<StepOutcome> {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            self.0.step(action, rng, obs)
-        }
-    }
-    let slow = |_| -> Result<Box<dyn Env>> { Ok(Box::new(Slow(Counter::default()))) };
+    let pause = |_: &mut f32, _: &mut StepOutcome| std::thread::sleep(Duration::from_millis(1));
+    let slow = |_| -> Result<Box<dyn Env>> { Ok(Box::new(Changed(Counter::default(), pause))) };
     let limit = PoolOptions { max_episode_steps: Some(1000), ..options(4) };
     let mut pool = EnvPool::custom(slow, limit).unwrap();
     pool.reset().unwrap();

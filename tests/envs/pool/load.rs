@@ -10,10 +10,10 @@ use pretty_assertions::assert_eq;
 
 use super::{Counter, GO, options};
 
-/// A counter that does something before each step.
-struct Before<F>(Counter, F);
+/// A counter whose steps are changed by a function of their observation and outcome.
+pub struct Changed<F>(pub Counter, pub F);
 
-impl<F: FnMut(&mut Counter) -> Option<f32> + Send> Env for Before<F> {
+impl<F: FnMut(&mut f32, &mut StepOutcome) + Send> Env for Changed<F> {
     fn spec(&self) -> EnvSpec {
         self.0.spec()
     }
@@ -28,10 +28,9 @@ impl<F: FnMut(&mut Counter) -> Option<f32> + Send> Env for Before<F> {
         rng: &mut EnvRng,
         mut obs: ObsMut<'_>,
     ) -> Result<StepOutcome> {
-        let value = (self.1)(&mut self.0);
-        let mut written = [0.0f32];
-        let outcome = self.0.step(action, rng, ObsMut(bytemuck::bytes_of_mut(&mut written)))?;
-        obs.write(&[value.unwrap_or(written[0])]);
+        let obs = obs.elements::<f32>();
+        let mut outcome = self.0.step(action, rng, ObsMut(bytemuck::cast_slice_mut(obs)))?;
+        (self.1)(&mut obs[0], &mut outcome);
         Ok(outcome)
     }
 }
@@ -66,13 +65,12 @@ fn environments_of_uneven_speed_change_nothing_but_the_time() {
     let run = |num_threads, uneven: bool| {
         let factory = |i: usize| -> Result<Box<dyn Env>> {
             let mut steps = 0;
-            Ok(Box::new(Before(Counter::default(), move |_: &mut Counter| {
+            Ok(Box::new(Changed(Counter::default(), move |_: &mut f32, _: &mut StepOutcome| {
                 steps += 1;
                 let share = (i * 7 + steps * 13) % 20;
                 if uneven && share > 16 {
                     std::thread::sleep(Duration::from_micros(share as u64 * 100));
                 }
-                None
             })))
         };
         let options = PoolOptions { num_threads, batch_size: 3, ..options(8) };
@@ -95,9 +93,11 @@ fn environments_of_uneven_speed_change_nothing_but_the_time() {
 fn with_nan(options: PoolOptions) -> EnvPool {
     let factory = |i: usize| -> Result<Box<dyn Env>> {
         let mut steps = 0;
-        Ok(Box::new(Before(Counter::default(), move |_: &mut Counter| {
+        Ok(Box::new(Changed(Counter::default(), move |obs: &mut f32, _: &mut StepOutcome| {
             steps += 1;
-            (i == 1 && steps == 3).then_some(f32::NAN)
+            if i == 1 && steps == 3 {
+                *obs = f32::NAN;
+            }
         })))
     };
     EnvPool::custom(factory, options).unwrap()
@@ -132,25 +132,9 @@ fn nan_is_an_error_that_names_its_place() {
 
 #[test]
 fn a_nan_reward_is_an_error() {
-    /// A counter whose reward is NaN.
-    struct NoReward(Counter);
-    impl Env for NoReward {
-        fn spec(&self) -> EnvSpec {
-            self.0.spec()
-        }
-        fn reset(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
-            self.0.reset(rng, obs)
-        }
-        fn step(
-            &mut self,
-            action: Action<'_>,
-            rng: &mut EnvRng,
-            obs: ObsMut<'_>,
-        ) -> Result<StepOutcome> {
-            Ok(StepOutcome { reward: f64::NAN, ..self.0.step(action, rng, obs)? })
-        }
-    }
-    let factory = |_| -> Result<Box<dyn Env>> { Ok(Box::new(NoReward(Counter::default()))) };
+    let no_reward = |_: &mut f32, outcome: &mut StepOutcome| outcome.reward = f64::NAN;
+    let factory =
+        |_| -> Result<Box<dyn Env>> { Ok(Box::new(Changed(Counter::default(), no_reward))) };
     let mut pool = EnvPool::custom(factory, options(1)).unwrap();
     pool.reset().unwrap();
     let error = pool.step(&[GO]).unwrap_err().to_string();
