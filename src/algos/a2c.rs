@@ -321,7 +321,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let pool = pool(args, args.num_envs, args.run.seed)?;
     let (obs_size, num_actions) = sizes(&pool)?;
-    let mut trainer = Trainer::start(args)?;
+    let mut trainer = Trainer::start(args, (args.rounds() * args.batch_size()) as u64)?;
 
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
@@ -345,13 +345,13 @@ pub fn train(args: &Args) -> Result<Summary> {
         .check_nans(args.run.check_nans);
 
     let seed = Key::new(args.run.seed);
-    let mut state = trainer.state(init.call((handle, seed))?, &envs)?;
-    let steps = (args.rounds() * args.batch_size()) as u64;
-    while trainer.goes_on(steps, &state, &envs)? {
+    let mut state = trainer.init_or_resume(init.call((handle, seed))?, &envs)?;
+    while trainer.should_continue() {
         let _span = timeline::span("rounds");
         let (next, games, metrics) = learn.call(state)?;
         state = next;
-        trainer.tell(steps, &games.list()?, Some(&metrics))?;
+        trainer.record(&games.to_vec()?, Some(&metrics))?;
+        trainer.checkpoint_if_due(&state, &envs)?;
     }
     let compile_s = init.stats().seconds() + learn.stats().seconds();
     let TrainState { agent, optimizer, .. } = state;

@@ -586,7 +586,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let pool = pool(args, args.num_envs, args.run.seed)?;
     let sizes = sizes(&pool)?;
-    let mut trainer = Trainer::start(args)?;
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
 
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
@@ -636,24 +636,21 @@ pub fn train(args: &Args) -> Result<Summary> {
     .check_nans(args.run.check_nans);
 
     let seed = Key::new(args.run.seed);
-    let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
+    let mut running = trainer.init_or_resume(init.call((handle, seed))?, &envs)?;
     let steps = args.batch_size() as u64;
     // Only complete phases are started.
     let last = args.num_iterations() * steps;
-    loop {
-        let wanted =
-            if trainer.step() < last { steps } else { args.total_timesteps + 1 - trainer.step() };
-        if !trainer.goes_on(wanted, &running, &envs)? {
-            break;
-        }
-        let update = trainer.step() / steps;
+    let next_steps = |step: u64| if step < last { steps } else { u64::MAX };
+    trainer.iteration_steps = next_steps(trainer.global_step());
+    while trainer.should_continue() {
+        let update = trainer.global_step() / steps;
         let rate = annealed(args.learning_rate, args.anneal_lr, update, args.num_iterations());
         let Running { train: mut state, env, phase } = running;
 
         let span = timeline::span("rollout");
         let (mut env, collected) = rollout.call((state.agent.clone(), env))?;
         let Collected { samples, orders, games, explained_variance } = collected;
-        let games = games.list()?;
+        let games = games.to_vec()?;
         let at = update % args.n_iteration as u64;
         let seen = (samples.obs.clone(), samples.returns.clone());
         let mut phase = store.call((phase, seen, Array::from(at as i32)))?;
@@ -667,7 +664,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         let step = |state, turn| learn.call((state, first.at(turn)));
         let (next, metrics) = on_policy::steps(state, count, None, step)?;
         state = next;
-        let step = trainer.step() + steps;
+        let step = trainer.global_step() + steps;
         if at + 1 == args.n_iteration as u64 {
             let (next, key, kept, told) = teach.call(((state, env.key), phase, learning_rate))?;
             (state, env.key, phase) = (next, key, kept);
@@ -680,7 +677,9 @@ pub fn train(args: &Args) -> Result<Summary> {
         }
         running = Running { train: state, env, phase };
         trainer.run.events.scalar("charts/learning_rate", rate, step)?;
-        trainer.tell(steps, &games, Some(&Report { metrics, explained_variance }))?;
+        trainer.record(&games, Some(&Report { metrics, explained_variance }))?;
+        trainer.iteration_steps = next_steps(trainer.global_step());
+        trainer.checkpoint_if_due(&running, &envs)?;
     }
     let compile_s = init.stats().seconds()
         + rollout.stats().seconds()

@@ -23,7 +23,7 @@ use crate::rl::on_policy::{
     normalize_by_sample_std, orders, policy_loss, rows, value_loss,
 };
 use crate::rl::saved::load_model;
-use crate::rl::{Evaluation, Game, RunOptions, Summary, Trainer, spaces};
+use crate::rl::{EpisodeRecord, Evaluation, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
 use crate::tree::Tree;
 use crate::{Array, DType, Key, Literal, Tensor};
@@ -324,7 +324,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let mut pool = pool(args, args.num_envs, args.run.seed)?;
     let sizes = sizes(&pool)?;
-    let mut trainer = Trainer::start(args)?;
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
 
     let mode = args.run.mode;
     let init = with_mode(mode, |key: Key<Tensor>| begin(key, sizes)).named("ppo_init");
@@ -351,12 +351,12 @@ pub fn train(args: &Args) -> Result<Summary> {
     let (size, num_iterations) = (args.batch_size() as u64, args.num_iterations());
     let train = init.call(Key::new(args.run.seed))?;
     let obs = obs_array(&pool.reset()?, envs);
-    let mut running = trainer.state(Running { train, obs }, &mut pool)?;
+    let mut running = trainer.init_or_resume(Running { train, obs }, &mut pool)?;
     let mut actions = vec![0i32; envs];
     let mut storage = Storage::default();
 
-    while trainer.goes_on(size, &running, &mut pool)? {
-        let done = trainer.step() / size;
+    while trainer.should_continue() {
+        let done = trainer.global_step() / size;
         let learning_rate = annealed(args.learning_rate, args.anneal_lr, done, num_iterations);
         let Running { train: mut state, obs: mut next_obs } = running;
 
@@ -383,8 +383,8 @@ pub fn train(args: &Args) -> Result<Summary> {
             }
             next_obs = obs_array(&batch, envs);
             for episode in pool.take_finished() {
-                games.push(Game {
-                    after: (turn * envs) as u64,
+                games.push(EpisodeRecord {
+                    step: (turn * envs) as u64,
                     episodic_return: episode.episodic_return,
                     length: episode.length.into(),
                 });
@@ -403,9 +403,10 @@ pub fn train(args: &Args) -> Result<Summary> {
         let rate = Array::from(learning_rate as f32);
         let (train, metrics) = learn.call((state, rollout, rate))?;
         running = Running { train, obs: next_obs };
-        let at = trainer.step() + size;
+        let at = trainer.global_step() + size;
         trainer.run.events.scalar("charts/learning_rate", learning_rate, at)?;
-        trainer.tell(size, &games, Some(&metrics))?;
+        trainer.record(&games, Some(&metrics))?;
+        trainer.checkpoint_if_due(&running, &mut pool)?;
     }
     let compile_s = init.stats().seconds()
         + act.stats().seconds()

@@ -772,7 +772,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let devices = start(args)?;
     let problem = Problem::new(args)?;
-    let mut trainer = Trainer::start(args)?;
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
 
     let init = with_mode(args.run.mode, |key: Key<Tensor>| {
         for_seeds(args, |key| problem.init(key, args), key)
@@ -782,21 +782,22 @@ pub fn train(args: &Args) -> Result<Summary> {
     let whole = Launch::new(&problem, launch, devices, args);
     let rest = Launch::new(&problem, args.num_updates() % launch, devices, args);
 
-    let mut state = trainer.state(init.call(keys(args)?)?, ())?;
-    let mut log = Log::new(args, &trainer.notes, trainer.step() / size)?;
-    loop {
-        // 0 if a resumed run has already taken all of its timesteps.
-        let updates = args.num_updates().saturating_sub(log.updates).min(launch);
-        // At least one update is requested, so that the trainer stops when no update is left.
-        if !trainer.goes_on(updates.max(1) * size, &state, ())? {
-            break;
-        }
+    let mut state = trainer.init_or_resume(init.call(keys(args)?)?, ())?;
+    let mut log = Log::new(args, &trainer.notes, trainer.global_step() / size)?;
+    // 0 if a resumed run has already taken all of its timesteps. The trainer then stops, as no
+    // update is left.
+    let next_updates = |log: &Log| args.num_updates().saturating_sub(log.updates).min(launch);
+    trainer.iteration_steps = next_updates(&log).max(1) * size;
+    while trainer.should_continue() {
+        let updates = next_updates(&log);
         let program = if updates < launch { &rest } else { &whole };
         let (next, report) = program.call(state)?;
         state = next;
         log.reports(&mut trainer.run, &report, updates)?;
         trainer.notes = log.notes()?;
         trainer.advance(updates * size)?;
+        trainer.iteration_steps = next_updates(&log).max(1) * size;
+        trainer.checkpoint_if_due(&state, ())?;
     }
     let compile_s = init.stats().seconds() + whole.compile_s() + rest.compile_s();
     let summary = trainer.finish(&state, compile_s)?;

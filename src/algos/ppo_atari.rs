@@ -266,7 +266,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let pool = pool(args, args.num_envs, args.run.seed)?;
     let sizes = sizes(&pool)?;
-    let mut trainer = Trainer::start(args)?;
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
 
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
@@ -288,17 +288,17 @@ pub fn train(args: &Args) -> Result<Summary> {
         .check_nans(args.run.check_nans);
 
     let seed = Key::new(args.run.seed);
-    let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
+    let mut running = trainer.init_or_resume(init.call((handle, seed))?, &envs)?;
     let steps = args.batch_size() as u64;
-    while trainer.goes_on(steps, &running, &envs)? {
-        let update = trainer.step() / steps;
+    while trainer.should_continue() {
+        let update = trainer.global_step() / steps;
         let rate = annealed(args.learning_rate, args.anneal_lr, update, args.num_iterations());
         let (state, playing) = running;
 
         let span = timeline::span("rollout");
         let (playing, collected) = rollout.call((state.agent.clone(), playing))?;
         let Collected { samples, orders, games, explained_variance } = collected;
-        let games = games.list()?;
+        let games = games.to_vec()?;
         drop(span);
 
         let _span = timeline::span("update");
@@ -309,9 +309,10 @@ pub fn train(args: &Args) -> Result<Summary> {
         let step = |state, turn| learn.call((state, first.at(turn)));
         let (state, metrics) = on_policy::steps(state, count, args.target_kl, step)?;
         running = (state, playing);
-        let at = trainer.step() + steps;
+        let at = trainer.global_step() + steps;
         trainer.run.events.scalar("charts/learning_rate", rate, at)?;
-        trainer.tell(steps, &games, Some(&Report { metrics, explained_variance }))?;
+        trainer.record(&games, Some(&Report { metrics, explained_variance }))?;
+        trainer.checkpoint_if_due(&running, &envs)?;
     }
     let compile_s = init.stats().seconds() + rollout.stats().seconds() + learn.stats().seconds();
     trainer.finish(&running.0, compile_s)

@@ -24,7 +24,7 @@ use crate::rl::on_policy::{
     bootstrap_truncated_batch, normalize, orders, policy_loss, value_loss,
 };
 use crate::rl::saved::load_model;
-use crate::rl::{EpisodeStats, Evaluation, Game, RunOptions, Summary, Trainer, spaces};
+use crate::rl::{EpisodeRecord, EpisodeStats, Evaluation, RunOptions, Summary, Trainer, spaces};
 use crate::timeline;
 use crate::tree::Tree;
 use crate::{Array, Key, Tensor};
@@ -309,7 +309,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let pool = args.pool(args.num_envs, args.run.seed)?;
     let num_actions = num_actions(&pool)?;
-    let mut trainer = Trainer::start(args)?;
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
 
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated && !args.envpool_reset {
@@ -348,10 +348,10 @@ pub fn train(args: &Args) -> Result<Summary> {
         .named("ppo_atari_prepare");
 
     let seed = Key::new(args.run.seed);
-    let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
+    let mut running = trainer.init_or_resume(init.call((handle, seed))?, &envs)?;
     let (steps, num_iterations) = (args.batch_size() as u64, args.num_iterations());
-    while trainer.goes_on(steps, &running, &envs)? {
-        let update = trainer.step() / steps;
+    while trainer.should_continue() {
+        let update = trainer.global_step() / steps;
         let learning_rate = annealed(args.learning_rate, args.anneal_lr, update, num_iterations);
         let Running { train: state, key, playing } = running;
 
@@ -359,7 +359,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         let (playing, samples, games) = match args.rollout {
             RolloutMode::Xla => {
                 let (playing, samples, games) = rollout.call((state.agent.clone(), playing))?;
-                (playing, samples, games.list()?)
+                (playing, samples, games.to_vec()?)
             }
             RolloutMode::Host => {
                 let agent = &state.agent;
@@ -381,8 +381,8 @@ pub fn train(args: &Args) -> Result<Summary> {
         let step = |state, turn| learn.call((state, first.at(turn)));
         let (state, metrics) = on_policy::steps(state, count, args.target_kl, step)?;
         running = Running { train: state, key, playing };
-        let at = trainer.step() + steps;
-        trainer.tell(steps, &games, Some(&metrics))?;
+        let at = trainer.global_step() + steps;
+        trainer.record(&games, Some(&metrics))?;
         let update = steps as f64 / updating.elapsed().as_secs_f64();
         let mean = trainer.run.returns.mean().unwrap_or(0.0);
         let scalars = [
@@ -391,6 +391,7 @@ pub fn train(args: &Args) -> Result<Summary> {
             ("charts/SPS_learner", update.floor()),
         ];
         trainer.run.events.scalars(&scalars, at)?;
+        trainer.checkpoint_if_due(&running, &envs)?;
     }
     let compile_s = init.stats().seconds()
         + shuffle.stats().seconds()
@@ -413,7 +414,7 @@ fn step_on_host(
     act: impl Fn(&Array, Key<Array>) -> Result<(Act<Array>, Key<Array>)>,
     value: impl Fn(Array) -> Result<Array>,
     args: &Args,
-) -> Result<(Playing<Array>, Played<Array>, Vec<Game>)> {
+) -> Result<(Playing<Array>, Played<Array>, Vec<EpisodeRecord>)> {
     let Playing { handle, mut obs, mut key } = playing;
     let mut pool = envs.pool(0);
     let (mut storage, mut games) = (Storage::default(), Vec::new());
@@ -436,8 +437,8 @@ fn step_on_host(
             let end = batch.terminated()[row] || batch.truncated()[row];
             storage.ends.push(f32::from(u8::from(end)));
             if batch.finished()[row] {
-                games.push(Game {
-                    after: (turn * args.num_envs) as u64,
+                games.push(EpisodeRecord {
+                    step: (turn * args.num_envs) as u64,
                     episodic_return: batch.episodic_return()[row].into(),
                     length: batch.episodic_length()[row] as u64,
                 });

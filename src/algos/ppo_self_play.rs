@@ -500,7 +500,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let games = pool(args, args.num_envs, args.run.seed)?;
     let sizes = sizes(&games)?;
-    let mut trainer = Trainer::start(args)?;
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
 
     let (handle, envs) = games.xla()?;
     let mode = args.run.mode;
@@ -532,15 +532,15 @@ pub fn train(args: &Args) -> Result<Summary> {
     .named("ppo_self_play_match");
 
     let seed = Key::new(args.run.seed);
-    let mut running = trainer.state(init.call((handle, seed))?, &envs)?;
+    let mut running = trainer.init_or_resume(init.call((handle, seed))?, &envs)?;
     let steps = args.batch_size() as u64;
-    while trainer.goes_on(steps, &running, &envs)? {
+    while trainer.should_continue() {
         let _span = timeline::span("iteration");
-        let update = trainer.step() / steps;
+        let update = trainer.global_step() / steps;
         let rate = annealed(args.learning_rate, args.anneal_lr, update, args.num_iterations());
         let (next, told) = learn.call((running, Array::from(rate as f32)))?;
         running = next;
-        let at = trainer.step() + steps;
+        let at = trainer.global_step() + steps;
         let mut scalars = vec![("charts/learning_rate", rate)];
         let rates =
             [("charts/win_rate_present", &told.present), ("charts/win_rate_past", &told.past)];
@@ -557,7 +557,8 @@ pub fn train(args: &Args) -> Result<Summary> {
             scalars.push(("eval/win_rate_random", won / outcomes.len() as f64));
         }
         trainer.run.events.scalars(&scalars, at)?;
-        trainer.tell(steps, &told.games.list()?, Some(&told.report))?;
+        trainer.record(&told.games.to_vec()?, Some(&told.report))?;
+        trainer.checkpoint_if_due(&running, &envs)?;
     }
     let compile_s = init.stats().seconds() + learn.stats().seconds() + matches.stats().seconds();
     trainer.finish(&running.train, compile_s)

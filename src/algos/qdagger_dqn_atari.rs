@@ -570,7 +570,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let (pool, images, num_actions) = pools::images(args, args.num_envs, args.run.seed)?;
     let teacher = teacher(args, images, num_actions)?;
-    let mut trainer = Trainer::start(args)?;
+    let mut trainer = Trainer::start(args, args.cadence().steps())?;
 
     let mode = args.run.mode;
     let seed = Key::new(args.run.seed);
@@ -618,32 +618,32 @@ pub fn train(args: &Args) -> Result<Summary> {
     let explore = go_on(false).named("qdagger_dqn_atari_explore");
     let learn = go_on(true).named("qdagger_dqn_atari_rounds").check_nans(args.run.check_nans);
 
-    let mut state = trainer.state(init.call((taught, handle, key))?, &envs)?;
-    if trainer.step() > 0 {
+    let mut state = trainer.init_or_resume(init.call((taught, handle, key))?, &envs)?;
+    if trainer.global_step() > 0 {
         progress = serde_json::from_value(trainer.notes.clone())
             .map_err(|error| Error::Argument(format!("the notes of the checkpoint: {error}")))?;
     }
-    let steps = args.cadence().steps();
     trainer.notes = serde_json::json!(progress);
-    while trainer.goes_on(steps, &state, &envs)? {
+    while trainer.should_continue() {
         let _span = timeline::span("rounds");
         // A transition is complete only after the next step.
         let first = if args.parity { 1 } else { args.learning_starts.max(1) };
-        let learning = trainer.step() >= first;
+        let learning = trainer.global_step() >= first;
         let rounds = if learning { &learn } else { &explore };
         let coefficient = progress.coefficient();
         let inputs = (state, teacher.clone(), Array::from(coefficient as f32));
         let (next, games, metrics) = rounds.call(inputs)?;
         state = next;
-        let games = games.list()?;
-        trainer.tell(steps, &games, metrics.as_ref())?;
-        let step = trainer.step();
+        let games = games.to_vec()?;
+        trainer.record(&games, metrics.as_ref())?;
+        let step = trainer.global_step();
         trainer.run.events.scalar("charts/epsilon", args.epsilon(step), step)?;
         if learning {
             trainer.run.events.scalar("charts/distill_coeff", coefficient, step)?;
         }
         games.iter().for_each(|game| progress.push(game.episodic_return));
         trainer.notes = serde_json::json!(progress);
+        trainer.checkpoint_if_due(&state, &envs)?;
     }
     let programs = [init.stats().seconds(), explore.stats().seconds(), learn.stats().seconds()];
     compile_s += programs.iter().sum::<f64>();

@@ -454,7 +454,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     let pace = LoopConfig { steps: args.cadence().steps(), learning_starts };
     let model = |state: State<Array>| state.learner.0;
     let tell = |trainer: &mut Trainer<'_, Args>, learning| {
-        let step = trainer.step();
+        let step = trainer.global_step();
         match learning {
             true => trainer.run.events.scalar("charts/beta", args.beta(step), step),
             false => Ok(()),

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::checkpoint::{self, Checkpoint};
 use super::saved::{CHECKPOINT, Origin};
-use super::{Algorithm, Evaluation, Game, RunOptions, Summary, Trainer, algorithm};
+use super::{Algorithm, EpisodeRecord, Evaluation, RunOptions, Summary, Trainer, algorithm};
 use crate::array::Array;
 use crate::error::Result;
 use crate::trace::TensorType;
@@ -39,13 +39,14 @@ crate::algorithm!(Args, "count", train, play);
 
 /// Adds 1 to its only number in each call of 50 timesteps.
 fn train(args: &Args) -> Result<Summary> {
-    let mut trainer = Trainer::start(args)?;
-    let mut count = trainer.state(Array::from(0i32), ())?;
-    while trainer.goes_on(50, &count, ())? {
+    let mut trainer = Trainer::start(args, 50)?;
+    let mut count = trainer.init_or_resume(Array::from(0i32), ())?;
+    while trainer.should_continue() {
         let next = count.item::<i32>()?.wrapping_add(1);
         count = Array::from(next);
-        let game = Game { after: 10, episodic_return: f64::from(next), length: 3 };
-        trainer.tell(50, &[game], Some(&Array::from(next as f32)))?;
+        let game = EpisodeRecord { step: 10, episodic_return: f64::from(next), length: 3 };
+        trainer.record(&[game], Some(&Array::from(next as f32)))?;
+        trainer.checkpoint_if_due(&count, ())?;
     }
     trainer.finish(&count, 0.0)
 }

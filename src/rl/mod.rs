@@ -6,12 +6,12 @@ pub mod atoms;
 mod bounds;
 pub mod cadence;
 pub mod checkpoint;
+pub mod episodes;
 pub mod eval_command;
 pub mod evaluation;
 pub mod fitting;
 pub mod flags;
 pub mod frames;
-pub mod games;
 #[cfg(test)]
 mod hostile;
 pub mod images;
@@ -40,8 +40,8 @@ pub mod trainer;
 pub mod video;
 
 pub use algorithm::Algorithm;
+pub use episodes::{EpisodeRecord, EpisodeStats};
 pub use evaluation::{Acted, Evaluation};
-pub use games::{EpisodeStats, Game};
 pub use options::{OnWriteError, RunOptions};
 pub use progress::Progress;
 pub use run::{Returns, Run, Summary, scalars};

@@ -88,7 +88,7 @@ pub fn train_and_tell<A: Algorithm, S: Tree<Tensor>, M: Tree<Tensor>, N: Tree<Ar
     mut tell: impl FnMut(&mut Trainer<'_, A>, bool) -> Result<()>,
 ) -> Result<Summary> {
     let (options, name) = (args.options(), A::NAME);
-    let mut trainer = Trainer::start(args)?;
+    let mut trainer = Trainer::start(args, pace.steps)?;
     let init = with_mode(options.mode, |(handle, key)| init(handle, key));
     let init = init.named(format!("{name}_init"));
     let explore = with_mode(options.mode, |state| rounds(state, false));
@@ -97,17 +97,18 @@ pub fn train_and_tell<A: Algorithm, S: Tree<Tensor>, M: Tree<Tensor>, N: Tree<Ar
     let learn = learn.named(format!("{name}_rounds")).check_nans(options.check_nans);
 
     let key = Key::new(options.seed);
-    let mut state = trainer.state(init.call((handle, key))?, envs)?;
-    while trainer.goes_on(pace.steps, &state, envs)? {
+    let mut state = trainer.init_or_resume(init.call((handle, key))?, envs)?;
+    while trainer.should_continue() {
         let _span = timeline::span("rounds");
-        let learning = trainer.step() >= pace.learning_starts;
+        let learning = trainer.global_step() >= pace.learning_starts;
         let (next, games, metrics) = match learning {
             true => learn.call(state)?,
             false => explore.call(state)?,
         };
         state = next;
-        trainer.tell(pace.steps, &games.list()?, metrics.as_ref())?;
+        trainer.record(&games.to_vec()?, metrics.as_ref())?;
         tell(&mut trainer, learning)?;
+        trainer.checkpoint_if_due(&state, envs)?;
     }
     let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
     trainer.finish(&model(state), compile_s)

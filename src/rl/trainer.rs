@@ -10,7 +10,7 @@ use super::evaluation::Evaluation;
 use super::progress::Above;
 use super::saved::{self, CHECKPOINT, Envs, MODEL, Origin, checkpoint_in};
 use super::tensorboard::continues;
-use super::{Game, OnWriteError, Progress, Run, Summary, checkpoint, interrupt};
+use super::{EpisodeRecord, OnWriteError, Progress, Run, Summary, checkpoint, interrupt};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::files;
@@ -23,17 +23,63 @@ use crate::tree::{self, Tree};
 /// Minimum number of timesteps between two entries of one tag, where a call returns many values.
 const LOG_INTERVAL: u64 = 100;
 
-/// Host side of an algorithm's training loop.
+/// Host side of an algorithm's training loop: the run folder, logs, checkpoints, and the decision
+/// when to stop.
 ///
-/// ```text
-/// let mut trainer = Trainer::start(args)?;
-/// let mut state = trainer.state(init.call(seed)?, &envs)?;
-/// while trainer.goes_on(steps, &state, &envs)? {
-///     let (next, games, metrics) = learn.call(state)?;
-///     state = next;
-///     trainer.tell(steps, &games.list()?, Some(&metrics))?;
+/// ```
+/// use clap::Parser;
+/// use podracer::rl::checkpoint::Checkpoint;
+/// use podracer::rl::{Evaluation, RunOptions, Summary, Trainer};
+/// use podracer::{Array, Result, Tensor, Tree, algorithm, jit};
+///
+/// /// Halves a number until the timesteps are used up
+/// #[derive(Debug, Parser, serde::Serialize)]
+/// struct Args {
+///     #[arg(long, default_value = "halve")]
+///     exp_name: String,
+///     #[arg(long, default_value = "CartPole-v1")]
+///     env_id: String,
+///     #[arg(long, default_value_t = 100)]
+///     total_timesteps: u64,
+///     #[command(flatten)]
+///     #[serde(flatten)]
+///     run: RunOptions,
 /// }
-/// trainer.finish(&model_of(state), learn.stats().seconds())
+///
+/// algorithm!(Args, "halve", train, play);
+///
+/// #[derive(Tree)]
+/// struct Metrics<T> {
+///     loss: T, // logged as losses/loss
+/// }
+///
+/// fn train(args: &Args) -> Result<Summary> {
+///     let mut trainer = Trainer::start(args, 20)?; // 20 timesteps an iteration
+///     let halve = jit(|x: Tensor| (x / 2.0, Metrics { loss: x }));
+///     // With --resume: the state of the checkpoint. There are no environments here.
+///     let mut state = trainer.init_or_resume(Array::from(8.0f32), ())?;
+///     while trainer.should_continue() {
+///         let (next_state, metrics) = halve.call(state)?;
+///         state = next_state;
+///         trainer.record(&[], Some(&metrics))?;
+///         trainer.checkpoint_if_due(&state, ())?;
+///     }
+///     trainer.finish(&state, halve.stats().seconds())
+/// }
+///
+/// fn play(_: &Args, _: &Checkpoint, _: &mut Evaluation) -> Result<()> {
+///     Ok(())
+/// }
+///
+/// # fn main() -> Result<()> {
+/// # use podracer::rl::Algorithm;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let runs = folder.path().to_str().unwrap();
+/// # let args = Args::from_flags(["--json", "--runs-dir", runs]).unwrap();
+/// let summary = train(&args)?;
+/// assert_eq!(summary.global_step, 100);
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Debug)]
 pub struct Trainer<'a, A> {
@@ -42,11 +88,17 @@ pub struct Trainer<'a, A> {
     pub run: Run,
     progress: Progress,
     timeline: Option<Timeline>,
-    step: u64,
+    /// Number of timesteps of all environments so far.
+    global_step: u64,
+    /// Number of timesteps of the next iteration, all environments together.
+    pub iteration_steps: u64,
+    /// True if an interruption was requested when [`checkpoint_if_due`](Trainer::checkpoint_if_due)
+    /// looked, so that both agree on the end of the run.
+    stop: Option<bool>,
     /// Timestep at which `--resume` continued.
     resumed_at: Option<u64>,
     /// Timestep of the last checkpoint.
-    kept: u64,
+    last_checkpoint: u64,
     /// Time and timestep of the last speed measurement.
     window: (Instant, u64),
     /// Additional host state of the algorithm's loop; checkpoints save it.
@@ -60,12 +112,13 @@ pub struct Trainer<'a, A> {
 }
 
 impl<'a, A: Algorithm> Trainer<'a, A> {
-    /// Creates the run's folder and its event file; with `--resume` opens the existing ones.
+    /// Creates the run's folder and its event file; with `--resume` opens the existing ones. Each
+    /// iteration of the training loop takes `iteration_steps` timesteps, all environments together.
     ///
     /// # Errors
     /// Returns the errors of [`Run::create`], and errors of the checkpoint.
-    pub fn start(args: &'a A) -> Result<Trainer<'a, A>> {
-        Trainer::start_as(args, 0)
+    pub fn start(args: &'a A, iteration_steps: u64) -> Result<Trainer<'a, A>> {
+        Trainer::start_rank(args, iteration_steps, 0)
     }
 
     /// Like [`start`](Trainer::start), for process `rank` of a run. All processes but the first
@@ -73,7 +126,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     ///
     /// # Errors
     /// Returns the same errors as [`start`](Trainer::start).
-    pub fn start_as(args: &'a A, rank: usize) -> Result<Trainer<'a, A>> {
+    pub fn start_rank(args: &'a A, iteration_steps: u64, rank: usize) -> Result<Trainer<'a, A>> {
         algorithm::check_names_and_ranges(args)?;
         let options = args.options();
         let timeline = options.timeline.as_ref().map(timeline::start).transpose()?;
@@ -110,9 +163,11 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
                 _ => Progress::quiet(),
             },
             timeline,
-            step: 0,
+            global_step: 0,
+            iteration_steps,
+            stop: None,
             resumed_at: None,
-            kept: 0,
+            last_checkpoint: 0,
             window: (Instant::now(), 0),
             notes: Value::Null,
             devices: 1,
@@ -126,72 +181,84 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         self.progress.above()
     }
 
-    /// Returns the number of timesteps so far.
-    pub fn step(&self) -> u64 {
-        self.step
+    /// Returns the number of timesteps of all environments so far.
+    pub fn global_step(&self) -> u64 {
+        self.global_step
     }
 
-    /// Returns the initial state: `fresh`, or with `--resume` the saved state; then the
-    /// environments are restored too.
+    /// Returns the initial state: `init`, or with `--resume` the saved state; then the environments
+    /// are restored too.
     ///
     /// # Errors
     /// Returns errors of the checkpoint.
-    pub fn state<S: Tree<Array>>(&mut self, fresh: S, envs: impl Envs) -> Result<S> {
-        let Some(run) = &self.args.options().resume else { return Ok(fresh) };
-        let (state, place) = saved::read(&checkpoint_in(run), A::NAME, self.args, fresh, envs)?;
+    pub fn init_or_resume<S: Tree<Array>>(&mut self, init: S, envs: impl Envs) -> Result<S> {
+        let Some(run) = &self.args.options().resume else { return Ok(init) };
+        let (state, place) = saved::read(&checkpoint_in(run), A::NAME, self.args, init, envs)?;
         // Only now is the checkpoint known to fit: remove the events after it from the event file.
         self.run.events.written()?;
-        (self.step, self.kept, self.notes) = (place.global_step, place.global_step, place.notes);
-        self.window.1 = self.step;
-        self.resumed_at = Some(self.step);
+        self.global_step = place.global_step;
+        self.last_checkpoint = place.global_step;
+        self.notes = place.notes;
+        self.window.1 = self.global_step;
+        self.resumed_at = Some(self.global_step);
         Ok(state)
     }
 
-    /// Returns true while another call of `steps` timesteps fits the budget and no interruption is
-    /// requested. Writes a checkpoint first, if one is due.
-    ///
-    /// # Errors
-    /// Returns errors of the environments and of file I/O while the checkpoint is written.
-    pub fn goes_on<S: Tree<Array>>(
-        &mut self,
-        steps: u64,
-        state: &S,
-        envs: impl Envs,
-    ) -> Result<bool> {
-        let stopped = interrupt::requested();
-        let over = self.step + steps > self.args.total_timesteps();
-        let frequency = match self.rank {
-            0 => self.args.options().checkpoint_frequency,
-            _ => 0,
-        };
-        let due = self.step >= self.kept + frequency || stopped || over;
-        if frequency > 0 && due && self.step > self.kept {
-            let kept = self.keep(state, envs);
-            self.allow(kept)?;
-            self.kept = self.step;
-        }
+    /// Returns true while another iteration fits into `--total-timesteps` and no interruption is
+    /// requested.
+    pub fn should_continue(&mut self) -> bool {
+        let stopped = self.stop.take().unwrap_or_else(interrupt::requested);
+        let over = self.is_over();
         let dir = self.run.dir.display();
         if stopped && !over {
-            let kept = match frequency {
+            let advice = match self.checkpoint_frequency() {
                 0 => format!("the events so far are in {dir}"),
                 _ => format!("continue with --resume {dir}"),
             };
-            self.progress.note(&format!("stopped: {kept}"));
+            self.progress.note(&format!("stopped: {advice}"));
         }
-        if over && self.resumed_at == Some(self.step) {
+        if over && self.resumed_at == Some(self.global_step) {
             output::stderr_line(format_args!(
                 "nothing to resume: the run in {dir} ended at {} of --total-timesteps {}; a larger \
                  number trains for longer",
-                self.step,
+                self.global_step,
                 self.args.total_timesteps()
             ));
         }
-        Ok(!stopped && !over)
+        !stopped && !over
     }
 
-    fn keep<S: Tree<Array>>(&mut self, state: &S, envs: impl Envs) -> Result<()> {
+    /// Writes a checkpoint of the state and the environments if `--checkpoint-frequency` timesteps
+    /// have passed since the last one, or if the run ends here.
+    ///
+    /// # Errors
+    /// Returns errors of the environments and of file I/O.
+    pub fn checkpoint_if_due<S: Tree<Array>>(&mut self, state: &S, envs: impl Envs) -> Result<()> {
+        let stopped = *self.stop.insert(interrupt::requested());
+        let frequency = self.checkpoint_frequency();
+        let passed = self.global_step - self.last_checkpoint;
+        if frequency > 0 && passed > 0 && (passed >= frequency || stopped || self.is_over()) {
+            let written = self.checkpoint(state, envs);
+            self.allow(written)?;
+            self.last_checkpoint = self.global_step;
+        }
+        Ok(())
+    }
+
+    /// Returns true if no further iteration fits into the total number of timesteps.
+    fn is_over(&self) -> bool {
+        let next = self.global_step.saturating_add(self.iteration_steps);
+        next > self.args.total_timesteps()
+    }
+
+    /// Returns the timesteps between checkpoints; 0 if this process writes none.
+    fn checkpoint_frequency(&self) -> u64 {
+        if self.rank == 0 { self.args.options().checkpoint_frequency } else { 0 }
+    }
+
+    fn checkpoint<S: Tree<Array>>(&mut self, state: &S, envs: impl Envs) -> Result<()> {
         let _span = timeline::span("checkpoint");
-        let place = self.run.place(self.step, self.notes.clone())?;
+        let place = self.run.place(self.global_step, self.notes.clone())?;
         let origin = Origin::of(A::NAME, self.args, Some(place))?;
         saved::write(&self.run.dir.join(CHECKPOINT), state, envs, &origin)
     }
@@ -211,57 +278,62 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         }
     }
 
-    /// Records the results of a call of `steps` timesteps: the episodes that ended, and the metrics
-    /// if the call learned.
+    /// Records the results of an iteration: the episodes that ended in it, and the metrics if it
+    /// learned. Advances the timestep by [`iteration_steps`](Trainer::iteration_steps).
     ///
     /// Metrics are logged as `losses/` and the name of their field. Metrics that are vectors `[K]`
-    /// belong to K updates, evenly spaced in the call, of which one is logged every 100 timesteps.
+    /// belong to K updates, evenly spaced in the iteration, of which one is logged every 100
+    /// timesteps.
     ///
     /// # Errors
     /// [`Error::Nan`] if a loss is not finite, [`Error::Io`] if the event file cannot be written.
-    pub fn tell<M: Tree<Array>>(
+    pub fn record<M: Tree<Array>>(
         &mut self,
-        steps: u64,
-        games: &[Game],
+        episodes: &[EpisodeRecord],
         metrics: Option<&M>,
     ) -> Result<()> {
-        for game in games {
-            let (value, after) = (game.episodic_return, self.step + game.after);
-            self.run.episode(value, game.length, after)?;
+        for episode in episodes {
+            let step = self.global_step + episode.step;
+            self.run.episode(episode.episodic_return, episode.length, step)?;
         }
         if let Some(metrics) = metrics {
-            self.log(steps, metrics)?;
+            self.record_metrics(metrics)?;
         }
-        self.advance(steps)
+        self.advance(self.iteration_steps)
     }
 
-    /// Logs additional scalars of an algorithm, at timestep `step`.
+    /// Logs additional scalars of an algorithm at the current timestep.
     ///
     /// # Errors
     /// [`Error::Io`] if the event file cannot be written.
-    pub fn scalars(&mut self, values: &[(&str, f64)], step: u64) -> Result<()> {
-        self.run.events.scalars(values, step)
+    pub fn log(&mut self, scalars: &[(&str, f64)]) -> Result<()> {
+        self.run.events.scalars(scalars, self.global_step)
     }
 
-    /// Advances the timestep by `steps`, and periodically logs the speed. [`tell`](Trainer::tell)
+    /// Advances the timestep by `steps`, and periodically logs the speed. [`record`](Trainer::record)
     /// calls it; only an algorithm that does its own logging calls it directly.
     ///
     /// # Errors
     /// [`Error::Io`] if the event file cannot be written.
     pub fn advance(&mut self, steps: u64) -> Result<()> {
-        self.step += steps;
+        self.global_step += steps;
         let (since, from) = self.window;
         if since.elapsed().as_millis() > 200 {
-            let rate = (self.step - from) as f64 / since.elapsed().as_secs_f64();
-            self.window = (Instant::now(), self.step);
-            self.progress.update(self.step, self.run.sps(self.step), self.run.returns.mean());
-            self.run.events.scalar("charts/SPS_update", rate.floor(), self.step)?;
+            let rate = (self.global_step - from) as f64 / since.elapsed().as_secs_f64();
+            self.window = (Instant::now(), self.global_step);
+            self.progress.update(
+                self.global_step,
+                self.run.sps(self.global_step),
+                self.run.returns.mean(),
+            );
+            self.run.events.scalar("charts/SPS_update", rate.floor(), self.global_step)?;
             self.run.events.check_present()?;
         }
         Ok(())
     }
 
-    fn log<M: Tree<Array>>(&mut self, steps: u64, metrics: &M) -> Result<()> {
+    fn record_metrics<M: Tree<Array>>(&mut self, metrics: &M) -> Result<()> {
+        let steps = self.iteration_steps;
         let mut columns = Vec::new();
         for (path, values) in tree::paths(metrics).iter().zip(tree::leaves(metrics)) {
             let name = path.rsplit('.').next().expect("a split has a last part");
@@ -269,7 +341,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         }
         let updates = columns.iter().map(|(_, values)| values.len()).max().unwrap_or(0) as u64;
         for k in 0..updates {
-            let after = |k: u64| self.step + k * steps / updates;
+            let after = |k: u64| self.global_step + k * steps / updates;
             let (before, step) = (after(k), after(k + 1));
             let mut values: Vec<(&str, f64)> = Vec::new();
             for (tag, column) in &columns {
@@ -297,7 +369,11 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     /// Returns errors of file I/O and of [`Algorithm::play`].
     pub fn finish<M: Tree<Array>>(mut self, model: &M, compile_s: f64) -> Result<Summary> {
         let options = self.args.options();
-        self.progress.update(self.step, self.run.sps(self.step), self.run.returns.mean());
+        self.progress.update(
+            self.global_step,
+            self.run.sps(self.global_step),
+            self.run.returns.mean(),
+        );
         self.run.events.flush()?;
         let platform = match options.mode {
             Mode::Interpret => "host".to_string(),
@@ -305,7 +381,8 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         };
         let mode = options.mode.to_string();
         // Measured before the evaluation, which is not training time.
-        let mut summary = self.run.summary(&mode, &platform, self.devices, self.step, compile_s);
+        let mut summary =
+            self.run.summary(&mode, &platform, self.devices, self.global_step, compile_s);
         summary.rank = self.rank;
         self.progress = Progress::quiet();
         if self.rank == 0 && (options.save_model || options.capture_video) {
@@ -342,7 +419,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         }
         self.args.play(&checkpoint::load(model)?, &mut evaluation)?;
         for (k, episodic_return) in evaluation.returns.iter().enumerate() {
-            self.scalars(&[("eval/episodic_return", *episodic_return)], k as u64)?;
+            self.run.events.scalar("eval/episodic_return", *episodic_return, k as u64)?;
         }
         Ok(evaluation.mean_and_std().map(|(mean, _)| mean))
     }
@@ -435,16 +512,17 @@ mod tests {
 
     /// Trains until step `end`, at which the loop returns an error, as if the run were lost.
     fn go_until(args: &Args, end: u64) -> Result<Summary> {
-        let mut trainer = Trainer::start(args)?;
-        let mut count = trainer.state(Array::from(0i32), ())?;
-        while trainer.goes_on(50, &count, ())? {
-            if trainer.step() == end {
+        let mut trainer = Trainer::start(args, 50)?;
+        let mut count = trainer.init_or_resume(Array::from(0i32), ())?;
+        while trainer.should_continue() {
+            if trainer.global_step() == end {
                 return Err(Error::Argument("lost".into()));
             }
             let next = count.item::<i32>()? + 1;
             count = Array::from(next);
-            let game = Game { after: 10, episodic_return: f64::from(next), length: 3 };
-            trainer.tell(50, &[game], Some(&Array::from(next as f32)))?;
+            let episode = EpisodeRecord { step: 10, episodic_return: f64::from(next), length: 3 };
+            trainer.record(&[episode], Some(&Array::from(next as f32)))?;
+            trainer.checkpoint_if_due(&count, ())?;
         }
         trainer.finish(&count, 0.0)
     }
@@ -542,22 +620,22 @@ mod tests {
 
     #[test]
     fn a_failure_to_write_stops_the_run_or_not_as_chosen() {
-        for (choice, goes_on) in [("stop", false), ("go-on", true)] {
+        for (choice, continues) in [("stop", false), ("go-on", true)] {
             let folder = tempfile::tempdir().unwrap();
             let flags = ["--checkpoint-frequency", "50", "--on-write-error", choice];
             let args = args(folder.path(), &flags).unwrap();
-            let mut trainer = Trainer::start(&args).unwrap();
+            let mut trainer = Trainer::start(&args, 50).unwrap();
             // Replace the run's folder by a file.
             let run = only_in(folder.path());
             fs::remove_dir_all(&run).unwrap();
             fs::write(&run, "").unwrap();
             let state = Array::from(1i32);
-            assert!(trainer.goes_on(50, &state, ()).unwrap());
-            trainer.tell::<Array>(50, &[], None).unwrap();
-            match trainer.goes_on(50, &state, ()) {
-                Ok(more) => assert!(more && goes_on),
+            assert!(trainer.should_continue());
+            trainer.record::<Array>(&[], None).unwrap();
+            match trainer.checkpoint_if_due(&state, ()) {
+                Ok(()) => assert!(continues && trainer.should_continue()),
                 Err(error) => {
-                    assert!(!goes_on && error.to_string().contains("removed or replaced"))
+                    assert!(!continues && error.to_string().contains("removed or replaced"))
                 }
             }
         }
@@ -567,11 +645,11 @@ mod tests {
     fn metrics_of_many_updates_are_logged_now_and_then() {
         let folder = tempfile::tempdir().unwrap();
         let args = args(folder.path(), &[]).unwrap();
-        let mut trainer = Trainer::start(&args).unwrap();
+        let mut trainer = Trainer::start(&args, 500).unwrap();
         let losses: Vec<f32> = (1..=50).map(|k| k as f32).collect();
-        trainer.tell(500, &[], Some(&Metrics { td_loss: Array::from(losses) })).unwrap();
+        trainer.record(&[], Some(&Metrics { td_loss: Array::from(losses) })).unwrap();
         let bad = Metrics { td_loss: Array::from([1.0f32, f32::NAN]) };
-        let error = trainer.tell(500, &[], Some(&bad)).unwrap_err();
+        let error = trainer.record(&[], Some(&bad)).unwrap_err();
         drop(trainer);
         assert!(error.to_string().contains("is NaN at step 1000"), "{error}");
         let events = logged(&only_in(folder.path()));

@@ -42,7 +42,7 @@ pub fn train<A: Algorithm, S: Tree<Tensor>, M: Tree<Tensor>, N: Tree<Array>>(
     model: impl FnOnce(S::With<Array>) -> N,
 ) -> Result<Summary> {
     let (options, name) = (args.options(), A::NAME);
-    let mut trainer = Trainer::start(args)?;
+    let mut trainer = Trainer::start(args, schedule.steps)?;
     let init = with_mode(options.mode, |(handle, key)| init(handle, key));
     let init = init.named(format!("{name}_init"));
     let learn = with_mode(options.mode, |(state, rate)| iteration(state, rate));
@@ -50,15 +50,16 @@ pub fn train<A: Algorithm, S: Tree<Tensor>, M: Tree<Tensor>, N: Tree<Array>>(
 
     let Schedule { steps, updates, learning_rate, anneal_lr } = schedule;
     let key = Key::new(options.seed);
-    let mut state = trainer.state(init.call((handle, key))?, envs)?;
-    while trainer.goes_on(steps, &state, envs)? {
+    let mut state = trainer.init_or_resume(init.call((handle, key))?, envs)?;
+    while trainer.should_continue() {
         let _span = timeline::span("iteration");
-        let rate = annealed(learning_rate, anneal_lr, trainer.step() / steps, updates);
+        let rate = annealed(learning_rate, anneal_lr, trainer.global_step() / steps, updates);
         let (next, games, metrics) = learn.call((state, Array::from(rate as f32)))?;
         state = next;
-        let at = trainer.step() + steps;
+        let at = trainer.global_step() + steps;
         trainer.run.events.scalar("charts/learning_rate", rate, at)?;
-        trainer.tell(steps, &games.list()?, Some(&metrics))?;
+        trainer.record(&games.to_vec()?, Some(&metrics))?;
+        trainer.checkpoint_if_due(&state, envs)?;
     }
     let compile_s = init.stats().seconds() + learn.stats().seconds();
     trainer.finish(&model(state), compile_s)

@@ -9,7 +9,7 @@ use super::layout::{Layout, World};
 use super::stats::{RolloutTimes, Stats};
 use super::threads;
 use crate::error::{Error, Result};
-use crate::rl::{Game, interrupt};
+use crate::rl::{EpisodeRecord, interrupt};
 use crate::timeline;
 
 /// Number of updates that the acting policy is behind the learner in steady state, whatever the
@@ -36,7 +36,7 @@ pub struct ActorRollout<D> {
     /// The rollout's share for each learner device, on that device.
     pub parts: Vec<D>,
     /// Episodes that ended.
-    pub games: Vec<Game>,
+    pub games: Vec<EpisodeRecord>,
     /// Time of stepping, and time of the transfer to the learner devices.
     pub times: (Duration, Duration),
     /// Processor time of the whole process during stepping.
@@ -50,7 +50,7 @@ pub struct LearnerBatch<D> {
     /// Shares of the rollouts, by actor and learner device.
     pub parts: Vec<Vec<D>>,
     /// Episodes that ended, with the timesteps of all actors together.
-    pub games: Vec<Game>,
+    pub games: Vec<EpisodeRecord>,
     /// Times measured by the first actor.
     pub times: RolloutTimes,
     /// Time that the learner waited for the rollouts.
@@ -244,12 +244,13 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
                     self.updates
                 )));
             }
-            let everywhere = |game: Game| Game { after: game.after * every, ..game };
+            let everywhere =
+                |episode: EpisodeRecord| EpisodeRecord { step: episode.step * every, ..episode };
             delivered.games.extend(collected.games.into_iter().map(everywhere));
             delivered.parts.push(collected.parts);
             delivered.snapshots.extend(collected.snapshot);
         }
-        delivered.games.sort_by_key(|game| game.after);
+        delivered.games.sort_by_key(|episode| episode.step);
         self.stats.rollout(&delivered.times);
         Ok(Some(delivered))
     }

@@ -205,7 +205,7 @@ where
             update.num_steps
         )));
     }
-    let mut trainer = Trainer::start_as(args, world.rank)?;
+    let mut trainer = Trainer::start_rank(args, steps, world.rank)?;
     trainer.devices = layout.actors.iter().chain(&layout.learners).max().map_or(1, |last| last + 1);
 
     // Programs of the learner.
@@ -278,7 +278,7 @@ where
         Boundary { train, behavior_policy, actors }
     };
     if args.options().resume.is_some() {
-        boundary = trainer.state(boundary, ActorEnvs { pools: &envs, states: &[] })?;
+        boundary = trainer.init_or_resume(boundary, ActorEnvs { pools: &envs, states: &[] })?;
         let leaves = tree::into_leaves(replicate(&boundary.train, &layout.learners)?);
         state = tree::replace(&state, leaves);
         let saved = std::mem::take(&mut boundary.actors);
@@ -293,7 +293,7 @@ where
     let takes_snapshots = writes_checkpoints && saves_actors;
 
     let updates = args.total_timesteps() / steps;
-    let resumed_at = trainer.step() / steps;
+    let resumed_at = trainer.global_step() / steps;
     let schedule = Schedule { resumed_at, updates, concurrency: options.concurrency };
     let board = RunStatus::new(layout.num_actors());
     let act = |actor: usize, agent: &Agent<Array>| -> Result<ActorRollout<Rollout<Array>>> {
@@ -304,7 +304,7 @@ where
         let program = &rollouts[actor / layout.threads];
         let (after, parts, games) = program.call((agent.clone(), before, first))?;
         // Reading the episodes waits for the rollout.
-        let games = games.list()?;
+        let games = games.to_vec()?;
         let (rolled, cpu) = (began.elapsed(), processor_time().saturating_sub(cpu));
         let snapshot = match takes_snapshots {
             true => Some(ActorSnapshot::of(&envs, actor, &after)?),
@@ -324,7 +324,7 @@ where
     let stop = || (0..envs.num_pools()).for_each(|k| envs.pool(k).close());
     let view = LiveView::new(&layout, update.num_steps, schedule.updates);
     let place = if options.live_view { trainer.above() } else { None };
-    let told = &mut trainer;
+    let shared_trainer = &mut trainer;
     let learn = |mut learner: Learner<'_, _, _>| {
         let mut state = state;
         let mut lengths = Returns::default();
@@ -357,11 +357,16 @@ where
         loop {
             agree_on_the_end()?;
             let checkpoint_envs = ActorEnvs { pools: &envs, states: &env_states };
-            if !told.goes_on(steps, &boundary, checkpoint_envs)? {
+            shared_trainer.checkpoint_if_due(&boundary, checkpoint_envs)?;
+            if !shared_trainer.should_continue() {
                 break;
             }
-            let rate =
-                annealed(update.learning_rate, update.anneal_lr, told.step() / steps, updates);
+            let rate = annealed(
+                update.learning_rate,
+                update.anneal_lr,
+                shared_trainer.global_step() / steps,
+                updates,
+            );
             let Some(delivered) = learner.collect()? else { continue };
             let (began, cpu) = (Instant::now(), processor_time());
             let made = learner.update();
@@ -429,7 +434,7 @@ where
             learner.stats.update(waited, trained, gave, delivered.times.params_queue_get);
 
             delivered.games.iter().for_each(|game| lengths.push(game.length as f64));
-            let at = told.step() + steps;
+            let at = shared_trainer.global_step() + steps;
             if (at / steps).is_multiple_of(options.log_frequency.max(1)) {
                 let waiting = learner.waiting();
                 let mut scalars = learner.stats.scalars().to_vec();
@@ -438,12 +443,12 @@ where
                 scalars.push(("charts/learning_rate", rate));
                 scalars.push((
                     "charts/avg_episodic_return",
-                    told.run.returns.mean().unwrap_or_default(),
+                    shared_trainer.run.returns.mean().unwrap_or_default(),
                 ));
                 scalars.push(("charts/avg_episodic_length", lengths.mean().unwrap_or_default()));
-                told.scalars(&scalars, at)?;
+                shared_trainer.run.events.scalars(&scalars, at)?;
             }
-            told.tell(steps, &delivered.games, Some(&metrics))?;
+            shared_trainer.record(&delivered.games, Some(&metrics))?;
         }
         match interrupted && writes_checkpoints {
             true => Ok(boundary.train),

@@ -20,9 +20,9 @@ pub struct EpisodeStats<T> {
 
 /// Statistics of one episode that ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Game {
+pub struct EpisodeRecord {
     /// Timesteps of all environments since the call began, including the step in which it ended.
-    pub after: u64,
+    pub step: u64,
     /// Sum of its rewards.
     pub episodic_return: f64,
     /// Number of its steps.
@@ -45,7 +45,7 @@ impl EpisodeStats<Array> {
     ///
     /// # Errors
     /// Returns errors of the computation that made the statistics.
-    pub fn list(&self) -> Result<Vec<Game>> {
+    pub fn to_vec(&self) -> Result<Vec<EpisodeRecord>> {
         let finished = self.finished.to_vec::<bool>()?;
         if !finished.contains(&true) {
             return Ok(Vec::new());
@@ -54,12 +54,12 @@ impl EpisodeStats<Array> {
         let returns = self.episodic_return.to_vec::<f32>()?;
         let lengths = self.episodic_length.to_vec::<i32>()?;
         let ended = (0..finished.len()).filter(|&i| finished[i]);
-        let game = |i: usize| Game {
-            after: ((i / num_envs + 1) * num_envs) as u64,
+        let episode = |i: usize| EpisodeRecord {
+            step: ((i / num_envs + 1) * num_envs) as u64,
             episodic_return: returns[i].into(),
             length: lengths[i] as u64,
         };
-        Ok(ended.map(game).collect())
+        Ok(ended.map(episode).collect())
     }
 }
 
@@ -68,14 +68,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn games_are_told_at_the_steps_they_ended() {
-        let games = EpisodeStats {
+    fn episodes_are_listed_at_the_steps_they_ended() {
+        let stats = EpisodeStats {
             finished: Array::new([3, 2], &[false, false, true, true, false, true]).unwrap(),
             episodic_return: Array::new([3, 2], &[0.0f32, 0.0, 1.5, 2.5, 0.0, 3.5]).unwrap(),
             episodic_length: Array::new([3, 2], &[0, 0, 7, 8, 0, 1]).unwrap(),
         };
-        let told: Vec<_> = games.list().unwrap().iter().map(|g| (g.after, g.length)).collect();
-        assert_eq!(told, [(4, 7), (4, 8), (6, 1)]);
-        assert_eq!(games.list().unwrap()[2].episodic_return, 3.5);
+        let episodes: Vec<_> = stats.to_vec().unwrap().iter().map(|e| (e.step, e.length)).collect();
+        assert_eq!(episodes, [(4, 7), (4, 8), (6, 1)]);
+        assert_eq!(stats.to_vec().unwrap()[2].episodic_return, 3.5);
     }
 }
