@@ -178,6 +178,21 @@ pub fn with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(
 }
 
 impl<A, B, F> Jit<A, B, F> {
+    /// Sets the mode: compiled as a whole, run operation by operation, or interpreted.
+    ///
+    /// ```
+    /// use podracer::jit::Mode;
+    /// use podracer::{Array, Tensor, jit};
+    ///
+    /// let square = jit(|x: Tensor| x * x).with_mode(Mode::Interpret);
+    /// assert_eq!(square.call(Array::from(3.0f32))?.item::<f32>()?, 9.0);
+    /// # Ok::<(), podracer::Error>(())
+    /// ```
+    pub fn with_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
     /// Gives the function a name, seen in messages, profiles and dumps.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();

@@ -1,32 +1,30 @@
 //! Proximal policy optimisation (PPO, Schulman et al. 2017) for discrete actions and vector
-//! observations: CleanRL's `ppo.py` on the environment pool.
+//! observations: CleanRL's `ppo.py`. A rollout and the update on it are one compiled program.
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo.md`.
-
-use std::borrow::Cow;
 
 use clap::Parser;
 use serde::Serialize;
 
 use crate::algorithm;
 use crate::distributions::Categorical;
-use crate::envs::{Batch, EnvPool, PoolOptions};
+use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
-use crate::nn::Dense;
-use crate::nn::init::orthogonal;
+use crate::jit;
+use crate::nn::{Activation, Mlp, init::orthogonal};
 use crate::optim::{Adam, AdamState, clip_grad_norm};
+use crate::random::permutation;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
-use crate::rl::on_policy::{
-    Acted, Learner, Metrics, Report, Rollout, Samples, annealed, bootstrap_truncated_batch, epochs,
-    normalize_by_sample_std, orders, policy_loss, rows, value_loss,
-};
 use crate::rl::saved::load_model;
-use crate::rl::{EpisodeRecord, Evaluation, RunOptions, Summary, Trainer, spaces};
-use crate::timeline;
-use crate::tree::Tree;
-use crate::{Array, DType, Key, Literal, Tensor};
+use crate::rl::{
+    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
+    merge_time_and_env, pools,
+};
+use crate::trace::control::{ScanOptions, scan, scan_with, while_loop};
+use crate::trace::ops::{constant, full_like, stack, where_, zeros_like};
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Tensor, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -125,7 +123,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo", Args::check, train, play);
+algorithm!(Args, "ppo", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -133,28 +131,16 @@ algorithm!(Args, "ppo", Args::check, train, play);
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
     /// Network from observations to action logits.
-    pub actor: [Dense<T>; 3],
+    pub actor: Mlp<T>,
     /// Network from observations to values.
-    pub critic: [Dense<T>; 3],
+    pub critic: Mlp<T>,
 }
 
 /// Initialises two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
 /// gain.
-fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> [Dense<Tensor>; 3] {
-    let [first, second, head] = key.split_n();
+fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> Mlp<Tensor> {
     let hidden = orthogonal(2.0f64.sqrt());
-    [
-        Dense::init(first, inputs, 64, hidden),
-        Dense::init(second, 64, 64, hidden),
-        Dense::init(head, 64, outputs, orthogonal(gain)),
-    ]
-}
-
-/// Applies the layers to `obs: f32[.., inputs]`, giving `f32[.., outputs]`.
-fn forward(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
-    let hidden = layers[0].apply(obs).tanh();
-    let hidden = layers[1].apply(hidden).tanh();
-    layers[2].apply(hidden)
+    Mlp::init(key, &[inputs, 64, 64, outputs], Activation::Tanh, hidden, orthogonal(gain))
 }
 
 impl Agent<Tensor> {
@@ -169,149 +155,340 @@ impl Agent<Tensor> {
 
     /// Returns the policy at `obs: f32[.., obs_size]`.
     pub fn policy(&self, obs: Tensor) -> Categorical<Tensor> {
-        Categorical::new(forward(&self.actor, obs))
+        Categorical::new(self.actor.apply(obs))
     }
 
     /// Returns the values `f32[..]` of `obs: f32[.., obs_size]`.
     pub fn value(&self, obs: Tensor) -> Tensor {
-        forward(&self.critic, obs).squeeze(-1)
+        self.critic.apply(obs).squeeze(-1)
     }
 }
 
-/// State that an update changes.
-#[derive(Debug, Tree)]
+/// State that gradient steps change; saved as the model.
+#[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// The parameters.
+    /// Parameters.
     pub agent: Agent<T>,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, Agent<T>>,
+    /// Adam's state.
+    pub opt_state: AdamState<T, Agent<T>>,
+}
+
+/// Initialises an agent and its optimiser.
+fn init_train_state(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> TrainState<Tensor> {
+    let agent = Agent::init(key, obs_size, num_actions);
+    TrainState { opt_state: Adam::default().init(&agent), agent }
+}
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `f32[N, obs_size]`: last observations.
+    pub obs: T,
     /// PRNG key.
     pub key: Key<T>,
 }
 
-// --------------------------------------------------------------------------------------- losses
+/// Rollout of T steps of N environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Rollout<T> {
+    /// `f32[T, N, obs_size]`: observations.
+    pub obs: T,
+    /// `i32[T, N]`: actions.
+    pub actions: T,
+    /// `f32[T, N]`: rewards.
+    pub rewards: T,
+    /// `f32[T, N]`: 1 where the step ended its episode.
+    pub dones: T,
+    /// `f32[N, obs_size]`: observations after the last step.
+    pub next_obs: T,
+}
+
+/// Steps all environments once with sampled actions. Returns the observations, actions, rewards and
+/// ends of episodes of this step.
+fn env_step(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, ([Tensor; 4], EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, key } = env_state;
+    let (key, action_key) = key.split();
+    let action = agent.policy(obs).sample(action_key);
+    let (handle, step) = envs.step(handle, action);
+    let mut reward = step.reward;
+    if args.bootstrap_truncated {
+        let final_obs = envs.final_obs_of(&step).to(DType::F32);
+        let value = |obs| agent.value(obs);
+        reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, args.gamma, value);
+    }
+    let transition = [obs, action, reward, step.done().to(DType::F32)];
+    let env_state = EnvState { handle, obs: step.obs.to(DType::F32), key };
+    (env_state, (transition, EpisodeStats::of(&step)))
+}
+
+/// Collects a rollout of `num_steps` steps of all environments.
+fn collect_rollout(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
+    let step = |env_state, ()| env_step(envs, agent, env_state, args);
+    let (env_state, (transitions, episodes)) =
+        scan_with(step, env_state, (), ScanOptions::length(args.num_steps));
+    let [obs, actions, rewards, dones] = transitions;
+    let rollout = Rollout { obs, actions, rewards, dones, next_obs: env_state.obs };
+    (env_state, rollout, episodes)
+}
+
+// ----------------------------------------------------------------------------------- advantages
+
+/// Generalized advantage estimation (GAE, Schulman et al. 2016): returns advantages and returns,
+/// `f32[T, N]`, for values `f32[T, N]` and `next_value: f32[N]` of the observations after the last
+/// step.
+pub fn compute_gae(
+    rewards: Tensor,
+    dones: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, gae_lambda): (f64, f64),
+) -> (Tensor, Tensor) {
+    type Step = (Tensor, Tensor, Tensor);
+    let step = |(next_advantage, next_value): (Tensor, Tensor), (reward, done, value): Step| {
+        let nonterminal = 1.0 - done;
+        let delta = reward + gamma * next_value * nonterminal - value;
+        let advantage = delta + gamma * gae_lambda * nonterminal * next_advantage;
+        ((advantage, value), advantage)
+    };
+    let init = (zeros_like(next_value), next_value);
+    let (_, advantages) = scan_with(step, init, (rewards, dones, values), ScanOptions::reversed());
+    (advantages, advantages + values)
+}
+
+/// Training samples made from a rollout, B = T N.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `f32[B, obs_size]`: observations.
+    pub obs: T,
+    /// `i32[B]`: actions.
+    pub actions: T,
+    /// `f32[B]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[B]`: advantages.
+    pub advantages: T,
+    /// `f32[B]`: returns.
+    pub returns: T,
+    /// `f32[B]`: values by the critic that acted.
+    pub values: T,
+}
+
+/// Returns the samples of a rollout, from its log probabilities and values `f32[T, N]`, and the
+/// explained variance of the values, `1 - var(R - v) / var(R)`.
+pub fn make_samples(
+    rollout: Rollout<Tensor>,
+    logprobs: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    args: &Args,
+) -> (Samples<Tensor>, Tensor) {
+    let Rollout { obs, actions, rewards, dones, .. } = rollout;
+    let (advantages, returns) =
+        compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
+    let variance = returns.var(..);
+    let explained = 1.0 - (returns - values).var(..) / variance;
+    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let samples = Samples { obs, actions, logprobs, advantages, returns, values };
+    (merge_time_and_env(samples), explained)
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// Total loss.
+    pub loss: T,
+    /// Value loss.
+    pub value_loss: T,
+    /// Policy loss.
+    pub policy_loss: T,
+    /// Mean entropy of the policy.
+    pub entropy: T,
+    /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
+    pub old_approx_kl: T,
+    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
+    pub approx_kl: T,
+    /// Fraction of ratios that differ from 1 by more than the clip range.
+    pub clipfrac: T,
+}
+
+impl Metrics<Tensor> {
+    fn zeros() -> Metrics<Tensor> {
+        let [loss, value_loss, policy_loss, entropy] = [constant(0.0f32); 4];
+        let [old_approx_kl, approx_kl, clipfrac] = [constant(0.0f32); 3];
+        Metrics { loss, value_loss, policy_loss, entropy, old_approx_kl, approx_kl, clipfrac }
+    }
+}
 
 /// Computes PPO's loss over a minibatch, and its metrics.
-pub fn loss(
+pub fn ppo_loss(
     agent: &Agent<Tensor>,
     batch: &Samples<Tensor>,
     args: &Args,
 ) -> (Tensor, Metrics<Tensor>) {
     let policy = agent.policy(batch.obs);
     let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
-    let advantages =
-        if args.norm_adv { normalize_by_sample_std(batch.advantages) } else { batch.advantages };
-    let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
-    let clip = args.clip_vloss.then_some(args.clip_coef);
-    let value_loss = value_loss(agent.value(batch.obs), batch.values, batch.returns, clip);
+    let ratio = logratio.exp();
+    let clip = args.clip_coef;
+
+    let mut advantages = batch.advantages;
+    if args.norm_adv {
+        // PyTorch's standard deviation, whose divisor is B - 1.
+        let centered = advantages - advantages.mean(..);
+        let divisor = (advantages.dim(0) - 1).max(1) as f64;
+        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+    }
+    let unclipped = -advantages * ratio;
+    let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
+    let policy_loss = unclipped.maximum(clipped).mean(..);
+
+    let value = agent.value(batch.obs);
+    let mut value_error = (value - batch.returns).square();
+    if args.clip_vloss {
+        let near = batch.values + (value - batch.values).clip(-clip, clip);
+        value_error = value_error.maximum((near - batch.returns).square());
+    }
+    let value_loss = 0.5 * value_error.mean(..);
+
     let entropy = policy.entropy().mean(..);
     let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
-    (loss, Metrics { loss, value_loss, policy_loss, entropy, ratios })
+    let metrics = Metrics {
+        loss,
+        value_loss,
+        policy_loss,
+        entropy,
+        old_approx_kl: (-logratio).mean(..),
+        approx_kl: ((ratio - 1.0) - logratio).mean(..),
+        clipfrac: (ratio - 1.0).abs().gt(clip).to(DType::F32).mean(..),
+    };
+    (loss, metrics)
 }
 
 // --------------------------------------------------------------------------------------- update
 
-/// Takes one gradient step.
-pub fn minibatch_step(
-    learner: Learner<Tensor, Agent<Tensor>>,
-    batch: Samples<Tensor>,
+/// Takes one gradient step on a minibatch.
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
+    batch: &Samples<Tensor>,
     learning_rate: Tensor,
     args: &Args,
-) -> (Learner<Tensor, Agent<Tensor>>, Metrics<Tensor>) {
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { agent, opt_state } = train_state;
+    let ((_, metrics), grads) =
+        value_and_grad(|agent: Agent<Tensor>| ppo_loss(&agent, batch, args))(agent.clone());
+    let grads = clip_grad_norm(grads, args.max_grad_norm);
     let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
-    let clip = |grads| clip_grad_norm(grads, args.max_grad_norm);
-    learner.descend(|agent| loss(agent, &batch, args), clip, adam)
+    let (agent, opt_state) = adam.step(agent, grads, opt_state);
+    (TrainState { agent, opt_state }, metrics)
 }
 
-/// Runs the whole update, `update_epochs` times `num_minibatches` gradient steps, as one program.
-/// Returns the next state and the metrics.
-pub fn update(
-    state: TrainState<Tensor>,
-    rollout: Rollout<Tensor>,
+/// Returns the sample indices of the minibatches, each epoch in a random order of its own:
+/// `i32[update_epochs, num_minibatches, minibatch_size]`.
+fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
+    let keys = key.split_vec(args.update_epochs).into_iter();
+    let orders: Vec<Tensor> = keys.map(|key| permutation(key, args.batch_size())).collect();
+    let minibatch_size = args.batch_size() / args.num_minibatches;
+    stack(&orders, 0).reshape([args.update_epochs, args.num_minibatches, minibatch_size])
+}
+
+/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs; stops after an epoch
+/// whose last KL divergence exceeds `target_kl`. Returns the metrics of the last gradient step, with
+/// the mean `clipfrac` of all.
+pub fn run_epochs(
+    train_state: TrainState<Tensor>,
+    samples: Samples<Tensor>,
+    key: Key<Tensor>,
     learning_rate: Tensor,
     args: &Args,
-) -> (TrainState<Tensor>, Report<Tensor>) {
-    let TrainState { agent, optimizer, key } = state;
-    let (key, shuffle) = key.split();
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    type Carry = (TrainState<Tensor>, Metrics<Tensor>, Tensor);
+    let indices = minibatch_indices(key, args);
+    let target_kl = args.target_kl.unwrap_or(f64::INFINITY);
+    let more_epochs = |(_, metrics, epoch): Carry| {
+        epoch.lt(args.update_epochs as i32) & !metrics.approx_kl.gt(target_kl)
+    };
+    let run_epoch = |(train_state, previous, epoch): Carry| {
+        let step = |train_state, indices| {
+            gradient_step(train_state, &gather_minibatch(samples, indices), learning_rate, args)
+        };
+        let (train_state, metrics) = scan(step, train_state, indices.dynamic_index(0, epoch));
+        let last = tree::map(metrics, |x: Tensor| x.index_axis(0, -1));
+        let change = metrics.clipfrac.mean(..) - previous.clipfrac;
+        let clipfrac = previous.clipfrac + change / (epoch + 1).to(DType::F32);
+        (train_state, Metrics { clipfrac, ..last }, epoch + 1)
+    };
+    let init = (train_state, Metrics::zeros(), constant(0i32));
+    let (train_state, metrics, _) = while_loop(more_epochs, run_epoch, init);
+    (train_state, metrics)
+}
 
-    // The policy has not changed since the rollout: values and log probabilities are computed here
-    // in one batch instead of being stored at each step.
+/// Metrics of an update; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct UpdateMetrics<T> {
+    /// Metrics of the last gradient step.
+    pub last: Metrics<T>,
+    /// Explained variance of the values before the update.
+    pub explained_variance: T,
+}
+
+/// Runs the whole update on a rollout.
+pub fn update(
+    train_state: TrainState<Tensor>,
+    rollout: Rollout<Tensor>,
+    key: Key<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, UpdateMetrics<Tensor>) {
+    // The agent has not changed since the rollout: its outputs are computed here in one batch
+    // instead of at each step.
+    let agent = &train_state.agent;
     let values = agent.value(rollout.obs); // f32[T, N]
-    let logprobs = agent.policy(rollout.obs).log_prob(rollout.actions);
+    let logprobs = agent.policy(rollout.obs).log_prob(rollout.actions); // f32[T, N]
     let next_value = agent.value(rollout.next_obs); // f32[N]
-    let discounts = (args.gamma, args.gae_lambda);
-    let acted = Acted { logprobs, values };
-    let (samples, explained_variance) = rollout.samples(acted, next_value, discounts);
-
-    let orders = orders(shuffle, args.update_epochs, args.num_minibatches, args.batch_size());
-    let step =
-        |learner, indices| minibatch_step(learner, rows(samples, indices), learning_rate, args);
-    let learner = Learner { agent, optimizer };
-    let (learner, metrics) = epochs(learner, orders, (args.num_minibatches, args.target_kl), step);
-    let Learner { agent, optimizer } = learner;
-    (TrainState { agent, optimizer, key }, Report { metrics, explained_variance })
-}
-
-// -------------------------------------------------------------------------------------- rollout
-
-/// Host memory of a rollout, filled step by step.
-#[derive(Default)]
-struct Storage {
-    obs: Vec<f32>,
-    actions: Vec<i32>,
-    rewards: Vec<f32>,
-    ends: Vec<f32>,
-}
-
-impl Storage {
-    fn clear(&mut self) {
-        self.obs.clear();
-        self.actions.clear();
-        self.rewards.clear();
-        self.ends.clear();
-    }
-}
-
-/// Returns the observations of all environments as an array `f32[N, obs_size]`.
-fn obs_array(batch: &Batch, num_envs: usize) -> Array {
-    let obs = f32s(batch);
-    Array::from(Literal::new([num_envs, obs.len() / num_envs], &obs))
-}
-
-/// Returns the observations as `f32`, converted from `f64` if necessary.
-fn f32s(batch: &Batch) -> Cow<'_, [f32]> {
-    match batch.obs_dtype() {
-        DType::F32 => Cow::Borrowed(batch.obs()),
-        _ => Cow::Owned(batch.obs::<f64>().iter().map(|&x| x as f32).collect()),
-    }
+    let (samples, explained_variance) = make_samples(rollout, logprobs, values, next_value, args);
+    let (train_state, last) = run_epochs(train_state, samples, key, learning_rate, args);
+    (train_state, UpdateMetrics { last, explained_variance })
 }
 
 // ------------------------------------------------------------------------------------- training
 
-/// State carried between iterations: the train state and the last observation.
+/// State carried between iterations.
 #[derive(Debug, Tree)]
-struct Running<T> {
-    train: TrainState<T>,
-    /// `f32[N, obs_size]`
-    obs: T,
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
 }
 
-fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
-    let num_threads = args.run.num_threads;
-    EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
-}
-
-/// Returns the sizes of observations and actions, or an error if this algorithm does not support
-/// the environment's spaces.
-fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
-    Ok((spaces::vector("ppo", pool.spec())?, spaces::choices("ppo", pool.spec())?))
-}
-
-/// Initialises an agent and its optimiser.
-fn begin(key: Key<Tensor>, (obs_size, num_actions): (usize, usize)) -> TrainState<Tensor> {
-    let (key, agent) = key.split();
-    let Learner { agent, optimizer } = Learner::new(Agent::init(agent, obs_size, num_actions));
-    TrainState { agent, optimizer, key }
+/// Collects a rollout and updates on it; compiled as one program.
+fn train_iteration(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, UpdateMetrics<Tensor>) {
+    let RunnerState { train_state, env_state } = state;
+    let (mut env_state, rollout, episodes) =
+        collect_rollout(envs, &train_state.agent, env_state, args);
+    let (key, shuffle_key) = env_state.key.split();
+    env_state.key = key;
+    let (train_state, metrics) = update(train_state, rollout, shuffle_key, learning_rate, args);
+    (RunnerState { train_state, env_state }, episodes, metrics)
 }
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
@@ -322,109 +499,53 @@ fn begin(key: Key<Tensor>, (obs_size, num_actions): (usize, usize)) -> TrainStat
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let mut pool = pool(args, args.num_envs, args.run.seed)?;
-    let sizes = sizes(&pool)?;
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
-
-    let mode = args.run.mode;
-    let init = with_mode(mode, |key: Key<Tensor>| begin(key, sizes)).named("ppo_init");
-    // The key is returned, for the next step.
-    let act = with_mode(mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
-        let (key, draw) = key.split();
-        (agent.policy(obs).sample(draw), key)
-    })
-    .named("ppo_act");
-    // Compiled on the first use, by --bootstrap-truncated.
-    let value =
-        with_mode(mode, |(agent, obs): (Agent<Tensor>, Tensor)| agent.value(obs.to(DType::F32)))
-            .named("ppo_value");
-    let learn = with_mode(
-        mode,
-        |(state, rollout, learning_rate): (TrainState<Tensor>, Rollout<Tensor>, Tensor)| {
-            update(state, rollout, learning_rate, args)
-        },
-    )
-    .named("ppo_update")
-    .check_nans(args.run.check_nans);
-
-    let (steps, envs) = (args.num_steps, args.num_envs);
-    let (size, num_iterations) = (args.batch_size() as u64, args.num_iterations());
-    let train = init.call(Key::new(args.run.seed))?;
-    let obs = obs_array(&pool.reset()?, envs);
-    let mut running = trainer.init_or_resume(Running { train, obs }, &mut pool)?;
-    let mut actions = vec![0i32; envs];
-    let mut storage = Storage::default();
-
-    while trainer.should_continue() {
-        let done = trainer.global_step() / size;
-        let learning_rate = annealed(args.learning_rate, args.anneal_lr, done, num_iterations);
-        let Running { train: mut state, obs: mut next_obs } = running;
-
-        let span = timeline::span("rollout");
-        storage.clear();
-        storage.obs.extend(next_obs.to_vec::<f32>()?);
-        let mut games = Vec::new();
-        for turn in 1..=steps {
-            let (chosen, key) = act.call((state.agent.clone(), next_obs, state.key))?;
-            state.key = key;
-            chosen.copy_to(&mut actions)?;
-            storage.actions.extend_from_slice(&actions);
-            let batch = pool.step(&actions)?;
-            storage.rewards.extend_from_slice(batch.reward());
-            if args.bootstrap_truncated {
-                let rewards = &mut storage.rewards[(turn - 1) * envs..];
-                let value = |obs| value.call((state.agent.clone(), obs));
-                bootstrap_truncated_batch(rewards, &batch, args.gamma, value)?;
-            }
-            let ends = batch.terminated().iter().zip(batch.truncated());
-            storage.ends.extend(ends.map(|(&a, &b)| f32::from(u8::from(a || b))));
-            if turn < steps {
-                storage.obs.extend_from_slice(&f32s(&batch));
-            }
-            next_obs = obs_array(&batch, envs);
-            for episode in pool.take_finished() {
-                games.push(EpisodeRecord {
-                    step: (turn * envs) as u64,
-                    episodic_return: episode.episodic_return,
-                    length: episode.length.into(),
-                });
-            }
-        }
-
-        drop(span);
-        let _span = timeline::span("update");
-        let rollout = Rollout {
-            obs: Array::new([steps, envs, sizes.0], &storage.obs)?,
-            actions: Array::new([steps, envs], &storage.actions)?,
-            rewards: Array::new([steps, envs], &storage.rewards)?,
-            ends: Array::new([steps, envs], &storage.ends)?,
-            next_obs: next_obs.clone(),
-        };
-        let rate = Array::from(learning_rate as f32);
-        let (train, metrics) = learn.call((state, rollout, rate))?;
-        running = Running { train, obs: next_obs };
-        let at = trainer.global_step() + size;
-        trainer.run.events.scalar("charts/learning_rate", learning_rate, at)?;
-        trainer.record(&games, Some(&metrics))?;
-        trainer.checkpoint_if_due(&running, &mut pool)?;
+    let (pool, obs_size, num_actions) = pools::discrete(args, args.num_envs, args.run.seed)?;
+    let (handle, mut envs) = pool.xla()?;
+    if args.bootstrap_truncated {
+        envs = envs.with_final_obs()?;
     }
-    let compile_s = init.stats().seconds()
-        + act.stats().seconds()
-        + value.stats().seconds()
-        + learn.stats().seconds();
-    trainer.finish(&running.train, compile_s)
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, agent_key) = key.split();
+        let train_state = init_train_state(agent_key, obs_size, num_actions);
+        let (handle, first) = envs.reset(handle);
+        let env_state = EnvState { handle, obs: first.obs.to(DType::F32), key };
+        RunnerState { train_state, env_state }
+    })
+    .with_mode(args.run.mode)
+    .named("ppo_init");
+    let iteration = jit(|(state, rate)| train_iteration(&envs, state, rate, args))
+        .with_mode(args.run.mode)
+        .named("ppo_iteration")
+        .check_nans(args.run.check_nans);
+
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
+    while trainer.should_continue() {
+        let mut learning_rate = args.learning_rate;
+        if args.anneal_lr {
+            let iteration = trainer.global_step() / args.batch_size() as u64;
+            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
+        }
+        let (next_state, episodes, metrics) =
+            iteration.call((state, Array::from(learning_rate as f32)))?;
+        state = next_state;
+        trainer.record(&episodes.to_vec()?, Some(&metrics))?;
+        trainer.log(&[("charts/learning_rate", learning_rate)])?;
+        trainer.checkpoint_if_due(&state, &envs)?;
+    }
+    let compile_s = init.stats().seconds() + iteration.stats().seconds();
+    trainer.finish(&state.train_state, compile_s)
 }
 
 /// Evaluates a saved model, sampling actions from its policy.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // The seed differs from that of training.
-    let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
-    let sizes = sizes(&pool)?;
-    let agent = load_model(model, |key| begin(key, sizes))?.agent;
-    let act =
-        with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
-            agent.policy(obs.to(DType::F32)).sample(key)
-        })
-        .named("ppo_play");
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let (pool, obs_size, num_actions) = pools::discrete(args, 1, args.run.eval_seed())?;
+    let agent = load_model(model, |key| init_train_state(key, obs_size, num_actions))?.agent;
+    let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
+        agent.policy(obs.to(DType::F32)).sample(key)
+    })
+    .with_mode(args.run.mode)
+    .named("ppo_evaluate");
     evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
 }

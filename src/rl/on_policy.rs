@@ -9,7 +9,6 @@ mod multi;
 pub mod normalized;
 mod rollout;
 mod training;
-mod truncation;
 
 use crate::envs::{AtariOptions, EnvPool, PoolOptions, is_registered, spec};
 use crate::error::Result;
@@ -18,11 +17,11 @@ use crate::trace::ops::{IndexMode, full_like, stack, where_, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, random};
 
+pub use super::truncation::{bootstrap_truncated, bootstrap_truncated_batch};
 pub use epochs::{Learner, Minibatch, epochs, steps};
 pub use multi::MultiCategorical;
 pub use rollout::{Act, Acted, Played, Playing, Rollout, Samples, play};
 pub use training::{Schedule, train};
-pub use truncation::{bootstrap_truncated, bootstrap_truncated_batch};
 
 /// Generalized advantage estimation (Schulman et al. 2016): returns advantages, and returns, which
 /// are advantages plus values; `f32[T, N]`.

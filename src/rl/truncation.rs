@@ -60,8 +60,8 @@ pub fn bootstrap_truncated_batch(
 
 #[cfg(test)]
 mod tests {
-    use super::super::gae;
     use super::*;
+    use crate::algos::ppo::compute_gae as gae;
     use crate::interpret;
     use crate::trace::DType;
     use crate::{Array, jit};
