@@ -94,6 +94,25 @@ fn links_between_documents_lead_somewhere() {
     assert!(links > 100, "{links} links");
 }
 
+/// The book's table of contents has every page of `docs`, and nothing else.
+#[test]
+fn summary_lists_every_page() {
+    let summary = read("docs/SUMMARY.md");
+    let links = summary.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let listed: BTreeSet<String> = links.map(String::from).collect();
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let mut pages = BTreeSet::new();
+    for folder in ["", "algos/", "decisions/"] {
+        for entry in fs::read_dir(docs.join(folder)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            if name.ends_with(".md") && name != "SUMMARY.md" {
+                pages.insert(format!("{folder}{name}"));
+            }
+        }
+    }
+    assert_eq!(listed, pages);
+}
+
 const GUIDES: [&str; 7] = [
     "getting-started",
     "jax-users",
