@@ -17,9 +17,9 @@ use crate::rl::cadence::UpdateSchedule;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{not_negative, positive, unit, within};
 use crate::rl::off_policy::{self, LoopConfig, TrainState};
-use crate::rl::playing::{Playing, Transition};
+use crate::rl::playing::Playing;
 use crate::rl::q_values::{epsilon_greedy, linear_schedule, of_action};
-use crate::rl::replay::Replay;
+use crate::rl::replay::{ReplayBuffer, Transition};
 use crate::rl::saved::load_model;
 use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, pools};
 use crate::trace::ops::constant;
@@ -173,7 +173,7 @@ pub struct Learner<T> {
 }
 
 /// State carried between iterations of training.
-pub type State<T> = TrainState<Learner<T>, Replay<T, Transition<T>>, Playing<T>>;
+pub type State<T> = TrainState<Learner<T>, ReplayBuffer<T, Transition<T>>, Playing<T>>;
 
 fn learner(key: Key<Tensor>, obs_size: usize, num_actions: usize, args: &Args) -> Learner<Tensor> {
     let q = QNetwork::init(key, obs_size, num_actions, &args.atoms());
@@ -276,7 +276,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         let item = Transition::types(obs_size, TensorType::scalar(DType::I32));
         TrainState {
             learner: learner(network, obs_size, num_actions, args),
-            replay: Replay::new(args.buffer_size, item),
+            replay: ReplayBuffer::new(args.buffer_size, item),
             playing: Playing::start(&envs, handle, key),
         }
     };

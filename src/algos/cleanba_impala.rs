@@ -11,7 +11,7 @@ use crate::algorithm;
 use crate::error::Result;
 use crate::optim::{RmsProp, RmsPropState, apply_updates, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{expect as ensure, not_negative, positive, unit};
+use crate::rl::flags::{ensure, not_negative, positive, unit};
 use crate::rl::on_policy::flat;
 use crate::rl::sebulba::{self, Agent, Hooks, Reduce, Rollout, SebulbaOptions, Sizes, Update};
 use crate::rl::{Evaluation, RunOptions, Summary};

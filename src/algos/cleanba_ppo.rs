@@ -11,7 +11,7 @@ use crate::algorithm;
 use crate::error::Result;
 use crate::optim::{Adam, AdamState, apply_updates, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{expect, not_negative, positive, unit};
+use crate::rl::flags::{ensure, not_negative, positive, unit};
 use crate::rl::on_policy::{flat, gae, policy_loss, value_loss};
 use crate::rl::sebulba::{
     self, Agent, Hooks, Reduce, Rollout, SebulbaOptions, Sizes, Update, indivisible, keys_of,
@@ -109,7 +109,7 @@ impl Args {
         }
         self.sebulba.check(self.num_steps)?;
         unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
-        expect(
+        ensure(
             self.clip_coef.is_finite() && self.clip_coef > 0.0,
             "clip-coef",
             self.clip_coef,

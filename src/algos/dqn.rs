@@ -7,23 +7,24 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::algorithm;
-use crate::envs::XlaPool;
+use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
 use crate::nn::{Activation, Mlp, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
-use crate::rl::cadence::UpdateSchedule;
+use crate::random::{randint, uniform};
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{expect, not_negative, positive, unit, within};
-use crate::rl::off_policy::{self, LoopConfig, TrainState};
-use crate::rl::playing::{Playing, Transition};
-use crate::rl::q_values::{epsilon_greedy, linear_schedule, of_action};
-use crate::rl::replay::Replay;
+use crate::rl::flags::{
+    ensure, largest_divisor, not_negative, positive, unit, update_schedule, within,
+};
+use crate::rl::replay::{ReplayBuffer, Transition};
 use crate::rl::saved::load_model;
-use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, pools};
-use crate::trace::ops::constant;
+use crate::rl::{
+    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, merge_time_and_env, pools,
+};
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{constant, one_hot, where_, zeros_like};
 use crate::tree::Tree;
-use crate::{DType, Key, Tensor, TensorType, value_and_grad};
+use crate::{DType, Key, Tensor, TensorType, jit, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -82,39 +83,39 @@ pub struct Args {
     #[arg(long, default_value_t = 10)]
     pub train_frequency: usize,
     /// The number of gradient steps in one call of the compiled program; 0 takes all that lie
-    /// between two updates of the target network. The results do not depend on it
+    /// between two updates of the target network, up to 250. The results do not depend on it
     #[arg(long, default_value_t = 0)]
-    pub rounds_per_call: usize,
+    pub updates_per_call: usize,
 }
 
 impl Args {
-    fn cadence(&self) -> UpdateSchedule {
-        let Args { num_envs, train_frequency, target_network_frequency, .. } = *self;
-        let most_rounds = if self.rounds_per_call == 0 { usize::MAX } else { self.rounds_per_call };
-        UpdateSchedule { num_envs, train_frequency, target_network_frequency, most_rounds }
+    /// Number of gradient steps in one call of the compiled program.
+    fn updates_per_call(&self) -> usize {
+        let updates_per_target = self.target_network_frequency / self.train_frequency;
+        match self.updates_per_call {
+            0 => largest_divisor(updates_per_target, 250),
+            updates => updates,
+        }
     }
 
-    /// Returns epsilon at a timestep.
-    fn epsilon(&self, step: Tensor) -> Tensor {
-        let duration = (self.exploration_fraction * self.total_timesteps as f64).max(1.0);
-        linear_schedule(self.start_e, self.end_e, duration, step)
+    /// Number of timesteps in one call of the compiled program.
+    fn steps_per_call(&self) -> u64 {
+        (self.updates_per_call() * self.train_frequency) as u64
     }
 
-    fn adam(&self) -> Adam {
+    fn optimizer(&self) -> Adam {
         Adam { learning_rate: self.learning_rate, ..Adam::default() }
     }
 
     fn check(&self) -> Result<()> {
-        self.cadence().check("train-frequency", self.total_timesteps)?;
-        let (asked, all) = (self.rounds_per_call, self.cadence().rounds_of_target());
-        expect(
-            asked == 0 || asked == self.cadence().rounds(),
-            "rounds-per-call",
-            asked,
-            &format!("a divisor of {all}, the gradient steps between updates of the target"),
-        )?;
+        let (train, target) = (self.train_frequency, self.target_network_frequency);
+        let calls = (|| self.steps_per_call(), self.total_timesteps);
+        update_schedule(self.num_envs, ("train-frequency", train), target, calls)?;
+        let (updates, all) = (self.updates_per_call(), target / train);
+        let expected = format!("a divisor of {all}, the gradient steps between target updates");
+        ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;
         positive(&[("batch-size", self.batch_size)])?;
-        within("buffer-size", self.buffer_size, self.train_frequency, i32::MAX as usize)?;
+        within("buffer-size", self.buffer_size, train, i32::MAX as usize)?;
         unit(&[
             ("gamma", self.gamma),
             ("tau", self.tau),
@@ -126,7 +127,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "dqn", Args::check, train, play);
+algorithm!(Args, "dqn", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -153,42 +154,86 @@ impl QNetwork<Tensor> {
 
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
-pub struct Learner<T> {
-    /// The network.
+pub struct TrainState<T> {
+    /// Q-network.
     pub q: QNetwork<T>,
-    /// The target network.
+    /// Target network.
     pub target: QNetwork<T>,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, QNetwork<T>>,
+    /// Adam's state.
+    pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
-/// State carried between iterations of training.
-pub type State<T> = TrainState<Learner<T>, Replay<T, Transition<T>>, Playing<T>>;
-
-fn learner(key: Key<Tensor>, obs_size: usize, num_actions: usize, args: &Args) -> Learner<Tensor> {
+/// Initialises the networks and the optimiser.
+fn init_train_state(
+    key: Key<Tensor>,
+    obs_size: usize,
+    num_actions: usize,
+    args: &Args,
+) -> TrainState<Tensor> {
     let q = QNetwork::init(key, obs_size, num_actions);
-    Learner { target: q.clone(), optimizer: args.adam().init(&q), q }
+    TrainState { target: q.clone(), opt_state: args.optimizer().init(&q), q }
 }
 
-// --------------------------------------------------------------------------------------- losses
+// --------------------------------------------------------------------------------------- acting
 
-/// Computes the mean squared error to the TD targets, and the mean value of the actions taken. The
-/// leaves of `batch` have a leading axis of B transitions.
-pub fn loss(
+/// Returns epsilon at a timestep `i32[]`, annealed linearly from `start_e` to `end_e`: `f32[]`.
+pub fn linear_schedule(global_step: Tensor, args: &Args) -> Tensor {
+    let duration = (args.exploration_fraction * args.total_timesteps as f64).max(1.0);
+    let progress = (global_step.to(DType::F32) / duration).minimum(1.0);
+    (args.start_e + (args.end_e - args.start_e) * progress).to(DType::F32)
+}
+
+/// Returns the actions with the highest of `q_values: f32[N, actions]`, or with probability
+/// `epsilon: f32[]` uniformly random ones: `i32[N]`.
+pub fn epsilon_greedy(q_values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Tensor {
+    let (explore_key, action_key) = key.split();
+    let (num_envs, num_actions) = (q_values.dim(0), q_values.dim(1) as i32);
+    let random_actions = randint(action_key, [num_envs], 0, num_actions, DType::I32);
+    let explore = uniform(explore_key, [num_envs], DType::F32, 0.0, 1.0).lt(epsilon);
+    where_(explore, random_actions, q_values.argmax(-1))
+}
+
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `f32[N, obs_size]`: last observations.
+    pub obs: T,
+    /// `i32[]`: number of timesteps of all environments so far.
+    pub global_step: T,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Steps all environments once, with epsilon-greedy actions; returns N transitions.
+fn env_step(
+    envs: &XlaPool,
     q: &QNetwork<Tensor>,
-    target: &QNetwork<Tensor>,
-    batch: &Transition<Tensor>,
-    gamma: f64,
-) -> (Tensor, Tensor) {
-    let next = target.apply(batch.next_obs).max(-1);
-    let goal = batch.reward + gamma * (1.0 - batch.terminated) * next; // f32[B]
-    let value = of_action(q.apply(batch.obs), batch.action);
-    ((value - goal).square().mean(..), value.mean(..))
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, (Transition<Tensor>, EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, global_step, key } = env_state;
+    let (key, action_key) = key.split();
+    let epsilon = linear_schedule(global_step, args);
+    let action = epsilon_greedy(q.apply(obs), epsilon, action_key);
+    let (handle, step) = envs.step(handle, action);
+    let transition = Transition {
+        obs,
+        action,
+        reward: step.reward,
+        // The final observation where an episode ended: `step.obs` is that after the reset.
+        next_obs: envs.next_obs_of(&step).to(DType::F32),
+        terminated: step.terminated.to(DType::F32),
+    };
+    let global_step = global_step + args.num_envs as i32;
+    let env_state = EnvState { handle, obs: step.obs.to(DType::F32), global_step, key };
+    (env_state, (transition, EpisodeStats::of(&step)))
 }
 
-// --------------------------------------------------------------------------------------- update
+// ----------------------------------------------------------------------------------------- loss
 
-/// Metrics of one gradient step; scalars.
+/// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
     /// Loss.
@@ -197,53 +242,104 @@ pub struct Metrics<T> {
     pub q_values: T,
 }
 
-/// Takes one gradient step on a batch.
-pub fn update(
-    learner: Learner<Tensor>,
+/// Returns the values `f32[B]` of `action: i32[B]` among `q_values: f32[B, actions]`.
+fn q_at_action(q_values: Tensor, action: Tensor) -> Tensor {
+    let taken = one_hot(action, q_values.dim(1), DType::Bool);
+    where_(taken, q_values, zeros_like(q_values)).sum(1)
+}
+
+/// Computes the mean squared error to the TD targets, and its metrics.
+pub fn td_loss(
+    q: &QNetwork<Tensor>,
+    target: &QNetwork<Tensor>,
     batch: &Transition<Tensor>,
     args: &Args,
-) -> (Learner<Tensor>, Metrics<Tensor>) {
-    let Learner { q, target, optimizer } = learner;
-    let ((td_loss, q_values), grads) =
-        value_and_grad(|q: QNetwork<Tensor>| loss(&q, &target, batch, args.gamma))(q.clone());
-    let (q, optimizer) = args.adam().step(q, grads, optimizer);
-    (Learner { q, target, optimizer }, Metrics { td_loss, q_values })
+) -> (Tensor, Metrics<Tensor>) {
+    let next_q_value = target.apply(batch.next_obs).max(-1); // f32[B]
+    let td_target = batch.reward + args.gamma * (1.0 - batch.terminated) * next_q_value;
+    let q_value = q_at_action(q.apply(batch.obs), batch.action);
+    let td_loss = (q_value - td_target).square().mean(..);
+    (td_loss, Metrics { td_loss, q_values: q_value.mean(..) })
 }
 
-/// Updates the target network if `step` is a multiple of `target_network_frequency`.
-fn with_target(learner: Learner<Tensor>, step: Tensor, args: &Args) -> Learner<Tensor> {
-    let mixed = incremental_update(&learner.q, &learner.target, args.tau);
-    let target = periodic_update(&mixed, &learner.target, step, args.target_network_frequency);
-    Learner { target, ..learner }
-}
+// --------------------------------------------------------------------------------------- update
 
-// -------------------------------------------------------------------------------------- rollout
-
-/// Takes `train_frequency` timesteps in the environments and, if `learning`, one gradient step.
-fn round(
-    envs: &XlaPool,
-    state: State<Tensor>,
-    learning: bool,
+/// Takes one gradient step on a batch.
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
+    batch: &Transition<Tensor>,
     args: &Args,
-) -> (State<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
-    let TrainState { learner, replay, playing } = state;
-    let act = |obs, step, key: Key<Tensor>| {
-        let (key, draw) = key.split();
-        (epsilon_greedy(learner.q.apply(obs), args.epsilon(step), draw), key)
-    };
-    let (mut playing, rows, games) = playing.turns(envs, args.cadence().turns(), act);
-    let replay = replay.add(rows);
-    if !learning {
-        return (TrainState { learner, replay, playing }, games, None);
-    }
-    let (key, draw) = playing.key.split();
-    playing.key = key;
-    let batch = replay.sample(draw, args.batch_size);
-    let (learner, metrics) = update(learner, &batch, args);
-    (TrainState { learner, replay, playing }, games, Some(metrics))
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { q, target, opt_state } = train_state;
+    let ((_, metrics), grads) =
+        value_and_grad(|q: QNetwork<Tensor>| td_loss(&q, &target, batch, args))(q.clone());
+    let (q, opt_state) = args.optimizer().step(q, grads, opt_state);
+    (TrainState { q, target, opt_state }, metrics)
+}
+
+/// Updates the target network if the timestep is a multiple of `target_network_frequency`.
+fn update_target(
+    train_state: TrainState<Tensor>,
+    global_step: Tensor,
+    args: &Args,
+) -> TrainState<Tensor> {
+    let TrainState { q, target, .. } = &train_state;
+    let updated = incremental_update(q, target, args.tau);
+    let target = periodic_update(&updated, target, global_step, args.target_network_frequency);
+    TrainState { target, ..train_state }
 }
 
 // ------------------------------------------------------------------------------------- training
+
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// Replay buffer.
+    pub replay_buffer: ReplayBuffer<T, Transition<T>>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
+}
+
+/// Takes `train_frequency` timesteps in the environments and, if `learning`, one gradient step.
+fn train_iteration(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> (RunnerState<Tensor>, (EpisodeStats<Tensor>, Option<Metrics<Tensor>>)) {
+    let RunnerState { train_state, replay_buffer, env_state } = state;
+    let step = |env_state, ()| env_step(envs, &train_state.q, env_state, args);
+    let num_steps = ScanOptions::length(args.train_frequency / args.num_envs);
+    let (mut env_state, (transitions, episodes)) = scan_with(step, env_state, (), num_steps);
+    let replay_buffer = replay_buffer.add(merge_time_and_env(transitions));
+    if !learning {
+        return (RunnerState { train_state, replay_buffer, env_state }, (episodes, None));
+    }
+    let (key, sample_key) = env_state.key.split();
+    env_state.key = key;
+    let batch = replay_buffer.sample(sample_key, args.batch_size);
+    let (train_state, metrics) = gradient_step(train_state, &batch, args);
+    (RunnerState { train_state, replay_buffer, env_state }, (episodes, Some(metrics)))
+}
+
+/// Runs `updates_per_call` iterations, and updates the target network after them if it is due;
+/// compiled as one program.
+fn train_iterations(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
+    let iteration = |state, ()| train_iteration(envs, state, learning, args);
+    let count = ScanOptions::length(args.updates_per_call());
+    let (mut state, (episodes, metrics)) = scan_with(iteration, state, (), count);
+    if learning {
+        state.train_state = update_target(state.train_state, state.env_state.global_step, args);
+    }
+    (state, episodes, metrics)
+}
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
 /// the run's folder.
@@ -256,35 +352,52 @@ pub fn train(args: &Args) -> Result<Summary> {
     let (pool, obs_size, num_actions) = pools::discrete(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     let envs = envs.with_final_obs()?;
-    let init = |handle, key: Key<Tensor>| {
-        let (key, network) = key.split();
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, network_key) = key.split();
+        let (handle, first) = envs.reset(handle);
         let item = Transition::types(obs_size, TensorType::scalar(DType::I32));
-        TrainState {
-            learner: learner(network, obs_size, num_actions, args),
-            replay: Replay::new(args.buffer_size, item),
-            playing: Playing::start(&envs, handle, key),
+        let (obs, global_step) = (first.obs.to(DType::F32), constant(0i32));
+        RunnerState {
+            train_state: init_train_state(network_key, obs_size, num_actions, args),
+            replay_buffer: ReplayBuffer::new(args.buffer_size, item),
+            env_state: EnvState { handle, obs, global_step, key },
         }
-    };
-    let rounds = |state, learning| {
-        let round = |state| round(&envs, state, learning, args);
-        let (mut state, games, metrics) = off_policy::rounds(args.cadence().rounds(), state, round);
-        if learning {
-            state.learner = with_target(state.learner, state.playing.step, args);
-        }
-        (state, games, metrics)
-    };
-    let pace = LoopConfig { steps: args.cadence().steps(), learning_starts: args.learning_starts };
-    off_policy::train(args, pace, (handle, &envs), init, rounds, |state| state.learner)
+    })
+    .with_mode(args.run.mode)
+    .named("dqn_init");
+    let explore = jit(|state| train_iterations(&envs, state, false, args))
+        .with_mode(args.run.mode)
+        .named("dqn_explore");
+    let learn = jit(|state| train_iterations(&envs, state, true, args))
+        .with_mode(args.run.mode)
+        .named("dqn_learn")
+        .check_nans(args.run.check_nans);
+
+    let mut trainer = Trainer::start(args, args.steps_per_call())?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
+    while trainer.should_continue() {
+        let (next_state, episodes, metrics) = match trainer.global_step() < args.learning_starts {
+            true => explore.call(state)?,
+            false => learn.call(state)?,
+        };
+        state = next_state;
+        trainer.record(&episodes.to_vec()?, metrics.as_ref())?;
+        trainer.checkpoint_if_due(&state, &envs)?;
+    }
+    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
+    trainer.finish(&state.train_state, compile_s)
 }
 
 /// Evaluates a saved model with an epsilon-greedy policy whose epsilon is `end_e`.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (pool, obs_size, num_actions) = pools::discrete(args, 1, args.run.eval_seed())?;
-    let q = load_model(model, |key| learner(key, obs_size, num_actions, args))?.q;
-    let act = with_mode(args.run.mode, |(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
-        let values = q.apply(obs.to(DType::F32));
-        (epsilon_greedy(values, constant(args.end_e as f32), key), values)
+    let q = load_model(model, |key| init_train_state(key, obs_size, num_actions, args))?.q;
+    let act = jit(|(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
+        let q_values = q.apply(obs.to(DType::F32));
+        (epsilon_greedy(q_values, constant(args.end_e as f32), key), q_values)
     })
-    .named("dqn_play");
+    .with_mode(args.run.mode)
+    .named("dqn_evaluate");
     evaluation.play(pool, |obs, key| act.call((q.clone(), obs, key)))
 }

@@ -15,7 +15,7 @@ use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::rl::cadence::UpdateSchedule;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{not_negative, positive, unit, within};
-use crate::rl::frames::{Drawn, Frames};
+use crate::rl::frames::{FrameBuffer, SampledBatch};
 use crate::rl::images::{Images, Trunk};
 use crate::rl::off_policy::{self, LoopConfig, TrainState};
 use crate::rl::playing::PlayingImages;
@@ -157,7 +157,7 @@ pub struct Learner<T> {
 }
 
 /// State carried between iterations of training.
-pub type State<T> = TrainState<Learner<T>, Frames<T>, PlayingImages<T>>;
+pub type State<T> = TrainState<Learner<T>, FrameBuffer<T>, PlayingImages<T>>;
 
 fn learner(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) -> Learner<Tensor> {
     let q = QNetwork::init(key, images, num_actions);
@@ -171,7 +171,7 @@ fn learner(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) ->
 pub fn loss(
     q: &QNetwork<Tensor>,
     target: &QNetwork<Tensor>,
-    batch: &Drawn<Tensor>,
+    batch: &SampledBatch<Tensor>,
 ) -> (Tensor, Tensor) {
     let next = target.apply(batch.next_obs).max(-1);
     let goal = batch.reward + batch.discount * next; // f32[B]
@@ -193,7 +193,7 @@ pub struct Metrics<T> {
 /// Takes one gradient step on a batch.
 pub fn update(
     learner: Learner<Tensor>,
-    batch: &Drawn<Tensor>,
+    batch: &SampledBatch<Tensor>,
     args: &Args,
 ) -> (Learner<Tensor>, Metrics<Tensor>) {
     let Learner { q, target, optimizer } = learner;
@@ -253,7 +253,12 @@ pub fn train(args: &Args) -> Result<Summary> {
         let (key, network) = key.split();
         TrainState {
             learner: learner(network, images, num_actions, args),
-            replay: Frames::new(args.buffer_size, args.num_envs, images.stack(), &images.frame()),
+            replay: FrameBuffer::new(
+                args.buffer_size,
+                args.num_envs,
+                images.stack(),
+                &images.frame(),
+            ),
             playing: PlayingImages::start(&envs, handle, key),
         }
     };

@@ -16,8 +16,8 @@ use crate::nn::{Dense, ImpalaCnn, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::rl::cadence::UpdateSchedule;
 use crate::rl::checkpoint::{self, Checkpoint};
-use crate::rl::flags::{expect, not_negative, positive, unit, within};
-use crate::rl::frames::{Drawn, Frames};
+use crate::rl::flags::{ensure, not_negative, positive, unit, within};
+use crate::rl::frames::{FrameBuffer, SampledBatch};
 use crate::rl::images::{Images, Trunk};
 use crate::rl::off_policy::{self, TrainState};
 use crate::rl::playing::PlayingImages;
@@ -134,21 +134,21 @@ impl Args {
         ])?;
         within("buffer-size", self.buffer_size, self.cadence().least_frames(), i32::MAX as usize)?;
         let steps = self.cadence().steps() as usize;
-        expect(
+        ensure(
             self.teacher_steps >= steps.max(8 * self.num_envs),
             "teacher-steps",
             self.teacher_steps,
             &format!("at least {steps}, the timesteps of one call of the program"),
         )?;
         let rounds = self.cadence().rounds();
-        expect(
+        ensure(
             self.offline_steps >= rounds,
             "offline-steps",
             self.offline_steps,
             &format!("at least {rounds}, the gradient steps of one call of the program"),
         )?;
         let heat = self.temperature;
-        expect(heat.is_finite() && heat > 0.0, "temperature", heat, "a number above 0")?;
+        ensure(heat.is_finite() && heat > 0.0, "temperature", heat, "a number above 0")?;
         unit(&[
             ("gamma", self.gamma),
             ("tau", self.tau),
@@ -244,7 +244,7 @@ pub struct Student<T> {
 }
 
 /// State carried between iterations of online learning.
-pub type State<T> = TrainState<Student<T>, Frames<T>, PlayingImages<T>>;
+pub type State<T> = TrainState<Student<T>, FrameBuffer<T>, PlayingImages<T>>;
 
 /// Initialises a student, its target network and its optimiser.
 fn student(key: Key<Tensor>, images: Images, num_actions: usize) -> Student<Tensor> {
@@ -273,7 +273,7 @@ pub fn loss(
     q: &QNetwork<Tensor>,
     target: &QNetwork<Tensor>,
     taught: Tensor,
-    batch: &Drawn<Tensor>,
+    batch: &SampledBatch<Tensor>,
     coefficient: Tensor,
     temperature: f64,
 ) -> (Tensor, Metrics<Tensor>) {
@@ -295,7 +295,7 @@ pub fn loss(
 pub fn update(
     student: Student<Tensor>,
     teacher: &Teacher<Tensor>,
-    batch: &Drawn<Tensor>,
+    batch: &SampledBatch<Tensor>,
     coefficient: Tensor,
     args: &Args,
 ) -> (Student<Tensor>, Metrics<Tensor>) {
@@ -321,7 +321,7 @@ fn with_target(student: Student<Tensor>, step: Tensor, args: &Args) -> Student<T
 fn offline(
     student: Student<Tensor>,
     teacher: &Teacher<Tensor>,
-    replay: &Frames<Tensor>,
+    replay: &FrameBuffer<Tensor>,
     (key, done): (Key<Tensor>, Tensor),
     args: &Args,
 ) -> (Student<Tensor>, (Key<Tensor>, Tensor), Metrics<Tensor>) {
@@ -358,11 +358,11 @@ fn act(
 fn fill(
     envs: &XlaPool,
     teacher: &Teacher<Tensor>,
-    (replay, playing): (Frames<Tensor>, PlayingImages<Tensor>),
+    (replay, playing): (FrameBuffer<Tensor>, PlayingImages<Tensor>),
     args: &Args,
-) -> (Frames<Tensor>, PlayingImages<Tensor>) {
+) -> (FrameBuffer<Tensor>, PlayingImages<Tensor>) {
     let (images, turns) = (teacher.trunk.images, args.cadence().turns());
-    let round = |(replay, playing): (Frames<Tensor>, PlayingImages<Tensor>), ()| {
+    let round = |(replay, playing): (FrameBuffer<Tensor>, PlayingImages<Tensor>), ()| {
         let by_teacher = |obs, step, key| {
             act(teacher.apply(obs), (step, 0, args.teacher_steps as f64), key, args)
         };
@@ -468,7 +468,7 @@ fn learn_from(
     // The capacity is at most `teacher_steps`; if it is smaller, old transitions are overwritten.
     let room = args.buffer_size.min(args.teacher_steps);
     let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
-        let replay = Frames::new(room, args.num_envs, images.stack(), &images.frame());
+        let replay = FrameBuffer::new(room, args.num_envs, images.stack(), &images.frame());
         (replay, PlayingImages::start(&envs, handle, key))
     })
     .named("qdagger_dqn_atari_teacher_init");
@@ -487,7 +487,7 @@ fn learn_from(
     }
 
     let (replay, _) = state;
-    type Inputs = (Student<Tensor>, Teacher<Tensor>, Frames<Tensor>, (Key<Tensor>, Tensor));
+    type Inputs = (Student<Tensor>, Teacher<Tensor>, FrameBuffer<Tensor>, (Key<Tensor>, Tensor));
     let learn = with_mode(mode, |(student, teacher, replay, place): Inputs| {
         offline(student, &teacher, &replay, place, args)
     })
@@ -598,7 +598,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     type Start = (Student<Tensor>, Handle<Tensor>, Key<Tensor>);
     let init = with_mode(mode, |(student, handle, key): Start| TrainState {
         learner: student,
-        replay: Frames::new(args.buffer_size, args.num_envs, images.stack(), &images.frame()),
+        replay: FrameBuffer::new(args.buffer_size, args.num_envs, images.stack(), &images.frame()),
         playing: PlayingImages::start(&envs, handle, key),
     })
     .named("qdagger_dqn_atari_init");

@@ -16,12 +16,12 @@ use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::rl::atoms::Atoms;
 use crate::rl::cadence::UpdateSchedule;
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{expect, not_negative, positive, unit, within};
-use crate::rl::frames::Drawn;
+use crate::rl::flags::{ensure, not_negative, positive, unit, within};
+use crate::rl::frames::SampledBatch;
 use crate::rl::images::{Convs, Images};
 use crate::rl::off_policy::{self, LoopConfig, TrainState};
 use crate::rl::playing::PlayingImages;
-use crate::rl::prioritized::{Batch, Priorities, PrioritizedFrames};
+use crate::rl::prioritized::{Batch, Priorities, PrioritizedFrameBuffer};
 use crate::rl::q_values::{linear_schedule, of_action};
 use crate::rl::saved::load_model;
 use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
@@ -150,7 +150,7 @@ impl Args {
         ])?;
         let eps = self.prioritized_replay_eps;
         let above = eps.is_finite() && eps > 0.0;
-        expect(above, "prioritized-replay-eps", eps, "a number above 0")?;
+        ensure(above, "prioritized-replay-eps", eps, "a number above 0")?;
         not_negative(&[("learning-rate", self.learning_rate)])
     }
 }
@@ -307,7 +307,8 @@ pub struct Learner<T> {
 }
 
 /// State carried between iterations of training: the learner, and the noise of the acting network.
-pub type State<T> = TrainState<(Learner<T>, Streams<T>), PrioritizedFrames<T>, PlayingImages<T>>;
+pub type State<T> =
+    TrainState<(Learner<T>, Streams<T>), PrioritizedFrameBuffer<T>, PlayingImages<T>>;
 
 fn learner(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) -> Learner<Tensor> {
     let q = QNetwork::init(key, images, num_actions, &args.atoms());
@@ -322,7 +323,7 @@ fn learner(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) ->
 pub fn goals(
     (q, q_streams): (&QNetwork<Tensor>, &Streams<Tensor>),
     (target, target_streams): (&QNetwork<Tensor>, &Streams<Tensor>),
-    batch: &Drawn<Tensor>,
+    batch: &SampledBatch<Tensor>,
     atoms: &Atoms,
 ) -> Tensor {
     let best = atoms.mean(q.apply(batch.next_obs, q_streams, atoms)).argmax(-1);
@@ -336,7 +337,7 @@ pub fn loss(
     q: &QNetwork<Tensor>,
     noise: &Streams<Tensor>,
     goal: Tensor,
-    batch: &Drawn<Tensor>,
+    batch: &SampledBatch<Tensor>,
     weights: Tensor,
     atoms: &Atoms,
 ) -> (Tensor, (Tensor, Tensor)) {
@@ -435,7 +436,13 @@ pub fn train(args: &Args) -> Result<Summary> {
         let (stack, frame, how) = (images.stack(), images.frame(), args.priorities());
         TrainState {
             learner: (learner, noise),
-            replay: PrioritizedFrames::new(args.buffer_size, args.num_envs, stack, &frame, &how),
+            replay: PrioritizedFrameBuffer::new(
+                args.buffer_size,
+                args.num_envs,
+                stack,
+                &frame,
+                &how,
+            ),
             playing: PlayingImages::start(&envs, handle, key),
         }
     };

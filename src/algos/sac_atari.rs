@@ -16,8 +16,8 @@ use crate::nn::{Dense, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::rl::cadence::UpdateSchedule;
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{expect, not_negative, positive, unit, within};
-use crate::rl::frames::{Drawn, Frames};
+use crate::rl::flags::{ensure, not_negative, positive, unit, within};
+use crate::rl::frames::{FrameBuffer, SampledBatch};
 use crate::rl::images::{Images, Trunk};
 use crate::rl::off_policy::{self, LoopConfig, TrainState};
 use crate::rl::playing::PlayingImages;
@@ -107,7 +107,7 @@ impl Args {
         ])?;
         not_negative(&[("policy-lr", self.policy_lr), ("q-lr", self.q_lr)])?;
         let alpha = self.alpha;
-        expect(alpha.is_finite() && alpha > 0.0, "alpha", alpha, "a number above 0")
+        ensure(alpha.is_finite() && alpha > 0.0, "alpha", alpha, "a number above 0")
     }
 }
 
@@ -183,7 +183,7 @@ pub struct Learner<T> {
 }
 
 /// State carried between iterations of training.
-pub type State<T> = TrainState<Learner<T>, Frames<T>, PlayingImages<T>>;
+pub type State<T> = TrainState<Learner<T>, FrameBuffer<T>, PlayingImages<T>>;
 
 /// Initialises the networks, their targets and optimisers.
 fn learner(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) -> Learner<Tensor> {
@@ -217,7 +217,7 @@ pub fn goal(
     actor: &Network<Tensor>,
     targets: &[Network<Tensor>; 2],
     alpha: Tensor,
-    batch: &Drawn<Tensor>,
+    batch: &SampledBatch<Tensor>,
 ) -> Tensor {
     let policy = Categorical::new(actor.apply(batch.next_obs));
     let soft = lower_values(targets, batch.next_obs) - alpha * policy.log_probs();
@@ -227,7 +227,7 @@ pub fn goal(
 /// Computes the sum of both critics' mean squared errors, and their metrics.
 pub fn critic_loss(
     critics: &[Network<Tensor>; 2],
-    batch: &Drawn<Tensor>,
+    batch: &SampledBatch<Tensor>,
     goal: Tensor,
 ) -> (Tensor, CriticMetrics<Tensor>) {
     let [first, second] =
@@ -304,7 +304,7 @@ fn adam(learning_rate: f64) -> Adam {
 /// temperature.
 pub fn update(
     learner: Learner<Tensor>,
-    batch: &Drawn<Tensor>,
+    batch: &SampledBatch<Tensor>,
     args: &Args,
 ) -> (Learner<Tensor>, Metrics<Tensor>) {
     let Learner { networks: Networks { actor, critics }, targets, temperature, optimizers } =
@@ -402,7 +402,12 @@ pub fn train(args: &Args) -> Result<Summary> {
         let (key, networks) = key.split();
         TrainState {
             learner: learner(networks, images, num_actions, args),
-            replay: Frames::new(args.buffer_size, args.num_envs, images.stack(), &images.frame()),
+            replay: FrameBuffer::new(
+                args.buffer_size,
+                args.num_envs,
+                images.stack(),
+                &images.frame(),
+            ),
             playing: PlayingImages::start(&envs, handle, key),
         }
     };

@@ -15,10 +15,10 @@ use crate::jit::with_mode;
 use crate::nn::{Activation, Dense, Mlp};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{expect, not_negative, positive, unit, within};
+use crate::rl::flags::{ensure, not_negative, positive, unit, within};
 use crate::rl::off_policy::{self, LoopConfig, TrainState};
-use crate::rl::playing::{Playing, Transition};
-use crate::rl::replay::Replay;
+use crate::rl::playing::Playing;
+use crate::rl::replay::{ReplayBuffer, Transition};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Bounds;
 use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, pools};
@@ -83,14 +83,14 @@ pub struct Args {
     /// The number of actor updates in one call of the compiled program, after which losses are
     /// logged; 0 covers about 100 timesteps. The results do not depend on it
     #[arg(long, default_value_t = 0)]
-    pub rounds_per_call: usize,
+    pub updates_per_call: usize,
 }
 
 impl Args {
     /// Number of iterations, each with one delayed actor update, in one call of the compiled
     /// program.
     fn rounds(&self) -> usize {
-        match self.rounds_per_call {
+        match self.updates_per_call {
             0 => 100_usize.div_ceil(self.policy_frequency),
             rounds => rounds,
         }
@@ -106,7 +106,7 @@ impl Args {
         let frequency = self.target_network_frequency;
         within("target-network-frequency", frequency, 1, i32::MAX as usize)?;
         let steps = self.steps();
-        expect(
+        ensure(
             self.total_timesteps >= steps,
             "total-timesteps",
             self.total_timesteps,
@@ -116,7 +116,7 @@ impl Args {
         unit(&[("gamma", self.gamma), ("tau", self.tau)])?;
         not_negative(&[("policy-lr", self.policy_lr), ("q-lr", self.q_lr)])?;
         let alpha = self.alpha;
-        expect(alpha.is_finite() && alpha > 0.0, "alpha", alpha, "a number above 0")
+        ensure(alpha.is_finite() && alpha > 0.0, "alpha", alpha, "a number above 0")
     }
 }
 
@@ -207,7 +207,7 @@ pub struct Learner<T> {
 }
 
 /// State carried between iterations of training.
-pub type State<T> = TrainState<Learner<T>, Replay<T, Transition<T>>, Playing<T>>;
+pub type State<T> = TrainState<Learner<T>, ReplayBuffer<T, Transition<T>>, Playing<T>>;
 
 /// Initialises the networks, their targets and optimisers.
 fn learner(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Learner<Tensor> {
@@ -453,7 +453,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         let action = TensorType::new(DType::F32, [bounds.size()]);
         TrainState {
             learner: learner(networks, obs_size, bounds.size(), args),
-            replay: Replay::new(args.buffer_size, Transition::types(obs_size, action)),
+            replay: ReplayBuffer::new(args.buffer_size, Transition::types(obs_size, action)),
             playing: Playing::start(&envs, handle, key),
         }
     };

@@ -14,10 +14,10 @@ use crate::jit::with_mode;
 use crate::nn::{Activation, Mlp, init};
 use crate::optim::{Adam, AdamState, incremental_update};
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{expect, not_negative, positive, unit, within};
+use crate::rl::flags::{ensure, not_negative, positive, unit, within};
 use crate::rl::off_policy::{self, LoopConfig, TrainState};
-use crate::rl::playing::{Playing, Transition};
-use crate::rl::replay::Replay;
+use crate::rl::playing::Playing;
+use crate::rl::replay::{ReplayBuffer, Transition};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Bounds;
 use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, pools};
@@ -78,13 +78,13 @@ pub struct Args {
     /// The number of actor updates in one call of the compiled program, after which losses are
     /// logged; 0 covers about 100 timesteps. The results do not depend on it
     #[arg(long, default_value_t = 0)]
-    pub rounds_per_call: usize,
+    pub updates_per_call: usize,
 }
 
 impl Args {
     /// Number of iterations, each with one actor update, in one call of the compiled program.
     fn rounds(&self) -> usize {
-        match self.rounds_per_call {
+        match self.updates_per_call {
             0 => 100_usize.div_ceil(self.policy_frequency),
             rounds => rounds,
         }
@@ -98,7 +98,7 @@ impl Args {
     fn check(&self) -> Result<()> {
         positive(&[("batch-size", self.batch_size), ("policy-frequency", self.policy_frequency)])?;
         let steps = self.steps();
-        expect(
+        ensure(
             self.total_timesteps >= steps,
             "total-timesteps",
             self.total_timesteps,
@@ -176,7 +176,7 @@ pub struct Learner<T> {
 }
 
 /// State carried between iterations of training.
-pub type State<T> = TrainState<Learner<T>, Replay<T, Transition<T>>, Playing<T>>;
+pub type State<T> = TrainState<Learner<T>, ReplayBuffer<T, Transition<T>>, Playing<T>>;
 
 /// Initialises the networks, their targets and optimisers.
 fn learner(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Learner<Tensor> {
@@ -361,7 +361,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         let action = TensorType::new(DType::F32, [bounds.size()]);
         TrainState {
             learner: learner(networks, obs_size, bounds.size(), args),
-            replay: Replay::new(args.buffer_size, Transition::types(obs_size, action)),
+            replay: ReplayBuffer::new(args.buffer_size, Transition::types(obs_size, action)),
             playing: Playing::start(&envs, handle, key),
         }
     };

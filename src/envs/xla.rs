@@ -13,6 +13,7 @@ use crate::error::{Error, Loc, Result};
 use crate::trace::callback::raw_callback;
 use crate::trace::callback::{CallbackKind, HostFn, HostView, HostViewMut, VmapMethod};
 use crate::trace::literal::AlignedBytes;
+use crate::trace::ops::where_;
 use crate::trace::tensor::{at_line, fail_op};
 use crate::trace::{DType, Literal, Shape, Tensor, TensorType};
 use crate::tree::Tree;
@@ -312,6 +313,21 @@ impl XlaPool {
                 )
             }),
         }
+    }
+
+    /// Returns the observations `[N, ..]` to which the actions of a step led: final observations
+    /// where an episode ended, and [`EnvStep::obs`], which follows a reset there, elsewhere.
+    ///
+    /// # Errors
+    /// Ends the trace in the cases of [`final_obs_of`](XlaPool::final_obs_of).
+    #[track_caller]
+    pub fn next_obs_of(&self, step: &EnvStep<Tensor>) -> Tensor {
+        let final_obs = self.final_obs_of(step);
+        let mut done = step.done();
+        while done.rank() < final_obs.rank() {
+            done = done.expand_dims(-1);
+        }
+        where_(done.broadcast_to(final_obs.shape()), final_obs, step.obs)
     }
 
     /// Returns the specification of the environments.

@@ -1,7 +1,7 @@
 //! Categorical distributions of returns over fixed atoms, as in C51 (Bellemare et al. 2017) and the
 //! algorithms based on it.
 
-use super::flags::expect;
+use super::flags::ensure;
 use crate::Tensor;
 use crate::error::Result;
 use crate::trace::DType;
@@ -25,10 +25,10 @@ impl Atoms {
     /// [`Error::Config`](crate::Error::Config) that names the flag.
     pub fn check(&self) -> Result<()> {
         let Atoms { count, v_min, v_max } = *self;
-        expect(count > 1, "n-atoms", count, "at least 2")?;
+        ensure(count > 1, "n-atoms", count, "at least 2")?;
         let numbers = v_min.is_finite() && v_max.is_finite();
-        expect(numbers, "v-min", v_min, "a number, as --v-max")?;
-        expect(v_min < v_max, "v-max", v_max, &format!("above --v-min {v_min}"))
+        ensure(numbers, "v-min", v_min, "a number, as --v-max")?;
+        ensure(v_min < v_max, "v-max", v_max, &format!("above --v-min {v_min}"))
     }
 
     /// Returns the distance between two neighbouring atoms.

@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 
-use super::flags::expect;
+use super::flags::ensure;
 
 /// Update schedule, in timesteps of all environments together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,22 +57,22 @@ impl UpdateSchedule {
     pub fn check(&self, train_flag: &str, total_timesteps: u64) -> Result<()> {
         let (envs, train) = (self.num_envs, self.train_frequency);
         let target = self.target_network_frequency;
-        expect(envs > 0, "num-envs", envs, "at least 1")?;
-        expect(train > 0, train_flag, train, "at least 1")?;
-        expect(
+        ensure(envs > 0, "num-envs", envs, "at least 1")?;
+        ensure(train > 0, train_flag, train, "at least 1")?;
+        ensure(
             train.is_multiple_of(envs),
             train_flag,
             train,
             &format!("a multiple of --num-envs {envs}, the timesteps of one step of all"),
         )?;
-        expect(
+        ensure(
             target > 0 && target.is_multiple_of(train),
             "target-network-frequency",
             target,
             &format!("a multiple of --{train_flag} {train}"),
         )?;
         let steps = self.steps();
-        expect(
+        ensure(
             total_timesteps >= steps,
             "total-timesteps",
             total_timesteps,

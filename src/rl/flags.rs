@@ -196,7 +196,7 @@ pub fn main<A: Parser>(train: impl FnOnce(&A) -> Result<()>) -> ExitCode {
 ///
 /// # Errors
 /// [`Error::Config`].
-pub fn expect(
+pub fn ensure(
     holds: bool,
     flag: &str,
     given: impl std::fmt::Display,
@@ -208,12 +208,14 @@ pub fn expect(
     Err(Error::Config(format!("--{flag} {given}: must be {expected}")))
 }
 
+pub use self::ensure as expect;
+
 /// Checks that all of these counts are at least 1.
 ///
 /// # Errors
 /// [`Error::Config`] that names the first that is not.
 pub fn positive(counts: &[(&str, usize)]) -> Result<()> {
-    counts.iter().try_for_each(|(flag, count)| expect(*count > 0, flag, count, "at least 1"))
+    counts.iter().try_for_each(|(flag, count)| ensure(*count > 0, flag, count, "at least 1"))
 }
 
 /// Checks that all of these numbers are between 0 and 1.
@@ -222,7 +224,7 @@ pub fn positive(counts: &[(&str, usize)]) -> Result<()> {
 /// [`Error::Config`] that names the first that is not.
 pub fn unit(numbers: &[(&str, f64)]) -> Result<()> {
     let holds = |x: f64| (0.0..=1.0).contains(&x);
-    numbers.iter().try_for_each(|&(flag, x)| expect(holds(x), flag, x, "between 0 and 1"))
+    numbers.iter().try_for_each(|&(flag, x)| ensure(holds(x), flag, x, "between 0 and 1"))
 }
 
 /// Checks that all of these numbers are finite and not below 0.
@@ -231,7 +233,7 @@ pub fn unit(numbers: &[(&str, f64)]) -> Result<()> {
 /// [`Error::Config`] that names the first that is not.
 pub fn not_negative(numbers: &[(&str, f64)]) -> Result<()> {
     let holds = |x: f64| x.is_finite() && x >= 0.0;
-    numbers.iter().try_for_each(|&(flag, x)| expect(holds(x), flag, x, "a number not below 0"))
+    numbers.iter().try_for_each(|&(flag, x)| ensure(holds(x), flag, x, "a number not below 0"))
 }
 
 /// Checks that the number is between these limits, both included.
@@ -239,7 +241,7 @@ pub fn not_negative(numbers: &[(&str, f64)]) -> Result<()> {
 /// # Errors
 /// [`Error::Config`] that names the flag.
 pub fn within(flag: &str, given: usize, least: usize, most: usize) -> Result<()> {
-    expect((least..=most).contains(&given), flag, given, &format!("{least} to {most}"))
+    ensure((least..=most).contains(&given), flag, given, &format!("{least} to {most}"))
 }
 
 /// Returns the product of these counts, which a program indexes with `i32`.
@@ -253,6 +255,46 @@ pub fn product(counts: &[(&str, usize)]) -> Result<usize> {
             counts.iter().map(|(flag, count)| format!("--{flag} {count}")).collect();
         Error::Config(format!("{}: their product must be below 2^31", given.join(" ")))
     })
+}
+
+/// Checks the schedule of an off-policy algorithm, in timesteps of all environments together: that
+/// `train_frequency`, the value of `train_flag`, is a multiple of the number of environments, that
+/// `target_network_frequency` is a multiple of it, and that `steps_per_call`, the timesteps in one
+/// call of the compiled program, fit into `total_timesteps`.
+///
+/// # Errors
+/// [`Error::Config`] that names the first flag that is out of range.
+pub fn update_schedule(
+    num_envs: usize,
+    (train_flag, train_frequency): (&str, usize),
+    target_network_frequency: usize,
+    (steps_per_call, total_timesteps): (impl FnOnce() -> u64, u64),
+) -> Result<()> {
+    positive(&[("num-envs", num_envs), (train_flag, train_frequency)])?;
+    ensure(
+        train_frequency.is_multiple_of(num_envs),
+        train_flag,
+        train_frequency,
+        &format!("a multiple of --num-envs {num_envs}, the timesteps of one step of all"),
+    )?;
+    ensure(
+        target_network_frequency > 0 && target_network_frequency.is_multiple_of(train_frequency),
+        "target-network-frequency",
+        target_network_frequency,
+        &format!("a multiple of --{train_flag} {train_frequency}"),
+    )?;
+    let steps = steps_per_call();
+    ensure(
+        total_timesteps >= steps,
+        "total-timesteps",
+        total_timesteps,
+        &format!("at least {steps}, the timesteps of one call of the program"),
+    )
+}
+
+/// Returns the largest divisor of `n` that is at most `limit`; 1 if `n` or `limit` is 0.
+pub fn largest_divisor(n: usize, limit: usize) -> usize {
+    (1..=limit.min(n)).rev().find(|divisor| n.is_multiple_of(*divisor)).unwrap_or(1)
 }
 
 /// Checks that rollouts of `num_steps` steps of `num_envs` environments divide into minibatches,
@@ -272,13 +314,13 @@ pub fn batches(
         ("num-minibatches", num_minibatches),
     ])?;
     let batch = product(&[("num-envs", num_envs), ("num-steps", num_steps)])?;
-    expect(
+    ensure(
         batch.is_multiple_of(num_minibatches),
         "num-minibatches",
         num_minibatches,
         &format!("a divisor of the batch, num-envs * num-steps = {batch}"),
     )?;
-    expect(
+    ensure(
         total_timesteps >= batch as u64,
         "total-timesteps",
         total_timesteps,

@@ -20,14 +20,14 @@ use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::Tree;
 
 use super::images::stacked;
-use super::replay::Replay;
+use super::replay::ReplayBuffer;
 
 /// Maximum number of attempts to resample truncated steps.
 const TRIES: i32 = 100;
 
 /// Data that one step of N environments stores in the buffer.
 #[derive(Debug, Clone, Copy, Tree)]
-pub struct Seen<T> {
+pub struct FrameTransition<T> {
     /// `[N, ..frame]`: newest frame of the observation.
     pub frame: T,
     /// `i32[N]`: steps since the episode began; it may be clipped to the height of the stack.
@@ -44,7 +44,7 @@ pub struct Seen<T> {
 
 /// Batch of B sampled transitions.
 #[derive(Debug, Clone, Copy, Tree)]
-pub struct Drawn<T> {
+pub struct SampledBatch<T> {
     /// `[B, stack, ..frame]`: observations; without the stack axis if its size is 1.
     pub obs: T,
     /// `i32[B]`: actions.
@@ -60,26 +60,26 @@ pub struct Drawn<T> {
 
 /// Ring buffer of the last steps of N environments.
 #[derive(Debug, Clone, Tree)]
-pub struct Frames<T> {
-    steps: Replay<T, Seen<T>>,
+pub struct FrameBuffer<T> {
+    steps: ReplayBuffer<T, FrameTransition<T>>,
     stack: usize,
     num_envs: usize,
 }
 
-impl Frames<Tensor> {
+impl FrameBuffer<Tensor> {
     /// Creates an empty buffer for `capacity` transitions of `num_envs` environments, whose
     /// observations are `stack` frames of the type `frame`.
     ///
     /// # Errors
     /// Ends the trace if fewer than `stack + 1` steps of each environment fit, and in the cases of
-    /// [`Replay::new`].
+    /// [`ReplayBuffer::new`].
     #[track_caller]
     pub fn new(
         capacity: usize,
         num_envs: usize,
         stack: usize,
         frame: &TensorType,
-    ) -> Frames<Tensor> {
+    ) -> FrameBuffer<Tensor> {
         let length = capacity / num_envs.max(1);
         if stack == 0 || num_envs == 0 || length <= stack {
             let problem = format!(
@@ -89,7 +89,7 @@ impl Frames<Tensor> {
             fail_op("frames", problem);
         }
         let column = |dtype| TensorType::new(dtype, [num_envs]);
-        let item = Seen {
+        let item = FrameTransition {
             frame: TensorType::new(frame.dtype, frame.shape.with_axis(0, num_envs)),
             age: column(DType::U8),
             action: column(DType::I32),
@@ -97,7 +97,7 @@ impl Frames<Tensor> {
             terminated: column(DType::Bool),
             truncated: column(DType::Bool),
         };
-        Frames { steps: Replay::new(length, item), stack, num_envs }
+        FrameBuffer { steps: ReplayBuffer::new(length, item), stack, num_envs }
     }
 
     /// Returns the capacity in steps of each environment.
@@ -121,7 +121,7 @@ impl Frames<Tensor> {
     }
 
     /// Returns true where an episode was truncated at the steps `rows: i32[n]`, which are indexed
-    /// as in [`transitions`](Frames::transitions).
+    /// as in [`transitions`](FrameBuffer::transitions).
     #[track_caller]
     pub(super) fn cut(&self, rows: Tensor) -> Tensor {
         self.steps.items.truncated.ravel().take_mode(rows, 0, IndexMode::Clip)
@@ -130,25 +130,31 @@ impl Frames<Tensor> {
     /// Adds `n` steps, whose leaves are `[n, N, ..]`.
     ///
     /// # Errors
-    /// Ends the trace in the cases of [`Replay::add`].
+    /// Ends the trace in the cases of [`ReplayBuffer::add`].
     #[track_caller]
     #[expect(clippy::should_implement_trait, reason = "what replay buffers call it everywhere")]
-    pub fn add(self, steps: Seen<Tensor>) -> Frames<Tensor> {
+    pub fn add(self, steps: FrameTransition<Tensor>) -> FrameBuffer<Tensor> {
         let highest = (self.stack - 1) as f64;
         let age = steps.age.to(DType::F32).minimum(highest).to(DType::U8);
         // A step that both terminates and truncates counts as terminated: its value target ignores
         // the next observation.
         let truncated = steps.truncated & !steps.terminated;
-        let steps = Seen { age, truncated, ..steps };
-        Frames { steps: self.steps.add(steps), ..self }
+        let steps = FrameTransition { age, truncated, ..steps };
+        FrameBuffer { steps: self.steps.add(steps), ..self }
     }
 
     /// Samples `n` transitions of up to `n_steps` steps uniformly, with replacement.
     ///
     /// With fewer than `n_steps + 1` stored steps, the result is meaningless. In the body of a
-    /// loop, sample after the only `add`, as with [`Replay::sample`].
+    /// loop, sample after the only `add`, as with [`ReplayBuffer::sample`].
     #[track_caller]
-    pub fn sample(&self, key: Key<Tensor>, n: usize, n_steps: usize, gamma: f64) -> Drawn<Tensor> {
+    pub fn sample(
+        &self,
+        key: Key<Tensor>,
+        n: usize,
+        n_steps: usize,
+        gamma: f64,
+    ) -> SampledBatch<Tensor> {
         let (first, count) = self.playable(n_steps);
         let high = count * self.num_envs as i32;
         let draw = |key: Key<Tensor>| {
@@ -188,7 +194,12 @@ impl Frames<Tensor> {
 
     /// Returns the transitions that begin at `rows`, `i32[B]`: step times N plus environment.
     #[track_caller]
-    pub(super) fn transitions(&self, rows: Tensor, n_steps: usize, gamma: f64) -> Drawn<Tensor> {
+    pub(super) fn transitions(
+        &self,
+        rows: Tensor,
+        n_steps: usize,
+        gamma: f64,
+    ) -> SampledBatch<Tensor> {
         let of = |leaf: Tensor, rows| leaf.ravel().take_mode(rows, 0, IndexMode::Clip);
         let items = &self.steps.items;
         let envs = self.num_envs as i32;
@@ -212,7 +223,7 @@ impl Frames<Tensor> {
             ended = ended | terminated;
             going = counts & !terminated;
         }
-        Drawn {
+        SampledBatch {
             obs: self.stacks(step, env),
             action: of(items.action, rows),
             reward,

@@ -5,44 +5,13 @@ use crate::envs::{Handle, XlaPool};
 use crate::random::Key;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{constant, where_, zeros, zeros_like};
-use crate::trace::{DType, Tensor, TensorType};
+use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
 
 use super::EpisodeStats;
-use super::frames::Seen;
+use super::frames::FrameTransition;
 use super::images::Images;
-use super::replay::joined;
-
-/// One step of one environment with vector observations.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Transition<T> {
-    /// `f32[obs_size]`: observation.
-    pub obs: T,
-    /// `i32[]` or `f32[A]`: action.
-    pub action: T,
-    /// `f32[]`: reward.
-    pub reward: T,
-    /// `f32[obs_size]`: next observation; the final one where an episode ended.
-    pub next_obs: T,
-    /// `f32[]`: 1 where the episode terminated.
-    pub terminated: T,
-}
-
-impl Transition<TensorType> {
-    /// Returns the types of a transition with observations of `obs_size` elements, for a
-    /// [`Replay`](super::replay::Replay).
-    pub fn types(obs_size: usize, action: TensorType) -> Transition<TensorType> {
-        let obs = TensorType::new(DType::F32, [obs_size]);
-        let number = TensorType::scalar(DType::F32);
-        Transition {
-            obs: obs.clone(),
-            action,
-            reward: number.clone(),
-            next_obs: obs,
-            terminated: number,
-        }
-    }
-}
+use super::replay::{Transition, concatenate_steps};
 
 /// State of N environments with vector observations between steps.
 #[derive(Debug, Tree)]
@@ -127,8 +96,9 @@ impl Playing<Tensor> {
             games.push(told);
             playing = next;
         }
-        let games = tree::map(joined(&games), |x: Tensor| x.reshape([turns, x.dim(0) / turns]));
-        (playing, joined(&rows), games)
+        let games =
+            tree::map(concatenate_steps(&games), |x: Tensor| x.reshape([turns, x.dim(0) / turns]));
+        (playing, concatenate_steps(&rows), games)
     }
 }
 
@@ -169,12 +139,12 @@ impl PlayingImages<Tensor> {
         images: Images,
         turns: usize,
         act: impl Fn(Tensor, Tensor, Key<Tensor>) -> (Tensor, Key<Tensor>),
-    ) -> (PlayingImages<Tensor>, Seen<Tensor>, EpisodeStats<Tensor>) {
+    ) -> (PlayingImages<Tensor>, FrameTransition<Tensor>, EpisodeStats<Tensor>) {
         let turn = |playing: PlayingImages<Tensor>, ()| {
             let PlayingImages { handle, obs, age, step, key } = playing;
             let (action, key) = act(obs, step, key);
             let (handle, told) = envs.step(handle, action);
-            let seen = Seen {
+            let seen = FrameTransition {
                 frame: images.newest(obs),
                 age,
                 action,

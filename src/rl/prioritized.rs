@@ -6,7 +6,7 @@ use crate::trace::tensor::fail_op;
 use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::Tree;
 
-use super::frames::{Drawn, Frames, Seen};
+use super::frames::{FrameBuffer, FrameTransition, SampledBatch};
 use super::sum_tree::SumTree;
 
 /// Configuration of prioritized sampling.
@@ -24,10 +24,10 @@ pub struct Priorities {
     pub batch_size: usize,
 }
 
-/// [`Frames`] with a priority for each transition. New transitions get the highest priority so far.
+/// [`FrameBuffer`] with a priority for each transition. New transitions get the highest priority so far.
 #[derive(Debug, Clone, Tree)]
-pub struct PrioritizedFrames<T> {
-    frames: Frames<T>,
+pub struct PrioritizedFrameBuffer<T> {
+    frames: FrameBuffer<T>,
     tree: SumTree<T>,
     /// `f32[]`: highest error so far, including eps.
     highest: T,
@@ -36,22 +36,22 @@ pub struct PrioritizedFrames<T> {
     waiting: (T, T),
 }
 
-/// Batch of transitions, with the rows that [`update`](PrioritizedFrames::update) needs.
+/// Batch of transitions, with the rows that [`update`](PrioritizedFrameBuffer::update) needs.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Batch<T> {
     /// Transitions.
-    pub drawn: Drawn<T>,
+    pub drawn: SampledBatch<T>,
     /// `i32[B]`: rows of the transitions.
     pub rows: T,
     /// `f32[B]`: importance-sampling weights, at most 1.
     pub weights: T,
 }
 
-impl PrioritizedFrames<Tensor> {
-    /// Creates an empty buffer; the arguments are those of [`Frames::new`].
+impl PrioritizedFrameBuffer<Tensor> {
+    /// Creates an empty buffer; the arguments are those of [`FrameBuffer::new`].
     ///
     /// # Errors
-    /// Ends the trace in the cases of [`Frames::new`], and if `n_steps` or `batch_size` is 0.
+    /// Ends the trace in the cases of [`FrameBuffer::new`], and if `n_steps` or `batch_size` is 0.
     #[track_caller]
     pub fn new(
         capacity: usize,
@@ -59,8 +59,8 @@ impl PrioritizedFrames<Tensor> {
         stack: usize,
         frame: &TensorType,
         how: &Priorities,
-    ) -> PrioritizedFrames<Tensor> {
-        let frames = Frames::new(capacity, num_envs, stack, frame);
+    ) -> PrioritizedFrameBuffer<Tensor> {
+        let frames = FrameBuffer::new(capacity, num_envs, stack, frame);
         if how.n_steps == 0 || how.batch_size == 0 {
             let problem = format!(
                 "{} steps and batches of {}; both must be at least 1",
@@ -71,7 +71,7 @@ impl PrioritizedFrames<Tensor> {
         let rows = capacity / num_envs * num_envs;
         // One more row, to which the initial pending priorities are written.
         let spare = spare_row(rows, how.batch_size);
-        PrioritizedFrames {
+        PrioritizedFrameBuffer {
             frames,
             tree: SumTree::new(rows + 1),
             highest: constant(1.0f32),
@@ -82,11 +82,15 @@ impl PrioritizedFrames<Tensor> {
     /// Adds steps, whose leaves are `[n, N, ..]`, and writes the pending priorities.
     ///
     /// # Errors
-    /// Ends the trace in the cases of [`Frames::add`]; also if the buffer is so small that new
+    /// Ends the trace in the cases of [`FrameBuffer::add`]; also if the buffer is so small that new
     /// steps overlap those that become available for sampling.
     #[track_caller]
-    pub fn add(self, steps: Seen<Tensor>, how: &Priorities) -> PrioritizedFrames<Tensor> {
-        let PrioritizedFrames { frames, tree, highest, waiting } = self;
+    pub fn add(
+        self,
+        steps: FrameTransition<Tensor>,
+        how: &Priorities,
+    ) -> PrioritizedFrameBuffer<Tensor> {
+        let PrioritizedFrameBuffer { frames, tree, highest, waiting } = self;
         let (num_envs, length, stack) = (frames.num_envs(), frames.length(), frames.stack());
         let new = steps.reward.dim(0);
         // From the first step that can now be sampled to the last whose older frames are
@@ -111,7 +115,7 @@ impl PrioritizedFrames<Tensor> {
         // The pending priorities are written now: writing them again would undo later changes.
         let spare = spare_row(num_envs * length as usize, how.batch_size);
         let waiting = (spare, zeros([how.batch_size], DType::F32));
-        PrioritizedFrames { frames, tree, highest, waiting }
+        PrioritizedFrameBuffer { frames, tree, highest, waiting }
     }
 
     /// Samples a batch in proportion to the priorities: one transition from each of `batch_size`
@@ -138,7 +142,7 @@ impl PrioritizedFrames<Tensor> {
     pub fn update(self, rows: Tensor, errors: Tensor, how: &Priorities) -> Self {
         let errors = errors + how.eps;
         let highest = self.highest.maximum(errors.max(..));
-        PrioritizedFrames { highest, waiting: (rows, errors.pow(how.alpha)), ..self }
+        PrioritizedFrameBuffer { highest, waiting: (rows, errors.pow(how.alpha)), ..self }
     }
 }
 

@@ -104,7 +104,7 @@ const RANGES: &[(&str, Range)] = &[
     ("rms-prop-alpha", UNIT),
     ("rms-prop-eps", COEFFICIENT),
     ("rounds", Int(1, 10_000)),
-    ("rounds-per-call", Int(0, 1_000_000)),
+    ("updates-per-call", Int(0, 1_000_000)),
     ("rpo-alpha", COEFFICIENT),
     ("seconds", Float(0.1, DAY)),
     ("seed", Int(0, i64::MAX as u64)),

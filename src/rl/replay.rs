@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use podracer::random::Key;
-//! use podracer::rl::replay::Replay;
+//! use podracer::rl::replay::ReplayBuffer;
 //! use podracer::{Array, DType, Tensor, TensorType, Tree, jit};
 //!
 //! #[derive(Debug, Clone, Tree)]
@@ -15,11 +15,11 @@
 //! // Made once; the type of one transition says what is kept.
 //! let new = jit(|()| {
 //!     let obs = TensorType::new(DType::F32, [2]);
-//!     Replay::new(100, Transition { obs, reward: TensorType::scalar(DType::F32) })
+//!     ReplayBuffer::new(100, Transition { obs, reward: TensorType::scalar(DType::F32) })
 //! });
 //! let replay = new.call(())?;
 //! // Two transitions in, three draws out. The buffer is moved into the call and written in place.
-//! let step = jit(|(replay, new, key): (Replay<Tensor, Transition<Tensor>>, _, Key<Tensor>)| {
+//! let step = jit(|(replay, new, key): (ReplayBuffer<Tensor, Transition<Tensor>>, _, Key<Tensor>)| {
 //!     let replay = replay.add(new);
 //!     let drawn = replay.sample(key, 3);
 //!     (replay, drawn)
@@ -42,20 +42,53 @@ use crate::trace::tensor::fail_op;
 use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::{self, Path, Tree};
 
+/// One step of one environment with vector observations.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Transition<T> {
+    /// `f32[obs_size]`: observation.
+    pub obs: T,
+    /// `i32[]` or `f32[A]`: action.
+    pub action: T,
+    /// `f32[]`: reward.
+    pub reward: T,
+    /// `f32[obs_size]`: next observation; the final one where an episode ended.
+    pub next_obs: T,
+    /// `f32[]`: 1 where the episode terminated.
+    pub terminated: T,
+}
+
+impl Transition<TensorType> {
+    /// Returns the types of a transition with observations of `obs_size` elements, for a
+    /// [`ReplayBuffer`].
+    pub fn types(obs_size: usize, action: TensorType) -> Transition<TensorType> {
+        let obs = TensorType::new(DType::F32, [obs_size]);
+        let number = TensorType::scalar(DType::F32);
+        Transition {
+            obs: obs.clone(),
+            action,
+            reward: number.clone(),
+            next_obs: obs,
+            terminated: number,
+        }
+    }
+}
+
 /// Concatenates several steps along the first axis of their leaves, in order.
 ///
 /// # Errors
 /// Ends the trace if there are no steps, or if they differ in structure or types.
 #[track_caller]
-pub fn joined<X: Tree<Tensor>>(steps: &[X]) -> X {
-    let Some(first) = steps.first() else { fail_op("joined", "there are no steps to join") };
+pub fn concatenate_steps<X: Tree<Tensor>>(steps: &[X]) -> X {
+    let Some(first) = steps.first() else {
+        fail_op("concatenate_steps", "there are no steps to join")
+    };
     let columns: Vec<Vec<Tensor>> = steps.iter().map(tree::leaves).collect();
     let mut leaves = Vec::with_capacity(columns[0].len());
     for leaf in 0..columns[0].len() {
         let column: Vec<Tensor> =
             columns.iter().filter_map(|step| step.get(leaf)).copied().collect();
         if column.len() != steps.len() {
-            fail_op("joined", "the steps differ in the number of their leaves");
+            fail_op("concatenate_steps", "the steps differ in the number of their leaves");
         }
         leaves.push(ops::concatenate(&column, 0));
     }
@@ -73,7 +106,7 @@ const LARGE: usize = 1 << 21;
 /// Ring buffer of transitions: the oldest are overwritten first. `X` is the tree of a transition.
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = X)]
-pub struct Replay<T, X> {
+pub struct ReplayBuffer<T, X> {
     /// Every leaf of a transition, with the capacity as a new first axis.
     pub items: X,
     /// Index of the next transition to write: `i32[]`.
@@ -82,14 +115,14 @@ pub struct Replay<T, X> {
     pub count: T,
 }
 
-impl<X: Tree<Tensor>> Replay<Tensor, X> {
+impl<X: Tree<Tensor>> ReplayBuffer<Tensor, X> {
     /// Creates an empty buffer for `capacity` transitions of the types `item`.
     ///
     /// # Errors
     /// Ends the trace if `capacity` is 0 or does not fit `i32`, or if the buffer would be larger
     /// than the machine's free memory.
     #[track_caller]
-    pub fn new<I>(capacity: usize, item: I) -> Replay<Tensor, X>
+    pub fn new<I>(capacity: usize, item: I) -> ReplayBuffer<Tensor, X>
     where
         I: Tree<TensorType, With<Tensor> = X>,
     {
@@ -103,7 +136,7 @@ impl<X: Tree<Tensor>> Replay<Tensor, X> {
             ops::zeros(ty.shape.with_axis(0, capacity), ty.dtype)
         });
         let zero = ops::constant(0i32);
-        Replay { items, next: zero, count: zero }
+        ReplayBuffer { items, next: zero, count: zero }
     }
 
     /// Returns the maximum number of transitions.
@@ -124,7 +157,7 @@ impl<X: Tree<Tensor>> Replay<Tensor, X> {
     /// more rows than the capacity.
     #[track_caller]
     #[expect(clippy::should_implement_trait, reason = "what replay buffers call it everywhere")]
-    pub fn add(self, rows: X) -> Replay<Tensor, X> {
+    pub fn add(self, rows: X) -> ReplayBuffer<Tensor, X> {
         let capacity = self.capacity();
         let kept = tree::leaves(&self.items);
         let new = tree::leaves(&rows);
@@ -160,7 +193,7 @@ impl<X: Tree<Tensor>> Replay<Tensor, X> {
         }
         let next = (self.next + n as i32) % (capacity as i32);
         let count = (self.count + n as i32).minimum(capacity as i32);
-        Replay { items: tree::replace(&rows, written), next, count }
+        ReplayBuffer { items: tree::replace(&rows, written), next, count }
     }
 
     /// Samples `n` transitions uniformly, with replacement; leaves have `n` as first axis. An empty

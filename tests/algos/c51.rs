@@ -2,7 +2,7 @@
 
 use podracer::algos::c51::{Args, QNetwork, loss};
 use podracer::rl::atoms::Atoms;
-use podracer::rl::playing::Transition;
+use podracer::rl::replay::Transition;
 use podracer::{Array, Tensor, interpret, value_and_grad};
 
 use super::cases::{Case, one_seed_gives_one_run, refused};

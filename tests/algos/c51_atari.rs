@@ -2,7 +2,7 @@
 
 use podracer::algos::c51_atari::{Args, QNetwork, loss};
 use podracer::rl::atoms::Atoms;
-use podracer::rl::frames::Drawn;
+use podracer::rl::frames::SampledBatch;
 use podracer::{Tensor, interpret, value_and_grad};
 
 use super::cases::{Case, one_seed_gives_one_run, refused};
@@ -26,7 +26,7 @@ fn the_loss_is_that_of_jax() {
         head: case.dense(&format!("{prefix}w"), &format!("{prefix}b")),
     };
     type Nets = (QNetwork<Tensor>, QNetwork<Tensor>);
-    let run = interpret(|((q, target), batch): (Nets, Drawn<Tensor>)| {
+    let run = interpret(|((q, target), batch): (Nets, SampledBatch<Tensor>)| {
         value_and_grad(|q: QNetwork<Tensor>| loss(&q, &target, &batch, &ATOMS))(q)
     });
     let inputs = ((net(""), net("target_")), drawn(&case));

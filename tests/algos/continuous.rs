@@ -11,8 +11,8 @@ use podracer::algos::{
 use podracer::nn::{Activation, Dense, Mlp};
 use podracer::rl::Algorithm;
 use podracer::rl::on_policy::{Acted, Rollout};
-use podracer::rl::playing::Transition;
-use podracer::rl::replay::joined;
+use podracer::rl::replay::Transition;
+use podracer::rl::replay::concatenate_steps;
 use podracer::rl::spaces::Bounds;
 use podracer::{Array, DType, Key, Tensor, Tree, interpret, random, tree, value_and_grad};
 
@@ -373,7 +373,7 @@ fn bounds_and_steps_that_do_not_fit_are_told() {
     let told = Bounds::new(&[0.0], &[0.0]).unwrap_err().to_string();
     assert_eq!(told, "the bounds of actions from [0.0] to [0.0]: must be as many, and rising");
     assert!(Bounds::new(&[0.0, 0.0], &[1.0]).is_err());
-    let run = interpret(|_: Tensor| joined::<Tensor>(&[]));
+    let run = interpret(|_: Tensor| concatenate_steps::<Tensor>(&[]));
     let told = run.call(Array::from(0.0f32)).unwrap_err().to_string();
     assert!(told.contains("there are no steps to join"), "{told}");
 }

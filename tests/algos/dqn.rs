@@ -1,7 +1,7 @@
 //! DQN: its loss against JAX, small runs, its bad settings.
 
 use podracer::algos::dqn::{Args, QNetwork, loss};
-use podracer::rl::playing::Transition;
+use podracer::rl::replay::Transition;
 use podracer::{Tensor, interpret, value_and_grad};
 
 use super::cases::{Case, args, model, one_seed_gives_one_run, refused};

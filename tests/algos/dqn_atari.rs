@@ -2,7 +2,7 @@
 
 use podracer::algos::dqn_atari::{Args, QNetwork, loss};
 use podracer::rl::Algorithm;
-use podracer::rl::frames::Drawn;
+use podracer::rl::frames::SampledBatch;
 use podracer::rl::images::{Convs, Images, Trunk};
 use podracer::{Array, Tensor, interpret, value_and_grad};
 
@@ -28,8 +28,8 @@ pub fn trunk(case: &Case, prefix: &str) -> Trunk<Array> {
 }
 
 /// The transitions of a case on boards.
-pub fn drawn(case: &Case) -> Drawn<Array> {
-    Drawn {
+pub fn drawn(case: &Case) -> SampledBatch<Array> {
+    SampledBatch {
         obs: case.boards("obs"),
         action: case.i32("action"),
         reward: case.f32("reward"),
@@ -46,7 +46,7 @@ fn the_loss_is_that_of_jax() {
         head: case.dense(&format!("{prefix}w"), &format!("{prefix}b")),
     };
     type Nets = (QNetwork<Tensor>, QNetwork<Tensor>);
-    let run = interpret(|((q, target), batch): (Nets, Drawn<Tensor>)| {
+    let run = interpret(|((q, target), batch): (Nets, SampledBatch<Tensor>)| {
         value_and_grad(|q: QNetwork<Tensor>| loss(&q, &target, &batch))(q)
     });
     let inputs = ((net(""), net("target_")), drawn(&case));

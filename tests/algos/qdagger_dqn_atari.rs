@@ -6,7 +6,7 @@ use podracer::algos::qdagger_dqn_atari::{Args, QNetwork, Teacher, loss};
 use podracer::algos::{dqn, dqn_atari};
 use podracer::nn::ImpalaCnn;
 use podracer::rl::Algorithm;
-use podracer::rl::frames::Drawn;
+use podracer::rl::frames::SampledBatch;
 use podracer::rl::images::Images;
 use podracer::trace::ops::constant;
 use podracer::{Array, Tensor, interpret, value_and_grad};
@@ -39,7 +39,7 @@ fn the_loss_is_that_of_jax() {
     let case = Case::of("qdagger");
     let teacher =
         Teacher { trunk: trunk(&case, "teacher_"), head: case.dense("teacher_w", "teacher_b") };
-    type Inputs = (QNetwork<Tensor>, QNetwork<Tensor>, Teacher<Tensor>, Drawn<Tensor>);
+    type Inputs = (QNetwork<Tensor>, QNetwork<Tensor>, Teacher<Tensor>, SampledBatch<Tensor>);
     let run = interpret(|(q, target, teacher, batch): Inputs| {
         let taught = teacher.apply(batch.obs);
         let coefficient = constant(0.7f32);

@@ -4,7 +4,7 @@ use podracer::algos::rainbow_atari::{Args, Noisy, QNetwork, Streams, goals, loss
 use podracer::nn::Dense;
 use podracer::rl::Algorithm;
 use podracer::rl::atoms::Atoms;
-use podracer::rl::frames::Drawn;
+use podracer::rl::frames::SampledBatch;
 use podracer::rl::images::{Convs, Images};
 use podracer::{Array, Tensor, interpret, value_and_grad};
 
@@ -51,7 +51,7 @@ fn noise(case: &Case, prefix: &str) -> Streams<Array> {
 fn the_loss_is_that_of_jax() {
     let case = Case::of("rainbow");
     type Net = (QNetwork<Tensor>, Streams<Tensor>);
-    type Inputs = (Net, Net, Drawn<Tensor>, Tensor);
+    type Inputs = (Net, Net, SampledBatch<Tensor>, Tensor);
     let run = interpret(|((q, noise), (target, other), batch, weights): Inputs| {
         let (q_streams, target_streams) = (q.streams(Some(&noise)), target.streams(Some(&other)));
         let goal = goals((&q, &q_streams), (&target, &target_streams), &batch, &ATOMS);

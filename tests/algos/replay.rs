@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use podracer::rl::frames::{Drawn, Frames, Seen};
-use podracer::rl::prioritized::{Batch, Priorities, PrioritizedFrames};
-use podracer::rl::replay::Replay;
+use podracer::rl::frames::{FrameBuffer, FrameTransition, SampledBatch};
+use podracer::rl::prioritized::{Batch, Priorities, PrioritizedFrameBuffer};
+use podracer::rl::replay::ReplayBuffer;
 use podracer::rl::sum_tree::SumTree;
 use podracer::trace::ops::constant;
 use podracer::{Array, DType, Key, Tensor, TensorType, Tree, interpret, jit};
@@ -15,7 +15,7 @@ struct Item<T> {
     number: T,
 }
 
-type Small = Replay<Tensor, Item<Tensor>>;
+type Small = ReplayBuffer<Tensor, Item<Tensor>>;
 
 fn key(seed: u64) -> Key<Array> {
     Key::new(seed)
@@ -30,7 +30,7 @@ fn items(numbers: &[i32]) -> Item<Array> {
 fn a_buffer_keeps_the_last_transitions() {
     let new = interpret(|()| -> Small {
         let number = TensorType::scalar(DType::I32);
-        Replay::new(6, Item { obs: TensorType::new(DType::F32, [2]), number })
+        ReplayBuffer::new(6, Item { obs: TensorType::new(DType::F32, [2]), number })
     });
     let add = interpret(|(replay, rows): (Small, Item<Tensor>)| replay.add(rows));
     let draw = interpret(|(replay, key): (Small, Key<Tensor>)| replay.sample(key, 200));
@@ -62,7 +62,7 @@ fn rows_that_do_not_fit_end_the_trace() {
     let told = |capacity: usize, n: usize, dtype: DType| {
         let run = interpret(move |rows: Tensor| {
             let item = TensorType::new(DType::F32, [2]);
-            let replay: Replay<Tensor, Tensor> = Replay::new(capacity, item);
+            let replay: ReplayBuffer<Tensor, Tensor> = ReplayBuffer::new(capacity, item);
             replay.add(rows).count
         });
         run.call(Array::zeros([n, 2], dtype)).unwrap_err().to_string()
@@ -74,7 +74,7 @@ fn rows_that_do_not_fit_end_the_trace() {
         // More than any machine has.
         let run = interpret(|()| {
             let item = TensorType::new(DType::F32, [1 << 30]);
-            let replay: Replay<Tensor, Tensor> = Replay::new(i32::MAX as usize, item);
+            let replay: ReplayBuffer<Tensor, Tensor> = ReplayBuffer::new(i32::MAX as usize, item);
             replay.count
         });
         let large = run.call(()).unwrap_err().to_string();
@@ -121,7 +121,7 @@ fn history(steps: usize) -> Vec<[Step; ENVS]> {
     (0..steps).map(|t| std::array::from_fn(|env| step(t, env, &mut ages[env]))).collect()
 }
 
-fn seen(steps: &[[Step; ENVS]]) -> Seen<Array> {
+fn seen(steps: &[[Step; ENVS]]) -> FrameTransition<Array> {
     let shape = [steps.len(), ENVS];
     let ints = |of: fn(&Step) -> i32| {
         let values: Vec<i32> = steps.iter().flatten().map(of).collect();
@@ -133,7 +133,7 @@ fn seen(steps: &[[Step; ENVS]]) -> Seen<Array> {
     };
     let rewards: Vec<f32> = steps.iter().flatten().map(|step| step.reward).collect();
     let frames: Vec<i32> = steps.iter().flatten().flat_map(|s| [s.frame, -s.frame]).collect();
-    Seen {
+    FrameTransition {
         frame: Array::new([steps.len(), ENVS, 2], &frames).unwrap(),
         age: ints(|step| step.age),
         action: ints(|step| step.action),
@@ -171,7 +171,7 @@ fn transitions(all: &[[Step; ENVS]], length: usize, stack: usize, n: usize) -> B
     rows
 }
 
-fn rows(drawn: &Drawn<Array>, stack: usize) -> Vec<Row> {
+fn rows(drawn: &SampledBatch<Array>, stack: usize) -> Vec<Row> {
     let stacks = |x: &Array| -> Vec<Vec<i32>> {
         let frames = x.to_vec::<i32>().unwrap();
         // Each frame is a number and its negative.
@@ -210,9 +210,11 @@ fn stacks_are_put_together_again() {
     let frame = TensorType::new(DType::I32, [2]);
     for (stack, n_steps, new_steps) in [(4, 1, 2), (4, 3, 5), (1, 1, 3), (2, 4, 4)] {
         let length = 20;
-        let new = interpret(|()| Frames::new(length * ENVS + 1, ENVS, stack, &frame));
-        let add = interpret(|(frames, seen): (Frames<Tensor>, Seen<Tensor>)| frames.add(seen));
-        let draw = interpret(|(frames, key): (Frames<Tensor>, Key<Tensor>)| {
+        let new = interpret(|()| FrameBuffer::new(length * ENVS + 1, ENVS, stack, &frame));
+        let add = interpret(|(frames, seen): (FrameBuffer<Tensor>, FrameTransition<Tensor>)| {
+            frames.add(seen)
+        });
+        let draw = interpret(|(frames, key): (FrameBuffer<Tensor>, Key<Tensor>)| {
             frames.sample(key, 400, n_steps, GAMMA)
         });
         let all = history(63);
@@ -237,8 +239,8 @@ fn stacks_are_put_together_again() {
 fn compiled_buffers_draw_the_same() {
     let frame = TensorType::new(DType::I32, [2]);
     let all = history(12);
-    let body = |(seen, key): (Seen<Tensor>, Key<Tensor>)| {
-        Frames::new(20 * ENVS, ENVS, 4, &frame).add(seen).sample(key, 50, 2, GAMMA)
+    let body = |(seen, key): (FrameTransition<Tensor>, Key<Tensor>)| {
+        FrameBuffer::new(20 * ENVS, ENVS, 4, &frame).add(seen).sample(key, 50, 2, GAMMA)
     };
     let (host, device) = (interpret(body), jit(body));
     let found = rows(&host.call((seen(&all), key(3))).unwrap(), 4);
@@ -248,7 +250,7 @@ fn compiled_buffers_draw_the_same() {
 #[test]
 fn buffers_that_are_too_small_end_the_trace() {
     let frame = TensorType::new(DType::U8, [2]);
-    let run = interpret(|()| Frames::new(9, 2, 4, &frame));
+    let run = interpret(|()| FrameBuffer::new(9, 2, 4, &frame));
     let told = run.call(()).unwrap_err().to_string();
     assert!(
         told.contains("a capacity of 9 for 2 environments and stacks of 4; it must be more than"),
@@ -295,9 +297,9 @@ fn priorities_decide_what_is_drawn() {
     let frame = TensorType::new(DType::I32, [2]);
     let (length, stack, new_steps) = (20, 4, 3);
     let how = Priorities { n_steps: 2, gamma: GAMMA, alpha: 0.5, eps: 0.25, batch_size: 64 };
-    type Buffer = PrioritizedFrames<Tensor>;
-    let new = interpret(|()| PrioritizedFrames::new(length * ENVS, ENVS, stack, &frame, &how));
-    let add = interpret(|(buffer, seen): (Buffer, Seen<Tensor>)| buffer.add(seen, &how));
+    type Buffer = PrioritizedFrameBuffer<Tensor>;
+    let new = interpret(|()| PrioritizedFrameBuffer::new(length * ENVS, ENVS, stack, &frame, &how));
+    let add = interpret(|(buffer, seen): (Buffer, FrameTransition<Tensor>)| buffer.add(seen, &how));
     let draw = interpret(|(buffer, key): (Buffer, Key<Tensor>)| {
         buffer.sample(key, constant(0.5f32), &how)
     });

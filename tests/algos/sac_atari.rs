@@ -5,7 +5,7 @@ use podracer::algos::sac_atari::{
 };
 use podracer::distributions::Categorical;
 use podracer::rl::Algorithm;
-use podracer::rl::frames::Drawn;
+use podracer::rl::frames::SampledBatch;
 use podracer::{Array, Tensor, interpret, value_and_grad};
 
 use super::cases::{Case, args, model, one_seed_gives_one_run, refused};
@@ -30,7 +30,7 @@ fn the_losses_are_those_of_jax() {
     };
     type Pair<T> = [Network<T>; 2];
     type Nets<T> = (Network<T>, Pair<T>, Pair<T>, Temperature<T>);
-    let run = interpret(|(nets, batch): (Nets<Tensor>, Drawn<Tensor>)| {
+    let run = interpret(|(nets, batch): (Nets<Tensor>, SampledBatch<Tensor>)| {
         let (actor, critics, targets, temperature) = nets;
         let alpha = temperature.log_alpha.exp();
         let goal = goal(&actor, &targets, alpha, &batch);

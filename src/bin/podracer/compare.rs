@@ -71,7 +71,7 @@ const fn peer(column: usize, script: &'static str, flags: &'static [&'static str
 /// Flag that makes off-policy algorithms start learning, and being measured, early.
 const SOON: &[&str] = &["--learning-starts", "1000"];
 /// Flags for one compiled call per update, for off-policy algorithms.
-const ONE_ROUND: Option<&[&str]> = Some(&["--rounds-per-call", "1"]);
+const ONE_UPDATE: Option<&[&str]> = Some(&["--updates-per-call", "1"]);
 
 const TASKS: &[Task] = &[
     Task {
@@ -116,7 +116,7 @@ const TASKS: &[Task] = &[
         algo: "sac_continuous_action",
         env_id: "HalfCheetah-v4",
         flags: SOON,
-        by_update: ONE_ROUND,
+        by_update: ONE_UPDATE,
         peers: &[
             peer(0, "cleanrl/cleanrl/sac_continuous_action.py", &[]),
             peer(2, "leanrl/leanrl/sac_continuous_action_torchcompile.py", &[]),
@@ -128,7 +128,7 @@ const TASKS: &[Task] = &[
         algo: "td3_continuous_action",
         env_id: "HalfCheetah-v4",
         flags: SOON,
-        by_update: ONE_ROUND,
+        by_update: ONE_UPDATE,
         peers: &[
             peer(0, "cleanrl/cleanrl/td3_continuous_action.py", &[]),
             peer(1, "cleanrl/cleanrl/td3_continuous_action_jax.py", &[]),
@@ -141,7 +141,7 @@ const TASKS: &[Task] = &[
         algo: "ddpg_continuous_action",
         env_id: "HalfCheetah-v4",
         flags: SOON,
-        by_update: ONE_ROUND,
+        by_update: ONE_UPDATE,
         peers: &[
             peer(0, "cleanrl/cleanrl/ddpg_continuous_action.py", &[]),
             peer(1, "cleanrl/cleanrl/ddpg_continuous_action_jax.py", &[]),
@@ -152,7 +152,7 @@ const TASKS: &[Task] = &[
         algo: "dqn",
         env_id: "CartPole-v1",
         flags: SOON,
-        by_update: ONE_ROUND,
+        by_update: ONE_UPDATE,
         peers: &[
             peer(0, "cleanrl/cleanrl/dqn.py", &[]),
             peer(1, "cleanrl/cleanrl/dqn_jax.py", &[]),

@@ -2,7 +2,7 @@
 
 use crate::envs::PoolOptions;
 use crate::error::{Error, Result};
-use crate::rl::flags::{expect, positive};
+use crate::rl::flags::{ensure, positive};
 use crate::runtime::Runtime;
 
 /// Position of this process among those of a run.
@@ -53,7 +53,7 @@ impl Layout {
         for (flag, ids) in
             [("actor-device-ids", &self.actors), ("learner-device-ids", &self.learners)]
         {
-            expect(!ids.is_empty(), flag, "", "at least one device")?;
+            ensure(!ids.is_empty(), flag, "", "at least one device")?;
             for (i, &id) in ids.iter().enumerate() {
                 if id >= there {
                     return Err(Error::Config(format!(
@@ -62,7 +62,7 @@ impl Layout {
                         id + 1
                     )));
                 }
-                expect(
+                ensure(
                     !ids[..i].contains(&id),
                     flag,
                     listed(ids),

@@ -5,7 +5,7 @@ use podracer::algos::{
     ddpg_continuous_action as ddpg, sac_continuous_action as sac, td3_continuous_action as td3,
 };
 use podracer::rl::Algorithm;
-use podracer::rl::playing::Transition;
+use podracer::rl::replay::Transition;
 use podracer::rl::spaces::Bounds;
 use podracer::tree::Tree;
 use podracer::{Array, Key, Tensor, jit};

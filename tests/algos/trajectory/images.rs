@@ -9,7 +9,7 @@ use podracer::algos::{
 };
 use podracer::nn::View;
 use podracer::rl::Algorithm;
-use podracer::rl::frames::Drawn;
+use podracer::rl::frames::SampledBatch;
 use podracer::rl::images::Images;
 use podracer::rl::on_policy::{Acted, Learner, Minibatch, Rollout, Samples, gae};
 use podracer::rl::prioritized::Batch;
@@ -34,10 +34,10 @@ fn frames<const R: usize>(name: &str, shape: [usize; R]) -> Array {
 }
 
 /// The batch of an update; rewards up to `bound`, discounts `discount`, or 0 at an end.
-fn drawn(update: usize, bound: f32, discount: f32) -> Drawn<Array> {
+fn drawn(update: usize, bound: f32, discount: f32) -> SampledBatch<Array> {
     let ends = flags(&format!("terminated {update}"), 4, [BATCH]).to_vec::<f32>().unwrap();
     let discounts: Vec<f32> = ends.iter().map(|end| discount * (1.0 - end)).collect();
-    Drawn {
+    SampledBatch {
         obs: frames(&format!("obs {update}"), [BATCH, 4, 84, 84]),
         action: choices(&format!("actions {update}"), ACTIONS as u32, [BATCH]),
         reward: scaled(&format!("rewards {update}"), bound, [BATCH]),
@@ -49,7 +49,7 @@ fn drawn(update: usize, bound: f32, discount: f32) -> Drawn<Array> {
 #[test]
 fn dqn_atari_follows_cleanrl() {
     let args = dqn_atari::Args::from_flags([""; 0]).unwrap();
-    let step = jit(|(learner, batch): (dqn_atari::Learner<Tensor>, Drawn<Tensor>)| {
+    let step = jit(|(learner, batch): (dqn_atari::Learner<Tensor>, SampledBatch<Tensor>)| {
         dqn_atari::update(learner, &batch, &args).0
     });
     let init = |key: Key<Tensor>| dqn_atari::QNetwork::init(key, Images::Atari, ACTIONS);
@@ -65,7 +65,7 @@ fn dqn_atari_follows_cleanrl() {
 #[test]
 fn c51_atari_follows_cleanrl() {
     let args = c51_atari::Args::from_flags([""; 0]).unwrap();
-    let step = jit(|(learner, batch): (c51_atari::Learner<Tensor>, Drawn<Tensor>)| {
+    let step = jit(|(learner, batch): (c51_atari::Learner<Tensor>, SampledBatch<Tensor>)| {
         c51_atari::update(learner, &batch, &args).0
     });
     let atoms = args.atoms();
@@ -83,7 +83,7 @@ fn c51_atari_follows_cleanrl() {
 fn qdagger_dqn_atari_follows_cleanrl() {
     use qdagger_dqn_atari::{Args, QNetwork, Student, Teacher, update};
     let args = Args::from_flags([""; 0]).unwrap();
-    type Input<T> = (Student<T>, Teacher<T>, Drawn<T>);
+    type Input<T> = (Student<T>, Teacher<T>, SampledBatch<T>);
     let step = jit(|(student, teacher, batch): Input<Tensor>| {
         update(student, &teacher, &batch, constant(0.7f32), &args).0
     });
@@ -136,8 +136,9 @@ struct Soft<T> {
 fn sac_atari_follows_cleanrl() {
     use sac_atari::{Args, Learner, Network, Networks, Optimizers, Temperature, update};
     let args = Args::from_flags(["--q-lr=0.00003", "--policy-lr=0.00003"]).unwrap();
-    let step =
-        jit(|(learner, batch): (Learner<Tensor>, Drawn<Tensor>)| update(learner, &batch, &args).0);
+    let step = jit(|(learner, batch): (Learner<Tensor>, SampledBatch<Tensor>)| {
+        update(learner, &batch, &args).0
+    });
     let networks = start("", |key| {
         let network = |key| Network::init(key, Images::Atari, ACTIONS);
         let [a, b, c] = key.split_n();

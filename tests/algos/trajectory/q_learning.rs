@@ -5,7 +5,7 @@ use podracer::algos::{c51, dqn, pqn};
 use podracer::rl::Algorithm;
 use podracer::rl::atoms::Atoms;
 use podracer::rl::on_policy::rows;
-use podracer::rl::playing::Transition;
+use podracer::rl::replay::Transition;
 use podracer::{Array, Key, Tensor, jit};
 
 use super::{Trajectory, UPDATES, adam_state, choices, flags, floats, minibatches, scaled, start};
