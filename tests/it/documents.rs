@@ -190,6 +190,24 @@ fn the_tour_names_files_that_exist() {
     }
 }
 
+/// The guide to operations quotes lines that are in the sources.
+#[test]
+fn excerpts_of_the_guide_to_operations_are_in_the_sources() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = sources_of(&root.join("src")) + &sources_of(&root.join("tests"));
+    let lines: BTreeSet<&str> = sources.lines().map(str::trim).collect();
+    let guide = read("docs/adding-an-op.md");
+    let mut count = 0;
+    for rest in guide.split("```rust,ignore\n").skip(1) {
+        let excerpt = rest.lines().map(str::trim).take_while(|line| *line != "```");
+        for line in excerpt.filter(|line| !line.is_empty() && *line != "// ...") {
+            assert!(lines.contains(line), "docs/adding-an-op.md quotes: {line}");
+            count += 1;
+        }
+    }
+    assert!(count > 20, "{count} lines");
+}
+
 /// The README and the pages of the algorithms.
 fn pages() -> Vec<String> {
     let mut pages = vec!["README.md".to_string()];
