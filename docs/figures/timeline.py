@@ -1,11 +1,12 @@
 """A stretch of a timeline as an SVG: rows of threads and devices, spans inside spans below each other.
 
-usage: timeline.py RUN.json OUT.svg FIRST COUNT [--title TEXT] [--hide PREFIX]... [--name ROW=LABEL]...
+usage: timeline.py RUN.json OUT.svg FIRST COUNT [--from SPAN] [--to SPAN] [--title TEXT]
+                   [--hide PREFIX]... [--name ROW=LABEL]...
 
-From the start of the FIRSTth `rollout` to the end of the COUNTth `update` after it. Rows whose name
-begins with a PREFIX are left out. Rollouts and updates that tell their number and version, as
-Sebulba's do, are joined by lines: a rollout to the update that learns from it, an update to the
-rollouts that act with what it made. Needs nothing but Python.
+From the start of the FIRSTth `rollout` to the end of the COUNTth `update` from there on; --from and
+--to name other spans. Rows whose name begins with a PREFIX are left out. Rollouts and updates that
+have a number and a version, as Sebulba's do, are joined by lines: a rollout to the update that
+learns from it, an update to the rollouts that act with its parameters. Needs nothing but Python.
 """
 import argparse
 import html
@@ -14,7 +15,7 @@ import re
 
 WIDTH, LEFT, BAR, GAP, TOP = 960, 110, 15, 12, 34
 COLOURS = {
-    "rollout": "#4c78a8", "update": "#f58518", "env step": "#54a24b", "env recv": "#88c27f", "envs": "#54a24b",
+    "rollout": "#4c78a8", "update": "#f58518", "ppo_iteration": "#f58518", "env step": "#54a24b", "env recv": "#88c27f", "envs": "#54a24b",
     "execute": "#b279a2", "trace": "#e45756", "lower": "#ff9da6", "compile": "#9d755d", "to": "#bab0ac", "wait": "#d8d2cf",
     "sebulba_rollout": "#4c78a8", "sebulba": "#f58518", "send": "#9ecae9", "give": "#e0a458", "learn": "#f2a65a", "prepare": "#c9822f",
 }
@@ -57,6 +58,8 @@ def main():
     parser.add_argument("out")
     parser.add_argument("first", type=int)
     parser.add_argument("count", type=int)
+    parser.add_argument("--from", dest="start", default="rollout")
+    parser.add_argument("--to", dest="end", default="update")
     parser.add_argument("--title")
     parser.add_argument("--hide", action="append", default=[])
     parser.add_argument("--name", action="append", default=[])
@@ -66,9 +69,9 @@ def main():
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     names = {tid: name for tid, name in names.items() if not name.startswith(tuple(args.hide))}
     spans = [(e["tid"], e["ts"], e["ts"] + e["dur"], e["name"]) for e in events if e["ph"] == "X" and e["tid"] in names]
-    starts = sorted(span[1] for span in spans if is_a(span[3], "rollout"))
+    starts = sorted(span[1] for span in spans if is_a(span[3], args.start))
     begin = starts[args.first]
-    end = sorted(span[2] for span in spans if is_a(span[3], "update") and span[1] > begin)[args.count - 1]
+    end = sorted(span[2] for span in spans if is_a(span[3], args.end) and span[1] >= begin)[args.count - 1]
     scale = (WIDTH - LEFT - 10) / (end - begin)
     body, places, y = [], [], TOP
     # Actors, then the other threads, then devices.

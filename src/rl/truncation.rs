@@ -61,7 +61,7 @@ pub fn bootstrap_truncated_batch(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algos::ppo::compute_gae as gae;
+    use crate::algos::ppo::compute_gae;
     use crate::interpret;
     use crate::trace::DType;
     use crate::{Array, jit};
@@ -79,7 +79,7 @@ mod tests {
         let next_value = [0.6f32, -0.8];
         let value = |x: f64| 2.0 * x + 1.0;
 
-        // The recursion with the value of the observation after each step, cut only at termination.
+        // The recursion with the value of the observation after each step; only termination ends it.
         let mut expected = vec![0.0f64; steps * envs];
         for (env, &last_value) in next_value.iter().enumerate() {
             let mut advantage = 0.0;
@@ -105,14 +105,15 @@ mod tests {
         let estimate = |(rewards, terminated, truncated, final_obs, values, next_value): Steps| {
             let by_step = |x: Tensor, step: usize| x.index_axis(0, step as isize);
             let rewards = (0..steps).map(|step| {
-                let cut = truncated & !terminated;
+                let truncated_only = truncated & !terminated;
                 let value = |obs: Tensor| 2.0 * obs + 1.0;
-                let [rewards, cut, obs] = [rewards, cut, final_obs].map(|x| by_step(x, step));
-                bootstrap_truncated(rewards, cut, obs, gamma, value)
+                let [rewards, truncated_only, obs] =
+                    [rewards, truncated_only, final_obs].map(|x| by_step(x, step));
+                bootstrap_truncated(rewards, truncated_only, obs, gamma, value)
             });
             let rewards = crate::trace::ops::stack(&rewards.collect::<Vec<_>>(), 0);
-            let ends = (terminated | truncated).to(DType::F32);
-            gae(rewards, ends, values, next_value, (gamma, lambda)).0
+            let dones = (terminated | truncated).to(DType::F32);
+            compute_gae(rewards, dones, values, next_value, (gamma, lambda)).0
         };
         let operands = || {
             let next_value = Array::new([envs], &next_value).unwrap();

@@ -1,9 +1,8 @@
-//! PPO: its pieces by hand, its modes against each other, its answers to bad settings.
+//! PPO: GAE by hand, modes against each other, errors about bad settings.
 
 use std::path::Path;
 
-use podracer::algos::ppo::{Args, train};
-use podracer::rl::on_policy::gae;
+use podracer::algos::ppo::{Args, compute_gae, train};
 use podracer::rl::{Algorithm, checkpoint};
 use podracer::{Array, Error, Tensor, interpret};
 
@@ -28,8 +27,9 @@ fn args(runs: &Path, more: &[&str]) -> Args {
     Args::from_flags(SMALL.iter().chain(more).copied().chain(["--runs-dir", runs])).unwrap()
 }
 
-fn rows<const T: usize>(column: [f32; T]) -> Array {
-    Array::new([T, 1], &column).unwrap()
+/// `f32[T, 1]`: one number for each step of one environment.
+fn by_step<const T: usize>(numbers: [f32; T]) -> Array {
+    Array::new([T, 1], &numbers).unwrap()
 }
 
 #[test]
@@ -37,12 +37,12 @@ fn gae_is_the_sum_by_hand() {
     // Episodes end with steps 1 and 3.
     let (gamma, lambda) = (0.9, 0.8);
     let (rewards, values) = ([1.0f32, 2.0, 3.0, 4.0], [0.5f32, 0.25, -0.5, 1.0]);
-    let run = interpret(|(rewards, ends, values, next): (Tensor, Tensor, Tensor, Tensor)| {
-        gae(rewards, ends, values, next, (gamma, lambda))
+    let run = interpret(|(rewards, dones, values, next): (Tensor, Tensor, Tensor, Tensor)| {
+        compute_gae(rewards, dones, values, next, (gamma, lambda))
     });
-    let ends = rows([0.0, 1.0, 0.0, 1.0]);
+    let dones = by_step([0.0, 1.0, 0.0, 1.0]);
     let (advantages, returns) =
-        run.call((rows(rewards), ends, rows(values), Array::from([7.0f32]))).unwrap();
+        run.call((by_step(rewards), dones, by_step(values), Array::from([7.0f32]))).unwrap();
     // Step 3 ends its episode, so nothing follows; step 2 sees step 3. Step 1 ends its episode
     // too; step 0 sees step 1.
     let a3 = 4.0 - 1.0;
@@ -101,19 +101,19 @@ fn a_saved_model_holds_everything_by_path() {
     let summary = train(&args(runs.path(), &["--save-model", "--no-anneal-lr"])).unwrap();
     let model = checkpoint::load(Path::new(&summary.run_dir).join("ppo.safetensors")).unwrap();
     let names: Vec<String> = model.entries().map(|entry| entry.name.to_string()).collect();
-    for name in ["$.agent.actor[0].w", "$.agent.critic[2].b", "$.optimizer.count", "$.key.data"] {
+    for name in ["$.agent.actor.layers[0].w", "$.agent.critic.layers[2].b", "$.opt_state.count"] {
         assert!(names.iter().any(|n| n == name), "{name} is not among {names:?}");
     }
     let settings: serde_json::Value = model.metadata().unwrap();
     assert_eq!(settings["settings"]["anneal_lr"], false);
     assert_eq!(settings["settings"]["num_steps"], 16);
-    // The model has played.
-    let played = scalars(&summary.run_dir);
-    assert_eq!(played.keys().filter(|(tag, _)| tag == "eval/episodic_return").count(), 10);
+    // The model was evaluated.
+    let logged = scalars(&summary.run_dir);
+    assert_eq!(logged.keys().filter(|(tag, _)| tag == "eval/episodic_return").count(), 10);
 }
 
 #[test]
-fn settings_out_of_range_are_told() {
+fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
     let error = |flags: &[&str]| train(&args(runs.path(), flags)).unwrap_err().to_string();
     assert_eq!(
@@ -138,7 +138,7 @@ fn settings_out_of_range_are_told() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_told() {
+fn a_folder_that_cannot_be_written_is_an_error() {
     let runs = tempfile::tempdir().unwrap();
     let file = runs.path().join("file");
     std::fs::write(&file, "").unwrap();

@@ -1,4 +1,5 @@
-//! A run of PPO that is killed goes on from its last checkpoint, and ends as if it had never stopped.
+//! A run of PPO that is killed is resumed from its last checkpoint, and ends as if it had never
+//! stopped.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,8 +11,8 @@ use podracer::rl::{Algorithm, algorithm};
 
 use super::scalars;
 
-/// How the child process is told where to run.
-const PART: &str = "PODRACER_TEST_RESUME_PPO";
+/// Environment variable with the child process's folder of runs.
+const RUNS_DIR: &str = "PODRACER_TEST_RESUME_PPO";
 /// Long enough to be killed in the middle.
 const RUN: &[&str] = &[
     "--total-timesteps=40960",
@@ -30,7 +31,7 @@ fn args(runs: &Path) -> Args {
 /// Not a test of its own: the program that the test below kills.
 #[test]
 fn child() {
-    let Some(runs) = std::env::var_os(PART) else { return };
+    let Some(runs) = std::env::var_os(RUNS_DIR) else { return };
     train(&args(runs.as_ref())).unwrap();
 }
 
@@ -51,14 +52,14 @@ fn model(run: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn a_killed_run_goes_on_as_if_it_had_not_been() {
+fn a_killed_run_is_resumed_as_if_it_had_not_been() {
     let root = tempfile::tempdir().unwrap();
     let (whole, parts) = (root.path().join("whole"), root.path().join("parts"));
     train(&args(&whole)).unwrap();
     let whole = run_in(&whole).unwrap();
 
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["resume_ppo::child", "--exact", "--nocapture"]).env(PART, &parts);
+    child.args(["resume_ppo::child", "--exact", "--nocapture"]).env(RUNS_DIR, &parts);
     let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     // Killed a moment after some checkpoint: most likely amid a rollout or an update.
     let began = Instant::now();
@@ -72,7 +73,7 @@ fn a_killed_run_goes_on_as_if_it_had_not_been() {
     child.kill().unwrap();
     child.wait().unwrap();
     let killed = run_in(&parts).unwrap();
-    assert!(!killed.join("ppo.safetensors").exists(), "it was done before it was killed");
+    assert!(!killed.join("ppo.safetensors").exists(), "it finished before it was killed");
 
     let words = ["ppo", "--resume", killed.to_str().unwrap(), "--json"];
     let resumed: Args = algorithm::parse(words.map(Into::into)).unwrap();

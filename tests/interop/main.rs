@@ -4,11 +4,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use podracer::algos::ppo::{Agent, Args, TrainState, update};
+use podracer::algos::ppo::{Agent, Args, Rollout, TrainState, update};
 use podracer::export::Exported;
 use podracer::optim::Adam;
 use podracer::rl::Algorithm;
-use podracer::rl::on_policy::Rollout;
 use podracer::trace::literal::Element;
 use podracer::{Array, Key, Literal, Tensor, TensorType, jit, tree};
 
@@ -65,13 +64,13 @@ fn ours() -> (Exported, Values) {
     let flags = "--num-envs 4 --num-steps 8 --num-minibatches 2 --update-epochs 2";
     let args = Args::from_flags(flags.split(' ')).unwrap();
     let init = jit(|key: Key<Tensor>| {
-        let (key, agent) = key.split();
-        let agent = Agent::init(agent, 4, 2);
-        let optimizer = Adam::default().init(&agent);
-        TrainState { agent, optimizer, key }
+        let (key, agent_key) = key.split();
+        let agent = Agent::init(agent_key, 4, 2);
+        (TrainState { opt_state: Adam::default().init(&agent), agent }, key)
     });
-    let learn = jit(|(state, rollout, rate): (TrainState<Tensor>, Rollout<Tensor>, Tensor)| {
-        update(state, rollout, rate, &args)
+    type Input<T> = (TrainState<T>, Rollout<T>, Key<T>, T);
+    let learn = jit(|(train_state, rollout, key, learning_rate): Input<Tensor>| {
+        update(train_state, rollout, key, learning_rate, &args)
     })
     .named("ppo_update");
     let wave = |shape: &[usize], step: f64| {
@@ -81,17 +80,17 @@ fn ours() -> (Exported, Values) {
     };
     let actions: Vec<i32> = (0..32).map(|i| (i * i / 3) % 2).collect();
     // One episode ends, with the last step.
-    let ends: Vec<f32> = (0..32).map(|i| if i == 29 { 1.0 } else { 0.0 }).collect();
+    let dones: Vec<f32> = (0..32).map(|i| if i == 29 { 1.0 } else { 0.0 }).collect();
     let arguments = || {
         let rollout = Rollout {
             obs: wave(&[8, 4, 4], 0.37),
             actions: Array::new([8, 4], &actions).unwrap(),
             rewards: wave(&[8, 4], 1.3),
-            ends: Array::new([8, 4], &ends).unwrap(),
+            dones: Array::new([8, 4], &dones).unwrap(),
             next_obs: wave(&[4, 4], 0.7),
         };
-        let seed = Key::new(3);
-        (init.call(seed).unwrap(), rollout, Array::from(2.5e-4f32))
+        let (train_state, key) = init.call(Key::new(3)).unwrap();
+        (train_state, rollout, key, Array::from(2.5e-4f32))
     };
     let exported = learn.export(&arguments()).unwrap();
     // An exported function takes its leaves in the order of its own paths.

@@ -9,7 +9,6 @@ use indoc::indoc;
 use podracer::algos::ppo;
 use podracer::optim::Adam;
 use podracer::rl::Algorithm;
-use podracer::rl::on_policy::Rollout;
 use podracer::trace::check::verify;
 use podracer::trace::control::{cond, scan, while_loop};
 use podracer::trace::eval::eval;
@@ -339,24 +338,24 @@ fn a_program_can_be_drawn_as_svg() {
 fn ppo_update() -> Program {
     let args = ppo::Args::from_flags(["--num-envs", "4", "--num-steps", "128"]).unwrap();
     let f32s = |shape: &[usize]| Array::zeros(shape, DType::F32);
-    let rollout = Rollout {
+    let rollout = ppo::Rollout {
         obs: f32s(&[128, 4, 4]),
         actions: Array::zeros([128, 4], DType::I32),
         rewards: f32s(&[128, 4]),
-        ends: f32s(&[128, 4]),
+        dones: f32s(&[128, 4]),
         next_obs: f32s(&[4, 4]),
     };
-    let begin = |key: Key<Tensor>| {
-        let (key, agent_key) = key.split();
-        let agent = ppo::Agent::init(agent_key, 4, 2);
-        let optimizer = Adam::default().init(&agent);
-        ppo::TrainState { agent, optimizer, key }
+    let init = |key: Key<Tensor>| {
+        let agent = ppo::Agent::init(key, 4, 2);
+        ppo::TrainState { opt_state: Adam::default().init(&agent), agent }
     };
-    let state = interpret(begin).call(Key::new(1)).unwrap();
-    let update = |(state, rollout, rate): (ppo::TrainState<Tensor>, Rollout<Tensor>, Tensor)| {
-        ppo::update(state, rollout, rate, &args)
+    let train_state = interpret(init).call(Key::new(1)).unwrap();
+    let key = interpret(|key: Key<Tensor>| key).call(Key::new(2)).unwrap();
+    type Input<T> = (ppo::TrainState<T>, ppo::Rollout<T>, Key<T>, T);
+    let update = |(train_state, rollout, key, learning_rate): Input<Tensor>| {
+        ppo::update(train_state, rollout, key, learning_rate, &args)
     };
-    make_program(update, &(state, rollout, Array::from(1e-3f32))).unwrap()
+    make_program(update, &(train_state, rollout, key, Array::from(1e-3f32))).unwrap()
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn spans_of_all_threads_are_recorded() {
 }
 
 #[test]
-fn a_run_of_ppo_has_its_phases_and_the_devices() {
+fn a_run_of_ppo_shows_its_programs_and_the_environments() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().unwrap();
     let (path, runs) = (dir.path().join("ppo.json"), dir.path().join("runs"));
@@ -91,14 +91,16 @@ fn a_run_of_ppo_has_its_phases_and_the_devices() {
     let rows = read(&path);
     let own = std::thread::current().name().unwrap().to_string();
     let count = |row: &str, name: &str| rows[row].iter().filter(|span| span.0 == name).count();
-    assert_eq!((count(&own, "rollout"), count(&own, "update")), (2, 2));
-    assert_eq!(count(&own, "env step"), 32);
-    assert_eq!(count(&own, "trace ppo_update"), 1);
-    assert_eq!(count(&own, "lower ppo_update"), 1);
-    assert_eq!(count(&own, "execute ppo_update"), 2);
-    assert_eq!(count(&own, "execute ppo_act"), 32);
-    assert!(count(&own, "compile") >= 3 && count(&own, "to the host") >= 32);
-    assert!(count("device 0", "ppo_update") >= 2);
+    for program in ["ppo_init", "ppo_iteration"] {
+        assert_eq!(count(&own, &format!("trace {program}")), 1);
+        assert_eq!(count(&own, &format!("lower {program}")), 1);
+    }
+    assert_eq!(count(&own, "execute ppo_iteration"), 2);
+    assert!(count(&own, "compile") >= 2 && count(&own, "to the host") >= 2);
+    assert_eq!(count("device 0", "ppo_iteration"), 2);
+    // The program calls the environments: in its own thread, or in one of the runtime's.
+    let in_all_rows = |name: &str| rows.keys().map(|row| count(row, name)).sum::<usize>();
+    assert_eq!((in_all_rows("env step"), in_all_rows("env recv")), (32, 33));
     rows.values().for_each(|spans| expect_nested(spans));
 }
 
