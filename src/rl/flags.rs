@@ -424,4 +424,40 @@ mod tests {
         let args = ["test", "--no-such"].map(OsString::from);
         assert!(parse_from::<Args>(args).is_err());
     }
+
+    #[test]
+    fn updates_in_one_call_divide_those_between_target_updates() {
+        assert_eq!(largest_divisor(250, 250), 250);
+        assert_eq!(largest_divisor(2500, 250), 250);
+        // The largest divisor of 2000 that is at most 240.
+        assert_eq!(largest_divisor(2000, 240), 200);
+        assert_eq!((largest_divisor(7, 5), largest_divisor(7, 7)), (1, 7));
+        assert_eq!((largest_divisor(0, 5), largest_divisor(5, 0)), (1, 1));
+    }
+
+    #[test]
+    fn update_schedules_that_do_not_divide_are_refused() {
+        let error = |target: usize, num_envs: usize| {
+            let calls = (|| target as u64, 100);
+            let checked = update_schedule(num_envs, ("train-frequency", 4), target, calls);
+            checked.unwrap_err().to_string()
+        };
+        assert_eq!(
+            error(10, 2),
+            "--target-network-frequency 10: must be a multiple of --train-frequency 4"
+        );
+        assert_eq!(
+            error(0, 2),
+            "--target-network-frequency 0: must be a multiple of --train-frequency 4"
+        );
+        assert_eq!(
+            error(400, 3),
+            "--train-frequency 4: must be a multiple of --num-envs 3, the timesteps of one step of \
+             all"
+        );
+        assert_eq!(
+            error(200, 2),
+            "--total-timesteps 100: must be at least 200, the timesteps of one call of the program"
+        );
+    }
 }

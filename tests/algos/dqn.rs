@@ -1,6 +1,6 @@
-//! DQN: its loss against JAX, small runs, its bad settings.
+//! DQN: its loss compared with JAX, small runs, invalid settings.
 
-use podracer::algos::dqn::{Args, QNetwork, loss};
+use podracer::algos::dqn::{Args, QNetwork, td_loss};
 use podracer::rl::replay::Transition;
 use podracer::{Tensor, interpret, value_and_grad};
 
@@ -17,8 +17,9 @@ const SMALL: &[&str] = &[
 ];
 
 #[test]
-fn the_loss_is_that_of_jax() {
+fn td_loss_equals_jax() {
     let case = Case::of("dqn");
+    let args = Args::from_flags(["--gamma=0.9"]).unwrap();
     let q = QNetwork { layers: case.mlp("w", "b") };
     let target = QNetwork { layers: case.mlp("target_w", "target_b") };
     let batch = Transition {
@@ -30,17 +31,18 @@ fn the_loss_is_that_of_jax() {
     };
     type Nets = (QNetwork<Tensor>, QNetwork<Tensor>);
     let run = interpret(|((q, target), batch): (Nets, Transition<Tensor>)| {
-        value_and_grad(|q: QNetwork<Tensor>| loss(&q, &target, &batch, 0.9))(q)
+        value_and_grad(|q: QNetwork<Tensor>| td_loss(&q, &target, &batch, &args))(q)
     });
-    let ((td_loss, q_values), grads) = run.call(((q, target), batch)).unwrap();
-    case.close("loss", &td_loss);
-    case.close("q_values", &q_values);
+    let ((loss, metrics), grads) = run.call(((q, target), batch)).unwrap();
+    case.close("loss", &loss);
+    case.close("loss", &metrics.td_loss);
+    case.close("q_values", &metrics.q_values);
     case.close("grad_w", &grads.layers.layers[0].w);
     case.close("grad_b", grads.layers.layers[0].b.as_ref().unwrap());
 }
 
 #[test]
-fn one_seed_is_one_run() {
+fn runs_of_one_seed_are_identical() {
     let tags = one_seed_gives_one_run::<Args>(SMALL);
     for tag in ["charts/episodic_return", "eval/episodic_return", "losses/q_values"] {
         assert!(tags.iter().any(|t| t == tag), "{tags:?}");
@@ -49,15 +51,15 @@ fn one_seed_is_one_run() {
 }
 
 #[test]
-fn the_length_of_a_call_changes_nothing() {
+fn results_do_not_depend_on_updates_per_call() {
     let runs = tempfile::tempdir().unwrap();
-    let run = |rounds: &str| {
-        let more = ["--rounds-per-call", rounds, "--save-model", "--eval-episodes=0"];
+    let run = |updates: &str| {
+        let more = ["--updates-per-call", updates, "--save-model", "--eval-episodes=0"];
         model(&args::<Args>(runs.path(), SMALL, &more).train().unwrap())
     };
     assert!(run("0") == run("2"));
-    let told = refused::<Args>(SMALL, &["--rounds-per-call=3"]);
-    assert!(told.starts_with("--rounds-per-call 3: must be a divisor of 10"), "{told}");
+    let error = refused::<Args>(SMALL, &["--updates-per-call=3"]);
+    assert!(error.starts_with("--updates-per-call 3: must be a divisor of 10"), "{error}");
 }
 
 #[test]
@@ -69,24 +71,24 @@ fn several_environments_fill_one_buffer() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_told() {
-    let told = |more: &[&str]| refused::<Args>(SMALL, more);
+fn invalid_settings_are_refused() {
+    let error = |more: &[&str]| refused::<Args>(SMALL, more);
     assert_eq!(
-        told(&["--num-envs=3"]),
+        error(&["--num-envs=3"]),
         "--train-frequency 10: must be a multiple of --num-envs 3, the timesteps of one step of all"
     );
     assert_eq!(
-        told(&["--target-network-frequency=105"]),
+        error(&["--target-network-frequency=105"]),
         "--target-network-frequency 105: must be a multiple of --train-frequency 10"
     );
-    assert_eq!(told(&["--gamma=1.5"]), "--gamma 1.5: must be a number from 0 to 1");
+    assert_eq!(error(&["--gamma=1.5"]), "--gamma 1.5: must be a number from 0 to 1");
     assert_eq!(
-        told(&["--batch-size=0"]),
+        error(&["--batch-size=0"]),
         "--batch-size 0: must be a whole number from 1 to 1048576"
     );
-    assert_eq!(told(&["--buffer-size=3"]), "--buffer-size 3: must be 10 to 2147483647");
-    let told_env = told(&["--env-id=Pendulum-v1"]);
-    assert!(told_env.contains("dqn chooses among discrete actions"), "{told_env}");
-    let told_env = told(&["--env-id=MinAtar/Breakout-v1"]);
-    assert!(told_env.contains("dqn takes vectors of floats"), "{told_env}");
+    assert_eq!(error(&["--buffer-size=3"]), "--buffer-size 3: must be 10 to 2147483647");
+    let env_error = error(&["--env-id=Pendulum-v1"]);
+    assert!(env_error.contains("dqn chooses among discrete actions"), "{env_error}");
+    let env_error = error(&["--env-id=MinAtar/Breakout-v1"]);
+    assert!(env_error.contains("dqn takes vectors of floats"), "{env_error}");
 }

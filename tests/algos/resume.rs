@@ -220,7 +220,7 @@ fn damaged_checkpoints_are_refused() {
     };
     let text = told(&edited(r#"\"format\": 1"#, r#"\"format\": 9"#));
     assert!(text.contains("is of format 9, and this version reads format 1"), "{text}");
-    let text = told(&edited("$.learner.q.layers", "$.learner.q.lawyer"));
+    let text = told(&edited("$.train_state.q.layers", "$.train_state.q.lawyer"));
     assert!(text.contains("does not fit the model"), "{text}");
     // The state of an environment.
     let text = told(&edited("podracer env 1", "podracer env 7"));

@@ -67,16 +67,16 @@ fn transitions(update: usize) -> Transition<Array> {
 #[test]
 fn dqn_follows_cleanrl() {
     let args = dqn::Args::from_flags([""; 0]).unwrap();
-    let step = jit(|(learner, batch): (dqn::Learner<Tensor>, Transition<Tensor>)| {
-        dqn::update(learner, &batch, &args).0
+    let step = jit(|(train_state, batch): (dqn::TrainState<Tensor>, Transition<Tensor>)| {
+        dqn::gradient_step(train_state, &batch, &args).0
     });
     let init = |key: Key<Tensor>| dqn::QNetwork::init(key, OBS, 2);
     let (q, target) = (start("", init), start("target ", init));
-    let mut learner = dqn::Learner { optimizer: adam_state(&q), q, target };
+    let mut train_state = dqn::TrainState { opt_state: adam_state(&q), q, target };
     let recorded = ["dqn", "dqn_jax"].map(Trajectory::of);
     for update in 0..UPDATES {
-        learner = step.call((learner, transitions(update))).unwrap();
-        recorded.iter().for_each(|trajectory| trajectory.check(update, &learner.q));
+        train_state = step.call((train_state, transitions(update))).unwrap();
+        recorded.iter().for_each(|trajectory| trajectory.check(update, &train_state.q));
     }
 }
 
