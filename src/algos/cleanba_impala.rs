@@ -12,9 +12,10 @@ use crate::error::Result;
 use crate::optim::{RmsProp, RmsPropState, apply_updates, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{ensure, not_negative, positive, unit};
-use crate::rl::on_policy::flat;
-use crate::rl::sebulba::{self, Agent, Hooks, Reduce, Rollout, SebulbaOptions, Sizes, Update};
-use crate::rl::{Evaluation, RunOptions, Summary};
+use crate::rl::sebulba::{
+    self, Agent, LearnerFunctions, Reduce, Rollout, SebulbaOptions, Sizes, UpdateConfig,
+};
+use crate::rl::{Evaluation, RunOptions, Summary, merge_time_and_env};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{IndexMode, arange, concatenate, sort_by, zeros_like};
 use crate::tree::{self, Tree};
@@ -110,7 +111,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "cleanba_impala", Args::check, train, play, VECTOR_DEFAULTS);
+algorithm!(Args, "cleanba_impala", Args::check, train, evaluate, VECTOR_DEFAULTS);
 
 /// Defaults for environments with vector observations; Cleanba's defaults are for Atari.
 const VECTOR_DEFAULTS: &[&str] = &[
@@ -121,13 +122,21 @@ const VECTOR_DEFAULTS: &[&str] = &[
     "--vf-coef=0.25",
 ];
 
-/// State that an update changes.
+// -------------------------------------------------------------------------------------- network
+
+/// State that gradient steps change; saved as the model. The networks of [`Agent`] depend on the
+/// observations: the Nature or the IMPALA network for images, two dense layers for vectors.
 #[derive(Debug, Tree)]
 pub struct TrainState<T> {
-    /// The parameters.
+    /// Parameters.
     pub agent: Agent<T>,
     /// RMSProp's running mean of squared gradients.
-    pub optimizer: RmsPropState<Agent<T>>,
+    pub opt_state: RmsPropState<Agent<T>>,
+}
+
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
+    let agent = Agent::init(key, sizes);
+    TrainState { opt_state: RMSPROP.init(&agent), agent }
 }
 
 /// RMSProp by PyTorch's formula.
@@ -140,7 +149,7 @@ const RMSPROP: RmsProp = RmsProp {
     momentum: 0.0,
 };
 
-// --------------------------------------------------------------------------------------- losses
+// --------------------------------------------------------------------------------- trajectories
 
 /// Trajectories of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
@@ -154,110 +163,12 @@ pub struct Trajectories<T> {
     /// `f32[N, T]`: rewards of the actions.
     pub rewards: T,
     /// `f32[N, T]`: 1 where the action ended the episode.
-    pub ends: T,
+    pub dones: T,
     /// `f32[N]`: 1, or 0 for an environment that only pads the minibatch; `None` without padding.
     pub weights: Option<T>,
 }
 
-/// Results of V-trace; `f32[N, T]` each.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct VTrace<T> {
-    /// TD errors to add to the values.
-    pub errors: T,
-    /// Advantages of the actions for the policy gradient, weighted by min(1, ratio).
-    pub pg_advantages: T,
-}
-
-/// Computes V-trace (Espeholt et al. 2018) with lambda 1 and importance ratios clipped at 1, as
-/// `rlax.vtrace_td_error_and_advantage`.
-///
-/// ```text
-/// delta_t = min(1, ratio_t) (r_t + discount_t v_{t+1} - v_t)
-/// error_t = delta_t + discount_t min(1, ratio_t) error_{t+1}
-/// q_t     = r_t + discount_t (v_{t+1} + error_{t+1})          error_T = 0
-/// pg_t    = min(1, ratio_t) (q_t - v_t)
-/// ```
-///
-/// `values` are `f32[N, T + 1]`, all other arguments `f32[N, T]`. No gradient flows through the
-/// result.
-#[track_caller]
-pub fn vtrace(
-    rewards: Tensor,
-    discounts: Tensor,
-    ratios: Tensor,
-    values: Tensor,
-) -> VTrace<Tensor> {
-    let [rewards, discounts, ratios, values] =
-        [rewards, discounts, ratios, values].map(Tensor::stop_gradient);
-    let steps = rewards.dim(1);
-    let weights = ratios.minimum(1.0);
-    let (now, next) = (values.slice_axis(1, 0, steps), values.slice_axis(1, 1, steps + 1));
-    let deltas = weights * (rewards + discounts * next - now);
-    let turn = |error: Tensor, (delta, discount, weight): (Tensor, Tensor, Tensor)| {
-        let this = delta + discount * weight * error;
-        // The action's value includes the TD error of the next step.
-        (this, (this, error))
-    };
-    let by_time = |x: Tensor| x.transpose(&[1, 0]);
-    let steps_of = (by_time(deltas), by_time(discounts), by_time(weights));
-    let start = zeros_like(rewards.index_axis(1, 0));
-    let (_, (errors, next_errors)) = scan_with(turn, start, steps_of, ScanOptions::reversed());
-    let q = rewards + discounts * (next + by_time(next_errors));
-    VTrace { errors: by_time(errors), pg_advantages: weights * (q - now) }
-}
-
-/// Metrics of one gradient step; scalars.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Metrics<T> {
-    /// Total loss.
-    pub loss: T,
-    /// Value loss.
-    pub value_loss: T,
-    /// Policy loss.
-    pub policy_loss: T,
-    /// Negative sum of the policy's entropies, as Cleanba logs it.
-    pub entropy: T,
-}
-
-/// Computes IMPALA's loss of trajectories and its metrics. The loss is a sum over steps and
-/// environments: the mean over the environments of the batch, times `num_envs`.
-pub fn loss(
-    agent: &Agent<Tensor>,
-    batch: Trajectories<Tensor>,
-    num_envs: f64,
-    args: &Args,
-) -> (Tensor, Metrics<Tensor>) {
-    let shape = batch.obs.shape();
-    let (envs, steps) = (shape[0], shape[1] - 1);
-    let (policy, values) = agent.apply(flat(batch.obs));
-    let values = values.reshape([envs, steps + 1]);
-    // Policies at all observations except the last of each trajectory.
-    let acted = arange(envs, DType::I32).expand_dims(1) * (steps as i32 + 1)
-        + arange(steps, DType::I32).expand_dims(0);
-    let policy = policy.rows(acted.ravel());
-    let of_steps = |x: Tensor| x.reshape([envs, steps]);
-    let logprobs = of_steps(policy.log_prob(flat(batch.actions)));
-    let ratios = (logprobs - batch.logprobs).exp();
-    let discounts = (1.0 - batch.ends) * args.gamma;
-    let vtrace = vtrace(batch.rewards, discounts, ratios, values);
-
-    let sum = |x: Tensor| {
-        let sums = x.sum(1); // f32[N]
-        batch.weights.map_or(sums, |weights| sums * weights).mean(..) * num_envs
-    };
-    let policy_loss = sum(-logprobs * vtrace.pg_advantages);
-    // The target is constant; the gradient of the square flows through the values only.
-    let now = values.slice_axis(1, 0, steps);
-    let target = now.stop_gradient() + vtrace.errors;
-    let value_loss = 0.5 * sum((target - now).square());
-    let entropy = sum(of_steps(policy.entropy()));
-    let loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy;
-    (loss, Metrics { loss, value_loss, policy_loss, entropy: -entropy })
-}
-
-// --------------------------------------------------------------------------------------- update
-
-/// Returns the rollout `[T, N]` to train on; with `--parity`, rewards and ends are shifted by one
+/// Returns the rollout `[T, N]` to train on; with `--parity`, rewards and dones are shifted by one
 /// step.
 pub fn prepare(rollout: Rollout<Tensor>, args: &Args) -> Rollout<Tensor> {
     if !args.parity {
@@ -269,7 +180,7 @@ pub fn prepare(rollout: Rollout<Tensor>, args: &Args) -> Rollout<Tensor> {
     };
     Rollout {
         rewards: before(rollout.last_reward, rollout.rewards),
-        ends: before(rollout.last_end, rollout.ends),
+        dones: before(rollout.last_done, rollout.dones),
         ..rollout
     }
 }
@@ -313,20 +224,122 @@ fn trajectories(data: &Rollout<Tensor>, index: Tensor, args: &Args) -> Trajector
         actions: take(data.actions),
         logprobs: take(data.logprobs),
         rewards: take(data.rewards),
-        ends: take(data.ends),
+        dones: take(data.dones),
         weights,
     }
 }
 
-/// Takes one gradient step on minibatch `turn`, with the mean of the gradients of its parts, as
+// --------------------------------------------------------------------------------------- vtrace
+
+/// Results of V-trace; `f32[N, T]` each.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct VTrace<T> {
+    /// TD errors to add to the values.
+    pub errors: T,
+    /// Advantages of the actions for the policy gradient, weighted by min(1, ratio).
+    pub pg_advantages: T,
+}
+
+/// Computes V-trace (Espeholt et al. 2018) with lambda 1 and importance ratios clipped at 1, as
+/// `rlax.vtrace_td_error_and_advantage`.
+///
+/// ```text
+/// delta_t = min(1, ratio_t) (r_t + discount_t v_{t+1} - v_t)
+/// error_t = delta_t + discount_t min(1, ratio_t) error_{t+1}
+/// q_t     = r_t + discount_t (v_{t+1} + error_{t+1})          error_T = 0
+/// pg_t    = min(1, ratio_t) (q_t - v_t)
+/// ```
+///
+/// `values` are `f32[N, T + 1]`, all other arguments `f32[N, T]`. No gradient flows through the
+/// result.
+#[track_caller]
+pub fn vtrace(
+    rewards: Tensor,
+    discounts: Tensor,
+    ratios: Tensor,
+    values: Tensor,
+) -> VTrace<Tensor> {
+    let [rewards, discounts, ratios, values] =
+        [rewards, discounts, ratios, values].map(Tensor::stop_gradient);
+    let steps = rewards.dim(1);
+    let weights = ratios.minimum(1.0);
+    let (now, next) = (values.slice_axis(1, 0, steps), values.slice_axis(1, 1, steps + 1));
+    let deltas = weights * (rewards + discounts * next - now);
+    let step = |next_error: Tensor, (delta, discount, weight): (Tensor, Tensor, Tensor)| {
+        let error = delta + discount * weight * next_error;
+        // The action's value includes the TD error of the next step.
+        (error, (error, next_error))
+    };
+    let by_time = |x: Tensor| x.transpose(&[1, 0]);
+    let xs = (by_time(deltas), by_time(discounts), by_time(weights));
+    let init = zeros_like(rewards.index_axis(1, 0));
+    let (_, (errors, next_errors)) = scan_with(step, init, xs, ScanOptions::reversed());
+    let q = rewards + discounts * (next + by_time(next_errors));
+    VTrace { errors: by_time(errors), pg_advantages: weights * (q - now) }
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of one gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// Total loss.
+    pub loss: T,
+    /// Value loss.
+    pub value_loss: T,
+    /// Policy loss.
+    pub policy_loss: T,
+    /// Negative sum of the policy's entropies, as Cleanba logs it.
+    pub entropy: T,
+}
+
+/// Computes IMPALA's loss of trajectories and its metrics. The loss is a sum over steps and
+/// environments: the mean over the environments of the batch, times `num_envs`.
+pub fn impala_loss(
+    agent: &Agent<Tensor>,
+    batch: Trajectories<Tensor>,
+    num_envs: f64,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let shape = batch.obs.shape();
+    let (envs, steps) = (shape[0], shape[1] - 1);
+    let (policy, values) = agent.apply(merge_time_and_env(batch.obs));
+    let values = values.reshape([envs, steps + 1]);
+    // Policies at all observations except the last of each trajectory.
+    let acted = arange(envs, DType::I32).expand_dims(1) * (steps as i32 + 1)
+        + arange(steps, DType::I32).expand_dims(0);
+    let policy = policy.rows(acted.ravel());
+    let of_steps = |x: Tensor| x.reshape([envs, steps]);
+    let logprobs = of_steps(policy.log_prob(merge_time_and_env(batch.actions)));
+    let ratios = (logprobs - batch.logprobs).exp();
+    let discounts = (1.0 - batch.dones) * args.gamma;
+    let vtrace = vtrace(batch.rewards, discounts, ratios, values);
+
+    let sum = |x: Tensor| {
+        let sums = x.sum(1); // f32[N]
+        batch.weights.map_or(sums, |weights| sums * weights).mean(..) * num_envs
+    };
+    let policy_loss = sum(-logprobs * vtrace.pg_advantages);
+    // The target is constant; the gradient of the square flows through the values only.
+    let now = values.slice_axis(1, 0, steps);
+    let target = now.stop_gradient() + vtrace.errors;
+    let value_loss = 0.5 * sum((target - now).square());
+    let entropy = sum(of_steps(policy.entropy()));
+    let loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * entropy;
+    (loss, Metrics { loss, value_loss, policy_loss, entropy: -entropy })
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Takes one gradient step on minibatch `index: i32[]`, with the mean of the gradients of its parts, as
 /// Cleanba's `optax.MultiSteps`.
-pub fn step(
-    state: TrainState<Tensor>,
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
     data: &Rollout<Tensor>,
-    (turn, learning_rate): (Tensor, Tensor),
+    (index, learning_rate): (Tensor, Tensor),
     (reduce, args): (&Reduce, &Args),
 ) -> (TrainState<Tensor>, Metrics<Tensor>) {
-    let TrainState { agent, optimizer } = state;
+    let TrainState { agent, opt_state } = train_state;
     let accumulated = args.gradient_accumulation_steps;
     let all_envs = data.env_ids.dim(0) * reduce.learners;
     let gradient = |part: Tensor| {
@@ -336,28 +349,22 @@ pub fn step(
             true => all_envs as f64 / args.parts() as f64,
             false => (batch.rewards.dim(0) * reduce.learners) as f64,
         };
-        let loss = |agent: Agent<Tensor>, batch| loss(&agent, batch, num_envs, args);
+        let loss = |agent: Agent<Tensor>, batch| impala_loss(&agent, batch, num_envs, args);
         reduce.gradient(&agent, batch, num_envs, loss)
     };
-    let (mut metrics, mut grads) = gradient(turn * accumulated as i32);
+    let (mut metrics, mut grads) = gradient(index * accumulated as i32);
     for part in 1..accumulated {
-        let (last, more) = gradient(turn * accumulated as i32 + part as i32);
+        let (last, more) = gradient(index * accumulated as i32 + part as i32);
         (metrics, grads) = (last, apply_updates(grads, more));
     }
     let grads = tree::map(grads, |x: Tensor| x / accumulated as f64);
     let grads = clip_by_global_norm(grads, args.max_grad_norm);
     let rmsprop = RMSPROP.with_learning_rate(learning_rate);
-    let (agent, optimizer) = rmsprop.step(agent, grads, optimizer);
-    (TrainState { agent, optimizer }, metrics)
+    let (agent, opt_state) = rmsprop.step(agent, grads, opt_state);
+    (TrainState { agent, opt_state }, metrics)
 }
 
 // ------------------------------------------------------------------------------------- training
-
-fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
-    let agent = Agent::init(key, sizes);
-    let optimizer = RMSPROP.init(&agent);
-    TrainState { agent, optimizer }
-}
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
 /// the run's folder.
@@ -367,9 +374,9 @@ fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let update = Update {
+    let config = UpdateConfig {
         num_steps: args.num_steps,
-        turns: args.num_minibatches,
+        gradient_steps: args.num_minibatches,
         learning_rate: args.learning_rate,
         anneal_lr: args.anneal_lr,
         bootstrap_truncated: args.bootstrap_truncated.then_some(args.gamma),
@@ -377,20 +384,20 @@ pub fn train(args: &Args) -> Result<Summary> {
     sebulba::train(
         args,
         &args.sebulba,
-        update,
-        Hooks {
-            begin,
+        config,
+        LearnerFunctions {
+            init: init_train_state,
             agent: |state: &TrainState<Sharded>| state.agent.clone(),
             prepare: |state, rollout| (state, prepare(rollout, args)),
-            step: |state, data: &Rollout<Tensor>, turn, reduce: &Reduce| {
-                step(state, data, turn, (reduce, args))
+            gradient_step: |state, data: &Rollout<Tensor>, index, reduce: &Reduce| {
+                gradient_step(state, data, index, (reduce, args))
             },
         },
     )
 }
 
 /// Evaluates a saved model, sampling actions from its policy.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let agent = |state: TrainState<Array>| state.agent;
-    sebulba::play(args, &args.sebulba, model, evaluation, begin, agent)
+    sebulba::evaluate(args, &args.sebulba, model, evaluation, init_train_state, agent)
 }

@@ -12,12 +12,13 @@ use crate::error::Result;
 use crate::optim::{Adam, AdamState, apply_updates, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{ensure, not_negative, positive, unit};
-use crate::rl::on_policy::{flat, gae, policy_loss, value_loss};
 use crate::rl::sebulba::{
-    self, Agent, Hooks, Reduce, Rollout, SebulbaOptions, Sizes, Update, indivisible, keys_of,
+    self, Agent, LearnerFunctions, Reduce, Rollout, SebulbaOptions, Sizes, UpdateConfig,
+    indivisible, keys_of,
 };
-use crate::rl::{Evaluation, RunOptions, Summary};
-use crate::trace::ops::{IndexMode, arange, concatenate};
+use crate::rl::{Evaluation, RunOptions, Summary, gather_minibatch, merge_time_and_env};
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{arange, concatenate, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Sharded, Tensor, random, vmap};
 
@@ -124,7 +125,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "cleanba_ppo", Args::check, train, play, VECTOR_DEFAULTS);
+algorithm!(Args, "cleanba_ppo", Args::check, train, evaluate, VECTOR_DEFAULTS);
 
 /// Defaults for environments with vector observations; Cleanba's defaults are for Atari.
 const VECTOR_DEFAULTS: &[&str] = &[
@@ -136,18 +137,88 @@ const VECTOR_DEFAULTS: &[&str] = &[
     "--clip-coef=0.2",
 ];
 
-/// State that an update changes.
+// -------------------------------------------------------------------------------------- network
+
+/// State that gradient steps change; saved as the model. The networks of [`Agent`] depend on the
+/// observations: the Nature or the IMPALA network for images, two dense layers for vectors.
 #[derive(Debug, Tree)]
 pub struct TrainState<T> {
-    /// The parameters.
+    /// Parameters.
     pub agent: Agent<T>,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, Agent<T>>,
-    /// PRNG key of the minibatch orders.
+    /// Adam's state.
+    pub opt_state: AdamState<T, Agent<T>>,
+    /// PRNG key of the minibatches.
     pub key: Key<T>,
 }
 
-// --------------------------------------------------------------------------------------- losses
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
+    let (agent_key, key) = key.split();
+    let agent = Agent::init(agent_key, sizes);
+    let opt_state = Adam::default().init(&agent);
+    TrainState { agent, opt_state, key }
+}
+
+// ----------------------------------------------------------------------------------- advantages
+
+/// Generalized advantage estimation (GAE, Schulman et al. 2016): returns advantages and returns,
+/// `f32[T, N]`, for values `f32[T, N]` and `next_value: f32[N]` of the observations after the last
+/// step.
+pub fn compute_gae(
+    rewards: Tensor,
+    dones: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, gae_lambda): (f64, f64),
+) -> (Tensor, Tensor) {
+    type Step = (Tensor, Tensor, Tensor);
+    let step = |(next_advantage, next_value): (Tensor, Tensor), (reward, done, value): Step| {
+        let nonterminal = 1.0 - done;
+        let delta = reward + gamma * next_value * nonterminal - value;
+        let advantage = delta + gamma * gae_lambda * nonterminal * next_advantage;
+        ((advantage, value), advantage)
+    };
+    let init = (zeros_like(next_value), next_value);
+    let (_, advantages) = scan_with(step, init, (rewards, dones, values), ScanOptions::reversed());
+    (advantages, advantages + values)
+}
+
+/// A rollout `[T, N]` prepared for the update.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Prepared<T> {
+    rollout: Rollout<T>,
+    /// `f32[T, N]`
+    advantages: T,
+    /// `f32[T, N]`
+    returns: T,
+    /// `i32[K M, N, T / M]`: the steps of each environment that make up each minibatch.
+    minibatch_steps: T,
+}
+
+/// Computes advantages, and the steps of each minibatch. Values of the rollout are those of the
+/// acting critic; the value after the last step is that of the current critic. Each minibatch takes
+/// the same number of steps from every environment, in an order drawn for that environment.
+pub fn prepare(
+    train_state: TrainState<Tensor>,
+    rollout: Rollout<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, Prepared<Tensor>) {
+    let TrainState { agent, opt_state, key } = train_state;
+    let exact = args.sebulba.deterministic;
+    let next_value = Reduce::rows(exact, rollout.next_obs, |obs| agent.value(obs));
+    let Rollout { rewards, dones, values, env_ids, .. } = rollout;
+    let (advantages, returns) =
+        compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
+    let (key, shuffle_key) = key.split();
+    let (parts, num_steps) = (args.parts(), args.num_steps);
+    let epochs = shuffle_key.split_vec(args.update_epochs).into_iter().map(|key| {
+        let permute = vmap(|key: Key<Tensor>| random::permutation(key, num_steps));
+        let steps = permute(keys_of(key, env_ids));
+        steps.reshape([env_ids.dim(0), parts, num_steps / parts]).transpose(&[1, 0, 2])
+    });
+    let minibatch_steps = concatenate(&epochs.collect::<Vec<_>>(), 0);
+    let train_state = TrainState { agent, opt_state, key };
+    (train_state, Prepared { rollout, advantages, returns, minibatch_steps })
+}
 
 /// Samples of N environments, B from each.
 #[derive(Debug, Clone, Copy, Tree)]
@@ -163,6 +234,23 @@ pub struct Samples<T> {
     /// `f32[N, B]`
     pub returns: T,
 }
+
+/// Returns the samples of minibatch `index: i32[]`.
+fn minibatch(data: &Prepared<Tensor>, index: Tensor) -> Samples<Tensor> {
+    let steps = gather_minibatch(data.minibatch_steps, index); // i32[N, B]
+    let num_envs = steps.dim(0);
+    let env = arange(num_envs, DType::I32).expand_dims(1);
+    let samples = Samples {
+        obs: data.rollout.obs,
+        actions: data.rollout.actions,
+        logprobs: data.rollout.logprobs,
+        advantages: data.advantages,
+        returns: data.returns,
+    };
+    gather_minibatch(merge_time_and_env(samples), steps * num_envs as i32 + env)
+}
+
+// ----------------------------------------------------------------------------------------- loss
 
 /// Metrics of one gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
@@ -180,19 +268,23 @@ pub struct Metrics<T> {
 }
 
 /// Computes PPO's loss over samples, and its metrics. Advantages must already be normalised.
-pub fn loss(
+pub fn ppo_loss(
     agent: &Agent<Tensor>,
     batch: Samples<Tensor>,
     args: &Args,
 ) -> (Tensor, Metrics<Tensor>) {
-    let batch = tree::map(batch, flat);
+    let batch = merge_time_and_env(batch);
     let (policy, value) = agent.apply(batch.obs);
     let logratio = policy.log_prob(batch.actions) - batch.logprobs;
-    let (policy_loss, ratios) = policy_loss(logratio, batch.advantages, args.clip_coef);
-    let value_loss = value_loss(value, value, batch.returns, None);
+    let ratio = logratio.exp();
+    let unclipped = -batch.advantages * ratio;
+    let clipped = -batch.advantages * ratio.clip(1.0 - args.clip_coef, 1.0 + args.clip_coef);
+    let policy_loss = unclipped.maximum(clipped).mean(..);
+    let value_loss = 0.5 * (value - batch.returns).square().mean(..);
     let entropy = policy.entropy().mean(..);
     let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
-    (loss, Metrics { loss, value_loss, policy_loss, entropy, approx_kl: ratios.approx_kl })
+    let approx_kl = ((ratio - 1.0) - logratio).mean(..);
+    (loss, Metrics { loss, value_loss, policy_loss, entropy, approx_kl })
 }
 
 /// Normalises advantages by their mean and standard deviation over the environments of all
@@ -206,99 +298,38 @@ fn normalize(advantages: Tensor, reduce: &Reduce) -> Tensor {
 
 // --------------------------------------------------------------------------------------- update
 
-/// A rollout `[T, N]` prepared for the update.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Prepared<T> {
-    rollout: Rollout<T>,
-    /// `f32[T, N]`
-    advantages: T,
-    /// `f32[T, N]`
-    returns: T,
-    /// `i32[K M, N, T / M]`: the steps of each environment that make up each minibatch.
-    orders: T,
-}
-
-/// Computes advantages, and the steps of each minibatch. Values of the rollout are those of the
-/// acting critic; the value after the last step is that of the current critic. Each minibatch takes
-/// the same number of steps from every environment, in an order drawn for that environment.
-pub fn prepare(
-    state: TrainState<Tensor>,
-    rollout: Rollout<Tensor>,
-    args: &Args,
-) -> (TrainState<Tensor>, Prepared<Tensor>) {
-    let TrainState { agent, optimizer, key } = state;
-    let exact = args.sebulba.deterministic;
-    let next_value = Reduce::rows(exact, rollout.next_obs, |obs| agent.value(obs));
-    let Rollout { rewards, ends, values, env_ids, .. } = rollout;
-    let discounts = (args.gamma, args.gae_lambda);
-    let (advantages, returns) = gae(rewards, ends, values, next_value, discounts);
-    let (key, draw) = key.split();
-    let (parts, steps) = (args.parts(), args.num_steps);
-    let orders = draw.split_vec(args.update_epochs).into_iter().map(|key| {
-        let order = vmap(|key: Key<Tensor>| random::permutation(key, steps));
-        order(keys_of(key, env_ids)).reshape([env_ids.dim(0), parts, steps / parts])
-    });
-    let orders: Vec<Tensor> = orders.map(|order| order.transpose(&[1, 0, 2])).collect();
-    let orders = concatenate(&orders, 0);
-    let state = TrainState { agent, optimizer, key };
-    (state, Prepared { rollout, advantages, returns, orders })
-}
-
-/// Returns the samples of minibatch `turn: i32[]`.
-fn samples(data: &Prepared<Tensor>, turn: Tensor) -> Samples<Tensor> {
-    let steps = data.orders.take_mode(turn, 0, IndexMode::Clip); // i32[N, B]
-    let num_envs = steps.dim(0) as i32;
-    let envs = arange(steps.dim(0), DType::I32).expand_dims(1);
-    let rows = steps * num_envs + envs;
-    let take = |x: Tensor| flat(x).take_mode(rows, 0, IndexMode::Clip);
-    Samples {
-        obs: take(data.rollout.obs),
-        actions: take(data.rollout.actions),
-        logprobs: take(data.rollout.logprobs),
-        advantages: take(data.advantages),
-        returns: take(data.returns),
-    }
-}
-
-/// Takes one gradient step on minibatch `turn`.
-pub fn step(
-    state: TrainState<Tensor>,
+/// Takes one gradient step on minibatch `index: i32[]`, with the mean of the gradients of its
+/// parts, as Cleanba's `optax.MultiSteps`.
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
     data: &Prepared<Tensor>,
-    (turn, learning_rate): (Tensor, Tensor),
+    (index, learning_rate): (Tensor, Tensor),
     (reduce, args): (&Reduce, &Args),
 ) -> (TrainState<Tensor>, Metrics<Tensor>) {
-    let TrainState { agent, optimizer, key } = state;
+    let TrainState { agent, opt_state, key } = train_state;
     let accumulated = args.gradient_accumulation_steps;
-    let mut told: Option<(Metrics<Tensor>, Agent<Tensor>)> = None;
-    for part in 0..accumulated {
-        let mut batch = samples(data, turn * accumulated as i32 + part as i32);
+    let gradient = |part: Tensor| {
+        let mut batch = minibatch(data, part);
         if args.norm_adv {
             batch.advantages = normalize(batch.advantages, reduce);
         }
-        let loss = |agent: Agent<Tensor>, batch| loss(&agent, batch, args);
         let num_envs = batch.obs.dim(0) * reduce.learners;
-        let (metrics, grads) = reduce.gradient(&agent, batch, num_envs as f64, loss);
-        told = Some(match told {
-            None => (metrics, grads),
-            Some((_, sum)) => (metrics, apply_updates(sum, grads)),
-        });
+        let loss = |agent: Agent<Tensor>, batch| ppo_loss(&agent, batch, args);
+        reduce.gradient(&agent, batch, num_envs as f64, loss)
+    };
+    let (mut metrics, mut grads) = gradient(index * accumulated as i32);
+    for part in 1..accumulated {
+        let (last, more) = gradient(index * accumulated as i32 + part as i32);
+        (metrics, grads) = (last, apply_updates(grads, more));
     }
-    let (metrics, grads) = told.expect("at least one part");
     let grads = tree::map(grads, |x: Tensor| x / accumulated as f64);
     let grads = clip_by_global_norm(grads, args.max_grad_norm);
     let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
-    let (agent, optimizer) = adam.step(agent, grads, optimizer);
-    (TrainState { agent, optimizer, key }, metrics)
+    let (agent, opt_state) = adam.step(agent, grads, opt_state);
+    (TrainState { agent, opt_state, key }, metrics)
 }
 
 // ------------------------------------------------------------------------------------- training
-
-fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
-    let (agent, key) = key.split();
-    let agent = Agent::init(agent, sizes);
-    let optimizer = Adam::default().init(&agent);
-    TrainState { agent, optimizer, key }
-}
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
 /// the run's folder.
@@ -308,9 +339,9 @@ fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let update = Update {
+    let config = UpdateConfig {
         num_steps: args.num_steps,
-        turns: args.update_epochs * args.num_minibatches,
+        gradient_steps: args.update_epochs * args.num_minibatches,
         learning_rate: args.learning_rate,
         anneal_lr: args.anneal_lr,
         bootstrap_truncated: args.bootstrap_truncated.then_some(args.gamma),
@@ -318,21 +349,20 @@ pub fn train(args: &Args) -> Result<Summary> {
     sebulba::train(
         args,
         &args.sebulba,
-        update,
-        Hooks {
-            begin,
+        config,
+        LearnerFunctions {
+            init: init_train_state,
             agent: |state: &TrainState<Sharded>| state.agent.clone(),
             prepare: |state, rollout| prepare(state, rollout, args),
-            step: |state, data: &Prepared<Tensor>, turn, reduce: &Reduce| {
-                step(state, data, turn, (reduce, args))
+            gradient_step: |state, data: &Prepared<Tensor>, index, reduce: &Reduce| {
+                gradient_step(state, data, index, (reduce, args))
             },
         },
     )
 }
 
 /// Evaluates a saved model, sampling actions from its policy.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    sebulba::play(args, &args.sebulba, model, evaluation, begin, |state: TrainState<Array>| {
-        state.agent
-    })
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let agent = |state: TrainState<Array>| state.agent;
+    sebulba::evaluate(args, &args.sebulba, model, evaluation, init_train_state, agent)
 }

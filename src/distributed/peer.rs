@@ -63,13 +63,13 @@ struct LineState {
 
 impl Peer {
     /// Joins the other processes. Process 0 listens; the others try to connect to it for up to
-    /// `patience`.
+    /// `timeout`.
     ///
     /// # Errors
     /// [`Error::Config`] if process 0 cannot listen, is not found, or refuses this process: for a
     /// wrong secret, a different number of processes, a rank that is already taken, or a different
     /// version.
-    pub fn join(launch: Launch, secret: Secret, patience: Duration) -> Result<Peer> {
+    pub fn join(launch: Launch, secret: Secret, timeout: Duration) -> Result<Peer> {
         let coordinator = match launch.rank {
             0 => Some(Coordinator::listen(launch.listens_at(), launch.size, secret.clone())?),
             _ => None,
@@ -78,7 +78,7 @@ impl Peer {
             Some(coordinator) => coordinator.reached_at().to_string(),
             None => launch.address.clone(),
         };
-        let stream = reach(&address, &launch, &secret, patience.min(MAX_PATIENCE))?;
+        let stream = reach(&address, &launch, &secret, timeout.min(MAX_PATIENCE))?;
         let problem = |error| Error::Config(format!("--coordinator-address {address}: {error}"));
         let out = Out::new(&stream).map_err(problem)?;
         let line = Line { out, ids: AtomicU64::new(1), state: Mutex::default() };
@@ -122,12 +122,12 @@ impl Peer {
         self.line.ask(Ask::Put { key: key.into() }, value, None).map(|_| ())
     }
 
-    /// Returns the value of a key once a process has stored it; `None` after `patience`.
+    /// Returns the value of a key once a process has stored it; `None` after `timeout`.
     ///
     /// # Errors
     /// Returns the same errors as [`Peer::put`].
-    pub fn get(&self, key: &str, patience: Duration) -> Result<Option<Vec<u8>>> {
-        let millis = patience.min(MAX_PATIENCE).as_millis() as u64;
+    pub fn get(&self, key: &str, timeout: Duration) -> Result<Option<Vec<u8>>> {
+        let millis = timeout.min(MAX_PATIENCE).as_millis() as u64;
         match self.line.ask(Ask::Get { key: key.into(), millis }, b"", None)? {
             Some((Answer::Done, value)) => Ok(Some(value)),
             _ => Ok(None),
@@ -138,14 +138,14 @@ impl Peer {
     ///
     /// # Errors
     /// Returns the same errors as [`Peer::put`], and an error with the ranks of those that have not
-    /// come after `patience`.
-    pub fn meet(&self, patience: Duration) -> Result<()> {
+    /// come after `timeout`.
+    pub fn barrier(&self, timeout: Duration) -> Result<()> {
         let round = self.rounds.fetch_add(1, Ordering::Relaxed);
         // If others are missing, process 0 reports it.
-        let patience = patience.min(MAX_PATIENCE);
-        let patience = if self.launch.rank == 0 { patience } else { patience + LONGER };
+        let timeout = timeout.min(MAX_PATIENCE);
+        let timeout = if self.launch.rank == 0 { timeout } else { timeout + LONGER };
         let ask = Ask::Take { round, together: Together::Meet };
-        if self.line.ask(ask, b"", Some(patience))?.is_some() {
+        if self.line.ask(ask, b"", Some(timeout))?.is_some() {
             return Ok(());
         }
         let missing = self.line.ask(Ask::Missing { round }, b"", Some(LONGER))?;
@@ -160,7 +160,7 @@ impl Peer {
         Err(Error::Config(format!(
             "--distributed: process(es) {ranks:?} have not come to the beginning of the run within \
              {} s{refused}",
-            patience.as_secs()
+            timeout.as_secs()
         )))
     }
 
@@ -274,12 +274,12 @@ impl Line {
         }
     }
 
-    /// Sends a request and waits for the answer; returns `None` after `patience`.
+    /// Sends a request and waits for the answer; returns `None` after `timeout`.
     fn ask(
         &self,
         it: Ask,
         body: &[u8],
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Option<(Answer, Vec<u8>)>> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = mpsc::channel();
@@ -292,8 +292,8 @@ impl Line {
         }
         // If sending fails, the listening thread reports the reason.
         let _ = self.out.send(&Head { id, it }, body);
-        let answer = match patience {
-            Some(patience) => answer.recv_timeout(patience),
+        let answer = match timeout {
+            Some(timeout) => answer.recv_timeout(timeout),
             None => answer.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match answer {
@@ -315,8 +315,8 @@ fn over(cause: &str) -> Error {
 }
 
 /// Connects to process 0, which may start later than this process.
-fn reach(address: &str, launch: &Launch, secret: &Secret, patience: Duration) -> Result<TcpStream> {
-    let deadline = Instant::now() + patience;
+fn reach(address: &str, launch: &Launch, secret: &Secret, timeout: Duration) -> Result<TcpStream> {
+    let deadline = Instant::now() + timeout;
     loop {
         let tried = connect(address).map_err(Failure::Broken).and_then(|mut stream| {
             join(&mut stream, secret, launch.rank, launch.size).map(|()| stream)
@@ -332,7 +332,7 @@ fn reach(address: &str, launch: &Launch, secret: &Secret, patience: Duration) ->
                  {problem}",
                 launch.rank,
                 launch.size,
-                patience.as_secs()
+                timeout.as_secs()
             )));
         }
         thread::sleep(PAUSE);

@@ -42,7 +42,7 @@ fn together<R: Send>(size: usize, run: impl Fn(Peer) -> R + Sync) -> Vec<R> {
 fn processes_add_up_and_agree() {
     let told = together(3, |peer| -> Result<_> {
         let rank = peer.launch().rank;
-        peer.meet(LONG)?;
+        peer.barrier(LONG)?;
         let mut floats = [rank as f32, 0.5];
         peer.sum_f32(&mut floats)?;
         let mut whole = [i64::MAX, 1 << 40];
@@ -62,12 +62,12 @@ fn values_come_when_they_are_put() {
         if peer.launch().rank == 1 {
             thread::sleep(Duration::from_millis(100));
             peer.put("topology/1", b"two devices").unwrap();
-            peer.meet(LONG).unwrap();
+            peer.barrier(LONG).unwrap();
             return true;
         }
         assert_eq!(peer.get("topology/1", Duration::ZERO).unwrap(), None);
         let found = peer.get("topology/1", LONG).unwrap();
-        peer.meet(LONG).unwrap();
+        peer.barrier(LONG).unwrap();
         found.as_deref() == Some(b"two devices")
     });
     assert_eq!(found, [true, true]);
@@ -99,7 +99,7 @@ fn who_is_missing_is_named() {
         let there = [0, 2].map(|rank| {
             scope.spawn(move || {
                 let peer = Peer::join(launch(rank, 4, address), secret(), LONG).unwrap();
-                let told = peer.meet(Duration::from_millis(300)).unwrap_err().to_string();
+                let told = peer.barrier(Duration::from_millis(300)).unwrap_err().to_string();
                 peer.vanish();
                 told
             })
@@ -186,7 +186,8 @@ fn silent_connections_do_not_keep_a_process_out() {
     let more: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(at).unwrap()).collect();
     let told = thread::scope(|scope| {
         let all = [&first, &second, &third];
-        let all = all.map(|peer| scope.spawn(move || peer.meet(LONG).map(|()| peer.launch().rank)));
+        let all =
+            all.map(|peer| scope.spawn(move || peer.barrier(LONG).map(|()| peer.launch().rank)));
         all.map(|one| one.join().unwrap().unwrap())
     });
     assert_eq!(told, [0, 1, 2]);
@@ -195,11 +196,11 @@ fn silent_connections_do_not_keep_a_process_out() {
 
 /// Any waiting time is accepted, however long.
 #[test]
-fn the_longest_patience_is_a_number_like_others() {
+fn the_longest_timeout_is_a_number_like_others() {
     let first = Peer::join(launch(0, 1, "127.0.0.1:0"), secret(), Duration::MAX).unwrap();
     first.put("key", b"value").unwrap();
     assert_eq!(first.get("key", Duration::MAX).unwrap().as_deref(), Some(&b"value"[..]));
-    first.meet(Duration::MAX).unwrap();
+    first.barrier(Duration::MAX).unwrap();
 }
 
 #[test]
@@ -223,7 +224,7 @@ fn a_process_that_leaves_is_named_to_who_waits_for_it() {
             peer.vanish();
             return String::new();
         }
-        peer.meet(LONG).unwrap_err().to_string()
+        peer.barrier(LONG).unwrap_err().to_string()
     });
     assert_eq!(told, ["--distributed: process 1 is gone", "", "--distributed: process 1 is gone"]);
 }

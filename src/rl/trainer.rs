@@ -186,6 +186,11 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         self.global_step
     }
 
+    /// Returns true if the run is resumed from a checkpoint.
+    pub fn is_resuming(&self) -> bool {
+        self.args.options().resume.is_some()
+    }
+
     /// Returns the initial state: `init`, or with `--resume` the saved state; then the environments
     /// are restored too.
     ///

@@ -29,7 +29,7 @@ fn the_loss_of_ppo_is_that_of_numpy() {
             advantages: wave([2, 3], 6.0),
             returns: wave([2, 3], 7.0),
         };
-        tree::leaves(&cleanba_ppo::loss(&agent(), batch, &args).1)
+        tree::leaves(&cleanba_ppo::ppo_loss(&agent(), batch, &args).1)
     });
 }
 
@@ -42,19 +42,19 @@ fn the_loss_of_impala_is_that_of_numpy() {
             actions: ints([2, 4], &[0, 1, 1, 0, 1, 0, 0, 1]),
             logprobs: acted("impala_log_prob").reshape([2, 4]),
             rewards: wave([2, 4], 0.1),
-            ends: floats([2, 4], &[0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
+            dones: floats([2, 4], &[0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
             weights: None,
         };
         // As if there were six environments.
-        tree::leaves(&cleanba_impala::loss(&agent(), batch, 6.0, &args).1)
+        tree::leaves(&cleanba_impala::impala_loss(&agent(), batch, 6.0, &args).1)
     });
 }
 
 #[test]
 fn vtrace_is_that_of_numpy() {
     expect("vtrace", || {
-        let ends = floats([2, 4], &[0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
-        let (rewards, discounts) = (wave([2, 4], 0.1), 0.99 * (1.0 - ends));
+        let dones = floats([2, 4], &[0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        let (rewards, discounts) = (wave([2, 4], 0.1), 0.99 * (1.0 - dones));
         let ratios = wave([2, 4], 0.9).exp();
         tree::leaves(&cleanba_impala::vtrace(rewards, discounts, ratios, wave([2, 5], 0.4)))
     });

@@ -5,7 +5,7 @@
 //! resumed run makes the rollouts and updates of an uninterrupted one.
 
 use super::agent::Agent;
-use super::rollout::Playing;
+use super::rollout::EnvState;
 use crate::Array;
 use crate::envs::XlaPool;
 use crate::error::Result;
@@ -33,7 +33,7 @@ pub struct ActorState<T> {
     /// `f32[N]`: the last rewards.
     pub reward: T,
     /// `f32[N]`: 1 where the last step ended an episode.
-    pub end: T,
+    pub done: T,
     /// `u32[2]`: the data of the PRNG key.
     pub key: T,
 }
@@ -52,20 +52,20 @@ impl ActorState<Array> {
     ///
     /// # Errors
     /// Returns errors of the rollout that computed it.
-    pub fn of(playing: &Playing<Array>) -> Result<ActorState<Array>> {
-        let data = tree::leaves(&playing.key);
+    pub fn of(env_state: &EnvState<Array>) -> Result<ActorState<Array>> {
+        let data = tree::leaves(&env_state.key);
         on_host(&ActorState {
-            obs: playing.obs.clone(),
-            reward: playing.reward.clone(),
-            end: playing.end.clone(),
+            obs: env_state.obs.clone(),
+            reward: env_state.reward.clone(),
+            done: env_state.done.clone(),
             key: data[0].clone(),
         })
     }
 
-    /// Returns `playing` with this state; it keeps its environment handle.
-    pub fn resume(self, playing: Playing<Array>) -> Playing<Array> {
-        let ActorState { obs, reward, end, key } = self;
-        Playing { handle: playing.handle, obs, reward, end, key: Key::from_data(key) }
+    /// Returns `env_state` with this state; it keeps its environment handle.
+    pub fn resume(self, env_state: EnvState<Array>) -> EnvState<Array> {
+        let ActorState { obs, reward, done, key } = self;
+        EnvState { handle: env_state.handle, obs, reward, done, key: Key::from_data(key) }
     }
 }
 
@@ -74,8 +74,8 @@ impl ActorSnapshot {
     ///
     /// # Errors
     /// Returns errors of environments that cannot save themselves.
-    pub fn of(pools: &XlaPool, actor: usize, playing: &Playing<Array>) -> Result<ActorSnapshot> {
-        let state = ActorState::of(playing)?;
+    pub fn of(pools: &XlaPool, actor: usize, env_state: &EnvState<Array>) -> Result<ActorSnapshot> {
+        let state = ActorState::of(env_state)?;
         let envs = (&mut *pools.pool(actor)).states()?;
         Ok(ActorSnapshot { state, envs })
     }

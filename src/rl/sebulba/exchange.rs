@@ -23,8 +23,8 @@ pub trait Exchange: Send + Sync {
     /// Waits until all processes have reached this call.
     ///
     /// # Errors
-    /// [`Error::Config`] with the ranks of those that have not reached it after `patience`.
-    fn meet(&self, patience: Duration) -> Result<()>;
+    /// [`Error::Config`] with the ranks of those that have not reached it after `timeout`.
+    fn barrier(&self, timeout: Duration) -> Result<()>;
 
     /// Replaces `numbers` with their elementwise sum over all processes, in `f32`.
     ///
@@ -67,8 +67,8 @@ impl Store {
 }
 
 impl KeyValues for Store {
-    fn get(&self, key: &str, patience: Duration) -> Result<Option<Vec<u8>>> {
-        self.peer()?.get(key, patience)
+    fn get(&self, key: &str, timeout: Duration) -> Result<Option<Vec<u8>>> {
+        self.peer()?.get(key, timeout)
     }
 
     fn put(&self, key: &str, value: &[u8]) -> Result<()> {
@@ -81,8 +81,8 @@ impl Exchange for Peer {
         World { rank: self.launch().rank, size: self.launch().size }
     }
 
-    fn meet(&self, patience: Duration) -> Result<()> {
-        Peer::meet(self, patience)
+    fn barrier(&self, timeout: Duration) -> Result<()> {
+        Peer::barrier(self, timeout)
     }
 
     fn sum_f32(&self, numbers: &mut [f32]) -> Result<()> {
@@ -124,7 +124,7 @@ const FREE: [&str; 8] = [
 /// # Errors
 /// [`Error::Config`] with the ranks of the processes that differ and, in a process that differs,
 /// the flags.
-pub fn expect_same(exchange: &dyn Exchange, settings: &impl serde::Serialize) -> Result<()> {
+pub fn ensure_same(exchange: &dyn Exchange, settings: &impl serde::Serialize) -> Result<()> {
     let world = exchange.world();
     let ours = serde_json::to_value(settings)
         .map_err(|error| Error::Config(format!("the settings of a run: {error}")))?;
@@ -257,7 +257,7 @@ mod tests {
             World { rank: self.rank, size: 2 }
         }
 
-        fn meet(&self, _: Duration) -> Result<()> {
+        fn barrier(&self, _: Duration) -> Result<()> {
             self.shared.2.wait();
             Ok(())
         }
@@ -315,7 +315,7 @@ mod tests {
                 let told = pair.iter().map(|process| {
                     let first = process.rank == 0;
                     let settings = settings(if first { 1 } else { other }, first);
-                    scope.spawn(move || expect_same(process, &settings))
+                    scope.spawn(move || ensure_same(process, &settings))
                 });
                 told.collect::<Vec<_>>().into_iter().map(|t| t.join().unwrap()).collect()
             })
@@ -331,21 +331,21 @@ mod tests {
     #[test]
     fn keys_and_values_end_with_the_run() {
         let secret = || Secret::new("the secret of this test").unwrap();
-        let patience = Duration::from_secs(20);
+        let timeout = Duration::from_secs(20);
         let launch = |rank, address: String| Launch { rank, size: 2, address, bind: None };
         let first =
-            Arc::new(Peer::join(launch(0, "127.0.0.1:0".into()), secret(), patience).unwrap());
+            Arc::new(Peer::join(launch(0, "127.0.0.1:0".into()), secret(), timeout).unwrap());
         let address = first.listens_at().unwrap().to_string();
-        let second = Arc::new(Peer::join(launch(1, address), secret(), patience).unwrap());
+        let second = Arc::new(Peer::join(launch(1, address), secret(), timeout).unwrap());
         assert_eq!(second.listens_at(), None);
         let [here, there] = [&first, &second].map(|peer| peer.clone().key_values().unwrap());
         here.put("global_topology/cuda", b"two devices").unwrap();
-        assert_eq!(there.get("global_topology/cuda", patience).unwrap().unwrap(), b"two devices");
+        assert_eq!(there.get("global_topology/cuda", timeout).unwrap().unwrap(), b"two devices");
         assert_eq!(there.get("never", Duration::ZERO).unwrap(), None);
         // The stores hold no strong references.
         assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 1));
         drop((second, first));
-        let error = there.get("global_topology/cuda", patience).unwrap_err().to_string();
+        let error = there.get("global_topology/cuda", timeout).unwrap_err().to_string();
         assert!(error.contains("this process has ended its run"), "{error}");
     }
 

@@ -92,6 +92,11 @@ impl Layout {
         self.num_actors() * self.envs * self.world.size
     }
 
+    /// Returns the number of devices of this process: one more than the highest index in use.
+    pub fn num_devices(&self) -> usize {
+        self.actors.iter().chain(&self.learners).max().map_or(1, |last| last + 1)
+    }
+
     /// Returns the number of learner devices of all processes.
     pub fn num_learners(&self) -> usize {
         self.learners.len() * self.world.size

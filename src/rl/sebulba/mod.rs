@@ -8,44 +8,49 @@
 //! ```
 //!
 //! The policy is exactly [`LAG`] versions behind; [`ActorLearnerQueues`] enforce the order. [`Layout`] assigns
-//! devices to actors and learners, and numbers the environments; [`drive()`] runs the threads;
+//! devices to actors and learners, and numbers the environments; [`run_actor_learner()`] runs the threads;
 //! [`Reduce`] sums over environments, devices and processes. A [`RunStatus`] holds the status of each
 //! thread, and a [`LiveView`] displays it.
 
+mod actor_learner;
+mod actors;
 mod agent;
 #[cfg(any(feature = "mpi", test))]
 mod arrivals;
-mod board;
 mod checkpoint;
-mod drive;
 mod exchange;
-mod lanes;
 mod layout;
+mod learner;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod options;
+mod queues;
 mod reduce;
 mod rollout;
+mod setup;
 mod simulate;
 mod stats;
+mod status;
 mod threads;
 mod train;
 mod view;
 
+pub use actor_learner::{
+    ActorRollout, LAG, Learner, LearnerBatch, Schedule, run_actor_learner, version_of,
+};
 pub use agent::{Agent, Network, Sizes, Trunk};
-pub use board::{Activity, RunStatus, Seen, Snapshot, ThreadStatus};
 pub use checkpoint::{ActorSnapshot, ActorState};
-pub use drive::{ActorRollout, LAG, Learner, LearnerBatch, Schedule, drive, version_of};
-pub use exchange::{Across, Exchange, expect_same};
-pub use lanes::{ActorLearnerQueues, Waiting};
+pub use exchange::{Across, Exchange, ensure_same};
 pub use layout::{Layout, World, indivisible};
 #[cfg(feature = "mpi")]
 pub use mpi::Mpi;
 pub use options::{Protocol, SebulbaOptions};
+pub use queues::{ActorLearnerQueues, Waiting};
 pub use reduce::Reduce;
-pub use rollout::{Playing, Rollout, begin, collect, keys_of};
+pub use rollout::{EnvState, Rollout, collect_rollout, keys_of, reset_envs};
 pub use simulate::{Costs, Forecast, Shape, simulate};
 pub use stats::{RolloutTimes, Stats, Window, processor_time};
+pub use status::{Activity, RunStatus, Snapshot, ThreadSnapshot, ThreadStatus};
 pub use threads::run;
-pub use train::{Hooks, Update, play, train};
+pub use train::{LearnerFunctions, UpdateConfig, evaluate, train};
 pub use view::{LiveView, watch};

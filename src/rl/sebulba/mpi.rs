@@ -31,7 +31,7 @@ pub struct Mpi {
     world: SimpleCommunicator,
     /// Connection to process 0 that provides the key-value store, which MPI lacks.
     peer: Mutex<Option<Arc<Peer>>>,
-    patience: Duration,
+    timeout: Duration,
     /// Finalizes MPI when it is dropped.
     _universe: Universe,
 }
@@ -49,20 +49,20 @@ impl Mpi {
     ///
     /// # Errors
     /// [`Error::Config`] if MPI was joined before, or if it cannot be called from several threads.
-    /// If not all others have joined after `patience`, the process exits, and the first process of
+    /// If not all others have joined after `timeout`, the process exits, and the first process of
     /// this machine prints which are missing: `MPI_Init` itself waits forever.
-    pub fn join(patience: Duration) -> Result<Mpi> {
+    pub fn join(timeout: Duration) -> Result<Mpi> {
         let (joined, waits) = mpsc::channel::<()>();
         let timed_out =
-            move |patience| waits.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout);
+            move |timeout| waits.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout);
         let arrivals = Arrivals::of(|name| std::env::var(name).ok());
         // Without this file, the error message says less about the missing processes.
         let _ = arrivals.tell();
         thread::spawn(move || {
-            if timed_out(patience) && (arrivals.speaks() || timed_out(LONGER)) {
+            if timed_out(timeout) && (arrivals.speaks() || timed_out(LONGER)) {
                 output::stderr_line(format_args!(
                     "error: {}",
-                    arrivals.complaint(patience.as_secs())
+                    arrivals.complaint(timeout.as_secs())
                 ));
                 std::process::exit(1);
             }
@@ -79,7 +79,7 @@ impl Mpi {
             )));
         }
         let (world, peer) = (universe.world(), Mutex::default());
-        Ok(Mpi { world, peer, patience, _universe: universe })
+        Ok(Mpi { world, peer, timeout, _universe: universe })
     }
 
     /// Connects to the other processes where process 0 listens. MPI broadcasts that address and a
@@ -92,7 +92,7 @@ impl Mpi {
         if rank == 0 {
             let opened = interface().and_then(|at| {
                 let secret = Secret::fresh_text()?;
-                let peer = Peer::join(launch(at.to_string()), Secret::new(&secret)?, self.patience);
+                let peer = Peer::join(launch(at.to_string()), Secret::new(&secret)?, self.timeout);
                 Ok((peer?, secret))
             });
             words = match &opened {
@@ -125,7 +125,7 @@ impl Mpi {
         }
         match first {
             Some(opened) => opened,
-            None => Peer::join(launch(at.to_string()), Secret::new(secret)?, self.patience),
+            None => Peer::join(launch(at.to_string()), Secret::new(secret)?, self.timeout),
         }
     }
 
@@ -168,14 +168,14 @@ impl Exchange for Mpi {
         World { rank: self.world.rank() as usize, size: self.world.size() as usize }
     }
 
-    fn meet(&self, patience: Duration) -> Result<()> {
+    fn barrier(&self, timeout: Duration) -> Result<()> {
         let World { rank, size } = self.world();
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let missing = |ranks: Vec<usize>| {
             Error::Config(format!(
                 "--distributed: process(es) {ranks:?} started, and did not come to the beginning of \
                  the run within {} s",
-                patience.as_secs()
+                timeout.as_secs()
             ))
         };
         // A message of one byte, which MPI buffers at once.

@@ -18,7 +18,7 @@ const MAX_ACTORS: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// Machado et al. 2018: full games as episodes, sticky actions, all 18 actions.
+    /// Machado et al. 2018: full episodes as episodes, sticky actions, all 18 actions.
     Machado,
     /// Espeholt et al. 2018: lives as episodes, no-op starts, the game's minimal action set.
     Espeholt,

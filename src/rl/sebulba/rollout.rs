@@ -1,8 +1,7 @@
 //! Rollouts of an actor.
 
 use crate::envs::{Handle, XlaPool};
-use crate::rl::EpisodeStats;
-use crate::rl::on_policy::bootstrap_truncated;
+use crate::rl::{EpisodeStats, bootstrap_truncated};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{arange, concatenate, zeros};
 use crate::tree::{self, Tree};
@@ -13,7 +12,7 @@ use super::reduce::Reduce;
 
 /// State of an actor's environments between two steps.
 #[derive(Debug, Tree)]
-pub struct Playing<T> {
+pub struct EnvState<T> {
     /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
     pub handle: Handle<T>,
     /// `[N, ..]`: the last observations.
@@ -21,7 +20,7 @@ pub struct Playing<T> {
     /// `f32[N]`: the rewards of the last step.
     pub reward: T,
     /// `f32[N]`: 1 where the last step ended an episode.
-    pub end: T,
+    pub done: T,
     /// PRNG key; it is the same in every actor.
     pub key: Key<T>,
 }
@@ -40,13 +39,13 @@ pub struct Rollout<T> {
     /// `f32[T, N]`: rewards of the actions.
     pub rewards: T,
     /// `f32[T, N]`: 1 where the action ended the episode.
-    pub ends: T,
+    pub dones: T,
     /// `[N, ..]`: observations after the last action.
     pub next_obs: T,
     /// `f32[N]`: rewards of the step before the first one of the rollout.
     pub last_reward: T,
     /// `f32[N]`: 1 where that step ended an episode.
-    pub last_end: T,
+    pub last_done: T,
     /// `i32[N]`: numbers of the environments in the whole run.
     pub env_ids: T,
 }
@@ -54,7 +53,7 @@ pub struct Rollout<T> {
 impl Rollout<Tensor> {
     /// Concatenates the rollouts of several actors along the axis of environments.
     #[track_caller]
-    pub fn joined(parts: Vec<Rollout<Tensor>>) -> Rollout<Tensor> {
+    pub fn concatenate(parts: Vec<Rollout<Tensor>>) -> Rollout<Tensor> {
         let [part] = parts[..] else {
             let leaves: Vec<Vec<Tensor>> = parts.iter().map(tree::leaves).collect();
             let axes = parts[0].axes();
@@ -91,10 +90,10 @@ impl Rollout<Tensor> {
 
 /// Resets an actor's environments.
 #[track_caller]
-pub fn begin(envs: &XlaPool, handle: Handle<Tensor>, key: Key<Tensor>) -> Playing<Tensor> {
+pub fn reset_envs(envs: &XlaPool, handle: Handle<Tensor>, key: Key<Tensor>) -> EnvState<Tensor> {
     let (handle, first) = envs.reset(handle);
     let none = zeros([envs.rows()], DType::F32);
-    Playing { handle, obs: first.obs, reward: none, end: none, key }
+    EnvState { handle, obs: first.obs, reward: none, done: none, key }
 }
 
 /// Derives a key for each environment from the shared one.
@@ -109,50 +108,50 @@ pub fn keys_of(key: Key<Tensor>, env_ids: Tensor) -> Key<Tensor> {
 /// of the first environment. With `bootstrap`, the discount factor, the rewards of truncated steps
 /// include the discounted value of the final observation by the acting critic.
 #[track_caller]
-pub fn collect(
+pub fn collect_rollout(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
-    playing: Playing<Tensor>,
+    env_state: EnvState<Tensor>,
     first_env: Tensor,
     (num_steps, learners, exact): (usize, usize, bool),
     bootstrap: Option<f64>,
-) -> (Playing<Tensor>, Vec<Rollout<Tensor>>, EpisodeStats<Tensor>) {
+) -> (EnvState<Tensor>, Vec<Rollout<Tensor>>, EpisodeStats<Tensor>) {
     let env_ids = arange(envs.rows(), DType::I32) + first_env;
-    let (last_reward, last_end) = (playing.reward, playing.end);
-    let turn = |playing: Playing<Tensor>, ()| {
-        let Playing { handle, obs, key, .. } = playing;
-        let (key, draw) = key.split();
-        let keys = keys_of(draw, env_ids);
+    let (last_reward, last_done) = (env_state.reward, env_state.done);
+    let env_step = |env_state: EnvState<Tensor>, ()| {
+        let EnvState { handle, obs, key, .. } = env_state;
+        let (key, action_key) = key.split();
+        let keys = keys_of(action_key, env_ids);
         let (action, logprob, value) = Reduce::rows(exact, (obs, keys), |(obs, keys)| {
             let (policy, value) = agent.apply(obs);
             let action = policy.sample_each(keys);
             (action, policy.log_prob(action), value)
         });
         let (handle, step) = envs.step(handle, action);
-        let end = step.done().to(DType::F32);
+        let done = step.done().to(DType::F32);
         let mut reward = step.reward;
         if let Some(gamma) = bootstrap {
-            let (cut, last) = (step.truncated_only(), envs.final_obs_of(&step));
+            let final_obs = envs.final_obs_of(&step);
             let value = |obs| Reduce::rows(exact, obs, |obs| agent.value(obs));
-            reward = bootstrap_truncated(reward, cut, last, gamma, value);
+            reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, gamma, value);
         }
-        let next = Playing { handle, obs: step.obs, reward, end, key };
-        (next, (obs, action, logprob, value, reward, end, EpisodeStats::of(&step)))
+        let next = EnvState { handle, obs: step.obs, reward, done, key };
+        (next, (obs, action, logprob, value, reward, done, EpisodeStats::of(&step)))
     };
-    let (playing, told) = scan_with(turn, playing, (), ScanOptions::length(num_steps));
-    let (obs, actions, logprobs, values, rewards, ends, games) = told;
-    let next_obs = playing.obs;
+    let (env_state, outputs) = scan_with(env_step, env_state, (), ScanOptions::length(num_steps));
+    let (obs, actions, logprobs, values, rewards, dones, episodes) = outputs;
+    let next_obs = env_state.obs;
     let rollout = Rollout {
         obs,
         actions,
         logprobs,
         values,
         rewards,
-        ends,
+        dones,
         next_obs,
         last_reward,
-        last_end,
+        last_done,
         env_ids,
     };
-    (playing, rollout.split(learners), games)
+    (env_state, rollout.split(learners), episodes)
 }

@@ -1,10 +1,10 @@
 //! Simulation of the speed of a layout: actors and learners as tasks that take time and share
 //! cores.
 //!
-//! It models what [`drive`](super::drive()) does with threads: the same queues, the same lag, the
+//! It models what [`run_actor_learner`](super::actor_learner()) does with threads: the same queues, the same lag, the
 //! same order. The costs are measured on one device; see `docs/scaling.md`.
 
-use super::drive::version_of;
+use super::actor_learner::version_of;
 
 /// Costs of the parts of an update in seconds, measured on one device that has the machine to
 /// itself.
@@ -114,7 +114,7 @@ pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
     let mut now = 0.0;
     let mut tasks: Vec<Task> = Vec::new();
     let mut begun = vec![0u64; actors]; // rollouts begun by each actor
-    let mut delivered = vec![0u64; actors]; // rollouts queued or taken
+    let mut batch = vec![0u64; actors]; // rollouts queued or taken
     let mut version = 1u64;
     let (mut updates, mut learning) = (0u64, 0usize);
     let (mut learner_work, mut actor_work) = (0.0, 0.0);
@@ -123,7 +123,7 @@ pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
         // Start all tasks that can start.
         for actor in 0..actors {
             let next = begun[actor] + 1;
-            let idle = delivered[actor] == begun[actor];
+            let idle = batch[actor] == begun[actor];
             // The queue is free once the learner has taken the previous rollout.
             let taken = updates + u64::from(learning > 0);
             let room = next <= taken + 2;
@@ -140,7 +140,7 @@ pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
                 });
             }
         }
-        if learning == 0 && delivered.iter().all(|&rollouts| rollouts > updates) {
+        if learning == 0 && batch.iter().all(|&rollouts| rollouts > updates) {
             learning = shape.learners;
             for k in 0..shape.learners {
                 let device = learner_of(k);
@@ -196,7 +196,7 @@ pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
         });
         for what in done {
             match what {
-                What::Rollout { actor } => delivered[actor] += 1,
+                What::Rollout { actor } => batch[actor] += 1,
                 What::Learn => {
                     learning -= 1;
                     if learning == 0 {

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use super::lanes::ActorLearnerQueues;
+use super::queues::ActorLearnerQueues;
 use crate::error::{Error, Result};
 
 /// Runs `actor(0)`, `actor(1)`, ... each on a thread of its own, and `learner` on the caller's.
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 /// # Errors
 /// Returns the first error of any thread.
 pub fn run<P: Send, R: Send, T>(
-    lanes: &ActorLearnerQueues<P, R>,
+    queues: &ActorLearnerQueues<P, R>,
     actors: usize,
     actor: impl Fn(usize) -> Result<()> + Sync,
     learner: impl FnOnce() -> Result<T>,
@@ -32,16 +32,16 @@ pub fn run<P: Send, R: Send, T>(
                         Error::Env(format!("actor thread {index} panicked: {}", words(&*panic)))
                     }
                 };
-                lanes.fail(failed);
+                queues.fail(failed);
             };
             let name = format!("actor {index}");
             if let Err(error) = thread::Builder::new().name(name).spawn_scoped(scope, work) {
-                lanes.fail(Error::Config(format!("cannot start actor thread {index}: {error}")));
+                queues.fail(Error::Config(format!("cannot start actor thread {index}: {error}")));
             }
         }
         // The queues must be closed before the scope waits for the actors.
         let outcome = catch_unwind(AssertUnwindSafe(learner));
-        lanes.close();
+        queues.close();
         match outcome {
             Ok(outcome) => outcome,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -76,35 +76,35 @@ mod tests {
 
     #[test]
     fn the_cause_of_an_end_is_told() {
-        let lanes: ActorLearnerQueues<u32, u32> = ActorLearnerQueues::new(2);
+        let queues: ActorLearnerQueues<u32, u32> = ActorLearnerQueues::new(2);
         let actor = |index: usize| {
             if index == 1 {
                 panic!("no such game");
             }
             // Waits until the queues are closed.
-            assert_eq!(lanes.take_params(index).0, None);
+            assert_eq!(queues.take_params(index).0, None);
             Ok(())
         };
         let error =
-            run(&lanes, 2, actor, || lanes.take_rollouts(&|| false)).unwrap_err().to_string();
+            run(&queues, 2, actor, || queues.take_rollouts(&|| false)).unwrap_err().to_string();
         assert!(error.contains("actor thread 1 panicked: no such game"), "{error}");
     }
 
     #[test]
     fn an_end_in_the_learner_ends_the_actors() {
-        let lanes: ActorLearnerQueues<u32, u32> = ActorLearnerQueues::new(1);
+        let queues: ActorLearnerQueues<u32, u32> = ActorLearnerQueues::new(1);
         let actor = |index: usize| {
-            while lanes.take_params(index).0.is_some() {
-                lanes.put_rollout(index, 1);
+            while queues.take_params(index).0.is_some() {
+                queues.put_rollout(index, 1);
             }
             Ok(())
         };
         let learner = || -> Result<()> {
-            lanes.put_params(0, 1)?;
-            assert_eq!(lanes.take_rollouts(&|| false)?.unwrap().0, [1]);
+            queues.put_params(0, 1)?;
+            assert_eq!(queues.take_rollouts(&|| false)?.unwrap().0, [1]);
             Err(Error::Nan("the loss".into()))
         };
-        let error = run(&lanes, 1, actor, learner).unwrap_err().to_string();
+        let error = run(&queues, 1, actor, learner).unwrap_err().to_string();
         assert!(error.contains("the loss"), "{error}");
     }
 }

@@ -6,8 +6,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use super::board::{Activity, RunStatus, Seen, Snapshot};
 use super::layout::Layout;
+use super::status::{Activity, RunStatus, Snapshot, ThreadSnapshot};
 use crate::rl::progress::Above;
 
 /// Interval at which the lines are redrawn.
@@ -97,8 +97,14 @@ impl LiveView {
     }
 
     /// Returns the summary line of the actors without a line of their own.
-    fn summary(&self, before: &[Seen], now: &[Seen], passed: Duration, more: bool) -> String {
-        let range = |of: &dyn Fn(&Seen) -> u64| {
+    fn summary(
+        &self,
+        before: &[ThreadSnapshot],
+        now: &[ThreadSnapshot],
+        passed: Duration,
+        more: bool,
+    ) -> String {
+        let range = |of: &dyn Fn(&ThreadSnapshot) -> u64| {
             let least = now.iter().map(of).min().unwrap_or_default();
             let most = now.iter().map(of).max().unwrap_or_default();
             if least == most { least.to_string() } else { format!("{least}-{most}") }
@@ -149,13 +155,13 @@ fn cut(line: &mut String, columns: usize) {
     }
 }
 
-fn queues(actors: &[Seen]) -> (u64, u64) {
+fn queues(actors: &[ThreadSnapshot]) -> (u64, u64) {
     let params = actors.iter().map(|seen| seen.params).sum();
     (params, actors.iter().map(|seen| seen.rollouts).sum())
 }
 
 /// Returns the fractions of the time in which the thread worked and in which it waited for others.
-fn shares(before: &Seen, now: &Seen, passed: Duration) -> (f64, f64) {
+fn shares(before: &ThreadSnapshot, now: &ThreadSnapshot, passed: Duration) -> (f64, f64) {
     let share = |before: Duration, now: Duration| {
         let part = now.saturating_sub(before).as_secs_f64() / passed.as_secs_f64();
         if part.is_finite() { part.min(1.0) } else { 0.0 }
@@ -164,7 +170,7 @@ fn shares(before: &Seen, now: &Seen, passed: Duration) -> (f64, f64) {
 }
 
 /// Returns steps per second, from the end of one rollout or update to the end of a later one.
-fn sps(before: &Seen, now: &Seen, steps: u64) -> Option<f64> {
+fn sps(before: &ThreadSnapshot, now: &ThreadSnapshot, steps: u64) -> Option<f64> {
     let done = now.done.checked_sub(before.done).filter(|&done| done > 0)?;
     let time = now.done_at.checked_sub(before.done_at)?.as_secs_f64();
     (time > 0.0).then(|| (done * steps) as f64 / time)
@@ -179,7 +185,7 @@ fn rate(sps: Option<f64>) -> String {
 }
 
 /// Returns the current activity, with its duration if that is a second or more.
-fn now_of(seen: &Seen) -> String {
+fn now_of(seen: &ThreadSnapshot) -> String {
     let words = seen.doing.words();
     match seen.lasts {
         lasts if lasts < Duration::from_secs(1) || seen.doing == Activity::Ended => words.into(),
@@ -214,11 +220,11 @@ impl History {
 }
 
 /// Runs `work` on this thread and, if there is a terminal area above the progress bar, shows the
-/// board's status from another thread meanwhile. The lines are removed when the work ends, however
+/// status's status from another thread meanwhile. The lines are removed when the work ends, however
 /// it ends.
 pub fn watch<T>(
     view: &LiveView,
-    board: &RunStatus,
+    status: &RunStatus,
     place: Option<Above>,
     work: impl FnOnce() -> T,
 ) -> T {
@@ -228,7 +234,7 @@ pub fn watch<T>(
         let show = move || {
             let mut history = History::default();
             loop {
-                let now = board.snapshot();
+                let now = status.snapshot();
                 let before = history.before(&now).unwrap_or(&now);
                 place.show(&view.lines(before, &now, place.size()));
                 history.push(now);
@@ -262,9 +268,9 @@ mod tests {
         LiveView::new(&layout, 100, 97)
     }
 
-    fn seen(doing: Activity, done: u64, secs: f64) -> Seen {
+    fn seen(doing: Activity, done: u64, secs: f64) -> ThreadSnapshot {
         let time = Duration::from_secs_f64;
-        Seen {
+        ThreadSnapshot {
             doing,
             lasts: time(0.25),
             work: time(0.75 * secs),
@@ -281,11 +287,14 @@ mod tests {
     fn snapshot(actors: usize, done: u64, secs: f64) -> Snapshot {
         let actor = |k: usize| {
             let doing = if k < 5 { Activity::Plays } else { Activity::WaitsForLearner };
-            Seen { params: (k % 2) as u64, ..seen(doing, done + (k / 8) as u64, secs) }
+            ThreadSnapshot { params: (k % 2) as u64, ..seen(doing, done + (k / 8) as u64, secs) }
         };
         Snapshot {
             at: Duration::from_secs_f64(secs),
-            learner: Seen { lasts: Duration::from_secs(7), ..seen(Activity::Learns, done, secs) },
+            learner: ThreadSnapshot {
+                lasts: Duration::from_secs(7),
+                ..seen(Activity::Learns, done, secs)
+            },
             actors: (0..actors).map(actor).collect(),
         }
     }

@@ -61,10 +61,10 @@ fn ppo_rollout(k: usize) -> Rollout<Array> {
         logprobs: Array::new(shape, &logprobs).unwrap(),
         values: floats(&format!("values {k}"), shape),
         rewards: floats(&format!("rewards {k}"), shape),
-        ends: flags(&format!("ends {k}"), 4, shape),
+        dones: flags(&format!("dones {k}"), 4, shape),
         next_obs: Array::new([ENVS, 4, 84, 84], &bytes(&format!("next_obs {k}"), ENVS)).unwrap(),
         last_reward: Array::zeros([ENVS], DType::F32),
-        last_end: Array::zeros([ENVS], DType::F32),
+        last_done: Array::zeros([ENVS], DType::F32),
         env_ids: numbered([ENVS]),
     }
 }
@@ -82,7 +82,7 @@ fn impala_rollout(k: usize) -> Rollout<Array> {
     };
     let logprobs: Vec<f32> = (0..STEPS * ENVS).map(log_prob).collect();
     let rewards = noise(&format!("rewards {k}"), all);
-    let ends = flags(&format!("ends {k}"), 4, [all]).to_vec::<f32>().unwrap();
+    let dones = flags(&format!("dones {k}"), 4, [all]).to_vec::<f32>().unwrap();
     let obs = bytes(&format!("obs {k}"), all);
     let (obs, next_obs) = obs.split_at(STEPS * ENVS * 4 * 84 * 84);
     Rollout {
@@ -91,31 +91,31 @@ fn impala_rollout(k: usize) -> Rollout<Array> {
         logprobs: Array::new(shape, &logprobs).unwrap(),
         values: Array::new(shape, &[0.0f32; STEPS * ENVS]).unwrap(),
         rewards: Array::new(shape, &rewards[ENVS..]).unwrap(),
-        ends: Array::new(shape, &ends[ENVS..]).unwrap(),
+        dones: Array::new(shape, &ends[ENVS..]).unwrap(),
         next_obs: Array::new([ENVS, 4, 84, 84], next_obs).unwrap(),
         last_reward: Array::new([ENVS], &rewards[..ENVS]).unwrap(),
-        last_end: Array::new([ENVS], &ends[..ENVS]).unwrap(),
+        last_done: Array::new([ENVS], &ends[..ENVS]).unwrap(),
         env_ids: numbered([ENVS]),
     }
 }
 
 #[test]
 fn cleanba_ppo_follows_cleanba() {
-    use cleanba_ppo::{Args, TrainState, prepare, step};
+    use cleanba_ppo::{Args, TrainState, gradient_step, prepare};
     // Of one minibatch the advantages' mean and deviation are Cleanba's as well.
     let flags = ["--num-steps=4", "--local-num-envs=4", "--num-minibatches=1", "--update-epochs=1"];
     let args = Args::from_flags(flags).unwrap();
     type State<T> = (Agent<T>, AdamState<T, Agent<T>>);
     type Input<T> = (State<T>, Rollout<T>, T);
-    let update = jit(|((agent, optimizer), rollout, learning_rate): Input<Tensor>| {
+    let update = jit(|((agent, opt_state), rollout, learning_rate): Input<Tensor>| {
         one_learner(rollout, |reduce, rollout| {
             // One minibatch is the whole rollout, in any order.
             let key = Key::constant(0);
-            let state = TrainState { agent: agent.clone(), optimizer: optimizer.clone(), key };
+            let state = TrainState { agent: agent.clone(), opt_state: opt_state.clone(), key };
             let (state, data) = prepare(state, rollout, &args);
-            let turn = (constant(0i32), learning_rate);
-            let state = step(state, &data, turn, (reduce, &args)).0;
-            (state.agent, state.optimizer)
+            let index = (constant(0i32), learning_rate);
+            let state = gradient_step(state, &data, index, (reduce, &args)).0;
+            (state.agent, state.opt_state)
         })
     });
     let agent = start("", |key| Agent::init(key, &sizes()));
@@ -129,20 +129,20 @@ fn cleanba_ppo_follows_cleanba() {
 
 #[test]
 fn cleanba_impala_follows_cleanba() {
-    use cleanba_impala::{Args, TrainState, prepare, step};
+    use cleanba_impala::{Args, TrainState, gradient_step, prepare};
     let flags = ["--num-steps=4", "--local-num-envs=4", "--num-minibatches=2", "--parity"];
     let args = Args::from_flags(flags).unwrap();
     type State<T> = (Agent<T>, RmsPropState<Agent<T>>);
     type Input<T> = (State<T>, Rollout<T>, T);
-    let update = jit(|((agent, optimizer), rollout, learning_rate): Input<Tensor>| {
+    let update = jit(|((agent, opt_state), rollout, learning_rate): Input<Tensor>| {
         one_learner(rollout, |reduce, rollout| {
             let data = prepare(rollout, &args);
-            let state = TrainState { agent: agent.clone(), optimizer: optimizer.clone() };
-            let step = |state, turn: i32| {
-                step(state, &data, (constant(turn), learning_rate), (reduce, &args)).0
+            let state = TrainState { agent: agent.clone(), opt_state: opt_state.clone() };
+            let step = |state, index: i32| {
+                gradient_step(state, &data, (constant(index), learning_rate), (reduce, &args)).0
             };
             let state = [0, 1].into_iter().fold(state, step);
-            (state.agent, state.optimizer)
+            (state.agent, state.opt_state)
         })
     });
     let agent = start("", |key| Agent::init(key, &sizes()));

@@ -105,7 +105,7 @@ pub struct ThreadStatus {
 
 /// Copy of a [`ThreadStatus`] at one moment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct ThreadSnapshot {
     /// Current activity.
     pub doing: Activity,
     /// Time since the current activity began.
@@ -196,13 +196,13 @@ impl ThreadStatus {
     }
 
     /// Returns the current status.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> ThreadSnapshot {
         let doing = self.doing();
         let now = nanos(self.began.elapsed());
         let lasts = now.saturating_sub(self.since.load(Relaxed));
         let under_way = |is: bool| if is { lasts } else { 0 };
         let (done, given) = (self.done.load(Relaxed), self.given.load(Relaxed));
-        Seen {
+        ThreadSnapshot {
             doing,
             lasts: Duration::from_nanos(lasts),
             work: Duration::from_nanos(self.work.load(Relaxed) + under_way(doing.is_work())),
@@ -234,13 +234,13 @@ pub struct Snapshot {
     /// Time since the start of the run.
     pub at: Duration,
     /// Status of the learner.
-    pub learner: Seen,
+    pub learner: ThreadSnapshot,
     /// Status of each actor, by index.
-    pub actors: Vec<Seen>,
+    pub actors: Vec<ThreadSnapshot>,
 }
 
 impl RunStatus {
-    /// Creates the board for `actors` actors; the run's clock starts now.
+    /// Creates the status for `actors` actors; the run's clock starts now.
     pub fn new(actors: usize) -> RunStatus {
         let began = Instant::now();
         let actors = (0..actors).map(|_| ThreadStatus::new(began)).collect();
@@ -260,8 +260,8 @@ mod tests {
 
     #[test]
     fn times_add_up_by_what_was_done() {
-        let board = RunStatus::new(1);
-        let actor = &board.actors[0];
+        let status = RunStatus::new(1);
+        let actor = &status.actors[0];
         let sleep = || std::thread::sleep(Duration::from_millis(5));
         actor.enter(Activity::WaitsForParameters);
         sleep();
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!((seen.doing, seen.number, seen.version, seen.done), (Activity::Sends, 1, 1, 0));
         assert!(seen.wait >= Duration::from_millis(5) && seen.lasts >= Duration::from_millis(5));
         assert!(seen.work >= Duration::from_millis(10));
-        let now = board.snapshot().at;
+        let now = status.snapshot().at;
         assert!(seen.work + seen.wait <= now);
         actor.enter(Activity::Ended);
         let ended = actor.seen();
@@ -285,8 +285,8 @@ mod tests {
 
     #[test]
     fn queues_are_what_was_given_less_what_was_taken() {
-        let board = RunStatus::new(2);
-        let actor = &board.actors[1];
+        let status = RunStatus::new(2);
+        let actor = &status.actors[1];
         let fill = || (actor.seen().params, actor.seen().rollouts);
         assert_eq!(fill(), (0, 0));
         actor.params_given();
@@ -299,6 +299,6 @@ mod tests {
         actor.rollout_taken();
         actor.rollout_taken();
         assert_eq!(fill(), (0, 0));
-        assert_eq!(board.snapshot().actors[0].done, 0);
+        assert_eq!(status.snapshot().actors[0].done, 0);
     }
 }

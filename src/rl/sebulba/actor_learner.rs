@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::board::{Activity, RunStatus, ThreadStatus};
 use super::checkpoint::ActorSnapshot;
-use super::lanes::ActorLearnerQueues;
 use super::layout::{Layout, World};
+use super::queues::ActorLearnerQueues;
 use super::stats::{RolloutTimes, Stats};
+use super::status::{Activity, RunStatus, ThreadStatus};
 use super::threads;
 use crate::error::{Error, Result};
 use crate::rl::{EpisodeRecord, interrupt};
@@ -36,7 +36,7 @@ pub struct ActorRollout<D> {
     /// The rollout's share for each learner device, on that device.
     pub parts: Vec<D>,
     /// Episodes that ended.
-    pub games: Vec<EpisodeRecord>,
+    pub episodes: Vec<EpisodeRecord>,
     /// Time of stepping, and time of the transfer to the learner devices.
     pub times: (Duration, Duration),
     /// Processor time of the whole process during stepping.
@@ -50,7 +50,7 @@ pub struct LearnerBatch<D> {
     /// Shares of the rollouts, by actor and learner device.
     pub parts: Vec<Vec<D>>,
     /// Episodes that ended, with the timesteps of all actors together.
-    pub games: Vec<EpisodeRecord>,
+    pub episodes: Vec<EpisodeRecord>,
     /// Times measured by the first actor.
     pub times: RolloutTimes,
     /// Time that the learner waited for the rollouts.
@@ -80,10 +80,10 @@ pub struct Schedule {
 
 /// The learner's end of the queues of a run.
 pub struct Learner<'a, P, D> {
-    lanes: &'a ActorLearnerQueues<(u64, P), Payload<D>>,
+    queues: &'a ActorLearnerQueues<(u64, P), Payload<D>>,
     schedule: Schedule,
     layout: &'a Layout,
-    board: &'a RunStatus,
+    status: &'a RunStatus,
     /// Number of updates begun, including those before the resumption.
     updates: u64,
     /// Measured times.
@@ -92,42 +92,42 @@ pub struct Learner<'a, P, D> {
 
 /// Runs actors and a learner to the end. `rollout(actor, params)` is called on the actor's thread;
 /// `learn` on the caller's thread, with the learner's end of the queues; `stop` when the run is
-/// over, to end the rollouts in progress. All threads report their activity to the board.
+/// over, to end the rollouts in progress. All threads report their activity to the status.
 ///
 /// # Errors
 /// Returns the first error of any thread, after all threads have ended.
-pub fn drive<P: Send, D: Send, T>(
+pub fn run_actor_learner<P: Send, D: Send, T>(
     (layout, schedule): (&Layout, Schedule),
-    board: &RunStatus,
+    status: &RunStatus,
     rollout: impl Fn(usize, &P) -> Result<ActorRollout<D>> + Sync,
     stop: impl Fn(),
     learn: impl FnOnce(Learner<'_, P, D>) -> Result<T>,
 ) -> Result<T> {
-    let lanes = ActorLearnerQueues::new(layout.num_actors());
+    let queues = ActorLearnerQueues::new(layout.num_actors());
     let actor = |index: usize| {
-        let gauge = &board.actors[index];
-        let outcome = act(&lanes, schedule, (index, gauge), |params| rollout(index, params));
-        gauge.enter(Activity::Ended);
+        let status = &status.actors[index];
+        let outcome = act(&queues, schedule, (index, status), |params| rollout(index, params));
+        status.enter(Activity::Ended);
         outcome
     };
     let learner = || {
         let stats = Stats::default();
         let updates = schedule.resumed_at;
-        let end = Learner { lanes: &lanes, schedule, layout, board, updates, stats };
+        let end = Learner { queues: &queues, schedule, layout, status, updates, stats };
         let outcome = learn(end);
-        board.learner.enter(Activity::Ended);
-        lanes.close();
+        status.learner.enter(Activity::Ended);
+        queues.close();
         stop();
         outcome
     };
-    threads::run(&lanes, layout.num_actors(), actor, learner)
+    threads::run(&queues, layout.num_actors(), actor, learner)
 }
 
 /// An actor's loop.
 fn act<P, D>(
-    lanes: &ActorLearnerQueues<(u64, P), Payload<D>>,
+    queues: &ActorLearnerQueues<(u64, P), Payload<D>>,
     Schedule { resumed_at, updates, concurrency }: Schedule,
-    (index, gauge): (usize, &ThreadStatus),
+    (index, status): (usize, &ThreadStatus),
     rollout: impl Fn(&P) -> Result<ActorRollout<D>>,
 ) -> Result<()> {
     let mut current: Option<(u64, P)> = None;
@@ -137,37 +137,37 @@ fn act<P, D>(
         let mut times = RolloutTimes { rollout_queue_put: put_wait, ..RolloutTimes::default() };
         if takes_params(number, first, concurrency) {
             let _span = timeline::span("wait for parameters");
-            gauge.enter(Activity::WaitsForParameters);
-            let (params, waited) = lanes.take_params(index);
+            status.enter(Activity::WaitsForParameters);
+            let (params, waited) = queues.take_params(index);
             if params.is_none() {
                 return Ok(());
             }
-            gauge.params_taken();
+            status.params_taken();
             (current, times.params_queue_get) = (params, waited);
         }
         let (version, params) = current.as_ref().expect("the first rollout takes parameters");
         let outcome = {
-            gauge.begins(number, *version);
-            gauge.enter(Activity::Plays);
+            status.begins(number, *version);
+            status.enter(Activity::Plays);
             let _span = timeline::span_of("rollout", format_args!("{number} (v{version})"));
             rollout(params)
         };
         let collected = match outcome {
             // `stop` or the error of another thread ended the rollout.
-            Err(_) if lanes.is_over() => return Ok(()),
+            Err(_) if queues.is_over() => return Ok(()),
             outcome => outcome?,
         };
         (times.rollout, times.data_transfer) = collected.times;
         times.rollout_cpu = collected.cpu;
         let payload = Payload { version: *version, rollout: number, collected, times };
         let _span = timeline::span("wait for the learner");
-        gauge.enter(Activity::WaitsForLearner);
-        let (put, waited) = lanes.put_rollout(index, payload);
+        status.enter(Activity::WaitsForLearner);
+        let (put, waited) = queues.put_rollout(index, payload);
         if !put {
             return Ok(());
         }
         put_wait = waited;
-        gauge.ends();
+        status.ends();
     }
     Ok(())
 }
@@ -205,8 +205,8 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
 
     fn put_params(&self, version: u64, params: impl Fn(usize) -> Result<P>) -> Result<()> {
         for actor in 0..self.layout.num_actors() {
-            self.lanes.put_params(actor, (version, params(self.layout.device_of(actor))?))?;
-            self.board.actors[actor].params_given();
+            self.queues.put_params(actor, (version, params(self.layout.device_of(actor))?))?;
+            self.status.actors[actor].params_given();
         }
         Ok(())
     }
@@ -218,18 +218,18 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
     /// Returns the error of an actor.
     pub fn collect(&mut self) -> Result<Option<LearnerBatch<D>>> {
         let _span = timeline::span("wait for rollouts");
-        self.board.learner.enter(Activity::WaitsForRollouts);
+        self.status.learner.enter(Activity::WaitsForRollouts);
         // Several processes stop together, between two updates.
         let stopped = || self.layout.world == World::ALONE && self.stops();
-        let Some((payloads, waits)) = self.lanes.take_rollouts(&stopped)? else { return Ok(None) };
+        let Some((payloads, waits)) = self.queues.take_rollouts(&stopped)? else { return Ok(None) };
         self.updates += 1;
-        self.board.actors.iter().for_each(ThreadStatus::rollout_taken);
+        self.status.actors.iter().for_each(ThreadStatus::rollout_taken);
         // The version of the parameters that the update starts from.
-        self.board.learner.begins(self.updates, self.updates);
+        self.status.learner.begins(self.updates, self.updates);
         let expected = version_of(self.updates, self.schedule.concurrency);
-        let mut delivered = LearnerBatch {
+        let mut batch = LearnerBatch {
             parts: Vec::new(),
-            games: Vec::new(),
+            episodes: Vec::new(),
             times: payloads[0].times,
             waited: waits.iter().sum(),
             snapshots: Vec::new(),
@@ -240,19 +240,19 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
             if (version, rollout) != (expected, self.updates) {
                 return Err(Error::Argument(format!(
                     "update {} was to learn from rollouts of version {expected}, and actor {actor} \
-                     gave rollout {rollout} of version {version}: this is a fault of the lanes",
+                     gave rollout {rollout} of version {version}: this is a fault of the queues",
                     self.updates
                 )));
             }
             let everywhere =
                 |episode: EpisodeRecord| EpisodeRecord { step: episode.step * every, ..episode };
-            delivered.games.extend(collected.games.into_iter().map(everywhere));
-            delivered.parts.push(collected.parts);
-            delivered.snapshots.extend(collected.snapshot);
+            batch.episodes.extend(collected.episodes.into_iter().map(everywhere));
+            batch.parts.push(collected.parts);
+            batch.snapshots.extend(collected.snapshot);
         }
-        delivered.games.sort_by_key(|episode| episode.step);
-        self.stats.rollout(&delivered.times);
-        Ok(Some(delivered))
+        batch.episodes.sort_by_key(|episode| episode.step);
+        self.stats.rollout(&batch.times);
+        Ok(Some(batch))
     }
 
     /// Returns the number of the current or last update, counted from 1.
@@ -262,7 +262,7 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
 
     /// Returns the number of parameter sets and of rollouts in the queues.
     pub fn waiting(&self) -> super::Waiting {
-        self.lanes.waiting()
+        self.queues.waiting()
     }
 
     /// Returns true if the user has asked the run to stop. It is checked between gradient steps,
@@ -292,7 +292,7 @@ mod tests {
         let rollout = |_: usize, params: &u64| {
             Ok(ActorRollout {
                 parts: vec![*params],
-                games: vec![],
+                episodes: vec![],
                 times: Default::default(),
                 cpu: Duration::ZERO,
                 snapshot: None,
@@ -304,17 +304,18 @@ mod tests {
             learner.publish_behind(|_| Ok(resumed_at))?;
             learner.publish(|_| Ok(resumed_at + 1))?;
             for update in resumed_at + 1..=updates {
-                let delivered = learner.collect()?.unwrap();
-                assert_eq!(delivered.parts.len(), 3);
-                assert!(delivered.parts.iter().all(|parts| *parts == delivered.parts[0]));
-                seen.push(delivered.parts[0][0]);
+                let batch = learner.collect()?.unwrap();
+                assert_eq!(batch.parts.len(), 3);
+                assert!(batch.parts.iter().all(|parts| *parts == batch.parts[0]));
+                seen.push(batch.parts[0][0]);
                 learner.publish(|_| Ok(update + 1))?;
             }
             Ok(seen)
         };
-        let board = RunStatus::new(3);
-        let seen = drive((&layout(3), schedule), &board, rollout, || (), learn).unwrap();
-        let shown = board.snapshot();
+        let status = RunStatus::new(3);
+        let seen =
+            run_actor_learner((&layout(3), schedule), &status, rollout, || (), learn).unwrap();
+        let shown = status.snapshot();
         assert!(shown.actors.iter().all(|actor| {
             (actor.doing, actor.done, actor.rollouts) == (Activity::Ended, updates - resumed_at, 0)
                 && (actor.number, actor.version) == (updates, version_of(updates, concurrency))
@@ -352,7 +353,7 @@ mod tests {
                     std::thread::sleep(Duration::from_millis(300));
                     Ok(ActorRollout {
                         parts: vec![0],
-                        games: vec![],
+                        episodes: vec![],
                         times: Default::default(),
                         cpu: Duration::ZERO,
                         snapshot: None,
@@ -369,7 +370,8 @@ mod tests {
         };
         let schedule = Schedule { resumed_at: 0, updates: 5, concurrency: true };
         let error =
-            drive((&layout(3), schedule), &RunStatus::new(3), rollout, || (), learn).unwrap_err();
+            run_actor_learner((&layout(3), schedule), &RunStatus::new(3), rollout, || (), learn)
+                .unwrap_err();
         assert!(error.to_string().contains("actor 2 fell over"), "{error}");
     }
 }

@@ -176,7 +176,7 @@ impl<P, R> ActorLearnerQueues<P, R> {
     fn cause(&self) -> Error {
         let mut state = self.lock();
         state.closed = true;
-        let over = || Error::Argument("the lanes of this run are closed".into());
+        let over = || Error::Argument("the queues of this run are closed".into());
         state.failed.take().unwrap_or_else(over)
     }
 }
@@ -189,56 +189,56 @@ mod tests {
 
     #[test]
     fn rollouts_come_in_the_order_of_the_actors() {
-        let lanes: ActorLearnerQueues<u32, (usize, u32)> = ActorLearnerQueues::new(3);
+        let queues: ActorLearnerQueues<u32, (usize, u32)> = ActorLearnerQueues::new(3);
         let total: u32 = thread::scope(|scope| {
             for actor in 0..3 {
-                let lanes = &lanes;
+                let queues = &queues;
                 scope.spawn(move || {
-                    while let (Some(params), _) = lanes.take_params(actor) {
+                    while let (Some(params), _) = queues.take_params(actor) {
                         // The last actor is the first to be ready.
                         thread::sleep(Duration::from_millis(5 * (3 - actor as u64)));
-                        lanes.put_rollout(actor, (actor, params));
+                        queues.put_rollout(actor, (actor, params));
                     }
                 });
             }
             let mut total = 0;
             for version in 0..4 {
-                (0..3).for_each(|actor| lanes.put_params(actor, version).unwrap());
-                let (rollouts, waits) = lanes.take_rollouts(&|| false).unwrap().unwrap();
+                (0..3).for_each(|actor| queues.put_params(actor, version).unwrap());
+                let (rollouts, waits) = queues.take_rollouts(&|| false).unwrap().unwrap();
                 assert_eq!(rollouts, [(0, version), (1, version), (2, version)]);
                 assert_eq!(waits.len(), 3);
                 total += version;
             }
-            assert_eq!(lanes.waiting(), Waiting { params: 0, rollouts: 0 });
-            lanes.close();
+            assert_eq!(queues.waiting(), Waiting { params: 0, rollouts: 0 });
+            queues.close();
             total
         });
         assert_eq!(total, 6);
-        assert!(lanes.is_over());
+        assert!(queues.is_over());
     }
 
     #[test]
     fn one_failure_ends_all_waits() {
-        let lanes: ActorLearnerQueues<u32, u32> = ActorLearnerQueues::new(2);
+        let queues: ActorLearnerQueues<u32, u32> = ActorLearnerQueues::new(2);
         let error = thread::scope(|scope| {
             // Waits for parameters that never come.
-            let waiting = scope.spawn(|| lanes.take_params(0).0);
+            let waiting = scope.spawn(|| queues.take_params(0).0);
             // Its queue is full.
-            assert!(lanes.put_rollout(1, 7).0);
-            let full = scope.spawn(|| lanes.put_rollout(1, 8).0);
+            assert!(queues.put_rollout(1, 7).0);
+            let full = scope.spawn(|| queues.put_rollout(1, 8).0);
             scope.spawn(|| {
                 thread::sleep(Duration::from_millis(20));
-                lanes.fail(Error::Env("actor 1 fell over".into()));
-                lanes.fail(Error::Env("later".into()));
+                queues.fail(Error::Env("actor 1 fell over".into()));
+                queues.fail(Error::Env("later".into()));
             });
             // The learner waits for actor 0, which has not failed.
-            assert!(lanes.take_rollouts(&|| true).unwrap().is_none());
-            let error = lanes.take_rollouts(&|| false).unwrap_err();
+            assert!(queues.take_rollouts(&|| true).unwrap().is_none());
+            let error = queues.take_rollouts(&|| false).unwrap_err();
             assert_eq!(waiting.join().unwrap(), None);
             assert!(!full.join().unwrap());
             error
         });
         assert!(error.to_string().contains("actor 1 fell over"), "{error}");
-        assert!(lanes.put_params(0, 1).is_err());
+        assert!(queues.put_params(0, 1).is_err());
     }
 }

@@ -1,0 +1,134 @@
+//! Actor threads' programs: environments are reset and stepped on the actor devices.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use super::actor_learner::ActorRollout;
+use super::agent::Agent;
+use super::checkpoint::ActorSnapshot;
+use super::rollout::{EnvState, Rollout, collect_rollout, reset_envs};
+use super::setup::Setup;
+use super::stats::processor_time;
+use super::status::{Activity, RunStatus};
+use super::train::UpdateConfig;
+use crate::envs::Handle;
+use crate::error::{Error, Result};
+use crate::jit::{Jit, jit};
+use crate::rl::EpisodeStats;
+use crate::timeline;
+use crate::tree::{self, Tree};
+use crate::{Array, Key, Tensor};
+
+/// Arguments of a rollout: the agent, the state of the environments, and the number of the first
+/// environment, `i32[]`.
+pub(super) type RolloutArgs<T> = (Agent<T>, EnvState<T>, T);
+/// Results of a rollout: the next state, a share for each learner device, and the episodes.
+pub(super) type RolloutResults<T> = (EnvState<T>, Vec<Rollout<T>>, EpisodeStats<T>);
+
+/// Actors of this process.
+pub(super) struct Actors<'r, F> {
+    setup: &'r Setup,
+    status: &'r RunStatus,
+    /// Rollout program of each actor device.
+    programs: Vec<Jit<RolloutArgs<Tensor>, RolloutResults<Tensor>, F>>,
+    /// State of each actor's environments; `None` during a rollout, and after one that failed.
+    env_states: Vec<Mutex<Option<EnvState<Array>>>>,
+    /// If true, every rollout comes with the state after it, for a checkpoint.
+    takes_snapshots: bool,
+}
+
+impl<'r> Actors<'r, ()> {
+    /// Creates the actors of this process, with the states of their environments. With `exact`,
+    /// rollouts do not depend on the layout.
+    pub fn new(
+        setup: &'r Setup,
+        status: &'r RunStatus,
+        env_states: Vec<EnvState<Array>>,
+        (config, exact): (UpdateConfig, bool),
+        takes_snapshots: bool,
+    ) -> Actors<'r, impl Fn(RolloutArgs<Tensor>) -> RolloutResults<Tensor>> {
+        let shape = (config.num_steps, setup.layout.learners.len(), exact);
+        let bootstrap = config.bootstrap_truncated;
+        let programs = setup.layout.actors.iter().map(|&device| {
+            let rollout = move |(agent, env_state, first_env): RolloutArgs<Tensor>| {
+                collect_rollout(&setup.envs, &agent, env_state, first_env, shape, bootstrap)
+            };
+            jit(rollout).on(device).named("sebulba_rollout")
+        });
+        let programs = programs.collect();
+        let env_states = env_states.into_iter().map(|state| Mutex::new(Some(state))).collect();
+        Actors { setup, status, programs, env_states, takes_snapshots }
+    }
+}
+
+impl<F: Fn(RolloutArgs<Tensor>) -> RolloutResults<Tensor>> Actors<'_, F> {
+    /// Makes one rollout of an actor and transfers it to the learner devices; called on the actor's
+    /// thread.
+    ///
+    /// # Errors
+    /// Returns errors of the environments and of execution.
+    pub fn rollout(
+        &self,
+        actor: usize,
+        agent: &Agent<Array>,
+    ) -> Result<ActorRollout<Rollout<Array>>> {
+        let Setup { layout, envs, .. } = self.setup;
+        let (began, cpu) = (Instant::now(), processor_time());
+        let mut env_state = self.env_states[actor].lock().unwrap_or_else(PoisonError::into_inner);
+        let before =
+            env_state.take().ok_or_else(|| Error::Env("its last rollout failed".into()))?;
+        let first_env = Array::from(layout.first_env(actor) as i32);
+        let program = &self.programs[actor / layout.threads];
+        let (after, parts, episodes) = program.call((agent.clone(), before, first_env))?;
+        // Reading the episodes waits for the rollout.
+        let episodes = episodes.to_vec()?;
+        let (rollout_time, cpu) = (began.elapsed(), processor_time().saturating_sub(cpu));
+        let snapshot = match self.takes_snapshots {
+            true => Some(ActorSnapshot::of(envs, actor, &after)?),
+            false => None,
+        };
+        *env_state = Some(after);
+        let _span = timeline::span("send the rollout");
+        self.status.actors[actor].enter(Activity::Sends);
+        let mut sent = Vec::with_capacity(parts.len());
+        for (part, &device) in parts.iter().zip(&layout.learners) {
+            sent.push(copy_to(part, device)?);
+        }
+        sent.iter().try_for_each(|part: &Rollout<Array>| part.env_ids.wait())?;
+        let times = (rollout_time, began.elapsed() - rollout_time);
+        Ok(ActorRollout { parts: sent, episodes, times, cpu, snapshot })
+    }
+
+    /// Returns the seconds of compilation; the actor devices compile in parallel.
+    pub fn compile_seconds(&self) -> f64 {
+        self.programs.iter().map(|program| program.stats().seconds()).fold(0.0, f64::max)
+    }
+}
+
+/// Resets the environments of all actors. Returns their states, and the seconds of compilation.
+///
+/// # Errors
+/// Returns errors of the environments, compilation and execution.
+pub(super) fn reset_actors(setup: &Setup, key: Key<Array>) -> Result<(Vec<EnvState<Array>>, f64)> {
+    let Setup { layout, envs, handles, .. } = setup;
+    let programs = layout.actors.iter().map(|&device| {
+        let reset = |(handle, key): (Handle<Tensor>, Key<Tensor>)| reset_envs(envs, handle, key);
+        jit(reset).on(device).named("sebulba_reset")
+    });
+    let programs: Vec<_> = programs.collect();
+    let key = key.into_data().to_literal()?;
+    let mut env_states = Vec::new();
+    for (actor, &handle) in handles.iter().enumerate() {
+        let key = Key::from_data(Array::from(key.clone()));
+        let handle = Handle::from_data(Array::from(handle));
+        env_states.push(programs[actor / layout.threads].call((handle, key))?);
+    }
+    let seconds = programs.iter().map(|program| program.stats().seconds()).sum();
+    Ok((env_states, seconds))
+}
+
+/// Copies a tree to a device.
+pub(super) fn copy_to<M: Tree<Array, With<Array> = M>>(tree: &M, device: usize) -> Result<M> {
+    let leaves = tree::leaves(tree).iter().map(|x| x.to(device)).collect::<Result<Vec<Array>>>()?;
+    Ok(tree::replace(tree, leaves))
+}

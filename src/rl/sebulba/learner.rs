@@ -1,0 +1,222 @@
+//! Learner thread: collects rollouts, updates, publishes parameters, logs and writes checkpoints.
+
+use std::time::Instant;
+
+use super::actor_learner::{Learner, LearnerBatch};
+use super::actors::copy_to;
+use super::agent::Agent;
+use super::checkpoint::{ActorEnvs, Boundary, on_host};
+use super::layout::World;
+use super::options::SebulbaOptions;
+use super::rollout::Rollout;
+use super::setup::Setup;
+use super::stats::processor_time;
+use super::status::{Activity, RunStatus};
+use super::train::UpdateConfig;
+use crate::Array;
+use crate::error::Result;
+use crate::nn::View;
+use crate::pmap::{Sharded, device_put_sharded, replicate, unreplicate};
+use crate::rl::{Algorithm, Returns, Trainer, interrupt};
+use crate::timeline;
+use crate::tree::{self, Tree};
+
+/// The learner's end of the queues.
+type Queues<'a> = Learner<'a, Agent<Array>, Rollout<Array>>;
+/// Saved states of the environments, by actor.
+type EnvStates = Vec<Vec<Vec<u8>>>;
+
+/// Programs of the learner devices, for a train state `S`, a prepared rollout `D` and metrics `M`.
+pub(super) struct LearnerPrograms<'p, S, D, M> {
+    /// Computes what is needed once per rollout, from the shares of all actors.
+    pub prepare: &'p dyn Fn(S, Vec<Rollout<Sharded>>) -> Result<(S, D)>,
+    /// Takes the gradient steps of these indices, `i32[K]`, with a learning rate `f32[]`.
+    pub gradient_steps: &'p dyn Fn(S, D, Sharded, Sharded) -> Result<(S, D, M)>,
+    /// Returns the agent in a train state.
+    pub agent: &'p dyn Fn(&S) -> Agent<Sharded>,
+}
+
+/// Learner of a run.
+pub(super) struct LearnerLoop<'r, 'a, A, S, D, M> {
+    pub trainer: &'r mut Trainer<'a, A>,
+    pub setup: &'r Setup,
+    pub options: &'r SebulbaOptions,
+    pub config: UpdateConfig,
+    /// Total number of updates.
+    pub updates: u64,
+    pub status: &'r RunStatus,
+    pub programs: LearnerPrograms<'r, S, D, M>,
+    pub writes_checkpoints: bool,
+}
+
+impl<A, S, D, M> LearnerLoop<'_, '_, A, S, D, M>
+where
+    A: Algorithm,
+    S: Tree<Sharded>,
+    S::With<Array>: Tree<Array>,
+    M: Tree<Sharded>,
+    M::With<Array>: Tree<Array>,
+{
+    /// Runs the remaining updates from `state`; `boundary` is the state before the first of them.
+    /// Returns the train state at the end.
+    ///
+    /// # Errors
+    /// Returns the error of an actor, and errors of execution and file I/O.
+    pub fn run(
+        mut self,
+        mut queues: Queues<'_>,
+        mut state: S,
+        mut boundary: Boundary<Array, S::With<Array>>,
+    ) -> Result<S::With<Array>> {
+        let mut lengths = Returns::default();
+        queues.publish_behind(|device| copy_to(&boundary.behavior_policy, device))?;
+        self.publish(&queues, &state)?;
+        let mut env_states = EnvStates::new();
+        let mut interrupted = false;
+        loop {
+            self.agree_on_the_end()?;
+            let envs = ActorEnvs { pools: &self.setup.envs, states: &env_states };
+            self.trainer.checkpoint_if_due(&boundary, envs)?;
+            if !self.trainer.should_continue() {
+                break;
+            }
+            let learning_rate = self.learning_rate();
+            let Some(batch) = queues.collect()? else { continue };
+            let (began, cpu) = (Instant::now(), processor_time());
+            let number = queues.update();
+            let update_span =
+                timeline::span_of("update", format_args!("{number} -> v{}", number + 1));
+            let policy_before = match self.writes_checkpoints {
+                true => on_host(&unreplicate(&(self.programs.agent)(&state))?)?,
+                false => boundary.behavior_policy.clone(),
+            };
+            let metrics;
+            (state, metrics) = self.update(&queues, state, &batch, learning_rate)?;
+            let Some(metrics) = metrics else {
+                // The interrupted update is discarded; the checkpoint holds the state before it.
+                interrupted = true;
+                continue;
+            };
+            let LearnerBatch { snapshots, episodes, times, waited, .. } = batch;
+            if self.writes_checkpoints {
+                let actors;
+                (actors, env_states) =
+                    snapshots.into_iter().map(|snapshot| (snapshot.state, snapshot.envs)).unzip();
+                let train = on_host(&unreplicate(&state)?)?;
+                boundary = Boundary { train, behavior_policy: policy_before, actors };
+            }
+            let metrics = unreplicate(&metrics)?;
+            tree::leaves(&metrics).iter().try_for_each(Array::wait)?;
+            let learned = (began.elapsed(), processor_time().saturating_sub(cpu));
+            self.publish(&queues, &state)?;
+            drop(update_span);
+            self.status.learner.ends();
+            self.status.learner.enter(Activity::Logs);
+            let published = began.elapsed() - learned.0;
+            queues.stats.update(waited, learned, published, times.params_queue_get);
+            episodes.iter().for_each(|episode| lengths.push(episode.length as f64));
+            self.trainer.record(&episodes, Some(&metrics))?;
+            self.log(&queues, learning_rate, &lengths)?;
+        }
+        match interrupted && self.writes_checkpoints {
+            true => Ok(boundary.train),
+            false => unreplicate(&state),
+        }
+    }
+
+    /// Takes the gradient steps of an update. Returns the next state and the metrics of the last
+    /// step; no metrics if the user stopped the run in between.
+    fn update(
+        &self,
+        queues: &Queues<'_>,
+        state: S,
+        batch: &LearnerBatch<Rollout<Array>>,
+        learning_rate: f64,
+    ) -> Result<(S, Option<M>)> {
+        let learners = &self.setup.layout.learners;
+        let parts = batch.parts.iter().map(|parts| device_put_sharded(parts, learners));
+        let (mut state, mut data) = {
+            let _span = timeline::span("prepare");
+            self.status.learner.enter(Activity::Prepares);
+            (self.programs.prepare)(state, parts.collect::<Result<Vec<_>>>()?)?
+        };
+        let _span = timeline::span("learn");
+        self.status.learner.enter(Activity::Learns);
+        let learning_rate = replicate(&Array::from(learning_rate as f32), learners)?;
+        // Small networks take all gradient steps in one call. On a CPU the convolutions of large
+        // networks run a few percent faster outside a loop.
+        let count = self.config.gradient_steps;
+        let per_call = if self.setup.sizes.view == View::Vector { count } else { 1 };
+        let indices: Vec<i32> = (0..count as i32).collect();
+        let mut metrics = None;
+        for indices in indices.chunks(per_call) {
+            let indices = replicate(&Array::new([indices.len()], indices)?, learners)?;
+            let last;
+            (state, data, last) =
+                (self.programs.gradient_steps)(state, data, indices, learning_rate.clone())?;
+            if per_call == 1 {
+                // Wait for each step, so that an interruption takes effect soon.
+                tree::leaves(&last).iter().try_for_each(Sharded::wait)?;
+                if self.setup.layout.world == World::ALONE && queues.stops() {
+                    return Ok((state, None));
+                }
+            }
+            metrics = Some(last);
+        }
+        Ok((state, metrics))
+    }
+
+    /// Sends the agent of the current version to the actors.
+    fn publish(&self, queues: &Queues<'_>, state: &S) -> Result<()> {
+        let _span = timeline::span("give parameters");
+        self.status.learner.enter(Activity::GivesParameters);
+        let agent = unreplicate(&(self.programs.agent)(state))?;
+        queues.publish(|device| {
+            let copy = copy_to(&agent, device)?;
+            // An actor that waited for the parameters inside a call would block others of its
+            // device.
+            tree::leaves(&copy).iter().try_for_each(Array::wait)?;
+            Ok(copy)
+        })
+    }
+
+    /// Stops all processes if one of them was asked to stop.
+    fn agree_on_the_end(&self) -> Result<()> {
+        let Some(processes) = &self.setup.processes else { return Ok(()) };
+        let mut stops = [i64::from(interrupt::requested())];
+        processes.sum_i64(&mut stops)?;
+        if stops[0] > 0 {
+            interrupt::request();
+        }
+        Ok(())
+    }
+
+    /// Returns the learning rate of the next update, which decreases linearly with `anneal_lr`.
+    fn learning_rate(&self) -> f64 {
+        let UpdateConfig { learning_rate, anneal_lr, .. } = self.config;
+        if !anneal_lr {
+            return learning_rate;
+        }
+        let update = self.trainer.global_step() / self.setup.update_steps;
+        learning_rate * (1.0 - update as f64 / self.updates as f64)
+    }
+
+    /// Logs Cleanba's statistics every `--log-frequency` updates.
+    fn log(&mut self, queues: &Queues<'_>, learning_rate: f64, lengths: &Returns) -> Result<()> {
+        let update = self.trainer.global_step() / self.setup.update_steps;
+        if !update.is_multiple_of(self.options.log_frequency.max(1)) {
+            return Ok(());
+        }
+        let waiting = queues.waiting();
+        let mean_return = self.trainer.run.returns.mean().unwrap_or_default();
+        let mut scalars = queues.stats.scalars().to_vec();
+        scalars.extend([
+            ("stats/rollout_queue_size", waiting.rollouts as f64),
+            ("stats/params_queue_size", waiting.params as f64),
+            ("charts/learning_rate", learning_rate),
+            ("charts/avg_episodic_return", mean_return),
+            ("charts/avg_episodic_length", lengths.mean().unwrap_or_default()),
+        ]);
+        self.trainer.log(&scalars)
+    }
+}
