@@ -1,5 +1,6 @@
 //! Proximal policy optimisation (PPO, Schulman et al. 2017) on Atari with Gymnasium's wrappers:
-//! CleanRL's `ppo_atari.py`. The environments are stepped inside the compiled rollout.
+//! CleanRL's `ppo_atari.py`. A rollout is one compiled program, each gradient step a call of another:
+//! convolutions run slower inside a compiled loop.
 //!
 //! Differences from CleanRL and from `ppo_atari_envpool`, with reasons, are listed in
 //! `docs/algos/ppo_atari.md`.
@@ -9,24 +10,24 @@ use serde::Serialize;
 
 use crate::algorithm;
 use crate::distributions::Categorical;
-use crate::envs::{AtariOptions, EnvPool, Handle, PoolOptions, XlaPool};
+use crate::envs::{AtariOptions, EnvPool, Handle, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
-use crate::nn::init::orthogonal;
-use crate::nn::{Dense, Encoder, View};
-use crate::optim::{Adam, clip_grad_norm};
+use crate::jit;
+use crate::nn::{Dense, Encoder, View, init::orthogonal};
+use crate::optim::{Adam, AdamState, clip_grad_norm};
+use crate::random::permutation;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
-use crate::rl::on_policy::{
-    self, Act, Learner, Metrics, Minibatch, Playing, Report, Samples, annealed,
-    normalize_by_sample_std, orders, policy_loss, pool_of, value_loss,
-};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer};
-use crate::timeline;
+use crate::rl::{
+    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
+    merge_time_and_env, pools,
+};
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{IndexMode, full_like, stack, where_, zeros_like};
 use crate::tree::Tree;
-use crate::{Array, Key, Tensor};
+use crate::{Array, DType, Key, Tensor, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -125,7 +126,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_atari", Args::check, train, play);
+algorithm!(Args, "ppo_atari", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -141,7 +142,7 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent for observations of the given view and shape.
+    /// Initialises an agent for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, actor, critic] = key.split_n();
         let trunk = Encoder::init(trunk, sizes.view, &sizes.shape);
@@ -152,109 +153,362 @@ impl Agent<Tensor> {
         }
     }
 
-    /// Returns the policy and the values `f32[B]` for observations `[B, ..]`.
-    pub fn apply(&self, obs: Tensor) -> (Categorical<Tensor>, Tensor) {
-        let x = self.trunk.apply(obs);
-        (Categorical::new(self.actor.apply(x)), self.critic.apply(x).squeeze(-1))
+    /// Returns the policy and the values `f32[B]` at observations `[B, ..]`.
+    pub fn policy_and_value(&self, obs: Tensor) -> (Categorical<Tensor>, Tensor) {
+        let features = self.trunk.apply(obs);
+        let value = self.critic.apply(features).squeeze(-1);
+        (Categorical::new(self.actor.apply(features)), value)
     }
 }
 
-/// State that an update changes.
-pub type TrainState<T> = Learner<T, Agent<T>>;
-
-// --------------------------------------------------------------------------------------- losses
-
-/// Computes PPO's loss over a minibatch, and its metrics.
-pub fn loss(
-    agent: &Agent<Tensor>,
-    batch: &Samples<Tensor>,
-    args: &Args,
-) -> (Tensor, Metrics<Tensor>) {
-    let (policy, value) = agent.apply(batch.obs);
-    let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
-    let advantages =
-        if args.norm_adv { normalize_by_sample_std(batch.advantages) } else { batch.advantages };
-    let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
-    let clip = args.clip_vloss.then_some(args.clip_coef);
-    let value_loss = value_loss(value, batch.values, batch.returns, clip);
-    let entropy = policy.entropy().mean(..);
-    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
-    (loss, Metrics { loss, value_loss, policy_loss, entropy, ratios })
+/// State that gradient steps change; saved as the model.
+#[derive(Debug, Clone, Tree)]
+pub struct TrainState<T> {
+    /// Parameters.
+    pub agent: Agent<T>,
+    /// Adam's state.
+    pub opt_state: AdamState<T, Agent<T>>,
 }
 
-// --------------------------------------------------------------------------------------- update
-
-/// Takes one gradient step; compiled as one program.
-pub fn minibatch_step(
-    state: TrainState<Tensor>,
-    batch: Minibatch<Tensor, Samples<Tensor>>,
-    args: &Args,
-) -> (TrainState<Tensor>, Metrics<Tensor>) {
-    let samples = batch.rows();
-    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(batch.learning_rate);
-    let clip = |grads| clip_grad_norm(grads, args.max_grad_norm);
-    state.descend(|agent| loss(agent, &samples, args), clip, adam)
+/// Initialises an agent and its optimiser.
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
+    let agent = Agent::init(key, sizes);
+    TrainState { opt_state: Adam::default().init(&agent), agent }
 }
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// A rollout prepared for the update.
+/// State of the environments between two steps.
 #[derive(Debug, Tree)]
-struct Collected<T> {
-    samples: Samples<T>,
-    /// Sample indices of each minibatch.
-    orders: T,
-    games: EpisodeStats<T>,
-    explained_variance: T,
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `[N, ..]`: last observations, in the environment's dtype.
+    pub obs: T,
+    /// PRNG key.
+    pub key: Key<T>,
 }
 
-/// Collects a rollout with the environments stepped inside the loop; compiled as one program.
-fn collect(
+/// Rollout of T steps of N environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Rollout<T> {
+    /// `[T, N, ..]`: observations, in the environment's dtype.
+    pub obs: T,
+    /// `i32[T, N]`: actions.
+    pub actions: T,
+    /// `f32[T, N]`: log probabilities of the actions.
+    pub logprobs: T,
+    /// `f32[T, N]`: values of the observations.
+    pub values: T,
+    /// `f32[T, N]`: rewards.
+    pub rewards: T,
+    /// `f32[T, N]`: 1 where the step ended its episode.
+    pub dones: T,
+    /// `[N, ..]`: observations after the last step.
+    pub next_obs: T,
+}
+
+/// Steps all environments once with sampled actions. Returns the observations, actions, log
+/// probabilities, values, rewards and ends of episodes of this step.
+fn env_step(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
-    playing: Playing<Tensor>,
+    env_state: EnvState<Tensor>,
     args: &Args,
-) -> (Playing<Tensor>, Collected<Tensor>) {
-    let act = |obs, draw| {
-        let (policy, value) = agent.apply(obs);
-        let action = policy.sample(draw);
-        Act { action, logprob: policy.log_prob(action), value }
+) -> (EnvState<Tensor>, ([Tensor; 6], EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, key } = env_state;
+    let (key, action_key) = key.split();
+    let (policy, value) = agent.policy_and_value(obs);
+    let action = policy.sample(action_key);
+    let logprob = policy.log_prob(action);
+    let (handle, step) = envs.step(handle, action);
+    let mut reward = step.reward;
+    if args.bootstrap_truncated {
+        let final_obs = envs.final_obs_of(&step);
+        let value = |obs| agent.policy_and_value(obs).1;
+        reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, args.gamma, value);
+    }
+    let transition = [obs, action, logprob, value, reward, step.done().to(DType::F32)];
+    let env_state = EnvState { handle, obs: step.obs, key };
+    (env_state, (transition, EpisodeStats::of(&step)))
+}
+
+/// Collects a rollout of `num_steps` steps of all environments.
+fn collect_rollout(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
+    let step = |env_state, ()| env_step(envs, agent, env_state, args);
+    let (env_state, (transitions, episodes)) =
+        scan_with(step, env_state, (), ScanOptions::length(args.num_steps));
+    let [obs, actions, logprobs, values, rewards, dones] = transitions;
+    let next_obs = env_state.obs;
+    let rollout = Rollout { obs, actions, logprobs, values, rewards, dones, next_obs };
+    (env_state, rollout, episodes)
+}
+
+// ----------------------------------------------------------------------------------- advantages
+
+/// Generalized advantage estimation (GAE, Schulman et al. 2016): returns advantages and returns,
+/// `f32[T, N]`, for values `f32[T, N]` and `next_value: f32[N]` of the observations after the last
+/// step.
+pub fn compute_gae(
+    rewards: Tensor,
+    dones: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, gae_lambda): (f64, f64),
+) -> (Tensor, Tensor) {
+    type Step = (Tensor, Tensor, Tensor);
+    let step = |(next_advantage, next_value): (Tensor, Tensor), (reward, done, value): Step| {
+        let nonterminal = 1.0 - done;
+        let delta = reward + gamma * next_value * nonterminal - value;
+        let advantage = delta + gamma * gae_lambda * nonterminal * next_advantage;
+        ((advantage, value), advantage)
     };
-    let value = |obs| agent.apply(obs).1;
-    let bootstrap =
-        args.bootstrap_truncated.then_some((args.gamma, &value as &dyn Fn(Tensor) -> Tensor));
-    let (playing, (rollout, acted), games) =
-        on_policy::play(envs, playing, args.num_steps, act, bootstrap);
-    let (_, next_value) = agent.apply(rollout.next_obs);
-    let discounts = (args.gamma, args.gae_lambda);
-    let (samples, explained_variance) = rollout.samples(acted, next_value, discounts);
-    let Playing { handle, obs, key } = playing;
-    let (key, shuffle) = key.split();
-    let orders = orders(shuffle, args.update_epochs, args.num_minibatches, args.batch_size());
-    let playing = Playing { handle, obs, key };
-    (playing, Collected { samples, orders, games, explained_variance })
+    let init = (zeros_like(next_value), next_value);
+    let (_, advantages) = scan_with(step, init, (rewards, dones, values), ScanOptions::reversed());
+    (advantages, advantages + values)
+}
+
+/// Training samples made from a rollout, B = T N.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `[B, ..]`: observations, in the environment's dtype.
+    pub obs: T,
+    /// `i32[B]`: actions.
+    pub actions: T,
+    /// `f32[B]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[B]`: advantages.
+    pub advantages: T,
+    /// `f32[B]`: returns.
+    pub returns: T,
+    /// `f32[B]`: values by the critic that acted.
+    pub values: T,
+}
+
+/// Returns the samples of a rollout and the explained variance of its values,
+/// `1 - var(R - v) / var(R)`.
+pub fn make_samples(
+    agent: &Agent<Tensor>,
+    rollout: Rollout<Tensor>,
+    args: &Args,
+) -> (Samples<Tensor>, Tensor) {
+    let Rollout { obs, actions, logprobs, values, rewards, dones, next_obs } = rollout;
+    let (_, next_value) = agent.policy_and_value(next_obs); // f32[N]
+    let (advantages, returns) =
+        compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
+    let variance = returns.var(..);
+    let explained = 1.0 - (returns - values).var(..) / variance;
+    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let samples = Samples { obs, actions, logprobs, advantages, returns, values };
+    (merge_time_and_env(samples), explained)
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// Total loss.
+    pub loss: T,
+    /// Value loss.
+    pub value_loss: T,
+    /// Policy loss.
+    pub policy_loss: T,
+    /// Mean entropy of the policy.
+    pub entropy: T,
+    /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
+    pub old_approx_kl: T,
+    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
+    pub approx_kl: T,
+    /// Fraction of ratios that differ from 1 by more than the clip range.
+    pub clipfrac: T,
+}
+
+/// Computes PPO's loss over a minibatch, and its metrics.
+pub fn ppo_loss(
+    agent: &Agent<Tensor>,
+    batch: &Samples<Tensor>,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let (policy, value) = agent.policy_and_value(batch.obs);
+    let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
+    let ratio = logratio.exp();
+    let clip = args.clip_coef;
+
+    let mut advantages = batch.advantages;
+    if args.norm_adv {
+        // PyTorch's standard deviation, whose divisor is B - 1.
+        let centered = advantages - advantages.mean(..);
+        let divisor = (advantages.dim(0) - 1).max(1) as f64;
+        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+    }
+    let unclipped = -advantages * ratio;
+    let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
+    let policy_loss = unclipped.maximum(clipped).mean(..);
+
+    let mut value_error = (value - batch.returns).square();
+    if args.clip_vloss {
+        let near = batch.values + (value - batch.values).clip(-clip, clip);
+        value_error = value_error.maximum((near - batch.returns).square());
+    }
+    let value_loss = 0.5 * value_error.mean(..);
+
+    let entropy = policy.entropy().mean(..);
+    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
+    let metrics = Metrics {
+        loss,
+        value_loss,
+        policy_loss,
+        entropy,
+        old_approx_kl: (-logratio).mean(..),
+        approx_kl: ((ratio - 1.0) - logratio).mean(..),
+        clipfrac: (ratio - 1.0).abs().gt(clip).to(DType::F32).mean(..),
+    };
+    (loss, metrics)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Takes one gradient step on a minibatch.
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
+    batch: &Samples<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { agent, opt_state } = train_state;
+    let ((_, metrics), grads) =
+        value_and_grad(|agent: Agent<Tensor>| ppo_loss(&agent, batch, args))(agent.clone());
+    let grads = clip_grad_norm(grads, args.max_grad_norm);
+    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
+    let (agent, opt_state) = adam.step(agent, grads, opt_state);
+    (TrainState { agent, opt_state }, metrics)
+}
+
+/// Returns the sample indices of the minibatches, each epoch in a random order of its own:
+/// `i32[update_epochs * num_minibatches, minibatch_size]`.
+fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
+    let keys = key.split_vec(args.update_epochs).into_iter();
+    let orders: Vec<Tensor> = keys.map(|key| permutation(key, args.batch_size())).collect();
+    let minibatch_size = args.batch_size() / args.num_minibatches;
+    stack(&orders, 0).reshape([args.update_epochs * args.num_minibatches, minibatch_size])
+}
+
+/// Arguments of a gradient step besides the train state.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Minibatch<T> {
+    /// All samples of the update.
+    pub samples: Samples<T>,
+    /// `i32[update_epochs * num_minibatches, minibatch_size]`: sample indices of all minibatches.
+    pub indices: T,
+    /// `i32[]`: index of this minibatch.
+    pub index: T,
+    /// `f32[]`: learning rate.
+    pub learning_rate: T,
+}
+
+/// Results of a gradient step.
+type StepOutput<T> = (TrainState<T>, Metrics<T>);
+
+/// Gathers a minibatch and takes one gradient step on it; compiled as one program.
+pub fn minibatch_step(
+    train_state: TrainState<Tensor>,
+    minibatch: Minibatch<Tensor>,
+    args: &Args,
+) -> StepOutput<Tensor> {
+    let Minibatch { samples, indices, index, learning_rate } = minibatch;
+    let indices = indices.take_mode(index, 0, IndexMode::Clip);
+    gradient_step(train_state, &gather_minibatch(samples, indices), learning_rate, args)
+}
+
+/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs, each a call of `step`;
+/// stops after an epoch whose last KL divergence exceeds `target_kl`. Returns the metrics of the
+/// last gradient step, with the mean `clipfrac` of all.
+fn run_epochs(
+    mut train_state: TrainState<Array>,
+    minibatch: &Minibatch<Array>,
+    step: impl Fn(TrainState<Array>, Minibatch<Array>) -> Result<StepOutput<Array>>,
+    args: &Args,
+) -> Result<StepOutput<Array>> {
+    let mut all_metrics: Vec<Metrics<Array>> = Vec::new();
+    for epoch in 0..args.update_epochs {
+        for k in 0..args.num_minibatches {
+            let index = Array::from((epoch * args.num_minibatches + k) as i32);
+            let minibatch = Minibatch { index, ..minibatch.clone() };
+            let (next_state, metrics) = step(train_state, minibatch)?;
+            train_state = next_state;
+            all_metrics.push(metrics);
+        }
+        if let (Some(target_kl), Some(last)) = (args.target_kl, all_metrics.last())
+            && f64::from(last.approx_kl.item::<f32>()?) > target_kl
+        {
+            break;
+        }
+    }
+    let mut clipfrac = 0.0;
+    for metrics in &all_metrics {
+        clipfrac += metrics.clipfrac.item::<f32>()?;
+    }
+    let clipfrac = Array::from(clipfrac / all_metrics.len() as f32);
+    let last = all_metrics.pop().expect("at least one gradient step");
+    Ok((train_state, Metrics { clipfrac, ..last }))
+}
+
+/// Metrics of an update; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct UpdateMetrics<T> {
+    /// Metrics of the last gradient step.
+    pub last: Metrics<T>,
+    /// Explained variance of the values before the update.
+    pub explained_variance: T,
 }
 
 // ------------------------------------------------------------------------------------- training
 
-fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
-    let num_threads = args.run.num_threads;
-    let options = PoolOptions { num_envs, num_threads, seed, ..PoolOptions::default() };
-    pool_of(&args.env_id, AtariOptions::gymnasium(), options)
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
 }
 
-/// Returns the observation and action sizes of the environment, or an error if this algorithm does
-/// not support its spaces.
-fn sizes(pool: &EnvPool) -> Result<Sizes> {
-    Sizes::of("ppo_atari", pool.spec(), &[View::Frames, View::Board])
+/// Training data of an update.
+#[derive(Debug, Tree)]
+struct UpdateData<T> {
+    samples: Samples<T>,
+    /// `i32[update_epochs * num_minibatches, minibatch_size]`: sample indices of all minibatches.
+    indices: T,
+    /// Explained variance of the values.
+    explained_variance: T,
 }
 
-fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
-    Learner::new(Agent::init(key, sizes))
+/// Collects a rollout and makes the training data of it; compiled as one program.
+fn collect_samples(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, EpisodeStats<Tensor>, UpdateData<Tensor>) {
+    let (mut env_state, rollout, episodes) = collect_rollout(envs, agent, env_state, args);
+    let (samples, explained_variance) = make_samples(agent, rollout, args);
+    let (key, shuffle_key) = env_state.key.split();
+    env_state.key = key;
+    let indices = minibatch_indices(shuffle_key, args);
+    (env_state, episodes, UpdateData { samples, indices, explained_variance })
 }
 
-/// Arguments of a gradient step.
-type Step<T> = (TrainState<T>, Minibatch<T, Samples<T>>);
+/// Creates environments, and returns them with the sizes of the networks.
+fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
+    let kinds = [View::Frames, View::Board];
+    pools::of_kinds(args, &kinds, AtariOptions::gymnasium(), num_envs, seed)
+}
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
 /// the run's folder.
@@ -264,70 +518,62 @@ type Step<T> = (TrainState<T>, Minibatch<T, Samples<T>>);
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let pool = pool(args, args.num_envs, args.run.seed)?;
-    let sizes = sizes(&pool)?;
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
-
+    let (pool, sizes) = make_pool(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let mode = args.run.mode;
-    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
-        let (key, agent) = key.split();
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, agent_key) = key.split();
+        let train_state = init_train_state(agent_key, &sizes);
         let (handle, first) = envs.reset(handle);
-        (begin(agent, &sizes), Playing { handle, obs: first.obs, key })
+        let env_state = EnvState { handle, obs: first.obs, key };
+        RunnerState { train_state, env_state }
     })
+    .with_mode(args.run.mode)
     .named("ppo_atari_init");
-    let rollout = with_mode(mode, |(agent, playing): (Agent<Tensor>, Playing<Tensor>)| {
-        collect(&envs, &agent, playing, args)
-    })
-    .named("ppo_atari_rollout");
-    let learn = with_mode(mode, |(state, batch): Step<Tensor>| minibatch_step(state, batch, args))
+    let collect = jit(|(agent, env_state)| collect_samples(&envs, &agent, env_state, args))
+        .with_mode(args.run.mode)
+        .named("ppo_atari_rollout");
+    let step = jit(|(train_state, minibatch)| minibatch_step(train_state, minibatch, args))
+        .with_mode(args.run.mode)
         .named("ppo_atari_step")
         .check_nans(args.run.check_nans);
 
-    let seed = Key::new(args.run.seed);
-    let mut running = trainer.init_or_resume(init.call((handle, seed))?, &envs)?;
-    let steps = args.batch_size() as u64;
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let update = trainer.global_step() / steps;
-        let rate = annealed(args.learning_rate, args.anneal_lr, update, args.num_iterations());
-        let (state, playing) = running;
-
-        let span = timeline::span("rollout");
-        let (playing, collected) = rollout.call((state.agent.clone(), playing))?;
-        let Collected { samples, orders, games, explained_variance } = collected;
-        let games = games.to_vec()?;
-        drop(span);
-
-        let _span = timeline::span("update");
-        let learning_rate = Array::from(rate as f32);
-        let count = (args.update_epochs, args.num_minibatches);
-        let turn = Array::from(0i32);
-        let first = Minibatch { samples, orders, turn, learning_rate };
-        let step = |state, turn| learn.call((state, first.at(turn)));
-        let (state, metrics) = on_policy::steps(state, count, args.target_kl, step)?;
-        running = (state, playing);
-        let at = trainer.global_step() + steps;
-        trainer.run.events.scalar("charts/learning_rate", rate, at)?;
-        trainer.record(&games, Some(&Report { metrics, explained_variance }))?;
-        trainer.checkpoint_if_due(&running, &envs)?;
+        let mut learning_rate = args.learning_rate;
+        if args.anneal_lr {
+            let iteration = trainer.global_step() / args.batch_size() as u64;
+            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
+        }
+        let RunnerState { train_state, env_state } = state;
+        let (env_state, episodes, data) = collect.call((train_state.agent.clone(), env_state))?;
+        let episodes = episodes.to_vec()?;
+        let UpdateData { samples, indices, explained_variance } = data;
+        let (index, rate) = (Array::from(0i32), Array::from(learning_rate as f32));
+        let minibatch = Minibatch { samples, indices, index, learning_rate: rate };
+        let step = |train_state, minibatch| step.call((train_state, minibatch));
+        let (train_state, last) = run_epochs(train_state, &minibatch, step, args)?;
+        state = RunnerState { train_state, env_state };
+        trainer.record(&episodes, Some(&UpdateMetrics { last, explained_variance }))?;
+        trainer.log(&[("charts/learning_rate", learning_rate)])?;
+        trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + rollout.stats().seconds() + learn.stats().seconds();
-    trainer.finish(&running.0, compile_s)
+    let compile_s = init.stats().seconds() + collect.stats().seconds() + step.stats().seconds();
+    trainer.finish(&state.train_state, compile_s)
 }
 
 /// Evaluates a saved model, sampling actions from its policy.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // The seed differs from that of training.
-    let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
-    let sizes = sizes(&pool)?;
-    let agent = load_model(model, |key| begin(key, &sizes))?.agent;
-    let act =
-        with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
-            agent.apply(obs).0.sample(key)
-        })
-        .named("ppo_atari_play");
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
+    let agent = load_model(model, |key| init_train_state(key, &sizes))?.agent;
+    let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
+        agent.policy_and_value(obs).0.sample(key)
+    })
+    .with_mode(args.run.mode)
+    .named("ppo_atari_evaluate");
     evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
 }

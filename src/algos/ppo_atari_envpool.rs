@@ -1,8 +1,11 @@
-//! Proximal policy optimisation (PPO, Schulman et al. 2017) on Atari: CleanRL's
-//! `ppo_atari_envpool_xla_jax_scan.py`. The environments are stepped inside the compiled rollout or
-//! on the host.
+//! Proximal policy optimisation (PPO, Schulman et al. 2017) on Atari with EnvPool's wrappers: CleanRL's
+//! `ppo_atari_envpool_xla_jax_scan.py`. A rollout is one compiled program, each gradient step a call of
+//! another: convolutions run slower inside a compiled loop. With `--rollout host`, the host steps the
+//! environments (submodule `host`).
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_atari_envpool.md`.
+
+mod host;
 
 use std::time::Instant;
 
@@ -13,21 +16,23 @@ use crate::algorithm;
 use crate::distributions::Categorical;
 use crate::envs::{AtariOptions, Autoreset, EnvPool, Handle, PoolOptions, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
-use crate::nn::init::orthogonal;
-use crate::nn::{Dense, Encoder};
-use crate::optim::{Adam, clip_by_global_norm};
+use crate::jit::{Stats, jit};
+use crate::nn::{Dense, Encoder, init::orthogonal};
+use crate::optim::{Adam, AdamState, clip_by_global_norm};
+use crate::random::permutation;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
-use crate::rl::on_policy::{
-    self, Act, Acted, Learner, Metrics, Minibatch, Played, Playing, Rollout, Samples, annealed,
-    bootstrap_truncated_batch, normalize, orders, policy_loss, value_loss,
-};
 use crate::rl::saved::load_model;
-use crate::rl::{EpisodeRecord, EpisodeStats, Evaluation, RunOptions, Summary, Trainer, spaces};
-use crate::timeline;
+use crate::rl::{
+    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
+    merge_time_and_env, spaces,
+};
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{IndexMode, stack, zeros_like};
 use crate::tree::Tree;
-use crate::{Array, Key, Tensor};
+use crate::{Array, DType, Key, Tensor, value_and_grad};
+
+use host::HostRollout;
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -142,35 +147,20 @@ impl Args {
             ("target-kl", self.target_kl.unwrap_or(0.0)),
         ])
     }
-
-    /// Creates the environment pool of this run, with episodic lives and rewards clipped to their
-    /// signs.
-    fn pool(&self, num_envs: usize, seed: u64) -> Result<EnvPool> {
-        let atari =
-            AtariOptions { episodic_life: true, reward_clip: true, ..AtariOptions::envpool() };
-        let options = PoolOptions {
-            num_envs,
-            num_threads: self.run.num_threads,
-            seed,
-            autoreset: if self.envpool_reset { Autoreset::NextStep } else { Autoreset::SameStep },
-            ..PoolOptions::default()
-        };
-        EnvPool::atari(&self.env_id, atari, options)
-    }
 }
 
-algorithm!(Args, "ppo_atari_envpool", Args::check, train, play);
+algorithm!(Args, "ppo_atari_envpool", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
 /// Actor-critic network: the Nature network (Mnih et al. 2015), a policy head and a value head.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Encoder from images to 512 units.
+    /// Encoder from images to 512 features.
     pub trunk: Encoder<T>,
-    /// Layer from hidden units to action logits.
+    /// Layer from features to action logits.
     pub actor: Dense<T>,
-    /// Layer from hidden units to values.
+    /// Layer from features to values.
     pub critic: Dense<T>,
 }
 
@@ -185,119 +175,344 @@ impl Agent<Tensor> {
         }
     }
 
-    /// Returns the policy and the values `f32[B]` for observations `u8[B, 4, 84, 84]`.
-    pub fn apply(&self, obs: Tensor) -> (Categorical<Tensor>, Tensor) {
-        let x = self.trunk.apply(obs);
-        (Categorical::new(self.actor.apply(x)), self.critic.apply(x).squeeze(-1))
+    /// Returns the policy and the values `f32[B]` at `obs: u8[B, 4, 84, 84]`.
+    pub fn policy_and_value(&self, obs: Tensor) -> (Categorical<Tensor>, Tensor) {
+        let features = self.trunk.apply(obs);
+        let value = self.critic.apply(features).squeeze(-1);
+        (Categorical::new(self.actor.apply(features)), value)
     }
 }
 
-/// State that an update changes.
-pub type TrainState<T> = Learner<T, Agent<T>>;
-
-// --------------------------------------------------------------------------------------- losses
-
-/// Computes PPO's loss over a minibatch, and its metrics.
-pub fn loss(
-    agent: &Agent<Tensor>,
-    batch: &Samples<Tensor>,
-    args: &Args,
-) -> (Tensor, Metrics<Tensor>) {
-    let (policy, value) = agent.apply(batch.obs);
-    let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
-    let advantages = if args.norm_adv { normalize(batch.advantages) } else { batch.advantages };
-    let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
-    let clip = args.clip_vloss.then_some(args.clip_coef);
-    let value_loss = value_loss(value, batch.values, batch.returns, clip);
-    let entropy = policy.entropy().mean(..);
-    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
-    (loss, Metrics { loss, value_loss, policy_loss, entropy, ratios })
+/// State that gradient steps change; saved as the model.
+#[derive(Debug, Clone, Tree)]
+pub struct TrainState<T> {
+    /// Parameters.
+    pub agent: Agent<T>,
+    /// Adam's state.
+    pub opt_state: AdamState<T, Agent<T>>,
 }
 
-// --------------------------------------------------------------------------------------- update
-
-/// Computes the samples of a rollout, in the order `[T, N]`.
-fn prepare(
-    agent: &Agent<Tensor>,
-    (rollout, acted): Played<Tensor>,
-    args: &Args,
-) -> Samples<Tensor> {
-    let (_, next_value) = agent.apply(rollout.next_obs);
-    rollout.samples(acted, next_value, (args.gamma, args.gae_lambda)).0
-}
-
-/// Takes one gradient step; compiled as one program.
-pub fn minibatch_step(
-    state: TrainState<Tensor>,
-    batch: Minibatch<Tensor, Samples<Tensor>>,
-    args: &Args,
-) -> (TrainState<Tensor>, Metrics<Tensor>) {
-    let samples = batch.rows();
-    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(batch.learning_rate);
-    let clip = |grads| clip_by_global_norm(grads, args.max_grad_norm);
-    state.descend(|agent| loss(agent, &samples, args), clip, adam)
+/// Initialises an agent and its optimiser.
+fn init_train_state(key: Key<Tensor>, num_actions: usize) -> TrainState<Tensor> {
+    let agent = Agent::init(key, num_actions);
+    TrainState { opt_state: Adam::default().init(&agent), agent }
 }
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// Computes the actions, log probabilities and values for observations `u8[N, 4, 84, 84]`.
-fn act(agent: &Agent<Tensor>, obs: Tensor, draw: Key<Tensor>) -> Act<Tensor> {
-    let (policy, value) = agent.apply(obs);
-    let action = policy.sample(draw);
-    Act { action, logprob: policy.log_prob(action), value }
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `u8[N, 4, 84, 84]`: last observations.
+    pub obs: T,
+    /// PRNG key.
+    pub key: Key<T>,
 }
 
-/// Collects a rollout with the environments stepped inside the loop; compiled as one program.
-fn collect(
+/// Rollout of T steps of N environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Rollout<T> {
+    /// `u8[T, N, 4, 84, 84]`: observations.
+    pub obs: T,
+    /// `i32[T, N]`: actions.
+    pub actions: T,
+    /// `f32[T, N]`: log probabilities of the actions.
+    pub logprobs: T,
+    /// `f32[T, N]`: values of the observations.
+    pub values: T,
+    /// `f32[T, N]`: rewards.
+    pub rewards: T,
+    /// `f32[T, N]`: 1 where the step ended its episode.
+    pub dones: T,
+    /// `u8[N, 4, 84, 84]`: observations after the last step.
+    pub next_obs: T,
+}
+
+/// Steps all environments once with sampled actions. Returns the observations, actions, log
+/// probabilities, values, rewards and ends of episodes of this step.
+fn env_step(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
-    playing: Playing<Tensor>,
+    env_state: EnvState<Tensor>,
     args: &Args,
-) -> (Playing<Tensor>, Samples<Tensor>, EpisodeStats<Tensor>) {
-    let act = |obs, draw| act(agent, obs, draw);
-    let value = |obs| agent.apply(obs).1;
-    let bootstrap =
-        args.bootstrap_truncated.then_some((args.gamma, &value as &dyn Fn(Tensor) -> Tensor));
-    let (playing, told, games) = on_policy::play(envs, playing, args.num_steps, act, bootstrap);
-    (playing, prepare(agent, told, args), games)
+) -> (EnvState<Tensor>, ([Tensor; 6], EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, key } = env_state;
+    let (key, action_key) = key.split();
+    let (policy, value) = agent.policy_and_value(obs);
+    let action = policy.sample(action_key);
+    let logprob = policy.log_prob(action);
+    let (handle, step) = envs.step(handle, action);
+    let mut reward = step.reward;
+    if args.bootstrap_truncated {
+        let final_obs = envs.final_obs_of(&step);
+        let value = |obs| agent.policy_and_value(obs).1;
+        reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, args.gamma, value);
+    }
+    let transition = [obs, action, logprob, value, reward, step.done().to(DType::F32)];
+    let env_state = EnvState { handle, obs: step.obs, key };
+    (env_state, (transition, EpisodeStats::of(&step)))
 }
 
-/// Host memory of a rollout, filled step by step.
-#[derive(Default)]
-struct Storage {
-    obs: Vec<u8>,
-    actions: Vec<i32>,
-    logprobs: Vec<f32>,
-    values: Vec<f32>,
-    rewards: Vec<f32>,
-    ends: Vec<f32>,
+/// Collects a rollout of `num_steps` steps of all environments.
+fn collect_rollout(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
+    let step = |env_state, ()| env_step(envs, agent, env_state, args);
+    let (env_state, (transitions, episodes)) =
+        scan_with(step, env_state, (), ScanOptions::length(args.num_steps));
+    let [obs, actions, logprobs, values, rewards, dones] = transitions;
+    let next_obs = env_state.obs;
+    let rollout = Rollout { obs, actions, logprobs, values, rewards, dones, next_obs };
+    (env_state, rollout, episodes)
+}
+
+// ----------------------------------------------------------------------------------- advantages
+
+/// Generalized advantage estimation (GAE, Schulman et al. 2016): returns advantages and returns,
+/// `f32[T, N]`, for values `f32[T, N]` and `next_value: f32[N]` of the observations after the last
+/// step.
+pub fn compute_gae(
+    rewards: Tensor,
+    dones: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, gae_lambda): (f64, f64),
+) -> (Tensor, Tensor) {
+    type Step = (Tensor, Tensor, Tensor);
+    let step = |(next_advantage, next_value): (Tensor, Tensor), (reward, done, value): Step| {
+        let nonterminal = 1.0 - done;
+        let delta = reward + gamma * next_value * nonterminal - value;
+        let advantage = delta + gamma * gae_lambda * nonterminal * next_advantage;
+        ((advantage, value), advantage)
+    };
+    let init = (zeros_like(next_value), next_value);
+    let (_, advantages) = scan_with(step, init, (rewards, dones, values), ScanOptions::reversed());
+    (advantages, advantages + values)
+}
+
+/// Training samples made from a rollout, B = T N.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `u8[B, 4, 84, 84]`: observations.
+    pub obs: T,
+    /// `i32[B]`: actions.
+    pub actions: T,
+    /// `f32[B]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[B]`: advantages.
+    pub advantages: T,
+    /// `f32[B]`: returns.
+    pub returns: T,
+    /// `f32[B]`: values by the critic that acted.
+    pub values: T,
+}
+
+/// Returns the samples of a rollout.
+pub fn make_samples(
+    agent: &Agent<Tensor>,
+    rollout: Rollout<Tensor>,
+    args: &Args,
+) -> Samples<Tensor> {
+    let Rollout { obs, actions, logprobs, values, rewards, dones, next_obs } = rollout;
+    let (_, next_value) = agent.policy_and_value(next_obs); // f32[N]
+    let (advantages, returns) =
+        compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
+    merge_time_and_env(Samples { obs, actions, logprobs, advantages, returns, values })
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// Total loss.
+    pub loss: T,
+    /// Value loss.
+    pub value_loss: T,
+    /// Policy loss.
+    pub policy_loss: T,
+    /// Mean entropy of the policy.
+    pub entropy: T,
+    /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
+    pub old_approx_kl: T,
+    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
+    pub approx_kl: T,
+    /// Fraction of ratios that differ from 1 by more than the clip range.
+    pub clipfrac: T,
+}
+
+/// Computes PPO's loss over a minibatch, and its metrics.
+pub fn ppo_loss(
+    agent: &Agent<Tensor>,
+    batch: &Samples<Tensor>,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let (policy, value) = agent.policy_and_value(batch.obs);
+    let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
+    let ratio = logratio.exp();
+    let clip = args.clip_coef;
+
+    let mut advantages = batch.advantages;
+    if args.norm_adv {
+        advantages = (advantages - advantages.mean(..)) / (advantages.std(..) + 1e-8);
+    }
+    let unclipped = -advantages * ratio;
+    let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
+    let policy_loss = unclipped.maximum(clipped).mean(..);
+
+    let mut value_error = (value - batch.returns).square();
+    if args.clip_vloss {
+        let near = batch.values + (value - batch.values).clip(-clip, clip);
+        value_error = value_error.maximum((near - batch.returns).square());
+    }
+    let value_loss = 0.5 * value_error.mean(..);
+
+    let entropy = policy.entropy().mean(..);
+    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
+    let metrics = Metrics {
+        loss,
+        value_loss,
+        policy_loss,
+        entropy,
+        old_approx_kl: (-logratio).mean(..),
+        approx_kl: ((ratio - 1.0) - logratio).mean(..),
+        clipfrac: (ratio - 1.0).abs().gt(clip).to(DType::F32).mean(..),
+    };
+    (loss, metrics)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Takes one gradient step on a minibatch.
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
+    batch: &Samples<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { agent, opt_state } = train_state;
+    let ((_, metrics), grads) =
+        value_and_grad(|agent: Agent<Tensor>| ppo_loss(&agent, batch, args))(agent.clone());
+    let grads = clip_by_global_norm(grads, args.max_grad_norm);
+    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
+    let (agent, opt_state) = adam.step(agent, grads, opt_state);
+    (TrainState { agent, opt_state }, metrics)
+}
+
+/// Returns the sample indices of the minibatches, each epoch in a random order of its own:
+/// `i32[update_epochs * num_minibatches, minibatch_size]`.
+fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
+    let keys = key.split_vec(args.update_epochs).into_iter();
+    let orders: Vec<Tensor> = keys.map(|key| permutation(key, args.batch_size())).collect();
+    let minibatch_size = args.batch_size() / args.num_minibatches;
+    stack(&orders, 0).reshape([args.update_epochs * args.num_minibatches, minibatch_size])
+}
+
+/// Arguments of a gradient step besides the train state.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Minibatch<T> {
+    /// All samples of the update.
+    pub samples: Samples<T>,
+    /// `i32[update_epochs * num_minibatches, minibatch_size]`: sample indices of all minibatches.
+    pub indices: T,
+    /// `i32[]`: index of this minibatch.
+    pub index: T,
+    /// `f32[]`: learning rate.
+    pub learning_rate: T,
+}
+
+/// Results of a gradient step.
+type StepOutput<T> = (TrainState<T>, Metrics<T>);
+
+/// Gathers a minibatch and takes one gradient step on it; compiled as one program.
+pub fn minibatch_step(
+    train_state: TrainState<Tensor>,
+    minibatch: Minibatch<Tensor>,
+    args: &Args,
+) -> StepOutput<Tensor> {
+    let Minibatch { samples, indices, index, learning_rate } = minibatch;
+    let indices = indices.take_mode(index, 0, IndexMode::Clip);
+    gradient_step(train_state, &gather_minibatch(samples, indices), learning_rate, args)
+}
+
+/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs, each a call of `step`;
+/// stops after an epoch whose last KL divergence exceeds `target_kl`. Returns the metrics of the
+/// last gradient step, with the mean `clipfrac` of all.
+fn run_epochs(
+    mut train_state: TrainState<Array>,
+    minibatch: &Minibatch<Array>,
+    step: impl Fn(TrainState<Array>, Minibatch<Array>) -> Result<StepOutput<Array>>,
+    args: &Args,
+) -> Result<StepOutput<Array>> {
+    let mut all_metrics: Vec<Metrics<Array>> = Vec::new();
+    for epoch in 0..args.update_epochs {
+        for k in 0..args.num_minibatches {
+            let index = Array::from((epoch * args.num_minibatches + k) as i32);
+            let minibatch = Minibatch { index, ..minibatch.clone() };
+            let (next_state, metrics) = step(train_state, minibatch)?;
+            train_state = next_state;
+            all_metrics.push(metrics);
+        }
+        if let (Some(target_kl), Some(last)) = (args.target_kl, all_metrics.last())
+            && f64::from(last.approx_kl.item::<f32>()?) > target_kl
+        {
+            break;
+        }
+    }
+    let mut clipfrac = 0.0;
+    for metrics in &all_metrics {
+        clipfrac += metrics.clipfrac.item::<f32>()?;
+    }
+    let clipfrac = Array::from(clipfrac / all_metrics.len() as f32);
+    let last = all_metrics.pop().expect("at least one gradient step");
+    Ok((train_state, Metrics { clipfrac, ..last }))
 }
 
 // ------------------------------------------------------------------------------------- training
 
-/// Returns the number of actions, or an error if this algorithm does not support the environment's
-/// spaces.
-fn num_actions(pool: &EnvPool) -> Result<usize> {
-    let (name, spec) = ("ppo_atari_envpool", pool.spec());
-    spaces::images(name, spec, [4, 84, 84])?;
-    spaces::choices(name, spec)
-}
-
 /// State carried between iterations.
 #[derive(Debug, Tree)]
-struct Running<T> {
-    train: TrainState<T>,
-    /// PRNG key of the minibatch orders.
-    key: Key<T>,
-    playing: Playing<T>,
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
+    /// PRNG key of the minibatches.
+    pub shuffle_key: Key<T>,
 }
 
-fn begin(key: Key<Tensor>, num_actions: usize) -> TrainState<Tensor> {
-    Learner::new(Agent::init(key, num_actions))
+/// Collects a rollout and makes samples of it; compiled as one program.
+fn collect_samples(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, EpisodeStats<Tensor>, Samples<Tensor>) {
+    let (env_state, rollout, episodes) = collect_rollout(envs, agent, env_state, args);
+    (env_state, episodes, make_samples(agent, rollout, args))
 }
 
-type CollectIn<T> = (Agent<T>, Playing<T>);
-type CollectOut<T> = (Playing<T>, Samples<T>, EpisodeStats<T>);
+/// Creates environments with episodic lives and rewards clipped to their signs, and returns them
+/// with the number of actions.
+fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, usize)> {
+    let atari = AtariOptions { episodic_life: true, reward_clip: true, ..AtariOptions::envpool() };
+    let options = PoolOptions {
+        num_envs,
+        num_threads: args.run.num_threads,
+        seed,
+        autoreset: if args.envpool_reset { Autoreset::NextStep } else { Autoreset::SameStep },
+        ..PoolOptions::default()
+    };
+    let pool = EnvPool::atari(&args.env_id, atari, options)?;
+    spaces::images("ppo_atari_envpool", pool.spec(), [4, 84, 84])?;
+    let num_actions = spaces::choices("ppo_atari_envpool", pool.spec())?;
+    Ok((pool, num_actions))
+}
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
 /// the run's folder.
@@ -307,168 +522,83 @@ type CollectOut<T> = (Playing<T>, Samples<T>, EpisodeStats<T>);
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let pool = args.pool(args.num_envs, args.run.seed)?;
-    let num_actions = num_actions(&pool)?;
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
-
+    let (pool, num_actions) = make_pool(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated && !args.envpool_reset {
         envs = envs.with_final_obs()?;
     }
-    let mode = args.run.mode;
-    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
-        let [key, agent, play] = key.split_n();
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let [shuffle_key, agent_key, key] = key.split_n();
+        let train_state = init_train_state(agent_key, num_actions);
         let (handle, first) = envs.reset(handle);
-        let playing = Playing { handle, obs: first.obs, key: play };
-        Running { train: begin(agent, num_actions), key, playing }
+        let env_state = EnvState { handle, obs: first.obs, key };
+        RunnerState { train_state, env_state, shuffle_key }
     })
+    .with_mode(args.run.mode)
     .named("ppo_atari_init");
-    let shuffle = with_mode(mode, |key: Key<Tensor>| {
-        let (key, draw) = key.split();
-        (orders(draw, args.update_epochs, args.num_minibatches, args.batch_size()), key)
+    // Compiled when it is called first: with --rollout host never.
+    let collect = jit(|(agent, env_state)| collect_samples(&envs, &agent, env_state, args))
+        .with_mode(args.run.mode)
+        .named("ppo_atari_rollout");
+    let host = HostRollout::new(args);
+    let shuffle = jit(|key: Key<Tensor>| {
+        let (key, shuffle_key) = key.split();
+        (key, minibatch_indices(shuffle_key, args))
     })
+    .with_mode(args.run.mode)
     .named("ppo_atari_shuffle");
-    let learn = with_mode(mode, |(state, batch): Step<Tensor>| minibatch_step(state, batch, args))
+    let step = jit(|(train_state, minibatch)| minibatch_step(train_state, minibatch, args))
+        .with_mode(args.run.mode)
         .named("ppo_atari_step")
         .check_nans(args.run.check_nans);
-    // Only one of the two rollouts is called; the other is never compiled.
-    let rollout = with_mode(mode, |(agent, playing): CollectIn<Tensor>| -> CollectOut<Tensor> {
-        collect(&envs, &agent, playing, args)
-    })
-    .named("ppo_atari_rollout");
-    let act = with_mode(mode, |(agent, obs, key): ActIn<Tensor>| {
-        let (key, draw) = key.split();
-        (act(&agent, obs, draw), key)
-    })
-    .named("ppo_atari_act");
-    // Compiled on the first use on the host, by --bootstrap-truncated.
-    let value = with_mode(mode, |(agent, obs): (Agent<Tensor>, Tensor)| agent.apply(obs).1)
-        .named("ppo_atari_value");
-    let prepare = with_mode(mode, |(agent, told): PrepareIn<Tensor>| prepare(&agent, told, args))
-        .named("ppo_atari_prepare");
 
-    let seed = Key::new(args.run.seed);
-    let mut running = trainer.init_or_resume(init.call((handle, seed))?, &envs)?;
-    let (steps, num_iterations) = (args.batch_size() as u64, args.num_iterations());
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let update = trainer.global_step() / steps;
-        let learning_rate = annealed(args.learning_rate, args.anneal_lr, update, num_iterations);
-        let Running { train: state, key, playing } = running;
-
-        let span = timeline::span("rollout");
-        let (playing, samples, games) = match args.rollout {
+        let mut learning_rate = args.learning_rate;
+        if args.anneal_lr {
+            let iteration = trainer.global_step() / args.batch_size() as u64;
+            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
+        }
+        let RunnerState { train_state, env_state, shuffle_key } = state;
+        let agent = &train_state.agent;
+        let (env_state, episodes, samples) = match args.rollout {
             RolloutMode::Xla => {
-                let (playing, samples, games) = rollout.call((state.agent.clone(), playing))?;
-                (playing, samples, games.to_vec()?)
+                let (env_state, episodes, samples) = collect.call((agent.clone(), env_state))?;
+                (env_state, episodes.to_vec()?, samples)
             }
-            RolloutMode::Host => {
-                let agent = &state.agent;
-                let act = |obs: &Array, key| act.call((agent.clone(), obs.clone(), key));
-                let value = |obs| value.call((agent.clone(), obs));
-                let (playing, told, games) = step_on_host(&envs, playing, act, value, args)?;
-                (playing, prepare.call((agent.clone(), told))?, games)
-            }
+            RolloutMode::Host => host.collect_samples(&envs, agent, env_state)?,
         };
-        drop(span);
-
-        let _span = timeline::span("update");
-        let updating = Instant::now();
-        let (orders, key) = shuffle.call(key)?;
-        let rate = Array::from(learning_rate as f32);
-        let count = (args.update_epochs, args.num_minibatches);
-        let turn = Array::from(0i32);
-        let first = Minibatch { samples, orders, turn, learning_rate: rate };
-        let step = |state, turn| learn.call((state, first.at(turn)));
-        let (state, metrics) = on_policy::steps(state, count, args.target_kl, step)?;
-        running = Running { train: state, key, playing };
-        let at = trainer.global_step() + steps;
-        trainer.record(&games, Some(&metrics))?;
-        let update = steps as f64 / updating.elapsed().as_secs_f64();
-        let mean = trainer.run.returns.mean().unwrap_or(0.0);
-        let scalars = [
+        let update_start = Instant::now();
+        let (shuffle_key, indices) = shuffle.call(shuffle_key)?;
+        let (index, rate) = (Array::from(0i32), Array::from(learning_rate as f32));
+        let minibatch = Minibatch { samples, indices, index, learning_rate: rate };
+        let step = |train_state, minibatch| step.call((train_state, minibatch));
+        let (train_state, metrics) = run_epochs(train_state, &minibatch, step, args)?;
+        state = RunnerState { train_state, env_state, shuffle_key };
+        trainer.record(&episodes, Some(&metrics))?;
+        let learner_sps = args.batch_size() as f64 / update_start.elapsed().as_secs_f64();
+        trainer.log(&[
             ("charts/learning_rate", learning_rate),
-            ("charts/avg_episodic_return", mean),
-            ("charts/SPS_learner", update.floor()),
-        ];
-        trainer.run.events.scalars(&scalars, at)?;
-        trainer.checkpoint_if_due(&running, &envs)?;
+            ("charts/avg_episodic_return", trainer.run.returns.mean().unwrap_or(0.0)),
+            ("charts/SPS_learner", learner_sps.floor()),
+        ])?;
+        trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds()
-        + shuffle.stats().seconds()
-        + learn.stats().seconds()
-        + rollout.stats().seconds()
-        + act.stats().seconds()
-        + value.stats().seconds()
-        + prepare.stats().seconds();
-    trainer.finish(&running.train, compile_s)
-}
-
-type ActIn<T> = (Agent<T>, T, Key<T>);
-type PrepareIn<T> = (Agent<T>, Played<T>);
-type Step<T> = (TrainState<T>, Minibatch<T, Samples<T>>);
-
-/// Steps the environments between calls of the policy, for `--rollout host`.
-fn step_on_host(
-    envs: &XlaPool,
-    playing: Playing<Array>,
-    act: impl Fn(&Array, Key<Array>) -> Result<(Act<Array>, Key<Array>)>,
-    value: impl Fn(Array) -> Result<Array>,
-    args: &Args,
-) -> Result<(Playing<Array>, Played<Array>, Vec<EpisodeRecord>)> {
-    let Playing { handle, mut obs, mut key } = playing;
-    let mut pool = envs.pool(0);
-    let (mut storage, mut games) = (Storage::default(), Vec::new());
-    for turn in 1..=args.num_steps {
-        let (act, next) = act(&obs, key)?;
-        key = next;
-        storage.obs.extend(obs.to_vec::<u8>()?);
-        let actions = act.action.to_vec::<i32>()?;
-        storage.actions.extend_from_slice(&actions);
-        storage.logprobs.extend(act.logprob.to_vec::<f32>()?);
-        storage.values.extend(act.value.to_vec::<f32>()?);
-        let batch = pool.step(&actions)?;
-        obs = batch.obs_array();
-        storage.rewards.extend_from_slice(batch.reward());
-        if args.bootstrap_truncated {
-            let rewards = &mut storage.rewards[(turn - 1) * args.num_envs..];
-            bootstrap_truncated_batch(rewards, &batch, args.gamma, &value)?;
-        }
-        for row in 0..args.num_envs {
-            let end = batch.terminated()[row] || batch.truncated()[row];
-            storage.ends.push(f32::from(u8::from(end)));
-            if batch.finished()[row] {
-                games.push(EpisodeRecord {
-                    step: (turn * args.num_envs) as u64,
-                    episodic_return: batch.episodic_return()[row].into(),
-                    length: batch.episodic_length()[row] as u64,
-                });
-            }
-        }
-    }
-    let both = [args.num_steps, args.num_envs];
-    let rollout = Rollout {
-        obs: Array::new([&both, &obs.shape()[1..]].concat(), &storage.obs)?,
-        actions: Array::new(both, &storage.actions)?,
-        rewards: Array::new(both, &storage.rewards)?,
-        ends: Array::new(both, &storage.ends)?,
-        next_obs: obs.clone(),
-    };
-    let acted = Acted {
-        logprobs: Array::new(both, &storage.logprobs)?,
-        values: Array::new(both, &storage.values)?,
-    };
-    Ok((Playing { handle, obs, key }, (rollout, acted), games))
+    let stats = [init.stats(), collect.stats(), shuffle.stats(), step.stats()];
+    let compile_s = stats.iter().map(Stats::seconds).sum::<f64>() + host.compile_seconds();
+    trainer.finish(&state.train_state, compile_s)
 }
 
 /// Evaluates a saved model, sampling actions from its policy.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // The seed differs from that of training.
-    let pool = args.pool(1, args.run.seed.wrapping_add(1 << 32))?;
-    let num_actions = num_actions(&pool)?;
-    let agent = load_model(model, |key| begin(key, num_actions))?.agent;
-    let act = with_mode(args.run.mode, |(agent, obs, key): ActIn<Tensor>| {
-        act(&agent, obs, key.split().1).action
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let (pool, num_actions) = make_pool(args, 1, args.run.eval_seed())?;
+    let agent = load_model(model, |key| init_train_state(key, num_actions))?.agent;
+    let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
+        agent.policy_and_value(obs).0.sample(key.split().1)
     })
-    .named("ppo_atari_play");
+    .with_mode(args.run.mode)
+    .named("ppo_atari_evaluate");
     evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
 }

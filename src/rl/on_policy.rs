@@ -10,13 +10,13 @@ pub mod normalized;
 mod rollout;
 mod training;
 
-use crate::envs::{AtariOptions, EnvPool, PoolOptions, is_registered, spec};
 use crate::error::Result;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{IndexMode, full_like, stack, where_, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, random};
 
+pub use super::pools::any as pool_of;
 pub use super::truncation::{bootstrap_truncated, bootstrap_truncated_batch};
 pub use epochs::{Learner, Minibatch, epochs, steps};
 pub use multi::MultiCategorical;
@@ -172,16 +172,4 @@ pub fn annealed(learning_rate: f64, anneal: bool, k: u64, updates: u64) -> f64 {
 pub fn mean<'a>(scalars: impl Iterator<Item = &'a Array>) -> Result<f32> {
     let values = scalars.map(Array::item::<f32>).collect::<Result<Vec<f32>>>()?;
     Ok(values.iter().sum::<f32>() / values.len().max(1) as f32)
-}
-
-/// Creates a pool of any environment; `atari` are the options for Atari games.
-///
-/// # Errors
-/// Returns the same errors as [`EnvPool::make`] and [`EnvPool::atari`].
-pub fn pool_of(id: &str, atari: AtariOptions, options: PoolOptions) -> Result<EnvPool> {
-    // Environments registered by users get no Atari wrappers.
-    if spec(id)?.observation.dtype() == DType::U8 && !is_registered(id) {
-        return EnvPool::atari(id, atari, options);
-    }
-    EnvPool::make(id, options)
 }

@@ -1,12 +1,14 @@
 //! Environment pools for the settings of an algorithm, with the sizes of its networks; environments
 //! that the algorithm does not support are refused.
 
-use crate::envs::{EnvPool, PoolOptions};
+use crate::envs::{AtariOptions, EnvPool, PoolOptions, is_registered, spec};
 use crate::error::Result;
+use crate::nn::View;
+use crate::trace::DType;
 
 use super::Algorithm;
 use super::images::Images;
-use super::spaces::{self, Bounds};
+use super::spaces::{self, Bounds, Sizes};
 
 fn options<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> PoolOptions {
     let num_threads = args.options().num_threads;
@@ -55,4 +57,33 @@ pub fn images<A: Algorithm>(
     let (pool, images) = Images::pool(A::NAME, args.env_id(), options(args, num_envs, seed))?;
     let num_actions = spaces::choices(A::NAME, pool.spec())?;
     Ok((pool, images, num_actions))
+}
+
+/// Creates environments with observations of one of `kinds` and discrete actions; returns them with
+/// their sizes. `atari` are the options for Atari games; other environments get no wrappers.
+///
+/// # Errors
+/// Returns the same errors as [`discrete`].
+pub fn of_kinds<A: Algorithm>(
+    args: &A,
+    kinds: &[View],
+    atari: AtariOptions,
+    num_envs: usize,
+    seed: u64,
+) -> Result<(EnvPool, Sizes)> {
+    let pool = any(args.env_id(), atari, options(args, num_envs, seed))?;
+    let sizes = Sizes::of(A::NAME, pool.spec(), kinds)?;
+    Ok((pool, sizes))
+}
+
+/// Creates environments of any kind. `atari` are the options for Atari games; other environments,
+/// and those registered by users, get no wrappers.
+///
+/// # Errors
+/// Returns the same errors as [`EnvPool::make`] and [`EnvPool::atari`].
+pub fn any(env_id: &str, atari: AtariOptions, options: PoolOptions) -> Result<EnvPool> {
+    if spec(env_id)?.observation.dtype() == DType::U8 && !is_registered(env_id) {
+        return EnvPool::atari(env_id, atari, options);
+    }
+    EnvPool::make(env_id, options)
 }

@@ -1,10 +1,9 @@
-//! PPO on images, wrapped as by gymnasium: its loss against NumPy, its runs, its bad settings.
+//! PPO on images with Gymnasium's wrappers: its loss against NumPy, its runs, refused settings.
 
 use std::path::Path;
 
-use podracer::algos::ppo_atari::{Agent, Args, loss, train};
+use podracer::algos::ppo_atari::{Agent, Args, Samples, ppo_loss, train};
 use podracer::rl::Algorithm;
-use podracer::rl::on_policy::Samples;
 use podracer::tree;
 
 use super::fixture::{acted, dense, expect, ints, trunk, wave};
@@ -26,7 +25,7 @@ fn args(runs: &Path, more: &[&str]) -> Args {
 }
 
 #[test]
-fn the_loss_is_that_of_numpy() {
+fn the_loss_equals_that_of_numpy() {
     let args = Args::from_flags([]).unwrap();
     expect("ppo", || {
         let agent = Agent { trunk: trunk(), actor: dense([4, 2], 0.3), critic: dense([4, 1], 1.3) };
@@ -38,7 +37,7 @@ fn the_loss_is_that_of_numpy() {
             returns: wave([6], 7.0),
             values: wave([6], 8.0),
         };
-        tree::leaves(&loss(&agent, &batch, &args).1)
+        tree::leaves(&ppo_loss(&agent, &batch, &args).1)
     });
 }
 
@@ -60,7 +59,7 @@ fn one_seed_gives_one_run() {
 }
 
 #[test]
-fn a_game_of_the_console_is_trained_on() {
+fn an_atari_game_is_trained_on() {
     let runs = tempfile::tempdir().unwrap();
     let flags = ["--env-id=Pong-v5", "--num-envs=2", "--num-steps=8", "--total-timesteps=16"];
     let summary = train(&args(runs.path(), &flags)).unwrap();
@@ -68,7 +67,7 @@ fn a_game_of_the_console_is_trained_on() {
 }
 
 #[test]
-fn settings_out_of_range_are_told() {
+fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
     let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
     assert_eq!(
@@ -79,5 +78,5 @@ fn settings_out_of_range_are_told() {
     assert!(vector.contains("ppo_atari takes images u8[frames, 84, 84] or boards"), "{vector}");
     let unknown = error(&["--env-id=Pomg-v5"]);
     assert!(unknown.contains("Pong-v5"), "{unknown}");
-    assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run was begun");
+    assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run was started");
 }

@@ -1,4 +1,4 @@
-//! PPO on Atari: its two rollouts against each other, its pieces by hand, its bad settings.
+//! PPO on Atari: its two rollouts against each other, execution modes, saved models, refused settings.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use podracer::rl::{Algorithm, checkpoint};
 
 use super::scalars;
 
-/// Three updates of 24 steps each. A game's first reward comes after some 30 steps.
+/// Three updates of 24 steps each. Pong's first reward comes after some 30 steps.
 const SMALL: &[&str] = &[
     "--env-id",
     "Pong-v5",
@@ -44,8 +44,8 @@ fn both_rollouts_train_the_same_agent() {
     assert_eq!(xla.keys().collect::<Vec<_>>(), host.keys().collect::<Vec<_>>());
     for (key, values) in &xla {
         for (a, b) in values.iter().zip(&host[key]) {
-            // The policy is one program of its own, or a part of the rollout's: sums may be in
-            // another order.
+            // The policy is a program of its own or a part of the rollout's: the order of sums may
+            // differ.
             assert!((a - b).abs() <= 1e-4 * a.abs().max(1.0), "{key:?}: xla {a}, host {b}");
         }
     }
@@ -57,7 +57,7 @@ fn both_rollouts_train_the_same_agent() {
 }
 
 #[test]
-fn operation_by_operation_is_the_same() {
+fn eager_mode_trains_the_same_agent() {
     let runs = tempfile::tempdir().unwrap();
     let run = |mode: &str| {
         let flags = ["--mode", mode, "--num-steps", "6", "--total-timesteps", "12"];
@@ -74,13 +74,13 @@ fn operation_by_operation_is_the_same() {
 }
 
 #[test]
-fn a_saved_model_plays_whole_games() {
+fn a_saved_model_is_evaluated_for_full_games() {
     let runs = tempfile::tempdir().unwrap();
     let flags = ["--save-model", "--eval-episodes", "1", "--envpool-reset"];
     let summary = train(&args(runs.path(), &flags)).unwrap();
-    let games = &scalars(&summary.run_dir)[&("eval/episodic_return".to_string(), 0)];
+    let returns = &scalars(&summary.run_dir)[&("eval/episodic_return".to_string(), 0)];
     // Rewards are signs in training, and so are Pong's own; an agent that has not learned loses.
-    assert!(games.len() == 1 && (-21.0..=-10.0).contains(&games[0]), "{games:?}");
+    assert!(returns.len() == 1 && (-21.0..=-10.0).contains(&returns[0]), "{returns:?}");
     let file = Path::new(&summary.run_dir).join("ppo_atari_envpool.safetensors");
     let saved = checkpoint::load(file).unwrap();
     let shapes: Vec<_> = saved
@@ -100,21 +100,21 @@ fn a_saved_model_plays_whole_games() {
 }
 
 #[test]
-fn settings_out_of_range_are_told() {
+fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let told = |more: &[&str]| match train(&args(runs.path(), more)) {
-        Err(Error::Config(told) | Error::Env(told)) => told,
+    let error_of = |more: &[&str]| match train(&args(runs.path(), more)) {
+        Err(Error::Config(text) | Error::Env(text)) => text,
         other => panic!("{other:?}"),
     };
-    let text = told(&["--num-minibatches", "5"]);
+    let text = error_of(&["--num-minibatches", "5"]);
     assert_eq!(
         text,
         "--num-minibatches 5: must be a divisor of the batch, num-envs * num-steps = 24"
     );
-    let text = told(&["--total-timesteps", "23"]);
+    let text = error_of(&["--total-timesteps", "23"]);
     assert!(text.contains("--total-timesteps 23: must be at least one batch"), "{text}");
-    let text = told(&["--env-id", "Pomg-v5"]);
+    let text = error_of(&["--env-id", "Pomg-v5"]);
     assert!(text.contains("Pong-v5"), "{text}");
-    // Nothing of a run is left behind by settings that cannot be.
+    // Refused settings leave no run folder behind.
     assert_eq!(std::fs::read_dir(runs.path()).unwrap().count(), 0);
 }

@@ -11,7 +11,7 @@ use podracer::nn::View;
 use podracer::rl::Algorithm;
 use podracer::rl::frames::SampledBatch;
 use podracer::rl::images::Images;
-use podracer::rl::on_policy::{Acted, Learner, Minibatch, Rollout, Samples, gae};
+use podracer::rl::on_policy::{Acted, Learner, Minibatch, Rollout, gae};
 use podracer::rl::prioritized::Batch;
 use podracer::rl::spaces::Sizes;
 use podracer::trace::ops::{concatenate, constant};
@@ -191,6 +191,30 @@ fn orders(count: usize) -> Array {
     Array::new([rows.len(), indices.len() / rows.len()], &indices).unwrap()
 }
 
+/// Gradient steps on the minibatches of `indices`, each a call.
+macro_rules! follows_cleanrl {
+    ($algorithm:ident, $args:expr, $agent:expr, $samples:expr, $indices:expr, $rate:expr) => {{
+        use $algorithm::{Minibatch, TrainState, minibatch_step};
+        let args = $args;
+        let step = jit(|(train_state, minibatch)| minibatch_step(train_state, minibatch, &args).0);
+        let agent = $agent;
+        let mut minibatch = Minibatch {
+            samples: $samples,
+            indices: $indices,
+            index: Array::from(0i32),
+            learning_rate: Array::from($rate as f32),
+        };
+        let mut train_state = TrainState { opt_state: adam_state(&agent), agent };
+        let recorded = Trajectory::of(stringify!($algorithm));
+        for update in 0..UPDATES {
+            let index = update % minibatch.indices.shape()[0];
+            minibatch.index = Array::from(index as i32);
+            train_state = step.call((train_state, minibatch.clone())).unwrap();
+            recorded.check(update, &train_state.agent);
+        }
+    }};
+}
+
 /// Gradient steps on the minibatches of `orders`, each a call.
 macro_rules! follows {
     ($algorithm:ident, $name:literal, $args:expr, $agent:expr, $samples:expr, $orders:expr, $rate:expr) => {{
@@ -219,19 +243,21 @@ macro_rules! follows {
 
 #[test]
 fn ppo_atari_envpool_follows_cleanrl() {
-    let args = ppo_atari_envpool::Args::from_flags([""; 0]).unwrap();
-    type Input<T> = (ppo_atari_envpool::Agent<T>, Rollout<T>, Acted<T>);
-    let prepare = jit(|(agent, rollout, acted): Input<Tensor>| {
-        let next_value = agent.apply(rollout.next_obs).1;
-        rollout.samples(acted, next_value, (args.gamma, args.gae_lambda)).0
+    use ppo_atari_envpool::{Agent, Args, Rollout, make_samples};
+    let args = Args::from_flags([""; 0]).unwrap();
+    let samples_of = jit(|(agent, rollout): (Agent<Tensor>, Rollout<Tensor>)| {
+        make_samples(&agent, rollout, &args)
     });
-    let agent = start("", |key| ppo_atari_envpool::Agent::init(key, ACTIONS));
-    let samples = prepare.call((agent.clone(), rollout(4), acted())).unwrap();
+    let agent = start("", |key| Agent::init(key, ACTIONS));
+    let self::Rollout { obs, actions, rewards, ends: dones, next_obs } = rollout(4);
+    let Acted { logprobs, values } = acted();
+    let rollout = Rollout { obs, actions, logprobs, values, rewards, dones, next_obs };
+    let samples = samples_of.call((agent.clone(), rollout)).unwrap();
     // All samples in each step.
     let all: Vec<i32> = (0..(STEPS * ENVS) as i32).collect();
-    let orders = Array::new([1, STEPS * ENVS], &all).unwrap();
+    let indices = Array::new([1, STEPS * ENVS], &all).unwrap();
     let rate = args.learning_rate;
-    follows!(ppo_atari_envpool, "ppo_atari_envpool", args, agent, samples, orders, rate);
+    follows_cleanrl!(ppo_atari_envpool, args, agent, samples, indices, rate);
 }
 
 fn sizes(stack: usize) -> Sizes {
@@ -240,16 +266,18 @@ fn sizes(stack: usize) -> Sizes {
 
 #[test]
 fn ppo_atari_follows_cleanrl() {
-    let args = ppo_atari::Args::from_flags([""; 0]).unwrap();
-    type Input<T> = (ppo_atari::Agent<T>, Rollout<T>, Acted<T>);
-    let prepare = jit(|(agent, rollout, acted): Input<Tensor>| {
-        let next_value = agent.apply(rollout.next_obs).1;
-        rollout.samples(acted, next_value, (args.gamma, args.gae_lambda)).0
+    use ppo_atari::{Agent, Args, Rollout, make_samples};
+    let args = Args::from_flags([""; 0]).unwrap();
+    let samples_of = jit(|(agent, rollout): (Agent<Tensor>, Rollout<Tensor>)| {
+        make_samples(&agent, rollout, &args).0
     });
-    let agent = start("", |key| ppo_atari::Agent::init(key, &sizes(4)));
-    let samples = prepare.call((agent.clone(), rollout(4), acted())).unwrap();
+    let agent = start("", |key| Agent::init(key, &sizes(4)));
+    let self::Rollout { obs, actions, rewards, ends: dones, next_obs } = rollout(4);
+    let Acted { logprobs, values } = acted();
+    let rollout = Rollout { obs, actions, logprobs, values, rewards, dones, next_obs };
+    let samples = samples_of.call((agent.clone(), rollout)).unwrap();
     let rate = args.learning_rate * (1.0 - 2.0 / 10.0);
-    follows!(ppo_atari, "ppo_atari", args, agent, samples, orders(STEPS * ENVS), rate);
+    follows_cleanrl!(ppo_atari, args, agent, samples, orders(STEPS * ENVS), rate);
 }
 
 #[test]
