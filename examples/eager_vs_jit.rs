@@ -40,7 +40,7 @@ fn attention_grad(x: Tensor) -> Tensor {
 
 /// Twenty steps of a recurrent network. The loop is one operation of the program.
 fn recurrence(x: Tensor) -> Tensor {
-    fori_loop(20, |_, h: Tensor| (h.matmul(x) * 0.1).tanh(), x)
+    fori_loop(0, 20, |_, h: Tensor| (h.matmul(x) * 0.1).tanh(), x)
 }
 
 type Function = fn(Tensor) -> Tensor;

@@ -46,7 +46,7 @@ fn train(key: Key<Tensor>, steps: usize) -> (Mlp<Tensor>, Tensor) {
         let grads = grad(|model: Mlp<Tensor>| loss(&model))(model.clone());
         adam.step(model, grads, opt_state)
     };
-    let (model, _) = fori_loop(steps, step, (model, opt_state));
+    let (model, _) = fori_loop(0, steps, step, (model, opt_state));
     let loss = loss(&model);
     (model, loss)
 }

@@ -43,7 +43,7 @@ fn train(learning_rate: Tensor, steps: usize) -> Tensor {
         let grads = grad(|model: Mlp<Tensor>| loss(&model))(model.clone());
         adam.step(model, grads, opt_state)
     };
-    let (model, _) = fori_loop(steps, step, (model, opt_state));
+    let (model, _) = fori_loop(0, steps, step, (model, opt_state));
     loss(&model)
 }
 

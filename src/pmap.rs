@@ -39,7 +39,7 @@ use crate::trace::ops::structure_in_scope;
 use crate::trace::program::Program;
 use crate::trace::tensor::{Tensor, catch, trace_call, within_axis};
 use crate::trace::types::TensorType;
-use crate::trace::vmap::{over_members, reached::reached};
+use crate::trace::vmap::{over_members, varying::varying_outputs};
 use crate::tree::{self, Path, Tree};
 
 /// A function mapped over devices; see [`pmap`]. It may be called from several threads.
@@ -333,7 +333,10 @@ fn signature<M: Tree<Sharded>>(
 fn replicated(program: &Program, leaves: &Leaves<'_>, axis: Axis) -> Result<Vec<bool>> {
     let differ: Vec<bool> =
         leaves.iter().map(|leaf| !leaf.is_replicated() && axis.size() > 1).collect();
-    Ok(catch(|| reached(program, &differ, axis))?.into_iter().map(|differs| !differs).collect())
+    Ok(catch(|| varying_outputs(program, &differ, axis))?
+        .into_iter()
+        .map(|differs| !differs)
+        .collect())
 }
 
 /// Checks that every leaf is on the devices `expected`.

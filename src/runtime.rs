@@ -245,14 +245,14 @@ fn gpu(node: Option<Node>) -> Result<(Client, bool)> {
             Client::among(plugin, &options, Some(store))
         }
     };
-    let told = |error: Error| Error::Native {
+    let startup_error = |error: Error| Error::Native {
         problem: error.to_string(),
         help:
             "`nvidia-smi` shows this machine's GPUs and its driver, CUDA_VISIBLE_DEVICES which of \
                them are seen; unset PODRACER_PLATFORM to run on the CPU"
                 .into(),
     };
-    Ok((client.map_err(told)?, callbacks))
+    Ok((client.map_err(startup_error)?, callbacks))
 }
 
 #[cfg(test)]

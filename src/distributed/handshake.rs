@@ -150,7 +150,7 @@ mod tests {
         })
     }
 
-    fn told(outcome: Outcome) -> String {
+    fn message(outcome: Outcome) -> String {
         match outcome.unwrap_err() {
             Failure::Final(error) => error.to_string(),
             Failure::Broken(error) => panic!("{error}"),
@@ -177,8 +177,8 @@ mod tests {
                 "no place for 3 of 2"
             );
         };
-        let told = told(both(server, |line| join(line, &secret(), 3, 2)));
-        assert_eq!(told, "--distributed: process 0 refuses process 3: no place for 3 of 2");
+        let message = message(both(server, |line| join(line, &secret(), 3, 2)));
+        assert_eq!(message, "--distributed: process 0 refuses process 3: no place for 3 of 2");
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
             let judge = |_, _| panic!("nothing is told to those who know no secret");
             assert_eq!(welcome(line, &secret(), judge).unwrap().unwrap_err(), WRONG_SECRET);
         };
-        let why = told(both(server, |line| join(line, &other, 1, 2)));
+        let why = message(both(server, |line| join(line, &other, 1, 2)));
         assert!(why.ends_with("refuses process 1: its secret is not that of process 0"), "{why}");
         // A server that accepts every process, to receive their gradients.
         let server = |line: &mut TcpStream| {
@@ -197,7 +197,7 @@ mod tests {
             let (Join { proof, .. }, _) = receive(line, 0).unwrap();
             send(line, &Verdict::Welcome { proof }, b"").unwrap();
         };
-        let why = told(both(server, |line| join(line, &secret(), 1, 2)));
+        let why = message(both(server, |line| join(line, &secret(), 1, 2)));
         assert!(why.contains("does not know the secret"), "{why}");
     }
 
@@ -205,13 +205,13 @@ mod tests {
     fn strangers_are_told_apart() {
         let server =
             |line: &mut TcpStream| line.write_all(b"220 mail.example ESMTP ready\r\n").unwrap();
-        let why = told(both(server, |line| join(line, &secret(), 1, 2)));
+        let why = message(both(server, |line| join(line, &secret(), 1, 2)));
         assert!(why.contains("no process 0 of this library"), "{why}");
         let server = |line: &mut TcpStream| {
             let greeting = Greeting { greeting: "podracer 9 processes".into(), nonce: [1; 32] };
             send(line, &greeting, b"").unwrap();
         };
-        let why = told(both(server, |line| join(line, &secret(), 1, 2)));
+        let why = message(both(server, |line| join(line, &secret(), 1, 2)));
         assert!(why.contains("all must be of one version"), "{why}");
     }
 }

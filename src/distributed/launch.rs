@@ -200,24 +200,26 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_asked_for() {
-        let told = |options, variables: &[_]| find(options, variables).unwrap_err().to_string();
-        let all = told(LaunchOptions::default(), &[]);
+        let message = |options, variables: &[_]| find(options, variables).unwrap_err().to_string();
+        let all = message(LaunchOptions::default(), &[]);
         let asked = "tell it by --coordinator-address HOST:PORT, --num-processes, --process-id";
         assert!(all.contains(asked), "{all}");
         let one = LaunchOptions { process_id: None, ..flags(0, 2, "a:1") };
-        assert!(told(one, &[]).contains("tell it by --process-id"));
-        assert!(told(flags(0, usize::MAX, "a:1"), &[]).contains("must be 1 to 4096"));
+        assert!(message(one, &[]).contains("tell it by --process-id"));
+        assert!(message(flags(0, usize::MAX, "a:1"), &[]).contains("must be 1 to 4096"));
         let slurm = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1000000000000")];
         let of_slurm =
             LaunchOptions { process_id: None, num_processes: None, ..flags(0, 1, "a:1") };
-        assert!(told(of_slurm, &slurm).contains("must be 1 to 4096"));
-        assert!(told(flags(2, 2, "a:1"), &[]).contains("there are 2 processes, numbered from 0"));
+        assert!(message(of_slurm, &slurm).contains("must be 1 to 4096"));
+        assert!(
+            message(flags(2, 2, "a:1"), &[]).contains("there are 2 processes, numbered from 0")
+        );
         for wrong in ["a", "a:", ":1", "a:70000", "http://a"] {
-            let told = told(flags(0, 1, wrong), &[]);
-            assert!(told.contains(&format!("--coordinator-address {wrong}: must be HOST:PORT")));
+            let message = message(flags(0, 1, wrong), &[]);
+            assert!(message.contains(&format!("--coordinator-address {wrong}: must be HOST:PORT")));
         }
         let odd = [("SLURM_PROCID", "x")];
-        assert!(told(LaunchOptions::default(), &odd).contains("SLURM_PROCID is `x`, no number"));
+        assert!(message(LaunchOptions::default(), &odd).contains("SLURM_PROCID is `x`, no number"));
     }
 
     #[test]

@@ -14,7 +14,9 @@ use super::coordinator::{Coordinator, gone};
 use super::handshake::{Failure, join};
 use super::launch::Launch;
 use super::secret::Secret;
-use super::wire::{Answer, Ask, BEAT, Head, LONGEST_BODY, Out, SILENCE, Together, receive};
+use super::wire::{
+    Answer, Ask, HEARTBEAT_INTERVAL, Head, LONGEST_BODY, Out, SILENCE, Together, receive,
+};
 use crate::error::{Error, Result};
 use crate::output;
 
@@ -98,7 +100,7 @@ impl Peer {
         });
         thread::spawn(move || {
             while !beats.is_over() && beats.out.send(&Head { id: 0, it: Ask::Beat }, b"").is_ok() {
-                thread::sleep(BEAT);
+                thread::sleep(HEARTBEAT_INTERVAL);
             }
         });
         Ok(Peer { launch, line, rounds: AtomicU64::new(0), coordinator })

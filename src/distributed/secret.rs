@@ -147,10 +147,10 @@ mod tests {
 
     #[test]
     fn secrets_that_are_none_are_refused() {
-        let told = |secret: Result<Secret>| secret.unwrap_err().to_string();
-        assert!(told(Secret::new(" short \n")).contains("5 characters and needs at least 16"));
+        let message = |secret: Result<Secret>| secret.unwrap_err().to_string();
+        assert!(message(Secret::new(" short \n")).contains("5 characters and needs at least 16"));
         let none = Secret::find(None, |_| None);
-        assert!(told(none).contains("--secret-file or the variable PODRACER_SECRET"));
+        assert!(message(none).contains("--secret-file or the variable PODRACER_SECRET"));
         let set = Secret::find(None, |_| Some("a variable's secret".into())).unwrap();
         assert_eq!(set.0, b"a variable's secret");
         assert_eq!(format!("{set:?}"), "Secret(..)");

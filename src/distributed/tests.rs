@@ -40,7 +40,7 @@ fn together<R: Send>(size: usize, run: impl Fn(Peer) -> R + Sync) -> Vec<R> {
 
 #[test]
 fn processes_add_up_and_agree() {
-    let told = together(3, |peer| -> Result<_> {
+    let outcome = together(3, |peer| -> Result<_> {
         let rank = peer.launch().rank;
         peer.barrier(LONG)?;
         let mut floats = [rank as f32, 0.5];
@@ -50,9 +50,9 @@ fn processes_add_up_and_agree() {
         let word = peer.broadcast(format!("of process {rank}").as_bytes())?;
         Ok((floats, whole, word))
     });
-    for told in told {
+    for outcome in outcome {
         let sums = ([3.0, 1.5], [i64::MAX - 2, 3 << 40], b"of process 0".to_vec());
-        assert_eq!(told.unwrap(), sums);
+        assert_eq!(outcome.unwrap(), sums);
     }
 }
 
@@ -95,13 +95,13 @@ fn sums_of_floats_do_not_depend_on_who_is_fast() {
 #[test]
 fn who_is_missing_is_named() {
     let address = &address();
-    let told = thread::scope(|scope| {
+    let outcome = thread::scope(|scope| {
         let there = [0, 2].map(|rank| {
             scope.spawn(move || {
                 let peer = Peer::join(launch(rank, 4, address), secret(), LONG).unwrap();
-                let told = peer.barrier(Duration::from_millis(300)).unwrap_err().to_string();
+                let outcome = peer.barrier(Duration::from_millis(300)).unwrap_err().to_string();
                 peer.vanish();
-                told
+                outcome
             })
         });
         let wrong = scope.spawn(move || {
@@ -112,11 +112,11 @@ fn who_is_missing_is_named() {
         assert!(wrong.contains("process 0 refuses process 1: its secret is not that"), "{wrong}");
         there.map(|process| process.join().unwrap())
     });
-    assert!(told[0].contains("process(es) [1, 3] have not come"), "{}", told[0]);
+    assert!(outcome[0].contains("process(es) [1, 3] have not come"), "{}", outcome[0]);
     let refused = "refused were one at 127.0.0.1: its secret is not that of process 0";
-    assert!(told[0].ends_with(refused), "{}", told[0]);
+    assert!(outcome[0].ends_with(refused), "{}", outcome[0]);
     // The second process waits longer, so that it receives the error of the first.
-    assert_eq!(told[1], "--distributed: process 0 is gone");
+    assert_eq!(outcome[1], "--distributed: process 0 is gone");
 }
 
 #[test]
@@ -124,13 +124,13 @@ fn those_that_do_not_fit_are_refused() {
     let address = &address();
     let first = Peer::join(launch(0, 2, address), secret(), LONG).unwrap();
     let second = Peer::join(launch(1, 2, address), secret(), LONG).unwrap();
-    let told = |rank, size| {
+    let outcome = |rank, size| {
         let refused = Peer::join(launch(rank, size, address), secret(), LONG);
         refused.err().unwrap().to_string()
     };
-    assert!(told(1, 2).ends_with("another process has the number 1"), "{}", told(1, 2));
-    assert!(told(1, 3).ends_with("it is of 3 processes, process 0 of 2"), "{}", told(1, 3));
-    let taken = told(0, 2);
+    assert!(outcome(1, 2).ends_with("another process has the number 1"), "{}", outcome(1, 2));
+    assert!(outcome(1, 3).ends_with("it is of 3 processes, process 0 of 2"), "{}", outcome(1, 3));
+    let taken = outcome(0, 2);
     assert!(taken.contains("process 0 cannot listen there"), "{taken}");
     drop(second);
     drop(first);
@@ -184,13 +184,13 @@ fn silent_connections_do_not_keep_a_process_out() {
     });
     // Connections that have joined are not closed in favour of newer ones.
     let more: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(at).unwrap()).collect();
-    let told = thread::scope(|scope| {
+    let outcome = thread::scope(|scope| {
         let all = [&first, &second, &third];
         let all =
             all.map(|peer| scope.spawn(move || peer.barrier(LONG).map(|()| peer.launch().rank)));
         all.map(|one| one.join().unwrap().unwrap())
     });
-    assert_eq!(told, [0, 1, 2]);
+    assert_eq!(outcome, [0, 1, 2]);
     drop((silent, more));
 }
 
@@ -207,15 +207,18 @@ fn the_longest_timeout_is_a_number_like_others() {
 fn nobody_at_the_address_is_told() {
     let began = Instant::now();
     let alone = Peer::join(launch(1, 2, &address()), secret(), Duration::from_millis(300));
-    let told = alone.err().unwrap().to_string();
-    assert!(told.contains("process 1 of 2 has not reached process 0 at 127.0.0.1:"), "{told}");
+    let outcome = alone.err().unwrap().to_string();
+    assert!(
+        outcome.contains("process 1 of 2 has not reached process 0 at 127.0.0.1:"),
+        "{outcome}"
+    );
     assert!(began.elapsed() < Duration::from_secs(5));
 }
 
 #[test]
 fn a_process_that_leaves_is_named_to_who_waits_for_it() {
     let joined = Barrier::new(3);
-    let told = together(3, |peer| {
+    let outcome = together(3, |peer| {
         let rank = peer.launch().rank;
         // Else process 2 may find nobody to join.
         joined.wait();
@@ -226,19 +229,22 @@ fn a_process_that_leaves_is_named_to_who_waits_for_it() {
         }
         peer.barrier(LONG).unwrap_err().to_string()
     });
-    assert_eq!(told, ["--distributed: process 1 is gone", "", "--distributed: process 1 is gone"]);
+    assert_eq!(
+        outcome,
+        ["--distributed: process 1 is gone", "", "--distributed: process 1 is gone"]
+    );
 }
 
 #[test]
 fn programs_that_differ_are_told() {
-    let told = together(2, |peer| {
+    let outcome = together(2, |peer| {
         let mut numbers = vec![1.0; 2 + peer.launch().rank];
         peer.sum_f32(&mut numbers).unwrap_err()
     });
-    for told in told {
+    for outcome in outcome {
         assert!(
-            matches!(&told, Error::Config(cause) if cause.contains("not one program")),
-            "{told}"
+            matches!(&outcome, Error::Config(cause) if cause.contains("not one program")),
+            "{outcome}"
         );
     }
 }

@@ -16,7 +16,7 @@ const LONGEST_HEAD: usize = 1 << 16;
 /// Maximum number of bytes after a head, for peers that have authenticated.
 pub(super) const LONGEST_BODY: usize = 1 << 32;
 /// Interval at which a process sends a heartbeat.
-pub(super) const BEAT: Duration = Duration::from_secs(2);
+pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
 /// Time of silence after which the other side counts as lost.
 pub(super) const SILENCE: Duration = Duration::from_secs(30);
 

@@ -203,20 +203,20 @@ impl Filling {
     }
 
     /// Stores the outputs of a step, except the observation, which the step has written itself.
-    pub(super) fn set(&mut self, row: usize, env: usize, told: &Row) {
+    pub(super) fn set(&mut self, row: usize, env: usize, outcome: &Row) {
         let arrays = &mut self.arrays;
-        arrays.reward.set(row, told.reward);
-        arrays.terminated.set(row, told.terminated.into());
-        arrays.truncated.set(row, told.truncated.into());
-        arrays.first.set(row, told.first.into());
-        arrays.life_lost.set(row, told.life_lost.into());
-        arrays.discount.set(row, if told.zero_discount { 0.0 } else { 1.0 });
-        arrays.has_final_obs.set(row, told.has_final_obs.into());
+        arrays.reward.set(row, outcome.reward);
+        arrays.terminated.set(row, outcome.terminated.into());
+        arrays.truncated.set(row, outcome.truncated.into());
+        arrays.first.set(row, outcome.first.into());
+        arrays.life_lost.set(row, outcome.life_lost.into());
+        arrays.discount.set(row, if outcome.zero_discount { 0.0 } else { 1.0 });
+        arrays.has_final_obs.set(row, outcome.has_final_obs.into());
         arrays.env_id.set(row, env as i32);
-        arrays.elapsed_steps.set(row, told.elapsed as i32);
+        arrays.elapsed_steps.set(row, outcome.elapsed as i32);
         let (sum, length) =
-            told.finished.map_or((0.0, 0), |game| (game.episodic_return as f32, game.length));
-        arrays.finished.set(row, told.finished.is_some().into());
+            outcome.finished.map_or((0.0, 0), |game| (game.episodic_return as f32, game.length));
+        arrays.finished.set(row, outcome.finished.is_some().into());
         arrays.episodic_return.set(row, sum);
         arrays.episodic_length.set(row, length as i32);
     }

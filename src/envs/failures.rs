@@ -32,7 +32,7 @@ pub struct Failure {
 }
 
 /// Maximum number of failures kept until they are taken; older ones are dropped.
-const KEPT: usize = 1 << 16;
+const MAX_STORED_FAILURES: usize = 1 << 16;
 
 /// Failures of a pool, oldest first.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ pub(super) struct Failures(VecDeque<Failure>);
 
 impl Failures {
     pub(super) fn push(&mut self, failure: Failure) {
-        if self.0.len() == KEPT {
+        if self.0.len() == MAX_STORED_FAILURES {
             self.0.pop_front();
         }
         self.0.push_back(failure);

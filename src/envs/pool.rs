@@ -700,8 +700,8 @@ fn start(id: &str, count: usize, options: &PoolOptions) -> Result<Workers> {
 }
 
 fn store(filling: &mut Filling, finished: &mut Finished, row: usize, slot: &Slot) {
-    filling.set(row, slot.index, &slot.told);
-    if let Some(episode) = slot.told.finished {
+    filling.set(row, slot.index, &slot.outcome);
+    if let Some(episode) = slot.outcome.finished {
         finished.push(episode);
     }
 }

@@ -53,7 +53,7 @@ pub(super) struct Slot {
     pub(super) index: usize,
     pub(super) rng: EnvRng,
     pub(super) phase: Phase,
-    pub(super) told: Row,
+    pub(super) outcome: Row,
     pub(super) choice: usize,
     /// Choices of the next multi-discrete action.
     pub(super) choices: Vec<usize>,
@@ -105,7 +105,7 @@ impl Slot {
             index,
             rng,
             phase: Phase::New,
-            told: Row::default(),
+            outcome: Row::default(),
             choice: 0,
             choices: Vec::new(),
             values: Vec::new(),
@@ -119,10 +119,10 @@ impl Slot {
         }
     }
 
-    /// Runs `task`: fills `obs` and `self.told`, and, if an episode ended and the next one starts
+    /// Runs `task`: fills `obs` and `self.outcome`, and, if an episode ended and the next one starts
     /// in the same step, `final_obs`.
     pub(super) fn run(&mut self, task: Task, obs: &mut [u8], final_obs: &mut [u8]) -> Result<()> {
-        self.told = Row::default();
+        self.outcome = Row::default();
         self.calls.advance();
         let done = self.advance(task, obs, final_obs);
         self.calls.advance();
@@ -165,7 +165,7 @@ impl Slot {
         };
         let truncated = outcome.truncated || self.elapsed >= self.max_steps;
         self.game_over = outcome.game_over || truncated;
-        self.told = Row {
+        self.outcome = Row {
             reward: outcome.reward as f32,
             terminated: outcome.terminated,
             truncated,
@@ -184,7 +184,7 @@ impl Slot {
             self.phase = Phase::Over;
             if self.autoreset == Autoreset::SameStep {
                 final_obs.copy_from_slice(obs);
-                self.told.has_final_obs = true;
+                self.outcome.has_final_obs = true;
                 self.begin(obs)?;
             }
         }
@@ -221,11 +221,11 @@ impl Slot {
             self.elapsed = 0;
         } else {
             self.env.next_episode(&mut self.rng, ObsMut(obs))?;
-            self.told.elapsed = self.elapsed;
+            self.outcome.elapsed = self.elapsed;
         }
         self.expect_no_nan(obs)?;
         self.phase = Phase::Playing;
-        self.told.first = true;
+        self.outcome.first = true;
         Ok(())
     }
 

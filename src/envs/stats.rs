@@ -43,7 +43,7 @@ impl Running {
 }
 
 /// Maximum number of finished episodes kept until they are taken; older ones are dropped.
-const KEPT: usize = 1 << 16;
+const MAX_STORED_EPISODES: usize = 1 << 16;
 
 /// Finished episodes of all environments of a pool.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl Finished {
     }
 
     pub(super) fn push(&mut self, episode: Episode) {
-        if self.episodes.len() == KEPT {
+        if self.episodes.len() == MAX_STORED_EPISODES {
             self.episodes.pop_front();
         }
         self.episodes.push_back(episode);

@@ -141,12 +141,12 @@ impl EnvPool {
     /// // leans.
     /// let rollout = jit(|handle: Handle<Tensor>| {
     ///     let (handle, start) = envs.reset(handle);
-    ///     let turn = |(handle, obs): (Handle<Tensor>, Tensor), ()| {
+    ///     let env_step = |(handle, obs): (Handle<Tensor>, Tensor), ()| {
     ///         let lean = obs.index_axis(1, 2);
     ///         let (handle, step) = envs.step(handle, lean.gt(0.0).to(podracer::DType::I32));
     ///         ((handle, step.obs), step)
     ///     };
-    ///     let ((handle, _), steps) = scan_with(turn, (handle, start.obs), (), ScanOptions::length(32));
+    ///     let ((handle, _), steps) = scan_with(env_step, (handle, start.obs), (), ScanOptions::length(32));
     ///     (handle, steps)
     /// });
     /// let (_handle, steps): (_, EnvStep<_>) = rollout.call(handle)?;

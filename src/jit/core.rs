@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::lower::cache::{CacheOutcome, compile_cached};
 use crate::lower::compile_log;
 use crate::lower::pjrt::{Buffer, CompileOptions, Event, Executable, OptionValue};
-use crate::lower::stablehlo::{Platform, compile_flags, meaning_flags};
+use crate::lower::stablehlo::{Platform, compile_flags, semantics_flags};
 use crate::runtime::Runtime;
 use crate::timeline;
 use crate::trace::program::Program;
@@ -136,7 +136,7 @@ impl Compiled {
     /// Compiles a module whose Program is not available, with inputs of these types, none of them
     /// donated.
     pub(crate) fn of_module(module: &[u8], types: Vec<TensorType>) -> Result<Compiled> {
-        let flags = meaning_flags(Runtime::get()?.platform);
+        let flags = semantics_flags(Runtime::get()?.platform);
         let (executable, outcome) = compile_module(module, flags, 0, &vec![])?;
         let name = executable.name()?;
         Ok(Compiled {

@@ -67,10 +67,10 @@ struct EagerRun<'a> {
 
 impl EagerRun<'_> {
     /// Runs `f` as iteration `number` of the loop `equation`.
-    fn turn<R>(&self, equation: &Equation, number: usize, f: impl FnOnce() -> R) -> R {
+    fn step<R>(&self, equation: &Equation, number: usize, f: impl FnOnce() -> R) -> R {
         match self.check {
             None => f(),
-            Some(check) => check.turn(equation, number, f),
+            Some(check) => check.step(equation, number, f),
         }
     }
 
@@ -138,10 +138,10 @@ impl EagerRun<'_> {
         let fixed = scan.num_consts + scan.num_carry;
         let (consts, stacks) = (&operands[..scan.num_consts], &operands[fixed..]);
         let mut carry = operands[scan.num_consts..fixed].to_vec();
-        let mut turns: Vec<Vec<Array>> = Vec::with_capacity(scan.length);
+        let mut iterations: Vec<Vec<Array>> = Vec::with_capacity(scan.length);
         let zero = Array::from(0i32).to_device()?;
-        for turn in 0..scan.length {
-            let index = if scan.reverse { scan.length - 1 - turn } else { turn };
+        for step in 0..scan.length {
+            let index = if scan.reverse { scan.length - 1 - step } else { step };
             let index = Array::from(index as i32).to_device()?;
             let mut inputs: Vec<Array> = consts.iter().chain(&carry).cloned().collect();
             for stack in stacks {
@@ -153,18 +153,18 @@ impl EagerRun<'_> {
                 let shape = stack.shape().without_axis(0);
                 inputs.extend(self.launch(&Op::Reshape { shape }, &slice)?);
             }
-            let mut results = self.turn(equation, turn, || self.equations(&scan.body, inputs))?;
-            turns.push(results.split_off(scan.num_carry));
+            let mut results = self.step(equation, step, || self.equations(&scan.body, inputs))?;
+            iterations.push(results.split_off(scan.num_carry));
             carry = results;
         }
         if scan.reverse {
-            turns.reverse();
+            iterations.reverse();
         }
         for (i, ty) in scan.body.output_types().enumerate().skip(scan.num_carry) {
             let mut rows = Vec::with_capacity(scan.length);
-            for turn in &turns {
+            for step in &iterations {
                 let shape = ty.shape.with_axis(0, 1);
-                let row = [turn[i - scan.num_carry].clone()];
+                let row = [step[i - scan.num_carry].clone()];
                 rows.extend(self.launch(&Op::Reshape { shape }, &row)?);
             }
             if rows.is_empty() {
@@ -184,17 +184,17 @@ impl EagerRun<'_> {
     ) -> Result<Vec<Array>> {
         let consts = w.num_cond_consts + w.num_body_consts;
         let mut carry = operands[consts..].to_vec();
-        for turn in 0.. {
+        for step in 0.. {
             let inputs = |consts: &[Array], carry: &[Array]| {
                 consts.iter().chain(carry).cloned().collect::<Vec<Array>>()
             };
             let before = inputs(&operands[..w.num_cond_consts], &carry);
-            let test = self.turn(equation, turn, || self.equations(&w.cond, before))?;
+            let test = self.step(equation, step, || self.equations(&w.cond, before))?;
             if !test[0].item::<bool>()? {
                 break;
             }
             let before = inputs(&operands[w.num_cond_consts..consts], &carry);
-            carry = self.turn(equation, turn, || self.equations(&w.body, before))?;
+            carry = self.step(equation, step, || self.equations(&w.body, before))?;
         }
         Ok(carry)
     }

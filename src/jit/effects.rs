@@ -60,7 +60,7 @@ impl Effects {
             )));
         }
         let ordered = calls.iter().any(|call| call.is_ordered());
-        let numbers = callbacks::numbers(program);
+        let numbers = callbacks::callback_ids(program);
         let functions = Arc::new(calls.into_iter().map(|call| call.f.clone()).collect());
         Ok(Some(Effects { functions, numbers, ordered }))
     }

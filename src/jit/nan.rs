@@ -41,7 +41,7 @@ pub(super) fn has_nan(value: &Literal) -> bool {
 }
 
 /// A loop that is running.
-struct Turn {
+struct Step {
     op: &'static str,
     number: usize,
     at: Loc,
@@ -52,12 +52,12 @@ pub(super) struct Check<'a> {
     /// The function's name.
     name: &'a str,
     /// The loops that are running, outermost first.
-    turns: RefCell<Vec<Turn>>,
+    iterations: RefCell<Vec<Step>>,
 }
 
 impl<'a> Check<'a> {
     pub(super) fn new(name: &'a str) -> Check<'a> {
-        Check { name, turns: RefCell::default() }
+        Check { name, iterations: RefCell::default() }
     }
 
     /// Fails if an argument has a NaN.
@@ -85,9 +85,9 @@ impl<'a> Check<'a> {
         if matches!(equation.op, Op::Constant(_)) || operands.iter().any(has_nan) {
             return Ok(());
         }
-        let mut turns = String::new();
-        for turn in self.turns.borrow().iter().rev() {
-            turns.push_str(&format!(", in turn {} of {} ({})", turn.number, turn.op, turn.at));
+        let mut iterations = String::new();
+        for step in self.iterations.borrow().iter().rev() {
+            iterations.push_str(&format!(", in step {} of {} ({})", step.number, step.op, step.at));
         }
         let ty = result.ty();
         let mut place = String::new();
@@ -108,7 +108,7 @@ impl<'a> Check<'a> {
             }
         };
         Err(Error::Nan(format!(
-            "{}: {} makes the first NaN, in {ty}{place}\n  --> {}{turns}\n  {operands}",
+            "{}: {} makes the first NaN, in {ty}{place}\n  --> {}{iterations}\n  {operands}",
             self.name,
             equation.op.name(),
             equation.at,
@@ -116,11 +116,11 @@ impl<'a> Check<'a> {
     }
 
     /// Runs `f` as iteration `number` of the loop `equation`.
-    pub(super) fn turn<R>(&self, equation: &Equation, number: usize, f: impl FnOnce() -> R) -> R {
-        let turn = Turn { op: equation.op.name(), number, at: equation.at };
-        self.turns.borrow_mut().push(turn);
+    pub(super) fn step<R>(&self, equation: &Equation, number: usize, f: impl FnOnce() -> R) -> R {
+        let step = Step { op: equation.op.name(), number, at: equation.at };
+        self.iterations.borrow_mut().push(step);
         let result = f();
-        self.turns.borrow_mut().pop();
+        self.iterations.borrow_mut().pop();
         result
     }
 
@@ -181,12 +181,12 @@ impl Host<'_> {
     }
 
     fn equation(&self, equation: &Equation, operands: &[Literal]) -> Result<Vec<Literal>> {
-        let turn = |program: &Program, number: usize, inputs: Vec<Literal>| {
-            self.check.turn(equation, number, || self.program(program, inputs))
+        let step = |program: &Program, number: usize, inputs: Vec<Literal>| {
+            self.check.step(equation, number, || self.program(program, inputs))
         };
         let results = match &equation.op {
-            Op::Scan(scan) => return control::scan(scan, operands, turn),
-            Op::While(while_op) => return control::while_loop(while_op, operands, turn),
+            Op::Scan(scan) => return control::scan(scan, operands, step),
+            Op::While(while_op) => return control::while_loop(while_op, operands, step),
             Op::Cond(cond) => {
                 return control::cond(cond, operands, |branch, _, inputs| {
                     self.program(branch, inputs)

@@ -15,7 +15,7 @@ use crate::trace::program::Program;
 
 /// The numbers of the functions that `program` calls, each once: the last argument of the compiled
 /// program, `i64[n]`, if there are any.
-pub fn numbers(program: &Program) -> Vec<i64> {
+pub fn callback_ids(program: &Program) -> Vec<i64> {
     let mut numbers = Vec::new();
     for callback in program.callbacks() {
         let number = callback.f.id() as i64;

@@ -5,7 +5,7 @@ use crate::trace::program::{Equation, Program};
 
 /// Returns true if a Program gains by spreading single operations over several cores: most of its
 /// arithmetic is in operations that are worth waking a thread for.
-pub fn spreads(program: &Program) -> bool {
+pub fn benefits_from_threads(program: &Program) -> bool {
     let Work { small, large } = work(program);
     large > small
 }
@@ -33,13 +33,13 @@ fn work(program: &Program) -> Work {
             *class += own as f64;
             continue;
         }
-        let turns = match &equation.op {
+        let iterations = match &equation.op {
             Op::Scan(scan) => scan.length as f64,
             _ => 1.0,
         };
         for Work { small, large } in inside.map(work) {
-            sum.small += turns * small;
-            sum.large += turns * large;
+            sum.small += iterations * small;
+            sum.large += iterations * large;
         }
     }
     sum

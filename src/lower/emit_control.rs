@@ -70,10 +70,10 @@ impl<'a> Emitter<'a> {
     ) -> Vec<Slot<'a>> {
         let scan = parts.scan;
         let mut columns: Vec<Values> = vec![Values::new(); parts.y_tys.len()];
-        for turn in 0..scan.length {
-            let row = if scan.reverse { scan.length - 1 - turn } else { turn };
+        for step in 0..scan.length {
+            let row = if scan.reverse { scan.length - 1 - step } else { step };
             let x = self.fixed_rows(parts, row);
-            let ys = self.turn(parts, &mut carry, x);
+            let ys = self.scan_step(parts, &mut carry, x);
             for ((column, y), ty) in columns.iter_mut().zip(ys).zip(parts.y_tys) {
                 let window = TensorType::new(ty.dtype, ty.shape.without_axis(0).with_axis(0, 1));
                 let y = self.value(&y);
@@ -130,7 +130,7 @@ impl<'a> Emitter<'a> {
                 Slot::Value(self.row(stack, ty, row))
             });
             let x = x.collect();
-            let ys = self.turn(parts, &mut carry, x);
+            let ys = self.scan_step(parts, &mut carry, x);
             for ((stack, y), ty) in stacks.iter_mut().zip(ys).zip(parts.y_tys) {
                 let y = self.value(&y);
                 *stack = self.set_row(*stack, ty, y, row);
@@ -146,10 +146,10 @@ impl<'a> Emitter<'a> {
         let (carried, stacks) = values[1..].split_at(scan.num_carry);
         let mut carry: Vec<Slot<'a>> = carried.iter().map(|&v| Slot::Value(v)).collect();
         let mut stacks = stacks.to_vec();
-        for turn in looped..scan.length {
-            let row = if scan.reverse { scan.length - 1 - turn } else { turn };
+        for step in looped..scan.length {
+            let row = if scan.reverse { scan.length - 1 - step } else { step };
             let x = self.fixed_rows(parts, row);
-            let ys = self.turn(parts, &mut carry, x);
+            let ys = self.scan_step(parts, &mut carry, x);
             for ((stack, y), ty) in stacks.iter_mut().zip(ys).zip(parts.y_tys) {
                 let (y, row) = (self.value(&y), self.index(row));
                 *stack = self.set_row(*stack, ty, y, row);
@@ -183,7 +183,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// One iteration of a scan: replaces the carry, returns the outputs.
-    fn turn(
+    fn scan_step(
         &mut self,
         parts: &ScanParts<'_, 'a, '_>,
         carry: &mut Vec<Slot<'a>>,

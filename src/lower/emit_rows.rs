@@ -25,7 +25,7 @@ use crate::trace::types::{DType, TensorType};
 
 /// Rows of more elements are compared in vectors of [`LANES`] first, so that the text of the
 /// halving stays short.
-const LONG: usize = 512;
+const MIN_LOOP_ROWS: usize = 512;
 
 /// Elements of a vector.
 const LANES: usize = 16;
@@ -45,7 +45,7 @@ fn rows(ty: &TensorType, axes: &[usize]) -> Option<[usize; 2]> {
 }
 
 /// Fewer elements in few rows are left to the compiler.
-const MANY: usize = 1024;
+const MIN_GATHER_ROWS: usize = 1024;
 
 /// The length of the parts into which a row to be added is divided: about 128, and at least 8
 /// parts.
@@ -82,7 +82,7 @@ impl Emitter<'_> {
                 self.added(x, &table(count, length))
             }
             ReduceOp::Sum => {
-                let part = part(length).filter(|_| count * length >= MANY)?;
+                let part = part(length).filter(|_| count * length >= MIN_GATHER_ROWS)?;
                 let (parts, rest) = (table(count * (length / part), part), length / part);
                 let x = self.reshape(x, ty, &parts);
                 let sums = self.added(x, &parts);
@@ -115,7 +115,7 @@ impl Emitter<'_> {
     /// The best elements of the rows: `[R, N]` to `[R, 1]`.
     fn best(&mut self, op: ReduceOp, x: Value, ty: &TensorType) -> Value {
         let &[count, length] = &ty.shape[..] else { unreachable!("a table") };
-        if length <= LONG {
+        if length <= MIN_LOOP_ROWS {
             return self.halved(op, x, ty);
         }
         let (whole, rest) = (length / LANES * LANES, length % LANES);

@@ -290,7 +290,7 @@ floats! {
 }
 
 /// More elements than this are written as one string of bytes.
-const MANY: usize = 64;
+const MAX_INLINE_ELEMENTS: usize = 64;
 
 /// The attribute `dense<...>` of a constant.
 pub(super) fn dense(out: &mut String, literal: &Literal) {
@@ -304,7 +304,7 @@ fn dense_of<T: Number>(out: &mut String, literal: &Literal) {
         // No element, no text.
     } else if let Some(x) = literal.as_splat::<T>() {
         x.write(out);
-    } else if ty.numel() > MANY && ty.dtype != DType::Bool {
+    } else if ty.numel() > MAX_INLINE_ELEMENTS && ty.dtype != DType::Bool {
         // Bools stay a list: MLIR has packed their bytes differently over time.
         out.push_str("\"0x");
         let bytes = literal.bytes();

@@ -119,8 +119,9 @@ impl PrivateDir {
     /// but the owner may read the file.
     pub(crate) fn key(&self, name: &str) -> Result<[u8; KEY_BYTES], String> {
         let path = self.0.join(name);
-        let told = |reason: String| format!("its key {} is not usable: {reason}", path.display());
-        let failed = |error: io::Error| told(error.to_string());
+        let unusable =
+            |reason: String| format!("its key {} is not usable: {reason}", path.display());
+        let failed = |error: io::Error| unusable(error.to_string());
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -132,11 +133,11 @@ impl PrivateDir {
             .map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
-            return Err(told("it is no regular file".into()));
+            return Err(unusable("it is no regular file".into()));
         }
-        only_ours(&metadata).map_err(told)?;
+        only_ours(&metadata).map_err(unusable)?;
         if metadata.mode() & 0o077 != 0 {
-            return Err(told(format!(
+            return Err(unusable(format!(
                 "others may read it (mode {:o}); remove it",
                 metadata.mode() & 0o777
             )));
@@ -150,10 +151,10 @@ impl PrivateDir {
             bytes = vec![0; KEY_BYTES];
             SysRng
                 .try_fill_bytes(&mut bytes)
-                .map_err(|error| told(format!("the system gives no random bytes: {error}")))?;
+                .map_err(|error| unusable(format!("the system gives no random bytes: {error}")))?;
             file.write_all(&bytes).map_err(failed)?;
         }
-        bytes.try_into().map_err(|_| told(format!("it has not {KEY_BYTES} bytes; remove it")))
+        bytes.try_into().map_err(|_| unusable(format!("it has not {KEY_BYTES} bytes; remove it")))
     }
 }
 

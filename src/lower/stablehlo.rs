@@ -12,8 +12,8 @@
 
 use smallvec::SmallVec;
 
-use super::callbacks::numbers;
-use super::cost::spreads;
+use super::callbacks::callback_ids;
+use super::cost::benefits_from_threads;
 use super::emitter::{Emitter, Slot, Values};
 use super::mlir::{List, Symbol, Ty, Types, Value, signature};
 use super::native_calls::Role;
@@ -26,7 +26,7 @@ use crate::trace::types::{DType, TensorType};
 
 /// Compiler flags (names of XLA's debug options) that the semantics of the compiled text depends
 /// on.
-pub fn meaning_flags(platform: Platform) -> Vec<(&'static str, bool)> {
+pub fn semantics_flags(platform: Platform) -> Vec<(&'static str, bool)> {
     match platform {
         Platform::Cpu => vec![
             // Otherwise `maximum(x, NaN)` is `x`, and reductions by it lose NaNs.
@@ -42,9 +42,9 @@ pub fn meaning_flags(platform: Platform) -> Vec<(&'static str, bool)> {
 
 /// Compiler flags for a Program: those of its meaning, and those that make it fast.
 pub fn compile_flags(platform: Platform, program: &Program) -> Vec<(&'static str, bool)> {
-    let mut flags = meaning_flags(platform);
+    let mut flags = semantics_flags(platform);
     // Waking another thread costs more than a small product.
-    if platform == Platform::Cpu && !spreads(program) {
+    if platform == Platform::Cpu && !benefits_from_threads(program) {
         flags.push(("xla_cpu_multi_thread_eigen", false));
     }
     flags
@@ -56,7 +56,7 @@ pub fn compile_flags(platform: Platform, program: &Program) -> Vec<(&'static str
 /// # Panics
 /// If the Program is not well-formed ([`verify`](crate::trace::check::verify) checks this).
 pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
-    let functions = numbers(program);
+    let functions = callback_ids(program);
     let rewritten = match options.platform {
         Platform::Cpu => super::conv::rewrite(program),
         Platform::Cuda | Platform::Rocm | Platform::Tpu => None,

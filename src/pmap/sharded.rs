@@ -113,10 +113,10 @@ impl Sharded {
     /// Returns the error of the computation.
     pub fn stack(&self) -> Result<Array> {
         let shape = self.shape().with_axis(0, self.0.shards.len());
-        self.joined(TensorType::new(self.dtype(), shape))
+        self.concatenated(TensorType::new(self.dtype(), shape))
     }
 
-    fn joined(&self, ty: TensorType) -> Result<Array> {
+    fn concatenated(&self, ty: TensorType) -> Result<Array> {
         let mut bytes = AlignedBytes::zeroed(ty.bytes());
         let size = self.ty().bytes();
         for (i, shard) in self.0.shards.iter().enumerate() {
@@ -293,7 +293,7 @@ pub fn unshard<M: Tree<Sharded>>(tree: &M) -> Result<M::With<Array>> {
             )));
         }
         let rows = ty.shape[0] * leaf.shards().len();
-        leaf.joined(TensorType::new(ty.dtype, ty.shape.without_axis(0).with_axis(0, rows)))
+        leaf.concatenated(TensorType::new(ty.dtype, ty.shape.without_axis(0).with_axis(0, rows)))
     })
 }
 

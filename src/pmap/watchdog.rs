@@ -21,7 +21,7 @@ struct Launch {
     at: Instant,
     /// A result of it, ready when its device is done. Weak, so that it can be donated.
     result: WeakSharded,
-    told: bool,
+    reported: bool,
 }
 
 /// Time that a program may run before it is called late. The CPU runtime ends the process when a
@@ -40,7 +40,7 @@ impl Watch {
     /// Notes a launch by one of its results.
     pub(super) fn launched(&self, result: &Sharded) {
         let mut launch = self.0.launch.lock().unwrap_or_else(PoisonError::into_inner);
-        *launch = Some(Launch { at: Instant::now(), result: result.downgrade(), told: false });
+        *launch = Some(Launch { at: Instant::now(), result: result.downgrade(), reported: false });
     }
 }
 
@@ -48,10 +48,10 @@ impl watch::Watched for Watched {
     fn look(&self) {
         let mut launch = self.launch.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(current) = launch.as_mut() else { return };
-        if current.told || current.at.elapsed() < PATIENCE {
+        if current.reported || current.at.elapsed() < PATIENCE {
             return;
         }
-        current.told = true;
+        current.reported = true;
         let late = current.result.unfinished();
         if !late.is_empty() {
             output::stderr_line(format_args!(

@@ -185,17 +185,17 @@ fn keys_are_carried_by_loops_and_mapped() {
     let cases = fixture();
     for seed in SEEDS {
         let ours = draw(seed, |key| {
-            let turn = |key: Key<Tensor>, ()| {
+            let step = |key: Key<Tensor>, ()| {
                 let (next, now) = key.split();
                 (next, normal(now, [2], DType::F32))
             };
             let options = crate::trace::control::ScanOptions::length(4);
-            crate::trace::control::scan_with(turn, key, (), options).1
+            crate::trace::control::scan_with(step, key, (), options).1
         });
         cases.close(&format!("carried/{seed}"), ours, ROUNDING);
         let ours = draw(seed, |key| {
-            let turn = |(), key: Key<Tensor>| ((), uniform(key, [3], DType::F32, 0.0, 1.0));
-            scan(turn, (), key.split_batch(4)).1
+            let step = |(), key: Key<Tensor>| ((), uniform(key, [3], DType::F32, 0.0, 1.0));
+            scan(step, (), key.split_batch(4)).1
         });
         cases.same(&format!("mapped/{seed}"), ours);
         let ours = draw(seed, |key| {

@@ -135,9 +135,9 @@ mod tests {
         // 2^50 observations of 16 bytes.
         let error = of(r#"{"num_envs": 1048576, "num_steps": 1073741824}"#).unwrap_err();
         let error = error.to_string();
-        let told = "--num-envs 1048576 --num-steps 1073741824: with CartPole-v1 they take \
+        let message = "--num-envs 1048576 --num-steps 1073741824: with CartPole-v1 they take \
                     18014398.5 GB, and this machine has ";
-        assert!(error.starts_with(told), "{error}");
+        assert!(error.starts_with(message), "{error}");
         let all = r#"{"num_envs": 18446744073709551615, "num_steps": 18446744073709551615}"#;
         assert!(of(all).is_err());
     }

@@ -37,7 +37,7 @@ const MAX_SECONDS: f64 = 1e9;
 /// Version of the file format.
 const FORMAT: u32 = 1;
 /// Settings that may differ when a run is resumed: they do not affect what was learned so far.
-const FREE: [&str; 13] = [
+const OVERRIDABLE_ON_RESUME: [&str; 13] = [
     "on_write_error",
     "capture_video",
     "json",
@@ -209,7 +209,7 @@ impl Origin {
     fn expect_settings(&self, args: &impl Serialize, path: &Path) -> Result<()> {
         let now = settings(args)?;
         for (name, value) in &now {
-            let free = FREE.contains(&name.as_str()) || name == "total_timesteps";
+            let free = OVERRIDABLE_ON_RESUME.contains(&name.as_str()) || name == "total_timesteps";
             if !free && self.settings.get(name) != Some(value) {
                 let before = self.settings.get(name).unwrap_or(&Value::Null);
                 return Err(Error::Config(format!(

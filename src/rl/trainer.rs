@@ -594,12 +594,12 @@ mod tests {
             let flags = [&["--resume", at.to_str().unwrap()], more].concat();
             args(folder.path(), &flags).and_then(|args| train(&args).map_err(|e| e.to_string()))
         };
-        let told = |outcome: std::result::Result<Summary, String>| outcome.unwrap_err();
-        let error = told(resume(&run, &["--gamma", "0.9"]));
+        let error_of = |outcome: std::result::Result<Summary, String>| outcome.unwrap_err();
+        let error = error_of(resume(&run, &["--gamma", "0.9"]));
         assert!(error.contains("--gamma 0.9: the run of"), "{error}");
-        let error = told(resume(&run.join("count.safetensors"), &[]));
+        let error = error_of(resume(&run.join("count.safetensors"), &[]));
         assert!(error.contains("is a model, from which a run cannot go on"), "{error}");
-        let error = told(resume(&folder.path().join("nothing"), &[]));
+        let error = error_of(resume(&folder.path().join("nothing"), &[]));
         assert!(error.contains("cannot read"), "{error}");
 
         let path = run.join(CHECKPOINT);
@@ -609,17 +609,17 @@ mod tests {
             let mut edited = saved.clone();
             edited[place..place + to.len()].copy_from_slice(to.as_bytes());
             fs::write(&path, edited).unwrap();
-            told(resume(&run, &[]))
+            error_of(resume(&run, &[]))
         };
         let error = text("\\\"algorithm\\\": \\\"count\\\"", "\\\"algorithm\\\": \\\"other\\\"");
         assert!(error.contains("was saved by other, and this is count"), "{error}");
         let error = text("\\\"format\\\": 1", "\\\"format\\\": 7");
         assert!(error.contains("is of format 7, and this version reads format 1"), "{error}");
         fs::write(&path, &saved[..saved.len() - 1]).unwrap();
-        let error = told(resume(&run, &[]));
+        let error = error_of(resume(&run, &[]));
         assert!(error.contains("is not a whole checkpoint"), "{error}");
         fs::write(&path, &saved[..20]).unwrap();
-        let error = told(resume(&run, &[]));
+        let error = error_of(resume(&run, &[]));
         assert!(error.contains("is not a whole checkpoint"), "{error}");
     }
 

@@ -174,31 +174,46 @@ pub fn while_loop<C: Tree<Tensor>>(
             format!("cond_fun must return a scalar bool, and returns {}", result[0]),
         );
     }
-    let (turn, carry) = trace_tree::<C, C>("while_loop", at, &types, body);
-    same_carry("while_loop", &init, &carry, &turn.program);
+    let (body_trace, carry) = trace_tree::<C, C>("while_loop", at, &types, body);
+    same_carry("while_loop", &init, &carry, &body_trace.program);
     let carried = tree::leaves(&init);
     let op = WhileOp {
         num_cond_consts: condition.captures.len(),
         cond: Arc::new(captures_first(condition.program, carried.len())),
-        num_body_consts: turn.captures.len(),
-        body: Arc::new(captures_first(turn.program, carried.len())),
+        num_body_consts: body_trace.captures.len(),
+        body: Arc::new(captures_first(body_trace.program, carried.len())),
     };
     let operands: Vec<Tensor> =
-        condition.captures.into_iter().chain(turn.captures).chain(carried).collect();
+        condition.captures.into_iter().chain(body_trace.captures).chain(carried).collect();
     let results = bind(Op::While(op), &operands, at);
     tree::replace(&carry, results.iter().copied())
 }
 
-/// `lax.fori_loop` with a number of iterations known at trace time: `body(i, carry)`, with `i`
-/// counted from 0. A scan, so it can be differentiated both ways.
+/// `lax.fori_loop` with bounds known at trace time: `carry = body(i, carry)` for `i`, an `i32[]`,
+/// from `lower` to `upper - 1`; `init` if `upper` is not above `lower`. A scan, so it can be
+/// differentiated both ways.
+///
+/// # Errors
+/// Ends the trace if `upper` does not fit `i32`, or if `body` changes the types of the carry.
 #[track_caller]
-pub fn fori_loop<C: Tree<Tensor>>(turns: usize, body: impl Fn(Tensor, C) -> C, init: C) -> C {
+pub fn fori_loop<C: Tree<Tensor>>(
+    lower: usize,
+    upper: usize,
+    body: impl Fn(Tensor, C) -> C,
+    init: C,
+) -> C {
     let _scope = function("fori_loop");
-    let ty = TensorType::new(DType::I32, [turns]);
-    let numbers = bind(Op::Iota { ty, axis: 0 }, &[], Location::caller())[0];
-    let (carry, ()) =
-        scan_with(|carry, i| (body(i, carry), ()), init, numbers, ScanOptions::length(turns));
-    carry
+    let length = upper.saturating_sub(lower);
+    if i32::try_from(upper).is_err() {
+        fail_op("fori_loop", format!("the upper bound {upper} is above {}", i32::MAX));
+    }
+    let ty = TensorType::new(DType::I32, [length]);
+    let mut indices = bind(Op::Iota { ty, axis: 0 }, &[], Location::caller())[0];
+    if lower > 0 {
+        indices = indices + lower as i32;
+    }
+    let step = |carry, i| (body(i, carry), ());
+    scan_with(step, init, indices, ScanOptions::length(length)).0
 }
 
 /// `lax.map`: applies `f` to each slice along the first axis, one after another.

@@ -17,7 +17,7 @@ fn units(ty: &TensorType) -> Tensor {
     ops::eye(n, ty.dtype).reshape(ty.shape.with_axis(0, n))
 }
 
-fn joined(first: &Shape, second: &Shape) -> Shape {
+fn concatenated(first: &Shape, second: &Shape) -> Shape {
     first.iter().chain(second.iter()).copied().collect()
 }
 
@@ -42,7 +42,7 @@ pub fn jacfwd<B: Tree<Tensor>>(f: impl Fn(Tensor) -> B) -> impl Fn(Tensor) -> B 
             let placed = tree::leaves(&columns).into_iter().map(|columns: Tensor| {
                 let last = columns.moveaxis(0, -1);
                 let shape = last.shape();
-                last.reshape(joined(&shape.without_axis(shape.rank() - 1), &ty.shape))
+                last.reshape(concatenated(&shape.without_axis(shape.rank() - 1), &ty.shape))
             });
             tree::replace(&columns, placed.collect::<Vec<Tensor>>())
         })
@@ -71,9 +71,9 @@ pub fn jacrev<A: Tree<Tensor>>(f: impl Fn(A) -> Tensor) -> impl Fn(A) -> A {
                 fail_op("jacrev", format!("the function must return a float, and returns {ty}"));
             }
             let rows = vmap(pull)(units(&ty));
-            let placed = tree::leaves(&rows)
-                .into_iter()
-                .map(|rows: Tensor| rows.reshape(joined(&ty.shape, &rows.shape().without_axis(0))));
+            let placed = tree::leaves(&rows).into_iter().map(|rows: Tensor| {
+                rows.reshape(concatenated(&ty.shape, &rows.shape().without_axis(0)))
+            });
             tree::replace(&rows, placed.collect::<Vec<Tensor>>())
         })
     }

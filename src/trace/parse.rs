@@ -25,7 +25,7 @@ use super::types::{DType, TensorType};
 use crate::error::{Loc, Result};
 
 /// More variables than any Program has; a longer name is a slip.
-const MANY: u32 = 1 << 22;
+const MAX_EQUATIONS: u32 = 1 << 22;
 /// Programs inside Programs.
 const DEEP: usize = 64;
 
@@ -246,11 +246,11 @@ fn variable(reader: &mut Reader<'_>, what: &str) -> Result<Var> {
         return Err(reader.fault(start, "no name of several letters begins with `a`"));
     }
     let number = name.bytes().try_fold(0u32, |n, letter| {
-        n.checked_mul(26)?.checked_add((letter - b'a') as u32).filter(|&n| n < MANY)
+        n.checked_mul(26)?.checked_add((letter - b'a') as u32).filter(|&n| n < MAX_EQUATIONS)
     });
     match number {
         Some(number) => Ok(Var(number)),
-        None => Err(reader.fault(start, &format!("a name beyond {MANY} variables"))),
+        None => Err(reader.fault(start, &format!("a name beyond {MAX_EQUATIONS} variables"))),
     }
 }
 

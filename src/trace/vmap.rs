@@ -27,9 +27,9 @@ mod custom;
 mod dot;
 mod gather;
 mod linalg;
-pub(crate) mod reached;
 #[cfg(test)]
 mod tests;
+pub(crate) mod varying;
 
 use smallvec::{SmallVec, smallvec};
 
@@ -326,9 +326,9 @@ pub(crate) fn prefixed(first: usize, rest: &[usize]) -> Axes {
 /// The equation `op(inputs)` for a batch.
 fn batch(op: &Op, inputs: &[Batched], context: BatchContext, at: Loc) -> Results {
     let size = context.size;
-    let waits = context.active.is_some() && reached::holds_while(op);
+    let waits = context.active.is_some() && varying::holds_while(op);
     // A collective along the batch concerns all examples, also where none differs.
-    let exchanges = reached::holds_collective(op, context.axis);
+    let exchanges = varying::holds_collective(op, context.axis);
     // Each member makes its own call.
     let calls = context.members && op.has_effect();
     if !waits && !exchanges && !calls && inputs.iter().all(|input| !input.mapped) {

@@ -59,7 +59,7 @@ fn each_device_calls() {
 }
 
 #[test]
-fn a_failure_on_one_device_is_told() {
+fn a_failure_on_one_device_is_reported() {
     let _gate = GATE.lock().unwrap_or_else(PoisonError::into_inner);
     let devices = devices(2);
     let step = pmap_with_mode(Mode::Jit, "data", |axis, x: Tensor| {

@@ -78,12 +78,12 @@ fn an_environment_that_falls_over_ends_the_run_at_once() {
             "--total-timesteps=1000000000",
         ];
         let layout = "--actor-device-ids 0 --learner-device-ids 1 2";
-        let told = error(run::<cleanba_ppo::Args>(runs.path(), layout, &flags));
+        let message = error(run::<cleanba_ppo::Args>(runs.path(), layout, &flags));
         let fell = FELL.lock().unwrap().expect("it happened").elapsed();
         // A compilation under way is waited for, which on a busy machine takes its time.
         assert!(fell < Duration::from_secs(30), "{fell:?}");
-        assert!(told.starts_with("actor thread "), "{told}");
-        assert!(told.contains("Faulty-v0: env ") && told.contains(words), "{told}");
+        assert!(message.starts_with("actor thread "), "{message}");
+        assert!(message.contains("Faulty-v0: env ") && message.contains(words), "{message}");
         assert_eq!(ALIVE.load(Ordering::Relaxed), 0, "environments outlive the run");
     }
 }
@@ -107,15 +107,19 @@ fn a_full_disk_while_logging_ends_the_run_or_not_as_chosen() {
             .args(["--on-write-error", choice])
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.success(), goes_on, "{told}");
-        assert!(told.contains("cannot write") && told.contains("tfevents"), "{told}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), goes_on, "{message}");
+        assert!(message.contains("cannot write") && message.contains("tfevents"), "{message}");
         // It is no terminal.
-        assert!(!told.contains('\x1b'), "{told}");
+        assert!(!message.contains('\x1b'), "{message}");
         // Said once.
-        let lines = told.lines().filter(|line| line.contains("tfevents"));
-        assert_eq!(lines.count(), 1, "{told}");
-        assert_eq!(told.contains("training continues without what cannot be"), goes_on, "{told}");
+        let lines = message.lines().filter(|line| line.contains("tfevents"));
+        assert_eq!(lines.count(), 1, "{message}");
+        assert_eq!(
+            message.contains("training continues without what cannot be"),
+            goes_on,
+            "{message}"
+        );
         let result = String::from_utf8_lossy(&output.stdout);
         assert_eq!(result.contains("57600 steps in"), goes_on, "{result}");
     }

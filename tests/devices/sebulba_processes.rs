@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use super::processes::{PODRACER, expect_the_same, flags, one_process, told, two_are_under_way};
+use super::processes::{PODRACER, expect_the_same, flags, message, one_process, two_are_under_way};
 
 const SECRET: &str = "the secret of these tests";
 
@@ -47,11 +47,11 @@ fn two_processes_learn_what_one_does() {
         let more = [exact, "--local-num-envs=6", "--learner-device-ids=0,1"];
         let both = [0, 1].map(|rank| process(two.path(), &address, (rank, 2), &more)).map(ends);
         for process in &both {
-            assert!(process.status.success(), "{}", told(process));
+            assert!(process.status.success(), "{}", message(process));
         }
         let line = String::from_utf8_lossy(&both[0].stdout).into_owned();
         assert!(line.lines().count() == 1 && line.contains("\"global_step\":9600"), "{line}");
-        assert!(both[1].stdout.is_empty(), "the second process told a result");
+        assert!(both[1].stdout.is_empty(), "the second process message a result");
         expect_the_same(one.path(), two.path(), exact == "--deterministic");
     }
 }
@@ -70,10 +70,10 @@ fn a_process_that_dies_ends_the_other() {
         let status = other.wait().unwrap();
         assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
         assert!(!status.success());
-        let mut told = String::new();
-        other.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        let mut message = String::new();
+        other.stderr.take().unwrap().read_to_string(&mut message).unwrap();
         let expected = format!("--distributed: process {victim} is gone");
-        assert!(told.contains(&expected), "{told}");
+        assert!(message.contains(&expected), "{message}");
         both[victim].wait().unwrap();
     }
 }
@@ -89,7 +89,7 @@ fn one_that_never_comes_and_one_that_does_not_know_the_secret_are_named() {
     std::fs::write(&secret, "the secret of others").unwrap();
     let readable = format!("--secret-file={}", secret.display());
     let open = ends(process(runs.path(), &address, (1, 3), &[&more[..], &[&readable]].concat()));
-    assert!(told(&open).contains("others may read it"), "{}", told(&open));
+    assert!(message(&open).contains("others may read it"), "{}", message(&open));
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -98,13 +98,13 @@ fn one_that_never_comes_and_one_that_does_not_know_the_secret_are_named() {
     let wrong = ends(process(runs.path(), &address, (1, 3), &[&more[..], &[&readable]].concat()));
     let expected = "error: --distributed: process 0 refuses process 1: its secret is not that of \
                     process 0";
-    assert!(told(&wrong).contains(expected), "{}", told(&wrong));
+    assert!(message(&wrong).contains(expected), "{}", message(&wrong));
     let first = ends(first);
     assert!(!first.status.success() && !wrong.status.success());
     let expected = "error: process 0 of 3: --distributed: process(es) [1, 2] have not come to the \
                     beginning of the run within 6 s; refused were one at 127.0.0.1: its secret is \
                     not that of process 0";
-    assert!(told(&first).contains(expected), "{}", told(&first));
+    assert!(message(&first).contains(expected), "{}", message(&first));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn flags_that_differ_are_told() {
     });
     for output in both.map(ends) {
         assert!(!output.status.success());
-        let told = told(&output);
-        assert!(told.contains("process(es) [1]"), "{told}");
+        let message = message(&output);
+        assert!(message.contains("process(es) [1]"), "{message}");
     }
 }

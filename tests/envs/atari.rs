@@ -107,17 +107,17 @@ fn the_lock_file_has_every_cartridge() {
 fn presets() {
     let envpool = AtariOptions::default();
     assert_eq!(envpool, AtariOptions::envpool());
-    let told = AtariOptions { episodic_life: true, reward_clip: true, ..envpool.clone() };
-    assert_eq!(AtariOptions::espeholt(), told);
+    let message = AtariOptions { episodic_life: true, reward_clip: true, ..envpool.clone() };
+    assert_eq!(AtariOptions::espeholt(), message);
     assert_eq!(
         AtariOptions::gymnasium(),
-        AtariOptions { start: AtariStart::Gymnasium, ..told.clone() }
+        AtariOptions { start: AtariStart::Gymnasium, ..message.clone() }
     );
     let machado = AtariOptions::machado();
     assert_eq!(machado.repeat_action_probability, 0.25);
     assert_eq!(machado.max_episode_steps * machado.frame_skip, 108_000);
     assert!(machado.full_action_space && !machado.episodic_life);
-    for atari in [told, machado, AtariOptions::gymnasium()] {
+    for atari in [message, machado, AtariOptions::gymnasium()] {
         let n = if atari.full_action_space { 18 } else { 4 };
         let mut pool = EnvPool::atari("Breakout-v5", atari, PoolOptions::default()).unwrap();
         assert_eq!(pool.spec().action, Space::Discrete { n });
@@ -404,13 +404,13 @@ fn states_of_something_else() {
     let mut breakout = make("Breakout-v5").unwrap();
     reset(&mut *pong, &mut EnvRng::new(EnvSeed(1)));
     let mut state = pong.save().unwrap();
-    let told = "this is no state that was saved of this game with these settings";
-    let message = breakout.restore(&state).unwrap_err().to_string();
-    assert_eq!(message, format!("Breakout-v5: {told}"));
+    let message = "this is no state that was saved of this game with these settings";
+    let error = breakout.restore(&state).unwrap_err().to_string();
+    assert_eq!(error, format!("Breakout-v5: {message}"));
     assert!(pong.restore(&[]).is_err());
     assert!(pong.restore(&state[..100]).is_err());
     state[50_000] ^= 1;
-    assert_eq!(pong.restore(&state).unwrap_err().to_string(), format!("Pong-v5: {told}"));
+    assert_eq!(pong.restore(&state).unwrap_err().to_string(), format!("Pong-v5: {message}"));
 }
 
 #[test]

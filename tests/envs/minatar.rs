@@ -149,9 +149,9 @@ fn minimal_actions() {
         assert_eq!(full.reset(), minimal.reset());
         for t in 0..300 {
             let choice = player(t, map.len());
-            let told = full.step(map[choice]);
-            assert_eq!(minimal.step(choice), told, "{game}: frame {t}");
-            if told.2 {
+            let message = full.step(map[choice]);
+            assert_eq!(minimal.step(choice), message, "{game}: frame {t}");
+            if message.2 {
                 assert_eq!(full.reset(), minimal.reset());
             }
         }
@@ -168,11 +168,11 @@ fn saved_states_continue() {
             let mut other = Play::new(&id, MinAtarOptions::default(), 5);
             other.env.restore(&play.env.save().unwrap()).unwrap();
             other.rng = play.rng.clone();
-            let told = play.step(player(t, 6));
-            assert_eq!(other.step(player(t, 6)), told, "{id}: frame {t}");
+            let message = play.step(player(t, 6));
+            assert_eq!(other.step(player(t, 6)), message, "{id}: frame {t}");
             assert_eq!(other.obs, play.obs);
             assert_eq!(other.env.save().unwrap(), play.env.save().unwrap(), "{id}: frame {t}");
-            if told.2 {
+            if message.2 {
                 play.reset();
             }
         }

@@ -232,22 +232,22 @@ fn starts_are_as_far_from_the_default_as_in_gymnasium() {
 const STEPS: usize = 120;
 const ENVS: usize = 5;
 
-/// What an environment told, to be compared bit for bit: observation, reward, whether it ended.
-type Told = (Vec<u64>, u32, bool);
+/// Outputs of an environment, compared bit for bit: observation, reward, end of the episode.
+type Outcome = (Vec<u64>, u32, bool);
 
 fn bits(obs: &[f64]) -> Vec<u64> {
     obs.iter().map(|x| x.to_bits()).collect()
 }
 
 /// Environment `index` of a pool with seed 1, alone.
-fn alone(id: &str, index: usize) -> Vec<Told> {
+fn alone(id: &str, index: usize) -> Vec<Outcome> {
     let mut env = make(id).unwrap();
     let bounds = bounds(&env.spec().action);
     let mut rng = EnvRng::new(seeds(1, 0, 0, index as u32));
     let mut obs = vec![0f64; env.spec().observation.shape().numel()];
     let limit = env.spec().max_episode_steps.unwrap();
     env.reset(&mut rng, ObsMut(bytemuck::cast_slice_mut(&mut obs))).unwrap();
-    let mut told = vec![(bits(&obs), 0, false)];
+    let mut message = vec![(bits(&obs), 0, false)];
     let mut elapsed = 0;
     for t in 1..STEPS {
         let action = action(&bounds, 1000 * index + t);
@@ -259,32 +259,32 @@ fn alone(id: &str, index: usize) -> Vec<Told> {
             env.reset(&mut rng, ObsMut(bytemuck::cast_slice_mut(&mut obs))).unwrap();
             elapsed = 0;
         }
-        told.push((bits(&obs), (outcome.reward as f32).to_bits(), over));
+        message.push((bits(&obs), (outcome.reward as f32).to_bits(), over));
     }
-    told
+    message
 }
 
-fn in_a_pool(id: &str, num_threads: usize, batch_size: usize) -> Vec<Vec<Told>> {
+fn in_a_pool(id: &str, num_threads: usize, batch_size: usize) -> Vec<Vec<Outcome>> {
     let options = PoolOptions { num_envs: ENVS, batch_size, num_threads, ..Default::default() };
     let mut pool = EnvPool::make(id, options).unwrap();
     let bounds = bounds(&pool.spec().action);
     let mut all = vec![Vec::new(); ENVS];
     pool.async_reset().unwrap();
-    while all.iter().any(|told| told.len() < STEPS) {
+    while all.iter().any(|message| message.len() < STEPS) {
         let batch = pool.recv().unwrap();
         let mut actions = Vec::new();
         for (row, &env) in batch.env_id().iter().enumerate() {
             let env = env as usize;
-            all[env].push(told(&batch, row));
+            all[env].push(outcome(&batch, row));
             actions.extend(action(&bounds, 1000 * env + all[env].len()));
         }
         pool.send(&actions, batch.env_id()).unwrap();
     }
-    all.iter_mut().for_each(|told| told.truncate(STEPS));
+    all.iter_mut().for_each(|message| message.truncate(STEPS));
     all
 }
 
-fn told(batch: &Batch, row: usize) -> Told {
+fn outcome(batch: &Batch, row: usize) -> Outcome {
     let over = batch.terminated()[row] || batch.truncated()[row];
     (bits(batch.obs_row(row)), batch.reward()[row].to_bits(), over)
 }
@@ -293,7 +293,7 @@ fn told(batch: &Batch, row: usize) -> Told {
 fn deterministic_whatever_the_threads_and_batches() {
     for id in ids() {
         // Environments share simulations; alone, nobody else has used one in between.
-        let reference: Vec<Vec<Told>> = (0..ENVS).map(|index| alone(&id, index)).collect();
+        let reference: Vec<Vec<Outcome>> = (0..ENVS).map(|index| alone(&id, index)).collect();
         assert!((1..ENVS).all(|env| reference[env][0] != reference[0][0]), "{id}");
         for (num_threads, batch_size) in [(1, ENVS), (2, ENVS), (4, ENVS), (2, 2)] {
             let found = in_a_pool(&id, num_threads, batch_size);
@@ -492,7 +492,7 @@ fn a_broken_state_names_the_environment() {
             (a, b) = (pool.step(&actions).unwrap(), whole.step(&actions).unwrap());
             assert_eq!(a.truncated(), [false, t == 3, false]);
             for row in [0, 2] {
-                assert_eq!(told(&a, row), told(&b, row), "step {t}, row {row}");
+                assert_eq!(outcome(&a, row), outcome(&b, row), "step {t}, row {row}");
             }
             if t == 3 {
                 assert_eq!(a.final_obs::<f64>(1), Some(before.obs_row::<f64>(1)));

@@ -220,8 +220,8 @@ fn actions_of_several_choices_go_through_compiled_code() {
     let (handle, envs) = EnvPool::make("Harvest-v0", options).unwrap().xla().unwrap();
     let step = jit(|(handle, actions): (Handle<Tensor>, Tensor)| {
         let (handle, _) = envs.reset(handle);
-        let (handle, told) = envs.step(handle, actions);
-        (handle, told.obs)
+        let (handle, message) = envs.step(handle, actions);
+        (handle, message.obs)
     });
     let actions = Array::new([2, 3], &[0, 2, 0, 0, 0, 0]).unwrap();
     let (_, obs) = step.call((handle, actions)).unwrap();
@@ -231,7 +231,7 @@ fn actions_of_several_choices_go_through_compiled_code() {
 }
 
 #[test]
-fn choices_out_of_range_are_told() {
+fn choices_out_of_range_are_reported() {
     let options = PoolOptions { num_envs: 2, ..Default::default() };
     let mut pool = EnvPool::make("Harvest-v0", options).unwrap();
     pool.reset().unwrap();

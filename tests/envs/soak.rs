@@ -31,11 +31,11 @@ fn note(hasher: &mut DefaultHasher, batch: &Batch, row: usize) {
     }
 }
 
-/// One number for each environment: all that it told in its first `steps` steps.
+/// One number for each environment: a hash of the outputs of its first `steps` steps.
 ///
 /// `random` draws how many of the environments that wait are sent at once, and which batches are
 /// kept for a while.
-fn told(id: &str, options: PoolOptions, steps: usize, mut random: EnvRng) -> Vec<u64> {
+fn output_hashes(id: &str, options: PoolOptions, steps: usize, mut random: EnvRng) -> Vec<u64> {
     let mut pool = EnvPool::make(id, options).unwrap();
     let space = pool.spec().action.clone();
     let mut hashers = vec![DefaultHasher::new(); ENVS];
@@ -97,9 +97,15 @@ fn sixty_four_environments_of_four_kinds() {
         for (k, id) in KINDS.into_iter().enumerate() {
             scope.spawn(move || {
                 let random = |pool| EnvRng::new(seeds(7, 0, k as u16, pool));
-                let alone = told(id, options(1, ENVS), steps, random(0));
-                assert!(told(id, options(3, ENVS), steps, random(1)) == alone, "{id}: synchronous");
-                assert!(told(id, options(3, 5), steps, random(2)) == alone, "{id}: asynchronous");
+                let alone = output_hashes(id, options(1, ENVS), steps, random(0));
+                assert!(
+                    output_hashes(id, options(3, ENVS), steps, random(1)) == alone,
+                    "{id}: synchronous"
+                );
+                assert!(
+                    output_hashes(id, options(3, 5), steps, random(2)) == alone,
+                    "{id}: asynchronous"
+                );
             });
         }
     });

@@ -116,16 +116,16 @@ fn same_games(name: &str, mut env: Box<dyn Env>) {
             let start = observe(&space, |obs| env.reset(&mut rng, obs).unwrap());
             assert_eq!(Some(&start[..]), firsts.next(), "{name}: before step {t}");
         }
-        let mut told = None;
+        let mut message = None;
         let seen = observe(&space, |obs| {
-            told = Some(env.step(Action::Discrete(action.into()), &mut rng, obs).unwrap());
+            message = Some(env.step(Action::Discrete(action.into()), &mut rng, obs).unwrap());
         });
-        let told = told.unwrap();
+        let message = message.unwrap();
         assert_eq!(seen, obs[t * width..][..width], "{name}: step {t}");
-        assert_eq!(told.reward, f64::from(reward[t]), "{name}: step {t}");
-        assert_eq!(told.terminated, terminated[t] != 0, "{name}: step {t}");
-        assert!(!told.truncated);
-        over = told.terminated;
+        assert_eq!(message.reward, f64::from(reward[t]), "{name}: step {t}");
+        assert_eq!(message.terminated, terminated[t] != 0, "{name}: step {t}");
+        assert!(!message.truncated);
+        over = message.terminated;
     }
     // The recording ends with a reset where the last step ended an episode.
     assert_eq!(firsts.count(), usize::from(over), "{name}");
@@ -170,11 +170,11 @@ fn catch_is_that_of_envpool() {
         }
         let mut cells = [7f32; 50];
         let row = ObsMut(bytemuck::cast_slice_mut(&mut cells));
-        let told = env.step(Action::Discrete(action.into()), &mut rng, row).unwrap();
+        let message = env.step(Action::Discrete(action.into()), &mut rng, row).unwrap();
         assert_eq!(cells.map(|cell| cell as i16)[..], obs[t * 50..][..50], "step {t}");
-        assert_eq!(told.reward, f64::from(reward[t]));
-        assert_eq!(told.terminated, terminated[t] != 0);
-        over = told.terminated;
+        assert_eq!(message.reward, f64::from(reward[t]));
+        assert_eq!(message.terminated, terminated[t] != 0);
+        over = message.terminated;
     }
     assert!(column::<u8>(name, "terminated").iter().filter(|&&over| over != 0).count() > 15);
 }
@@ -280,11 +280,11 @@ fn saved_states_continue() {
             let action = Action::Discrete(t % 5 % actions);
             let mut again = rng.clone();
             let row = ObsMut(bytemuck::cast_slice_mut(&mut a));
-            let told = env.step(action, &mut rng, row).unwrap();
+            let message = env.step(action, &mut rng, row).unwrap();
             let row = ObsMut(bytemuck::cast_slice_mut(&mut b));
-            assert_eq!(other.step(action, &mut again, row).unwrap(), told, "{id}: step {t}");
+            assert_eq!(other.step(action, &mut again, row).unwrap(), message, "{id}: step {t}");
             assert_eq!((&a, &rng), (&b, &again), "{id}: step {t}");
-            if told.terminated {
+            if message.terminated {
                 env.reset(&mut rng, ObsMut(bytemuck::cast_slice_mut(&mut a))).unwrap();
             }
         }
@@ -347,17 +347,17 @@ fn options_are_checked() {
         (&["SX"], "[\"SX\"] is not one: it has other letters than S, F, H and G"),
         (&["FG"], "[\"FG\"] is not one: it has no start, S"),
     ] {
-        let told = lake(map);
-        assert!(told.contains(&error(expected)), "{told}");
+        let message = lake(map);
+        assert!(message.contains(&error(expected)), "{message}");
     }
-    let told = |result: Result<()>| result.unwrap_err().to_string();
+    let message = |result: Result<()>| result.unwrap_err().to_string();
     let options = FrozenLakeOptions { success_rate: 1.5, ..Default::default() };
-    let text = told(FrozenLake::v1(&options).map(drop));
+    let text = message(FrozenLake::v1(&options).map(drop));
     let expected = "FrozenLake-v1: success_rate is 1.5, expected a probability from 0 to 1";
     assert!(text.contains(expected), "{text}");
-    let text = told(Taxi::v4(TaxiOptions { fickle_probability: -1.0, ..stormy() }).map(drop));
+    let text = message(Taxi::v4(TaxiOptions { fickle_probability: -1.0, ..stormy() }).map(drop));
     assert!(text.contains("Taxi-v4: fickle_probability is -1, expected a probability"), "{text}");
-    let text = told(Catch::v0(CatchOptions { height: 1, width: 4 }).map(drop));
+    let text = message(Catch::v0(CatchOptions { height: 1, width: 4 }).map(drop));
     assert!(text.contains("Catch-v0: a board of 1 rows and 4 columns is too small"), "{text}");
 }
 

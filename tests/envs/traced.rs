@@ -15,7 +15,7 @@ use pretty_assertions::assert_eq;
 
 // ---- Step for step as the pool's ---------------------------------------------------------------
 
-/// What an environment of the pool told, step by step, up to the end of the episode.
+/// Outputs of an environment of the pool, step by step, up to the end of the episode.
 #[derive(Default)]
 struct Told {
     /// The saved states, one before each step and one at the end.
@@ -37,13 +37,13 @@ fn pooled(id: &str, seed: u32, limit: usize) -> Told {
         bytes.chunks_exact(8).map(|x| f64::from_le_bytes(x.try_into().unwrap())).collect()
     };
     env.reset(&mut rng, ObsMut(bytemuck::cast_slice_mut(&mut obs))).unwrap();
-    let mut told = Told { states: vec![numbers(&*env)], ..Told::default() };
+    let mut message = Told { states: vec![numbers(&*env)], ..Told::default() };
     for _ in 0..limit {
         let (value, action);
         match spec.action {
             // The same action for a while: Acrobot and the car then move far.
             Space::Discrete { n } => {
-                let again = told.actions.last().filter(|_| rng.below(4) > 0).copied();
+                let again = message.actions.last().filter(|_| rng.below(4) > 0).copied();
                 value = [again.unwrap_or_else(|| rng.below(n as u64) as f32)];
                 action = Action::Discrete(value[0] as usize);
             }
@@ -54,16 +54,16 @@ fn pooled(id: &str, seed: u32, limit: usize) -> Told {
         }
         let row = ObsMut(bytemuck::cast_slice_mut(&mut obs));
         let outcome = env.step(action, &mut rng, row).unwrap();
-        told.actions.push(value[0]);
-        told.obs.push(obs.clone());
-        told.rewards.push(outcome.reward as f32);
-        told.terminated.push(outcome.terminated);
-        told.states.push(numbers(&*env));
+        message.actions.push(value[0]);
+        message.obs.push(obs.clone());
+        message.rewards.push(outcome.reward as f32);
+        message.terminated.push(outcome.terminated);
+        message.states.push(numbers(&*env));
         if outcome.terminated {
             break;
         }
     }
-    told
+    message
 }
 
 /// An action as the environment takes it, from a number.
@@ -85,15 +85,15 @@ fn equal<E: TracedEnv>(env: &E, start: impl Fn(Tensor) -> E::State) {
     });
     let mut ends = 0;
     for seed in 0..6 {
-        let told = pooled(&spec.id, seed, 200);
-        let steps = told.actions.len();
-        let first = Array::new([told.states[0].len()], &told.states[0]).unwrap();
+        let message = pooled(&spec.id, seed, 200);
+        let steps = message.actions.len();
+        let first = Array::new([message.states[0].len()], &message.states[0]).unwrap();
         let (obs, rewards, terminated) =
-            run.call((first, Array::new([steps], &told.actions).unwrap())).unwrap();
-        assert_eq!(obs.to_vec::<f32>().unwrap(), told.obs.concat(), "{}: observations", spec.id);
-        assert_eq!(rewards.to_vec::<f32>().unwrap(), told.rewards, "{}: rewards", spec.id);
-        assert_eq!(terminated.to_vec::<bool>().unwrap(), told.terminated, "{}", spec.id);
-        ends += usize::from(told.terminated[steps - 1]);
+            run.call((first, Array::new([steps], &message.actions).unwrap())).unwrap();
+        assert_eq!(obs.to_vec::<f32>().unwrap(), message.obs.concat(), "{}: observations", spec.id);
+        assert_eq!(rewards.to_vec::<f32>().unwrap(), message.rewards, "{}: rewards", spec.id);
+        assert_eq!(terminated.to_vec::<bool>().unwrap(), message.terminated, "{}", spec.id);
+        ends += usize::from(message.terminated[steps - 1]);
     }
     let fails = matches!(&*spec.id, "CartPole-v1" | "CartPole-v0");
     assert!(!fails || ends == 6, "{}: {ends} episodes ended", spec.id);
@@ -114,17 +114,17 @@ fn near<E: TracedEnv>(env: &E, start: impl Fn(Tensor) -> E::State, tolerance: f3
     let (mut states, mut actions, mut obs, mut rewards) = (vec![], vec![], vec![], vec![]);
     let mut width = 0;
     for seed in 10..14 {
-        let told = pooled(&spec.id, seed, 200);
-        width = told.states[0].len();
-        states.extend(told.states[..told.actions.len()].concat());
-        actions.extend(told.actions);
-        obs.extend(told.obs.concat());
-        rewards.extend(told.rewards);
+        let message = pooled(&spec.id, seed, 200);
+        width = message.states[0].len();
+        states.extend(message.states[..message.actions.len()].concat());
+        actions.extend(message.actions);
+        obs.extend(message.obs.concat());
+        rewards.extend(message.rewards);
     }
     let steps = actions.len();
     let states = Array::new([steps, width], &states).unwrap();
-    let told = run.call((states, Array::new([steps], &actions).unwrap())).unwrap();
-    for (ours, theirs) in [(told.0, obs), (told.1, rewards)] {
+    let message = run.call((states, Array::new([steps], &actions).unwrap())).unwrap();
+    for (ours, theirs) in [(message.0, obs), (message.1, rewards)] {
         for (i, (a, b)) in ours.to_vec::<f32>().unwrap().into_iter().zip(theirs).enumerate() {
             let close = (a - b).abs() <= tolerance * b.abs().max(1.0);
             assert!(close, "{}: number {i} is {a}, not {b}", spec.id);
@@ -266,10 +266,10 @@ fn breakout_is_the_pools() {
         }
         frames += moves.len();
         let moves = Array::new([moves.len()], &moves).unwrap();
-        let told = run.call((Array::from(Literal::scalar(right)), moves)).unwrap();
-        assert!(told.0.to_vec::<bool>().unwrap() == obs, "game {seed}: boards differ");
-        assert_eq!(told.1.to_vec::<f32>().unwrap(), rewards, "game {seed}: rewards");
-        assert_eq!(told.2.to_vec::<bool>().unwrap(), terminated, "game {seed}: endings");
+        let message = run.call((Array::from(Literal::scalar(right)), moves)).unwrap();
+        assert!(message.0.to_vec::<bool>().unwrap() == obs, "game {seed}: boards differ");
+        assert_eq!(message.1.to_vec::<f32>().unwrap(), rewards, "game {seed}: rewards");
+        assert_eq!(message.2.to_vec::<bool>().unwrap(), terminated, "game {seed}: endings");
     }
     // Bricks came back, and balls were lost.
     assert!(frames > 500 && bricks > 60.0 && ends > 2, "{frames} frames, {bricks}, {ends} ends");
@@ -300,7 +300,7 @@ fn breakout_repeats_a_tenth_of_its_moves() {
 
 // ---- Resets, time limits, statistics -----------------------------------------------------------
 
-/// What a run of one environment told: obs, final obs, reward, flags, return, length.
+/// Outputs of one environment: obs, final obs, reward, flags, return, length.
 type Lines = (Array, Array, Array, Array, Array, Array, Array);
 
 fn play<E: TracedEnv>(env: E, action: i32, steps: usize) -> Lines {
@@ -312,8 +312,8 @@ fn play<E: TracedEnv>(env: E, action: i32, steps: usize) -> Lines {
             let step: AutoStep<Tensor, E::State> = env.step(playing, constant(action), key);
             let flags = (step.terminated, step.truncated);
             let ended = (step.episode_return, step.episode_length);
-            let told = (step.obs, step.final_obs, step.reward, flags, ended);
-            (step.playing, told)
+            let message = (step.obs, step.final_obs, step.reward, flags, ended);
+            (step.playing, message)
         };
         scan(turn, playing, keys.split_batch(steps)).1
     });
@@ -420,7 +420,7 @@ fn what_is_shown_is_as_specified() {
 }
 
 #[test]
-fn an_id_that_is_not_traced_is_told() {
+fn an_id_that_is_not_traced_is_reported() {
     let error = make("FrozenLake-v1").unwrap_err().to_string();
     assert!(
         error.starts_with(

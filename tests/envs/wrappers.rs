@@ -326,26 +326,26 @@ fn statistics_are_saved_with_the_model() {
 
 #[test]
 fn tensors_that_do_not_fit_are_named() {
-    let message = |f: &dyn Fn(Tensor) -> Tensor, x: Array| {
+    let error_of = |f: &dyn Fn(Tensor) -> Tensor, x: Array| {
         podracer::make_program(f, &x).unwrap_err().to_string()
     };
     let update = |x: Tensor| normalize::RunningMeanStd::new([3], DType::F32).update(x).mean;
-    let told = message(&update, Array::from([1.0f32, 2.0]));
+    let message = error_of(&update, Array::from([1.0f32, 2.0]));
     assert!(
-        told.contains("the statistics are of f32[3], which f32[2] does not end with"),
-        "{told}"
+        message.contains("the statistics are of f32[3], which f32[2] does not end with"),
+        "{message}"
     );
-    let told = message(
+    let message = error_of(
         &|x: Tensor| normalize::RunningMeanStd::new([3], DType::I32).update(x).mean,
         Array::from([1.0f32, 2.0]),
     );
-    assert!(told.contains("statistics are floats, and not i32"), "{told}");
+    assert!(message.contains("statistics are floats, and not i32"), "{message}");
     let reward = |x: Tensor| {
         let normalize = normalize::NormalizeReward::default();
         normalize.step(x, x, normalize.init([2], DType::F32)).0
     };
-    let told = message(&reward, Array::from([1.0f32, 2.0]));
-    assert!(told.contains("terminated is f32[2], expected a bool of shape [2]"), "{told}");
+    let message = error_of(&reward, Array::from([1.0f32, 2.0]));
+    assert!(message.contains("terminated is f32[2], expected a bool of shape [2]"), "{message}");
 }
 
 // ---- The other wrappers ------------------------------------------------------------------------
@@ -459,23 +459,23 @@ fn rewards() {
 
 #[test]
 fn bad_settings_and_states() {
-    let told = |outcome: Result<Box<dyn Env>>| outcome.err().unwrap().to_string();
+    let message = |outcome: Result<Box<dyn Env>>| outcome.err().unwrap().to_string();
     let has = |text: String, part: &str| assert!(text.contains(part), "{text}");
-    has(told(FrameStack::wrap(tape(), 0)), "Tape-v0: FrameStack: num_stack must be at least 1");
-    has(told(ClipReward::wrap(tape(), 1.0, -1.0)), "ClipReward: 1 to -1 is no range");
-    has(told(ClipReward::wrap(tape(), f64::NAN, 1.0)), "ClipReward: NaN to 1 is no range");
-    has(told(RescaleAction::wrap(tape(), 1.0, 1.0)), "RescaleAction: 1 to 1 is no range");
-    let discrete = told(RescaleAction::wrap(make("CartPole-v1").unwrap(), -1.0, 1.0));
+    has(message(FrameStack::wrap(tape(), 0)), "Tape-v0: FrameStack: num_stack must be at least 1");
+    has(message(ClipReward::wrap(tape(), 1.0, -1.0)), "ClipReward: 1 to -1 is no range");
+    has(message(ClipReward::wrap(tape(), f64::NAN, 1.0)), "ClipReward: NaN to 1 is no range");
+    has(message(RescaleAction::wrap(tape(), 1.0, 1.0)), "RescaleAction: 1 to 1 is no range");
+    let discrete = message(RescaleAction::wrap(make("CartPole-v1").unwrap(), -1.0, 1.0));
     has(discrete, "its actions are Discrete(2), not continuous");
     let image = make("MinAtar/Breakout-v0").unwrap();
-    let text = told(NormalizeObservation::wrap(image, Default::default()));
+    let text = message(NormalizeObservation::wrap(image, Default::default()));
     has(text, "NormalizeObservation: its observations are Box(0, 1, bool[10,10,4]), not floats");
     for (options, part) in [
         (NormalizeRewardOptions { gamma: 1.5, ..Default::default() }, "gamma is 1.5"),
         (NormalizeRewardOptions { epsilon: -1.0, ..Default::default() }, "epsilon is -1"),
         (NormalizeRewardOptions { clip: 0.0, ..Default::default() }, "clip is 0"),
     ] {
-        has(told(NormalizeReward::wrap(tape(), options)), part);
+        has(message(NormalizeReward::wrap(tape(), options)), part);
     }
 
     let text = ObservationNormalizer::new(0, Default::default()).unwrap_err().to_string();

@@ -222,41 +222,47 @@ fn stepper(envs: &XlaPool) -> Jit<Rollout, Tensor, impl Fn(Rollout) -> Tensor> {
 #[test]
 fn an_action_out_of_range_is_the_calls_error() {
     let (handle, envs) = cartpole(options(2)).xla().unwrap();
-    let told = error(&stepper(&envs), (handle, Array::from([1i32, 2])));
-    assert!(told.contains("CartPole-v1: env 1: its action is 2, expected 0 to 1"), "{told}");
-    assert!(told.contains("envs/xla.rs"), "{told}");
+    let message = error(&stepper(&envs), (handle, Array::from([1i32, 2])));
+    assert!(message.contains("CartPole-v1: env 1: its action is 2, expected 0 to 1"), "{message}");
+    assert!(message.contains("envs/xla.rs"), "{message}");
 }
 
 #[test]
 fn actions_of_the_wrong_kind_end_the_trace() {
     let (handle, envs) = cartpole(options(4)).xla().unwrap();
     let number = || Handle::from_data(Array::from(0i32));
-    let told = error(&stepper(&envs), (handle, Array::from([1.0f32; 4])));
-    assert!(told.contains("the actions are f32[4], expected i32 with a first axis"), "{told}");
-    assert!(told.contains("envs/xla.rs"), "{told}");
-    let told = error(&stepper(&envs), (number(), Array::zeros([4, 1], DType::I32)));
-    assert!(told.contains("the actions are i32[4,1]"), "{told}");
-    let told = error(&stepper(&envs), (number(), Array::zeros([3], DType::I32)));
-    assert!(told.contains("actions for 3 environments do not make up a batch of 4"), "{told}");
+    let message = error(&stepper(&envs), (handle, Array::from([1.0f32; 4])));
+    assert!(
+        message.contains("the actions are f32[4], expected i32 with a first axis"),
+        "{message}"
+    );
+    assert!(message.contains("envs/xla.rs"), "{message}");
+    let message = error(&stepper(&envs), (number(), Array::zeros([4, 1], DType::I32)));
+    assert!(message.contains("the actions are i32[4,1]"), "{message}");
+    let message = error(&stepper(&envs), (number(), Array::zeros([3], DType::I32)));
+    assert!(
+        message.contains("actions for 3 environments do not make up a batch of 4"),
+        "{message}"
+    );
     // Half of a batch divides it, and without a vmap there is no other half.
-    let told = error(&stepper(&envs), (number(), Array::zeros([2], DType::I32)));
-    assert!(told.contains("4 environments"), "{told}");
+    let message = error(&stepper(&envs), (number(), Array::zeros([2], DType::I32)));
+    assert!(message.contains("4 environments"), "{message}");
 }
 
 #[test]
 fn a_step_before_the_reset_is_the_calls_error() {
     let (handle, envs) = cartpole(options(2)).xla().unwrap();
     let f = jit(|(handle, actions): Rollout| envs.step(handle, actions).1.obs);
-    let told = error(&f, (handle, Array::from([1i32, 1])));
-    assert!(told.contains("env 0 has not been reset"), "{told}");
+    let message = error(&f, (handle, Array::from([1i32, 1])));
+    assert!(message.contains("env 0 has not been reset"), "{message}");
 }
 
 #[test]
 fn a_handle_of_no_pool_is_the_calls_error() {
     let (_, envs) = cartpole(options(2)).xla().unwrap();
     let handle = Handle::from_data(Array::from(3i32));
-    let told = error(&stepper(&envs), (handle, Array::from([1i32, 1])));
-    assert!(told.contains("the handle names pool 3, and there are 1"), "{told}");
+    let message = error(&stepper(&envs), (handle, Array::from([1i32, 1])));
+    assert!(message.contains("the handle names pool 3, and there are 1"), "{message}");
 }
 
 #[test]
@@ -281,19 +287,19 @@ fn a_panicking_environment_is_the_calls_error() {
         let options = PoolOptions { num_threads: threads, ..options(2) };
         let (handle, envs) = EnvPool::custom(factory, options).unwrap().xla().unwrap();
         let step = stepper(&envs);
-        let told = error(&step, (handle, Array::from([1i32, 1])));
-        assert!(told.contains("CartPole-v1: env 1 panicked: the cart is gone"), "{told}");
+        let message = error(&step, (handle, Array::from([1i32, 1])));
+        assert!(message.contains("CartPole-v1: env 1 panicked: the cart is gone"), "{message}");
         // The pool has ended, and says so again.
         let number = Handle::from_data(Array::from(0i32));
-        let told = error(&step, (number, Array::from([1i32, 1])));
-        assert!(told.contains("the pool ended there; make a new one"), "{told}");
+        let message = error(&step, (number, Array::from([1i32, 1])));
+        assert!(message.contains("the pool ended there; make a new one"), "{message}");
     }
 }
 
 #[test]
 fn options_that_make_no_sense() {
     let config = |outcome: Result<XlaPool>| match outcome {
-        Err(Error::Config(told)) => told,
+        Err(Error::Config(message)) => message,
         other => panic!("{other:?}"),
     };
     let (_, envs) = cartpole(options(4)).xla().unwrap();

@@ -350,7 +350,7 @@ fn derivatives_run_debug_callbacks_once() {
         assert_eq!(run(&|x| linearize(f, x).1(x)), expected, "{mode}");
         assert_eq!(run(&grad(grad(f))), expected, "{mode}");
         assert_eq!(run(&grad(|x| checkpoint(f)(x))), expected, "{mode}");
-        assert_eq!(run(&grad(|x| fori_loop(1, |_, x| f(x), x))), expected, "{mode}");
+        assert_eq!(run(&grad(|x| fori_loop(0, 1, |_, x| f(x), x))), expected, "{mode}");
         assert_eq!(run(&|x| linearize(|x| once(f, x), x).1(x)), expected, "{mode}");
         assert_eq!(run(&grad(|x: Tensor| cond(x.gt(0.0), f, |x| x, x))), expected, "{mode}");
     }
@@ -589,7 +589,7 @@ fn faults(f: impl Fn(Tensor) -> Tensor, expected: &str) {
 }
 
 #[test]
-fn failures_are_told() {
+fn failures_are_reported() {
     let fails = |_: Literal| Err(Error::Argument("no luck".into()));
     faults(move |x| pure_callback(fails, x.ty(), x), "pure_callback: the function failed: no luck");
     faults(

@@ -1,6 +1,6 @@
 //! What a Program is thought to cost, and what is chosen by it.
 
-use podracer::lower::cost::spreads;
+use podracer::lower::cost::benefits_from_threads;
 use podracer::trace::control::scan;
 use podracer::{Array, DType, Tensor, make_program};
 
@@ -10,7 +10,7 @@ fn most_of_the_work_decides() {
     let product = |(x, w): (Tensor, Tensor)| x.matmul(w).tanh();
     let spread = |rows| {
         let arguments = (zeros(&[rows, 64]), zeros(&[64, 64]));
-        spreads(&make_program(product, &arguments).unwrap())
+        benefits_from_threads(&make_program(product, &arguments).unwrap())
     };
     assert!(!spread(128));
     assert!(spread(1024));
@@ -20,7 +20,7 @@ fn most_of_the_work_decides() {
             (scan(|x, w| (x.matmul(w), x), x, w).0, large.matmul(w.index_axis(0, 0)))
         };
         let arguments = (zeros(&[32, 64]), zeros(&[1024, 64]), zeros(&[turns, 64, 64]));
-        spreads(&make_program(f, &arguments).unwrap())
+        benefits_from_threads(&make_program(f, &arguments).unwrap())
     };
     assert!(beside(9));
     assert!(!beside(90));

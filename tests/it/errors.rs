@@ -69,7 +69,7 @@ fn arguments() -> Vec<Array> {
 
 /// The message, with lines of this file counted from `line`; the line of the call that traces is
 /// no part of the case.
-fn told(error: &Error, line: u32, call: u32) -> String {
+fn message(error: &Error, line: u32, call: u32) -> String {
     let text = error.to_string();
     let mut parts = text.split("tests/it/errors.rs:");
     let mut out = parts.next().expect("a first part").to_string();
@@ -211,7 +211,7 @@ fn control() -> Vec<Wrong> {
         ),
         "while_condition" => |x| while_loop(|h: Tensor| h, |h| h, x[4]),
         "while_carry" => |x| while_loop(|_: Tensor| x[3], |h| h.expand_dims(0), x[4]),
-        "fori_carry" => |x| fori_loop(3, |i, _: Tensor| i, x[4]),
+        "fori_carry" => |x| fori_loop(0, 3, |i, _: Tensor| i, x[4]),
         "cond_predicate" => |x| cond(x[4], |x: Tensor| x, |x| x, x[1]),
         "cond_branches_differ" => |x| cond(x[3], |x: Tensor| x.sum(..), |x| x, x[1]),
         "cond_structures_differ" => |x| cond(
@@ -406,7 +406,7 @@ fn transformations() -> Vec<Wrong> {
     ]
 }
 
-/// A library of the user's: what fails in it is told at its own line.
+/// A library of the user's: an error in it is reported at its own line.
 trait DotWith {
     fn dot_with(self, other: Tensor) -> Tensor;
 }
@@ -431,7 +431,7 @@ fn errors_are_told_at_the_users_line() {
             Ok(_) => panic!("{}: is no error", case.name),
             Err(error) => error,
         };
-        let text = told(&error, case.line, call);
+        let text = message(&error, case.line, call);
         assert!(!text.contains("src/"), "{}: a line of the library's:\n{text}", case.name);
         let path = folder.join(format!("{}.txt", case.name));
         if update {
@@ -449,7 +449,7 @@ fn errors_are_told_at_the_users_line() {
 }
 
 #[test]
-fn a_tensor_outside_every_trace_is_told() {
+fn a_tensor_outside_every_trace_is_reported() {
     let leak = std::cell::Cell::new(None);
     make_program(
         |x: Tensor| {

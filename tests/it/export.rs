@@ -253,7 +253,7 @@ fn a_newer_version_is_refused() {
     }
     assert_eq!(found, 1);
     // A module of a newer dialect is tried, and runs if it uses nothing new. Where it does, the
-    // versions are told: here, an addition of a version to come.
+    // versions are reported: here, an addition of a version to come.
     let add = b"add_v1";
     let at = theirs.windows(add.len()).position(|window| window == add).unwrap();
     let mut bytes = theirs.clone();
@@ -261,8 +261,9 @@ fn a_newer_version_is_refused() {
     let exported = Exported::from_bytes(&bytes).unwrap();
     let zeros = |n: usize| Array::zeros([n], DType::F32);
     let error = exported.call(&[zeros(2), zeros(3), zeros(2)]).unwrap_err().to_string();
-    let told = "<lambda> was written in StableHLO 1.15.0, and the compiler here knows it to 1.13";
-    assert!(error.starts_with(told) && error.contains("add_v9"), "{error}");
+    let message =
+        "<lambda> was written in StableHLO 1.15.0, and the compiler here knows it to 1.13";
+    assert!(error.starts_with(message) && error.contains("add_v9"), "{error}");
 }
 
 #[test]
@@ -308,8 +309,9 @@ fn what_contradicts_itself_is_refused() {
     let old = (0..bytes.len() - 60).filter(|&at| bytes[at..at + 2] == [9, 0]).filter(|&at| {
         let mut old = bytes[..bytes.len() - 48].to_vec();
         old[at] = 8;
-        let told = "its calling convention is 8, and the oldest that is read is 9: export it again";
-        Exported::from_bytes(&old).is_err_and(|error| error.to_string().contains(told))
+        let message =
+            "its calling convention is 8, and the oldest that is read is 9: export it again";
+        Exported::from_bytes(&old).is_err_and(|error| error.to_string().contains(message))
     });
     assert_eq!(old.count(), 1);
 }

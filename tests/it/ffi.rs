@@ -1,11 +1,11 @@
 //! Native kernels: operands, results and attributes are what they are asked for as, or an error is
-//! told with its code.
+//! reported with its code.
 
 use std::fmt::Write;
 use std::sync::Once;
 
 use podracer::lower::cache::Cache;
-use podracer::lower::callbacks::numbers;
+use podracer::lower::callbacks::callback_ids;
 use podracer::lower::pjrt::custom_call::{Call, Code, Kernel, KernelError, register};
 use podracer::lower::pjrt::{Buffer, Client, CompileOptions, Executable};
 use podracer::runtime::Runtime;
@@ -171,7 +171,7 @@ fn faults_are_errors_with_codes() {
             other => panic!("{what}: {other}"),
         }
     };
-    let told = [
+    let message = [
         ("panic", "panicked: this is the end"),
         ("zero", "a\\0b"),
         ("operand type", "operand 0 is f32[], and was asked for as i32"),
@@ -186,7 +186,7 @@ fn faults_are_errors_with_codes() {
         ("array kind", "attribute `what` is a text, and was asked for as an array of i64"),
         ("text kind", "attribute `i` is one i64, and was asked for as a text"),
     ];
-    for (what, expected) in told {
+    for (what, expected) in message {
         let (code, message) = fault(what);
         assert_eq!((code, &*message), (13, &*format!("test.everything.1: {expected}")), "{what}");
     }
@@ -209,8 +209,8 @@ fn a_cached_executable_calls_the_function_of_this_process() {
     let (_, first) = cache.compile(client(), one.stablehlo(), &options).unwrap();
     let (executable, second) = cache.compile(client(), other.stablehlo(), &options).unwrap();
     assert_eq!((first.hit, second.hit), (false, true));
-    let of_other = numbers(other.program());
-    assert_ne!(of_other, numbers(one.program()));
+    let of_other = callback_ids(other.program());
+    assert_ne!(of_other, callback_ids(one.program()));
     let inputs = || [Literal::from(21.0f32), Literal::from(&of_other[..])];
     assert_eq!(run(&executable, &inputs()).unwrap(), [42.0f32.to_ne_bytes()]);
     // Without its function it says so.

@@ -25,7 +25,7 @@ fn child() {
         return;
     }
     let f = jit(|x: Tensor| (x * x).sum(..));
-    let slow = jit(|x: Tensor| fori_loop(300, |_, x: Tensor| x.matmul(x).tanh(), x));
+    let slow = jit(|x: Tensor| fori_loop(0, 300, |_, x: Tensor| x.matmul(x).tanh(), x));
     let x = Array::new([2], &[1.0f32, 2.0]).unwrap();
     assert_eq!(f.call(x.clone()).unwrap().item::<f32>().unwrap(), 5.0);
     let large = Array::zeros([256, 256], DType::F32);

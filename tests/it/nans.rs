@@ -12,9 +12,9 @@ use podracer::{
 
 const MODES: [Mode; 3] = [Mode::Jit, Mode::Eager, Mode::Interpret];
 
-/// What is told, with lines counted from the caller's.
+/// The message of the error, with lines counted from the caller's.
 #[track_caller]
-fn told(f: impl Fn(Tensor) -> Tensor, x: impl Into<Array>) -> String {
+fn message(f: impl Fn(Tensor) -> Tensor, x: impl Into<Array>) -> String {
     let (x, line) = (x.into(), std::panic::Location::caller().line());
     let mut texts = MODES.map(|mode| {
         let error = with_mode(mode, &f).named("f").check_nans(true).call(x.clone()).unwrap_err();
@@ -39,16 +39,16 @@ fn told(f: impl Fn(Tensor) -> Tensor, x: impl Into<Array>) -> String {
 #[test]
 fn the_operation_and_its_operands() {
     assert_eq!(
-        told(|x| (x - 2.0).log() * 3.0, [3.0f32, 4.0, 1.0]),
+        message(|x| (x - 2.0).log() * 3.0, [3.0f32, 4.0, 1.0]),
         "f: log makes the first NaN, in f32[3] at [2]\n  --> line +0\n  \
          its operands have none: f32[3] from -1 to 2"
     );
     assert_eq!(
-        told(|x| x.sqrt(), f32::NAN),
+        message(|x| x.sqrt(), f32::NAN),
         "f: argument 0 (f32[]) holds a NaN; it was not made here"
     );
     assert_eq!(
-        told(
+        message(
             |x| vmap(|x: Tensor| (x / (x - x)).sum(..))(x),
             Array::new([2, 2], &[1.0f32, 2.0, 0.0, 1.0]).unwrap()
         ),
@@ -56,7 +56,7 @@ fn the_operation_and_its_operands() {
          its operands have none: f32[2,2] from 0 to 2, f32[2,2] from 0 to 0"
     );
     // A derivative has the line of what it is derived from.
-    let text = told(|x| grad(|x: Tensor| checkpoint(|x: Tensor| x.sqrt() * 0.0)(x))(x), 0.0f32);
+    let text = message(|x| grad(|x: Tensor| checkpoint(|x: Tensor| x.sqrt() * 0.0)(x))(x), 0.0f32);
     assert!(text.contains("makes the first NaN") && text.contains("--> line +0"), "{text}");
 }
 
@@ -74,7 +74,7 @@ fn turns_and_branches() {
         .1
     };
     assert_eq!(
-        told(looped, [1.0f32, 2.0, 3.0]),
+        message(looped, [1.0f32, 2.0, 3.0]),
         "f: sqrt makes the first NaN, in f32[]\n  --> line -8, in turn 2 of scan (line -11)\n  \
          its operands have none: f32[] from -2 to -2"
     );
@@ -83,7 +83,7 @@ fn turns_and_branches() {
         let branch = |x: Tensor| cond(x.gt(1.5), inner, |x: Tensor| x, x);
         vmap(|xs: Tensor| scan(|c: Tensor, x: Tensor| (c, branch(x)), xs.sum(..), xs).1)(xs)
     };
-    let text = told(nested, Array::new([1, 3], &[1.0f32, 0.5, 2.0]).unwrap());
+    let text = message(nested, Array::new([1, 3], &[1.0f32, 0.5, 2.0]).unwrap());
     assert!(text.contains("log1p makes the first NaN, in f32[1] at [0]"), "{text}");
     let place = "--> line -4, in turn 2 of while (line -4), in turn 2 of scan (line -2)";
     assert!(text.contains(place), "{text}");
@@ -135,9 +135,9 @@ fn effects_are_not_repeated() {
 #[test]
 fn a_callback_may_be_the_one() {
     let bad = |x: Literal| Ok(Literal::from(0.0 / (x.to_vec::<f32>()?[0] - 1.0)));
-    let text = told(move |x| pure_callback(bad, x.ty(), x) * 2.0, 1.0f32);
+    let text = message(move |x| pure_callback(bad, x.ty(), x) * 2.0, 1.0f32);
     assert!(text.starts_with("f: pure_callback makes the first NaN, in f32[]"), "{text}");
-    let text = told(move |x| io_callback(bad, x.ty(), true, x) * 2.0, 1.0f32);
+    let text = message(move |x| io_callback(bad, x.ty(), true, x) * 2.0, 1.0f32);
     assert!(text.starts_with("f: io_callback makes the first NaN, in f32[]"), "{text}");
 }
 

@@ -57,7 +57,7 @@ fn layers_of_large_programs_and_loops_do_not() {
     assert_eq!(text.matches("@podracer.threefry2x32.1(").count(), 1, "{text}");
     assert_eq!(text.matches("call @threefry2x32_8192(").count(), 1, "{text}");
     let looped = jit(|(x, w): (Tensor, Tensor)| {
-        podracer::trace::control::fori_loop(3, |_, x: Tensor| x.matmul(w), x)
+        podracer::trace::control::fori_loop(0, 3, |_, x: Tensor| x.matmul(w), x)
     });
     let square = || Array::zeros([4, 4], DType::F32);
     let text = looped.lower(&(square(), square())).unwrap().stablehlo().to_string();

@@ -577,7 +577,7 @@ fn fetch_errors_say_what_to_do() {
 }
 
 #[test]
-fn parts_in_place_are_found_and_damage_is_told() {
+fn parts_in_place_are_found_and_damage_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let settings = bare(dir.path());
     let part = Lock::get().part("xla-cpu").unwrap();

@@ -91,7 +91,7 @@ fn a_scope_ends_with_an_error() {
 }
 
 #[test]
-fn the_compiler_is_told() {
+fn the_compiler_is_reported() {
     let text = |precision: Precision| {
         let f =
             |x: Tensor| default_matmul_precision(precision, || x.matmul(x).sum(..) + convolve(x));

@@ -116,7 +116,7 @@ const FUNCTIONS: &[(&str, Function)] = &[
         let options = ScanOptions { unroll: n, ..ScanOptions::length(m.min(9)) };
         vec![scan_with(|h: Tensor, ()| (h, ()), x, (), options).0]
     }),
-    ("fori_loop", |x, m, _| vec![fori_loop(m, |_, h: Tensor| h, x)]),
+    ("fori_loop", |x, m, _| vec![fori_loop(0, m, |_, h: Tensor| h, x)]),
     ("vmap's size", |x, m, _| {
         let options = VmapOptions::default().in_axes(None).size(m);
         vec![vmap_with(options, |y: Tensor| y + 1.0)(x)]

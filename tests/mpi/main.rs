@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 mod processes;
 
 use podracer::rl::sebulba::{Exchange, Mpi, World};
-use processes::{PODRACER, expect_the_same, flags, one_process, told, two_are_under_way};
+use processes::{PODRACER, expect_the_same, flags, message, one_process, two_are_under_way};
 
 /// `mpirun -n 2`, more processes than there may be cores for, as whoever the tests run as.
 fn mpirun() -> Command {
@@ -31,7 +31,7 @@ fn two_processes_learn_what_one_does() {
             .args(["--actor-device-ids", "0", "--learner-device-ids", "0", "1"])
             .output()
             .unwrap();
-        assert!(both.status.success(), "{}", told(&both));
+        assert!(both.status.success(), "{}", message(&both));
         // One line of one process.
         let line = String::from_utf8(both.stdout).unwrap();
         assert_eq!(line.lines().count(), 1, "{line}");
@@ -95,10 +95,10 @@ fn a_process_that_never_comes_is_named() {
         .unwrap();
     assert!(!output.status.success());
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
-    let told = told(&output);
+    let message = message(&output);
     let expected = "error: --distributed: process 0 of 3 has waited 3 s for the others to start: \
                     process(es) [2] have not come";
-    assert!(told.contains(expected), "{told}");
+    assert!(told.contains(expected), "{message}");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_process_that_starts_and_then_hangs_is_named() {
     let told = told(&output);
     let expected = "error: process 0 of 3: --distributed: process(es) [1] started, and did not come \
                     to the beginning of the run within 2 s";
-    assert!(told.contains(expected), "{told}");
+    assert!(told.contains(expected), "{message}");
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn keys_and_values_are_shared_where_mpi_says() {
         .output()
         .unwrap();
     let told = told(&output);
-    assert!(output.status.success(), "{told}");
+    assert!(output.status.success(), "{message}");
     for rank in 0..3 {
-        assert!(told.contains(&format!("process {rank} of 3 has read all")), "{told}");
+        assert!(told.contains(&format!("process {rank} of 3 has read all")), "{message}");
     }
 }
 
@@ -179,6 +179,6 @@ fn flags_that_differ_are_told() {
     let output = mpirun().args(one("1")).arg(":").args(one("2")).output().unwrap();
     assert!(!output.status.success());
     let told = told(&output);
-    assert!(told.contains("process(es) [1]"), "{told}");
-    assert!(told.contains("--seed 2 (process 0 has 1)"), "{told}");
+    assert!(told.contains("process(es) [1]"), "{message}");
+    assert!(told.contains("--seed 2 (process 0 has 1)"), "{message}");
 }

@@ -29,7 +29,7 @@ pub fn flags(runs: &Path) -> Vec<String> {
 /// The run that several share, by one process, which ends well.
 pub fn one_process(runs: &Path, more: &[&str]) {
     let alone = Command::new(PODRACER).args(flags(runs)).args(more).output().unwrap();
-    assert!(alone.status.success(), "{}", told(&alone));
+    assert!(alone.status.success(), "{}", message(&alone));
 }
 
 /// Waits until two processes are well under way.
@@ -44,7 +44,7 @@ pub fn two_are_under_way(runs: &Path) {
 }
 
 /// What a process said.
-pub fn told(output: &Output) -> String {
+pub fn message(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 

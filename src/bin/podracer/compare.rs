@@ -298,9 +298,9 @@ fn ours(task: &Task, way: usize, settings: &Settings) -> Result<f64> {
             break Ok(speed);
         }
         if running.0.try_wait().map_err(Error::io("cannot watch", "a run"))?.is_some() {
-            let told = running.0.stderr.take().map(std::io::read_to_string);
-            let told = told.and_then(std::io::Result::ok).unwrap_or_default();
-            let last = told.trim().lines().last().unwrap_or("it ended").to_string();
+            let stderr = running.0.stderr.take().map(std::io::read_to_string);
+            let stderr = stderr.and_then(std::io::Result::ok).unwrap_or_default();
+            let last = stderr.trim().lines().last().unwrap_or("it ended").to_string();
             break Err(Error::Argument(last));
         }
         if started.elapsed().as_secs_f64() > 300.0 + 10.0 * (settings.seconds + settings.burnin) {
@@ -365,8 +365,10 @@ fn theirs(task: &Task, peer: &Peer, python: Option<&Path>, settings: &Settings) 
     let text = String::from_utf8_lossy(&output.stdout);
     let speed = text.lines().rev().find_map(|line| line.strip_prefix("SPS ")?.parse().ok());
     speed.ok_or_else(|| {
-        let told = String::from_utf8_lossy(&output.stderr);
-        Error::Argument(told.trim().lines().last().unwrap_or("it ended without a word").to_string())
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        Error::Argument(
+            stderr.trim().lines().last().unwrap_or("it ended without a word").to_string(),
+        )
     })
 }
 

@@ -273,7 +273,7 @@ impl Seaquest {
         let mut reward = 0;
         if self.divers_aboard == CREW {
             self.divers_aboard = 0;
-            reward = self.gauge();
+            reward = self.oxygen_level();
         }
         self.oxygen = FULL_TANK;
         self.divers_aboard -= 1;
@@ -289,7 +289,7 @@ impl Seaquest {
     }
 
     /// Returns the number of full cells of the oxygen gauge.
-    fn gauge(&self) -> i32 {
+    fn oxygen_level(&self) -> i32 {
         self.oxygen.max(0) * SIZE / FULL_TANK
     }
 }
@@ -374,7 +374,7 @@ impl Game for Seaquest {
         let [x, y] = self.place;
         board.set(x, y, 0);
         board.set(ahead(x, !self.right), y, 1);
-        (0..self.gauge()).for_each(|x| board.set(x, LAST, 7));
+        (0..self.oxygen_level()).for_each(|x| board.set(x, LAST, 7));
         (LAST - self.divers_aboard..LAST).for_each(|x| board.set(x, LAST, 8));
         let all = |list: &[Bullet], channel, board: &mut Board<'_>| {
             list.iter().for_each(|bullet| board.set(bullet.place[0], bullet.place[1], channel));

@@ -28,9 +28,9 @@ impl CartPolePositions {
         f: impl FnOnce(&mut CartPole, ObsMut<'_>) -> Result<T>,
     ) -> Result<T> {
         let mut all = [0.0f32; 4];
-        let told = f(&mut self.whole, ObsMut(bytemuck::cast_slice_mut(&mut all)))?;
+        let output = f(&mut self.whole, ObsMut(bytemuck::cast_slice_mut(&mut all)))?;
         obs.write(&[all[0], all[2]]);
-        Ok(told)
+        Ok(output)
     }
 }
 

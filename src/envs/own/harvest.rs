@@ -64,9 +64,9 @@ impl Harvest {
     fn allowed(&self, worker: usize, choice: usize) -> bool {
         let State { workers, mine } = &self.state;
         let (cell, loaded) = workers[worker];
-        let Some(turn) = choice.checked_sub(1) else { return true };
-        let Some(target) = beside(cell, turn % 4) else { return false };
-        match turn / 4 {
+        let Some(direction) = choice.checked_sub(1) else { return true };
+        let Some(target) = beside(cell, direction % 4) else { return false };
+        match direction / 4 {
             0 => {
                 let taken = workers.iter().any(|&(other, _)| other == target);
                 !taken && target != BASE && target != *mine

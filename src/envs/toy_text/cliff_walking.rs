@@ -53,19 +53,19 @@ impl CliffWalking {
         let mut start = vec![0.0; ROWS * COLUMNS];
         start[START] = 1.0;
         // Quarter rotations from the requested direction.
-        let turns: &[usize] = if options.is_slippery { &[3, 0, 1] } else { &[0] };
+        let rotations: &[usize] = if options.is_slippery { &[3, 0, 1] } else { &[0] };
         let table = Table::new(start, 4, |state, action| {
-            let outcome = |&turn| {
-                let to = walk(state, (action + turn) % 4);
+            let outcome = |&rotation| {
+                let to = walk(state, (action + rotation) % 4);
                 let fallen = to > START && to < GOAL;
                 Transition {
-                    probability: 1.0 / turns.len() as f64,
+                    probability: 1.0 / rotations.len() as f64,
                     state: if fallen { START } else { to },
                     reward: if fallen { -100.0 } else { -1.0 },
                     terminated: to == GOAL,
                 }
             };
-            turns.iter().map(outcome).collect()
+            rotations.iter().map(outcome).collect()
         });
         CliffWalking { id, table, state: START }
     }

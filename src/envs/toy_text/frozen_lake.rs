@@ -102,7 +102,7 @@ impl FrozenLake {
             }
             let aside = (1.0 - options.success_rate) / 2.0;
             [(3, aside), (0, options.success_rate), (1, aside)]
-                .map(|(turn, p)| outcome(p, (action + turn) % 4))
+                .map(|(rotation, p)| outcome(p, (action + rotation) % 4))
                 .into()
         });
         Ok(FrozenLake { id, limits, cells, columns, table, state: 0 })

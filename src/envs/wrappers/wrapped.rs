@@ -71,9 +71,9 @@ impl<W: Wrapper> Wrapped<W> {
         let Some(place) = self.wrapper.place() else {
             return write(&mut *self.env, obs);
         };
-        let told = write(&mut *self.env, ObsMut(place))?;
+        let output = write(&mut *self.env, ObsMut(place))?;
         self.wrapper.observe(first, obs);
-        Ok(told)
+        Ok(output)
     }
 }
 

@@ -203,15 +203,15 @@ pub(super) fn eigh(a: &mut [f64], n: usize, lower: bool) -> Option<Vec<f64>> {
                     continue;
                 }
                 rotated = true;
-                let turn = rotation(x, y, r);
-                rotate_columns(a, n, [p, q], turn);
+                let givens = rotation(x, y, r);
+                rotate_columns(a, n, [p, q], givens);
                 for j in 0..n {
                     let (x, y) = (a[at(n, p, j)], a[at(n, q, j)]);
-                    a[at(n, p, j)] = turn.0 * x - turn.1 * y;
-                    a[at(n, q, j)] = turn.1 * x + turn.0 * y;
+                    a[at(n, p, j)] = givens.0 * x - givens.1 * y;
+                    a[at(n, q, j)] = givens.1 * x + givens.0 * y;
                 }
                 (a[at(n, p, q)], a[at(n, q, p)]) = (0.0, 0.0);
-                rotate_columns(&mut vectors, n, [p, q], turn);
+                rotate_columns(&mut vectors, n, [p, q], givens);
             }
         }
         if !rotated {
@@ -263,9 +263,9 @@ pub(super) fn svd(a: &[f64], rows: usize, cols: usize, full: bool) -> Option<Svd
                     continue;
                 }
                 rotated = true;
-                let turn = rotation(x, y, r);
-                rotate_columns(&mut a, rows, [p, q], turn);
-                rotate_columns(&mut v, cols, [p, q], turn);
+                let givens = rotation(x, y, r);
+                rotate_columns(&mut a, rows, [p, q], givens);
+                rotate_columns(&mut v, cols, [p, q], givens);
             }
         }
         if !rotated {

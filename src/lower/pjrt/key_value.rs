@@ -17,12 +17,12 @@ use crate::error::Result;
 
 /// A store of keys and values that all processes of a run share. Each key is written once.
 pub trait KeyValues: Send + Sync {
-    /// Returns the value of a key, as soon as a process has put it; `None` after `patience`, which
+    /// Returns the value of a key, as soon as a process has put it; `None` after `timeout`, which
     /// may be zero.
     ///
     /// # Errors
     /// Returns the reason why no value will arrive any more, such as another process's end.
-    fn get(&self, key: &str, patience: Duration) -> Result<Option<Vec<u8>>>;
+    fn get(&self, key: &str, timeout: Duration) -> Result<Option<Vec<u8>>>;
 
     /// Gives a key its value.
     ///
@@ -57,9 +57,9 @@ unsafe extern "C" fn get(args: *mut ffi::KeyValueGetArgs) -> *mut ffi::Error {
     // of `install`; its key is readable, and its way to make errors is a function. Its struct is
     // shorter than ours, so there must be no reference to the whole.
     unsafe {
-        let patience = Duration::from_millis((*args).timeout_in_ms.max(0) as u64);
+        let timeout = Duration::from_millis((*args).timeout_in_ms.max(0) as u64);
         let (key, size) = ((*args).key, (*args).key_size);
-        let found = look((*args).user_arg, key, size, patience, Code::DeadlineExceeded);
+        let found = look((*args).user_arg, key, size, timeout, Code::DeadlineExceeded);
         answer(found, (*args).callback_error, |value, size| {
             ((*args).value, (*args).value_size) = (value, size);
             (*args).value_deleter_callback = Some(delete);
@@ -141,13 +141,13 @@ unsafe fn look(
     user_arg: *mut c_void,
     key: *const c_char,
     key_size: usize,
-    patience: Duration,
+    timeout: Duration,
     missing: Code,
 ) -> Verdict<Vec<u8>> {
-    let find = |store: &dyn KeyValues, key: &str| match store.get(key, patience) {
+    let find = |store: &dyn KeyValues, key: &str| match store.get(key, timeout) {
         Ok(Some(value)) => Ok(value),
         Ok(None) => {
-            let waited = patience.as_secs_f32();
+            let waited = timeout.as_secs_f32();
             Err((missing, format!("no process has put key {key} within {waited} s")))
         }
         Err(error) => Err((Code::Unavailable, error.to_string())),

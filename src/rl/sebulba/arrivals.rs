@@ -106,16 +106,16 @@ mod tests {
         for rank in [3, 1] {
             process(rank).tell().unwrap();
         }
-        let told = process(1).complaint(9);
+        let message = process(1).complaint(9);
         assert_eq!(
-            told,
+            message,
             "--distributed: process 1 of 4 has waited 9 s for the others to start: process(es) [0, 2] \
              have not come"
         );
         assert!(process(1).speaks() && !process(3).speaks());
         [0, 2].into_iter().for_each(|rank| process(rank).tell().unwrap());
-        let told = process(0).complaint(9);
-        assert!(told.ends_with(": all have come, and MPI does not go on"), "{told}");
+        let message = process(0).complaint(9);
+        assert!(message.ends_with(": all have come, and MPI does not go on"), "{message}");
     }
 
     #[test]
@@ -124,13 +124,14 @@ mod tests {
         let folder = folder.path().to_str().unwrap();
         let process = |rank| arrivals(folder, rank, 4, 2);
         process(2).tell().unwrap();
-        let told = process(2).complaint(9);
-        assert!(told.ends_with(": of the 2 of this machine only [2] have come"), "{told}");
+        let message = process(2).complaint(9);
+        assert!(message.ends_with(": of the 2 of this machine only [2] have come"), "{message}");
         process(3).tell().unwrap();
-        let told = process(2).complaint(9);
+        let message = process(2).complaint(9);
         assert!(
-            told.ends_with("all 2 of this machine have come, so that those missing are on others"),
-            "{told}"
+            message
+                .ends_with("all 2 of this machine have come, so that those missing are on others"),
+            "{message}"
         );
         // Another launcher, or a folder that does not exist.
         let unknown = Arrivals::of(|_| None);

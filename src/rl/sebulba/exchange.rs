@@ -108,7 +108,7 @@ impl Exchange for Peer {
 }
 
 /// Names of settings that may differ between processes.
-const FREE: [&str; 8] = [
+const MAY_DIFFER: [&str; 8] = [
     "runs_dir",
     "json",
     "timeline",
@@ -134,8 +134,9 @@ pub fn ensure_same(exchange: &dyn Exchange, settings: &impl serde::Serialize) ->
         .map_err(|error| Error::Config(format!("the settings of process 0: {error}")))?;
     let empty = Map::new();
     let (ours, first) = (ours.as_object().unwrap_or(&empty), first.as_object().unwrap_or(&empty));
-    let differs =
-        |name: &&String| !FREE.contains(&name.as_str()) && ours.get(*name) != first.get(*name);
+    let differs = |name: &&String| {
+        !MAY_DIFFER.contains(&name.as_str()) && ours.get(*name) != first.get(*name)
+    };
     let flags: Vec<String> = ours
         .keys()
         .filter(differs)
@@ -152,12 +153,12 @@ pub fn ensure_same(exchange: &dyn Exchange, settings: &impl serde::Serialize) ->
     if bad.is_empty() {
         return Ok(());
     }
-    let told = match flags.is_empty() {
+    let differences = match flags.is_empty() {
         true => "see what they say".to_string(),
         false => format!("process {} has {}", world.rank, flags.join(", ")),
     };
     Err(Error::Config(format!(
-        "the flags of process(es) {bad:?} are not those of process 0: {told}"
+        "the flags of process(es) {bad:?} are not those of process 0: {differences}"
     )))
 }
 
@@ -312,20 +313,20 @@ mod tests {
         let run = |other: u64| -> Vec<Result<()>> {
             let pair = pair();
             thread::scope(|scope| {
-                let told = pair.iter().map(|process| {
+                let message = pair.iter().map(|process| {
                     let first = process.rank == 0;
                     let settings = settings(if first { 1 } else { other }, first);
                     scope.spawn(move || ensure_same(process, &settings))
                 });
-                told.collect::<Vec<_>>().into_iter().map(|t| t.join().unwrap()).collect()
+                message.collect::<Vec<_>>().into_iter().map(|t| t.join().unwrap()).collect()
             })
         };
         assert!(run(1).iter().all(Result::is_ok));
-        let told: Vec<String> =
-            run(2).into_iter().map(|told| told.unwrap_err().to_string()).collect();
-        assert!(told[0].contains("process(es) [1]"), "{}", told[0]);
-        assert!(told[1].contains("--seed 2 (process 0 has 1)"), "{}", told[1]);
-        assert!(!told[1].contains("json"), "{}", told[1]);
+        let message: Vec<String> =
+            run(2).into_iter().map(|message| message.unwrap_err().to_string()).collect();
+        assert!(message[0].contains("process(es) [1]"), "{}", message[0]);
+        assert!(message[1].contains("--seed 2 (process 0 has 1)"), "{}", message[1]);
+        assert!(!message[1].contains("json"), "{}", message[1]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::output;
 /// Additional time that the other processes wait, so that the error of the first one is printed.
 const LONGER: Duration = Duration::from_secs(5);
 /// Interval at which a process polls for messages of the others.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Tag of the barrier's messages: arrival of one process, arrival of all.
 const HERE: i32 = 1;
 
@@ -112,8 +112,8 @@ impl Mpi {
         let elsewhere = &mut [i64::from(!at.is_empty() && machine() != its_machine)];
         self.sum_i64(elsewhere)?;
         let Ok(address) = at.parse::<SocketAddr>() else {
-            let told = || Error::Config(format!("--distributed: process 0: {its_machine}"));
-            return first.unwrap_or_else(|| Err(told()));
+            let error = || Error::Config(format!("--distributed: process 0: {its_machine}"));
+            return first.unwrap_or_else(|| Err(error()));
         };
         if elsewhere[0] > 0 && address.ip().is_loopback() {
             return Err(Error::Config(format!(
@@ -140,7 +140,7 @@ impl Mpi {
             if Instant::now() >= deadline {
                 return None;
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 }

@@ -106,13 +106,13 @@ impl Reduce {
         }
         let alone = |data: D| tree::map(data, |x: Tensor| x.expand_dims(0));
         let start = tree::map(params.clone(), |x: Tensor| zeros_like(x.to(DType::I64)));
-        let turn = |sum: P, data: D| {
+        let step = |sum: P, data: D| {
             let (metrics, grads) = of(alone(data));
             let leaves = tree::leaves(&sum).into_iter().zip(tree::leaves(&grads));
             let leaves = leaves.map(|(sum, grad)| sum + units(grad)).collect::<Vec<_>>();
             (tree::replace(&sum, leaves), metrics)
         };
-        let (sums, metrics) = scan(turn, start, data);
+        let (sums, metrics) = scan(step, start, data);
         let mean = |sum: Tensor| of_units(sum) / count;
         let metrics = tree::map(metrics, |x: Tensor| units(x).sum(0));
         let (metrics, sums) = self.total((metrics, sums));
@@ -130,10 +130,10 @@ impl Reduce {
         if !exact {
             return f(data);
         }
-        let turn = |(), data: D| {
+        let step = |(), data: D| {
             let one = tree::map(data, |x: Tensor| x.expand_dims(0));
             ((), tree::map(f(one), |x: Tensor| x.squeeze(0)))
         };
-        scan(turn, (), data).1
+        scan(step, (), data).1
     }
 }

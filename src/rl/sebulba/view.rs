@@ -15,7 +15,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// Minimum time span over which speeds and shares are measured, once the run is that old.
 const SPAN: Duration = Duration::from_secs(3);
 /// Number of snapshots that are kept.
-const KEPT: usize = 20;
+const MAX_SNAPSHOTS: usize = 20;
 
 /// Names and sizes of the threads that are shown.
 #[derive(Debug, Clone, PartialEq)]
@@ -204,7 +204,7 @@ impl History {
         if self.0.back().is_some_and(same) {
             return;
         }
-        if self.0.len() == KEPT {
+        if self.0.len() == MAX_SNAPSHOTS {
             self.0.pop_front();
         }
         self.0.push_back(now);
@@ -366,7 +366,7 @@ mod tests {
         }
         let now = snapshot(1, 500, 50.0);
         assert_eq!(history.before(&now).unwrap().at, Duration::from_secs(47));
-        assert_eq!(history.0.len(), KEPT);
+        assert_eq!(history.0.len(), MAX_SNAPSHOTS);
         // Updates take a minute: the snapshot is two updates old.
         let mut history = History::default();
         for tick in 0..1000 {

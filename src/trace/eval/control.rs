@@ -21,15 +21,15 @@ pub(crate) fn scan<E>(
     let output_types: Vec<&TensorType> = scan.body.output_types().skip(scan.num_carry).collect();
     let mut outputs: Vec<AlignedBytes> =
         output_types.iter().map(|ty| AlignedBytes::zeroed(ty.bytes() * scan.length)).collect();
-    for turn in 0..scan.length {
-        let i = if scan.reverse { scan.length - 1 - turn } else { turn };
+    for step in 0..scan.length {
+        let i = if scan.reverse { scan.length - 1 - step } else { step };
         let mut args = consts.to_vec();
         args.append(&mut carry);
         args.extend(stacks.iter().map(|(ty, bytes)| {
             let slice = &(**bytes).as_ref()[i * ty.bytes()..][..ty.bytes()];
             Literal::from_bytes(ty.clone(), AlignedBytes::copy_of(slice))
         }));
-        carry = run(&scan.body, turn, args)?;
+        carry = run(&scan.body, step, args)?;
         let slices = carry.split_off(scan.num_carry);
         for (output, slice) in outputs.iter_mut().zip(slices) {
             let size = slice.ty().bytes();
@@ -50,12 +50,12 @@ pub(crate) fn while_loop<E>(
     let (cond_consts, rest) = inputs.split_at(op.num_cond_consts);
     let (body_consts, init) = rest.split_at(op.num_body_consts);
     let mut carry = init.to_vec();
-    for turn in 0.. {
-        let verdict = run(&op.cond, turn, [cond_consts, &carry].concat())?;
+    for step in 0.. {
+        let verdict = run(&op.cond, step, [cond_consts, &carry].concat())?;
         if !verdict[0].to_vec::<bool>().expect("the condition gives a bool")[0] {
             break;
         }
-        carry = run(&op.body, turn, [body_consts, &carry].concat())?;
+        carry = run(&op.body, step, [body_consts, &carry].concat())?;
     }
     Ok(carry)
 }

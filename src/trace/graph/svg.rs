@@ -20,7 +20,7 @@ const APART: f64 = 12.0;
 const BETWEEN: f64 = 24.0;
 const MARGIN: f64 = 8.0;
 /// Letters of a line of a box.
-const LONG: usize = 30;
+const MAX_LABEL: usize = 30;
 
 /// The data-flow graph as an SVG picture, with the bodies of control flow as boxes in boxes.
 /// Constants are drawn in the boxes that use them. A box under the pointer shows its parameters.
@@ -183,7 +183,7 @@ impl Node {
 }
 
 fn shortened(text: String) -> String {
-    if text.len() <= LONG { text } else { format!("{}..", &text[..LONG - 2]) }
+    if text.len() <= MAX_LABEL { text } else { format!("{}..", &text[..MAX_LABEL - 2]) }
 }
 
 fn escaped(text: &str) -> String {

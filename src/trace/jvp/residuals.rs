@@ -18,7 +18,7 @@ use crate::trace::tensor::{FrameKind, inline, trace_frame};
 use crate::trace::types::TensorType;
 
 /// No residual is computed again by more equations than this.
-const MOST: usize = 16;
+const MAX_RESIDUALS: usize = 16;
 
 /// Arithmetic that costs next to nothing beside reading its operands.
 fn is_cheap(op: &Op) -> bool {
@@ -99,7 +99,7 @@ impl Chooser<'_> {
             all.bytes += price.bytes;
             all.equations += price.equations;
             all.leaves.extend(price.leaves);
-            if all.equations > MOST {
+            if all.equations > MAX_RESIDUALS {
                 return None;
             }
         }

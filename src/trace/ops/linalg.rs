@@ -228,13 +228,13 @@ pub fn orthonormal_columns(a: Tensor) -> Tensor {
     let blocks = rows.slice_axis(0, first, n).reshape([(n - first) / BLOCK, BLOCK, m]);
     let starts = super::arange(blocks.dim(0), DType::I32) * BLOCK as i32 + first as i32;
     let done = head.pad(&[0, 0], &[(n - first) as i64, 0], 0.0);
-    let turn = |done: Tensor, (mut block, start): (Tensor, Tensor)| {
+    let step = |done: Tensor, (mut block, start): (Tensor, Tensor)| {
         for _ in 0..2 {
             block = orthonormal_rows(block - block.matmul(done.t()).matmul(done));
         }
         (done.dynamic_update_slice_clamped(block, &[start, super::zeros_like(start)]), ())
     };
-    let (done, ()) = scan_with(turn, done, (blocks, starts), ScanOptions::default());
+    let (done, ()) = scan_with(step, done, (blocks, starts), ScanOptions::default());
     done.t()
 }
 
@@ -242,7 +242,7 @@ pub fn orthonormal_columns(a: Tensor) -> Tensor {
 #[track_caller]
 fn orthonormal_rows(rows: Tensor) -> Tensor {
     let numbers = super::arange(rows.dim(0), DType::I32);
-    let turn = |done: Tensor, (row, i): (Tensor, Tensor)| {
+    let step = |done: Tensor, (row, i): (Tensor, Tensor)| {
         let mut v = row;
         for _ in 0..2 {
             v = v - done.matmul(v).matmul(done);
@@ -250,5 +250,5 @@ fn orthonormal_rows(rows: Tensor) -> Tensor {
         let v = v / v.norm();
         (done.dynamic_update_index_clamped(0, i, v), ())
     };
-    scan_with(turn, super::zeros_like(rows), (rows, numbers), ScanOptions::default()).0
+    scan_with(step, super::zeros_like(rows), (rows, numbers), ScanOptions::default()).0
 }

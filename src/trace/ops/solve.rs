@@ -150,7 +150,7 @@ fn rows(x: Tensor, order: Tensor) -> Tensor {
 /// Gaussian elimination, one column an iteration.
 fn eliminate(a: Tensor) -> (Tensor, Tensor, Tensor) {
     let numbers = arange(a.dim(0), DType::I32);
-    let turn = |(a, permutation): (Tensor, Tensor), k: Tensor| {
+    let step = |(a, permutation): (Tensor, Tensor), k: Tensor| {
         let column = a.dynamic_index_clamped(1, k).abs();
         let pivot = where_(numbers.ge(k), column, f64::NEG_INFINITY).argmax(0);
         let order = where_(numbers.eq(k), pivot, numbers);
@@ -167,7 +167,7 @@ fn eliminate(a: Tensor) -> (Tensor, Tensor, Tensor) {
         let a = a.dynamic_update_index_clamped(1, k, factors);
         ((where_(kept, a - outer, a), permutation), pivot)
     };
-    let ((lu, permutation), pivots) = scan(turn, (a, numbers), numbers);
+    let ((lu, permutation), pivots) = scan(step, (a, numbers), numbers);
     (lu, pivots, permutation)
 }
 

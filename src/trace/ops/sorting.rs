@@ -92,7 +92,7 @@ impl Tensor {
                 let beyond = before(there) & low.lt(high);
                 (where_(beyond, middle + 1, low), where_(beyond, high, middle))
             };
-            fori_loop(num_steps as usize, step, (low, low + size as i32)).0
+            fori_loop(0, num_steps as usize, step, (low, low + size as i32)).0
         })
     }
 

@@ -55,7 +55,7 @@ fn one_by_one(op: &CallbackOp, inputs: &[Batched], context: BatchContext, at: Lo
         inputs.iter().partition(|input| input.mapped);
     let types: Vec<TensorType> =
         same.iter().chain(&mapped).map(|input| input.lane_type()).collect();
-    let (turn, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
+    let (body, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
         let (mut same, mut mapped) = (args[..same.len()].iter(), args[same.len()..].iter());
         let operand = |input: &Batched| {
             let next = if input.mapped { mapped.next() } else { same.next() };
@@ -65,7 +65,7 @@ fn one_by_one(op: &CallbackOp, inputs: &[Batched], context: BatchContext, at: Lo
         (bind(Op::Callback(op.clone()), &operands, at).to_vec(), ())
     });
     let scan = ScanOp {
-        body: Arc::new(turn.program),
+        body: Arc::new(body.program),
         num_consts: same.len(),
         num_carry: 0,
         length: context.size,

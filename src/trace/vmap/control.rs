@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use super::callback::expect_no_io;
-use super::reached::{cond_reached, holds_while, scan_reached, while_reached};
+use super::varying::{
+    cond_varying_outputs, holds_while, scan_varying_outputs, while_varying_outputs,
+};
 use super::{BatchContext, Batched, Results, batch_program, choose};
 use crate::error::Loc;
 use crate::trace::control::{captures_first, share_captures};
@@ -68,21 +70,21 @@ pub(super) fn results(tensors: impl IntoIterator<Item = Tensor>, mapped: &[bool]
 }
 
 pub(crate) fn scan(scan: &ScanOp, inputs: &[Batched], context: BatchContext, at: Loc) -> Results {
-    let mapped = scan_reached(scan, &flags(inputs), context.axis);
+    let mapped = scan_varying_outputs(scan, &flags(inputs), context.axis);
     let (consts, rest) = inputs.split_at(scan.num_consts);
     let (init, xs) = rest.split_at(scan.num_carry);
     let init = raised(init, &mapped[..scan.num_carry], context.size);
     let into = [flags(consts), flags(&init), flags(xs)].concat();
-    let turn = batch_body(&scan.body, &into, &mapped, context, at);
+    let body = batch_body(&scan.body, &into, &mapped, context, at);
     // The first axis is that of the iterations, so the batch axis is the second of a stacked
     // tensor.
     let stacked = |x: &Batched| if x.mapped { x.tensor.moveaxis(0, 1) } else { x.tensor };
     let op = ScanOp {
-        num_consts: turn.captures.len() + scan.num_consts,
-        body: Arc::new(captures_first(turn.program, into.len())),
+        num_consts: body.captures.len() + scan.num_consts,
+        body: Arc::new(captures_first(body.program, into.len())),
         ..scan.clone()
     };
-    let operands: Vec<Tensor> = turn
+    let operands: Vec<Tensor> = body
         .captures
         .into_iter()
         .chain(tensors(consts))
@@ -102,7 +104,7 @@ pub(crate) fn while_loop(
     context: BatchContext,
     at: Loc,
 ) -> Results {
-    let (mapped, differs) = while_reached(op, &flags(inputs), context.axis);
+    let (mapped, differs) = while_varying_outputs(op, &flags(inputs), context.axis);
     let (cond_consts, rest) = inputs.split_at(op.num_cond_consts);
     let (body_consts, init) = rest.split_at(op.num_body_consts);
     let init = raised(init, &mapped, context.size);
@@ -116,8 +118,8 @@ pub(crate) fn while_loop(
     let cond_flags = [flags(cond_consts), mapped.clone()].concat();
     let types = batched_types(op.cond.input_types(), &cond_flags, context.size);
     let (cond, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
-        let goes_on = batch_program(&op.cond, &as_batched(args, &cond_flags), context)[0].tensor;
-        (vec![anyone.map_or(goes_on, |anyone| anyone & goes_on)], ())
+        let condition = batch_program(&op.cond, &as_batched(args, &cond_flags), context)[0].tensor;
+        (vec![anyone.map_or(condition, |anyone| anyone & condition)], ())
     });
     let body_flags = [flags(body_consts), mapped.clone()].concat();
     let body = batch_body(&op.body, &body_flags, &mapped, context, at);
@@ -151,8 +153,8 @@ fn while_any(
 ) -> Results {
     let size = context.size;
     let condition = |consts: &[Batched], carry: &[Batched], context: BatchContext| {
-        let goes_on = batch_program(&op.cond, &[consts, carry].concat(), context)[0].full(size);
-        context.active.map_or(goes_on, |active| active & goes_on)
+        let condition = batch_program(&op.cond, &[consts, carry].concat(), context)[0].full(size);
+        context.active.map_or(condition, |active| active & condition)
     };
     let going = condition(cond_consts, init, context);
     let carry_types: Vec<TensorType> =
@@ -163,7 +165,7 @@ fn while_any(
     let consts = [cond_consts, body_consts].concat();
     let const_flags = flags(&consts);
     let types: Vec<TensorType> = consts.iter().map(|c| c.tensor.ty()).chain(carry_types).collect();
-    let (turn, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
+    let (body, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
         let (consts, carry) = args.split_at(const_flags.len());
         let consts = as_batched(consts, &const_flags);
         let (cond_consts, body_consts) = consts.split_at(cond_consts.len());
@@ -182,10 +184,10 @@ fn while_any(
     let batched = WhileOp {
         num_cond_consts: 0,
         cond: Arc::new(any.program),
-        num_body_consts: turn.captures.len() + consts.len(),
-        body: Arc::new(captures_first(turn.program, types.len())),
+        num_body_consts: body.captures.len() + consts.len(),
+        body: Arc::new(captures_first(body.program, types.len())),
     };
-    let operands: Vec<Tensor> = turn
+    let operands: Vec<Tensor> = body
         .captures
         .into_iter()
         .chain(tensors(&consts))
@@ -197,7 +199,7 @@ fn while_any(
 
 pub(crate) fn cond(cond: &CondOp, inputs: &[Batched], context: BatchContext, at: Loc) -> Results {
     let (index, args) = (inputs[0], &inputs[1..]);
-    let mapped = cond_reached(cond, &flags(inputs), context.axis);
+    let mapped = cond_varying_outputs(cond, &flags(inputs), context.axis);
     if index.mapped {
         return choose_branch(cond, index.tensor, args, context);
     }

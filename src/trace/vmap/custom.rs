@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::control::{as_batched, batch_body, batched_types, flags, results, tensors};
-use super::reached::{custom_jvp_reached, custom_vjp_reached, reached};
+use super::varying::{custom_jvp_varying_outputs, custom_vjp_varying_outputs, varying_outputs};
 use super::{BatchContext, Batched, Results, batch_program};
 use crate::error::Loc;
 use crate::trace::control::{captures_first, share_captures_of};
@@ -30,7 +30,7 @@ pub(crate) fn custom_jvp(
     at: Loc,
 ) -> Results {
     let into = flags(inputs);
-    let mapped = custom_jvp_reached(op, &into, context.axis);
+    let mapped = custom_jvp_varying_outputs(op, &into, context.axis);
     let rule = match &op.jvp {
         Rule::Own(rule) if !op.is_recursive() => rule,
         Rule::Own(_) | Rule::Enclosing(_) => {
@@ -132,8 +132,8 @@ pub(crate) fn custom_vjp(
     at: Loc,
 ) -> Results {
     let into = flags(inputs);
-    let mapped = custom_vjp_reached(op, &into, context.axis);
-    let saved = reached(&op.fwd, &into, context.axis)[mapped.len()..].to_vec();
+    let mapped = custom_vjp_varying_outputs(op, &into, context.axis);
+    let saved = varying_outputs(&op.fwd, &into, context.axis)[mapped.len()..].to_vec();
     let (consts, args) = into.split_at(op.num_consts);
     let call = batch_body(&op.call, &into, &mapped, context, at);
     let fwd = batch_body(&op.fwd, &into, &[&mapped[..], &saved].concat(), context, at);
@@ -176,7 +176,7 @@ pub(crate) fn remat(
     at: Loc,
 ) -> Results {
     let into = flags(inputs);
-    let mapped = reached(&remat.body, &into, context.axis);
+    let mapped = varying_outputs(&remat.body, &into, context.axis);
     let body = batch_body(&remat.body, &into, &mapped, context, at);
     let (programs, shared) = with_captures(vec![body]);
     let [body] = programs.try_into().expect("one Program");

@@ -91,10 +91,10 @@ fn impala_rollout(k: usize) -> Rollout<Array> {
         logprobs: Array::new(shape, &logprobs).unwrap(),
         values: Array::new(shape, &[0.0f32; STEPS * ENVS]).unwrap(),
         rewards: Array::new(shape, &rewards[ENVS..]).unwrap(),
-        dones: Array::new(shape, &ends[ENVS..]).unwrap(),
+        dones: Array::new(shape, &dones[ENVS..]).unwrap(),
         next_obs: Array::new([ENVS, 4, 84, 84], next_obs).unwrap(),
         last_reward: Array::new([ENVS], &rewards[..ENVS]).unwrap(),
-        last_done: Array::new([ENVS], &ends[..ENVS]).unwrap(),
+        last_done: Array::new([ENVS], &dones[..ENVS]).unwrap(),
         env_ids: numbered([ENVS]),
     }
 }

@@ -53,9 +53,9 @@ fn a_failed_step_may_end_its_episode_alone() {
                 let batch = pool.recv().unwrap();
                 for (row, &env) in batch.env_id().iter().enumerate() {
                     let last = batch.final_obs::<f32>(row).map(|obs| obs[0]);
-                    let told =
+                    let message =
                         (batch.reward()[row], batch.truncated()[row], batch.elapsed_steps()[row]);
-                    steps[env as usize].push((batch.obs_row::<f32>(row)[0], last, told));
+                    steps[env as usize].push((batch.obs_row::<f32>(row)[0], last, message));
                 }
                 pool.send(&vec![GO; batch.len()], batch.env_id()).unwrap_or_else(|error| {
                     // In this mode whose episode is over must be reset.

@@ -36,10 +36,10 @@ fn with_actions<T>(space: &Space, values: &[f32], f: impl FnOnce(Actions<'_>) ->
     }
 }
 
-/// What one environment told in one step, to be compared bit for bit.
+/// Outputs of one environment in one step, compared bit for bit.
 type Told = (Vec<u32>, Option<Vec<u32>>, u32, [bool; 4], i32);
 
-fn told(batch: &Batch, row: usize) -> Told {
+fn message(batch: &Batch, row: usize) -> Told {
     let bits = |obs: &[f32]| obs.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
     (
         bits(batch.obs_row(row)),
@@ -68,7 +68,7 @@ fn trajectories(id: &str, options: PoolOptions, steps: usize) -> Vec<Vec<Told>> 
         for (row, &env) in batch.env_id().iter().enumerate() {
             let env = env as usize;
             values.push(action(&space, env, all[env].len()));
-            all[env].push(told(&batch, row));
+            all[env].push(message(&batch, row));
         }
         with_actions(&space, &values, |actions| pool.send(actions, batch.env_id())).unwrap();
     }
@@ -107,7 +107,7 @@ fn a_restored_environment_goes_on_as_the_saved_one() {
             for t in from..to {
                 let values: Vec<f32> = (0..3).map(|env| action(&space, env, t)).collect();
                 let batch = with_actions(&space, &values, |actions| pool.step(actions)).unwrap();
-                all.extend((0..3).map(|row| told(&batch, row)));
+                all.extend((0..3).map(|row| message(&batch, row)));
             }
             all
         };
@@ -129,17 +129,17 @@ fn a_restored_environment_goes_on_as_the_saved_one() {
         }
 
         let error = |outcome: Result<()>| outcome.unwrap_err().to_string();
-        let told = error(other.restore(0, b"something else"));
-        assert!(told.contains("these 14 bytes are no saved state"), "{told}");
-        let told = error(other.restore(0, &states[0][..states[0].len() - 3]));
-        assert!(told.contains(&format!("{id}: a saved state has")), "{told}");
+        let message = error(other.restore(0, b"something else"));
+        assert!(message.contains("these 14 bytes are no saved state"), "{message}");
+        let message = error(other.restore(0, &states[0][..states[0].len() - 3]));
+        assert!(message.contains(&format!("{id}: a saved state has")), "{message}");
         let head = String::from_utf8_lossy(&states[0]).replace("\"elapsed\"", "\"elapses\"");
-        let told = error(other.restore(0, head.as_bytes()));
-        assert!(told.contains("the saved state is damaged"), "{told}");
+        let message = error(other.restore(0, head.as_bytes()));
+        assert!(message.contains("the saved state is damaged"), "{message}");
         let other_id = if id == "CartPole-v1" { "Acrobot-v1" } else { "CartPole-v1" };
         let mut wrong = EnvPool::make(other_id, options(1)).unwrap();
-        let told = error(wrong.restore(0, &states[0]));
-        assert!(told.contains(&format!("the saved state is one of {id}")), "{told}");
+        let message = error(wrong.restore(0, &states[0]));
+        assert!(message.contains(&format!("the saved state is one of {id}")), "{message}");
         assert!(error(other.save(3).map(drop)).contains("there is no env 3"));
     }
 }
@@ -150,7 +150,7 @@ fn step_is_send_and_recv() {
     let mut all = vec![Vec::new(); 3];
     let mut batch = pool.reset().unwrap();
     for t in 0..100 {
-        (0..3).for_each(|env| all[env].push(told(&batch, env)));
+        (0..3).for_each(|env| all[env].push(message(&batch, env)));
         let space = pool.spec().action.clone();
         let actions: Vec<i32> = (0..3).map(|env| action(&space, env, t) as i32).collect();
         batch = pool.step(&actions).unwrap();

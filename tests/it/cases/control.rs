@@ -123,6 +123,7 @@ fn scans(cases: &mut Vec<Case>) {
     }));
     cases.push(case("scan/update by the turn", &[x(&[4])], |x| {
         fori_loop(
+            0,
             3,
             |i, y: Tensor| {
                 let here = y.dynamic_index(0, i);
@@ -132,7 +133,7 @@ fn scans(cases: &mut Vec<Case>) {
         )
     }));
     cases.push(case("scan/fori", &[x(&[2])], |x| {
-        fori_loop(4, |i, h: Tensor| (h * (i + 1).to(h.dtype())).sin(), x[0])
+        fori_loop(0, 4, |i, h: Tensor| (h * (i + 1).to(h.dtype())).sin(), x[0])
     }));
     cases.push(case("scan/grad inside", &[x(&[3])], |x| {
         scan(

@@ -25,13 +25,13 @@ pub const FUNCTIONS: &[Function] = &[
         };
         vec![vmap(one)(x[0])]
     }),
-    ("fori", |x| vec![fori_loop(4, |i, x: Tensor| x.sin() * (i + 1).to(DType::F32), x[0])]),
+    ("fori", |x| vec![fori_loop(0, 4, |i, x: Tensor| x.sin() * (i + 1).to(DType::F32), x[0])]),
     ("power_iteration", |x| {
         let turn = |_, v: Tensor| {
             let v = x[0].matmul(v);
             v / v.norm()
         };
-        let v = fori_loop(3, turn, x[1]);
+        let v = fori_loop(0, 3, turn, x[1]);
         vec![v.matmul(x[0]).matmul(v)]
     }),
     ("scan_of_scan", |x| {

@@ -107,7 +107,7 @@ pub const FUNCTIONS: &[Function] = &[
     ("vmap_of_hessian", |x| vec![vmap(hessian(|y: Tensor| (y.sin() * y.sum(..)).prod(..)))(x[0])]),
     ("ensemble", |x| {
         let loss = |w: Tensor| (x[1].matmul(w).tanh() - x[2]).square().mean(..);
-        let train = |w: Tensor| fori_loop(3, |_, w: Tensor| w - 0.3 * grad(loss)(w), w);
+        let train = |w: Tensor| fori_loop(0, 3, |_, w: Tensor| w - 0.3 * grad(loss)(w), w);
         let trained = vmap(train)(x[0]);
         vec![trained, vmap(loss)(trained)]
     }),

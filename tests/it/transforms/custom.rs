@@ -136,7 +136,7 @@ pub const FUNCTIONS: &[Function] = &[
         let y = constant([0.5f32, -1.0, 2.0]);
         let f = |x: Tensor| x.sin() * y;
         let rule = |x: Tensor, t: Tensor| {
-            let t = fori_loop(3, |_, d: Tensor| d * x.cos() * 0.9, t);
+            let t = fori_loop(0, 3, |_, d: Tensor| d * x.cos() * 0.9, t);
             (f(x), t * y)
         };
         vec![custom_jvp(f, rule)(x[0])]
@@ -194,14 +194,14 @@ pub const FUNCTIONS: &[Function] = &[
     }),
     ("implicit_fixed_point", |x| {
         let step = |(a, b): Two, z: Tensor| (a.matmul(z) + b).tanh();
-        let iterate = |ab: Two| fori_loop(20, |_, z: Tensor| step(ab, z), zeros([2], F32));
+        let iterate = |ab: Two| fori_loop(0, 20, |_, z: Tensor| step(ab, z), zeros([2], F32));
         let fwd = |ab: Two| {
             let z = iterate(ab);
             (z, (ab, z))
         };
         let bwd = |(ab, z): (Two, Tensor), ct: Tensor| {
             let (_, pull) = vjp(|z: Tensor| step(ab, z), z);
-            let w = fori_loop(20, |_, w: Tensor| ct + pull(w), ct);
+            let w = fori_loop(0, 20, |_, w: Tensor| ct + pull(w), ct);
             vjp(|ab: Two| step(ab, z), ab).1(w)
         };
         vec![custom_vjp(iterate, fwd, bwd)((x[0], x[1]))]

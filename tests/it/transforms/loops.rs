@@ -243,26 +243,26 @@ pub const SCANS: &[Function] = &[
             let d = slope(y + 0.2 * c);
             y + (0.2 / 6.0) * (a + 2.0 * b + 2.0 * c + d)
         };
-        vec![fori_loop(4, turn, x[0])]
+        vec![fori_loop(0, 4, turn, x[0])]
     }),
     ("fori_of_a_tuple", |x| {
         let turn = |k: Tensor, (x, y): Two| (y.sin() * (k + 1).to(F32), x + y * 0.5);
-        pair(fori_loop(3, turn, (x[0], x[1])))
+        pair(fori_loop(0, 3, turn, (x[0], x[1])))
     }),
     ("fori_of_fori", |x| {
         let inner = |j: Tensor, x: Tensor| x.sin() + j.to(F32) * x;
-        let outer = |k: Tensor, x: Tensor| fori_loop(3, inner, x * (k + 1).to(F32));
-        vec![fori_loop(2, outer, x[0])]
+        let outer = |k: Tensor, x: Tensor| fori_loop(0, 3, inner, x * (k + 1).to(F32));
+        vec![fori_loop(0, 2, outer, x[0])]
     }),
     ("map_of_grad", |x| vec![map(grad(|y: Tensor| y.matmul(x[1]).tanh().square()), x[0])]),
     ("map_of_map", |x| vec![map(|row: Tensor| map(|x: Tensor| x.sin() * x.sum(..), row), x[0])]),
     ("vmap_of_fori", |x| {
-        let each = |(x, w): Two| fori_loop(3, |_, h: Tensor| (h * w).sin() + x, ones([3], F32));
+        let each = |(x, w): Two| fori_loop(0, 3, |_, h: Tensor| (h * w).sin() + x, ones([3], F32));
         vec![vmap(each)((x[0], x[1]))]
     }),
     ("value_iteration", |x| {
         let each =
-            |(r, d): Two| fori_loop(4, |_, v: Tensor| r + d * v.flip(0).tanh(), zeros([2], F32));
+            |(r, d): Two| fori_loop(0, 4, |_, v: Tensor| r + d * v.flip(0).tanh(), zeros([2], F32));
         vec![vmap(each)((x[0], x[1]))]
     }),
     ("scan_of_matrices", |x| {

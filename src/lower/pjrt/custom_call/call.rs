@@ -211,7 +211,7 @@ impl<'a> Call<'a> {
                 checked::try_pod_read_unaligned(bytes)
                     .map_err(|fault| format!("attribute `{name}`: {fault}"))
             }
-            other => Err(other.told(name, &format!("one {}", T::DTYPE))),
+            other => Err(other.mismatch(name, &format!("one {}", T::DTYPE))),
         }
     }
 
@@ -222,7 +222,7 @@ impl<'a> Call<'a> {
     pub fn text(&self, name: &str) -> Result<&'a str, String> {
         match self.value(name)? {
             Value::Text(text) => Ok(text),
-            other => Err(other.told(name, "a text")),
+            other => Err(other.mismatch(name, "a text")),
         }
     }
 
@@ -239,7 +239,7 @@ impl<'a> Call<'a> {
                         .map_err(|fault| format!("attribute `{name}`: {fault}"))
                 })
                 .collect(),
-            other => Err(other.told(name, &format!("an array of {}", T::DTYPE))),
+            other => Err(other.mismatch(name, &format!("an array of {}", T::DTYPE))),
         }
     }
 
@@ -261,7 +261,7 @@ impl<'a> Call<'a> {
 }
 
 impl Value<'_> {
-    fn told(self, name: &str, expected: &str) -> String {
+    fn mismatch(self, name: &str, expected: &str) -> String {
         let found = match self {
             Value::Scalar(dtype, _) => format!("one {dtype}"),
             Value::Array(dtype, _) => format!("an array of {dtype}"),

@@ -58,18 +58,18 @@ impl Cuda {
     }
 
     fn load() -> Verdict<Cuda> {
-        let told = |error: libloading::Error| {
+        let load_error = |error: libloading::Error| {
             format!("NVIDIA's driver cannot be used: {}", dl_reason(&error))
         };
         // SAFETY: the driver's initialisers run wherever a program uses a GPU; the functions have
         // these signatures in all versions of this ABI, which their names say.
         unsafe {
-            let library = libloading::Library::new("libcuda.so.1").map_err(told)?;
+            let library = libloading::Library::new("libcuda.so.1").map_err(load_error)?;
             let driver = Cuda {
-                to_host: *library.get(b"cuMemcpyDtoHAsync_v2\0").map_err(told)?,
-                to_device: *library.get(b"cuMemcpyHtoDAsync_v2\0").map_err(told)?,
-                wait: *library.get(b"cuStreamSynchronize\0").map_err(told)?,
-                name: *library.get(b"cuGetErrorName\0").map_err(told)?,
+                to_host: *library.get(b"cuMemcpyDtoHAsync_v2\0").map_err(load_error)?,
+                to_device: *library.get(b"cuMemcpyHtoDAsync_v2\0").map_err(load_error)?,
+                wait: *library.get(b"cuStreamSynchronize\0").map_err(load_error)?,
+                name: *library.get(b"cuGetErrorName\0").map_err(load_error)?,
             };
             // It stays for good, like the plugin that uses it too.
             std::mem::forget(library);

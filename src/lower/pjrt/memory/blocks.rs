@@ -23,7 +23,7 @@ const PAGE: usize = 2 << 20;
 const LARGE: usize = 4 << 20;
 
 /// Bytes of free blocks that are kept at most.
-const KEPT: usize = 2 << 30;
+const MAX_CACHED_BYTES: usize = 2 << 30;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Block {
@@ -71,7 +71,7 @@ impl Store {
         let index = self.used.iter().position(|block| block.address == address)?;
         let block = self.used.swap_remove(index);
         self.free.push(block);
-        while self.free.iter().map(|block| block.size).sum::<usize>() > KEPT {
+        while self.free.iter().map(|block| block.size).sum::<usize>() > MAX_CACHED_BYTES {
             unmap(self.free.remove(0));
         }
         Some(block)
@@ -205,7 +205,7 @@ mod tests {
     fn the_store_is_limited() {
         let mut store = Store { used: Vec::new(), free: Vec::new() };
         // Untouched memory is only addresses.
-        let blocks: Vec<usize> = (0..5).map(|_| store.take(KEPT / 4)).collect();
+        let blocks: Vec<usize> = (0..5).map(|_| store.take(MAX_CACHED_BYTES / 4)).collect();
         blocks.iter().for_each(|&block| assert!(store.give(block).is_some()));
         let kept: Vec<usize> = store.free.iter().map(|block| block.address).collect();
         assert_eq!(kept, blocks[1..]);

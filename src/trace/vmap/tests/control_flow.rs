@@ -28,7 +28,7 @@ fn scans() -> Vec<Case> {
             vec![a, b, c, ys.0, ys.1]
         }),
         case("scan without inputs", [floats([2])], |x| {
-            vec![control::fori_loop(3, |i, x: Tensor| x + i.to(DType::F32), x[0])]
+            vec![control::fori_loop(0, 3, |i, x: Tensor| x + i.to(DType::F32), x[0])]
         }),
         case("scan in a scan", [floats([2]), floats([3, 2])], |x| {
             let given = x[0];
@@ -74,12 +74,12 @@ fn whiles() -> Vec<Case> {
         }),
         case("while in the first branch", [ints([], -3, 3), ints([], 1, 3)], |x| {
             let countdown = |n: Tensor| {
-                let (_, turns) = control::while_loop(
+                let (_, steps) = control::while_loop(
                     |(m, _): (Tensor, Tensor)| m.ne(0),
-                    |(m, turns)| (m - 1, turns + 1),
+                    |(m, steps)| (m - 1, steps + 1),
                     (n, constant(0i32)),
                 );
-                turns
+                steps
             };
             vec![control::switch(x[0], &[&countdown, &|n| -n, &|n| n + 10], x[1])]
         }),
@@ -90,7 +90,7 @@ fn whiles() -> Vec<Case> {
             vec![control::cond(
                 x[0].gt(0),
                 move |n: Tensor| {
-                    let zeros = control::fori_loop(2, |_, sum: Tensor| sum + slow_zero(n), n);
+                    let zeros = control::fori_loop(0, 2, |_, sum: Tensor| sum + slow_zero(n), n);
                     zeros + control::cond(flag, slow_zero, |n| n * 5, n)
                 },
                 |n| n * 2,
@@ -176,6 +176,7 @@ fn a_carry_that_nothing_mapped_reaches_stays_unmapped() {
     let program = trace(&types, |x| {
         vec![vmap(|x: Tensor| {
             control::fori_loop(
+                0,
                 4,
                 |i, (n, y): (Tensor, Tensor)| (n + i, y * 2.0),
                 (constant(0i32), x),

@@ -30,7 +30,7 @@ pub(crate) fn holds_collective(op: &Op, axis: Axis) -> bool {
 /// Ends the trace if some members may wait for others at a collective.
 // Without control flow inside, an operation's results are mapped if an operand is.
 #[allow(clippy::wildcard_enum_match_arm)]
-pub(crate) fn reached(program: &Program, inputs: &[bool], axis: Axis) -> Vec<bool> {
+pub(crate) fn varying_outputs(program: &Program, inputs: &[bool], axis: Axis) -> Vec<bool> {
     let mut mapped = vec![false; program.types.len()];
     for (var, &input) in program.inputs.iter().zip(inputs) {
         mapped[var.index()] = input;
@@ -38,12 +38,12 @@ pub(crate) fn reached(program: &Program, inputs: &[bool], axis: Axis) -> Vec<boo
     for equation in &program.equations {
         let inputs: Vec<bool> = equation.inputs.iter().map(|var| mapped[var.index()]).collect();
         let outputs = match &equation.op {
-            Op::Scan(scan) => scan_reached(scan, &inputs, axis),
-            Op::While(while_op) => while_reached(while_op, &inputs, axis).0,
-            Op::Cond(cond) => cond_reached(cond, &inputs, axis),
-            Op::CustomJvp(op) => custom_jvp_reached(op, &inputs, axis),
-            Op::CustomVjp(op) => custom_vjp_reached(op, &inputs, axis),
-            Op::Remat(remat) => reached(&remat.body, &inputs, axis),
+            Op::Scan(scan) => scan_varying_outputs(scan, &inputs, axis),
+            Op::While(while_op) => while_varying_outputs(while_op, &inputs, axis).0,
+            Op::Cond(cond) => cond_varying_outputs(cond, &inputs, axis),
+            Op::CustomJvp(op) => custom_jvp_varying_outputs(op, &inputs, axis),
+            Op::CustomVjp(op) => custom_vjp_varying_outputs(op, &inputs, axis),
+            Op::Remat(remat) => varying_outputs(&remat.body, &inputs, axis),
             Op::Collective(op) => collective_reached(op, &inputs, axis),
             // Members of a `pmap` may get different results, whatever they ask with.
             Op::Callback(op) => {
@@ -58,11 +58,11 @@ pub(crate) fn reached(program: &Program, inputs: &[bool], axis: Axis) -> Vec<boo
     program.outputs.iter().map(|var| mapped[var.index()]).collect()
 }
 
-/// Returns the mapped flags of a loop's carries at the fixed point; `turn` maps the flags through
+/// Returns the mapped flags of a loop's carries at the fixed point; `step` maps the flags through
 /// one iteration.
-fn fixpoint(mut carry: Vec<bool>, turn: impl Fn(&[bool]) -> Vec<bool>) -> Vec<bool> {
+fn fixpoint(mut carry: Vec<bool>, step: impl Fn(&[bool]) -> Vec<bool>) -> Vec<bool> {
     loop {
-        let next: Vec<bool> = carry.iter().zip(turn(&carry)).map(|(&a, b)| a || b).collect();
+        let next: Vec<bool> = carry.iter().zip(step(&carry)).map(|(&a, b)| a || b).collect();
         if next == carry {
             return carry;
         }
@@ -71,22 +71,27 @@ fn fixpoint(mut carry: Vec<bool>, turn: impl Fn(&[bool]) -> Vec<bool>) -> Vec<bo
 }
 
 /// Returns the mapped flags of a scan's results.
-pub(super) fn scan_reached(scan: &ScanOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
+pub(super) fn scan_varying_outputs(scan: &ScanOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
     let (consts, rest) = inputs.split_at(scan.num_consts);
     let (init, xs) = rest.split_at(scan.num_carry);
-    let turn = |carry: &[bool]| reached(&scan.body, &[consts, carry, xs].concat(), axis);
-    let carry = fixpoint(init.to_vec(), |carry| turn(carry)[..scan.num_carry].to_vec());
-    let outputs = turn(&carry);
+    let step = |carry: &[bool]| varying_outputs(&scan.body, &[consts, carry, xs].concat(), axis);
+    let carry = fixpoint(init.to_vec(), |carry| step(carry)[..scan.num_carry].to_vec());
+    let outputs = step(&carry);
     [&carry, &outputs[scan.num_carry..]].concat()
 }
 
 /// Returns the mapped flags of a while loop's results, and true if its condition is mapped.
-pub(super) fn while_reached(while_op: &WhileOp, inputs: &[bool], axis: Axis) -> (Vec<bool>, bool) {
+pub(super) fn while_varying_outputs(
+    while_op: &WhileOp,
+    inputs: &[bool],
+    axis: Axis,
+) -> (Vec<bool>, bool) {
     let (cond_consts, rest) = inputs.split_at(while_op.num_cond_consts);
     let (body_consts, init) = rest.split_at(while_op.num_body_consts);
-    let turn = |carry: &[bool]| reached(&while_op.body, &[body_consts, carry].concat(), axis);
-    let carry = fixpoint(init.to_vec(), turn);
-    let condition = reached(&while_op.cond, &[cond_consts, &carry].concat(), axis)[0];
+    let step =
+        |carry: &[bool]| varying_outputs(&while_op.body, &[body_consts, carry].concat(), axis);
+    let carry = fixpoint(init.to_vec(), step);
+    let condition = varying_outputs(&while_op.cond, &[cond_consts, &carry].concat(), axis)[0];
     if condition {
         all_take_part("while_loop", &[&while_op.cond, &while_op.body], axis);
     }
@@ -95,14 +100,14 @@ pub(super) fn while_reached(while_op: &WhileOp, inputs: &[bool], axis: Axis) -> 
 }
 
 /// Returns the mapped flags of a cond's results.
-pub(super) fn cond_reached(cond: &CondOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
+pub(super) fn cond_varying_outputs(cond: &CondOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
     if inputs[0] {
         let branches: Vec<&Program> = cond.branches.iter().map(|branch| &**branch).collect();
         all_take_part("cond", &branches, axis);
     }
     let mut outputs = vec![inputs[0]; cond.branches[0].outputs.len()];
     for branch in &cond.branches {
-        for (output, there) in outputs.iter_mut().zip(reached(branch, &inputs[1..], axis)) {
+        for (output, there) in outputs.iter_mut().zip(varying_outputs(branch, &inputs[1..], axis)) {
             *output |= there;
         }
     }
@@ -114,7 +119,11 @@ fn either(a: &[bool], b: &[bool]) -> Vec<bool> {
 }
 
 /// Returns the mapped flags of the results.
-pub(super) fn custom_jvp_reached(op: &CustomJvpOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
+pub(super) fn custom_jvp_varying_outputs(
+    op: &CustomJvpOp,
+    inputs: &[bool],
+    axis: Axis,
+) -> Vec<bool> {
     let jvp = match &op.jvp {
         Rule::Own(rule) if !op.is_recursive() => rule,
         // It calls itself for all examples or for none: see `custom::recursive_custom_jvp`.
@@ -123,16 +132,20 @@ pub(super) fn custom_jvp_reached(op: &CustomJvpOp, inputs: &[bool], axis: Axis) 
             return vec![any; op.call.outputs.len()];
         }
     };
-    let call = reached(&op.call, inputs, axis);
+    let call = varying_outputs(&op.call, inputs, axis);
     let dual = [inputs, &inputs[op.num_consts..]].concat();
-    let rule = reached(jvp, &dual, axis);
+    let rule = varying_outputs(jvp, &dual, axis);
     // A tangent is mapped as its result is.
     let (values, tangents) = rule.split_at(call.len());
     either(&call, &either(values, tangents))
 }
 
-pub(super) fn custom_vjp_reached(op: &CustomVjpOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
-    either(&reached(&op.call, inputs, axis), &reached(&op.fwd, inputs, axis))
+pub(super) fn custom_vjp_varying_outputs(
+    op: &CustomVjpOp,
+    inputs: &[bool],
+    axis: Axis,
+) -> Vec<bool> {
+    either(&varying_outputs(&op.call, inputs, axis), &varying_outputs(&op.fwd, inputs, axis))
 }
 
 /// Returns one flag per result of a collective: true if it differs between the members of `axis`,
