@@ -1,7 +1,5 @@
-//! Robust policy optimisation (RPO, Rahman and Xue 2022) for continuous actions: CleanRL's
-//! `rpo_continuous_action.py`. RPO is PPO with uniform noise added to the policy's mean in updates.
-//! The rollout, its environments, the normalisation of observations and rewards, and the update are
-//! one compiled program.
+//! Robust policy optimisation (RPO, Rahman and Xue 2022): CleanRL's `rpo_continuous_action.py`. RPO
+//! is PPO for continuous actions with uniform noise added to the policy's mean in updates.
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/rpo_continuous_action.md`.
 
@@ -10,26 +8,27 @@ use serde::Serialize;
 
 use crate::algorithm;
 use crate::distributions::DiagNormal;
-use crate::envs::{EnvPool, PoolOptions, XlaPool};
+use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
-use crate::nn::init::orthogonal;
-use crate::nn::normalize::RunningMeanStd;
-use crate::nn::{Activation, Mlp};
+use crate::jit;
+use crate::nn::normalize::{
+    NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
+};
+use crate::nn::{Activation, Mlp, init::orthogonal};
 use crate::optim::{Adam, AdamState, clip_grad_norm};
+use crate::random::{permutation, uniform};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
-use crate::rl::on_policy::normalized::{Normalizers, OBSERVATIONS, Playing};
-use crate::rl::on_policy::{
-    self, Acted, Learner, Metrics, Report, Rollout, Samples, Schedule, epochs,
-    normalize_by_sample_std, orders, policy_loss, rows, value_loss,
-};
 use crate::rl::saved::load_model;
-use crate::rl::spaces::{self, Bounds};
-use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary};
-use crate::trace::ops::zeros;
-use crate::tree::Tree;
-use crate::{DType, Key, Tensor, random};
+use crate::rl::spaces::Bounds;
+use crate::rl::{
+    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
+    merge_time_and_env, pools,
+};
+use crate::trace::control::{ScanOptions, scan, scan_with, while_loop};
+use crate::trace::ops::{constant, full_like, stack, where_, zeros, zeros_like};
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Tensor, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -133,7 +132,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "rpo_continuous_action", Args::check, train, play_model);
+algorithm!(Args, "rpo_continuous_action", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -142,7 +141,7 @@ algorithm!(Args, "rpo_continuous_action", Args::check, train, play_model);
 pub struct Agent<T> {
     /// Network from observations to action means.
     pub actor: Mlp<T>,
-    /// Log standard deviations of the actions, `f32[A]`; independent of the observation.
+    /// `f32[A]`: log standard deviations of the actions; independent of the observation.
     pub log_std: T,
     /// Network from observations to values.
     pub critic: Mlp<T>,
@@ -177,135 +176,373 @@ impl Agent<Tensor> {
     }
 }
 
-/// State carried between iterations of training.
-#[derive(Debug, Tree)]
+/// State that gradient steps change.
+#[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
+    /// Parameters.
+    pub agent: Agent<T>,
+    /// Adam's state.
+    pub opt_state: AdamState<T, Agent<T>>,
+}
+
+/// Saved model: the train state and the running statistics.
+#[derive(Debug, Clone, Tree)]
+pub struct Model<T> {
     /// State that gradient steps change.
-    pub learner: Learner<T, Agent<T>>,
-    /// Environment state between two steps.
-    pub playing: Playing<T>,
+    pub train_state: TrainState<T>,
+    /// Running statistics of the observations.
+    pub obs_stats: RunningMeanStd<T>,
+    /// Running statistics of the rewards.
+    pub reward_stats: NormalizeRewardState<T>,
 }
 
-// --------------------------------------------------------------------------------------- losses
-
-/// Computes RPO's loss over a minibatch, with `moved: f32[B, A]` added to the action means, and its
-/// metrics.
-pub fn loss(
-    agent: &Agent<Tensor>,
-    batch: &Samples<Tensor>,
-    moved: Tensor,
-    args: &Args,
-) -> (Tensor, Metrics<Tensor>) {
-    let mut policy = agent.policy(batch.obs);
-    policy.normal.mean = policy.normal.mean + moved;
-    let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
-    let advantages =
-        if args.norm_adv { normalize_by_sample_std(batch.advantages) } else { batch.advantages };
-    let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
-    let clip = args.clip_vloss.then_some(args.clip_coef);
-    let value_loss = value_loss(agent.value(batch.obs), batch.values, batch.returns, clip);
-    let entropy = policy.entropy().mean(..);
-    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
-    (loss, Metrics { loss, value_loss, policy_loss, entropy, ratios })
-}
-
-// --------------------------------------------------------------------------------------- update
-
-/// Takes one gradient step, with `moved` added to the action means.
-pub fn minibatch_step(
-    learner: Learner<Tensor, Agent<Tensor>>,
-    (batch, moved): (Samples<Tensor>, Tensor),
-    learning_rate: Tensor,
-    args: &Args,
-) -> (Learner<Tensor, Agent<Tensor>>, Metrics<Tensor>) {
-    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
-    let clip = |grads| clip_grad_norm(grads, args.max_grad_norm);
-    learner.descend(|agent| loss(agent, &batch, moved, args), clip, adam)
-}
-
-/// Runs the whole update, `update_epochs` times `num_minibatches` gradient steps, as one program.
-/// Returns the updated learner and the metrics.
-pub fn update(
-    learner: Learner<Tensor, Agent<Tensor>>,
-    rollout: Rollout<Tensor>,
-    key: Key<Tensor>,
-    learning_rate: Tensor,
-    args: &Args,
-) -> (Learner<Tensor, Agent<Tensor>>, Report<Tensor>) {
-    // The policy has not changed since the rollout: values and log probabilities are computed here
-    // in one batch instead of being stored at each step.
-    let agent = &learner.agent;
-    let values = agent.value(rollout.obs); // f32[T, N]
-    let logprobs = agent.policy(rollout.obs).log_prob(rollout.actions);
-    let next_value = agent.value(rollout.next_obs); // f32[N]
-    let discounts = (args.gamma, args.gae_lambda);
-    let acted = Acted { logprobs, values };
-    let (samples, explained_variance) = rollout.samples(acted, next_value, discounts);
-    let (shuffle, noise) = key.split();
-    let orders = orders(shuffle, args.update_epochs, args.num_minibatches, args.batch_size());
-    let shape = [orders.dim(0), orders.dim(1), samples.actions.dim(-1)];
-    let moves = random::uniform(noise, shape, DType::F32, -args.rpo_alpha, args.rpo_alpha);
-    let step = |learner, (indices, moved): (Tensor, Tensor)| {
-        minibatch_step(learner, (rows(samples, indices), moved), learning_rate, args)
-    };
-    let stop = (args.num_minibatches, args.target_kl);
-    let (learner, metrics) = epochs(learner, (orders, moves), stop, step);
-    (learner, Report { metrics, explained_variance })
+/// Initialises an agent, its optimiser and the running statistics.
+fn init_model(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Model<Tensor> {
+    let agent = Agent::init(key, obs_size, action_size);
+    Model {
+        train_state: TrainState { opt_state: Adam::default().init(&agent), agent },
+        obs_stats: RunningMeanStd::new([obs_size], DType::F64),
+        reward_stats: normalize_reward(args).init([args.num_envs], DType::F64),
+    }
 }
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// Collects a rollout and updates on it; compiled as one program.
-fn iteration(
+/// Normalisation of observations.
+const NORMALIZE_OBS: NormalizeObservation = NormalizeObservation { epsilon: 1e-8, clip: 10.0 };
+
+/// Returns the normalisation of rewards.
+fn normalize_reward(args: &Args) -> NormalizeReward {
+    NormalizeReward { gamma: args.gamma, ..NormalizeReward::default() }
+}
+
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `f32[N, obs_size]`: last observations, normalised.
+    pub obs: T,
+    /// Running statistics of the observations.
+    pub obs_stats: RunningMeanStd<T>,
+    /// Running statistics of the rewards.
+    pub reward_stats: NormalizeRewardState<T>,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Rollout of T steps of N environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Rollout<T> {
+    /// `f32[T, N, obs_size]`: observations.
+    pub obs: T,
+    /// `f32[T, N, A]`: actions as sampled from the policy.
+    pub actions: T,
+    /// `f32[T, N]`: rewards.
+    pub rewards: T,
+    /// `f32[T, N]`: 1 where the step ended its episode.
+    pub dones: T,
+    /// `f32[N, obs_size]`: observations after the last step.
+    pub next_obs: T,
+}
+
+/// Steps all environments once with sampled actions. Returns the observations, actions, rewards and
+/// ends of episodes of this step.
+fn env_step(
     envs: &XlaPool,
-    state: TrainState<Tensor>,
-    learning_rate: Tensor,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
     bounds: &Bounds,
     args: &Args,
-) -> (TrainState<Tensor>, EpisodeStats<Tensor>, Report<Tensor>) {
-    let TrainState { learner, playing } = state;
-    let agent = &learner.agent;
-    let draw = |obs, key| agent.policy(obs).sample(key);
-    let value = |obs| agent.value(obs);
-    let cut = args.bootstrap_truncated.then_some(&value as &dyn Fn(Tensor) -> Tensor);
-    let pace = (args.num_steps, args.gamma);
-    let (mut playing, rollout, games) = playing.play(envs, pace, bounds, draw, cut);
-    let (key, draw) = playing.key.split();
-    playing.key = key;
-    let (learner, report) = update(learner, rollout, draw, learning_rate, args);
-    (TrainState { learner, playing }, games, report)
+) -> (EnvState<Tensor>, ([Tensor; 4], EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, obs_stats, reward_stats, key } = env_state;
+    let (key, action_key) = key.split();
+    let action = agent.policy(obs).sample(action_key);
+    let (handle, step) = envs.step(handle, bounds.clip(action));
+    let (next_obs, obs_stats) = NORMALIZE_OBS.step(step.obs.to(DType::F32), obs_stats);
+    let (mut reward, reward_stats) =
+        normalize_reward(args).step(step.reward, step.terminated, reward_stats);
+    if args.bootstrap_truncated {
+        let final_obs = envs.final_obs_of(&step).to(DType::F32);
+        let final_obs = NORMALIZE_OBS.apply(final_obs, &obs_stats);
+        let value = |obs| agent.value(obs);
+        reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, args.gamma, value);
+    }
+    let transition = [obs, action, reward, step.done().to(DType::F32)];
+    let env_state = EnvState { handle, obs: next_obs, obs_stats, reward_stats, key };
+    (env_state, (transition, EpisodeStats::of(&step)))
+}
+
+/// Collects a rollout of `num_steps` steps of all environments.
+fn collect_rollout(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    bounds: &Bounds,
+    args: &Args,
+) -> (EnvState<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
+    let step = |env_state, ()| env_step(envs, agent, env_state, bounds, args);
+    let (env_state, (transitions, episodes)) =
+        scan_with(step, env_state, (), ScanOptions::length(args.num_steps));
+    let [obs, actions, rewards, dones] = transitions;
+    let rollout = Rollout { obs, actions, rewards, dones, next_obs: env_state.obs };
+    (env_state, rollout, episodes)
+}
+
+// ----------------------------------------------------------------------------------- advantages
+
+/// Generalized advantage estimation (GAE, Schulman et al. 2016): returns advantages and returns,
+/// `f32[T, N]`, for values `f32[T, N]` and `next_value: f32[N]` of the observations after the last
+/// step.
+pub fn compute_gae(
+    rewards: Tensor,
+    dones: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, gae_lambda): (f64, f64),
+) -> (Tensor, Tensor) {
+    type Step = (Tensor, Tensor, Tensor);
+    let step = |(next_advantage, next_value): (Tensor, Tensor), (reward, done, value): Step| {
+        let nonterminal = 1.0 - done;
+        let delta = reward + gamma * next_value * nonterminal - value;
+        let advantage = delta + gamma * gae_lambda * nonterminal * next_advantage;
+        ((advantage, value), advantage)
+    };
+    let init = (zeros_like(next_value), next_value);
+    let (_, advantages) = scan_with(step, init, (rewards, dones, values), ScanOptions::reversed());
+    (advantages, advantages + values)
+}
+
+/// Training samples made from a rollout, B = T N.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `f32[B, obs_size]`: observations.
+    pub obs: T,
+    /// `f32[B, A]`: actions.
+    pub actions: T,
+    /// `f32[B]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[B]`: advantages.
+    pub advantages: T,
+    /// `f32[B]`: returns.
+    pub returns: T,
+    /// `f32[B]`: values by the critic that acted.
+    pub values: T,
+}
+
+/// Returns the samples of a rollout, from its log probabilities and values `f32[T, N]`, and the
+/// explained variance of the values, `1 - var(R - v) / var(R)`.
+pub fn make_samples(
+    rollout: Rollout<Tensor>,
+    logprobs: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    args: &Args,
+) -> (Samples<Tensor>, Tensor) {
+    let Rollout { obs, actions, rewards, dones, .. } = rollout;
+    let (advantages, returns) =
+        compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
+    let variance = returns.var(..);
+    let explained = 1.0 - (returns - values).var(..) / variance;
+    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let samples = Samples { obs, actions, logprobs, advantages, returns, values };
+    (merge_time_and_env(samples), explained)
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// Total loss.
+    pub loss: T,
+    /// Value loss.
+    pub value_loss: T,
+    /// Policy loss.
+    pub policy_loss: T,
+    /// Mean entropy of the policy.
+    pub entropy: T,
+    /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
+    pub old_approx_kl: T,
+    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
+    pub approx_kl: T,
+    /// Fraction of ratios that differ from 1 by more than the clip range.
+    pub clipfrac: T,
+}
+
+impl Metrics<Tensor> {
+    fn zeros() -> Metrics<Tensor> {
+        let [loss, value_loss, policy_loss, entropy] = [constant(0.0f32); 4];
+        let [old_approx_kl, approx_kl, clipfrac] = [constant(0.0f32); 3];
+        Metrics { loss, value_loss, policy_loss, entropy, old_approx_kl, approx_kl, clipfrac }
+    }
+}
+
+/// Computes RPO's loss over a minibatch, with `noise: f32[B, A]` added to the action means, and its
+/// metrics.
+pub fn rpo_loss(
+    agent: &Agent<Tensor>,
+    batch: &Samples<Tensor>,
+    noise: Tensor,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let mut policy = agent.policy(batch.obs);
+    policy.normal.mean = policy.normal.mean + noise;
+    let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
+    let ratio = logratio.exp();
+    let clip = args.clip_coef;
+
+    let mut advantages = batch.advantages;
+    if args.norm_adv {
+        // PyTorch's standard deviation, whose divisor is B - 1.
+        let centered = advantages - advantages.mean(..);
+        let divisor = (advantages.dim(0) - 1).max(1) as f64;
+        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+    }
+    let unclipped = -advantages * ratio;
+    let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
+    let policy_loss = unclipped.maximum(clipped).mean(..);
+
+    let value = agent.value(batch.obs);
+    let mut value_error = (value - batch.returns).square();
+    if args.clip_vloss {
+        let near = batch.values + (value - batch.values).clip(-clip, clip);
+        value_error = value_error.maximum((near - batch.returns).square());
+    }
+    let value_loss = 0.5 * value_error.mean(..);
+
+    let entropy = policy.entropy().mean(..);
+    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
+    let metrics = Metrics {
+        loss,
+        value_loss,
+        policy_loss,
+        entropy,
+        old_approx_kl: (-logratio).mean(..),
+        approx_kl: ((ratio - 1.0) - logratio).mean(..),
+        clipfrac: (ratio - 1.0).abs().gt(clip).to(DType::F32).mean(..),
+    };
+    (loss, metrics)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Takes one gradient step on a minibatch, with `noise` added to the action means.
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
+    batch: &Samples<Tensor>,
+    noise: Tensor,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { agent, opt_state } = train_state;
+    let ((_, metrics), grads) =
+        value_and_grad(|agent: Agent<Tensor>| rpo_loss(&agent, batch, noise, args))(agent.clone());
+    let grads = clip_grad_norm(grads, args.max_grad_norm);
+    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
+    let (agent, opt_state) = adam.step(agent, grads, opt_state);
+    (TrainState { agent, opt_state }, metrics)
+}
+
+/// Returns the sample indices of the minibatches, each epoch in a random order of its own:
+/// `i32[update_epochs, num_minibatches, minibatch_size]`.
+fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
+    let keys = key.split_vec(args.update_epochs).into_iter();
+    let orders: Vec<Tensor> = keys.map(|key| permutation(key, args.batch_size())).collect();
+    let minibatch_size = args.batch_size() / args.num_minibatches;
+    stack(&orders, 0).reshape([args.update_epochs, args.num_minibatches, minibatch_size])
+}
+
+/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs; stops after an epoch
+/// whose last KL divergence exceeds `target_kl`. Returns the metrics of the last gradient step, with
+/// the mean `clipfrac` of all.
+pub fn run_epochs(
+    train_state: TrainState<Tensor>,
+    samples: Samples<Tensor>,
+    key: Key<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    type Carry = (TrainState<Tensor>, Metrics<Tensor>, Tensor);
+    let (shuffle_key, noise_key) = key.split();
+    let indices = minibatch_indices(shuffle_key, args);
+    let shape = [&indices.shape()[..], &[samples.actions.dim(-1)]].concat();
+    let noise = uniform(noise_key, shape, DType::F32, -args.rpo_alpha, args.rpo_alpha);
+    let target_kl = args.target_kl.unwrap_or(f64::INFINITY);
+    let more_epochs = |(_, metrics, epoch): Carry| {
+        epoch.lt(args.update_epochs as i32) & !metrics.approx_kl.gt(target_kl)
+    };
+    let run_epoch = |(train_state, previous, epoch): Carry| {
+        let step = |train_state, (indices, noise): (Tensor, Tensor)| {
+            let batch = gather_minibatch(samples, indices);
+            gradient_step(train_state, &batch, noise, learning_rate, args)
+        };
+        let minibatches = (indices.dynamic_index(0, epoch), noise.dynamic_index(0, epoch));
+        let (train_state, metrics) = scan(step, train_state, minibatches);
+        let last = tree::map(metrics, |x: Tensor| x.index_axis(0, -1));
+        let change = metrics.clipfrac.mean(..) - previous.clipfrac;
+        let clipfrac = previous.clipfrac + change / (epoch + 1).to(DType::F32);
+        (train_state, Metrics { clipfrac, ..last }, epoch + 1)
+    };
+    let init = (train_state, Metrics::zeros(), constant(0i32));
+    let (train_state, metrics, _) = while_loop(more_epochs, run_epoch, init);
+    (train_state, metrics)
+}
+
+/// Metrics of an update; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct UpdateMetrics<T> {
+    /// Metrics of the last gradient step.
+    pub last: Metrics<T>,
+    /// Explained variance of the values before the update.
+    pub explained_variance: T,
+}
+
+/// Runs the whole update on a rollout.
+pub fn update(
+    train_state: TrainState<Tensor>,
+    rollout: Rollout<Tensor>,
+    key: Key<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, UpdateMetrics<Tensor>) {
+    // The agent has not changed since the rollout: its outputs are computed here in one batch
+    // instead of at each step.
+    let agent = &train_state.agent;
+    let values = agent.value(rollout.obs); // f32[T, N]
+    let logprobs = agent.policy(rollout.obs).log_prob(rollout.actions); // f32[T, N]
+    let next_value = agent.value(rollout.next_obs); // f32[N]
+    let (samples, explained_variance) = make_samples(rollout, logprobs, values, next_value, args);
+    let (train_state, last) = run_epochs(train_state, samples, key, learning_rate, args);
+    (train_state, UpdateMetrics { last, explained_variance })
 }
 
 // ------------------------------------------------------------------------------------- training
 
-/// Returns the size of observations and the bounds of actions, or an error if this algorithm does
-/// not support the environment's spaces.
-fn sizes(pool: &EnvPool) -> Result<(usize, Bounds)> {
-    let (name, spec) = ("rpo_continuous_action", pool.spec());
-    Ok((spaces::vector(name, spec)?, spaces::bounds(name, spec)?))
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
 }
 
-fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
-    let num_threads = if num_envs == 1 { 1 } else { args.run.num_threads };
-    EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
-}
-
-/// Saved model: the training state without the environments.
-#[derive(Debug, Clone, Tree)]
-pub struct Model<T> {
-    /// The parameters.
-    pub agent: Agent<T>,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, Agent<T>>,
-    /// Running statistics that normalise observations and rewards.
-    pub normalizers: Normalizers<T>,
-}
-
-/// Initialises a model.
-fn model(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Model<Tensor> {
-    let Learner { agent, optimizer } = Learner::new(Agent::init(key, obs_size, action_size));
-    let normalizers = Normalizers::new(obs_size, args.num_envs, args.gamma);
-    Model { agent, optimizer, normalizers }
+/// Collects a rollout and updates on it; compiled as one program.
+fn train_iteration(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning_rate: Tensor,
+    bounds: &Bounds,
+    args: &Args,
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, UpdateMetrics<Tensor>) {
+    let RunnerState { train_state, env_state } = state;
+    let (mut env_state, rollout, episodes) =
+        collect_rollout(envs, &train_state.agent, env_state, bounds, args);
+    let (key, update_key) = env_state.key.split();
+    env_state.key = key;
+    let (train_state, metrics) = update(train_state, rollout, update_key, learning_rate, args);
+    (RunnerState { train_state, env_state }, episodes, metrics)
 }
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
@@ -316,46 +553,60 @@ fn model(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> 
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let pool = pool(args, args.num_envs, args.run.seed)?;
-    let (obs_size, bounds) = sizes(&pool)?;
+    let (pool, obs_size, bounds) = pools::continuous_envs(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let schedule = Schedule {
-        steps: args.batch_size() as u64,
-        updates: args.num_iterations(),
-        learning_rate: args.learning_rate,
-        anneal_lr: args.anneal_lr,
-    };
-    let init = |handle, key: Key<Tensor>| {
-        let (key, draw) = key.split();
-        let Model { agent, optimizer, normalizers } = model(draw, obs_size, bounds.size(), args);
-        let playing = Playing::begin(&envs, handle, normalizers, key);
-        TrainState { learner: Learner { agent, optimizer }, playing }
-    };
-    let iteration = |state, rate| iteration(&envs, state, rate, &bounds, args);
-    on_policy::train(args, schedule, (handle, &envs), init, iteration, |state| {
-        let Learner { agent, optimizer } = state.learner;
-        Model { agent, optimizer, normalizers: state.playing.normalizers }
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, agent_key) = key.split();
+        let Model { train_state, obs_stats, reward_stats } =
+            init_model(agent_key, obs_size, bounds.size(), args);
+        let (handle, first) = envs.reset(handle);
+        let (obs, obs_stats) = NORMALIZE_OBS.step(first.obs.to(DType::F32), obs_stats);
+        let env_state = EnvState { handle, obs, obs_stats, reward_stats, key };
+        RunnerState { train_state, env_state }
     })
+    .with_mode(args.run.mode)
+    .named("rpo_continuous_action_init");
+    let iteration = jit(|(state, rate)| train_iteration(&envs, state, rate, &bounds, args))
+        .with_mode(args.run.mode)
+        .named("rpo_continuous_action_iteration")
+        .check_nans(args.run.check_nans);
+
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
+    while trainer.should_continue() {
+        let mut learning_rate = args.learning_rate;
+        if args.anneal_lr {
+            let iteration = trainer.global_step() / args.batch_size() as u64;
+            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
+        }
+        let (next_state, episodes, metrics) =
+            iteration.call((state, Array::from(learning_rate as f32)))?;
+        state = next_state;
+        trainer.record(&episodes.to_vec()?, Some(&metrics))?;
+        trainer.log(&[("charts/learning_rate", learning_rate)])?;
+        trainer.checkpoint_if_due(&state, &envs)?;
+    }
+    let compile_s = init.stats().seconds() + iteration.stats().seconds();
+    let RunnerState { train_state, env_state: EnvState { obs_stats, reward_stats, .. } } = state;
+    trainer.finish(&Model { train_state, obs_stats, reward_stats }, compile_s)
 }
 
-/// Evaluates a saved model, sampling actions from its policy as in training. Observations are
-/// normalised by the statistics from training.
-fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // The seed differs from that of training.
-    let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
-    let (obs_size, bounds) = sizes(&pool)?;
-    let size = bounds.size();
-    let new = |key| self::model(key, obs_size, size, args);
-    let Model { agent, normalizers, .. } = load_model(model, new)?;
-    let stats = normalizers.obs;
+/// Evaluates a saved model, sampling actions from its policy. Observations are normalised with the
+/// statistics of training.
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let (pool, obs_size, bounds) = pools::continuous_envs(args, 1, args.run.eval_seed())?;
+    let init = |key| init_model(key, obs_size, bounds.size(), args);
+    let Model { train_state: TrainState { agent, .. }, obs_stats, .. } = load_model(model, init)?;
     type Input<T> = (Agent<T>, RunningMeanStd<T>, T, Key<T>);
-    let act = with_mode(args.run.mode, |(agent, stats, obs, key): Input<Tensor>| {
-        let obs = OBSERVATIONS.apply(obs.to(DType::F32), &stats);
+    let act = jit(|(agent, obs_stats, obs, key): Input<Tensor>| {
+        let obs = NORMALIZE_OBS.apply(obs.to(DType::F32), &obs_stats);
         bounds.clip(agent.policy(obs).sample(key))
     })
-    .named("rpo_continuous_play");
-    evaluation.play(pool, |obs, key| act.call((agent.clone(), stats.clone(), obs, key)))
+    .with_mode(args.run.mode)
+    .named("rpo_continuous_action_evaluate");
+    evaluation.play(pool, |obs, key| act.call((agent.clone(), obs_stats.clone(), obs, key)))
 }

@@ -6,7 +6,6 @@
 
 mod epochs;
 mod multi;
-pub mod normalized;
 mod rollout;
 mod training;
 

@@ -31,13 +31,29 @@ pub fn discrete<A: Algorithm>(
     Ok((pool, obs_size, num_actions))
 }
 
-/// Creates one environment with vector observations and continuous actions; returns it with the
-/// size of an observation and the bounds of the actions.
+/// Creates one environment with vector observations and continuous actions, as
+/// [`continuous_envs`] does.
 ///
 /// # Errors
 /// Returns the same errors as [`discrete`].
 pub fn continuous<A: Algorithm>(args: &A, seed: u64) -> Result<(EnvPool, usize, Bounds)> {
-    let options = PoolOptions { num_threads: 1, ..options(args, 1, seed) };
+    continuous_envs(args, 1, seed)
+}
+
+/// Creates environments with vector observations and continuous actions; returns them with the size
+/// of an observation and the bounds of the actions. A single environment gets a single thread.
+///
+/// # Errors
+/// Returns the same errors as [`discrete`].
+pub fn continuous_envs<A: Algorithm>(
+    args: &A,
+    num_envs: usize,
+    seed: u64,
+) -> Result<(EnvPool, usize, Bounds)> {
+    let mut options = options(args, num_envs, seed);
+    if num_envs == 1 {
+        options.num_threads = 1;
+    }
     let pool = EnvPool::make(args.env_id(), options)?;
     let obs_size = spaces::vector(A::NAME, pool.spec())?;
     let bounds = spaces::bounds(A::NAME, pool.spec())?;

@@ -10,7 +10,6 @@ use podracer::algos::{
 };
 use podracer::nn::{Activation, Dense, Mlp};
 use podracer::rl::Algorithm;
-use podracer::rl::on_policy::{Acted, Rollout};
 use podracer::rl::replay::Transition;
 use podracer::rl::replay::concatenate_steps;
 use podracer::rl::spaces::Bounds;
@@ -146,44 +145,48 @@ fn losses_of_sac_are_those_of_the_formulas() {
 
 /// The same rollout, loss and gradient for PPO and RPO.
 macro_rules! proximal {
-    ($room:ident, $name:literal, $($moved:expr)?) => {{
-        let args = $room::Args::from_flags(["--ent-coef", "0.1"]).unwrap();
-        let ends = [0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0];
+    ($algorithm:ident, $name:literal, $loss:expr) => {{
+        use $algorithm::{Agent, Args, Rollout, make_samples};
+        let args = Args::from_flags(["--ent-coef", "0.1", "--gamma", "0.9", "--gae-lambda", "0.8"]);
+        let args = args.unwrap();
+        assert_eq!(args.gamma, GAMMA);
+        let dones = [0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0];
         let rollout = Rollout {
             obs: wave([4, 2, OBS], 0.8),
             actions: wave([4, 2, ACT], 0.9),
             rewards: wave([4, 2], 0.5),
-            ends: Array::new([4, 2], &ends).unwrap(),
+            dones: Array::new([4, 2], &dones).unwrap(),
             next_obs: wave([2, OBS], 0.0),
         };
-        let agent = $room::Agent {
+        let agent = Agent {
             actor: mlp([OBS, HIDDEN, ACT], 1.0, Activation::Tanh),
             log_std: wave([ACT], 0.3),
             critic: mlp([OBS, HIDDEN, 1], 2.0, Activation::Tanh),
         };
-        type Input<T> = ($room::Agent<T>, Rollout<T>, T, T, T);
+        type Input<T> = (Agent<T>, Rollout<T>, T, T, T);
         let run = interpret(|(agent, rollout, values, next, logprobs): Input<Tensor>| {
-            let acted = Acted { logprobs: logprobs.reshape([4, 2]) - 2.0, values };
-            let (batch, _) = rollout.samples(acted, next, (GAMMA, 0.8));
-            let loss = |agent: $room::Agent<Tensor>| {
-                $room::loss(&agent, &batch, $($moved,)? &args)
-            };
+            let logprobs = logprobs.reshape([4, 2]) - 2.0;
+            let (batch, _) = make_samples(rollout, logprobs, values, next, &args);
+            let loss = |agent: Agent<Tensor>| $loss(&agent, &batch, &args);
             let ((_, metrics), grads) = value_and_grad(loss)(agent.clone());
             ((batch.advantages, batch.returns), metrics, grads)
         });
         let (values, next) = (wave([4, 2], 0.6), wave([2], 0.7));
-        let (gae, told, grads) =
+        let (gae, metrics, grads) =
             run.call((agent, rollout, values, next, wave([8], 1.1))).unwrap();
         close("gae", &gae);
-        close($name, &told);
+        close($name, &metrics);
         close(concat!($name, "_grads"), &grads);
     }};
 }
 
 #[test]
 fn losses_of_ppo_and_rpo_are_those_of_the_formulas() {
-    proximal!(ppo, "ppo",);
-    proximal!(rpo, "rpo", random::uniform(Key::constant(10), [8, ACT], DType::F32, -0.5, 0.5));
+    proximal!(ppo, "ppo", ppo::ppo_loss);
+    let noise = || random::uniform(Key::constant(10), [8, ACT], DType::F32, -0.5, 0.5);
+    proximal!(rpo, "rpo", |agent: &_, batch: &_, args: &_| {
+        rpo::rpo_loss(agent, batch, noise(), args)
+    });
 }
 
 // ------------------------------------------------------------------------------------ short runs
