@@ -61,7 +61,7 @@ fn ppo_rollout(k: usize) -> Rollout<Array> {
         logprobs: Array::new(shape, &logprobs).unwrap(),
         values: floats(&format!("values {k}"), shape),
         rewards: floats(&format!("rewards {k}"), shape),
-        dones: flags(&format!("dones {k}"), 4, shape),
+        dones: flags(&format!("ends {k}"), 4, shape),
         next_obs: Array::new([ENVS, 4, 84, 84], &bytes(&format!("next_obs {k}"), ENVS)).unwrap(),
         last_reward: Array::zeros([ENVS], DType::F32),
         last_done: Array::zeros([ENVS], DType::F32),
@@ -82,7 +82,7 @@ fn impala_rollout(k: usize) -> Rollout<Array> {
     };
     let logprobs: Vec<f32> = (0..STEPS * ENVS).map(log_prob).collect();
     let rewards = noise(&format!("rewards {k}"), all);
-    let dones = flags(&format!("dones {k}"), 4, [all]).to_vec::<f32>().unwrap();
+    let dones = flags(&format!("ends {k}"), 4, [all]).to_vec::<f32>().unwrap();
     let obs = bytes(&format!("obs {k}"), all);
     let (obs, next_obs) = obs.split_at(STEPS * ENVS * 4 * 84 * 84);
     Rollout {
