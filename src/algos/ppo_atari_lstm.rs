@@ -1,34 +1,39 @@
-//! Proximal policy optimisation (PPO) with an LSTM: CleanRL's `ppo_atari_lstm.py`. The environments
-//! are stepped inside the compiled rollout; `--sequence` selects how the update unrolls the LSTM.
+//! Proximal policy optimisation (PPO, Schulman et al. 2017) with an LSTM: CleanRL's
+//! `ppo_atari_lstm.py`. A rollout is one compiled program, each gradient step a call of another:
+//! convolutions run slower inside a compiled loop. `--sequence` selects how a gradient step unrolls the
+//! LSTM.
 //!
 //! Differences from CleanRL, and a comparison of both values of `--sequence`, are in
 //! `docs/algos/ppo_lstm.md`.
+
+mod sequences;
 
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
 use crate::algorithm;
 use crate::distributions::Categorical;
-use crate::envs::{AtariOptions, EnvPool, Handle, PoolOptions, XlaPool};
+use crate::envs::{AtariOptions, EnvPool, Handle, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
-use crate::nn::init::orthogonal;
-use crate::nn::{Dense, Encoder, LstmCell, View};
-use crate::optim::{Adam, clip_grad_norm};
+use crate::jit;
+use crate::nn::{Dense, Encoder, LstmCell, View, init::orthogonal};
+use crate::optim::{Adam, AdamState, clip_grad_norm};
+use crate::random::permutation;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, expect, not_negative, positive, unit};
-use crate::rl::on_policy::{
-    self, Learner, Metrics, Minibatch, Report, annealed, bootstrap_truncated, explained_variance,
-    flat, gae, normalize_by_sample_std, orders, policy_loss, pool_of, value_loss,
-};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer};
-use crate::timeline;
+use crate::rl::{
+    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated,
+    merge_time_and_env, pools,
+};
 use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{IndexMode, ones, zeros, zeros_like};
+use crate::trace::ops::{IndexMode, full_like, ones, stack, where_, zeros, zeros_like};
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor};
+use crate::{Array, DType, Key, Tensor, value_and_grad};
+
+pub use sequences::SplitSequences;
+use sequences::split_minibatches;
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -150,10 +155,10 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_atari_lstm", Args::check, train, play);
+algorithm!(Args, "ppo_atari_lstm", Args::check, train, evaluate);
 
 /// Number of LSTM units.
-const MEMORY: usize = 128;
+const LSTM_SIZE: usize = 128;
 
 // -------------------------------------------------------------------------------------- network
 
@@ -174,334 +179,499 @@ pub struct Agent<T> {
 }
 
 /// LSTM state `(c, h)`, `f32[N, 128]` each.
-pub type Memory<T> = (T, T);
+pub type LstmState<T> = (T, T);
 
 impl Agent<Tensor> {
-    /// Initialises an agent for observations of the given view and shape.
+    /// Initialises an agent for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, input, recurrent, actor, critic] = key.split_n();
         let trunk = Encoder::init(trunk, sizes.view, &sizes.shape);
-        let kernel = |key, rows| orthogonal(1.0).draw(key, [rows, 4 * MEMORY], DType::F32);
+        let kernel = |key, rows| orthogonal(1.0).draw(key, [rows, 4 * LSTM_SIZE], DType::F32);
         Agent {
             lstm: LstmCell {
                 w_i: kernel(input, trunk.size()),
-                w_h: kernel(recurrent, MEMORY),
-                b: zeros([4 * MEMORY], DType::F32),
+                w_h: kernel(recurrent, LSTM_SIZE),
+                b: zeros([4 * LSTM_SIZE], DType::F32),
             },
-            recurrent_bias: zeros([4 * MEMORY], DType::F32),
+            recurrent_bias: zeros([4 * LSTM_SIZE], DType::F32),
             trunk,
-            actor: Dense::init(actor, MEMORY, sizes.num_actions, orthogonal(0.01)),
-            critic: Dense::init(critic, MEMORY, 1, orthogonal(1.0)),
+            actor: Dense::init(actor, LSTM_SIZE, sizes.num_actions, orthogonal(0.01)),
+            critic: Dense::init(critic, LSTM_SIZE, 1, orthogonal(1.0)),
         }
     }
 
     /// Computes the part of the gates `f32[B, 512]` that depends on observations `[B, ..]` and the
     /// biases.
-    fn project(&self, obs: Tensor) -> Tensor {
+    fn gate_inputs(&self, obs: Tensor) -> Tensor {
         self.lstm.project(self.trunk.apply(obs)) + self.recurrent_bias
     }
 
     /// Takes one LSTM step on observations `[N, ..]`. The state is reset first where
-    /// `first: f32[N]` is 1, that is, where the observation is the first of an episode.
-    pub fn remember(&self, obs: Tensor, first: Tensor, memory: Memory<Tensor>) -> Memory<Tensor> {
-        let projected = self.project(obs);
-        self.lstm.advance(projected, emptied(memory, first))
+    /// `episode_start: f32[N]` is 1, that is, where the observation is the first of an episode.
+    pub fn lstm_step(
+        &self,
+        obs: Tensor,
+        episode_start: Tensor,
+        lstm_state: LstmState<Tensor>,
+    ) -> LstmState<Tensor> {
+        let gate_inputs = self.gate_inputs(obs);
+        self.lstm.advance(gate_inputs, reset_where(episode_start, lstm_state))
+    }
+
+    /// Unrolls the LSTM over T steps of n environments in one loop over the steps, or over the
+    /// `sequences` that they were split into. Returns its outputs `f32[T n, 128]`.
+    fn unroll(
+        &self,
+        batch: &Samples<Tensor>,
+        sequences: Option<&SplitSequences<Tensor>>,
+    ) -> Tensor {
+        let gate_inputs = self.gate_inputs(merge_time_and_env(batch.obs)); // f32[T n, 512]
+        let initial_state = batch.initial_lstm_state;
+        let Some(sequences) = sequences else {
+            let [steps, envs] = [batch.episode_starts.dim(0), batch.episode_starts.dim(1)];
+            let gate_inputs = gate_inputs.reshape([steps, envs, gate_inputs.dim(-1)]);
+            let step = |state: LstmState<Tensor>, (inputs, episode_start): (Tensor, Tensor)| {
+                let state = self.lstm.advance(inputs, reset_where(episode_start, state));
+                (state, state.1)
+            };
+            let (_, outputs) = scan(step, initial_state, (gate_inputs, batch.episode_starts));
+            return merge_time_and_env(outputs); // of f32[T, n, 128]
+        };
+        let take = |x: Tensor, indices: Tensor| x.take_mode(indices, 0, IndexMode::Clip);
+        let step = |state: LstmState<Tensor>, inputs: Tensor| {
+            let state = self.lstm.advance(inputs, state);
+            (state, state.1)
+        };
+        let initial_state = tree::map(initial_state, |x: Tensor| take(x, sequences.envs));
+        let initial_state = reset_where(sequences.episode_starts, initial_state);
+        let (_, outputs) = scan(step, initial_state, take(gate_inputs, sequences.steps));
+        take(merge_time_and_env(outputs), sequences.positions) // of f32[L, S, 128]
     }
 
     /// Returns the policy and the values `f32[B]` for LSTM outputs `h: f32[B, 128]`.
-    pub fn heads(&self, h: Tensor) -> (Categorical<Tensor>, Tensor) {
+    pub fn policy_and_value(&self, h: Tensor) -> (Categorical<Tensor>, Tensor) {
         (Categorical::new(self.actor.apply(h)), self.critic.apply(h).squeeze(-1))
-    }
-
-    /// Unrolls the LSTM over a batch of sequences; returns its outputs `h: f32[T n, 128]` at each
-    /// step.
-    pub fn run(&self, batch: &Samples<Tensor>) -> Tensor {
-        let projected = self.project(flat(batch.obs)); // f32[T n, 512]
-        match &batch.split {
-            None => {
-                let [steps, envs] = [batch.firsts.dim(0), batch.firsts.dim(1)];
-                let turn = |memory: Memory<Tensor>, (projected, first): (Tensor, Tensor)| {
-                    let memory = self.lstm.advance(projected, emptied(memory, first));
-                    (memory, memory.1)
-                };
-                let projected = projected.reshape([steps, envs, projected.dim(-1)]);
-                flat(scan(turn, batch.memory, (projected, batch.firsts)).1)
-            }
-            Some(split) => {
-                let take = |x: Tensor, rows: Tensor| x.take_mode(rows, 0, IndexMode::Clip);
-                let start = tree::map(batch.memory, |x: Tensor| take(x, split.env));
-                let turn = |memory: Memory<Tensor>, projected: Tensor| {
-                    let memory = self.lstm.advance(projected, memory);
-                    (memory, memory.1)
-                };
-                let start = emptied(start, split.fresh);
-                let (_, told) = scan(turn, start, take(projected, split.rows)); // f32[L, S, 128]
-                take(flat(told), split.places)
-            }
-        }
     }
 }
 
-/// Returns the LSTM state, zero where `first` is 1.
-fn emptied((c, h): Memory<Tensor>, first: Tensor) -> Memory<Tensor> {
-    let keep = (1.0 - first).expand_dims(-1);
+/// Returns the LSTM state, zero where `episode_start: f32[N]` is 1.
+fn reset_where(episode_start: Tensor, (c, h): LstmState<Tensor>) -> LstmState<Tensor> {
+    let keep = (1.0 - episode_start).expand_dims(-1);
     (c * keep, h * keep)
 }
 
-/// State that an update changes.
-pub type TrainState<T> = Learner<T, Agent<T>>;
-
-// ------------------------------------------------------------------------------------ sequences
-
-/// T steps of n environments, split at episode boundaries into S sequences padded to L steps.
+/// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
-pub struct Split<T> {
-    /// `i32[L, S]`: index, among the `T n` steps, of the step at each position.
-    pub rows: T,
-    /// `i32[S]`: index of the sequence's environment.
-    pub env: T,
-    /// `f32[S]`: 1 where the sequence begins with an episode, 0 where it continues the episode that
-    /// was running when the rollout began.
-    pub fresh: T,
-    /// `i32[T n]`: position of each step in the flattened `[L S]`.
-    pub places: T,
+pub struct TrainState<T> {
+    /// Parameters.
+    pub agent: Agent<T>,
+    /// Adam's state.
+    pub opt_state: AdamState<T, Agent<T>>,
 }
 
-impl Split<Array> {
-    /// Splits several batches of one rollout with `firsts: [T, N]`, which is 1 where an episode
-    /// begins; `batches` are the environments of each batch, in order. All results have the same L
-    /// and S, rounded up to powers of two (L at most T), so that few programs are compiled.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Array::new`]; none depends on the arguments.
-    pub fn of(
-        firsts: &[f32],
-        num_envs: usize,
-        batches: &[Vec<usize>],
-    ) -> Result<Vec<Split<Array>>> {
-        let steps = firsts.len() / num_envs;
-        // Sequences of each batch: index of the environment in the batch, first step, length.
-        let pieces = |envs: &Vec<usize>| -> Vec<(usize, usize, usize)> {
-            let mut pieces = Vec::new();
-            for (place, env) in envs.iter().enumerate() {
-                let begins = |t: &usize| *t == 0 || firsts[t * num_envs + env] == 1.0;
-                let starts: Vec<usize> = (0..steps).filter(begins).collect();
-                for (k, &start) in starts.iter().enumerate() {
-                    let end = starts.get(k + 1).copied().unwrap_or(steps);
-                    pieces.push((place, start, end - start));
-                }
-            }
-            pieces
-        };
-        let all: Vec<_> = batches.iter().map(pieces).collect();
-        let longest = all.iter().flatten().map(|piece| piece.2).max().unwrap_or(1);
-        let length = longest.next_power_of_two().min(steps);
-        let most = all.iter().map(Vec::len).max().unwrap_or(1);
-        let count = most.next_power_of_two();
-        let mut splits = Vec::new();
-        for (pieces, envs) in all.iter().zip(batches) {
-            let mut rows = vec![0i32; length * count];
-            let (mut env, mut fresh) = (vec![0i32; count], vec![1.0f32; count]);
-            let mut places = vec![0i32; steps * envs.len()];
-            for (s, &(place, start, size)) in pieces.iter().enumerate() {
-                env[s] = place as i32;
-                fresh[s] = firsts[start * num_envs + envs[place]];
-                for l in 0..size {
-                    let row = (start + l) * envs.len() + place;
-                    rows[l * count + s] = row as i32;
-                    places[row] = (l * count + s) as i32;
-                }
-            }
-            splits.push(Split {
-                rows: Array::new([length, count], &rows)?,
-                env: Array::new([count], &env)?,
-                fresh: Array::new([count], &fresh)?,
-                places: Array::new([places.len()], &places)?,
-            });
-        }
-        Ok(splits)
-    }
-}
-
-// --------------------------------------------------------------------------------------- losses
-
-/// Samples: a rollout of T steps of n environments.
-#[derive(Debug, Clone, Tree)]
-pub struct Samples<T> {
-    /// `[T, n, ..]`, in the environment's dtype.
-    pub obs: T,
-    /// `f32[T, n]`: 1 where `obs` is the first of an episode.
-    pub firsts: T,
-    /// LSTM state before the first step, `f32[n, 128]` each.
-    pub memory: Memory<T>,
-    /// `i32[T, n]`
-    pub actions: T,
-    /// `f32[T, n]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[T, n]`
-    pub advantages: T,
-    /// `f32[T, n]`
-    pub returns: T,
-    /// `f32[T, n]`: values by the critic that acted.
-    pub values: T,
-    /// The episodes as separate sequences, with `--sequence split`.
-    pub split: Option<Split<T>>,
-}
-
-/// Computes PPO's loss over a minibatch, and its metrics.
-pub fn loss(
-    agent: &Agent<Tensor>,
-    batch: &Samples<Tensor>,
-    args: &Args,
-) -> (Tensor, Metrics<Tensor>) {
-    let (policy, value) = agent.heads(agent.run(batch));
-    let logratio = policy.log_prob(flat(batch.actions)) - flat(batch.logprobs); // f32[T n]
-    let mut advantages = flat(batch.advantages);
-    if args.norm_adv {
-        advantages = normalize_by_sample_std(advantages);
-    }
-    let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
-    let clip = args.clip_vloss.then_some(args.clip_coef);
-    let value_loss = value_loss(value, flat(batch.values), flat(batch.returns), clip);
-    let entropy = policy.entropy().mean(..);
-    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
-    (loss, Metrics { loss, value_loss, policy_loss, entropy, ratios })
-}
-
-// --------------------------------------------------------------------------------------- update
-
-/// Takes one gradient step; compiled as one program. The samples are the whole rollout,
-/// `[T, N, ..]`, of which each minibatch selects some environments; only `split` is that of this
-/// minibatch.
-pub fn minibatch_step(
-    state: TrainState<Tensor>,
-    batch: Minibatch<Tensor, Samples<Tensor>>,
-    args: &Args,
-) -> (TrainState<Tensor>, Metrics<Tensor>) {
-    let envs = batch.indices();
-    let of = |axis: isize| move |x: Tensor| x.take_mode(envs, axis, IndexMode::Clip);
-    let Samples { memory, split, .. } = &batch.samples;
-    let (memory, split) = (tree::map(*memory, of(0)), split.clone());
-    let whole = Samples { split: None, ..batch.samples.clone() };
-    let samples = Samples { memory, split, ..tree::map(whole, of(1)) };
-    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(batch.learning_rate);
-    let clip = |grads| clip_grad_norm(grads, args.max_grad_norm);
-    state.descend(|agent| loss(agent, &samples, args), clip, adam)
+/// Initialises an agent and its optimiser.
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
+    let agent = Agent::init(key, sizes);
+    TrainState { opt_state: Adam::default().init(&agent), agent }
 }
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// Environment state between two steps.
+/// State of the environments between two steps.
 #[derive(Debug, Tree)]
-struct Playing<T> {
-    handle: Handle<T>,
-    /// `[N, ..]`, in the environment's dtype.
-    obs: T,
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `[N, ..]`: last observations, in the environment's dtype.
+    pub obs: T,
     /// `f32[N]`: 1 where `obs` is the first of an episode.
-    first: T,
-    memory: Memory<T>,
-    key: Key<T>,
+    pub episode_start: T,
+    /// LSTM state before `obs`.
+    pub lstm_state: LstmState<T>,
+    /// PRNG key.
+    pub key: Key<T>,
 }
 
-/// A rollout prepared for the update.
-#[derive(Debug, Tree)]
-struct Collected<T> {
-    samples: Samples<T>,
-    /// Environment indices of each minibatch.
-    orders: T,
-    games: EpisodeStats<T>,
-    explained_variance: T,
+/// Rollout of T steps of N environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Rollout<T> {
+    /// LSTM state before the first step.
+    pub initial_lstm_state: LstmState<T>,
+    /// `[T, N, ..]`: observations, in the environment's dtype.
+    pub obs: T,
+    /// `f32[T, N]`: 1 where the observation is the first of an episode.
+    pub episode_starts: T,
+    /// `i32[T, N]`: actions.
+    pub actions: T,
+    /// `f32[T, N]`: log probabilities of the actions.
+    pub logprobs: T,
+    /// `f32[T, N]`: values of the observations.
+    pub values: T,
+    /// `f32[T, N]`: rewards.
+    pub rewards: T,
+    /// `f32[T, N]`: 1 where the step ended its episode.
+    pub dones: T,
+    /// `[N, ..]`: observations after the last step.
+    pub next_obs: T,
+    /// LSTM state after the last step.
+    pub next_lstm_state: LstmState<T>,
 }
 
-/// Collects a rollout with the environments stepped inside the loop; compiled as one program.
-fn collect(
+/// Steps all environments once with sampled actions. Returns the observations, starts of episodes,
+/// actions, log probabilities, values, rewards and ends of episodes of this step.
+fn env_step(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
-    playing: Playing<Tensor>,
+    env_state: EnvState<Tensor>,
     args: &Args,
-) -> (Playing<Tensor>, Collected<Tensor>) {
-    let start = playing.memory;
-    let turn = |playing: Playing<Tensor>, ()| {
-        let Playing { handle, obs, first, memory, key } = playing;
-        let (key, draw) = key.split();
-        let memory = agent.remember(obs, first, memory);
-        let (policy, value) = agent.heads(memory.1);
-        let action = policy.sample(draw);
-        let logprob = policy.log_prob(action);
-        let (handle, step) = envs.step(handle, action);
-        let end = step.done().to(DType::F32);
-        let mut reward = step.reward;
-        if args.bootstrap_truncated {
-            let (cut, last) = (step.truncated_only(), envs.final_obs_of(&step));
-            // The final observation continues from the episode's LSTM state.
-            let value = |obs| agent.heads(agent.remember(obs, zeros_like(end), memory).1).1;
-            reward = bootstrap_truncated(reward, cut, last, args.gamma, value);
-        }
-        // `step.obs` is already the first observation of the next episode where one ended.
-        let next = Playing { handle, obs: step.obs, first: end, memory, key };
-        (next, (obs, first, action, logprob, value, reward, end, EpisodeStats::of(&step)))
-    };
-    let length = ScanOptions::length(args.num_steps);
-    let (playing, told) = scan_with(turn, playing, (), length);
-    let (obs, firsts, actions, logprobs, values, rewards, ends, games) = told;
-    let Playing { handle, obs: next_obs, first, memory, key } = playing;
-    let (_, next_value) = agent.heads(agent.remember(next_obs, first, memory).1);
-    let discounts = (args.gamma, args.gae_lambda);
-    let (advantages, returns) = gae(rewards, ends, values, next_value, discounts);
-    let explained_variance = explained_variance(values, returns);
-    let samples = Samples {
+) -> (EnvState<Tensor>, ([Tensor; 7], EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, episode_start, lstm_state, key } = env_state;
+    let (key, action_key) = key.split();
+    let lstm_state = agent.lstm_step(obs, episode_start, lstm_state);
+    let (policy, value) = agent.policy_and_value(lstm_state.1);
+    let action = policy.sample(action_key);
+    let logprob = policy.log_prob(action);
+    let (handle, step) = envs.step(handle, action);
+    let done = step.done().to(DType::F32);
+    let mut reward = step.reward;
+    if args.bootstrap_truncated {
+        let final_obs = envs.final_obs_of(&step);
+        // The final observation continues from the episode's LSTM state.
+        let value = |obs| {
+            let (_, h) = agent.lstm_step(obs, zeros_like(done), lstm_state);
+            agent.policy_and_value(h).1
+        };
+        reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, args.gamma, value);
+    }
+    let transition = [obs, episode_start, action, logprob, value, reward, done];
+    // `step.obs` is the first observation of the next episode where one ended.
+    let env_state = EnvState { handle, obs: step.obs, episode_start: done, lstm_state, key };
+    (env_state, (transition, EpisodeStats::of(&step)))
+}
+
+/// Collects a rollout of `num_steps` steps of all environments.
+fn collect_rollout(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
+    let initial_lstm_state = env_state.lstm_state;
+    let step = |env_state, ()| env_step(envs, agent, env_state, args);
+    let (env_state, (transitions, episodes)) =
+        scan_with(step, env_state, (), ScanOptions::length(args.num_steps));
+    let [obs, episode_starts, actions, logprobs, values, rewards, dones] = transitions;
+    let rollout = Rollout {
+        initial_lstm_state,
         obs,
-        firsts,
-        memory: start,
+        episode_starts,
+        actions,
+        logprobs,
+        values,
+        rewards,
+        dones,
+        next_obs: env_state.obs,
+        next_lstm_state: env_state.lstm_state,
+    };
+    (env_state, rollout, episodes)
+}
+
+// ----------------------------------------------------------------------------------- advantages
+
+/// Generalized advantage estimation (GAE, Schulman et al. 2016): returns advantages and returns,
+/// `f32[T, N]`, for values `f32[T, N]` and `next_value: f32[N]` of the observations after the last
+/// step.
+pub fn compute_gae(
+    rewards: Tensor,
+    dones: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, gae_lambda): (f64, f64),
+) -> (Tensor, Tensor) {
+    type Step = (Tensor, Tensor, Tensor);
+    let step = |(next_advantage, next_value): (Tensor, Tensor), (reward, done, value): Step| {
+        let nonterminal = 1.0 - done;
+        let delta = reward + gamma * next_value * nonterminal - value;
+        let advantage = delta + gamma * gae_lambda * nonterminal * next_advantage;
+        ((advantage, value), advantage)
+    };
+    let init = (zeros_like(next_value), next_value);
+    let (_, advantages) = scan_with(step, init, (rewards, dones, values), ScanOptions::reversed());
+    (advantages, advantages + values)
+}
+
+/// Training samples made from a rollout: T steps of n environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// LSTM state before the first step, `f32[n, 128]` each.
+    pub initial_lstm_state: LstmState<T>,
+    /// `[T, n, ..]`: observations, in the environment's dtype.
+    pub obs: T,
+    /// `f32[T, n]`: 1 where the observation is the first of an episode.
+    pub episode_starts: T,
+    /// `i32[T, n]`: actions.
+    pub actions: T,
+    /// `f32[T, n]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[T, n]`: advantages.
+    pub advantages: T,
+    /// `f32[T, n]`: returns.
+    pub returns: T,
+    /// `f32[T, n]`: values by the critic that acted.
+    pub values: T,
+}
+
+/// Returns the samples of a rollout and the explained variance of its values,
+/// `1 - var(R - v) / var(R)`.
+pub fn make_samples(
+    agent: &Agent<Tensor>,
+    rollout: Rollout<Tensor>,
+    args: &Args,
+) -> (Samples<Tensor>, Tensor) {
+    let Rollout { initial_lstm_state, obs, episode_starts, actions, logprobs, .. } = rollout;
+    let Rollout { values, rewards, dones, next_obs, next_lstm_state, .. } = rollout;
+    let last_done = dones.index_axis(0, -1);
+    let (_, h) = agent.lstm_step(next_obs, last_done, next_lstm_state);
+    let (_, next_value) = agent.policy_and_value(h); // f32[N]
+    let (advantages, returns) =
+        compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
+    let variance = returns.var(..);
+    let explained = 1.0 - (returns - values).var(..) / variance;
+    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let samples = Samples {
+        initial_lstm_state,
+        obs,
+        episode_starts,
         actions,
         logprobs,
         advantages,
         returns,
         values,
-        split: None,
     };
-    let (key, shuffle) = key.split();
-    let orders = orders(shuffle, args.update_epochs, args.num_minibatches, args.num_envs);
-    let playing = Playing { handle, obs: next_obs, first, memory, key };
-    (playing, Collected { samples, orders, games, explained_variance })
+    (samples, explained)
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// Total loss.
+    pub loss: T,
+    /// Value loss.
+    pub value_loss: T,
+    /// Policy loss.
+    pub policy_loss: T,
+    /// Mean entropy of the policy.
+    pub entropy: T,
+    /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
+    pub old_approx_kl: T,
+    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
+    pub approx_kl: T,
+    /// Fraction of ratios that differ from 1 by more than the clip range.
+    pub clipfrac: T,
+}
+
+/// Computes PPO's loss over a minibatch, and its metrics. `sequences` are those of the minibatch
+/// with `--sequence split`.
+pub fn ppo_loss(
+    agent: &Agent<Tensor>,
+    batch: &Samples<Tensor>,
+    sequences: Option<&SplitSequences<Tensor>>,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let (policy, value) = agent.policy_and_value(agent.unroll(batch, sequences));
+    let Samples { actions, logprobs, advantages, returns, values, .. } = *batch;
+    let [actions, logprobs, mut advantages, returns, values] =
+        merge_time_and_env([actions, logprobs, advantages, returns, values]); // [T n]
+    let logratio = policy.log_prob(actions) - logprobs; // f32[T n]
+    let ratio = logratio.exp();
+    let clip = args.clip_coef;
+
+    if args.norm_adv {
+        // PyTorch's standard deviation, whose divisor is B - 1.
+        let centered = advantages - advantages.mean(..);
+        let divisor = (advantages.dim(0) - 1).max(1) as f64;
+        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+    }
+    let unclipped = -advantages * ratio;
+    let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
+    let policy_loss = unclipped.maximum(clipped).mean(..);
+
+    let mut value_error = (value - returns).square();
+    if args.clip_vloss {
+        let near = values + (value - values).clip(-clip, clip);
+        value_error = value_error.maximum((near - returns).square());
+    }
+    let value_loss = 0.5 * value_error.mean(..);
+
+    let entropy = policy.entropy().mean(..);
+    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
+    let metrics = Metrics {
+        loss,
+        value_loss,
+        policy_loss,
+        entropy,
+        old_approx_kl: (-logratio).mean(..),
+        approx_kl: ((ratio - 1.0) - logratio).mean(..),
+        clipfrac: (ratio - 1.0).abs().gt(clip).to(DType::F32).mean(..),
+    };
+    (loss, metrics)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Takes one gradient step on a minibatch.
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
+    batch: &Samples<Tensor>,
+    sequences: Option<&SplitSequences<Tensor>>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { agent, opt_state } = train_state;
+    let ((_, metrics), grads) =
+        value_and_grad(|agent: Agent<Tensor>| ppo_loss(&agent, batch, sequences, args))(
+            agent.clone(),
+        );
+    let grads = clip_grad_norm(grads, args.max_grad_norm);
+    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
+    let (agent, opt_state) = adam.step(agent, grads, opt_state);
+    (TrainState { agent, opt_state }, metrics)
+}
+
+/// Returns the environment indices of the minibatches, each epoch in a random order of its own:
+/// `i32[update_epochs * num_minibatches, minibatch_envs]`.
+fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
+    let keys = key.split_vec(args.update_epochs).into_iter();
+    let orders: Vec<Tensor> = keys.map(|key| permutation(key, args.num_envs)).collect();
+    let minibatch_envs = args.num_envs / args.num_minibatches;
+    stack(&orders, 0).reshape([args.update_epochs * args.num_minibatches, minibatch_envs])
+}
+
+/// Arguments of a gradient step besides the train state.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Minibatch<T> {
+    /// All samples of the update.
+    pub samples: Samples<T>,
+    /// `i32[update_epochs * num_minibatches, minibatch_envs]`: environments of all minibatches.
+    pub indices: T,
+    /// `i32[]`: index of this minibatch.
+    pub index: T,
+    /// Sequences of this minibatch, with `--sequence split`.
+    pub sequences: Option<SplitSequences<T>>,
+    /// `f32[]`: learning rate.
+    pub learning_rate: T,
+}
+
+/// Results of a gradient step.
+type StepOutput<T> = (TrainState<T>, Metrics<T>);
+
+/// Gathers the samples of these environments, `i32[n]`.
+fn gather_envs(samples: Samples<Tensor>, envs: Tensor) -> Samples<Tensor> {
+    let of_axis = |axis| move |x: Tensor| x.take_mode(envs, axis, IndexMode::Clip);
+    let initial_lstm_state = tree::map(samples.initial_lstm_state, of_axis(0));
+    Samples { initial_lstm_state, ..tree::map(samples, of_axis(1)) }
+}
+
+/// Gathers a minibatch and takes one gradient step on it; compiled as one program.
+pub fn minibatch_step(
+    train_state: TrainState<Tensor>,
+    minibatch: Minibatch<Tensor>,
+    args: &Args,
+) -> StepOutput<Tensor> {
+    let Minibatch { samples, indices, index, sequences, learning_rate } = minibatch;
+    let batch = gather_envs(samples, indices.take_mode(index, 0, IndexMode::Clip));
+    gradient_step(train_state, &batch, sequences.as_ref(), learning_rate, args)
+}
+
+/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs, each a call of `step`;
+/// stops after an epoch whose last KL divergence exceeds `target_kl`. Returns the metrics of the
+/// last gradient step, with the mean `clipfrac` of all.
+fn run_epochs(
+    mut train_state: TrainState<Array>,
+    minibatch: &Minibatch<Array>,
+    sequences: &[Option<SplitSequences<Array>>],
+    step: impl Fn(TrainState<Array>, Minibatch<Array>) -> Result<StepOutput<Array>>,
+    args: &Args,
+) -> Result<StepOutput<Array>> {
+    let mut all_metrics: Vec<Metrics<Array>> = Vec::new();
+    for epoch in 0..args.update_epochs {
+        for k in 0..args.num_minibatches {
+            let index = epoch * args.num_minibatches + k;
+            let sequences = sequences[index].clone();
+            let index = Array::from(index as i32);
+            let minibatch = Minibatch { index, sequences, ..minibatch.clone() };
+            let (next_state, metrics) = step(train_state, minibatch)?;
+            train_state = next_state;
+            all_metrics.push(metrics);
+        }
+        if let (Some(target_kl), Some(last)) = (args.target_kl, all_metrics.last())
+            && f64::from(last.approx_kl.item::<f32>()?) > target_kl
+        {
+            break;
+        }
+    }
+    let mut clipfrac = 0.0;
+    for metrics in &all_metrics {
+        clipfrac += metrics.clipfrac.item::<f32>()?;
+    }
+    let clipfrac = Array::from(clipfrac / all_metrics.len() as f32);
+    let last = all_metrics.pop().expect("at least one gradient step");
+    Ok((train_state, Metrics { clipfrac, ..last }))
+}
+
+/// Metrics of an update; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct UpdateMetrics<T> {
+    /// Metrics of the last gradient step.
+    pub last: Metrics<T>,
+    /// Explained variance of the values before the update.
+    pub explained_variance: T,
 }
 
 // ------------------------------------------------------------------------------------- training
 
-fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
-    let num_threads = args.run.num_threads;
-    let options = PoolOptions { num_envs, num_threads, seed, ..PoolOptions::default() };
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
+}
+
+/// Training data of an update.
+#[derive(Debug, Tree)]
+struct UpdateData<T> {
+    samples: Samples<T>,
+    /// `i32[update_epochs * num_minibatches, minibatch_envs]`: environments of all minibatches.
+    indices: T,
+    /// Explained variance of the values.
+    explained_variance: T,
+}
+
+/// Collects a rollout and makes the training data of it; compiled as one program.
+fn collect_samples(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, EpisodeStats<Tensor>, UpdateData<Tensor>) {
+    let (mut env_state, rollout, episodes) = collect_rollout(envs, agent, env_state, args);
+    let (samples, explained_variance) = make_samples(agent, rollout, args);
+    let (key, shuffle_key) = env_state.key.split();
+    env_state.key = key;
+    let indices = minibatch_indices(shuffle_key, args);
+    (env_state, episodes, UpdateData { samples, indices, explained_variance })
+}
+
+/// Creates environments, and returns them with the sizes of the networks.
+fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
+    let kinds = [View::Frames, View::Board, View::Vector];
     let atari = AtariOptions { stack_num: 1, ..AtariOptions::gymnasium() };
-    pool_of(&args.env_id, atari, options)
+    pools::of_kinds(args, &kinds, atari, num_envs, seed)
 }
-
-/// Returns the observation and action sizes of the environment, or an error if this algorithm does
-/// not support its spaces.
-fn sizes(pool: &EnvPool) -> Result<Sizes> {
-    Sizes::of("ppo_atari_lstm", pool.spec(), &[View::Frames, View::Board, View::Vector])
-}
-
-fn begin(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
-    Learner::new(Agent::init(key, sizes))
-}
-
-/// Splits the episodes of each minibatch with `--sequence split`, else returns `None` for each.
-fn splits(collected: &Collected<Array>, args: &Args) -> Result<Vec<Option<Split<Array>>>> {
-    let count = args.update_epochs * args.num_minibatches;
-    if args.sequence == Sequence::Scan {
-        return Ok(vec![None; count]);
-    }
-    let orders = collected.orders.to_vec::<i32>()?;
-    let batches: Vec<Vec<usize>> = orders
-        .chunks(args.num_envs / args.num_minibatches)
-        .map(|envs| envs.iter().map(|&env| env as usize).collect())
-        .collect();
-    let firsts = collected.samples.firsts.to_vec::<f32>()?;
-    Ok(Split::of(&firsts, args.num_envs, &batches)?.into_iter().map(Some).collect())
-}
-
-/// Arguments of a gradient step.
-type Step<T> = (TrainState<T>, Minibatch<T, Samples<T>>);
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
 /// the run's folder.
@@ -511,86 +681,75 @@ type Step<T> = (TrainState<T>, Minibatch<T, Samples<T>>);
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let pool = pool(args, args.num_envs, args.run.seed)?;
-    let sizes = sizes(&pool)?;
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
-
+    let (pool, sizes) = make_pool(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let mode = args.run.mode;
-    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
-        let (key, agent) = key.split();
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, agent_key) = key.split();
+        let train_state = init_train_state(agent_key, &sizes);
         let (handle, first) = envs.reset(handle);
-        let train = begin(agent, &sizes);
-        let memory = train.agent.lstm.start(args.num_envs);
-        let firsts = ones([args.num_envs], DType::F32);
-        (train, Playing { handle, obs: first.obs, first: firsts, memory, key })
+        let episode_start = ones([args.num_envs], DType::F32);
+        let lstm_state = train_state.agent.lstm.start(args.num_envs);
+        let env_state = EnvState { handle, obs: first.obs, episode_start, lstm_state, key };
+        RunnerState { train_state, env_state }
     })
+    .with_mode(args.run.mode)
     .named("ppo_lstm_init");
-    let rollout = with_mode(mode, |(agent, playing): (Agent<Tensor>, Playing<Tensor>)| {
-        collect(&envs, &agent, playing, args)
-    })
-    .named("ppo_lstm_rollout");
-    let learn = with_mode(mode, |(state, batch): Step<Tensor>| minibatch_step(state, batch, args))
+    let collect = jit(|(agent, env_state)| collect_samples(&envs, &agent, env_state, args))
+        .with_mode(args.run.mode)
+        .named("ppo_lstm_rollout");
+    let step = jit(|(train_state, minibatch)| minibatch_step(train_state, minibatch, args))
+        .with_mode(args.run.mode)
         .named("ppo_lstm_step")
         .check_nans(args.run.check_nans);
 
-    let seed = Key::new(args.run.seed);
-    let mut running = trainer.init_or_resume(init.call((handle, seed))?, &envs)?;
-    let steps = args.batch_size() as u64;
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let update = trainer.global_step() / steps;
-        let rate = annealed(args.learning_rate, args.anneal_lr, update, args.num_iterations());
-        let (state, playing) = running;
-
-        let span = timeline::span("rollout");
-        let (playing, collected) = rollout.call((state.agent.clone(), playing))?;
-        let games = collected.games.to_vec()?;
-        drop(span);
-
-        let _span = timeline::span("update");
-        let splits = splits(&collected, args)?;
-        let Collected { samples, orders, explained_variance, .. } = collected;
-        let learning_rate = Array::from(rate as f32);
-        let count = (args.update_epochs, args.num_minibatches);
-        let first = Minibatch { samples, orders, turn: Array::from(0i32), learning_rate };
-        let step = |state, turn: usize| {
-            let mut batch = first.at(turn);
-            batch.samples.split = splits[turn].clone();
-            learn.call((state, batch))
-        };
-        let (state, metrics) = on_policy::steps(state, count, args.target_kl, step)?;
-        running = (state, playing);
-        let at = trainer.global_step() + steps;
-        trainer.run.events.scalar("charts/learning_rate", rate, at)?;
-        trainer.record(&games, Some(&Report { metrics, explained_variance }))?;
-        trainer.checkpoint_if_due(&running, &envs)?;
+        let mut learning_rate = args.learning_rate;
+        if args.anneal_lr {
+            let iteration = trainer.global_step() / args.batch_size() as u64;
+            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
+        }
+        let RunnerState { train_state, env_state } = state;
+        let (env_state, episodes, data) = collect.call((train_state.agent.clone(), env_state))?;
+        let episodes = episodes.to_vec()?;
+        let sequences = split_minibatches(&data.samples.episode_starts, &data.indices, args)?;
+        let UpdateData { samples, indices, explained_variance } = data;
+        let (index, rate) = (Array::from(0i32), Array::from(learning_rate as f32));
+        let minibatch = Minibatch { samples, indices, index, sequences: None, learning_rate: rate };
+        let step = |train_state, minibatch| step.call((train_state, minibatch));
+        let (train_state, last) = run_epochs(train_state, &minibatch, &sequences, step, args)?;
+        state = RunnerState { train_state, env_state };
+        trainer.record(&episodes, Some(&UpdateMetrics { last, explained_variance }))?;
+        trainer.log(&[("charts/learning_rate", learning_rate)])?;
+        trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + rollout.stats().seconds() + learn.stats().seconds();
-    trainer.finish(&running.0, compile_s)
+    let compile_s = init.stats().seconds() + collect.stats().seconds() + step.stats().seconds();
+    trainer.finish(&state.train_state, compile_s)
 }
 
 /// Evaluates a saved model, sampling actions from its policy.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // The seed differs from that of training.
-    let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
-    let sizes = sizes(&pool)?;
-    let agent = load_model(model, |key| begin(key, &sizes))?.agent;
-    type Seen<T> = (Agent<T>, T, T, Memory<T>, Key<T>);
-    let act = with_mode(args.run.mode, |(agent, obs, first, memory, key): Seen<Tensor>| {
-        let memory = agent.remember(obs, first.to(DType::F32), memory);
-        (agent.heads(memory.1).0.sample(key), memory)
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
+    let agent = load_model(model, |key| init_train_state(key, &sizes))?.agent;
+    type ActArgs<T> = (Agent<T>, T, T, LstmState<T>, Key<T>);
+    let act = jit(|(agent, obs, episode_start, lstm_state, key): ActArgs<Tensor>| {
+        let lstm_state = agent.lstm_step(obs, episode_start.to(DType::F32), lstm_state);
+        (agent.policy_and_value(lstm_state.1).0.sample(key), lstm_state)
     })
-    .named("ppo_lstm_play");
-    let empty = || Array::zeros([1, MEMORY], DType::F32);
-    let mut memory = (empty(), empty());
+    .with_mode(args.run.mode)
+    .named("ppo_lstm_evaluate");
+    let zeros = || Array::zeros([1, LSTM_SIZE], DType::F32);
+    let mut lstm_state = (zeros(), zeros());
     evaluation.play_with(pool, |batch, key| {
-        let first = Array::from([batch.first()[0]]);
-        let seen = (agent.clone(), batch.obs_array(), first, memory.clone(), key);
-        let (action, next) = act.call(seen)?;
-        memory = next;
+        let episode_start = Array::from([batch.first()[0]]);
+        let act_args = (agent.clone(), batch.obs_array(), episode_start, lstm_state.clone(), key);
+        let (action, next_state) = act.call(act_args)?;
+        lstm_state = next_state;
         Ok(action)
     })
 }

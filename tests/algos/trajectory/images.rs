@@ -11,12 +11,11 @@ use podracer::nn::View;
 use podracer::rl::Algorithm;
 use podracer::rl::frames::SampledBatch;
 use podracer::rl::images::Images;
-use podracer::rl::on_policy::{Acted, Learner, Minibatch, Rollout, gae};
 use podracer::rl::prioritized::Batch;
 use podracer::rl::spaces::Sizes;
 use podracer::trace::ops::{concatenate, constant};
 use podracer::tree::Tree;
-use podracer::{Array, Key, Tensor, jit};
+use podracer::{Array, DType, Key, Tensor, jit};
 
 use super::{
     Trajectory, UPDATES, adam_state, choices, flags, floats, integers, minibatches, noise, scaled,
@@ -167,33 +166,38 @@ fn sac_atari_follows_cleanrl() {
 const STEPS: usize = 4;
 const ENVS: usize = 4;
 
-fn rollout(stack: usize) -> Rollout<Array> {
-    Rollout {
-        obs: frames("obs", [STEPS, ENVS, stack, 84, 84]),
-        actions: choices("actions", ACTIONS as u32, [STEPS, ENVS]),
-        rewards: floats("rewards", [STEPS, ENVS]),
-        ends: flags("ends", 4, [STEPS, ENVS]),
-        next_obs: frames("next_obs", [ENVS, stack, 84, 84]),
-    }
+/// Rollout of an algorithm, with observations of `$frames` frames.
+macro_rules! rollout {
+    ($frames:literal $(, $field:ident: $value:expr)* $(,)?) => {
+        Rollout {
+            obs: frames("obs", [STEPS, ENVS, $frames, 84, 84]),
+            actions: choices("actions", ACTIONS as u32, [STEPS, ENVS]),
+            logprobs: logprobs(),
+            values: floats("values", [STEPS, ENVS]),
+            rewards: floats("rewards", [STEPS, ENVS]),
+            dones: flags("ends", 4, [STEPS, ENVS]),
+            next_obs: frames("next_obs", [ENVS, $frames, 84, 84]),
+            $($field: $value,)*
+        }
+    };
 }
 
-fn acted() -> Acted<Array> {
-    let logprobs: Vec<f32> =
-        noise("logprobs", STEPS * ENVS).iter().map(|x| x * 0.5 - 1.0).collect();
-    let logprobs = Array::new([STEPS, ENVS], &logprobs).unwrap();
-    Acted { logprobs, values: floats("values", [STEPS, ENVS]) }
+fn logprobs() -> Array {
+    let values: Vec<f32> = noise("logprobs", STEPS * ENVS).iter().map(|x| x * 0.5 - 1.0).collect();
+    Array::new([STEPS, ENVS], &values).unwrap()
 }
 
-/// Orders of `count` indices in as many minibatches as the fixtures have, `i32[20, ..]`.
-fn orders(count: usize) -> Array {
-    let rows = minibatches(5, 4, count);
-    let indices: Vec<i32> = rows.iter().flat_map(|row| row.to_vec::<i32>().unwrap()).collect();
-    Array::new([rows.len(), indices.len() / rows.len()], &indices).unwrap()
+/// Indices below `count` of as many minibatches as the fixtures have, `i32[20, ..]`.
+fn indices(count: usize) -> Array {
+    let all = minibatches(5, 4, count);
+    let indices: Vec<i32> = all.iter().flat_map(|one| one.to_vec::<i32>().unwrap()).collect();
+    Array::new([all.len(), indices.len() / all.len()], &indices).unwrap()
 }
 
 /// Gradient steps on the minibatches of `indices`, each a call.
 macro_rules! follows_cleanrl {
-    ($algorithm:ident, $args:expr, $agent:expr, $samples:expr, $indices:expr, $rate:expr) => {{
+    ($algorithm:ident, $args:expr, $agent:expr, $samples:expr, $indices:expr, $rate:expr
+        $(, $field:ident: $value:expr)*) => {{
         use $algorithm::{Minibatch, TrainState, minibatch_step};
         let args = $args;
         let step = jit(|(train_state, minibatch)| minibatch_step(train_state, minibatch, &args).0);
@@ -203,6 +207,7 @@ macro_rules! follows_cleanrl {
             indices: $indices,
             index: Array::from(0i32),
             learning_rate: Array::from($rate as f32),
+            $($field: $value,)*
         };
         let mut train_state = TrainState { opt_state: adam_state(&agent), agent };
         let recorded = Trajectory::of(stringify!($algorithm));
@@ -215,32 +220,6 @@ macro_rules! follows_cleanrl {
     }};
 }
 
-/// Gradient steps on the minibatches of `orders`, each a call.
-macro_rules! follows {
-    ($algorithm:ident, $name:literal, $args:expr, $agent:expr, $samples:expr, $orders:expr, $rate:expr) => {{
-        type Agent<T> = $algorithm::Agent<T>;
-        let args = $args;
-        type Step<T> = (Learner<T, Agent<T>>, Minibatch<T, Samples<T>>);
-        let step = jit(|(learner, batch): Step<Tensor>| {
-            $algorithm::minibatch_step(learner, batch, &args).0
-        });
-        let agent = $agent;
-        let mut batch = Minibatch {
-            samples: $samples,
-            orders: $orders,
-            turn: Array::from(0i32),
-            learning_rate: Array::from($rate as f32),
-        };
-        let mut learner = Learner { optimizer: adam_state(&agent), agent };
-        let recorded = Trajectory::of($name);
-        for update in 0..UPDATES {
-            learner = step.call((learner, batch.clone())).unwrap();
-            recorded.check(update, &learner.agent);
-            batch = batch.at((update + 1) % batch.orders.shape()[0]);
-        }
-    }};
-}
-
 #[test]
 fn ppo_atari_envpool_follows_cleanrl() {
     use ppo_atari_envpool::{Agent, Args, Rollout, make_samples};
@@ -249,10 +228,7 @@ fn ppo_atari_envpool_follows_cleanrl() {
         make_samples(&agent, rollout, &args)
     });
     let agent = start("", |key| Agent::init(key, ACTIONS));
-    let self::Rollout { obs, actions, rewards, ends: dones, next_obs } = rollout(4);
-    let Acted { logprobs, values } = acted();
-    let rollout = Rollout { obs, actions, logprobs, values, rewards, dones, next_obs };
-    let samples = samples_of.call((agent.clone(), rollout)).unwrap();
+    let samples = samples_of.call((agent.clone(), rollout!(4))).unwrap();
     // All samples in each step.
     let all: Vec<i32> = (0..(STEPS * ENVS) as i32).collect();
     let indices = Array::new([1, STEPS * ENVS], &all).unwrap();
@@ -272,34 +248,31 @@ fn ppo_atari_follows_cleanrl() {
         make_samples(&agent, rollout, &args).0
     });
     let agent = start("", |key| Agent::init(key, &sizes(4)));
-    let self::Rollout { obs, actions, rewards, ends: dones, next_obs } = rollout(4);
-    let Acted { logprobs, values } = acted();
-    let rollout = Rollout { obs, actions, logprobs, values, rewards, dones, next_obs };
-    let samples = samples_of.call((agent.clone(), rollout)).unwrap();
+    let samples = samples_of.call((agent.clone(), rollout!(4))).unwrap();
     let rate = args.learning_rate * (1.0 - 2.0 / 10.0);
-    follows_cleanrl!(ppo_atari, args, agent, samples, orders(STEPS * ENVS), rate);
+    follows_cleanrl!(ppo_atari, args, agent, samples, indices(STEPS * ENVS), rate);
 }
 
 #[test]
 fn ppo_atari_lstm_follows_cleanrl() {
-    use ppo_atari_lstm::{Agent, Args, Memory, Samples};
+    use ppo_atari_lstm::{Agent, Args, Rollout, make_samples};
     let args = Args::from_flags([""; 0]).unwrap();
-    type Input<T> = (Agent<T>, Rollout<T>, Acted<T>, (T, Memory<T>, Memory<T>));
-    let prepare = jit(|(agent, rollout, acted, memories): Input<Tensor>| {
-        let (first, memory, next_memory) = memories;
-        let Rollout { obs, actions, rewards, ends, next_obs } = rollout;
-        let last_end = ends.index_axis(0, -1);
-        let (_, next_value) = agent.heads(agent.remember(next_obs, last_end, next_memory).1);
-        let discounts = (args.gamma, args.gae_lambda);
-        let (advantages, returns) = gae(rewards, ends, acted.values, next_value, discounts);
-        let firsts = concatenate(&[first, ends.slice_axis(0, 0, STEPS - 1)], 0);
-        let Acted { logprobs, values } = acted;
-        Samples { obs, firsts, memory, actions, logprobs, advantages, returns, values, split: None }
+    type Input<T> = (Agent<T>, Rollout<T>, T);
+    let samples_of = jit(|(agent, rollout, first): Input<Tensor>| {
+        let later = rollout.dones.slice_axis(0, 0, STEPS - 1);
+        let episode_starts = concatenate(&[first, later], 0);
+        make_samples(&agent, Rollout { episode_starts, ..rollout }, &args).0
     });
     let agent = start("", |key| Agent::init(key, &sizes(1)));
-    let memory = |c: &str, h: &str| (floats(c, [ENVS, 128]), floats(h, [ENVS, 128]));
-    let memories = (flags("first", 2, [1, ENVS]), memory("c", "h"), memory("next_c", "next_h"));
-    let samples = prepare.call((agent.clone(), rollout(1), acted(), memories)).unwrap();
+    let lstm_state = |c: &str, h: &str| (floats(c, [ENVS, 128]), floats(h, [ENVS, 128]));
+    let rollout = rollout!(
+        1,
+        initial_lstm_state: lstm_state("c", "h"),
+        episode_starts: Array::zeros([STEPS, ENVS], DType::F32),
+        next_lstm_state: lstm_state("next_c", "next_h"),
+    );
+    let first = flags("first", 2, [1, ENVS]);
+    let samples = samples_of.call((agent.clone(), rollout, first)).unwrap();
     let rate = args.learning_rate * (1.0 - 2.0 / 10.0);
-    follows!(ppo_atari_lstm, "ppo_atari_lstm", args, agent, samples, orders(ENVS), rate);
+    follows_cleanrl!(ppo_atari_lstm, args, agent, samples, indices(ENVS), rate, sequences: None);
 }
