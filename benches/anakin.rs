@@ -3,7 +3,7 @@
 //! usage: PODRACER_PEER_PYTHON=.. cargo bench --bench anakin [-- NUM_SEEDS..]
 //!
 //! Microseconds per update of an agent: 512 steps and 16 gradient steps. Both sides train on from
-//! where they are, by turns.
+//! where they are, alternately.
 
 use std::time::Instant;
 
@@ -50,11 +50,11 @@ fn main() -> Result<()> {
         let mut wall = Row::new(format!("{seeds} seeds, us"));
         let mut processor = Row::new(format!("{seeds} seeds, us of processor time"));
         let each = 1e6 / (seeds as u64 * updates) as f64;
-        for turn in 0..11 {
+        for step in 0..11 {
             let (start, used) = (Instant::now(), processor_seconds());
             let (next, report) = run.call(state)?;
             report.explained.wait()?;
-            if turn > 0 {
+            if step > 0 {
                 wall.ours(start.elapsed().as_secs_f64() * each);
                 processor.ours((processor_seconds() - used) * each);
                 wall.peer(&mut peer, &seeds.to_string());

@@ -16,7 +16,7 @@ const TURNS: usize = 10_000;
 const ROUNDS: usize = 15;
 
 /// Microseconds of a turn of `body`.
-fn turn(size: usize, body: impl Fn(Tensor) -> Tensor) -> Result<f64> {
+fn step(size: usize, body: impl Fn(Tensor) -> Tensor) -> Result<f64> {
     let f = jit(|x: Tensor| {
         scan_with(|c: Tensor, ()| (body(c), ()), x, (), ScanOptions::length(TURNS)).0
     });
@@ -44,14 +44,14 @@ fn main() -> Result<()> {
     println!("microseconds per call, by the number of f32 in and out");
     println!("{:>8} {:>8} {:>8} {:>8} {:>8}", "f32", "pure", "io", "debug", "raw io");
     for size in [1, 64, 1024, 65_536] {
-        let none = turn(size, |x| x + 1.0)?;
-        let pure = turn(size, |x| pure_callback(Ok, x.ty(), x) + 1.0)?;
-        let io = turn(size, |x| io_callback(Ok, x.ty(), true, x) + 1.0)?;
-        let debug = turn(size, |x| {
+        let none = step(size, |x| x + 1.0)?;
+        let pure = step(size, |x| pure_callback(Ok, x.ty(), x) + 1.0)?;
+        let io = step(size, |x| io_callback(Ok, x.ty(), true, x) + 1.0)?;
+        let debug = step(size, |x| {
             debug_callback(|_: Literal| {}, x);
             x + 1.0
         })?;
-        let raw = turn(size, |x| raw(x) + 1.0)?;
+        let raw = step(size, |x| raw(x) + 1.0)?;
         let [pure, io, debug, raw] = [pure, io, debug, raw].map(|time| time - none);
         println!("{size:>8} {pure:>8.2} {io:>8.2} {debug:>8.2} {raw:>8.2}");
     }

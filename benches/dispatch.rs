@@ -2,7 +2,7 @@
 //! comes down to, and beside JAX.
 //!
 //! `cargo bench --bench dispatch`; with `PODRACER_PEER_PYTHON=.../bin/python`, a Python with jax,
-//! each row is measured by turns with `benches/peers/jax_dispatch.py`. Microseconds per call.
+//! each row is measured alternately with `benches/peers/jax_dispatch.py`. Microseconds per call.
 
 mod peer;
 mod raw;
@@ -34,7 +34,7 @@ fn time(calls: usize, mut f: impl FnMut()) -> f64 {
     start.elapsed().as_secs_f64() / calls as f64 * 1e6
 }
 
-/// Rows of the bare call, ours and the peer's, by turns.
+/// Rows of the bare call, ours and the peer's, alternately.
 fn measure(
     name: &str,
     calls: usize,

@@ -86,9 +86,9 @@ fn overhead() -> Result<()> {
             pool.reset()?;
             let actions = vec![0; num_envs];
             let ideal = us as f64 * (num_envs / num_threads) as f64;
-            let turns = if us == 0 { 10_000 } else { 300 };
+            let steps = if us == 0 { 10_000 } else { 300 };
             let mut costs = Vec::new();
-            for _ in 0..turns {
+            for _ in 0..steps {
                 let began = Instant::now();
                 pool.step(&actions)?;
                 costs.push(began.elapsed().as_secs_f64() * 1e6 - ideal);
@@ -98,9 +98,9 @@ fn overhead() -> Result<()> {
                 "{{\"what\": \"overhead of a batch, us\", \"num_envs\": {num_envs}, \
                  \"num_threads\": {num_threads}, \"step_us\": {us}, \"median\": {:.2}, \"p10\": \
                  {:.2}, \"p90\": {:.2}}}",
-                costs[turns / 2],
-                costs[turns / 10],
-                costs[turns * 9 / 10]
+                costs[steps / 2],
+                costs[steps / 10],
+                costs[steps * 9 / 10]
             );
         }
     }
@@ -244,7 +244,7 @@ fn start(id: &str, num_envs: usize) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of memory that this process has, where the system tells.
+/// Bytes of memory that this process uses; `None` on systems that do not report it.
 fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

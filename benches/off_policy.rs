@@ -2,7 +2,7 @@
 //! while learning, beside loops of CleanRL's kind.
 //!
 //! `cargo bench --bench off_policy` measures us alone. With `PODRACER_PEER_PYTHON=.../bin/python`,
-//! a Python with gymnasium, mujoco and numpy, each row is measured by turns with
+//! a Python with gymnasium, mujoco and numpy, each row is measured alternately with
 //! `benches/peers/off_policy.py`: `sac` needs torch there, the others jax. Rows can be chosen: `cargo
 //! bench --bench off_policy -- td3 sac`.
 //!

@@ -2,7 +2,7 @@
 //! bare execution of its program.
 //!
 //! `cargo bench --bench pmap`; with `PODRACER_PEER_PYTHON=.../bin/python`, a Python with jax, the
-//! steps are measured by turns with `benches/peers/jax_pmap.py`. Milliseconds a step, microseconds
+//! steps are measured alternately with `benches/peers/jax_pmap.py`. Milliseconds a step, microseconds
 //! a call.
 
 mod peer;

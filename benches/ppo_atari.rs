@@ -1,7 +1,7 @@
 //! PPO's minibatch step on Atari: tracing and lowering, compiling, running; beside JAX.
 //!
 //! `cargo bench --bench ppo_atari` measures us alone; with `PODRACER_PEER_PYTHON=.../bin/python`,
-//! a Python with jax, each row is measured by turns with `benches/peers/jax_ppo_atari.py`. Rows
+//! a Python with jax, each row is measured alternately with `benches/peers/jax_ppo_atari.py`. Rows
 //! can be chosen: `cargo bench --bench ppo_atari -- lower step`. `scan` is four steps in one
 //! program; JAX takes some ten seconds for a run of it.
 //!
@@ -155,13 +155,13 @@ fn main() -> Result<()> {
 
     if wants("lower") {
         let mut row = Row::new("trace + lower, ms");
-        for turn in 0..12 {
+        for step in 0..12 {
             let start = Instant::now();
             for _ in 0..10 {
                 compiled.lower(&(state.clone(), batch.clone()))?;
             }
             row.ours(ms(start) / 10.0);
-            if turn < 6 {
+            if step < 6 {
                 row.peer(&mut peer, "lower");
             }
         }
@@ -181,11 +181,11 @@ fn main() -> Result<()> {
         let mut processor = Row::new("step, ms of processor time, both cores");
         let mut state = state.clone();
         let mut last = None;
-        for turn in 0..21 {
+        for step in 0..21 {
             let (start, used) = (Instant::now(), processor_seconds());
             let (next, value) = compiled.call((state, batch.clone()))?;
             value.wait()?;
-            if turn > 0 {
+            if step > 0 {
                 row.ours(ms(start));
                 processor.ours((processor_seconds() - used) * 1e3);
                 row.peer(&mut peer, "step");
@@ -202,14 +202,14 @@ fn main() -> Result<()> {
         let batches = minibatch(&[4])?;
         let compiled = jit(four).named("ppo_atari_four");
         let mut state = state;
-        for turn in 0..9 {
+        for step in 0..9 {
             let start = Instant::now();
             let (next, values) = compiled.call((state, batches.clone()))?;
             values.wait()?;
-            if turn > 0 {
+            if step > 0 {
                 row.ours(ms(start) / 4.0);
             }
-            if turn == 1 {
+            if step == 1 {
                 row.peer(&mut peer, "scan");
             }
             state = next;

@@ -2,7 +2,7 @@
 //! writing StableHLO text; beside JAX's tracing and lowering to the same kind of text.
 //!
 //! `cargo bench --bench trace`; with `PODRACER_PEER_PYTHON=.../bin/python`, a Python with jax, each
-//! row is measured by turns with `benches/peers/jax_trace.py`. Milliseconds; at the end, what a span
+//! row is measured alternately with `benches/peers/jax_trace.py`. Milliseconds; at the end, what a span
 //! of the timeline costs.
 
 mod peer;
@@ -74,11 +74,11 @@ fn flat((x, y): (Tensor, Tensor)) -> Tensor {
 fn lstm((cell, xs): (LstmCell<Tensor>, Tensor)) -> LstmCell<Tensor> {
     grad(|cell: LstmCell<Tensor>| {
         let start = (zeros_like(cell.start(16).0), cell.start(16).1);
-        let turn = |carry, x| {
+        let step = |carry, x| {
             let (c, h) = cell.apply(x, carry);
             ((c, h), h)
         };
-        scan(turn, start, xs).1.square().mean(..)
+        scan(step, start, xs).1.square().mean(..)
     })(cell)
 }
 

@@ -2,7 +2,7 @@
 //! 64 networks by one `vmap`. Milliseconds a call, and bytes of scratch memory.
 //!
 //! `cargo bench --bench transforms`; with `PODRACER_PEER_PYTHON=.../bin/python`, a Python with jax,
-//! each row is measured by turns with `benches/peers/jax_transforms.py`.
+//! each row is measured alternately with `benches/peers/jax_transforms.py`.
 
 mod peer;
 
@@ -33,11 +33,11 @@ type State = (Network, AdamState<Tensor, Network>);
 /// Mean square of the outputs of all turns, and its gradient for the cell.
 fn lstm((cell, xs): (Cell, Tensor)) -> (Tensor, Cell) {
     value_and_grad(|cell: Cell| {
-        let turn = |state, x| {
+        let step = |state, x| {
             let (c, h) = cell.apply(x, state);
             ((c, h), h)
         };
-        scan(turn, cell.start(BATCH), xs).1.square().mean(..)
+        scan(step, cell.start(BATCH), xs).1.square().mean(..)
     })(cell)
 }
 
@@ -53,7 +53,7 @@ fn key(seed: u64) -> Key<Array> {
     Key::new(seed)
 }
 
-/// One program by turns with the peer's.
+/// One program alternately with the peer's.
 fn measure(
     name: &str,
     peer: &mut Peer,

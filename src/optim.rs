@@ -18,6 +18,9 @@
 //! }
 //! ```
 //!
+//! [`Optimizer`] is their common interface, optax's `GradientTransformation`: with it a train state
+//! names its optimiser once, and functions work with any of them.
+//!
 //! The learning rate is a number or a traced scalar. For an annealed learning rate use
 //! `adam.with_learning_rate(lr)`, where `lr` is an argument of the compiled function or a
 //! [`Schedule`] at the state's count.
@@ -27,6 +30,7 @@
 
 mod adam;
 mod clip;
+mod optimizer;
 mod schedule;
 mod sgd;
 #[cfg(test)]
@@ -39,6 +43,7 @@ use crate::tree::{self, Tree};
 
 pub use adam::{Adam, AdamState, RAdam};
 pub use clip::{clip_by_global_norm, clip_grad_norm, global_norm};
+pub use optimizer::{OptState, Optimizer};
 pub use schedule::Schedule;
 pub use sgd::{RmsProp, RmsPropState, Sgd, SgdState};
 

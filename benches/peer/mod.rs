@@ -1,4 +1,4 @@
-//! A peer library measured by turns with ours: a script that takes the name of a measurement on a
+//! A peer library measured alternately with ours: a script that takes the name of a measurement on a
 //! line and answers with a number on a line.
 
 use std::io::{BufRead, BufReader, Write};

@@ -1,6 +1,6 @@
 //! `#[derive(Tree)]`, for structs and enums whose leaves are tensors.
 //!
-//! The macro writes an `impl podracer::tree::Tree`. It tells the fields apart by their types:
+//! The macro writes an `impl podracer::tree::Tree`. It distinguishes the fields by their types:
 //! a field whose type mentions the leaf parameter or a nested parameter is a subtree, any other
 //! is static and belongs to the structure.
 

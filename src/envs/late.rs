@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::{output, watch};
 
 /// Time in one step or reset after which an environment is reported.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REPORT_AFTER: Duration = Duration::from_secs(30);
 
 /// Number of times that a step or reset of one environment began or returned: odd during a call.
 #[derive(Default)]
@@ -57,7 +57,7 @@ impl Watch {
             let count = calls.0.load(Ordering::Relaxed);
             if count != seen.count || count.is_multiple_of(2) {
                 *seen = Seen { count, since: now, reported: false };
-            } else if !seen.reported && now.duration_since(seen.since) >= PATIENCE {
+            } else if !seen.reported && now.duration_since(seen.since) >= REPORT_AFTER {
                 seen.reported = true;
                 late.push(i);
             }
@@ -74,7 +74,7 @@ impl watch::Watched for Watch {
                 "podracer: env {late:?} of {}: one step or reset has taken {} s and not returned, and \
                  the batch waits for it",
                 self.id,
-                PATIENCE.as_secs()
+                REPORT_AFTER.as_secs()
             ));
         }
     }

@@ -43,7 +43,7 @@ pub(super) enum Phase {
     /// Never reset.
     New,
     /// In the middle of an episode.
-    Playing,
+    InEpisode,
     /// At the end of an episode, not reset yet.
     Over,
 }
@@ -224,7 +224,7 @@ impl Slot {
             self.outcome.elapsed = self.elapsed;
         }
         self.expect_no_nan(obs)?;
-        self.phase = Phase::Playing;
+        self.phase = Phase::InEpisode;
         self.outcome.first = true;
         Ok(())
     }

@@ -71,11 +71,11 @@ struct Signal {
 }
 
 impl Signal {
-    fn wait(&self, patience: &Patience, holds: impl Fn() -> bool) {
+    fn wait(&self, spin_limit: &Patience, holds: impl Fn() -> bool) {
         if holds() {
             return;
         }
-        let (began, limit) = (Instant::now(), patience.0.load(Ordering::Relaxed));
+        let (began, limit) = (Instant::now(), spin_limit.0.load(Ordering::Relaxed));
         while began.elapsed().as_nanos() < u128::from(limit) {
             for _ in 0..8 {
                 std::hint::spin_loop();
@@ -94,7 +94,7 @@ impl Signal {
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
         drop(guard);
-        patience.learn(began.elapsed());
+        spin_limit.learn(began.elapsed());
     }
 
     fn notify(&self, all: bool) {
@@ -134,9 +134,9 @@ impl Inbox {
     }
 
     /// Waits until `count` environments are back, and takes them.
-    fn wait(&self, patience: &Patience, count: usize) -> Vec<Returned> {
+    fn wait(&self, spin_limit: &Patience, count: usize) -> Vec<Returned> {
         self.wanted.store(count, Ordering::SeqCst);
-        self.ready.wait(patience, || self.back.load(Ordering::SeqCst) >= count);
+        self.ready.wait(spin_limit, || self.back.load(Ordering::SeqCst) >= count);
         std::iter::from_fn(|| self.returned.pop()).take(count).collect()
     }
 
@@ -156,7 +156,7 @@ struct Queue {
     jobs: ArrayQueue<Job>,
     closing: AtomicBool,
     work: Signal,
-    patience: Patience,
+    spin_limit: Patience,
 }
 
 /// Worker threads of one pool. Dropping them waits only for the jobs that have started.
@@ -166,7 +166,7 @@ pub(super) struct Workers {
     /// True if the caller runs jobs itself while it waits.
     caller_helps: bool,
     /// Polling time of the caller when it waits for the last environments of a batch.
-    patience: Patience,
+    spin_limit: Patience,
     /// Cores available to the threads if they avoid the caller's core; else empty.
     cores: Vec<usize>,
     /// Core that the threads avoid now.
@@ -192,7 +192,7 @@ impl Workers {
             jobs: ArrayQueue::new(team.most_jobs),
             closing: AtomicBool::new(false),
             work: Signal::default(),
-            patience: Patience::new(),
+            spin_limit: Patience::new(),
         });
         let allowed = cores::allowed();
         let keep_off = team.caller_helps && team.first_core.is_none() && team.count < allowed.len();
@@ -200,7 +200,7 @@ impl Workers {
             queue: queue.clone(),
             threads: Vec::new(),
             caller_helps: team.caller_helps,
-            patience: Patience::new(),
+            spin_limit: Patience::new(),
             cores: if keep_off { allowed.clone() } else { Vec::new() },
             kept_off: AtomicUsize::new(usize::MAX),
         };
@@ -262,7 +262,7 @@ impl Workers {
                 run(job);
             }
         }
-        let mut returned = inbox.wait(&self.patience, count);
+        let mut returned = inbox.wait(&self.spin_limit, count);
         returned.sort_unstable_by_key(|returned| returned.row);
         returned
     }
@@ -284,7 +284,7 @@ impl Drop for Workers {
 fn work(queue: &Queue) {
     let closing = || queue.closing.load(Ordering::SeqCst);
     loop {
-        queue.work.wait(&queue.patience, || closing() || !queue.jobs.is_empty());
+        queue.work.wait(&queue.spin_limit, || closing() || !queue.jobs.is_empty());
         if closing() {
             return;
         }

@@ -26,7 +26,7 @@ struct Launch {
 
 /// Time that a program may run before it is called late. The CPU runtime ends the process when a
 /// device has waited 40 seconds at a collective; this is well before that.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REPORT_AFTER: Duration = Duration::from_secs(10);
 
 impl Watch {
     pub(super) fn new(name: &str) -> Watch {
@@ -48,7 +48,7 @@ impl watch::Watched for Watched {
     fn look(&self) {
         let mut launch = self.launch.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(current) = launch.as_mut() else { return };
-        if current.reported || current.at.elapsed() < PATIENCE {
+        if current.reported || current.at.elapsed() < REPORT_AFTER {
             return;
         }
         current.reported = true;

@@ -22,7 +22,7 @@ pub struct Evaluation {
 
 /// Actions of an agent, with values to display beside the video.
 #[derive(Debug, Clone)]
-pub struct Acted {
+pub struct PolicyOutput {
     /// Actions, `i32[N]` or `f32[N, ..]`.
     pub actions: Array,
     /// Values drawn as bars beside the frame: `f32[N, K]`, such as the value or the probability of
@@ -30,15 +30,15 @@ pub struct Acted {
     pub thoughts: Option<Array>,
 }
 
-impl From<Array> for Acted {
-    fn from(actions: Array) -> Acted {
-        Acted { actions, thoughts: None }
+impl From<Array> for PolicyOutput {
+    fn from(actions: Array) -> PolicyOutput {
+        PolicyOutput { actions, thoughts: None }
     }
 }
 
-impl From<(Array, Array)> for Acted {
-    fn from((actions, thoughts): (Array, Array)) -> Acted {
-        Acted { actions, thoughts: Some(thoughts) }
+impl From<(Array, Array)> for PolicyOutput {
+    fn from((actions, thoughts): (Array, Array)) -> PolicyOutput {
+        PolicyOutput { actions, thoughts: Some(thoughts) }
     }
 }
 
@@ -74,9 +74,9 @@ impl Evaluation {
     ///
     /// # Errors
     /// Returns errors of `act` and of the environments; [`Error::Argument`] for actions of a type
-    /// that [`Acted`] does not have; [`Error::Env`] if a video is requested and the environment
+    /// that [`PolicyOutput`] does not have; [`Error::Env`] if a video is requested and the environment
     /// does not render.
-    pub fn play<A: Into<Acted>>(
+    pub fn play<A: Into<PolicyOutput>>(
         &mut self,
         pool: EnvPool,
         mut act: impl FnMut(Array, Key<Array>) -> Result<A>,
@@ -89,7 +89,7 @@ impl Evaluation {
     ///
     /// # Errors
     /// Returns the same errors as [`play`](Evaluation::play).
-    pub fn play_with<A: Into<Acted>>(
+    pub fn play_with<A: Into<PolicyOutput>>(
         &mut self,
         mut pool: EnvPool,
         mut act: impl FnMut(&Batch, Key<Array>) -> Result<A>,
@@ -98,7 +98,7 @@ impl Evaluation {
         let mut keys = (pool.options().seed..).map(Key::new);
         while self.returns.len() < self.episodes && !interrupt::requested() {
             let key = keys.next().expect("a long row of numbers");
-            let Acted { actions, thoughts } = act(&batch, key)?.into();
+            let PolicyOutput { actions, thoughts } = act(&batch, key)?.into();
             if let Some(recorder) = &mut self.recorder {
                 film(recorder, &mut pool, thoughts.as_ref())?;
             }

@@ -43,7 +43,7 @@ pub mod video;
 
 pub use algorithm::Algorithm;
 pub use episodes::{EpisodeRecord, EpisodeStats};
-pub use evaluation::{Acted, Evaluation};
+pub use evaluation::{Evaluation, PolicyOutput};
 pub use minibatch::{gather_minibatch, merge_time_and_env};
 pub use options::{OnWriteError, RunOptions};
 pub use progress::Progress;

@@ -14,7 +14,7 @@ pub enum OnWriteError {
     /// The run ends with the error. Files written so far are complete.
     Stop,
     /// The run continues; data that cannot be written is lost.
-    GoOn,
+    Continue,
 }
 
 // clap uses the documentation of a flattened struct as the description of the whole command, in

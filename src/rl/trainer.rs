@@ -152,8 +152,8 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
                 Run::reopen(&path, args.exp_name(), args.env_id(), options.seed, place)?
             }
         };
-        if options.on_write_error == OnWriteError::GoOn {
-            run.events.go_on();
+        if options.on_write_error == OnWriteError::Continue {
+            run.events.ignore_errors();
         }
         Ok(Trainer {
             args,
@@ -271,7 +271,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     /// Ignores a write error if the user chose so; the first one is reported.
     fn allow(&mut self, written: Result<()>) -> Result<()> {
         match (written, self.args.options().on_write_error) {
-            (Err(error @ Error::Io { .. }), OnWriteError::GoOn) => {
+            (Err(error @ Error::Io { .. }), OnWriteError::Continue) => {
                 let reported = self.write_failed || self.run.events.has_failed();
                 if !reported {
                     output::stderr_line(continues(&error));
@@ -625,7 +625,7 @@ mod tests {
 
     #[test]
     fn a_failure_to_write_stops_the_run_or_not_as_chosen() {
-        for (choice, continues) in [("stop", false), ("go-on", true)] {
+        for (choice, continues) in [("stop", false), ("continue", true)] {
             let folder = tempfile::tempdir().unwrap();
             let flags = ["--checkpoint-frequency", "50", "--on-write-error", choice];
             let args = args(folder.path(), &flags).unwrap();

@@ -48,7 +48,7 @@ fn a_run_has_one_writer() {
 
 #[test]
 fn a_folder_that_vanishes_is_reported_at_once() {
-    for (choice, ends) in [("stop", true), ("go-on", false)] {
+    for (choice, ends) in [("stop", true), ("continue", false)] {
         let runs = tempfile::tempdir().unwrap();
         let flags = format!("{ENDLESS} --on-write-error {choice} --checkpoint-frequency 6400");
         let mut running = Running::start(ppo(runs.path(), &flags));

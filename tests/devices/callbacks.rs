@@ -24,14 +24,14 @@ fn each_device_calls() {
             // The same on all devices, and yet a call each.
             let one = x.sum(..) * 0.0 + psum(x.sum(..), axis);
             debug_callback(move |x: Literal| log.lock().unwrap().extend(x.to_f64_vec()), one);
-            let turn = move |index: Literal| {
+            let step = move |index: Literal| {
                 again.lock().unwrap().extend(index.to_f64_vec());
                 Ok(index)
             };
             let index = axis_index(axis).to(DType::F32);
             let y = scan(
                 |c: Tensor, x: Tensor| {
-                    (c + io_callback(turn.clone(), index.ty(), true, index * 100.0 + x), ())
+                    (c + io_callback(step.clone(), index.ty(), true, index * 100.0 + x), ())
                 },
                 one * 0.0,
                 x,

@@ -31,13 +31,13 @@ fn each_device_steps_its_own_pool() {
             pmap_with_mode(mode, "device", |axis, (handle, actions): (Handle<Tensor>, Tensor)| {
                 let handle = Handle::from_data(handle.into_data().reshape([]));
                 let (handle, first) = envs.reset(handle);
-                let turn = |(handle, _): (Handle<Tensor>, Tensor), actions: Tensor| {
+                let step = |(handle, _): (Handle<Tensor>, Tensor), actions: Tensor| {
                     let (handle, step) = envs.step(handle, actions);
                     // The devices wait for each other in every turn.
                     let all = psum(step.reward.sum(..), axis);
                     ((handle, step.obs), all)
                 };
-                let ((_, obs), rewards) = scan(turn, (handle, first.obs), actions);
+                let ((_, obs), rewards) = scan(step, (handle, first.obs), actions);
                 (obs, rewards)
             });
         let handle = Handle::from_data(shard(&handle.into_data(), &devices).unwrap());

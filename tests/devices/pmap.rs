@@ -111,7 +111,7 @@ fn loops_with_exchanges() {
         );
         scan(|y, _: Tensor| (psum(y, axis), ()), y, zeros([2], podracer::DType::F32)).0
     });
-    let f = f.named("turns");
+    let f = f.named("steps");
     let y = f.call(shard(&count(&[4]), &devices).unwrap());
     // 0 + 4 + 8 more on each; then twice the sum over the devices.
     let y = y.unwrap().stack().unwrap().to_vec::<f32>().unwrap();

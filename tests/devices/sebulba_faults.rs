@@ -94,7 +94,7 @@ fn an_environment_that_falls_over_ends_the_run_at_once() {
 fn a_full_disk_while_logging_ends_the_run_or_not_as_chosen() {
     use std::process::Command;
 
-    for (choice, goes_on) in [("stop", false), ("go-on", true)] {
+    for (choice, continues) in [("stop", false), ("continue", true)] {
         let runs = tempfile::tempdir().unwrap();
         // Too large a file is an error then, and no signal.
         let output = Command::new("sh")
@@ -108,7 +108,7 @@ fn a_full_disk_while_logging_ends_the_run_or_not_as_chosen() {
             .output()
             .unwrap();
         let message = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.success(), goes_on, "{message}");
+        assert_eq!(output.status.success(), continues, "{message}");
         assert!(message.contains("cannot write") && message.contains("tfevents"), "{message}");
         // It is no terminal.
         assert!(!message.contains('\x1b'), "{message}");
@@ -117,10 +117,10 @@ fn a_full_disk_while_logging_ends_the_run_or_not_as_chosen() {
         assert_eq!(lines.count(), 1, "{message}");
         assert_eq!(
             message.contains("training continues without what cannot be"),
-            goes_on,
+            continues,
             "{message}"
         );
         let result = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(result.contains("57600 steps in"), goes_on, "{result}");
+        assert_eq!(result.contains("57600 steps in"), continues, "{result}");
     }
 }

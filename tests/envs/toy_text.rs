@@ -366,13 +366,13 @@ fn options_are_checked() {
 /// Numbers and bools as observations come out of a compiled rollout as out of the pool.
 #[test]
 fn observations_in_compiled_code() {
-    let turns = 30;
+    let num_steps = 30;
     for (id, dtype, axes) in [
         ("Taxi-v3", DType::I32, vec![]),
         ("Blackjack-v1", DType::I32, vec![3]),
         ("MinAtar/Breakout-v1", DType::Bool, vec![10, 10, 4]),
     ] {
-        let choices: Vec<i32> = (0..turns * 2).map(|i| (i * i / 3 % 2) as i32).collect();
+        let choices: Vec<i32> = (0..num_steps * 2).map(|i| (i * i / 3 % 2) as i32).collect();
         let mut pool = EnvPool::make(id, options(2, 1)).unwrap();
         pool.reset().unwrap();
         let expected: Vec<u8> = choices
@@ -385,10 +385,10 @@ fn observations_in_compiled_code() {
             let (handle, _) = envs.reset(handle);
             scan(|handle, actions| envs.step(handle, actions), handle, actions)
         });
-        let actions = Array::new([turns, 2], &choices).unwrap();
+        let actions = Array::new([num_steps, 2], &choices).unwrap();
         let (_, steps) = rollout.call((handle, actions)).unwrap();
         let found = steps.obs.to_literal().unwrap();
-        let shape: Vec<usize> = [turns, 2].into_iter().chain(axes).collect();
+        let shape: Vec<usize> = [num_steps, 2].into_iter().chain(axes).collect();
         assert_eq!(found.ty(), &TensorType::new(dtype, &shape[..]), "{id}");
         assert!((*found.bytes()).as_ref() == expected, "{id}");
     }

@@ -116,12 +116,12 @@ fn batches_of_some_are_sent_and_received() {
     let (handle, envs) = cartpole(options.clone()).xla().unwrap();
     let rollout = jit(|handle: Handle<Tensor>| {
         let handle = envs.async_reset(handle);
-        let turn = |handle, ()| {
+        let step = |handle, ()| {
             let (handle, step) = envs.recv(handle);
             let action = step.obs.index_axis(1, 2).gt(0.0).to(DType::I32);
             (envs.send(handle, action, step.env_id), step)
         };
-        scan_with(turn, handle, (), ScanOptions::length(TURNS))
+        scan_with(step, handle, (), ScanOptions::length(TURNS))
     });
     let (_, steps) = rollout.call(handle).unwrap();
 
@@ -148,8 +148,8 @@ fn vmap_splits_the_rows() {
             let (handle, _) = envs.reset(handle);
             let pool = handle.into_data();
             let agent = |actions: Tensor| {
-                let turn = |handle, actions| envs.step(handle, actions);
-                scan(turn, Handle::from_data(pool), actions).1
+                let step = |handle, actions| envs.step(handle, actions);
+                scan(step, Handle::from_data(pool), actions).1
             };
             vmap(agent)(actions)
         };
@@ -157,8 +157,8 @@ fn vmap_splits_the_rows() {
         // [agent, turn, environment]
         let by_turn = actions(6);
         let by_agent: Vec<i32> = (0..2)
-            .flat_map(|agent| (0..TURNS).map(move |turn| (agent, turn)))
-            .flat_map(|(agent, turn)| by_turn[turn * 6 + agent * 3..][..3].to_vec())
+            .flat_map(|agent| (0..TURNS).map(move |step| (agent, step)))
+            .flat_map(|(agent, step)| by_turn[step * 6 + agent * 3..][..3].to_vec())
             .collect();
         let actions = Array::new([2, TURNS, 3], &by_agent).unwrap();
         let steps = run.call((handle, actions)).unwrap();

@@ -178,8 +178,8 @@ fn a_thousand_turns_in_order() {
                     };
                     scan_with(body, xs.sum(..) * 0.0, xs, options).0
                 });
-                let turns = f.call(numbers(TURNS)).unwrap();
-                assert_eq!(turns.item::<f32>().unwrap(), TURNS as f32);
+                let steps = f.call(numbers(TURNS)).unwrap();
+                assert_eq!(steps.item::<f32>().unwrap(), TURNS as f32);
                 assert_eq!(log.take(), expected, "{mode} {ordered} {unroll}");
             }
         }
@@ -541,11 +541,11 @@ fn modes_keep_the_order_of_each_other() {
 #[ignore = "prints for lines_are_printed"]
 fn printing() {
     let f = |x: Tensor| {
-        let turn = |c: Tensor, x: Tensor| {
+        let step = |c: Tensor, x: Tensor| {
             debug_print("at {}: x = {:.2}{{}}", (c, x));
             (c + 1, ())
         };
-        scan(turn, podracer::trace::ops::constant(0i32), x);
+        scan(step, podracer::trace::ops::constant(0i32), x);
         debug_print_ordered("all: {}", x);
         x
     };

@@ -15,11 +15,11 @@ fn most_of_the_work_decides() {
     assert!(!spread(128));
     assert!(spread(1024));
     // One large product beside a loop of small ones.
-    let beside = |turns| {
+    let beside = |steps| {
         let f = |(x, large, w): (Tensor, Tensor, Tensor)| {
             (scan(|x, w| (x.matmul(w), x), x, w).0, large.matmul(w.index_axis(0, 0)))
         };
-        let arguments = (zeros(&[32, 64]), zeros(&[1024, 64]), zeros(&[turns, 64, 64]));
+        let arguments = (zeros(&[32, 64]), zeros(&[1024, 64]), zeros(&[steps, 64, 64]));
         benefits_from_threads(&make_program(f, &arguments).unwrap())
     };
     assert!(beside(9));

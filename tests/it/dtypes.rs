@@ -87,8 +87,8 @@ const ANY: &[Family] = &[
         ]
     }),
     ("loops", |g| {
-        let turn = |carry: Tensor, x: Tensor| (where_(x.eq(carry), carry, x), carry);
-        let (last, all) = scan(turn, g.a.index_axis(0, 0), g.b);
+        let step = |carry: Tensor, x: Tensor| (where_(x.eq(carry), carry, x), carry);
+        let (last, all) = scan(step, g.a.index_axis(0, 0), g.b);
         let (_, kept) = while_loop(
             |(n, _): (Tensor, Tensor)| n.lt(3),
             |(n, x)| (n + 1, x.roll(1, 0)),

@@ -75,7 +75,7 @@ fn turns_and_branches() {
     };
     assert_eq!(
         message(looped, [1.0f32, 2.0, 3.0]),
-        "f: sqrt makes the first NaN, in f32[]\n  --> line -8, in turn 2 of scan (line -11)\n  \
+        "f: sqrt makes the first NaN, in f32[]\n  --> line -8, in step 2 of scan (line -11)\n  \
          its operands have none: f32[] from -2 to -2"
     );
     let nested = |xs: Tensor| {
@@ -85,7 +85,7 @@ fn turns_and_branches() {
     };
     let text = message(nested, Array::new([1, 3], &[1.0f32, 0.5, 2.0]).unwrap());
     assert!(text.contains("log1p makes the first NaN, in f32[1] at [0]"), "{text}");
-    let place = "--> line -4, in turn 2 of while (line -4), in turn 2 of scan (line -2)";
+    let place = "--> line -4, in step 2 of while (line -4), in step 2 of scan (line -2)";
     assert!(text.contains(place), "{text}");
 }
 
@@ -119,7 +119,7 @@ fn effects_are_not_repeated() {
         let f = f.named("f").check_nans(true);
         let text = f.call(Array::from([1.0f32; 4])).unwrap_err().to_string();
         assert!(
-            text.contains("sqrt makes the first NaN") && text.contains("in turn 3 of scan"),
+            text.contains("sqrt makes the first NaN") && text.contains("in step 3 of scan"),
             "{text}"
         );
         // Eager and interpreted runs end where they find it.
@@ -128,7 +128,7 @@ fn effects_are_not_repeated() {
         // The record of one run is not that of the next.
         reads.store(1, Ordering::SeqCst);
         let text = f.call(Array::from([1.0f32; 4])).unwrap_err().to_string();
-        assert!(text.contains("in turn 2 of scan"), "{text}");
+        assert!(text.contains("in step 2 of scan"), "{text}");
     }
 }
 

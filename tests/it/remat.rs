@@ -14,16 +14,16 @@ const WIDTH: usize = 128;
 /// Some turns of a network, each checkpointed or not.
 fn loss(policy: Option<RematPolicy>) -> impl Fn((Tensor, Tensor)) -> Tensor {
     move |(w, h): (Tensor, Tensor)| {
-        let turn = |h: Tensor| {
+        let step = |h: Tensor| {
             let h = checkpoint_name(h.matmul(w), "hidden").tanh();
             (h * h.sin() + h.cos()).matmul(w).tanh()
         };
-        let turn = |h: Tensor| match &policy {
-            Some(policy) => checkpoint_with(policy.clone(), turn)(h),
-            None => turn(h),
+        let step = |h: Tensor| match &policy {
+            Some(policy) => checkpoint_with(policy.clone(), step)(h),
+            None => step(h),
         };
-        let turns = podracer::trace::ops::zeros([TURNS], DType::F32);
-        scan(|h: Tensor, _: Tensor| (turn(h), ()), h, turns).0.sum(..)
+        let steps = podracer::trace::ops::zeros([TURNS], DType::F32);
+        scan(|h: Tensor, _: Tensor| (step(h), ()), h, steps).0.sum(..)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Words of doc comments.
+//! Words of doc comments, and names in the code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,4 +72,127 @@ fn doc_comments_begin_with_what_the_item_is_or_does() {
             .extend(banned_openings(&source).iter().map(|(n, text)| format!("{name}:{n}: {text}")));
     }
     assert!(found.is_empty(), "{} doc comments:\n{}", found.len(), found.join("\n"));
+}
+
+/// Names that no reader would guess. The standard ones are in `docs/glossary.md`.
+const BANNED_NAMES: [&str; 20] = [
+    "told",
+    "goes_on",
+    "going_on",
+    "go_on",
+    "turn",
+    "turns",
+    "playing",
+    "Playing",
+    "Acted",
+    "Drawn",
+    "gauge",
+    "of_action",
+    "lower_value",
+    "cadence",
+    "Cadence",
+    "pace",
+    "Pace",
+    "meaning_flags",
+    "patience",
+    "PATIENCE",
+];
+/// Phrases that no sentence needs.
+const BANNED_PHRASES: [&str; 6] =
+    ["goes on", "gone on", "by turns", "was told", "is told", "are told"];
+
+/// The source without its comments and literals, which are blanked.
+fn code_only(source: &str) -> String {
+    let bytes = source.as_bytes();
+    let mut code = String::with_capacity(source.len());
+    let mut i = 0;
+    while i < bytes.len() {
+        let rest = &source[i..];
+        let end = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if let Some(raw) = rest.strip_prefix("r#\"") {
+            raw.find("\"#").map_or(rest.len(), |end| end + 5)
+        } else if let Some(text) = rest.strip_prefix('"') {
+            let mut escaped = false;
+            let quote = text.find(|c: char| {
+                let ends = c == '"' && !escaped;
+                escaped = c == '\\' && !escaped;
+                ends
+            });
+            quote.map_or(rest.len(), |end| end + 2)
+        } else if rest.starts_with("'\"'") {
+            3
+        } else if rest.starts_with("'\\\"'") {
+            4
+        } else {
+            let c = rest.chars().next().expect("a character");
+            code.push(c);
+            i += c.len_utf8();
+            continue;
+        };
+        code.extend(rest[..end].chars().filter(|c| *c == '\n'));
+        code.push(' ');
+        i += end;
+    }
+    code
+}
+
+/// The numbers of lines, from 1, that contain a banned name, and the name.
+fn banned_names(source: &str) -> Vec<(usize, &'static str)> {
+    let mut found = Vec::new();
+    for (number, line) in code_only(source).lines().enumerate() {
+        let words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+        for word in words {
+            found.extend(
+                BANNED_NAMES.iter().filter(|name| **name == word).map(|n| (number + 1, *n)),
+            );
+        }
+    }
+    found
+}
+
+#[test]
+fn banned_names_are_found() {
+    let source =
+        "// told\nlet told = f(\"turn\"); // turn\nlet c = '\"'; turn();\n\"a\\\" told\nb\"; told";
+    assert_eq!(banned_names(source), [(2, "told"), (3, "turn"), (5, "told")]);
+}
+
+fn files_of(folders: &[&str]) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    folders.iter().for_each(|folder| rust_files(&root.join(folder), &mut files));
+    files
+}
+
+#[test]
+fn names_are_those_that_a_reader_would_guess() {
+    let mut found = Vec::new();
+    for file in files_of(&["src", "derive/src", "examples", "benches", "tests"]) {
+        let source = fs::read_to_string(&file).unwrap();
+        let lines = banned_names(&source);
+        found.extend(lines.iter().map(|(line, name)| format!("{}:{line}: {name}", file.display())));
+    }
+    assert!(found.is_empty(), "{} names:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn sentences_use_plain_words() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = files_of(&["src", "derive/src", "examples", "benches"]);
+    files.push(root.join("README.md"));
+    for folder in ["docs", "docs/algos", "docs/decisions"] {
+        let pages = fs::read_dir(root.join(folder)).unwrap().map(|page| page.unwrap().path());
+        files.extend(pages.filter(|page| page.extension().is_some_and(|kind| kind == "md")));
+    }
+    let mut found = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let lines = text
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| BANNED_PHRASES.iter().any(|phrase| line.contains(phrase)));
+        found.extend(lines.map(|(n, line)| format!("{}:{}: {line}", file.display(), n + 1)));
+    }
+    assert!(found.is_empty(), "{} sentences:\n{}", found.len(), found.join("\n"));
 }

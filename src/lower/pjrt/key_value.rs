@@ -105,7 +105,7 @@ unsafe extern "C" fn delete(value: *mut c_char) {
         return;
     }
     // SAFETY: `answer` made the value: a boxed slice whose first bytes are its length, of which the
-    // plugin was told what comes after them.
+    // plugin was given what comes after them.
     unsafe {
         let start = value.cast::<u8>().sub(HEAD);
         let mut length = [0; HEAD];

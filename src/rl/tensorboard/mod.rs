@@ -31,7 +31,7 @@ const FLUSH_BYTES: usize = 1 << 16;
 /// Events are buffered and written every few seconds, by [`flush`](EventWriter::flush), by
 /// [`close`](EventWriter::close) and on drop. The first write error is returned once; after it the
 /// file may end within a record, so later events are silently dropped. After
-/// [`go_on`](EventWriter::go_on) the error is printed instead of returned.
+/// [`ignore_errors`](EventWriter::ignore_errors) the error is printed instead of returned.
 #[derive(Debug)]
 pub struct EventWriter {
     path: PathBuf,
@@ -40,7 +40,7 @@ pub struct EventWriter {
     flushed: Instant,
     failed: bool,
     /// If true, errors are printed instead of returned.
-    go_on: bool,
+    ignores_errors: bool,
     /// Length to which a reopened file is truncated before anything else is written.
     cut: Option<u64>,
 }
@@ -105,12 +105,12 @@ impl EventWriter {
 
     fn new(file: File, path: PathBuf) -> EventWriter {
         let (buffer, flushed) = (Vec::new(), Instant::now());
-        EventWriter { path, file, buffer, flushed, failed: false, go_on: false, cut: None }
+        EventWriter { path, file, buffer, flushed, failed: false, ignores_errors: false, cut: None }
     }
 
     /// Makes the writer print the first failure as a warning instead of returning it.
-    pub fn go_on(&mut self) {
-        self.go_on = true;
+    pub fn ignore_errors(&mut self) {
+        self.ignores_errors = true;
     }
 
     /// Returns true once events could not be written.
@@ -121,7 +121,7 @@ impl EventWriter {
     fn fail(&mut self, source: std::io::Error) -> Result<()> {
         self.failed = true;
         let error = Error::io("cannot write", &self.path)(source);
-        if !self.go_on {
+        if !self.ignores_errors {
             return Err(error);
         }
         output::stderr_line(format_args!("{}", continues(&error)));
@@ -242,7 +242,7 @@ impl Drop for EventWriter {
 pub(super) fn continues(error: &Error) -> String {
     format!(
         "warning: {error}; training continues without what cannot be written (--on-write-error \
-         go-on)"
+         continue)"
     )
 }
 

@@ -147,13 +147,13 @@ fn checkpoints(cases: &mut Vec<Case>) {
         checkpoint(|y: Tensor| checkpoint(|y: Tensor| y.sin().tanh())(y).sin())(x[0])
     }));
     cases.push(case("checkpoint/in a loop", &[x(&[2]), x(&[4, 2])], |x| {
-        let turn = |h: Tensor, y: Tensor| ((h * y).sin().tanh(), h * h);
-        scan(|h: Tensor, y: Tensor| checkpoint(|(h, y)| turn(h, y))((h, y)), x[0], x[1]).1
+        let step = |h: Tensor, y: Tensor| ((h * y).sin().tanh(), h * h);
+        scan(|h: Tensor, y: Tensor| checkpoint(|(h, y)| step(h, y))((h, y)), x[0], x[1]).1
     }));
     cases.push(case("checkpoint/a loop", &[x(&[2]), x(&[4, 2])], |x| {
         checkpoint(|(h, xs): (Tensor, Tensor)| {
-            let turn = |h: Tensor, y: Tensor| ((h * y).sin(), h);
-            scan_with(turn, h, xs, ScanOptions::reversed()).1
+            let step = |h: Tensor, y: Tensor| ((h * y).sin(), h);
+            scan_with(step, h, xs, ScanOptions::reversed()).1
         })((x[0], x[1]))
     }));
     cases.push(case("checkpoint/of a batch", &[x(&[4, 2]), x(&[2])], |x| {

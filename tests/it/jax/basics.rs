@@ -54,8 +54,8 @@ pub const FUNCTIONS: &[Function] = &[
     ("normalised", |x| vec![(x[0] - x[0].mean(..)) / (x[0].std(..) + 1e-8)]),
     ("cumulative_sum", |x| vec![x[0].cumsum(0), x[0].cumsum(1)]),
     ("cumulative_product", |x| {
-        let turn = |c: Tensor, x: Tensor| (c * x, c * x);
-        vec![scan(turn, ones([4], DType::F32), x[0]).1]
+        let step = |c: Tensor, x: Tensor| (c * x, c * x);
+        vec![scan(step, ones([4], DType::F32), x[0]).1]
     }),
     ("sort", |x| vec![x[0].sort(-1), x[0].sort(0)]),
     ("sort_ties", |x| {

@@ -89,15 +89,15 @@ pub const FUNCTIONS: &[Function] = &[
         vec![(x[0] - mean) * (var + 1e-6).rsqrt() * x[1] + x[2]]
     }),
     ("rnn", |x| {
-        let turn = |h: Tensor, y: Tensor| {
+        let step = |h: Tensor, y: Tensor| {
             let h = (y.matmul(x[2]) + h.matmul(x[3])).tanh();
             (h, h)
         };
-        let (h, hs) = scan(turn, x[0], x[1]);
+        let (h, hs) = scan(step, x[0], x[1]);
         vec![h, hs]
     }),
     ("gru", |x| {
-        let turn = |h: Tensor, y: Tensor| {
+        let step = |h: Tensor, y: Tensor| {
             let gx = (y.matmul(x[2]) + x[4]).split(3, -1);
             let gh = h.matmul(x[3]).split(3, -1);
             let (reset, update) = ((gx[0] + gh[0]).sigmoid(), (gx[1] + gh[1]).sigmoid());
@@ -105,17 +105,17 @@ pub const FUNCTIONS: &[Function] = &[
             let h = (1.0 - update) * new + update * h;
             (h, h)
         };
-        let (h, hs) = scan(turn, x[0], x[1]);
+        let (h, hs) = scan(step, x[0], x[1]);
         vec![h, hs]
     }),
     ("lstm", |x| {
-        let turn = |(c, h): (Tensor, Tensor), y: Tensor| {
+        let step = |(c, h): (Tensor, Tensor), y: Tensor| {
             let gates = (y.matmul(x[3]) + h.matmul(x[4]) + x[5]).split(4, -1);
             let c = gates[1].sigmoid() * c + gates[0].sigmoid() * gates[2].tanh();
             let h = gates[3].sigmoid() * c.tanh();
             ((c, h), h)
         };
-        let ((c, h), hs) = scan(turn, (x[0], x[1]), x[2]);
+        let ((c, h), hs) = scan(step, (x[0], x[1]), x[2]);
         vec![c, h, hs]
     }),
     ("attention", |x| {
@@ -177,13 +177,13 @@ pub const FUNCTIONS: &[Function] = &[
     ("gae", |x| {
         let going = 1.0 - x[2].to(DType::F32);
         let (values, next_values) = (x[1].slice_axis(0, 0, 5), x[1].slice_axis(0, 1, 6));
-        let turn = |carry: Tensor, (reward, value, next_value, going): Four| {
+        let step = |carry: Tensor, (reward, value, next_value, going): Four| {
             let delta = reward + 0.99 * next_value * going - value;
             let carry = delta + (0.99 * 0.95) * going * carry;
             (carry, carry)
         };
         let xs = (x[0], values, next_values, going);
-        let advantages = scan_with(turn, zeros([2], DType::F32), xs, ScanOptions::reversed()).1;
+        let advantages = scan_with(step, zeros([2], DType::F32), xs, ScanOptions::reversed()).1;
         vec![advantages, advantages + values]
     }),
     ("vtrace", |x| {
@@ -191,12 +191,12 @@ pub const FUNCTIONS: &[Function] = &[
         let c = rho.minimum(1.0);
         let following = concatenate(&[values.slice_axis(0, 1, 5), x[3].expand_dims(0)], 0);
         let deltas = c * (x[1] + 0.99 * following - values);
-        let turn = |acc: Tensor, (delta, c): (Tensor, Tensor)| {
+        let step = |acc: Tensor, (delta, c): (Tensor, Tensor)| {
             let acc = delta + 0.99 * c * acc;
             (acc, acc)
         };
         let start = zeros_like(x[3]);
-        vec![scan_with(turn, start, (deltas, c), ScanOptions::reversed()).1 + values]
+        vec![scan_with(step, start, (deltas, c), ScanOptions::reversed()).1 + values]
     }),
     ("dqn_loss", |x| {
         let target = x[2] + (1 - x[4]).to(DType::F32) * 0.99 * x[3].stop_gradient().max(-1);

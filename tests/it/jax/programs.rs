@@ -27,11 +27,11 @@ pub const FUNCTIONS: &[Function] = &[
     }),
     ("fori", |x| vec![fori_loop(0, 4, |i, x: Tensor| x.sin() * (i + 1).to(DType::F32), x[0])]),
     ("power_iteration", |x| {
-        let turn = |_, v: Tensor| {
+        let step = |_, v: Tensor| {
             let v = x[0].matmul(v);
             v / v.norm()
         };
-        let v = fori_loop(0, 3, turn, x[1]);
+        let v = fori_loop(0, 3, step, x[1]);
         vec![v.matmul(x[0]).matmul(v)]
     }),
     ("scan_of_scan", |x| {

@@ -79,8 +79,8 @@ pub const FUNCTIONS: &[Function] = &[
         vec![hessian(loss)(x[1])]
     }),
     ("cond_of_scan", |x| {
-        let turn = |h: Tensor, y: Tensor| ((h * y).sin(), h.sum(..) * x[0]);
-        let going = |h: Tensor| scan(turn, h, x[2]);
+        let step = |h: Tensor, y: Tensor| ((h * y).sin(), h.sum(..) * x[0]);
+        let going = |h: Tensor| scan(step, h, x[2]);
         let (h, ys) = cond(x[0].gt(0.0), going, |h| (h * x[0], x[2].sum(1)), x[1]);
         vec![h, ys]
     }),

@@ -120,19 +120,19 @@ pub const FUNCTIONS: &[AxisFunction] = &[
         vec![(x[0] - mean) * (var + 1e-2).rsqrt() * x[1]]
     }),
     ("scan_of_means", |i, x| {
-        let turn = |h: Tensor, k: Tensor| {
+        let step = |h: Tensor, k: Tensor| {
             let h = (h + pmean(h * x[0], i)).sin() * k;
             (h, h.sum(..))
         };
-        pair(scan(turn, x[0], arange(3, F32) + 1.0))
+        pair(scan(step, x[0], arange(3, F32) + 1.0))
     }),
     ("scan_around_the_ring", |i, x| {
-        let turn = |(part, total): Two, ()| {
+        let step = |(part, total): Two, ()| {
             let total = total + (part * x[1]).sin();
             ((ppermute(part, i, &ring()), total), part.sum(..))
         };
         let start = (x[0], zeros([3], F32));
-        let ((part, total), sums) = scan_with(turn, start, (), ScanOptions::length(3));
+        let ((part, total), sums) = scan_with(step, start, (), ScanOptions::length(3));
         vec![part, total, sums]
     }),
     ("cond_that_all_share", |i, x| {
@@ -142,8 +142,8 @@ pub const FUNCTIONS: &[AxisFunction] = &[
     }),
     ("while_that_all_share", |i, x| {
         let most = pmax(x[1], i);
-        let turn = |(k, y): Two| (k + 1, y.sin() + pmean(y, i));
-        pair(while_loop(|(k, _): Two| k.lt(most), turn, (constant(0i32), x[0])))
+        let step = |(k, y): Two| (k + 1, y.sin() + pmean(y, i));
+        pair(while_loop(|(k, _): Two| k.lt(most), step, (constant(0i32), x[0])))
     }),
     ("mean_gradient", |i, x| {
         let loss = |w: Tensor| (x[0].matmul(w).tanh() - x[1]).square().mean(..);
@@ -155,11 +155,11 @@ pub const FUNCTIONS: &[AxisFunction] = &[
         vec![grad(loss)(x[1])]
     }),
     ("local_steps", |i, x| {
-        let turn = |w: Tensor, y: Tensor| {
+        let step = |w: Tensor, y: Tensor| {
             let w = w - 0.2 * grad(|w: Tensor| y.matmul(w).cos())(w);
             (pmean(w, i), w.sum(..))
         };
-        pair(scan(turn, x[1], x[0]))
+        pair(scan(step, x[1], x[0]))
     }),
     ("clipped_by_the_global_norm", |i, x| {
         let norm = psum(x[0].square().sum(..), i).sqrt();

@@ -52,8 +52,8 @@ fn tied(x: Tensor, y: Tensor) -> Two {
 /// With a tensor that function and rule capture.
 fn looped(c: Tensor, x: Tensor) -> Tensor {
     let rule = |x: Tensor, t: Tensor| {
-        let turn = |t: Tensor, (): ()| (t * looped(c, x + c) * 0.7, ());
-        (looped(c, x), scan_with(turn, t, (), ScanOptions::length(2)).0)
+        let step = |t: Tensor, (): ()| (t * looped(c, x + c) * 0.7, ());
+        (looped(c, x), scan_with(step, t, (), ScanOptions::length(2)).0)
     };
     custom_jvp(|x: Tensor| x.sin() * c, rule)(x)
 }
@@ -154,18 +154,18 @@ pub const FUNCTIONS: &[Function] = &[
         vec![by_x, grad(|y: Tensor| strange(x[0], y).1.prod(..))(x[1])]
     }),
     ("custom_vjp_in_scan", |x| {
-        let turn = |h: Tensor, y: Tensor| {
+        let step = |h: Tensor, y: Tensor| {
             let (a, b) = strange(h * y, x[2]);
             (a * 0.3, b.sum(..))
         };
-        pair(scan(turn, x[0], x[1]))
+        pair(scan(step, x[0], x[1]))
     }),
     ("custom_vjp_in_scan_reversed", |x| {
-        let turn = |h: Tensor, y: Tensor| {
+        let step = |h: Tensor, y: Tensor| {
             let (a, b) = strange(h, y);
             (a * 0.3 + b.sum(..), h)
         };
-        pair(scan_with(turn, x[0], x[1], ScanOptions::reversed()))
+        pair(scan_with(step, x[0], x[1], ScanOptions::reversed()))
     }),
     ("custom_vjp_in_cond", |x| {
         let on_false = |y: Tensor| strange(y * x[0], x[2].square());
@@ -224,11 +224,11 @@ pub const FUNCTIONS: &[Function] = &[
     ("own_rules_of_a_pair", |x| vec![half_sinh(x[0]) * x[0], half_cosh(x[0].index_axis(0, 0))]),
     ("own_rule_of_two", |x| pair(tied(x[0], x[1].broadcast_to([3])))),
     ("own_rule_in_scan", |x| {
-        let turn = |h: Tensor, x: Tensor| {
+        let step = |h: Tensor, x: Tensor| {
             let (a, b) = tied(h, x);
             (grown(a) * 0.3, half_cosh(b).sum(..))
         };
-        pair(scan(turn, x[0], x[1]))
+        pair(scan(step, x[0], x[1]))
     }),
     ("own_rule_in_while", |x| vec![countdown(x[1], x[0], |_, y| grown(y) * 0.5).1]),
     ("own_rule_in_cond", |x| vec![cond(x[0].gt(0.0), |y| grown(y) * x[0], half_sinh, x[1])]),

@@ -39,24 +39,24 @@ pub const FUNCTIONS: &[Function] = &[
         vec![checkpoint_with(RematPolicy::DotsWithNoBatchDimsSaveable, f)((x[0], x[1])).tanh()]
     }),
     ("scan_of_remat", |x| {
-        let turn = |h, y| checkpoint(|(h, y): Two| cell(h, y, x[2]))((h, y));
-        pair(scan(turn, x[0], x[1]))
+        let step = |h, y| checkpoint(|(h, y): Two| cell(h, y, x[2]))((h, y));
+        pair(scan(step, x[0], x[1]))
     }),
     ("scan_of_remat_dots", |x| {
         let f = |(h, y): Two| cell(h, y, x[2]);
-        let turn = |h, y| checkpoint_with(RematPolicy::DotsSaveable, f)((h, y));
-        pair(scan_with(turn, x[0], x[1], ScanOptions::reversed()))
+        let step = |h, y| checkpoint_with(RematPolicy::DotsSaveable, f)((h, y));
+        pair(scan_with(step, x[0], x[1], ScanOptions::reversed()))
     }),
     ("remat_of_scan", |x| {
         let f = |(h, xs, w): Three| scan(|h, x| cell(h, x, w), h, xs);
         pair(checkpoint(f)((x[0], x[1], x[2])))
     }),
     ("remat_names_of_scan", |x| {
-        let turn = |h: Tensor, y: Tensor| {
+        let step = |h: Tensor, y: Tensor| {
             let h = checkpoint_name((h.matmul(x[2]) + y).tanh(), "h");
             (h, h.sin().sum(..))
         };
-        let f = |(h, xs): Two| scan(turn, h, xs);
+        let f = |(h, xs): Two| scan(step, h, xs);
         pair(checkpoint_with(RematPolicy::SaveOnlyTheseNames(vec!["h"]), f)((x[0], x[1])))
     }),
     ("remat_of_remat", |x| {

@@ -140,14 +140,14 @@ impl Cook {
         self.ops(Op::Scan(scan), &operands, &infos).map(drop)
     }
 
-    /// A loop of 0 to 3 turns; how many is in the constants, or in the Program.
+    /// A loop of 0 to 3 num_steps; how many is in the constants, or in the Program.
     fn while_loop(&mut self, step: &Step, salt: &mut Salt, depth: usize) -> Option<()> {
         let p = step.picks;
         let scalar = TensorType::scalar(DType::I32);
         let three = self.constant(Literal::scalar(3i32));
-        let turns = match self.pick_type(p[0], &scalar) {
-            Some(turns) => {
-                self.op(Op::Binary(BinaryOp::And), &[turns, three], Info::of(DType::I32))?
+        let num_steps = match self.pick_type(p[0], &scalar) {
+            Some(num_steps) => {
+                self.op(Op::Binary(BinaryOp::And), &[num_steps, three], Info::of(DType::I32))?
             }
             None => self.constant(Literal::scalar(salt.within(0, 3) as i32)),
         };
@@ -158,10 +158,10 @@ impl Cook {
 
         let mut cond = Cook::new(self.sizes, self.smooth);
         let until = cond.input(scalar.clone(), Info::of(DType::I32));
-        let turn = cond.input(scalar.clone(), Info::of(DType::I32));
+        let iteration = cond.input(scalar.clone(), Info::of(DType::I32));
         cond.input(self.ty(carry), self.carried(carry, 0.0));
         let less = Op::Compare(CompareOp::Lt);
-        cond.program.outputs = vec![cond.op(less, &[turn, until], Info::of(DType::Bool))?];
+        cond.program.outputs = vec![cond.op(less, &[iteration, until], Info::of(DType::Bool))?];
 
         let mut error = self.info(carry).error;
         let mut made = None;
@@ -172,13 +172,13 @@ impl Cook {
             inputs.push((self.ty(carry), self.carried(carry, error)));
             let (mut body, infos) = self.body(step, depth, &inputs, n + 1..n + 2, 0)?;
             error = error.max(infos[0].error);
-            // One turn more.
+            // One iteration more.
             let (one, next) = (body.add_var(scalar.clone()), body.add_var(scalar.clone()));
             let at = std::panic::Location::caller();
             let constant = Op::Constant(Literal::scalar(1i32));
-            let turn = body.inputs[n];
+            let iteration = body.inputs[n];
             for (op, inputs, output) in
-                [(constant, vec![], one), (Op::Binary(BinaryOp::Add), vec![turn, one], next)]
+                [(constant, vec![], one), (Op::Binary(BinaryOp::Add), vec![iteration, one], next)]
             {
                 body.equations.push(podracer::trace::Equation {
                     op,
@@ -196,7 +196,7 @@ impl Cook {
             body: Arc::new(made?),
             num_body_consts: n,
         });
-        let mut operands = vec![turns];
+        let mut operands = vec![num_steps];
         operands.extend(constant);
         operands.extend([zero, carry]);
         let info = self.info(carry).or(self.carried(carry, error));
