@@ -9,22 +9,21 @@ use serde::Serialize;
 
 use crate::algorithm;
 use crate::distributions::{TanhCorrection, TanhNormal};
-use crate::envs::XlaPool;
+use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
 use crate::nn::{Activation, Dense, Mlp};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
+use crate::random::normal;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{ensure, not_negative, positive, unit, within};
-use crate::rl::off_policy::{self, LoopConfig, TrainState};
-use crate::rl::playing::Playing;
-use crate::rl::replay::{ReplayBuffer, Transition};
+use crate::rl::replay::{ReplayBuffer, Transition, concatenate_steps};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Bounds;
-use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, pools};
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
+use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{concatenate, constant};
 use crate::tree::{self, Tree};
-use crate::{DType, Key, Tensor, TensorType, random, value_and_grad};
+use crate::{DType, Key, Tensor, TensorType, jit, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -87,31 +86,34 @@ pub struct Args {
 }
 
 impl Args {
-    /// Number of iterations, each with one delayed actor update, in one call of the compiled
-    /// program.
-    fn rounds(&self) -> usize {
+    /// Number of actor updates in one call of the compiled program.
+    fn updates_per_call(&self) -> usize {
         match self.updates_per_call {
             0 => 100_usize.div_ceil(self.policy_frequency),
-            rounds => rounds,
+            updates => updates,
         }
     }
 
     /// Number of timesteps in one call of the compiled program.
-    fn steps(&self) -> u64 {
-        (self.rounds() * self.policy_frequency) as u64
+    fn steps_per_call(&self) -> u64 {
+        (self.updates_per_call() * self.policy_frequency) as u64
+    }
+
+    fn policy_optimizer(&self) -> Adam {
+        Adam { learning_rate: self.policy_lr, ..Adam::default() }
+    }
+
+    fn q_optimizer(&self) -> Adam {
+        Adam { learning_rate: self.q_lr, ..Adam::default() }
     }
 
     fn check(&self) -> Result<()> {
         positive(&[("batch-size", self.batch_size), ("policy-frequency", self.policy_frequency)])?;
         let frequency = self.target_network_frequency;
         within("target-network-frequency", frequency, 1, i32::MAX as usize)?;
-        let steps = self.steps();
-        ensure(
-            self.total_timesteps >= steps,
-            "total-timesteps",
-            self.total_timesteps,
-            &format!("at least {steps}, the timesteps of one call"),
-        )?;
+        let (total, steps) = (self.total_timesteps, self.steps_per_call());
+        let expected = format!("at least {steps}, the timesteps of one call");
+        ensure(total >= steps, "total-timesteps", total, &expected)?;
         within("buffer-size", self.buffer_size, 1, i32::MAX as usize)?;
         unit(&[("gamma", self.gamma), ("tau", self.tau)])?;
         not_negative(&[("policy-lr", self.policy_lr), ("q-lr", self.q_lr)])?;
@@ -120,174 +122,221 @@ impl Args {
     }
 }
 
-algorithm!(Args, "sac_continuous_action", Args::check, train, play);
+algorithm!(Args, "sac_continuous_action", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
 /// Initialises a network with two hidden layers of 256 units, with PyTorch's initialisation.
 fn network(key: Key<Tensor>, inputs: usize, outputs: usize) -> Mlp<Tensor> {
-    let [first, second, head] = key.split_n();
+    let [key1, key2, key3] = key.split_n();
     let layers = vec![
-        Dense::init_torch(first, inputs, 256),
-        Dense::init_torch(second, 256, 256),
-        Dense::init_torch(head, 256, outputs),
+        Dense::init_torch(key1, inputs, 256),
+        Dense::init_torch(key2, 256, 256),
+        Dense::init_torch(key3, 256, outputs),
     ];
     Mlp { layers, activation: Activation::Relu }
 }
 
-/// The policy and the two critics.
+/// Network from observations and actions to values.
 #[derive(Debug, Clone, Tree)]
-pub struct Networks<T> {
-    /// Network from observations to `[.., 2 A]`: the action means before the `tanh`, and the
-    /// unscaled log standard deviations.
-    pub actor: Mlp<T>,
-    /// Networks from observations and actions to values.
-    pub critics: [Mlp<T>; 2],
+pub struct QNetwork<T> {
+    /// Layers.
+    pub layers: Mlp<T>,
 }
 
-impl Networks<Tensor> {
-    /// Initialises the networks.
-    pub fn init(key: Key<Tensor>, obs_size: usize, action_size: usize) -> Networks<Tensor> {
-        let [actor, first, second] = key.split_n();
-        Networks {
-            actor: network(actor, obs_size, 2 * action_size),
-            critics: [first, second].map(|key| network(key, obs_size + action_size, 1)),
-        }
+impl QNetwork<Tensor> {
+    /// Initialises a network for observations of size `obs_size` and actions of size `action_size`.
+    pub fn init(key: Key<Tensor>, obs_size: usize, action_size: usize) -> QNetwork<Tensor> {
+        QNetwork { layers: network(key, obs_size + action_size, 1) }
+    }
+
+    /// Returns the values `f32[B]` of `action: f32[B, A]` at `obs: f32[B, obs_size]`.
+    pub fn apply(&self, obs: Tensor, action: Tensor) -> Tensor {
+        self.layers.apply(concatenate(&[obs, action], -1)).squeeze(-1)
     }
 }
 
-/// Range of the policy's log standard deviation.
-const LOG_STD: [f64; 2] = [-5.0, 2.0];
+/// Minimum of the policy's log standard deviations.
+const LOG_STD_MIN: f64 = -5.0;
+/// Maximum of the policy's log standard deviations.
+const LOG_STD_MAX: f64 = 2.0;
 /// Epsilon that Haarnoja et al. 2018 add inside the logarithm of the `tanh` derivative.
 const CORRECTION: TanhCorrection = TanhCorrection::Clipped(1e-6);
 
-/// Returns the distribution of actions `[B, A]` at `obs: f32[B, obs_size]`.
-pub fn policy(actor: &Mlp<Tensor>, obs: Tensor, bounds: &Bounds) -> TanhNormal<Tensor> {
-    let heads = actor.apply(obs).split(2, -1);
-    let (mean, raw) = (heads[0], heads[1]);
-    let [low, high] = LOG_STD;
-    let log_std = low + 0.5 * (high - low) * (raw.tanh() + 1.0);
-    TanhNormal::within(mean, log_std.exp(), bounds.low(), bounds.high())
-}
-
-/// Returns the values `f32[B]` of `action: f32[B, A]` at `obs: f32[B, obs_size]`.
-fn value(critic: &Mlp<Tensor>, obs: Tensor, action: Tensor) -> Tensor {
-    critic.apply(concatenate(&[obs, action], -1)).squeeze(-1)
-}
-
-/// Adam's moments.
-#[derive(Debug, Tree)]
-pub struct Optimizers<T> {
-    /// Moments of the actor's optimiser.
-    pub actor: AdamState<T, Mlp<T>>,
-    /// Moments of the critics' optimiser.
-    pub critics: AdamState<T, [Mlp<T>; 2]>,
-    /// Moments of the temperature's optimiser.
-    pub log_alpha: AdamState<T, Temperature<T>>,
-}
-
-/// Entropy temperature, a trainable parameter.
+/// Network from observations to distributions of actions within their bounds: a stochastic policy.
 #[derive(Debug, Clone, Tree)]
-pub struct Temperature<T> {
-    /// Logarithm of the temperature, `f32[]`.
-    pub log_alpha: T,
+pub struct Actor<T> {
+    /// Layers; outputs `[.., 2 A]` are the means before the `tanh` and the unscaled log standard
+    /// deviations.
+    pub layers: Mlp<T>,
+    /// Bounds of the actions.
+    pub bounds: Bounds,
 }
 
-/// The networks, the target critics, the temperature and the optimisers.
-#[derive(Debug, Tree)]
-pub struct Learner<T> {
-    /// The networks.
-    pub networks: Networks<T>,
+impl Actor<Tensor> {
+    /// Initialises a network for observations of size `obs_size`.
+    pub fn init(key: Key<Tensor>, obs_size: usize, bounds: &Bounds) -> Actor<Tensor> {
+        Actor { layers: network(key, obs_size, 2 * bounds.size()), bounds: bounds.clone() }
+    }
+
+    /// Returns the policy, a distribution of actions `[B, A]`, at `obs: f32[B, obs_size]`.
+    pub fn policy(&self, obs: Tensor) -> TanhNormal<Tensor> {
+        let outputs = self.layers.apply(obs).split(2, -1);
+        let (mean, log_std) = (outputs[0], outputs[1].tanh());
+        // From SpinUp: the standard deviations lie between two limits.
+        let log_std = LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (log_std + 1.0);
+        TanhNormal::within(mean, log_std.exp(), self.bounds.low(), self.bounds.high())
+    }
+
+    /// Samples actions `f32[B, A]` at `obs: f32[B, obs_size]`; also returns their log probabilities
+    /// `f32[B]`.
+    pub fn get_action(&self, obs: Tensor, key: Key<Tensor>) -> (Tensor, Tensor) {
+        self.policy(obs).sample_and_log_prob(key, CORRECTION)
+    }
+}
+
+/// Actor and critics.
+#[derive(Debug, Clone, Tree)]
+pub struct Agent<T> {
+    /// Stochastic policy.
+    pub actor: Actor<T>,
+    /// Critics.
+    pub qf: [QNetwork<T>; 2],
+}
+
+impl Agent<Tensor> {
+    /// Initialises the networks for observations of size `obs_size`.
+    pub fn init(key: Key<Tensor>, obs_size: usize, bounds: &Bounds) -> Agent<Tensor> {
+        let [actor_key, qf1_key, qf2_key] = key.split_n();
+        let qf = [qf1_key, qf2_key].map(|key| QNetwork::init(key, obs_size, bounds.size()));
+        Agent { actor: Actor::init(actor_key, obs_size, bounds), qf }
+    }
+}
+
+/// State of the optimisers.
+#[derive(Debug, Clone, Tree)]
+pub struct OptState<T> {
+    /// State of the actor's optimiser.
+    pub actor: AdamState<T, Actor<T>>,
+    /// State of the critics' optimiser.
+    pub qf: AdamState<T, [QNetwork<T>; 2]>,
+    /// State of the temperature's optimiser.
+    pub log_alpha: AdamState<T, T>,
+}
+
+/// State that gradient steps change; saved as the model.
+#[derive(Debug, Clone, Tree)]
+pub struct TrainState<T> {
+    /// Actor and critics.
+    pub agent: Agent<T>,
     /// Target critics.
-    pub targets: [Mlp<T>; 2],
-    /// Entropy temperature.
-    pub temperature: Temperature<T>,
-    /// Adam's moments.
-    pub optimizers: Optimizers<T>,
+    pub target: [QNetwork<T>; 2],
+    /// `f32[]`: logarithm of the entropy temperature.
+    pub log_alpha: T,
+    /// State of the optimisers.
+    pub opt_state: OptState<T>,
 }
 
-/// State carried between iterations of training.
-pub type State<T> = TrainState<Learner<T>, ReplayBuffer<T, Transition<T>>, Playing<T>>;
-
-/// Initialises the networks, their targets and optimisers.
-fn learner(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Learner<Tensor> {
-    let networks = Networks::init(key, obs_size, action_size);
-    let start = if args.autotune { 1.0 } else { args.alpha };
-    let temperature = Temperature { log_alpha: constant(start.ln() as f32) };
-    let optimizers = Optimizers {
-        actor: adam(args.policy_lr).init(&networks.actor),
-        critics: adam(args.q_lr).init(&networks.critics),
-        log_alpha: adam(args.q_lr).init(&temperature),
+/// Initialises the networks, the targets, the temperature and the optimisers.
+fn init_train_state(
+    key: Key<Tensor>,
+    obs_size: usize,
+    bounds: &Bounds,
+    args: &Args,
+) -> TrainState<Tensor> {
+    let agent = Agent::init(key, obs_size, bounds);
+    let alpha = if args.autotune { 1.0 } else { args.alpha };
+    let log_alpha = constant(alpha.ln() as f32);
+    let opt_state = OptState {
+        actor: args.policy_optimizer().init(&agent.actor),
+        qf: args.q_optimizer().init(&agent.qf),
+        log_alpha: args.q_optimizer().init(&log_alpha),
     };
-    Learner { targets: networks.critics.clone(), networks, temperature, optimizers }
+    TrainState { target: agent.qf.clone(), agent, log_alpha, opt_state }
 }
 
-// --------------------------------------------------------------------------------------- losses
+// --------------------------------------------------------------------------------------- acting
 
-/// Computes the TD targets `f32[B]` with the soft value of a sampled action: the minimum of the
-/// target critics' values minus `alpha` times the action's log probability.
-pub fn goal(
-    actor: &Mlp<Tensor>,
-    targets: &[Mlp<Tensor>; 2],
+/// State of the environment between two steps; N is 1.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `f32[N, obs_size]`: last observations.
+    pub obs: T,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Steps the environment once, with actions of the policy if `learning`, otherwise with uniformly
+/// random actions; returns N transitions.
+fn env_step(
+    envs: &XlaPool,
+    actor: &Actor<Tensor>,
+    env_state: EnvState<Tensor>,
+    learning: bool,
+) -> (EnvState<Tensor>, (Transition<Tensor>, EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, key } = env_state;
+    let (key, action_key) = key.split();
+    let action = match learning {
+        true => actor.get_action(obs, action_key).0,
+        false => actor.bounds.sample(action_key, obs.dim(0)),
+    };
+    let (handle, step) = envs.step(handle, action);
+    let transition = Transition {
+        obs,
+        action,
+        reward: step.reward,
+        // The final observation where an episode ended: `step.obs` is that after the reset.
+        next_obs: envs.next_obs_of(&step).to(DType::F32),
+        terminated: step.terminated.to(DType::F32),
+    };
+    let env_state = EnvState { handle, obs: step.obs.to(DType::F32), key };
+    (env_state, (transition, EpisodeStats::of(&step)))
+}
+
+/// Takes `policy_frequency` steps, unrolled, which is faster than a loop over so few. Returns the
+/// transitions, `policy_frequency * N`, and the episode statistics, `[policy_frequency, N]`.
+fn env_steps(
+    envs: &XlaPool,
+    actor: &Actor<Tensor>,
+    mut env_state: EnvState<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> (EnvState<Tensor>, Transition<Tensor>, EpisodeStats<Tensor>) {
+    let (mut transitions, mut episodes) = (Vec::new(), Vec::new());
+    for _ in 0..args.policy_frequency {
+        let (next_state, (transition, stats)) = env_step(envs, actor, env_state, learning);
+        env_state = next_state;
+        transitions.push(transition);
+        episodes.push(tree::map(stats, |x: Tensor| x.expand_dims(0)));
+    }
+    (env_state, concatenate_steps(&transitions), concatenate_steps(&episodes))
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Returns the minimum of the critics' values of `action: f32[B, A]`, `f32[B]`.
+fn min_q(qf: &[QNetwork<Tensor>; 2], obs: Tensor, action: Tensor) -> Tensor {
+    let [qf1, qf2] = qf;
+    qf1.apply(obs, action).minimum(qf2.apply(obs, action))
+}
+
+/// Computes the TD targets `f32[B]`: the reward plus the discounted soft value of a sampled next
+/// action, which is the minimum of the target critics' values minus `alpha` times its log
+/// probability.
+pub fn td_target(
+    actor: &Actor<Tensor>,
+    target: &[QNetwork<Tensor>; 2],
     alpha: Tensor,
     batch: &Transition<Tensor>,
     key: Key<Tensor>,
-    bounds: &Bounds,
-    gamma: f64,
+    args: &Args,
 ) -> Tensor {
-    let policy = policy(actor, batch.next_obs, bounds);
-    let (action, log_prob) = policy.sample_and_log_prob(key, CORRECTION);
-    let next = lower_value(targets, batch.next_obs, action) - alpha * log_prob;
-    batch.reward + gamma * (1.0 - batch.terminated) * next
+    let (next_action, next_log_prob) = actor.get_action(batch.next_obs, key);
+    let next_q_value = min_q(target, batch.next_obs, next_action) - alpha * next_log_prob;
+    batch.reward + args.gamma * (1.0 - batch.terminated) * next_q_value
 }
-
-/// Computes the sum of both critics' mean squared errors, and their metrics.
-pub fn critic_loss(
-    critics: &[Mlp<Tensor>; 2],
-    batch: &Transition<Tensor>,
-    goal: Tensor,
-) -> (Tensor, CriticMetrics<Tensor>) {
-    let [first, second] = critics.each_ref().map(|critic| value(critic, batch.obs, batch.action));
-    let [first_loss, second_loss] = [first, second].map(|value| (value - goal).square().mean(..));
-    let metrics = CriticMetrics {
-        qf1_loss: first_loss,
-        qf2_loss: second_loss,
-        qf1_values: first.mean(..),
-        qf2_values: second.mean(..),
-    };
-    (first_loss + second_loss, metrics)
-}
-
-/// Computes `mean(alpha log pi(a) - min_i Q_i(s, a))` for the policy's actions at standard normal
-/// `noise: f32[B, A]`.
-pub fn actor_loss(
-    actor: &Mlp<Tensor>,
-    critics: &[Mlp<Tensor>; 2],
-    alpha: Tensor,
-    obs: Tensor,
-    noise: Tensor,
-    bounds: &Bounds,
-) -> Tensor {
-    let policy = policy(actor, obs, bounds);
-    let x = policy.normal.mean + policy.normal.std * noise;
-    let (action, log_prob) =
-        (x.tanh() * policy.scale + policy.bias, policy.log_prob_unsquashed(x, CORRECTION));
-    (alpha * log_prob - lower_value(critics, obs, action)).mean(..)
-}
-
-/// Computes `mean(-alpha (log pi(a) + target))` for log probabilities `f32[B]` of actions of the
-/// policy. The target entropy is minus the action size.
-pub fn alpha_loss(temperature: &Temperature<Tensor>, log_prob: Tensor, target: f64) -> Tensor {
-    (-temperature.log_alpha.exp() * (log_prob + target)).mean(..)
-}
-
-/// Returns the minimum of two critics' values, `f32[B]`.
-fn lower_value(critics: &[Mlp<Tensor>; 2], obs: Tensor, action: Tensor) -> Tensor {
-    let [first, second] = critics.each_ref().map(|critic| value(critic, obs, action));
-    first.minimum(second)
-}
-
-// --------------------------------------------------------------------------------------- update
 
 /// Metrics of the critics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
@@ -302,11 +351,116 @@ pub struct CriticMetrics<T> {
     pub qf2_values: T,
 }
 
+/// Computes the sum of both critics' mean squared errors to `td_target: f32[B]`, and their metrics.
+pub fn critic_loss(
+    qf: &[QNetwork<Tensor>; 2],
+    batch: &Transition<Tensor>,
+    td_target: Tensor,
+) -> (Tensor, CriticMetrics<Tensor>) {
+    let [qf1, qf2] = qf.each_ref().map(|qf| qf.apply(batch.obs, batch.action)); // f32[B]
+    let [qf1_loss, qf2_loss] = [qf1, qf2].map(|q_value| (q_value - td_target).square().mean(..));
+    let (qf1_values, qf2_values) = (qf1.mean(..), qf2.mean(..));
+    (qf1_loss + qf2_loss, CriticMetrics { qf1_loss, qf2_loss, qf1_values, qf2_values })
+}
+
+/// Computes `mean(alpha log pi(a) - min_i Q_i(s, a))` for the policy's actions at standard normal
+/// `noise: f32[B, A]`.
+pub fn actor_loss(
+    actor: &Actor<Tensor>,
+    qf: &[QNetwork<Tensor>; 2],
+    alpha: Tensor,
+    obs: Tensor,
+    noise: Tensor,
+) -> Tensor {
+    let policy = actor.policy(obs);
+    let x = policy.normal.mean + policy.normal.std * noise;
+    let action = x.tanh() * policy.scale + policy.bias;
+    let log_prob = policy.log_prob_unsquashed(x, CORRECTION);
+    (alpha * log_prob - min_q(qf, obs, action)).mean(..)
+}
+
+/// Computes `mean(-alpha (log pi(a) + target_entropy))` for log probabilities `f32[B]`.
+pub fn alpha_loss(log_alpha: Tensor, log_prob: Tensor, target_entropy: f64) -> Tensor {
+    (-log_alpha.exp() * (log_prob + target_entropy)).mean(..)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Takes one gradient step of the critics.
+pub fn update_critic(
+    train_state: TrainState<Tensor>,
+    batch: &Transition<Tensor>,
+    key: Key<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, CriticMetrics<Tensor>) {
+    let TrainState { mut agent, target, log_alpha, mut opt_state } = train_state;
+    let td_target = td_target(&agent.actor, &target, log_alpha.exp(), batch, key, args);
+    let ((_, metrics), grads) =
+        value_and_grad(|qf| critic_loss(&qf, batch, td_target))(agent.qf.clone());
+    (agent.qf, opt_state.qf) = args.q_optimizer().step(agent.qf, grads, opt_state.qf);
+    (TrainState { agent, target, log_alpha, opt_state }, metrics)
+}
+
+/// Takes one gradient step of the actor; returns its loss.
+pub fn update_actor(
+    train_state: TrainState<Tensor>,
+    batch: &Transition<Tensor>,
+    key: Key<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, Tensor) {
+    let TrainState { mut agent, target, log_alpha, mut opt_state } = train_state;
+    let alpha = log_alpha.exp();
+    let noise = normal(key, batch.action.shape(), DType::F32);
+    let loss = |actor: Actor<Tensor>| actor_loss(&actor, &agent.qf, alpha, batch.obs, noise);
+    let (actor_loss, grads) = value_and_grad(loss)(agent.actor.clone());
+    (agent.actor, opt_state.actor) =
+        args.policy_optimizer().step(agent.actor, grads, opt_state.actor);
+    (TrainState { agent, target, log_alpha, opt_state }, actor_loss)
+}
+
+/// Takes one gradient step of the temperature, for a target entropy of minus the action size;
+/// returns its loss. Without `--autotune` the temperature stays and the loss is 0.
+pub fn update_alpha(
+    train_state: TrainState<Tensor>,
+    batch: &Transition<Tensor>,
+    key: Key<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, Tensor) {
+    let TrainState { agent, target, mut log_alpha, mut opt_state } = train_state;
+    let mut loss = constant(0.0f32);
+    if args.autotune {
+        let (_, log_prob) = agent.actor.get_action(batch.obs, key);
+        let target_entropy = -(agent.actor.bounds.size() as f64);
+        let grads;
+        (loss, grads) =
+            value_and_grad(|log_alpha: Tensor| alpha_loss(log_alpha, log_prob, target_entropy))(
+                log_alpha,
+            );
+        (log_alpha, opt_state.log_alpha) =
+            args.q_optimizer().step(log_alpha, grads, opt_state.log_alpha);
+    }
+    (TrainState { agent, target, log_alpha, opt_state }, loss)
+}
+
+/// Updates the target critics if the number of critic updates so far is a multiple of
+/// `target_network_frequency`.
+pub fn update_target(train_state: TrainState<Tensor>, args: &Args) -> TrainState<Tensor> {
+    let TrainState { agent, target, opt_state, .. } = &train_state;
+    let updated = incremental_update(&agent.qf, target, args.tau);
+    let target = match args.target_network_frequency {
+        1 => updated,
+        frequency => periodic_update(&updated, target, opt_state.qf.count, frequency),
+    };
+    TrainState { target, ..train_state }
+}
+
+// ------------------------------------------------------------------------------------- training
+
 /// Logged metrics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
     /// Metrics of the critics.
-    pub critics: CriticMetrics<T>,
+    pub critic: CriticMetrics<T>,
     /// Mean of both critics' losses.
     pub qf_loss: T,
     /// Loss of the actor.
@@ -317,125 +471,68 @@ pub struct Metrics<T> {
     pub alpha_loss: T,
 }
 
-fn adam(learning_rate: f64) -> Adam {
-    Adam { learning_rate, ..Adam::default() }
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// Replay buffer.
+    pub replay_buffer: ReplayBuffer<T, Transition<T>>,
+    /// State of the environment.
+    pub env_state: EnvState<T>,
 }
 
-/// Takes one gradient step of the critics, and updates their targets when due.
-pub fn critic_step(
-    learner: Learner<Tensor>,
-    batch: &Transition<Tensor>,
-    key: Key<Tensor>,
-    bounds: &Bounds,
-    args: &Args,
-) -> (Learner<Tensor>, CriticMetrics<Tensor>) {
-    let Learner { networks: Networks { actor, critics }, targets, temperature, optimizers } =
-        learner;
-    let alpha = temperature.log_alpha.exp();
-    let goal = goal(&actor, &targets, alpha, batch, key, bounds, args.gamma);
-    let ((_, metrics), grads) =
-        value_and_grad(|critics| critic_loss(&critics, batch, goal))(critics.clone());
-    let (critics, moments) = adam(args.q_lr).step(critics, grads, optimizers.critics);
-    let moved = incremental_update(&critics, &targets, args.tau);
-    let targets = match args.target_network_frequency {
-        1 => moved,
-        frequency => periodic_update(&moved, &targets, moments.count, frequency),
-    };
-    let networks = Networks { actor, critics };
-    let optimizers = Optimizers { critics: moments, ..optimizers };
-    (Learner { networks, targets, temperature, optimizers }, metrics)
-}
-
-/// Takes one gradient step of the actor and, with `--autotune`, one of the temperature; also
-/// returns their losses.
-pub fn actor_step(
-    learner: Learner<Tensor>,
-    obs: Tensor,
-    key: Key<Tensor>,
-    bounds: &Bounds,
-    args: &Args,
-) -> (Learner<Tensor>, (Tensor, Tensor)) {
-    let Learner { networks: Networks { actor, critics }, targets, temperature, optimizers } =
-        learner;
-    let (draw, again) = key.split();
-    let alpha = temperature.log_alpha.exp();
-    let noise = random::normal(draw, [obs.dim(0), bounds.size()], DType::F32);
-    let (loss, grads) = value_and_grad(|actor: Mlp<Tensor>| {
-        actor_loss(&actor, &critics, alpha, obs, noise, bounds)
-    })(actor.clone());
-    let (actor, moments) = adam(args.policy_lr).step(actor, grads, optimizers.actor);
-    let mut optimizers = Optimizers { actor: moments, ..optimizers };
-    let (mut temperature, mut alpha_loss) = (temperature, constant(0.0f32));
-    if args.autotune {
-        // Log probabilities of the policy after its step.
-        let (_, log_prob) = policy(&actor, obs, bounds).sample_and_log_prob(again, CORRECTION);
-        let target = -(bounds.size() as f64);
-        let (loss, grads) = value_and_grad(|temperature: Temperature<Tensor>| {
-            self::alpha_loss(&temperature, log_prob, target)
-        })(temperature.clone());
-        alpha_loss = loss;
-        (temperature, optimizers.log_alpha) =
-            adam(args.q_lr).step(temperature, grads, optimizers.log_alpha);
-    }
-    let networks = Networks { actor, critics };
-    (Learner { networks, targets, temperature, optimizers }, (loss, alpha_loss))
-}
-
-// -------------------------------------------------------------------------------------- rollout
-
-/// Takes `policy_frequency` environment steps, with actions of the policy if `learning` and with
-/// uniform actions otherwise; then, if `learning`, as many gradient steps of the critics and as
-/// many of the actor.
-fn round(
+/// Takes `policy_frequency` timesteps in the environment and, if `learning`, as many gradient steps
+/// of the critics and as many of the actor.
+fn train_iteration(
     envs: &XlaPool,
-    state: State<Tensor>,
+    state: RunnerState<Tensor>,
     learning: bool,
-    bounds: &Bounds,
     args: &Args,
-) -> (State<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
-    let TrainState { mut learner, replay, playing } = state;
-    let actor = &learner.networks.actor;
-    let act = |obs: Tensor, _, key: Key<Tensor>| {
-        let (key, draw) = key.split();
-        if !learning {
-            return (bounds.sample(draw, obs.dim(0)), key);
-        }
-        (policy(actor, obs, bounds).sample_and_log_prob(draw, CORRECTION).0, key)
-    };
-    let (mut playing, rows, games) = playing.unrolled(envs, args.policy_frequency, act);
-    let replay = replay.add(rows);
+) -> (RunnerState<Tensor>, (EpisodeStats<Tensor>, Option<Metrics<Tensor>>)) {
+    let RunnerState { mut train_state, replay_buffer, env_state } = state;
+    let (mut env_state, transitions, episodes) =
+        env_steps(envs, &train_state.agent.actor, env_state, learning, args);
+    let replay_buffer = replay_buffer.add(transitions);
     if !learning {
-        return (TrainState { learner, replay, playing }, games, None);
+        return (RunnerState { train_state, replay_buffer, env_state }, (episodes, None));
     }
-    let mut told = None;
-    for turn in 1..=args.policy_frequency {
-        let [key, draw, noise, actor_key] = playing.key.split_n();
-        playing.key = key;
-        let batch = replay.sample(draw, args.batch_size);
-        let critics;
-        (learner, critics) = critic_step(learner, &batch, noise, bounds, args);
-        if turn < args.policy_frequency {
-            continue;
+    let mut metrics = None;
+    for step in 1..=args.policy_frequency {
+        let [key, sample_key, critic_key, actor_key] = env_state.key.split_n();
+        env_state.key = key;
+        let batch = replay_buffer.sample(sample_key, args.batch_size);
+        let critic;
+        (train_state, critic) = update_critic(train_state, &batch, critic_key, args);
+        if step == args.policy_frequency {
+            // As many gradient steps of the actor compensate for the delay.
+            let [mut actor_loss, mut alpha_loss] = [constant(0.0f32); 2];
+            for key in actor_key.split_vec(args.policy_frequency) {
+                let (actor_key, alpha_key) = key.split();
+                (train_state, actor_loss) = update_actor(train_state, &batch, actor_key, args);
+                (train_state, alpha_loss) = update_alpha(train_state, &batch, alpha_key, args);
+            }
+            let qf_loss = (critic.qf1_loss + critic.qf2_loss) / 2.0;
+            let alpha = train_state.log_alpha.exp();
+            metrics = Some(Metrics { critic, qf_loss, actor_loss, alpha, alpha_loss });
         }
-        // The actor takes `policy_frequency` gradient steps to compensate for the delay.
-        let mut losses = None;
-        for key in actor_key.split_vec(args.policy_frequency) {
-            let lost;
-            (learner, lost) = actor_step(learner, batch.obs, key, bounds, args);
-            losses = Some(lost);
-        }
-        told = losses.map(|(actor_loss, alpha_loss)| Metrics {
-            qf_loss: (critics.qf1_loss + critics.qf2_loss) / 2.0,
-            critics,
-            actor_loss,
-            alpha: learner.temperature.log_alpha.exp(),
-            alpha_loss,
-        });
+        train_state = update_target(train_state, args);
     }
-    (TrainState { learner, replay, playing }, games, told)
+    (RunnerState { train_state, replay_buffer, env_state }, (episodes, metrics))
 }
 
-// ------------------------------------------------------------------------------------- training
+/// Runs `updates_per_call` iterations, compiled as one program; the metrics are those of the last.
+fn train_iterations(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
+    let iteration = |state, ()| train_iteration(envs, state, learning, args);
+    let count = ScanOptions::length(args.updates_per_call());
+    let (state, (episodes, metrics)) = scan_with(iteration, state, (), count);
+    (state, episodes, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
+}
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
 /// the run's folder.
@@ -448,33 +545,49 @@ pub fn train(args: &Args) -> Result<Summary> {
     let (pool, obs_size, bounds) = pools::continuous(args, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     let envs = envs.with_final_obs()?;
-    let init = |handle, key: Key<Tensor>| {
-        let (key, networks) = key.split();
-        let action = TensorType::new(DType::F32, [bounds.size()]);
-        TrainState {
-            learner: learner(networks, obs_size, bounds.size(), args),
-            replay: ReplayBuffer::new(args.buffer_size, Transition::types(obs_size, action)),
-            playing: Playing::start(&envs, handle, key),
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, network_key) = key.split();
+        let (handle, first) = envs.reset(handle);
+        let item = Transition::types(obs_size, TensorType::new(DType::F32, [bounds.size()]));
+        RunnerState {
+            train_state: init_train_state(network_key, obs_size, &bounds, args),
+            replay_buffer: ReplayBuffer::new(args.buffer_size, item),
+            env_state: EnvState { handle, obs: first.obs.to(DType::F32), key },
         }
-    };
-    let rounds = |state, learning| {
-        let round = |state| round(&envs, state, learning, &bounds, args);
-        let (state, games, metrics) = off_policy::rounds(args.rounds(), state, round);
-        // The metrics of the last iteration are logged.
-        (state, games, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
-    };
-    let pace = LoopConfig { steps: args.steps(), learning_starts: args.learning_starts };
-    off_policy::train(args, pace, (handle, &envs), init, rounds, |state| state.learner)
+    })
+    .with_mode(args.run.mode)
+    .named("sac_continuous_action_init");
+    let explore = jit(|state| train_iterations(&envs, state, false, args))
+        .with_mode(args.run.mode)
+        .named("sac_continuous_action_explore");
+    let learn = jit(|state| train_iterations(&envs, state, true, args))
+        .with_mode(args.run.mode)
+        .named("sac_continuous_action_learn")
+        .check_nans(args.run.check_nans);
+
+    let mut trainer = Trainer::start(args, args.steps_per_call())?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
+    while trainer.should_continue() {
+        let (next_state, episodes, metrics) = match trainer.global_step() < args.learning_starts {
+            true => explore.call(state)?,
+            false => learn.call(state)?,
+        };
+        state = next_state;
+        trainer.record(&episodes.to_vec()?, metrics.as_ref())?;
+        trainer.checkpoint_if_due(&state, &envs)?;
+    }
+    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
+    trainer.finish(&state.train_state, compile_s)
 }
 
 /// Evaluates a saved model, taking the mean action of its policy.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (pool, obs_size, bounds) = pools::continuous(args, args.run.eval_seed())?;
-    let new = |key| learner(key, obs_size, bounds.size(), args);
-    let actor = load_model(model, new)?.networks.actor;
-    let act = with_mode(args.run.mode, |(actor, obs): (Mlp<Tensor>, Tensor)| {
-        policy(&actor, obs.to(DType::F32), &bounds).mode()
-    })
-    .named("sac_play");
+    let train_state = load_model(model, |key| init_train_state(key, obs_size, &bounds, args))?;
+    let actor = train_state.agent.actor;
+    let act = jit(|(actor, obs): (Actor<Tensor>, Tensor)| actor.policy(obs.to(DType::F32)).mode())
+        .with_mode(args.run.mode)
+        .named("sac_continuous_action_evaluate");
     evaluation.play(pool, |obs, _| act.call((actor.clone(), obs)))
 }

@@ -8,22 +8,21 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::algorithm;
-use crate::envs::XlaPool;
+use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
 use crate::nn::{Activation, Mlp, init};
 use crate::optim::{Adam, AdamState, incremental_update};
+use crate::random::normal;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{ensure, not_negative, positive, unit, within};
-use crate::rl::off_policy::{self, LoopConfig, TrainState};
-use crate::rl::playing::Playing;
-use crate::rl::replay::{ReplayBuffer, Transition};
+use crate::rl::replay::{ReplayBuffer, Transition, concatenate_steps};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Bounds;
-use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, pools};
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
+use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::concatenate;
 use crate::tree::{self, Tree};
-use crate::{DType, Key, Tensor, TensorType, random, value_and_grad};
+use crate::{DType, Key, Tensor, TensorType, jit, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -82,28 +81,28 @@ pub struct Args {
 }
 
 impl Args {
-    /// Number of iterations, each with one actor update, in one call of the compiled program.
-    fn rounds(&self) -> usize {
+    /// Number of actor updates in one call of the compiled program.
+    fn updates_per_call(&self) -> usize {
         match self.updates_per_call {
             0 => 100_usize.div_ceil(self.policy_frequency),
-            rounds => rounds,
+            updates => updates,
         }
     }
 
     /// Number of timesteps in one call of the compiled program.
-    fn steps(&self) -> u64 {
-        (self.rounds() * self.policy_frequency) as u64
+    fn steps_per_call(&self) -> u64 {
+        (self.updates_per_call() * self.policy_frequency) as u64
+    }
+
+    fn optimizer(&self) -> Adam {
+        Adam { learning_rate: self.learning_rate, ..Adam::default() }
     }
 
     fn check(&self) -> Result<()> {
         positive(&[("batch-size", self.batch_size), ("policy-frequency", self.policy_frequency)])?;
-        let steps = self.steps();
-        ensure(
-            self.total_timesteps >= steps,
-            "total-timesteps",
-            self.total_timesteps,
-            &format!("at least {steps}, the timesteps of one call"),
-        )?;
+        let (total, steps) = (self.total_timesteps, self.steps_per_call());
+        let expected = format!("at least {steps}, the timesteps of one call");
+        ensure(total >= steps, "total-timesteps", total, &expected)?;
         within("buffer-size", self.buffer_size, 1, i32::MAX as usize)?;
         unit(&[("gamma", self.gamma), ("tau", self.tau)])?;
         not_negative(&[
@@ -115,7 +114,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "td3_continuous_action", Args::check, train, play);
+algorithm!(Args, "td3_continuous_action", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -125,116 +124,195 @@ fn network(key: Key<Tensor>, inputs: usize, outputs: usize) -> Mlp<Tensor> {
     Mlp::init(key, &[inputs, 256, 256, outputs], Activation::Relu, kernel, kernel)
 }
 
-/// The policy and the two critics.
+/// Network from observations and actions to values.
 #[derive(Debug, Clone, Tree)]
-pub struct Networks<T> {
-    /// Network from observations to actions before the `tanh`.
-    pub actor: Mlp<T>,
-    /// Networks from observations and actions to values.
-    pub critics: [Mlp<T>; 2],
+pub struct QNetwork<T> {
+    /// Layers.
+    pub layers: Mlp<T>,
 }
 
-impl Networks<Tensor> {
-    /// Initialises the networks.
-    pub fn init(key: Key<Tensor>, obs_size: usize, action_size: usize) -> Networks<Tensor> {
-        let [actor, first, second] = key.split_n();
-        Networks {
-            actor: network(actor, obs_size, action_size),
-            critics: [first, second].map(|key| network(key, obs_size + action_size, 1)),
-        }
+impl QNetwork<Tensor> {
+    /// Initialises a network for observations of size `obs_size` and actions of size `action_size`.
+    pub fn init(key: Key<Tensor>, obs_size: usize, action_size: usize) -> QNetwork<Tensor> {
+        QNetwork { layers: network(key, obs_size + action_size, 1) }
+    }
+
+    /// Returns the values `f32[B]` of `action: f32[B, A]` at `obs: f32[B, obs_size]`.
+    pub fn apply(&self, obs: Tensor, action: Tensor) -> Tensor {
+        self.layers.apply(concatenate(&[obs, action], -1)).squeeze(-1)
     }
 }
 
-/// Returns the actions `f32[B, A]` at `obs: f32[B, obs_size]`.
-fn policy(actor: &Mlp<Tensor>, obs: Tensor, bounds: &Bounds) -> Tensor {
-    actor.apply(obs).tanh() * bounds.scale() + bounds.bias()
+/// Network from observations to actions within their bounds: a deterministic policy.
+#[derive(Debug, Clone, Tree)]
+pub struct Actor<T> {
+    /// Layers.
+    pub layers: Mlp<T>,
+    /// Bounds of the actions.
+    pub bounds: Bounds,
 }
 
-/// Returns the values `f32[B]` of `action: f32[B, A]` at `obs: f32[B, obs_size]`.
-fn value(critic: &Mlp<Tensor>, obs: Tensor, action: Tensor) -> Tensor {
-    critic.apply(concatenate(&[obs, action], -1)).squeeze(-1)
+impl Actor<Tensor> {
+    /// Initialises a network for observations of size `obs_size`.
+    pub fn init(key: Key<Tensor>, obs_size: usize, bounds: &Bounds) -> Actor<Tensor> {
+        Actor { layers: network(key, obs_size, bounds.size()), bounds: bounds.clone() }
+    }
+
+    /// Returns the actions `f32[B, A]` at `obs: f32[B, obs_size]`.
+    pub fn apply(&self, obs: Tensor) -> Tensor {
+        let (action_scale, action_bias) = (self.bounds.action_scale(), self.bounds.action_bias());
+        self.layers.apply(obs).tanh() * action_scale + action_bias
+    }
 }
 
-/// Adam's moments of each network.
-#[derive(Debug, Tree)]
-pub struct Optimizers<T> {
-    /// Moments of the actor's optimiser.
-    pub actor: AdamState<T, Mlp<T>>,
-    /// Moments of the critics' optimiser.
-    pub critics: AdamState<T, [Mlp<T>; 2]>,
+/// Actor and critics.
+#[derive(Debug, Clone, Tree)]
+pub struct Agent<T> {
+    /// Deterministic policy.
+    pub actor: Actor<T>,
+    /// Critics.
+    pub qf: [QNetwork<T>; 2],
 }
 
-/// The networks, their targets and their optimisers.
-#[derive(Debug, Tree)]
-pub struct Learner<T> {
-    /// The networks.
-    pub networks: Networks<T>,
-    /// The target networks.
-    pub targets: Networks<T>,
-    /// Adam's moments.
-    pub optimizers: Optimizers<T>,
+impl Agent<Tensor> {
+    /// Initialises the networks for observations of size `obs_size`.
+    pub fn init(key: Key<Tensor>, obs_size: usize, bounds: &Bounds) -> Agent<Tensor> {
+        let [actor_key, qf1_key, qf2_key] = key.split_n();
+        let qf = [qf1_key, qf2_key].map(|key| QNetwork::init(key, obs_size, bounds.size()));
+        Agent { actor: Actor::init(actor_key, obs_size, bounds), qf }
+    }
 }
 
-/// State carried between iterations of training.
-pub type State<T> = TrainState<Learner<T>, ReplayBuffer<T, Transition<T>>, Playing<T>>;
-
-/// Initialises the networks, their targets and optimisers.
-fn learner(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Learner<Tensor> {
-    let networks = Networks::init(key, obs_size, action_size);
-    let adam = adam(args);
-    let optimizers =
-        Optimizers { actor: adam.init(&networks.actor), critics: adam.init(&networks.critics) };
-    Learner { targets: networks.clone(), networks, optimizers }
+/// State of the optimisers.
+#[derive(Debug, Clone, Tree)]
+pub struct OptState<T> {
+    /// State of the actor's optimiser.
+    pub actor: AdamState<T, Actor<T>>,
+    /// State of the critics' optimiser.
+    pub qf: AdamState<T, [QNetwork<T>; 2]>,
 }
 
-// --------------------------------------------------------------------------------------- losses
+/// State that gradient steps change; saved as the model.
+#[derive(Debug, Clone, Tree)]
+pub struct TrainState<T> {
+    /// Actor and critics.
+    pub agent: Agent<T>,
+    /// Target actor and target critics.
+    pub target: Agent<T>,
+    /// State of the optimisers.
+    pub opt_state: OptState<T>,
+}
 
-/// Computes the TD targets `f32[B]` with the minimum of the target critics' values of the target
-/// policy's action with clipped noise.
-pub fn goal(
-    targets: &Networks<Tensor>,
-    batch: &Transition<Tensor>,
+/// Initialises the networks, their targets and the optimisers.
+fn init_train_state(
     key: Key<Tensor>,
+    obs_size: usize,
     bounds: &Bounds,
     args: &Args,
-) -> Tensor {
-    let action = policy(&targets.actor, batch.next_obs, bounds);
-    let noise = random::normal(key, action.shape(), DType::F32) * args.policy_noise;
-    let noise = noise.clip(-args.noise_clip, args.noise_clip) * bounds.scale();
-    let action = bounds.clip(action + noise);
-    let [first, second] = &targets.critics;
-    let next = value(first, batch.next_obs, action).minimum(value(second, batch.next_obs, action));
-    batch.reward + args.gamma * (1.0 - batch.terminated) * next
+) -> TrainState<Tensor> {
+    let agent = Agent::init(key, obs_size, bounds);
+    let adam = args.optimizer();
+    let opt_state = OptState { actor: adam.init(&agent.actor), qf: adam.init(&agent.qf) };
+    TrainState { target: agent.clone(), agent, opt_state }
 }
 
-/// Computes the sum of both critics' mean squared errors, and their metrics.
-pub fn critic_loss(
-    critics: &[Mlp<Tensor>; 2],
-    batch: &Transition<Tensor>,
-    goal: Tensor,
-) -> (Tensor, CriticMetrics<Tensor>) {
-    let [first, second] = critics.each_ref().map(|critic| value(critic, batch.obs, batch.action));
-    let [first_loss, second_loss] = [first, second].map(|value| (value - goal).square().mean(..));
-    let metrics = CriticMetrics {
-        qf1_loss: first_loss,
-        qf2_loss: second_loss,
-        qf1_values: first.mean(..),
-        qf2_values: second.mean(..),
-    };
-    (first_loss + second_loss, metrics)
-}
+// --------------------------------------------------------------------------------------- acting
 
-/// Computes the negative mean value of the policy's actions under the first critic.
-pub fn actor_loss(
-    actor: &Mlp<Tensor>,
-    critic: &Mlp<Tensor>,
+/// Returns the actor's actions `f32[N, A]` at `obs: f32[N, obs_size]` with Gaussian exploration
+/// noise, clipped to the bounds.
+fn noisy_action(
+    actor: &Actor<Tensor>,
     obs: Tensor,
-    bounds: &Bounds,
+    key: Key<Tensor>,
+    exploration_noise: f64,
 ) -> Tensor {
-    -value(critic, obs, policy(actor, obs, bounds)).mean(..)
+    let action = actor.apply(obs);
+    let noise = normal(key, action.shape(), DType::F32) * exploration_noise;
+    actor.bounds.clip(action + noise * actor.bounds.action_scale())
 }
 
-// --------------------------------------------------------------------------------------- update
+/// State of the environment between two steps; N is 1.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `f32[N, obs_size]`: last observations.
+    pub obs: T,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Steps the environment once, with exploration noise if `learning`, otherwise with uniformly
+/// random actions; returns N transitions.
+fn env_step(
+    envs: &XlaPool,
+    actor: &Actor<Tensor>,
+    env_state: EnvState<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> (EnvState<Tensor>, (Transition<Tensor>, EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, key } = env_state;
+    let (key, action_key) = key.split();
+    let action = match learning {
+        true => noisy_action(actor, obs, action_key, args.exploration_noise),
+        false => actor.bounds.sample(action_key, obs.dim(0)),
+    };
+    let (handle, step) = envs.step(handle, action);
+    let transition = Transition {
+        obs,
+        action,
+        reward: step.reward,
+        // The final observation where an episode ended: `step.obs` is that after the reset.
+        next_obs: envs.next_obs_of(&step).to(DType::F32),
+        terminated: step.terminated.to(DType::F32),
+    };
+    let env_state = EnvState { handle, obs: step.obs.to(DType::F32), key };
+    (env_state, (transition, EpisodeStats::of(&step)))
+}
+
+/// Takes `policy_frequency` steps, unrolled, which is faster than a loop over so few. Returns the
+/// transitions, `policy_frequency * N`, and the episode statistics, `[policy_frequency, N]`.
+fn env_steps(
+    envs: &XlaPool,
+    actor: &Actor<Tensor>,
+    mut env_state: EnvState<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> (EnvState<Tensor>, Transition<Tensor>, EpisodeStats<Tensor>) {
+    let (mut transitions, mut episodes) = (Vec::new(), Vec::new());
+    for _ in 0..args.policy_frequency {
+        let (next_state, (transition, stats)) = env_step(envs, actor, env_state, learning, args);
+        env_state = next_state;
+        transitions.push(transition);
+        episodes.push(tree::map(stats, |x: Tensor| x.expand_dims(0)));
+    }
+    (env_state, concatenate_steps(&transitions), concatenate_steps(&episodes))
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Returns the minimum of the critics' values of `action: f32[B, A]`, `f32[B]`.
+fn min_q(qf: &[QNetwork<Tensor>; 2], obs: Tensor, action: Tensor) -> Tensor {
+    let [qf1, qf2] = qf;
+    qf1.apply(obs, action).minimum(qf2.apply(obs, action))
+}
+
+/// Computes the TD targets `f32[B]`: the reward plus the discounted minimum of the target critics'
+/// values of the target actor's next action, to which clipped noise is added.
+pub fn td_target(
+    target: &Agent<Tensor>,
+    batch: &Transition<Tensor>,
+    key: Key<Tensor>,
+    args: &Args,
+) -> Tensor {
+    let Agent { actor, qf } = target;
+    let action = actor.apply(batch.next_obs);
+    let noise = normal(key, action.shape(), DType::F32) * args.policy_noise;
+    let clipped_noise = noise.clip(-args.noise_clip, args.noise_clip) * actor.bounds.action_scale();
+    let next_action = actor.bounds.clip(action + clipped_noise);
+    let next_q_value = min_q(qf, batch.next_obs, next_action);
+    batch.reward + args.gamma * (1.0 - batch.terminated) * next_q_value
+}
 
 /// Metrics of the critics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
@@ -249,101 +327,118 @@ pub struct CriticMetrics<T> {
     pub qf2_values: T,
 }
 
+/// Computes the sum of both critics' mean squared errors to `td_target: f32[B]`, and their metrics.
+pub fn critic_loss(
+    qf: &[QNetwork<Tensor>; 2],
+    batch: &Transition<Tensor>,
+    td_target: Tensor,
+) -> (Tensor, CriticMetrics<Tensor>) {
+    let [qf1, qf2] = qf.each_ref().map(|qf| qf.apply(batch.obs, batch.action)); // f32[B]
+    let [qf1_loss, qf2_loss] = [qf1, qf2].map(|q_value| (q_value - td_target).square().mean(..));
+    let (qf1_values, qf2_values) = (qf1.mean(..), qf2.mean(..));
+    (qf1_loss + qf2_loss, CriticMetrics { qf1_loss, qf2_loss, qf1_values, qf2_values })
+}
+
+/// Computes the negative mean value of the actor's actions at `obs: f32[B, obs_size]`.
+pub fn actor_loss(actor: &Actor<Tensor>, qf1: &QNetwork<Tensor>, obs: Tensor) -> Tensor {
+    -qf1.apply(obs, actor.apply(obs)).mean(..)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Takes one gradient step of the critics.
+pub fn update_critic(
+    train_state: TrainState<Tensor>,
+    batch: &Transition<Tensor>,
+    key: Key<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, CriticMetrics<Tensor>) {
+    let TrainState { mut agent, target, mut opt_state } = train_state;
+    let td_target = td_target(&target, batch, key, args);
+    let ((_, metrics), grads) =
+        value_and_grad(|qf| critic_loss(&qf, batch, td_target))(agent.qf.clone());
+    (agent.qf, opt_state.qf) = args.optimizer().step(agent.qf, grads, opt_state.qf);
+    (TrainState { agent, target, opt_state }, metrics)
+}
+
+/// Takes one gradient step of the actor, and updates the target networks; returns the actor's loss.
+pub fn update_actor(
+    train_state: TrainState<Tensor>,
+    batch: &Transition<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, Tensor) {
+    let TrainState { mut agent, target, mut opt_state } = train_state;
+    let loss = |actor: Actor<Tensor>| actor_loss(&actor, &agent.qf[0], batch.obs);
+    let (actor_loss, grads) = value_and_grad(loss)(agent.actor.clone());
+    (agent.actor, opt_state.actor) = args.optimizer().step(agent.actor, grads, opt_state.actor);
+    let target = incremental_update(&agent, &target, args.tau);
+    (TrainState { agent, target, opt_state }, actor_loss)
+}
+
+// ------------------------------------------------------------------------------------- training
+
 /// Logged metrics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
     /// Metrics of the critics.
-    pub critics: CriticMetrics<T>,
+    pub critic: CriticMetrics<T>,
     /// Loss of the actor.
     pub actor_loss: T,
 }
 
-fn adam(args: &Args) -> Adam {
-    Adam { learning_rate: args.learning_rate, ..Adam::default() }
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// Replay buffer.
+    pub replay_buffer: ReplayBuffer<T, Transition<T>>,
+    /// State of the environment.
+    pub env_state: EnvState<T>,
 }
 
-/// Takes one gradient step of the critics.
-pub fn critic_step(
-    learner: Learner<Tensor>,
-    batch: &Transition<Tensor>,
-    key: Key<Tensor>,
-    bounds: &Bounds,
-    args: &Args,
-) -> (Learner<Tensor>, CriticMetrics<Tensor>) {
-    let Learner { networks, targets, optimizers } = learner;
-    let goal = goal(&targets, batch, key, bounds, args);
-    let ((_, metrics), grads) =
-        value_and_grad(|critics| critic_loss(&critics, batch, goal))(networks.critics.clone());
-    let (critics, moments) = adam(args).step(networks.critics, grads, optimizers.critics);
-    let networks = Networks { critics, ..networks };
-    let optimizers = Optimizers { critics: moments, ..optimizers };
-    (Learner { networks, targets, optimizers }, metrics)
-}
-
-/// Takes one gradient step of the actor, and updates all target networks.
-pub fn actor_step(
-    learner: Learner<Tensor>,
-    batch: &Transition<Tensor>,
-    bounds: &Bounds,
-    args: &Args,
-) -> (Learner<Tensor>, Tensor) {
-    let Learner { networks, targets, optimizers } = learner;
-    let Networks { actor, critics } = networks;
-    let (loss, grads) =
-        value_and_grad(|actor: Mlp<Tensor>| actor_loss(&actor, &critics[0], batch.obs, bounds))(
-            actor.clone(),
-        );
-    let (actor, moments) = adam(args).step(actor, grads, optimizers.actor);
-    let networks = Networks { actor, critics };
-    let targets = incremental_update(&networks, &targets, args.tau);
-    (Learner { networks, targets, optimizers: Optimizers { actor: moments, ..optimizers } }, loss)
-}
-
-// -------------------------------------------------------------------------------------- rollout
-
-/// Takes `policy_frequency` environment steps, with the noisy policy if `learning` and with uniform
-/// actions otherwise; then, if `learning`, as many gradient steps of the critics and one of the
-/// actor.
-fn round(
+/// Takes `policy_frequency` timesteps in the environment and, if `learning`, as many gradient steps
+/// of the critics and one of the actor.
+fn train_iteration(
     envs: &XlaPool,
-    state: State<Tensor>,
+    state: RunnerState<Tensor>,
     learning: bool,
-    bounds: &Bounds,
     args: &Args,
-) -> (State<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
-    let TrainState { mut learner, replay, playing } = state;
-    let actor = &learner.networks.actor;
-    let act = |obs: Tensor, _, key: Key<Tensor>| {
-        let (key, draw) = key.split();
-        if !learning {
-            return (bounds.sample(draw, obs.dim(0)), key);
-        }
-        let action = policy(actor, obs, bounds);
-        let noise = random::normal(draw, action.shape(), DType::F32) * args.exploration_noise;
-        (bounds.clip(action + noise * bounds.scale()), key)
-    };
-    let (mut playing, rows, games) = playing.unrolled(envs, args.policy_frequency, act);
-    let replay = replay.add(rows);
+) -> (RunnerState<Tensor>, (EpisodeStats<Tensor>, Option<Metrics<Tensor>>)) {
+    let RunnerState { mut train_state, replay_buffer, env_state } = state;
+    let (mut env_state, transitions, episodes) =
+        env_steps(envs, &train_state.agent.actor, env_state, learning, args);
+    let replay_buffer = replay_buffer.add(transitions);
     if !learning {
-        return (TrainState { learner, replay, playing }, games, None);
+        return (RunnerState { train_state, replay_buffer, env_state }, (episodes, None));
     }
-    let mut told = None;
-    for turn in 1..=args.policy_frequency {
-        let [key, draw, noise] = playing.key.split_n();
-        playing.key = key;
-        let batch = replay.sample(draw, args.batch_size);
-        let critics;
-        (learner, critics) = critic_step(learner, &batch, noise, bounds, args);
-        if turn == args.policy_frequency {
-            let actor_loss;
-            (learner, actor_loss) = actor_step(learner, &batch, bounds, args);
-            told = Some(Metrics { critics, actor_loss });
+    let mut metrics = None;
+    for step in 1..=args.policy_frequency {
+        let [key, sample_key, noise_key] = env_state.key.split_n();
+        env_state.key = key;
+        let batch = replay_buffer.sample(sample_key, args.batch_size);
+        let (critic, actor_loss);
+        (train_state, critic) = update_critic(train_state, &batch, noise_key, args);
+        if step == args.policy_frequency {
+            (train_state, actor_loss) = update_actor(train_state, &batch, args);
+            metrics = Some(Metrics { critic, actor_loss });
         }
     }
-    (TrainState { learner, replay, playing }, games, told)
+    (RunnerState { train_state, replay_buffer, env_state }, (episodes, metrics))
 }
 
-// ------------------------------------------------------------------------------------- training
+/// Runs `updates_per_call` iterations, compiled as one program; the metrics are those of the last.
+fn train_iterations(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
+    let iteration = |state, ()| train_iteration(envs, state, learning, args);
+    let count = ScanOptions::length(args.updates_per_call());
+    let (state, (episodes, metrics)) = scan_with(iteration, state, (), count);
+    (state, episodes, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
+}
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
 /// the run's folder.
@@ -356,33 +451,49 @@ pub fn train(args: &Args) -> Result<Summary> {
     let (pool, obs_size, bounds) = pools::continuous(args, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     let envs = envs.with_final_obs()?;
-    let init = |handle, key: Key<Tensor>| {
-        let (key, networks) = key.split();
-        let action = TensorType::new(DType::F32, [bounds.size()]);
-        TrainState {
-            learner: learner(networks, obs_size, bounds.size(), args),
-            replay: ReplayBuffer::new(args.buffer_size, Transition::types(obs_size, action)),
-            playing: Playing::start(&envs, handle, key),
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, network_key) = key.split();
+        let (handle, first) = envs.reset(handle);
+        let item = Transition::types(obs_size, TensorType::new(DType::F32, [bounds.size()]));
+        RunnerState {
+            train_state: init_train_state(network_key, obs_size, &bounds, args),
+            replay_buffer: ReplayBuffer::new(args.buffer_size, item),
+            env_state: EnvState { handle, obs: first.obs.to(DType::F32), key },
         }
-    };
-    let rounds = |state, learning| {
-        let round = |state| round(&envs, state, learning, &bounds, args);
-        let (state, games, metrics) = off_policy::rounds(args.rounds(), state, round);
-        // The metrics of the last iteration are logged.
-        (state, games, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
-    };
-    let pace = LoopConfig { steps: args.steps(), learning_starts: args.learning_starts };
-    off_policy::train(args, pace, (handle, &envs), init, rounds, |state| state.learner)
+    })
+    .with_mode(args.run.mode)
+    .named("td3_continuous_action_init");
+    let explore = jit(|state| train_iterations(&envs, state, false, args))
+        .with_mode(args.run.mode)
+        .named("td3_continuous_action_explore");
+    let learn = jit(|state| train_iterations(&envs, state, true, args))
+        .with_mode(args.run.mode)
+        .named("td3_continuous_action_learn")
+        .check_nans(args.run.check_nans);
+
+    let mut trainer = Trainer::start(args, args.steps_per_call())?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
+    while trainer.should_continue() {
+        let (next_state, episodes, metrics) = match trainer.global_step() < args.learning_starts {
+            true => explore.call(state)?,
+            false => learn.call(state)?,
+        };
+        state = next_state;
+        trainer.record(&episodes.to_vec()?, metrics.as_ref())?;
+        trainer.checkpoint_if_due(&state, &envs)?;
+    }
+    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
+    trainer.finish(&state.train_state, compile_s)
 }
 
-/// Evaluates a saved model without noise.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+/// Evaluates a saved model without exploration noise.
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (pool, obs_size, bounds) = pools::continuous(args, args.run.eval_seed())?;
-    let new = |key| learner(key, obs_size, bounds.size(), args);
-    let actor = load_model(model, new)?.networks.actor;
-    let act = with_mode(args.run.mode, |(actor, obs): (Mlp<Tensor>, Tensor)| {
-        policy(&actor, obs.to(DType::F32), &bounds)
-    })
-    .named("td3_play");
+    let train_state = load_model(model, |key| init_train_state(key, obs_size, &bounds, args))?;
+    let actor = train_state.agent.actor;
+    let act = jit(|(actor, obs): (Actor<Tensor>, Tensor)| actor.apply(obs.to(DType::F32)))
+        .with_mode(args.run.mode)
+        .named("td3_continuous_action_evaluate");
     evaluation.play(pool, |obs, _| act.call((actor.clone(), obs)))
 }

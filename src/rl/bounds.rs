@@ -1,5 +1,7 @@
 //! Bounds of continuous actions.
 
+use std::hash::{Hash, Hasher};
+
 use crate::Tensor;
 use crate::envs::{Bound, Space};
 use crate::error::{Error, Result};
@@ -29,6 +31,13 @@ pub(super) fn bounds_of(action: &Space) -> std::result::Result<Bounds, &'static 
 pub struct Bounds {
     low: Vec<f32>,
     high: Vec<f32>,
+}
+
+impl Hash for Bounds {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let bits = |bounds: &[f32]| bounds.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        (bits(&self.low), bits(&self.high)).hash(state);
+    }
 }
 
 impl Bounds {
@@ -61,13 +70,13 @@ impl Bounds {
         constant(self.high.as_slice())
     }
 
-    /// Returns half of the distance between the bounds, `f32[A]`: CleanRL's `action_scale`.
-    pub fn scale(&self) -> Tensor {
+    /// Returns half of the distance between the bounds, `f32[A]`.
+    pub fn action_scale(&self) -> Tensor {
         (self.high() - self.low()) / 2.0
     }
 
-    /// Returns the midpoints of the bounds, `f32[A]`: CleanRL's `action_bias`.
-    pub fn bias(&self) -> Tensor {
+    /// Returns the midpoints of the bounds, `f32[A]`.
+    pub fn action_bias(&self) -> Tensor {
         (self.high() + self.low()) / 2.0
     }
 

@@ -1,5 +1,4 @@
-//! The algorithms for continuous actions: their losses against JAX, short runs of each, and their
-//! answers to bad settings.
+//! Algorithms for continuous actions: losses compared with JAX, short runs, and invalid settings.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -78,18 +77,23 @@ fn transitions() -> Transition<Array> {
 
 #[test]
 fn losses_of_ddpg_are_those_of_the_formulas() {
-    let networks = |pi, q| ddpg::Networks { actor: actor(pi, 1), critic: critic(q) };
-    type Input<T> = (ddpg::Networks<T>, ddpg::Networks<T>, Transition<T>);
-    let run = interpret(|(online, targets, batch): Input<Tensor>| {
-        let goal = ddpg::goal(&targets, &batch, &bounds(), GAMMA);
-        let loss = |pi: Mlp<Tensor>| ddpg::actor_loss(&pi, &online.critic, batch.obs, &bounds());
-        let critic = ddpg::critic_loss(&online.critic, &batch, goal);
-        (goal, critic, value_and_grad(loss)(online.actor.clone()))
+    let args = ddpg::Args::from_flags(["--gamma", "0.9"]).unwrap();
+    let agent = |pi, q| ddpg::Agent {
+        actor: ddpg::Actor { layers: actor(pi, 1), bounds: bounds() },
+        qf: ddpg::QNetwork { layers: critic(q) },
+    };
+    type Input<T> = (ddpg::Agent<T>, ddpg::Agent<T>, Transition<T>);
+    let run = interpret(|(agent, target, batch): Input<Tensor>| {
+        let td_target = ddpg::td_target(&target, &batch, &args);
+        let loss = |actor| ddpg::actor_loss(&actor, &agent.qf, batch.obs);
+        let critic = ddpg::critic_loss(&agent.qf, &batch, td_target);
+        (td_target, critic, value_and_grad(loss)(agent.actor.clone()))
     });
-    let (goal, critic, (actor, grads)) =
-        run.call((networks(1.0, 3.0), networks(2.0, 5.0), transitions())).unwrap();
-    close("ddpg_goal", &goal);
-    close("ddpg_critic", &critic);
+    let (td_target, (critic_loss, metrics), (actor, grads)) =
+        run.call((agent(1.0, 3.0), agent(2.0, 5.0), transitions())).unwrap();
+    close("ddpg_td_target", &td_target);
+    assert_eq!(numbers(&critic_loss), numbers(&metrics.qf1_loss));
+    close("ddpg_critic", &metrics);
     close("ddpg_actor", &actor);
     close("ddpg_actor_grads", &grads);
 }
@@ -97,46 +101,47 @@ fn losses_of_ddpg_are_those_of_the_formulas() {
 #[test]
 fn losses_of_td3_are_those_of_the_formulas() {
     let args = td3::Args::from_flags(["--gamma", "0.9", "--noise-clip", "0.15"]).unwrap();
-    let networks = |pi, q, q2| td3::Networks { actor: actor(pi, 1), critics: [q, q2].map(critic) };
-    type Input<T> = (td3::Networks<T>, td3::Networks<T>, Transition<T>);
-    let run = interpret(|(online, targets, batch): Input<Tensor>| {
-        let goal = td3::goal(&targets, &batch, Key::constant(7), &bounds(), &args);
-        let actor = td3::actor_loss(&online.actor, &online.critics[0], batch.obs, &bounds());
-        (goal, td3::critic_loss(&online.critics, &batch, goal), actor)
+    let agent = |pi, q1, q2| td3::Agent {
+        actor: td3::Actor { layers: actor(pi, 1), bounds: bounds() },
+        qf: [q1, q2].map(|phase| td3::QNetwork { layers: critic(phase) }),
+    };
+    type Input<T> = (td3::Agent<T>, td3::Agent<T>, Transition<T>);
+    let run = interpret(|(agent, target, batch): Input<Tensor>| {
+        let td_target = td3::td_target(&target, &batch, Key::constant(7), &args);
+        let actor = td3::actor_loss(&agent.actor, &agent.qf[0], batch.obs);
+        (td_target, td3::critic_loss(&agent.qf, &batch, td_target), actor)
     });
-    let (goal, critics, actor) =
-        run.call((networks(1.0, 3.0, 4.0), networks(2.0, 5.0, 6.0), transitions())).unwrap();
-    close("td3_goal", &goal);
+    let (td_target, critics, actor) =
+        run.call((agent(1.0, 3.0, 4.0), agent(2.0, 5.0, 6.0), transitions())).unwrap();
+    close("td3_td_target", &td_target);
     close("td3_critic", &critics);
     close("td3_actor", &actor);
 }
 
 #[test]
 fn losses_of_sac_are_those_of_the_formulas() {
-    type Critics<T> = [Mlp<T>; 2];
-    type Input<T> = (Mlp<T>, Critics<T>, Critics<T>, Transition<T>, sac::Temperature<T>);
-    let run = interpret(|(actor, online, targets, batch, temperature): Input<Tensor>| {
-        let alpha = temperature.log_alpha.exp();
-        let (actor_ref, key) = (&actor, Key::constant(8));
-        let goal = sac::goal(actor_ref, &targets, alpha, &batch, key, &bounds(), GAMMA);
-        let correction = podracer::distributions::TanhCorrection::Clipped(1e-6);
-        let drawn = sac::policy(&actor, batch.next_obs, &bounds())
-            .sample_and_log_prob(Key::constant(8), correction);
+    let args = sac::Args::from_flags(["--gamma", "0.9"]).unwrap();
+    type Critics<T> = [sac::QNetwork<T>; 2];
+    type Input<T> = (sac::Agent<T>, Critics<T>, Transition<T>, T);
+    let run = interpret(|(agent, target, batch, log_alpha): Input<Tensor>| {
+        let (sac::Agent { actor, qf }, alpha) = (&agent, log_alpha.exp());
+        let key = Key::constant(8);
+        let td_target = sac::td_target(actor, &target, alpha, &batch, key, &args);
+        let sampled = actor.get_action(batch.next_obs, Key::constant(8));
         let noise = random::normal(Key::constant(9), [BATCH, ACT], DType::F32);
-        let loss =
-            |pi: Mlp<Tensor>| sac::actor_loss(&pi, &online, alpha, batch.obs, noise, &bounds());
-        let tuned = value_and_grad(|temperature: sac::Temperature<Tensor>| {
-            sac::alpha_loss(&temperature, drawn.1, -(ACT as f64))
-        })(temperature.clone());
-        let critics = sac::critic_loss(&online, &batch, goal);
-        ((drawn, goal), critics, value_and_grad(loss)(actor.clone()), tuned)
+        let loss = |actor| sac::actor_loss(&actor, qf, alpha, batch.obs, noise);
+        let alpha_loss = |log_alpha| sac::alpha_loss(log_alpha, sampled.1, -(ACT as f64));
+        let critics = sac::critic_loss(qf, &batch, td_target);
+        let tuned = value_and_grad(alpha_loss)(log_alpha);
+        ((sampled, td_target), critics, value_and_grad(loss)(actor.clone()), tuned)
     });
-    let (online, targets) = ([3.0, 4.0].map(critic), [5.0, 6.0].map(critic));
-    let temperature = sac::Temperature { log_alpha: Array::from(0.3f32.ln()) };
-    let input = (actor(7.0, 2), online, targets, transitions(), temperature);
-    let ((drawn, goal), critics, (actor, grads), tuned) = run.call(input).unwrap();
-    close("sac_draw", &drawn);
-    close("sac_goal", &goal);
+    let critics = |phases: [f64; 2]| phases.map(|phase| sac::QNetwork { layers: critic(phase) });
+    let actor = sac::Actor { layers: actor(7.0, 2), bounds: bounds() };
+    let agent = sac::Agent { actor, qf: critics([3.0, 4.0]) };
+    let input = (agent, critics([5.0, 6.0]), transitions(), Array::from(0.3f32.ln()));
+    let ((sampled, td_target), critics, (actor, grads), tuned) = run.call(input).unwrap();
+    close("sac_action_and_log_prob", &sampled);
+    close("sac_td_target", &td_target);
     close("sac_critic", &critics);
     close("sac_actor", &actor);
     close("sac_actor_grads", &grads);
@@ -232,66 +237,69 @@ fn model_of(run_dir: &str) -> Vec<u8> {
     std::fs::read(Path::new(run_dir).join(format!("{algorithm}.safetensors"))).unwrap()
 }
 
-/// The arrays of a model's file, without its metadata, in which the run's folder stands.
+/// The arrays of a model's file, without its metadata, which names the run's folder.
 fn arrays(model: &[u8]) -> &[u8] {
     let header = u64::from_le_bytes(model[..8].try_into().unwrap()) as usize;
     &model[8 + header..]
 }
 
-/// Trains for a moment: what is logged is there and finite, a saved model plays, and a run that
-/// goes on from half way gives the same model as one that never stopped.
-fn runs_and_goes_on<A: Algorithm>(flags: &[&str], half: &str, logged: &[&str]) {
+/// Trains briefly and checks that metrics are logged and finite, that the saved model is evaluated,
+/// and that a run resumed half way saves the same model as an uninterrupted one.
+fn trains_and_resumes<A: Algorithm>(flags: &[&str], half: &str, logged: &[&str]) {
     let runs = tempfile::tempdir().unwrap();
     let saved = ["--save-model", "--eval-episodes", "2"];
     let whole = args::<A>(runs.path(), flags, &saved).train().unwrap();
-    let told = scalars(&whole.run_dir);
+    let events = scalars(&whole.run_dir);
     for tag in logged {
-        let values = told.iter().filter(|((name, _), _)| name == tag);
+        let values = events.iter().filter(|((name, _), _)| name == tag);
         let values: Vec<f32> = values.flat_map(|(_, values)| values).copied().collect();
-        assert!(!values.is_empty(), "{tag} is not among {:?}", told.keys());
+        assert!(!values.is_empty(), "{tag} is not among {:?}", events.keys());
         assert!(values.iter().all(|value| value.is_finite()), "{tag}: {values:?}");
     }
-    let played = told.keys().filter(|(tag, _)| tag == "eval/episodic_return").count();
-    assert_eq!(played, 2);
-    assert!(told.keys().any(|(tag, _)| tag == "charts/episodic_return"));
+    let evaluated = events.keys().filter(|(tag, _)| tag == "eval/episodic_return").count();
+    assert_eq!(evaluated, 2);
+    assert!(events.keys().any(|(tag, _)| tag == "charts/episodic_return"));
 
     let other = tempfile::tempdir().unwrap();
     let more = ["--checkpoint-frequency", "1", "--total-timesteps", half];
-    let begun = args::<A>(other.path(), flags, &more).train().unwrap();
-    let resume = ["--resume", &begun.run_dir, "--save-model", "--eval-episodes", "2"];
+    let interrupted = args::<A>(other.path(), flags, &more).train().unwrap();
+    let resume = ["--resume", &interrupted.run_dir, "--save-model", "--eval-episodes", "2"];
     let total = whole.global_step.to_string();
     let resume = [&resume[..], &["--total-timesteps", &total]].concat();
     let resumed = args::<A>(other.path(), &[], &resume).train().unwrap();
-    assert_eq!((resumed.run_dir, resumed.global_step), (begun.run_dir.clone(), whole.global_step));
-    let (one, two) = (model_of(&whole.run_dir), model_of(&begun.run_dir));
+    assert_eq!(
+        (resumed.run_dir, resumed.global_step),
+        (interrupted.run_dir.clone(), whole.global_step)
+    );
+    let (one, two) = (model_of(&whole.run_dir), model_of(&interrupted.run_dir));
     assert!(!arrays(&one).is_empty());
     assert_eq!(arrays(&one), arrays(&two), "the resumed run gave another model");
 }
 
 #[test]
-fn td3_runs_and_goes_on() {
+fn td3_trains_and_resumes() {
     let logged = ["losses/qf1_loss", "losses/qf2_values", "losses/actor_loss"];
-    runs_and_goes_on::<td3::Args>(OFF_POLICY, "300", &logged);
+    trains_and_resumes::<td3::Args>(OFF_POLICY, "300", &logged);
 }
 
 #[test]
-fn ddpg_runs_and_goes_on() {
+fn ddpg_trains_and_resumes() {
     let logged = ["losses/qf1_loss", "losses/qf1_values", "losses/actor_loss"];
-    runs_and_goes_on::<ddpg::Args>(OFF_POLICY, "300", &logged);
+    trains_and_resumes::<ddpg::Args>(OFF_POLICY, "300", &logged);
 }
 
 #[test]
-fn sac_runs_and_goes_on() {
+fn sac_trains_and_resumes() {
     let logged = ["losses/qf_loss", "losses/alpha", "losses/alpha_loss", "losses/actor_loss"];
-    runs_and_goes_on::<sac::Args>(OFF_POLICY, "300", &logged);
+    trains_and_resumes::<sac::Args>(OFF_POLICY, "300", &logged);
 }
 
 #[test]
-fn ppo_continuous_runs_and_goes_on() {
+fn ppo_continuous_trains_and_resumes() {
     let logged = ["losses/value_loss", "losses/approx_kl", "losses/explained_variance"];
     // The learning rate falls with the whole of the timesteps, which half a run does not know.
     let flags = [ON_POLICY, &["--no-anneal-lr"]].concat();
-    runs_and_goes_on::<ppo::Args>(&flags, "256", &logged);
+    trains_and_resumes::<ppo::Args>(&flags, "256", &logged);
 }
 
 #[test]
@@ -305,45 +313,45 @@ fn a_robot_is_filmed() {
 }
 
 #[test]
-fn rpo_runs_and_goes_on() {
+fn rpo_trains_and_resumes() {
     let logged = ["losses/value_loss", "losses/approx_kl", "losses/explained_variance"];
     let flags = [ON_POLICY, &["--no-anneal-lr", "--bootstrap-truncated"]].concat();
-    runs_and_goes_on::<rpo::Args>(&flags, "256", &logged);
+    trains_and_resumes::<rpo::Args>(&flags, "256", &logged);
 }
 
 #[test]
-fn targets_of_sac_that_move_seldom_move() {
+fn sac_updates_targets_when_due() {
     let runs = tempfile::tempdir().unwrap();
     let model = |more: &[&str]| {
         let more = [&["--save-model", "--eval-episodes", "0"], more].concat();
         let summary = args::<sac::Args>(runs.path(), OFF_POLICY, &more).train().unwrap();
         arrays(&model_of(&summary.run_dir)).to_vec()
     };
-    // Targets that never come to be due stay where they began, as with a tau of 0.
-    let seldom = model(&["--target-network-frequency", "1000000", "--exp-name", "a"]);
-    assert_eq!(seldom, model(&["--tau", "0", "--exp-name", "b"]));
-    assert_ne!(seldom, model(&["--target-network-frequency", "3", "--exp-name", "c"]));
-    assert_ne!(seldom, model(&["--no-autotune", "--tau", "0", "--exp-name", "d"]));
+    // Targets that are never due keep their initial values, as with a tau of 0.
+    let never_due = model(&["--target-network-frequency", "1000000", "--exp-name", "a"]);
+    assert_eq!(never_due, model(&["--tau", "0", "--exp-name", "b"]));
+    assert_ne!(never_due, model(&["--target-network-frequency", "3", "--exp-name", "c"]));
+    assert_ne!(never_due, model(&["--no-autotune", "--tau", "0", "--exp-name", "d"]));
 }
 
 // ------------------------------------------------------------------------------------- bad input
 
-fn refuses<A: Algorithm>(flags: &[&str], bad: &[(&str, &str, &str)]) {
+fn assert_refused<A: Algorithm>(flags: &[&str], bad: &[(&str, &str, &str)]) {
     let runs = tempfile::tempdir().unwrap();
     let error =
         |more: &[&str]| args::<A>(runs.path(), flags, more).train().unwrap_err().to_string();
     for (flag, value, expected) in bad {
-        let told = error(&[&format!("{flag}={value}")]);
-        assert_eq!(told, format!("{flag} {value}: must be {expected}"), "{}", A::NAME);
+        let text = error(&[&format!("{flag}={value}")]);
+        assert_eq!(text, format!("{flag} {value}: must be {expected}"), "{}", A::NAME);
     }
     let discrete = error(&["--env-id", "CartPole-v1"]);
     assert!(discrete.contains("CartPole-v1") && discrete.contains(A::NAME), "{discrete}");
     assert!(discrete.contains("continuous actions"), "{discrete}");
-    assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run was begun");
+    assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run folder was created");
 }
 
 #[test]
-fn settings_out_of_range_are_told() {
+fn settings_out_of_range_are_refused() {
     let common = [
         ("--gamma", "1.5", "a number from 0 to 1"),
         ("--tau", "-0.1", "a number from 0 to 1"),
@@ -354,29 +362,32 @@ fn settings_out_of_range_are_told() {
     ];
     let with = |more: &[(&'static str, &'static str, &'static str)]| [&common[..], more].concat();
     let number = "a number from 0 to 1e15";
-    refuses::<td3::Args>(OFF_POLICY, &with(&[("--noise-clip", "-1", number)]));
-    refuses::<ddpg::Args>(
+    assert_refused::<td3::Args>(OFF_POLICY, &with(&[("--noise-clip", "-1", number)]));
+    assert_refused::<ddpg::Args>(
         OFF_POLICY,
         &with(&[("--exploration-noise", "NaN", "a number not below 0")]),
     );
     let alpha = ("--alpha", "0", "a number from 1e-37 to 1e15");
     let targets = ("--target-network-frequency", "0", "a whole number from 1 to 1000000000");
-    refuses::<sac::Args>(OFF_POLICY, &with(&[alpha, targets, ("--q-lr", "-1", number)]));
+    assert_refused::<sac::Args>(OFF_POLICY, &with(&[alpha, targets, ("--q-lr", "-1", number)]));
     let batch = [
         ("--num-minibatches", "3", "a divisor of the batch, num-envs * num-steps = 256"),
         ("--gae-lambda", "2", "a number from 0 to 1"),
         ("--clip-coef", "-1", number),
     ];
-    refuses::<ppo::Args>(ON_POLICY, &batch);
-    refuses::<rpo::Args>(ON_POLICY, &[&batch[..], &[("--rpo-alpha", "-1", number)]].concat());
+    assert_refused::<ppo::Args>(ON_POLICY, &batch);
+    assert_refused::<rpo::Args>(
+        ON_POLICY,
+        &[&batch[..], &[("--rpo-alpha", "-1", number)]].concat(),
+    );
 }
 
 #[test]
-fn bounds_and_steps_that_do_not_fit_are_told() {
-    let told = Bounds::new(&[0.0], &[0.0]).unwrap_err().to_string();
-    assert_eq!(told, "the bounds of actions from [0.0] to [0.0]: must be as many, and rising");
+fn invalid_bounds_and_steps_are_refused() {
+    let error = Bounds::new(&[0.0], &[0.0]).unwrap_err().to_string();
+    assert_eq!(error, "the bounds of actions from [0.0] to [0.0]: must be as many, and rising");
     assert!(Bounds::new(&[0.0, 0.0], &[1.0]).is_err());
     let run = interpret(|_: Tensor| concatenate_steps::<Tensor>(&[]));
-    let told = run.call(Array::from(0.0f32)).unwrap_err().to_string();
-    assert!(told.contains("there are no steps to join"), "{told}");
+    let error = run.call(Array::from(0.0f32)).unwrap_err().to_string();
+    assert!(error.contains("there are no steps to join"), "{error}");
 }

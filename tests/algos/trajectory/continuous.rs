@@ -4,6 +4,7 @@
 use podracer::algos::{
     ddpg_continuous_action as ddpg, sac_continuous_action as sac, td3_continuous_action as td3,
 };
+use podracer::nn::Mlp;
 use podracer::rl::Algorithm;
 use podracer::rl::replay::Transition;
 use podracer::rl::spaces::Bounds;
@@ -30,65 +31,92 @@ fn key(seed: usize) -> Key<Array> {
     Key::new(seed as u64)
 }
 
+/// DDPG's parameters under the names of the fixtures.
+#[derive(Tree)]
+struct DdpgNetworks<T> {
+    actor: Mlp<T>,
+    critic: Mlp<T>,
+}
+
 #[test]
 fn ddpg_follows_cleanrl() {
     let args = ddpg::Args::from_flags(["--tau=0.5"]).unwrap();
     let bounds = Bounds::new(&[-1.0, -1.0], &[1.0, 1.0]).unwrap();
-    let step = jit(|(learner, batch): (ddpg::Learner<Tensor>, Transition<Tensor>)| {
-        let (learner, _) = ddpg::critic_step(learner, &batch, &bounds, &args);
-        ddpg::actor_step(learner, &batch, &bounds, &args).0
+    let step = jit(|(train_state, batch): (ddpg::TrainState<Tensor>, Transition<Tensor>)| {
+        let (train_state, _) = ddpg::update_critic(train_state, &batch, &args);
+        ddpg::update_actor(train_state, &batch, &args).0
     });
-    let init = |key: Key<Tensor>| ddpg::Networks::init(key, OBS, ACT);
-    let (networks, targets) = (start("", init), start("target ", init));
-    let optimizers = ddpg::Optimizers {
-        actor: adam_state(&networks.actor),
-        critic: adam_state(&networks.critic),
+    let agent = |prefix| {
+        let DdpgNetworks { actor, critic } = start(prefix, |key| {
+            let ddpg::Agent { actor, qf } = ddpg::Agent::init(key, OBS, &bounds);
+            DdpgNetworks { actor: actor.layers, critic: qf.layers }
+        });
+        let actor = ddpg::Actor { layers: actor, bounds: bounds.clone() };
+        ddpg::Agent { actor, qf: ddpg::QNetwork { layers: critic } }
     };
-    let mut learner = ddpg::Learner { networks, targets, optimizers };
+    let (agent, target) = (agent(""), agent("target "));
+    let opt_state = ddpg::OptState { actor: adam_state(&agent.actor), qf: adam_state(&agent.qf) };
+    let mut train_state = ddpg::TrainState { agent, target, opt_state };
     let recorded = ["ddpg", "ddpg_targets"].map(Trajectory::of);
     for update in 0..UPDATES {
-        learner = step.call((learner, transitions(update, 1.0))).unwrap();
-        recorded[0].check(update, &learner.networks);
-        recorded[1].check(update, &learner.targets);
+        train_state = step.call((train_state, transitions(update, 1.0))).unwrap();
+        for (recorded, agent) in recorded.iter().zip([&train_state.agent, &train_state.target]) {
+            let ddpg::Agent { actor, qf } = agent.clone();
+            recorded.check(update, &DdpgNetworks { actor: actor.layers, critic: qf.layers });
+        }
     }
+}
+
+/// TD3's parameters under the names of the fixtures.
+#[derive(Tree)]
+struct Td3Networks<T> {
+    actor: Mlp<T>,
+    critics: [Mlp<T>; 2],
 }
 
 #[test]
 fn td3_follows_cleanrl() {
     let args = td3::Args::from_flags(["--tau=0.5"]).unwrap();
     let bounds = Bounds::new(&[-1.0, -2.0], &[1.0, 3.0]).unwrap();
-    type Input<T> = (td3::Learner<T>, Transition<T>, Key<T>);
-    let critic = jit(|(learner, batch, key): Input<Tensor>| {
-        // CleanRL splits a key in two and draws with the second.
-        td3::critic_step(learner, &batch, key.split().1, &bounds, &args).0
+    type Input<T> = (td3::TrainState<T>, Transition<T>, Key<T>);
+    let critic = jit(|(train_state, batch, key): Input<Tensor>| {
+        // CleanRL splits a key in two and samples with the second.
+        td3::update_critic(train_state, &batch, key.split().1, &args).0
     });
-    let actor = jit(|(learner, batch): (td3::Learner<Tensor>, Transition<Tensor>)| {
-        td3::actor_step(learner, &batch, &bounds, &args).0
+    let actor = jit(|(train_state, batch): (td3::TrainState<Tensor>, Transition<Tensor>)| {
+        td3::update_actor(train_state, &batch, &args).0
     });
-    let init = |key: Key<Tensor>| td3::Networks::init(key, OBS, ACT);
-    let (networks, targets) = (start("", init), start("target ", init));
-    let optimizers = td3::Optimizers {
-        actor: adam_state(&networks.actor),
-        critics: adam_state(&networks.critics),
+    let agent = |prefix| {
+        let Td3Networks { actor, critics } = start(prefix, |key| {
+            let td3::Agent { actor, qf } = td3::Agent::init(key, OBS, &bounds);
+            Td3Networks { actor: actor.layers, critics: qf.map(|qf| qf.layers) }
+        });
+        let actor = td3::Actor { layers: actor, bounds: bounds.clone() };
+        td3::Agent { actor, qf: critics.map(|layers| td3::QNetwork { layers }) }
     };
-    let mut learner = td3::Learner { networks, targets, optimizers };
+    let (agent, target) = (agent(""), agent("target "));
+    let opt_state = td3::OptState { actor: adam_state(&agent.actor), qf: adam_state(&agent.qf) };
+    let mut train_state = td3::TrainState { agent, target, opt_state };
     let recorded = ["td3", "td3_targets"].map(Trajectory::of);
     for update in 0..UPDATES {
         let batch = transitions(update, 1.0);
-        learner = critic.call((learner, batch.clone(), key(update))).unwrap();
+        train_state = critic.call((train_state, batch.clone(), key(update))).unwrap();
         if update.is_multiple_of(args.policy_frequency) {
-            learner = actor.call((learner, batch)).unwrap();
+            train_state = actor.call((train_state, batch)).unwrap();
         }
-        recorded[0].check(update, &learner.networks);
-        recorded[1].check(update, &learner.targets);
+        for (recorded, agent) in recorded.iter().zip([&train_state.agent, &train_state.target]) {
+            let td3::Agent { actor, qf } = agent.clone();
+            let critics = qf.map(|qf| qf.layers);
+            recorded.check(update, &Td3Networks { actor: actor.layers, critics });
+        }
     }
 }
 
-/// The parameters that SAC's gradient steps change.
+/// SAC's parameters under the names of the fixtures.
 #[derive(Tree)]
-struct Soft<T> {
-    actor: podracer::nn::Mlp<T>,
-    critics: [podracer::nn::Mlp<T>; 2],
+struct SacNetworks<T> {
+    actor: Mlp<T>,
+    critics: [Mlp<T>; 2],
     log_alpha: T,
 }
 
@@ -97,36 +125,53 @@ fn sac_follows_cleanrl() {
     let flags = ["--tau=0.5", "--q-lr=0.0001", "--policy-lr=0.0001"];
     let args = sac::Args::from_flags(flags).unwrap();
     let bounds = Bounds::new(&[-1.0, -2.0], &[1.0, 3.0]).unwrap();
-    type Input<T> = (sac::Learner<T>, Transition<T>, Key<T>);
-    let critic = jit(|(learner, batch, key): Input<Tensor>| {
-        sac::critic_step(learner, &batch, key.split().0, &bounds, &args).0
+    type Input<T> = (sac::TrainState<T>, Transition<T>, Key<T>);
+    let critic = jit(|(train_state, batch, key): Input<Tensor>| {
+        sac::update_critic(train_state, &batch, key.split().0, &args).0
     });
-    let actor = jit(|(mut learner, batch, key): Input<Tensor>| {
+    let actor = jit(|(mut train_state, batch, key): Input<Tensor>| {
         for key in key.split().1.split_vec(args.policy_frequency) {
-            learner = sac::actor_step(learner, batch.obs, key, &bounds, &args).0;
+            let (actor_key, alpha_key) = key.split();
+            train_state = sac::update_actor(train_state, &batch, actor_key, &args).0;
+            train_state = sac::update_alpha(train_state, &batch, alpha_key, &args).0;
         }
-        learner
+        train_state
     });
-    let init = |key: Key<Tensor>| sac::Networks::init(key, OBS, ACT);
-    let networks = start("", init);
-    let targets = start("target ", |key| init(key).critics);
-    let temperature = sac::Temperature { log_alpha: Array::from(0.0f32) };
-    let optimizers = sac::Optimizers {
-        actor: adam_state(&networks.actor),
-        critics: adam_state(&networks.critics),
-        log_alpha: adam_state(&temperature),
+    let target = jit(|train_state: sac::TrainState<Tensor>| sac::update_target(train_state, &args));
+    let init = |key: Key<Tensor>| {
+        let sac::Agent { actor, qf } = sac::Agent::init(key, OBS, &bounds);
+        (actor.layers, qf.map(|qf| qf.layers))
     };
-    let mut learner = sac::Learner { networks, targets, temperature, optimizers };
+    let networks = start("", |key| {
+        let (actor, critics) = init(key);
+        Td3Networks { actor, critics }
+    });
+    let targets = start("target ", |key| init(key).1);
+    let q_networks = |critics: [Mlp<Array>; 2]| critics.map(|layers| sac::QNetwork { layers });
+    let agent = sac::Agent {
+        actor: sac::Actor { layers: networks.actor, bounds: bounds.clone() },
+        qf: q_networks(networks.critics),
+    };
+    let log_alpha = Array::from(0.0f32);
+    let opt_state = sac::OptState {
+        actor: adam_state(&agent.actor),
+        qf: adam_state(&agent.qf),
+        log_alpha: adam_state(&log_alpha),
+    };
+    let mut train_state =
+        sac::TrainState { agent, target: q_networks(targets), log_alpha, opt_state };
     let recorded = ["sac", "sac_targets"].map(Trajectory::of);
     for update in 0..UPDATES {
         let batch = transitions(update, 1.0);
-        learner = critic.call((learner, batch.clone(), key(update))).unwrap();
+        train_state = critic.call((train_state, batch.clone(), key(update))).unwrap();
         if update.is_multiple_of(args.policy_frequency) {
-            learner = actor.call((learner, batch, key(update))).unwrap();
+            train_state = actor.call((train_state, batch, key(update))).unwrap();
         }
-        let sac::Networks { actor, critics } = learner.networks.clone();
-        let log_alpha = learner.temperature.log_alpha.clone();
-        recorded[0].check(update, &Soft { actor, critics, log_alpha });
-        recorded[1].check(update, &learner.targets);
+        train_state = target.call(train_state).unwrap();
+        let sac::TrainState { agent: sac::Agent { actor, qf }, target, log_alpha, .. } =
+            train_state.clone();
+        let critics = qf.map(|qf| qf.layers);
+        recorded[0].check(update, &SacNetworks { actor: actor.layers, critics, log_alpha });
+        recorded[1].check(update, &target.map(|qf| qf.layers));
     }
 }
