@@ -9,24 +9,23 @@ use serde::Serialize;
 
 use crate::algorithm;
 use crate::distributions::Categorical;
-use crate::envs::XlaPool;
+use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
 use crate::nn::{Dense, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
-use crate::rl::cadence::UpdateSchedule;
+use crate::random::randint;
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{ensure, not_negative, positive, unit, within};
-use crate::rl::frames::{FrameBuffer, SampledBatch};
+use crate::rl::flags::{
+    ensure, largest_divisor, not_negative, positive, unit, update_schedule, within,
+};
+use crate::rl::frames::{FrameBuffer, FrameTransition, SampledBatch};
 use crate::rl::images::{Images, Trunk};
-use crate::rl::off_policy::{self, LoopConfig, TrainState};
-use crate::rl::playing::PlayingImages;
-use crate::rl::q_values::of_action;
 use crate::rl::saved::load_model;
-use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, pools};
-use crate::trace::ops::constant;
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{constant, one_hot, where_, zeros, zeros_like};
 use crate::tree::Tree;
-use crate::{DType, Key, Tensor, random, value_and_grad};
+use crate::{DType, Key, Tensor, jit, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -90,16 +89,31 @@ pub struct Args {
 }
 
 impl Args {
-    fn cadence(&self) -> UpdateSchedule {
-        let Args { num_envs, update_frequency, target_network_frequency, .. } = *self;
-        let train_frequency = update_frequency;
-        UpdateSchedule { num_envs, train_frequency, target_network_frequency, most_rounds: 250 }
+    /// Number of gradient steps in one call of the compiled program.
+    fn updates_per_call(&self) -> usize {
+        largest_divisor(self.target_network_frequency / self.update_frequency, 250)
+    }
+
+    /// Number of timesteps in one call of the compiled program.
+    fn steps_per_call(&self) -> u64 {
+        (self.updates_per_call() * self.update_frequency) as u64
+    }
+
+    fn policy_optimizer(&self) -> Adam {
+        Adam { learning_rate: self.policy_lr, eps: 1e-4, ..Adam::default() }
+    }
+
+    fn q_optimizer(&self) -> Adam {
+        Adam { learning_rate: self.q_lr, eps: 1e-4, ..Adam::default() }
     }
 
     fn check(&self) -> Result<()> {
-        self.cadence().check("update-frequency", self.total_timesteps)?;
+        let (update, target) = (self.update_frequency, self.target_network_frequency);
+        let calls = (|| self.steps_per_call(), self.total_timesteps);
+        update_schedule(self.num_envs, ("update-frequency", update), target, calls)?;
         positive(&[("batch-size", self.batch_size)])?;
-        within("buffer-size", self.buffer_size, self.cadence().least_frames(), i32::MAX as usize)?;
+        // The new steps, a stack of frames of each environment, and the steps after it.
+        within("buffer-size", self.buffer_size, update + 8 * self.num_envs, i32::MAX as usize)?;
         unit(&[
             ("gamma", self.gamma),
             ("tau", self.tau),
@@ -111,162 +125,197 @@ impl Args {
     }
 }
 
-algorithm!(Args, "sac_atari", Args::check, train, play);
+algorithm!(Args, "sac_atari", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Network from images to one number per action: the logits of the policy or action values. Actor
-/// and critics share no parameters.
+/// Network from images to action values.
 #[derive(Debug, Clone, Tree)]
-pub struct Network<T> {
+pub struct QNetwork<T> {
     /// Network from images to features.
     pub trunk: Trunk<T>,
-    /// Layer from features to logits or action values.
+    /// Layer from features to action values.
     pub head: Dense<T>,
 }
 
-impl Network<Tensor> {
+impl QNetwork<Tensor> {
     /// Initialises a network.
-    pub fn init(key: Key<Tensor>, images: Images, num_actions: usize) -> Network<Tensor> {
-        let (trunk, head) = key.split();
+    pub fn init(key: Key<Tensor>, images: Images, num_actions: usize) -> QNetwork<Tensor> {
+        let (trunk_key, head_key) = key.split();
         let kernel = init::kaiming_normal();
-        Network {
-            trunk: Trunk::init(trunk, images, kernel),
-            head: Dense::init(head, images.width(), num_actions, kernel),
-        }
+        let head = Dense::init(head_key, images.width(), num_actions, kernel);
+        QNetwork { trunk: Trunk::init(trunk_key, images, kernel), head }
     }
 
-    /// Returns logits or action values, `f32[B, actions]`, for observations `[B, ..]`.
+    /// Returns action values `f32[B, actions]` for observations `[B, ..]`.
     pub fn apply(&self, obs: Tensor) -> Tensor {
         self.head.apply(self.trunk.apply(obs))
     }
 }
 
-/// The policy and the two critics.
+/// Network from images to action logits; it shares no parameters with the critics.
 #[derive(Debug, Clone, Tree)]
-pub struct Networks<T> {
-    /// Network from observations to action logits.
-    pub actor: Network<T>,
-    /// Networks from observations to action values.
-    pub critics: [Network<T>; 2],
+pub struct Actor<T> {
+    /// Network from images to features.
+    pub trunk: Trunk<T>,
+    /// Layer from features to logits.
+    pub head: Dense<T>,
 }
 
-/// Entropy temperature, a trainable parameter.
+impl Actor<Tensor> {
+    /// Initialises a network.
+    pub fn init(key: Key<Tensor>, images: Images, num_actions: usize) -> Actor<Tensor> {
+        let (trunk_key, head_key) = key.split();
+        let kernel = init::kaiming_normal();
+        let head = Dense::init(head_key, images.width(), num_actions, kernel);
+        Actor { trunk: Trunk::init(trunk_key, images, kernel), head }
+    }
+
+    /// Returns the policy at observations `[B, ..]`.
+    pub fn policy(&self, obs: Tensor) -> Categorical<Tensor> {
+        Categorical::new(self.head.apply(self.trunk.apply(obs)))
+    }
+
+    /// Returns the number of actions.
+    fn num_actions(&self) -> usize {
+        self.head.w.dim(1)
+    }
+}
+
+/// Actor and critics.
 #[derive(Debug, Clone, Tree)]
-pub struct Temperature<T> {
-    /// Logarithm of the temperature, `f32[]`.
-    pub log_alpha: T,
+pub struct Agent<T> {
+    /// Stochastic policy.
+    pub actor: Actor<T>,
+    /// Critics.
+    pub qf: [QNetwork<T>; 2],
 }
 
-/// Adam's moments.
-#[derive(Debug, Tree)]
-pub struct Optimizers<T> {
-    /// Moments of the actor's optimiser.
-    pub actor: AdamState<T, Network<T>>,
-    /// Moments of the critics' optimiser.
-    pub critics: AdamState<T, [Network<T>; 2]>,
-    /// Moments of the temperature's optimiser.
-    pub log_alpha: AdamState<T, Temperature<T>>,
+impl Agent<Tensor> {
+    /// Initialises the networks.
+    pub fn init(key: Key<Tensor>, images: Images, num_actions: usize) -> Agent<Tensor> {
+        let [actor_key, qf1_key, qf2_key] = key.split_n();
+        let qf = [qf1_key, qf2_key].map(|key| QNetwork::init(key, images, num_actions));
+        Agent { actor: Actor::init(actor_key, images, num_actions), qf }
+    }
 }
 
-/// The networks, the target critics, the temperature and the optimisers.
-#[derive(Debug, Tree)]
-pub struct Learner<T> {
-    /// The networks.
-    pub networks: Networks<T>,
+/// State of the optimisers.
+#[derive(Debug, Clone, Tree)]
+pub struct OptState<T> {
+    /// State of the actor's optimiser.
+    pub actor: AdamState<T, Actor<T>>,
+    /// State of the critics' optimiser.
+    pub qf: AdamState<T, [QNetwork<T>; 2]>,
+    /// State of the temperature's optimiser.
+    pub log_alpha: AdamState<T, T>,
+}
+
+/// State that gradient steps change; saved as the model.
+#[derive(Debug, Clone, Tree)]
+pub struct TrainState<T> {
+    /// Actor and critics.
+    pub agent: Agent<T>,
     /// Target critics.
-    pub targets: [Network<T>; 2],
-    /// Entropy temperature.
-    pub temperature: Temperature<T>,
-    /// Adam's moments.
-    pub optimizers: Optimizers<T>,
+    pub target: [QNetwork<T>; 2],
+    /// `f32[]`: logarithm of the entropy temperature.
+    pub log_alpha: T,
+    /// State of the optimisers.
+    pub opt_state: OptState<T>,
 }
 
-/// State carried between iterations of training.
-pub type State<T> = TrainState<Learner<T>, FrameBuffer<T>, PlayingImages<T>>;
-
-/// Initialises the networks, their targets and optimisers.
-fn learner(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) -> Learner<Tensor> {
-    let [actor, first, second] = key.split_n();
-    let networks = Networks {
-        actor: Network::init(actor, images, num_actions),
-        critics: [first, second].map(|key| Network::init(key, images, num_actions)),
+/// Initialises the networks, the targets, the temperature and the optimisers.
+fn init_train_state(
+    key: Key<Tensor>,
+    images: Images,
+    num_actions: usize,
+    args: &Args,
+) -> TrainState<Tensor> {
+    let agent = Agent::init(key, images, num_actions);
+    let alpha = if args.autotune { 1.0 } else { args.alpha };
+    let log_alpha = constant(alpha.ln() as f32);
+    let opt_state = OptState {
+        actor: args.policy_optimizer().init(&agent.actor),
+        qf: args.q_optimizer().init(&agent.qf),
+        log_alpha: args.q_optimizer().init(&log_alpha),
     };
-    let start = if args.autotune { 1.0 } else { args.alpha };
-    let temperature = Temperature { log_alpha: constant(start.ln() as f32) };
-    let optimizers = Optimizers {
-        actor: adam(args.policy_lr).init(&networks.actor),
-        critics: adam(args.q_lr).init(&networks.critics),
-        log_alpha: adam(args.q_lr).init(&temperature),
-    };
-    Learner { targets: networks.critics.clone(), networks, temperature, optimizers }
+    TrainState { target: agent.qf.clone(), agent, log_alpha, opt_state }
 }
 
-// --------------------------------------------------------------------------------------- losses
+// --------------------------------------------------------------------------------------- acting
 
-/// Returns the minimum of two critics' values of each action, `f32[B, actions]`.
-fn lower_values(critics: &[Network<Tensor>; 2], obs: Tensor) -> Tensor {
-    let [first, second] = critics.each_ref().map(|critic| critic.apply(obs));
-    first.minimum(second)
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `[N, ..]`: last observations.
+    pub obs: T,
+    /// `i32[N]`: steps since the episode began, up to 255.
+    pub age: T,
+    /// `i32[]`: number of timesteps of all environments so far.
+    pub global_step: T,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Steps all environments once, with actions of the policy if `learning`, otherwise with uniformly
+/// random actions; returns N transitions.
+fn env_step(
+    envs: &XlaPool,
+    actor: &Actor<Tensor>,
+    env_state: EnvState<Tensor>,
+    learning: bool,
+) -> (EnvState<Tensor>, (FrameTransition<Tensor>, EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, age, global_step, key } = env_state;
+    let (key, action_key) = key.split();
+    let (num_envs, num_actions) = (obs.dim(0), actor.num_actions() as i32);
+    let action = match learning {
+        true => actor.policy(obs).sample(action_key),
+        false => randint(action_key, [num_envs], 0, num_actions, DType::I32),
+    };
+    let (handle, step) = envs.step(handle, action);
+    let transition = FrameTransition {
+        frame: actor.trunk.images.newest(obs),
+        age,
+        action,
+        reward: step.reward,
+        terminated: step.terminated,
+        truncated: step.truncated,
+    };
+    let age = where_(step.first, zeros_like(age), (age + 1).minimum(255));
+    let global_step = global_step + num_envs as i32;
+    let env_state = EnvState { handle, obs: step.obs, age, global_step, key };
+    (env_state, (transition, EpisodeStats::of(&step)))
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Returns the minimum of the critics' values of each action, `f32[B, actions]`.
+fn min_q(qf: &[QNetwork<Tensor>; 2], obs: Tensor) -> Tensor {
+    let [qf1, qf2] = qf;
+    qf1.apply(obs).minimum(qf2.apply(obs))
+}
+
+/// Returns the values `f32[B]` of `action: i32[B]` among `q_values: f32[B, actions]`.
+fn q_at_action(q_values: Tensor, action: Tensor) -> Tensor {
+    let taken = one_hot(action, q_values.dim(1), DType::Bool);
+    where_(taken, q_values, zeros_like(q_values)).sum(1)
 }
 
 /// Computes the TD targets `f32[B]`: the reward plus the discounted expectation, under the policy,
-/// of the minimum of the target critics' values minus `alpha` times the log probability. No action
-/// is sampled.
-pub fn goal(
-    actor: &Network<Tensor>,
-    targets: &[Network<Tensor>; 2],
+/// of the next actions' soft values: the minimum of the target critics' values minus `alpha` times
+/// the log probability.
+pub fn td_target(
+    actor: &Actor<Tensor>,
+    target: &[QNetwork<Tensor>; 2],
     alpha: Tensor,
     batch: &SampledBatch<Tensor>,
 ) -> Tensor {
-    let policy = Categorical::new(actor.apply(batch.next_obs));
-    let soft = lower_values(targets, batch.next_obs) - alpha * policy.log_probs();
-    batch.reward + batch.discount * (policy.probs() * soft).sum(-1)
+    let policy = actor.policy(batch.next_obs);
+    let next_q_values = min_q(target, batch.next_obs) - alpha * policy.log_probs();
+    batch.reward + batch.discount * (policy.probs() * next_q_values).sum(-1)
 }
-
-/// Computes the sum of both critics' mean squared errors, and their metrics.
-pub fn critic_loss(
-    critics: &[Network<Tensor>; 2],
-    batch: &SampledBatch<Tensor>,
-    goal: Tensor,
-) -> (Tensor, CriticMetrics<Tensor>) {
-    let [first, second] =
-        critics.each_ref().map(|critic| of_action(critic.apply(batch.obs), batch.action));
-    let [first_loss, second_loss] = [first, second].map(|value| (value - goal).square().mean(..));
-    let metrics = CriticMetrics {
-        qf1_loss: first_loss,
-        qf2_loss: second_loss,
-        qf1_values: first.mean(..),
-        qf2_values: second.mean(..),
-    };
-    (first_loss + second_loss, metrics)
-}
-
-/// Computes `mean(pi (alpha log pi - values))` over the batch and the actions, for
-/// `values: f32[B, actions]`; also returns the policy.
-pub fn actor_loss(
-    actor: &Network<Tensor>,
-    values: Tensor,
-    alpha: Tensor,
-    obs: Tensor,
-) -> (Tensor, Categorical<Tensor>) {
-    let policy = Categorical::new(actor.apply(obs));
-    let loss = (policy.probs() * (alpha * policy.log_probs() - values)).mean(..);
-    (loss, policy)
-}
-
-/// Computes `mean(pi (-alpha (log pi + target)))` over the batch and the actions, for a target
-/// entropy of `target`.
-pub fn alpha_loss(
-    temperature: &Temperature<Tensor>,
-    policy: &Categorical<Tensor>,
-    target: f64,
-) -> Tensor {
-    let alpha = temperature.log_alpha.exp();
-    (policy.probs() * (-alpha * (policy.log_probs() + target))).mean(..)
-}
-
-// --------------------------------------------------------------------------------------- update
 
 /// Metrics of the critics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
@@ -281,11 +330,95 @@ pub struct CriticMetrics<T> {
     pub qf2_values: T,
 }
 
-/// Metrics of one gradient step; scalars.
+/// Computes the sum of both critics' mean squared errors to `td_target: f32[B]`, and their metrics.
+pub fn critic_loss(
+    qf: &[QNetwork<Tensor>; 2],
+    batch: &SampledBatch<Tensor>,
+    td_target: Tensor,
+) -> (Tensor, CriticMetrics<Tensor>) {
+    let [qf1, qf2] = qf.each_ref().map(|qf| q_at_action(qf.apply(batch.obs), batch.action));
+    let [qf1_loss, qf2_loss] = [qf1, qf2].map(|q_value| (q_value - td_target).square().mean(..));
+    let (qf1_values, qf2_values) = (qf1.mean(..), qf2.mean(..));
+    (qf1_loss + qf2_loss, CriticMetrics { qf1_loss, qf2_loss, qf1_values, qf2_values })
+}
+
+/// Computes `mean(pi (alpha log pi - min_i Q_i))` over the batch and the actions, with the minimum
+/// of the critics' values `min_q_values: f32[B, actions]`; also returns the policy.
+pub fn actor_loss(
+    actor: &Actor<Tensor>,
+    min_q_values: Tensor,
+    alpha: Tensor,
+    obs: Tensor,
+) -> (Tensor, Categorical<Tensor>) {
+    let policy = actor.policy(obs);
+    let loss = (policy.probs() * (alpha * policy.log_probs() - min_q_values)).mean(..);
+    (loss, policy)
+}
+
+/// Computes `mean(-pi alpha (log pi + target_entropy))` over the batch and the actions.
+pub fn alpha_loss(log_alpha: Tensor, policy: &Categorical<Tensor>, target_entropy: f64) -> Tensor {
+    (policy.probs() * (-log_alpha.exp() * (policy.log_probs() + target_entropy))).mean(..)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Takes one gradient step of the critics.
+fn update_critic(
+    train_state: TrainState<Tensor>,
+    batch: &SampledBatch<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, CriticMetrics<Tensor>) {
+    let TrainState { mut agent, target, log_alpha, mut opt_state } = train_state;
+    let td_target = td_target(&agent.actor, &target, log_alpha.exp(), batch);
+    let ((_, metrics), grads) =
+        value_and_grad(|qf| critic_loss(&qf, batch, td_target))(agent.qf.clone());
+    (agent.qf, opt_state.qf) = args.q_optimizer().step(agent.qf, grads, opt_state.qf);
+    (TrainState { agent, target, log_alpha, opt_state }, metrics)
+}
+
+/// Takes one gradient step of the actor; returns its loss and the policy before the step.
+fn update_actor(
+    train_state: TrainState<Tensor>,
+    batch: &SampledBatch<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, Tensor, Categorical<Tensor>) {
+    let TrainState { mut agent, target, log_alpha, mut opt_state } = train_state;
+    let (alpha, min_q_values) = (log_alpha.exp(), min_q(&agent.qf, batch.obs));
+    let loss = |actor: Actor<Tensor>| actor_loss(&actor, min_q_values, alpha, batch.obs);
+    let ((actor_loss, policy), grads) = value_and_grad(loss)(agent.actor.clone());
+    (agent.actor, opt_state.actor) =
+        args.policy_optimizer().step(agent.actor, grads, opt_state.actor);
+    (TrainState { agent, target, log_alpha, opt_state }, actor_loss, policy)
+}
+
+/// Takes one gradient step of the temperature, for a target entropy of `target_entropy_scale` times
+/// the maximum; returns its loss. Without `--autotune` the temperature stays and the loss is 0.
+fn update_alpha(
+    train_state: TrainState<Tensor>,
+    policy: &Categorical<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, Tensor) {
+    let TrainState { agent, target, mut log_alpha, mut opt_state } = train_state;
+    let mut loss = constant(0.0f32);
+    if args.autotune {
+        let max_entropy = (agent.actor.num_actions() as f64).ln();
+        let target_entropy = args.target_entropy_scale * max_entropy;
+        let grads;
+        (loss, grads) =
+            value_and_grad(|log_alpha: Tensor| alpha_loss(log_alpha, policy, target_entropy))(
+                log_alpha,
+            );
+        (log_alpha, opt_state.log_alpha) =
+            args.q_optimizer().step(log_alpha, grads, opt_state.log_alpha);
+    }
+    (TrainState { agent, target, log_alpha, opt_state }, loss)
+}
+
+/// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
     /// Metrics of the critics.
-    pub critics: CriticMetrics<T>,
+    pub critic: CriticMetrics<T>,
     /// Mean of both critics' losses.
     pub qf_loss: T,
     /// Loss of the actor.
@@ -296,97 +429,84 @@ pub struct Metrics<T> {
     pub alpha_loss: T,
 }
 
-fn adam(learning_rate: f64) -> Adam {
-    Adam { learning_rate, eps: 1e-4, ..Adam::default() }
-}
-
 /// Takes one gradient step on a batch: of the critics, of the actor and, with `--autotune`, of the
 /// temperature.
-pub fn update(
-    learner: Learner<Tensor>,
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
     batch: &SampledBatch<Tensor>,
     args: &Args,
-) -> (Learner<Tensor>, Metrics<Tensor>) {
-    let Learner { networks: Networks { actor, critics }, targets, temperature, optimizers } =
-        learner;
-    let alpha = temperature.log_alpha.exp();
-
-    let goal = goal(&actor, &targets, alpha, batch);
-    let ((_, told), grads) =
-        value_and_grad(|critics| critic_loss(&critics, batch, goal))(critics.clone());
-    let (critics, critics_moments) = adam(args.q_lr).step(critics, grads, optimizers.critics);
-
-    let values = lower_values(&critics, batch.obs);
-    let ((actor_loss, policy), grads) =
-        value_and_grad(|actor| actor_loss(&actor, values, alpha, batch.obs))(actor.clone());
-    let (actor, actor_moments) = adam(args.policy_lr).step(actor, grads, optimizers.actor);
-
-    let (mut temperature, mut log_alpha) = (temperature, optimizers.log_alpha);
-    let mut alpha_loss = constant(0.0f32);
-    if args.autotune {
-        // The policy before its step is used, because its probabilities are already computed.
-        let target = args.target_entropy_scale * (values.dim(-1) as f64).ln();
-        let (loss, grads) =
-            value_and_grad(|temperature| self::alpha_loss(&temperature, &policy, target))(
-                temperature.clone(),
-            );
-        alpha_loss = loss;
-        (temperature, log_alpha) = adam(args.q_lr).step(temperature, grads, log_alpha);
-    }
-    let metrics = Metrics {
-        qf_loss: (told.qf1_loss + told.qf2_loss) / 2.0,
-        critics: told,
-        actor_loss,
-        alpha: temperature.log_alpha.exp(),
-        alpha_loss,
-    };
-    let networks = Networks { actor, critics };
-    let optimizers = Optimizers { actor: actor_moments, critics: critics_moments, log_alpha };
-    (Learner { networks, targets, temperature, optimizers }, metrics)
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let (train_state, critic) = update_critic(train_state, batch, args);
+    let (train_state, actor_loss, policy) = update_actor(train_state, batch, args);
+    let (train_state, alpha_loss) = update_alpha(train_state, &policy, args);
+    let qf_loss = (critic.qf1_loss + critic.qf2_loss) / 2.0;
+    let alpha = train_state.log_alpha.exp();
+    (train_state, Metrics { critic, qf_loss, actor_loss, alpha, alpha_loss })
 }
 
-/// Updates the target critics if `step` is a multiple of `target_network_frequency`.
-fn with_targets(learner: Learner<Tensor>, step: Tensor, args: &Args) -> Learner<Tensor> {
-    let mixed = incremental_update(&learner.networks.critics, &learner.targets, args.tau);
-    let frequency = args.target_network_frequency;
-    let targets = periodic_update(&mixed, &learner.targets, step, frequency);
-    Learner { targets, ..learner }
-}
-
-// -------------------------------------------------------------------------------------- rollout
-
-/// Takes `update_frequency` timesteps, with actions of the policy if `learning` and with uniform
-/// actions otherwise; then, if `learning`, one gradient step.
-fn round(
-    envs: &XlaPool,
-    state: State<Tensor>,
-    learning: bool,
+/// Updates the target critics if the timestep is a multiple of `target_network_frequency`.
+fn update_target(
+    train_state: TrainState<Tensor>,
+    global_step: Tensor,
     args: &Args,
-) -> (State<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
-    let TrainState { learner, replay, playing } = state;
-    let actor = &learner.networks.actor;
-    let act = |obs: Tensor, _, key: Key<Tensor>| {
-        let (key, draw) = key.split();
-        if learning {
-            return (Categorical::new(actor.apply(obs)).sample(draw), key);
-        }
-        let num_actions = actor.head.w.dim(1) as i32;
-        (random::randint(draw, [obs.dim(0)], 0, num_actions, DType::I32), key)
-    };
-    let images = actor.trunk.images;
-    let (mut playing, seen, games) = playing.turns(envs, images, args.cadence().turns(), act);
-    let replay = replay.add(seen);
-    if !learning {
-        return (TrainState { learner, replay, playing }, games, None);
-    }
-    let (key, draw) = playing.key.split();
-    playing.key = key;
-    let batch = replay.sample(draw, args.batch_size, 1, args.gamma);
-    let (learner, metrics) = update(learner, &batch, args);
-    (TrainState { learner, replay, playing }, games, Some(metrics))
+) -> TrainState<Tensor> {
+    let TrainState { agent, target, .. } = &train_state;
+    let updated = incremental_update(&agent.qf, target, args.tau);
+    let target = periodic_update(&updated, target, global_step, args.target_network_frequency);
+    TrainState { target, ..train_state }
 }
 
 // ------------------------------------------------------------------------------------- training
+
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// Replay buffer.
+    pub replay_buffer: FrameBuffer<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
+}
+
+/// Takes `update_frequency` timesteps in the environments and, if `learning`, one gradient step.
+fn train_iteration(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> (RunnerState<Tensor>, (EpisodeStats<Tensor>, Option<Metrics<Tensor>>)) {
+    let RunnerState { train_state, replay_buffer, env_state } = state;
+    let step = |env_state, ()| env_step(envs, &train_state.agent.actor, env_state, learning);
+    let num_steps = ScanOptions::length(args.update_frequency / args.num_envs);
+    let (mut env_state, (transitions, episodes)) = scan_with(step, env_state, (), num_steps);
+    let replay_buffer = replay_buffer.add(transitions);
+    if !learning {
+        return (RunnerState { train_state, replay_buffer, env_state }, (episodes, None));
+    }
+    let (key, sample_key) = env_state.key.split();
+    env_state.key = key;
+    let batch = replay_buffer.sample(sample_key, args.batch_size, 1, args.gamma);
+    let (train_state, metrics) = gradient_step(train_state, &batch, args);
+    (RunnerState { train_state, replay_buffer, env_state }, (episodes, Some(metrics)))
+}
+
+/// Runs `updates_per_call` iterations, and updates the target critics after them if it is due;
+/// compiled as one program.
+fn train_iterations(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
+    let iteration = |state, ()| train_iteration(envs, state, learning, args);
+    let count = ScanOptions::length(args.updates_per_call());
+    let (mut state, (episodes, metrics)) = scan_with(iteration, state, (), count);
+    if learning {
+        state.train_state = update_target(state.train_state, state.env_state.global_step, args);
+    }
+    (state, episodes, metrics)
+}
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
 /// the run's folder.
@@ -398,42 +518,55 @@ pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let (pool, images, num_actions) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
-    let init = |handle, key: Key<Tensor>| {
-        let (key, networks) = key.split();
-        TrainState {
-            learner: learner(networks, images, num_actions, args),
-            replay: FrameBuffer::new(
-                args.buffer_size,
-                args.num_envs,
-                images.stack(),
-                &images.frame(),
-            ),
-            playing: PlayingImages::start(&envs, handle, key),
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, network_key) = key.split();
+        let (handle, first) = envs.reset(handle);
+        let (age, global_step) = (zeros([args.num_envs], DType::I32), constant(0i32));
+        let (stack, frame) = (images.stack(), images.frame());
+        RunnerState {
+            train_state: init_train_state(network_key, images, num_actions, args),
+            replay_buffer: FrameBuffer::new(args.buffer_size, args.num_envs, stack, &frame),
+            env_state: EnvState { handle, obs: first.obs, age, global_step, key },
         }
-    };
-    let rounds = |state, learning| {
-        let round = |state| round(&envs, state, learning, args);
-        let (mut state, games, metrics) = off_policy::rounds(args.cadence().rounds(), state, round);
-        if learning {
-            state.learner = with_targets(state.learner, state.playing.step, args);
-        }
-        (state, games, metrics)
-    };
+    })
+    .with_mode(args.run.mode)
+    .named("sac_atari_init");
+    let explore = jit(|state| train_iterations(&envs, state, false, args))
+        .with_mode(args.run.mode)
+        .named("sac_atari_explore");
+    let learn = jit(|state| train_iterations(&envs, state, true, args))
+        .with_mode(args.run.mode)
+        .named("sac_atari_learn")
+        .check_nans(args.run.check_nans);
+
+    let mut trainer = Trainer::start(args, args.steps_per_call())?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
     // The first call never learns: a transition is complete only after the next step.
     let learning_starts = args.learning_starts.max(1);
-    let pace = LoopConfig { steps: args.cadence().steps(), learning_starts };
-    off_policy::train(args, pace, (handle, &envs), init, rounds, |state| state.learner)
+    while trainer.should_continue() {
+        let (next_state, episodes, metrics) = match trainer.global_step() < learning_starts {
+            true => explore.call(state)?,
+            false => learn.call(state)?,
+        };
+        state = next_state;
+        trainer.record(&episodes.to_vec()?, metrics.as_ref())?;
+        trainer.checkpoint_if_due(&state, &envs)?;
+    }
+    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
+    trainer.finish(&state.train_state, compile_s)
 }
 
 /// Evaluates a saved model, taking the most likely action of its policy.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (pool, images, num_actions) = pools::images(args, 1, args.run.eval_seed())?;
-    let new = |key| learner(key, images, num_actions, args);
-    let actor = load_model(model, new)?.networks.actor;
-    let act = with_mode(args.run.mode, |(actor, obs): (Network<Tensor>, Tensor)| {
-        let policy = Categorical::new(actor.apply(obs));
+    let train_state = load_model(model, |key| init_train_state(key, images, num_actions, args))?;
+    let actor = train_state.agent.actor;
+    let act = jit(|(actor, obs): (Actor<Tensor>, Tensor)| {
+        let policy = actor.policy(obs);
         (policy.mode(), policy.probs())
     })
-    .named("sac_atari_play");
+    .with_mode(args.run.mode)
+    .named("sac_atari_evaluate");
     evaluation.play(pool, |obs, _| act.call((actor.clone(), obs)))
 }

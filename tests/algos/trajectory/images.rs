@@ -123,41 +123,39 @@ fn rainbow_atari_follows_cleanrl() {
     }
 }
 
-/// The parameters that SAC's gradient steps change.
+/// SAC's parameters under the names of the fixture.
 #[derive(Tree)]
-struct Soft<T> {
-    actor: sac_atari::Network<T>,
-    critics: [sac_atari::Network<T>; 2],
+struct SacNetworks<T> {
+    actor: sac_atari::Actor<T>,
+    critics: [sac_atari::QNetwork<T>; 2],
     log_alpha: T,
 }
 
 #[test]
 fn sac_atari_follows_cleanrl() {
-    use sac_atari::{Args, Learner, Network, Networks, Optimizers, Temperature, update};
+    use sac_atari::{Agent, Args, OptState, TrainState, gradient_step};
     let args = Args::from_flags(["--q-lr=0.00003", "--policy-lr=0.00003"]).unwrap();
-    let step = jit(|(learner, batch): (Learner<Tensor>, SampledBatch<Tensor>)| {
-        update(learner, &batch, &args).0
+    let step = jit(|(train_state, batch): (TrainState<Tensor>, SampledBatch<Tensor>)| {
+        gradient_step(train_state, &batch, &args).0
     });
-    let networks = start("", |key| {
-        let network = |key| Network::init(key, Images::Atari, ACTIONS);
-        let [a, b, c] = key.split_n();
-        Networks { actor: network(a), critics: [network(b), network(c)] }
-    });
-    let targets =
-        start("target ", |key| key.split_n().map(|key| Network::init(key, Images::Atari, ACTIONS)));
-    let temperature = Temperature { log_alpha: Array::from(0.0f32) };
-    let optimizers = Optimizers {
-        actor: adam_state(&networks.actor),
-        critics: adam_state(&networks.critics),
-        log_alpha: adam_state(&temperature),
+    let init = |key: Key<Tensor>| {
+        let Agent { actor, qf } = Agent::init(key, Images::Atari, ACTIONS);
+        SacNetworks { actor, critics: qf, log_alpha: constant(0.0f32) }
     };
-    let mut learner = Learner { networks, targets, temperature, optimizers };
+    let SacNetworks { actor, critics, .. } = start("", init);
+    let (agent, target) = (Agent { actor, qf: critics }, start("target ", |key| init(key).critics));
+    let log_alpha = Array::from(0.0f32);
+    let opt_state = OptState {
+        actor: adam_state(&agent.actor),
+        qf: adam_state(&agent.qf),
+        log_alpha: adam_state(&log_alpha),
+    };
+    let mut train_state = TrainState { agent, target, log_alpha, opt_state };
     let recorded = Trajectory::of("sac_atari");
     for update in 0..UPDATES {
-        learner = step.call((learner, drawn(update, 1.0, GAMMA))).unwrap();
-        let Networks { actor, critics } = learner.networks.clone();
-        let log_alpha = learner.temperature.log_alpha.clone();
-        recorded.check(update, &Soft { actor, critics, log_alpha });
+        train_state = step.call((train_state, drawn(update, 1.0, GAMMA))).unwrap();
+        let TrainState { agent: Agent { actor, qf }, log_alpha, .. } = train_state.clone();
+        recorded.check(update, &SacNetworks { actor, critics: qf, log_alpha });
     }
 }
 
