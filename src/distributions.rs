@@ -4,6 +4,8 @@
 //! take a [`Key`]; a sample is a function of the parameters that derivatives go through, unless the
 //! distribution is discrete.
 
+mod multi_categorical;
+
 use std::f64::consts::{LN_2, PI};
 
 use crate::random::{self, Key};
@@ -11,6 +13,8 @@ use crate::trace::ops::{self, where_};
 use crate::trace::tensor::fail_op;
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
+
+pub use multi_categorical::MultiCategorical;
 
 /// Categorical distribution with probabilities `softmax(logits)` along the last axis.
 #[derive(Debug, Clone, Copy, Tree)]

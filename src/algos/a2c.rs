@@ -1,6 +1,6 @@
 //! Advantage actor-critic (A2C) for discrete actions and vector observations: the synchronous form
-//! of A3C (Mnih et al. 2016) without threads, as Stable-Baselines3's `A2C`. Acting and learning are
-//! one compiled program.
+//! of A3C (Mnih et al. 2016) without threads, as Stable-Baselines3's `A2C`. A rollout and the update
+//! on it are one iteration of a compiled loop.
 //!
 //! Differences from Stable-Baselines3 and from PPO are listed in `docs/algos/a2c.md`.
 
@@ -9,22 +9,20 @@ use serde::Serialize;
 
 use crate::algorithm;
 use crate::distributions::Categorical;
-use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
+use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
-use crate::nn::init::orthogonal;
-use crate::nn::{Activation, Mlp};
+use crate::jit;
+use crate::nn::{Activation, Mlp, init::orthogonal};
 use crate::optim::{RmsProp, RmsPropState, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, unit};
-use crate::rl::on_policy::{
-    Playing, bootstrap_truncated, explained_variance, flat, gae, normalize_by_sample_std,
-};
 use crate::rl::saved::load_model;
-use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, spaces};
-use crate::timeline;
+use crate::rl::{
+    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated,
+    merge_time_and_env, pools,
+};
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::constant;
+use crate::trace::ops::{constant, full_like, where_, zeros_like};
 use crate::tree::Tree;
 use crate::{DType, Key, Tensor, value_and_grad};
 
@@ -97,10 +95,24 @@ impl Args {
         self.num_envs * self.num_steps
     }
 
+    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
+    fn num_iterations(&self) -> u64 {
+        self.total_timesteps / self.batch_size() as u64
+    }
+
     /// Number of updates in one call of the compiled program: about 2000 timesteps.
-    fn rounds(&self) -> usize {
-        let all = self.total_timesteps / self.batch_size() as u64;
-        2000usize.div_ceil(self.batch_size()).min(all as usize)
+    fn updates_per_call(&self) -> usize {
+        2000usize.div_ceil(self.batch_size()).min(self.num_iterations() as usize)
+    }
+
+    fn optimizer(&self) -> RmsProp {
+        RmsProp {
+            learning_rate: self.learning_rate,
+            decay: self.rms_prop_alpha,
+            eps: self.rms_prop_eps,
+            eps_in_sqrt: false,
+            ..RmsProp::default()
+        }
     }
 
     fn check(&self) -> Result<()> {
@@ -120,7 +132,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "a2c", Args::check, train, play_model);
+algorithm!(Args, "a2c", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -133,15 +145,21 @@ pub struct Agent<T> {
     pub critic: Mlp<T>,
 }
 
+/// Initialises two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
+/// gain.
+fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> Mlp<Tensor> {
+    let hidden = orthogonal(2.0f64.sqrt());
+    Mlp::init(key, &[inputs, 64, 64, outputs], Activation::Tanh, hidden, orthogonal(gain))
+}
+
 impl Agent<Tensor> {
     /// Initialises an agent for observations of size `obs_size` and `num_actions` actions.
     pub fn init(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> Agent<Tensor> {
         let (actor, critic) = key.split();
-        let network = |key, outputs, gain| {
-            let hidden = orthogonal(2.0f64.sqrt());
-            Mlp::init(key, &[obs_size, 64, 64, outputs], Activation::Tanh, hidden, orthogonal(gain))
-        };
-        Agent { actor: network(actor, num_actions, 0.01), critic: network(critic, 1, 1.0) }
+        Agent {
+            actor: network(actor, obs_size, num_actions, 0.01),
+            critic: network(critic, obs_size, 1, 1.0),
+        }
     }
 
     /// Returns the policy at `obs: f32[.., obs_size]`.
@@ -155,56 +173,184 @@ impl Agent<Tensor> {
     }
 }
 
-/// State carried between updates.
-#[derive(Debug, Tree)]
+/// State that gradient steps change; saved as the model.
+#[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// The parameters.
+    /// Parameters.
     pub agent: Agent<T>,
-    /// RMSProp's running mean of squared gradients.
-    pub optimizer: RmsPropState<Agent<T>>,
-    /// Environment state between two steps.
-    pub playing: Playing<T>,
-    /// Number of updates so far, `i32[]`.
-    pub updates: T,
+    /// RMSProp's state.
+    pub opt_state: RmsPropState<Agent<T>>,
+    /// `i32[]`: number of updates so far.
+    pub num_updates: T,
 }
 
-// --------------------------------------------------------------------------------------- losses
+/// Initialises an agent and its optimiser.
+fn init_train_state(
+    key: Key<Tensor>,
+    obs_size: usize,
+    num_actions: usize,
+    args: &Args,
+) -> TrainState<Tensor> {
+    let agent = Agent::init(key, obs_size, num_actions);
+    let (opt_state, num_updates) = (args.optimizer().init(&agent), constant(0i32));
+    TrainState { agent, opt_state, num_updates }
+}
 
-/// Samples of one update, B = T N.
+// -------------------------------------------------------------------------------------- rollout
+
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `f32[N, obs_size]`: last observations.
+    pub obs: T,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Rollout of T steps of N environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Rollout<T> {
+    /// `f32[T, N, obs_size]`: observations.
+    pub obs: T,
+    /// `i32[T, N]`: actions.
+    pub actions: T,
+    /// `f32[T, N]`: rewards.
+    pub rewards: T,
+    /// `f32[T, N]`: 1 where the step ended its episode.
+    pub dones: T,
+    /// `f32[N, obs_size]`: observations after the last step.
+    pub next_obs: T,
+}
+
+/// Steps all environments once with sampled actions. Returns the observations, actions, rewards and
+/// ends of episodes of this step.
+fn env_step(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, ([Tensor; 4], EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, key } = env_state;
+    let (key, action_key) = key.split();
+    let action = agent.policy(obs).sample(action_key);
+    let (handle, step) = envs.step(handle, action);
+    let mut reward = step.reward;
+    if args.bootstrap_truncated {
+        let final_obs = envs.final_obs_of(&step).to(DType::F32);
+        let value = |obs| agent.value(obs);
+        reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, args.gamma, value);
+    }
+    let transition = [obs, action, reward, step.done().to(DType::F32)];
+    let env_state = EnvState { handle, obs: step.obs.to(DType::F32), key };
+    (env_state, (transition, EpisodeStats::of(&step)))
+}
+
+/// Collects a rollout of `num_steps` steps of all environments.
+fn collect_rollout(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
+    let step = |env_state, ()| env_step(envs, agent, env_state, args);
+    let (env_state, (transitions, episodes)) =
+        scan_with(step, env_state, (), ScanOptions::length(args.num_steps));
+    let [obs, actions, rewards, dones] = transitions;
+    let rollout = Rollout { obs, actions, rewards, dones, next_obs: env_state.obs };
+    (env_state, rollout, episodes)
+}
+
+// ----------------------------------------------------------------------------------- advantages
+
+/// Generalized advantage estimation (GAE, Schulman et al. 2016): returns advantages and returns,
+/// `f32[T, N]`, for values `f32[T, N]` and `next_value: f32[N]` of the observations after the last
+/// step.
+pub fn compute_gae(
+    rewards: Tensor,
+    dones: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, gae_lambda): (f64, f64),
+) -> (Tensor, Tensor) {
+    type Step = (Tensor, Tensor, Tensor);
+    let step = |(next_advantage, next_value): (Tensor, Tensor), (reward, done, value): Step| {
+        let nonterminal = 1.0 - done;
+        let delta = reward + gamma * next_value * nonterminal - value;
+        let advantage = delta + gamma * gae_lambda * nonterminal * next_advantage;
+        ((advantage, value), advantage)
+    };
+    let init = (zeros_like(next_value), next_value);
+    let (_, advantages) = scan_with(step, init, (rewards, dones, values), ScanOptions::reversed());
+    (advantages, advantages + values)
+}
+
+/// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `f32[B, obs_size]`
+    /// `f32[B, obs_size]`: observations.
     pub obs: T,
-    /// `i32[B]`
+    /// `i32[B]`: actions.
     pub actions: T,
-    /// `f32[B]`
+    /// `f32[B]`: advantages.
     pub advantages: T,
-    /// `f32[B]`
+    /// `f32[B]`: returns.
     pub returns: T,
 }
 
-/// Metrics of one update; scalars.
+/// Returns the samples of a rollout, from its values `f32[T, N]`, and the explained variance of the
+/// values, `1 - var(R - v) / var(R)`.
+pub fn make_samples(
+    rollout: Rollout<Tensor>,
+    values: Tensor,
+    next_value: Tensor,
+    args: &Args,
+) -> (Samples<Tensor>, Tensor) {
+    let Rollout { obs, actions, rewards, dones, .. } = rollout;
+    let (advantages, returns) =
+        compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
+    let variance = returns.var(..);
+    let explained = 1.0 - (returns - values).var(..) / variance;
+    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let samples = Samples { obs, actions, advantages, returns };
+    (merge_time_and_env(samples), explained)
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of an update; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// `mean((v - R)^2)`
+    /// Value loss.
     pub value_loss: T,
-    /// `mean(-A log pi)`
+    /// Policy loss.
     pub policy_loss: T,
     /// Mean entropy of the policy.
     pub entropy: T,
-    /// `1 - var(R - v) / var(R)`
+    /// Explained variance of the values before the update.
     pub explained_variance: T,
 }
 
-/// Computes the loss over a batch, and its parts: the policy loss, the value loss and the entropy.
-pub fn loss(agent: &Agent<Tensor>, batch: &Samples<Tensor>, args: &Args) -> (Tensor, [Tensor; 3]) {
+/// Computes A2C's loss over a batch, and its parts: policy loss, value loss and entropy.
+pub fn a2c_loss(
+    agent: &Agent<Tensor>,
+    batch: &Samples<Tensor>,
+    args: &Args,
+) -> (Tensor, [Tensor; 3]) {
     let policy = agent.policy(batch.obs);
+
     let mut advantages = batch.advantages;
     if args.norm_adv {
-        advantages = normalize_by_sample_std(advantages);
+        // PyTorch's standard deviation, whose divisor is B - 1.
+        let centered = advantages - advantages.mean(..);
+        let divisor = (advantages.dim(0) - 1).max(1) as f64;
+        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
     }
     let policy_loss = -(advantages * policy.log_prob(batch.actions)).mean(..);
+
     let value_loss = (agent.value(batch.obs) - batch.returns).square().mean(..);
+
     let entropy = policy.entropy().mean(..);
     let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
     (loss, [policy_loss, value_loss, entropy])
@@ -212,103 +358,69 @@ pub fn loss(agent: &Agent<Tensor>, batch: &Samples<Tensor>, args: &Args) -> (Ten
 
 // --------------------------------------------------------------------------------------- update
 
-fn rms_prop(args: &Args) -> RmsProp {
-    RmsProp {
-        learning_rate: args.learning_rate,
-        decay: args.rms_prop_alpha,
-        eps: args.rms_prop_eps,
-        eps_in_sqrt: false,
-        ..RmsProp::default()
+/// Returns the learning rate of the next update: `f32[]`.
+fn learning_rate(num_updates: Tensor, args: &Args) -> Tensor {
+    let mut remaining = constant(1.0f32);
+    if args.anneal_lr {
+        remaining = 1.0 - num_updates.to(DType::F32) / args.num_iterations() as f64;
     }
+    args.learning_rate * remaining
 }
 
-// -------------------------------------------------------------------------------------- rollout
-
-/// One step of all environments, `[N, ..]`.
-#[derive(Debug, Clone, Copy, Tree)]
-struct Transition<T> {
-    obs: T,
-    actions: T,
-    /// Includes the discounted value of the final observation with `--bootstrap-truncated`.
-    rewards: T,
-    /// 1 where the step ended the episode, by termination or truncation.
-    ends: T,
-}
-
-/// Steps all environments `num_steps` times; the transitions are `[T, N, ..]`.
-fn play(
-    envs: &XlaPool,
-    agent: &Agent<Tensor>,
-    playing: Playing<Tensor>,
+/// Takes one gradient step on all samples of a rollout.
+pub fn update(
+    train_state: TrainState<Tensor>,
+    rollout: Rollout<Tensor>,
     args: &Args,
-) -> (Playing<Tensor>, Transition<Tensor>, EpisodeStats<Tensor>) {
-    let turn = |playing: Playing<Tensor>, ()| {
-        let Playing { handle, obs, key } = playing;
-        let (key, draw) = key.split();
-        let actions = agent.policy(obs).sample(draw);
-        let (handle, told) = envs.step(handle, actions);
-        let mut rewards = told.reward;
-        if args.bootstrap_truncated {
-            let (cut, last) = (told.truncated_only(), envs.final_obs_of(&told).to(DType::F32));
-            let value = |obs| agent.value(obs);
-            rewards = bootstrap_truncated(rewards, cut, last, args.gamma, value);
-        }
-        let transition = Transition { obs, actions, rewards, ends: told.done().to(DType::F32) };
-        let obs = told.obs.to(DType::F32);
-        (Playing { handle, obs, key }, (transition, EpisodeStats::of(&told)))
-    };
-    let length = ScanOptions::length(args.num_steps);
-    let (playing, (steps, games)) = scan_with(turn, playing, (), length);
-    (playing, steps, games)
-}
-
-/// Runs `rounds` iterations of `num_steps` environment steps and one gradient step; compiled as one
-/// program.
-fn rounds(
-    envs: &XlaPool,
-    state: TrainState<Tensor>,
-    args: &Args,
-) -> (TrainState<Tensor>, EpisodeStats<Tensor>, Metrics<Tensor>) {
-    let all = args.total_timesteps / args.batch_size() as u64;
-    let round = |state: TrainState<Tensor>, ()| {
-        let TrainState { agent, optimizer, playing, updates } = state;
-        let (playing, steps, games) = play(envs, &agent, playing, args);
-        let (values, next_value) = (agent.value(steps.obs), agent.value(playing.obs));
-        let discounts = (args.gamma, args.gae_lambda);
-        let (advantages, returns) = gae(steps.rewards, steps.ends, values, next_value, discounts);
-        let batch = Samples {
-            obs: flat(steps.obs),
-            actions: flat(steps.actions),
-            advantages: flat(advantages),
-            returns: flat(returns),
-        };
-        let ((_, [policy_loss, value_loss, entropy]), grads) =
-            value_and_grad(|agent: Agent<Tensor>| loss(&agent, &batch, args))(agent.clone());
-        let grads = clip_grad_norm(grads, args.max_grad_norm);
-        let left = 1.0 - updates.to(DType::F32) / all as f64;
-        let part = if args.anneal_lr { left } else { constant(1.0f32) };
-        let rms_prop = rms_prop(args).with_learning_rate(args.learning_rate * part);
-        let (agent, optimizer) = rms_prop.step(agent, grads, optimizer);
-        let explained_variance = explained_variance(values, returns);
-        let metrics = Metrics { value_loss, policy_loss, entropy, explained_variance };
-        (TrainState { agent, optimizer, playing, updates: updates + 1 }, (games, metrics))
-    };
-    let count = ScanOptions::length(args.rounds());
-    let (state, (games, metrics)) = scan_with(round, state, (), count);
-    (state, games, metrics)
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { agent, opt_state, num_updates } = train_state;
+    // The agent has not changed since the rollout: its values are computed here in one batch
+    // instead of at each step.
+    let values = agent.value(rollout.obs); // f32[T, N]
+    let next_value = agent.value(rollout.next_obs); // f32[N]
+    let (batch, explained_variance) = make_samples(rollout, values, next_value, args);
+    let ((_, [policy_loss, value_loss, entropy]), grads) =
+        value_and_grad(|agent: Agent<Tensor>| a2c_loss(&agent, &batch, args))(agent.clone());
+    let grads = clip_grad_norm(grads, args.max_grad_norm);
+    let rms_prop = args.optimizer().with_learning_rate(learning_rate(num_updates, args));
+    let (agent, opt_state) = rms_prop.step(agent, grads, opt_state);
+    let metrics = Metrics { value_loss, policy_loss, entropy, explained_variance };
+    (TrainState { agent, opt_state, num_updates: num_updates + 1 }, metrics)
 }
 
 // ------------------------------------------------------------------------------------- training
 
-fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
-    let num_threads = args.run.num_threads;
-    EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
 }
 
-/// Returns the sizes of observations and actions, or an error if this algorithm does not support
-/// the environment's spaces.
-fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
-    Ok((spaces::vector("a2c", pool.spec())?, spaces::choices("a2c", pool.spec())?))
+/// Collects a rollout and updates on it.
+fn train_iteration(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    args: &Args,
+) -> (RunnerState<Tensor>, (EpisodeStats<Tensor>, Metrics<Tensor>)) {
+    let RunnerState { train_state, env_state } = state;
+    let (env_state, rollout, episodes) = collect_rollout(envs, &train_state.agent, env_state, args);
+    let (train_state, metrics) = update(train_state, rollout, args);
+    (RunnerState { train_state, env_state }, (episodes, metrics))
+}
+
+/// Runs `updates_per_call` iterations; compiled as one program.
+fn train_iterations(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    args: &Args,
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, Metrics<Tensor>) {
+    let iteration = |state, ()| train_iteration(envs, state, args);
+    let count = ScanOptions::length(args.updates_per_call());
+    let (state, (episodes, metrics)) = scan_with(iteration, state, (), count);
+    (state, episodes, metrics)
 }
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
@@ -319,68 +431,47 @@ fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let pool = pool(args, args.num_envs, args.run.seed)?;
-    let (obs_size, num_actions) = sizes(&pool)?;
-    let mut trainer = Trainer::start(args, (args.rounds() * args.batch_size()) as u64)?;
-
+    let (pool, obs_size, num_actions) = pools::discrete(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let mode = args.run.mode;
-    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
-        let (key, network) = key.split();
-        let agent = Agent::init(network, obs_size, num_actions);
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, agent_key) = key.split();
+        let train_state = init_train_state(agent_key, obs_size, num_actions, args);
         let (handle, first) = envs.reset(handle);
-        TrainState {
-            optimizer: rms_prop(args).init(&agent),
-            agent,
-            playing: Playing { handle, obs: first.obs.to(DType::F32), key },
-            updates: constant(0i32),
-        }
+        let env_state = EnvState { handle, obs: first.obs.to(DType::F32), key };
+        RunnerState { train_state, env_state }
     })
+    .with_mode(args.run.mode)
     .named("a2c_init");
-    let learn = with_mode(mode, |state: TrainState<Tensor>| rounds(&envs, state, args))
-        .named("a2c_rounds")
+    let iterations = jit(|state| train_iterations(&envs, state, args))
+        .with_mode(args.run.mode)
+        .named("a2c_iterations")
         .check_nans(args.run.check_nans);
 
-    let seed = Key::new(args.run.seed);
-    let mut state = trainer.init_or_resume(init.call((handle, seed))?, &envs)?;
+    let mut trainer = Trainer::start(args, (args.updates_per_call() * args.batch_size()) as u64)?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let _span = timeline::span("rounds");
-        let (next, games, metrics) = learn.call(state)?;
-        state = next;
-        trainer.record(&games.to_vec()?, Some(&metrics))?;
+        let (next_state, episodes, metrics) = iterations.call(state)?;
+        state = next_state;
+        trainer.record(&episodes.to_vec()?, Some(&metrics))?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + learn.stats().seconds();
-    let TrainState { agent, optimizer, .. } = state;
-    trainer.finish(&Model { agent, optimizer }, compile_s)
-}
-
-/// Saved model: the training state without the environments.
-#[derive(Debug, Clone, Tree)]
-pub struct Model<T> {
-    /// The parameters.
-    pub agent: Agent<T>,
-    /// RMSProp's running mean of squared gradients.
-    pub optimizer: RmsPropState<Agent<T>>,
+    let compile_s = init.stats().seconds() + iterations.stats().seconds();
+    trainer.finish(&state.train_state, compile_s)
 }
 
 /// Evaluates a saved model, sampling actions from its policy.
-fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // The seed differs from that of training.
-    let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
-    let (obs_size, num_actions) = sizes(&pool)?;
-    let fresh = |key: Key<Tensor>| {
-        let agent = Agent::init(key, obs_size, num_actions);
-        Model { optimizer: rms_prop(args).init(&agent), agent }
-    };
-    let agent = load_model(model, fresh)?.agent;
-    let act =
-        with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
-            agent.policy(obs.to(DType::F32)).sample(key)
-        })
-        .named("a2c_play");
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let (pool, obs_size, num_actions) = pools::discrete(args, 1, args.run.eval_seed())?;
+    let init = |key| init_train_state(key, obs_size, num_actions, args);
+    let agent = load_model(model, init)?.agent;
+    let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
+        agent.policy(obs.to(DType::F32)).sample(key)
+    })
+    .with_mode(args.run.mode)
+    .named("a2c_evaluate");
     evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
 }

@@ -1,5 +1,5 @@
 //! Proximal policy optimisation (PPO) for multi-discrete actions with invalid action masking: the
-//! `ppo_multidiscrete_mask.py` of Huang and Ontanon (2022). The rollout and the update are one
+//! `ppo_multidiscrete_mask.py` of Huang and Ontanon (2022). A rollout and the update on it are one
 //! compiled program.
 //!
 //! Differences from it, with reasons, are listed in `docs/algos/ppo_masked.md`.
@@ -8,24 +8,25 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::algorithm;
-use crate::envs::{EnvPool, PoolOptions, XlaPool};
+use crate::distributions::MultiCategorical;
+use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
-use crate::nn::Dense;
-use crate::nn::init::orthogonal;
-use crate::optim::{Adam, clip_grad_norm};
+use crate::jit;
+use crate::nn::{Dense, init::orthogonal};
+use crate::optim::{Adam, AdamState, clip_grad_norm};
+use crate::random::permutation;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
-use crate::rl::on_policy::{
-    self, Act, Learner, Metrics, MultiCategorical, Playing, Report, Samples, Schedule, epochs,
-    normalize_by_sample_std, orders, policy_loss, rows, value_loss,
-};
 use crate::rl::saved::load_model;
-use crate::rl::spaces::{self, Masked};
-use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary};
-use crate::trace::ops::ones_like;
-use crate::tree::Tree;
-use crate::{Key, Tensor};
+use crate::rl::spaces::Masked;
+use crate::rl::{
+    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
+    merge_time_and_env, pools,
+};
+use crate::trace::control::{ScanOptions, scan, scan_with};
+use crate::trace::ops::{full_like, ones_like, stack, where_, zeros_like};
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Tensor, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -123,7 +124,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_masked", Args::check, train, play);
+algorithm!(Args, "ppo_masked", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -136,10 +137,12 @@ pub struct Agent<T> {
     pub actor: Dense<T>,
     /// Layer from hidden units to values.
     pub critic: Dense<T>,
+    /// Sizes of observations and actions.
+    pub sizes: Masked,
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent.
+    /// Initialises an agent for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Masked) -> Agent<Tensor> {
         let [first, second, actor, critic] = key.split_n();
         let gain = orthogonal(2.0f64.sqrt());
@@ -150,129 +153,325 @@ impl Agent<Tensor> {
             ],
             actor: Dense::init(actor, 128, sizes.choices(), orthogonal(0.01)),
             critic: Dense::init(critic, 128, 1, orthogonal(1.0)),
+            sizes: sizes.clone(),
         }
     }
 
-    /// Returns the policy and the values `f32[B]` for observations `[B, features + choices]`. If
+    /// Returns the policy and the values `f32[B]` at observations `[B, features + choices]`. If
     /// `mask` is false, the policy can sample invalid actions.
-    pub fn apply(
-        &self,
-        obs: Tensor,
-        sizes: &Masked,
-        mask: bool,
-    ) -> (MultiCategorical<Tensor>, Tensor) {
-        let (features, mut allowed) = sizes.split(obs);
+    pub fn policy_and_value(&self, obs: Tensor, mask: bool) -> (MultiCategorical<Tensor>, Tensor) {
+        let (features, mut allowed) = self.sizes.split(obs);
         if !mask {
             allowed = ones_like(allowed);
         }
         let x = self.hidden[1].apply(self.hidden[0].apply(features).relu()).relu();
-        let policy = MultiCategorical::new(self.actor.apply(x), allowed, &sizes.nvec);
+        let policy = MultiCategorical::new(self.actor.apply(x), allowed, &self.sizes.nvec);
         (policy, self.critic.apply(x).squeeze(-1))
     }
 }
 
-/// State that an update changes.
-pub type TrainState<T> = Learner<T, Agent<T>>;
-
-// --------------------------------------------------------------------------------------- losses
-
-/// Computes PPO's loss over a minibatch, and its metrics.
-pub fn loss(
-    agent: &Agent<Tensor>,
-    batch: &Samples<Tensor>,
-    sizes: &Masked,
-    args: &Args,
-) -> (Tensor, Metrics<Tensor>) {
-    let (policy, value) = agent.apply(batch.obs, sizes, args.mask);
-    let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
-    let advantages =
-        if args.norm_adv { normalize_by_sample_std(batch.advantages) } else { batch.advantages };
-    let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
-    let clip = args.clip_vloss.then_some(args.clip_coef);
-    let value_loss = value_loss(value, batch.values, batch.returns, clip);
-    let entropy = policy.entropy().mean(..);
-    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
-    (loss, Metrics { loss, value_loss, policy_loss, entropy, ratios })
+/// State that gradient steps change; saved as the model.
+#[derive(Debug, Clone, Tree)]
+pub struct TrainState<T> {
+    /// Parameters.
+    pub agent: Agent<T>,
+    /// Adam's state.
+    pub opt_state: AdamState<T, Agent<T>>,
 }
 
-// --------------------------------------------------------------------------------------- update
-
-/// Takes one gradient step.
-pub fn minibatch_step(
-    state: TrainState<Tensor>,
-    batch: Samples<Tensor>,
-    learning_rate: Tensor,
-    sizes: &Masked,
-    args: &Args,
-) -> (TrainState<Tensor>, Metrics<Tensor>) {
-    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
-    let clip = |grads| clip_grad_norm(grads, args.max_grad_norm);
-    state.descend(|agent| loss(agent, &batch, sizes, args), clip, adam)
-}
-
-/// Runs all epochs over a rollout.
-fn update(
-    state: TrainState<Tensor>,
-    samples: Samples<Tensor>,
-    learning_rate: Tensor,
-    key: Key<Tensor>,
-    sizes: &Masked,
-    args: &Args,
-) -> (TrainState<Tensor>, Metrics<Tensor>) {
-    let step = |state: TrainState<Tensor>, indices: Tensor| {
-        minibatch_step(state, rows(samples, indices), learning_rate, sizes, args)
-    };
-    let orders = orders(key, args.update_epochs, args.num_minibatches, args.batch_size());
-    epochs(state, orders, (args.num_minibatches, None), step)
+/// Initialises an agent and its optimiser.
+fn init_train_state(key: Key<Tensor>, sizes: &Masked) -> TrainState<Tensor> {
+    let agent = Agent::init(key, sizes);
+    TrainState { opt_state: Adam::default().init(&agent), agent }
 }
 
 // -------------------------------------------------------------------------------------- rollout
 
-type Running<T> = (TrainState<T>, Playing<T>);
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `[N, features + choices]`: last observations, in the environment's dtype.
+    pub obs: T,
+    /// PRNG key.
+    pub key: Key<T>,
+}
 
-/// Collects a rollout and updates on it; compiled as one program.
-fn iteration(
+/// Rollout of T steps of N environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Rollout<T> {
+    /// `[T, N, features + choices]`: observations, in the environment's dtype.
+    pub obs: T,
+    /// `i32[T, N, components]`: actions.
+    pub actions: T,
+    /// `f32[T, N]`: log probabilities of the actions.
+    pub logprobs: T,
+    /// `f32[T, N]`: values of the observations.
+    pub values: T,
+    /// `f32[T, N]`: rewards.
+    pub rewards: T,
+    /// `f32[T, N]`: 1 where the step ended its episode.
+    pub dones: T,
+    /// `[N, features + choices]`: observations after the last step.
+    pub next_obs: T,
+}
+
+/// Steps all environments once with sampled actions. Returns the observations, actions, log
+/// probabilities, values, rewards and ends of episodes of this step.
+fn env_step(
     envs: &XlaPool,
-    (state, playing): Running<Tensor>,
-    learning_rate: Tensor,
-    sizes: &Masked,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
     args: &Args,
-) -> (Running<Tensor>, EpisodeStats<Tensor>, Report<Tensor>) {
-    let act = |obs, draw| {
-        let (policy, value) = state.agent.apply(obs, sizes, args.mask);
-        let action = policy.sample(draw);
-        Act { action, logprob: policy.log_prob(action), value }
+) -> (EnvState<Tensor>, ([Tensor; 6], EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, key } = env_state;
+    let (key, action_key) = key.split();
+    let (policy, value) = agent.policy_and_value(obs, args.mask);
+    let action = policy.sample(action_key);
+    let logprob = policy.log_prob(action);
+    let (handle, step) = envs.step(handle, action);
+    let mut reward = step.reward;
+    if args.bootstrap_truncated {
+        let final_obs = envs.final_obs_of(&step);
+        let value = |obs| agent.policy_and_value(obs, args.mask).1;
+        reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, args.gamma, value);
+    }
+    let transition = [obs, action, logprob, value, reward, step.done().to(DType::F32)];
+    let env_state = EnvState { handle, obs: step.obs, key };
+    (env_state, (transition, EpisodeStats::of(&step)))
+}
+
+/// Collects a rollout of `num_steps` steps of all environments.
+fn collect_rollout(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
+    let step = |env_state, ()| env_step(envs, agent, env_state, args);
+    let (env_state, (transitions, episodes)) =
+        scan_with(step, env_state, (), ScanOptions::length(args.num_steps));
+    let [obs, actions, logprobs, values, rewards, dones] = transitions;
+    let next_obs = env_state.obs;
+    let rollout = Rollout { obs, actions, logprobs, values, rewards, dones, next_obs };
+    (env_state, rollout, episodes)
+}
+
+// ----------------------------------------------------------------------------------- advantages
+
+/// Generalized advantage estimation (GAE, Schulman et al. 2016): returns advantages and returns,
+/// `f32[T, N]`, for values `f32[T, N]` and `next_value: f32[N]` of the observations after the last
+/// step.
+pub fn compute_gae(
+    rewards: Tensor,
+    dones: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, gae_lambda): (f64, f64),
+) -> (Tensor, Tensor) {
+    type Step = (Tensor, Tensor, Tensor);
+    let step = |(next_advantage, next_value): (Tensor, Tensor), (reward, done, value): Step| {
+        let nonterminal = 1.0 - done;
+        let delta = reward + gamma * next_value * nonterminal - value;
+        let advantage = delta + gamma * gae_lambda * nonterminal * next_advantage;
+        ((advantage, value), advantage)
     };
-    let value = |obs| state.agent.apply(obs, sizes, args.mask).1;
-    let bootstrap =
-        args.bootstrap_truncated.then_some((args.gamma, &value as &dyn Fn(Tensor) -> Tensor));
-    let (playing, (rollout, acted), games) =
-        on_policy::play(envs, playing, args.num_steps, act, bootstrap);
-    let (_, next_value) = state.agent.apply(rollout.next_obs, sizes, args.mask);
-    let discounts = (args.gamma, args.gae_lambda);
-    let (samples, explained_variance) = rollout.samples(acted, next_value, discounts);
-    let Playing { handle, obs, key } = playing;
-    let (key, shuffle) = key.split();
-    let (state, metrics) = update(state, samples, learning_rate, shuffle, sizes, args);
-    let playing = Playing { handle, obs, key };
-    ((state, playing), games, Report { metrics, explained_variance })
+    let init = (zeros_like(next_value), next_value);
+    let (_, advantages) = scan_with(step, init, (rewards, dones, values), ScanOptions::reversed());
+    (advantages, advantages + values)
+}
+
+/// Training samples made from a rollout, B = T N.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `[B, features + choices]`: observations, in the environment's dtype.
+    pub obs: T,
+    /// `i32[B, components]`: actions.
+    pub actions: T,
+    /// `f32[B]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[B]`: advantages.
+    pub advantages: T,
+    /// `f32[B]`: returns.
+    pub returns: T,
+    /// `f32[B]`: values by the critic that acted.
+    pub values: T,
+}
+
+/// Returns the samples of a rollout and the explained variance of its values,
+/// `1 - var(R - v) / var(R)`.
+pub fn make_samples(
+    agent: &Agent<Tensor>,
+    rollout: Rollout<Tensor>,
+    args: &Args,
+) -> (Samples<Tensor>, Tensor) {
+    let Rollout { obs, actions, logprobs, values, rewards, dones, next_obs } = rollout;
+    let (_, next_value) = agent.policy_and_value(next_obs, args.mask); // f32[N]
+    let (advantages, returns) =
+        compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
+    let variance = returns.var(..);
+    let explained = 1.0 - (returns - values).var(..) / variance;
+    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let samples = Samples { obs, actions, logprobs, advantages, returns, values };
+    (merge_time_and_env(samples), explained)
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// Total loss.
+    pub loss: T,
+    /// Value loss.
+    pub value_loss: T,
+    /// Policy loss.
+    pub policy_loss: T,
+    /// Mean entropy of the policy.
+    pub entropy: T,
+    /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
+    pub old_approx_kl: T,
+    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
+    pub approx_kl: T,
+    /// Fraction of ratios that differ from 1 by more than the clip range.
+    pub clipfrac: T,
+}
+
+/// Computes PPO's loss over a minibatch, and its metrics.
+pub fn ppo_loss(
+    agent: &Agent<Tensor>,
+    batch: &Samples<Tensor>,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let (policy, value) = agent.policy_and_value(batch.obs, args.mask);
+    let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
+    let ratio = logratio.exp();
+    let clip = args.clip_coef;
+
+    let mut advantages = batch.advantages;
+    if args.norm_adv {
+        // PyTorch's standard deviation, whose divisor is B - 1.
+        let centered = advantages - advantages.mean(..);
+        let divisor = (advantages.dim(0) - 1).max(1) as f64;
+        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+    }
+    let unclipped = -advantages * ratio;
+    let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
+    let policy_loss = unclipped.maximum(clipped).mean(..);
+
+    let mut value_error = (value - batch.returns).square();
+    if args.clip_vloss {
+        let near = batch.values + (value - batch.values).clip(-clip, clip);
+        value_error = value_error.maximum((near - batch.returns).square());
+    }
+    let value_loss = 0.5 * value_error.mean(..);
+
+    let entropy = policy.entropy().mean(..);
+    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
+    let metrics = Metrics {
+        loss,
+        value_loss,
+        policy_loss,
+        entropy,
+        old_approx_kl: (-logratio).mean(..),
+        approx_kl: ((ratio - 1.0) - logratio).mean(..),
+        clipfrac: (ratio - 1.0).abs().gt(clip).to(DType::F32).mean(..),
+    };
+    (loss, metrics)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Takes one gradient step on a minibatch.
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
+    batch: &Samples<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { agent, opt_state } = train_state;
+    let ((_, metrics), grads) =
+        value_and_grad(|agent: Agent<Tensor>| ppo_loss(&agent, batch, args))(agent.clone());
+    let grads = clip_grad_norm(grads, args.max_grad_norm);
+    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
+    let (agent, opt_state) = adam.step(agent, grads, opt_state);
+    (TrainState { agent, opt_state }, metrics)
+}
+
+/// Returns the sample indices of the minibatches, each epoch in a random order of its own:
+/// `i32[update_epochs * num_minibatches, minibatch_size]`.
+fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
+    let keys = key.split_vec(args.update_epochs).into_iter();
+    let orders: Vec<Tensor> = keys.map(|key| permutation(key, args.batch_size())).collect();
+    let minibatch_size = args.batch_size() / args.num_minibatches;
+    stack(&orders, 0).reshape([args.update_epochs * args.num_minibatches, minibatch_size])
+}
+
+/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs. Returns the metrics of
+/// the last gradient step, with the mean `clipfrac` of all.
+pub fn run_epochs(
+    train_state: TrainState<Tensor>,
+    samples: Samples<Tensor>,
+    key: Key<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let step = |train_state, indices| {
+        gradient_step(train_state, &gather_minibatch(samples, indices), learning_rate, args)
+    };
+    let (train_state, metrics) = scan(step, train_state, minibatch_indices(key, args));
+    let last = tree::map(metrics, |x: Tensor| x.index_axis(0, -1));
+    (train_state, Metrics { clipfrac: metrics.clipfrac.mean(..), ..last })
+}
+
+/// Metrics of an update; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct UpdateMetrics<T> {
+    /// Metrics of the last gradient step.
+    pub last: Metrics<T>,
+    /// Explained variance of the values before the update.
+    pub explained_variance: T,
+}
+
+/// Runs the whole update on a rollout.
+pub fn update(
+    train_state: TrainState<Tensor>,
+    rollout: Rollout<Tensor>,
+    key: Key<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, UpdateMetrics<Tensor>) {
+    let (samples, explained_variance) = make_samples(&train_state.agent, rollout, args);
+    let (train_state, last) = run_epochs(train_state, samples, key, learning_rate, args);
+    (train_state, UpdateMetrics { last, explained_variance })
 }
 
 // ------------------------------------------------------------------------------------- training
 
-fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
-    let num_threads = args.run.num_threads;
-    EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
 }
 
-/// Returns the observation and action sizes of the environment, or an error if this algorithm does
-/// not support its spaces.
-fn sizes(pool: &EnvPool) -> Result<Masked> {
-    spaces::masked("ppo_masked", pool.spec(), 1)
-}
-
-fn begin(key: Key<Tensor>, sizes: &Masked) -> TrainState<Tensor> {
-    Learner::new(Agent::init(key, sizes))
+/// Collects a rollout and updates on it; compiled as one program.
+fn train_iteration(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, UpdateMetrics<Tensor>) {
+    let RunnerState { train_state, env_state } = state;
+    let (mut env_state, rollout, episodes) =
+        collect_rollout(envs, &train_state.agent, env_state, args);
+    let (key, shuffle_key) = env_state.key.split();
+    env_state.key = key;
+    let (train_state, metrics) = update(train_state, rollout, shuffle_key, learning_rate, args);
+    (RunnerState { train_state, env_state }, episodes, metrics)
 }
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
@@ -283,37 +482,53 @@ fn begin(key: Key<Tensor>, sizes: &Masked) -> TrainState<Tensor> {
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let pool = pool(args, args.num_envs, args.run.seed)?;
-    let sizes = sizes(&pool)?;
+    let (pool, sizes) = pools::masked(args, 1, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let schedule = Schedule {
-        steps: args.batch_size() as u64,
-        updates: args.num_iterations(),
-        learning_rate: args.learning_rate,
-        anneal_lr: args.anneal_lr,
-    };
-    let init = |handle, key: Key<Tensor>| {
-        let (key, agent) = key.split();
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, agent_key) = key.split();
+        let train_state = init_train_state(agent_key, &sizes);
         let (handle, first) = envs.reset(handle);
-        (begin(agent, &sizes), Playing { handle, obs: first.obs, key })
-    };
-    let iteration = |running, rate| iteration(&envs, running, rate, &sizes, args);
-    on_policy::train(args, schedule, (handle, &envs), init, iteration, |(state, _)| state)
+        let env_state = EnvState { handle, obs: first.obs, key };
+        RunnerState { train_state, env_state }
+    })
+    .with_mode(args.run.mode)
+    .named("ppo_masked_init");
+    let iteration = jit(|(state, rate)| train_iteration(&envs, state, rate, args))
+        .with_mode(args.run.mode)
+        .named("ppo_masked_iteration")
+        .check_nans(args.run.check_nans);
+
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
+    while trainer.should_continue() {
+        let mut learning_rate = args.learning_rate;
+        if args.anneal_lr {
+            let iteration = trainer.global_step() / args.batch_size() as u64;
+            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
+        }
+        let (next_state, episodes, metrics) =
+            iteration.call((state, Array::from(learning_rate as f32)))?;
+        state = next_state;
+        trainer.record(&episodes.to_vec()?, Some(&metrics))?;
+        trainer.log(&[("charts/learning_rate", learning_rate)])?;
+        trainer.checkpoint_if_due(&state, &envs)?;
+    }
+    let compile_s = init.stats().seconds() + iteration.stats().seconds();
+    trainer.finish(&state.train_state, compile_s)
 }
 
 /// Evaluates a saved model, sampling actions from its policy.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // The seed differs from that of training.
-    let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
-    let sizes = sizes(&pool)?;
-    let agent = load_model(model, |key| begin(key, &sizes))?.agent;
-    let act =
-        with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
-            agent.apply(obs, &sizes, args.mask).0.sample(key)
-        })
-        .named("ppo_masked_play");
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let (pool, sizes) = pools::masked(args, 1, 1, args.run.eval_seed())?;
+    let agent = load_model(model, |key| init_train_state(key, &sizes))?.agent;
+    let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
+        agent.policy_and_value(obs, args.mask).0.sample(key)
+    })
+    .with_mode(args.run.mode)
+    .named("ppo_masked_evaluate");
     evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
 }

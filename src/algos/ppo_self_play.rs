@@ -1,5 +1,6 @@
 //! Proximal policy optimisation (PPO) by self-play in two-player games: one network plays against
-//! itself and against past snapshots of itself, in the spirit of CleanRL's `ppo_self_play.py`.
+//! itself and against past snapshots of itself, in the spirit of CleanRL's `ppo_self_play.py`. A
+//! rollout, the update on it and the snapshots are one compiled program.
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_self_play.md`.
 
@@ -7,26 +8,27 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::algorithm;
-use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
+use crate::distributions::MultiCategorical;
+use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
-use crate::nn::Dense;
-use crate::nn::init::orthogonal;
-use crate::optim::{Adam, clip_grad_norm};
+use crate::jit;
+use crate::nn::{Dense, init::orthogonal};
+use crate::optim::{Adam, AdamState, clip_grad_norm};
+use crate::random::permutation;
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, expect, not_negative, positive, unit};
-use crate::rl::on_policy::{
-    Acted, Learner, Metrics, MultiCategorical, Report, Rollout, Samples, annealed, epochs, flat,
-    normalize_by_sample_std, orders, policy_loss, rows, value_loss,
-};
+use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
 use crate::rl::saved::load_model;
-use crate::rl::spaces::{self, Masked};
-use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer};
-use crate::timeline;
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{concatenate, constant, div, iota, stack, where_, zeros, zeros_like};
+use crate::rl::spaces::Masked;
+use crate::rl::{
+    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, gather_minibatch, merge_time_and_env,
+    pools,
+};
+use crate::trace::control::{ScanOptions, scan, scan_with};
+use crate::trace::ops::{
+    concatenate, constant, div, full_like, iota, stack, where_, zeros, zeros_like,
+};
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, vmap};
+use crate::{Array, DType, Key, Tensor, value_and_grad, vmap};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -113,17 +115,22 @@ impl Args {
         self.total_timesteps / self.batch_size() as u64
     }
 
+    /// Number of environments in which the opponent is the current agent, or one of the snapshots.
+    fn envs_per_opponent(&self) -> usize {
+        self.num_envs / (self.num_opponents + 1)
+    }
+
     fn check(&self) -> Result<()> {
         positive(&[("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
-        let groups = self.num_opponents + 1;
-        expect(
-            self.num_envs.is_multiple_of(groups),
+        let shares = self.num_opponents + 1;
+        ensure(
+            self.num_envs.is_multiple_of(shares),
             "num-envs",
             self.num_envs,
-            &format!("a multiple of --num-opponents plus one, {groups}"),
+            &format!("a multiple of --num-opponents plus one, {shares}"),
         )?;
-        expect(self.snapshot_frequency > 0, "snapshot-frequency", 0, "at least 1")?;
+        ensure(self.snapshot_frequency > 0, "snapshot-frequency", 0, "at least 1")?;
         unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
         not_negative(&[
             ("learning-rate", self.learning_rate),
@@ -135,12 +142,12 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_self_play", Args::check, train, play);
+algorithm!(Args, "ppo_self_play", Args::check, train, evaluate);
 
-/// Number of environments in a match against a random player, and the maximum number of moves of
-/// each player in a game.
-const MATCH: usize = 64;
-const TURNS: usize = 64;
+/// Number of environments in an evaluation against a random player during training.
+const EVAL_ENVS: usize = 64;
+/// Maximum number of moves of a player in an episode of an evaluation.
+const MAX_MOVES: usize = 64;
 
 // -------------------------------------------------------------------------------------- network
 
@@ -153,10 +160,12 @@ pub struct Agent<T> {
     pub actor: Dense<T>,
     /// Layer from hidden units to values.
     pub critic: Dense<T>,
+    /// Sizes of observations and actions.
+    pub sizes: Masked,
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent.
+    /// Initialises an agent for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Masked) -> Agent<Tensor> {
         let [first, second, actor, critic] = key.split_n();
         let gain = orthogonal(2.0f64.sqrt());
@@ -167,328 +176,473 @@ impl Agent<Tensor> {
             ],
             actor: Dense::init(actor, 128, sizes.choices(), orthogonal(0.01)),
             critic: Dense::init(critic, 128, 1, orthogonal(1.0)),
+            sizes: sizes.clone(),
         }
     }
 
-    fn units(&self, features: Tensor) -> Tensor {
-        self.hidden[1].apply(self.hidden[0].apply(features).relu()).relu()
+    fn features(&self, obs: Tensor) -> Tensor {
+        self.hidden[1].apply(self.hidden[0].apply(obs).relu()).relu()
     }
 
-    /// Returns action logits `f32[B, choices]` for features `f32[B, features]`.
-    fn logits(&self, features: Tensor) -> Tensor {
-        self.actor.apply(self.units(features))
+    /// Returns the action logits `f32[B, choices]` at observations without mask, `f32[B, features]`.
+    fn logits(&self, obs: Tensor) -> Tensor {
+        self.actor.apply(self.features(obs))
     }
 
-    /// Returns the policy and the values `f32[B]` for observations `[B, features + choices]`.
-    pub fn apply(&self, obs: Tensor, sizes: &Masked) -> (MultiCategorical<Tensor>, Tensor) {
-        let (features, allowed) = sizes.split(obs);
-        let x = self.units(features);
-        let policy = MultiCategorical::new(self.actor.apply(x), allowed, &sizes.nvec);
-        (policy, self.critic.apply(x).squeeze(-1))
+    /// Returns the policy and the values `f32[B]` at observations `[B, features + choices]`.
+    pub fn policy_and_value(&self, obs: Tensor) -> (MultiCategorical<Tensor>, Tensor) {
+        let (obs, allowed) = self.sizes.split(obs);
+        let features = self.features(obs);
+        let policy = MultiCategorical::new(self.actor.apply(features), allowed, &self.sizes.nvec);
+        (policy, self.critic.apply(features).squeeze(-1))
     }
 }
 
-/// State that an update changes.
-pub type TrainState<T> = Learner<T, Agent<T>>;
-
-/// State carried between iterations.
-#[derive(Debug, Tree)]
-struct Running<T> {
-    train: TrainState<T>,
-    /// Past snapshots of the agent, `[K, ..]`; `None` with `--num-opponents 0`.
-    past: Option<Agent<T>>,
-    /// Number of updates so far, `i32[]`.
-    updates: T,
-    playing: Playing<T>,
+/// State that gradient steps change; saved as the model.
+#[derive(Debug, Clone, Tree)]
+pub struct TrainState<T> {
+    /// Parameters.
+    pub agent: Agent<T>,
+    /// Adam's state.
+    pub opt_state: AdamState<T, Agent<T>>,
 }
 
-/// Environment state between two moves of the learner.
-#[derive(Debug, Tree)]
-struct Playing<T> {
-    handle: Handle<T>,
-    /// `[N, features + choices]`: observation of the learner.
-    obs: T,
-    /// `i32[N]`: number of the learner's moves in each game so far.
-    turns: T,
-    key: Key<T>,
+/// Initialises an agent and its optimiser.
+fn init_train_state(key: Key<Tensor>, sizes: &Masked) -> TrainState<Tensor> {
+    let agent = Agent::init(key, sizes);
+    TrainState { opt_state: Adam::default().init(&agent), agent }
 }
 
-// --------------------------------------------------------------------------------------- losses
-
-/// Computes PPO's loss over a minibatch, and its metrics.
-pub fn loss(
-    agent: &Agent<Tensor>,
-    batch: &Samples<Tensor>,
-    sizes: &Masked,
-    args: &Args,
-) -> (Tensor, Metrics<Tensor>) {
-    let (policy, value) = agent.apply(batch.obs, sizes);
-    let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
-    let advantages =
-        if args.norm_adv { normalize_by_sample_std(batch.advantages) } else { batch.advantages };
-    let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
-    let clip = args.clip_vloss.then_some(args.clip_coef);
-    let value_loss = value_loss(value, batch.values, batch.returns, clip);
-    let entropy = policy.entropy().mean(..);
-    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
-    (loss, Metrics { loss, value_loss, policy_loss, entropy, ratios })
-}
-
-// --------------------------------------------------------------------------------------- update
-
-/// Takes one gradient step.
-pub fn minibatch_step(
-    state: TrainState<Tensor>,
-    batch: Samples<Tensor>,
-    learning_rate: Tensor,
-    sizes: &Masked,
-    args: &Args,
-) -> (TrainState<Tensor>, Metrics<Tensor>) {
-    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
-    let clip = |grads| clip_grad_norm(grads, args.max_grad_norm);
-    state.descend(|agent| loss(agent, &batch, sizes, args), clip, adam)
-}
-
-/// Runs all epochs over a rollout.
-fn update(
-    state: TrainState<Tensor>,
-    samples: Samples<Tensor>,
-    learning_rate: Tensor,
-    key: Key<Tensor>,
-    sizes: &Masked,
-    args: &Args,
-) -> (TrainState<Tensor>, Metrics<Tensor>) {
-    let step = |state: TrainState<Tensor>, indices: Tensor| {
-        minibatch_step(state, rows(samples, indices), learning_rate, sizes, args)
-    };
-    let orders = orders(key, args.update_epochs, args.num_minibatches, args.batch_size());
-    epochs(state, orders, (args.num_minibatches, None), step)
-}
-
-// -------------------------------------------------------------------------------------- rollout
-
-/// Result of one move of the learner and one of the opponent; `[N]` each.
-#[derive(Debug, Clone, Copy, Tree)]
-struct Turn<T> {
-    /// Next observation of the learner.
-    obs: T,
-    /// 1 if the learner won, -1 if it lost, else 0.
-    reward: T,
-    /// `bool`: true if either move ended the game.
-    end: T,
-}
-
-/// Plays one move of the learner, `action`, and one of the opponent, sampled from the logits that
-/// `other` returns. Where the learner's move ended the game, the opponent's move is the first of
-/// the next game.
-fn both(
-    envs: &XlaPool,
-    handle: Handle<Tensor>,
-    action: Tensor,
-    other: impl Fn(Tensor) -> Tensor,
-    key: Key<Tensor>,
-    sizes: &Masked,
-) -> (Handle<Tensor>, Turn<Tensor>) {
-    let (handle, mine) = envs.step(handle, action);
-    let (features, allowed) = sizes.split(mine.obs);
-    let reply = MultiCategorical::new(other(features), allowed, &sizes.nvec).sample(key);
-    let (handle, theirs) = envs.step(handle, reply);
-    let turn = Turn {
-        obs: theirs.obs,
-        reward: mine.reward - theirs.reward,
-        end: mine.done() | theirs.done(),
-    };
-    (handle, turn)
-}
+// ------------------------------------------------------------------------------------ opponents
 
 /// Returns the logits of the opponents: the current agent in the first share of the environments,
-/// and each past snapshot in one of the other shares.
-fn opponents(agent: &Agent<Tensor>, past: &Option<Agent<Tensor>>, features: Tensor) -> Tensor {
-    let Some(past) = past else { return agent.logits(features) };
-    let (envs, size) = (features.dim(0), features.dim(1));
-    let count = past.critic.w.dim(0);
-    let part = envs / (count + 1);
-    let own = agent.logits(features.slice_axis(0, 0, part));
-    let rest = features.slice_axis(0, part, envs).reshape([count, part, size]);
-    let theirs = vmap(|(agent, features): (Agent<Tensor>, Tensor)| agent.logits(features))((
-        past.clone(),
-        rest,
-    ));
-    concatenate(&[own, flat(theirs)], 0)
+/// and each snapshot in one of the other shares.
+fn opponent_logits(
+    agent: &Agent<Tensor>,
+    snapshots: &Option<Agent<Tensor>>,
+    obs: Tensor,
+    args: &Args,
+) -> Tensor {
+    let Some(snapshots) = snapshots else { return agent.logits(obs) };
+    let (share, obs_size) = (args.envs_per_opponent(), obs.dim(1));
+    let current = agent.logits(obs.slice_axis(0, 0, share)); // f32[N / (K + 1), choices]
+    let others = obs.slice_axis(0, share, args.num_envs);
+    let others = others.reshape([args.num_opponents, share, obs_size]);
+    let logits = |(agent, obs): (Agent<Tensor>, Tensor)| agent.logits(obs);
+    let past = vmap(logits)((snapshots.clone(), others)); // f32[K, N / (K + 1), choices]
+    concatenate(&[current, past.reshape([args.num_opponents * share, current.dim(1)])], 0)
 }
 
-/// Number of games won, drawn and lost; `f32[]` each.
+/// Returns copies of the agent as its first snapshots, `[num_opponents, ..]`.
+fn init_snapshots(agent: &Agent<Tensor>, args: &Args) -> Agent<Tensor> {
+    tree::map(agent.clone(), |x: Tensor| {
+        let shape = [&[args.num_opponents], &x.shape()[..]].concat();
+        x.expand_dims(0).broadcast_to(shape)
+    })
+}
+
+/// Replaces the oldest snapshot by the agent if a snapshot is due after `num_updates: i32[]`
+/// updates.
+fn update_snapshots(
+    snapshots: Agent<Tensor>,
+    agent: &Agent<Tensor>,
+    num_updates: Tensor,
+    args: &Args,
+) -> Agent<Tensor> {
+    let (frequency, count) = (args.snapshot_frequency as i32, args.num_opponents as i32);
+    let is_due = (num_updates % frequency).eq(0);
+    let oldest = (div(num_updates, frequency) - 1) % count;
+    let replace = |(snapshots, current): (Tensor, Tensor)| {
+        let is_replaced = iota([args.num_opponents], 0, DType::I32).eq(oldest) & is_due;
+        let shape = [&[args.num_opponents], &vec![1; current.rank()][..]].concat();
+        let is_replaced = is_replaced.reshape(shape).broadcast_to(snapshots.shape());
+        let current = current.expand_dims(0).broadcast_to(snapshots.shape());
+        where_(is_replaced, current, snapshots)
+    };
+    let leaves = tree::leaves(&snapshots).into_iter().zip(tree::leaves(agent));
+    tree::replace(&snapshots, leaves.map(replace).collect::<Vec<Tensor>>())
+}
+
+/// Numbers of episodes won, drawn and lost; `f32[]` each.
 #[derive(Debug, Clone, Copy, Tree)]
-struct Score<T> {
-    won: T,
-    drawn: T,
-    lost: T,
+pub struct Score<T> {
+    /// Episodes won.
+    pub wins: T,
+    /// Episodes drawn.
+    pub draws: T,
+    /// Episodes lost.
+    pub losses: T,
 }
 
 impl Score<Tensor> {
-    /// Counts the outcomes `reward: f32[..]` where `counts: bool[..]` is true.
-    fn of(reward: Tensor, counts: Tensor) -> Score<Tensor> {
-        let sum = |which: Tensor| (which & counts).to(DType::F32).sum(..);
-        Score { won: sum(reward.gt(0.0)), drawn: sum(reward.eq(0.0)), lost: sum(reward.lt(0.0)) }
+    /// Counts the outcomes `rewards: f32[..]` where `dones: f32[..]` is 1.
+    fn count(rewards: Tensor, dones: Tensor) -> Score<Tensor> {
+        let count = |which: Tensor| (which & dones.gt(0.5)).to(DType::F32).sum(..);
+        Score {
+            wins: count(rewards.gt(0.0)),
+            draws: count(rewards.eq(0.0)),
+            losses: count(rewards.lt(0.0)),
+        }
     }
 }
 
 impl Score<Array> {
-    /// Returns the win rate, where a draw counts as half a win; `None` without games.
-    fn rate(&self) -> Result<Option<f64>> {
-        let [won, drawn, lost] =
-            [&self.won, &self.drawn, &self.lost].map(|x| x.item::<f32>().map(f64::from));
-        let (won, drawn, lost) = (won?, drawn?, lost?);
-        let games = won + drawn + lost;
-        Ok((games > 0.0).then(|| (won + drawn / 2.0) / games))
+    /// Returns the win rate, where a draw counts as half a win; `None` without episodes.
+    fn win_rate(&self) -> Result<Option<f64>> {
+        let wins = f64::from(self.wins.item::<f32>()?);
+        let draws = f64::from(self.draws.item::<f32>()?);
+        let episodes = wins + draws + f64::from(self.losses.item::<f32>()?);
+        Ok((episodes > 0.0).then(|| (wins + draws / 2.0) / episodes))
     }
 }
 
-/// Metrics of one iteration.
+// -------------------------------------------------------------------------------------- rollout
+
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `[N, features + choices]`: last observations, in the environment's dtype.
+    pub obs: T,
+    /// `i32[N]`: number of the learner's moves in each episode so far.
+    pub episodic_length: T,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
-struct Told<T> {
-    games: EpisodeStats<T>,
-    report: Report<T>,
-    /// Score against the current agent.
-    present: Score<T>,
-    /// Score against past snapshots.
-    past: Score<T>,
+pub struct Rollout<T> {
+    /// `[T, N, features + choices]`: observations, in the environment's dtype.
+    pub obs: T,
+    /// `i32[T, N, components]`: actions.
+    pub actions: T,
+    /// `f32[T, N]`: log probabilities of the actions.
+    pub logprobs: T,
+    /// `f32[T, N]`: values of the observations.
+    pub values: T,
+    /// `f32[T, N]`: rewards.
+    pub rewards: T,
+    /// `f32[T, N]`: 1 where the step ended its episode.
+    pub dones: T,
+    /// `[N, features + choices]`: observations after the last step.
+    pub next_obs: T,
 }
 
-/// Collects a rollout and updates on it; compiled as one program.
-fn iteration(
-    envs: &XlaPool,
-    running: Running<Tensor>,
-    learning_rate: Tensor,
-    sizes: &Masked,
-    args: &Args,
-) -> (Running<Tensor>, Told<Tensor>) {
-    let Running { train, past, updates, playing } = running;
-    let agent = &train.agent;
-    let turn = |playing: Playing<Tensor>, ()| {
-        let Playing { handle, obs, turns, key } = playing;
-        let [key, draw, reply] = key.split_n();
-        let (policy, value) = agent.apply(obs, sizes);
-        let action = policy.sample(draw);
-        let logprob = policy.log_prob(action);
-        let other = |features| opponents(agent, &past, features);
-        let (handle, told) = both(envs, handle, action, other, reply, sizes);
-        let turns = turns + 1;
-        let games = EpisodeStats {
-            finished: told.end,
-            episodic_return: told.reward,
-            episodic_length: turns,
-        };
-        let turns = where_(told.end, zeros_like(turns), turns);
-        let next = Playing { handle, obs: told.obs, turns, key };
-        (next, (obs, action, logprob, value, told.reward, told.end, games))
-    };
-    let length = ScanOptions::length(args.num_steps);
-    let (playing, told) = scan_with(turn, playing, (), length);
-    let (obs, actions, logprobs, values, rewards, ends, games) = told;
-    let Playing { handle, obs: next_obs, turns, key } = playing;
-    let (_, next_value) = agent.apply(next_obs, sizes);
-    let discounts = (args.gamma, args.gae_lambda);
-    let rollout = Rollout { obs, actions, rewards, ends: ends.to(DType::F32), next_obs };
-    let acted = Acted { logprobs, values };
-    let (samples, explained_variance) = rollout.samples(acted, next_value, discounts);
-    let part = args.num_envs / (args.num_opponents + 1);
-    let score = |from, to| Score::of(rewards.slice_axis(1, from, to), ends.slice_axis(1, from, to));
-    let (present, before) = (score(0, part), score(part, args.num_envs));
-    let (key, shuffle) = key.split();
-    let (train, metrics) = update(train, samples, learning_rate, shuffle, sizes, args);
-    let updates = updates + 1;
-    let past = past.map(|past| kept(past, &train.agent, updates, args));
-    let playing = Playing { handle, obs: next_obs, turns, key };
-    let report = Report { metrics, explained_variance };
-    (Running { train, past, updates, playing }, Told { games, report, present, past: before })
+/// Result of a move of the learner and a move of the opponent.
+#[derive(Debug, Clone, Copy, Tree)]
+struct StepOutput<T> {
+    /// `[N, features + choices]`: next observations of the learner.
+    obs: T,
+    /// `f32[N]`: 1 if the learner won, -1 if it lost, else 0.
+    reward: T,
+    /// `bool[N]`: true if either move ended the episode.
+    done: T,
 }
 
-/// Returns the past snapshots; if a snapshot is due after `updates` updates, `agent` replaces the
-/// oldest.
-fn kept(past: Agent<Tensor>, agent: &Agent<Tensor>, updates: Tensor, args: &Args) -> Agent<Tensor> {
-    let (every, count) = (args.snapshot_frequency as i32, args.num_opponents as i32);
-    let due = (updates % every).eq(0);
-    let slot = (div(updates, every) - 1) % count;
-    let leaves: Vec<Tensor> = tree::leaves(&past)
-        .into_iter()
-        .zip(tree::leaves(agent))
-        .map(|(past, now): (Tensor, Tensor)| {
-            let rest = vec![1; now.rank()];
-            let here = iota([args.num_opponents], 0, DType::I32).eq(slot) & due;
-            let here = here.reshape([&[args.num_opponents], &rest[..]].concat());
-            let now = now.expand_dims(0).broadcast_to(past.shape());
-            where_(here.broadcast_to(past.shape()), now, past)
-        })
-        .collect();
-    tree::replace(&past, leaves)
-}
-
-/// Plays two games per environment against a player that takes uniformly random valid actions: the
-/// agent moves first in one and second in the other. Returns 1, 0 or -1 for each game won, drawn or
-/// lost, `f32[2 N]`, with the two games of an environment adjacent. Compiled as one program.
-fn match_random(
+/// Steps all environments twice: with the learner's actions, and with actions of the opponent,
+/// sampled from the logits that `opponent` returns. Where the learner's move ended the episode, the
+/// opponent's move is the first of the next one.
+fn step_both_players(
     envs: &XlaPool,
     handle: Handle<Tensor>,
-    agent: &Agent<Tensor>,
+    action: Tensor,
+    opponent: impl Fn(Tensor) -> Tensor,
     key: Key<Tensor>,
     sizes: &Masked,
-) -> (Handle<Tensor>, Tensor) {
-    let mut handle = handle;
-    let mut outcomes = Vec::new();
-    let any = |features: Tensor| zeros([features.dim(0), sizes.choices()], DType::F32);
-    for (begins, key) in [true, false].into_iter().zip(key.split_vec(2)) {
-        let (next, first) = envs.reset(handle);
-        let (key, opening) = key.split();
-        let (next, obs) = if begins {
-            (next, first.obs)
-        } else {
-            let (features, allowed) = sizes.split(first.obs);
-            let any = MultiCategorical::new(any(features), allowed, &sizes.nvec);
-            let (next, told) = envs.step(next, any.sample(opening));
-            (next, told.obs)
-        };
-        let turn = |(handle, obs, open, key): Going<Tensor>, ()| {
-            let [key, draw, reply] = key.split_n();
-            let action = agent.apply(obs, sizes).0.sample(draw);
-            let (handle, told) = both(envs, handle, action, any, reply, sizes);
-            // Only the first game of each environment counts; otherwise short games would be
-            // overrepresented.
-            let outcome = where_(open, told.reward, zeros_like(told.reward));
-            ((handle, told.obs, open & !told.end, key), outcome)
-        };
-        let open = zeros([obs.dim(0)], DType::F32).eq(0.0);
-        let length = ScanOptions::length(TURNS);
-        let (end, rewards) = scan_with(turn, (next, obs, open, key), (), length);
-        handle = end.0;
-        outcomes.push(rewards.sum(0));
-    }
-    (handle, stack(&outcomes, 1).ravel())
+) -> (Handle<Tensor>, StepOutput<Tensor>) {
+    let (handle, own_step) = envs.step(handle, action);
+    let (obs, allowed) = sizes.split(own_step.obs);
+    let reply = MultiCategorical::new(opponent(obs), allowed, &sizes.nvec).sample(key);
+    let (handle, reply_step) = envs.step(handle, reply);
+    let reward = own_step.reward - reply_step.reward;
+    let done = own_step.done() | reply_step.done();
+    (handle, StepOutput { obs: reply_step.obs, reward, done })
 }
 
-/// Loop state of a match: environment handle, observation, true where the first game is not over,
-/// and PRNG key.
-type Going<T> = (Handle<T>, T, T, Key<T>);
+/// Plays one move of the learner and one of the opponents in all environments. Returns the
+/// observations, actions, log probabilities, values, rewards and ends of episodes of this step.
+fn env_step(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    snapshots: &Option<Agent<Tensor>>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, ([Tensor; 6], EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, episodic_length, key } = env_state;
+    let [key, action_key, reply_key] = key.split_n();
+    let (policy, value) = agent.policy_and_value(obs);
+    let action = policy.sample(action_key);
+    let logprob = policy.log_prob(action);
+    let opponent = |obs| opponent_logits(agent, snapshots, obs, args);
+    let (handle, step) = step_both_players(envs, handle, action, opponent, reply_key, &agent.sizes);
+    let transition = [obs, action, logprob, value, step.reward, step.done.to(DType::F32)];
+    let episodic_length = episodic_length + 1;
+    let episodes =
+        EpisodeStats { finished: step.done, episodic_return: step.reward, episodic_length };
+    let episodic_length = where_(step.done, zeros_like(episodic_length), episodic_length);
+    (EnvState { handle, obs: step.obs, episodic_length, key }, (transition, episodes))
+}
+
+/// Collects a rollout of `num_steps` steps of all environments.
+fn collect_rollout(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    snapshots: &Option<Agent<Tensor>>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
+    let step = |env_state, ()| env_step(envs, agent, snapshots, env_state, args);
+    let (env_state, (transitions, episodes)) =
+        scan_with(step, env_state, (), ScanOptions::length(args.num_steps));
+    let [obs, actions, logprobs, values, rewards, dones] = transitions;
+    let next_obs = env_state.obs;
+    let rollout = Rollout { obs, actions, logprobs, values, rewards, dones, next_obs };
+    (env_state, rollout, episodes)
+}
+
+// ----------------------------------------------------------------------------------- advantages
+
+/// Generalized advantage estimation (GAE, Schulman et al. 2016): returns advantages and returns,
+/// `f32[T, N]`, for values `f32[T, N]` and `next_value: f32[N]` of the observations after the last
+/// step.
+pub fn compute_gae(
+    rewards: Tensor,
+    dones: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, gae_lambda): (f64, f64),
+) -> (Tensor, Tensor) {
+    type Step = (Tensor, Tensor, Tensor);
+    let step = |(next_advantage, next_value): (Tensor, Tensor), (reward, done, value): Step| {
+        let nonterminal = 1.0 - done;
+        let delta = reward + gamma * next_value * nonterminal - value;
+        let advantage = delta + gamma * gae_lambda * nonterminal * next_advantage;
+        ((advantage, value), advantage)
+    };
+    let init = (zeros_like(next_value), next_value);
+    let (_, advantages) = scan_with(step, init, (rewards, dones, values), ScanOptions::reversed());
+    (advantages, advantages + values)
+}
+
+/// Training samples made from a rollout, B = T N.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `[B, features + choices]`: observations, in the environment's dtype.
+    pub obs: T,
+    /// `i32[B, components]`: actions.
+    pub actions: T,
+    /// `f32[B]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[B]`: advantages.
+    pub advantages: T,
+    /// `f32[B]`: returns.
+    pub returns: T,
+    /// `f32[B]`: values by the critic that acted.
+    pub values: T,
+}
+
+/// Returns the samples of a rollout and the explained variance of its values,
+/// `1 - var(R - v) / var(R)`.
+pub fn make_samples(
+    agent: &Agent<Tensor>,
+    rollout: Rollout<Tensor>,
+    args: &Args,
+) -> (Samples<Tensor>, Tensor) {
+    let Rollout { obs, actions, logprobs, values, rewards, dones, next_obs } = rollout;
+    let (_, next_value) = agent.policy_and_value(next_obs); // f32[N]
+    let (advantages, returns) =
+        compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
+    let variance = returns.var(..);
+    let explained = 1.0 - (returns - values).var(..) / variance;
+    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let samples = Samples { obs, actions, logprobs, advantages, returns, values };
+    (merge_time_and_env(samples), explained)
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// Total loss.
+    pub loss: T,
+    /// Value loss.
+    pub value_loss: T,
+    /// Policy loss.
+    pub policy_loss: T,
+    /// Mean entropy of the policy.
+    pub entropy: T,
+    /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
+    pub old_approx_kl: T,
+    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
+    pub approx_kl: T,
+    /// Fraction of ratios that differ from 1 by more than the clip range.
+    pub clipfrac: T,
+}
+
+/// Computes PPO's loss over a minibatch, and its metrics.
+pub fn ppo_loss(
+    agent: &Agent<Tensor>,
+    batch: &Samples<Tensor>,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let (policy, value) = agent.policy_and_value(batch.obs);
+    let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
+    let ratio = logratio.exp();
+    let clip = args.clip_coef;
+
+    let mut advantages = batch.advantages;
+    if args.norm_adv {
+        // PyTorch's standard deviation, whose divisor is B - 1.
+        let centered = advantages - advantages.mean(..);
+        let divisor = (advantages.dim(0) - 1).max(1) as f64;
+        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+    }
+    let unclipped = -advantages * ratio;
+    let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
+    let policy_loss = unclipped.maximum(clipped).mean(..);
+
+    let mut value_error = (value - batch.returns).square();
+    if args.clip_vloss {
+        let near = batch.values + (value - batch.values).clip(-clip, clip);
+        value_error = value_error.maximum((near - batch.returns).square());
+    }
+    let value_loss = 0.5 * value_error.mean(..);
+
+    let entropy = policy.entropy().mean(..);
+    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
+    let metrics = Metrics {
+        loss,
+        value_loss,
+        policy_loss,
+        entropy,
+        old_approx_kl: (-logratio).mean(..),
+        approx_kl: ((ratio - 1.0) - logratio).mean(..),
+        clipfrac: (ratio - 1.0).abs().gt(clip).to(DType::F32).mean(..),
+    };
+    (loss, metrics)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Takes one gradient step on a minibatch.
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
+    batch: &Samples<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { agent, opt_state } = train_state;
+    let ((_, metrics), grads) =
+        value_and_grad(|agent: Agent<Tensor>| ppo_loss(&agent, batch, args))(agent.clone());
+    let grads = clip_grad_norm(grads, args.max_grad_norm);
+    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
+    let (agent, opt_state) = adam.step(agent, grads, opt_state);
+    (TrainState { agent, opt_state }, metrics)
+}
+
+/// Returns the sample indices of the minibatches, each epoch in a random order of its own:
+/// `i32[update_epochs * num_minibatches, minibatch_size]`.
+fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
+    let keys = key.split_vec(args.update_epochs).into_iter();
+    let orders: Vec<Tensor> = keys.map(|key| permutation(key, args.batch_size())).collect();
+    let minibatch_size = args.batch_size() / args.num_minibatches;
+    stack(&orders, 0).reshape([args.update_epochs * args.num_minibatches, minibatch_size])
+}
+
+/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs. Returns the metrics of
+/// the last gradient step, with the mean `clipfrac` of all.
+pub fn run_epochs(
+    train_state: TrainState<Tensor>,
+    samples: Samples<Tensor>,
+    key: Key<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let step = |train_state, indices| {
+        gradient_step(train_state, &gather_minibatch(samples, indices), learning_rate, args)
+    };
+    let (train_state, metrics) = scan(step, train_state, minibatch_indices(key, args));
+    let last = tree::map(metrics, |x: Tensor| x.index_axis(0, -1));
+    (train_state, Metrics { clipfrac: metrics.clipfrac.mean(..), ..last })
+}
+
+/// Metrics of an update; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct UpdateMetrics<T> {
+    /// Metrics of the last gradient step.
+    pub last: Metrics<T>,
+    /// Explained variance of the values before the update.
+    pub explained_variance: T,
+}
+
+/// Runs the whole update on a rollout.
+pub fn update(
+    train_state: TrainState<Tensor>,
+    rollout: Rollout<Tensor>,
+    key: Key<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, UpdateMetrics<Tensor>) {
+    let (samples, explained_variance) = make_samples(&train_state.agent, rollout, args);
+    let (train_state, last) = run_epochs(train_state, samples, key, learning_rate, args);
+    (train_state, UpdateMetrics { last, explained_variance })
+}
 
 // ------------------------------------------------------------------------------------- training
 
-fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
-    let num_threads = args.run.num_threads;
-    EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// Past snapshots of the agent, `[num_opponents, ..]`; `None` with `--num-opponents 0`.
+    pub snapshots: Option<Agent<T>>,
+    /// `i32[]`: number of updates so far.
+    pub num_updates: T,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
 }
 
-/// Returns the observation and action sizes of the environment, or an error if this algorithm does
-/// not support its spaces.
-fn sizes(pool: &EnvPool) -> Result<Masked> {
-    spaces::masked("ppo_self_play", pool.spec(), 2)
+/// Scores of a rollout.
+#[derive(Debug, Clone, Copy, Tree)]
+struct Scores<T> {
+    /// Score against the current agent.
+    present: Score<T>,
+    /// Score against the snapshots.
+    past: Score<T>,
 }
 
-fn begin(key: Key<Tensor>, sizes: &Masked) -> TrainState<Tensor> {
-    Learner::new(Agent::init(key, sizes))
-}
+/// Outputs of an iteration: episodes, metrics of the update and scores.
+type IterationOutput<T> = (EpisodeStats<T>, UpdateMetrics<T>, Scores<T>);
 
-/// Arguments of a match.
-type Match<T> = (Handle<T>, Agent<T>, Key<T>);
+/// Collects a rollout, updates on it and updates the snapshots; compiled as one program.
+fn train_iteration(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (RunnerState<Tensor>, IterationOutput<Tensor>) {
+    let RunnerState { train_state, snapshots, num_updates, env_state } = state;
+    let (mut env_state, rollout, episodes) =
+        collect_rollout(envs, &train_state.agent, &snapshots, env_state, args);
+    let score = |from, to| {
+        let [rewards, dones] = [rollout.rewards, rollout.dones].map(|x| x.slice_axis(1, from, to));
+        Score::count(rewards, dones)
+    };
+    let share = args.envs_per_opponent();
+    let scores = Scores { present: score(0, share), past: score(share, args.num_envs) };
+    let (key, shuffle_key) = env_state.key.split();
+    env_state.key = key;
+    let (train_state, metrics) = update(train_state, rollout, shuffle_key, learning_rate, args);
+    let num_updates = num_updates + 1;
+    let snapshots = snapshots
+        .map(|snapshots| update_snapshots(snapshots, &train_state.agent, num_updates, args));
+    let state = RunnerState { train_state, snapshots, num_updates, env_state };
+    (state, (episodes, metrics, scores))
+}
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
 /// the run's folder.
@@ -498,86 +652,126 @@ type Match<T> = (Handle<T>, Agent<T>, Key<T>);
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let games = pool(args, args.num_envs, args.run.seed)?;
-    let sizes = sizes(&games)?;
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
-
-    let (handle, envs) = games.xla()?;
-    let mode = args.run.mode;
-    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
-        let (key, agent) = key.split();
+    let (pool, sizes) = pools::masked(args, 2, args.num_envs, args.run.seed)?;
+    let (handle, envs) = pool.xla()?;
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, agent_key) = key.split();
+        let train_state = init_train_state(agent_key, &sizes);
         let (handle, first) = envs.reset(handle);
-        let train = begin(agent, &sizes);
-        let past = (args.num_opponents > 0).then(|| {
-            tree::map(train.agent.clone(), |x: Tensor| {
-                let shape = [&[args.num_opponents], &x.shape()[..]].concat();
-                x.expand_dims(0).broadcast_to(shape)
-            })
-        });
-        let turns = zeros([args.num_envs], DType::I32);
-        let playing = Playing { handle, obs: first.obs, turns, key };
-        Running { train, past, updates: constant(0i32), playing }
+        let snapshots = (args.num_opponents > 0).then(|| init_snapshots(&train_state.agent, args));
+        let episodic_length = zeros([args.num_envs], DType::I32);
+        let env_state = EnvState { handle, obs: first.obs, episodic_length, key };
+        RunnerState { train_state, snapshots, num_updates: constant(0i32), env_state }
     })
+    .with_mode(args.run.mode)
     .named("ppo_self_play_init");
-    let learn = with_mode(mode, |(running, rate): (Running<Tensor>, Tensor)| {
-        iteration(&envs, running, rate, &sizes, args)
-    })
-    .named("ppo_self_play")
-    .check_nans(args.run.check_nans);
-    let (mut match_handle, match_envs) =
-        pool(args, MATCH, args.run.seed.wrapping_add(1 << 32))?.xla()?;
-    let matches = with_mode(mode, |(handle, agent, key): Match<Tensor>| {
-        match_random(&match_envs, handle, &agent, key, &sizes)
-    })
-    .named("ppo_self_play_match");
+    let iteration = jit(|(state, rate)| train_iteration(&envs, state, rate, args))
+        .with_mode(args.run.mode)
+        .named("ppo_self_play_iteration")
+        .check_nans(args.run.check_nans);
+    let (eval_pool, _) = pools::masked(args, 2, EVAL_ENVS, args.run.eval_seed())?;
+    let (mut eval_handle, eval_envs) = eval_pool.xla()?;
+    let play_random = jit(|(handle, agent, key)| play_random(&eval_envs, handle, &agent, key))
+        .with_mode(args.run.mode)
+        .named("ppo_self_play_random");
 
-    let seed = Key::new(args.run.seed);
-    let mut running = trainer.init_or_resume(init.call((handle, seed))?, &envs)?;
-    let steps = args.batch_size() as u64;
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let _span = timeline::span("iteration");
-        let update = trainer.global_step() / steps;
-        let rate = annealed(args.learning_rate, args.anneal_lr, update, args.num_iterations());
-        let (next, told) = learn.call((running, Array::from(rate as f32)))?;
-        running = next;
-        let at = trainer.global_step() + steps;
-        let mut scalars = vec![("charts/learning_rate", rate)];
-        let rates =
-            [("charts/win_rate_present", &told.present), ("charts/win_rate_past", &told.past)];
-        for (tag, score) in rates {
-            scalars.extend(score.rate()?.map(|rate| (tag, rate)));
+        let iteration_index = trainer.global_step() / args.batch_size() as u64;
+        let mut learning_rate = args.learning_rate;
+        if args.anneal_lr {
+            learning_rate *= 1.0 - iteration_index as f64 / args.num_iterations() as f64;
         }
-        if args.eval_frequency > 0 && (update + 1).is_multiple_of(args.eval_frequency) {
-            let key = Key::new(args.run.seed.wrapping_add(update));
-            let agent = running.train.agent.clone();
-            let (handle, outcomes) = matches.call((match_handle, agent, key))?;
-            match_handle = handle;
+        let (next_state, (episodes, metrics, scores)) =
+            iteration.call((state, Array::from(learning_rate as f32)))?;
+        state = next_state;
+        trainer.record(&episodes.to_vec()?, Some(&metrics))?;
+        trainer.log(&[("charts/learning_rate", learning_rate)])?;
+        if let Some(rate) = scores.present.win_rate()? {
+            trainer.log(&[("charts/win_rate_present", rate)])?;
+        }
+        if let Some(rate) = scores.past.win_rate()? {
+            trainer.log(&[("charts/win_rate_past", rate)])?;
+        }
+        if args.eval_frequency > 0 && (iteration_index + 1).is_multiple_of(args.eval_frequency) {
+            let key = Key::new(args.run.seed.wrapping_add(iteration_index));
+            let agent = state.train_state.agent.clone();
+            let (handle, outcomes) = play_random.call((eval_handle, agent, key))?;
+            eval_handle = handle;
             let outcomes = outcomes.to_vec::<f32>()?;
-            let won = outcomes.iter().map(|&x| f64::from(x + 1.0) / 2.0).sum::<f64>();
-            scalars.push(("eval/win_rate_random", won / outcomes.len() as f64));
+            let wins = outcomes.iter().map(|&x| f64::from(x + 1.0) / 2.0).sum::<f64>();
+            trainer.log(&[("eval/win_rate_random", wins / outcomes.len() as f64)])?;
         }
-        trainer.run.events.scalars(&scalars, at)?;
-        trainer.record(&told.games.to_vec()?, Some(&told.report))?;
-        trainer.checkpoint_if_due(&running, &envs)?;
+        trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + learn.stats().seconds() + matches.stats().seconds();
-    trainer.finish(&running.train, compile_s)
+    let compile_s =
+        init.stats().seconds() + iteration.stats().seconds() + play_random.stats().seconds();
+    trainer.finish(&state.train_state, compile_s)
+}
+
+// ----------------------------------------------------------------------------------- evaluation
+
+/// Loop state of an evaluation: environment handle, observations, `bool[N]` that is true where the
+/// first episode is not over, and PRNG key.
+type EvalState<T> = (Handle<T>, T, T, Key<T>);
+
+/// Plays two episodes per environment against a player that takes uniformly random valid actions:
+/// the agent moves first in one and second in the other. Returns 1, 0 or -1 for each episode won,
+/// drawn or lost, `f32[2 N]`, with the two episodes of an environment adjacent. Compiled as one
+/// program.
+fn play_random(
+    envs: &XlaPool,
+    mut handle: Handle<Tensor>,
+    agent: &Agent<Tensor>,
+    key: Key<Tensor>,
+) -> (Handle<Tensor>, Tensor) {
+    let sizes = &agent.sizes;
+    let random_logits = |obs: Tensor| zeros([obs.dim(0), sizes.choices()], DType::F32);
+    let mut outcomes = Vec::new();
+    for (moves_first, key) in [true, false].into_iter().zip(key.split_vec(2)) {
+        let (reset_handle, first) = envs.reset(handle);
+        let (key, opening_key) = key.split();
+        let (next_handle, obs) = if moves_first {
+            (reset_handle, first.obs)
+        } else {
+            let (obs, allowed) = sizes.split(first.obs);
+            let policy = MultiCategorical::new(random_logits(obs), allowed, &sizes.nvec);
+            let (handle, step) = envs.step(reset_handle, policy.sample(opening_key));
+            (handle, step.obs)
+        };
+        let step = |(handle, obs, is_first_episode, key): EvalState<Tensor>, ()| {
+            let [key, action_key, reply_key] = key.split_n();
+            let action = agent.policy_and_value(obs).0.sample(action_key);
+            let (handle, step) =
+                step_both_players(envs, handle, action, random_logits, reply_key, sizes);
+            // Only the first episode of each environment counts; otherwise short episodes would be
+            // overrepresented.
+            let outcome = where_(is_first_episode, step.reward, zeros_like(step.reward));
+            ((handle, step.obs, is_first_episode & !step.done, key), outcome)
+        };
+        let is_first_episode = zeros([obs.dim(0)], DType::F32).eq(0.0);
+        let init = (next_handle, obs, is_first_episode, key);
+        let (last, rewards) = scan_with(step, init, (), ScanOptions::length(MAX_MOVES));
+        handle = last.0;
+        outcomes.push(rewards.sum(0));
+    }
+    (handle, stack(&outcomes, 1).ravel())
 }
 
 /// Evaluates a saved model against a random player; the two take turns at moving first.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // The seed differs from that of training.
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let episodes = evaluation.episodes();
-    let pool = pool(args, episodes.div_ceil(2).max(1), args.run.seed.wrapping_add(1 << 33))?;
-    let sizes = sizes(&pool)?;
-    let agent = load_model(model, |key| begin(key, &sizes))?.agent;
-    let seed = Key::new(args.run.seed);
+    // A seed that neither training nor its evaluations use.
+    let seed = args.run.seed.wrapping_add(1 << 33);
+    let (pool, sizes) = pools::masked(args, 2, episodes.div_ceil(2).max(1), seed)?;
+    let agent = load_model(model, |key| init_train_state(key, &sizes))?.agent;
     let (handle, envs) = pool.xla()?;
-    let matches = with_mode(args.run.mode, |(handle, agent, key): Match<Tensor>| {
-        match_random(&envs, handle, &agent, key, &sizes)
-    })
-    .named("ppo_self_play_match");
-    let (_, outcomes) = matches.call((handle, agent, seed))?;
+    let play_random = jit(|(handle, agent, key)| play_random(&envs, handle, &agent, key))
+        .with_mode(args.run.mode)
+        .named("ppo_self_play_random");
+    let (_, outcomes) = play_random.call((handle, agent, Key::new(args.run.seed)))?;
     let outcomes = outcomes.to_vec::<f32>()?;
     evaluation.returns.extend(outcomes.iter().take(episodes).map(|&x| f64::from(x)));
     Ok(())

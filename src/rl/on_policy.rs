@@ -5,7 +5,6 @@
 //! loss, and combines them with these parts.
 
 mod epochs;
-mod multi;
 mod rollout;
 mod training;
 
@@ -18,7 +17,6 @@ use crate::{Array, DType, Key, Tensor, random};
 pub use super::pools::any as pool_of;
 pub use super::truncation::{bootstrap_truncated, bootstrap_truncated_batch};
 pub use epochs::{Learner, Minibatch, epochs, steps};
-pub use multi::MultiCategorical;
 pub use rollout::{Act, Acted, Played, Playing, Rollout, Samples, play};
 pub use training::{Schedule, train};
 

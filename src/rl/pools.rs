@@ -8,7 +8,7 @@ use crate::trace::DType;
 
 use super::Algorithm;
 use super::images::Images;
-use super::spaces::{self, Bounds, Sizes};
+use super::spaces::{self, Bounds, Masked, Sizes};
 
 fn options<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> PoolOptions {
     let num_threads = args.options().num_threads;
@@ -58,6 +58,22 @@ pub fn continuous_envs<A: Algorithm>(
     let obs_size = spaces::vector(A::NAME, pool.spec())?;
     let bounds = spaces::bounds(A::NAME, pool.spec())?;
     Ok((pool, obs_size, bounds))
+}
+
+/// Creates environments with masked MultiDiscrete actions for `players` players, 1 or 2; returns
+/// them with their sizes.
+///
+/// # Errors
+/// Returns the same errors as [`discrete`].
+pub fn masked<A: Algorithm>(
+    args: &A,
+    players: usize,
+    num_envs: usize,
+    seed: u64,
+) -> Result<(EnvPool, Masked)> {
+    let pool = EnvPool::make(args.env_id(), options(args, num_envs, seed))?;
+    let sizes = spaces::masked(A::NAME, pool.spec(), players)?;
+    Ok((pool, sizes))
 }
 
 /// Creates environments with image observations and discrete actions, as [`Images::pool`] does;

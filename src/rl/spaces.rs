@@ -105,7 +105,7 @@ pub fn choices(algorithm: &str, spec: &EnvSpec) -> Result<usize> {
 }
 
 /// Sizes of environments with an action mask.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Masked {
     /// Number of elements of an observation, without the action mask.
     pub features: usize,

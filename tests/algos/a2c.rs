@@ -1,10 +1,11 @@
-//! A2C: its loss against NumPy, its runs against each other, its answers to bad settings.
+//! A2C: its loss against NumPy, its runs against each other, errors about bad settings.
 
 use std::path::Path;
 
-use podracer::algos::a2c::{Agent, Args, Samples, loss, train};
+use podracer::algos::a2c::{
+    Agent, Args, Rollout, Samples, a2c_loss, compute_gae, make_samples, train,
+};
 use podracer::rl::Algorithm;
-use podracer::rl::on_policy::{explained_variance, gae};
 use podracer::trace::ops::{constant, stack};
 
 use super::fixture::{expect, floats, ints, mlp, wave};
@@ -18,13 +19,19 @@ fn args(runs: &Path, more: &[&str]) -> Args {
 
 #[test]
 fn advantages_are_those_of_numpy() {
-    let ends = [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0];
-    let both = || {
-        let (rewards, values) = (wave([5, 2], 0.1), wave([5, 2], 0.2));
-        gae(rewards, floats([5, 2], &ends), values, wave([2], 0.3), (0.9, 0.8))
-    };
-    expect("gae", || <[_; 2]>::from(both()).to_vec());
-    expect("explained_variance", || vec![explained_variance(wave([5, 2], 0.2), both().1)]);
+    let dones = [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0];
+    let steps = || (wave([5, 2], 0.1), floats([5, 2], &dones), wave([5, 2], 0.2), wave([2], 0.3));
+    expect("gae", || {
+        let (rewards, dones, values, next_value) = steps();
+        <[_; 2]>::from(compute_gae(rewards, dones, values, next_value, (0.9, 0.8))).to_vec()
+    });
+    let args = Args::from_flags(["--gamma=0.9", "--gae-lambda=0.8"]).unwrap();
+    expect("explained_variance", || {
+        let (rewards, dones, values, next_value) = steps();
+        let (obs, next_obs) = (wave([5, 2, 3], 0.4), wave([2, 3], 0.5));
+        let rollout = Rollout { obs, actions: ints([5, 2], &[0; 10]), rewards, dones, next_obs };
+        vec![make_samples(rollout, values, next_value, &args).1]
+    });
 }
 
 #[test]
@@ -38,7 +45,7 @@ fn the_loss_is_that_of_numpy() {
             advantages: wave([6], 6.0),
             returns: wave([6], 7.0),
         };
-        let (loss, [policy, value, entropy]) = loss(&agent, &batch, &args);
+        let (loss, [policy, value, entropy]) = a2c_loss(&agent, &batch, &args);
         vec![stack(&[loss, policy, value, entropy], 0) + constant(0.0f32)]
     });
 }
@@ -57,12 +64,12 @@ fn one_seed_gives_one_run() {
     for tag in ["losses/value_loss", "losses/policy_loss", "losses/entropy"] {
         assert!(logged.keys().any(|(name, _)| name == tag), "{tag}");
     }
-    let played = logged.keys().filter(|(tag, _)| tag == "eval/episodic_return").count();
-    assert_eq!(played, 2);
+    let evaluated = logged.keys().filter(|(tag, _)| tag == "eval/episodic_return").count();
+    assert_eq!(evaluated, 2);
 }
 
 #[test]
-fn settings_out_of_range_are_told() {
+fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
     let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
     assert_eq!(error(&["--num-steps=0"]), "--num-steps 0: must be at least 1");

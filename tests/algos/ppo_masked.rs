@@ -1,10 +1,10 @@
-//! PPO with masks: its loss against NumPy, that nothing is drawn that is not allowed, its bad settings.
+//! PPO with masks: its loss against NumPy, no invalid action is sampled, errors about bad settings.
 
 use std::path::Path;
 
-use podracer::algos::ppo_masked::{Agent, Args, loss, train};
+use podracer::algos::ppo_masked::{Agent, Args, Samples, ppo_loss, train};
+use podracer::distributions::MultiCategorical;
 use podracer::rl::Algorithm;
-use podracer::rl::on_policy::{MultiCategorical, Samples};
 use podracer::rl::spaces::Masked;
 use podracer::trace::ops::concatenate;
 use podracer::{Key, Tensor, interpret, tree};
@@ -45,6 +45,7 @@ fn the_loss_is_that_of_numpy() {
             hidden: [dense([3, 4], 0.1), dense([4, 4], 0.2)],
             actor: dense([4, 5], 0.3),
             critic: dense([4, 1], 1.3),
+            sizes: sizes.clone(),
         };
         let batch = Samples {
             obs: concatenate(&[wave([6, 3], 1.0), floats([6, 5], &ALLOWED)], 1),
@@ -54,27 +55,27 @@ fn the_loss_is_that_of_numpy() {
             returns: wave([6], 7.0),
             values: wave([6], 8.0),
         };
-        tree::leaves(&loss(&agent, &batch, &sizes, &args).1)
+        tree::leaves(&ppo_loss(&agent, &batch, &args).1)
     });
 }
 
 #[test]
-fn only_what_is_allowed_is_drawn() {
+fn only_valid_actions_are_sampled() {
     let run = interpret(|key: Key<Tensor>| {
         let allowed = floats([6, 5], &ALLOWED).gt(0.5);
         let policy = MultiCategorical::new(wave([6, 5], 0.0), allowed, &[3, 2]);
         policy.sample(key)
     });
-    let mut seen = [[false; 5]; 6];
+    let mut sampled = [[false; 5]; 6];
     for seed in 0..60 {
-        let drawn = run.call(Key::new(seed)).unwrap();
-        for (row, pair) in drawn.to_vec::<i32>().unwrap().chunks(2).enumerate() {
-            seen[row][pair[0] as usize] = true;
-            seen[row][3 + pair[1] as usize] = true;
+        let actions = run.call(Key::new(seed)).unwrap();
+        for (env, pair) in actions.to_vec::<i32>().unwrap().chunks(2).enumerate() {
+            sampled[env][pair[0] as usize] = true;
+            sampled[env][3 + pair[1] as usize] = true;
         }
     }
     let allowed: Vec<bool> = ALLOWED.iter().map(|&x| x == 1.0).collect();
-    assert_eq!(seen.concat(), allowed);
+    assert_eq!(sampled.concat(), allowed);
 }
 
 #[test]
@@ -90,7 +91,7 @@ fn one_seed_gives_one_run() {
 }
 
 #[test]
-fn settings_out_of_range_are_told() {
+fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
     let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
     let plain = error(&["--env-id=CartPole-v1"]);

@@ -1,11 +1,11 @@
-//! PPO by self-play: its runs against each other, that it learns to win, its bad settings.
+//! PPO by self-play: its runs against each other, its win rate, errors about bad settings.
 
 use std::path::Path;
 
-use podracer::algos::ppo_masked;
-use podracer::algos::ppo_self_play::{Agent, Args, minibatch_step, train};
+use podracer::algos::ppo_self_play::{Args, train};
+use podracer::algos::{ppo_masked, ppo_self_play};
+use podracer::optim::Adam;
 use podracer::rl::Algorithm;
-use podracer::rl::on_policy::{Learner, Samples};
 use podracer::rl::spaces::Masked;
 use podracer::trace::ops::{concatenate, constant, ones};
 use podracer::{Array, DType, Tensor, jit, tree};
@@ -35,26 +35,32 @@ fn a_gradient_step_is_that_of_ppo_masked() {
     let args = Args::from_flags(["--max-grad-norm=0.1"]).unwrap();
     let masked = ppo_masked::Args::from_flags(["--max-grad-norm=0.1", "--clip-coef=0.2"]).unwrap();
     let sizes = Masked { features: 3, nvec: vec![2] };
-    let samples = || Samples {
-        obs: concatenate(&[wave([6, 3], 1.0), ones([6, 2], DType::F32)], 1),
-        actions: ints([6, 1], &[0, 1, 1, 0, 1, 0]),
-        logprobs: floats([6], &[-0.7; 6]),
-        advantages: wave([6], 6.0),
-        returns: wave([6], 7.0),
-        values: wave([6], 8.0),
-    };
+    macro_rules! samples {
+        ($algorithm:ident) => {
+            $algorithm::Samples {
+                obs: concatenate(&[wave([6, 3], 1.0), ones([6, 2], DType::F32)], 1),
+                actions: ints([6, 1], &[0, 1, 1, 0, 1, 0]),
+                logprobs: floats([6], &[-0.7; 6]),
+                advantages: wave([6], 6.0),
+                returns: wave([6], 7.0),
+                values: wave([6], 8.0),
+            }
+        };
+    }
     let layers =
         || ([dense([3, 4], 0.1), dense([4, 4], 0.2)], dense([4, 2], 0.3), dense([4, 1], 1.3));
     let rate = || constant(0.1f32);
     let ours = jit(|_: Tensor| {
         let (hidden, actor, critic) = layers();
-        let state = Learner::new(Agent { hidden, actor, critic });
-        minibatch_step(state, samples(), rate(), &sizes, &args).0.agent
+        let agent = ppo_self_play::Agent { hidden, actor, critic, sizes: sizes.clone() };
+        let state = ppo_self_play::TrainState { opt_state: Adam::default().init(&agent), agent };
+        ppo_self_play::gradient_step(state, &samples!(ppo_self_play), rate(), &args).0.agent
     });
     let theirs = jit(|_: Tensor| {
         let (hidden, actor, critic) = layers();
-        let state = Learner::new(ppo_masked::Agent { hidden, actor, critic });
-        ppo_masked::minibatch_step(state, samples(), rate(), &sizes, &masked).0.agent
+        let agent = ppo_masked::Agent { hidden, actor, critic, sizes: sizes.clone() };
+        let state = ppo_masked::TrainState { opt_state: Adam::default().init(&agent), agent };
+        ppo_masked::gradient_step(state, &samples!(ppo_masked), rate(), &masked).0.agent
     });
     let [ours, theirs] = [
         tree::leaves(&ours.call(Array::from(0.0f32)).unwrap()),
@@ -83,7 +89,7 @@ fn one_seed_gives_one_run() {
 }
 
 #[test]
-fn settings_out_of_range_are_told() {
+fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
     let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
     assert_eq!(

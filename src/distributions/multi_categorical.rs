@@ -1,9 +1,10 @@
 //! Distribution of MultiDiscrete actions, some of which may be masked.
 
-use crate::distributions::Categorical;
+use super::Categorical;
+use crate::random::Key;
+use crate::trace::Tensor;
 use crate::trace::ops::stack;
 use crate::tree::Tree;
-use crate::{Key, Tensor};
 
 /// Distribution of MultiDiscrete actions: independent components with their own logits. Masked
 /// choices have probability 0 (Huang and Ontanon 2022).
