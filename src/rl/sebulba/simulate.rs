@@ -94,85 +94,93 @@ enum What {
 /// Number of simulated updates; the first half is the warm-up.
 const UPDATES: u64 = 40;
 
-/// Simulates the actors and learners of one process; the other processes do the same at the same
-/// time.
-pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
-    let actors = shape.actors * shape.threads;
-    let envs = shape.envs as f64;
-    let total_learners = (shape.learners * shape.processes) as f64;
-    let rollout = envs * (costs.rollout_per_env + costs.transfer_per_env) * costs.rollout_cores;
-    let learn =
-        envs * actors as f64 / shape.learners as f64 * costs.learn_per_env * costs.learn_cores;
-    let alone = shape.learners as f64 >= costs.cores;
-    let learn_cores = if alone { costs.learn_cores.min(1.0) } else { costs.learn_cores };
-    let together =
-        costs.learn + costs.reduce * total_learners.log2() + costs.publish * actors as f64;
-    let device_of = |actor: usize| actor / shape.threads;
-    // A learner that shares an actor device has that device's index.
-    let learner_of = |k: usize| if shape.shared { k } else { shape.actors + k };
+/// State of a simulation: the tasks in progress and what has been done.
+struct Simulation<'a> {
+    costs: &'a Costs,
+    shape: &'a Shape,
+    now: f64,
+    tasks: Vec<Task>,
+    /// Rollouts begun by each actor.
+    begun: Vec<u64>,
+    /// Rollouts of each actor that were queued or taken.
+    made: Vec<u64>,
+    /// Version of the parameters.
+    version: u64,
+    updates: u64,
+    /// Learner devices that are still learning.
+    learning: usize,
+    /// Time that a learner, and that an actor, has been busy.
+    busy: [f64; 2],
+}
 
-    let mut now = 0.0;
-    let mut tasks: Vec<Task> = Vec::new();
-    let mut begun = vec![0u64; actors]; // rollouts begun by each actor
-    let mut batch = vec![0u64; actors]; // rollouts queued or taken
-    let mut version = 1u64;
-    let (mut updates, mut learning) = (0u64, 0usize);
-    let (mut learner_work, mut actor_work) = (0.0, 0.0);
-    let (mut half, mut busy_at_half) = (0.0, (0.0, 0.0));
-    while updates < UPDATES {
-        // Start all tasks that can start.
-        for actor in 0..actors {
-            let next = begun[actor] + 1;
-            let idle = batch[actor] == begun[actor];
+impl Simulation<'_> {
+    fn num_actors(&self) -> usize {
+        self.shape.actors * self.shape.threads
+    }
+
+    /// Begins the rollouts of all actors that need not wait.
+    fn begin_rollouts(&mut self) {
+        let Costs { rollout, rollout_per_env, transfer_per_env, rollout_cores, .. } = *self.costs;
+        let work = self.shape.envs as f64 * (rollout_per_env + transfer_per_env) * rollout_cores;
+        for actor in 0..self.num_actors() {
+            let next = self.begun[actor] + 1;
+            let idle = self.made[actor] == self.begun[actor];
             // The queue is free once the learner has taken the previous rollout.
-            let taken = updates + u64::from(learning > 0);
-            let room = next <= taken + 2;
-            if idle && room && version_of(next, shape.concurrency) <= version {
-                begun[actor] = next;
-                let device = device_of(actor);
+            let taken = self.updates + u64::from(self.learning > 0);
+            let is_free = next <= taken + 2;
+            if idle && is_free && version_of(next, self.shape.concurrency) <= self.version {
+                self.begun[actor] = next;
+                let device = actor / self.shape.threads;
                 let what = What::Rollout { actor };
-                tasks.push(Task {
-                    device,
-                    wait: costs.rollout,
-                    work: rollout,
-                    cores: costs.rollout_cores,
-                    what,
-                });
+                self.tasks.push(Task { device, wait: rollout, work, cores: rollout_cores, what });
             }
         }
-        if learning == 0 && batch.iter().all(|&rollouts| rollouts > updates) {
-            learning = shape.learners;
-            for k in 0..shape.learners {
-                let device = learner_of(k);
-                tasks.push(Task {
-                    device,
-                    wait: together,
-                    work: learn,
-                    cores: learn_cores,
-                    what: What::Learn,
-                });
-            }
-            // A queue is free again: check again which tasks can start.
-            continue;
+    }
+
+    /// Begins an update if all its rollouts have been made. Returns true if it did.
+    fn begin_update(&mut self) -> bool {
+        let (costs, shape) = (self.costs, self.shape);
+        if self.learning > 0 || self.made.iter().any(|&rollouts| rollouts <= self.updates) {
+            return false;
         }
-        // The first task of each device runs; all running tasks share the cores.
+        let actors = self.num_actors() as f64;
+        let learners = shape.learners as f64;
+        let wait = costs.learn
+            + costs.reduce * (learners * shape.processes as f64).log2()
+            + costs.publish * actors;
+        let work = shape.envs as f64 * actors / learners * costs.learn_per_env * costs.learn_cores;
+        let alone = learners >= costs.cores;
+        let cores = if alone { costs.learn_cores.min(1.0) } else { costs.learn_cores };
+        self.learning = shape.learners;
+        for k in 0..shape.learners {
+            // A learner that shares an actor device has that device's index.
+            let device = if shape.shared { k } else { shape.actors + k };
+            self.tasks.push(Task { device, wait, work, cores, what: What::Learn });
+        }
+        true
+    }
+
+    /// Advances to the end of the next task or of its wait. The first task of each device runs; all
+    /// running tasks share the cores.
+    fn advance(&mut self) {
         let mut first: Vec<usize> = Vec::new();
-        for (i, task) in tasks.iter().enumerate() {
-            if first.iter().all(|&j| tasks[j].device != task.device) {
+        for (i, task) in self.tasks.iter().enumerate() {
+            if first.iter().all(|&j| self.tasks[j].device != task.device) {
                 first.push(i);
             }
         }
-        let working = first.iter().filter(|&&i| tasks[i].wait <= 0.0);
-        let wanted: f64 = working.map(|&i| tasks[i].cores).sum();
-        let share = if wanted > costs.cores { costs.cores / wanted } else { 1.0 };
-        let ends = |task: &Task| match task.wait > 0.0 {
+        let working = first.iter().filter(|&&i| self.tasks[i].wait <= 0.0);
+        let wanted: f64 = working.map(|&i| self.tasks[i].cores).sum();
+        let share = if wanted > self.costs.cores { self.costs.cores / wanted } else { 1.0 };
+        let left = |task: &Task| match task.wait > 0.0 {
             true => task.wait,
             false => task.work / (task.cores * share),
         };
-        let step = first.iter().map(|&i| ends(&tasks[i])).fold(f64::INFINITY, f64::min);
-        now += step;
+        let step = first.iter().map(|&i| left(&self.tasks[i])).fold(f64::INFINITY, f64::min);
+        self.now += step;
+        let counts = [self.shape.learners as f64, self.num_actors() as f64];
         for &i in &first {
-            let task = &mut tasks[i];
+            let task = &mut self.tasks[i];
             if task.wait > 0.0 {
                 task.wait -= step;
                 if task.wait < 1e-12 {
@@ -181,43 +189,74 @@ pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
             } else {
                 task.work -= step * task.cores * share;
             }
-            match task.what {
-                What::Learn => learner_work += step / shape.learners as f64,
-                What::Rollout { .. } => actor_work += step / actors as f64,
-            }
+            let kind = usize::from(task.what != What::Learn);
+            self.busy[kind] += step / counts[kind];
         }
-        let mut done = Vec::new();
-        tasks.retain(|task| {
+    }
+
+    /// Removes the tasks that have ended and counts their results.
+    fn end_tasks(&mut self) {
+        let mut ended = Vec::new();
+        self.tasks.retain(|task| {
             let over = task.wait <= 0.0 && task.work <= 1e-12;
             if over {
-                done.push(task.what);
+                ended.push(task.what);
             }
             !over
         });
-        for what in done {
+        for what in ended {
             match what {
-                What::Rollout { actor } => batch[actor] += 1,
+                What::Rollout { actor } => self.made[actor] += 1,
                 What::Learn => {
-                    learning -= 1;
-                    if learning == 0 {
-                        updates += 1;
-                        version += 1;
-                        if updates == UPDATES / 2 {
-                            (half, busy_at_half) = (now, (learner_work, actor_work));
-                        }
+                    self.learning -= 1;
+                    if self.learning == 0 {
+                        self.updates += 1;
+                        self.version += 1;
                     }
                 }
             }
         }
     }
-    let time = now - half;
+}
+
+/// Simulates the actors and learners of one process; the other processes do the same at the same
+/// time.
+pub fn simulate(costs: &Costs, shape: &Shape) -> Forecast {
+    let actors = shape.actors * shape.threads;
+    let mut simulation = Simulation {
+        costs,
+        shape,
+        now: 0.0,
+        tasks: Vec::new(),
+        begun: vec![0; actors],
+        made: vec![0; actors],
+        version: 1,
+        updates: 0,
+        learning: 0,
+        busy: [0.0; 2],
+    };
+    let mut half = None;
+    while simulation.updates < UPDATES {
+        simulation.begin_rollouts();
+        if simulation.begin_update() {
+            // A queue is free again: check again which tasks can start.
+            continue;
+        }
+        simulation.advance();
+        simulation.end_tasks();
+        if simulation.updates == UPDATES / 2 && half.is_none() {
+            half = Some((simulation.now, simulation.busy));
+        }
+    }
+    let (start, busy) = half.expect("the first half of the updates is over");
+    let time = simulation.now - start;
     let period = time / (UPDATES / 2) as f64;
     let steps = (actors * shape.envs * shape.num_steps * shape.processes) as f64;
     Forecast {
         sps: steps / period,
         period,
-        learner_busy: (learner_work - busy_at_half.0) / time,
-        actor_busy: (actor_work - busy_at_half.1) / time,
+        learner_busy: (simulation.busy[0] - busy[0]) / time,
+        actor_busy: (simulation.busy[1] - busy[1]) / time,
     }
 }
 

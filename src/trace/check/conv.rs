@@ -9,21 +9,8 @@ pub(crate) fn dilated(size: usize, dilation: usize) -> usize {
     if size == 0 { 0 } else { (size - 1).saturating_mul(dilation).saturating_add(1) }
 }
 
-pub(crate) fn infer(
-    dims: &ConvDims,
-    lhs: &TensorType,
-    rhs: &TensorType,
-) -> Result<TensorType, Problem> {
-    ensure!(
-        lhs.dtype == rhs.dtype,
-        [0, 1],
-        "element types differ: input {lhs}, kernel {rhs}; convert one with .to(dtype)"
-    );
-    ensure!(
-        lhs.dtype != DType::Bool,
-        [0, 1],
-        "is not defined for bool; convert it with .to(dtype)"
-    );
+/// Checks the ranks, layouts, strides, padding and dilations.
+fn ensure_layouts(dims: &ConvDims, lhs: &TensorType, rhs: &TensorType) -> Result<(), Problem> {
     let rank = dims.lhs_spec.len();
     ensure!(
         rank >= 2 && lhs.rank() == rank && rhs.rank() == rank,
@@ -51,6 +38,26 @@ pub(crate) fn infer(
     );
     let positive = dims.strides.iter().chain(&dims.lhs_dilation).chain(&dims.rhs_dilation);
     ensure!(positive.clone().all(|&n| n > 0), [], "strides and dilations must be at least 1");
+    Ok(())
+}
+
+pub(crate) fn infer(
+    dims: &ConvDims,
+    lhs: &TensorType,
+    rhs: &TensorType,
+) -> Result<TensorType, Problem> {
+    ensure!(
+        lhs.dtype == rhs.dtype,
+        [0, 1],
+        "element types differ: input {lhs}, kernel {rhs}; convert one with .to(dtype)"
+    );
+    ensure!(
+        lhs.dtype != DType::Bool,
+        [0, 1],
+        "is not defined for bool; convert it with .to(dtype)"
+    );
+    ensure_layouts(dims, lhs, rhs)?;
+    let rank = dims.lhs_spec.len();
     let (batch, features) = (lhs.shape[dims.lhs_spec[0]], lhs.shape[dims.lhs_spec[1]]);
     let (out_features, in_features) = (rhs.shape[dims.rhs_spec[0]], rhs.shape[dims.rhs_spec[1]]);
     let (groups, batch_groups) = (dims.feature_groups, dims.batch_groups);
@@ -77,7 +84,7 @@ pub(crate) fn infer(
     let mut shape = vec![0; rank];
     shape[dims.out_spec[0]] = batch / batch_groups;
     shape[dims.out_spec[1]] = out_features;
-    for i in 0..spatial {
+    for i in 0..rank - 2 {
         let input = dilated(lhs.shape[dims.lhs_spec[2 + i]], dims.lhs_dilation[i]) as i128;
         let window = dilated(rhs.shape[dims.rhs_spec[2 + i]], dims.rhs_dilation[i]) as i128;
         let (low, high) = dims.padding[i];

@@ -24,7 +24,7 @@ pub(crate) fn transpose_scan(
 ) -> Parts {
     let (num_consts, num_carry) = (scan.num_consts, scan.num_carry);
     let (consts, rest) = x.split_at(num_consts);
-    let (carry, inputs) = rest.split_at(num_carry);
+    let (_, inputs) = rest.split_at(num_carry);
     // A carry that starts from a known value starts from zero: a tangent written out. The loop is
     // linear in it all the same.
     let known = |operands: &[Operand<'_>]| -> Vec<Tensor> {
@@ -50,44 +50,8 @@ pub(crate) fn transpose_scan(
         .chain(moving.iter().chain(&known_inputs).map(|tensor| slice(&tensor.ty())))
         .collect();
     let (traced, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
-        let mut args = args.iter().copied();
-        let mut take = |n: usize| args.by_ref().take(n).collect::<Vec<Tensor>>();
-        let mut const_values = take(known_consts.len()).into_iter();
-        let sums = take(linear_consts.len());
-        let carried = take(num_carry);
-        let mut stacked = take(moving.len()).into_iter();
-        let mut input_values = take(known_inputs.len()).into_iter();
-        let input =
-            |operand: &Operand<'_>, values: &mut dyn Iterator<Item = Tensor>| match operand.value {
-                Some(_) => Input::Known(values.next().expect("one value an operand")),
-                None => Input::Linear,
-            };
-        let roles: Vec<Input> = consts
-            .iter()
-            .map(|operand| input(operand, &mut const_values))
-            .chain(carry.iter().map(|_| Input::Linear))
-            .collect::<Vec<Input>>()
-            .into_iter()
-            .chain(inputs.iter().map(|operand| input(operand, &mut input_values)))
-            .collect();
-        let out: Vec<Option<Tensor>> = carried
-            .into_iter()
-            .map(Some)
-            .chain(stacked_cts.iter().map(|ct| ct.and_then(|_| stacked.next())))
-            .collect();
-        let back = transpose_program(&scan.body, &roles, &out);
-        let of = |range: std::ops::Range<usize>| {
-            range.filter(|i| matches!(roles[*i], Input::Linear)).collect::<Vec<usize>>()
-        };
-        let total = num_consts + num_carry;
-        let const_cts = of(0..num_consts).into_iter().zip(&sums).map(|(i, sum)| match back[i] {
-            Some(ct) => *sum + ct,
-            None => *sum,
-        });
-        let carry_cts = (num_consts..total).map(|i| written(back[i], &body_types[i]));
-        let input_cts =
-            of(total..roles.len()).into_iter().map(|i| written(back[i], &body_types[i]));
-        (const_cts.chain(carry_cts).chain(input_cts).collect(), ())
+        let counts = [known_consts.len(), linear_consts.len(), num_carry, moving.len()];
+        (transpose_scan_body(scan, x, stacked_cts, args, counts), ())
     });
     let transposed = ScanOp {
         body: Arc::new(traced.program),
@@ -113,6 +77,52 @@ pub(crate) fn transpose_scan(
         .chain(carry_cts.into_iter().map(Some))
         .chain(hand_out(inputs, input_cts))
         .collect()
+}
+
+/// Transposes the body of a scan. `args` are the values of the known constants, the sums of the
+/// cotangents of the linear ones, the cotangents of the carry and of the stacked results, as many as
+/// `counts` says, and the values of the known inputs. Returns the next sums, the cotangents of the
+/// carry, and those of the linear inputs.
+fn transpose_scan_body(
+    scan: &ScanOp,
+    x: &[Operand<'_>],
+    stacked_cts: &[Option<Tensor>],
+    args: &[Tensor],
+    counts: [usize; 4],
+) -> Vec<Tensor> {
+    let (num_consts, num_carry) = (scan.num_consts, scan.num_carry);
+    let total = num_consts + num_carry;
+    let mut rest = args.iter().copied();
+    let [const_values, sums, carried, stacked] =
+        counts.map(|n| rest.by_ref().take(n).collect::<Vec<Tensor>>());
+    let (mut const_values, mut stacked) = (const_values.into_iter(), stacked.into_iter());
+    let mut roles: Vec<Input> = Vec::with_capacity(x.len());
+    for (i, operand) in x.iter().enumerate() {
+        let in_carry = (num_consts..total).contains(&i);
+        let value = match operand.value {
+            Some(_) if in_carry => None,
+            Some(_) if i < num_consts => const_values.next(),
+            Some(_) => rest.next(),
+            None => None,
+        };
+        roles.push(value.map_or(Input::Linear, Input::Known));
+    }
+    let out: Vec<Option<Tensor>> = carried
+        .into_iter()
+        .map(Some)
+        .chain(stacked_cts.iter().map(|ct| ct.and_then(|_| stacked.next())))
+        .collect();
+    let back = transpose_program(&scan.body, &roles, &out);
+    let body_types: Vec<TensorType> = scan.body.input_types().cloned().collect();
+    let linear = |range: std::ops::Range<usize>| {
+        range.filter(|i| matches!(roles[*i], Input::Linear)).collect::<Vec<usize>>()
+    };
+    let const_cts = linear(0..num_consts).into_iter().zip(&sums);
+    let const_cts = const_cts.map(|(i, sum)| back[i].map_or(*sum, |ct| *sum + ct));
+    let carry_cts = (num_consts..total).map(|i| written(back[i], &body_types[i]));
+    let input_cts = linear(total..roles.len()).into_iter();
+    let input_cts = input_cts.map(|i| written(back[i], &body_types[i]));
+    const_cts.chain(carry_cts).chain(input_cts).collect()
 }
 
 /// Cotangents given to the linear operands, in order.
