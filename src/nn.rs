@@ -40,7 +40,8 @@ mod recurrent;
 #[cfg(test)]
 mod tests;
 
-pub use encoder::{Encoder, View};
+pub use crate::envs::ObsKind as View;
+pub use encoder::Encoder;
 pub use impala::{ImpalaCnn, Residual, Sequence};
 pub use init::Init;
 pub use layers::{Activation, Conv2d, ConvTranspose2d, Dense, LayerNorm, Mlp, max_pool};

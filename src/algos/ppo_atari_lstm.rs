@@ -13,10 +13,10 @@ use serde::Serialize;
 
 use crate::algorithm;
 use crate::distributions::Categorical;
-use crate::envs::{AtariOptions, EnvPool, Handle, XlaPool};
+use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, XlaPool};
 use crate::error::Result;
 use crate::jit;
-use crate::nn::{Dense, Encoder, LstmCell, View, init::orthogonal};
+use crate::nn::{Dense, Encoder, LstmCell, init::orthogonal};
 use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::random::permutation;
 use crate::rl::checkpoint::Checkpoint;
@@ -668,7 +668,7 @@ fn collect_samples(
 
 /// Creates environments, and returns them with the sizes of the networks.
 fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
-    let kinds = [View::Frames, View::Board, View::Vector];
+    let kinds = [ObsKind::Frames, ObsKind::Board, ObsKind::Vector];
     let atari = AtariOptions { stack_num: 1, ..AtariOptions::gymnasium() };
     pools::of_kinds(args, &kinds, atari, num_envs, seed)
 }

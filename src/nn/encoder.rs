@@ -1,53 +1,18 @@
 //! Encoders from observations to features: the first layers of agents, chosen by the kind of
 //! observation.
 
-use std::fmt;
-
 use super::init::{Init, orthogonal};
 use super::{Conv2d, Dense};
+use crate::envs::ObsKind;
 use crate::random::Key;
 use crate::trace::ops::{ConvOptions, Padding};
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor};
 use crate::tree::Tree;
 
-/// Kind of observation that an [`Encoder`] takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum View {
-    /// Stacked greyscale frames `u8[frames, 84, 84]`, such as Atari's.
-    Frames,
-    /// Board `bool[height, width, kinds]`, such as MinAtar's.
-    Board,
-    /// Vector of floats.
-    Vector,
-}
-
-impl fmt::Display for View {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            View::Frames => "images u8[frames, 84, 84]",
-            View::Board => "boards bool[height, width, kinds]",
-            View::Vector => "vectors of floats",
-        })
-    }
-}
-
-impl View {
-    /// Returns the view of observations of this shape and dtype, or `None` if no encoder supports
-    /// them.
-    pub fn of(shape: &Shape, dtype: DType) -> Option<View> {
-        match (&shape[..], dtype) {
-            ([_, 84, 84], DType::U8) => Some(View::Frames),
-            ([height, width, _], DType::Bool) if *height >= 3 && *width >= 3 => Some(View::Board),
-            ([_], DType::F32 | DType::F64) => Some(View::Vector),
-            _ => None,
-        }
-    }
-}
-
 /// Encoder: the layers that all heads of an agent share.
 ///
-/// | view | layers |
+/// | kind | layers |
 /// |---|---|
 /// | frames | the Nature network (Mnih et al. 2015): convolutions of 32, 64, 64; 512 units |
 /// | board | MinAtar's (Young and Tian 2019): a convolution of 16, 3 by 3; 128 units |
@@ -61,7 +26,7 @@ pub struct Encoder<T> {
     /// Dense layers from the flattened input to features.
     pub dense: Vec<Dense<T>>,
     /// Kind of observation.
-    pub view: View,
+    pub view: ObsKind,
 }
 
 /// Returns CleanRL's initialiser of hidden layers.
@@ -74,14 +39,14 @@ fn conv(key: Key<Tensor>, shape: [usize; 4], stride: usize) -> Conv2d<Tensor> {
 }
 
 impl Encoder<Tensor> {
-    /// Initialises an encoder for observations of this view and shape; `shape` excludes the batch
+    /// Initialises an encoder for observations of this kind and shape; `shape` excludes the batch
     /// axis.
     #[track_caller]
-    pub fn init(key: Key<Tensor>, view: View, shape: &Shape) -> Encoder<Tensor> {
+    pub fn init(key: Key<Tensor>, obs_kind: ObsKind, shape: &Shape) -> Encoder<Tensor> {
         let _scope = function("Encoder::init");
-        match view {
-            View::Frames => Encoder::nature(key.split_n(), shape[0]),
-            View::Board => {
+        match obs_kind {
+            ObsKind::Frames => Encoder::nature(key.split_n(), shape[0]),
+            ObsKind::Board => {
                 if shape[0] < 3 || shape[1] < 3 {
                     let problem = format!("a board needs at least 3 rows and columns, got {shape}");
                     fail_op("Encoder::init", problem);
@@ -91,16 +56,16 @@ impl Encoder<Tensor> {
                 Encoder {
                     convs: vec![conv(first, [3, 3, shape[2], 16], 1)],
                     dense: vec![Dense::init(hidden, cells * 16, 128, gain())],
-                    view,
+                    view: obs_kind,
                 }
             }
-            View::Vector => {
+            ObsKind::Vector => {
                 let (first, second) = key.split();
                 let dense = vec![
                     Dense::init(first, shape[0], 64, gain()),
                     Dense::init(second, 64, 64, gain()),
                 ];
-                Encoder { convs: Vec::new(), dense, view }
+                Encoder { convs: Vec::new(), dense, view: obs_kind }
             }
         }
     }
@@ -117,7 +82,7 @@ impl Encoder<Tensor> {
                 conv(c, [3, 3, 64, 64], 1),
             ],
             dense: vec![Dense::init(hidden, 3136, 512, gain())],
-            view: View::Frames,
+            view: ObsKind::Frames,
         }
     }
 
@@ -125,7 +90,7 @@ impl Encoder<Tensor> {
     #[track_caller]
     pub fn size(&self) -> usize {
         let _scope = function("Encoder::size");
-        self.dense.last().expect("each view has a dense layer").w.dim(-1)
+        self.dense.last().expect("each kind has a dense layer").w.dim(-1)
     }
 
     /// Maps observations `[B, ..]` in the environment's dtype to features `f32[B, size]`.
@@ -133,8 +98,8 @@ impl Encoder<Tensor> {
     pub fn apply(&self, obs: Tensor) -> Tensor {
         let _scope = function("Encoder::apply");
         self.layers(match self.view {
-            View::Frames => obs.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0,
-            View::Board | View::Vector => obs.to(DType::F32),
+            ObsKind::Frames => obs.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0,
+            ObsKind::Board | ObsKind::Vector => obs.to(DType::F32),
         })
     }
 
@@ -144,8 +109,8 @@ impl Encoder<Tensor> {
     pub fn apply_scaled(&self, obs: Tensor) -> Tensor {
         let _scope = function("Encoder::apply_scaled");
         self.layers(match self.view {
-            View::Frames => obs.transpose(&[0, 2, 3, 1]),
-            View::Board | View::Vector => obs,
+            ObsKind::Frames => obs.transpose(&[0, 2, 3, 1]),
+            ObsKind::Board | ObsKind::Vector => obs,
         })
     }
 
@@ -157,7 +122,7 @@ impl Encoder<Tensor> {
         x = x.flatten_from(1);
         for dense in &self.dense {
             let y = dense.apply(x);
-            x = if self.view == View::Vector { y.tanh() } else { y.relu() };
+            x = if self.view == ObsKind::Vector { y.tanh() } else { y.relu() };
         }
         x
     }

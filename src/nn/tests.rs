@@ -2,6 +2,7 @@
 //! fixtures.
 
 use super::*;
+use crate::envs::ObsKind;
 use crate::random::{self, Key};
 use crate::trace::ops::{self, ConvOptions, Padding};
 use crate::trace::testing::{Fixture, interpret, numbers, wave};
@@ -150,7 +151,7 @@ fn misuse_ends_the_trace_at_the_callers_line() {
     assert!(error.contains("a kernel has at least two axes, and the shape is [3]"), "{error}");
     let error = refused(|| {
         let shape = Shape::from([2, 10, 4]);
-        Encoder::init(Key::constant(0), View::Board, &shape).convs[0].w
+        Encoder::init(Key::constant(0), ObsKind::Board, &shape).convs[0].w
     });
     assert!(error.contains("a board needs at least 3 rows and columns, got [2,10,4]"), "{error}");
     let error = refused(|| max_pool(ops::ones([2, 3], DType::F32), [2, 2], [2, 2], &Padding::Same));

@@ -14,10 +14,9 @@ use super::evaluation::Evaluation;
 use super::options::RunOptions;
 use super::saved::{CHECKPOINT, MODEL, Origin, checkpoint_in, settings};
 use super::{Summary, flags, memory, ranges};
-use crate::envs;
+use crate::envs::{self, ObsKind};
 use crate::error::{Error, Result};
 use crate::files;
-use crate::nn::View;
 use crate::output;
 
 /// An algorithm, represented by its settings: each algorithm's `Args` implements it.
@@ -205,12 +204,8 @@ fn with_vector_defaults(
         return args;
     }
     let words: Vec<String> = args.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let shows_vectors = |id: String| {
-        envs::spec(&id).is_ok_and(|spec| {
-            let observation = &spec.observation;
-            View::of(&observation.shape(), observation.dtype()) == Some(View::Vector)
-        })
-    };
+    let shows_vectors =
+        |id: String| envs::spec(&id).is_ok_and(|spec| ObsKind::of(&spec) == Some(ObsKind::Vector));
     let resumed = flags::peek_in(words.clone(), "resume").is_some();
     if !resumed && flags::peek_in(words, "env-id").is_some_and(shows_vectors) {
         args.splice(1..1, defaults.iter().map(OsString::from));

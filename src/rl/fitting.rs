@@ -2,8 +2,7 @@
 
 use super::bounds::bounds_of;
 use crate::envs::own::TWO_PLAYERS;
-use crate::envs::{EnvSpec, Space, traced};
-use crate::nn::View;
+use crate::envs::{EnvSpec, ObsKind, Space, traced};
 use crate::trace::DType;
 
 /// Kind of environment that an algorithm supports.
@@ -59,9 +58,9 @@ const ALGORITHMS: &[(&str, Kind)] = &[
 
 /// Returns true if algorithms of this kind support the environment.
 fn fits(kind: Kind, spec: &EnvSpec) -> bool {
-    let view = View::of(&spec.observation.shape(), spec.observation.dtype());
-    let (vector, board) = (view == Some(View::Vector), view == Some(View::Board));
-    let frames = view == Some(View::Frames) && spec.observation.shape()[0] == 4;
+    let obs_kind = ObsKind::of(spec);
+    let (vector, board) = (obs_kind == Some(ObsKind::Vector), obs_kind == Some(ObsKind::Board));
+    let frames = obs_kind == Some(ObsKind::Frames) && spec.observation.shape()[0] == 4;
     let discrete = matches!(spec.action, Space::Discrete { .. });
     match kind {
         Kind::Vectors => discrete && vector,

@@ -1,9 +1,8 @@
 //! Environment pools for the settings of an algorithm, with the sizes of its networks; environments
 //! that the algorithm does not support are refused.
 
-use crate::envs::{AtariOptions, EnvPool, PoolOptions, is_registered, spec};
+use crate::envs::{AtariOptions, EnvPool, ObsKind, PoolOptions, is_registered, spec};
 use crate::error::Result;
-use crate::nn::View;
 use crate::trace::DType;
 
 use super::Algorithm;
@@ -98,7 +97,7 @@ pub fn images<A: Algorithm>(
 /// Returns the same errors as [`discrete`].
 pub fn of_kinds<A: Algorithm>(
     args: &A,
-    kinds: &[View],
+    kinds: &[ObsKind],
     atari: AtariOptions,
     num_envs: usize,
     seed: u64,

@@ -4,9 +4,8 @@ use super::bounds::bounds_of;
 use super::fitting::advice;
 use crate::Tensor;
 use crate::envs::own::TWO_PLAYERS;
-use crate::envs::{EnvSpec, Space};
+use crate::envs::{EnvSpec, ObsKind, Space};
 use crate::error::{Error, Result};
-use crate::nn::View;
 use crate::trace::{DType, Shape};
 
 pub use super::bounds::Bounds;
@@ -45,20 +44,20 @@ pub fn images(algorithm: &str, spec: &EnvSpec, shape: [usize; 3]) -> Result<()> 
     Ok(())
 }
 
-/// Returns the kind of observation, if it is one of `views`.
+/// Returns the kind of observation, if it is one of `kinds`.
 ///
 /// # Errors
 /// [`Error::Config`] for other observations; `algorithm` is the algorithm's name in the message.
-pub fn view(algorithm: &str, spec: &EnvSpec, views: &[View]) -> Result<View> {
-    let observation = &spec.observation;
-    match View::of(&observation.shape(), observation.dtype()) {
-        Some(view) if views.contains(&view) => Ok(view),
+pub fn obs_kind(algorithm: &str, spec: &EnvSpec, kinds: &[ObsKind]) -> Result<ObsKind> {
+    match ObsKind::of(spec) {
+        Some(kind) if kinds.contains(&kind) => Ok(kind),
         _ => {
-            let views: Vec<_> = views.iter().map(ToString::to_string).collect();
+            let kinds: Vec<_> = kinds.iter().map(ToString::to_string).collect();
             Err(Error::Config(format!(
-                "--env-id {}: {algorithm} takes {}, and this environment gives {observation}; {}",
+                "--env-id {}: {algorithm} takes {}, and this environment gives {}; {}",
                 spec.id,
-                views.join(" or "),
+                kinds.join(" or "),
+                spec.observation,
                 advice(spec)
             )))
         }
@@ -69,7 +68,7 @@ pub fn view(algorithm: &str, spec: &EnvSpec, views: &[View]) -> Result<View> {
 #[derive(Debug, Clone)]
 pub struct Sizes {
     /// Kind of observation.
-    pub view: View,
+    pub view: ObsKind,
     /// Shape of an observation.
     pub shape: Shape,
     /// Number of actions.
@@ -77,12 +76,12 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Returns the sizes of an environment with one of the observation kinds `views`.
+    /// Returns the sizes of an environment with one of the observation kinds `kinds`.
     ///
     /// # Errors
-    /// Returns the errors of [`view`] and [`choices`].
-    pub fn of(algorithm: &str, spec: &EnvSpec, views: &[View]) -> Result<Sizes> {
-        let view = view(algorithm, spec, views)?;
+    /// Returns the errors of [`obs_kind`] and [`choices`].
+    pub fn of(algorithm: &str, spec: &EnvSpec, kinds: &[ObsKind]) -> Result<Sizes> {
+        let view = obs_kind(algorithm, spec, kinds)?;
         let num_actions = choices(algorithm, spec)?;
         Ok(Sizes { view, shape: spec.observation.shape(), num_actions })
     }

@@ -3,10 +3,10 @@
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::envs::EnvSpec;
+use crate::envs::{EnvSpec, ObsKind};
 use crate::error::Result;
 use crate::nn::init::orthogonal;
-use crate::nn::{Dense, Encoder, ImpalaCnn, View};
+use crate::nn::{Dense, Encoder, ImpalaCnn};
 use crate::rl::policy::{Choice, Head, Policy};
 use crate::rl::spaces;
 use crate::tree::Tree;
@@ -26,7 +26,7 @@ pub enum Network {
 #[derive(Debug, Clone)]
 pub struct Sizes {
     /// Kind of observation.
-    pub view: View,
+    pub obs_kind: ObsKind,
     /// Shape of one observation.
     pub shape: Shape,
     /// Kind of action.
@@ -51,10 +51,11 @@ impl Sizes {
         network: Network,
         (channels, hiddens): (&[usize], &[usize]),
     ) -> Result<Sizes> {
-        let view = spaces::view(algorithm, spec, &[View::Frames, View::Board, View::Vector])?;
+        let kinds = [ObsKind::Frames, ObsKind::Board, ObsKind::Vector];
+        let obs_kind = spaces::obs_kind(algorithm, spec, &kinds)?;
         let (channels, hiddens) = (channels.to_vec(), hiddens.to_vec());
         let choice = Choice::of(algorithm, spec)?;
-        Ok(Sizes { view, shape: spec.observation.shape(), choice, network, channels, hiddens })
+        Ok(Sizes { obs_kind, shape: spec.observation.shape(), choice, network, channels, hiddens })
     }
 }
 
@@ -71,13 +72,13 @@ impl Trunk<Tensor> {
     #[track_caller]
     fn init(key: Key<Tensor>, sizes: &Sizes) -> Trunk<Tensor> {
         let gain = orthogonal(2.0f64.sqrt());
-        match (sizes.view, sizes.network, &sizes.shape[..]) {
-            (View::Frames, Network::Impala, &[frames, height, width]) => {
+        match (sizes.obs_kind, sizes.network, &sizes.shape[..]) {
+            (ObsKind::Frames, Network::Impala, &[frames, height, width]) => {
                 let shape = [height, width, frames];
                 let net = ImpalaCnn::init(key, shape, &sizes.channels, &sizes.hiddens, gain);
                 Trunk::Impala(net)
             }
-            _ => Trunk::Plain(Encoder::init(key, sizes.view, &sizes.shape)),
+            _ => Trunk::Plain(Encoder::init(key, sizes.obs_kind, &sizes.shape)),
         }
     }
 

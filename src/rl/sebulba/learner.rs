@@ -14,8 +14,8 @@ use super::stats::processor_time;
 use super::status::{Activity, RunStatus};
 use super::train::UpdateConfig;
 use crate::Array;
+use crate::envs::ObsKind;
 use crate::error::Result;
-use crate::nn::View;
 use crate::pmap::{Sharded, device_put_sharded, replicate, unreplicate};
 use crate::rl::{Algorithm, Returns, Trainer, interrupt};
 use crate::timeline;
@@ -146,7 +146,7 @@ where
         // Small networks take all gradient steps in one call. On a CPU the convolutions of large
         // networks run a few percent faster outside a loop.
         let count = self.config.gradient_steps;
-        let per_call = if self.setup.sizes.view == View::Vector { count } else { 1 };
+        let per_call = if self.setup.sizes.obs_kind == ObsKind::Vector { count } else { 1 };
         let indices: Vec<i32> = (0..count as i32).collect();
         let mut metrics = None;
         for indices in indices.chunks(per_call) {

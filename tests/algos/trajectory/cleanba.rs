@@ -2,7 +2,7 @@
 //! `cleanba_ppo.py` and `cleanba_impala.py` by one learner device.
 
 use podracer::algos::{cleanba_impala, cleanba_ppo};
-use podracer::nn::View;
+use podracer::envs::ObsKind;
 use podracer::optim::{AdamState, RmsPropState};
 use podracer::rl::Algorithm;
 use podracer::rl::policy::Choice;
@@ -21,7 +21,7 @@ const ENVS: usize = 4;
 
 fn sizes() -> Sizes {
     Sizes {
-        view: View::Frames,
+        obs_kind: ObsKind::Frames,
         shape: [4, 84, 84].into(),
         choice: Choice::OneOf(ACTIONS),
         network: Network::Impala,

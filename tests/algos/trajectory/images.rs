@@ -7,7 +7,7 @@ use podracer::algos::{
     c51_atari, dqn_atari, ppo_atari, ppo_atari_envpool, ppo_atari_lstm, qdagger_dqn_atari,
     rainbow_atari, sac_atari,
 };
-use podracer::nn::View;
+use podracer::envs::ObsKind;
 use podracer::rl::Algorithm;
 use podracer::rl::frames::SampledBatch;
 use podracer::rl::images::Images;
@@ -235,7 +235,7 @@ fn ppo_atari_envpool_follows_cleanrl() {
 }
 
 fn sizes(stack: usize) -> Sizes {
-    Sizes { view: View::Frames, shape: [stack, 84, 84].into(), num_actions: ACTIONS }
+    Sizes { view: ObsKind::Frames, shape: [stack, 84, 84].into(), num_actions: ACTIONS }
 }
 
 #[test]

@@ -5,12 +5,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use podracer::envs::ObsKind;
 use podracer::nn::normalize::{
     NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
 };
 use podracer::nn::{
     Activation, Conv2d, ConvTranspose2d, Dense, Encoder, GruCell, ImpalaCnn, LayerNorm, LstmCell,
-    Mlp, View, init, max_pool,
+    Mlp, init, max_pool,
 };
 use podracer::random::Key;
 use podracer::trace::op::{
@@ -254,7 +255,7 @@ const LAYERS: &[Function] = calls! {
     "Dense::init_with" => |x| Dense::init_with(key(x), 2, 2, init::lecun_normal(), None),
     "Encoder::apply" => |x| encoder(x).apply(x),
     "Encoder::apply_scaled" => |x| encoder(x).apply_scaled(x),
-    "Encoder::init" => |x| Encoder::init(key(x), View::Vector, &Shape::from([3])),
+    "Encoder::init" => |x| Encoder::init(key(x), ObsKind::Vector, &Shape::from([3])),
     "Encoder::nature" => |x| Encoder::nature([key(x), key(x), key(x), key(x)], 4),
     "Encoder::size" => |x| encoder(x).size(),
     "GruCell::apply" => |x| GruCell { w_i: x, w_h: x, b: x, b_n: x }.apply(x, x),
@@ -309,7 +310,6 @@ const CREATORS: &[(&str, fn())] = creators! {
 /// Functions without a tensor, and without an error of their own: they make options or distributions,
 /// read shapes, take the caller's name, or fail for their axis only, as `tests/errors` shows.
 const WITHOUT_ERRORS: &[&str] = &[
-    "View::of",
     "WindowOptions::new",
     "WindowOptions::padding",
     "WindowOptions::strides",
@@ -337,7 +337,7 @@ fn dense(x: Tensor) -> Dense<Tensor> {
 }
 
 fn encoder(x: Tensor) -> Encoder<Tensor> {
-    Encoder { convs: vec![], dense: vec![dense(x)], view: View::Vector }
+    Encoder { convs: vec![], dense: vec![dense(x)], view: ObsKind::Vector }
 }
 
 fn impala(x: Tensor) -> ImpalaCnn<Tensor> {

@@ -1,0 +1,42 @@
+//! Kinds of observations: what algorithms and networks need to know of an observation space.
+
+use std::fmt;
+
+use super::{EnvSpec, Space};
+use crate::trace::types::DType;
+
+/// Kind of observation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ObsKind {
+    /// Stacked greyscale frames `u8[frames, 84, 84]`, such as Atari's.
+    Frames,
+    /// Board `bool[height, width, kinds]`, such as MinAtar's.
+    Board,
+    /// Vector of floats.
+    Vector,
+}
+
+impl fmt::Display for ObsKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ObsKind::Frames => "images u8[frames, 84, 84]",
+            ObsKind::Board => "boards bool[height, width, kinds]",
+            ObsKind::Vector => "vectors of floats",
+        })
+    }
+}
+
+impl ObsKind {
+    /// Returns the kind of an environment's observations, or `None` for other observations.
+    pub fn of(spec: &EnvSpec) -> Option<ObsKind> {
+        let Space::Box { shape, dtype, .. } = &spec.observation else { return None };
+        match (&shape[..], dtype) {
+            ([_, 84, 84], DType::U8) => Some(ObsKind::Frames),
+            ([height, width, _], DType::Bool) if *height >= 3 && *width >= 3 => {
+                Some(ObsKind::Board)
+            }
+            ([_], DType::F32 | DType::F64) => Some(ObsKind::Vector),
+            _ => None,
+        }
+    }
+}
