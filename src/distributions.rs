@@ -4,6 +4,7 @@
 //! take a [`Key`]; a sample is a function of the parameters that derivatives go through, unless the
 //! distribution is discrete.
 
+mod action;
 mod multi_categorical;
 
 use std::f64::consts::{LN_2, PI};
@@ -14,6 +15,7 @@ use crate::trace::tensor::fail_op;
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
+pub use action::ActionDistribution;
 pub use multi_categorical::MultiCategorical;
 
 /// Categorical distribution with probabilities `softmax(logits)` along the last axis.

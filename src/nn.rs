@@ -36,6 +36,7 @@ mod impala;
 pub mod init;
 mod layers;
 pub mod normalize;
+mod policy_head;
 mod recurrent;
 #[cfg(test)]
 mod tests;
@@ -45,4 +46,5 @@ pub use encoder::Encoder;
 pub use impala::{ImpalaCnn, Residual, Sequence};
 pub use init::Init;
 pub use layers::{Activation, Conv2d, ConvTranspose2d, Dense, LayerNorm, Mlp, max_pool};
+pub use policy_head::PolicyHead;
 pub use recurrent::{GruCell, LstmCell};

@@ -308,7 +308,7 @@ pub fn impala_loss(
     // Policies at all observations except the last of each trajectory.
     let acted = arange(envs, DType::I32).expand_dims(1) * (steps as i32 + 1)
         + arange(steps, DType::I32).expand_dims(0);
-    let policy = policy.rows(acted.ravel());
+    let policy = policy.gather(acted.ravel());
     let of_steps = |x: Tensor| x.reshape([envs, steps]);
     let logprobs = of_steps(policy.log_prob(merge_time_and_env(batch.actions)));
     let ratios = (logprobs - batch.logprobs).exp();

@@ -1,4 +1,5 @@
-//! Kinds of observations: what algorithms and networks need to know of an observation space.
+//! Kinds of observations and actions: what algorithms and networks need to know of the spaces of an
+//! environment.
 
 use std::fmt;
 
@@ -39,4 +40,19 @@ impl ObsKind {
             _ => None,
         }
     }
+}
+
+/// Kind of action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ActionKind {
+    /// One of several actions, `i32`.
+    Discrete {
+        /// Number of actions.
+        num_actions: usize,
+    },
+    /// Vector of bounded numbers, `f32`.
+    Continuous {
+        /// Number of elements of the vector.
+        size: usize,
+    },
 }

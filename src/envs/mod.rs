@@ -1,7 +1,7 @@
 //! Environments, and the pool that steps many of them together.
 //!
 //! The modules, from the bottom up: specifications of environments (`spec`), kinds of observations
-//! (`kinds`), the trait that an
+//! and actions (`kinds`), the trait that an
 //! environment implements (`env`), wrappers around one environment (`wrappers`), and the pool:
 //! batch memory (`buffer`), seeds and generators (`seeds`), episodes and resets of one environment
 //! (`slot`), checks of actions (`actions`), threads (`workers`, `cores`), episode statistics
@@ -128,7 +128,7 @@ pub use autoreset::Autoreset;
 pub use buffer::{ALIGNMENT, Batch, Field, SharedBytes};
 pub use env::{Action, Env, Frame, ObsMut, StepOutcome};
 pub use failures::{Failure, OnError};
-pub use kinds::ObsKind;
+pub use kinds::{ActionKind, ObsKind};
 pub use mujoco::MujocoOptions;
 pub use pool::{EnvPool, PoolOptions};
 pub use registry::{is_registered, list_envs, make, register, spec};

@@ -23,7 +23,6 @@ pub mod off_policy;
 pub mod on_policy;
 pub mod options;
 pub mod playing;
-pub mod policy;
 pub mod pools;
 pub mod prioritized;
 pub mod progress;

@@ -4,7 +4,7 @@ use super::bounds::bounds_of;
 use super::fitting::advice;
 use crate::Tensor;
 use crate::envs::own::TWO_PLAYERS;
-use crate::envs::{EnvSpec, ObsKind, Space};
+use crate::envs::{ActionKind, EnvSpec, ObsKind, Space};
 use crate::error::{Error, Result};
 use crate::trace::{DType, Shape};
 
@@ -100,6 +100,17 @@ pub fn choices(algorithm: &str, spec: &EnvSpec) -> Result<usize> {
             spec.id,
             advice(spec)
         ))),
+    }
+}
+
+/// Returns the kind of action; for discrete actions and for bounded vectors.
+///
+/// # Errors
+/// [`Error::Config`] for other actions; `algorithm` is the algorithm's name in the message.
+pub fn action_kind(algorithm: &str, spec: &EnvSpec) -> Result<ActionKind> {
+    match &spec.action {
+        Space::Box { .. } => Ok(ActionKind::Continuous { size: bounds(algorithm, spec)?.size() }),
+        _ => Ok(ActionKind::Discrete { num_actions: choices(algorithm, spec)? }),
     }
 }
 

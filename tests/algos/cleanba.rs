@@ -2,9 +2,8 @@
 //! devices, are in `tests/devices`.
 
 use podracer::algos::{cleanba_impala, cleanba_ppo};
-use podracer::nn::Dense;
+use podracer::nn::{Dense, PolicyHead};
 use podracer::rl::Algorithm;
-use podracer::rl::policy::Head;
 use podracer::rl::sebulba::{Agent, Trunk};
 use podracer::{Array, Tensor, interpret, tree};
 
@@ -13,7 +12,7 @@ use super::fixture::{acted, dense, expect, floats, ints, trunk, wave};
 
 fn agent() -> Agent<Tensor> {
     let critic: Dense<Tensor> = dense([4, 1], 1.3);
-    let actor = Head { layer: dense([4, 2], 0.3), log_std: None };
+    let actor = PolicyHead { layer: dense([4, 2], 0.3), log_std: None };
     Agent { network: Trunk::Plain(trunk()), actor, critic }
 }
 

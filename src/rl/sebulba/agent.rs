@@ -3,11 +3,11 @@
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::envs::{EnvSpec, ObsKind};
+use crate::distributions::ActionDistribution;
+use crate::envs::{ActionKind, EnvSpec, ObsKind};
 use crate::error::Result;
 use crate::nn::init::orthogonal;
-use crate::nn::{Dense, Encoder, ImpalaCnn};
-use crate::rl::policy::{Choice, Head, Policy};
+use crate::nn::{Dense, Encoder, ImpalaCnn, PolicyHead};
 use crate::rl::spaces;
 use crate::tree::Tree;
 use crate::{DType, Key, Shape, Tensor};
@@ -30,7 +30,7 @@ pub struct Sizes {
     /// Shape of one observation.
     pub shape: Shape,
     /// Kind of action.
-    pub choice: Choice,
+    pub action_kind: ActionKind,
     /// Network for images of 84 by 84.
     pub network: Network,
     /// Channels of the convolution sequences of the IMPALA network.
@@ -54,8 +54,9 @@ impl Sizes {
         let kinds = [ObsKind::Frames, ObsKind::Board, ObsKind::Vector];
         let obs_kind = spaces::obs_kind(algorithm, spec, &kinds)?;
         let (channels, hiddens) = (channels.to_vec(), hiddens.to_vec());
-        let choice = Choice::of(algorithm, spec)?;
-        Ok(Sizes { obs_kind, shape: spec.observation.shape(), choice, network, channels, hiddens })
+        let action_kind = spaces::action_kind(algorithm, spec)?;
+        let shape = spec.observation.shape();
+        Ok(Sizes { obs_kind, shape, action_kind, network, channels, hiddens })
     }
 }
 
@@ -104,7 +105,7 @@ pub struct Agent<T> {
     /// Layers that map observations to features.
     pub network: Trunk<T>,
     /// Head that maps features to the policy.
-    pub actor: Head<T>,
+    pub actor: PolicyHead<T>,
     /// Head that maps features to the value.
     pub critic: Dense<T>,
 }
@@ -116,15 +117,15 @@ impl Agent<Tensor> {
         let [network, actor, critic] = key.split_n();
         let network = Trunk::init(network, sizes);
         Agent {
-            actor: Head::init(actor, network.size(), sizes.choice),
+            actor: PolicyHead::init(actor, network.size(), sizes.action_kind),
             critic: Dense::init(critic, network.size(), 1, orthogonal(1.0)),
             network,
         }
     }
 
-    /// Returns the policies and the values `f32[B]` of observations `[B, ..]`.
+    /// Returns the policy and the values `f32[B]` of observations `[B, ..]`.
     #[track_caller]
-    pub fn apply(&self, obs: Tensor) -> (Policy, Tensor) {
+    pub fn apply(&self, obs: Tensor) -> (ActionDistribution, Tensor) {
         let x = self.network.apply(obs);
         (self.actor.apply(x), self.critic.apply(x).squeeze(-1))
     }

@@ -2,10 +2,9 @@
 //! `cleanba_ppo.py` and `cleanba_impala.py` by one learner device.
 
 use podracer::algos::{cleanba_impala, cleanba_ppo};
-use podracer::envs::ObsKind;
+use podracer::envs::{ActionKind, ObsKind};
 use podracer::optim::{AdamState, RmsPropState};
 use podracer::rl::Algorithm;
-use podracer::rl::policy::Choice;
 use podracer::rl::sebulba::{Agent, Network, Reduce, Rollout, Sizes};
 use podracer::trace::ops::constant;
 use podracer::tree::{self, Tree};
@@ -23,7 +22,7 @@ fn sizes() -> Sizes {
     Sizes {
         obs_kind: ObsKind::Frames,
         shape: [4, 84, 84].into(),
-        choice: Choice::OneOf(ACTIONS),
+        action_kind: ActionKind::Discrete { num_actions: ACTIONS },
         network: Network::Impala,
         channels: vec![4],
         hiddens: vec![32],

@@ -5,13 +5,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use podracer::envs::ObsKind;
+use podracer::envs::{ActionKind, ObsKind};
 use podracer::nn::normalize::{
     NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
 };
 use podracer::nn::{
     Activation, Conv2d, ConvTranspose2d, Dense, Encoder, GruCell, ImpalaCnn, LayerNorm, LstmCell,
-    Mlp, init, max_pool,
+    Mlp, PolicyHead, init, max_pool,
 };
 use podracer::random::Key;
 use podracer::trace::op::{
@@ -275,6 +275,8 @@ const LAYERS: &[Function] = calls! {
     "Mlp::init" => |x| {
         Mlp::init(key(x), &[2, 2], Activation::Relu, init::lecun_normal(), init::lecun_normal())
     },
+    "PolicyHead::apply" => |x| PolicyHead { layer: dense(x), log_std: None }.apply(x),
+    "PolicyHead::init" => |x| PolicyHead::init(key(x), 2, ActionKind::Continuous { size: 2 }),
     "NormalizeObservation::apply" => |x| NormalizeObservation::default().apply(x, &statistics(x)),
     "NormalizeObservation::step" => |x| NormalizeObservation::default().step(x, statistics(x)),
     "NormalizeReward::step" => |x| {
