@@ -1,6 +1,6 @@
-//! Parallelised Q-networks (PQN, Gallici et al. 2024): CleanRL's `pqn.py`, on-policy Q-learning
-//! with Q(lambda) returns and neither a replay buffer nor a target network. An iteration is one
-//! compiled program.
+//! Parallelised Q-networks (PQN, Gallici et al. 2024): CleanRL's `pqn.py`, on-policy Q-learning with
+//! Q(lambda) returns and neither a replay buffer nor a target network. A rollout and the update on
+//! it are one compiled program.
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/pqn.md`.
 
@@ -8,22 +8,23 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::algorithm;
-use crate::envs::{EnvPool, Handle, PoolOptions, XlaPool};
+use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
-use crate::nn::{Dense, LayerNorm, init};
+use crate::jit;
+use crate::nn::{Dense, LayerNorm, init::orthogonal};
 use crate::optim::{AdamState, RAdam, clip_grad_norm};
+use crate::random::{permutation, randint, uniform};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
-use crate::rl::on_policy::{bootstrap_truncated, orders, rows};
-use crate::rl::playing::Playing;
 use crate::rl::saved::load_model;
-use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, spaces};
-use crate::timeline;
+use crate::rl::{
+    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
+    merge_time_and_env, pools,
+};
 use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{constant, one_hot, where_, zeros_like};
+use crate::trace::ops::{constant, one_hot, stack, where_, zeros_like};
 use crate::tree::{self, Tree};
-use crate::{DType, Key, Tensor, random, value_and_grad};
+use crate::{DType, Key, Tensor, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -98,11 +99,6 @@ impl Args {
         self.total_timesteps / self.batch_size() as u64
     }
 
-    /// Number of timesteps over which epsilon is annealed.
-    fn exploration(&self) -> f64 {
-        (self.exploration_fraction * self.total_timesteps as f64).max(1.0)
-    }
-
     fn check(&self) -> Result<()> {
         positive(&[("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
@@ -120,7 +116,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "pqn", Args::check, train, play_model);
+algorithm!(Args, "pqn", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -137,16 +133,16 @@ pub struct QNetwork<T> {
 impl QNetwork<Tensor> {
     /// Initialises a network for observations of size `obs_size`.
     pub fn init(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> QNetwork<Tensor> {
-        let [a, b, head] = key.split_n();
-        let gain = init::orthogonal(2.0f64.sqrt());
+        let [first, second, head] = key.split_n();
+        let kernel = orthogonal(2.0f64.sqrt());
         let layer = |key, inputs, outputs| {
             // PyTorch's eps.
             let norm = LayerNorm { eps: 1e-5, ..LayerNorm::init(outputs) };
-            (Dense::init(key, inputs, outputs, gain), norm)
+            (Dense::init(key, inputs, outputs, kernel), norm)
         };
         QNetwork {
-            hidden: vec![layer(a, obs_size, 120), layer(b, 120, 84)],
-            head: Dense::init(head, 84, num_actions, gain),
+            hidden: vec![layer(first, obs_size, 120), layer(second, 120, 84)],
+            head: Dense::init(head, 84, num_actions, kernel),
         }
     }
 
@@ -159,197 +155,263 @@ impl QNetwork<Tensor> {
     }
 }
 
-/// State carried between iterations.
-#[derive(Debug, Tree)]
+/// State that gradient steps change; saved as the model.
+#[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// The network.
+    /// Network.
     pub q: QNetwork<T>,
-    /// RAdam's moments.
-    pub optimizer: AdamState<T, QNetwork<T>>,
-    /// Environment state between two steps.
-    pub playing: Playing<T>,
+    /// RAdam's state.
+    pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
-// --------------------------------------------------------------------------------------- losses
+/// Initialises a network and its optimiser.
+fn init_train_state(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> TrainState<Tensor> {
+    let q = QNetwork::init(key, obs_size, num_actions);
+    TrainState { opt_state: RAdam::default().init(&q), q }
+}
 
-/// A rollout of T steps of N environments.
+// --------------------------------------------------------------------------------------- acting
+
+/// Returns epsilon at a timestep `i32[]`, annealed linearly from `start_e` to `end_e`: `f32[]`.
+pub fn linear_schedule(global_step: Tensor, args: &Args) -> Tensor {
+    let duration = (args.exploration_fraction * args.total_timesteps as f64).max(1.0);
+    let progress = (global_step.to(DType::F32) / duration).minimum(1.0);
+    (args.start_e + (args.end_e - args.start_e) * progress).to(DType::F32)
+}
+
+/// Returns the actions with the highest of `q_values: f32[N, actions]`, or with probability
+/// `epsilon: f32[]` uniformly random ones: `i32[N]`.
+pub fn epsilon_greedy(q_values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Tensor {
+    let (explore_key, action_key) = key.split();
+    let (num_envs, num_actions) = (q_values.dim(0), q_values.dim(1) as i32);
+    let random_actions = randint(action_key, [num_envs], 0, num_actions, DType::I32);
+    let explore = uniform(explore_key, [num_envs], DType::F32, 0.0, 1.0).lt(epsilon);
+    where_(explore, random_actions, q_values.argmax(-1))
+}
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `f32[N, obs_size]`: last observations.
+    pub obs: T,
+    /// `i32[]`: number of timesteps of all environments so far.
+    pub global_step: T,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `f32[T, N, obs_size]`
+    /// `f32[T, N, obs_size]`: observations.
     pub obs: T,
-    /// `i32[T, N]`
+    /// `i32[T, N]`: actions.
     pub actions: T,
-    /// `f32[T, N]`
+    /// `f32[T, N]`: rewards.
     pub rewards: T,
-    /// `f32[T, N]`: 1 where this step ended an episode.
+    /// `f32[T, N]`: 1 where the step ended its episode.
     pub dones: T,
-    /// `f32[T, N]`: maximum action value of the observation, by the network that acted.
+    /// `f32[T, N]`: maximum action values of the observations.
     pub values: T,
+    /// `f32[N, obs_size]`: observations after the last step.
+    pub next_obs: T,
 }
 
-/// Samples of a rollout, B in number.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Samples<T> {
-    /// `f32[B, obs_size]`
-    pub obs: T,
-    /// `i32[B]`
-    pub actions: T,
-    /// `f32[B]`
-    pub returns: T,
+/// Steps all environments once with epsilon-greedy actions. Returns the observations, actions,
+/// rewards, ends of episodes and maximum action values of this step.
+fn env_step(
+    envs: &XlaPool,
+    q: &QNetwork<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, ([Tensor; 5], EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, global_step, key } = env_state;
+    let (key, action_key) = key.split();
+    let global_step = global_step + args.num_envs as i32;
+    let q_values = q.apply(obs);
+    let action = epsilon_greedy(q_values, linear_schedule(global_step, args), action_key);
+    let (handle, step) = envs.step(handle, action);
+    let mut reward = step.reward;
+    if args.bootstrap_truncated {
+        let final_obs = envs.final_obs_of(&step).to(DType::F32);
+        let value = |obs| q.apply(obs).max(-1);
+        reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, args.gamma, value);
+    }
+    let transition = [obs, action, reward, step.done().to(DType::F32), q_values.max(-1)];
+    let env_state = EnvState { handle, obs: step.obs.to(DType::F32), global_step, key };
+    (env_state, (transition, EpisodeStats::of(&step)))
 }
 
-/// Computes the Q(lambda) returns (Daley and Amato 2019), `f32[T, N]`; `next_value: f32[N]` is the
-/// maximum action value of the observation after the last step.
+/// Collects a rollout of `num_steps` steps of all environments.
+fn collect_rollout(
+    envs: &XlaPool,
+    q: &QNetwork<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
+    let step = |env_state, ()| env_step(envs, q, env_state, args);
+    let (env_state, (transitions, episodes)) =
+        scan_with(step, env_state, (), ScanOptions::length(args.num_steps));
+    let [obs, actions, rewards, dones, values] = transitions;
+    let rollout = Rollout { obs, actions, rewards, dones, values, next_obs: env_state.obs };
+    (env_state, rollout, episodes)
+}
+
+// -------------------------------------------------------------------------------------- returns
+
+/// Computes the Q(lambda) returns (Daley and Amato 2019), `f32[T, N]`, for maximum action values
+/// `f32[T, N]` and `next_value: f32[N]`, the maximum action values of the observations after the
+/// last step.
 ///
 /// `R_t = r_t + gamma (1 - done_t) (lambda R_{t+1} + (1 - lambda) max Q(s_{t+1}))`; after the last
 /// step both `R` and `max Q` are `next_value`.
-pub fn q_lambda(rollout: &Rollout<Tensor>, next_value: Tensor, gamma: f64, lambda: f64) -> Tensor {
-    let turn = |(next_return, next_value): (Tensor, Tensor),
-                (reward, done, value): (Tensor, Tensor, Tensor)| {
-        let next = lambda * next_return + (1.0 - lambda) * next_value;
-        let goal = reward + gamma * (1.0 - done) * next;
-        ((goal, value), goal)
+pub fn compute_q_lambda(
+    rewards: Tensor,
+    dones: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, q_lambda): (f64, f64),
+) -> Tensor {
+    type Step = (Tensor, Tensor, Tensor);
+    let step = |(next_return, next_value): (Tensor, Tensor), (reward, done, value): Step| {
+        let nonterminal = 1.0 - done;
+        let next_return = q_lambda * next_return + (1.0 - q_lambda) * next_value;
+        let td_target = reward + gamma * nonterminal * next_return;
+        ((td_target, value), td_target)
     };
-    let steps = (rollout.rewards, rollout.dones, rollout.values);
-    scan_with(turn, (next_value, next_value), steps, ScanOptions::reversed()).1
+    let init = (next_value, next_value);
+    scan_with(step, init, (rewards, dones, values), ScanOptions::reversed()).1
 }
 
-/// Computes the mean squared error to the returns, and the mean value of the actions taken.
-pub fn loss(q: &QNetwork<Tensor>, batch: &Samples<Tensor>) -> (Tensor, Tensor) {
-    let values = q.apply(batch.obs);
-    let taken = one_hot(batch.actions, values.dim(-1), DType::Bool);
-    let value = where_(taken, values, zeros_like(values)).sum(-1);
-    ((value - batch.returns).square().mean(..), value.mean(..))
+/// Training samples made from a rollout, B = T N.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `f32[B, obs_size]`: observations.
+    pub obs: T,
+    /// `i32[B]`: actions.
+    pub actions: T,
+    /// `f32[B]`: Q(lambda) returns.
+    pub returns: T,
 }
 
-// --------------------------------------------------------------------------------------- update
+/// Returns the samples of a rollout.
+pub fn make_samples(
+    q: &QNetwork<Tensor>,
+    rollout: Rollout<Tensor>,
+    args: &Args,
+) -> Samples<Tensor> {
+    let Rollout { obs, actions, rewards, dones, values, next_obs } = rollout;
+    let next_value = q.apply(next_obs).max(-1); // f32[N]
+    let discounts = (args.gamma, args.q_lambda);
+    let returns = compute_q_lambda(rewards, dones, values, next_value, discounts);
+    merge_time_and_env(Samples { obs, actions, returns })
+}
 
-/// Metrics of one iteration, those of its last minibatch as in CleanRL; scalars.
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Loss.
+    /// Mean squared error to the returns.
     pub td_loss: T,
     /// Mean value of the actions taken.
     pub q_values: T,
 }
 
-/// The network and its optimiser state, which a gradient step updates.
-pub type Learner<T> = (QNetwork<T>, AdamState<T, QNetwork<T>>);
+/// Returns the values `f32[B]` of `action: i32[B]` among `q_values: f32[B, actions]`.
+fn q_at_action(q_values: Tensor, action: Tensor) -> Tensor {
+    let taken = one_hot(action, q_values.dim(1), DType::Bool);
+    where_(taken, q_values, zeros_like(q_values)).sum(1)
+}
 
-/// Takes one RAdam step on a minibatch, with the gradient clipped to `--max-grad-norm`.
+/// Computes the mean squared error to the returns, and its metrics.
+pub fn td_loss(q: &QNetwork<Tensor>, batch: &Samples<Tensor>) -> (Tensor, Metrics<Tensor>) {
+    let q_value = q_at_action(q.apply(batch.obs), batch.actions);
+    let td_loss = (q_value - batch.returns).square().mean(..);
+    (td_loss, Metrics { td_loss, q_values: q_value.mean(..) })
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Takes one gradient step on a minibatch.
 pub fn gradient_step(
-    (q, optimizer): Learner<Tensor>,
-    minibatch: &Samples<Tensor>,
+    train_state: TrainState<Tensor>,
+    batch: &Samples<Tensor>,
     learning_rate: Tensor,
     args: &Args,
-) -> (Learner<Tensor>, Metrics<Tensor>) {
-    let ((td_loss, q_values), grads) =
-        value_and_grad(|q: QNetwork<Tensor>| loss(&q, minibatch))(q.clone());
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { q, opt_state } = train_state;
+    let ((_, metrics), grads) = value_and_grad(|q: QNetwork<Tensor>| td_loss(&q, batch))(q.clone());
     let grads = clip_grad_norm(grads, args.max_grad_norm);
     let radam = RAdam::default().with_learning_rate(learning_rate);
-    (radam.step(q, grads, optimizer), Metrics { td_loss, q_values })
+    let (q, opt_state) = radam.step(q, grads, opt_state);
+    (TrainState { q, opt_state }, metrics)
 }
 
-/// Runs all epochs over a batch.
-fn update(
-    learner: Learner<Tensor>,
-    batch: Samples<Tensor>,
-    learning_rate: Tensor,
+/// Returns the sample indices of the minibatches, each epoch in a random order of its own:
+/// `i32[update_epochs * num_minibatches, minibatch_size]`.
+fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
+    let keys = key.split_vec(args.update_epochs).into_iter();
+    let orders: Vec<Tensor> = keys.map(|key| permutation(key, args.batch_size())).collect();
+    let minibatch_size = args.batch_size() / args.num_minibatches;
+    stack(&orders, 0).reshape([args.update_epochs * args.num_minibatches, minibatch_size])
+}
+
+/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs. Returns the metrics of
+/// the last gradient step.
+pub fn run_epochs(
+    train_state: TrainState<Tensor>,
+    samples: Samples<Tensor>,
     key: Key<Tensor>,
+    learning_rate: Tensor,
     args: &Args,
-) -> (Learner<Tensor>, Metrics<Tensor>) {
-    let size = args.batch_size();
-    let orders = orders(key, args.update_epochs, args.num_minibatches, size);
-    let step = |learner: Learner<Tensor>, indices: Tensor| {
-        gradient_step(learner, &rows(batch, indices), learning_rate, args)
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let step = |train_state, indices| {
+        gradient_step(train_state, &gather_minibatch(samples, indices), learning_rate, args)
     };
-    let (learner, metrics) = scan(step, learner, orders);
-    (learner, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
-}
-
-// -------------------------------------------------------------------------------------- rollout
-
-/// Returns the greedy action, or with probability `epsilon` a random one, `i32[N]`; and the maximum
-/// action value, `f32[N]`.
-fn act(q: &QNetwork<Tensor>, obs: Tensor, epsilon: Tensor, key: Key<Tensor>) -> (Tensor, Tensor) {
-    let (which, draw) = key.split();
-    let values = q.apply(obs);
-    let envs = obs.dim(0);
-    let random = random::randint(draw, [envs], 0, values.dim(-1) as i32, DType::I32);
-    let explore = random::uniform(which, [envs], DType::F32, 0.0, 1.0).lt(epsilon);
-    (where_(explore, random, values.argmax(-1)), values.max(-1))
-}
-
-/// Collects a rollout of all environments.
-fn play(
-    envs: &XlaPool,
-    q: &QNetwork<Tensor>,
-    playing: Playing<Tensor>,
-    args: &Args,
-) -> (Playing<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
-    let (start, end) = (args.start_e, args.end_e);
-    let turn = |playing: Playing<Tensor>, ()| {
-        let Playing { handle, obs, step, key } = playing;
-        let (key, draw) = key.split();
-        let step = step + args.num_envs as i32;
-        let progress = step.to(DType::F32) / args.exploration();
-        let epsilon = (start + (end - start) * progress.minimum(1.0)).to(DType::F32);
-        let (actions, values) = act(q, obs, epsilon, draw);
-        let (handle, told) = envs.step(handle, actions);
-        let dones = told.done().to(DType::F32);
-        let mut rewards = told.reward;
-        if args.bootstrap_truncated {
-            let (cut, last) = (told.truncated_only(), envs.final_obs_of(&told).to(DType::F32));
-            let value = |obs| q.apply(obs).max(-1);
-            rewards = bootstrap_truncated(rewards, cut, last, args.gamma, value);
-        }
-        let rollout = Rollout { obs, actions, rewards, dones, values };
-        let obs = told.obs.to(DType::F32);
-        (Playing { handle, obs, step, key }, (rollout, EpisodeStats::of(&told)))
-    };
-    let turns = ScanOptions::length(args.num_steps);
-    let (playing, (rollout, games)) = scan_with(turn, playing, (), turns);
-    (playing, rollout, games)
-}
-
-/// Runs one iteration: a rollout, its returns and all epochs; compiled as one program.
-fn iteration(
-    envs: &XlaPool,
-    state: TrainState<Tensor>,
-    args: &Args,
-) -> (TrainState<Tensor>, EpisodeStats<Tensor>, Metrics<Tensor>) {
-    let TrainState { q, optimizer, playing } = state;
-    let mut learning_rate = constant(args.learning_rate as f32);
-    if args.anneal_lr {
-        let done = playing.step.floor_div(args.batch_size() as i32).to(DType::F32);
-        learning_rate = learning_rate * (1.0 - done / args.num_iterations() as f64);
-    }
-    let (playing, rollout, games) = play(envs, &q, playing, args);
-    let next_value = q.apply(playing.obs).max(-1);
-    let returns = q_lambda(&rollout, next_value, args.gamma, args.q_lambda);
-    let batch = Samples {
-        obs: rollout.obs.reshape([args.batch_size(), rollout.obs.dim(-1)]),
-        actions: rollout.actions.ravel(),
-        returns: returns.ravel(),
-    };
-    let (key, order) = playing.key.split();
-    let playing = Playing { key, ..playing };
-    let ((q, optimizer), metrics) = update((q, optimizer), batch, learning_rate, order, args);
-    (TrainState { q, optimizer, playing }, games, metrics)
+    let (train_state, metrics) = scan(step, train_state, minibatch_indices(key, args));
+    (train_state, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
 }
 
 // ------------------------------------------------------------------------------------- training
 
-/// Creates the pool of environments, which compiled code steps.
-fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
-    let num_threads = args.run.num_threads;
-    EnvPool::make(&args.env_id, PoolOptions { num_envs, num_threads, seed, ..Default::default() })
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
 }
 
-/// Returns the sizes of observations and actions, or an error if this algorithm does not support
-/// the environment's spaces.
-fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
-    Ok((spaces::vector("pqn", pool.spec())?, spaces::choices("pqn", pool.spec())?))
+/// Returns the learning rate of the iteration that begins at a timestep `i32[]`: `f32[]`.
+fn learning_rate(global_step: Tensor, args: &Args) -> Tensor {
+    let learning_rate = constant(args.learning_rate as f32);
+    if !args.anneal_lr {
+        return learning_rate;
+    }
+    let iteration = global_step.floor_div(args.batch_size() as i32).to(DType::F32);
+    learning_rate * (1.0 - iteration / args.num_iterations() as f64)
+}
+
+/// Collects a rollout and updates on it; compiled as one program.
+fn train_iteration(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    args: &Args,
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, Metrics<Tensor>) {
+    let RunnerState { train_state, env_state } = state;
+    let learning_rate = learning_rate(env_state.global_step, args);
+    let (mut env_state, rollout, episodes) = collect_rollout(envs, &train_state.q, env_state, args);
+    let samples = make_samples(&train_state.q, rollout, args);
+    let (key, shuffle_key) = env_state.key.split();
+    env_state.key = key;
+    let (train_state, metrics) = run_epochs(train_state, samples, shuffle_key, learning_rate, args);
+    (RunnerState { train_state, env_state }, episodes, metrics)
 }
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
@@ -360,62 +422,47 @@ fn sizes(pool: &EnvPool) -> Result<(usize, usize)> {
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let pool = pool(args, args.num_envs, args.run.seed)?;
-    let (obs_size, num_actions) = sizes(&pool)?;
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
-
+    let (pool, obs_size, num_actions) = pools::discrete(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let mode = args.run.mode;
-    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
-        let (key, network) = key.split();
-        let q = QNetwork::init(network, obs_size, num_actions);
-        let playing = Playing::start(&envs, handle, key);
-        TrainState { optimizer: RAdam::default().init(&q), q, playing }
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, network_key) = key.split();
+        let train_state = init_train_state(network_key, obs_size, num_actions);
+        let (handle, first) = envs.reset(handle);
+        let (obs, global_step) = (first.obs.to(DType::F32), constant(0i32));
+        let env_state = EnvState { handle, obs, global_step, key };
+        RunnerState { train_state, env_state }
     })
+    .with_mode(args.run.mode)
     .named("pqn_init");
-    let learn = with_mode(mode, |state| iteration(&envs, state, args))
+    let iteration = jit(|state| train_iteration(&envs, state, args))
+        .with_mode(args.run.mode)
         .named("pqn_iteration")
         .check_nans(args.run.check_nans);
 
-    let seed = Key::new(args.run.seed);
-    let mut state = trainer.init_or_resume(init.call((handle, seed))?, &envs)?;
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let _span = timeline::span("iteration");
-        let (next, games, metrics) = learn.call(state)?;
-        state = next;
-        trainer.record(&games.to_vec()?, Some(&metrics))?;
+        let (next_state, episodes, metrics) = iteration.call(state)?;
+        state = next_state;
+        trainer.record(&episodes.to_vec()?, Some(&metrics))?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + learn.stats().seconds();
-    let TrainState { q, optimizer, .. } = state;
-    trainer.finish(&Model { q, optimizer }, compile_s)
-}
-
-/// Saved model: the training state without the environments.
-#[derive(Debug, Clone, Tree)]
-pub struct Model<T> {
-    /// The network.
-    pub q: QNetwork<T>,
-    /// RAdam's moments.
-    pub optimizer: AdamState<T, QNetwork<T>>,
+    let compile_s = init.stats().seconds() + iteration.stats().seconds();
+    trainer.finish(&state.train_state, compile_s)
 }
 
 /// Evaluates a saved model with an epsilon-greedy policy whose epsilon is `end_e`.
-fn play_model(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // The seed differs from that of training.
-    let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
-    let (obs_size, num_actions) = sizes(&pool)?;
-    let fresh = |key: Key<Tensor>| {
-        let q = QNetwork::init(key, obs_size, num_actions);
-        Model { optimizer: RAdam::default().init(&q), q }
-    };
-    let Model { q, .. } = load_model(model, fresh)?;
-    let act = with_mode(args.run.mode, |(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
-        act(&q, obs.to(DType::F32), constant(args.end_e as f32), key).0
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let (pool, obs_size, num_actions) = pools::discrete(args, 1, args.run.eval_seed())?;
+    let q = load_model(model, |key| init_train_state(key, obs_size, num_actions))?.q;
+    let act = jit(|(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
+        epsilon_greedy(q.apply(obs.to(DType::F32)), constant(args.end_e as f32), key)
     })
-    .named("pqn_play");
+    .with_mode(args.run.mode)
+    .named("pqn_evaluate");
     evaluation.play(pool, |obs, key| act.call((q.clone(), obs, key)))
 }

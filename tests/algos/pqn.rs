@@ -1,26 +1,23 @@
-//! PQN: its targets and its loss against JAX, small runs, its bad settings.
+//! PQN: its returns and its loss against JAX, small runs, errors about bad settings.
 
-use podracer::algos::pqn::{Args, QNetwork, Rollout, Samples, loss, q_lambda};
+use podracer::algos::pqn::{Args, QNetwork, Samples, compute_q_lambda, td_loss};
 use podracer::nn::LayerNorm;
-use podracer::{Array, DType, Tensor, interpret, value_and_grad};
+use podracer::{Tensor, interpret, value_and_grad};
 
 use super::cases::{Case, one_seed_gives_one_run, refused};
 
 const SMALL: &[&str] = &["--total-timesteps=400", "--num-envs=2", "--num-steps=32"];
 
 #[test]
-fn the_targets_are_the_sums_by_hand() {
+fn the_returns_are_the_sums_by_hand() {
     let case = Case::of("q_lambda");
-    let rollout = Rollout {
-        obs: Array::zeros([5, 2, 1], DType::F32),
-        actions: Array::zeros([5, 2], DType::I32),
-        rewards: case.f32("rewards"),
-        dones: case.f32("dones"),
-        values: case.f32("values"),
-    };
     let run =
-        interpret(|(rollout, next): (Rollout<Tensor>, Tensor)| q_lambda(&rollout, next, 0.9, 0.65));
-    case.close("returns", &run.call((rollout, case.f32("next_value"))).unwrap());
+        interpret(|(rewards, dones, values, next_value): (Tensor, Tensor, Tensor, Tensor)| {
+            compute_q_lambda(rewards, dones, values, next_value, (0.9, 0.65))
+        });
+    let [rewards, dones, values] = ["rewards", "dones", "values"].map(|name| case.f32(name));
+    let returns = run.call((rewards, dones, values, case.f32("next_value"))).unwrap();
+    case.close("returns", &returns);
 }
 
 #[test]
@@ -31,11 +28,11 @@ fn the_loss_is_that_of_jax() {
     let batch =
         Samples { obs: case.f32("obs"), actions: case.i32("action"), returns: case.f32("returns") };
     let run = interpret(|(q, batch): (QNetwork<Tensor>, Samples<Tensor>)| {
-        value_and_grad(|q: QNetwork<Tensor>| loss(&q, &batch))(q)
+        value_and_grad(|q: QNetwork<Tensor>| td_loss(&q, &batch))(q)
     });
-    let ((td_loss, q_values), grads) = run.call((q, batch)).unwrap();
+    let ((td_loss, metrics), grads) = run.call((q, batch)).unwrap();
     case.close("loss", &td_loss);
-    case.close("q_values", &q_values);
+    case.close("q_values", &metrics.q_values);
     case.close("grad_w0", &grads.hidden[0].0.w);
     case.close("grad_scale", &grads.hidden[0].1.scale);
 }
@@ -49,17 +46,17 @@ fn one_seed_is_one_run() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_told() {
-    let told = |more: &[&str]| refused::<Args>(SMALL, more);
+fn settings_out_of_range_are_refused() {
+    let error = |more: &[&str]| refused::<Args>(SMALL, more);
     assert_eq!(
-        told(&["--num-minibatches=5"]),
+        error(&["--num-minibatches=5"]),
         "--num-minibatches 5: must be a divisor of the batch, num-envs * num-steps = 64"
     );
     assert_eq!(
-        told(&["--total-timesteps=63"]),
+        error(&["--total-timesteps=63"]),
         "--total-timesteps 63: must be at least one batch, num-envs * num-steps = 64"
     );
-    assert_eq!(told(&["--q-lambda=-1"]), "--q-lambda -1: must be a number from 0 to 1");
-    let told_env = told(&["--env-id=Pendulum-v1"]);
-    assert!(told_env.contains("pqn chooses among discrete actions"), "{told_env}");
+    assert_eq!(error(&["--q-lambda=-1"]), "--q-lambda -1: must be a number from 0 to 1");
+    let continuous = error(&["--env-id=Pendulum-v1"]);
+    assert!(continuous.contains("pqn chooses among discrete actions"), "{continuous}");
 }

@@ -12,10 +12,10 @@ use podracer::envs::{
     Space, StepOutcome,
 };
 use podracer::error::Result;
-use podracer::rl::Algorithm;
-use podracer::rl::on_policy::{Act, Playing, bootstrap_truncated_batch, play};
+use podracer::rl::{Algorithm, bootstrap_truncated, bootstrap_truncated_batch};
+use podracer::trace::control::{ScanOptions, scan_with};
 use podracer::trace::ops::zeros;
-use podracer::{Array, DType, Key, Tensor, jit};
+use podracer::{Array, DType, Tensor, jit};
 
 use super::cases::{args, model};
 
@@ -221,18 +221,18 @@ fn rewards_of_truncated_steps_have_the_value_of_the_final_observation() {
         if autoreset == Autoreset::SameStep {
             envs = envs.with_final_obs().unwrap();
         }
-        let run = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
-            let (handle, first) = envs.reset(handle);
-            let act = |obs: Tensor, _| {
-                let none = zeros([obs.dim(0)], DType::F32);
-                Act { action: none.to(DType::I32), logprob: none, value: none }
-            };
+        let run = jit(|handle: Handle<Tensor>| {
+            let (handle, _) = envs.reset(handle);
             let value = |obs: Tensor| 10.0 * obs.index_axis(-1, 0);
-            let playing = Playing { handle, obs: first.obs, key };
-            let (_, (rollout, _), _) = play(&envs, playing, 6, act, Some((0.5, &value)));
-            rollout.rewards
+            let step = |handle: Handle<Tensor>, ()| {
+                let (handle, step) = envs.step(handle, zeros([2], DType::I32));
+                let final_obs = envs.final_obs_of(&step);
+                let truncated = step.truncated_only();
+                (handle, bootstrap_truncated(step.reward, truncated, final_obs, 0.5, value))
+            };
+            scan_with(step, handle, (), ScanOptions::length(6)).1
         });
-        let rewards = run.call((handle, Key::new(0))).unwrap();
+        let rewards = run.call(handle).unwrap();
         let both = expected.iter().flat_map(|&reward| [reward, reward]).collect::<Vec<f32>>();
         assert_eq!(rewards.to_vec::<f32>().unwrap(), both, "{autoreset:?}");
 
@@ -241,14 +241,14 @@ fn rewards_of_truncated_steps_have_the_value_of_the_final_observation() {
         let mut rewards = Vec::new();
         for _ in 0..6 {
             let batch = pool.step(&[0i32, 0]).unwrap();
-            let mut row = batch.reward().to_vec();
+            let mut step_rewards = batch.reward().to_vec();
             let value = |obs: Array| {
                 let values: Vec<f32> =
                     obs.to_vec::<f32>()?.chunks(2).map(|obs| 10.0 * obs[0]).collect();
                 Array::new([2], &values)
             };
-            bootstrap_truncated_batch(&mut row, &batch, 0.5, value).unwrap();
-            rewards.extend(row);
+            bootstrap_truncated_batch(&mut step_rewards, &batch, 0.5, value).unwrap();
+            rewards.extend(step_rewards);
         }
         assert_eq!(rewards, both, "{autoreset:?} on the host");
     }

@@ -2,10 +2,9 @@
 //! `dqn_jax.py`, `c51.py` and `c51_jax.py`.
 
 use podracer::algos::{c51, dqn, pqn};
-use podracer::rl::Algorithm;
 use podracer::rl::atoms::Atoms;
-use podracer::rl::on_policy::rows;
 use podracer::rl::replay::Transition;
+use podracer::rl::{Algorithm, gather_minibatch};
 use podracer::{Array, Key, Tensor, jit};
 
 use super::{Trajectory, UPDATES, adam_state, choices, flags, floats, minibatches, scaled, start};
@@ -25,32 +24,27 @@ fn pqn_follows_cleanrl() {
         rewards: scaled("rewards", 5.0, [steps, envs]),
         dones: flags("ends", 4, [steps, envs]),
         values: floats("values", [steps, envs]),
+        next_obs: floats("next_obs", [envs, OBS]),
     };
-    let prepare =
-        jit(|(q, rollout, next_obs): (pqn::QNetwork<Tensor>, pqn::Rollout<Tensor>, Tensor)| {
-            let next_value = q.apply(next_obs).max(-1);
-            let returns = pqn::q_lambda(&rollout, next_value, args.gamma, args.q_lambda);
-            pqn::Samples {
-                obs: rollout.obs.reshape([steps * envs, OBS]),
-                actions: rollout.actions.ravel(),
-                returns: returns.ravel(),
-            }
-        });
+    let prepare = jit(|(q, rollout): (pqn::QNetwork<Tensor>, pqn::Rollout<Tensor>)| {
+        pqn::make_samples(&q, rollout, &args)
+    });
     // The third of ten iterations.
     let learning_rate = Array::from((args.learning_rate * (1.0 - 2.0 / 10.0)) as f32);
-    type Input<T> = (pqn::Learner<T>, pqn::Samples<T>, T, T);
-    let step = jit(|(learner, samples, indices, learning_rate): Input<Tensor>| {
-        pqn::gradient_step(learner, &rows(samples, indices), learning_rate, &args)
+    type Input<T> = (pqn::TrainState<T>, pqn::Samples<T>, T, T);
+    let step = jit(|(train_state, samples, indices, learning_rate): Input<Tensor>| {
+        let batch = gather_minibatch(samples, indices);
+        pqn::gradient_step(train_state, &batch, learning_rate, &args).0
     });
 
     let q = start("", |key| pqn::QNetwork::init(key, OBS, 2));
-    let samples = prepare.call((q.clone(), rollout, floats("next_obs", [envs, OBS]))).unwrap();
-    let mut learner = (q.clone(), adam_state(&q));
+    let samples = prepare.call((q.clone(), rollout)).unwrap();
+    let mut train_state = pqn::TrainState { opt_state: adam_state(&q), q };
     let trajectory = Trajectory::of("pqn");
     for (update, indices) in minibatches(5, args.num_minibatches, steps * envs).iter().enumerate() {
-        let input = (learner, samples.clone(), indices.clone(), learning_rate.clone());
-        learner = step.call(input).unwrap().0;
-        trajectory.check(update, &learner.0);
+        let input = (train_state, samples.clone(), indices.clone(), learning_rate.clone());
+        train_state = step.call(input).unwrap();
+        trajectory.check(update, &train_state.q);
     }
 }
 
