@@ -32,6 +32,7 @@
 //! ```
 
 mod encoder;
+mod image_encoder;
 mod impala;
 pub mod init;
 mod layers;
@@ -43,6 +44,7 @@ mod tests;
 
 pub use crate::envs::ObsKind as View;
 pub use encoder::Encoder;
+pub use image_encoder::{ImageEncoder, normed};
 pub use impala::{ImpalaCnn, Residual, Sequence};
 pub use init::Init;
 pub use layers::{Activation, Conv2d, ConvTranspose2d, Dense, LayerNorm, Mlp, max_pool};

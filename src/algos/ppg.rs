@@ -1,35 +1,38 @@
-//! Phasic policy gradient (PPG, Cobbe et al. 2020): CleanRL's `ppg_procgen.py` on Atari games and
-//! boards. A policy phase consists of `--n-iteration` PPO updates; an auxiliary phase follows it,
-//! which distils the value function into the shared layers.
+//! Phasic policy gradient (PPG, Cobbe et al. 2020) on images: CleanRL's `ppg_procgen.py`. A policy
+//! phase is `--n-iteration` PPO updates. The auxiliary phase after it distils the value function
+//! into the shared layers.
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/ppg.md`.
+
+mod storage;
 
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
 use crate::algorithm;
 use crate::distributions::Categorical;
-use crate::envs::{AtariOptions, EnvPool, Handle, PoolOptions, XlaPool};
+use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
-use crate::nn::init::{lecun_normal, orthogonal};
+use crate::jit::{Stats, jit};
+use crate::nn::init::orthogonal;
 use crate::nn::normalize::{NormalizeReward, NormalizeRewardState};
-use crate::nn::{Dense, Encoder, ImpalaCnn, View};
+use crate::nn::{Dense, ImageEncoder, normed};
 use crate::optim::{Adam, AdamState, clip_grad_norm};
+use crate::random::permutation;
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, expect, not_negative, positive, product, unit};
-use crate::rl::on_policy::{
-    self, Acted, Metrics, Minibatch, Report, Rollout, Samples, annealed, bootstrap_truncated, flat,
-    normalize_by_sample_std, orders, policy_loss, pool_of, value_loss,
-};
+use crate::rl::flags::{batches, ensure, not_negative, positive, product, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer};
-use crate::timeline;
+use crate::rl::{
+    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
+    merge_time_and_env, pools,
+};
 use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{IndexMode, Padding, zeros, zeros_like};
+use crate::trace::ops::{IndexMode, full_like, stack, where_, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, value_and_grad};
+
+pub use storage::AuxStorage;
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -134,13 +137,19 @@ impl Args {
     }
 
     /// Number of timesteps in a phase.
-    fn phase(&self) -> u64 {
+    fn phase_steps(&self) -> u64 {
         (self.batch_size() * self.n_iteration) as u64
     }
 
     /// Total number of policy updates; an incomplete last phase is dropped, as in CleanRL.
     fn num_iterations(&self) -> u64 {
-        self.total_timesteps / self.phase() * self.n_iteration as u64
+        self.total_timesteps / self.phase_steps() * self.n_iteration as u64
+    }
+
+    /// Number of timesteps of the next iteration; more than any budget after the last whole phase.
+    fn next_iteration_steps(&self, global_step: u64) -> u64 {
+        let batch_size = self.batch_size() as u64;
+        if global_step < self.num_iterations() * batch_size { batch_size } else { u64::MAX }
     }
 
     fn check(&self) -> Result<()> {
@@ -157,17 +166,17 @@ impl Args {
             ("n-iteration", self.n_iteration),
         ])?;
         let sequences = self.num_envs * self.n_iteration;
-        expect(
+        ensure(
             sequences.is_multiple_of(self.num_aux_rollouts),
             "num-aux-rollouts",
             self.num_aux_rollouts,
             &format!("a divisor of num-envs * n-iteration = {sequences}"),
         )?;
-        expect(
-            self.phase() <= self.total_timesteps,
+        ensure(
+            self.phase_steps() <= self.total_timesteps,
             "total-timesteps",
             self.total_timesteps,
-            &format!("at least one phase, {} timesteps", self.phase()),
+            &format!("at least one phase, {} timesteps", self.phase_steps()),
         )?;
         unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
         not_negative(&[
@@ -181,82 +190,16 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppg", Args::check, train, play);
+algorithm!(Args, "ppg", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
-
-/// Encoder from observations to features.
-#[derive(Debug, Clone, Tree)]
-pub enum Trunk<T> {
-    /// An [`Encoder`].
-    Nature(Encoder<T>),
-    /// IMPALA's convolutional network.
-    Impala(ImpalaCnn<T>),
-}
-
-/// Rescales a kernel so that each column, the weights of one output, has the norm `scale`.
-fn normed(w: Tensor, scale: f64) -> Tensor {
-    let axes: Vec<isize> = (0..w.rank() as isize - 1).collect();
-    let norms = w.square().sum(&axes[..]).sqrt();
-    w * (scale / norms)
-}
-
-/// Initialises PPG's IMPALA network: 16, 32 and 32 features, 256 units. Kernel columns have the
-/// norm 1 in the sequences' first convolutions, the root of `1 / sqrt(3) / sqrt(2)` in their
-/// residual blocks, and 1.4 in the dense layer. Max pooling pads as PyTorch does.
-fn impala(key: Key<Tensor>, shape: [usize; 3]) -> ImpalaCnn<Tensor> {
-    let mut net = ImpalaCnn::init(key, shape, &[16, 32, 32], &[256], lecun_normal());
-    let residual = (1.0 / 3.0f64.sqrt() / 2.0f64.sqrt()).sqrt();
-    for sequence in &mut net.sequences {
-        sequence.conv.w = normed(sequence.conv.w, 1.0);
-        sequence.pool_padding = Padding::SameLower;
-        for conv in sequence.residuals.iter_mut().flat_map(|residual| &mut residual.convs) {
-            conv.w = normed(conv.w, residual);
-        }
-    }
-    net.hidden[0].w = normed(net.hidden[0].w, 1.4);
-    net
-}
-
-impl Trunk<Tensor> {
-    fn init(key: Key<Tensor>, network: Network, sizes: &Sizes) -> Trunk<Tensor> {
-        match (network, &sizes.shape[..]) {
-            (Network::Impala, &[frames, height, width]) if sizes.view == View::Frames => {
-                Trunk::Impala(impala(key, [height, width, frames]))
-            }
-            (Network::Impala, &[height, width, kinds]) => {
-                Trunk::Impala(impala(key, [height, width, kinds]))
-            }
-            _ => Trunk::Nature(Encoder::init(key, sizes.view, &sizes.shape)),
-        }
-    }
-
-    /// Number of features.
-    pub fn size(&self) -> usize {
-        match self {
-            Trunk::Nature(net) => net.size(),
-            Trunk::Impala(net) => net.size(),
-        }
-    }
-
-    /// Returns features `f32[B, size]` for observations `[B, ..]`.
-    pub fn apply(&self, obs: Tensor) -> Tensor {
-        match self {
-            Trunk::Nature(net) => net.apply(obs),
-            Trunk::Impala(net) if obs.dtype() == DType::U8 => {
-                net.apply(obs.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0)
-            }
-            Trunk::Impala(net) => net.apply(obs.to(DType::F32)),
-        }
-    }
-}
 
 /// Actor-critic network: an encoder, a policy head, a value head, and an auxiliary value head that
 /// only the auxiliary phase trains; its loss also trains the encoder.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
     /// Encoder from observations to features.
-    pub trunk: Trunk<T>,
+    pub trunk: ImageEncoder<T>,
     /// Layer from features to action logits.
     pub actor: Dense<T>,
     /// Layer from features to values.
@@ -269,7 +212,10 @@ impl Agent<Tensor> {
     /// Initialises an agent for observations of the given view and shape.
     pub fn init(key: Key<Tensor>, network: Network, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, actor, critic, aux_critic] = key.split_n();
-        let trunk = Trunk::init(trunk, network, sizes);
+        let trunk = match network {
+            Network::Nature => ImageEncoder::nature(trunk, sizes.view, &sizes.shape),
+            Network::Impala => ImageEncoder::impala_normed(trunk, sizes.view, &sizes.shape),
+        };
         let head = |key, outputs, gain| {
             let mut head = Dense::init(key, trunk.size(), outputs, orthogonal(gain));
             if network == Network::Impala {
@@ -287,7 +233,7 @@ impl Agent<Tensor> {
 
     /// Returns the policy and the values `f32[B]` for observations `[B, ..]`. The gradient of the
     /// values does not flow into the encoder.
-    pub fn apply(&self, obs: Tensor) -> (Categorical<Tensor>, Tensor) {
+    pub fn policy_and_value(&self, obs: Tensor) -> (Categorical<Tensor>, Tensor) {
         let x = self.trunk.apply(obs);
         let value = self.critic.apply(x.stop_gradient()).squeeze(-1);
         (Categorical::new(self.actor.apply(x)), value)
@@ -299,57 +245,332 @@ impl Agent<Tensor> {
     }
 }
 
-/// The agent and the states of its optimisers.
+/// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// The parameters.
+    /// Parameters.
     pub agent: Agent<T>,
-    /// Adam's moments of all parameters except `aux_critic`, whose moments here stay 0.
-    pub optimizer: AdamState<T, Agent<T>>,
-    /// Adam's moments and count of `aux_critic`, which only auxiliary phases train.
-    pub aux_optimizer: AdamState<T, Dense<T>>,
+    /// Adam's state of all parameters except `aux_critic`, whose moments here stay 0.
+    pub opt_state: AdamState<T, Agent<T>>,
+    /// Adam's state of `aux_critic`, which only auxiliary phases train.
+    pub aux_opt_state: AdamState<T, Dense<T>>,
 }
 
-impl TrainState<Tensor> {
-    /// Train state of these parameters before the first gradient step.
-    pub fn new(agent: Agent<Tensor>) -> TrainState<Tensor> {
-        let (optimizer, aux_optimizer) =
-            (Adam::default().init(&agent), Adam::default().init(&agent.aux_critic));
-        TrainState { agent, optimizer, aux_optimizer }
+/// Initialises an agent and its optimisers.
+fn init_train_state(key: Key<Tensor>, network: Network, sizes: &Sizes) -> TrainState<Tensor> {
+    let agent = Agent::init(key, network, sizes);
+    let aux_opt_state = Adam::default().init(&agent.aux_critic);
+    TrainState { opt_state: Adam::default().init(&agent), aux_opt_state, agent }
+}
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `[N, ..]`: last observations, in the environment's dtype.
+    pub obs: T,
+    /// `bool[N]`: true where `obs` is the first of an episode.
+    pub first: T,
+    /// Running statistics of the discounted returns.
+    pub reward_stats: NormalizeRewardState<T>,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Normalisation of rewards.
+fn reward_normalizer(args: &Args) -> NormalizeReward {
+    NormalizeReward { gamma: args.gamma, ..NormalizeReward::default() }
+}
+
+/// Rollout of T steps of N environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Rollout<T> {
+    /// `[T, N, ..]`: observations, in the environment's dtype.
+    pub obs: T,
+    /// `i32[T, N]`: actions.
+    pub actions: T,
+    /// `f32[T, N]`: log probabilities of the actions.
+    pub logprobs: T,
+    /// `f32[T, N]`: values of the observations.
+    pub values: T,
+    /// `f32[T, N]`: rewards.
+    pub rewards: T,
+    /// `f32[T, N]`: 1 where the step ended its episode.
+    pub dones: T,
+    /// `[N, ..]`: observations after the last step.
+    pub next_obs: T,
+}
+
+/// Steps all environments once with sampled actions. Returns the observations, actions, log
+/// probabilities, values, rewards and ends of episodes of this step.
+fn env_step(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, ([Tensor; 6], EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, first, mut reward_stats, key } = env_state;
+    let (key, action_key) = key.split();
+    let (policy, value) = agent.policy_and_value(obs);
+    let action = policy.sample(action_key);
+    let logprob = policy.log_prob(action);
+    let (handle, step) = envs.step(handle, action);
+    let mut reward = step.reward;
+    if args.normalize_reward {
+        // The last reward of an episode is part of its return.
+        (reward, reward_stats) = reward_normalizer(args).step(reward, first, reward_stats);
     }
+    if args.bootstrap_truncated {
+        let final_obs = envs.final_obs_of(&step);
+        let value = |obs| agent.policy_and_value(obs).1;
+        reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, args.gamma, value);
+    }
+    let done = step.done();
+    let transition = [obs, action, logprob, value, reward, done.to(DType::F32)];
+    let env_state = EnvState { handle, obs: step.obs, first: done, reward_stats, key };
+    (env_state, (transition, EpisodeStats::of(&step)))
 }
 
-// --------------------------------------------------------------------------------------- losses
+/// Collects a rollout of `num_steps` steps of all environments.
+fn collect_rollout(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
+    let step = |env_state, ()| env_step(envs, agent, env_state, args);
+    let (env_state, (transitions, episodes)) =
+        scan_with(step, env_state, (), ScanOptions::length(args.num_steps));
+    let [obs, actions, logprobs, values, rewards, dones] = transitions;
+    let next_obs = env_state.obs;
+    let rollout = Rollout { obs, actions, logprobs, values, rewards, dones, next_obs };
+    (env_state, rollout, episodes)
+}
+
+// ----------------------------------------------------------------------------------- advantages
+
+/// Generalized advantage estimation (GAE, Schulman et al. 2016): returns advantages and returns,
+/// `f32[T, N]`, for values `f32[T, N]` and `next_value: f32[N]` of the observations after the last
+/// step.
+pub fn compute_gae(
+    rewards: Tensor,
+    dones: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, gae_lambda): (f64, f64),
+) -> (Tensor, Tensor) {
+    type Step = (Tensor, Tensor, Tensor);
+    let step = |(next_advantage, next_value): (Tensor, Tensor), (reward, done, value): Step| {
+        let nonterminal = 1.0 - done;
+        let delta = reward + gamma * next_value * nonterminal - value;
+        let advantage = delta + gamma * gae_lambda * nonterminal * next_advantage;
+        ((advantage, value), advantage)
+    };
+    let init = (zeros_like(next_value), next_value);
+    let (_, advantages) = scan_with(step, init, (rewards, dones, values), ScanOptions::reversed());
+    (advantages, advantages + values)
+}
+
+/// Training samples made from a rollout, B = T N.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `[B, ..]`: observations, in the environment's dtype.
+    pub obs: T,
+    /// `i32[B]`: actions.
+    pub actions: T,
+    /// `f32[B]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[B]`: advantages.
+    pub advantages: T,
+    /// `f32[B]`: returns.
+    pub returns: T,
+    /// `f32[B]`: values by the critic that acted.
+    pub values: T,
+}
+
+/// Returns the samples of a rollout and the explained variance of its values,
+/// `1 - var(R - v) / var(R)`.
+pub fn make_samples(
+    agent: &Agent<Tensor>,
+    rollout: Rollout<Tensor>,
+    args: &Args,
+) -> (Samples<Tensor>, Tensor) {
+    let Rollout { obs, actions, logprobs, values, rewards, dones, next_obs } = rollout;
+    let (_, next_value) = agent.policy_and_value(next_obs); // f32[N]
+    let (advantages, returns) =
+        compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
+    let variance = returns.var(..);
+    let explained = 1.0 - (returns - values).var(..) / variance;
+    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let samples = Samples { obs, actions, logprobs, advantages, returns, values };
+    let mut samples = merge_time_and_env(samples);
+    if args.adv_norm_fullbatch {
+        // PyTorch's standard deviation, whose divisor is B - 1.
+        let centered = samples.advantages - samples.advantages.mean(..);
+        let divisor = (args.batch_size() - 1).max(1) as f64;
+        samples.advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+    }
+    (samples, explained)
+}
+
+// --------------------------------------------------------------------------------- policy phase
+
+/// Metrics of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// Total loss.
+    pub loss: T,
+    /// Value loss.
+    pub value_loss: T,
+    /// Policy loss.
+    pub policy_loss: T,
+    /// Mean entropy of the policy.
+    pub entropy: T,
+    /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
+    pub old_approx_kl: T,
+    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
+    pub approx_kl: T,
+    /// Fraction of ratios that differ from 1 by more than the clip range.
+    pub clipfrac: T,
+}
 
 /// Computes PPO's loss over a minibatch, and its metrics.
-pub fn loss(
+pub fn ppo_loss(
     agent: &Agent<Tensor>,
     batch: &Samples<Tensor>,
     args: &Args,
 ) -> (Tensor, Metrics<Tensor>) {
-    let (policy, value) = agent.apply(batch.obs);
+    let (policy, value) = agent.policy_and_value(batch.obs);
     let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
-    let (policy_loss, ratios) = policy_loss(logratio, batch.advantages, args.clip_coef);
-    let clip = args.clip_vloss.then_some(args.clip_coef);
-    let value_loss = value_loss(value, batch.values, batch.returns, clip);
+    let ratio = logratio.exp();
+    let clip = args.clip_coef;
+
+    let unclipped = -batch.advantages * ratio;
+    let clipped = -batch.advantages * ratio.clip(1.0 - clip, 1.0 + clip);
+    let policy_loss = unclipped.maximum(clipped).mean(..);
+
+    let mut value_error = (value - batch.returns).square();
+    if args.clip_vloss {
+        let near = batch.values + (value - batch.values).clip(-clip, clip);
+        value_error = value_error.maximum((near - batch.returns).square());
+    }
+    let value_loss = 0.5 * value_error.mean(..);
+
     let entropy = policy.entropy().mean(..);
     let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
-    (loss, Metrics { loss, value_loss, policy_loss, entropy, ratios })
+    let metrics = Metrics {
+        loss,
+        value_loss,
+        policy_loss,
+        entropy,
+        old_approx_kl: (-logratio).mean(..),
+        approx_kl: ((ratio - 1.0) - logratio).mean(..),
+        clipfrac: (ratio - 1.0).abs().gt(clip).to(DType::F32).mean(..),
+    };
+    (loss, metrics)
 }
 
-/// Samples of one auxiliary gradient step: whole rollouts of some environments, flattened to B
+/// Takes one gradient step on `loss`. Only with `auxiliary`, in the auxiliary phase, `aux_critic` and
+/// its moments change: PyTorch's Adam skips parameters without a gradient and counts the steps of
+/// each parameter.
+pub fn gradient_step<M: Tree<Tensor>>(
+    train_state: TrainState<Tensor>,
+    loss: impl Fn(&Agent<Tensor>) -> (Tensor, M),
+    (learning_rate, auxiliary): (Tensor, bool),
+    args: &Args,
+) -> (TrainState<Tensor>, M) {
+    let TrainState { agent, opt_state, mut aux_opt_state } = train_state;
+    let ((_, metrics), grads) = value_and_grad(|agent: Agent<Tensor>| loss(&agent))(agent.clone());
+    let mut grads = clip_grad_norm(grads, args.max_grad_norm);
+    let zero_grads = tree::map(grads.aux_critic.clone(), zeros_like);
+    let aux_grads = std::mem::replace(&mut grads.aux_critic, zero_grads);
+    let adam = Adam { eps: 1e-8, ..Adam::default() }.with_learning_rate(learning_rate);
+    let (mut agent, opt_state) = adam.step(agent, grads, opt_state);
+    if auxiliary {
+        (agent.aux_critic, aux_opt_state) = adam.step(agent.aux_critic, aux_grads, aux_opt_state);
+    }
+    (TrainState { agent, opt_state, aux_opt_state }, metrics)
+}
+
+/// Returns the indices of the minibatches of `size` elements, each epoch in a random order of its
+/// own: `i32[epochs * num_minibatches, size / num_minibatches]`.
+fn minibatch_indices(
+    key: Key<Tensor>,
+    epochs: usize,
+    num_minibatches: usize,
+    size: usize,
+) -> Tensor {
+    let keys = key.split_vec(epochs).into_iter();
+    let orders: Vec<Tensor> = keys.map(|key| permutation(key, size)).collect();
+    stack(&orders, 0).reshape([epochs * num_minibatches, size / num_minibatches])
+}
+
+/// Samples of an update, and their minibatches.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Minibatches<T> {
+    /// All samples of the update.
+    pub samples: Samples<T>,
+    /// `i32[e_policy * num_minibatches, minibatch_size]`: sample indices of all minibatches.
+    pub indices: T,
+}
+
+/// Results of a gradient step.
+type StepOutput<T> = (TrainState<T>, Metrics<T>);
+
+/// Gathers minibatch `index: i32[]` and takes one gradient step on it; compiled as one program.
+pub fn minibatch_step(
+    train_state: TrainState<Tensor>,
+    minibatches: Minibatches<Tensor>,
+    index: Tensor,
+    learning_rate: Tensor,
+    args: &Args,
+) -> StepOutput<Tensor> {
+    let indices = minibatches.indices.take_mode(index, 0, IndexMode::Clip);
+    let batch = gather_minibatch(minibatches.samples, indices);
+    gradient_step(train_state, |agent| ppo_loss(agent, &batch, args), (learning_rate, false), args)
+}
+
+/// Takes `num_minibatches` gradient steps in each of `e_policy` epochs, each a call of `step` with the
+/// index of its minibatch. Returns the metrics of the last gradient step, with the mean `clipfrac` of
+/// all.
+fn run_epochs(
+    mut train_state: TrainState<Array>,
+    step: impl Fn(TrainState<Array>, Array) -> Result<StepOutput<Array>>,
+    args: &Args,
+) -> Result<StepOutput<Array>> {
+    let mut all_metrics: Vec<Metrics<Array>> = Vec::new();
+    for index in 0..args.e_policy * args.num_minibatches {
+        let (next_state, metrics) = step(train_state, Array::from(index as i32))?;
+        train_state = next_state;
+        all_metrics.push(metrics);
+    }
+    let mut clipfrac = 0.0;
+    for metrics in &all_metrics {
+        clipfrac += metrics.clipfrac.item::<f32>()?;
+    }
+    let clipfrac = Array::from(clipfrac / all_metrics.len() as f32);
+    let last = all_metrics.pop().expect("at least one gradient step");
+    Ok((train_state, Metrics { clipfrac, ..last }))
+}
+
+// ------------------------------------------------------------------------------ auxiliary phase
+
+/// Samples of one auxiliary gradient step: whole single-environment rollouts, flattened to B
 /// samples.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct AuxSamples<T> {
-    /// `[B, ..]`, in the environment's dtype.
+    /// `[B, ..]`: observations, in the environment's dtype.
     pub obs: T,
-    /// `f32[B]`
+    /// `f32[B]`: returns.
     pub returns: T,
     /// `f32[B, actions]`: logits of the policy before the phase.
     pub logits: T,
 }
 
-/// Metrics of the auxiliary phase; scalars.
+/// Metrics of an auxiliary gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct AuxMetrics<T> {
     /// `mean(KL(old, new))`
@@ -367,214 +588,116 @@ pub fn aux_loss(
     batch: &AuxSamples<Tensor>,
     args: &Args,
 ) -> (Tensor, AuxMetrics<Tensor>) {
-    let x = agent.trunk.apply(batch.obs);
-    let new = Categorical::new(agent.actor.apply(x));
-    let kl_loss = Categorical::new(batch.logits).kl(&new).mean(..);
-    let error = |head: &Dense<Tensor>, x: Tensor| {
-        0.5 * (head.apply(x).squeeze(-1) - batch.returns).square().mean(..)
+    let features = agent.trunk.apply(batch.obs);
+    let policy = Categorical::new(agent.actor.apply(features));
+    let kl_loss = Categorical::new(batch.logits).kl(&policy).mean(..);
+    let value_loss = |head: &Dense<Tensor>, features: Tensor| {
+        0.5 * (head.apply(features).squeeze(-1) - batch.returns).square().mean(..)
     };
-    let aux_value_loss = error(&agent.aux_critic, x);
-    let real_value_loss = error(&agent.critic, x.stop_gradient());
+    let aux_value_loss = value_loss(&agent.aux_critic, features);
+    let real_value_loss = value_loss(&agent.critic, features.stop_gradient());
     let loss = aux_value_loss + args.beta_clone * kl_loss + real_value_loss;
     (loss, AuxMetrics { kl_loss, aux_value_loss, real_value_loss })
 }
 
-// --------------------------------------------------------------------------------------- update
-
-/// All rollouts of a phase, with observations in the environment's dtype.
-#[derive(Debug, Clone, Tree)]
-pub struct Phase<T> {
-    /// `[n_iteration, T, N, ..]`
-    pub obs: T,
-    /// `f32[n_iteration, T, N]`
-    pub returns: T,
-}
-
-/// Takes a gradient step on `loss`. In the policy phase `aux_critic` and its moments do not change:
-/// PyTorch's Adam skips parameters without a gradient and counts the steps of each parameter.
-fn gradient_step<M: Tree<Tensor>>(
-    state: TrainState<Tensor>,
-    loss: impl Fn(&Agent<Tensor>) -> (Tensor, M),
-    (learning_rate, auxiliary): (Tensor, bool),
-    args: &Args,
-) -> (TrainState<Tensor>, M) {
-    let TrainState { agent, optimizer, mut aux_optimizer } = state;
-    let ((_, metrics), grads) = value_and_grad(|agent: Agent<Tensor>| loss(&agent))(agent.clone());
-    let mut grads = clip_grad_norm(grads, args.max_grad_norm);
-    let zero_grads = tree::map(grads.aux_critic.clone(), zeros_like);
-    let aux_grads = std::mem::replace(&mut grads.aux_critic, zero_grads);
-    let adam = Adam { eps: 1e-8, ..Adam::default() }.with_learning_rate(learning_rate);
-    let (mut agent, optimizer) = adam.step(agent, grads, optimizer);
-    if auxiliary {
-        (agent.aux_critic, aux_optimizer) = adam.step(agent.aux_critic, aux_grads, aux_optimizer);
-    }
-    (TrainState { agent, optimizer, aux_optimizer }, metrics)
-}
-
-/// Takes one gradient step of the auxiliary phase.
-pub fn aux_minibatch_step(
-    state: TrainState<Tensor>,
-    batch: &AuxSamples<Tensor>,
+/// Takes one auxiliary gradient step for each row of `indices: i32[steps, num_aux_rollouts]`, which
+/// are single-environment rollouts. Returns the metrics of the last gradient step.
+pub fn run_aux_epochs(
+    train_state: TrainState<Tensor>,
+    storage: &AuxStorage<Tensor>,
+    indices: Tensor,
     learning_rate: Tensor,
     args: &Args,
 ) -> (TrainState<Tensor>, AuxMetrics<Tensor>) {
-    gradient_step(state, |agent| aux_loss(agent, batch, args), (learning_rate, true), args)
+    // Single-environment rollouts, `[n_iteration N, T, ..]`.
+    let rollouts = |x: Tensor| merge_time_and_env(x.swapaxes(1, 2));
+    let (obs, returns) = (rollouts(storage.obs), rollouts(storage.returns));
+    let old_agent = train_state.agent.clone();
+    let ((), logits) = scan(|(), obs: Tensor| ((), old_agent.logits(obs)), (), obs);
+    let step = |train_state, indices: Tensor| {
+        let batch = gather_minibatch(AuxSamples { obs, returns, logits }, indices);
+        let batch = merge_time_and_env(batch);
+        gradient_step(
+            train_state,
+            |agent| aux_loss(agent, &batch, args),
+            (learning_rate, true),
+            args,
+        )
+    };
+    let (train_state, metrics) = scan(step, train_state, indices);
+    (train_state, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
 }
 
-/// Runs the auxiliary phase as one program. `orders: i32[steps, num_aux_rollouts]` are the
-/// single-environment rollouts of each gradient step. Returns the metrics of the last gradient
-/// step.
-pub fn auxiliary(
-    state: TrainState<Tensor>,
-    phase: &Phase<Tensor>,
+/// Runs the auxiliary phase: `e_auxiliary` epochs over the rollouts of a phase; compiled as one
+/// program.
+fn auxiliary_phase(
+    train_state: TrainState<Tensor>,
+    storage: AuxStorage<Tensor>,
+    key: Key<Tensor>,
     learning_rate: Tensor,
-    orders: Tensor,
     args: &Args,
-) -> (TrainState<Tensor>, AuxMetrics<Tensor>) {
-    // One row for each environment's rollout, `[n_iteration N, T, ..]`.
-    let rollouts = |x: Tensor| flat(x.swapaxes(1, 2));
-    let (obs, returns) = (rollouts(phase.obs), rollouts(phase.returns));
-    let before = state.agent.clone();
-    let ((), logits) = scan(|(), obs: Tensor| ((), before.logits(obs)), (), obs);
-    let take = |x: Tensor, envs: Tensor| flat(x.take_mode(envs, 0, IndexMode::Clip));
-    let turn = |state: TrainState<Tensor>, envs: Tensor| {
-        let batch = AuxSamples {
-            obs: take(obs, envs),
-            returns: take(returns, envs),
-            logits: take(logits, envs),
-        };
-        aux_minibatch_step(state, &batch, learning_rate, args)
-    };
-    let (state, all) = scan(turn, state, orders);
-    (state, tree::map(all, |x: Tensor| x.index_axis(0, -1)))
-}
-
-/// Takes one gradient step of the policy phase; compiled as one program.
-pub fn minibatch_step(
-    state: TrainState<Tensor>,
-    batch: Minibatch<Tensor, Samples<Tensor>>,
-    args: &Args,
-) -> (TrainState<Tensor>, Metrics<Tensor>) {
-    let samples = batch.rows();
-    let rate = batch.learning_rate;
-    gradient_step(state, |agent| loss(agent, &samples, args), (rate, false), args)
-}
-
-// -------------------------------------------------------------------------------------- rollout
-
-/// A rollout prepared for the update.
-#[derive(Debug, Tree)]
-struct Collected<T> {
-    samples: Samples<T>,
-    /// Sample indices of each minibatch.
-    orders: T,
-    games: EpisodeStats<T>,
-    explained_variance: T,
-}
-
-/// Environment state between two steps.
-#[derive(Debug, Tree)]
-struct EnvState<T> {
-    handle: Handle<T>,
-    /// `[N, ..]`, in the environment's dtype.
-    obs: T,
-    /// `bool[N]`: true where `obs` is the first of an episode.
-    first: T,
-    /// Running statistics of the discounted returns.
-    reward: NormalizeRewardState<T>,
-    /// PRNG key.
-    key: Key<T>,
-}
-
-/// Computes the samples of a rollout, and the explained variance. `next_value: f32[N]` is the value
-/// of the observation after the last step.
-pub fn samples(
-    rollout: Rollout<Tensor>,
-    acted: Acted<Tensor>,
-    next_value: Tensor,
-    args: &Args,
-) -> (Samples<Tensor>, Tensor) {
-    let discounts = (args.gamma, args.gae_lambda);
-    let (mut samples, explained_variance) = rollout.samples(acted, next_value, discounts);
-    // Each update trains on one rollout, so that this is CleanRL's full batch.
-    if args.adv_norm_fullbatch {
-        samples.advantages = normalize_by_sample_std(samples.advantages);
-    }
-    (samples, explained_variance)
-}
-
-/// Collects a rollout with the environments stepped inside the loop; compiled as one program.
-fn collect(
-    envs: &XlaPool,
-    agent: &Agent<Tensor>,
-    state: EnvState<Tensor>,
-    args: &Args,
-) -> (EnvState<Tensor>, Collected<Tensor>) {
-    let normalizer = NormalizeReward { gamma: args.gamma, ..NormalizeReward::default() };
-    let env_step = |state: EnvState<Tensor>, ()| {
-        let EnvState { handle, obs, first, reward: stats, key } = state;
-        let (key, draw) = key.split();
-        let (policy, value) = agent.apply(obs);
-        let action = policy.sample(draw);
-        let logprob = policy.log_prob(action);
-        let (handle, step) = envs.step(handle, action);
-        let (mut reward, mut next_stats) = (step.reward, stats.clone());
-        if args.normalize_reward {
-            // The last reward of an episode is part of its return.
-            (reward, next_stats) = normalizer.step(reward, first, stats);
-        }
-        if args.bootstrap_truncated {
-            let (cut, last) = (step.truncated_only(), envs.final_obs_of(&step));
-            let value = |obs| agent.apply(obs).1;
-            reward = bootstrap_truncated(reward, cut, last, args.gamma, value);
-        }
-        let end = step.done();
-        let next = EnvState { handle, obs: step.obs, first: end, reward: next_stats, key };
-        let end = end.to(DType::F32);
-        (next, (obs, action, logprob, value, reward, end, EpisodeStats::of(&step)))
-    };
-    let length = ScanOptions::length(args.num_steps);
-    let (state, steps) = scan_with(env_step, state, (), length);
-    let (obs, actions, logprobs, values, rewards, ends, games) = steps;
-    let rollout = Rollout { obs, actions, rewards, ends, next_obs: state.obs };
-    let acted = Acted { logprobs, values };
-    let (_, next_value) = agent.apply(rollout.next_obs);
-    let (samples, explained_variance) = samples(rollout, acted, next_value, args);
-    let (key, shuffle) = state.key.split();
-    let orders = orders(shuffle, args.e_policy, args.num_minibatches, args.batch_size());
-    let state = EnvState { key, ..state };
-    (state, Collected { samples, orders, games, explained_variance })
+) -> (TrainState<Tensor>, AuxStorage<Tensor>, Key<Tensor>, AuxMetrics<Tensor>) {
+    let (key, shuffle_key) = key.split();
+    let rollouts = args.num_envs * args.n_iteration;
+    let num_minibatches = rollouts / args.num_aux_rollouts;
+    let indices = minibatch_indices(shuffle_key, args.e_auxiliary, num_minibatches, rollouts);
+    let (train_state, metrics) =
+        run_aux_epochs(train_state, &storage, indices, learning_rate, args);
+    (train_state, storage, key, metrics)
 }
 
 // ------------------------------------------------------------------------------------- training
 
-fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
-    let num_threads = args.run.num_threads;
-    let options = PoolOptions { num_envs, num_threads, seed, ..PoolOptions::default() };
-    pool_of(&args.env_id, AtariOptions::gymnasium(), options)
-}
-
-/// Returns the observation and action sizes of the environment, or an error if this algorithm does
-/// not support its spaces.
-fn sizes(pool: &EnvPool) -> Result<Sizes> {
-    Sizes::of("ppg", pool.spec(), &[View::Frames, View::Board])
-}
-
-fn begin(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
-    TrainState::new(Agent::init(key, args.network, sizes))
-}
-
 /// State carried between iterations.
 #[derive(Debug, Tree)]
-struct Running<T> {
-    train: TrainState<T>,
-    env: EnvState<T>,
-    phase: Phase<T>,
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
+    /// Rollouts of the phase so far.
+    pub storage: AuxStorage<T>,
 }
 
-type Step<T> = (TrainState<T>, Minibatch<T, Samples<T>>);
-type Stored<T> = (Phase<T>, (T, T), T);
-type Aux<T> = ((TrainState<T>, Key<T>), Phase<T>, T);
+/// Initialises the state with the first observations; compiled as one program.
+fn init_runner(
+    envs: &XlaPool,
+    handle: Handle<Tensor>,
+    key: Key<Tensor>,
+    sizes: &Sizes,
+    args: &Args,
+) -> RunnerState<Tensor> {
+    let (key, agent_key) = key.split();
+    let (handle, reset) = envs.reset(handle);
+    let storage = AuxStorage::zeros(args.n_iteration, args.num_steps, reset.obs);
+    let reward_stats = reward_normalizer(args).init([args.num_envs], DType::F64);
+    let train_state = init_train_state(agent_key, args.network, sizes);
+    let env_state = EnvState { handle, obs: reset.obs, first: reset.first, reward_stats, key };
+    RunnerState { train_state, env_state, storage }
+}
+
+/// Collects a rollout and makes minibatches of it; compiled as one program. Returns the explained
+/// variance of the values too.
+fn collect_samples(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, EpisodeStats<Tensor>, Minibatches<Tensor>, Tensor) {
+    let (mut env_state, rollout, episodes) = collect_rollout(envs, agent, env_state, args);
+    let (samples, explained_variance) = make_samples(agent, rollout, args);
+    let (key, shuffle_key) = env_state.key.split();
+    env_state.key = key;
+    let (epochs, size) = (args.e_policy, args.batch_size());
+    let indices = minibatch_indices(shuffle_key, epochs, args.num_minibatches, size);
+    (env_state, episodes, Minibatches { samples, indices }, explained_variance)
+}
+
+/// Creates environments, and returns them with the sizes of the networks.
+fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
+    let kinds = [ObsKind::Frames, ObsKind::Board];
+    pools::of_kinds(args, &kinds, AtariOptions::gymnasium(), num_envs, seed)
+}
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
 /// the run's folder.
@@ -584,121 +707,93 @@ type Aux<T> = ((TrainState<T>, Key<T>), Phase<T>, T);
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let pool = pool(args, args.num_envs, args.run.seed)?;
-    let sizes = sizes(&pool)?;
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
-
+    let (pool, sizes) = make_pool(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
     let mode = args.run.mode;
-    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
-        let (key, agent) = key.split();
-        let (handle, first) = envs.reset(handle);
-        let lead = [args.n_iteration, args.num_steps];
-        let phase = Phase {
-            obs: zeros([&lead, &first.obs.shape()[..]].concat(), first.obs.dtype()),
-            returns: zeros([args.n_iteration, args.num_steps, args.num_envs], DType::F32),
-        };
-        let normalizer = NormalizeReward { gamma: args.gamma, ..NormalizeReward::default() };
-        let reward = normalizer.init([args.num_envs], DType::F64);
-        let env = EnvState { handle, obs: first.obs, first: first.first, reward, key };
-        Running { train: begin(agent, &sizes, args), env, phase }
+    let init = jit(|(handle, key)| init_runner(&envs, handle, key, &sizes, args))
+        .with_mode(mode)
+        .named("ppg_init");
+    let collect = jit(|(agent, env_state)| collect_samples(&envs, &agent, env_state, args))
+        .with_mode(mode)
+        .named("ppg_rollout");
+    let step = jit(|(state, minibatches, index, rate)| {
+        minibatch_step(state, minibatches, index, rate, args)
     })
-    .named("ppg_init");
-    let rollout = with_mode(mode, |(agent, env): (Agent<Tensor>, EnvState<Tensor>)| {
-        collect(&envs, &agent, env, args)
-    })
-    .named("ppg_rollout");
-    let learn = with_mode(mode, |(state, batch): Step<Tensor>| minibatch_step(state, batch, args))
-        .named("ppg_step")
-        .check_nans(args.run.check_nans);
-    let store = with_mode(mode, |(phase, (obs, returns), at): Stored<Tensor>| {
-        let put = |all: Tensor, one: Tensor| {
-            let one = one.reshape([&[1], &all.shape()[1..]].concat());
-            let mut starts = vec![at];
-            starts.resize(all.rank(), zeros_like(at));
-            all.dynamic_update_slice_clamped(one, &starts)
-        };
-        Phase { obs: put(phase.obs, obs), returns: put(phase.returns, returns) }
-    })
-    .named("ppg_store");
-    let teach = with_mode(mode, |((state, key), phase, rate): Aux<Tensor>| {
-        let (key, shuffle) = key.split();
-        let sequences = args.num_envs * args.n_iteration;
-        let minibatches = sequences / args.num_aux_rollouts;
-        let orders = orders(shuffle, args.e_auxiliary, minibatches, sequences);
-        let (state, metrics) = auxiliary(state, &phase, rate, orders, args);
-        (state, key, phase, metrics)
-    })
-    .named("ppg_auxiliary")
+    .with_mode(mode)
+    .named("ppg_step")
     .check_nans(args.run.check_nans);
+    let store =
+        jit(|(storage, obs, returns, index)| AuxStorage::store(storage, obs, returns, index))
+            .with_mode(mode)
+            .named("ppg_store");
+    let auxiliary =
+        jit(|(state, storage, key, rate)| auxiliary_phase(state, storage, key, rate, args))
+            .with_mode(mode)
+            .named("ppg_auxiliary")
+            .check_nans(args.run.check_nans);
 
-    let seed = Key::new(args.run.seed);
-    let mut running = trainer.init_or_resume(init.call((handle, seed))?, &envs)?;
-    let steps = args.batch_size() as u64;
-    // Only complete phases are started.
-    let last = args.num_iterations() * steps;
-    let next_steps = |step: u64| if step < last { steps } else { u64::MAX };
-    trainer.iteration_steps = next_steps(trainer.global_step());
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
+    trainer.iteration_steps = args.next_iteration_steps(trainer.global_step());
     while trainer.should_continue() {
-        let update = trainer.global_step() / steps;
-        let rate = annealed(args.learning_rate, args.anneal_lr, update, args.num_iterations());
-        let Running { train: mut state, env, phase } = running;
-
-        let span = timeline::span("rollout");
-        let (mut env, collected) = rollout.call((state.agent.clone(), env))?;
-        let Collected { samples, orders, games, explained_variance } = collected;
-        let games = games.to_vec()?;
-        let at = update % args.n_iteration as u64;
-        let seen = (samples.obs.clone(), samples.returns.clone());
-        let mut phase = store.call((phase, seen, Array::from(at as i32)))?;
-        drop(span);
-
-        let _span = timeline::span("update");
-        let learning_rate = Array::from(rate as f32);
-        let count = (args.e_policy, args.num_minibatches);
-        let turn = Array::from(0i32);
-        let first = Minibatch { samples, orders, turn, learning_rate: learning_rate.clone() };
-        let step = |state, turn| learn.call((state, first.at(turn)));
-        let (next, metrics) = on_policy::steps(state, count, None, step)?;
-        state = next;
-        let step = trainer.global_step() + steps;
-        if at + 1 == args.n_iteration as u64 {
-            let (next, key, kept, told) = teach.call(((state, env.key), phase, learning_rate))?;
-            (state, env.key, phase) = (next, key, kept);
-            let scalars = [
-                ("losses/aux/kl_loss", f64::from(told.kl_loss.item::<f32>()?)),
-                ("losses/aux/aux_value_loss", f64::from(told.aux_value_loss.item::<f32>()?)),
-                ("losses/aux/real_value_loss", f64::from(told.real_value_loss.item::<f32>()?)),
-            ];
-            trainer.run.events.scalars(&scalars, step)?;
+        let iteration = trainer.global_step() / args.batch_size() as u64;
+        let mut learning_rate = args.learning_rate;
+        if args.anneal_lr {
+            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
         }
-        running = Running { train: state, env, phase };
-        trainer.run.events.scalar("charts/learning_rate", rate, step)?;
-        trainer.record(&games, Some(&Report { metrics, explained_variance }))?;
-        trainer.iteration_steps = next_steps(trainer.global_step());
-        trainer.checkpoint_if_due(&running, &envs)?;
+        let rate = Array::from(learning_rate as f32);
+        let RunnerState { train_state, env_state, storage } = state;
+
+        // Policy phase.
+        let (mut env_state, episodes, minibatches, explained_variance) =
+            collect.call((train_state.agent.clone(), env_state))?;
+        let index = (iteration % args.n_iteration as u64) as i32;
+        let Samples { obs, returns, .. } = minibatches.samples.clone();
+        let mut storage = store.call((storage, obs, returns, Array::from(index)))?;
+        let step = |state, index| step.call((state, minibatches.clone(), index, rate.clone()));
+        let (mut train_state, metrics) = run_epochs(train_state, step, args)?;
+        trainer.record(&episodes.to_vec()?, Some(&metrics))?;
+        trainer.log(&[
+            ("charts/learning_rate", learning_rate),
+            ("losses/explained_variance", explained_variance.item::<f32>()?.into()),
+        ])?;
+
+        // Auxiliary phase.
+        if index + 1 == args.n_iteration as i32 {
+            let metrics;
+            (train_state, storage, env_state.key, metrics) =
+                auxiliary.call((train_state, storage, env_state.key, rate))?;
+            log_aux_metrics(&mut trainer, &metrics)?;
+        }
+        state = RunnerState { train_state, env_state, storage };
+        trainer.iteration_steps = args.next_iteration_steps(trainer.global_step());
+        trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds()
-        + rollout.stats().seconds()
-        + learn.stats().seconds()
-        + store.stats().seconds()
-        + teach.stats().seconds();
-    trainer.finish(&running.train, compile_s)
+    let stats = [init.stats(), collect.stats(), step.stats(), store.stats(), auxiliary.stats()];
+    trainer.finish(&state.train_state, stats.iter().map(Stats::seconds).sum())
+}
+
+/// Logs the metrics of an auxiliary phase.
+fn log_aux_metrics(trainer: &mut Trainer<'_, Args>, metrics: &AuxMetrics<Array>) -> Result<()> {
+    trainer.log(&[
+        ("losses/aux/kl_loss", metrics.kl_loss.item::<f32>()?.into()),
+        ("losses/aux/aux_value_loss", metrics.aux_value_loss.item::<f32>()?.into()),
+        ("losses/aux/real_value_loss", metrics.real_value_loss.item::<f32>()?.into()),
+    ])
 }
 
 /// Evaluates a saved model, sampling actions from its policy.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // The seed differs from that of training.
-    let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
-    let sizes = sizes(&pool)?;
-    let agent = load_model(model, |key| begin(key, &sizes, args))?.agent;
-    let act =
-        with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
-            agent.apply(obs).0.sample(key)
-        })
-        .named("ppg_play");
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
+    let agent = load_model(model, |key| init_train_state(key, args.network, &sizes))?.agent;
+    let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
+        agent.policy_and_value(obs).0.sample(key)
+    })
+    .with_mode(args.run.mode)
+    .named("ppg_evaluate");
     evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
 }

@@ -1,34 +1,36 @@
-//! Proximal policy optimisation (PPO) with random network distillation (RND, Burda et al. 2018):
-//! CleanRL's `ppo_rnd_envpool.py`. The environments are stepped inside the compiled rollout.
+//! Proximal policy optimisation (PPO) with random network distillation (RND, Burda et al. 2018) on
+//! images: CleanRL's `ppo_rnd_envpool.py`. A rollout is one compiled program, each gradient step a
+//! call of another: convolutions run slower inside a compiled loop.
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_rnd_envpool.md`.
+
+mod moments;
 
 use clap::Parser;
 use serde::Serialize;
 
 use crate::algorithm;
 use crate::distributions::Categorical;
-use crate::envs::{AtariOptions, EnvPool, Handle, PoolOptions, XlaPool};
+use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
-use crate::nn::init::orthogonal;
-use crate::nn::{Dense, Encoder, View};
+use crate::jit;
+use crate::nn::{Dense, Encoder, init::orthogonal};
 use crate::optim::{Adam, AdamState, clip_grad_norm};
+use crate::random::{permutation, randint, uniform};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
-use crate::rl::on_policy::{
-    self, Learner, Metrics, Minibatch, Playing, Report, Rollout, annealed, bootstrap_truncated,
-    explained_variance, flat, gae, normalize_by_sample_std, orders, policy_loss, pool_of,
-    value_loss,
-};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer};
-use crate::timeline;
+use crate::rl::{
+    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
+    merge_time_and_env, pools,
+};
 use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{IndexMode, constant, zeros, zeros_like};
+use crate::trace::ops::{IndexMode, full_like, stack, where_, zeros, zeros_like};
 use crate::tree::Tree;
-use crate::{Array, DType, Key, Shape, Tensor, random};
+use crate::{Array, DType, Key, Shape, Tensor, value_and_grad};
+
+pub use moments::Moments;
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -149,7 +151,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_rnd_envpool", Args::check, train, play);
+algorithm!(Args, "ppo_rnd_envpool", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -189,11 +191,12 @@ impl Agent<Tensor> {
 
     /// Returns the policy and the values `f32[B]` of extrinsic and of intrinsic rewards for
     /// observations `[B, ..]`.
-    pub fn apply(&self, obs: Tensor) -> (Categorical<Tensor>, [Tensor; 2]) {
-        let x = self.trunk.apply(obs);
-        let logits = self.actor[1].apply(self.actor[0].apply(x).relu());
-        let y = self.extra.apply(x).relu() + x;
-        let values = [&self.critic_ext, &self.critic_int].map(|head| head.apply(y).squeeze(-1));
+    pub fn policy_and_values(&self, obs: Tensor) -> (Categorical<Tensor>, [Tensor; 2]) {
+        let hidden = self.trunk.apply(obs);
+        let logits = self.actor[1].apply(self.actor[0].apply(hidden).relu());
+        let features = self.extra.apply(hidden).relu() + hidden;
+        let value = |head: &Dense<Tensor>| head.apply(features).squeeze(-1);
+        let values = [value(&self.critic_ext), value(&self.critic_int)];
         (Categorical::new(logits), values)
     }
 }
@@ -203,13 +206,31 @@ impl Agent<Tensor> {
 fn encoder(key: Key<Tensor>, sizes: &Sizes) -> Encoder<Tensor> {
     let (encoder, dense) = key.split();
     let mut encoder = Encoder::init(encoder, sizes.view, &sizes.shape);
-    if sizes.view == View::Frames {
+    if sizes.view == ObsKind::Frames {
         let (first, second) = dense.split();
         let gain = orthogonal(2.0f64.sqrt());
         encoder.dense =
             vec![Dense::init(first, 3136, 256, gain), Dense::init(second, 256, 448, gain)];
     }
     encoder
+}
+
+/// Returns the part of observations `[B, ..]` that the RND networks take, as `f32`: the newest of
+/// stacked frames, or the whole observation.
+pub fn rnd_input(obs: Tensor, view: ObsKind) -> Tensor {
+    let obs = match view {
+        ObsKind::Frames => obs.slice_axis(1, obs.dim(1) - 1, obs.dim(1)),
+        ObsKind::Board | ObsKind::Vector => obs,
+    };
+    obs.to(DType::F32)
+}
+
+/// Returns the shape of [`rnd_input`] of one observation.
+fn rnd_shape(sizes: &Sizes) -> Shape {
+    match sizes.view {
+        ObsKind::Frames => Shape::from([1, 84, 84]),
+        ObsKind::Board | ObsKind::Vector => sizes.shape.clone(),
+    }
 }
 
 /// Convolutions, each followed by a leaky ReLU of slope 0.01, and a dense layer without activation.
@@ -223,8 +244,8 @@ impl Features<Tensor> {
     /// Returns features `f32[B, size]` for observations `f32[B, ..]`.
     pub fn apply(&self, obs: Tensor) -> Tensor {
         let mut x = match self.layers.view {
-            View::Frames => obs.transpose(&[0, 2, 3, 1]),
-            View::Board | View::Vector => obs,
+            ObsKind::Frames => obs.transpose(&[0, 2, 3, 1]),
+            ObsKind::Board | ObsKind::Vector => obs,
         };
         for conv in &self.layers.convs {
             x = conv.apply(x).leaky_relu(0.01);
@@ -236,7 +257,7 @@ impl Features<Tensor> {
 /// Networks of random network distillation: a predictor that is trained on the outputs of a fixed,
 /// randomly initialised target.
 #[derive(Debug, Clone, Tree)]
-pub struct Curiosity<T> {
+pub struct RndModel<T> {
     /// Fixed target network.
     pub target: Features<T>,
     /// Convolutions and first dense layer of the predictor.
@@ -245,18 +266,15 @@ pub struct Curiosity<T> {
     pub head: [Dense<T>; 2],
 }
 
-impl Curiosity<Tensor> {
-    /// Initialises the networks for the part of the observations that [`newest`] returns.
-    pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Curiosity<Tensor> {
+impl RndModel<Tensor> {
+    /// Initialises the networks for the part of the observations that [`rnd_input`] returns.
+    pub fn init(key: Key<Tensor>, sizes: &Sizes) -> RndModel<Tensor> {
         let [target, predictor, first, second] = key.split_n();
-        let shape = match sizes.view {
-            View::Frames => Shape::from([1, 84, 84]),
-            View::Board | View::Vector => sizes.shape.clone(),
-        };
+        let shape = rnd_shape(sizes);
         let features = |key| Features { layers: Encoder::init(key, sizes.view, &shape) };
         let target = features(target);
         let (size, gain) = (target.layers.size(), orthogonal(2.0f64.sqrt()));
-        Curiosity {
+        RndModel {
             predictor: features(predictor),
             head: [Dense::init(first, size, size, gain), Dense::init(second, size, size, gain)],
             target,
@@ -266,110 +284,200 @@ impl Curiosity<Tensor> {
     /// Returns the outputs of the predictor and of the target, `f32[B, size]` each, for whitened
     /// observations `f32[B, ..]`. No gradient flows into the target.
     pub fn apply(&self, white: Tensor) -> [Tensor; 2] {
-        let x = self.predictor.apply(white).relu();
-        let predicted = self.head[1].apply(self.head[0].apply(x).relu());
+        let hidden = self.predictor.apply(white).relu();
+        let predicted = self.head[1].apply(self.head[0].apply(hidden).relu());
         [predicted, self.target.apply(white).stop_gradient()]
-    }
-
-    /// Returns the intrinsic reward `1/2 sum((predicted - target)^2)` of each observation,
-    /// `f32[B]`.
-    pub fn novelty(&self, white: Tensor) -> Tensor {
-        let [predicted, target] = self.apply(white);
-        0.5 * (predicted - target).square().sum(-1)
-    }
-}
-
-/// Returns the part of observations `[B, ..]` that the RND networks take, as `f32`: the newest of
-/// stacked frames, or the whole observation.
-pub fn newest(obs: Tensor, view: View) -> Tensor {
-    let obs = match view {
-        View::Frames => obs.slice_axis(1, obs.dim(1) - 1, obs.dim(1)),
-        View::Board | View::Vector => obs,
-    };
-    obs.to(DType::F32)
-}
-
-/// Running mean and variance, by Chan et al.'s update.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Moments<T> {
-    /// Number of examples.
-    pub count: T,
-    /// Mean of each element.
-    pub mean: T,
-    /// Variance of each element.
-    pub var: T,
-}
-
-impl Moments<Tensor> {
-    /// Returns the initial statistics for elements of this shape: mean 0, variance 1, count 1e-4.
-    pub fn new(shape: &[usize]) -> Moments<Tensor> {
-        let mean = zeros(shape, DType::F32);
-        Moments { count: constant(1e-4f32), mean, var: mean + 1.0 }
-    }
-
-    /// Updates the statistics with the B examples of `x: f32[B, ..]`.
-    pub fn update(self, x: Tensor) -> Moments<Tensor> {
-        let rows = x.dim(0) as f64;
-        let (mean, var) = (x.mean(0), x.var(0));
-        let count = self.count + rows;
-        let delta = mean - self.mean;
-        let squares =
-            self.var * self.count + var * rows + delta.square() * self.count * rows / count;
-        Moments { count, mean: self.mean + delta * rows / count, var: squares / count }
-    }
-
-    /// Normalises `x: f32[B, ..]` by mean and standard deviation, clipped to between -5 and 5.
-    pub fn whiten(&self, x: Tensor) -> Tensor {
-        ((x - self.mean) * (self.var + 1e-8).rsqrt()).clip(-5.0, 5.0)
     }
 }
 
 /// Trained networks: the agent and the RND networks.
 #[derive(Debug, Clone, Tree)]
 pub struct Networks<T> {
-    /// The agent.
+    /// Agent.
     pub agent: Agent<T>,
     /// RND networks. The target's gradients are zero.
-    pub curiosity: Curiosity<T>,
+    pub rnd: RndModel<T>,
 }
 
-/// State that an update changes.
+/// State that updates change; saved as the model.
 #[derive(Debug, Tree)]
 pub struct TrainState<T> {
-    /// The parameters.
-    pub learner: Networks<T>,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, Networks<T>>,
+    /// Parameters.
+    pub networks: Networks<T>,
+    /// Adam's state.
+    pub opt_state: AdamState<T, Networks<T>>,
     /// Statistics of the observations that the RND networks take.
-    pub seen: Moments<T>,
-    /// Statistics of the running intrinsic returns.
-    pub returns: Moments<T>,
-    /// `f32[N]`: running intrinsic returns.
-    pub running: T,
+    pub obs_rms: Moments<T>,
+    /// Statistics of the discounted intrinsic rewards.
+    pub reward_rms: Moments<T>,
+    /// `f32[N]`: discounted sums of the intrinsic rewards so far.
+    pub discounted_reward: T,
 }
 
-/// Computes running returns `f <- gamma f + r` from `start: f32[N]`; returns the last, `f32[N]`,
-/// and those of all steps, `f32[T, N]`.
-pub fn filter(start: Tensor, rewards: Tensor, gamma: f64) -> (Tensor, Tensor) {
-    let turn = |running: Tensor, reward: Tensor| {
-        let running = gamma * running + reward;
-        (running, running)
+/// Initialises the networks, their optimiser and the statistics.
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes, num_envs: usize) -> TrainState<Tensor> {
+    let (agent_key, rnd_key) = key.split();
+    let (agent, rnd) = (Agent::init(agent_key, sizes), RndModel::init(rnd_key, sizes));
+    let networks = Networks { agent, rnd };
+    TrainState {
+        opt_state: Adam::default().init(&networks),
+        networks,
+        obs_rms: Moments::new(&rnd_shape(sizes)),
+        reward_rms: Moments::new(&[]),
+        discounted_reward: zeros([num_envs], DType::F32),
+    }
+}
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `[N, ..]`: last observations, in the environment's dtype.
+    pub obs: T,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Initialises the observation statistics in `num_iterations_obs_norm_init` rollouts of random
+/// actions.
+fn init_obs_rms(
+    envs: &XlaPool,
+    obs_rms: Moments<Tensor>,
+    env_state: EnvState<Tensor>,
+    sizes: &Sizes,
+    args: &Args,
+) -> (Moments<Tensor>, EnvState<Tensor>) {
+    let step = |(obs_rms, env_state): (Moments<Tensor>, EnvState<Tensor>), ()| {
+        let EnvState { handle, obs, key } = env_state;
+        let (key, action_key) = key.split();
+        let action = randint(action_key, [obs.dim(0)], 0, sizes.num_actions as i32, DType::I32);
+        let (handle, step) = envs.step(handle, action);
+        let obs_rms = obs_rms.update(rnd_input(step.obs, sizes.view));
+        ((obs_rms, EnvState { handle, obs: step.obs, key }), ())
     };
-    scan(turn, start, rewards)
+    let steps = args.num_iterations_obs_norm_init * args.num_steps;
+    scan_with(step, (obs_rms, env_state), (), ScanOptions::length(steps)).0
 }
 
-// --------------------------------------------------------------------------------------- losses
+/// Rollout of T steps of N environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Rollout<T> {
+    /// `[T, N, ..]`: observations, in the environment's dtype.
+    pub obs: T,
+    /// `i32[T, N]`: actions.
+    pub actions: T,
+    /// `f32[T, N]`: log probabilities of the actions.
+    pub logprobs: T,
+    /// `f32[T, N]` each: values of the extrinsic and of the intrinsic rewards.
+    pub values: [T; 2],
+    /// `f32[T, N]`: extrinsic rewards, those of the environment.
+    pub rewards: T,
+    /// `f32[T, N]`: intrinsic rewards.
+    pub curiosity_rewards: T,
+    /// `f32[T, N]`: 1 where the step ended its episode.
+    pub dones: T,
+    /// `[N, ..]`: observations after the last step.
+    pub next_obs: T,
+}
 
-/// A rollout as samples, B = T N.
+/// Steps all environments once with sampled actions. Returns the observations, actions, log
+/// probabilities, values, rewards and ends of episodes of this step, as ordered in [`Rollout`].
+fn env_step(
+    envs: &XlaPool,
+    networks: &Networks<Tensor>,
+    obs_rms: &Moments<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, ([Tensor; 8], EpisodeStats<Tensor>)) {
+    let Networks { agent, rnd } = networks;
+    let EnvState { handle, obs, key } = env_state;
+    let (key, action_key) = key.split();
+    let (policy, [ext_value, int_value]) = agent.policy_and_values(obs);
+    let action = policy.sample(action_key);
+    let logprob = policy.log_prob(action);
+    let (handle, step) = envs.step(handle, action);
+    let white = obs_rms.whiten(rnd_input(step.obs, agent.trunk.view));
+    let [predicted, target] = rnd.apply(white);
+    let curiosity_reward = 0.5 * (predicted - target).square().sum(-1);
+    let mut reward = step.reward;
+    if args.bootstrap_truncated {
+        let final_obs = envs.final_obs_of(&step);
+        // Only extrinsic returns are bootstrapped: intrinsic returns do not end with the episode.
+        let value = |obs| agent.policy_and_values(obs).1[0];
+        reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, args.gamma, value);
+    }
+    let done = step.done().to(DType::F32);
+    let transition = [obs, action, logprob, ext_value, int_value, reward, curiosity_reward, done];
+    let env_state = EnvState { handle, obs: step.obs, key };
+    (env_state, (transition, EpisodeStats::of(&step)))
+}
+
+/// Collects a rollout of `num_steps` steps of all environments.
+fn collect_rollout(
+    envs: &XlaPool,
+    networks: &Networks<Tensor>,
+    obs_rms: &Moments<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
+    let step = |env_state, ()| env_step(envs, networks, obs_rms, env_state, args);
+    let (env_state, (transitions, episodes)) =
+        scan_with(step, env_state, (), ScanOptions::length(args.num_steps));
+    let [obs, actions, logprobs, ext_values, int_values, rewards, curiosity_rewards, dones] =
+        transitions;
+    let (values, next_obs) = ([ext_values, int_values], env_state.obs);
+    let rollout =
+        Rollout { obs, actions, logprobs, values, rewards, curiosity_rewards, dones, next_obs };
+    (env_state, rollout, episodes)
+}
+
+/// Computes discounted sums `f <- gamma f + r` from `start: f32[N]`; returns the last, `f32[N]`, and
+/// those of all steps, `f32[T, N]`. CleanRL calls it `RewardForwardFilter`.
+pub fn reward_forward_filter(start: Tensor, rewards: Tensor, gamma: f64) -> (Tensor, Tensor) {
+    let step = |sum: Tensor, reward: Tensor| {
+        let sum = gamma * sum + reward;
+        (sum, sum)
+    };
+    scan(step, start, rewards)
+}
+
+// ----------------------------------------------------------------------------------- advantages
+
+/// Generalized advantage estimation (GAE, Schulman et al. 2016): returns advantages and returns,
+/// `f32[T, N]`, for values `f32[T, N]` and `next_value: f32[N]` of the observations after the last
+/// step.
+pub fn compute_gae(
+    rewards: Tensor,
+    dones: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, gae_lambda): (f64, f64),
+) -> (Tensor, Tensor) {
+    type Step = (Tensor, Tensor, Tensor);
+    let step = |(next_advantage, next_value): (Tensor, Tensor), (reward, done, value): Step| {
+        let nonterminal = 1.0 - done;
+        let delta = reward + gamma * next_value * nonterminal - value;
+        let advantage = delta + gamma * gae_lambda * nonterminal * next_advantage;
+        ((advantage, value), advantage)
+    };
+    let init = (zeros_like(next_value), next_value);
+    let (_, advantages) = scan_with(step, init, (rewards, dones, values), ScanOptions::reversed());
+    (advantages, advantages + values)
+}
+
+/// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `[B, ..]`, in the environment's dtype.
+    /// `[B, ..]`: observations, in the environment's dtype.
     pub obs: T,
-    /// `i32[B]`
+    /// `i32[B]`: actions.
     pub actions: T,
     /// `f32[B]`: log probabilities under the policy that acted.
     pub logprobs: T,
-    /// `f32[B]`
+    /// `f32[B]`: advantages, those of both rewards together.
     pub advantages: T,
     /// `f32[B]`: returns of the extrinsic rewards.
     pub ext_returns: T,
@@ -377,229 +485,241 @@ pub struct Samples<T> {
     pub int_returns: T,
     /// `f32[B]`: values of the extrinsic rewards, by the critic that acted.
     pub ext_values: T,
-    /// `f32[B]`: 1 for the samples that train the predictor, else 0; drawn for each minibatch.
-    pub learns: T,
+}
+
+/// Returns the samples of a rollout with normalised intrinsic rewards, and the explained variance of
+/// its extrinsic values, `1 - var(R - v) / var(R)`.
+pub fn make_samples(
+    agent: &Agent<Tensor>,
+    rollout: Rollout<Tensor>,
+    args: &Args,
+) -> (Samples<Tensor>, Tensor) {
+    let Rollout { obs, actions, logprobs, values, rewards, dones, .. } = rollout;
+    let [ext_values, int_values] = values;
+    let (_, [next_ext, next_int]) = agent.policy_and_values(rollout.next_obs); // f32[N] each
+    let (ext_advantages, ext_returns) =
+        compute_gae(rewards, dones, ext_values, next_ext, (args.gamma, args.gae_lambda));
+    // Intrinsic returns do not end with the episode.
+    let (never, discounts) = (zeros_like(dones), (args.int_gamma, args.gae_lambda));
+    let (int_advantages, int_returns) =
+        compute_gae(rollout.curiosity_rewards, never, int_values, next_int, discounts);
+    let advantages = args.ext_coef * ext_advantages + args.int_coef * int_advantages;
+    let samples =
+        Samples { obs, actions, logprobs, advantages, ext_returns, int_returns, ext_values };
+    let samples = merge_time_and_env(samples);
+    let variance = samples.ext_returns.var(..);
+    let explained = 1.0 - (samples.ext_returns - samples.ext_values).var(..) / variance;
+    (samples, where_(variance.eq(0.0), full_like(variance, f64::NAN), explained))
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// Total loss.
+    pub loss: T,
+    /// Value loss.
+    pub value_loss: T,
+    /// Policy loss.
+    pub policy_loss: T,
+    /// Mean entropy of the policy.
+    pub entropy: T,
+    /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
+    pub old_approx_kl: T,
+    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
+    pub approx_kl: T,
+    /// Fraction of ratios that differ from 1 by more than the clip range.
+    pub clipfrac: T,
+    /// Loss of the predictor.
+    pub fwd_loss: T,
 }
 
 /// Computes the predictor's loss: the mean squared error, averaged over the samples where
-/// `learns: f32[B]` is 1.
-pub fn fwd_loss([predicted, target]: [Tensor; 2], learns: Tensor) -> Tensor {
+/// `mask: f32[B]` is 1.
+pub fn fwd_loss([predicted, target]: [Tensor; 2], mask: Tensor) -> Tensor {
     let error = (predicted - target).square().mean(-1);
-    (error * learns).sum(..) / learns.sum(..).maximum(1.0)
+    (error * mask).sum(..) / mask.sum(..).maximum(1.0)
 }
 
-/// Computes the loss over a minibatch; returns PPO's metrics and the predictor's loss with it.
-pub fn loss(
-    learner: &Networks<Tensor>,
-    seen: &Moments<Tensor>,
-    batch: &Samples<Tensor>,
+/// Computes the loss of PPO and of the predictor over a minibatch, and its metrics. `mask: f32[B]` is
+/// 1 for the samples that train the predictor.
+pub fn ppo_loss(
+    networks: &Networks<Tensor>,
+    obs_rms: &Moments<Tensor>,
+    (batch, mask): (&Samples<Tensor>, Tensor),
     args: &Args,
-) -> (Tensor, (Metrics<Tensor>, Tensor)) {
-    let Networks { agent, curiosity } = learner;
-    let (policy, [ext, int]) = agent.apply(batch.obs);
-    let white = seen.whiten(newest(batch.obs, agent.trunk.view));
-    let fwd_loss = fwd_loss(curiosity.apply(white), batch.learns);
+) -> (Tensor, Metrics<Tensor>) {
+    let Networks { agent, rnd } = networks;
+    let white = obs_rms.whiten(rnd_input(batch.obs, agent.trunk.view));
+    let fwd_loss = fwd_loss(rnd.apply(white), mask);
+
+    let (policy, [ext_value, int_value]) = agent.policy_and_values(batch.obs);
     let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
-    let advantages =
-        if args.norm_adv { normalize_by_sample_std(batch.advantages) } else { batch.advantages };
-    let (policy_loss, ratios) = policy_loss(logratio, advantages, args.clip_coef);
-    let clip = args.clip_vloss.then_some(args.clip_coef);
-    let value_loss = value_loss(ext, batch.ext_values, batch.ext_returns, clip)
-        + value_loss(int, batch.int_returns, batch.int_returns, None);
+    let ratio = logratio.exp();
+    let clip = args.clip_coef;
+
+    let mut advantages = batch.advantages;
+    if args.norm_adv {
+        // PyTorch's standard deviation, whose divisor is B - 1.
+        let centered = advantages - advantages.mean(..);
+        let divisor = (advantages.dim(0) - 1).max(1) as f64;
+        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+    }
+    let unclipped = -advantages * ratio;
+    let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
+    let policy_loss = unclipped.maximum(clipped).mean(..);
+
+    let mut ext_error = (ext_value - batch.ext_returns).square();
+    if args.clip_vloss {
+        let near = batch.ext_values + (ext_value - batch.ext_values).clip(-clip, clip);
+        ext_error = ext_error.maximum((near - batch.ext_returns).square());
+    }
+    let int_error = (int_value - batch.int_returns).square();
+    let value_loss = 0.5 * ext_error.mean(..) + 0.5 * int_error.mean(..);
+
     let entropy = policy.entropy().mean(..);
     let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss + fwd_loss;
-    (loss, (Metrics { loss, value_loss, policy_loss, entropy, ratios }, fwd_loss))
-}
-
-/// Computes the samples of a rollout with extrinsic rewards. `values` are those of extrinsic and
-/// intrinsic rewards by the critics that acted, `f32[T, N]` each; `next_values` are those of the
-/// observation after the last step, `f32[N]` each.
-pub fn samples(
-    rollout: Rollout<Tensor>,
-    (logprobs, curiosity_rewards): (Tensor, Tensor),
-    values: [Tensor; 2],
-    next_values: [Tensor; 2],
-    args: &Args,
-) -> Samples<Tensor> {
-    let Rollout { obs, actions, rewards, ends, .. } = rollout;
-    let ([ext_values, int_values], [next_ext, next_int]) = (values, next_values);
-    let discounts = (args.gamma, args.gae_lambda);
-    let (ext, ext_returns) = gae(rewards, ends, ext_values, next_ext, discounts);
-    // Intrinsic returns do not end with the episode.
-    let discounts = (args.int_gamma, args.gae_lambda);
-    let (int, int_returns) =
-        gae(curiosity_rewards, zeros_like(ends), int_values, next_int, discounts);
-    Samples {
-        obs: flat(obs),
-        actions: flat(actions),
-        logprobs: flat(logprobs),
-        advantages: flat(args.ext_coef * ext + args.int_coef * int),
-        ext_returns: flat(ext_returns),
-        int_returns: flat(int_returns),
-        ext_values: flat(ext_values),
-        learns: zeros_like(flat(ext_values)),
-    }
+    let metrics = Metrics {
+        loss,
+        value_loss,
+        policy_loss,
+        entropy,
+        old_approx_kl: (-logratio).mean(..),
+        approx_kl: ((ratio - 1.0) - logratio).mean(..),
+        clipfrac: (ratio - 1.0).abs().gt(clip).to(DType::F32).mean(..),
+        fwd_loss,
+    };
+    (loss, metrics)
 }
 
 // --------------------------------------------------------------------------------------- update
 
-/// Takes one gradient step; compiled as one program. `learns` is, for all minibatches, 1 for the
-/// samples that train the predictor, else 0.
+/// Returns the sample indices of the minibatches, each epoch in a random order of its own:
+/// `i32[update_epochs * num_minibatches, minibatch_size]`.
+fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
+    let keys = key.split_vec(args.update_epochs).into_iter();
+    let orders: Vec<Tensor> = keys.map(|key| permutation(key, args.batch_size())).collect();
+    let minibatch_size = args.batch_size() / args.num_minibatches;
+    stack(&orders, 0).reshape([args.update_epochs * args.num_minibatches, minibatch_size])
+}
+
+/// Samples of an update, and their minibatches.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Minibatches<T> {
+    /// All samples of the update.
+    pub samples: Samples<T>,
+    /// `i32[update_epochs * num_minibatches, minibatch_size]`: sample indices of all minibatches.
+    pub indices: T,
+    /// `f32[update_epochs * num_minibatches, minibatch_size]`: 1 for the samples of each minibatch
+    /// that train the predictor, else 0.
+    pub masks: T,
+}
+
+/// Results of a gradient step.
+type StepOutput<T> = (TrainState<T>, Metrics<T>);
+
+/// Gathers minibatch `index: i32[]` and takes one gradient step on it; compiled as one program.
 pub fn minibatch_step(
-    state: TrainState<Tensor>,
-    (batch, learns): (Minibatch<Tensor, Samples<Tensor>>, Tensor),
+    train_state: TrainState<Tensor>,
+    minibatches: Minibatches<Tensor>,
+    index: Tensor,
+    learning_rate: Tensor,
     args: &Args,
-) -> (TrainState<Tensor>, (Metrics<Tensor>, Tensor)) {
-    let TrainState { learner, optimizer, seen, returns, running } = state;
-    let learns = learns.take_mode(batch.turn, 0, IndexMode::Clip);
-    let samples = Samples { learns, ..batch.rows() };
-    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(batch.learning_rate);
-    let clip = |grads| clip_grad_norm(grads, args.max_grad_norm);
-    let loss = |learner: &Networks<Tensor>| loss(learner, &seen, &samples, args);
-    let learner = Learner { agent: learner, optimizer };
-    let (Learner { agent: learner, optimizer }, metrics) = learner.descend(loss, clip, adam);
-    (TrainState { learner, optimizer, seen, returns, running }, metrics)
+) -> StepOutput<Tensor> {
+    let Minibatches { samples, indices, masks } = minibatches;
+    let mask = masks.take_mode(index, 0, IndexMode::Clip);
+    let batch = gather_minibatch(samples, indices.take_mode(index, 0, IndexMode::Clip));
+    let TrainState { networks, opt_state, obs_rms, .. } = train_state;
+    let loss = |networks: Networks<Tensor>| ppo_loss(&networks, &obs_rms, (&batch, mask), args);
+    let ((_, metrics), grads) = value_and_grad(loss)(networks.clone());
+    let grads = clip_grad_norm(grads, args.max_grad_norm);
+    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
+    let (networks, opt_state) = adam.step(networks, grads, opt_state);
+    (TrainState { networks, opt_state, ..train_state }, metrics)
 }
 
-// -------------------------------------------------------------------------------------- rollout
-
-/// A rollout prepared for the update.
-#[derive(Debug, Tree)]
-struct Collected<T> {
-    samples: Samples<T>,
-    /// Sample indices of each minibatch.
-    orders: T,
-    /// 1 for the samples of each minibatch that train the predictor, else 0.
-    learns: T,
-    games: EpisodeStats<T>,
-    explained_variance: T,
-    /// Mean of the normalised intrinsic rewards.
-    curiosity_reward: T,
-}
-
-/// Collects a rollout with the environments stepped inside the loop, and updates the statistics of
-/// observations and intrinsic returns; compiled as one program.
-fn collect(
-    envs: &XlaPool,
-    state: TrainState<Tensor>,
-    playing: Playing<Tensor>,
+/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs, each a call of `step` with the
+/// index of its minibatch. Returns the metrics of the last gradient step, with the mean `clipfrac` of
+/// all.
+fn run_epochs(
+    mut train_state: TrainState<Array>,
+    step: impl Fn(TrainState<Array>, Array) -> Result<StepOutput<Array>>,
     args: &Args,
-) -> (TrainState<Tensor>, Playing<Tensor>, Collected<Tensor>) {
-    let TrainState { learner, optimizer, seen, returns, running } = state;
-    let Networks { agent, curiosity } = &learner;
-    let view = agent.trunk.view;
-    let turn = |playing: Playing<Tensor>, ()| {
-        let Playing { handle, obs, key } = playing;
-        let (key, draw) = key.split();
-        let (policy, values) = agent.apply(obs);
-        let action = policy.sample(draw);
-        let logprob = policy.log_prob(action);
-        let (handle, step) = envs.step(handle, action);
-        let novelty = curiosity.novelty(seen.whiten(newest(step.obs, view)));
-        let ends = step.done().to(DType::F32);
-        let mut reward = step.reward;
-        if args.bootstrap_truncated {
-            let (cut, last) = (step.truncated_only(), envs.final_obs_of(&step));
-            // Only extrinsic returns are bootstrapped: intrinsic returns do not end with the
-            // episode.
-            let value = |obs| agent.apply(obs).1[0];
-            reward = bootstrap_truncated(reward, cut, last, args.gamma, value);
-        }
-        let next = Playing { handle, obs: step.obs, key };
-        (next, (obs, action, logprob, values, (reward, novelty), ends, EpisodeStats::of(&step)))
-    };
-    let length = ScanOptions::length(args.num_steps);
-    let (playing, told) = scan_with(turn, playing, (), length);
-    let (obs, actions, logprobs, [ext_values, int_values], (rewards, novelty), ends, games) = told;
-    let Playing { handle, obs: next_obs, key } = playing;
-    let (_, next_values) = agent.apply(next_obs);
-
-    let (running, filtered) = filter(running, novelty, args.int_gamma);
-    let returns = returns.update(filtered.ravel());
-    let curiosity_rewards = novelty * (returns.var + 1e-8).rsqrt();
-    let rollout = Rollout { obs, actions, rewards, ends, next_obs };
-    let values = [ext_values, int_values];
-    let samples = samples(rollout, (logprobs, curiosity_rewards), values, next_values, args);
-    let seen = seen.update(newest(samples.obs, view));
-    let [key, shuffle, draws] = key.split_n();
-    let orders = orders(shuffle, args.update_epochs, args.num_minibatches, args.batch_size());
-    let draws = random::uniform(draws, orders.shape(), DType::F32, 0.0, 1.0);
-    let collected = Collected {
-        samples,
-        orders,
-        learns: draws.lt(args.update_proportion).to(DType::F32),
-        games,
-        explained_variance: explained_variance(flat(ext_values), samples.ext_returns),
-        curiosity_reward: curiosity_rewards.mean(..),
-    };
-    let playing = Playing { handle, obs: next_obs, key };
-    (TrainState { learner, optimizer, seen, returns, running }, playing, collected)
-}
-
-/// Takes steps with random actions to initialise the observation statistics; compiled as one
-/// program.
-fn look_around(
-    envs: &XlaPool,
-    seen: Moments<Tensor>,
-    playing: Playing<Tensor>,
-    sizes: &Sizes,
-    args: &Args,
-) -> (Moments<Tensor>, Playing<Tensor>) {
-    let turn = |(seen, playing): (Moments<Tensor>, Playing<Tensor>), ()| {
-        let Playing { handle, obs, key } = playing;
-        let (key, draw) = key.split();
-        let action = random::randint(draw, [obs.dim(0)], 0, sizes.num_actions as i32, DType::I32);
-        let (handle, step) = envs.step(handle, action);
-        let seen = seen.update(newest(step.obs, sizes.view));
-        ((seen, Playing { handle, obs: step.obs, key }), ())
-    };
-    let steps = args.num_iterations_obs_norm_init * args.num_steps;
-    scan_with(turn, (seen, playing), (), ScanOptions::length(steps)).0
+) -> Result<StepOutput<Array>> {
+    let mut all_metrics: Vec<Metrics<Array>> = Vec::new();
+    for index in 0..args.update_epochs * args.num_minibatches {
+        let (next_state, metrics) = step(train_state, Array::from(index as i32))?;
+        train_state = next_state;
+        all_metrics.push(metrics);
+    }
+    let mut clipfrac = 0.0;
+    for metrics in &all_metrics {
+        clipfrac += metrics.clipfrac.item::<f32>()?;
+    }
+    let clipfrac = Array::from(clipfrac / all_metrics.len() as f32);
+    let last = all_metrics.pop().expect("at least one gradient step");
+    Ok((train_state, Metrics { clipfrac, ..last }))
 }
 
 // ------------------------------------------------------------------------------------- training
 
-fn pool(args: &Args, num_envs: usize, seed: u64) -> Result<EnvPool> {
-    let num_threads = args.run.num_threads;
-    let options = PoolOptions { num_envs, num_threads, seed, ..PoolOptions::default() };
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that updates change.
+    pub train_state: TrainState<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
+}
+
+/// Collects a rollout, updates the statistics of observations and intrinsic rewards, and makes
+/// minibatches; compiled as one program. Returns the explained variance of the extrinsic values and
+/// the mean of the normalised intrinsic rewards too.
+fn collect_samples(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    args: &Args,
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, Minibatches<Tensor>, [Tensor; 2]) {
+    let RunnerState { mut train_state, env_state } = state;
+    let TrainState { networks, obs_rms, .. } = &train_state;
+    let (mut env_state, mut rollout, episodes) =
+        collect_rollout(envs, networks, obs_rms, env_state, args);
+
+    let (last, discounted) = reward_forward_filter(
+        train_state.discounted_reward,
+        rollout.curiosity_rewards,
+        args.int_gamma,
+    );
+    train_state.discounted_reward = last;
+    train_state.reward_rms = train_state.reward_rms.update(discounted.ravel());
+    rollout.curiosity_rewards =
+        rollout.curiosity_rewards * (train_state.reward_rms.var + 1e-8).rsqrt();
+    let agent = &train_state.networks.agent;
+    let (samples, explained_variance) = make_samples(agent, rollout, args);
+    train_state.obs_rms = train_state.obs_rms.update(rnd_input(samples.obs, agent.trunk.view));
+
+    let [key, shuffle_key, mask_key] = env_state.key.split_n();
+    env_state.key = key;
+    let indices = minibatch_indices(shuffle_key, args);
+    let draws = uniform(mask_key, indices.shape(), DType::F32, 0.0, 1.0);
+    let masks = draws.lt(args.update_proportion).to(DType::F32);
+    let scalars = [explained_variance, rollout.curiosity_rewards.mean(..)];
+    let minibatches = Minibatches { samples, indices, masks };
+    (RunnerState { train_state, env_state }, episodes, minibatches, scalars)
+}
+
+/// Creates environments with episodic lives, rewards clipped to their signs and sticky actions, and
+/// returns them with the sizes of the networks.
+fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
     let atari = AtariOptions {
         episodic_life: true,
         reward_clip: true,
         repeat_action_probability: 0.25,
         ..AtariOptions::envpool()
     };
-    pool_of(&args.env_id, atari, options)
+    pools::of_kinds(args, &[ObsKind::Frames, ObsKind::Board], atari, num_envs, seed)
 }
-
-/// Returns the observation and action sizes of the environment, or an error if this algorithm does
-/// not support its spaces.
-fn sizes(pool: &EnvPool) -> Result<Sizes> {
-    Sizes::of("ppo_rnd_envpool", pool.spec(), &[View::Frames, View::Board])
-}
-
-fn begin(key: Key<Tensor>, sizes: &Sizes, num_envs: usize) -> TrainState<Tensor> {
-    let (agent, curiosity) = key.split();
-    let learner =
-        Networks { agent: Agent::init(agent, sizes), curiosity: Curiosity::init(curiosity, sizes) };
-    let optimizer = Adam::default().init(&learner);
-    let shape = match sizes.view {
-        View::Frames => Shape::from([1, 84, 84]),
-        View::Board | View::Vector => sizes.shape.clone(),
-    };
-    let (seen, returns) = (Moments::new(&shape), Moments::new(&[]));
-    TrainState { learner, optimizer, seen, returns, running: zeros([num_envs], DType::F32) }
-}
-
-/// Metrics of one update.
-#[derive(Debug, Tree)]
-struct Told<T> {
-    report: Report<T>,
-    /// Loss of the predictor over the last minibatch.
-    fwd_loss: T,
-}
-
-/// Arguments of a gradient step.
-type Step<T> = (TrainState<T>, (Minibatch<T, Samples<T>>, T));
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
 /// the run's folder.
@@ -609,84 +729,70 @@ type Step<T> = (TrainState<T>, (Minibatch<T, Samples<T>>, T));
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let pool = pool(args, args.num_envs, args.run.seed)?;
-    let sizes = sizes(&pool)?;
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
-
+    let (pool, sizes) = make_pool(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let mode = args.run.mode;
-    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
-        let (key, agent) = key.split();
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, agent_key) = key.split();
         let (handle, first) = envs.reset(handle);
-        let state = begin(agent, &sizes, args.num_envs);
-        let playing = Playing { handle, obs: first.obs, key };
-        let (seen, playing) = look_around(&envs, state.seen, playing, &sizes, args);
-        (TrainState { seen, ..state }, playing)
+        let mut train_state = init_train_state(agent_key, &sizes, args.num_envs);
+        let env_state = EnvState { handle, obs: first.obs, key };
+        let (obs_rms, env_state) =
+            init_obs_rms(&envs, train_state.obs_rms, env_state, &sizes, args);
+        train_state.obs_rms = obs_rms;
+        RunnerState { train_state, env_state }
     })
+    .with_mode(args.run.mode)
     .named("ppo_rnd_init");
-    let rollout = with_mode(mode, |(state, playing): (TrainState<Tensor>, Playing<Tensor>)| {
-        collect(&envs, state, playing, args)
+    let collect = jit(|state| collect_samples(&envs, state, args))
+        .with_mode(args.run.mode)
+        .named("ppo_rnd_rollout");
+    let step = jit(|(state, minibatches, index, rate)| {
+        minibatch_step(state, minibatches, index, rate, args)
     })
-    .named("ppo_rnd_rollout");
-    let learn = with_mode(mode, |(state, batch): Step<Tensor>| minibatch_step(state, batch, args))
-        .named("ppo_rnd_step")
-        .check_nans(args.run.check_nans);
+    .with_mode(args.run.mode)
+    .named("ppo_rnd_step")
+    .check_nans(args.run.check_nans);
 
-    let seed = Key::new(args.run.seed);
-    let mut running = trainer.init_or_resume(init.call((handle, seed))?, &envs)?;
-    let steps = args.batch_size() as u64;
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let update = trainer.global_step() / steps;
-        let rate = annealed(args.learning_rate, args.anneal_lr, update, args.num_iterations());
-        let (state, playing) = running;
-
-        let span = timeline::span("rollout");
-        let (state, playing, collected) = rollout.call((state, playing))?;
-        let Collected { samples, orders, learns, games, explained_variance, curiosity_reward } =
-            collected;
-        let games = games.to_vec()?;
-        drop(span);
-
-        let _span = timeline::span("update");
-        let learning_rate = Array::from(rate as f32);
-        let count = (args.update_epochs, args.num_minibatches);
-        let mut fwd_loss = Array::from(0.0f32);
-        let first = Minibatch { samples, orders, turn: Array::from(0i32), learning_rate };
-        let step = |state, turn| {
-            let batch = (first.at(turn), learns.clone());
-            let (state, (metrics, forward)) = learn.call((state, batch))?;
-            fwd_loss = forward;
-            Ok((state, metrics))
-        };
-        let (state, metrics) = on_policy::steps(state, count, None, step)?;
-        running = (state, playing);
-        let at = trainer.global_step() + steps;
-        let scalars = [
-            ("charts/learning_rate", rate),
+        let mut learning_rate = args.learning_rate;
+        if args.anneal_lr {
+            let iteration = trainer.global_step() / args.batch_size() as u64;
+            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
+        }
+        let rate = Array::from(learning_rate as f32);
+        let (next_state, episodes, minibatches, scalars) = collect.call(state)?;
+        let RunnerState { train_state, env_state } = next_state;
+        let [explained_variance, curiosity_reward] = scalars;
+        let step = |state, index| step.call((state, minibatches.clone(), index, rate.clone()));
+        let (train_state, metrics) = run_epochs(train_state, step, args)?;
+        state = RunnerState { train_state, env_state };
+        trainer.record(&episodes.to_vec()?, Some(&metrics))?;
+        trainer.log(&[
+            ("charts/learning_rate", learning_rate),
+            ("losses/explained_variance", explained_variance.item::<f32>()?.into()),
             ("charts/episode_curiosity_reward", curiosity_reward.item::<f32>()?.into()),
-        ];
-        trainer.run.events.scalars(&scalars, at)?;
-        let report = Report { metrics, explained_variance };
-        trainer.record(&games, Some(&Told { report, fwd_loss }))?;
-        trainer.checkpoint_if_due(&running, &envs)?;
+        ])?;
+        trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + rollout.stats().seconds() + learn.stats().seconds();
-    trainer.finish(&running.0, compile_s)
+    let compile_s = init.stats().seconds() + collect.stats().seconds() + step.stats().seconds();
+    trainer.finish(&state.train_state, compile_s)
 }
 
 /// Evaluates a saved model, sampling actions from its policy.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    // The seed differs from that of training.
-    let pool = pool(args, 1, args.run.seed.wrapping_add(1 << 32))?;
-    let sizes = sizes(&pool)?;
-    let agent = load_model(model, |key| begin(key, &sizes, args.num_envs))?.learner.agent;
-    let act =
-        with_mode(args.run.mode, |(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
-            agent.apply(obs).0.sample(key)
-        })
-        .named("ppo_rnd_play");
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
+    let init = |key| init_train_state(key, &sizes, args.num_envs);
+    let agent = load_model(model, init)?.networks.agent;
+    let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
+        agent.policy_and_values(obs).0.sample(key)
+    })
+    .with_mode(args.run.mode)
+    .named("ppo_rnd_evaluate");
     evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
 }

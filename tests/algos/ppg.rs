@@ -1,11 +1,12 @@
-//! PPG: its auxiliary loss against NumPy, that values do not reach the layers that see, its runs.
+//! PPG: auxiliary loss against NumPy, gradients of the encoder, networks, runs, refused settings.
 
 use std::path::Path;
 
-use podracer::algos::ppg::{Agent, Args, AuxSamples, Network, Trunk, aux_loss, loss, train};
-use podracer::nn::View;
+use podracer::algos::ppg::{Agent, Args, AuxSamples, Network, Samples, aux_loss, ppo_loss, train};
+use podracer::envs::ObsKind;
+use podracer::jit::eval_shape;
+use podracer::nn::ImageEncoder;
 use podracer::rl::Algorithm;
-use podracer::rl::on_policy::Samples;
 use podracer::rl::spaces::Sizes;
 use podracer::{Array, Key, Tensor, grad, interpret, jit, tree};
 
@@ -30,7 +31,7 @@ fn args(runs: &Path, more: &[&str]) -> Args {
 
 fn agent() -> Agent<Tensor> {
     Agent {
-        trunk: Trunk::Nature(trunk()),
+        trunk: ImageEncoder::Nature(trunk()),
         actor: dense([4, 2], 0.3),
         critic: dense([4, 1], 1.3),
         aux_critic: dense([4, 1], 1.4),
@@ -38,7 +39,7 @@ fn agent() -> Agent<Tensor> {
 }
 
 #[test]
-fn the_auxiliary_loss_is_that_of_numpy() {
+fn auxiliary_loss_equals_numpys() {
     let args = Args::from_flags([]).unwrap();
     expect("ppg_aux", || {
         let batch = AuxSamples {
@@ -52,8 +53,8 @@ fn the_auxiliary_loss_is_that_of_numpy() {
 }
 
 #[test]
-fn only_the_policy_teaches_the_layers_that_see() {
-    // Without advantages and entropy the policy teaches nothing.
+fn value_loss_of_the_policy_phase_does_not_reach_the_encoder() {
+    // Without advantages and entropy the gradient of the policy is zero.
     let args = Args::from_flags(["--ent-coef=0"]).unwrap();
     let run = interpret(|advantage: Tensor| {
         let batch = Samples {
@@ -64,24 +65,24 @@ fn only_the_policy_teaches_the_layers_that_see() {
             returns: wave([6], 7.0),
             values: wave([6], 8.0),
         };
-        grad(|agent: Agent<Tensor>| loss(&agent, &batch, &args).0)(agent())
+        grad(|agent: Agent<Tensor>| ppo_loss(&agent, &batch, &args).0)(agent())
     });
-    let taught = |advantage: f32| {
+    let nonzero = |advantage: f32| {
         let grads = run.call(Array::from(advantage)).unwrap();
         let any = |x: &Array| x.to_vec::<f32>().unwrap().iter().any(|&x| x != 0.0);
-        let Trunk::Nature(trunk) = &grads.trunk else { panic!("{:?}", grads.trunk) };
+        let ImageEncoder::Nature(trunk) = &grads.trunk else { panic!("{:?}", grads.trunk) };
         (any(&trunk.dense[0].w), any(&grads.critic.w), any(&grads.aux_critic.w))
     };
-    assert_eq!(taught(0.0), (false, true, false));
-    assert_eq!(taught(1.0), (true, true, false));
+    assert_eq!(nonzero(0.0), (false, true, false));
+    assert_eq!(nonzero(1.0), (true, true, false));
 }
 
 #[test]
-fn one_seed_gives_one_run_of_whole_phases() {
+fn a_seed_reproduces_a_run_of_whole_phases() {
     let runs = tempfile::tempdir().unwrap();
     let summary =
         same_twice(|| train(&args(runs.path(), &["--save-model", "--eval-episodes=1"])).unwrap());
-    // Two phases of two rollouts; 44 timesteps are left out.
+    // Two phases of two rollouts; the remaining 44 timesteps are dropped.
     assert_eq!(summary.global_step, 256);
     let logged = scalars(&summary.run_dir);
     let steps = |tag: &str| -> Vec<u64> {
@@ -93,7 +94,7 @@ fn one_seed_gives_one_run_of_whole_phases() {
 }
 
 #[test]
-fn settings_out_of_range_are_told() {
+fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
     let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
     assert_eq!(
@@ -106,13 +107,27 @@ fn settings_out_of_range_are_told() {
     );
     let vector = error(&["--env-id=CartPole-v1"]);
     assert!(vector.contains("ppg takes images"), "{vector}");
-    assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run was begun");
+    assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run folder was created");
+}
+
+/// `--network impala` selects IMPALA's network for every observation that PPG takes, and is never
+/// replaced by another.
+#[test]
+fn network_flag_holds_for_frames_and_boards() {
+    for (view, shape) in [(ObsKind::Frames, [4, 84, 84]), (ObsKind::Board, [10, 10, 4])] {
+        let sizes = Sizes { view, shape: shape.into(), num_actions: 6 };
+        for (network, impala) in [(Network::Impala, true), (Network::Nature, false)] {
+            let init = |key: Key<Tensor>| Agent::init(key, network, &sizes);
+            let agent = eval_shape(init, &Key::new(1)).unwrap();
+            assert_eq!(matches!(agent.trunk, ImageEncoder::Impala(_)), impala, "{view}");
+        }
+    }
 }
 
 /// CleanRL's `layer_init_normed`: the weights of each output have the norm of the layer.
 #[test]
-fn impalas_layers_are_normed() {
-    let sizes = Sizes { view: View::Frames, shape: [4, 84, 84].into(), num_actions: 6 };
+fn impala_layers_are_normed() {
+    let sizes = Sizes { view: ObsKind::Frames, shape: [4, 84, 84].into(), num_actions: 6 };
     let run = jit(|key: Key<Tensor>| Agent::init(key, Network::Impala, &sizes));
     let agent = run.call(Key::new(1)).unwrap();
     let norms = |w: &Array, norm: f64| {
@@ -122,10 +137,10 @@ fn impalas_layers_are_normed() {
             squares[i % outputs] += f64::from(x) * f64::from(x);
         }
         for square in squares {
-            assert!((square.sqrt() - norm).abs() < 1e-4, "{} and not {norm}", square.sqrt());
+            assert!((square.sqrt() - norm).abs() < 1e-4, "{}, not {norm}", square.sqrt());
         }
     };
-    let Trunk::Impala(net) = &agent.trunk else { panic!("{:?}", agent.trunk) };
+    let ImageEncoder::Impala(net) = &agent.trunk else { panic!("{:?}", agent.trunk) };
     for sequence in &net.sequences {
         norms(&sequence.conv.w, 1.0);
         for conv in sequence.residuals.iter().flat_map(|residual| &residual.convs) {
@@ -140,7 +155,7 @@ fn impalas_layers_are_normed() {
 }
 
 #[test]
-fn the_network_and_the_rewards_scale_are_chosen() {
+fn network_and_reward_normalisation_are_flags() {
     let runs = tempfile::tempdir().unwrap();
     let train = |more: &[&str]| {
         let flags = [&["--total-timesteps=128"], more].concat();

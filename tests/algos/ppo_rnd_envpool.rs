@@ -1,12 +1,12 @@
-//! PPO with curiosity: its pieces against NumPy, its runs, its bad settings.
+//! PPO with RND: its functions against NumPy, runs, networks, refused settings.
 
 use std::path::Path;
 
 use podracer::algos::ppo_rnd_envpool::{
-    Agent, Args, Curiosity, Features, Moments, filter, fwd_loss, train,
+    Agent, Args, Features, Moments, RndModel, fwd_loss, reward_forward_filter, train,
 };
+use podracer::envs::ObsKind;
 use podracer::jit::eval_shape;
-use podracer::nn::View;
 use podracer::rl::Algorithm;
 use podracer::rl::spaces::Sizes;
 use podracer::trace::ops::concatenate;
@@ -32,10 +32,10 @@ fn args(runs: &Path, more: &[&str]) -> Args {
 }
 
 #[test]
-fn the_predictors_loss_is_that_of_numpy() {
-    let learns = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0];
+fn predictor_loss_equals_numpys() {
+    let mask = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0];
     expect("rnd_fwd_loss", || {
-        vec![fwd_loss([wave([6, 4], 3.0), wave([6, 4], 3.3)], floats([6], &learns))]
+        vec![fwd_loss([wave([6, 4], 3.0), wave([6, 4], 3.3)], floats([6], &mask))]
     });
     let none = interpret(|_: Tensor| {
         fwd_loss([wave([6, 4], 3.0), wave([6, 4], 3.3)], floats([6], &[0.0; 6]))
@@ -44,15 +44,15 @@ fn the_predictors_loss_is_that_of_numpy() {
 }
 
 #[test]
-fn intrinsic_rewards_are_summed_over_time() {
+fn intrinsic_rewards_are_discounted_over_time() {
     expect("rnd_filter", || {
         let rewards = wave([4, 2], 0.4).square();
-        vec![filter(floats([2], &[0.0, 0.0]), rewards, 0.99).1]
+        vec![reward_forward_filter(floats([2], &[0.0, 0.0]), rewards, 0.99).1]
     });
 }
 
 #[test]
-fn moments_of_parts_are_those_of_the_whole() {
+fn moments_of_two_batches_equal_those_of_both() {
     let run = interpret(|_: Tensor| {
         let (a, b) = (wave([5, 3], 0.0) * 2.0 + 1.0, wave([7, 3], 2.0));
         let all = concatenate(&[a, b], 0);
@@ -70,7 +70,7 @@ fn moments_of_parts_are_those_of_the_whole() {
 }
 
 #[test]
-fn one_seed_gives_one_run() {
+fn a_seed_reproduces_a_run() {
     let runs = tempfile::tempdir().unwrap();
     let summary =
         same_twice(|| train(&args(runs.path(), &["--save-model", "--eval-episodes=1"])).unwrap());
@@ -82,43 +82,46 @@ fn one_seed_gives_one_run() {
 }
 
 #[test]
-fn settings_out_of_range_are_told() {
+fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
     let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
     assert_eq!(error(&["--update-proportion=2"]), "--update-proportion 2: must be between 0 and 1");
     let vector = error(&["--env-id=CartPole-v1"]);
     assert!(vector.contains("ppo_rnd_envpool takes images"), "{vector}");
-    assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run was begun");
+    assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run folder was created");
 }
 
-/// CleanRL's `RNDModel`: leaky rectifiers after convolutions, none after the target's dense layer.
+/// CleanRL's `RNDModel`: leaky ReLUs after convolutions, none after the target's dense layer.
 #[test]
-fn the_target_is_leaky_and_has_no_last_rectifier() {
-    let sizes = Sizes { view: View::Board, shape: [10, 10, 2].into(), num_actions: 3 };
+fn target_has_leaky_relus_and_no_last_activation() {
+    let sizes = Sizes { view: ObsKind::Board, shape: [10, 10, 2].into(), num_actions: 3 };
     let run = jit(|key: Key<Tensor>| {
         let [key, draw] = key.split_n();
         let white = random::normal(draw, [4, 10, 10, 2], DType::F32);
-        let curiosity = Curiosity::init(key, &sizes);
+        let rnd = RndModel::init(key, &sizes);
         let features = |net: &Features<Tensor>| {
             let x = net.layers.convs[0].apply(white);
             let x = x.maximum(0.0) + 0.01 * x.minimum(0.0);
             net.layers.dense[0].apply(x.flatten_from(1))
         };
-        let hidden = curiosity.head[0].apply(features(&curiosity.predictor).relu()).relu();
-        let expected = [curiosity.head[1].apply(hidden), features(&curiosity.target)];
-        (expected, curiosity.apply(white))
+        let hidden = rnd.head[0].apply(features(&rnd.predictor).relu()).relu();
+        let expected = [rnd.head[1].apply(hidden), features(&rnd.target)];
+        (expected, rnd.apply(white))
     });
     let (expected, found) = run.call(Key::new(1)).unwrap();
     for (expected, found) in expected.iter().zip(&found) {
         let pairs = expected.to_vec::<f32>().unwrap().into_iter().zip(found.to_vec().unwrap());
         pairs.for_each(|(a, b): (f32, f32)| assert!((a - b).abs() < 1e-5, "{a} {b}"));
     }
-    assert!(found[1].to_vec::<f32>().unwrap().iter().any(|&x| x < 0.0), "the target is rectified");
+    assert!(
+        found[1].to_vec::<f32>().unwrap().iter().any(|&x| x < 0.0),
+        "the target has a last ReLU"
+    );
 }
 
 #[test]
-fn the_policy_sees_frames_with_256_and_448_units() {
-    let sizes = Sizes { view: View::Frames, shape: [4, 84, 84].into(), num_actions: 18 };
+fn policy_encoder_of_frames_has_256_and_448_units() {
+    let sizes = Sizes { view: ObsKind::Frames, shape: [4, 84, 84].into(), num_actions: 18 };
     let key = Key::new(1);
     let agent = eval_shape(|key: Key<Tensor>| Agent::init(key, &sizes), &key).unwrap();
     let shapes: Vec<Vec<usize>> =

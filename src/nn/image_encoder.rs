@@ -1,0 +1,81 @@
+//! Choice between two convolutional encoders of images.
+
+use super::init::lecun_normal;
+use super::{Encoder, ImpalaCnn};
+use crate::envs::ObsKind;
+use crate::random::Key;
+use crate::trace::ops::Padding;
+use crate::trace::tensor::{fail_op, function};
+use crate::trace::{DType, Shape, Tensor};
+use crate::tree::Tree;
+
+/// Encoder from images to features: an [`Encoder`] or IMPALA's residual network.
+#[derive(Debug, Clone, Tree)]
+pub enum ImageEncoder<T> {
+    /// The Nature network; MinAtar's network for boards.
+    Nature(Encoder<T>),
+    /// IMPALA's residual network.
+    Impala(ImpalaCnn<T>),
+}
+
+/// Rescales a kernel so that each column, the weights of one output, has the norm `norm`.
+#[track_caller]
+pub fn normed(w: Tensor, norm: f64) -> Tensor {
+    let axes: Vec<isize> = (0..w.rank() as isize - 1).collect();
+    let norms = w.square().sum(&axes[..]).sqrt();
+    w * (norm / norms)
+}
+
+impl ImageEncoder<Tensor> {
+    /// Initialises an [`Encoder`] for images of this view and shape.
+    #[track_caller]
+    pub fn nature(key: Key<Tensor>, view: ObsKind, shape: &Shape) -> ImageEncoder<Tensor> {
+        ImageEncoder::Nature(Encoder::init(key, view, shape))
+    }
+
+    /// Initialises IMPALA's network as PPG does, for images of this view and shape: 16, 32 and 32
+    /// features, 256 units. Kernel columns have the norm 1 in the sequences' first convolutions, the
+    /// root of `1 / sqrt(3) / sqrt(2)` in their residual blocks, and 1.4 in the dense layer. Max
+    /// pooling pads as PyTorch does.
+    #[track_caller]
+    pub fn impala_normed(key: Key<Tensor>, view: ObsKind, shape: &Shape) -> ImageEncoder<Tensor> {
+        let _scope = function("ImageEncoder::impala_normed");
+        let shape = match (view, &shape[..]) {
+            (ObsKind::Frames, &[frames, height, width]) => [height, width, frames],
+            (ObsKind::Board, &[height, width, kinds]) => [height, width, kinds],
+            _ => fail_op("ImageEncoder::impala_normed", format!("{view} {shape} are not images")),
+        };
+        let mut net = ImpalaCnn::init(key, shape, &[16, 32, 32], &[256], lecun_normal());
+        let residual = (1.0 / 3.0f64.sqrt() / 2.0f64.sqrt()).sqrt();
+        for sequence in &mut net.sequences {
+            sequence.conv.w = normed(sequence.conv.w, 1.0);
+            sequence.pool_padding = Padding::SameLower;
+            for conv in sequence.residuals.iter_mut().flat_map(|residual| &mut residual.convs) {
+                conv.w = normed(conv.w, residual);
+            }
+        }
+        net.hidden[0].w = normed(net.hidden[0].w, 1.4);
+        ImageEncoder::Impala(net)
+    }
+
+    /// Returns the number of features.
+    #[track_caller]
+    pub fn size(&self) -> usize {
+        match self {
+            ImageEncoder::Nature(net) => net.size(),
+            ImageEncoder::Impala(net) => net.size(),
+        }
+    }
+
+    /// Maps observations `[B, ..]` in the environment's dtype to features `f32[B, size]`.
+    #[track_caller]
+    pub fn apply(&self, obs: Tensor) -> Tensor {
+        match self {
+            ImageEncoder::Nature(net) => net.apply(obs),
+            ImageEncoder::Impala(net) if obs.dtype() == DType::U8 => {
+                net.apply(obs.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0)
+            }
+            ImageEncoder::Impala(net) => net.apply(obs.to(DType::F32)),
+        }
+    }
+}
