@@ -9,7 +9,7 @@ use crate::distributed::LaunchOptions;
 use crate::envs::{AtariOptions, EnvPool, PoolOptions};
 use crate::error::Result;
 use crate::rl::flags::{product, within};
-use crate::rl::on_policy::pool_of;
+use crate::rl::pools;
 
 /// Maximum number of actor threads of a process.
 const MAX_ACTORS: usize = 1024;
@@ -126,6 +126,6 @@ impl SebulbaOptions {
             Protocol::Machado => AtariOptions::machado(),
             Protocol::Espeholt => AtariOptions::espeholt(),
         };
-        pool_of(id, atari, options)
+        pools::any(id, atari, options)
     }
 }
