@@ -16,11 +16,10 @@ use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{
     ensure, largest_divisor, not_negative, positive, unit, update_schedule, within,
 };
+use crate::rl::minibatch::merge_time_and_env;
 use crate::rl::replay::{ReplayBuffer, Transition};
 use crate::rl::saved::load_model;
-use crate::rl::{
-    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, merge_time_and_env, pools,
-};
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{constant, one_hot, where_, zeros_like};
 use crate::tree::Tree;
@@ -139,16 +138,16 @@ pub struct QNetwork<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for observations of size `obs_size`.
+    /// Initialises a network for `num_actions` actions.
     pub fn init(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> QNetwork<Tensor> {
         let sizes = [obs_size, 120, 84, num_actions];
         let kernel = init::lecun_normal();
         QNetwork { layers: Mlp::init(key, &sizes, Activation::Relu, kernel, kernel) }
     }
 
-    /// Returns action values `f32[B, actions]` for `obs: f32[B, obs_size]`.
+    /// Returns action values `f32[B, actions]` for `obs: [B, obs_size]`.
     pub fn apply(&self, obs: Tensor) -> Tensor {
-        self.layers.apply(obs)
+        self.layers.apply(obs.to(DType::F32))
     }
 }
 
@@ -216,7 +215,8 @@ fn env_step(
     let EnvState { handle, obs, global_step, key } = env_state;
     let (key, action_key) = key.split();
     let epsilon = linear_schedule(global_step, args);
-    let action = epsilon_greedy(q.apply(obs), epsilon, action_key);
+    let q_values = q.apply(obs);
+    let action = epsilon_greedy(q_values, epsilon, action_key);
     let (handle, step) = envs.step(handle, action);
     let transition = Transition {
         obs,
@@ -242,10 +242,10 @@ pub struct Metrics<T> {
     pub q_values: T,
 }
 
-/// Returns the values `f32[B]` of `action: i32[B]` among `q_values: f32[B, actions]`.
-fn q_at_action(q_values: Tensor, action: Tensor) -> Tensor {
-    let taken = one_hot(action, q_values.dim(1), DType::Bool);
-    where_(taken, q_values, zeros_like(q_values)).sum(1)
+/// Returns the values `f32[B]` of `action: i32[B]` in `q: f32[B, actions]`.
+fn q_at_action(q: Tensor, action: Tensor) -> Tensor {
+    let taken = one_hot(action, q.dim(1), DType::Bool);
+    where_(taken, q, zeros_like(q)).sum(1)
 }
 
 /// Computes the mean squared error to the TD targets, and its metrics.
@@ -255,8 +255,9 @@ pub fn td_loss(
     batch: &Transition<Tensor>,
     args: &Args,
 ) -> (Tensor, Metrics<Tensor>) {
+    let discount = args.gamma * (1.0 - batch.terminated);
     let next_q_value = target.apply(batch.next_obs).max(-1); // f32[B]
-    let td_target = batch.reward + args.gamma * (1.0 - batch.terminated) * next_q_value;
+    let td_target = batch.reward + discount * next_q_value;
     let q_value = q_at_action(q.apply(batch.obs), batch.action);
     let td_loss = (q_value - td_target).square().mean(..);
     (td_loss, Metrics { td_loss, q_values: q_value.mean(..) })
@@ -377,9 +378,10 @@ pub fn train(args: &Args) -> Result<Summary> {
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let (next_state, episodes, metrics) = match trainer.global_step() < args.learning_starts {
-            true => explore.call(state)?,
-            false => learn.call(state)?,
+        let learning = trainer.global_step() >= args.learning_starts;
+        let (next_state, episodes, metrics) = match learning {
+            true => learn.call(state)?,
+            false => explore.call(state)?,
         };
         state = next_state;
         trainer.record(&episodes.to_vec()?, metrics.as_ref())?;
@@ -394,7 +396,7 @@ fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Res
     let (pool, obs_size, num_actions) = pools::discrete(args, 1, args.run.eval_seed())?;
     let q = load_model(model, |key| init_train_state(key, obs_size, num_actions, args))?.q;
     let act = jit(|(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
-        let q_values = q.apply(obs.to(DType::F32));
+        let q_values = q.apply(obs);
         (epsilon_greedy(q_values, constant(args.end_e as f32), key), q_values)
     })
     .with_mode(args.run.mode)

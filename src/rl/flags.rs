@@ -236,6 +236,17 @@ pub fn not_negative(numbers: &[(&str, f64)]) -> Result<()> {
     numbers.iter().try_for_each(|&(flag, x)| ensure(holds(x), flag, x, "a number not below 0"))
 }
 
+/// Checks the support of a distribution of returns: that `--n-atoms` is at least 2, and that
+/// `--v-min` is below `--v-max`.
+///
+/// # Errors
+/// [`Error::Config`] that names the flag.
+pub fn support(n_atoms: usize, v_min: f64, v_max: f64) -> Result<()> {
+    ensure(n_atoms > 1, "n-atoms", n_atoms, "at least 2")?;
+    ensure((v_max - v_min).is_finite(), "v-min", v_min, "a number, as --v-max")?;
+    ensure(v_min < v_max, "v-max", v_max, &format!("above --v-min {v_min}"))
+}
+
 /// Checks that the number is between these limits, both included.
 ///
 /// # Errors

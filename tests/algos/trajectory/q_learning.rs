@@ -2,7 +2,6 @@
 //! `dqn_jax.py`, `c51.py` and `c51_jax.py`.
 
 use podracer::algos::{c51, dqn, pqn};
-use podracer::rl::atoms::Atoms;
 use podracer::rl::replay::Transition;
 use podracer::rl::{Algorithm, gather_minibatch};
 use podracer::{Array, Key, Tensor, jit};
@@ -78,16 +77,15 @@ fn dqn_follows_cleanrl() {
 fn c51_follows_cleanrl() {
     let args = ["--n-atoms=21", "--v-min=-10", "--v-max=10"];
     let args = c51::Args::from_flags(args).unwrap();
-    let step = jit(|(learner, batch): (c51::Learner<Tensor>, Transition<Tensor>)| {
-        c51::update(learner, &batch, &args).0
+    let step = jit(|(train_state, batch): (c51::TrainState<Tensor>, Transition<Tensor>)| {
+        c51::gradient_step(train_state, &batch, &args).0
     });
-    let atoms: Atoms = args.atoms();
-    let init = |key: Key<Tensor>| c51::QNetwork::init(key, OBS, 2, &atoms);
+    let init = |key: Key<Tensor>| c51::QNetwork::init(key, OBS, 2, &args);
     let (q, target) = (start("", init), start("target ", init));
-    let mut learner = c51::Learner { optimizer: adam_state(&q), q, target };
+    let mut train_state = c51::TrainState { opt_state: adam_state(&q), q, target };
     let recorded = ["c51", "c51_jax"].map(Trajectory::of);
     for update in 0..UPDATES {
-        learner = step.call((learner, transitions(update))).unwrap();
-        recorded.iter().for_each(|trajectory| trajectory.check(update, &learner.q));
+        train_state = step.call((train_state, transitions(update))).unwrap();
+        recorded.iter().for_each(|trajectory| trajectory.check(update, &train_state.q));
     }
 }
