@@ -7,25 +7,23 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::algorithm;
-use crate::envs::XlaPool;
+use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
 use crate::nn::{Dense, init};
-use crate::optim::{Adam, AdamState, periodic_update};
-use crate::rl::atoms::Atoms;
-use crate::rl::cadence::UpdateSchedule;
+use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
+use crate::random::{randint, uniform};
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{not_negative, positive, unit, within};
-use crate::rl::frames::{FrameBuffer, SampledBatch};
+use crate::rl::flags::{
+    ensure, largest_divisor, not_negative, positive, support, unit, update_schedule, within,
+};
+use crate::rl::frames::{FrameBuffer, FrameTransition, SampledBatch};
 use crate::rl::images::{Images, Trunk};
-use crate::rl::off_policy::{self, LoopConfig, TrainState};
-use crate::rl::playing::PlayingImages;
-use crate::rl::q_values::{epsilon_greedy, linear_schedule, of_action};
 use crate::rl::saved::load_model;
-use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, pools};
-use crate::trace::ops::constant;
+use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{arange, constant, one_hot, where_, zeros, zeros_like};
 use crate::tree::Tree;
-use crate::{Key, Tensor, value_and_grad};
+use crate::{DType, Key, Tensor, jit, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -89,36 +87,49 @@ pub struct Args {
     /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 4)]
     pub train_frequency: usize,
+    /// The number of gradient steps in one call of the compiled program; 0 takes all that lie
+    /// between two updates of the target network, up to 250. The results do not depend on it
+    #[arg(long, default_value_t = 0)]
+    pub updates_per_call: usize,
 }
 
 impl Args {
-    fn cadence(&self) -> UpdateSchedule {
-        let Args { num_envs, train_frequency, target_network_frequency, .. } = *self;
-        UpdateSchedule { num_envs, train_frequency, target_network_frequency, most_rounds: 250 }
+    /// Number of gradient steps in one call of the compiled program.
+    fn updates_per_call(&self) -> usize {
+        let updates_per_target = self.target_network_frequency / self.train_frequency;
+        match self.updates_per_call {
+            0 => largest_divisor(updates_per_target, 250),
+            updates => updates,
+        }
     }
 
-    /// Returns the atoms of the return distribution.
-    pub fn atoms(&self) -> Atoms {
-        Atoms { count: self.n_atoms, v_min: self.v_min, v_max: self.v_max }
+    /// Number of timesteps in one call of the compiled program.
+    fn steps_per_call(&self) -> u64 {
+        (self.updates_per_call() * self.train_frequency) as u64
     }
 
-    /// Returns CleanRL's Adam for C51, whose `eps` is 0.01 divided by the batch size.
-    fn adam(&self) -> Adam {
-        let eps = 0.01 / self.batch_size as f64;
+    fn optimizer(&self) -> Adam {
+        let eps = 0.01 / self.batch_size as f64; // CleanRL's value.
         Adam { learning_rate: self.learning_rate, eps, ..Adam::default() }
     }
 
-    /// Returns epsilon at a timestep.
-    fn epsilon(&self, step: Tensor) -> Tensor {
-        let duration = (self.exploration_fraction * self.total_timesteps as f64).max(1.0);
-        linear_schedule(self.start_e, self.end_e, duration, step)
+    /// Support of the return distribution: evenly spaced atoms, `f32[atoms]`.
+    pub fn atoms(&self) -> Tensor {
+        let delta_z = (self.v_max - self.v_min) / (self.n_atoms - 1) as f64;
+        let atom = |i| (self.v_min + delta_z * i as f64) as f32;
+        constant((0..self.n_atoms).map(atom).collect::<Vec<f32>>().as_slice())
     }
 
     fn check(&self) -> Result<()> {
-        self.cadence().check("train-frequency", self.total_timesteps)?;
-        self.atoms().check()?;
+        let (train, target) = (self.train_frequency, self.target_network_frequency);
+        let calls = (|| self.steps_per_call(), self.total_timesteps);
+        update_schedule(self.num_envs, ("train-frequency", train), target, calls)?;
+        let (updates, all) = (self.updates_per_call(), target / train);
+        let expected = format!("a divisor of {all}, the gradient steps between target updates");
+        ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;
+        support(self.n_atoms, self.v_min, self.v_max)?;
         positive(&[("batch-size", self.batch_size)])?;
-        within("buffer-size", self.buffer_size, self.cadence().least_frames(), i32::MAX as usize)?;
+        within("buffer-size", self.buffer_size, train + 8 * self.num_envs, i32::MAX as usize)?;
         unit(&[
             ("gamma", self.gamma),
             ("start-e", self.start_e),
@@ -129,83 +140,122 @@ impl Args {
     }
 }
 
-algorithm!(Args, "c51_atari", Args::check, train, play);
+algorithm!(Args, "c51_atari", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Network from images to the return distribution of each action.
+/// Network from images to return distributions.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Network from images to features.
+    /// Convolutions and a hidden layer.
     pub trunk: Trunk<T>,
     /// Layer from features to logits.
     pub head: Dense<T>,
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network.
-    pub fn init(
-        key: Key<Tensor>,
-        images: Images,
-        num_actions: usize,
-        atoms: &Atoms,
-    ) -> QNetwork<Tensor> {
+    /// Initialises a network for `num_actions` actions.
+    pub fn init(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) -> Self {
         let (trunk, head) = key.split();
         let kernel = init::lecun_normal();
-        QNetwork {
-            trunk: Trunk::init(trunk, images, kernel),
-            head: Dense::init(head, images.width(), num_actions * atoms.count, kernel),
-        }
+        let trunk = Trunk::init(trunk, images, kernel);
+        let outputs = num_actions * args.n_atoms;
+        QNetwork { trunk, head: Dense::init(head, images.width(), outputs, kernel) }
     }
 
-    /// Returns probabilities `f32[B, actions, atoms]` for observations `[B, ..]`.
-    pub fn apply(&self, obs: Tensor, atoms: &Atoms) -> Tensor {
+    /// Returns probabilities `f32[B, actions, atoms]` for `obs: [B, ..]`.
+    pub fn apply(&self, obs: Tensor, args: &Args) -> Tensor {
         let logits = self.head.apply(self.trunk.apply(obs));
-        let (rows, all) = (logits.dim(0), logits.dim(1));
-        logits.reshape([rows, all / atoms.count, atoms.count]).softmax(-1)
+        logits.reshape([obs.dim(0), logits.dim(1) / args.n_atoms, args.n_atoms]).softmax(-1)
     }
 }
 
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
-pub struct Learner<T> {
-    /// The network.
+pub struct TrainState<T> {
+    /// Q-network.
     pub q: QNetwork<T>,
-    /// The target network.
+    /// Target network.
     pub target: QNetwork<T>,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, QNetwork<T>>,
+    /// Adam's state.
+    pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
-/// State carried between iterations of training.
-pub type State<T> = TrainState<Learner<T>, FrameBuffer<T>, PlayingImages<T>>;
-
-fn learner(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) -> Learner<Tensor> {
-    let q = QNetwork::init(key, images, num_actions, &args.atoms());
-    Learner { target: q.clone(), optimizer: args.adam().init(&q), q }
+/// Initialises the networks and the optimiser.
+fn init_train_state(
+    key: Key<Tensor>,
+    images: Images,
+    num_actions: usize,
+    args: &Args,
+) -> TrainState<Tensor> {
+    let q = QNetwork::init(key, images, num_actions, args);
+    TrainState { target: q.clone(), opt_state: args.optimizer().init(&q), q }
 }
 
-// --------------------------------------------------------------------------------------- losses
+// --------------------------------------------------------------------------------------- acting
 
-/// Computes the mean cross entropy to the projected targets, and the mean value of the actions
-/// taken. The leaves of `batch` have a leading axis of B transitions.
-pub fn loss(
+/// Returns epsilon at a timestep `i32[]`, annealed linearly from `start_e` to `end_e`: `f32[]`.
+pub fn linear_schedule(global_step: Tensor, args: &Args) -> Tensor {
+    let duration = (args.exploration_fraction * args.total_timesteps as f64).max(1.0);
+    let progress = (global_step.to(DType::F32) / duration).minimum(1.0);
+    (args.start_e + (args.end_e - args.start_e) * progress).to(DType::F32)
+}
+
+/// Returns the actions with the highest of `q_values: f32[N, actions]`, or with probability
+/// `epsilon: f32[]` uniformly random ones: `i32[N]`.
+pub fn epsilon_greedy(q_values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Tensor {
+    let (explore_key, action_key) = key.split();
+    let (num_envs, num_actions) = (q_values.dim(0), q_values.dim(1) as i32);
+    let random_actions = randint(action_key, [num_envs], 0, num_actions, DType::I32);
+    let explore = uniform(explore_key, [num_envs], DType::F32, 0.0, 1.0).lt(epsilon);
+    where_(explore, random_actions, q_values.argmax(-1))
+}
+
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `[N, ..]`: last observations.
+    pub obs: T,
+    /// `i32[N]`: steps since the episode began, up to 255.
+    pub age: T,
+    /// `i32[]`: number of timesteps of all environments so far.
+    pub global_step: T,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Steps all environments once, with epsilon-greedy actions; returns N transitions.
+fn env_step(
+    envs: &XlaPool,
     q: &QNetwork<Tensor>,
-    target: &QNetwork<Tensor>,
-    batch: &SampledBatch<Tensor>,
-    atoms: &Atoms,
-) -> (Tensor, Tensor) {
-    let next = target.apply(batch.next_obs, atoms);
-    let next = of_action(next, atoms.mean(next).argmax(-1));
-    let goal = atoms.project(batch.reward, batch.discount, next);
-    let probs = of_action(q.apply(batch.obs, atoms), batch.action); // f32[B, atoms]
-    let entropy = -(goal * probs.clip(1e-5, 1.0 - 1e-5).log()).sum(-1);
-    (entropy.mean(..), atoms.mean(probs).mean(..))
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, (FrameTransition<Tensor>, EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, age, global_step, key } = env_state;
+    let (key, action_key) = key.split();
+    let epsilon = linear_schedule(global_step, args);
+    let q_values = (q.apply(obs, args) * args.atoms()).sum(-1);
+    let action = epsilon_greedy(q_values, epsilon, action_key);
+    let (handle, step) = envs.step(handle, action);
+    let transition = FrameTransition {
+        frame: q.trunk.images.newest(obs),
+        age,
+        action,
+        reward: step.reward,
+        terminated: step.terminated,
+        truncated: step.truncated,
+    };
+    let age = where_(step.first, zeros_like(age), (age + 1).minimum(255));
+    let global_step = global_step + args.num_envs as i32;
+    let env_state = EnvState { handle, obs: step.obs, age, global_step, key };
+    (env_state, (transition, EpisodeStats::of(&step)))
 }
 
-// --------------------------------------------------------------------------------------- update
+// ----------------------------------------------------------------------------------------- loss
 
-/// Metrics of one gradient step; scalars.
+/// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
     /// Loss.
@@ -214,56 +264,122 @@ pub struct Metrics<T> {
     pub q_values: T,
 }
 
-/// Takes one gradient step on a batch.
-pub fn update(
-    learner: Learner<Tensor>,
+/// Returns the distributions `f32[B, atoms]` of `action: i32[B]` in `q: f32[B, actions, atoms]`.
+fn q_at_action(q: Tensor, action: Tensor) -> Tensor {
+    let taken = one_hot(action, q.dim(1), DType::Bool).expand_dims(-1);
+    where_(taken, q, zeros_like(q)).sum(1)
+}
+
+/// Projects the distributions of `reward + discount * Z`, where Z has the probabilities
+/// `pmf: f32[B, atoms]`, onto the support: `f32[B, atoms]`. `reward` and `discount` are `f32[B]`.
+///
+/// Atom i moves to `b_i`, in units of atoms, and atom j receives `max(0, 1 - |b_i - j|)` of its
+/// probability.
+pub fn project(reward: Tensor, discount: Tensor, pmf: Tensor, args: &Args) -> Tensor {
+    let last = (args.n_atoms - 1) as f64;
+    let atoms = reward.expand_dims(-1) + discount.expand_dims(-1) * args.atoms(); // f32[B, atoms]
+    let delta_z = (args.v_max - args.v_min) / last;
+    let b = (atoms.clip(args.v_min, args.v_max) - args.v_min) / delta_z;
+    let j = arange(args.n_atoms, DType::F32);
+    // Rounding may move the highest atom beyond the last one.
+    let distance = (b.minimum(last).expand_dims(-1) - j).abs(); // f32[B, atoms, atoms]
+    ((1.0 - distance).maximum(0.0) * pmf.expand_dims(-1)).sum(-2)
+}
+
+/// Computes the mean cross entropy to the projected target distributions, and its metrics.
+pub fn td_loss(
+    q: &QNetwork<Tensor>,
+    target: &QNetwork<Tensor>,
     batch: &SampledBatch<Tensor>,
     args: &Args,
-) -> (Learner<Tensor>, Metrics<Tensor>) {
-    let Learner { q, target, optimizer } = learner;
-    let ((loss, q_values), grads) =
-        value_and_grad(|q| loss(&q, &target, batch, &args.atoms()))(q.clone());
-    let (q, optimizer) = args.adam().step(q, grads, optimizer);
-    (Learner { q, target, optimizer }, Metrics { loss, q_values })
+) -> (Tensor, Metrics<Tensor>) {
+    let next_pmfs = target.apply(batch.next_obs, args); // f32[B, actions, atoms]
+    let next_action = (next_pmfs * args.atoms()).sum(-1).argmax(-1);
+    let next_pmf = q_at_action(next_pmfs, next_action);
+    let target_pmf = project(batch.reward, batch.discount, next_pmf, args);
+    let pmf = q_at_action(q.apply(batch.obs, args), batch.action); // f32[B, atoms]
+    let loss = -(target_pmf * pmf.clip(1e-5, 1.0 - 1e-5).log()).sum(-1).mean(..);
+    (loss, Metrics { loss, q_values: (pmf * args.atoms()).sum(-1).mean(..) })
 }
 
-/// Updates the target network if `step` is a multiple of `target_network_frequency`.
-fn with_target(learner: Learner<Tensor>, step: Tensor, args: &Args) -> Learner<Tensor> {
-    let Learner { q, target, .. } = &learner;
-    let target = periodic_update(q, target, step, args.target_network_frequency);
-    Learner { target, ..learner }
-}
+// --------------------------------------------------------------------------------------- update
 
-// -------------------------------------------------------------------------------------- rollout
-
-/// Takes `train_frequency` timesteps in the environments and, if `learning`, one gradient step.
-fn round(
-    envs: &XlaPool,
-    state: State<Tensor>,
-    learning: bool,
+/// Takes one gradient step on a batch.
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
+    batch: &SampledBatch<Tensor>,
     args: &Args,
-) -> (State<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
-    let TrainState { learner, replay, playing } = state;
-    let (q, turns) = (&learner.q, args.cadence().turns());
-    let atoms = args.atoms();
-    let act = |obs, step, key: Key<Tensor>| {
-        let (key, draw) = key.split();
-        let values = atoms.mean(q.apply(obs, &atoms));
-        (epsilon_greedy(values, args.epsilon(step), draw), key)
-    };
-    let (mut playing, seen, games) = playing.turns(envs, q.trunk.images, turns, act);
-    let replay = replay.add(seen);
-    if !learning {
-        return (TrainState { learner, replay, playing }, games, None);
-    }
-    let (key, draw) = playing.key.split();
-    playing.key = key;
-    let batch = replay.sample(draw, args.batch_size, 1, args.gamma);
-    let (learner, metrics) = update(learner, &batch, args);
-    (TrainState { learner, replay, playing }, games, Some(metrics))
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { q, target, opt_state } = train_state;
+    let ((_, metrics), grads) =
+        value_and_grad(|q: QNetwork<Tensor>| td_loss(&q, &target, batch, args))(q.clone());
+    let (q, opt_state) = args.optimizer().step(q, grads, opt_state);
+    (TrainState { q, target, opt_state }, metrics)
+}
+
+/// Updates the target network if the timestep is a multiple of `target_network_frequency`.
+fn update_target(
+    train_state: TrainState<Tensor>,
+    global_step: Tensor,
+    args: &Args,
+) -> TrainState<Tensor> {
+    let TrainState { q, target, .. } = &train_state;
+    let updated = incremental_update(q, target, 1.0);
+    let target = periodic_update(&updated, target, global_step, args.target_network_frequency);
+    TrainState { target, ..train_state }
 }
 
 // ------------------------------------------------------------------------------------- training
+
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// Replay buffer.
+    pub replay_buffer: FrameBuffer<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
+}
+
+/// Takes `train_frequency` timesteps in the environments and, if `learning`, one gradient step.
+fn train_iteration(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> (RunnerState<Tensor>, (EpisodeStats<Tensor>, Option<Metrics<Tensor>>)) {
+    let RunnerState { train_state, replay_buffer, env_state } = state;
+    let step = |env_state, ()| env_step(envs, &train_state.q, env_state, args);
+    let num_steps = ScanOptions::length(args.train_frequency / args.num_envs);
+    let (mut env_state, (transitions, episodes)) = scan_with(step, env_state, (), num_steps);
+    let replay_buffer = replay_buffer.add(transitions);
+    if !learning {
+        return (RunnerState { train_state, replay_buffer, env_state }, (episodes, None));
+    }
+    let (key, sample_key) = env_state.key.split();
+    env_state.key = key;
+    let batch = replay_buffer.sample(sample_key, args.batch_size, 1, args.gamma);
+    let (train_state, metrics) = gradient_step(train_state, &batch, args);
+    (RunnerState { train_state, replay_buffer, env_state }, (episodes, Some(metrics)))
+}
+
+/// Runs `updates_per_call` iterations, and updates the target network after them if it is due;
+/// compiled as one program.
+fn train_iterations(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
+    let iteration = |state, ()| train_iteration(envs, state, learning, args);
+    let count = ScanOptions::length(args.updates_per_call());
+    let (mut state, (episodes, metrics)) = scan_with(iteration, state, (), count);
+    if learning {
+        state.train_state = update_target(state.train_state, state.env_state.global_step, args);
+    }
+    (state, episodes, metrics)
+}
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
 /// the run's folder.
@@ -275,42 +391,55 @@ pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let (pool, images, num_actions) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
-    let init = |handle, key: Key<Tensor>| {
-        let (key, network) = key.split();
-        TrainState {
-            learner: learner(network, images, num_actions, args),
-            replay: FrameBuffer::new(
-                args.buffer_size,
-                args.num_envs,
-                images.stack(),
-                &images.frame(),
-            ),
-            playing: PlayingImages::start(&envs, handle, key),
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, network_key) = key.split();
+        let (handle, first) = envs.reset(handle);
+        let (stack, frame) = (images.stack(), images.frame());
+        let (age, global_step) = (zeros([args.num_envs], DType::I32), constant(0i32));
+        RunnerState {
+            train_state: init_train_state(network_key, images, num_actions, args),
+            replay_buffer: FrameBuffer::new(args.buffer_size, args.num_envs, stack, &frame),
+            env_state: EnvState { handle, obs: first.obs, age, global_step, key },
         }
-    };
-    let rounds = |state, learning| {
-        let round = |state| round(&envs, state, learning, args);
-        let (mut state, games, metrics) = off_policy::rounds(args.cadence().rounds(), state, round);
-        if learning {
-            state.learner = with_target(state.learner, state.playing.step, args);
-        }
-        (state, games, metrics)
-    };
-    // The first call never learns: a transition is complete only after the next step.
-    let learning_starts = args.learning_starts.max(1);
-    let pace = LoopConfig { steps: args.cadence().steps(), learning_starts };
-    off_policy::train(args, pace, (handle, &envs), init, rounds, |state| state.learner)
+    })
+    .with_mode(args.run.mode)
+    .named("c51_atari_init");
+    let explore = jit(|state| train_iterations(&envs, state, false, args))
+        .with_mode(args.run.mode)
+        .named("c51_atari_explore");
+    let learn = jit(|state| train_iterations(&envs, state, true, args))
+        .with_mode(args.run.mode)
+        .named("c51_atari_learn")
+        .check_nans(args.run.check_nans);
+
+    let mut trainer = Trainer::start(args, args.steps_per_call())?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
+    while trainer.should_continue() {
+        // A transition is complete only after the next step: the first call never learns.
+        let learning = trainer.global_step() >= args.learning_starts.max(1);
+        let (next_state, episodes, metrics) = match learning {
+            true => learn.call(state)?,
+            false => explore.call(state)?,
+        };
+        state = next_state;
+        trainer.record(&episodes.to_vec()?, metrics.as_ref())?;
+        trainer.checkpoint_if_due(&state, &envs)?;
+    }
+    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
+    trainer.finish(&state.train_state, compile_s)
 }
 
 /// Evaluates a saved model with an epsilon-greedy policy whose epsilon is `end_e`.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (pool, images, num_actions) = pools::images(args, 1, args.run.eval_seed())?;
-    let q = load_model(model, |key| learner(key, images, num_actions, args))?.q;
-    let atoms = args.atoms();
-    let act = with_mode(args.run.mode, |(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
-        let returns = q.apply(obs, &atoms);
-        (epsilon_greedy(atoms.mean(returns), constant(args.end_e as f32), key), returns)
+    let q = load_model(model, |key| init_train_state(key, images, num_actions, args))?.q;
+    let act = jit(|(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
+        let pmfs = q.apply(obs, args);
+        let q_values = (pmfs * args.atoms()).sum(-1);
+        (epsilon_greedy(q_values, constant(args.end_e as f32), key), pmfs)
     })
-    .named("c51_atari_play");
+    .with_mode(args.run.mode)
+    .named("c51_atari_evaluate");
     evaluation.play(pool, |obs, key| act.call((q.clone(), obs, key)))
 }

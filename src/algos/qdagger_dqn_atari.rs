@@ -9,26 +9,26 @@ use clap::Parser;
 use serde::{Deserialize, Serialize};
 
 use crate::algorithm;
+pub use crate::algos::dqn_atari::QNetwork as Teacher;
+use crate::algos::dqn_atari::TrainState as TeacherModel;
 use crate::envs::{Handle, XlaPool};
 use crate::error::{Error, Result};
-use crate::jit::with_mode;
 use crate::nn::{Dense, ImpalaCnn, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
-use crate::rl::cadence::UpdateSchedule;
+use crate::random::{randint, uniform};
 use crate::rl::checkpoint::{self, Checkpoint};
-use crate::rl::flags::{ensure, not_negative, positive, unit, within};
-use crate::rl::frames::{FrameBuffer, SampledBatch};
-use crate::rl::images::{Images, Trunk};
-use crate::rl::off_policy::{self, TrainState};
-use crate::rl::playing::PlayingImages;
-use crate::rl::q_values::{epsilon_greedy, linear_schedule, of_action};
+use crate::rl::flags::{
+    ensure, largest_divisor, not_negative, positive, unit, update_schedule, within,
+};
+use crate::rl::frames::{FrameBuffer, FrameTransition, SampledBatch};
+use crate::rl::images::Images;
 use crate::rl::saved::{Origin, load_model};
 use crate::rl::{EpisodeStats, Evaluation, Run, RunOptions, Summary, Trainer, interrupt, pools};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::constant;
+use crate::trace::ops::{constant, one_hot, where_, zeros, zeros_like};
 use crate::tree::Tree;
-use crate::{Array, DType, Key, Tensor, value_and_grad};
+use crate::{Array, DType, Key, Tensor, jit, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -86,6 +86,10 @@ pub struct Args {
     /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 4)]
     pub train_frequency: usize,
+    /// The number of gradient steps in one call of the compiled program; 0 takes all that lie
+    /// between two updates of the target network, up to 250. The results do not depend on it
+    #[arg(long, default_value_t = 0)]
+    pub updates_per_call: usize,
     /// The teacher: a model saved with --save-model by a dqn_atari run on the same environment
     #[arg(long)]
     pub teacher_model: Option<PathBuf>,
@@ -109,46 +113,62 @@ pub struct Args {
 }
 
 impl Args {
-    fn cadence(&self) -> UpdateSchedule {
-        let Args { num_envs, train_frequency, target_network_frequency, .. } = *self;
-        UpdateSchedule { num_envs, train_frequency, target_network_frequency, most_rounds: 250 }
+    /// Number of gradient steps in one call of the compiled program.
+    fn updates_per_call(&self) -> usize {
+        let updates_per_target = self.target_network_frequency / self.train_frequency;
+        match self.updates_per_call {
+            0 => largest_divisor(updates_per_target, 250),
+            updates => updates,
+        }
     }
 
-    /// Returns epsilon after `step` online timesteps. Offline gradient steps count as timesteps, as
-    /// in CleanRL.
-    fn epsilon(&self, step: u64) -> f64 {
-        let progress = ((step + self.offline_steps as u64) as f64 / self.exploration()).min(1.0);
-        self.start_e + (self.end_e - self.start_e) * progress
+    /// Number of timesteps in one call of the compiled program.
+    fn steps_per_call(&self) -> u64 {
+        (self.updates_per_call() * self.train_frequency) as u64
+    }
+
+    fn optimizer(&self) -> Adam {
+        Adam { learning_rate: self.learning_rate, ..Adam::default() }
+    }
+
+    /// Epsilon after `steps` online timesteps, for the log. Offline gradient steps count as
+    /// timesteps, as in CleanRL.
+    fn epsilon(&self, steps: u64) -> f64 {
+        let steps = (steps + self.offline_steps as u64) as f64;
+        self.start_e + (self.end_e - self.start_e) * (steps / self.exploration_steps()).min(1.0)
     }
 
     /// Number of timesteps over which epsilon is annealed.
-    fn exploration(&self) -> f64 {
+    fn exploration_steps(&self) -> f64 {
         (self.exploration_fraction * self.total_timesteps as f64).max(1.0)
     }
 
     fn check(&self) -> Result<()> {
-        self.cadence().check("train-frequency", self.total_timesteps)?;
-        positive(&[
-            ("batch-size", self.batch_size),
-            ("teacher-eval-episodes", self.teacher_eval_episodes),
-        ])?;
-        within("buffer-size", self.buffer_size, self.cadence().least_frames(), i32::MAX as usize)?;
-        let steps = self.cadence().steps() as usize;
+        let (train, target) = (self.train_frequency, self.target_network_frequency);
+        let calls = (|| self.steps_per_call(), self.total_timesteps);
+        update_schedule(self.num_envs, ("train-frequency", train), target, calls)?;
+        let (updates, all) = (self.updates_per_call(), target / train);
+        let expected = format!("a divisor of {all}, the gradient steps between target updates");
+        ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;
+        let episodes = self.teacher_eval_episodes;
+        positive(&[("batch-size", self.batch_size), ("teacher-eval-episodes", episodes)])?;
+        within("buffer-size", self.buffer_size, train + 8 * self.num_envs, i32::MAX as usize)?;
+        let steps = self.steps_per_call() as usize;
         ensure(
             self.teacher_steps >= steps.max(8 * self.num_envs),
             "teacher-steps",
             self.teacher_steps,
             &format!("at least {steps}, the timesteps of one call of the program"),
         )?;
-        let rounds = self.cadence().rounds();
         ensure(
-            self.offline_steps >= rounds,
+            self.offline_steps >= updates,
             "offline-steps",
             self.offline_steps,
-            &format!("at least {rounds}, the gradient steps of one call of the program"),
+            &format!("at least {updates}, the gradient steps of one call of the program"),
         )?;
-        let heat = self.temperature;
-        ensure(heat.is_finite() && heat > 0.0, "temperature", heat, "a number above 0")?;
+        let temperature = self.temperature;
+        let valid = temperature.is_finite() && temperature > 0.0;
+        ensure(valid, "temperature", temperature, "a number above 0")?;
         unit(&[
             ("gamma", self.gamma),
             ("tau", self.tau),
@@ -160,7 +180,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "qdagger_dqn_atari", Args::check, train, play);
+algorithm!(Args, "qdagger_dqn_atari", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -168,16 +188,16 @@ algorithm!(Args, "qdagger_dqn_atari", Args::check, train, play);
 /// and 32 features and 256 units.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Encoder from images to hidden units.
+    /// Residual convolutions and a hidden layer.
     pub trunk: ImpalaCnn<T>,
-    /// Layer from hidden units to action values.
+    /// Layer from features to action values.
     pub head: Dense<T>,
-    /// Type and layout of the images.
+    /// Kind of images.
     pub images: Images,
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a student.
+    /// Initialises a network for `num_actions` actions.
     pub fn init(key: Key<Tensor>, images: Images, num_actions: usize) -> QNetwork<Tensor> {
         let (trunk, head) = key.split();
         let shape = match images {
@@ -192,69 +212,98 @@ impl QNetwork<Tensor> {
         }
     }
 
-    /// Returns action values `f32[B, actions]` for observations `[B, ..]`.
+    /// Returns action values `f32[B, actions]` for `obs: [B, ..]`.
     pub fn apply(&self, obs: Tensor) -> Tensor {
         self.head.apply(self.trunk.apply(self.images.scaled(obs)))
     }
 }
 
-/// The teacher: the Q-network of `dqn_atari`.
+/// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
-pub struct Teacher<T> {
-    /// Network from images to features.
-    pub trunk: Trunk<T>,
-    /// Layer from features to action values.
-    pub head: Dense<T>,
-}
-
-impl Teacher<Tensor> {
-    /// Initialises an untrained teacher, whose shapes are those of a saved one.
-    pub fn init(key: Key<Tensor>, images: Images, num_actions: usize) -> Teacher<Tensor> {
-        let (trunk, head) = key.split();
-        let kernel = init::lecun_normal();
-        Teacher {
-            trunk: Trunk::init(trunk, images, kernel),
-            head: Dense::init(head, images.width(), num_actions, kernel),
-        }
-    }
-
-    /// Returns action values `f32[B, actions]` for observations `[B, ..]`.
-    pub fn apply(&self, obs: Tensor) -> Tensor {
-        self.head.apply(self.trunk.apply(obs))
-    }
-}
-
-/// Model that a run of `dqn_atari` saves.
-#[derive(Debug, Clone, Tree)]
-struct TeacherModel<T> {
-    q: Teacher<T>,
-    target: Teacher<T>,
-    optimizer: AdamState<T, Teacher<T>>,
-}
-
-/// State that gradient steps change: the student, its target network and its optimiser.
-#[derive(Debug, Clone, Tree)]
-pub struct Student<T> {
-    /// The network.
+pub struct TrainState<T> {
+    /// Q-network.
     pub q: QNetwork<T>,
-    /// The target network.
+    /// Target network.
     pub target: QNetwork<T>,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, QNetwork<T>>,
+    /// Adam's state.
+    pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
-/// State carried between iterations of online learning.
-pub type State<T> = TrainState<Student<T>, FrameBuffer<T>, PlayingImages<T>>;
-
-/// Initialises a student, its target network and its optimiser.
-fn student(key: Key<Tensor>, images: Images, num_actions: usize) -> Student<Tensor> {
+/// Initialises the networks and the optimiser.
+fn init_train_state(
+    key: Key<Tensor>,
+    images: Images,
+    num_actions: usize,
+    args: &Args,
+) -> TrainState<Tensor> {
     let q = QNetwork::init(key, images, num_actions);
-    Student { target: q.clone(), optimizer: Adam::default().init(&q), q }
+    TrainState { target: q.clone(), opt_state: args.optimizer().init(&q), q }
 }
 
-// --------------------------------------------------------------------------------------- losses
+// --------------------------------------------------------------------------------------- acting
 
-/// Metrics of one gradient step; scalars.
+/// Returns epsilon after `steps: f32[]` timesteps, annealed linearly from `start_e` to `end_e` over
+/// `duration` timesteps: `f32[]`.
+pub fn linear_schedule(steps: Tensor, duration: f64, args: &Args) -> Tensor {
+    let progress = (steps / duration).minimum(1.0);
+    (args.start_e + (args.end_e - args.start_e) * progress).to(DType::F32)
+}
+
+/// Returns the actions with the highest of `q_values: f32[N, actions]`, or with probability
+/// `epsilon: f32[]` uniformly random ones: `i32[N]`.
+pub fn epsilon_greedy(q_values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Tensor {
+    let (explore_key, action_key) = key.split();
+    let (num_envs, num_actions) = (q_values.dim(0), q_values.dim(1) as i32);
+    let random_actions = randint(action_key, [num_envs], 0, num_actions, DType::I32);
+    let explore = uniform(explore_key, [num_envs], DType::F32, 0.0, 1.0).lt(epsilon);
+    where_(explore, random_actions, q_values.argmax(-1))
+}
+
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `[N, ..]`: last observations.
+    pub obs: T,
+    /// `i32[N]`: steps since the episode began, up to 255.
+    pub age: T,
+    /// `i32[]`: number of timesteps of all environments so far.
+    pub global_step: T,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Steps all environments once, with epsilon-greedy actions of the network `q_values`, where
+/// `epsilon` is a function of the timestep; returns N transitions.
+fn env_step(
+    envs: &XlaPool,
+    (q_values, images): (impl Fn(Tensor) -> Tensor, Images),
+    epsilon: impl Fn(Tensor) -> Tensor,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, (FrameTransition<Tensor>, EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, age, global_step, key } = env_state;
+    let (key, action_key) = key.split();
+    let action = epsilon_greedy(q_values(obs), epsilon(global_step), action_key);
+    let (handle, step) = envs.step(handle, action);
+    let transition = FrameTransition {
+        frame: images.newest(obs),
+        age,
+        action,
+        reward: step.reward,
+        terminated: step.terminated,
+        truncated: step.truncated,
+    };
+    let age = where_(step.first, zeros_like(age), (age + 1).minimum(255));
+    let global_step = global_step + args.num_envs as i32;
+    let env_state = EnvState { handle, obs: step.obs, age, global_step, key };
+    (env_state, (transition, EpisodeStats::of(&step)))
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
     /// Total loss: `td_loss + coefficient * distill_loss`.
@@ -267,142 +316,309 @@ pub struct Metrics<T> {
     pub q_values: T,
 }
 
-/// Computes `td_loss + coefficient * distill_loss` and its metrics; `taught: f32[B, actions]` are
-/// the teacher's action values.
-pub fn loss(
+/// Returns the values `f32[B]` of `action: i32[B]` in `q: f32[B, actions]`.
+fn q_at_action(q: Tensor, action: Tensor) -> Tensor {
+    let taken = one_hot(action, q.dim(1), DType::Bool);
+    where_(taken, q, zeros_like(q)).sum(1)
+}
+
+/// Computes `td_loss + coefficient * distill_loss`, and its metrics; `teacher_q_values` are
+/// `f32[B, actions]`.
+pub fn qdagger_loss(
     q: &QNetwork<Tensor>,
     target: &QNetwork<Tensor>,
-    taught: Tensor,
+    teacher_q_values: Tensor,
     batch: &SampledBatch<Tensor>,
     coefficient: Tensor,
-    temperature: f64,
+    args: &Args,
 ) -> (Tensor, Metrics<Tensor>) {
-    let next = target.apply(batch.next_obs).max(-1);
-    let goal = batch.reward + batch.discount * next; // f32[B]
-    let values = q.apply(batch.obs);
-    let value = of_action(values, batch.action);
-    let td_loss = (value - goal).square().mean(..);
-    let student = (values / temperature).log_softmax(-1);
-    let teacher = (taught / temperature).log_softmax(-1);
+    let next_q_value = target.apply(batch.next_obs).max(-1); // f32[B]
+    let td_target = batch.reward + batch.discount * next_q_value;
+    let q_values = q.apply(batch.obs);
+    let q_value = q_at_action(q_values, batch.action);
+    let td_loss = (q_value - td_target).square().mean(..);
+    let student = (q_values / args.temperature).log_softmax(-1);
+    let teacher = (teacher_q_values / args.temperature).log_softmax(-1);
     let distill_loss = (teacher.exp() * (teacher - student)).sum(-1).mean(..);
     let loss = td_loss + coefficient * distill_loss;
-    (loss, Metrics { loss, td_loss, distill_loss, q_values: value.mean(..) })
+    (loss, Metrics { loss, td_loss, distill_loss, q_values: q_value.mean(..) })
 }
 
 // --------------------------------------------------------------------------------------- update
 
 /// Takes one gradient step on a batch.
-pub fn update(
-    student: Student<Tensor>,
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
     teacher: &Teacher<Tensor>,
     batch: &SampledBatch<Tensor>,
     coefficient: Tensor,
     args: &Args,
-) -> (Student<Tensor>, Metrics<Tensor>) {
-    let Student { q, target, optimizer } = student;
-    let taught = teacher.apply(batch.obs);
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { q, target, opt_state } = train_state;
+    let teacher_q_values = teacher.apply(batch.obs);
     let ((_, metrics), grads) = value_and_grad(|q: QNetwork<Tensor>| {
-        loss(&q, &target, taught, batch, coefficient, args.temperature)
+        qdagger_loss(&q, &target, teacher_q_values, batch, coefficient, args)
     })(q.clone());
-    let adam = Adam { learning_rate: args.learning_rate, ..Adam::default() };
-    let (q, optimizer) = adam.step(q, grads, optimizer);
-    (Student { q, target, optimizer }, metrics)
+    let (q, opt_state) = args.optimizer().step(q, grads, opt_state);
+    (TrainState { q, target, opt_state }, metrics)
 }
 
-/// Updates the target network if `step` is a multiple of `target_network_frequency`.
-fn with_target(student: Student<Tensor>, step: Tensor, args: &Args) -> Student<Tensor> {
-    let Student { q, target, optimizer } = student;
-    let mixed = incremental_update(&q, &target, args.tau);
-    let target = periodic_update(&mixed, &target, step, args.target_network_frequency);
-    Student { q, target, optimizer }
-}
-
-/// Takes gradient steps on the teacher's transitions; `done: i32[]` is the number of earlier ones.
-fn offline(
-    student: Student<Tensor>,
-    teacher: &Teacher<Tensor>,
-    replay: &FrameBuffer<Tensor>,
-    (key, done): (Key<Tensor>, Tensor),
+/// Updates the target network if the timestep is a multiple of `target_network_frequency`.
+fn update_target(
+    train_state: TrainState<Tensor>,
+    global_step: Tensor,
     args: &Args,
-) -> (Student<Tensor>, (Key<Tensor>, Tensor), Metrics<Tensor>) {
-    let rounds = args.cadence().rounds();
-    let round = |(student, key): (Student<Tensor>, Key<Tensor>), ()| {
-        let (key, draw) = key.split();
-        let batch = replay.sample(draw, args.batch_size, 1, args.gamma);
-        let (student, metrics) = update(student, teacher, &batch, constant(1.0f32), args);
-        ((student, key), metrics)
-    };
-    let ((student, key), metrics) =
-        scan_with(round, (student, key), (), ScanOptions::length(rounds));
-    let done = done + rounds as i32;
-    (with_target(student, done, args), (key, done), metrics)
+) -> TrainState<Tensor> {
+    let TrainState { q, target, .. } = &train_state;
+    let updated = incremental_update(q, target, args.tau);
+    let target = periodic_update(&updated, target, global_step, args.target_network_frequency);
+    TrainState { target, ..train_state }
 }
 
-// -------------------------------------------------------------------------------------- rollout
+// ------------------------------------------------------------------------------- online training
 
-/// Returns epsilon-greedy actions for `values`. Epsilon is annealed over `exploration` timesteps,
-/// of which `before` have passed at step 0.
-fn act(
-    values: Tensor,
-    (step, before, exploration): (Tensor, usize, f64),
-    key: Key<Tensor>,
-    args: &Args,
-) -> (Tensor, Key<Tensor>) {
-    let (key, draw) = key.split();
-    let step = step.to(DType::F32) + before as f64;
-    let epsilon = linear_schedule(args.start_e, args.end_e, exploration, step);
-    (epsilon_greedy(values, epsilon, draw), key)
-}
-
-/// Adds the teacher's transitions of as many timesteps to the buffer as one online call takes.
-fn fill(
-    envs: &XlaPool,
-    teacher: &Teacher<Tensor>,
-    (replay, playing): (FrameBuffer<Tensor>, PlayingImages<Tensor>),
-    args: &Args,
-) -> (FrameBuffer<Tensor>, PlayingImages<Tensor>) {
-    let (images, turns) = (teacher.trunk.images, args.cadence().turns());
-    let round = |(replay, playing): (FrameBuffer<Tensor>, PlayingImages<Tensor>), ()| {
-        let by_teacher = |obs, step, key| {
-            act(teacher.apply(obs), (step, 0, args.teacher_steps as f64), key, args)
-        };
-        let (playing, seen, _) = playing.turns(envs, images, turns, by_teacher);
-        ((replay.add(seen), playing), ())
-    };
-    let count = ScanOptions::length(args.cadence().rounds());
-    scan_with(round, (replay, playing), (), count).0
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// Replay buffer.
+    pub replay_buffer: FrameBuffer<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
 }
 
 /// Takes `train_frequency` timesteps in the environments and, if `learning`, one gradient step.
-fn round(
+fn train_iteration(
     envs: &XlaPool,
-    state: State<Tensor>,
-    teacher: &Teacher<Tensor>,
-    coefficient: Tensor,
+    state: RunnerState<Tensor>,
+    (teacher, coefficient): (&Teacher<Tensor>, Tensor),
     learning: bool,
     args: &Args,
-) -> (State<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
-    let TrainState { learner: student, replay, playing } = state;
-    let (q, turns) = (&student.q, args.cadence().turns());
-    let by_student = |obs, step, key| {
-        act(q.apply(obs), (step, args.offline_steps, args.exploration()), key, args)
+) -> (RunnerState<Tensor>, (EpisodeStats<Tensor>, Option<Metrics<Tensor>>)) {
+    let RunnerState { train_state, replay_buffer, env_state } = state;
+    let q = &train_state.q;
+    let epsilon = |global_step: Tensor| {
+        let steps = global_step.to(DType::F32) + args.offline_steps as f64;
+        linear_schedule(steps, args.exploration_steps(), args)
     };
-    let (mut playing, seen, games) = playing.turns(envs, q.images, turns, by_student);
-    let replay = replay.add(seen);
+    let q_values = |obs| q.apply(obs);
+    let step = |env_state, ()| env_step(envs, (q_values, q.images), epsilon, env_state, args);
+    let num_steps = ScanOptions::length(args.train_frequency / args.num_envs);
+    let (mut env_state, (transitions, episodes)) = scan_with(step, env_state, (), num_steps);
+    let replay_buffer = replay_buffer.add(transitions);
     if !learning {
-        return (TrainState { learner: student, replay, playing }, games, None);
+        return (RunnerState { train_state, replay_buffer, env_state }, (episodes, None));
     }
-    let (key, draw) = playing.key.split();
-    playing.key = key;
-    let batch = replay.sample(draw, args.batch_size, 1, args.gamma);
-    let (learner, metrics) = update(student, teacher, &batch, coefficient, args);
-    (TrainState { learner, replay, playing }, games, Some(metrics))
+    let (key, sample_key) = env_state.key.split();
+    env_state.key = key;
+    let batch = replay_buffer.sample(sample_key, args.batch_size, 1, args.gamma);
+    let (train_state, metrics) = gradient_step(train_state, teacher, &batch, coefficient, args);
+    (RunnerState { train_state, replay_buffer, env_state }, (episodes, Some(metrics)))
+}
+
+/// Arguments of the compiled programs of online training: the state, the teacher and the
+/// coefficient of the distillation loss `f32[]`.
+type TrainInputs<T> = (RunnerState<T>, Teacher<T>, T);
+
+/// Runs `updates_per_call` iterations, and updates the target network after them if it is due;
+/// compiled as one program.
+fn train_iterations(
+    envs: &XlaPool,
+    (state, teacher, coefficient): TrainInputs<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
+    let iteration =
+        |state, ()| train_iteration(envs, state, (&teacher, coefficient), learning, args);
+    let count = ScanOptions::length(args.updates_per_call());
+    let (mut state, (episodes, metrics)) = scan_with(iteration, state, (), count);
+    if learning {
+        state.train_state = update_target(state.train_state, state.env_state.global_step, args);
+    }
+    (state, episodes, metrics)
+}
+
+// ------------------------------------------------------------------------------ offline training
+
+/// Adds the teacher's transitions of `steps_per_call` timesteps to the buffer.
+fn collect_teacher_steps(
+    envs: &XlaPool,
+    teacher: &Teacher<Tensor>,
+    state: (FrameBuffer<Tensor>, EnvState<Tensor>),
+    args: &Args,
+) -> (FrameBuffer<Tensor>, EnvState<Tensor>) {
+    let images = teacher.trunk.images;
+    let epsilon = |global_step: Tensor| {
+        linear_schedule(global_step.to(DType::F32), args.teacher_steps as f64, args)
+    };
+    let q_values = |obs| teacher.apply(obs);
+    let iteration = |(replay_buffer, env_state): (FrameBuffer<Tensor>, EnvState<Tensor>), ()| {
+        let step = |env_state, ()| env_step(envs, (q_values, images), epsilon, env_state, args);
+        let num_steps = ScanOptions::length(args.train_frequency / args.num_envs);
+        let (env_state, (transitions, _)) = scan_with(step, env_state, (), num_steps);
+        ((replay_buffer.add(transitions), env_state), ())
+    };
+    scan_with(iteration, state, (), ScanOptions::length(args.updates_per_call())).0
+}
+
+/// Takes `updates_per_call` gradient steps on the teacher's transitions after `steps: i32[]` earlier
+/// ones, and updates the target network after them if it is due.
+fn offline_gradient_steps(
+    train_state: TrainState<Tensor>,
+    teacher: &Teacher<Tensor>,
+    replay_buffer: &FrameBuffer<Tensor>,
+    (key, steps): (Key<Tensor>, Tensor),
+    args: &Args,
+) -> (TrainState<Tensor>, (Key<Tensor>, Tensor), Metrics<Tensor>) {
+    let step = |(train_state, key): (TrainState<Tensor>, Key<Tensor>), ()| {
+        let (key, sample_key) = key.split();
+        let batch = replay_buffer.sample(sample_key, args.batch_size, 1, args.gamma);
+        let coefficient = constant(1.0f32);
+        let (train_state, metrics) = gradient_step(train_state, teacher, &batch, coefficient, args);
+        ((train_state, key), metrics)
+    };
+    let count = ScanOptions::length(args.updates_per_call());
+    let ((train_state, key), metrics) = scan_with(step, (train_state, key), (), count);
+    let steps = steps + args.updates_per_call() as i32;
+    (update_target(train_state, steps, args), (key, steps), metrics)
+}
+
+/// Returns a key of the offline stage.
+fn offline_key(args: &Args, stage: u64) -> Key<Array> {
+    Key::new(args.run.seed.wrapping_add(stage << 33))
+}
+
+/// Steps environments with the teacher for `teacher_steps` timesteps. Returns a buffer of its
+/// transitions and the compilation time in seconds.
+fn collect_teacher_transitions(
+    teacher: &Teacher<Array>,
+    args: &Args,
+) -> Result<(FrameBuffer<Array>, f64)> {
+    let (pool, images, _) = pools::images(args, args.num_envs, args.run.seed)?;
+    let (handle, envs) = pool.xla()?;
+    // A smaller buffer keeps the last transitions.
+    let capacity = args.buffer_size.min(args.teacher_steps);
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (stack, frame) = (images.stack(), images.frame());
+        let replay_buffer = FrameBuffer::new(capacity, args.num_envs, stack, &frame);
+        (replay_buffer, init_env_state(&envs, handle, key))
+    })
+    .with_mode(args.run.mode)
+    .named("qdagger_dqn_atari_teacher_init");
+    let collect = jit(|(teacher, state): (Teacher<Tensor>, _)| {
+        collect_teacher_steps(&envs, &teacher, state, args)
+    })
+    .with_mode(args.run.mode)
+    .named("qdagger_dqn_atari_teacher");
+
+    let mut state = init.call((handle, offline_key(args, 1)))?;
+    for _ in 0..args.teacher_steps as u64 / args.steps_per_call() {
+        if interrupt::requested() {
+            break;
+        }
+        let _span = timeline::span("teacher");
+        state = collect.call((teacher.clone(), state))?;
+    }
+    Ok((state.0, init.stats().seconds() + collect.stats().seconds()))
+}
+
+/// Trains a student on the teacher's transitions. Returns it and the compilation time in seconds.
+fn train_offline(
+    teacher: &Teacher<Array>,
+    mut train_state: TrainState<Array>,
+    run: &mut Run,
+    args: &Args,
+) -> Result<(TrainState<Array>, f64)> {
+    let (replay_buffer, compile_s) = collect_teacher_transitions(teacher, args)?;
+    type Inputs<T> = (TrainState<T>, Teacher<T>, FrameBuffer<T>, (Key<T>, T));
+    let learn = jit(|(train_state, teacher, replay_buffer, position): Inputs<Tensor>| {
+        offline_gradient_steps(train_state, &teacher, &replay_buffer, position, args)
+    })
+    .with_mode(args.run.mode)
+    .named("qdagger_dqn_atari_offline")
+    .check_nans(args.run.check_nans);
+
+    let updates = args.updates_per_call() as u64;
+    let mut position = (offline_key(args, 2), Array::from(0i32));
+    for call in 0..args.offline_steps as u64 / updates {
+        if interrupt::requested() {
+            break;
+        }
+        let _span = timeline::span("offline");
+        let inputs = (train_state, teacher.clone(), replay_buffer.clone(), position);
+        let (next_state, next_position, metrics) = learn.call(inputs)?;
+        (train_state, position) = (next_state, next_position);
+        let (first, end) = (call * updates, (call + 1) * updates);
+        log_offline(&metrics, first, run)?;
+        if end / EVALUATION_INTERVAL != first / EVALUATION_INTERVAL {
+            let mut evaluation = Evaluation::new(args.run.eval_episodes);
+            let q_values = |q: &QNetwork<Tensor>, obs| q.apply(obs);
+            evaluate_network(args, &mut evaluation, train_state.q.clone(), q_values)?;
+            let tag = "charts/offline/avg_episodic_return";
+            run.events.scalar(tag, mean(&evaluation.returns), end)?;
+        }
+    }
+    Ok((train_state, compile_s + learn.stats().seconds()))
+}
+
+/// Logs the losses of every 100th gradient step of a call that begins after `first` earlier ones.
+fn log_offline(metrics: &Metrics<Array>, first: u64, run: &mut Run) -> Result<()> {
+    let columns = [
+        ("loss", metrics.loss.to_vec::<f32>()?),
+        ("q_loss", metrics.td_loss.to_vec::<f32>()?),
+        ("distill_loss", metrics.distill_loss.to_vec::<f32>()?),
+    ];
+    let steps = first..first + columns[0].1.len() as u64;
+    for step in steps.filter(|step| step.is_multiple_of(100)) {
+        for (name, column) in &columns {
+            let value = f64::from(column[(step - first) as usize]);
+            run.events.scalar(&format!("charts/offline/{name}"), value, step)?;
+        }
+    }
+    Ok(())
 }
 
 // ------------------------------------------------------------------------------------- training
 
+/// Number of offline gradient steps between two evaluations of the student.
+const EVALUATION_INTERVAL: u64 = 100_000;
+/// Number of the student's last episodes whose mean return is compared with the teacher's.
+const WINDOW: usize = 10;
+
+/// Progress kept on the host and in checkpoints.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Progress {
+    /// Mean return of the teacher.
+    teacher_return: f64,
+    /// Returns of the student's last episodes.
+    last_returns: Vec<f64>,
+}
+
+impl Progress {
+    /// Returns the coefficient of the distillation loss, which falls to 0 as the student's return
+    /// approaches the teacher's.
+    fn coefficient(&self) -> f64 {
+        if self.last_returns.len() < WINDOW {
+            return 1.0;
+        }
+        (1.0 - mean(&self.last_returns) / self.teacher_return).max(0.0)
+    }
+
+    fn push(&mut self, episodic_return: f64) {
+        if self.last_returns.len() == WINDOW {
+            self.last_returns.remove(0);
+        }
+        self.last_returns.push(episodic_return);
+    }
+}
+
+fn mean(returns: &[f64]) -> f64 {
+    returns.iter().sum::<f64>() / returns.len().max(1) as f64
+}
+
 /// Loads the teacher from `--teacher-model`.
-fn teacher(args: &Args, images: Images, num_actions: usize) -> Result<Teacher<Array>> {
+fn load_teacher(args: &Args, images: Images, num_actions: usize) -> Result<Teacher<Array>> {
     let Some(path) = &args.teacher_model else {
         return Err(Error::Config(
             "--teacher-model: name the saved model of a dqn_atari run on the same environment, \
@@ -422,142 +638,46 @@ fn teacher(args: &Args, images: Images, num_actions: usize) -> Result<Teacher<Ar
     }
     let model = load_model(&checkpoint::load(path)?, |key| {
         let q = Teacher::init(key, images, num_actions);
-        TeacherModel { target: q.clone(), optimizer: Adam::default().init(&q), q }
+        TeacherModel { target: q.clone(), opt_state: Adam::default().init(&q), q }
     })?;
     Ok(model.q)
 }
 
-/// Evaluates a network, with actions that are epsilon-greedy in `values` and an epsilon of `end_e`.
-fn evaluate<N: Tree<Tensor>>(
-    args: &Args,
-    evaluation: &mut Evaluation,
-    network: N::With<Array>,
-    values: impl Fn(&N, Tensor) -> Tensor,
-) -> Result<()>
-where
-    N::With<Array>: Tree<Array, With<Tensor> = N> + Clone,
-{
-    let (pool, ..) = pools::images(args, 1, args.run.eval_seed())?;
-    let act = with_mode(args.run.mode, |(network, obs, key): (N, Tensor, Key<Tensor>)| {
-        let values = values(&network, obs);
-        (epsilon_greedy(values, constant(args.end_e as f32), key), values)
-    })
-    .named("qdagger_dqn_atari_play");
-    evaluation.play(pool, |obs, key| act.call((network.clone(), obs, key)))
+/// Resets the environments.
+fn init_env_state(envs: &XlaPool, handle: Handle<Tensor>, key: Key<Tensor>) -> EnvState<Tensor> {
+    let (handle, first) = envs.reset(handle);
+    let age = zeros([first.obs.dim(0)], DType::I32);
+    EnvState { handle, obs: first.obs, age, global_step: constant(0i32), key }
 }
 
-fn mean(returns: &[f64]) -> f64 {
-    returns.iter().sum::<f64>() / returns.len().max(1) as f64
-}
-
-/// Runs the offline stage: the teacher fills a replay buffer, on which `student` is trained.
-/// Returns the student and the compilation time in seconds.
-fn learn_from(
+/// Initialises the student. If the run is new, evaluates the teacher and trains the student offline.
+/// Returns the student, the key of online training, the progress and the compilation time in seconds.
+fn init_student(
     teacher: &Teacher<Array>,
-    student: Student<Array>,
+    (images, num_actions): (Images, usize),
     run: &mut Run,
     args: &Args,
-) -> Result<(Student<Array>, f64)> {
-    let (pool, images, _) = pools::images(args, args.num_envs, args.run.seed)?;
-    let (handle, envs) = pool.xla()?;
-    let mode = args.run.mode;
-    let [first, second] = [1, 2].map(|k| {
-        let seed = args.run.seed.wrapping_add(k << 33);
-        Key::new(seed)
-    });
-    // The capacity is at most `teacher_steps`; if it is smaller, old transitions are overwritten.
-    let room = args.buffer_size.min(args.teacher_steps);
-    let init = with_mode(mode, |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
-        let replay = FrameBuffer::new(room, args.num_envs, images.stack(), &images.frame());
-        (replay, PlayingImages::start(&envs, handle, key))
+) -> Result<(TrainState<Array>, Key<Array>, Progress, f64)> {
+    let init = jit(|key: Key<Tensor>| {
+        let (key, network_key) = key.split();
+        (init_train_state(network_key, images, num_actions, args), key)
     })
-    .named("qdagger_dqn_atari_teacher_init");
-    let fill = with_mode(mode, |(teacher, state): (Teacher<Tensor>, _)| {
-        fill(&envs, &teacher, state, args)
-    })
-    .named("qdagger_dqn_atari_teacher");
-    let steps = args.cadence().steps() as usize;
-    let mut state = init.call((handle, first))?;
-    for _ in 0..args.teacher_steps / steps {
-        if interrupt::requested() {
-            break;
-        }
-        let _span = timeline::span("teacher");
-        state = fill.call((teacher.clone(), state))?;
+    .with_mode(args.run.mode)
+    .named("qdagger_dqn_atari_student");
+    let (mut train_state, key) = init.call(Key::new(args.run.seed))?;
+    let (mut progress, mut compile_s) = (Progress::default(), init.stats().seconds());
+    if args.run.resume.is_none() {
+        let mut evaluation = Evaluation::new(args.teacher_eval_episodes);
+        let q_values = |teacher: &Teacher<Tensor>, obs| teacher.apply(obs);
+        evaluate_network(args, &mut evaluation, teacher.clone(), q_values)?;
+        progress.teacher_return = mean(&evaluation.returns);
+        let tag = "charts/teacher/avg_episodic_return";
+        run.events.scalar(tag, progress.teacher_return, 0)?;
+        let seconds;
+        (train_state, seconds) = train_offline(teacher, train_state, run, args)?;
+        compile_s += seconds;
     }
-
-    let (replay, _) = state;
-    type Inputs = (Student<Tensor>, Teacher<Tensor>, FrameBuffer<Tensor>, (Key<Tensor>, Tensor));
-    let learn = with_mode(mode, |(student, teacher, replay, place): Inputs| {
-        offline(student, &teacher, &replay, place, args)
-    })
-    .named("qdagger_dqn_atari_offline")
-    .check_nans(args.run.check_nans);
-    let rounds = args.cadence().rounds() as u64;
-    let (mut student, mut place) = (student, (second, Array::from(0i32)));
-    for call in 0..args.offline_steps as u64 / rounds {
-        if interrupt::requested() {
-            break;
-        }
-        let _span = timeline::span("offline");
-        let inputs = (student, teacher.clone(), replay.clone(), place);
-        let (next, at, metrics) = learn.call(inputs)?;
-        (student, place) = (next, at);
-        let before = call * rounds;
-        let columns = [
-            ("loss", metrics.loss.to_vec::<f32>()?),
-            ("q_loss", metrics.td_loss.to_vec::<f32>()?),
-            ("distill_loss", metrics.distill_loss.to_vec::<f32>()?),
-        ];
-        for step in (before..before + rounds).filter(|step| step.is_multiple_of(100)) {
-            for (name, column) in &columns {
-                let value = f64::from(column[(step - before) as usize]);
-                run.events.scalar(&format!("charts/offline/{name}"), value, step)?;
-            }
-        }
-        let after = before + rounds;
-        if after / EVALUATION_INTERVAL != before / EVALUATION_INTERVAL {
-            let mut evaluation = Evaluation::new(args.run.eval_episodes);
-            let values = |q: &QNetwork<Tensor>, obs| q.apply(obs);
-            evaluate(args, &mut evaluation, student.q.clone(), values)?;
-            let tag = "charts/offline/avg_episodic_return";
-            run.events.scalar(tag, mean(&evaluation.returns), after)?;
-        }
-    }
-    let compile_s = init.stats().seconds() + fill.stats().seconds() + learn.stats().seconds();
-    Ok((student, compile_s))
-}
-
-/// Number of offline gradient steps between two evaluations of the student.
-const EVALUATION_INTERVAL: u64 = 100_000;
-/// Number of the student's last episodes whose mean return is compared with the teacher's.
-const WINDOW: usize = 10;
-
-/// Progress kept on the host and in checkpoints.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Progress {
-    /// Mean return of the teacher.
-    teacher: f64,
-    /// Returns of the student's last episodes.
-    last: Vec<f64>,
-}
-
-impl Progress {
-    /// Returns the coefficient of the distillation loss, which falls to 0 as the student's return
-    /// approaches the teacher's.
-    fn coefficient(&self) -> f64 {
-        if self.last.len() < WINDOW {
-            return 1.0;
-        }
-        (1.0 - mean(&self.last) / self.teacher).max(0.0)
-    }
-
-    fn push(&mut self, episodic_return: f64) {
-        if self.last.len() == WINDOW {
-            self.last.remove(0);
-        }
-        self.last.push(episodic_return);
-    }
+    Ok((train_state, key, progress, compile_s))
 }
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
@@ -569,90 +689,87 @@ impl Progress {
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let (pool, images, num_actions) = pools::images(args, args.num_envs, args.run.seed)?;
-    let teacher = teacher(args, images, num_actions)?;
-    let mut trainer = Trainer::start(args, args.cadence().steps())?;
-
-    let mode = args.run.mode;
-    let seed = Key::new(args.run.seed);
-    let begin = with_mode(mode, |key: Key<Tensor>| {
-        let (key, network) = key.split();
-        (student(network, images, num_actions), key)
-    })
-    .named("qdagger_dqn_atari_student");
-    let (mut taught, key) = begin.call(seed)?;
-    let mut progress = Progress::default();
-    let mut compile_s = begin.stats().seconds();
-    if args.run.resume.is_none() {
-        let mut evaluation = Evaluation::new(args.teacher_eval_episodes);
-        let values = |teacher: &Teacher<Tensor>, obs| teacher.apply(obs);
-        evaluate(args, &mut evaluation, teacher.clone(), values)?;
-        progress.teacher = mean(&evaluation.returns);
-        let tag = "charts/teacher/avg_episodic_return";
-        trainer.run.events.scalar(tag, progress.teacher, 0)?;
-        let seconds;
-        (taught, seconds) = learn_from(&teacher, taught, &mut trainer.run, args)?;
-        compile_s += seconds;
-    }
+    let teacher = load_teacher(args, images, num_actions)?;
+    let mut trainer = Trainer::start(args, args.steps_per_call())?;
+    let (train_state, key, mut progress, mut compile_s) =
+        init_student(&teacher, (images, num_actions), &mut trainer.run, args)?;
 
     let (handle, envs) = pool.xla()?;
-    type Start = (Student<Tensor>, Handle<Tensor>, Key<Tensor>);
-    let init = with_mode(mode, |(student, handle, key): Start| TrainState {
-        learner: student,
-        replay: FrameBuffer::new(args.buffer_size, args.num_envs, images.stack(), &images.frame()),
-        playing: PlayingImages::start(&envs, handle, key),
+    type InitInputs<T> = (TrainState<T>, Handle<T>, Key<T>);
+    let init = jit(|(train_state, handle, key): InitInputs<Tensor>| {
+        let (stack, frame) = (images.stack(), images.frame());
+        RunnerState {
+            train_state,
+            replay_buffer: FrameBuffer::new(args.buffer_size, args.num_envs, stack, &frame),
+            env_state: init_env_state(&envs, handle, key),
+        }
     })
+    .with_mode(args.run.mode)
     .named("qdagger_dqn_atari_init");
-    let go_on = |learning| {
-        let envs = &envs;
-        type Inputs = (State<Tensor>, Teacher<Tensor>, Tensor);
-        with_mode(mode, move |(state, teacher, coefficient): Inputs| {
-            let round = |state| round(envs, state, &teacher, coefficient, learning, args);
-            let (mut state, games, metrics) =
-                off_policy::rounds(args.cadence().rounds(), state, round);
-            if learning {
-                state.learner = with_target(state.learner, state.playing.step, args);
-            }
-            (state, games, metrics)
-        })
-    };
-    let explore = go_on(false).named("qdagger_dqn_atari_explore");
-    let learn = go_on(true).named("qdagger_dqn_atari_rounds").check_nans(args.run.check_nans);
+    let explore = jit(|inputs| train_iterations(&envs, inputs, false, args))
+        .with_mode(args.run.mode)
+        .named("qdagger_dqn_atari_explore");
+    let learn = jit(|inputs| train_iterations(&envs, inputs, true, args))
+        .with_mode(args.run.mode)
+        .named("qdagger_dqn_atari_learn")
+        .check_nans(args.run.check_nans);
 
-    let mut state = trainer.init_or_resume(init.call((taught, handle, key))?, &envs)?;
+    let state = init.call((train_state, handle, key))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
     if trainer.global_step() > 0 {
         progress = serde_json::from_value(trainer.notes.clone())
             .map_err(|error| Error::Argument(format!("the notes of the checkpoint: {error}")))?;
     }
     trainer.notes = serde_json::json!(progress);
     while trainer.should_continue() {
-        let _span = timeline::span("rounds");
-        // A transition is complete only after the next step.
-        let first = if args.parity { 1 } else { args.learning_starts.max(1) };
-        let learning = trainer.global_step() >= first;
-        let rounds = if learning { &learn } else { &explore };
+        // A transition is complete only after the next step: the first call never learns.
+        let learning_starts = if args.parity { 1 } else { args.learning_starts.max(1) };
+        let learning = trainer.global_step() >= learning_starts;
         let coefficient = progress.coefficient();
         let inputs = (state, teacher.clone(), Array::from(coefficient as f32));
-        let (next, games, metrics) = rounds.call(inputs)?;
-        state = next;
-        let games = games.to_vec()?;
-        trainer.record(&games, metrics.as_ref())?;
-        let step = trainer.global_step();
-        trainer.run.events.scalar("charts/epsilon", args.epsilon(step), step)?;
+        let (next_state, episodes, metrics) = match learning {
+            true => learn.call(inputs)?,
+            false => explore.call(inputs)?,
+        };
+        state = next_state;
+        let episodes = episodes.to_vec()?;
+        trainer.record(&episodes, metrics.as_ref())?;
+        trainer.log(&[("charts/epsilon", args.epsilon(trainer.global_step()))])?;
         if learning {
-            trainer.run.events.scalar("charts/distill_coeff", coefficient, step)?;
+            trainer.log(&[("charts/distill_coeff", coefficient)])?;
         }
-        games.iter().for_each(|game| progress.push(game.episodic_return));
+        episodes.iter().for_each(|episode| progress.push(episode.episodic_return));
         trainer.notes = serde_json::json!(progress);
         trainer.checkpoint_if_due(&state, &envs)?;
     }
     let programs = [init.stats().seconds(), explore.stats().seconds(), learn.stats().seconds()];
     compile_s += programs.iter().sum::<f64>();
-    trainer.finish(&state.learner, compile_s)
+    trainer.finish(&state.train_state, compile_s)
+}
+
+/// Evaluates a network with an epsilon-greedy policy whose epsilon is `end_e`.
+fn evaluate_network<N: Tree<Tensor>>(
+    args: &Args,
+    evaluation: &mut Evaluation,
+    network: N::With<Array>,
+    q_values: impl Fn(&N, Tensor) -> Tensor,
+) -> Result<()>
+where
+    N::With<Array>: Tree<Array, With<Tensor> = N> + Clone,
+{
+    let (pool, ..) = pools::images(args, 1, args.run.eval_seed())?;
+    let act = jit(|(network, obs, key): (N, Tensor, Key<Tensor>)| {
+        let q_values = q_values(&network, obs);
+        (epsilon_greedy(q_values, constant(args.end_e as f32), key), q_values)
+    })
+    .with_mode(args.run.mode)
+    .named("qdagger_dqn_atari_evaluate");
+    evaluation.play(pool, |obs, key| act.call((network.clone(), obs, key)))
 }
 
 /// Evaluates a saved model with an epsilon-greedy policy whose epsilon is `end_e`.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (_, images, num_actions) = pools::images(args, 1, args.run.seed)?;
-    let q = load_model(model, |key| student(key, images, num_actions))?.q;
-    evaluate(args, evaluation, q, |q: &QNetwork<Tensor>, obs| q.apply(obs))
+    let q = load_model(model, |key| init_train_state(key, images, num_actions, args))?.q;
+    evaluate_network(args, evaluation, q, |q: &QNetwork<Tensor>, obs| q.apply(obs))
 }

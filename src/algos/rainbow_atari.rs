@@ -8,26 +8,24 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::algorithm;
-use crate::envs::XlaPool;
+use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::jit::with_mode;
 use crate::nn::{Dense, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
-use crate::rl::atoms::Atoms;
-use crate::rl::cadence::UpdateSchedule;
+use crate::random::normal;
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{ensure, not_negative, positive, unit, within};
-use crate::rl::frames::SampledBatch;
+use crate::rl::flags::{
+    ensure, largest_divisor, not_negative, positive, support, unit, update_schedule, within,
+};
+use crate::rl::frames::{FrameTransition, SampledBatch};
 use crate::rl::images::{Convs, Images};
-use crate::rl::off_policy::{self, LoopConfig, TrainState};
-use crate::rl::playing::PlayingImages;
-use crate::rl::prioritized::{Batch, Priorities, PrioritizedFrameBuffer};
-use crate::rl::q_values::{linear_schedule, of_action};
+use crate::rl::prioritized::{PrioritizedBatch, PrioritizedFrameBuffer, PriorityOptions};
 use crate::rl::saved::load_model;
 use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
-use crate::trace::ops::full;
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{arange, constant, full, one_hot, where_, zeros, zeros_like};
 use crate::tree::Tree;
-use crate::{Array, DType, Key, Tensor, random, value_and_grad};
+use crate::{DType, Key, Tensor, jit, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -85,6 +83,10 @@ pub struct Args {
     /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 4)]
     pub train_frequency: usize,
+    /// The number of gradient steps in one call of the compiled program; 0 takes all that lie
+    /// between two updates of the target network, up to 250. The results do not depend on it
+    #[arg(long, default_value_t = 0)]
+    pub updates_per_call: usize,
     /// The number of steps n of n-step returns
     #[arg(long, default_value_t = 3)]
     pub n_step: usize,
@@ -104,22 +106,33 @@ pub struct Args {
 }
 
 impl Args {
-    fn cadence(&self) -> UpdateSchedule {
-        let Args { num_envs, train_frequency, target_network_frequency, .. } = *self;
-        UpdateSchedule { num_envs, train_frequency, target_network_frequency, most_rounds: 250 }
+    /// Number of gradient steps in one call of the compiled program.
+    fn updates_per_call(&self) -> usize {
+        let updates_per_target = self.target_network_frequency / self.train_frequency;
+        match self.updates_per_call {
+            0 => largest_divisor(updates_per_target, 250),
+            updates => updates,
+        }
     }
 
-    /// Returns the atoms of the return distribution.
-    pub fn atoms(&self) -> Atoms {
-        Atoms { count: self.n_atoms, v_min: self.v_min, v_max: self.v_max }
+    /// Number of timesteps in one call of the compiled program.
+    fn steps_per_call(&self) -> u64 {
+        (self.updates_per_call() * self.train_frequency) as u64
     }
 
-    fn adam(&self) -> Adam {
+    fn optimizer(&self) -> Adam {
         Adam { learning_rate: self.learning_rate, eps: 1.5e-4, ..Adam::default() }
     }
 
-    fn priorities(&self) -> Priorities {
-        Priorities {
+    /// Support of the return distribution: evenly spaced atoms, `f32[atoms]`.
+    pub fn atoms(&self) -> Tensor {
+        let delta_z = (self.v_max - self.v_min) / (self.n_atoms - 1) as f64;
+        let atom = |i| (self.v_min + delta_z * i as f64) as f32;
+        constant((0..self.n_atoms).map(atom).collect::<Vec<f32>>().as_slice())
+    }
+
+    fn priority_options(&self) -> PriorityOptions {
+        PriorityOptions {
             n_steps: self.n_step,
             gamma: self.gamma,
             alpha: self.prioritized_replay_alpha,
@@ -128,19 +141,24 @@ impl Args {
         }
     }
 
-    /// Returns the exponent of the importance sampling weights after `step` timesteps.
+    /// Importance sampling exponent beta at a timestep, for the log.
     fn beta(&self, step: u64) -> f64 {
         let start = self.prioritized_replay_beta;
         start + (1.0 - start) * (step as f64 / self.total_timesteps as f64).min(1.0)
     }
 
     fn check(&self) -> Result<()> {
-        self.cadence().check("train-frequency", self.total_timesteps)?;
-        self.atoms().check()?;
+        let (train, target) = (self.train_frequency, self.target_network_frequency);
+        let calls = (|| self.steps_per_call(), self.total_timesteps);
+        update_schedule(self.num_envs, ("train-frequency", train), target, calls)?;
+        let (updates, all) = (self.updates_per_call(), target / train);
+        let expected = format!("a divisor of {all}, the gradient steps between target updates");
+        ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;
+        support(self.n_atoms, self.v_min, self.v_max)?;
         positive(&[("batch-size", self.batch_size)])?;
         within("n-step", self.n_step, 1, 64)?;
         // The buffer also holds the `n_step` rewards that follow a step.
-        let least = self.cadence().least_frames() + self.n_step * self.num_envs;
+        let least = train + 8 * self.num_envs + self.n_step * self.num_envs;
         within("buffer-size", self.buffer_size, least, (1 << 30) - 1)?;
         unit(&[
             ("gamma", self.gamma),
@@ -155,27 +173,26 @@ impl Args {
     }
 }
 
-algorithm!(Args, "rainbow_atari", Args::check, train, play);
+algorithm!(Args, "rainbow_atari", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Noisy linear layer (Fortunato et al. 2018), with weights `w + sigma_w * noise` whose noise is
-/// resampled.
+/// Linear layer with noise (Fortunato et al. 2018): the weights are `mean + sigma * noise`.
 #[derive(Debug, Clone, Tree)]
-pub struct Noisy<T> {
-    /// Means of the weights, `[inputs, outputs]`, and of the bias, `[outputs]`.
+pub struct NoisyLinear<T> {
+    /// Means of the weights `[inputs, outputs]` and of the bias `[outputs]`.
     pub mean: Dense<T>,
-    /// Standard deviations, of the same shapes as the means.
+    /// Standard deviations, of the same shapes.
     pub sigma: Dense<T>,
 }
 
-impl Noisy<Tensor> {
-    /// Initialises means `U(+-1 / sqrt(inputs))`, `sigma` .5 / sqrt(inputs) for the weights and .5
-    /// / sqrt(outputs) for the bias.
-    fn init(key: Key<Tensor>, inputs: usize, outputs: usize) -> Noisy<Tensor> {
+impl NoisyLinear<Tensor> {
+    /// Initialises means `U(+-1 / sqrt(inputs))` and standard deviations `0.5 / sqrt(inputs)` of the
+    /// weights and `0.5 / sqrt(outputs)` of the bias.
+    fn init(key: Key<Tensor>, inputs: usize, outputs: usize) -> NoisyLinear<Tensor> {
         let sigma =
             |shape: &[usize], size: usize| full(shape, 0.5 / (size as f64).sqrt(), DType::F32);
-        Noisy {
+        NoisyLinear {
             mean: Dense::init_torch(key, inputs, outputs),
             sigma: Dense {
                 w: sigma(&[inputs, outputs], inputs),
@@ -186,20 +203,20 @@ impl Noisy<Tensor> {
 
     /// Samples noise for the layer: factorised, the outer product of two vectors, or with `parity`
     /// independent for every weight.
-    fn draw(&self, key: Key<Tensor>, parity: bool) -> Dense<Tensor> {
+    fn sample_noise(&self, key: Key<Tensor>, parity: bool) -> Dense<Tensor> {
         let (inputs, outputs) = (self.mean.w.dim(0), self.mean.w.dim(1));
-        let normal = |key, shape: &[usize]| random::normal(key, shape, DType::F32);
+        let normal = |key, shape: &[usize]| normal(key, shape, DType::F32);
         let (a, b) = key.split();
         if parity {
             return Dense { w: normal(a, &[inputs, outputs]), b: Some(normal(b, &[outputs])) };
         }
-        let root = |x: Tensor| x.sign() * x.abs().sqrt();
-        let (from, to) = (root(normal(a, &[inputs])), root(normal(b, &[outputs])));
-        Dense { w: from.outer(to), b: Some(to) }
+        let scale = |x: Tensor| x.sign() * x.abs().sqrt();
+        let (a, b) = (scale(normal(a, &[inputs])), scale(normal(b, &[outputs])));
+        Dense { w: a.outer(b), b: Some(b) }
     }
 
-    /// Returns the linear layer with this noise applied.
-    fn with(&self, noise: &Dense<Tensor>) -> Dense<Tensor> {
+    /// Returns the linear layer with this noise.
+    fn with_noise(&self, noise: &Dense<Tensor>) -> Dense<Tensor> {
         let b = match (self.mean.b, self.sigma.b, noise.b) {
             (Some(mean), Some(sigma), Some(noise)) => Some(mean + sigma * noise),
             (mean, ..) => mean,
@@ -208,23 +225,21 @@ impl Noisy<Tensor> {
     }
 }
 
-/// Dueling network (Wang et al. 2016): from images to features, and from features to the value of
-/// the state and the advantages of actions, which are combined into the return distribution of each
-/// action.
+/// Dueling network (Wang et al. 2016) from images to return distributions: a value stream and an
+/// advantage stream, each a hidden layer and an output layer.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Network from images to features.
+    /// Convolutions.
     pub convs: Convs<T>,
-    /// Hidden layer and output layer from features to logits of the state's return.
-    pub value: [Noisy<T>; 2],
-    /// Hidden layer and output layer from features to logits of each action's advantage.
-    pub advantage: [Noisy<T>; 2],
-    /// Type and layout of the images.
+    /// Layers from features to logits of the state's return.
+    pub value: [NoisyLinear<T>; 2],
+    /// Layers from features to logits of each action's advantage.
+    pub advantage: [NoisyLinear<T>; 2],
+    /// Kind of images.
     pub images: Images,
 }
 
-/// Linear layers of a [`QNetwork`] with noise already applied, or the noise itself: two for the
-/// value, two for the advantage.
+/// Noise of the layers of both streams, or these layers with noise.
 #[derive(Debug, Clone, Tree)]
 pub struct Streams<T> {
     /// Layers of the value stream.
@@ -234,61 +249,59 @@ pub struct Streams<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network.
-    pub fn init(
-        key: Key<Tensor>,
-        images: Images,
-        num_actions: usize,
-        atoms: &Atoms,
-    ) -> QNetwork<Tensor> {
+    /// Initialises a network for `num_actions` actions.
+    pub fn init(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) -> Self {
         let [convs, a, b, c, d] = key.split_n();
         let (features, width) = (images.features(), images.width());
+        let outputs = num_actions * args.n_atoms;
         QNetwork {
             convs: Convs::init(convs, images, init::torch_default()),
-            value: [Noisy::init(a, features, width), Noisy::init(b, width, atoms.count)],
+            value: [
+                NoisyLinear::init(a, features, width),
+                NoisyLinear::init(b, width, args.n_atoms),
+            ],
             advantage: [
-                Noisy::init(c, features, width),
-                Noisy::init(d, width, num_actions * atoms.count),
+                NoisyLinear::init(c, features, width),
+                NoisyLinear::init(d, width, outputs),
             ],
             images,
         }
     }
 
     /// Samples noise for all noisy layers.
-    pub fn draw(&self, key: Key<Tensor>, parity: bool) -> Streams<Tensor> {
+    pub fn sample_noise(&self, key: Key<Tensor>, args: &Args) -> Streams<Tensor> {
         let [a, b, c, d] = key.split_n();
-        let [value, last] = &self.value;
-        let [advantage, end] = &self.advantage;
+        let ([v0, v1], [a0, a1]) = (&self.value, &self.advantage);
         Streams {
-            value: [value.draw(a, parity), last.draw(b, parity)],
-            advantage: [advantage.draw(c, parity), end.draw(d, parity)],
+            value: [v0.sample_noise(a, args.parity), v1.sample_noise(b, args.parity)],
+            advantage: [a0.sample_noise(c, args.parity), a1.sample_noise(d, args.parity)],
         }
     }
 
-    /// Returns the value and advantage streams with `noise` applied; with `None` they are the
-    /// means.
-    pub fn streams(&self, noise: Option<&Streams<Tensor>>) -> Streams<Tensor> {
-        let Some(noise) = noise else {
-            let means = |layers: &[Noisy<Tensor>; 2]| layers.clone().map(|layer| layer.mean);
-            return Streams { value: means(&self.value), advantage: means(&self.advantage) };
-        };
-        let with = |layers: &[Noisy<Tensor>; 2], noise: &[Dense<Tensor>; 2]| {
-            [layers[0].with(&noise[0]), layers[1].with(&noise[1])]
+    /// Returns the layers of both streams with this noise.
+    pub fn with_noise(&self, noise: &Streams<Tensor>) -> Streams<Tensor> {
+        let add = |layers: &[NoisyLinear<Tensor>; 2], noise: &[Dense<Tensor>; 2]| {
+            [layers[0].with_noise(&noise[0]), layers[1].with_noise(&noise[1])]
         };
         Streams {
-            value: with(&self.value, &noise.value),
-            advantage: with(&self.advantage, &noise.advantage),
+            value: add(&self.value, &noise.value),
+            advantage: add(&self.advantage, &noise.advantage),
         }
     }
 
-    /// Returns probabilities `f32[B, actions, atoms]` for observations `[B, ..]`, computed with
-    /// `streams`, the layers that [`QNetwork::streams`] returns.
-    pub fn apply(&self, obs: Tensor, streams: &Streams<Tensor>, atoms: &Atoms) -> Tensor {
+    /// Returns the layers of both streams without noise.
+    pub fn without_noise(&self) -> Streams<Tensor> {
+        let mean = |layers: &[NoisyLinear<Tensor>; 2]| layers.clone().map(|layer| layer.mean);
+        Streams { value: mean(&self.value), advantage: mean(&self.advantage) }
+    }
+
+    /// Returns probabilities `f32[B, actions, atoms]` for `obs: [B, ..]`, computed with the layers
+    /// `streams`.
+    pub fn apply(&self, obs: Tensor, streams: &Streams<Tensor>, args: &Args) -> Tensor {
         let features = self.convs.apply(self.images.scaled(obs));
-        let logits = |layers: &[Dense<Tensor>; 2]| {
-            let logits = layers[1].apply(layers[0].apply(features).relu());
-            let (rows, all) = (logits.dim(0), logits.dim(1));
-            logits.reshape([rows, all / atoms.count, atoms.count])
+        let logits = |[hidden, head]: &[Dense<Tensor>; 2]| {
+            let logits = head.apply(hidden.apply(features).relu());
+            logits.reshape([obs.dim(0), logits.dim(1) / args.n_atoms, args.n_atoms])
         };
         let (value, advantage) = (logits(&streams.value), logits(&streams.advantage));
         (value + advantage - advantage.mean(1).expand_dims(1)).softmax(-1)
@@ -297,59 +310,79 @@ impl QNetwork<Tensor> {
 
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
-pub struct Learner<T> {
-    /// The network.
+pub struct TrainState<T> {
+    /// Q-network.
     pub q: QNetwork<T>,
-    /// The target network.
+    /// Target network.
     pub target: QNetwork<T>,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, QNetwork<T>>,
+    /// Adam's state.
+    pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
-/// State carried between iterations of training: the learner, and the noise of the acting network.
-pub type State<T> =
-    TrainState<(Learner<T>, Streams<T>), PrioritizedFrameBuffer<T>, PlayingImages<T>>;
-
-fn learner(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) -> Learner<Tensor> {
-    let q = QNetwork::init(key, images, num_actions, &args.atoms());
-    Learner { target: q.clone(), optimizer: args.adam().init(&q), q }
+/// Initialises the networks and the optimiser.
+fn init_train_state(
+    key: Key<Tensor>,
+    images: Images,
+    num_actions: usize,
+    args: &Args,
+) -> TrainState<Tensor> {
+    let q = QNetwork::init(key, images, num_actions, args);
+    TrainState { target: q.clone(), opt_state: args.optimizer().init(&q), q }
 }
 
-// --------------------------------------------------------------------------------------- losses
+// --------------------------------------------------------------------------------------- acting
 
-/// Computes the target distributions for the actions taken, `f32[B, atoms]`, by double Q-learning
-/// (van Hasselt et al. 2016): the online network selects the next action, and the target network
-/// gives its return distribution.
-pub fn goals(
-    (q, q_streams): (&QNetwork<Tensor>, &Streams<Tensor>),
-    (target, target_streams): (&QNetwork<Tensor>, &Streams<Tensor>),
-    batch: &SampledBatch<Tensor>,
-    atoms: &Atoms,
-) -> Tensor {
-    let best = atoms.mean(q.apply(batch.next_obs, q_streams, atoms)).argmax(-1);
-    let next = of_action(target.apply(batch.next_obs, target_streams, atoms), best);
-    atoms.project(batch.reward, batch.discount, next)
+/// Returns the importance sampling exponent beta at a timestep `i32[]`, annealed linearly to 1:
+/// `f32[]`.
+pub fn linear_schedule(global_step: Tensor, args: &Args) -> Tensor {
+    let progress = (global_step.to(DType::F32) / args.total_timesteps as f64).minimum(1.0);
+    let start = args.prioritized_replay_beta;
+    (start + (1.0 - start) * progress).to(DType::F32)
 }
 
-/// Computes the weighted mean of the cross entropies to `goal: f32[B, atoms]`; the cross entropies
-/// themselves, `f32[B]`; and the mean value of the actions taken.
-pub fn loss(
-    q: &QNetwork<Tensor>,
-    noise: &Streams<Tensor>,
-    goal: Tensor,
-    batch: &SampledBatch<Tensor>,
-    weights: Tensor,
-    atoms: &Atoms,
-) -> (Tensor, (Tensor, Tensor)) {
-    let probs = q.apply(batch.obs, &q.streams(Some(noise)), atoms);
-    let probs = of_action(probs, batch.action); // f32[B, atoms]
-    let entropy = -(goal * probs.clip(1e-5, 1.0 - 1e-5).log()).sum(-1);
-    ((weights * entropy).mean(..), (entropy, atoms.mean(probs).mean(..)))
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `[N, ..]`: last observations.
+    pub obs: T,
+    /// `i32[N]`: steps since the episode began, up to 255.
+    pub age: T,
+    /// `i32[]`: number of timesteps of all environments so far.
+    pub global_step: T,
+    /// PRNG key.
+    pub key: Key<T>,
 }
 
-// --------------------------------------------------------------------------------------- update
+/// Steps all environments once; returns N transitions. The noise of the network explores.
+fn env_step(
+    envs: &XlaPool,
+    (q, streams): (&QNetwork<Tensor>, &Streams<Tensor>),
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, (FrameTransition<Tensor>, EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, age, global_step, key } = env_state;
+    let q_values = (q.apply(obs, streams, args) * args.atoms()).sum(-1);
+    let action = q_values.argmax(-1);
+    let (handle, step) = envs.step(handle, action);
+    let transition = FrameTransition {
+        frame: q.images.newest(obs),
+        age,
+        action,
+        reward: step.reward,
+        terminated: step.terminated,
+        truncated: step.truncated,
+    };
+    let age = where_(step.first, zeros_like(age), (age + 1).minimum(255));
+    let global_step = global_step + args.num_envs as i32;
+    let env_state = EnvState { handle, obs: step.obs, age, global_step, key };
+    (env_state, (transition, EpisodeStats::of(&step)))
+}
 
-/// Metrics of one gradient step; scalars.
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
     /// Loss.
@@ -358,66 +391,153 @@ pub struct Metrics<T> {
     pub q_values: T,
 }
 
-/// Takes one gradient step on a batch with fresh noise in both networks; also returns the online
-/// network's noise and the errors `f32[B]`.
-pub fn update(
-    learner: Learner<Tensor>,
-    batch: &Batch<Tensor>,
+/// Returns the distributions `f32[B, atoms]` of `action: i32[B]` in `q: f32[B, actions, atoms]`.
+fn q_at_action(q: Tensor, action: Tensor) -> Tensor {
+    let taken = one_hot(action, q.dim(1), DType::Bool).expand_dims(-1);
+    where_(taken, q, zeros_like(q)).sum(1)
+}
+
+/// Projects the distributions of `reward + discount * Z`, where Z has the probabilities
+/// `pmf: f32[B, atoms]`, onto the support: `f32[B, atoms]`. `reward` and `discount` are `f32[B]`.
+///
+/// Atom i moves to `b_i`, in units of atoms, and atom j receives `max(0, 1 - |b_i - j|)` of its
+/// probability.
+pub fn project(reward: Tensor, discount: Tensor, pmf: Tensor, args: &Args) -> Tensor {
+    let last = (args.n_atoms - 1) as f64;
+    let atoms = reward.expand_dims(-1) + discount.expand_dims(-1) * args.atoms(); // f32[B, atoms]
+    let delta_z = (args.v_max - args.v_min) / last;
+    let b = (atoms.clip(args.v_min, args.v_max) - args.v_min) / delta_z;
+    let j = arange(args.n_atoms, DType::F32);
+    // Rounding may move the highest atom beyond the last one.
+    let distance = (b.minimum(last).expand_dims(-1) - j).abs(); // f32[B, atoms, atoms]
+    ((1.0 - distance).maximum(0.0) * pmf.expand_dims(-1)).sum(-2)
+}
+
+/// Computes the target distributions `f32[B, atoms]` by double Q-learning (van Hasselt et al. 2016):
+/// the online network selects the next action, and the target network evaluates it.
+pub fn target_pmf(
+    (q, q_streams): (&QNetwork<Tensor>, &Streams<Tensor>),
+    (target, target_streams): (&QNetwork<Tensor>, &Streams<Tensor>),
+    batch: &SampledBatch<Tensor>,
+    args: &Args,
+) -> Tensor {
+    let next_q_values = (q.apply(batch.next_obs, q_streams, args) * args.atoms()).sum(-1);
+    let next_pmfs = target.apply(batch.next_obs, target_streams, args); // f32[B, actions, atoms]
+    let next_pmf = q_at_action(next_pmfs, next_q_values.argmax(-1));
+    project(batch.reward, batch.discount, next_pmf, args)
+}
+
+/// Computes the mean cross entropy to `target_pmf: f32[B, atoms]`, weighted by importance, the cross
+/// entropies `f32[B]`, and the metrics.
+pub fn td_loss(
+    (q, streams): (&QNetwork<Tensor>, &Streams<Tensor>),
+    target_pmf: Tensor,
+    batch: &PrioritizedBatch<Tensor>,
+    args: &Args,
+) -> (Tensor, (Tensor, Metrics<Tensor>)) {
+    let PrioritizedBatch { transitions, weights, .. } = batch;
+    let pmfs = q.apply(transitions.obs, streams, args);
+    let pmf = q_at_action(pmfs, transitions.action); // f32[B, atoms]
+    let cross_entropy = -(target_pmf * pmf.clip(1e-5, 1.0 - 1e-5).log()).sum(-1);
+    let td_loss = (*weights * cross_entropy).mean(..);
+    let q_values = (pmf * args.atoms()).sum(-1).mean(..);
+    (td_loss, (cross_entropy, Metrics { td_loss, q_values }))
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Takes one gradient step on a batch, with new noise in both networks; also returns the noise of
+/// the online network and the errors `f32[B]` of the transitions.
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
+    batch: &PrioritizedBatch<Tensor>,
     key: Key<Tensor>,
     args: &Args,
-) -> ((Learner<Tensor>, Streams<Tensor>), Tensor, Metrics<Tensor>) {
-    let Learner { q, target, optimizer } = learner;
-    let atoms = args.atoms();
-    let (a, b) = key.split();
-    let noise = q.draw(a, args.parity);
-    let target_streams = target.streams(Some(&target.draw(b, args.parity)));
-    let q_streams = q.streams(Some(&noise));
-    let goal = goals((&q, &q_streams), (&target, &target_streams), &batch.drawn, &atoms);
-    let ((td_loss, (errors, q_values)), grads) = value_and_grad(|q: QNetwork<Tensor>| {
-        loss(&q, &noise, goal, &batch.drawn, batch.weights, &atoms)
+) -> (TrainState<Tensor>, Streams<Tensor>, Tensor, Metrics<Tensor>) {
+    let TrainState { q, target, opt_state } = train_state;
+    let (noise_key, target_key) = key.split();
+    let noise = q.sample_noise(noise_key, args);
+    let target_streams = target.with_noise(&target.sample_noise(target_key, args));
+    let q_streams = q.with_noise(&noise);
+    let networks = ((&q, &q_streams), (&target, &target_streams));
+    let target_pmf = target_pmf(networks.0, networks.1, &batch.transitions, args);
+    let ((_, (errors, metrics)), grads) = value_and_grad(|q: QNetwork<Tensor>| {
+        td_loss((&q, &q.with_noise(&noise)), target_pmf, batch, args)
     })(q.clone());
-    let (q, optimizer) = args.adam().step(q, grads, optimizer);
-    ((Learner { q, target, optimizer }, noise), errors, Metrics { td_loss, q_values })
+    let (q, opt_state) = args.optimizer().step(q, grads, opt_state);
+    (TrainState { q, target, opt_state }, noise, errors, metrics)
 }
 
-/// Updates the target network if `step` is a multiple of `target_network_frequency`.
-fn with_target(learner: Learner<Tensor>, step: Tensor, args: &Args) -> Learner<Tensor> {
-    let mixed = incremental_update(&learner.q, &learner.target, args.tau);
-    let target = periodic_update(&mixed, &learner.target, step, args.target_network_frequency);
-    Learner { target, ..learner }
-}
-
-// -------------------------------------------------------------------------------------- rollout
-
-/// Takes `train_frequency` timesteps in the environments and, if `learning`, one gradient step.
-fn round(
-    envs: &XlaPool,
-    state: State<Tensor>,
-    learning: bool,
+/// Updates the target network if the timestep is a multiple of `target_network_frequency`.
+fn update_target(
+    train_state: TrainState<Tensor>,
+    global_step: Tensor,
     args: &Args,
-) -> (State<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
-    let TrainState { learner: (learner, noise), replay, playing } = state;
-    let (atoms, priorities) = (args.atoms(), args.priorities());
-    let (q, turns) = (&learner.q, args.cadence().turns());
-    let streams = q.streams(Some(&noise));
-    // Exploration comes from the noisy layers, so that acting samples nothing.
-    let act = |obs, _, key| (atoms.mean(q.apply(obs, &streams, &atoms)).argmax(-1), key);
-    let (mut playing, seen, games) = playing.turns(envs, q.images, turns, act);
-    let replay = replay.add(seen, &priorities);
-    if !learning {
-        return (TrainState { learner: (learner, noise), replay, playing }, games, None);
-    }
-    let [key, draw, fresh] = playing.key.split_n();
-    playing.key = key;
-    let (start, duration) = (args.prioritized_replay_beta, args.total_timesteps as f64);
-    let beta = linear_schedule(start, 1.0, duration, playing.step);
-    let batch = replay.sample(draw, beta, &priorities);
-    let (learner, errors, metrics) = update(learner, &batch, fresh, args);
-    let replay = replay.update(batch.rows, errors, &priorities);
-    (TrainState { learner, replay, playing }, games, Some(metrics))
+) -> TrainState<Tensor> {
+    let TrainState { q, target, .. } = &train_state;
+    let updated = incremental_update(q, target, args.tau);
+    let target = periodic_update(&updated, target, global_step, args.target_network_frequency);
+    TrainState { target, ..train_state }
 }
 
 // ------------------------------------------------------------------------------------- training
+
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// Noise of the network that acts.
+    pub noise: Streams<T>,
+    /// Replay buffer.
+    pub replay_buffer: PrioritizedFrameBuffer<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
+}
+
+/// Takes `train_frequency` timesteps in the environments and, if `learning`, one gradient step.
+fn train_iteration(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> (RunnerState<Tensor>, (EpisodeStats<Tensor>, Option<Metrics<Tensor>>)) {
+    let RunnerState { train_state, noise, replay_buffer, env_state } = state;
+    let (q, options) = (&train_state.q, args.priority_options());
+    let streams = q.with_noise(&noise);
+    let step = |env_state, ()| env_step(envs, (q, &streams), env_state, args);
+    let num_steps = ScanOptions::length(args.train_frequency / args.num_envs);
+    let (mut env_state, (transitions, episodes)) = scan_with(step, env_state, (), num_steps);
+    let replay_buffer = replay_buffer.add(transitions, &options);
+    if !learning {
+        return (RunnerState { train_state, noise, replay_buffer, env_state }, (episodes, None));
+    }
+    let [key, sample_key, noise_key] = env_state.key.split_n();
+    env_state.key = key;
+    let beta = linear_schedule(env_state.global_step, args);
+    let batch = replay_buffer.sample(sample_key, beta, &options);
+    let (train_state, noise, errors, metrics) = gradient_step(train_state, &batch, noise_key, args);
+    let replay_buffer = replay_buffer.update_priorities(batch.indices, errors, &options);
+    let state = RunnerState { train_state, noise, replay_buffer, env_state };
+    (state, (episodes, Some(metrics)))
+}
+
+/// Runs `updates_per_call` iterations, and updates the target network after them if it is due;
+/// compiled as one program.
+fn train_iterations(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
+    let iteration = |state, ()| train_iteration(envs, state, learning, args);
+    let count = ScanOptions::length(args.updates_per_call());
+    let (mut state, (episodes, metrics)) = scan_with(iteration, state, (), count);
+    if learning {
+        state.train_state = update_target(state.train_state, state.env_state.global_step, args);
+    }
+    (state, episodes, metrics)
+}
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
 /// the run's folder.
@@ -429,56 +549,67 @@ pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let (pool, images, num_actions) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
-    let init = |handle, key: Key<Tensor>| {
-        let [key, network, noise] = key.split_n();
-        let learner = learner(network, images, num_actions, args);
-        let noise = learner.q.draw(noise, args.parity);
-        let (stack, frame, how) = (images.stack(), images.frame(), args.priorities());
-        TrainState {
-            learner: (learner, noise),
-            replay: PrioritizedFrameBuffer::new(
-                args.buffer_size,
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let [key, network_key, noise_key] = key.split_n();
+        let (handle, first) = envs.reset(handle);
+        let (age, global_step) = (zeros([args.num_envs], DType::I32), constant(0i32));
+        let train_state = init_train_state(network_key, images, num_actions, args);
+        let (capacity, stack, frame) = (args.buffer_size, images.stack(), images.frame());
+        let options = args.priority_options();
+        RunnerState {
+            noise: train_state.q.sample_noise(noise_key, args),
+            train_state,
+            replay_buffer: PrioritizedFrameBuffer::new(
+                capacity,
                 args.num_envs,
                 stack,
                 &frame,
-                &how,
+                &options,
             ),
-            playing: PlayingImages::start(&envs, handle, key),
+            env_state: EnvState { handle, obs: first.obs, age, global_step, key },
         }
-    };
-    let rounds = |state, learning| {
-        let round = |state| round(&envs, state, learning, args);
-        let (state, games, metrics) = off_policy::rounds(args.cadence().rounds(), state, round);
-        let TrainState { learner: (mut learner, noise), replay, playing } = state;
+    })
+    .with_mode(args.run.mode)
+    .named("rainbow_atari_init");
+    let explore = jit(|state| train_iterations(&envs, state, false, args))
+        .with_mode(args.run.mode)
+        .named("rainbow_atari_explore");
+    let learn = jit(|state| train_iterations(&envs, state, true, args))
+        .with_mode(args.run.mode)
+        .named("rainbow_atari_learn")
+        .check_nans(args.run.check_nans);
+
+    let mut trainer = Trainer::start(args, args.steps_per_call())?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
+    while trainer.should_continue() {
+        // Learning waits for the first complete n-step transition.
+        let complete = ((args.n_step + 1) * args.num_envs) as u64;
+        let learning = trainer.global_step() >= args.learning_starts.max(complete);
+        let (next_state, episodes, metrics) = match learning {
+            true => learn.call(state)?,
+            false => explore.call(state)?,
+        };
+        state = next_state;
+        trainer.record(&episodes.to_vec()?, metrics.as_ref())?;
         if learning {
-            learner = with_target(learner, playing.step, args);
+            trainer.log(&[("charts/beta", args.beta(trainer.global_step()))])?;
         }
-        (TrainState { learner: (learner, noise), replay, playing }, games, metrics)
-    };
-    // Learning never starts before the first n-step transition is complete.
-    let complete = ((args.n_step + 1) * args.num_envs) as u64;
-    let learning_starts = args.learning_starts.max(complete);
-    let pace = LoopConfig { steps: args.cadence().steps(), learning_starts };
-    let model = |state: State<Array>| state.learner.0;
-    let tell = |trainer: &mut Trainer<'_, Args>, learning| {
-        let step = trainer.global_step();
-        match learning {
-            true => trainer.run.events.scalar("charts/beta", args.beta(step), step),
-            false => Ok(()),
-        }
-    };
-    off_policy::train_and_tell(args, pace, (handle, &envs), init, rounds, model, tell)
+        trainer.checkpoint_if_due(&state, &envs)?;
+    }
+    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
+    trainer.finish(&state.train_state, compile_s)
 }
 
-/// Evaluates a saved model without noise.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+/// Evaluates a saved model with greedy actions and without noise.
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (pool, images, num_actions) = pools::images(args, 1, args.run.eval_seed())?;
-    let q = load_model(model, |key| learner(key, images, num_actions, args))?.q;
-    let atoms = args.atoms();
-    let act = with_mode(args.run.mode, |(q, obs): (QNetwork<Tensor>, Tensor)| {
-        let returns = q.apply(obs, &q.streams(None), &atoms);
-        (atoms.mean(returns).argmax(-1), returns)
+    let q = load_model(model, |key| init_train_state(key, images, num_actions, args))?.q;
+    let act = jit(|(q, obs): (QNetwork<Tensor>, Tensor)| {
+        let pmfs = q.apply(obs, &q.without_noise(), args);
+        ((pmfs * args.atoms()).sum(-1).argmax(-1), pmfs)
     })
-    .named("rainbow_atari_play");
+    .with_mode(args.run.mode)
+    .named("rainbow_atari_evaluate");
     evaluation.play(pool, |obs, _| act.call((q.clone(), obs)))
 }

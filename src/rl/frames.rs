@@ -23,7 +23,7 @@ use super::images::stacked;
 use super::replay::ReplayBuffer;
 
 /// Maximum number of attempts to resample truncated steps.
-const TRIES: i32 = 100;
+const MAX_TRIES: i32 = 100;
 
 /// Data that one step of N environments stores in the buffer.
 #[derive(Debug, Clone, Copy, Tree)]
@@ -116,15 +116,15 @@ impl FrameBuffer<Tensor> {
     }
 
     /// Returns the index of the next step to write and the number of stored steps: `i32[]` each.
-    pub(super) fn place(&self) -> (Tensor, Tensor) {
+    pub(super) fn next_and_count(&self) -> (Tensor, Tensor) {
         (self.steps.next, self.steps.count)
     }
 
-    /// Returns true where an episode was truncated at the steps `rows: i32[n]`, which are indexed
-    /// as in [`transitions`](FrameBuffer::transitions).
+    /// Returns true where an episode was truncated at the steps `indices: i32[n]`, which are
+    /// those of [`transitions`](FrameBuffer::transitions).
     #[track_caller]
-    pub(super) fn cut(&self, rows: Tensor) -> Tensor {
-        self.steps.items.truncated.ravel().take_mode(rows, 0, IndexMode::Clip)
+    pub(super) fn truncated_at(&self, indices: Tensor) -> Tensor {
+        self.steps.items.truncated.ravel().take_mode(indices, 0, IndexMode::Clip)
     }
 
     /// Adds `n` steps, whose leaves are `[n, N, ..]`.
@@ -132,7 +132,7 @@ impl FrameBuffer<Tensor> {
     /// # Errors
     /// Ends the trace in the cases of [`ReplayBuffer::add`].
     #[track_caller]
-    #[expect(clippy::should_implement_trait, reason = "what replay buffers call it everywhere")]
+    #[expect(clippy::should_implement_trait, reason = "the name that every replay buffer uses")]
     pub fn add(self, steps: FrameTransition<Tensor>) -> FrameBuffer<Tensor> {
         let highest = (self.stack - 1) as f64;
         let age = steps.age.to(DType::F32).minimum(highest).to(DType::U8);
@@ -155,102 +155,103 @@ impl FrameBuffer<Tensor> {
         n_steps: usize,
         gamma: f64,
     ) -> SampledBatch<Tensor> {
-        let (first, count) = self.playable(n_steps);
+        let (first, count) = self.first_and_count(n_steps);
         let high = count * self.num_envs as i32;
-        let draw = |key: Key<Tensor>| {
-            let drawn = random::randint(key, [n], 0, high, DType::I32);
-            let envs = self.num_envs as i32;
-            self.flat(first + div(drawn, envs), drawn % envs)
+        let sample = |key: Key<Tensor>| {
+            let numbers = random::randint(key, [n], 0, high, DType::I32);
+            let num_envs = self.num_envs as i32;
+            self.index(first + div(numbers, num_envs), numbers % num_envs)
         };
-        let (key, now) = key.split();
-        let start = (draw(now), key, constant(0i32));
-        type Drawing = (Tensor, Key<Tensor>, Tensor);
-        let again = |(rows, _, tries): Drawing| self.cut(rows).any(..) & tries.lt(TRIES);
-        let redraw = |(rows, key, tries): Drawing| {
-            let (key, now) = key.split();
-            (where_(self.cut(rows), draw(now), rows), key, tries + 1)
+        let (key, sample_key) = key.split();
+        let init = (sample(sample_key), key, constant(0i32));
+        type Sampled = (Tensor, Key<Tensor>, Tensor);
+        let any_truncated =
+            |(indices, _, tries): Sampled| self.truncated_at(indices).any(..) & tries.lt(MAX_TRIES);
+        let resample = |(indices, key, tries): Sampled| {
+            let (key, sample_key) = key.split();
+            let truncated = self.truncated_at(indices);
+            (where_(truncated, sample(sample_key), indices), key, tries + 1)
         };
-        let (rows, ..) = while_loop(again, redraw, start);
-        self.transitions(rows, n_steps, gamma)
+        let (indices, ..) = while_loop(any_truncated, resample, init);
+        self.transitions(indices, n_steps, gamma)
     }
 
     /// Returns the first step that can be sampled, `i32[]` as an index into the buffer, and the
     /// number of such steps: those whose older frames are still stored and whose next `n_steps`
     /// steps exist. The number is at least 1.
     #[track_caller]
-    fn playable(&self, n_steps: usize) -> (Tensor, Tensor) {
+    fn first_and_count(&self, n_steps: usize) -> (Tensor, Tensor) {
         let (length, count) = (self.length(), self.steps.count);
-        let lost = count.eq(length).to(DType::I32) * (self.stack as i32 - 1);
-        let first = (self.steps.next + (length - count) + lost) % length;
-        (first, (count - lost - n_steps as i32).maximum(1))
+        let overwritten = count.eq(length).to(DType::I32) * (self.stack as i32 - 1);
+        let first = (self.steps.next + (length - count) + overwritten) % length;
+        (first, (count - overwritten - n_steps as i32).maximum(1))
     }
 
-    /// Returns the row of a step of an environment in leaves of `[length * N, ..]`. Step indices
-    /// wrap around.
+    /// Returns the index of a step of an environment in leaves of `[length * N, ..]`. Steps wrap
+    /// around.
     #[track_caller]
-    fn flat(&self, step: Tensor, env: Tensor) -> Tensor {
+    fn index(&self, step: Tensor, env: Tensor) -> Tensor {
         step % self.length() * self.num_envs as i32 + env
     }
 
-    /// Returns the transitions that begin at `rows`, `i32[B]`: step times N plus environment.
+    /// Returns the transitions that begin at `indices: i32[B]`: step times N plus environment.
     #[track_caller]
     pub(super) fn transitions(
         &self,
-        rows: Tensor,
+        indices: Tensor,
         n_steps: usize,
         gamma: f64,
     ) -> SampledBatch<Tensor> {
-        let of = |leaf: Tensor, rows| leaf.ravel().take_mode(rows, 0, IndexMode::Clip);
+        let gather = |leaf: Tensor, indices| leaf.ravel().take_mode(indices, 0, IndexMode::Clip);
         let items = &self.steps.items;
-        let envs = self.num_envs as i32;
-        let (step, env) = (div(rows, envs), rows % envs);
-        let batch = rows.shape();
+        let num_envs = self.num_envs as i32;
+        let (step, env) = (div(indices, num_envs), indices % num_envs);
+        let batch = indices.shape();
         let mut reward = zeros(batch.clone(), DType::F32);
         let mut discount = full(batch.clone(), 1.0, DType::F32);
-        let mut after = step;
-        let mut going = full(batch.clone(), 1.0, DType::F32).gt(0.0);
-        let mut ended = !going;
+        let mut next_step = step;
+        let mut nonterminal = full(batch.clone(), 1.0, DType::F32).gt(0.0);
+        let mut terminated = !nonterminal;
         for k in 0..n_steps {
-            let row = self.flat(step + k as i32, env);
-            let mut counts = going;
+            let index = self.index(step + k as i32, env);
+            let mut included = nonterminal;
             if k > 0 {
-                counts = counts & !of(items.truncated, row);
+                included = included & !gather(items.truncated, index);
             }
-            let terminated = counts & of(items.terminated, row);
-            reward = reward + where_(counts, discount * of(items.reward, row), 0.0);
-            discount = where_(counts, discount * gamma, discount);
-            after = after + counts.to(DType::I32);
-            ended = ended | terminated;
-            going = counts & !terminated;
+            let terminates = included & gather(items.terminated, index);
+            reward = reward + where_(included, discount * gather(items.reward, index), 0.0);
+            discount = where_(included, discount * gamma, discount);
+            next_step = next_step + included.to(DType::I32);
+            terminated = terminated | terminates;
+            nonterminal = included & !terminates;
         }
         SampledBatch {
-            obs: self.stacks(step, env),
-            action: of(items.action, rows),
+            obs: self.stacked_obs(step, env),
+            action: gather(items.action, indices),
             reward,
-            next_obs: self.stacks(after, env),
-            discount: where_(ended, 0.0, discount),
+            next_obs: self.stacked_obs(next_step, env),
+            discount: where_(terminated, 0.0, discount),
         }
     }
 
     /// Returns the observations at steps of environments, `[B, stack, ..frame]`.
     #[track_caller]
-    fn stacks(&self, step: Tensor, env: Tensor) -> Tensor {
+    fn stacked_obs(&self, step: Tensor, env: Tensor) -> Tensor {
         let frames = self.steps.items.frame;
         let shape = frames.shape().without_axis(0).without_axis(0);
-        let all = frames.shape()[0] * frames.shape()[1];
-        let frames = frames.reshape(shape.with_axis(0, all));
+        let count = frames.shape()[0] * frames.shape()[1];
+        let frames = frames.reshape(shape.with_axis(0, count));
         if self.stack == 1 {
-            return frames.take_mode(self.flat(step, env), 0, IndexMode::Clip);
+            return frames.take_mode(self.index(step, env), 0, IndexMode::Clip);
         }
         let age = self.steps.items.age.ravel();
-        let age = age.take_mode(self.flat(step, env), 0, IndexMode::Clip).to(DType::I32);
+        let age = age.take_mode(self.index(step, env), 0, IndexMode::Clip).to(DType::I32);
         let length = self.length();
-        let rows = (0..self.stack as i32).rev();
-        let rows: Vec<Tensor> =
-            rows.map(|k| self.flat(step + length - age.minimum(k), env)).collect();
-        let rows = stack(&rows, 1); // [B, stack]
-        let (batch, height) = (rows.dim(0), self.stack);
-        let drawn = frames.take_mode(rows.ravel(), 0, IndexMode::Clip);
-        drawn.reshape(stacked(&shape, height).with_axis(0, batch))
+        let offsets = (0..self.stack as i32).rev();
+        let indices: Vec<Tensor> =
+            offsets.map(|k| self.index(step + length - age.minimum(k), env)).collect();
+        let indices = stack(&indices, 1); // i32[B, stack]
+        let frames = frames.take_mode(indices.ravel(), 0, IndexMode::Clip);
+        frames.reshape(stacked(&shape, self.stack).with_axis(0, indices.dim(0)))
     }
 }

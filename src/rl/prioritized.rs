@@ -11,7 +11,7 @@ use super::sum_tree::SumTree;
 
 /// Configuration of prioritized sampling.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Priorities {
+pub struct PriorityOptions {
     /// Number of rewards that a transition sums.
     pub n_steps: usize,
     /// Discount factor.
@@ -24,25 +24,27 @@ pub struct Priorities {
     pub batch_size: usize,
 }
 
-/// [`FrameBuffer`] with a priority for each transition. New transitions get the highest priority so far.
+/// [`FrameBuffer`] with a priority for each transition. New transitions get the highest priority so
+/// far.
 #[derive(Debug, Clone, Tree)]
 pub struct PrioritizedFrameBuffer<T> {
     frames: FrameBuffer<T>,
     tree: SumTree<T>,
     /// `f32[]`: highest error so far, including eps.
     highest: T,
-    /// Rows of the last batch, `i32[B]`, and their new priorities, `f32[B]`. They are written by
+    /// Indices of the last batch, `i32[B]`, and their new priorities, `f32[B]`. They are written by
     /// the next `add`, so that every iteration of a loop first writes the tree and then reads it.
-    waiting: (T, T),
+    pending: (T, T),
 }
 
-/// Batch of transitions, with the rows that [`update`](PrioritizedFrameBuffer::update) needs.
+/// Batch of transitions, with the indices that
+/// [`update_priorities`](PrioritizedFrameBuffer::update_priorities) needs.
 #[derive(Debug, Clone, Copy, Tree)]
-pub struct Batch<T> {
+pub struct PrioritizedBatch<T> {
     /// Transitions.
-    pub drawn: SampledBatch<T>,
-    /// `i32[B]`: rows of the transitions.
-    pub rows: T,
+    pub transitions: SampledBatch<T>,
+    /// `i32[B]`: indices of the transitions.
+    pub indices: T,
     /// `f32[B]`: importance-sampling weights, at most 1.
     pub weights: T,
 }
@@ -58,24 +60,24 @@ impl PrioritizedFrameBuffer<Tensor> {
         num_envs: usize,
         stack: usize,
         frame: &TensorType,
-        how: &Priorities,
+        options: &PriorityOptions,
     ) -> PrioritizedFrameBuffer<Tensor> {
         let frames = FrameBuffer::new(capacity, num_envs, stack, frame);
-        if how.n_steps == 0 || how.batch_size == 0 {
+        if options.n_steps == 0 || options.batch_size == 0 {
             let problem = format!(
                 "{} steps and batches of {}; both must be at least 1",
-                how.n_steps, how.batch_size
+                options.n_steps, options.batch_size
             );
             fail_op("prioritized frames", problem);
         }
-        let rows = capacity / num_envs * num_envs;
-        // One more row, to which the initial pending priorities are written.
-        let spare = spare_row(rows, how.batch_size);
+        let size = capacity / num_envs * num_envs;
+        // One more index, to which the initial pending priorities are written.
+        let spare = spare_index(size, options.batch_size);
         PrioritizedFrameBuffer {
             frames,
-            tree: SumTree::new(rows + 1),
+            tree: SumTree::new(size + 1),
             highest: constant(1.0f32),
-            waiting: (spare, zeros([how.batch_size], DType::F32)),
+            pending: (spare, zeros([options.batch_size], DType::F32)),
         }
     }
 
@@ -88,34 +90,34 @@ impl PrioritizedFrameBuffer<Tensor> {
     pub fn add(
         self,
         steps: FrameTransition<Tensor>,
-        how: &Priorities,
+        options: &PriorityOptions,
     ) -> PrioritizedFrameBuffer<Tensor> {
-        let PrioritizedFrameBuffer { frames, tree, highest, waiting } = self;
+        let PrioritizedFrameBuffer { frames, tree, highest, pending } = self;
         let (num_envs, length, stack) = (frames.num_envs(), frames.length(), frames.stack());
-        let new = steps.reward.dim(0);
+        let num_steps = steps.reward.dim(0);
         // From the first step that can now be sampled to the last whose older frames are
         // overwritten.
-        let span = new + how.n_steps + stack - 1;
+        let span = num_steps + options.n_steps + stack - 1;
         if span > length as usize {
             let problem = format!("{length} steps of each environment; it must have {span}");
             fail_op("prioritized frames", problem);
         }
-        let (next, before) = frames.place();
+        let (next, count) = frames.next_and_count();
         let frames = frames.add(steps);
-        let place = arange(span, DType::I32);
-        let step = (next - how.n_steps as i32 + length + place) % length;
-        let there = place.lt(new as i32) & (place + before).ge(how.n_steps as i32);
-        let row = step.expand_dims(-1) * num_envs as i32 + arange(num_envs, DType::I32);
-        let row = row.ravel();
-        let there = there.expand_dims(-1).broadcast_to([span, num_envs]).ravel();
-        let playable = there & !frames.cut(row);
-        let start = highest.pow(how.alpha).broadcast_to(playable.shape());
-        let priority = where_(playable, start, 0.0);
-        let tree = tree.set(waiting.0, waiting.1).set(row, priority);
+        let offset = arange(span, DType::I32);
+        let step = (next - options.n_steps as i32 + length + offset) % length;
+        let stored = offset.lt(num_steps as i32) & (offset + count).ge(options.n_steps as i32);
+        let index = step.expand_dims(-1) * num_envs as i32 + arange(num_envs, DType::I32);
+        let index = index.ravel();
+        let stored = stored.expand_dims(-1).broadcast_to([span, num_envs]).ravel();
+        let can_be_sampled = stored & !frames.truncated_at(index);
+        let start = highest.pow(options.alpha).broadcast_to(can_be_sampled.shape());
+        let priority = where_(can_be_sampled, start, 0.0);
+        let tree = tree.set(pending.0, pending.1).set(index, priority);
         // The pending priorities are written now: writing them again would undo later changes.
-        let spare = spare_row(num_envs * length as usize, how.batch_size);
-        let waiting = (spare, zeros([how.batch_size], DType::F32));
-        PrioritizedFrameBuffer { frames, tree, highest, waiting }
+        let spare = spare_index(num_envs * length as usize, options.batch_size);
+        let pending = (spare, zeros([options.batch_size], DType::F32));
+        PrioritizedFrameBuffer { frames, tree, highest, pending }
     }
 
     /// Samples a batch in proportion to the priorities: one transition from each of `batch_size`
@@ -124,29 +126,41 @@ impl PrioritizedFrameBuffer<Tensor> {
     ///
     /// Without a transition that can be sampled, the result is meaningless.
     #[track_caller]
-    pub fn sample(&self, key: Key<Tensor>, beta: Tensor, how: &Priorities) -> Batch<Tensor> {
-        let n = how.batch_size;
+    pub fn sample(
+        &self,
+        key: Key<Tensor>,
+        beta: Tensor,
+        options: &PriorityOptions,
+    ) -> PrioritizedBatch<Tensor> {
+        let n = options.batch_size;
         let part = arange(n, DType::F32) + random::uniform(key, [n], DType::F32, 0.0, 1.0);
         let total = self.tree.total();
-        let rows = self.tree.find(part / n as f64 * total);
-        let stored = (self.frames.place().1 * self.frames.num_envs() as i32).to(DType::F32);
-        let chance = self.tree.get(rows) / total;
-        let weights = (stored * chance).pow(-beta);
+        let indices = self.tree.find(part / n as f64 * total);
+        let (_, count) = self.frames.next_and_count();
+        let count = (count * self.frames.num_envs() as i32).to(DType::F32);
+        let probability = self.tree.get(indices) / total;
+        let weights = (count * probability).pow(-beta);
         let weights = weights / weights.max(..);
-        Batch { drawn: self.frames.transitions(rows, how.n_steps, how.gamma), rows, weights }
+        let transitions = self.frames.transitions(indices, options.n_steps, options.gamma);
+        PrioritizedBatch { transitions, indices, weights }
     }
 
-    /// Sets the errors of the transitions `rows` of the last batch to `errors`, `f32[B]`, not below
-    /// 0. They take effect with the next `add`.
+    /// Sets the errors of the transitions `indices` of the last batch to `errors`, `f32[B]`, not
+    /// below 0. They take effect with the next `add`.
     #[track_caller]
-    pub fn update(self, rows: Tensor, errors: Tensor, how: &Priorities) -> Self {
-        let errors = errors + how.eps;
+    pub fn update_priorities(
+        self,
+        indices: Tensor,
+        errors: Tensor,
+        options: &PriorityOptions,
+    ) -> Self {
+        let errors = errors + options.eps;
         let highest = self.highest.maximum(errors.max(..));
-        PrioritizedFrameBuffer { highest, waiting: (rows, errors.pow(how.alpha)), ..self }
+        PrioritizedFrameBuffer { highest, pending: (indices, errors.pow(options.alpha)), ..self }
     }
 }
 
-/// Returns the index of the row after the last one of a buffer, once for each element of a batch.
-fn spare_row(rows: usize, batch_size: usize) -> Tensor {
-    full([batch_size], rows as f64, DType::I32)
+/// Returns the index after the last one of a buffer of this size, once for each element of a batch.
+fn spare_index(size: usize, batch_size: usize) -> Tensor {
+    full([batch_size], size as f64, DType::I32)
 }

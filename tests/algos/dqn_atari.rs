@@ -1,6 +1,6 @@
-//! DQN on images: its loss against JAX, small runs on boards and on a game, its bad settings.
+//! DQN on images: its loss compared with JAX, small runs on boards and on a game, invalid settings.
 
-use podracer::algos::dqn_atari::{Args, QNetwork, loss};
+use podracer::algos::dqn_atari::{Args, QNetwork, td_loss};
 use podracer::rl::Algorithm;
 use podracer::rl::frames::SampledBatch;
 use podracer::rl::images::{Convs, Images, Trunk};
@@ -27,8 +27,8 @@ pub fn trunk(case: &Case, prefix: &str) -> Trunk<Array> {
     }
 }
 
-/// The transitions of a case on boards.
-pub fn drawn(case: &Case) -> SampledBatch<Array> {
+/// The batch of a case on boards.
+pub fn sampled_batch(case: &Case) -> SampledBatch<Array> {
     SampledBatch {
         obs: case.boards("obs"),
         action: case.i32("action"),
@@ -39,7 +39,7 @@ pub fn drawn(case: &Case) -> SampledBatch<Array> {
 }
 
 #[test]
-fn the_loss_is_that_of_jax() {
+fn td_loss_equals_jax() {
     let case = Case::of("dqn_atari");
     let net = |prefix: &str| QNetwork {
         trunk: trunk(&case, prefix),
@@ -47,17 +47,18 @@ fn the_loss_is_that_of_jax() {
     };
     type Nets = (QNetwork<Tensor>, QNetwork<Tensor>);
     let run = interpret(|((q, target), batch): (Nets, SampledBatch<Tensor>)| {
-        value_and_grad(|q: QNetwork<Tensor>| loss(&q, &target, &batch))(q)
+        value_and_grad(|q: QNetwork<Tensor>| td_loss(&q, &target, &batch))(q)
     });
-    let inputs = ((net(""), net("target_")), drawn(&case));
-    let ((td_loss, q_values), grads) = run.call(inputs).unwrap();
-    case.close("loss", &td_loss);
-    case.close("q_values", &q_values);
+    let inputs = ((net(""), net("target_")), sampled_batch(&case));
+    let ((loss, metrics), grads) = run.call(inputs).unwrap();
+    case.close("loss", &loss);
+    case.close("loss", &metrics.td_loss);
+    case.close("q_values", &metrics.q_values);
     case.close("grad_w", &grads.head.w);
 }
 
 #[test]
-fn one_seed_is_one_run() {
+fn runs_of_one_seed_are_identical() {
     let tags = one_seed_gives_one_run::<Args>(SMALL);
     for tag in ["charts/episodic_return", "eval/episodic_return", "losses/td_loss"] {
         assert!(tags.iter().any(|t| t == tag), "{tags:?}");
@@ -65,7 +66,7 @@ fn one_seed_is_one_run() {
 }
 
 #[test]
-fn games_are_played_on_frames() {
+fn atari_games_have_the_nature_network() {
     let runs = tempfile::tempdir().unwrap();
     let more = [
         "--env-id=Pong-v5",
@@ -89,20 +90,20 @@ fn games_are_played_on_frames() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_told() {
-    let told = |more: &[&str]| refused::<Args>(SMALL, more);
-    assert_eq!(told(&["--tau=2"]), "--tau 2: must be a number from 0 to 1");
-    assert_eq!(told(&["--buffer-size=11"]), "--buffer-size 11: must be 12 to 2147483647");
-    let text = told(&["--env-id=CartPole-v1"]);
+fn invalid_settings_are_refused() {
+    let error = |more: &[&str]| refused::<Args>(SMALL, more);
+    assert_eq!(error(&["--tau=2"]), "--tau 2: must be a number from 0 to 1");
+    assert_eq!(error(&["--buffer-size=11"]), "--buffer-size 11: must be 12 to 2147483647");
+    let text = error(&["--env-id=CartPole-v1"]);
     assert!(text.contains("dqn_atari takes images u8[4, 84, 84]"), "{text}");
-    let text = told(&["--env-id=Pomg-v5"]);
+    let text = error(&["--env-id=Pomg-v5"]);
     assert!(text.contains("Pong-v5"), "{text}");
-    let text = told(&["--env-id=MinAtar/Pong-v1"]);
+    let text = error(&["--env-id=MinAtar/Pong-v1"]);
     assert!(text.contains("MinAtar/"), "{text}");
 }
 
 #[test]
-fn a_buffer_larger_than_the_memory_is_told() {
+fn a_buffer_larger_than_the_memory_is_refused() {
     if !cfg!(target_os = "linux") {
         return;
     }

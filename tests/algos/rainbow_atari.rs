@@ -1,15 +1,15 @@
-//! Rainbow: its loss against JAX, small runs on boards, its bad settings.
+//! Rainbow: its loss compared with JAX, small runs on boards, invalid settings.
 
-use podracer::algos::rainbow_atari::{Args, Noisy, QNetwork, Streams, goals, loss};
+use podracer::algos::rainbow_atari::{Args, NoisyLinear, QNetwork, Streams, target_pmf, td_loss};
 use podracer::nn::Dense;
 use podracer::rl::Algorithm;
-use podracer::rl::atoms::Atoms;
-use podracer::rl::frames::SampledBatch;
 use podracer::rl::images::{Convs, Images};
+use podracer::rl::prioritized::PrioritizedBatch;
 use podracer::{Array, Tensor, interpret, value_and_grad};
 
+use super::c51::support;
 use super::cases::{Case, args, one_seed_gives_one_run, refused};
-use super::dqn_atari::drawn;
+use super::dqn_atari::sampled_batch;
 
 const SMALL: &[&str] = &[
     "--env-id=MinAtar/SpaceInvaders-v1",
@@ -19,15 +19,14 @@ const SMALL: &[&str] = &[
     "--buffer-size=250",
     "--batch-size=8",
 ];
-const ATOMS: Atoms = Atoms { count: 5, v_min: -2.0, v_max: 2.0 };
 
 fn net(case: &Case, prefix: &str) -> QNetwork<Array> {
     let layer = |name: &str| {
         let dense = |kind: &str| {
-            let of = |part: &str| format!("{prefix}{name}_{kind}{part}");
-            case.dense(&of("w"), &of("b"))
+            let key = |part: &str| format!("{prefix}{name}_{kind}{part}");
+            case.dense(&key("w"), &key("b"))
         };
-        Noisy { mean: dense(""), sigma: dense("sigma_") }
+        NoisyLinear { mean: dense(""), sigma: dense("sigma_") }
     };
     QNetwork {
         convs: Convs { layers: Vec::new() },
@@ -48,27 +47,35 @@ fn noise(case: &Case, prefix: &str) -> Streams<Array> {
 }
 
 #[test]
-fn the_loss_is_that_of_jax() {
+fn td_loss_equals_jax() {
     let case = Case::of("rainbow");
+    let args: Args = support(5, -2.0, 2.0, 0.9);
     type Net = (QNetwork<Tensor>, Streams<Tensor>);
-    type Inputs = (Net, Net, SampledBatch<Tensor>, Tensor);
-    let run = interpret(|((q, noise), (target, other), batch, weights): Inputs| {
-        let (q_streams, target_streams) = (q.streams(Some(&noise)), target.streams(Some(&other)));
-        let goal = goals((&q, &q_streams), (&target, &target_streams), &batch, &ATOMS);
-        value_and_grad(|q: QNetwork<Tensor>| loss(&q, &noise, goal, &batch, weights, &ATOMS))(q)
+    type Inputs = (Net, Net, PrioritizedBatch<Tensor>);
+    let run = interpret(|((q, noise), (target, target_noise), batch): Inputs| {
+        let (q_streams, target_streams) = (q.with_noise(&noise), target.with_noise(&target_noise));
+        let networks = ((&q, &q_streams), (&target, &target_streams));
+        let target_pmf = target_pmf(networks.0, networks.1, &batch.transitions, &args);
+        value_and_grad(|q: QNetwork<Tensor>| {
+            td_loss((&q, &q.with_noise(&noise)), target_pmf, &batch, &args)
+        })(q.clone())
     });
     let nets = |prefix: &str| (net(&case, prefix), noise(&case, prefix));
-    let inputs = (nets(""), nets("target_"), drawn(&case), case.f32("weights"));
-    let ((value, (cross, q_values)), grads) = run.call(inputs).unwrap();
-    case.close("loss", &value);
-    case.close("cross", &cross);
-    case.close("q_values", &q_values);
+    let transitions = sampled_batch(&case);
+    let (indices, weights) = (transitions.action.clone(), case.f32("weights"));
+    let batch = PrioritizedBatch { transitions, indices, weights };
+    let inputs = (nets(""), nets("target_"), batch);
+    let ((loss, (cross_entropy, metrics)), grads) = run.call(inputs).unwrap();
+    case.close("loss", &loss);
+    case.close("loss", &metrics.td_loss);
+    case.close("cross", &cross_entropy);
+    case.close("q_values", &metrics.q_values);
     case.close("grad_w", &grads.value[1].mean.w);
     case.close("grad_sigma", &grads.advantage[1].sigma.w);
 }
 
 #[test]
-fn one_seed_is_one_run() {
+fn runs_of_one_seed_are_identical() {
     let tags = one_seed_gives_one_run::<Args>(SMALL);
     for tag in ["charts/beta", "losses/td_loss", "eval/episodic_return"] {
         assert!(tags.iter().any(|t| t == tag), "{tags:?}");
@@ -76,7 +83,7 @@ fn one_seed_is_one_run() {
 }
 
 #[test]
-fn noise_of_every_weight_and_several_environments_run() {
+fn independent_noise_and_several_environments_run() {
     let runs = tempfile::tempdir().unwrap();
     let more = ["--parity", "--num-envs=2", "--n-step=5", "--total-timesteps=400"];
     let summary = args::<Args>(runs.path(), SMALL, &more).train().unwrap();
@@ -84,18 +91,18 @@ fn noise_of_every_weight_and_several_environments_run() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_told() {
-    let told = |more: &[&str]| refused::<Args>(SMALL, more);
-    assert_eq!(told(&["--n-step=0"]), "--n-step 0: must be a whole number from 1 to 64");
+fn invalid_settings_are_refused() {
+    let error = |more: &[&str]| refused::<Args>(SMALL, more);
+    assert_eq!(error(&["--n-step=0"]), "--n-step 0: must be a whole number from 1 to 64");
     assert_eq!(
-        told(&["--prioritized-replay-alpha=1.5"]),
+        error(&["--prioritized-replay-alpha=1.5"]),
         "--prioritized-replay-alpha 1.5: must be a number from 0 to 1"
     );
     assert_eq!(
-        told(&["--prioritized-replay-eps=0"]),
+        error(&["--prioritized-replay-eps=0"]),
         "--prioritized-replay-eps 0: must be a number from 1e-37 to 1e15"
     );
-    assert_eq!(told(&["--buffer-size=14"]), "--buffer-size 14: must be 15 to 1073741823");
-    let text = told(&["--env-id=CartPole-v1"]);
+    assert_eq!(error(&["--buffer-size=14"]), "--buffer-size 14: must be 15 to 1073741823");
+    let text = error(&["--env-id=CartPole-v1"]);
     assert!(text.contains("rainbow_atari takes images u8[4, 84, 84]"), "{text}");
 }

@@ -1,9 +1,9 @@
-//! The replay buffers against plain Rust: what goes in comes out, and nothing else.
+//! The replay buffers compared with plain Rust: they return the stored transitions and no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use podracer::rl::frames::{FrameBuffer, FrameTransition, SampledBatch};
-use podracer::rl::prioritized::{Batch, Priorities, PrioritizedFrameBuffer};
+use podracer::rl::prioritized::{PrioritizedBatch, PrioritizedFrameBuffer, PriorityOptions};
 use podracer::rl::replay::ReplayBuffer;
 use podracer::rl::sum_tree::SumTree;
 use podracer::trace::ops::constant;
@@ -39,17 +39,17 @@ fn a_buffer_keeps_the_last_transitions() {
     assert!(nothing.number.to_vec::<i32>().unwrap().iter().all(|&k| k == 0));
     // One at a time, in pieces that divide the capacity, and in such that do not and wrap around.
     let mut all = Vec::new();
-    for (turn, n) in [1, 2, 1, 4, 4, 6, 5, 3].into_iter().enumerate() {
-        let numbers: Vec<i32> = (0..n).map(|k| 100 * (turn as i32 + 1) + k).collect();
+    for (i, n) in [1, 2, 1, 4, 4, 6, 5, 3].into_iter().enumerate() {
+        let numbers: Vec<i32> = (0..n).map(|k| 100 * (i as i32 + 1) + k).collect();
         all.extend_from_slice(&numbers);
         replay = add.call((replay, items(&numbers))).unwrap();
         let count = replay.count.item::<i32>().unwrap() as usize;
         assert_eq!(count, all.len().min(6));
         let kept: BTreeSet<i32> = all[all.len() - count..].iter().copied().collect();
-        let drawn = draw.call((replay.clone(), key(turn as u64))).unwrap();
+        let drawn = draw.call((replay.clone(), key(i as u64))).unwrap();
         let numbers = drawn.number.to_vec::<i32>().unwrap();
         // 200 draws of at most 6 miss one with a probability of 1e-15.
-        assert_eq!(numbers.iter().copied().collect::<BTreeSet<_>>(), kept, "turn {turn}");
+        assert_eq!(numbers.iter().copied().collect::<BTreeSet<_>>(), kept, "addition {i}");
         // The leaves of a transition stay together.
         for (obs, k) in drawn.obs.to_vec::<f32>().unwrap().chunks(2).zip(numbers) {
             assert_eq!(obs, [k as f32, -k as f32]);
@@ -58,8 +58,8 @@ fn a_buffer_keeps_the_last_transitions() {
 }
 
 #[test]
-fn rows_that_do_not_fit_end_the_trace() {
-    let told = |capacity: usize, n: usize, dtype: DType| {
+fn transitions_that_do_not_fit_end_the_trace() {
+    let error = |capacity: usize, n: usize, dtype: DType| {
         let run = interpret(move |rows: Tensor| {
             let item = TensorType::new(DType::F32, [2]);
             let replay: ReplayBuffer<Tensor, Tensor> = ReplayBuffer::new(capacity, item);
@@ -67,9 +67,9 @@ fn rows_that_do_not_fit_end_the_trace() {
         });
         run.call(Array::zeros([n, 2], dtype)).unwrap_err().to_string()
     };
-    assert!(told(3, 4, DType::F32).contains("4 transitions of 1 leaves for a buffer of 3"));
-    assert!(told(3, 2, DType::I32).contains("of the rows is i32[2,2], expected f32[2,2]"));
-    assert!(told(0, 1, DType::F32).contains("a capacity of 0; it must be 1 to 2147483647"));
+    assert!(error(3, 4, DType::F32).contains("4 transitions of 1 leaves for a buffer of 3"));
+    assert!(error(3, 2, DType::I32).contains("of the rows is i32[2,2], expected f32[2,2]"));
+    assert!(error(0, 1, DType::F32).contains("a capacity of 0; it must be 1 to 2147483647"));
     if cfg!(target_os = "linux") {
         // More than any machine has.
         let run = interpret(|()| {
@@ -121,7 +121,7 @@ fn history(steps: usize) -> Vec<[Step; ENVS]> {
     (0..steps).map(|t| std::array::from_fn(|env| step(t, env, &mut ages[env]))).collect()
 }
 
-fn seen(steps: &[[Step; ENVS]]) -> FrameTransition<Array> {
+fn frame_transitions(steps: &[[Step; ENVS]]) -> FrameTransition<Array> {
     let shape = [steps.len(), ENVS];
     let ints = |of: fn(&Step) -> i32| {
         let values: Vec<i32> = steps.iter().flatten().map(of).collect();
@@ -206,28 +206,28 @@ fn check(found: &[Row], expected: &BTreeMap<i32, Row>, stack: usize) -> BTreeSet
 }
 
 #[test]
-fn stacks_are_put_together_again() {
+fn stacks_are_rebuilt_from_frames() {
     let frame = TensorType::new(DType::I32, [2]);
     for (stack, n_steps, new_steps) in [(4, 1, 2), (4, 3, 5), (1, 1, 3), (2, 4, 4)] {
         let length = 20;
         let new = interpret(|()| FrameBuffer::new(length * ENVS + 1, ENVS, stack, &frame));
-        let add = interpret(|(frames, seen): (FrameBuffer<Tensor>, FrameTransition<Tensor>)| {
-            frames.add(seen)
+        let add = interpret(|(frames, steps): (FrameBuffer<Tensor>, FrameTransition<Tensor>)| {
+            frames.add(steps)
         });
         let draw = interpret(|(frames, key): (FrameBuffer<Tensor>, Key<Tensor>)| {
             frames.sample(key, 400, n_steps, GAMMA)
         });
         let all = history(63);
         let mut frames = new.call(()).unwrap();
-        let mut told = 0;
-        for (turn, steps) in all.chunks(new_steps).enumerate() {
-            frames = add.call((frames, seen(steps))).unwrap();
-            told += steps.len();
-            if told < 7 || turn % 3 != 0 {
+        let mut count = 0;
+        for (i, steps) in all.chunks(new_steps).enumerate() {
+            frames = add.call((frames, frame_transitions(steps))).unwrap();
+            count += steps.len();
+            if count < 7 || i % 3 != 0 {
                 continue;
             }
-            let drawn = draw.call((frames.clone(), key(turn as u64))).unwrap();
-            let expected = transitions(&all[..told], length, stack, n_steps);
+            let drawn = draw.call((frames.clone(), key(i as u64))).unwrap();
+            let expected = transitions(&all[..count], length, stack, n_steps);
             let frames = check(&rows(&drawn, stack), &expected, stack);
             // 400 draws of at most 40 miss few.
             assert!(frames.len() * 10 >= expected.len() * 9, "{frames:?} of {expected:?}");
@@ -236,30 +236,30 @@ fn stacks_are_put_together_again() {
 }
 
 #[test]
-fn compiled_buffers_draw_the_same() {
+fn compiled_buffers_sample_the_same_transitions() {
     let frame = TensorType::new(DType::I32, [2]);
     let all = history(12);
-    let body = |(seen, key): (FrameTransition<Tensor>, Key<Tensor>)| {
-        FrameBuffer::new(20 * ENVS, ENVS, 4, &frame).add(seen).sample(key, 50, 2, GAMMA)
+    let body = |(steps, key): (FrameTransition<Tensor>, Key<Tensor>)| {
+        FrameBuffer::new(20 * ENVS, ENVS, 4, &frame).add(steps).sample(key, 50, 2, GAMMA)
     };
     let (host, device) = (interpret(body), jit(body));
-    let found = rows(&host.call((seen(&all), key(3))).unwrap(), 4);
-    assert_eq!(found, rows(&device.call((seen(&all), key(3))).unwrap(), 4));
+    let found = rows(&host.call((frame_transitions(&all), key(3))).unwrap(), 4);
+    assert_eq!(found, rows(&device.call((frame_transitions(&all), key(3))).unwrap(), 4));
 }
 
 #[test]
 fn buffers_that_are_too_small_end_the_trace() {
     let frame = TensorType::new(DType::U8, [2]);
     let run = interpret(|()| FrameBuffer::new(9, 2, 4, &frame));
-    let told = run.call(()).unwrap_err().to_string();
+    let error = run.call(()).unwrap_err().to_string();
     assert!(
-        told.contains("a capacity of 9 for 2 environments and stacks of 4; it must be more than"),
-        "{told}"
+        error.contains("a capacity of 9 for 2 environments and stacks of 4; it must be more than"),
+        "{error}"
     );
 }
 
 #[test]
-fn a_sum_tree_draws_in_proportion() {
+fn sum_trees_sample_in_proportion() {
     for size in [1, 2, 5, 8] {
         let body = |(rows, priorities, sums): (Tensor, Tensor, Tensor)| {
             let tree = SumTree::new(size).set(rows, priorities);
@@ -293,53 +293,56 @@ fn a_sum_tree_draws_in_proportion() {
 }
 
 #[test]
-fn priorities_decide_what_is_drawn() {
+fn transitions_are_sampled_by_priority() {
     let frame = TensorType::new(DType::I32, [2]);
     let (length, stack, new_steps) = (20, 4, 3);
-    let how = Priorities { n_steps: 2, gamma: GAMMA, alpha: 0.5, eps: 0.25, batch_size: 64 };
+    let options =
+        PriorityOptions { n_steps: 2, gamma: GAMMA, alpha: 0.5, eps: 0.25, batch_size: 64 };
     type Buffer = PrioritizedFrameBuffer<Tensor>;
-    let new = interpret(|()| PrioritizedFrameBuffer::new(length * ENVS, ENVS, stack, &frame, &how));
-    let add = interpret(|(buffer, seen): (Buffer, FrameTransition<Tensor>)| buffer.add(seen, &how));
+    let new =
+        interpret(|()| PrioritizedFrameBuffer::new(length * ENVS, ENVS, stack, &frame, &options));
+    let add =
+        interpret(|(buffer, steps): (Buffer, FrameTransition<Tensor>)| buffer.add(steps, &options));
     let draw = interpret(|(buffer, key): (Buffer, Key<Tensor>)| {
-        buffer.sample(key, constant(0.5f32), &how)
+        buffer.sample(key, constant(0.5f32), &options)
     });
-    let update = interpret(|(buffer, rows, errors): (Buffer, Tensor, Tensor)| {
-        buffer.update(rows, errors, &how)
+    let update = interpret(|(buffer, indices, errors): (Buffer, Tensor, Tensor)| {
+        buffer.update_priorities(indices, errors, &options)
     });
     let all = history(60);
     let mut buffer = new.call(()).unwrap();
-    let mut told = 0;
-    for (turn, steps) in all.chunks(new_steps).enumerate() {
-        buffer = add.call((buffer, seen(steps))).unwrap();
-        told += steps.len();
-        if told < 6 {
+    let mut count = 0;
+    for (i, steps) in all.chunks(new_steps).enumerate() {
+        buffer = add.call((buffer, frame_transitions(steps))).unwrap();
+        count += steps.len();
+        if count < 6 {
             continue;
         }
-        let batch: Batch<Array> = draw.call((buffer.clone(), key(turn as u64))).unwrap();
-        let expected = transitions(&all[..told], length, stack, how.n_steps);
-        let newest = check(&rows(&batch.drawn, stack), &expected, stack);
+        let batch: PrioritizedBatch<Array> = draw.call((buffer.clone(), key(i as u64))).unwrap();
+        let expected = transitions(&all[..count], length, stack, options.n_steps);
+        let newest = check(&rows(&batch.transitions, stack), &expected, stack);
         let weights = batch.weights.to_vec::<f32>().unwrap();
         assert!(weights.iter().all(|w| *w > 0.0 && *w <= 1.0), "{weights:?}");
-        if turn % 4 != 3 {
+        if i % 4 != 3 {
             // All alike so far, or again: the strata reach all there are.
             let errors = Array::new([64], &[0.75f32; 64]).unwrap();
-            if turn < 4 {
+            if i < 4 {
                 assert_eq!(newest.len(), expected.len());
                 assert!(weights.iter().all(|w| *w == 1.0), "{weights:?}");
             }
-            buffer = update.call((buffer, batch.rows, errors)).unwrap();
+            buffer = update.call((buffer, batch.indices, errors)).unwrap();
         } else {
             // One environment's are now nine times as likely to be drawn as the other's.
-            let picked = batch.rows.to_vec::<i32>().unwrap();
+            let picked = batch.indices.to_vec::<i32>().unwrap();
             let error = |row: &i32| if row % 2 == 0 { 20.0f32 } else { 0.0 };
             let errors: Vec<f32> = picked.iter().map(error).collect();
             let errors = Array::from(errors.as_slice());
-            buffer = update.call((buffer, batch.rows, errors)).unwrap();
+            buffer = update.call((buffer, batch.indices, errors)).unwrap();
         }
     }
     // Every frame that was drawn last and is still there has the priority of its error.
-    buffer = add.call((buffer, seen(&all[..new_steps]))).unwrap();
+    buffer = add.call((buffer, frame_transitions(&all[..new_steps]))).unwrap();
     let batch = draw.call((buffer, key(99))).unwrap();
-    let even = batch.rows.to_vec::<i32>().unwrap().iter().filter(|row| *row % 2 == 0).count();
+    let even = batch.indices.to_vec::<i32>().unwrap().iter().filter(|row| *row % 2 == 0).count();
     assert!(even > 40, "{even} of 64");
 }

@@ -8,7 +8,7 @@ use podracer::rl::frames::SampledBatch;
 use podracer::{Array, Tensor, interpret, value_and_grad};
 
 use super::cases::{Case, args, model, one_seed_gives_one_run, refused};
-use super::dqn_atari::{drawn, trunk};
+use super::dqn_atari::{sampled_batch, trunk};
 use super::scalars;
 
 const SMALL: &[&str] = &[
@@ -46,7 +46,7 @@ fn losses_equal_those_of_jax() {
     let critics = |suffix: &str| ["one_", "two_"].map(|name| q_network(&format!("{name}{suffix}")));
     let actor = Actor { trunk: trunk(&case, "actor_"), head: head("actor_") };
     let agent = Agent { actor, qf: critics("") };
-    let input = (agent, critics("target_"), drawn(&case), case.f32("log_alpha"));
+    let input = (agent, critics("target_"), sampled_batch(&case), case.f32("log_alpha"));
     let (td_target, critic, actor, (tuned, alpha_grad)) = run.call(input).unwrap();
     case.close("goal", &td_target);
     case.close("critic_loss", &critic.0);

@@ -11,7 +11,7 @@ use podracer::envs::ObsKind;
 use podracer::rl::Algorithm;
 use podracer::rl::frames::SampledBatch;
 use podracer::rl::images::Images;
-use podracer::rl::prioritized::Batch;
+use podracer::rl::prioritized::PrioritizedBatch;
 use podracer::rl::spaces::Sizes;
 use podracer::trace::ops::{concatenate, constant};
 use podracer::tree::Tree;
@@ -33,7 +33,7 @@ fn frames<const R: usize>(name: &str, shape: [usize; R]) -> Array {
 }
 
 /// The batch of an update; rewards up to `bound`, discounts `discount`, or 0 at an end.
-fn drawn(update: usize, bound: f32, discount: f32) -> SampledBatch<Array> {
+fn sampled_batch(update: usize, bound: f32, discount: f32) -> SampledBatch<Array> {
     let ends = flags(&format!("terminated {update}"), 4, [BATCH]).to_vec::<f32>().unwrap();
     let discounts: Vec<f32> = ends.iter().map(|end| discount * (1.0 - end)).collect();
     SampledBatch {
@@ -48,78 +48,80 @@ fn drawn(update: usize, bound: f32, discount: f32) -> SampledBatch<Array> {
 #[test]
 fn dqn_atari_follows_cleanrl() {
     let args = dqn_atari::Args::from_flags([""; 0]).unwrap();
-    let step = jit(|(learner, batch): (dqn_atari::Learner<Tensor>, SampledBatch<Tensor>)| {
-        dqn_atari::update(learner, &batch, &args).0
+    type Input<T> = (dqn_atari::TrainState<T>, SampledBatch<T>);
+    let step = jit(|(train_state, batch): Input<Tensor>| {
+        dqn_atari::gradient_step(train_state, &batch, &args).0
     });
     let init = |key: Key<Tensor>| dqn_atari::QNetwork::init(key, Images::Atari, ACTIONS);
     let (q, target) = (start("", init), start("target ", init));
-    let mut learner = dqn_atari::Learner { optimizer: adam_state(&q), q, target };
+    let mut train_state = dqn_atari::TrainState { opt_state: adam_state(&q), q, target };
     let recorded = Trajectory::of("dqn_atari");
     for update in 0..UPDATES {
-        learner = step.call((learner, drawn(update, 1.0, GAMMA))).unwrap();
-        recorded.check(update, &learner.q);
+        train_state = step.call((train_state, sampled_batch(update, 1.0, GAMMA))).unwrap();
+        recorded.check(update, &train_state.q);
     }
 }
 
 #[test]
 fn c51_atari_follows_cleanrl() {
     let args = c51_atari::Args::from_flags([""; 0]).unwrap();
-    let step = jit(|(learner, batch): (c51_atari::Learner<Tensor>, SampledBatch<Tensor>)| {
-        c51_atari::update(learner, &batch, &args).0
+    type Input<T> = (c51_atari::TrainState<T>, SampledBatch<T>);
+    let step = jit(|(train_state, batch): Input<Tensor>| {
+        c51_atari::gradient_step(train_state, &batch, &args).0
     });
-    let atoms = args.atoms();
-    let init = |key: Key<Tensor>| c51_atari::QNetwork::init(key, Images::Atari, ACTIONS, &atoms);
+    let init = |key: Key<Tensor>| c51_atari::QNetwork::init(key, Images::Atari, ACTIONS, &args);
     let (q, target) = (start("", init), start("target ", init));
-    let mut learner = c51_atari::Learner { optimizer: adam_state(&q), q, target };
+    let mut train_state = c51_atari::TrainState { opt_state: adam_state(&q), q, target };
     let recorded = Trajectory::of("c51_atari");
     for update in 0..UPDATES {
-        learner = step.call((learner, drawn(update, 1.0, GAMMA))).unwrap();
-        recorded.check(update, &learner.q);
+        train_state = step.call((train_state, sampled_batch(update, 1.0, GAMMA))).unwrap();
+        recorded.check(update, &train_state.q);
     }
 }
 
 #[test]
 fn qdagger_dqn_atari_follows_cleanrl() {
-    use qdagger_dqn_atari::{Args, QNetwork, Student, Teacher, update};
+    use qdagger_dqn_atari::{Args, QNetwork, Teacher, TrainState, gradient_step};
     let args = Args::from_flags([""; 0]).unwrap();
-    type Input<T> = (Student<T>, Teacher<T>, SampledBatch<T>);
-    let step = jit(|(student, teacher, batch): Input<Tensor>| {
-        update(student, &teacher, &batch, constant(0.7f32), &args).0
+    type Input<T> = (TrainState<T>, Teacher<T>, SampledBatch<T>);
+    let step = jit(|(train_state, teacher, batch): Input<Tensor>| {
+        gradient_step(train_state, &teacher, &batch, constant(0.7f32), &args).0
     });
     let init = |key: Key<Tensor>| QNetwork::init(key, Images::Atari, ACTIONS);
     let (q, target) = (start("", init), start("target ", init));
     let teacher = start("teacher ", |key| Teacher::init(key, Images::Atari, ACTIONS));
-    let mut student = Student { optimizer: adam_state(&q), q, target };
+    let mut train_state = TrainState { opt_state: adam_state(&q), q, target };
     let recorded = Trajectory::of("qdagger_dqn_atari");
     for update in 0..UPDATES {
-        let input = (student, teacher.clone(), drawn(update, 1.0, GAMMA));
-        student = step.call(input).unwrap();
-        recorded.check(update, &student.q);
+        let input = (train_state, teacher.clone(), sampled_batch(update, 1.0, GAMMA));
+        train_state = step.call(input).unwrap();
+        recorded.check(update, &train_state.q);
     }
 }
 
 #[test]
 fn rainbow_atari_follows_cleanrl() {
-    use rainbow_atari::{Args, Learner, QNetwork, update};
+    use rainbow_atari::{Args, QNetwork, TrainState, gradient_step};
     let args = Args::from_flags(["--parity"]).unwrap();
-    type Input<T> = (Learner<T>, Batch<T>, Key<T>);
-    let step = jit(|(learner, batch, key): Input<Tensor>| update(learner, &batch, key, &args).0.0);
-    let atoms = args.atoms();
-    let init = |key: Key<Tensor>| QNetwork::init(key, Images::Atari, ACTIONS, &atoms);
+    type Input<T> = (TrainState<T>, PrioritizedBatch<T>, Key<T>);
+    let step = jit(|(train_state, batch, key): Input<Tensor>| {
+        gradient_step(train_state, &batch, key, &args).0
+    });
+    let init = |key: Key<Tensor>| QNetwork::init(key, Images::Atari, ACTIONS, &args);
     let (q, target) = (start("", init), start("target ", init));
-    let mut learner = Learner { optimizer: adam_state(&q), q, target };
+    let mut train_state = TrainState { opt_state: adam_state(&q), q, target };
     let recorded = Trajectory::of("rainbow_atari");
     for update in 0..UPDATES {
         let weights: Vec<f32> =
             noise(&format!("weights {update}"), BATCH).iter().map(|x| x.abs()).collect();
-        let batch = Batch {
-            drawn: drawn(update, 2.0, GAMMA.powi(3)),
-            rows: choices("rows", 1, [BATCH]),
+        let batch = PrioritizedBatch {
+            transitions: sampled_batch(update, 2.0, GAMMA.powi(3)),
+            indices: choices("rows", 1, [BATCH]),
             weights: Array::new([BATCH], &weights).unwrap(),
         };
         let key = Key::new(update as u64);
-        learner = step.call((learner, batch, key)).unwrap();
-        recorded.check(update, &learner.q);
+        train_state = step.call((train_state, batch, key)).unwrap();
+        recorded.check(update, &train_state.q);
     }
 }
 
@@ -153,7 +155,7 @@ fn sac_atari_follows_cleanrl() {
     let mut train_state = TrainState { agent, target, log_alpha, opt_state };
     let recorded = Trajectory::of("sac_atari");
     for update in 0..UPDATES {
-        train_state = step.call((train_state, drawn(update, 1.0, GAMMA))).unwrap();
+        train_state = step.call((train_state, sampled_batch(update, 1.0, GAMMA))).unwrap();
         let TrainState { agent: Agent { actor, qf }, log_alpha, .. } = train_state.clone();
         recorded.check(update, &SacNetworks { actor, critics: qf, log_alpha });
     }
