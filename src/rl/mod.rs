@@ -20,7 +20,6 @@ mod lock;
 mod memory;
 pub mod minibatch;
 pub mod off_policy;
-pub mod on_policy;
 pub mod options;
 pub mod playing;
 pub mod pools;
