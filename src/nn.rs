@@ -42,7 +42,6 @@ mod recurrent;
 #[cfg(test)]
 mod tests;
 
-pub use crate::envs::ObsKind as View;
 pub use encoder::Encoder;
 pub use image_encoder::{ImageEncoder, normed};
 pub use impala::{ImpalaCnn, Residual, Sequence};

@@ -209,12 +209,12 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent for observations of the given view and shape.
+    /// Initialises an agent for observations of the given kind and shape.
     pub fn init(key: Key<Tensor>, network: Network, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, actor, critic, aux_critic] = key.split_n();
         let trunk = match network {
-            Network::Nature => ImageEncoder::nature(trunk, sizes.view, &sizes.shape),
-            Network::Impala => ImageEncoder::impala_normed(trunk, sizes.view, &sizes.shape),
+            Network::Nature => ImageEncoder::nature(trunk, sizes.obs_kind, &sizes.shape),
+            Network::Impala => ImageEncoder::impala_normed(trunk, sizes.obs_kind, &sizes.shape),
         };
         let head = |key, outputs, gain| {
             let mut head = Dense::init(key, trunk.size(), outputs, orthogonal(gain));

@@ -172,7 +172,7 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent for observations of the given view and shape.
+    /// Initialises an agent for observations of the given kind and shape.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, extra, hidden, actor, ext, int] = key.split_n();
         let trunk = encoder(trunk, sizes);
@@ -205,8 +205,8 @@ impl Agent<Tensor> {
 /// and 448 units.
 fn encoder(key: Key<Tensor>, sizes: &Sizes) -> Encoder<Tensor> {
     let (encoder, dense) = key.split();
-    let mut encoder = Encoder::init(encoder, sizes.view, &sizes.shape);
-    if sizes.view == ObsKind::Frames {
+    let mut encoder = Encoder::init(encoder, sizes.obs_kind, &sizes.shape);
+    if sizes.obs_kind == ObsKind::Frames {
         let (first, second) = dense.split();
         let gain = orthogonal(2.0f64.sqrt());
         encoder.dense =
@@ -217,8 +217,8 @@ fn encoder(key: Key<Tensor>, sizes: &Sizes) -> Encoder<Tensor> {
 
 /// Returns the part of observations `[B, ..]` that the RND networks take, as `f32`: the newest of
 /// stacked frames, or the whole observation.
-pub fn rnd_input(obs: Tensor, view: ObsKind) -> Tensor {
-    let obs = match view {
+pub fn rnd_input(obs: Tensor, obs_kind: ObsKind) -> Tensor {
+    let obs = match obs_kind {
         ObsKind::Frames => obs.slice_axis(1, obs.dim(1) - 1, obs.dim(1)),
         ObsKind::Board | ObsKind::Vector => obs,
     };
@@ -227,7 +227,7 @@ pub fn rnd_input(obs: Tensor, view: ObsKind) -> Tensor {
 
 /// Returns the shape of [`rnd_input`] of one observation.
 fn rnd_shape(sizes: &Sizes) -> Shape {
-    match sizes.view {
+    match sizes.obs_kind {
         ObsKind::Frames => Shape::from([1, 84, 84]),
         ObsKind::Board | ObsKind::Vector => sizes.shape.clone(),
     }
@@ -243,7 +243,7 @@ pub struct Features<T> {
 impl Features<Tensor> {
     /// Returns features `f32[B, size]` for observations `f32[B, ..]`.
     pub fn apply(&self, obs: Tensor) -> Tensor {
-        let mut x = match self.layers.view {
+        let mut x = match self.layers.obs_kind {
             ObsKind::Frames => obs.transpose(&[0, 2, 3, 1]),
             ObsKind::Board | ObsKind::Vector => obs,
         };
@@ -271,7 +271,7 @@ impl RndModel<Tensor> {
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> RndModel<Tensor> {
         let [target, predictor, first, second] = key.split_n();
         let shape = rnd_shape(sizes);
-        let features = |key| Features { layers: Encoder::init(key, sizes.view, &shape) };
+        let features = |key| Features { layers: Encoder::init(key, sizes.obs_kind, &shape) };
         let target = features(target);
         let (size, gain) = (target.layers.size(), orthogonal(2.0f64.sqrt()));
         RndModel {
@@ -355,7 +355,7 @@ fn init_obs_rms(
         let (key, action_key) = key.split();
         let action = randint(action_key, [obs.dim(0)], 0, sizes.num_actions as i32, DType::I32);
         let (handle, step) = envs.step(handle, action);
-        let obs_rms = obs_rms.update(rnd_input(step.obs, sizes.view));
+        let obs_rms = obs_rms.update(rnd_input(step.obs, sizes.obs_kind));
         ((obs_rms, EnvState { handle, obs: step.obs, key }), ())
     };
     let steps = args.num_iterations_obs_norm_init * args.num_steps;
@@ -399,7 +399,7 @@ fn env_step(
     let action = policy.sample(action_key);
     let logprob = policy.log_prob(action);
     let (handle, step) = envs.step(handle, action);
-    let white = obs_rms.whiten(rnd_input(step.obs, agent.trunk.view));
+    let white = obs_rms.whiten(rnd_input(step.obs, agent.trunk.obs_kind));
     let [predicted, target] = rnd.apply(white);
     let curiosity_reward = 0.5 * (predicted - target).square().sum(-1);
     let mut reward = step.reward;
@@ -551,7 +551,7 @@ pub fn ppo_loss(
     args: &Args,
 ) -> (Tensor, Metrics<Tensor>) {
     let Networks { agent, rnd } = networks;
-    let white = obs_rms.whiten(rnd_input(batch.obs, agent.trunk.view));
+    let white = obs_rms.whiten(rnd_input(batch.obs, agent.trunk.obs_kind));
     let fwd_loss = fwd_loss(rnd.apply(white), mask);
 
     let (policy, [ext_value, int_value]) = agent.policy_and_values(batch.obs);
@@ -697,7 +697,7 @@ fn collect_samples(
         rollout.curiosity_rewards * (train_state.reward_rms.var + 1e-8).rsqrt();
     let agent = &train_state.networks.agent;
     let (samples, explained_variance) = make_samples(agent, rollout, args);
-    train_state.obs_rms = train_state.obs_rms.update(rnd_input(samples.obs, agent.trunk.view));
+    train_state.obs_rms = train_state.obs_rms.update(rnd_input(samples.obs, agent.trunk.obs_kind));
 
     let [key, shuffle_key, mask_key] = env_state.key.split_n();
     env_state.key = key;

@@ -26,7 +26,7 @@ pub struct Encoder<T> {
     /// Dense layers from the flattened input to features.
     pub dense: Vec<Dense<T>>,
     /// Kind of observation.
-    pub view: ObsKind,
+    pub obs_kind: ObsKind,
 }
 
 /// Returns CleanRL's initialiser of hidden layers.
@@ -56,7 +56,7 @@ impl Encoder<Tensor> {
                 Encoder {
                     convs: vec![conv(first, [3, 3, shape[2], 16], 1)],
                     dense: vec![Dense::init(hidden, cells * 16, 128, gain())],
-                    view: obs_kind,
+                    obs_kind,
                 }
             }
             ObsKind::Vector => {
@@ -65,7 +65,7 @@ impl Encoder<Tensor> {
                     Dense::init(first, shape[0], 64, gain()),
                     Dense::init(second, 64, 64, gain()),
                 ];
-                Encoder { convs: Vec::new(), dense, view: obs_kind }
+                Encoder { convs: Vec::new(), dense, obs_kind }
             }
         }
     }
@@ -82,7 +82,7 @@ impl Encoder<Tensor> {
                 conv(c, [3, 3, 64, 64], 1),
             ],
             dense: vec![Dense::init(hidden, 3136, 512, gain())],
-            view: ObsKind::Frames,
+            obs_kind: ObsKind::Frames,
         }
     }
 
@@ -97,7 +97,7 @@ impl Encoder<Tensor> {
     #[track_caller]
     pub fn apply(&self, obs: Tensor) -> Tensor {
         let _scope = function("Encoder::apply");
-        self.layers(match self.view {
+        self.layers(match self.obs_kind {
             ObsKind::Frames => obs.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0,
             ObsKind::Board | ObsKind::Vector => obs.to(DType::F32),
         })
@@ -108,7 +108,7 @@ impl Encoder<Tensor> {
     #[track_caller]
     pub fn apply_scaled(&self, obs: Tensor) -> Tensor {
         let _scope = function("Encoder::apply_scaled");
-        self.layers(match self.view {
+        self.layers(match self.obs_kind {
             ObsKind::Frames => obs.transpose(&[0, 2, 3, 1]),
             ObsKind::Board | ObsKind::Vector => obs,
         })
@@ -122,7 +122,7 @@ impl Encoder<Tensor> {
         x = x.flatten_from(1);
         for dense in &self.dense {
             let y = dense.apply(x);
-            x = if self.view == ObsKind::Vector { y.tanh() } else { y.relu() };
+            x = if self.obs_kind == ObsKind::Vector { y.tanh() } else { y.relu() };
         }
         x
     }

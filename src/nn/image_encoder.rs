@@ -21,29 +21,37 @@ pub enum ImageEncoder<T> {
 /// Rescales a kernel so that each column, the weights of one output, has the norm `norm`.
 #[track_caller]
 pub fn normed(w: Tensor, norm: f64) -> Tensor {
+    let _scope = function("normed");
     let axes: Vec<isize> = (0..w.rank() as isize - 1).collect();
     let norms = w.square().sum(&axes[..]).sqrt();
     w * (norm / norms)
 }
 
 impl ImageEncoder<Tensor> {
-    /// Initialises an [`Encoder`] for images of this view and shape.
+    /// Initialises an [`Encoder`] for images of this kind and shape.
     #[track_caller]
-    pub fn nature(key: Key<Tensor>, view: ObsKind, shape: &Shape) -> ImageEncoder<Tensor> {
-        ImageEncoder::Nature(Encoder::init(key, view, shape))
+    pub fn nature(key: Key<Tensor>, obs_kind: ObsKind, shape: &Shape) -> ImageEncoder<Tensor> {
+        let _scope = function("ImageEncoder::nature");
+        ImageEncoder::Nature(Encoder::init(key, obs_kind, shape))
     }
 
-    /// Initialises IMPALA's network as PPG does, for images of this view and shape: 16, 32 and 32
+    /// Initialises IMPALA's network as PPG does, for images of this kind and shape: 16, 32 and 32
     /// features, 256 units. Kernel columns have the norm 1 in the sequences' first convolutions, the
     /// root of `1 / sqrt(3) / sqrt(2)` in their residual blocks, and 1.4 in the dense layer. Max
     /// pooling pads as PyTorch does.
     #[track_caller]
-    pub fn impala_normed(key: Key<Tensor>, view: ObsKind, shape: &Shape) -> ImageEncoder<Tensor> {
+    pub fn impala_normed(
+        key: Key<Tensor>,
+        obs_kind: ObsKind,
+        shape: &Shape,
+    ) -> ImageEncoder<Tensor> {
         let _scope = function("ImageEncoder::impala_normed");
-        let shape = match (view, &shape[..]) {
+        let shape = match (obs_kind, &shape[..]) {
             (ObsKind::Frames, &[frames, height, width]) => [height, width, frames],
             (ObsKind::Board, &[height, width, kinds]) => [height, width, kinds],
-            _ => fail_op("ImageEncoder::impala_normed", format!("{view} {shape} are not images")),
+            _ => {
+                fail_op("ImageEncoder::impala_normed", format!("{obs_kind} {shape} are not images"))
+            }
         };
         let mut net = ImpalaCnn::init(key, shape, &[16, 32, 32], &[256], lecun_normal());
         let residual = (1.0 / 3.0f64.sqrt() / 2.0f64.sqrt()).sqrt();
@@ -61,6 +69,7 @@ impl ImageEncoder<Tensor> {
     /// Returns the number of features.
     #[track_caller]
     pub fn size(&self) -> usize {
+        let _scope = function("ImageEncoder::size");
         match self {
             ImageEncoder::Nature(net) => net.size(),
             ImageEncoder::Impala(net) => net.size(),
@@ -70,6 +79,7 @@ impl ImageEncoder<Tensor> {
     /// Maps observations `[B, ..]` in the environment's dtype to features `f32[B, size]`.
     #[track_caller]
     pub fn apply(&self, obs: Tensor) -> Tensor {
+        let _scope = function("ImageEncoder::apply");
         match self {
             ImageEncoder::Nature(net) => net.apply(obs),
             ImageEncoder::Impala(net) if obs.dtype() == DType::U8 => {

@@ -68,7 +68,7 @@ pub fn obs_kind(algorithm: &str, spec: &EnvSpec, kinds: &[ObsKind]) -> Result<Ob
 #[derive(Debug, Clone)]
 pub struct Sizes {
     /// Kind of observation.
-    pub view: ObsKind,
+    pub obs_kind: ObsKind,
     /// Shape of an observation.
     pub shape: Shape,
     /// Number of actions.
@@ -81,9 +81,9 @@ impl Sizes {
     /// # Errors
     /// Returns the errors of [`obs_kind`] and [`choices`].
     pub fn of(algorithm: &str, spec: &EnvSpec, kinds: &[ObsKind]) -> Result<Sizes> {
-        let view = obs_kind(algorithm, spec, kinds)?;
+        let obs_kind = obs_kind(algorithm, spec, kinds)?;
         let num_actions = choices(algorithm, spec)?;
-        Ok(Sizes { view, shape: spec.observation.shape(), num_actions })
+        Ok(Sizes { obs_kind, shape: spec.observation.shape(), num_actions })
     }
 }
 

@@ -114,12 +114,12 @@ fn settings_out_of_range_are_refused() {
 /// replaced by another.
 #[test]
 fn network_flag_holds_for_frames_and_boards() {
-    for (view, shape) in [(ObsKind::Frames, [4, 84, 84]), (ObsKind::Board, [10, 10, 4])] {
-        let sizes = Sizes { view, shape: shape.into(), num_actions: 6 };
+    for (obs_kind, shape) in [(ObsKind::Frames, [4, 84, 84]), (ObsKind::Board, [10, 10, 4])] {
+        let sizes = Sizes { obs_kind, shape: shape.into(), num_actions: 6 };
         for (network, impala) in [(Network::Impala, true), (Network::Nature, false)] {
             let init = |key: Key<Tensor>| Agent::init(key, network, &sizes);
             let agent = eval_shape(init, &Key::new(1)).unwrap();
-            assert_eq!(matches!(agent.trunk, ImageEncoder::Impala(_)), impala, "{view}");
+            assert_eq!(matches!(agent.trunk, ImageEncoder::Impala(_)), impala, "{obs_kind}");
         }
     }
 }
@@ -127,7 +127,7 @@ fn network_flag_holds_for_frames_and_boards() {
 /// CleanRL's `layer_init_normed`: the weights of each output have the norm of the layer.
 #[test]
 fn impala_layers_are_normed() {
-    let sizes = Sizes { view: ObsKind::Frames, shape: [4, 84, 84].into(), num_actions: 6 };
+    let sizes = Sizes { obs_kind: ObsKind::Frames, shape: [4, 84, 84].into(), num_actions: 6 };
     let run = jit(|key: Key<Tensor>| Agent::init(key, Network::Impala, &sizes));
     let agent = run.call(Key::new(1)).unwrap();
     let norms = |w: &Array, norm: f64| {

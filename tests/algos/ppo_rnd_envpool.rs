@@ -94,7 +94,7 @@ fn settings_out_of_range_are_refused() {
 /// CleanRL's `RNDModel`: leaky ReLUs after convolutions, none after the target's dense layer.
 #[test]
 fn target_has_leaky_relus_and_no_last_activation() {
-    let sizes = Sizes { view: ObsKind::Board, shape: [10, 10, 2].into(), num_actions: 3 };
+    let sizes = Sizes { obs_kind: ObsKind::Board, shape: [10, 10, 2].into(), num_actions: 3 };
     let run = jit(|key: Key<Tensor>| {
         let [key, draw] = key.split_n();
         let white = random::normal(draw, [4, 10, 10, 2], DType::F32);
@@ -121,7 +121,7 @@ fn target_has_leaky_relus_and_no_last_activation() {
 
 #[test]
 fn policy_encoder_of_frames_has_256_and_448_units() {
-    let sizes = Sizes { view: ObsKind::Frames, shape: [4, 84, 84].into(), num_actions: 18 };
+    let sizes = Sizes { obs_kind: ObsKind::Frames, shape: [4, 84, 84].into(), num_actions: 18 };
     let key = Key::new(1);
     let agent = eval_shape(|key: Key<Tensor>| Agent::init(key, &sizes), &key).unwrap();
     let shapes: Vec<Vec<usize>> =

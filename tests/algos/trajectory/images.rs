@@ -237,7 +237,7 @@ fn ppo_atari_envpool_follows_cleanrl() {
 }
 
 fn sizes(stack: usize) -> Sizes {
-    Sizes { view: ObsKind::Frames, shape: [stack, 84, 84].into(), num_actions: ACTIONS }
+    Sizes { obs_kind: ObsKind::Frames, shape: [stack, 84, 84].into(), num_actions: ACTIONS }
 }
 
 #[test]

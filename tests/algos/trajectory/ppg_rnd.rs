@@ -75,7 +75,7 @@ fn ppg_follows_cleanrl() {
     let step = jit(|(state, minibatches, index, rate)| {
         minibatch_step(state, minibatches, index, rate, &args).0
     });
-    let sizes = Sizes { view: ObsKind::Frames, shape: SIZE.into(), num_actions: ACTIONS };
+    let sizes = Sizes { obs_kind: ObsKind::Frames, shape: SIZE.into(), num_actions: ACTIONS };
     let agent = start("", |key| Agent::init(key, Network::Impala, &sizes));
     let (opt_state, aux_opt_state) = (adam_state(&agent), adam_state(&agent.aux_critic));
     let mut state = TrainState { agent, opt_state, aux_opt_state };
@@ -174,7 +174,7 @@ fn ppo_rnd_envpool_follows_cleanrl() {
     let step = jit(|(state, minibatches, index, rate)| {
         minibatch_step(state, minibatches, index, rate, &args).0
     });
-    let sizes = Sizes { view: ObsKind::Frames, shape: SIZE.into(), num_actions: ACTIONS };
+    let sizes = Sizes { obs_kind: ObsKind::Frames, shape: SIZE.into(), num_actions: ACTIONS };
     let initial = start("", |key| {
         let (agent, rnd) = key.split();
         Initial { agent: Agent::init(agent, &sizes), curiosity: RndModel::init(rnd, &sizes) }

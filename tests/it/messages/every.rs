@@ -10,8 +10,8 @@ use podracer::nn::normalize::{
     NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
 };
 use podracer::nn::{
-    Activation, Conv2d, ConvTranspose2d, Dense, Encoder, GruCell, ImpalaCnn, LayerNorm, LstmCell,
-    Mlp, PolicyHead, init, max_pool,
+    Activation, Conv2d, ConvTranspose2d, Dense, Encoder, GruCell, ImageEncoder, ImpalaCnn,
+    LayerNorm, LstmCell, Mlp, PolicyHead, init, max_pool, normed,
 };
 use podracer::random::Key;
 use podracer::trace::op::{
@@ -261,6 +261,14 @@ const LAYERS: &[Function] = calls! {
     "GruCell::apply" => |x| GruCell { w_i: x, w_h: x, b: x, b_n: x }.apply(x, x),
     "GruCell::init" => |x| GruCell::init(key(x), 2, 2),
     "GruCell::start" => |x| GruCell { w_i: x, w_h: x, b: x, b_n: x }.start(2),
+    "ImageEncoder::apply" => |x| ImageEncoder::Nature(encoder(x)).apply(x),
+    "ImageEncoder::impala_normed" => |x| {
+        ImageEncoder::impala_normed(key(x), ObsKind::Frames, &Shape::from([4, 84, 84]))
+    },
+    "ImageEncoder::nature" => |x| {
+        ImageEncoder::nature(key(x), ObsKind::Frames, &Shape::from([4, 84, 84]))
+    },
+    "ImageEncoder::size" => |x| ImageEncoder::Nature(encoder(x)).size(),
     "ImpalaCnn::apply" => |x| impala(x).apply(x),
     "ImpalaCnn::init" => |x| ImpalaCnn::init(key(x), [8, 8, 4], &[4], &[8], init::lecun_normal()),
     "ImpalaCnn::size" => |x| impala(x).size(),
@@ -275,6 +283,7 @@ const LAYERS: &[Function] = calls! {
     "Mlp::init" => |x| {
         Mlp::init(key(x), &[2, 2], Activation::Relu, init::lecun_normal(), init::lecun_normal())
     },
+    "normed" => |x| normed(x, 1.0),
     "PolicyHead::apply" => |x| PolicyHead { layer: dense(x), log_std: None }.apply(x),
     "PolicyHead::init" => |x| PolicyHead::init(key(x), 2, ActionKind::Continuous { size: 2 }),
     "NormalizeObservation::apply" => |x| NormalizeObservation::default().apply(x, &statistics(x)),
@@ -339,7 +348,7 @@ fn dense(x: Tensor) -> Dense<Tensor> {
 }
 
 fn encoder(x: Tensor) -> Encoder<Tensor> {
-    Encoder { convs: vec![], dense: vec![dense(x)], view: ObsKind::Vector }
+    Encoder { convs: vec![], dense: vec![dense(x)], obs_kind: ObsKind::Vector }
 }
 
 fn impala(x: Tensor) -> ImpalaCnn<Tensor> {
