@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use podracer::algos::ppo::{Args, compute_gae, train};
+use podracer::algos::ppo::{Agent, Args, Samples, TrainState, compute_gae, run_epochs, train};
+use podracer::optim::Adam;
 use podracer::rl::{Algorithm, checkpoint};
-use podracer::{Array, Error, Tensor, interpret};
+use podracer::trace::ops::{constant, full, zeros};
+use podracer::{Array, DType, Error, Key, Tensor, interpret, random};
 
 use super::scalars;
 
@@ -56,6 +58,34 @@ fn gae_is_the_sum_by_hand() {
         assert!((advantages[i] - expected[i]).abs() < 1e-6, "{advantages:?} {expected:?}");
         assert!((returns[i] - expected[i] - values[i]).abs() < 1e-6);
     }
+}
+
+/// Adam counts its steps: two minibatches in each of three epochs, or in the first one only.
+#[test]
+fn epochs_after_the_target_kl_are_skipped() {
+    let num_gradient_steps = |target_kl: Option<f64>| {
+        let flags = ["--num-envs=2", "--num-steps=16", "--num-minibatches=2", "--update-epochs=3"];
+        let args = Args { target_kl, ..Args::from_flags(flags).unwrap() };
+        let run = interpret(|key: Key<Tensor>| {
+            let [agent_key, obs_key, advantage_key, key] = key.split_n();
+            let agent = Agent::init(agent_key, 4, 2);
+            let train_state = TrainState { opt_state: Adam::default().init(&agent), agent };
+            let samples = Samples {
+                obs: random::normal(obs_key, [32, 4], DType::F32),
+                actions: zeros([32], DType::I32),
+                logprobs: full([32], -0.5, DType::F32),
+                advantages: random::normal(advantage_key, [32], DType::F32),
+                returns: zeros([32], DType::F32),
+                values: zeros([32], DType::F32),
+            };
+            let (state, _) = run_epochs(train_state, samples, key, constant(0.01f32), &args);
+            state.opt_state.count
+        });
+        run.call(Key::new(0)).unwrap().item::<i32>().unwrap()
+    };
+    assert_eq!(num_gradient_steps(None), 6);
+    assert_eq!(num_gradient_steps(Some(1e9)), 6);
+    assert_eq!(num_gradient_steps(Some(0.0)), 2);
 }
 
 #[test]
