@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use podracer::algos::ppo_anakin::{Args, Launch, Problem, start};
+use podracer::algos::ppo_anakin::{Args, Env, Launch, init_runner, start};
 use podracer::error::Result;
 use podracer::rl::Algorithm;
 use podracer::runtime::{Runtime, RuntimeOptions};
@@ -39,28 +39,28 @@ fn main() -> Result<()> {
     for seeds in asked {
         let flags = ["--num-seeds".to_string(), seeds.to_string()];
         let args = Args::from_flags(flags.iter().map(String::as_str)).expect("known flags");
-        let problem = Problem::new(&args)?;
+        let env = Env::new(&args)?;
         let (updates, alone) = (launch(seeds), seeds == 1);
         let init = jit(|key: Key<Tensor>| {
-            let init = |key| problem.init(key, &args);
+            let init = |key| init_runner(&env, key, &args);
             if alone { init(key) } else { vmap(init)(key.split_batch(seeds)) }
         });
-        let run = Launch::new(&problem, updates, start(&args)?, &args);
+        let run = Launch::new(&env, updates, start(&args)?, &args);
         let mut state = init.call(Key::new(30))?;
         let mut wall = Row::new(format!("{seeds} seeds, us"));
         let mut processor = Row::new(format!("{seeds} seeds, us of processor time"));
         let each = 1e6 / (seeds as u64 * updates) as f64;
         for step in 0..11 {
             let (start, used) = (Instant::now(), processor_seconds());
-            let (next, report) = run.call(state)?;
-            report.explained.wait()?;
+            let (next_state, report) = run.call(state)?;
+            report.metrics.explained_variance.wait()?;
             if step > 0 {
                 wall.ours(start.elapsed().as_secs_f64() * each);
                 processor.ours((processor_seconds() - used) * each);
                 wall.peer(&mut peer, &seeds.to_string());
                 processor.peer(&mut peer, "processor");
             }
-            state = next;
+            state = next_state;
         }
         wall.print();
         processor.print();

@@ -1,10 +1,10 @@
 //! Proximal policy optimisation (PPO) with the environment inside the compiled program: PureJaxRL's
-//! `ppo.py` (Lu et al. 2022) on traced environments, the Anakin architecture (Hessel et al. 2021)
-//! on one device. Rollouts and updates are one loop in one program, and `vmap` trains many agents
-//! at once.
+//! `ppo.py` (Lu et al. 2022) on traced environments, the Anakin architecture (Hessel et al. 2021).
+//! Rollouts and updates are one loop in one program, which trains many agents at once.
 //!
 //! Differences from PureJaxRL, with reasons, are listed in `docs/algos/ppo_anakin.md`.
 
+mod env;
 mod fast;
 mod log;
 mod normalize;
@@ -15,31 +15,34 @@ use serde::Serialize;
 
 use crate::algorithm;
 use crate::distributions::{Categorical, DiagNormal};
-use crate::envs::traced::{AutoReset, Playing, Traced, TracedEnv, make};
-use crate::envs::{EnvPool, EnvSpec, PoolOptions, Space};
-use crate::error::{Error, Result};
-use crate::jit::{eval_shape, with_mode};
+use crate::envs::traced::{Playing, TracedEnv};
+use crate::envs::{EnvPool, PoolOptions};
+use crate::error::Result;
+use crate::jit::{eval_shape, jit};
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
 use crate::nn::normalize::RunningMeanStd;
 use crate::optim::{Adam, AdamState};
-use crate::rl::bootstrap_truncated;
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, expect, not_negative, positive, unit};
+use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
 use crate::rl::saved::load_typed;
-use crate::rl::{Evaluation, RunOptions, Summary, Trainer};
+use crate::rl::{
+    Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
+    merge_time_and_env,
+};
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::jacobian::ravel;
 use crate::trace::ops::{
-    IndexMode, concatenate, constant, full, full_like, ones, stack, where_, zeros, zeros_like,
+    concatenate, constant, full, full_like, ones, stack, where_, zeros, zeros_like,
 };
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, TensorType, random, value_and_grad, vmap};
-use fast::{Rows, argmax, clip_by_norm, orders};
+use crate::{DType, Key, Tensor, TensorType, random, value_and_grad, vmap};
+pub use env::{ActionSpace, Env};
+use fast::{argmax, clip_by_norm, permutations, scan_packed};
 use log::Log;
-pub use normalize::{Normalizers, Observed};
-use seeds::for_seeds;
+pub use normalize::Normalizers;
 pub use seeds::{Launch, SeedAxis, start};
+use seeds::{for_seeds, keys};
 
 /// Maximum number of timesteps that one call of the program reports, over all seeds.
 const MAX_REPORT: usize = 1 << 26;
@@ -149,21 +152,21 @@ impl Args {
     /// Number of updates in one launch. The default gives about 64 launches, so that progress is
     /// visible and the cost of a launch is negligible. It divides the total if a divisor is near,
     /// because a last launch of another length is compiled separately.
-    fn launch(&self) -> u64 {
+    fn updates_per_launch(&self) -> u64 {
         let total = self.num_updates();
         if self.updates_per_launch > 0 {
             return self.updates_per_launch.min(total);
         }
         // The report of a launch, which covers every timestep, is kept in memory.
-        let most = (MAX_REPORT / (self.batch_size() * self.num_seeds).max(1)).max(1) as u64;
-        let wanted = total.div_ceil(64).min(most);
+        let max = (MAX_REPORT / (self.batch_size() * self.num_seeds).max(1)).max(1) as u64;
+        let wanted = total.div_ceil(64).min(max);
         (wanted..=wanted * 2).find(|n| total.is_multiple_of(*n)).unwrap_or(wanted)
     }
 
     fn check(&self) -> Result<()> {
         positive(&[("num-seeds", self.num_seeds), ("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
-        expect(
+        ensure(
             i32::try_from(self.num_updates()).is_ok(),
             "total-timesteps",
             self.total_timesteps,
@@ -180,28 +183,9 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_anakin", Args::check, train, play);
+algorithm!(Args, "ppo_anakin", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
-
-/// Action space of an agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Actions {
-    /// Discrete actions, with the given number of choices: a categorical policy.
-    Choices(usize),
-    /// Continuous actions of the given size: a normal policy whose standard deviations are
-    /// parameters.
-    Numbers(usize),
-}
-
-impl Actions {
-    /// Number of the actor's outputs.
-    fn heads(self) -> usize {
-        match self {
-            Actions::Choices(n) | Actions::Numbers(n) => n,
-        }
-    }
-}
 
 /// Actor and critic: two networks with two hidden layers of 64 units each.
 #[derive(Debug, Clone, Tree)]
@@ -249,49 +233,49 @@ fn forward_batch(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
 
 /// Distribution of the actor.
 enum Policy {
-    Choices(Categorical<Tensor>),
-    Numbers(DiagNormal<Tensor>),
+    Discrete(Categorical<Tensor>),
+    Continuous(DiagNormal<Tensor>),
 }
 
 impl Policy {
     fn log_prob(&self, actions: Tensor) -> Tensor {
         match self {
-            Policy::Choices(policy) => policy.log_prob(actions),
-            Policy::Numbers(policy) => policy.log_prob(actions),
+            Policy::Discrete(policy) => policy.log_prob(actions),
+            Policy::Continuous(policy) => policy.log_prob(actions),
         }
     }
 
     fn entropy(&self) -> Tensor {
         match self {
-            Policy::Choices(policy) => policy.entropy(),
-            Policy::Numbers(policy) => policy.entropy(),
+            Policy::Discrete(policy) => policy.entropy(),
+            Policy::Continuous(policy) => policy.entropy(),
         }
     }
 }
 
 impl Agent<Tensor> {
     /// Initialises an agent for observations of size `obs_size`.
-    pub fn init(key: Key<Tensor>, obs_size: usize, actions: Actions) -> Agent<Tensor> {
+    pub fn init(key: Key<Tensor>, obs_size: usize, actions: ActionSpace) -> Agent<Tensor> {
         let (actor, critic) = key.split();
         Agent {
-            actor: network(actor, obs_size, actions.heads(), 0.01),
+            actor: network(actor, obs_size, actions.num_outputs(), 0.01),
             critic: network(critic, obs_size, 1, 1.0),
             log_std: match actions {
-                Actions::Choices(_) => None,
-                Actions::Numbers(n) => Some(zeros([n], DType::F32)),
+                ActionSpace::Discrete(_) => None,
+                ActionSpace::Continuous(n) => Some(zeros([n], DType::F32)),
             },
         }
     }
 
-    /// Returns the policy for outputs `f32[.., heads]` of the actor.
-    fn policy(&self, heads: Tensor) -> Policy {
+    /// Returns the policy for outputs `f32[.., outputs]` of the actor.
+    fn policy(&self, outputs: Tensor) -> Policy {
         match self.log_std {
-            None => Policy::Choices(Categorical::new(heads)),
-            Some(log_std) => Policy::Numbers(DiagNormal::new(heads, log_std.exp())),
+            None => Policy::Discrete(Categorical::new(outputs)),
+            Some(log_std) => Policy::Continuous(DiagNormal::new(outputs, log_std.exp())),
         }
     }
 
-    /// Draws the noise of many samples at once, `f32[.., heads]`, for [`Agent::draw`].
+    /// Draws the noise of many samples at once, `f32[.., outputs]`, for [`Agent::sample`].
     fn noise(&self, key: Key<Tensor>, shape: [usize; 3]) -> Tensor {
         match self.log_std {
             None => random::gumbel(key, shape, DType::F32),
@@ -299,11 +283,11 @@ impl Agent<Tensor> {
         }
     }
 
-    /// Samples actions from the policy: `i32[..]` or `f32[.., heads]`.
-    fn draw(&self, heads: Tensor, noise: Tensor) -> Tensor {
+    /// Samples actions from the policy: `i32[..]` or `f32[.., outputs]`.
+    fn sample(&self, outputs: Tensor, noise: Tensor) -> Tensor {
         match self.log_std {
-            None => argmax(heads + noise),
-            Some(log_std) => heads + log_std.exp() * noise,
+            None => argmax(outputs + noise),
+            Some(log_std) => outputs + log_std.exp() * noise,
         }
     }
 
@@ -313,37 +297,38 @@ impl Agent<Tensor> {
     }
 }
 
-/// Training state of one agent.
-#[derive(Debug, Tree)]
+/// State that gradient steps change.
+#[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// The parameters.
+    /// Parameters.
     pub agent: Agent<T>,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, Agent<T>>,
-    /// State of the environments, with leaves `[N, ..]`.
-    pub games: Playing<T, Vec<T>>,
-    /// `[N, obs_size]`: the current observations, in the environment's dtype or normalised.
-    pub obs: T,
-    /// Running statistics, if observations and rewards are normalised.
-    pub normalizers: Option<Normalizers<T>>,
-    /// PRNG key.
-    pub key: Key<T>,
-    /// `i32[]`: number of updates so far.
-    pub updates: T,
+    /// Adam's state.
+    pub opt_state: AdamState<T, Agent<T>>,
 }
 
-// --------------------------------------------------------------------------------------- losses
+// -------------------------------------------------------------------------------------- rollout
 
-/// A rollout of T steps of N environments.
+/// State of the environments between two steps.
+#[derive(Debug, Clone, Tree)]
+pub struct EnvState<T> {
+    /// `[N, obs_size]`: last observations, in the environment's dtype or normalised.
+    pub obs: T,
+    /// State of the environments, with leaves `[N, ..]`.
+    pub state: Playing<T, Vec<T>>,
+    /// Running statistics, if observations and rewards are normalised.
+    pub normalizers: Option<Normalizers<T>>,
+}
+
+/// Rollout of T steps of N environments; a single step has no axis T.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `[T, N, obs_size]`, in the environment's dtype.
+    /// `[T, N, obs_size]`: observations, in the environment's dtype or normalised.
     pub obs: T,
-    /// `f32[T, N, heads]`: outputs of the actor.
-    pub heads: T,
-    /// `i32[T, N]` or `f32[T, N, heads]`
+    /// `f32[T, N, outputs]`: outputs of the actor.
+    pub outputs: T,
+    /// `i32[T, N]` or `f32[T, N, outputs]`: actions.
     pub actions: T,
-    /// `f32[T, N]`
+    /// `f32[T, N]`: rewards.
     pub rewards: T,
     /// `bool[T, N]`: true where the step ended an episode.
     pub dones: T,
@@ -353,24 +338,154 @@ pub struct Rollout<T> {
     pub episode_lengths: T,
 }
 
-/// A rollout as samples, B = T N.
+/// Random numbers of a step: the noise of the policy `f32[N, outputs]`, the states of reset
+/// environments, and a key for each environment.
+type StepNoise<T> = (T, (Vec<T>, T), Key<T>);
+
+/// Steps all environments once with sampled actions.
+fn env_step(
+    env: &Env,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    (noise, starts, keys): StepNoise<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, Rollout<Tensor>) {
+    let EnvState { obs, state, mut normalizers } = env_state;
+    let outputs = forward(&agent.actor, obs);
+    let actions = agent.sample(outputs, noise);
+    let step = |(state, action, key, start)| env.env.step_or(state, action, key, start);
+    let step = vmap(step)((state, actions, keys, starts));
+    let dones = step.done();
+    let mut rewards = step.reward;
+    let [mut next_obs, mut final_obs] =
+        [step.obs, step.final_obs].map(|x| x.reshape([args.num_envs, obs.dim(-1)]));
+    if let Some(stats) = normalizers {
+        let (normal, scaled, stats) = stats.step(next_obs, rewards, dones, args.gamma);
+        final_obs = normalize::apply(final_obs, &stats.obs);
+        (next_obs, rewards, normalizers) = (normal, scaled, Some(stats));
+    }
+    if args.bootstrap_truncated {
+        let truncated = step.truncated & !step.terminated;
+        let value = |obs| agent.value(obs);
+        rewards = bootstrap_truncated(rewards, truncated, final_obs, args.gamma, value);
+    }
+    let transition = Rollout {
+        obs,
+        outputs,
+        actions,
+        rewards,
+        dones,
+        episode_returns: where_(dones, step.episode_return, f64::NAN),
+        episode_lengths: step.episode_length,
+    };
+    (EnvState { obs: next_obs, state: step.playing, normalizers }, transition)
+}
+
+/// Collects a rollout of `num_steps` steps of all environments.
+///
+/// All random numbers are drawn before the loop, for all steps at once: the noise of the policy,
+/// the keys of the environment steps, and an initial state for each step, whether it is used or
+/// not.
+pub fn collect_rollout(
+    env: &Env,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    key: Key<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, Rollout<Tensor>) {
+    let (steps, envs) = (args.num_steps, args.num_envs);
+    let num_outputs = agent.actor[2].w.dim(-1);
+    let [noise, starts, keys] = key.split_n();
+    let noise = agent.noise(noise, [steps, envs, num_outputs]);
+    let by_step = |x: Tensor| x.reshape([&[steps, envs][..], &x.shape()[1..]].concat());
+    let starts = vmap(|key| env.env.env.reset(key))(starts.split_batch(steps * envs));
+    let leaves: Vec<Tensor> = tree::leaves(&starts).into_iter().map(by_step).collect();
+    let starts = tree::replace(&starts, leaves);
+    let keys = tree::map(keys.split_batch(steps * envs), by_step);
+
+    let step = |env_state, noise| env_step(env, agent, env_state, noise, args);
+    let packable = |x: &Tensor| matches!(x.dtype(), DType::F32 | DType::I32 | DType::Bool);
+    let batched = args.num_seeds > 1 && args.seed_axis == SeedAxis::Vmap;
+    // Normalisation statistics have no environment axis.
+    let normalizes = env_state.normalizers.is_some();
+    if batched || normalizes || !tree::leaves(&env_state).iter().all(packable) {
+        return scan(step, env_state, (noise, starts, keys));
+    }
+
+    let action_type = match agent.log_std {
+        None => TensorType::new(DType::I32, [envs]),
+        Some(_) => TensorType::new(DType::F32, [envs, num_outputs]),
+    };
+    let column = |dtype| TensorType::new(dtype, [envs]);
+    let outputs = vec![
+        TensorType::new(DType::F32, [envs, num_outputs]),
+        action_type,
+        column(DType::F32),
+        column(DType::Bool),
+        column(DType::F32),
+        column(DType::I32),
+    ];
+    // The observations of a step are those that the previous step returned.
+    let step = |env_state, noise| {
+        let (env_state, transition) = step(env_state, noise);
+        (env_state, tree::leaves(&transition)[1..].to_vec())
+    };
+    let (env_state, obs, rest) = scan_packed(step, env_state, (noise, starts, keys), outputs);
+    let [outputs, actions, rewards, dones, episode_returns, episode_lengths] = rest[..] else {
+        unreachable!("six tensors are packed")
+    };
+    let rollout =
+        Rollout { obs, outputs, actions, rewards, dones, episode_returns, episode_lengths };
+    (env_state, rollout)
+}
+
+// ----------------------------------------------------------------------------------- advantages
+
+/// Generalized advantage estimation (GAE, Schulman et al. 2016): returns advantages and returns,
+/// `f32[T, N]`, for values `f32[T, N]` and `next_value: f32[N]` of the observations after the last
+/// step. Truncation counts as termination, as in PureJaxRL; `--bootstrap-truncated` adds the
+/// value of the final observation to the reward.
+pub fn compute_gae(
+    rewards: Tensor,
+    dones: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, gae_lambda): (f64, f64),
+) -> (Tensor, Tensor) {
+    let nonterminal = 1.0 - dones.to(DType::F32);
+    let next_values =
+        concatenate(&[values.slice_axis(0, 1, values.dim(0)), next_value.expand_dims(0)], 0);
+    let deltas = rewards + gamma * next_values * nonterminal - values;
+    let step = |advantage: Tensor, (delta, factor): (Tensor, Tensor)| {
+        let advantage = delta + factor * advantage;
+        (advantage, advantage)
+    };
+    let options = ScanOptions { unroll: 16, ..ScanOptions::reversed() };
+    let xs = (deltas, gamma * gae_lambda * nonterminal);
+    let (_, advantages) = scan_with(step, zeros_like(next_value), xs, options);
+    (advantages, advantages + values)
+}
+
+/// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `[B, obs_size]`, in the environment's dtype.
+    /// `[B, obs_size]`: observations, in the environment's dtype or normalised.
     pub obs: T,
-    /// `i32[B]` or `f32[B, heads]`
+    /// `i32[B]` or `f32[B, outputs]`: actions.
     pub actions: T,
     /// `f32[B]`: log probabilities under the policy that acted.
     pub logprobs: T,
-    /// `f32[B]`
+    /// `f32[B]`: advantages.
     pub advantages: T,
-    /// `f32[B]`
+    /// `f32[B]`: returns.
     pub returns: T,
     /// `f32[B]`: values by the critic before the update.
     pub values: T,
 }
 
-/// Metrics of one update; scalars.
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
     /// Total loss.
@@ -381,41 +496,17 @@ pub struct Metrics<T> {
     pub policy_loss: T,
     /// Mean entropy of the policy.
     pub entropy: T,
-    /// `mean(-log ratio)`
+    /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
     pub old_approx_kl: T,
-    /// `mean(ratio - 1 - log ratio)`
+    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
     pub approx_kl: T,
-    /// Fraction of ratios outside the clip range.
+    /// Fraction of ratios that differ from 1 by more than the clip range.
     pub clipfrac: T,
-}
-
-/// Computes generalised advantage estimation (GAE, Schulman et al. 2016): advantages and returns,
-/// `f32[T, N]`. Truncation counts as termination, as in PureJaxRL; `--bootstrap-truncated` adds the
-/// value of the final observation to the reward.
-pub fn gae(
-    rewards: Tensor,
-    dones: Tensor,
-    values: Tensor,
-    next_value: Tensor,
-    (gamma, lambda): (f64, f64),
-) -> (Tensor, Tensor) {
-    let going_on = 1.0 - dones.to(DType::F32);
-    let next_values =
-        concatenate(&[values.slice_axis(0, 1, values.dim(0)), next_value.expand_dims(0)], 0);
-    let deltas = rewards + gamma * next_values * going_on - values;
-    let turn = |advantage: Tensor, (delta, factor): (Tensor, Tensor)| {
-        let advantage = delta + factor * advantage;
-        (advantage, advantage)
-    };
-    let options = ScanOptions { unroll: 16, ..ScanOptions::reversed() };
-    let steps = (deltas, gamma * lambda * going_on);
-    let (_, advantages) = scan_with(turn, zeros_like(next_value), steps, options);
-    (advantages, advantages + values)
 }
 
 /// Computes PPO's loss over a minibatch, and its metrics. Advantages must already be normalised if
 /// `--norm-adv` is set.
-pub fn loss(
+pub fn ppo_loss(
     agent: &Agent<Tensor>,
     batch: &Samples<Tensor>,
     args: &Args,
@@ -442,8 +533,7 @@ pub fn loss(
     let outside = (ratio - 1.0).abs().gt(clip).to(DType::F32);
     // All column means are computed as one product.
     let approx_kl = (ratio - 1.0) - logratio;
-    let columns =
-        [loss, value_loss, policy_loss, entropy, -logratio, approx_kl, outside.to(DType::F32)];
+    let columns = [loss, value_loss, policy_loss, entropy, -logratio, approx_kl, outside];
     let size = loss.numel();
     let means =
         stack(&columns, 0).stop_gradient().matmul(full([size], 1.0 / size as f64, DType::F32));
@@ -465,322 +555,188 @@ pub fn loss(
 /// Parameters and Adam's moments, each as one vector, so that a step of Adam is one loop of the
 /// compiled code instead of one per layer.
 #[derive(Debug, Clone, Tree)]
-pub struct Learned<T> {
-    /// The parameters.
+pub struct FlatTrainState<T> {
+    /// Parameters.
     pub params: T,
-    /// Adam's moments.
-    pub optimizer: AdamState<T, T>,
+    /// Adam's state.
+    pub opt_state: AdamState<T, T>,
 }
 
-/// Takes one gradient step.
-fn minibatch_step(
-    learned: Learned<Tensor>,
+/// Takes one gradient step on a minibatch.
+fn gradient_step(
+    train_state: FlatTrainState<Tensor>,
     unravel: impl Fn(Tensor) -> Agent<Tensor>,
-    batch: Samples<Tensor>,
+    batch: &Samples<Tensor>,
     learning_rate: Tensor,
     args: &Args,
-) -> (Learned<Tensor>, Metrics<Tensor>) {
-    let Learned { params, optimizer } = learned;
+) -> (FlatTrainState<Tensor>, Metrics<Tensor>) {
+    let FlatTrainState { params, opt_state } = train_state;
     let ((_, metrics), grads) =
-        value_and_grad(|agent: Agent<Tensor>| loss(&agent, &batch, args))(unravel(params));
+        value_and_grad(|agent: Agent<Tensor>| ppo_loss(&agent, batch, args))(unravel(params));
     let grads = clip_by_norm(ravel(&grads).0, args.max_grad_norm);
     let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
-    let (params, optimizer) = adam.step(params, grads, optimizer);
-    (Learned { params, optimizer }, metrics)
+    let (params, opt_state) = adam.step(params, grads, opt_state);
+    (FlatTrainState { params, opt_state }, metrics)
 }
 
-/// Takes `update_epochs` times `num_minibatches` gradient steps. Returns the updated parameters and
-/// moments, the last minibatch's metrics with `clipfrac` averaged over all minibatches, and the
-/// explained variance of the values.
-pub fn learn(
-    learned: Learned<Tensor>,
+/// Metrics of an update; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct UpdateMetrics<T> {
+    /// Metrics of the last gradient step, with the mean `clipfrac` of all.
+    pub last: Metrics<T>,
+    /// Explained variance of the values before the update.
+    pub explained_variance: T,
+}
+
+/// Runs the whole update on a rollout: `num_minibatches` gradient steps in each of `update_epochs`
+/// epochs.
+pub fn update(
+    train_state: FlatTrainState<Tensor>,
     unravel: &impl Fn(Tensor) -> Agent<Tensor>,
-    rollout: Rollout<Tensor>,
-    next_obs: Tensor,
+    (rollout, next_obs): (Rollout<Tensor>, Tensor),
     learning_rate: Tensor,
-    shuffle: Key<Tensor>,
+    key: Key<Tensor>,
     args: &Args,
-) -> (Learned<Tensor>, Metrics<Tensor>, Tensor) {
-    // The critic did not change during the rollout, so that its values are computed in one batch.
-    let agent = unravel(learned.params);
+) -> (FlatTrainState<Tensor>, UpdateMetrics<Tensor>) {
+    // The critic did not change during the rollout: its values are computed in one batch.
+    let agent = unravel(train_state.params);
     let values = agent.value(rollout.obs); // f32[T, N]
     let next_value = agent.value(next_obs); // f32[N]
-    let logprobs = agent.policy(rollout.heads).log_prob(rollout.actions);
+    let logprobs = agent.policy(rollout.outputs).log_prob(rollout.actions);
+    let Rollout { obs, actions, rewards, dones, .. } = rollout;
     let discounts = (args.gamma, args.gae_lambda);
-    let (advantages, returns) = gae(rollout.rewards, rollout.dones, values, next_value, discounts);
+    let (advantages, returns) = compute_gae(rewards, dones, values, next_value, discounts);
+    let variance = returns.var(..);
+    let explained = 1.0 - (returns - values).var(..) / variance;
+    let explained_variance = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
 
-    let size = args.batch_size();
-    let flat = |x: Tensor| match x.rank() {
-        2 => x.reshape([size]),
-        _ => x.reshape([size, x.dim(-1)]),
-    };
-    let (obs, actions) = (flat(rollout.obs), flat(rollout.actions));
-    let columns = [logprobs, advantages, returns, values].map(flat);
-    let minibatches = [args.update_epochs * args.num_minibatches, args.minibatch_size()];
-    let orders = orders(shuffle, args.update_epochs, size).reshape(minibatches);
+    let samples = Samples { obs, actions, logprobs, advantages, returns, values };
+    let samples = merge_time_and_env(samples);
     // Scalars are gathered for all epochs at once; observations, which can be large, are gathered
     // for each minibatch.
-    let take = |x: Tensor, indices: Tensor| x.take_mode(indices, 0, IndexMode::Clip);
-    let [logprobs, mut advantages, returns_, values_] = columns.map(|x| take(x, orders));
+    let minibatches = [args.update_epochs * args.num_minibatches, args.minibatch_size()];
+    let indices = permutations(key, args.update_epochs, args.batch_size()).reshape(minibatches);
+    let Samples { obs, actions, logprobs, advantages, returns, values } = samples;
+    let [actions, logprobs, mut advantages, returns, values] =
+        gather_minibatch([actions, logprobs, advantages, returns, values], indices);
     if args.norm_adv {
         let mean = advantages.mean(1).expand_dims(1);
         advantages = (advantages - mean) / (advantages.std(1).expand_dims(1) + 1e-8);
     }
-    let step = |learned: Learned<Tensor>, (indices, rest): (Tensor, [Tensor; 5])| {
-        let [actions, logprobs, advantages, returns, values] = rest;
-        let obs = take(obs, indices);
+    let step = |train_state, (indices, columns): (Tensor, [Tensor; 5])| {
+        let [actions, logprobs, advantages, returns, values] = columns;
+        let obs = gather_minibatch(obs, indices);
         let batch = Samples { obs, actions, logprobs, advantages, returns, values };
-        minibatch_step(learned, unravel, batch, learning_rate, args)
+        gradient_step(train_state, unravel, &batch, learning_rate, args)
     };
-    let rest = [take(actions, orders), logprobs, advantages, returns_, values_];
-    let (learned, all) = scan(step, learned, (orders, rest));
-    let last = tree::map(all, |x: Tensor| x.index_axis(0, -1));
-
-    let variance = returns.var(..);
-    let unexplained = (returns - values).var(..);
-    let nan = full_like(variance, f64::NAN);
-    let explained = where_(variance.eq(0.0), nan, 1.0 - unexplained / variance);
-    (learned, Metrics { clipfrac: all.clipfrac.mean(..), ..last }, explained)
-}
-
-// -------------------------------------------------------------------------------------- rollout
-
-/// Takes `num_steps` steps of all environments under one policy. Returns the next environment
-/// state, the next observations with their normalisers, and the rollout.
-///
-/// All random numbers are drawn before the loop, for all steps at once: the noise of the policy,
-/// the keys of the environment steps, and an initial state for each step, whether it is used or
-/// not.
-pub fn rollout<E: TracedEnv>(
-    env: &AutoReset<E>,
-    agent: &Agent<Tensor>,
-    games: Playing<Tensor, E::State>,
-    (obs, normalizers): Observed<Tensor>,
-    key: Key<Tensor>,
-    args: &Args,
-) -> (Playing<Tensor, E::State>, Observed<Tensor>, Rollout<Tensor>) {
-    let (steps, envs) = (args.num_steps, args.num_envs);
-    let heads = agent.actor[2].w.dim(-1);
-    let [noise, starts, keys] = key.split_n();
-    let noise = agent.noise(noise, [steps, envs, heads]);
-    let by_step = |x: Tensor| x.reshape([&[steps, envs][..], &x.shape()[1..]].concat());
-    let starts = vmap(|key| env.env.reset(key))(starts.split_batch(steps * envs));
-    let rows: Vec<Tensor> = tree::leaves(&starts).into_iter().map(by_step).collect();
-    let starts = tree::replace(&starts, rows);
-    let keys = tree::map(keys.split_batch(steps * envs), by_step);
-
-    type Moving<S> = (Tensor, Playing<Tensor, S>, Option<Normalizers<Tensor>>);
-    type Drawn<S> = (Tensor, (S, Tensor), Key<Tensor>);
-    let turn = |(obs, games, mut normalizers): Moving<E::State>,
-                (noise, starts, keys): Drawn<E::State>| {
-        let heads = forward(&agent.actor, obs);
-        let actions = agent.draw(heads, noise);
-        let step = vmap(|(game, action, key, start)| env.step_or(game, action, key, start))((
-            games, actions, keys, starts,
-        ));
-        let dones = step.done();
-        let mut rewards = step.reward;
-        let [mut next_obs, mut last] =
-            [step.obs, step.final_obs].map(|x| x.reshape([envs, obs.dim(-1)]));
-        if let Some(before) = normalizers {
-            let (normal, scaled, after) = before.step(next_obs, rewards, dones, args.gamma);
-            last = normalize::apply(last, &after.obs);
-            (next_obs, rewards, normalizers) = (normal, scaled, Some(after));
-        }
-        if args.bootstrap_truncated {
-            let cut = step.truncated & !step.terminated;
-            let value = |obs| agent.value(obs);
-            rewards = bootstrap_truncated(rewards, cut, last, args.gamma, value);
-        }
-        let told = Rollout {
-            obs,
-            heads,
-            actions,
-            rewards,
-            dones,
-            episode_returns: where_(dones, step.episode_return, f64::NAN),
-            episode_lengths: step.episode_length,
-        };
-        ((next_obs, step.playing, normalizers), told)
-    };
-    let normalizes = normalizers.is_some();
-    let start: Moving<E::State> = (obs, games, normalizers);
-    let xs = (noise, starts, keys);
-    let packable = |x: &Tensor| matches!(x.dtype(), DType::F32 | DType::I32 | DType::Bool);
-    let batched = args.num_seeds > 1 && args.seed_axis == SeedAxis::Vmap;
-    // Normalisation statistics have no environment axis.
-    if batched || normalizes || !tree::leaves(&start).iter().all(packable) {
-        let ((obs, games, normalizers), told) = scan(turn, start, xs);
-        return (games, (obs, normalizers), told);
-    }
-
-    let moving = Rows::of(&tree::leaves(&start));
-    let (choice, action) = match agent.log_std {
-        None => (DType::I32, vec![envs]),
-        Some(_) => (DType::F32, vec![envs, heads]),
-    };
-    let number = |dtype| TensorType::new(dtype, [envs]);
-    let told = Rows {
-        types: vec![
-            TensorType::new(DType::F32, [envs, heads]),
-            TensorType::new(choice, action),
-            number(DType::F32),
-            number(DType::Bool),
-            number(DType::F32),
-            number(DType::I32),
-        ],
-    };
-    let unpacked = |row: Tensor| -> Moving<E::State> { tree::replace(&start, moving.unpack(row)) };
-    let turn = |row: Tensor, drawn: Drawn<E::State>| {
-        let (next, now) = turn(unpacked(row), drawn);
-        let now = tree::leaves(&now)[1..].to_vec();
-        let next = [moving.pack(&tree::leaves(&next)), told.pack(&now)];
-        let next = concatenate(&next, 0);
-        (next, next)
-    };
-    let nothing = zeros([told.count(), envs], DType::F32);
-    let first = concatenate(&[moving.pack(&tree::leaves(&start)), nothing], 0);
-    let (last, rows) = scan(turn, first, xs);
-    let told = told.unpack(rows.slice_axis(1, moving.count(), rows.dim(1)));
-    let [heads, actions, rewards, dones, episode_returns, episode_lengths] = told[..] else {
-        unreachable!("six were packed")
-    };
-    // The observations of a step are those that the previous step returned.
-    let before = concatenate(&[first.expand_dims(0), rows.slice_axis(0, 0, steps - 1)], 0);
-    let obs = Rows { types: moving.types[..1].to_vec() }.unpack(before)[0];
-    let told = Rollout { obs, heads, actions, rewards, dones, episode_returns, episode_lengths };
-    let (obs, games, normalizers) = unpacked(last);
-    (games, (obs, normalizers), told)
+    let columns = [actions, logprobs, advantages, returns, values];
+    let (train_state, metrics) = scan(step, train_state, (indices, columns));
+    let last = tree::map(metrics, |x: Tensor| x.index_axis(0, -1));
+    let last = Metrics { clipfrac: metrics.clipfrac.mean(..), ..last };
+    (train_state, UpdateMetrics { last, explained_variance })
 }
 
 // ------------------------------------------------------------------------------------- training
 
-/// Report of one update.
+/// State carried between launches; saved as the model.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
+    /// PRNG key.
+    pub key: Key<T>,
+    /// `i32[]`: number of updates so far.
+    pub num_updates: T,
+}
+
+/// Initialises the state of an agent.
+pub fn init_runner(env: &Env, key: Key<Tensor>, args: &Args) -> RunnerState<Tensor> {
+    let [agent, starts, key] = key.split_n();
+    let agent = Agent::init(agent, env.obs_size, env.actions);
+    let opt_state = Adam::default().init(&agent);
+    let (state, obs) = vmap(|key| env.env.reset(key))(starts.split_batch(args.num_envs));
+    let mut obs = obs.reshape([args.num_envs, env.obs_size]);
+    let mut normalizers = None;
+    if matches!(env.actions, ActionSpace::Continuous(_)) && args.normalize_env {
+        (obs, normalizers) = normalize::init(obs, args.gamma);
+    }
+    let train_state = TrainState { agent, opt_state };
+    let env_state = EnvState { obs, state, normalizers };
+    RunnerState { train_state, env_state, key, num_updates: constant(0i32) }
+}
+
+/// Metrics and episodes of an iteration.
 #[derive(Debug, Clone, Tree)]
 pub struct Report<T> {
     /// Metrics of the update.
-    pub metrics: Metrics<T>,
-    /// Explained variance of the values.
-    pub explained: T,
+    pub metrics: UpdateMetrics<T>,
     /// `f32[T, N]`: returns of the episodes that ended, NaN where none did.
     pub episode_returns: T,
     /// `i32[T, N]`: number of steps of the episode so far.
     pub episode_lengths: T,
 }
 
-/// The environment, its observation size and its action space.
-#[derive(Debug)]
-pub struct Problem {
-    env: AutoReset<Traced>,
-    obs_size: usize,
-    actions: Actions,
-}
+/// State carried between iterations, with flat parameters.
+type Carry = (FlatTrainState<Tensor>, EnvState<Tensor>, Key<Tensor>, Tensor);
 
-impl Problem {
-    /// Creates the environment of `--env-id`.
-    ///
-    /// # Errors
-    /// Returns [`Error::Env`] for an unknown id, and [`Error::Config`] for spaces that this
-    /// algorithm does not support.
-    pub fn new(args: &Args) -> Result<Problem> {
-        let env = AutoReset::new(make(&args.env_id)?);
-        let EnvSpec { id, observation, action, .. } = env.env.spec();
-        let actions = match &action {
-            Space::Discrete { n } => Actions::Choices(*n),
-            Space::Box { shape, dtype: DType::F32, .. } if shape.rank() == 1 => {
-                Actions::Numbers(shape[0])
-            }
-            other => {
-                return Err(Error::Config(format!(
-                    "--env-id {id}: ppo_anakin acts with a choice or a vector of f32, and this \
-                     environment takes {other}"
-                )));
-            }
-        };
-        Ok(Problem { env, obs_size: observation.shape().numel(), actions })
-    }
-
-    /// Initialises the training state of an agent.
-    pub fn init(&self, key: Key<Tensor>, args: &Args) -> TrainState<Tensor> {
-        let [agent, starts, key] = key.split_n();
-        let agent = Agent::init(agent, self.obs_size, self.actions);
-        let optimizer = Adam::default().init(&agent);
-        let (games, obs) = vmap(|key| self.env.reset(key))(starts.split_batch(args.num_envs));
-        let mut obs = obs.reshape([args.num_envs, self.obs_size]);
-        let continuous = matches!(self.actions, Actions::Numbers(_));
-        let mut normalizers = None;
-        if continuous && args.normalize_env {
-            (obs, normalizers) = normalize::begin(obs, args.gamma);
+/// Runs `updates` iterations, each a rollout and an update.
+pub fn train_iterations(
+    env: &Env,
+    state: RunnerState<Tensor>,
+    updates: u64,
+    args: &Args,
+) -> (RunnerState<Tensor>, Report<Tensor>) {
+    let RunnerState { train_state: TrainState { agent, opt_state }, env_state, key, num_updates } =
+        state;
+    let (params, unravel) = ravel(&agent);
+    let AdamState { count, m, v } = opt_state;
+    let opt_state = AdamState { count, m: ravel(&m).0, v: ravel(&v).0 };
+    let iteration = |(train_state, env_state, key, num_updates): Carry, ()| {
+        let [key, rollout_key, shuffle_key] = key.split_n();
+        let agent = unravel(train_state.params);
+        let (env_state, rollout) = collect_rollout(env, &agent, env_state, rollout_key, args);
+        let mut learning_rate = full_like(num_updates.to(DType::F32), args.learning_rate);
+        if args.anneal_lr {
+            let done = num_updates.to(DType::F32) / args.num_updates() as f64;
+            learning_rate = learning_rate * (1.0 - done);
         }
-        let updates = constant(0i32);
-        TrainState { agent, optimizer, games, obs, normalizers, key, updates }
-    }
-
-    /// Runs `updates` iterations, each a rollout and an update.
-    pub fn go_on(
-        &self,
-        state: TrainState<Tensor>,
-        updates: u64,
-        args: &Args,
-    ) -> (TrainState<Tensor>, Report<Tensor>) {
-        let TrainState { agent, optimizer, games, obs, normalizers, key, updates: before } = state;
-        let (params, unravel) = ravel(&agent);
-        let AdamState { count, m, v } = optimizer;
-        let optimizer = AdamState { count, m: ravel(&m).0, v: ravel(&v).0 };
-        let turn = |(learned, games, seen, key, updates): Running, ()| {
-            let learned: Learned<Tensor> = learned;
-            let [key, play, shuffle] = key.split_n();
-            let agent = unravel(learned.params);
-            let (games, seen, told) = rollout(&self.env, &agent, games, seen, play, args);
-            let mut learning_rate = full_like(updates.to(DType::F32), args.learning_rate);
-            if args.anneal_lr {
-                let part = updates.to(DType::F32) / args.num_updates() as f64;
-                learning_rate = learning_rate * (1.0 - part);
-            }
-            let (learned, metrics, explained) =
-                learn(learned, &unravel, told, seen.0, learning_rate, shuffle, args);
-            let report = Report {
-                metrics,
-                explained,
-                episode_returns: told.episode_returns,
-                episode_lengths: told.episode_lengths,
-            };
-            ((learned, games, seen, key, updates + 1), report)
-        };
-        let start = (Learned { params, optimizer }, games, (obs, normalizers), key, before);
-        let options = ScanOptions::length(updates as usize);
-        let ((learned, games, (obs, normalizers), key, updates), report) =
-            scan_with(turn, start, (), options);
-        let AdamState { count, m, v } = learned.optimizer;
-        let optimizer = AdamState { count, m: unravel(m), v: unravel(v) };
-        let agent = unravel(learned.params);
-        (TrainState { agent, optimizer, games, obs, normalizers, key, updates }, report)
-    }
+        let data = (rollout, env_state.obs);
+        let (train_state, metrics) =
+            update(train_state, &unravel, data, learning_rate, shuffle_key, args);
+        let Rollout { episode_returns, episode_lengths, .. } = rollout;
+        let report = Report { metrics, episode_returns, episode_lengths };
+        ((train_state, env_state, key, num_updates + 1), report)
+    };
+    let init = (FlatTrainState { params, opt_state }, env_state, key, num_updates);
+    let options = ScanOptions::length(updates as usize);
+    let ((train_state, env_state, key, num_updates), report) =
+        scan_with(iteration, init, (), options);
+    let AdamState { count, m, v } = train_state.opt_state;
+    let opt_state = AdamState { count, m: unravel(m), v: unravel(v) };
+    let train_state = TrainState { agent: unravel(train_state.params), opt_state };
+    (RunnerState { train_state, env_state, key, num_updates }, report)
 }
-
-/// Loop state carried between updates.
-type Running =
-    (Learned<Tensor>, Playing<Tensor, Vec<Tensor>>, Observed<Tensor>, Key<Tensor>, Tensor);
 
 /// Trains agents and returns a summary. Event files and, if requested, the models are written to
 /// the run's folder.
 ///
 /// # Errors
-/// Returns [`Error::Config`] if settings are out of range, and errors from the environments,
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from the environments,
 /// compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let devices = start(args)?;
-    let problem = Problem::new(args)?;
+    let env = Env::new(args)?;
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
 
-    let init = with_mode(args.run.mode, |key: Key<Tensor>| {
-        for_seeds(args, |key| problem.init(key, args), key)
-    })
-    .named("ppo_anakin_init");
-    let (launch, size) = (args.launch(), args.batch_size() as u64);
-    let whole = Launch::new(&problem, launch, devices, args);
-    let rest = Launch::new(&problem, args.num_updates() % launch, devices, args);
+    let init = jit(|key: Key<Tensor>| for_seeds(args, |key| init_runner(&env, key, args), key))
+        .with_mode(args.run.mode)
+        .named("ppo_anakin_init");
+    let (launch, size) = (args.updates_per_launch(), args.batch_size() as u64);
+    let whole = Launch::new(&env, launch, devices, args);
+    let rest = Launch::new(&env, args.num_updates() % launch, devices, args);
 
     let mut state = trainer.init_or_resume(init.call(keys(args)?)?, ())?;
     let mut log = Log::new(args, &trainer.notes, trainer.global_step() / size)?;
@@ -791,8 +747,8 @@ pub fn train(args: &Args) -> Result<Summary> {
     while trainer.should_continue() {
         let updates = next_updates(&log);
         let program = if updates < launch { &rest } else { &whole };
-        let (next, report) = program.call(state)?;
-        state = next;
+        let (next_state, report) = program.call(state)?;
+        state = next_state;
         log.reports(&mut trainer.run, &report, updates)?;
         trainer.notes = log.notes()?;
         trainer.advance(updates * size)?;
@@ -814,42 +770,30 @@ pub fn train(args: &Args) -> Result<Summary> {
 
 /// Evaluates a saved model, sampling actions from its policy. If several agents were trained, the
 /// first is evaluated.
-fn play(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let problem = Problem::new(args)?;
-    let fresh = |key: Key<Tensor>| for_seeds(args, |key| problem.init(key, args), key);
-    let fresh = eval_shape(fresh, &keys(args)?)?;
-    let TrainState { agent: agents, normalizers, .. } = load_typed(model, &fresh)?;
-    let stats = normalizers.map(|normalizers| normalizers.obs);
+fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+    let env = Env::new(args)?;
+    let init = |key: Key<Tensor>| for_seeds(args, |key| init_runner(&env, key, args), key);
+    let template = eval_shape(init, &keys(args)?)?;
+    let RunnerState { train_state, env_state, .. } = load_typed(model, &template)?;
+    let (agents, stats) =
+        (train_state.agent, env_state.normalizers.map(|normalizers| normalizers.obs));
     type Input<T> = (Agent<T>, Option<RunningMeanStd<T>>, T, Key<T>);
-    let act = with_mode(args.run.mode, |(agents, stats, obs, key): Input<Tensor>| {
+    let act = jit(|(agents, stats, obs, key): Input<Tensor>| {
         let first = |x: Tensor| if args.num_seeds == 1 { x } else { x.index_axis(0, 0) };
         let (agent, stats) = tree::map((agents, stats), first);
         let mut obs = obs.flatten_from(1);
         if let Some(stats) = stats {
             obs = normalize::apply(obs, &stats);
         }
-        let heads = forward(&agent.actor, obs);
-        let [envs, size] = [heads.dim(0), heads.dim(1)];
-        agent.draw(heads, agent.noise(key, [1, envs, size]).index_axis(0, 0))
+        let outputs = forward(&agent.actor, obs);
+        let [envs, size] = [outputs.dim(0), outputs.dim(1)];
+        agent.sample(outputs, agent.noise(key, [1, envs, size]).index_axis(0, 0))
     })
-    .named("ppo_anakin_play");
-    // The seed differs from that of training.
-    let seed = args.run.seed.wrapping_add(1 << 32);
+    .with_mode(args.run.mode)
+    .named("ppo_anakin_evaluate");
+    let seed = args.run.eval_seed();
     let options =
         PoolOptions { num_threads: 1, seed, clip_actions: true, ..PoolOptions::default() };
     let pool = EnvPool::make(&args.env_id, options)?;
     evaluation.play(pool, |obs, key| act.call((agents.clone(), stats.clone(), obs, key)))
-}
-
-/// Returns the keys of the seeds: agent i of `--seed s` equals the only agent of `--seed s + i`.
-fn keys(args: &Args) -> Result<Key<Array>> {
-    if args.num_seeds == 1 {
-        return Ok(Key::new(args.run.seed));
-    }
-    let mut words = Vec::new();
-    for i in 0..args.num_seeds as u64 {
-        let seed = args.run.seed.wrapping_add(i);
-        words.extend([(seed >> 32) as u32, seed as u32]);
-    }
-    Ok(Key::from_data(Array::new([args.num_seeds, 2], &words)?))
 }

@@ -1,11 +1,11 @@
-//! PPO within one program: its pieces by hand, its modes and its seeds against each other, its
-//! answers to bad settings.
+//! PPO in one program: its functions by hand, modes and seeds against each other, refused settings.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use podracer::algos::ppo_anakin::{Args, Problem, TrainState, gae, rollout, train};
-use podracer::envs::traced::{AutoReset, make};
+use podracer::algos::ppo_anakin::{
+    Args, Env, RunnerState, collect_rollout, compute_gae, init_runner, train,
+};
 use podracer::rl::{Algorithm, checkpoint};
 use podracer::trace::ops::zeros_like;
 use podracer::{Array, Error, Key, Tensor, interpret, jit, tree};
@@ -32,12 +32,12 @@ fn args(runs: &Path, more: &[&str]) -> Args {
 }
 
 #[test]
-fn gae_is_the_sum_by_hand() {
+fn gae_equals_the_sum_by_hand() {
     // Steps 1 and 3 end their episodes.
     let (rewards, values) = ([1.0f32, 2.0, 3.0, 4.0], [0.5f32, 0.25, -0.5, 1.0]);
     let dones = [false, true, false, true];
     let run = interpret(|(rewards, dones, values, next): (Tensor, Tensor, Tensor, Tensor)| {
-        gae(rewards, dones, values, next, (0.9, 0.8))
+        compute_gae(rewards, dones, values, next, (0.9, 0.8))
     });
     let rows = |column: [f32; 4]| Array::new([4, 1], &column).unwrap();
     let dones = Array::new([4, 1], &dones).unwrap();
@@ -101,11 +101,11 @@ fn many_seeds_at_once_are_the_seeds_alone() {
                 let size = one.data.len();
                 let part = &all.data[i * size..(i + 1) * size];
                 let name = format!("{} of seed {seed} by {axis}", one.name);
-                if one.name.starts_with("$.agent") {
+                if one.name.starts_with("$.train_state.agent") {
                     for (a, b) in floats(one.data).into_iter().zip(floats(part)) {
                         assert!((a - b).abs() <= tolerance, "{name}: {a}, not {b}");
                     }
-                } else if one.name == "$.key.data" || one.name == "$.updates" {
+                } else if one.name == "$.key.data" || one.name == "$.num_updates" {
                     assert_eq!(one.data, part, "{name}");
                 }
             }
@@ -148,14 +148,14 @@ fn a_saved_model_holds_everything_by_path() {
         checkpoint::load(Path::new(&summary.run_dir).join("ppo_anakin.safetensors")).unwrap();
     let names: Vec<String> = model.entries().map(|entry| entry.name.to_string()).collect();
     for name in [
-        "$.agent.actor[0].w",
-        "$.agent.critic[2].b",
-        "$.agent.log_std",
-        "$.optimizer.m.actor[0].w",
-        "$.optimizer.count",
-        "$.games.state[0]",
+        "$.train_state.agent.actor[0].w",
+        "$.train_state.agent.critic[2].b",
+        "$.train_state.agent.log_std",
+        "$.train_state.opt_state.m.actor[0].w",
+        "$.train_state.opt_state.count",
+        "$.env_state.state.state[0]",
         "$.key.data",
-        "$.updates",
+        "$.num_updates",
     ] {
         assert!(names.iter().any(|n| n == name), "{name} is not among {names:?}");
     }
@@ -171,12 +171,12 @@ fn it_learns() {
     let flags = ["--json", "--total-timesteps", "100000", "--runs-dir", runs];
     let summary = train(&Args::from_flags(flags).unwrap()).unwrap();
     let mean = summary.avg_episodic_return.unwrap();
-    // A random player has 22.
+    // A random policy has 22.
     assert!(mean > 100.0, "{mean}");
 }
 
 #[test]
-fn settings_out_of_range_are_told() {
+fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
     let error = |flags: &[&str]| train(&args(runs.path(), flags)).unwrap_err().to_string();
     assert_eq!(
@@ -197,11 +197,11 @@ fn settings_out_of_range_are_told() {
     );
     let pooled = error(&["--env-id", "FrozenLake-v1"]);
     assert!(pooled.contains("is in the pool only") && pooled.contains("CartPole-v1"), "{pooled}");
-    assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run was begun");
+    assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run folder was created");
 }
 
 #[test]
-fn a_nan_is_told_with_its_seed() {
+fn a_nan_is_reported_with_its_seed() {
     let runs = tempfile::tempdir().unwrap();
     let flags = ["--learning-rate=1e15", "--vf-coef=1e15", "--num-seeds=2", "--seed=8"];
     let error = train(&args(runs.path(), &flags)).unwrap_err();
@@ -241,30 +241,28 @@ impl Stats {
 }
 
 /// PureJaxRL's `NormalizeVecObservation` and `NormalizeVecReward`, over five steps of three pendulums
-/// whose agent acts alike whatever it sees.
+/// whose agent ignores its observations.
 #[test]
 fn observations_and_rewards_are_normalised_as_by_purejaxrl() {
     let (steps, envs, size, gamma) = (5, 3, 3, 0.9);
-    let play = |flag: &str| {
+    let collect = |flag: &str| {
         let flags = ["--env-id=Pendulum-v1", "--num-envs=3", "--num-steps=5", "--gamma=0.9", flag];
         let args = Args::from_flags(flags).unwrap();
-        let (problem, env) =
-            (Problem::new(&args).unwrap(), AutoReset::new(make("Pendulum-v1").unwrap()));
+        let env = Env::new(&args).unwrap();
         let run = jit(|key: Key<Tensor>| {
-            let (key, play) = key.split();
-            let TrainState { agent, games, obs, normalizers, .. } = problem.init(key, &args);
-            let agent = tree::map(agent, |x: Tensor| zeros_like(x));
-            let (_, (last, _), told) =
-                rollout(&env, &agent, games, (obs, normalizers), play, &args);
-            (told.obs, last, told.rewards)
+            let (key, rollout_key) = key.split();
+            let RunnerState { train_state, env_state, .. } = init_runner(&env, key, &args);
+            let agent = tree::map(train_state.agent, |x: Tensor| zeros_like(x));
+            let (env_state, rollout) = collect_rollout(&env, &agent, env_state, rollout_key, &args);
+            (rollout.obs, env_state.obs, rollout.rewards)
         });
         let (obs, last, rewards) = run.call(Key::new(3)).unwrap();
         let mut seen = obs.to_vec::<f32>().unwrap();
         seen.extend(last.to_vec::<f32>().unwrap());
         (seen, rewards.to_vec::<f32>().unwrap())
     };
-    let (raw, raw_rewards) = play("--no-normalize-env");
-    let (normal, rewards) = play("--normalize-env");
+    let (raw, raw_rewards) = collect("--no-normalize-env");
+    let (normal, rewards) = collect("--normalize-env");
 
     let near = |found: f32, expected: f64| {
         let bound = 1e-3 * expected.abs().max(1.0);

@@ -1,6 +1,8 @@
 //! Small functions written for speed under XLA; the comment of each names the gain.
 
+use crate::trace::control::scan;
 use crate::trace::ops::{concatenate, iota, ones, where_, zeros};
+use crate::tree::{self, Tree};
 use crate::{DType, Key, Tensor, TensorType, random};
 
 /// Returns the index (i32) of the first maximum along the last axis. Up to 8 elements are compared
@@ -33,7 +35,7 @@ pub(super) fn clip_by_norm(grads: Tensor, max_norm: f64) -> Tensor {
 /// Draws uniformly random permutations of `0..size`, `i32[count, size]`, by sorting random words
 /// whose lowest bits are the number itself. Sorting one operand is several times faster than
 /// sorting pairs.
-pub(super) fn orders(key: Key<Tensor>, count: usize, size: usize) -> Tensor {
+pub(super) fn permutations(key: Key<Tensor>, count: usize, size: usize) -> Tensor {
     let digits = usize::BITS - (size - 1).leading_zeros();
     let words = random::bits(key, [count, size], DType::U64);
     let numbers = iota([count, size], 1, DType::U64);
@@ -43,21 +45,21 @@ pub(super) fn orders(key: Key<Tensor>, count: usize, size: usize) -> Tensor {
 
 /// Several tensors `[N, ..]` packed as the rows of one, `f32[rows, N]`: a loop that carries and
 /// stacks one packed tensor compiles to a few operations instead of a few per tensor.
-pub(super) struct Rows {
-    pub(super) types: Vec<TensorType>,
+struct PackedRows {
+    types: Vec<TensorType>,
 }
 
-impl Rows {
-    pub(super) fn of(tensors: &[Tensor]) -> Rows {
-        Rows { types: tensors.iter().map(|x| x.ty()).collect() }
+impl PackedRows {
+    fn of(tensors: &[Tensor]) -> PackedRows {
+        PackedRows { types: tensors.iter().map(|x| x.ty()).collect() }
     }
 
     /// Returns the number of rows.
-    pub(super) fn count(&self) -> usize {
+    fn count(&self) -> usize {
         self.types.iter().map(|ty| ty.numel() / ty.shape[0]).sum()
     }
 
-    pub(super) fn pack(&self, tensors: &[Tensor]) -> Tensor {
+    fn pack(&self, tensors: &[Tensor]) -> Tensor {
         let mut rows = Vec::new();
         for (x, ty) in tensors.iter().zip(&self.types) {
             let columns = ty.numel() / ty.shape[0];
@@ -67,7 +69,7 @@ impl Rows {
     }
 
     /// Unpacks `f32[.., rows, N]` into tensors `[.., N, ..]`.
-    pub(super) fn unpack(&self, packed: Tensor) -> Vec<Tensor> {
+    fn unpack(&self, packed: Tensor) -> Vec<Tensor> {
         let lead = packed.shape()[..packed.rank() - 2].to_vec();
         let mut from = 0;
         let mut tensors = Vec::new();
@@ -79,4 +81,36 @@ impl Rows {
         }
         tensors
     }
+}
+
+/// Runs [`scan`] with a carry and outputs that are packed in one tensor, as [`PackedRows`] does. All
+/// leaves of the carry are `[N, ..]`; `output_types` are those of the outputs of one step. Returns
+/// the last carry, the first leaf of the carry before each step, `[T, N, ..]`, and the outputs of all
+/// steps.
+pub(super) fn scan_packed<C, X>(
+    step: impl Fn(C, X) -> (C, Vec<Tensor>),
+    init: C,
+    xs: X,
+    output_types: Vec<TensorType>,
+) -> (C, Tensor, Vec<Tensor>)
+where
+    C: Tree<Tensor, With<Tensor> = C>,
+    X: Tree<Tensor, With<Tensor> = X>,
+{
+    let carry = PackedRows::of(&tree::leaves(&init));
+    let outputs = PackedRows { types: output_types };
+    let unpack_carry = |rows: Tensor| -> C { tree::replace(&init, carry.unpack(rows)) };
+    let packed_step = |rows: Tensor, x: X| {
+        let (next, now) = step(unpack_carry(rows), x);
+        let rows = concatenate(&[carry.pack(&tree::leaves(&next)), outputs.pack(&now)], 0);
+        (rows, rows)
+    };
+    let num_envs = carry.types[0].shape[0];
+    let no_outputs = zeros([outputs.count(), num_envs], DType::F32);
+    let first = concatenate(&[carry.pack(&tree::leaves(&init)), no_outputs], 0);
+    let (last, rows) = scan(packed_step, first, xs);
+    let stacked = outputs.unpack(rows.slice_axis(1, carry.count(), rows.dim(1)));
+    let before = concatenate(&[first.expand_dims(0), rows.slice_axis(0, 0, rows.dim(0) - 1)], 0);
+    let first_leaf = PackedRows { types: carry.types[..1].to_vec() }.unpack(before)[0];
+    (unpack_carry(last), first_leaf, stacked)
 }

@@ -57,7 +57,7 @@ impl<'a> Log<'a> {
         let (updates, size) = (updates as usize, self.args.batch_size());
         let returns = report.episode_returns.to_vec::<f32>()?;
         let lengths = report.episode_lengths.to_vec::<i32>()?;
-        let m = &report.metrics;
+        let m = &report.metrics.last;
         let mut scalars = Vec::new();
         for (tag, column) in [
             ("losses/loss", &m.loss),
@@ -67,27 +67,27 @@ impl<'a> Log<'a> {
             ("losses/old_approx_kl", &m.old_approx_kl),
             ("losses/approx_kl", &m.approx_kl),
             ("losses/clipfrac", &m.clipfrac),
-            ("losses/explained_variance", &report.explained),
+            ("losses/explained_variance", &report.metrics.explained_variance),
         ] {
             scalars.push((tag, column.to_vec::<f32>()?));
         }
         for update in 0..updates {
-            let begin = self.updates * size as u64;
-            let step = begin + size as u64;
-            let left = 1.0 - self.updates as f64 / self.args.num_updates() as f64;
-            let rate = self.args.learning_rate * if self.args.anneal_lr { left } else { 1.0 };
+            let start = self.updates * size as u64;
+            let step = start + size as u64;
+            let remaining = 1.0 - self.updates as f64 / self.args.num_updates() as f64;
+            let rate = self.args.learning_rate * if self.args.anneal_lr { remaining } else { 1.0 };
             self.updates += 1;
             let mut all = Vec::new();
             for seed in 0..seeds {
-                let place = (seed * updates + update) * size;
+                let offset = (seed * updates + update) * size;
                 let mut own = Vec::new();
-                for i in (0..size).filter(|i| !returns[place + i].is_nan()) {
-                    let (value, length) = (f64::from(returns[place + i]), lengths[place + i]);
+                for i in (0..size).filter(|i| !returns[offset + i].is_nan()) {
+                    let (value, length) = (f64::from(returns[offset + i]), lengths[offset + i]);
                     self.returns[seed].push(value);
                     own.push(value);
                     if seeds == 1 {
                         // Timestep at which the episode ended, counted as in CleanRL.
-                        let at = begin + ((i / self.args.num_envs + 1) * self.args.num_envs) as u64;
+                        let at = start + ((i / self.args.num_envs + 1) * self.args.num_envs) as u64;
                         run.episode(value, length as u64, at)?;
                     } else {
                         run.returns.push(value);

@@ -16,10 +16,6 @@ pub struct Normalizers<T> {
     pub reward: NormalizeRewardState<T>,
 }
 
-/// Observations `[N, obs_size]` that the policy takes, and the statistics that normalise them, if
-/// any.
-pub type Observed<T> = (T, Option<Normalizers<T>>);
-
 /// `NormalizeVecObservation`, which does not clip.
 const OBSERVATIONS: NormalizeObservation =
     NormalizeObservation { epsilon: 1e-8, clip: f64::INFINITY };
@@ -36,7 +32,7 @@ pub(super) fn apply(obs: Tensor, stats: &RunningMeanStd<Tensor>) -> Tensor {
 
 /// Initialises the statistics with the first observations `[N, obs_size]`; returns those
 /// normalised, with the statistics.
-pub(super) fn begin(obs: Tensor, gamma: f64) -> Observed<Tensor> {
+pub(super) fn init(obs: Tensor, gamma: f64) -> (Tensor, Option<Normalizers<Tensor>>) {
     let stats = RunningMeanStd::new([obs.dim(1)], DType::F32);
     let reward = rewards(gamma).init([obs.dim(0)], DType::F32);
     let (obs, stats) = OBSERVATIONS.step(obs.to(DType::F32), stats);
