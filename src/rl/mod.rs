@@ -2,9 +2,7 @@
 //! training loops, checkpoints, replay buffers.
 
 pub mod algorithm;
-pub mod atoms;
 mod bounds;
-pub mod cadence;
 pub mod checkpoint;
 pub mod episodes;
 pub mod eval_command;
@@ -19,13 +17,10 @@ pub mod interrupt;
 mod lock;
 mod memory;
 pub mod minibatch;
-pub mod off_policy;
 pub mod options;
-pub mod playing;
 pub mod pools;
 pub mod prioritized;
 pub mod progress;
-pub mod q_values;
 pub mod ranges;
 pub mod replay;
 pub mod run;

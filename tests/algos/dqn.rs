@@ -1,8 +1,8 @@
 //! DQN: its loss compared with JAX, small runs, invalid settings.
 
-use podracer::algos::dqn::{Args, QNetwork, td_loss};
+use podracer::algos::dqn::{Args, QNetwork, epsilon_greedy, linear_schedule, td_loss};
 use podracer::rl::replay::Transition;
-use podracer::{Tensor, interpret, value_and_grad};
+use podracer::{Array, Key, Tensor, interpret, value_and_grad};
 
 use super::cases::{Case, args, model, one_seed_gives_one_run, refused};
 use podracer::rl::Algorithm;
@@ -39,6 +39,33 @@ fn td_loss_equals_jax() {
     case.close("q_values", &metrics.q_values);
     case.close("grad_w", &grads.layers.layers[0].w);
     case.close("grad_b", grads.layers.layers[0].b.as_ref().unwrap());
+}
+
+#[test]
+fn epsilon_falls_and_stays() {
+    let flags = ["--start-e=1", "--end-e=0.2", "--exploration-fraction=0.5"];
+    let args = Args::from_flags(flags.into_iter().chain(["--total-timesteps=160"])).unwrap();
+    let run = interpret(|global_step: Tensor| linear_schedule(global_step, &args));
+    let at = |step: i32| run.call(Array::from(step)).unwrap().item::<f32>().unwrap();
+    assert_eq!(at(0), 1.0);
+    assert!((at(40) - 0.6).abs() < 1e-6 && (at(90) - 0.2).abs() < 1e-6);
+}
+
+#[test]
+fn actions_are_greedy_or_random() {
+    let run = interpret(|(q_values, epsilon): (Tensor, Tensor)| {
+        epsilon_greedy(q_values, epsilon, Key::constant(3))
+    });
+    let q_values: Vec<f32> =
+        (0..1200).map(|i| if i % 3 == 1 { 5.0 } else { i as f32 / 1e4 }).collect();
+    let q_values = Array::new([400, 3], &q_values).unwrap();
+    let actions = |epsilon: f32| {
+        let actions = run.call((q_values.clone(), Array::from(epsilon))).unwrap();
+        actions.to_vec::<i32>().unwrap()
+    };
+    assert!(actions(0.0).iter().all(|&action| action == 1));
+    let others = actions(0.5).iter().filter(|&&action| action != 1).count();
+    assert!((90..180).contains(&others), "{others} of 400, expected a third");
 }
 
 #[test]
