@@ -36,7 +36,7 @@ fn steps(devices: &[usize], peer: &mut Peer) -> Result<()> {
     let start = jit(|key: Key<Tensor>| {
         let [network, x, y]: [Key<Tensor>; 3] = key.split_n();
         let gain = init::lecun_normal();
-        let network = Mlp::init(network, &[32, 256, 256, 8], Activation::Tanh, gain, gain);
+        let network = Mlp::init_with(network, &[32, 256, 256, 8], Activation::Tanh, gain, gain);
         let adam = ADAM.init(&network);
         let x = random::normal(x, [BATCH, 32], DType::F32);
         ((network, adam), (x, random::normal(y, [BATCH, 8], DType::F32)))

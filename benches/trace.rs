@@ -121,7 +121,7 @@ fn main() -> Result<()> {
     measure(&mut peer, "grad of scan of lstm", lstm, &(cell, zeros(&[64, 16, 8])))?;
     let (hidden, head) = (init::lecun_normal(), init::lecun_normal());
     let nets = interpret(move |_: Tensor| {
-        let net = Mlp::init(Key::constant(0), &[8, 64, 64, 2], Activation::Tanh, hidden, head);
+        let net = Mlp::init_with(Key::constant(0), &[8, 64, 64, 2], Activation::Tanh, hidden, head);
         tree::map(net, |x: Tensor| {
             let shape = x.shape().with_axis(0, 64);
             x.expand_dims(0).broadcast_to(shape)

@@ -103,7 +103,7 @@ fn main() -> Result<()> {
         let [networks, x, y]: [Key<Tensor>; 3] = key.split_n();
         let network = |key: Key<Tensor>| {
             let gain = init::lecun_normal();
-            let network = Mlp::init(key, &[4, WIDTH, WIDTH, 2], Activation::Tanh, gain, gain);
+            let network = Mlp::init_with(key, &[4, WIDTH, WIDTH, 2], Activation::Tanh, gain, gain);
             let adam = Adam::default().init(&network);
             (network, adam)
         };

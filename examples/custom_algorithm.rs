@@ -108,7 +108,7 @@ fn main() -> Result<()> {
     let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (init_key, key) = key.split();
         let (hidden, head) = (init::orthogonal(2f64.sqrt()), init::orthogonal(0.01));
-        let policy = Mlp::init(init_key, &[4, 64, 2], Activation::Tanh, hidden, head);
+        let policy = Mlp::init_with(init_key, &[4, 64, 2], Activation::Tanh, hidden, head);
         TrainState { opt_state: adam.init(&policy), policy, handle, key }
     });
     let iterate = jit(|state: TrainState<Tensor>| {

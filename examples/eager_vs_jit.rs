@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use podracer::jit::{Mode, with_mode};
+use podracer::jit::{Mode, jit};
 use podracer::prelude::*;
 
 /// Command line.
@@ -53,7 +53,7 @@ struct Measured {
 }
 
 fn measure(mode: Mode, f: Function, x: &Array, repeats: usize) -> Result<Measured> {
-    let f = with_mode(mode, f);
+    let f = jit(f).with_mode(mode);
     let timed_call = || {
         let start = Instant::now();
         let y = f.call(x.clone())?;

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use podracer::export::Exported;
-use podracer::nn::{Activation, Mlp, init};
+use podracer::nn::{Activation, Mlp};
 use podracer::optim::{Adam, AdamState};
 use podracer::prelude::*;
 use podracer::trace::ops;
@@ -38,8 +38,7 @@ fn loss(model: &Mlp<Tensor>) -> Tensor {
 /// Trains a network; the whole run is one compiled program.
 fn train(key: Key<Tensor>, steps: usize) -> (Mlp<Tensor>, Tensor) {
     let adam = Adam { learning_rate: 1e-2, ..Adam::default() };
-    let kernel = init::lecun_normal();
-    let model = Mlp::init(key, &[1, 32, 32, 1], Activation::Tanh, kernel, kernel);
+    let model = Mlp::init(key, &[1, 32, 32, 1], Activation::Tanh);
     let opt_state = adam.init(&model);
     type State = (Mlp<Tensor>, AdamState<Tensor, Mlp<Tensor>>);
     let step = |_, (model, opt_state): State| {

@@ -48,8 +48,7 @@ type Batch = (Tensor, Tensor);
 fn init(key: Key<Tensor>, batch_size: usize, hidden: usize) -> (TrainState, Batch) {
     let [student, teacher, data] = key.split_n();
     let mlp = |key| {
-        let kernel = nn::init::lecun_normal();
-        Mlp::init(key, &[32, hidden, hidden, 8], Activation::Tanh, kernel, kernel)
+        Mlp::init(key, &[32, hidden, hidden, 8], Activation::Tanh)
     };
     let model = mlp(student);
     let x = random::normal(data, [batch_size, 32], DType::F32);

@@ -9,7 +9,7 @@
 //! ```
 
 use clap::Parser;
-use podracer::nn::{Activation, Mlp, init};
+use podracer::nn::{Activation, Mlp};
 use podracer::optim::{Adam, AdamState};
 use podracer::prelude::*;
 
@@ -74,8 +74,7 @@ fn main() -> Result<()> {
     let adam = Adam { learning_rate: 5e-3, ..Adam::default() };
     let init = jit(|key: Key<Tensor>| {
         let sizes = [2, 64, 64, 1];
-        let kernel = init::lecun_normal();
-        let model = Mlp::init(key, &sizes, Activation::Tanh, kernel, kernel);
+        let model = Mlp::init(key, &sizes, Activation::Tanh);
         let opt_state = adam.init(&model);
         TrainState { model, opt_state }
     });

@@ -10,7 +10,7 @@
 use std::time::Instant;
 
 use clap::Parser;
-use podracer::nn::{Activation, Mlp, init};
+use podracer::nn::{Activation, Mlp};
 use podracer::optim::{Adam, AdamState};
 use podracer::prelude::*;
 use podracer::trace::ops;
@@ -35,8 +35,7 @@ fn loss(model: &Mlp<Tensor>) -> Tensor {
 /// Trains one network and returns its final loss. All runs start from the same parameters.
 fn train(learning_rate: Tensor, steps: usize) -> Tensor {
     let adam = Adam::default().with_learning_rate(learning_rate);
-    let kernel = init::lecun_normal();
-    let model = Mlp::init(Key::constant(0), &[1, 32, 32, 1], Activation::Tanh, kernel, kernel);
+    let model = Mlp::init(Key::constant(0), &[1, 32, 32, 1], Activation::Tanh);
     let opt_state = adam.init(&model);
     type State = (Mlp<Tensor>, AdamState<Tensor, Mlp<Tensor>>);
     let step = |_, (model, opt_state): State| {

@@ -139,33 +139,11 @@ type Leaves<'a> = SmallVec<[&'a Array; 32]>;
 /// ```
 #[track_caller]
 pub fn jit<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Jit<A, B, F> {
-    with_mode(Mode::Jit, f)
-}
-
-/// Runs `f` operation by operation on the device, tracing it anew at each call, like JAX outside
-/// `jit`. For comparing and debugging.
-#[track_caller]
-pub fn eager<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Jit<A, B, F> {
-    with_mode(Mode::Eager, f)
-}
-
-/// Runs `f` on the host by the interpreter: the meaning of a Program, and the oracle of tests.
-#[track_caller]
-pub fn interpret<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Jit<A, B, F> {
-    with_mode(Mode::Interpret, f)
-}
-
-/// [`jit()`], [`eager()`] or [`interpret`], by `mode`.
-#[track_caller]
-pub fn with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(
-    mode: Mode,
-    f: F,
-) -> Jit<A, B, F> {
     Jit {
         f,
         at: Location::caller(),
         name: "program".into(),
-        mode,
+        mode: Mode::Jit,
         device: 0,
         options: CompilerOptions::new(),
         check_nans: false,
@@ -175,6 +153,19 @@ pub fn with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(
         stats: Mutex::default(),
         argument: PhantomData,
     }
+}
+
+/// Runs `f` operation by operation on the device, tracing it anew at each call, like JAX outside
+/// `jit`. For comparing and debugging.
+#[track_caller]
+pub fn eager<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Jit<A, B, F> {
+    jit(f).with_mode(Mode::Eager)
+}
+
+/// Runs `f` on the host by the interpreter: the meaning of a Program, and the oracle of tests.
+#[track_caller]
+pub fn interpret<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Jit<A, B, F> {
+    jit(f).with_mode(Mode::Interpret)
 }
 
 impl<A, B, F> Jit<A, B, F> {
@@ -514,7 +505,7 @@ pub fn make_program<A: Tree<Tensor>, B: Tree<Tensor>>(
     f: impl Fn(A) -> B,
     args: &A::With<Array>,
 ) -> Result<Program> {
-    Ok(with_mode(Mode::Interpret, f).program(args)?.0)
+    Ok(jit(f).with_mode(Mode::Interpret).program(args)?.0)
 }
 
 /// The types of the results of `f` for an argument like `args`: `jax.eval_shape`. Nothing is
@@ -537,7 +528,7 @@ pub fn eval_shape<A: Tree<Tensor>, B: Tree<Tensor>>(
     f: impl Fn(A) -> B,
     args: &A::With<Array>,
 ) -> Result<B::With<TensorType>> {
-    let (program, result) = with_mode(Mode::Interpret, f).program(args)?;
+    let (program, result) = jit(f).with_mode(Mode::Interpret).program(args)?;
     let mut types = program.output_types().cloned();
     Ok(result.map_leaves_ref(&Path::ROOT, &mut |_, _| types.next().expect("one a leaf")))
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::algorithm;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::nn::{Activation, Mlp, init};
+use crate::nn::{Activation, Mlp};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::random::{randint, uniform};
 use crate::rl::checkpoint::Checkpoint;
@@ -141,8 +141,7 @@ impl QNetwork<Tensor> {
     /// Initialises a network for `num_actions` actions.
     pub fn init(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> QNetwork<Tensor> {
         let sizes = [obs_size, 120, 84, num_actions];
-        let kernel = init::lecun_normal();
-        QNetwork { layers: Mlp::init(key, &sizes, Activation::Relu, kernel, kernel) }
+        QNetwork { layers: Mlp::init(key, &sizes, Activation::Relu) }
     }
 
     /// Returns action values `f32[B, actions]` for `obs: [B, obs_size]`.

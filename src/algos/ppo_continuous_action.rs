@@ -147,7 +147,7 @@ pub struct Agent<T> {
 /// gain.
 fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> Mlp<Tensor> {
     let hidden = orthogonal(2.0f64.sqrt());
-    Mlp::init(key, &[inputs, 64, 64, outputs], Activation::Tanh, hidden, orthogonal(gain))
+    Mlp::init_with(key, &[inputs, 64, 64, outputs], Activation::Tanh, hidden, orthogonal(gain))
 }
 
 impl Agent<Tensor> {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::algorithm;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::nn::{Activation, Mlp, init};
+use crate::nn::{Activation, Mlp};
 use crate::optim::{Adam, AdamState, incremental_update};
 use crate::random::normal;
 use crate::rl::checkpoint::Checkpoint;
@@ -120,8 +120,7 @@ algorithm!(Args, "td3_continuous_action", Args::check, train, evaluate);
 
 /// Initialises a network with two hidden layers of 256 units.
 fn network(key: Key<Tensor>, inputs: usize, outputs: usize) -> Mlp<Tensor> {
-    let kernel = init::lecun_normal();
-    Mlp::init(key, &[inputs, 256, 256, outputs], Activation::Relu, kernel, kernel)
+    Mlp::init(key, &[inputs, 256, 256, outputs], Activation::Relu)
 }
 
 /// Network from observations and actions to values.

@@ -255,10 +255,17 @@ pub struct Mlp<T> {
 }
 
 impl Mlp<Tensor> {
-    /// Initialises layers of `sizes`: `[inputs, hidden, .., outputs]`. Kernels are sampled from
-    /// `hidden`, the last one from `head`; biases are zeros.
+    /// Initialises layers of `sizes`: `[inputs, hidden, .., outputs]`, with flax's defaults: kernels
+    /// by [`lecun_normal`](super::init::lecun_normal), and biases of zeros.
     #[track_caller]
-    pub fn init(
+    pub fn init(key: Key<Tensor>, sizes: &[usize], activation: Activation) -> Mlp<Tensor> {
+        let kernel = super::init::lecun_normal();
+        Mlp::init_with(key, sizes, activation, kernel, kernel)
+    }
+
+    /// Like [`init`](Mlp::init), but kernels are sampled from `hidden`, and the last one from `head`.
+    #[track_caller]
+    pub fn init_with(
         key: Key<Tensor>,
         sizes: &[usize],
         activation: Activation,

@@ -123,7 +123,7 @@ fn layers_start_with_the_sizes_asked_for() {
         let [a, b, c, d] = Key::constant(0).split_n();
         let sizes = [3, 8, 8, 2];
         let (hidden, head) = (init::orthogonal(1.0), init::constant(0.01));
-        let mlp = Mlp::init(a, &sizes, Activation::Tanh, hidden, head);
+        let mlp = Mlp::init_with(a, &sizes, Activation::Tanh, hidden, head);
         let y = mlp.apply(wave([5, 3], 0.0));
         let lstm = LstmCell::init(b, 3, 4);
         let state = lstm.apply(wave([5, 3], 0.0), lstm.start(5));

@@ -9,7 +9,7 @@ use podracer::rl::Algorithm;
 use podracer::trace::ops::{constant, stack};
 
 use super::fixture::{expect, floats, ints, mlp, wave};
-use super::{same_twice, scalars, told};
+use super::{same_twice, scalars, message};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());
@@ -71,7 +71,7 @@ fn one_seed_gives_one_run() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
+    let error = |flags: &[&str]| message(train(&args(runs.path(), flags)));
     assert_eq!(error(&["--num-steps=0"]), "--num-steps 0: must be at least 1");
     assert_eq!(error(&["--rms-prop-alpha=1.5"]), "--rms-prop-alpha 1.5: must be between 0 and 1");
     assert_eq!(

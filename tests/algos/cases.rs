@@ -106,10 +106,10 @@ pub fn one_seed_gives_one_run<A: Algorithm>(small: &[&str]) -> Vec<String> {
 /// What is told of settings that cannot be; nothing of a run is left behind.
 pub fn refused<A: Algorithm>(small: &[&str], more: &[&str]) -> String {
     let runs = tempfile::tempdir().unwrap();
-    let told = match args::<A>(runs.path(), small, more).train() {
-        Err(Error::Config(told) | Error::Env(told)) => told,
+    let message = match args::<A>(runs.path(), small, more).train() {
+        Err(Error::Config(message) | Error::Env(message)) => message,
         other => panic!("{other:?}"),
     };
     assert_eq!(std::fs::read_dir(runs.path()).unwrap().count(), 0, "a run was begun");
-    told
+    message
 }

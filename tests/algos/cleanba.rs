@@ -68,12 +68,12 @@ fn vtrace_by_hand() {
         cleanba_impala::vtrace(rewards, discounts, ratios, values)
     });
     let array = |values: &[f32]| Array::new([1, values.len()], values).unwrap();
-    let told = f.call((array(&[1.0, 2.0]), array(&[10.0, 20.0, 40.0]))).unwrap();
+    let message = f.call((array(&[1.0, 2.0]), array(&[10.0, 20.0, 40.0]))).unwrap();
     // The second: weight min(1, 4) = 1, error 2 + 0.5 * 40 - 20 = 2, value of the action 22.
     // The first: weight 0.5, delta 0.5 (1 + 0.5 * 20 - 10) = 0.5, error 0.5 + 0.5 * 0.5 * 2 = 1;
     // value of the action 1 + 0.5 (20 + 2) = 12, advantage 0.5 (12 - 10) = 1.
-    assert_eq!(told.errors.to_vec::<f32>().unwrap(), [1.0, 2.0]);
-    assert_eq!(told.pg_advantages.to_vec::<f32>().unwrap(), [1.0, 2.0]);
+    assert_eq!(message.errors.to_vec::<f32>().unwrap(), [1.0, 2.0]);
+    assert_eq!(message.pg_advantages.to_vec::<f32>().unwrap(), [1.0, 2.0]);
 }
 
 /// The command `podracer train` and the examples have one set of defaults.
@@ -113,6 +113,6 @@ fn impala_accumulates_gradients() {
     let parts = model(&["--num-minibatches=1", "--gradient-accumulation-steps=2"]);
     assert!(whole != parts, "the mean of two parts' sums is half of the whole sum");
     assert!(parts != model(&["--num-minibatches=2"]), "these are two steps");
-    let told = refused::<cleanba_impala::Args>(&small, &["--gradient-accumulation-steps=4"]);
-    assert!(told.contains("gradient-accumulation-steps"), "{told}");
+    let message = refused::<cleanba_impala::Args>(&small, &["--gradient-accumulation-steps=4"]);
+    assert!(message.contains("gradient-accumulation-steps"), "{message}");
 }

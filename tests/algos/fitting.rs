@@ -29,12 +29,12 @@ fn refused<A: Algorithm>(id: &str) -> String {
     let runs = tempfile::tempdir().unwrap();
     let folder = runs.path().to_str().unwrap();
     let args = A::from_flags(["--env-id", id, "--json", "--runs-dir", folder]).unwrap();
-    let told = match args.train() {
-        Err(Error::Config(told) | Error::Env(told)) => told,
+    let message = match args.train() {
+        Err(Error::Config(message) | Error::Env(message)) => message,
         other => panic!("{} on {id}: {other:?}", A::NAME),
     };
     assert_eq!(std::fs::read_dir(runs.path()).unwrap().count(), 0, "a run was begun");
-    told
+    message
 }
 
 #[test]
@@ -49,13 +49,13 @@ fn what_does_not_fit_is_refused_with_what_does() {
         macro_rules! look {
             ($($algorithm:ident),*) => {
                 $(if !fits.contains(&stringify!($algorithm)) {
-                    let told = refused::<$algorithm::Args>(id);
-                    assert!(told.contains(id), "{told}");
+                    let message = refused::<$algorithm::Args>(id);
+                    assert!(message.contains(id), "{message}");
                     // Those that take a list of their own, and those of players, say so.
                     let own =
                         ["ppo_anakin", "ppo_atari_envpool", "ppo_masked", "ppo_self_play"];
-                    let ends = own.contains(&stringify!($algorithm)) || told.ends_with(&list);
-                    assert!(ends, "{} on {id}: {told}", stringify!($algorithm));
+                    let ends = own.contains(&stringify!($algorithm)) || message.ends_with(&list);
+                    assert!(ends, "{} on {id}: {message}", stringify!($algorithm));
                 })*
             };
         }

@@ -51,9 +51,9 @@ pub fn trunk() -> Encoder<Tensor> {
 #[track_caller]
 pub fn expect(name: &str, f: impl Fn() -> Vec<Tensor>) {
     let run = interpret(|_: Tensor| f());
-    let told: Vec<Array> = run.call(Array::from(0.0f32)).unwrap();
+    let message: Vec<Array> = run.call(Array::from(0.0f32)).unwrap();
     let ours: Vec<f64> =
-        told.iter().flat_map(|x| x.to_vec::<f32>().unwrap()).map(f64::from).collect();
+        message.iter().flat_map(|x| x.to_vec::<f32>().unwrap()).map(f64::from).collect();
     let theirs = numbers(name);
     assert_eq!(ours.len(), theirs.len(), "{name}");
     for (a, b) in ours.iter().zip(&theirs) {

@@ -73,9 +73,9 @@ fn same_twice(run: impl Fn() -> Summary) -> Summary {
 }
 
 /// What is said of settings that cannot be.
-fn told(result: podracer::Result<Summary>) -> String {
+fn message(result: podracer::Result<Summary>) -> String {
     match result {
-        Err(podracer::Error::Config(told) | podracer::Error::Env(told)) => told,
+        Err(podracer::Error::Config(message) | podracer::Error::Env(message)) => message,
         other => panic!("{other:?}"),
     }
 }

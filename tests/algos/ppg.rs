@@ -11,7 +11,7 @@ use podracer::rl::spaces::Sizes;
 use podracer::{Array, Key, Tensor, grad, interpret, jit, tree};
 
 use super::fixture::{dense, expect, ints, trunk, wave};
-use super::{same_twice, scalars, told};
+use super::{same_twice, scalars, message};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());
@@ -96,7 +96,7 @@ fn a_seed_reproduces_a_run_of_whole_phases() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
+    let error = |flags: &[&str]| message(train(&args(runs.path(), flags)));
     assert_eq!(
         error(&["--num-aux-rollouts=3"]),
         "--num-aux-rollouts 3: must be a divisor of num-envs * n-iteration = 8"

@@ -7,7 +7,7 @@ use podracer::rl::Algorithm;
 use podracer::tree;
 
 use super::fixture::{acted, dense, expect, ints, trunk, wave};
-use super::{same_twice, scalars, told};
+use super::{same_twice, scalars, message};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());
@@ -69,7 +69,7 @@ fn an_atari_game_is_trained_on() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
+    let error = |flags: &[&str]| message(train(&args(runs.path(), flags)));
     assert_eq!(
         error(&["--num-minibatches=5"]),
         "--num-minibatches 5: must be a divisor of the batch, num-envs * num-steps = 64"

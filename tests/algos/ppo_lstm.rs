@@ -11,7 +11,7 @@ use podracer::trace::ops::constant;
 use podracer::{Array, Tensor, interpret, tree};
 
 use super::fixture::{acted, dense, expect, floats, ints, trunk, wave};
-use super::{same_twice, scalars, told};
+use super::{same_twice, scalars, message};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());
@@ -124,7 +124,7 @@ fn observations_are_single_frames() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
+    let error = |flags: &[&str]| message(train(&args(runs.path(), flags)));
     assert_eq!(
         error(&["--num-minibatches=8"]),
         "--num-minibatches 8: must be a divisor of --num-envs 4: minibatches are whole environments"

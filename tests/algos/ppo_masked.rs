@@ -10,7 +10,7 @@ use podracer::trace::ops::concatenate;
 use podracer::{Key, Tensor, interpret, tree};
 
 use super::fixture::{acted, dense, expect, floats, ints, wave};
-use super::{same_twice, told};
+use super::{same_twice, message};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());
@@ -93,7 +93,7 @@ fn one_seed_gives_one_run() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
+    let error = |flags: &[&str]| message(train(&args(runs.path(), flags)));
     let plain = error(&["--env-id=CartPole-v1"]);
     assert!(plain.contains("ppo_masked takes masked MultiDiscrete actions"), "{plain}");
     let two = error(&["--env-id=ConnectFour-v0"]);

@@ -13,7 +13,7 @@ use podracer::trace::ops::concatenate;
 use podracer::{Array, DType, Key, Tensor, interpret, jit, random};
 
 use super::fixture::{expect, floats, wave};
-use super::{same_twice, scalars, told};
+use super::{same_twice, scalars, message};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());
@@ -84,7 +84,7 @@ fn a_seed_reproduces_a_run() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
+    let error = |flags: &[&str]| message(train(&args(runs.path(), flags)));
     assert_eq!(error(&["--update-proportion=2"]), "--update-proportion 2: must be between 0 and 1");
     let vector = error(&["--env-id=CartPole-v1"]);
     assert!(vector.contains("ppo_rnd_envpool takes images"), "{vector}");

@@ -11,7 +11,7 @@ use podracer::trace::ops::{concatenate, constant, ones};
 use podracer::{Array, DType, Tensor, jit, tree};
 
 use super::fixture::{dense, floats, ints, wave};
-use super::{same_twice, scalars, told};
+use super::{same_twice, scalars, message};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());
@@ -91,7 +91,7 @@ fn one_seed_gives_one_run() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| told(train(&args(runs.path(), flags)));
+    let error = |flags: &[&str]| message(train(&args(runs.path(), flags)));
     assert_eq!(
         error(&["--num-opponents=2"]),
         "--num-envs 8: must be a multiple of --num-opponents plus one, 3"

@@ -198,7 +198,7 @@ fn damaged_checkpoints_are_refused() {
     let run = finished(runs.path());
     let file = run.join("checkpoint.safetensors");
     let whole = fs::read(&file).unwrap();
-    let told = |bytes: &[u8]| {
+    let message = |bytes: &[u8]| {
         fs::write(&file, bytes).unwrap();
         let flags = ["--resume", run.to_str().unwrap(), "--json", "--total-timesteps=2000"];
         match dqn::Args::from_flags(flags) {
@@ -207,7 +207,7 @@ fn damaged_checkpoints_are_refused() {
         }
     };
     for length in [0, 7, 100, whole.len() / 2, whole.len() - 1] {
-        let text = told(&whole[..length]);
+        let text = message(&whole[..length]);
         assert!(text.contains("is not a whole checkpoint"), "{length} bytes: {text}");
     }
     // Another format, of which the file itself tells.
@@ -218,12 +218,12 @@ fn damaged_checkpoints_are_refused() {
         bytes[place..place + from.len()].copy_from_slice(to.as_bytes());
         bytes
     };
-    let text = told(&edited(r#"\"format\": 1"#, r#"\"format\": 9"#));
+    let text = message(&edited(r#"\"format\": 1"#, r#"\"format\": 9"#));
     assert!(text.contains("is of format 9, and this version reads format 1"), "{text}");
-    let text = told(&edited("$.train_state.q.layers", "$.train_state.q.lawyer"));
+    let text = message(&edited("$.train_state.q.layers", "$.train_state.q.lawyer"));
     assert!(text.contains("does not fit the model"), "{text}");
     // The state of an environment.
-    let text = told(&edited("podracer env 1", "podracer env 7"));
+    let text = message(&edited("podracer env 1", "podracer env 7"));
     assert!(text.contains("are no saved state"), "{text}");
     // Whole again, it goes on.
     fs::write(&file, &whole).unwrap();

@@ -84,7 +84,7 @@ fn as_a_batch(
     let infos: Vec<Info> = dtypes.iter().zip(infos).map(|(&d, info)| of_mean(d, info, n)).collect();
     for mode in [Mode::Jit, Mode::Interpret] {
         let expected: Vec<Array> =
-            podracer::jit::with_mode(mode, of_batch).call(arrays(&batch)).map_err(text)?;
+            jit(of_batch).with_mode(mode).call(arrays(&batch)).map_err(text)?;
         let expected: Vec<Literal> = expected
             .iter()
             .zip(&is_mean)

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use podracer::jit::with_mode;
+use podracer::jit;
 use podracer::trace::callback::{CallbackKind, HostFn};
 use podracer::trace::control::{ScanOptions, cond, fori_loop, scan, scan_with, while_loop};
 use podracer::{
@@ -77,7 +77,7 @@ fn pure(x: Tensor) -> Tensor {
 fn everywhere(f: impl Fn(Tensor) -> Tensor, x: impl Into<Array>, expected: &[f64]) {
     let x = x.into();
     for mode in MODES {
-        let y = with_mode(mode, &f).call(x.clone()).unwrap().to_literal().unwrap();
+        let y = jit(&f).with_mode(mode).call(x.clone()).unwrap().to_literal().unwrap();
         assert_eq!(y.to_f64_vec(), expected, "{mode}");
     }
 }
@@ -129,7 +129,7 @@ fn every_element_type_goes_through() {
             a.to(DType::F32) + b.to(DType::F32)
         };
         for mode in MODES {
-            let y = with_mode(mode, f).call(Array::from([0.0f32, 1.0, 1.0])).unwrap();
+            let y = jit(f).with_mode(mode).call(Array::from([0.0f32, 1.0, 1.0])).unwrap();
             assert_eq!(y.to_vec::<f32>().unwrap(), [0.0, 2.0, 2.0], "{mode} {dtype}");
         }
     }
@@ -150,7 +150,7 @@ fn trees_and_no_operands_and_no_elements() {
     };
     for mode in MODES {
         let args = (Array::zeros([0, 2], DType::F32), vec![Array::from(1i32), Array::from(2i32)]);
-        let (a, rest) = with_mode(mode, f).call(args).unwrap();
+        let (a, rest) = jit(f).with_mode(mode).call(args).unwrap();
         assert_eq!(a.item::<i32>().unwrap(), 5);
         assert_eq!(rest[0].item::<i32>().unwrap(), 1);
         assert_eq!(rest[1].shape()[..], [0, 2]);
@@ -165,7 +165,7 @@ fn a_thousand_turns_in_order() {
         for ordered in [false, true] {
             for unroll in [1, 7] {
                 let log = Log::default();
-                let f = with_mode(mode, |xs: Tensor| {
+                let f = jit(|xs: Tensor| {
                     let options = ScanOptions { unroll, ..ScanOptions::default() };
                     // No data flows from one call to another, and nobody wants the results.
                     let body = |c: Tensor, x: Tensor| {
@@ -177,7 +177,7 @@ fn a_thousand_turns_in_order() {
                         (c + 1.0, ())
                     };
                     scan_with(body, xs.sum(..) * 0.0, xs, options).0
-                });
+                }).with_mode(mode);
                 let steps = f.call(numbers(TURNS)).unwrap();
                 assert_eq!(steps.item::<f32>().unwrap(), TURNS as f32);
                 assert_eq!(log.take(), expected, "{mode} {ordered} {unroll}");
@@ -212,7 +212,7 @@ fn large_programs_keep_the_order() {
 fn in_loops_and_branches_and_conditions() {
     for mode in MODES {
         let log = Log::default();
-        let f = with_mode(mode, |x: Tensor| {
+        let f = jit(|x: Tensor| {
             log.debug(x);
             let x = while_loop(
                 |x: Tensor| {
@@ -235,7 +235,7 @@ fn in_loops_and_branches_and_conditions() {
             cond(x.gt(5.0), |x| log.debug(x), |x| log.debug(-x), y);
             log.debug(y + 1.0);
             y
-        });
+        }).with_mode(mode);
         assert_eq!(f.call(Array::from(1.0f32)).unwrap().item::<f32>().unwrap(), 30.0);
         let expected = [1.0, 1.5, 1.0, 2.5, 2.0, 3.5, 3.0, -30.0, 31.0];
         assert_eq!(log.take(), expected, "{mode}");
@@ -291,7 +291,7 @@ fn a_function_lives_as_long_as_its_runs() {
 fn nobody_wants_the_result() {
     for mode in MODES {
         let (log, count) = (Log::default(), Arc::new(AtomicUsize::new(0)));
-        let f = with_mode(mode, |x: Tensor| {
+        let f = jit(|x: Tensor| {
             let _ = log.io(false, x);
             let count = count.clone();
             let pure = move |x: Literal| {
@@ -301,7 +301,7 @@ fn nobody_wants_the_result() {
             let _ = pure_callback(pure, x.ty(), x);
             log.debug(x + 1.0);
             x
-        });
+        }).with_mode(mode);
         f.call(Array::from(1.0f32)).unwrap();
         assert_eq!(log.take(), [1.0, 2.0], "{mode}");
         // A pure call without use is left out when the program is compiled.
@@ -340,7 +340,7 @@ fn derivatives_run_debug_callbacks_once() {
             y
         };
         let run = |g: &dyn Fn(Tensor) -> Tensor| {
-            with_mode(mode, g).call(Array::from(2.0f32)).unwrap();
+            jit(g).with_mode(mode).call(Array::from(2.0f32)).unwrap();
             log.take().iter().map(|x| (x * 100.0).round()).collect::<Vec<f64>>()
         };
         let expected = [200.0, 182.0];
@@ -366,9 +366,7 @@ fn once(f: impl Fn(Tensor) -> Tensor, x: Tensor) -> Tensor {
 fn loops_differentiated_run_effects_once_a_turn() {
     for mode in MODES {
         let log = Log::default();
-        let f = with_mode(
-            mode,
-            grad(|w: Tensor| {
+        let f = jit(grad(|w: Tensor| {
                 let body = |c: Tensor, i: Tensor| {
                     log.debug(i);
                     // What a callback gives is used by the derivative, and not asked for again.
@@ -379,8 +377,7 @@ fn loops_differentiated_run_effects_once_a_turn() {
                 };
                 let xs = podracer::trace::ops::arange(3, DType::F32);
                 scan(body, w, xs).0
-            }),
-        );
+            })).with_mode(mode);
         f.call(Array::from(2.0f32)).unwrap();
         assert_eq!(log.take(), [0.0, 0.5, 2.0, 1.0, 1.5, 2.0, 2.0, 2.5, 2.0], "{mode}");
     }
@@ -390,15 +387,12 @@ fn loops_differentiated_run_effects_once_a_turn() {
 fn results_of_io_are_kept_by_checkpoints() {
     for mode in MODES {
         let log = Log::default();
-        let f = with_mode(
-            mode,
-            grad(|x: Tensor| {
+        let f = jit(grad(|x: Tensor| {
                 checkpoint(|x: Tensor| {
                     log.debug(x);
                     (x * log.io(false, x.stop_gradient())).sin()
                 })(x)
-            }),
-        );
+            })).with_mode(mode);
         let slope = f.call(Array::from(1.0f32)).unwrap().item::<f32>().unwrap();
         assert!((slope - 10.0 * 10f32.cos()).abs() < 1e-4, "{slope}");
         assert_eq!(log.take(), [1.0, 1.0], "{mode}");
@@ -433,28 +427,28 @@ fn batches() {
         };
         let x = Array::new([3, 2], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
         for mode in MODES {
-            let y = with_mode(mode, f).call((x.clone(), Array::from(1.0f32))).unwrap();
+            let y = jit(f).with_mode(mode).call((x.clone(), Array::from(1.0f32))).unwrap();
             assert_eq!(y.to_vec::<f32>().unwrap(), [10.0, 20.0, 30.0, 40.0, 50.0, 60.0]);
         }
     }
     for mode in MODES {
         // Once for each example, and once for all if it is the same for all.
-        let f = with_mode(mode, |(x, y): (Tensor, Tensor)| {
+        let f = jit(|(x, y): (Tensor, Tensor)| {
             vmap(|x: Tensor| {
                 log.debug(x * 2.0 + y);
                 log.ordered(x);
                 log.debug(y);
                 log.io(false, x)
             })(x)
-        });
+        }).with_mode(mode);
         f.call((numbers(3), Array::from(1.0f32))).unwrap();
         assert_eq!(log.take(), [1.0, 3.0, 5.0, 0.0, 1.0, 2.0, 1.0, 0.0, 1.0, 2.0], "{mode}");
         // Twice mapped, in a loop.
-        let g = with_mode(mode, |x: Tensor| {
+        let g = jit(|x: Tensor| {
             vmap(vmap(|x: Tensor| {
                 scan_with(|c: Tensor, ()| (pure(c), ()), x, (), ScanOptions::length(2)).0
             }))(x)
-        });
+        }).with_mode(mode);
         let y = g.call(Array::new([2, 2], &[1.0f32, 2.0, 3.0, 4.0]).unwrap()).unwrap();
         assert_eq!(y.to_vec::<f32>().unwrap(), [100.0, 200.0, 300.0, 400.0]);
     }
@@ -464,7 +458,7 @@ fn batches() {
 fn a_tensor_has_no_value_in_there() {
     let f = |x: Tensor| pure_callback(move |y: Literal| Ok((x * 2.0, y).1), x.ty(), x);
     for mode in MODES {
-        let run = || with_mode(mode, f).call(Array::from(1.0f32))?.to_literal();
+        let run = || jit(f).with_mode(mode).call(Array::from(1.0f32))?.to_literal();
         let text = run().unwrap_err().to_string();
         assert!(text.contains("a tensor is used outside the trace that made it"), "{mode}: {text}");
     }
@@ -530,7 +524,7 @@ fn modes_keep_the_order_of_each_other() {
     let x = Array::new([64, 64], &[1.0f32; 64 * 64]).unwrap();
     for mode in MODES {
         jit(f).call(x.clone()).unwrap();
-        with_mode(mode, fast).call(x.clone()).unwrap();
+        jit(fast).with_mode(mode).call(x.clone()).unwrap();
         let seen = log.take();
         assert_eq!((seen.len(), seen.last()), (64 * 64 + 1, Some(&-1.0)), "{mode}");
     }
@@ -551,7 +545,7 @@ fn printing() {
     };
     for mode in MODES {
         println!("<{mode}");
-        with_mode(mode, f).call(Array::from([0.5f32, 1.25])).unwrap();
+        jit(f).with_mode(mode).call(Array::from([0.5f32, 1.25])).unwrap();
         effects_barrier().unwrap();
         println!(">");
     }
@@ -575,7 +569,7 @@ fn faults(f: impl Fn(Tensor) -> Tensor, expected: &str) {
     let _gate = GATE.read().unwrap_or_else(PoisonError::into_inner);
     let line = std::panic::Location::caller().line();
     for mode in MODES {
-        let run = || with_mode(mode, &f).call(Array::from([1.0f32, 2.0]))?.to_literal();
+        let run = || jit(&f).with_mode(mode).call(Array::from([1.0f32, 2.0]))?.to_literal();
         let error = run().unwrap_err();
         assert!(matches!(error, Error::Callback(_)), "{mode}: {error:?}");
         let text = error.to_string();

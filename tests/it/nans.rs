@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use podracer::jit::with_mode;
+use podracer::jit;
 use podracer::trace::control::{cond, scan, while_loop};
 use podracer::{
     Array, Error, Literal, Mode, Tensor, checkpoint, debug_callback, grad, io_callback,
@@ -17,7 +17,7 @@ const MODES: [Mode; 3] = [Mode::Jit, Mode::Eager, Mode::Interpret];
 fn message(f: impl Fn(Tensor) -> Tensor, x: impl Into<Array>) -> String {
     let (x, line) = (x.into(), std::panic::Location::caller().line());
     let mut texts = MODES.map(|mode| {
-        let error = with_mode(mode, &f).named("f").check_nans(true).call(x.clone()).unwrap_err();
+        let error = jit(&f).with_mode(mode).named("f").check_nans(true).call(x.clone()).unwrap_err();
         assert!(matches!(error, Error::Nan(_)), "{mode}: {error}");
         let mut text = String::new();
         for (i, part) in error.to_string().split("tests/it/nans.rs:").enumerate() {
@@ -95,7 +95,7 @@ fn effects_are_not_repeated() {
         let (reads, prints) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let (reads, prints): (&'static _, &'static _) =
             (Box::leak(Box::new(reads)), Box::leak(Box::new(prints)));
-        let f = with_mode(mode, |xs: Tensor| {
+        let f = jit(|xs: Tensor| {
             scan(
                 |c: Tensor, x: Tensor| {
                     // 2, 1, 0, -1: never the same again.
@@ -115,7 +115,7 @@ fn effects_are_not_repeated() {
                 xs,
             )
             .0
-        });
+        }).with_mode(mode);
         let f = f.named("f").check_nans(true);
         let text = f.call(Array::from([1.0f32; 4])).unwrap_err().to_string();
         assert!(
@@ -144,7 +144,7 @@ fn a_callback_may_be_the_one() {
 #[test]
 fn constants_are_meant() {
     for mode in MODES {
-        let f = with_mode(mode, |x: Tensor| podracer::trace::ops::full_like(x, f64::NAN));
+        let f = jit(|x: Tensor| podracer::trace::ops::full_like(x, f64::NAN)).with_mode(mode);
         let y = f.check_nans(true).call(Array::from(1.0f32)).unwrap();
         assert!(y.item::<f32>().unwrap().is_nan());
     }

@@ -12,7 +12,7 @@ fn act((net, obs, key): (Mlp<Tensor>, Tensor, Key<Tensor>)) -> (Tensor, Tensor, 
 
 fn arguments(batch: usize) -> (Mlp<Array>, Array, Key<Array>) {
     let start = jit(|key: Key<Tensor>| {
-        Mlp::init(
+        Mlp::init_with(
             key,
             &[4, 64, 64, 2],
             Activation::Tanh,

@@ -272,7 +272,7 @@ fn values_larger_than_memory_are_errors_of_a_call() {
     // An argument that is too large.
     let zeros = || Array::zeros([1 << 62], DType::F32);
     for mode in [Mode::Interpret, Mode::Eager, Mode::Jit] {
-        assert!(podracer::jit::with_mode(mode, |x: Tensor| x + 1.0).call(zeros()).is_err());
+        assert!(jit(|x: Tensor| x + 1.0).with_mode(mode).call(zeros()).is_err());
     }
     assert!(make_program(|x: Tensor| x, &zeros()).is_err());
 }
