@@ -102,7 +102,8 @@ struct Agent<T> {
 fn agent(_: Tensor) -> (Agent<Tensor>, Tensor) {
     let [a, b, key] = Key::constant(1).split_n();
     let (hidden, head) = (init::orthogonal(2f64.sqrt()), init::orthogonal(1.0));
-    let net = |key, outputs| Mlp::init_with(key, &[4, 64, 64, outputs], Activation::Tanh, hidden, head);
+    let net =
+        |key, outputs| Mlp::init_with(key, &[4, 64, 64, outputs], Activation::Tanh, hidden, head);
     (Agent { actor: net(a, 2), critic: net(b, 1) }, key.into_data())
 }
 

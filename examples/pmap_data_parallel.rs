@@ -47,9 +47,7 @@ type Batch = (Tensor, Tensor);
 /// Parameters to start with, and a batch labelled by another network of the same shape.
 fn init(key: Key<Tensor>, batch_size: usize, hidden: usize) -> (TrainState, Batch) {
     let [student, teacher, data] = key.split_n();
-    let mlp = |key| {
-        Mlp::init(key, &[32, hidden, hidden, 8], Activation::Tanh)
-    };
+    let mlp = |key| Mlp::init(key, &[32, hidden, hidden, 8], Activation::Tanh);
     let model = mlp(student);
     let x = random::normal(data, [batch_size, 32], DType::F32);
     let y = mlp(teacher).apply(x);

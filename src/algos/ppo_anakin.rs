@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::algorithm;
 use crate::distributions::{Categorical, DiagNormal};
-use crate::envs::traced::{Playing, TracedEnv};
+use crate::envs::traced::{EpisodeState, TracedEnv};
 use crate::envs::{EnvPool, PoolOptions};
 use crate::error::Result;
 use crate::jit::{eval_shape, jit};
@@ -314,7 +314,7 @@ pub struct EnvState<T> {
     /// `[N, obs_size]`: last observations, in the environment's dtype or normalised.
     pub obs: T,
     /// State of the environments, with leaves `[N, ..]`.
-    pub state: Playing<T, Vec<T>>,
+    pub state: EpisodeState<T, Vec<T>>,
     /// Running statistics, if observations and rewards are normalised.
     pub normalizers: Option<Normalizers<T>>,
 }
@@ -378,7 +378,7 @@ fn env_step(
         episode_returns: where_(dones, step.episode_return, f64::NAN),
         episode_lengths: step.episode_length,
     };
-    (EnvState { obs: next_obs, state: step.playing, normalizers }, transition)
+    (EnvState { obs: next_obs, state: step.episode, normalizers }, transition)
 }
 
 /// Collects a rollout of `num_steps` steps of all environments.

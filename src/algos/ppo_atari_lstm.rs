@@ -20,7 +20,7 @@ use crate::nn::{Dense, Encoder, LstmCell, init::orthogonal};
 use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::random::permutation;
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, expect, not_negative, positive, unit};
+use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
@@ -134,7 +134,7 @@ impl Args {
     fn check(&self) -> Result<()> {
         positive(&[("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
-        expect(
+        ensure(
             self.num_envs.is_multiple_of(self.num_minibatches),
             "num-minibatches",
             self.num_minibatches,

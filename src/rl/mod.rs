@@ -1,46 +1,21 @@
-//! Infrastructure of training programs: settings, runs and their event files, the host side of
-//! training loops, checkpoints, replay buffers.
+//! Infrastructure of training programs, in four modules: [`training`] (settings, the trainer, runs,
+//! checkpoints, evaluation), [`logging`] (TensorBoard, videos), [`buffers`] (replay buffers) and
+//! [`sebulba`] (actors and learners).
 
-pub mod algorithm;
-mod bounds;
-pub mod checkpoint;
-pub mod episodes;
-pub mod eval_command;
-pub mod evaluation;
-pub mod fitting;
-pub mod flags;
-pub mod frames;
-#[cfg(test)]
-mod hostile;
-pub mod images;
-pub mod interrupt;
-mod lock;
-mod memory;
-pub mod minibatch;
-pub mod options;
-pub mod pools;
-pub mod prioritized;
-pub mod progress;
-pub mod ranges;
-pub mod replay;
-pub mod run;
-pub mod saved;
-mod screen;
+pub mod buffers;
+pub mod logging;
 pub mod sebulba;
-pub mod spaces;
-pub mod sum_tree;
-pub mod tensorboard;
-pub mod trainer;
-pub mod truncation;
-pub mod video;
+pub mod training;
 
-pub use algorithm::Algorithm;
-pub use episodes::{EpisodeRecord, EpisodeStats};
-pub use evaluation::{Evaluation, PolicyOutput};
-pub use minibatch::{gather_minibatch, merge_time_and_env};
-pub use options::{OnWriteError, RunOptions};
-pub use progress::Progress;
-pub use run::{Returns, Run, Summary, scalars};
-pub use saved::Envs;
-pub use trainer::Trainer;
-pub use truncation::{bootstrap_truncated, bootstrap_truncated_batch};
+pub(crate) use buffers::memory;
+pub use buffers::{frames, images, prioritized, replay, sum_tree};
+pub use logging::{tensorboard, video};
+pub use training::{
+    Algorithm, Envs, EpisodeRecord, EpisodeStats, Evaluation, OnWriteError, PolicyOutput, Progress,
+    Returns, Run, RunOptions, Summary, Trainer, bootstrap_truncated, bootstrap_truncated_batch,
+    gather_minibatch, merge_time_and_env, scalars,
+};
+pub use training::{
+    algorithm, checkpoint, episodes, eval_command, evaluation, fitting, flags, interrupt,
+    minibatch, options, pools, progress, ranges, run, saved, spaces, trainer, truncation,
+};

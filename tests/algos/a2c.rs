@@ -9,7 +9,7 @@ use podracer::rl::Algorithm;
 use podracer::trace::ops::{constant, stack};
 
 use super::fixture::{expect, floats, ints, mlp, wave};
-use super::{same_twice, scalars, message};
+use super::{message, same_twice, scalars};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());

@@ -11,7 +11,7 @@ use podracer::rl::spaces::Sizes;
 use podracer::{Array, Key, Tensor, grad, interpret, jit, tree};
 
 use super::fixture::{dense, expect, ints, trunk, wave};
-use super::{same_twice, scalars, message};
+use super::{message, same_twice, scalars};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());

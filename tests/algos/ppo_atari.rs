@@ -7,7 +7,7 @@ use podracer::rl::Algorithm;
 use podracer::tree;
 
 use super::fixture::{acted, dense, expect, ints, trunk, wave};
-use super::{same_twice, scalars, message};
+use super::{message, same_twice, scalars};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());

@@ -11,7 +11,7 @@ use podracer::trace::ops::constant;
 use podracer::{Array, Tensor, interpret, tree};
 
 use super::fixture::{acted, dense, expect, floats, ints, trunk, wave};
-use super::{same_twice, scalars, message};
+use super::{message, same_twice, scalars};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());

@@ -10,7 +10,7 @@ use podracer::trace::ops::concatenate;
 use podracer::{Key, Tensor, interpret, tree};
 
 use super::fixture::{acted, dense, expect, floats, ints, wave};
-use super::{same_twice, message};
+use super::{message, same_twice};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());

@@ -13,7 +13,7 @@ use podracer::trace::ops::concatenate;
 use podracer::{Array, DType, Key, Tensor, interpret, jit, random};
 
 use super::fixture::{expect, floats, wave};
-use super::{same_twice, scalars, message};
+use super::{message, same_twice, scalars};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());

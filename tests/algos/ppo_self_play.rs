@@ -11,7 +11,7 @@ use podracer::trace::ops::{concatenate, constant, ones};
 use podracer::{Array, DType, Tensor, jit, tree};
 
 use super::fixture::{dense, floats, ints, wave};
-use super::{same_twice, scalars, message};
+use super::{message, same_twice, scalars};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());

@@ -1,7 +1,7 @@
 //! Random Programs on many devices: `pmap`, and the mean over the devices, is `vmap` and the mean
 //! over the examples.
 
-use podracer::{Array, DType, Literal, Mode, Program, Sharded, Tensor, pmap, pmean, vmap};
+use podracer::{Array, DType, Literal, Mode, Program, Sharded, Tensor, jit, pmap, pmean, vmap};
 
 use super::devices;
 use crate::recipes::cook::{Info, epsilon};

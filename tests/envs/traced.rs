@@ -77,11 +77,11 @@ fn equal<E: TracedEnv>(env: &E, start: impl Fn(Tensor) -> E::State) {
     let spec = env.spec();
     let discrete = matches!(spec.action, Space::Discrete { .. });
     let run = interpret(|(first, actions): (Tensor, Tensor)| {
-        let turn = |state: E::State, action: Tensor| {
+        let step_index = |state: E::State, action: Tensor| {
             let step = env.step(state, action_of(discrete, action), Key::constant(0));
             (step.state, (step.obs, step.reward, step.terminated))
         };
-        scan(turn, start(first), actions).1
+        scan(step_index, start(first), actions).1
     });
     let mut ends = 0;
     for seed in 0..6 {
@@ -177,8 +177,8 @@ fn mountain_car_is_the_pools() {
 #[test]
 fn pendulum_is_the_pools() {
     equal(&Pendulum::v1().with_dtype(DType::F64), pendulum);
-    // The reward is the square of an angle that was taken modulo a turn; angles grow to some
-    // turns, and with them the rounding of the state. At half a turn from the top the sign of the
+    // The reward is the square of an angle that was taken modulo a step_index; angles grow to some
+    // turns, and with them the rounding of the state. At half a step_index from the top the sign of the
     // angle can differ, and its square not.
     near(&Pendulum::v1(), pendulum, 1e-4);
 }
@@ -222,11 +222,11 @@ fn breakout_is_the_pools() {
         let ball = [wall, start.ball[1]];
         let velocity = [where_(right, constant(1i32), constant(-1i32)), start.velocity[1]];
         let start = BreakoutState { ball, last_ball: ball, velocity, ..start };
-        let turn = |state: BreakoutState<Tensor>, columns: Tensor| {
+        let step_index = |state: BreakoutState<Tensor>, columns: Tensor| {
             let step = env.play(state, columns);
             (step.state, (step.obs, step.reward, step.terminated))
         };
-        scan(turn, start, moves).1
+        scan(step_index, start, moves).1
     });
     let (mut frames, mut bricks, mut ends) = (0, 0.0, 0);
     for seed in 0..8 {
@@ -307,15 +307,15 @@ fn play<E: TracedEnv>(env: E, action: i32, steps: usize) -> Lines {
     let env = AutoReset::new(env);
     let run = interpret(|key: Key<Tensor>| {
         let (start, keys) = key.split();
-        let (playing, _) = env.reset(start);
-        let turn = |playing, key| {
-            let step: AutoStep<Tensor, E::State> = env.step(playing, constant(action), key);
+        let (episode, _) = env.reset(start);
+        let step_index = |episode, key| {
+            let step: AutoStep<Tensor, E::State> = env.step(episode, constant(action), key);
             let flags = (step.terminated, step.truncated);
             let ended = (step.episode_return, step.episode_length);
             let message = (step.obs, step.final_obs, step.reward, flags, ended);
-            (step.playing, message)
+            (step.episode, message)
         };
-        scan(turn, playing, keys.split_batch(steps)).1
+        scan(step_index, episode, keys.split_batch(steps)).1
     });
     let (obs, last, reward, (terminated, truncated), (total, length)) =
         run.call(Key::new(3)).unwrap();

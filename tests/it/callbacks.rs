@@ -177,7 +177,8 @@ fn a_thousand_turns_in_order() {
                         (c + 1.0, ())
                     };
                     scan_with(body, xs.sum(..) * 0.0, xs, options).0
-                }).with_mode(mode);
+                })
+                .with_mode(mode);
                 let steps = f.call(numbers(TURNS)).unwrap();
                 assert_eq!(steps.item::<f32>().unwrap(), TURNS as f32);
                 assert_eq!(log.take(), expected, "{mode} {ordered} {unroll}");
@@ -235,7 +236,8 @@ fn in_loops_and_branches_and_conditions() {
             cond(x.gt(5.0), |x| log.debug(x), |x| log.debug(-x), y);
             log.debug(y + 1.0);
             y
-        }).with_mode(mode);
+        })
+        .with_mode(mode);
         assert_eq!(f.call(Array::from(1.0f32)).unwrap().item::<f32>().unwrap(), 30.0);
         let expected = [1.0, 1.5, 1.0, 2.5, 2.0, 3.5, 3.0, -30.0, 31.0];
         assert_eq!(log.take(), expected, "{mode}");
@@ -301,7 +303,8 @@ fn nobody_wants_the_result() {
             let _ = pure_callback(pure, x.ty(), x);
             log.debug(x + 1.0);
             x
-        }).with_mode(mode);
+        })
+        .with_mode(mode);
         f.call(Array::from(1.0f32)).unwrap();
         assert_eq!(log.take(), [1.0, 2.0], "{mode}");
         // A pure call without use is left out when the program is compiled.
@@ -367,17 +370,18 @@ fn loops_differentiated_run_effects_once_a_turn() {
     for mode in MODES {
         let log = Log::default();
         let f = jit(grad(|w: Tensor| {
-                let body = |c: Tensor, i: Tensor| {
-                    log.debug(i);
-                    // What a callback gives is used by the derivative, and not asked for again.
-                    let scale = log.io(false, i + 0.5);
-                    // The same in every turn, and yet one call each.
-                    let _ = log.io(true, w);
-                    ((c * w * scale).sin(), ())
-                };
-                let xs = podracer::trace::ops::arange(3, DType::F32);
-                scan(body, w, xs).0
-            })).with_mode(mode);
+            let body = |c: Tensor, i: Tensor| {
+                log.debug(i);
+                // What a callback gives is used by the derivative, and not asked for again.
+                let scale = log.io(false, i + 0.5);
+                // The same in every turn, and yet one call each.
+                let _ = log.io(true, w);
+                ((c * w * scale).sin(), ())
+            };
+            let xs = podracer::trace::ops::arange(3, DType::F32);
+            scan(body, w, xs).0
+        }))
+        .with_mode(mode);
         f.call(Array::from(2.0f32)).unwrap();
         assert_eq!(log.take(), [0.0, 0.5, 2.0, 1.0, 1.5, 2.0, 2.0, 2.5, 2.0], "{mode}");
     }
@@ -388,11 +392,12 @@ fn results_of_io_are_kept_by_checkpoints() {
     for mode in MODES {
         let log = Log::default();
         let f = jit(grad(|x: Tensor| {
-                checkpoint(|x: Tensor| {
-                    log.debug(x);
-                    (x * log.io(false, x.stop_gradient())).sin()
-                })(x)
-            })).with_mode(mode);
+            checkpoint(|x: Tensor| {
+                log.debug(x);
+                (x * log.io(false, x.stop_gradient())).sin()
+            })(x)
+        }))
+        .with_mode(mode);
         let slope = f.call(Array::from(1.0f32)).unwrap().item::<f32>().unwrap();
         assert!((slope - 10.0 * 10f32.cos()).abs() < 1e-4, "{slope}");
         assert_eq!(log.take(), [1.0, 1.0], "{mode}");
@@ -440,7 +445,8 @@ fn batches() {
                 log.debug(y);
                 log.io(false, x)
             })(x)
-        }).with_mode(mode);
+        })
+        .with_mode(mode);
         f.call((numbers(3), Array::from(1.0f32))).unwrap();
         assert_eq!(log.take(), [1.0, 3.0, 5.0, 0.0, 1.0, 2.0, 1.0, 0.0, 1.0, 2.0], "{mode}");
         // Twice mapped, in a loop.
@@ -448,7 +454,8 @@ fn batches() {
             vmap(vmap(|x: Tensor| {
                 scan_with(|c: Tensor, ()| (pure(c), ()), x, (), ScanOptions::length(2)).0
             }))(x)
-        }).with_mode(mode);
+        })
+        .with_mode(mode);
         let y = g.call(Array::new([2, 2], &[1.0f32, 2.0, 3.0, 4.0]).unwrap()).unwrap();
         assert_eq!(y.to_vec::<f32>().unwrap(), [100.0, 200.0, 300.0, 400.0]);
     }

@@ -17,7 +17,8 @@ const MODES: [Mode; 3] = [Mode::Jit, Mode::Eager, Mode::Interpret];
 fn message(f: impl Fn(Tensor) -> Tensor, x: impl Into<Array>) -> String {
     let (x, line) = (x.into(), std::panic::Location::caller().line());
     let mut texts = MODES.map(|mode| {
-        let error = jit(&f).with_mode(mode).named("f").check_nans(true).call(x.clone()).unwrap_err();
+        let error =
+            jit(&f).with_mode(mode).named("f").check_nans(true).call(x.clone()).unwrap_err();
         assert!(matches!(error, Error::Nan(_)), "{mode}: {error}");
         let mut text = String::new();
         for (i, part) in error.to_string().split("tests/it/nans.rs:").enumerate() {
@@ -115,7 +116,8 @@ fn effects_are_not_repeated() {
                 xs,
             )
             .0
-        }).with_mode(mode);
+        })
+        .with_mode(mode);
         let f = f.named("f").check_nans(true);
         let text = f.call(Array::from([1.0f32; 4])).unwrap_err().to_string();
         assert!(

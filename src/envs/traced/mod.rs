@@ -16,12 +16,12 @@
 //! // Eight carts pushed to the right once.
 //! let f = interpret(|key: Key<Tensor>| {
 //!     let (starts, steps) = key.split();
-//!     let (playing, obs) = vmap(|key| env.reset(key))(starts.split_batch(8));
-//!     let push = |(playing, key)| {
-//!         let step = env.step(playing, constant(1), key);
+//!     let (episode, obs) = vmap(|key| env.reset(key))(starts.split_batch(8));
+//!     let push = |(episode, key)| {
+//!         let step = env.step(episode, constant(1), key);
 //!         (step.obs, step.reward, step.terminated)
 //!     };
-//!     (obs, vmap(push)((playing, steps.split_batch(8))))
+//!     (obs, vmap(push)((episode, steps.split_batch(8))))
 //! });
 //! let (first, (obs, reward, _)) = f.call(Key::new(1))?;
 //! assert_eq!((first.shape().to_vec(), obs.shape().to_vec()), (vec![8, 4], vec![8, 4]));
@@ -101,7 +101,7 @@ pub struct AutoReset<E> {
 /// State of an [`AutoReset`].
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = S)]
-pub struct Playing<T, S> {
+pub struct EpisodeState<T, S> {
     /// State of the wrapped environment.
     pub state: S,
     /// `i32[]`: number of steps of the episode so far.
@@ -115,7 +115,7 @@ pub struct Playing<T, S> {
 #[tree(nested = S)]
 pub struct AutoStep<T, S> {
     /// Next state.
-    pub playing: Playing<T, S>,
+    pub episode: EpisodeState<T, S>,
     /// Observation for the next action: if the episode ended, the first one of the next episode.
     pub obs: T,
     /// `f32[]`: reward.
@@ -151,21 +151,21 @@ impl<E: TracedEnv> AutoReset<E> {
 
     /// Starts the first episode: returns its state and its first observation.
     #[track_caller]
-    pub fn reset(&self, key: Key<Tensor>) -> (Playing<Tensor, E::State>, Tensor) {
+    pub fn reset(&self, key: Key<Tensor>) -> (EpisodeState<Tensor, E::State>, Tensor) {
         let (state, obs) = self.env.reset(key);
-        (Playing { state, elapsed: constant(0), episode_return: constant(0.0f32) }, obs)
+        (EpisodeState { state, elapsed: constant(0), episode_return: constant(0.0f32) }, obs)
     }
 
     /// Takes one step, and starts the next episode if the step ended one.
     #[track_caller]
     pub fn step(
         &self,
-        playing: Playing<Tensor, E::State>,
+        episode: EpisodeState<Tensor, E::State>,
         action: Tensor,
         key: Key<Tensor>,
     ) -> AutoStep<Tensor, E::State> {
         let (now, next) = key.split();
-        self.step_or(playing, action, now, self.env.reset(next))
+        self.step_or(episode, action, now, self.env.reset(next))
     }
 
     /// [`AutoReset::step`] with a precomputed start of the next episode. Every step takes a start,
@@ -174,26 +174,26 @@ impl<E: TracedEnv> AutoReset<E> {
     #[track_caller]
     pub fn step_or(
         &self,
-        playing: Playing<Tensor, E::State>,
+        episode: EpisodeState<Tensor, E::State>,
         action: Tensor,
         key: Key<Tensor>,
         (start, first_obs): (E::State, Tensor),
     ) -> AutoStep<Tensor, E::State> {
-        let step = self.env.step(playing.state, action, key);
-        let elapsed = playing.elapsed + 1;
+        let step = self.env.step(episode.state, action, key);
+        let elapsed = episode.elapsed + 1;
         let truncated = match self.max_steps {
             Some(limit) => step.truncated | elapsed.ge(i64::from(limit)),
             None => step.truncated,
         };
         let done = step.terminated | truncated;
-        let episode_return = playing.episode_return + step.reward;
-        let next = Playing {
+        let episode_return = episode.episode_return + step.reward;
+        let next = EpisodeState {
             state: choose(done, start, step.state),
             elapsed: where_(done, 0, elapsed),
             episode_return: where_(done, 0.0, episode_return),
         };
         AutoStep {
-            playing: next,
+            episode: next,
             obs: where_(done, first_obs, step.obs),
             reward: step.reward,
             terminated: step.terminated,

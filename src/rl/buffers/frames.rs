@@ -19,8 +19,8 @@ use crate::trace::tensor::fail_op;
 use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::Tree;
 
-use super::images::stacked;
-use super::replay::ReplayBuffer;
+use crate::rl::images::stacked;
+use crate::rl::replay::ReplayBuffer;
 
 /// Maximum number of attempts to resample truncated steps.
 const MAX_TRIES: i32 = 100;
@@ -101,29 +101,29 @@ impl FrameBuffer<Tensor> {
     }
 
     /// Returns the capacity in steps of each environment.
-    pub(super) fn length(&self) -> i32 {
+    pub(in crate::rl) fn length(&self) -> i32 {
         self.steps.capacity() as i32
     }
 
     /// Returns the number of frames of an observation.
-    pub(super) fn stack(&self) -> usize {
+    pub(in crate::rl) fn stack(&self) -> usize {
         self.stack
     }
 
     /// Returns the number of environments.
-    pub(super) fn num_envs(&self) -> usize {
+    pub(in crate::rl) fn num_envs(&self) -> usize {
         self.num_envs
     }
 
     /// Returns the index of the next step to write and the number of stored steps: `i32[]` each.
-    pub(super) fn next_and_count(&self) -> (Tensor, Tensor) {
+    pub(in crate::rl) fn next_and_count(&self) -> (Tensor, Tensor) {
         (self.steps.next, self.steps.count)
     }
 
     /// Returns true where an episode was truncated at the steps `indices: i32[n]`, which are
     /// those of [`transitions`](FrameBuffer::transitions).
     #[track_caller]
-    pub(super) fn truncated_at(&self, indices: Tensor) -> Tensor {
+    pub(in crate::rl) fn truncated_at(&self, indices: Tensor) -> Tensor {
         self.steps.items.truncated.ravel().take_mode(indices, 0, IndexMode::Clip)
     }
 
@@ -196,7 +196,7 @@ impl FrameBuffer<Tensor> {
 
     /// Returns the transitions that begin at `indices: i32[B]`: step times N plus environment.
     #[track_caller]
-    pub(super) fn transitions(
+    pub(in crate::rl) fn transitions(
         &self,
         indices: Tensor,
         n_steps: usize,

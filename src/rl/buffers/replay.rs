@@ -35,8 +35,8 @@
 //! # Ok::<(), podracer::Error>(())
 //! ```
 
-use super::memory;
 use crate::random::{self, Key};
+use crate::rl::memory;
 use crate::trace::ops::{self, IndexMode};
 use crate::trace::tensor::fail_op;
 use crate::trace::{DType, Tensor, TensorType};

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser};
 
-use super::algorithm::{self, Algorithm};
-use super::evaluation::Evaluation;
-use super::saved::{CHECKPOINT, Origin};
-use super::{checkpoint, flags};
 use crate::error::{Error, Result};
+use crate::rl::algorithm::{self, Algorithm};
+use crate::rl::evaluation::Evaluation;
+use crate::rl::saved::{CHECKPOINT, Origin};
+use crate::rl::{checkpoint, flags};
 
 /// Flags of `eval`.
 #[derive(Debug, Clone, Args)]
@@ -92,7 +92,7 @@ pub fn play_saved<A: Algorithm>(
 ///
 /// # Errors
 /// Returns clap's errors as the outer result, those of the evaluation as the inner one.
-pub(super) fn eval_own<A: Algorithm>(
+pub(in crate::rl) fn eval_own<A: Algorithm>(
     program: OsString,
     args: impl IntoIterator<Item = OsString>,
 ) -> std::result::Result<Result<String>, clap::Error> {

@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::random::Key;
 use crate::trace::DType;
 
-use super::interrupt;
-use super::video::Recorder;
+use crate::rl::interrupt;
+use crate::rl::video::Recorder;
 
 /// Evaluation over a number of episodes, with its results.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! Compatibility of algorithms and environments, for error messages.
 
-use super::bounds::bounds_of;
 use crate::envs::own::TWO_PLAYERS;
 use crate::envs::{EnvSpec, ObsKind, Space, traced};
+use crate::rl::training::bounds::bounds_of;
 use crate::trace::DType;
 
 /// Kind of environment that an algorithm supports.
@@ -90,7 +90,7 @@ pub fn fitting(spec: &EnvSpec) -> Vec<&'static str> {
 }
 
 /// Returns the end of an error message: the algorithms that support the environment.
-pub(super) fn advice(spec: &EnvSpec) -> String {
+pub(in crate::rl) fn advice(spec: &EnvSpec) -> String {
     match fitting(spec).as_slice() {
         [] => "no algorithm here takes it".into(),
         names => format!("what fits it: {}", names.join(", ")),

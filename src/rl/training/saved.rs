@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::Returns;
-use super::checkpoint::{self, Checkpoint};
-use super::run::{MAX_STEPS, null_is_nan};
 use crate::array::Array;
 use crate::envs::{EnvPool, XlaPool};
 use crate::error::{Error, Result};
 use crate::files::{plain_name, shown};
 use crate::jit::{effects_barrier, eval_shape};
 use crate::random::Key;
+use crate::rl::Returns;
+use crate::rl::checkpoint::{self, Checkpoint};
+use crate::rl::run::{MAX_STEPS, null_is_nan};
 use crate::trace::literal::AlignedBytes;
 use crate::trace::{DType, Literal, Tensor, TensorType};
 use crate::tree::{self, Tree};
@@ -29,7 +29,7 @@ pub const CHECKPOINT: &str = "checkpoint.safetensors";
 /// Maximum length of a setting as a flag, in bytes: the maximum path length of Linux.
 const MAX_SETTING: usize = 4096;
 /// Suffix of the names of models and checkpoints.
-pub(super) const MODEL: &str = ".safetensors";
+pub(in crate::rl) const MODEL: &str = ".safetensors";
 /// Prefix of the names of event files, as in TensorBoard.
 const EVENT_FILE: &str = "events.out.tfevents.";
 /// Maximum duration of a run, in seconds: 31 years.
@@ -167,7 +167,7 @@ impl Origin {
     ///
     /// # Errors
     /// [`Error::Argument`] that names the field.
-    pub(super) fn checked_place(self, path: &Path) -> Result<Place> {
+    pub(in crate::rl) fn checked_place(self, path: &Path) -> Result<Place> {
         let total = self.settings.get("total_timesteps").and_then(Value::as_u64);
         let place = self.place(path)?;
         place.ensure_possible(total.unwrap_or(MAX_STEPS)).map_err(|problem| {
@@ -248,7 +248,7 @@ impl Place {
 }
 
 /// Returns the settings as JSON.
-pub(super) fn settings(args: &impl Serialize) -> Result<Map<String, Value>> {
+pub(in crate::rl) fn settings(args: &impl Serialize) -> Result<Map<String, Value>> {
     match serde_json::to_value(args) {
         Ok(Value::Object(settings)) => Ok(settings),
         Ok(other) => Err(Error::Config(format!("the settings of a run must be a struct: {other}"))),
@@ -334,7 +334,7 @@ impl Envs for () {
 ///
 /// # Errors
 /// Returns the errors of [`checkpoint::save`] and of the environments.
-pub(super) fn write<S: Tree<Array>>(
+pub(in crate::rl) fn write<S: Tree<Array>>(
     path: &Path,
     state: &S,
     envs: impl Envs,
@@ -362,7 +362,7 @@ fn env_name(k: usize) -> String {
 ///
 /// # Errors
 /// [`Error::Argument`] or [`Error::Config`] that names the difference.
-pub(super) fn read<S: Tree<Array>>(
+pub(in crate::rl) fn read<S: Tree<Array>>(
     path: &Path,
     algorithm: &str,
     args: &impl Serialize,

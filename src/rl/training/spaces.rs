@@ -1,14 +1,14 @@
 //! Sizes of the spaces of an environment, or an error that names the algorithms that support it.
 
-use super::bounds::bounds_of;
-use super::fitting::advice;
 use crate::Tensor;
 use crate::envs::own::TWO_PLAYERS;
 use crate::envs::{ActionKind, EnvSpec, ObsKind, Space};
 use crate::error::{Error, Result};
+use crate::rl::fitting::advice;
+use crate::rl::training::bounds::bounds_of;
 use crate::trace::{DType, Shape};
 
-pub use super::bounds::Bounds;
+pub use crate::rl::training::bounds::Bounds;
 
 /// Returns the number of elements of an observation; for vectors of `f32` or `f64`.
 ///

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use console::Term;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-use super::screen::Screen;
 use crate::lower::compile_log;
 use crate::output;
+use crate::rl::training::screen::Screen;
 
 /// Minimum time between two redraws of a bar.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);

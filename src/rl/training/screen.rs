@@ -11,7 +11,7 @@ use indicatif::TermLike;
 /// of the row below, so that other output, and the `^C` that a terminal echoes, neither shifts the
 /// next redraw nor stays on the screen.
 #[derive(Debug, Default)]
-pub(super) struct Screen(Mutex<Drawing>);
+pub(in crate::rl) struct Screen(Mutex<Drawing>);
 
 #[derive(Debug, Default)]
 struct Drawing {

@@ -10,7 +10,7 @@ use crate::trace::ops::{ConvOptions, Padding};
 use crate::trace::{DType, Shape, Tensor, TensorType};
 use crate::tree::Tree;
 
-use super::spaces;
+use crate::rl::spaces;
 
 /// Kind of image observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -176,6 +176,6 @@ impl Trunk<Tensor> {
 }
 
 /// Returns the shape of an observation of `stack` frames.
-pub(super) fn stacked(frame: &Shape, stack: usize) -> Shape {
+pub(in crate::rl) fn stacked(frame: &Shape, stack: usize) -> Shape {
     if stack == 1 { frame.clone() } else { frame.with_axis(0, stack) }
 }

@@ -13,7 +13,7 @@ use crate::trace::tensor::fail_op;
 /// A new buffer is all zeros, for which a system may promise more memory than it has; the process
 /// would then be killed hours later.
 #[track_caller]
-pub(super) fn expect_room(op: &str, what: &str, bytes: u128) {
+pub(in crate::rl) fn expect_room(op: &str, what: &str, bytes: u128) {
     if let Some(free) = available()
         && bytes > free
     {
@@ -28,7 +28,7 @@ pub(super) fn expect_room(op: &str, what: &str, bytes: u128) {
 ///
 /// # Errors
 /// [`Error::Config`] that names the flags.
-pub(super) fn ensure_room(env_id: &str, settings: &Map<String, Value>) -> Result<()> {
+pub(in crate::rl) fn ensure_room(env_id: &str, settings: &Map<String, Value>) -> Result<()> {
     let Some(free) = available() else { return Ok(()) };
     // An environment that cannot be made is reported when it is made.
     let Ok(spec) = envs::spec(env_id) else { return Ok(()) };

@@ -11,7 +11,7 @@ use crate::trace::ops::constant;
 
 /// Returns the bounds of an action space, or the requirement that it does not meet, as part of an
 /// error message.
-pub(super) fn bounds_of(action: &Space) -> std::result::Result<Bounds, &'static str> {
+pub(in crate::rl) fn bounds_of(action: &Space) -> std::result::Result<Bounds, &'static str> {
     let Space::Box { low, high, shape, dtype } = action else {
         return Err("takes continuous actions");
     };

@@ -8,16 +8,16 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use serde::Serialize;
 
-use super::checkpoint::Checkpoint;
-use super::eval_command::eval_own;
-use super::evaluation::Evaluation;
-use super::options::RunOptions;
-use super::saved::{CHECKPOINT, MODEL, Origin, checkpoint_in, settings};
-use super::{Summary, flags, memory, ranges};
 use crate::envs::{self, ObsKind};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::output;
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::eval_command::eval_own;
+use crate::rl::evaluation::Evaluation;
+use crate::rl::options::RunOptions;
+use crate::rl::saved::{CHECKPOINT, MODEL, Origin, checkpoint_in, settings};
+use crate::rl::{Summary, flags, memory, ranges};
 
 /// An algorithm, represented by its settings: each algorithm's `Args` implements it.
 pub trait Algorithm: Parser + Serialize {
@@ -149,7 +149,7 @@ pub fn check<A: Algorithm>(args: &A) -> Result<()> {
 }
 
 /// Does the part of [`check`] that needs no environment.
-pub(super) fn check_names_and_ranges<A: Algorithm>(args: &A) -> Result<()> {
+pub(in crate::rl) fn check_names_and_ranges<A: Algorithm>(args: &A) -> Result<()> {
     files::ensure_plain_name("exp-name", args.exp_name())?;
     files::ensure_env_id(args.env_id())?;
     if CHECKPOINT.strip_suffix(MODEL) == Some(args.exp_name()) {

@@ -11,11 +11,11 @@ use clap::Parser;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::checkpoint::{self, Checkpoint};
-use super::saved::{CHECKPOINT, Origin};
-use super::{Algorithm, EpisodeRecord, Evaluation, RunOptions, Summary, Trainer, algorithm};
 use crate::array::Array;
 use crate::error::Result;
+use crate::rl::checkpoint::{self, Checkpoint};
+use crate::rl::saved::{CHECKPOINT, Origin};
+use crate::rl::{Algorithm, EpisodeRecord, Evaluation, RunOptions, Summary, Trainer, algorithm};
 use crate::trace::TensorType;
 
 #[derive(Debug, Parser, Serialize)]
@@ -361,7 +361,7 @@ fn links_in_a_run_lead_nowhere() {
     sandbox.reset();
     fs::remove_file(events).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(events).status().unwrap().success());
-    let opened = super::tensorboard::EventWriter::reopen(events.clone(), 10).unwrap_err();
+    let opened = crate::rl::tensorboard::EventWriter::reopen(events.clone(), 10).unwrap_err();
     assert!(opened.to_string().contains("it is not a regular file"), "{opened}");
     // The files written next are links already: the checkpoint, its copy, and their temporary
     // files.

@@ -11,8 +11,8 @@ use clap::builder::ValueParser;
 use clap::{Arg, Command};
 use serde_json::{Map, Value};
 
-use super::run::MAX_STEPS;
 use crate::error::{Error, Result};
+use crate::rl::run::MAX_STEPS;
 
 /// Range of the numbers that a flag accepts; both limits are included.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -226,7 +226,7 @@ numbers!(u8, u16, u32, u64, usize; f32, f64);
 
 /// Error message of a number that is out of its range.
 #[derive(Debug)]
-pub(super) struct OutOfRange(String);
+pub(in crate::rl) struct OutOfRange(String);
 
 impl fmt::Display for OutOfRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -272,7 +272,7 @@ pub fn ranged(command: Command) -> Command {
 ///
 /// # Errors
 /// [`Error::Config`] that names the first that is not.
-pub(super) fn ensure(settings: &Map<String, Value>) -> Result<()> {
+pub(in crate::rl) fn ensure(settings: &Map<String, Value>) -> Result<()> {
     for (name, value) in settings {
         let flag = name.replace('_', "-");
         let Some(range) = range_of(&flag) else { continue };

@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory, Parser};
 
-use super::ranges::{OutOfRange, ranged};
 use crate::error::{Error, Result};
 use crate::output;
+use crate::rl::ranges::{OutOfRange, ranged};
 
 /// Returns true for an argument with the values true and false.
 fn is_switch(arg: &Arg) -> bool {
@@ -144,7 +144,7 @@ pub fn parse_from<A: Parser>(args: impl IntoIterator<Item = OsString>) -> Result
 }
 
 /// Like [`parse_from`], without the ranges of numbers.
-pub(super) fn parse_unranged<A: Parser>(
+pub(in crate::rl) fn parse_unranged<A: Parser>(
     args: impl IntoIterator<Item = OsString>,
 ) -> Result<A, clap::Error> {
     parse_with(command::<A>(), args)
@@ -207,8 +207,6 @@ pub fn ensure(
     }
     Err(Error::Config(format!("--{flag} {given}: must be {expected}")))
 }
-
-pub use self::ensure as expect;
 
 /// Checks that all of these counts are at least 1.
 ///

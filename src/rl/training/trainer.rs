@@ -5,17 +5,17 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::algorithm::{self, Algorithm};
-use super::evaluation::Evaluation;
-use super::progress::Above;
-use super::saved::{self, CHECKPOINT, Envs, MODEL, Origin, checkpoint_in};
-use super::tensorboard::continues;
-use super::{EpisodeRecord, OnWriteError, Progress, Run, Summary, checkpoint, interrupt};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::jit::Mode;
 use crate::output;
+use crate::rl::algorithm::{self, Algorithm};
+use crate::rl::evaluation::Evaluation;
+use crate::rl::progress::Above;
+use crate::rl::saved::{self, CHECKPOINT, Envs, MODEL, Origin, checkpoint_in};
+use crate::rl::tensorboard::continues;
+use crate::rl::{EpisodeRecord, OnWriteError, Progress, Run, Summary, checkpoint, interrupt};
 use crate::runtime::Runtime;
 use crate::timeline::{self, Timeline};
 use crate::tree::{self, Tree};

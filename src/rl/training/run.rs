@@ -11,12 +11,12 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::lock::{RunLock, remove_unfinished};
-use super::saved::Place;
-use super::tensorboard::{EventWriter, unix_seconds};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::files;
+use crate::rl::saved::Place;
+use crate::rl::tensorboard::{EventWriter, unix_seconds};
+use crate::rl::training::lock::{RunLock, remove_unfinished};
 use crate::tree::{self, Tree};
 
 /// Number of last episodes that the average return is taken over.
@@ -104,7 +104,7 @@ impl Run {
     ///
     /// # Errors
     /// [`Error::Io`] if the event file does not exist or cannot be written.
-    pub(super) fn reopen(
+    pub(in crate::rl) fn reopen(
         path: &Path,
         exp_name: &str,
         env_id: &str,
@@ -133,7 +133,7 @@ impl Run {
     ///
     /// # Errors
     /// Returns the errors of [`RunLock::acquire`] and [`remove_unfinished`].
-    pub(super) fn lock(path: &Path) -> Result<RunLock> {
+    pub(in crate::rl) fn lock(path: &Path) -> Result<RunLock> {
         let dir = dir_of(path);
         let lock = RunLock::acquire(&dir)?;
         remove_unfinished(&dir)?;
@@ -144,7 +144,7 @@ impl Run {
     ///
     /// # Errors
     /// [`Error::Io`] if they cannot be written.
-    pub(super) fn place(&mut self, global_step: u64, notes: Value) -> Result<Place> {
+    pub(in crate::rl) fn place(&mut self, global_step: u64, notes: Value) -> Result<Place> {
         let events_length = self.events.written()?;
         let events = self.events.path().file_name().unwrap_or_default().to_string_lossy();
         Ok(Place {
@@ -242,7 +242,7 @@ fn create_dir(root: &Path, exp_name: &str, env_id: &str, seed: u64) -> Result<(S
 }
 
 /// Deserializes floats from JSON, where a float that is not finite is null.
-pub(super) fn null_is_nan<'de, D: Deserializer<'de>>(
+pub(in crate::rl) fn null_is_nan<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<VecDeque<f64>, D::Error> {
     let values = Vec::<Option<f64>>::deserialize(deserializer)?;
@@ -259,7 +259,7 @@ pub struct Returns {
 
 impl Returns {
     /// Creates the window from the last returns and the number of episodes.
-    pub(super) fn of(last: VecDeque<f64>, episodes: u64) -> Returns {
+    pub(in crate::rl) fn of(last: VecDeque<f64>, episodes: u64) -> Returns {
         Returns { last, episodes }
     }
 

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub use read::{Event, Value, read_events};
 
-use super::lock::is_at;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::output;
+use crate::rl::training::lock::is_at;
 use wire::{Message, push_record};
 
 /// Maximum time that events are buffered.
@@ -239,7 +239,7 @@ impl Drop for EventWriter {
 }
 
 /// Returns the warning for a write error that does not end the run.
-pub(super) fn continues(error: &Error) -> String {
+pub(in crate::rl) fn continues(error: &Error) -> String {
     format!(
         "warning: {error}; training continues without what cannot be written (--on-write-error \
          continue)"
@@ -247,12 +247,12 @@ pub(super) fn continues(error: &Error) -> String {
 }
 
 /// Returns seconds since the Unix epoch.
-pub(super) fn unix_seconds() -> f64 {
+pub(in crate::rl) fn unix_seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
 /// Returns the machine's name, reduced to characters that file names may contain.
-pub(super) fn host() -> String {
+pub(in crate::rl) fn host() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname")
         .ok()
         .or_else(|| std::env::var("HOSTNAME").ok())

@@ -5,9 +5,9 @@ use crate::envs::{AtariOptions, EnvPool, ObsKind, PoolOptions, is_registered, sp
 use crate::error::Result;
 use crate::trace::DType;
 
-use super::Algorithm;
-use super::images::Images;
-use super::spaces::{self, Bounds, Masked, Sizes};
+use crate::rl::Algorithm;
+use crate::rl::images::Images;
+use crate::rl::spaces::{self, Bounds, Masked, Sizes};
 
 fn options<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> PoolOptions {
     let num_threads = args.options().num_threads;

@@ -5,16 +5,16 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 
-use super::tensorboard::host;
 use crate::error::{Error, Result};
 use crate::files;
+use crate::rl::tensorboard::host;
 
 /// Name of the lock file in the run's folder. It exists while the run is being written.
-pub(super) const LOCK: &str = "run.lock";
+pub(in crate::rl) const LOCK: &str = "run.lock";
 
 /// Lock of a run's folder. The operating system releases it when the process ends, however it ends.
 #[derive(Debug)]
-pub(super) struct RunLock {
+pub(in crate::rl) struct RunLock {
     path: PathBuf,
     file: File,
 }
@@ -25,7 +25,7 @@ impl RunLock {
     /// # Errors
     /// [`Error::Config`] that names the process that holds the lock; [`Error::Io`] if the lock file
     /// cannot be written.
-    pub(super) fn acquire(dir: &Path) -> Result<RunLock> {
+    pub(in crate::rl) fn acquire(dir: &Path) -> Result<RunLock> {
         let path = dir.join(LOCK);
         loop {
             let file = files::open_or_create(&path);
@@ -75,7 +75,7 @@ fn held(dir: &Path, file: &mut File) -> Error {
 
 /// Returns true if the open file is the one at `path`.
 #[cfg(unix)]
-pub(super) fn is_at(file: &File, path: &Path) -> bool {
+pub(in crate::rl) fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     match (file.metadata(), fs::metadata(path)) {
         (Ok(open), Ok(there)) => (open.dev(), open.ino()) == (there.dev(), there.ino()),
@@ -85,7 +85,7 @@ pub(super) fn is_at(file: &File, path: &Path) -> bool {
 
 /// Returns true if there is a file at `path`; open files cannot be removed on this system.
 #[cfg(not(unix))]
-pub(super) fn is_at(_: &File, path: &Path) -> bool {
+pub(in crate::rl) fn is_at(_: &File, path: &Path) -> bool {
     path.exists()
 }
 
@@ -93,7 +93,7 @@ pub(super) fn is_at(_: &File, path: &Path) -> bool {
 ///
 /// # Errors
 /// [`Error::Io`] if the folder cannot be read or a file cannot be removed.
-pub(super) fn remove_unfinished(dir: &Path) -> Result<()> {
+pub(in crate::rl) fn remove_unfinished(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir).map_err(Error::io("cannot read", dir))? {
         let path = entry.map_err(Error::io("cannot read", dir))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -1,0 +1,37 @@
+//! Training programs: settings and their command line, the trainer with its run folder and
+//! checkpoints, evaluation, and the sizes of the environments.
+
+pub mod algorithm;
+mod bounds;
+pub mod checkpoint;
+pub mod episodes;
+pub mod eval_command;
+pub mod evaluation;
+pub mod fitting;
+pub mod flags;
+#[cfg(test)]
+mod hostile;
+pub mod interrupt;
+pub(in crate::rl) mod lock;
+pub mod minibatch;
+pub mod options;
+pub mod pools;
+pub mod progress;
+pub mod ranges;
+pub mod run;
+pub mod saved;
+mod screen;
+pub mod spaces;
+pub mod trainer;
+pub mod truncation;
+
+pub use algorithm::Algorithm;
+pub use episodes::{EpisodeRecord, EpisodeStats};
+pub use evaluation::{Evaluation, PolicyOutput};
+pub use minibatch::{gather_minibatch, merge_time_and_env};
+pub use options::{OnWriteError, RunOptions};
+pub use progress::Progress;
+pub use run::{Returns, Run, Summary, scalars};
+pub use saved::Envs;
+pub use trainer::Trainer;
+pub use truncation::{bootstrap_truncated, bootstrap_truncated_batch};
