@@ -4,7 +4,6 @@
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use podracer::jit;
 use podracer::trace::callback::{CallbackKind, HostFn};
 use podracer::trace::control::{ScanOptions, cond, fori_loop, scan, scan_with, while_loop};
 use podracer::{

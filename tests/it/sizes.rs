@@ -13,7 +13,7 @@ use podracer::trace::ops::{
     conv_general_dilated, conv_transpose, einsum, stack, tensordot,
 };
 use podracer::trace::{VmapOptions, vmap_with};
-use podracer::{Array, DType, Error, Literal, Mode, Program, Tensor, make_program};
+use podracer::{Array, DType, Error, Literal, Mode, Program, Tensor, jit, make_program};
 
 const SIZES: [usize; 14] = [
     0,
