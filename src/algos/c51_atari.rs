@@ -342,13 +342,16 @@ pub struct RunnerState<T> {
     pub env_state: EnvState<T>,
 }
 
+/// Results of an iteration: the next state, and the episodes and metrics.
+type IterationOutput = (RunnerState<Tensor>, (EpisodeStats<Tensor>, Option<Metrics<Tensor>>));
+
 /// Takes `train_frequency` timesteps in the environments and, if `learning`, one gradient step.
 fn train_iteration(
     envs: &XlaPool,
     state: RunnerState<Tensor>,
     learning: bool,
     args: &Args,
-) -> (RunnerState<Tensor>, (EpisodeStats<Tensor>, Option<Metrics<Tensor>>)) {
+) -> IterationOutput {
     let RunnerState { train_state, replay_buffer, env_state } = state;
     let step = |env_state, ()| env_step(envs, &train_state.q, env_state, args);
     let num_steps = ScanOptions::length(args.train_frequency / args.num_envs);

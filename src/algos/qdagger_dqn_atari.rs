@@ -388,6 +388,9 @@ pub struct RunnerState<T> {
     pub env_state: EnvState<T>,
 }
 
+/// Results of an iteration: the next state, and the episodes and metrics.
+type IterationOutput = (RunnerState<Tensor>, (EpisodeStats<Tensor>, Option<Metrics<Tensor>>));
+
 /// Takes `train_frequency` timesteps in the environments and, if `learning`, one gradient step.
 fn train_iteration(
     envs: &XlaPool,
@@ -395,7 +398,7 @@ fn train_iteration(
     (teacher, coefficient): (&Teacher<Tensor>, Tensor),
     learning: bool,
     args: &Args,
-) -> (RunnerState<Tensor>, (EpisodeStats<Tensor>, Option<Metrics<Tensor>>)) {
+) -> IterationOutput {
     let RunnerState { train_state, replay_buffer, env_state } = state;
     let q = &train_state.q;
     let epsilon = |global_step: Tensor| {

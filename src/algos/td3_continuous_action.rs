@@ -396,6 +396,9 @@ pub struct RunnerState<T> {
     pub env_state: EnvState<T>,
 }
 
+/// Results of an iteration: the next state, and the episodes and metrics.
+type IterationOutput = (RunnerState<Tensor>, (EpisodeStats<Tensor>, Option<Metrics<Tensor>>));
+
 /// Takes `policy_frequency` timesteps in the environment and, if `learning`, as many gradient steps
 /// of the critics and one of the actor.
 fn train_iteration(
@@ -403,7 +406,7 @@ fn train_iteration(
     state: RunnerState<Tensor>,
     learning: bool,
     args: &Args,
-) -> (RunnerState<Tensor>, (EpisodeStats<Tensor>, Option<Metrics<Tensor>>)) {
+) -> IterationOutput {
     let RunnerState { mut train_state, replay_buffer, env_state } = state;
     let (mut env_state, transitions, episodes) =
         env_steps(envs, &train_state.agent.actor, env_state, learning, args);

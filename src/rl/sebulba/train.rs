@@ -221,6 +221,9 @@ fn scan_or_once<S: Tree<Tensor>, M: Tree<Tensor, With<Tensor> = M>>(
     (state, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
 }
 
+/// Learner's train state, states of the actors' environments, and the boundary before an update.
+type StartState<S> = (S, Vec<EnvState<Array>>, Boundary<Array, <S as Tree<Sharded>>::With<Array>>);
+
 /// Returns the learner's train state, the states of the actors' environments, and the boundary
 /// before the next update: those of a new run, or with `--resume` the saved ones.
 fn init_or_resume<A: Algorithm, S: Tree<Sharded>>(
@@ -229,7 +232,7 @@ fn init_or_resume<A: Algorithm, S: Tree<Sharded>>(
     state: S,
     env_states: Vec<EnvState<Array>>,
     agent: impl Fn(&S) -> Agent<Sharded>,
-) -> Result<(S, Vec<EnvState<Array>>, Boundary<Array, S::With<Array>>)>
+) -> Result<StartState<S>>
 where
     S::With<Array>: Tree<Array, With<Sharded> = S>,
 {
