@@ -26,7 +26,7 @@ pub fn callback_ids(program: &Program) -> Vec<i64> {
     numbers
 }
 
-/// Calls a function. The first operand is the list of [`numbers`]; the function's number is at
+/// Calls a function. The first operand is the list of [`callback_ids`]; the function's number is at
 /// `index`. With `token`, the operand after it is passed to the first result.
 pub struct Callback;
 

@@ -51,7 +51,7 @@ pub fn compile_flags(platform: Platform, program: &Program) -> Vec<(&'static str
 }
 
 /// The text of a StableHLO module whose `@main` computes `program`. With callbacks it has one more
-/// argument, the last: their [`numbers`].
+/// argument, the last: their [`callback_ids`].
 ///
 /// # Panics
 /// If the Program is not well-formed ([`verify`](crate::trace::check::verify) checks this).

@@ -259,6 +259,7 @@ impl Mlp<Tensor> {
     /// by [`lecun_normal`](super::init::lecun_normal), and biases of zeros.
     #[track_caller]
     pub fn init(key: Key<Tensor>, sizes: &[usize], activation: Activation) -> Mlp<Tensor> {
+        let _scope = function("Mlp::init");
         let kernel = super::init::lecun_normal();
         Mlp::init_with(key, sizes, activation, kernel, kernel)
     }
@@ -272,7 +273,7 @@ impl Mlp<Tensor> {
         hidden: Init,
         head: Init,
     ) -> Mlp<Tensor> {
-        let _scope = function("Mlp::init");
+        let _scope = function("Mlp::init_with");
         if sizes.len() < 2 {
             fail_op("mlp", format!("takes sizes from inputs to outputs, and was given {sizes:?}"));
         }

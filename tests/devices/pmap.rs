@@ -105,8 +105,8 @@ fn loops_with_exchanges() {
     let f = pmap("data", |axis, x: Tensor| {
         let most = pmax(x.max(..), axis);
         let (_, y) = while_loop(
-            |(turn, _): (Tensor, Tensor)| turn.lt(most),
-            |(turn, y)| (turn + 1.0, y + psum(turn, axis)),
+            |(step_index, _): (Tensor, Tensor)| step_index.lt(most),
+            |(step_index, y)| (step_index + 1.0, y + psum(step_index, axis)),
             (most * 0.0, x.sum(..)),
         );
         scan(|y, _: Tensor| (psum(y, axis), ()), y, zeros([2], podracer::DType::F32)).0
@@ -215,10 +215,10 @@ fn a_collective_that_some_never_reach() {
     // The same along a batch.
     let batch = podracer::jit(move |x: Tensor| vmap_axis("i", branch)(x));
     expect(error(batch.call(count(&[2]))), "cond", line);
-    let turns =
+    let num_steps =
         |axis, x: Tensor| while_loop(|x: Tensor| x.sum(..).lt(3.0), |x| x + psum(x, axis), x);
     let line = line!() - 1;
-    expect(error(pmap("data", turns).call(x())), "while_loop", line);
+    expect(error(pmap("data", num_steps).call(x())), "while_loop", line);
     // With a predicate that all share it runs.
     let shared = |axis, x: Tensor| cond(psum(x.sum(..), axis).gt(0.0), |x| psum(x, axis), |x| x, x);
     let y = pmap("data", shared).call(x()).unwrap();

@@ -99,7 +99,7 @@ const BANNED_NAMES: [&str; 20] = [
 ];
 /// Phrases that no sentence needs.
 const BANNED_PHRASES: [&str; 6] =
-    ["goes on", "gone on", "by turns", "was told", "is told", "are told"];
+    [" goes on.", "gone on", "by turns", "was told", "is told", "are told"];
 
 /// The source without its comments and literals, which are blanked.
 fn code_only(source: &str) -> String {

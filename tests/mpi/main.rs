@@ -98,7 +98,7 @@ fn a_process_that_never_comes_is_named() {
     let message = message(&output);
     let expected = "error: --distributed: process 0 of 3 has waited 3 s for the others to start: \
                     process(es) [2] have not come";
-    assert!(told.contains(expected), "{message}");
+    assert!(message.contains(expected), "{message}");
 }
 
 #[test]
@@ -124,30 +124,30 @@ fn a_process_that_starts_and_then_hangs_is_named() {
         command.output().unwrap()
     };
     let alone = meeting("1");
-    assert!(alone.status.success(), "{}", told(&alone));
+    assert!(alone.status.success(), "{}", message(&alone));
     let output = meeting("3");
     assert!(!output.status.success());
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
-    let told = told(&output);
+    let message = message(&output);
     let expected = "error: process 0 of 3: --distributed: process(es) [1] started, and did not come \
                     to the beginning of the run within 2 s";
-    assert!(told.contains(expected), "{message}");
+    assert!(message.contains(expected), "{message}");
 }
 
 #[test]
 #[ignore = "a process of the test below"]
 fn tells_the_others_keys_and_values() {
     let processes: Arc<dyn Exchange> = Arc::new(Mpi::join(Duration::from_secs(60)).unwrap());
-    let patience = Duration::from_secs(20);
+    let timeout = Duration::from_secs(20);
     let World { rank, size } = processes.world();
     // Twice is once.
     let [store, _] = [(); 2].map(|()| processes.clone().key_values().unwrap());
     store.put(&format!("local_topology/cuda/{rank}"), &[rank as u8; 3]).unwrap();
     for other in 0..size {
-        let found = store.get(&format!("local_topology/cuda/{other}"), patience).unwrap();
+        let found = store.get(&format!("local_topology/cuda/{other}"), timeout).unwrap();
         assert_eq!(found.unwrap(), [other as u8; 3]);
     }
-    processes.meet(patience).unwrap();
+    processes.meet(timeout).unwrap();
     eprintln!("process {rank} of {size} has read all");
 }
 
@@ -160,10 +160,10 @@ fn keys_and_values_are_shared_where_mpi_says() {
         .args(["--ignored", "--exact", "tells_the_others_keys_and_values", "--nocapture"])
         .output()
         .unwrap();
-    let told = told(&output);
+    let message = message(&output);
     assert!(output.status.success(), "{message}");
     for rank in 0..3 {
-        assert!(told.contains(&format!("process {rank} of 3 has read all")), "{message}");
+        assert!(message.contains(&format!("process {rank} of 3 has read all")), "{message}");
     }
 }
 
@@ -178,7 +178,7 @@ fn flags_that_differ_are_told() {
     };
     let output = mpirun().args(one("1")).arg(":").args(one("2")).output().unwrap();
     assert!(!output.status.success());
-    let told = told(&output);
-    assert!(told.contains("process(es) [1]"), "{message}");
-    assert!(told.contains("--seed 2 (process 0 has 1)"), "{message}");
+    let message = message(&output);
+    assert!(message.contains("process(es) [1]"), "{message}");
+    assert!(message.contains("--seed 2 (process 0 has 1)"), "{message}");
 }

@@ -1,7 +1,7 @@
 //! Simulation of the speed of a layout: actors and learners as tasks that take time and share
 //! cores.
 //!
-//! It models what [`run_actor_learner`](super::actor_learner()) does with threads: the same queues, the same lag, the
+//! It models what [`run_actor_learner`](super::run_actor_learner()) does with threads: the same queues, the same lag, the
 //! same order. The costs are measured on one device; see `docs/scaling.md`.
 
 use super::actor_learner::version_of;

@@ -280,7 +280,8 @@ const LAYERS: &[Function] = calls! {
     "LstmCell::project" => |x| LstmCell { w_i: x, w_h: x, b: x }.project(x),
     "LstmCell::start" => |x| LstmCell { w_i: x, w_h: x, b: x }.start(2),
     "Mlp::apply" => |x| Mlp { layers: vec![dense(x)], activation: Activation::Relu }.apply(x),
-    "Mlp::init" => |x| {
+    "Mlp::init" => |x| Mlp::init(key(x), &[2, 2], Activation::Relu),
+    "Mlp::init_with" => |x| {
         Mlp::init_with(key(x), &[2, 2], Activation::Relu, init::lecun_normal(), init::lecun_normal())
     },
     "normed" => |x| normed(x, 1.0),
