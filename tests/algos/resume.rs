@@ -86,7 +86,7 @@ fn killed(name: &str, flags: &[&str], runs: &Path) -> PathBuf {
 }
 
 /// A run that was killed and went on leaves what an uninterrupted one leaves.
-fn goes_on_as_if_nothing_was(name: &str, flags: &[&str]) {
+fn resumes_as_if_uninterrupted(name: &str, flags: &[&str]) {
     let whole = tempfile::tempdir().unwrap();
     let broken = tempfile::tempdir().unwrap();
     let flags_in = |runs: &Path| -> Vec<String> {
@@ -116,19 +116,19 @@ const VECTOR: &[&str] = &[
 ];
 
 #[test]
-fn dqn_goes_on() {
-    goes_on_as_if_nothing_was("dqn", VECTOR);
+fn dqn_resumes() {
+    resumes_as_if_uninterrupted("dqn", VECTOR);
 }
 
 #[test]
-fn c51_goes_on() {
-    goes_on_as_if_nothing_was("c51", &[VECTOR, &["--n-atoms=21"]].concat());
+fn c51_resumes() {
+    resumes_as_if_uninterrupted("c51", &[VECTOR, &["--n-atoms=21"]].concat());
 }
 
 #[test]
-fn pqn_goes_on() {
+fn pqn_resumes() {
     let flags = ["--total-timesteps=30000", "--checkpoint-frequency=500"];
-    goes_on_as_if_nothing_was("pqn", &flags);
+    resumes_as_if_uninterrupted("pqn", &flags);
 }
 
 /// Boards, with a buffer that wraps around.
@@ -142,18 +142,18 @@ const BOARDS: &[&str] = &[
 ];
 
 #[test]
-fn dqn_atari_goes_on() {
-    goes_on_as_if_nothing_was("dqn_atari", BOARDS);
+fn dqn_atari_resumes() {
+    resumes_as_if_uninterrupted("dqn_atari", BOARDS);
 }
 
 #[test]
-fn rainbow_goes_on() {
-    goes_on_as_if_nothing_was("rainbow_atari", &[BOARDS, &["--total-timesteps=1600"]].concat());
+fn rainbow_resumes() {
+    resumes_as_if_uninterrupted("rainbow_atari", &[BOARDS, &["--total-timesteps=1600"]].concat());
 }
 
 #[test]
-fn sac_atari_goes_on() {
-    goes_on_as_if_nothing_was("sac_atari", &[BOARDS, &["--total-timesteps=1200"]].concat());
+fn sac_atari_resumes() {
+    resumes_as_if_uninterrupted("sac_atari", &[BOARDS, &["--total-timesteps=1200"]].concat());
 }
 
 /// A finished run of DQN with a checkpoint.

@@ -350,7 +350,7 @@ fn layouts_that_cannot_be_are_refused() {
 /// A process of its own, in which a signal means something.
 #[cfg(unix)]
 #[test]
-fn an_interrupted_run_ends_soon_and_goes_on_later() {
+fn an_interrupted_run_ends_soon_and_resumes_later() {
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 

@@ -11,7 +11,7 @@ const PART: &str = "PODRACER_TEST_FORK";
 /// The fork happens in a process of its own, whose other threads are the runtime's alone: a lock that
 /// another test holds at that moment would stay locked in the child.
 #[test]
-fn a_forked_process_gets_errors_and_its_parent_goes_on() {
+fn a_forked_process_gets_errors_and_its_parent_continues() {
     let mut process = Command::new(std::env::current_exe().unwrap());
     process.args(["fork::child", "--exact", "--nocapture", "--test-threads=1"]).env(PART, "1");
     let output = process.stdin(Stdio::null()).output().unwrap();

@@ -95,7 +95,7 @@ fn deterministic_whatever_the_threads_and_batches() {
 }
 
 #[test]
-fn a_restored_environment_goes_on_as_the_saved_one() {
+fn a_restored_environment_continues_as_the_saved_one() {
     for (id, autoreset) in
         CLASSIC.into_iter().zip([Autoreset::SameStep, Autoreset::NextStep].repeat(3))
     {
