@@ -171,10 +171,10 @@ impl Coordinator {
         at
     }
 
-    /// Waits until the other processes have ended their runs, for at most `patience`: the messages
+    /// Waits until the other processes have ended their runs, for at most `timeout`: the messages
     /// that they still wait for are already sent.
-    pub fn wait_for_the_others(&self, patience: Duration) {
-        let deadline = Instant::now() + patience;
+    pub fn wait_for_the_others(&self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
         let mut state = self.shared.state();
         while state.places[1..].iter().any(|place| matches!(place, Place::Here(_))) {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -360,8 +360,8 @@ impl Shared {
         }
     }
 
-    fn get(&self, key: &str, patience: Duration) -> Option<Vec<u8>> {
-        let deadline = Instant::now() + patience.min(MAX_PATIENCE);
+    fn get(&self, key: &str, timeout: Duration) -> Option<Vec<u8>> {
+        let deadline = Instant::now() + timeout.min(MAX_PATIENCE);
         let mut state = self.state();
         loop {
             if let Some(value) = state.values.get(key) {

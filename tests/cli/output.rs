@@ -38,7 +38,7 @@ fn results_go_to_standard_output_and_progress_to_standard_error() {
     let model = format!("model: {}, mean return ", dir.join("ppo.safetensors").display());
     assert!(lines[3].starts_with(&model), "{out}");
     assert!(err.contains("step 64/64 (100%)") && !err.contains("ppo on CartPole"), "{err}");
-    for name in ["ppo_init", "ppo_act", "ppo_update"] {
+    for name in ["ppo_init", "ppo_iteration"] {
         assert!(err.contains(&format!("compiling {name} ...\n")), "{err}");
     }
 }
