@@ -268,8 +268,7 @@ fn q_at_action(q: Tensor, action: Tensor) -> Tensor {
 /// Atom i moves to `b_i`, in units of atoms, and atom j receives `max(0, 1 - |b_i - j|)` of its
 /// probability. As moved atoms are `discount` apart, only the nearest are gathered for each j.
 pub fn project(reward: Tensor, discount: Tensor, pmf: Tensor, args: &Args) -> Tensor {
-    let last = (args.n_atoms - 1) as f64;
-    let j = arange(args.n_atoms, DType::F32);
+    let (last, j) = ((args.n_atoms - 1) as f64, arange(args.n_atoms, DType::F32));
     let [reward, discount] = [reward, discount].map(|x| x.expand_dims(-1)); // f32[B, 1]
     let b_0 = (reward + discount * args.v_min - args.v_min) / ((args.v_max - args.v_min) / last);
     let spacing = where_(discount.gt(0.0), discount, 1.0);
@@ -278,16 +277,18 @@ pub fn project(reward: Tensor, discount: Tensor, pmf: Tensor, args: &Args) -> Te
     let below = (pmf * (-b(j)).clip(0.0, 1.0)).sum(-1).expand_dims(-1);
     let above = (pmf * (b(j) - last).clip(0.0, 1.0)).sum(-1).expand_dims(-1);
     let mut projected = below * j.eq(0.0).to(DType::F32) + above * j.eq(last).to(DType::F32);
-    let first = (((j - 1.0 - b_0) / spacing).floor() + 1.0).maximum(0.0);
-    for k in 0..=(2.0 / args.gamma).min(last) as usize {
+    let first = ((j - 1.0 - b_0) / spacing).floor() + 1.0;
+    let (first, count) =
+        if args.gamma < 0.25 { (first.maximum(0.0), last) } else { (first, 2.0 / args.gamma) };
+    for k in 0..=count as usize {
         let i = first + k as f64;
         let probability = pmf.take_along_axis_mode(i.to(DType::I32), -1, IndexMode::Clip);
-        let share = i.le(last).to(DType::F32) * (1.0 - (b(i) - j).abs()).maximum(0.0);
+        let exists = (i.ge(0.0) & i.le(last)).to(DType::F32);
+        let share = exists * (1.0 - (b(i) - j).abs()).maximum(0.0);
         projected = projected + share * probability;
     }
     // With discount 0 all atoms move to the reward.
-    let at_reward = (1.0 - (b_0.clip(0.0, last) - j).abs()).maximum(0.0);
-    where_(discount.gt(0.0), projected, at_reward)
+    where_(discount.gt(0.0), projected, (1.0 - (b_0.clip(0.0, last) - j).abs()).maximum(0.0))
 }
 
 /// Computes the mean cross entropy to the projected target distributions, and its metrics.
