@@ -108,7 +108,7 @@ fn meets_the_others_unless_it_is_the_second() {
     if processes.world().rank == 1 {
         std::thread::sleep(Duration::from_secs(60));
     }
-    if let Err(error) = processes.meet(Duration::from_secs(2)) {
+    if let Err(error) = processes.barrier(Duration::from_secs(2)) {
         processes.abort(&error);
     }
 }
@@ -147,7 +147,7 @@ fn tells_the_others_keys_and_values() {
         let found = store.get(&format!("local_topology/cuda/{other}"), timeout).unwrap();
         assert_eq!(found.unwrap(), [other as u8; 3]);
     }
-    processes.meet(timeout).unwrap();
+    processes.barrier(timeout).unwrap();
     eprintln!("process {rank} of {size} has read all");
 }
 
