@@ -26,6 +26,35 @@
 //!     (random::normal(a, [3], DType::F32), random::normal(b, [3], DType::F32))
 //! }
 //! ```
+//!
+//! A struct that holds a key derives `Tree`, and `Debug` if its other fields do. It cannot derive
+//! `Clone`: keep the parts that are copied, such as parameters, in a struct of their own.
+//!
+//! ```
+//! use podracer::nn::Mlp;
+//! use podracer::random::Key;
+//! use podracer::tree::Tree;
+//!
+//! #[derive(Debug, Clone, Tree)]
+//! struct Params<T> {
+//!     policy: Mlp<T>,
+//! }
+//!
+//! #[derive(Debug, Tree)] // with `Clone` it does not compile
+//! struct TrainState<T> {
+//!     params: Params<T>,
+//!     key: Key<T>,
+//! }
+//! ```
+//!
+//! ```compile_fail,E0277
+//! # use podracer::random::Key;
+//! # use podracer::tree::Tree;
+//! #[derive(Clone, Tree)]
+//! struct TrainState<T> {
+//!     key: Key<T>,
+//! }
+//! ```
 
 mod discrete;
 mod real;
