@@ -185,7 +185,7 @@ mod tests {
     fn a_wrong_secret_is_refused_by_either_side() {
         let other = Secret::new("the secret of another").unwrap();
         let server = |line: &mut TcpStream| {
-            let judge = |_, _| panic!("nothing is message to those who know no secret");
+            let judge = |_, _| panic!("a peer without the secret gets no verdict");
             assert_eq!(welcome(line, &secret(), judge).unwrap().unwrap_err(), WRONG_SECRET);
         };
         let why = message(both(server, |line| join(line, &other, 1, 2)));

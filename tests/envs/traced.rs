@@ -77,11 +77,11 @@ fn equal<E: TracedEnv>(env: &E, start: impl Fn(Tensor) -> E::State) {
     let spec = env.spec();
     let discrete = matches!(spec.action, Space::Discrete { .. });
     let run = interpret(|(first, actions): (Tensor, Tensor)| {
-        let step_index = |state: E::State, action: Tensor| {
+        let env_step = |state: E::State, action: Tensor| {
             let step = env.step(state, action_of(discrete, action), Key::constant(0));
             (step.state, (step.obs, step.reward, step.terminated))
         };
-        scan(step_index, start(first), actions).1
+        scan(env_step, start(first), actions).1
     });
     let mut ends = 0;
     for seed in 0..6 {
@@ -177,8 +177,8 @@ fn mountain_car_is_the_pools() {
 #[test]
 fn pendulum_is_the_pools() {
     equal(&Pendulum::v1().with_dtype(DType::F64), pendulum);
-    // The reward is the square of an angle that was taken modulo a step_index; angles grow to some
-    // turns, and with them the rounding of the state. At half a step_index from the top the sign of the
+    // The reward is the square of an angle that was taken modulo a full rotation; angles grow to some
+    // rotations, and with them the rounding of the state. Half a rotation from the top the sign of the
     // angle can differ, and its square not.
     near(&Pendulum::v1(), pendulum, 1e-4);
 }
@@ -222,11 +222,11 @@ fn breakout_is_the_pools() {
         let ball = [wall, start.ball[1]];
         let velocity = [where_(right, constant(1i32), constant(-1i32)), start.velocity[1]];
         let start = BreakoutState { ball, last_ball: ball, velocity, ..start };
-        let step_index = |state: BreakoutState<Tensor>, columns: Tensor| {
+        let env_step = |state: BreakoutState<Tensor>, columns: Tensor| {
             let step = env.play(state, columns);
             (step.state, (step.obs, step.reward, step.terminated))
         };
-        scan(step_index, start, moves).1
+        scan(env_step, start, moves).1
     });
     let (mut frames, mut bricks, mut ends) = (0, 0.0, 0);
     for seed in 0..8 {
@@ -308,14 +308,14 @@ fn play<E: TracedEnv>(env: E, action: i32, steps: usize) -> Lines {
     let run = interpret(|key: Key<Tensor>| {
         let (start, keys) = key.split();
         let (episode, _) = env.reset(start);
-        let step_index = |episode, key| {
+        let env_step = |episode, key| {
             let step: AutoStep<Tensor, E::State> = env.step(episode, constant(action), key);
             let flags = (step.terminated, step.truncated);
             let ended = (step.episode_return, step.episode_length);
             let message = (step.obs, step.final_obs, step.reward, flags, ended);
             (step.episode, message)
         };
-        scan(step_index, episode, keys.split_batch(steps)).1
+        scan(env_step, episode, keys.split_batch(steps)).1
     });
     let (obs, last, reward, (terminated, truncated), (total, length)) =
         run.call(Key::new(3)).unwrap();

@@ -140,7 +140,7 @@ impl Cook {
         self.ops(Op::Scan(scan), &operands, &infos).map(drop)
     }
 
-    /// A loop of 0 to 3 num_steps; how many is in the constants, or in the Program.
+    /// A loop of 0 to 3 iterations; their number is a constant or a value of the Program.
     fn while_loop(&mut self, step: &Step, salt: &mut Salt, depth: usize) -> Option<()> {
         let p = step.picks;
         let scalar = TensorType::scalar(DType::I32);
