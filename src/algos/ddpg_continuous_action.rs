@@ -422,7 +422,7 @@ fn train_iterations(
 /// the environment, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let (pool, obs_size, bounds) = pools::continuous(args, args.run.seed)?;
+    let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     let envs = envs.with_final_obs()?;
     let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
@@ -463,7 +463,7 @@ pub fn train(args: &Args) -> Result<Summary> {
 
 /// Evaluates a saved model without exploration noise.
 fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, obs_size, bounds) = pools::continuous(args, args.run.eval_seed())?;
+    let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.eval_seed())?;
     let train_state = load_model(model, |key| init_train_state(key, obs_size, &bounds, args))?;
     let actor = train_state.agent.actor;
     let act = jit(|(actor, obs): (Actor<Tensor>, Tensor)| actor.apply(obs.to(DType::F32)))

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::algorithm;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::nn::{Dense, init};
+use crate::nn::{Dense, Images, Trunk, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::random::{randint, uniform};
 use crate::rl::checkpoint::Checkpoint;
@@ -17,7 +17,6 @@ use crate::rl::flags::{
     ensure, largest_divisor, not_negative, positive, unit, update_schedule, within,
 };
 use crate::rl::frames::{FrameBuffer, FrameTransition, SampledBatch};
-use crate::rl::images::{Images, Trunk};
 use crate::rl::saved::load_model;
 use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
 use crate::trace::control::{ScanOptions, scan_with};

@@ -146,12 +146,6 @@ impl Args {
         self.total_timesteps / self.phase_steps() * self.n_iteration as u64
     }
 
-    /// Number of timesteps of the next iteration; more than any budget after the last whole phase.
-    fn next_iteration_steps(&self, global_step: u64) -> u64 {
-        let batch_size = self.batch_size() as u64;
-        if global_step < self.num_iterations() * batch_size { batch_size } else { u64::MAX }
-    }
-
     fn check(&self) -> Result<()> {
         positive(&[
             ("n-iteration", self.n_iteration),
@@ -736,9 +730,10 @@ pub fn train(args: &Args) -> Result<Summary> {
             .check_nans(args.run.check_nans);
 
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    // Only whole phases are run.
+    trainer.end_at(args.num_iterations() * args.batch_size() as u64);
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
-    trainer.iteration_steps = args.next_iteration_steps(trainer.global_step());
     while trainer.should_continue() {
         let iteration = trainer.global_step() / args.batch_size() as u64;
         let mut learning_rate = args.learning_rate;
@@ -770,7 +765,6 @@ pub fn train(args: &Args) -> Result<Summary> {
             log_aux_metrics(&mut trainer, &metrics)?;
         }
         state = RunnerState { train_state, env_state, storage };
-        trainer.iteration_steps = args.next_iteration_steps(trainer.global_step());
         trainer.checkpoint_if_due(&state, &envs)?;
     }
     let stats = [init.stats(), collect.stats(), step.stats(), store.stats(), auxiliary.stats()];

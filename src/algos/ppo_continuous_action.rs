@@ -540,7 +540,7 @@ fn train_iteration(
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let (pool, obs_size, bounds) = pools::continuous_envs(args, args.num_envs, args.run.seed)?;
+    let (pool, obs_size, bounds) = pools::continuous(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
@@ -585,7 +585,7 @@ pub fn train(args: &Args) -> Result<Summary> {
 /// Evaluates a saved model, sampling actions from its policy. Observations are normalised with the
 /// statistics of training.
 fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, obs_size, bounds) = pools::continuous_envs(args, 1, args.run.eval_seed())?;
+    let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.eval_seed())?;
     let init = |key| init_model(key, obs_size, bounds.size(), args);
     let Model { train_state: TrainState { agent, .. }, obs_stats, .. } = load_model(model, init)?;
     type Input<T> = (Agent<T>, RunningMeanStd<T>, T, Key<T>);

@@ -13,7 +13,7 @@ pub use crate::algos::dqn_atari::QNetwork as Teacher;
 use crate::algos::dqn_atari::TrainState as TeacherModel;
 use crate::envs::{Handle, XlaPool};
 use crate::error::{Error, Result};
-use crate::nn::{Dense, ImpalaCnn, init};
+use crate::nn::{Dense, Images, ImpalaCnn, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::random::{randint, uniform};
 use crate::rl::checkpoint::{self, Checkpoint};
@@ -21,7 +21,6 @@ use crate::rl::flags::{
     ensure, largest_divisor, not_negative, positive, unit, update_schedule, within,
 };
 use crate::rl::frames::{FrameBuffer, FrameTransition, SampledBatch};
-use crate::rl::images::Images;
 use crate::rl::saved::{Origin, load_model};
 use crate::rl::{EpisodeStats, Evaluation, Run, RunOptions, Summary, Trainer, interrupt, pools};
 use crate::timeline;

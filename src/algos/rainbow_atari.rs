@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::algorithm;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::nn::{Dense, init};
+use crate::nn::{Convs, Dense, Images, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::random::normal;
 use crate::rl::checkpoint::Checkpoint;
@@ -18,7 +18,6 @@ use crate::rl::flags::{
     ensure, largest_divisor, not_negative, positive, support, unit, update_schedule, within,
 };
 use crate::rl::frames::{FrameTransition, SampledBatch};
-use crate::rl::images::{Convs, Images};
 use crate::rl::prioritized::{PrioritizedBatch, PrioritizedFrameBuffer, PriorityOptions};
 use crate::rl::saved::load_model;
 use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};

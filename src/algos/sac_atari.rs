@@ -11,7 +11,7 @@ use crate::algorithm;
 use crate::distributions::Categorical;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::nn::{Dense, init};
+use crate::nn::{Dense, Images, Trunk, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::random::randint;
 use crate::rl::checkpoint::Checkpoint;
@@ -19,7 +19,6 @@ use crate::rl::flags::{
     ensure, largest_divisor, not_negative, positive, unit, update_schedule, within,
 };
 use crate::rl::frames::{FrameBuffer, FrameTransition, SampledBatch};
-use crate::rl::images::{Images, Trunk};
 use crate::rl::saved::load_model;
 use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
 use crate::trace::control::{ScanOptions, scan_with};

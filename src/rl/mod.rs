@@ -8,7 +8,7 @@ pub mod sebulba;
 pub mod training;
 
 pub(crate) use buffers::memory;
-pub use buffers::{frames, images, prioritized, replay, sum_tree};
+pub use buffers::{frames, prioritized, replay, sum_tree};
 pub use logging::{tensorboard, video};
 pub use training::{
     Algorithm, Envs, EpisodeRecord, EpisodeStats, Evaluation, OnWriteError, PolicyOutput, Progress,

@@ -1,9 +1,9 @@
 //! DQN on images: its loss compared with JAX, small runs on boards and on a game, invalid settings.
 
 use podracer::algos::dqn_atari::{Args, QNetwork, td_loss};
+use podracer::nn::{Convs, Images, Trunk};
 use podracer::rl::Algorithm;
 use podracer::rl::frames::SampledBatch;
-use podracer::rl::images::{Convs, Images, Trunk};
 use podracer::{Array, Tensor, interpret, value_and_grad};
 
 use super::cases::{Case, args, model, one_seed_gives_one_run, refused};

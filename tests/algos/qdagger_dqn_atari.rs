@@ -4,10 +4,10 @@ use std::path::Path;
 
 use podracer::algos::qdagger_dqn_atari::{Args, QNetwork, Teacher, qdagger_loss};
 use podracer::algos::{dqn, dqn_atari};
+use podracer::nn::Images;
 use podracer::nn::ImpalaCnn;
 use podracer::rl::Algorithm;
 use podracer::rl::frames::SampledBatch;
-use podracer::rl::images::Images;
 use podracer::trace::ops::constant;
 use podracer::{Array, Tensor, interpret, value_and_grad};
 

@@ -2,8 +2,8 @@
 
 use podracer::algos::rainbow_atari::{Args, NoisyLinear, QNetwork, Streams, target_pmf, td_loss};
 use podracer::nn::Dense;
+use podracer::nn::{Convs, Images};
 use podracer::rl::Algorithm;
-use podracer::rl::images::{Convs, Images};
 use podracer::rl::prioritized::PrioritizedBatch;
 use podracer::{Array, Tensor, interpret, value_and_grad};
 

@@ -19,7 +19,6 @@ use crate::trace::tensor::fail_op;
 use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::Tree;
 
-use crate::rl::images::stacked;
 use crate::rl::replay::ReplayBuffer;
 
 /// Maximum number of attempts to resample truncated steps.
@@ -252,6 +251,6 @@ impl FrameBuffer<Tensor> {
             offsets.map(|k| self.index(step + length - age.minimum(k), env)).collect();
         let indices = stack(&indices, 1); // i32[B, stack]
         let frames = frames.take_mode(indices.ravel(), 0, IndexMode::Clip);
-        frames.reshape(stacked(&shape, self.stack).with_axis(0, indices.dim(0)))
+        frames.reshape(shape.with_axis(0, self.stack).with_axis(0, indices.dim(0)))
     }
 }

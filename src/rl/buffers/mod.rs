@@ -1,7 +1,6 @@
 //! Replay buffers on the device: transitions of vectors, frames of images, priorities.
 
 pub mod frames;
-pub mod images;
 pub(crate) mod memory;
 pub mod prioritized;
 pub mod replay;

@@ -1,12 +1,12 @@
 //! Environment pools for the settings of an algorithm, with the sizes of its networks; environments
 //! that the algorithm does not support are refused.
 
-use crate::envs::{AtariOptions, EnvPool, ObsKind, PoolOptions, is_registered, spec};
+use crate::envs::{AtariOptions, EnvPool, ObsKind, PoolOptions, is_registered, list_envs, spec};
 use crate::error::Result;
+use crate::nn::Images;
 use crate::trace::DType;
 
 use crate::rl::Algorithm;
-use crate::rl::images::Images;
 use crate::rl::spaces::{self, Bounds, Masked, Sizes};
 
 fn options<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> PoolOptions {
@@ -30,21 +30,12 @@ pub fn discrete<A: Algorithm>(
     Ok((pool, obs_size, num_actions))
 }
 
-/// Creates one environment with vector observations and continuous actions, as
-/// [`continuous_envs`] does.
-///
-/// # Errors
-/// Returns the same errors as [`discrete`].
-pub fn continuous<A: Algorithm>(args: &A, seed: u64) -> Result<(EnvPool, usize, Bounds)> {
-    continuous_envs(args, 1, seed)
-}
-
 /// Creates environments with vector observations and continuous actions; returns them with the size
 /// of an observation and the bounds of the actions. A single environment gets a single thread.
 ///
 /// # Errors
 /// Returns the same errors as [`discrete`].
-pub fn continuous_envs<A: Algorithm>(
+pub fn continuous<A: Algorithm>(
     args: &A,
     num_envs: usize,
     seed: u64,
@@ -75,8 +66,10 @@ pub fn masked<A: Algorithm>(
     Ok((pool, sizes))
 }
 
-/// Creates environments with image observations and discrete actions, as [`Images::pool`] does;
-/// returns them with their kind of images and the number of actions.
+/// Creates environments with image observations and discrete actions; returns them with their kind
+/// of images and the number of actions. Atari games get the wrappers of CleanRL's `dqn_atari.py`:
+/// stacks of four frames, lives as episodes, rewards clipped to their signs, up to 30 no-ops, fire
+/// after a reset. MinAtar environments get no wrappers.
 ///
 /// # Errors
 /// Returns the same errors as [`discrete`].
@@ -85,9 +78,25 @@ pub fn images<A: Algorithm>(
     num_envs: usize,
     seed: u64,
 ) -> Result<(EnvPool, Images, usize)> {
-    let (pool, images) = Images::pool(A::NAME, args.env_id(), options(args, num_envs, seed))?;
+    let pool = image_pool(A::NAME, args.env_id(), options(args, num_envs, seed))?;
+    let images = spaces::image_kind(A::NAME, pool.spec())?;
     let num_actions = spaces::choices(A::NAME, pool.spec())?;
     Ok((pool, images, num_actions))
+}
+
+fn image_pool(algorithm: &str, env_id: &str, options: PoolOptions) -> Result<EnvPool> {
+    if env_id.starts_with("MinAtar/") {
+        return EnvPool::make(env_id, options);
+    }
+    EnvPool::atari(env_id, AtariOptions::gymnasium(), options).map_err(|error| {
+        // Of an environment that is no Atari game, the error names the algorithms that support it.
+        match spec(env_id) {
+            Ok(spec) if list_envs().contains(&env_id) => {
+                spaces::image_kind(algorithm, &spec).err().unwrap_or(error)
+            }
+            _ => error,
+        }
+    })
 }
 
 /// Creates environments with observations of one of `kinds` and discrete actions; returns them with

@@ -4,6 +4,7 @@ use crate::Tensor;
 use crate::envs::own::TWO_PLAYERS;
 use crate::envs::{ActionKind, EnvSpec, ObsKind, Space};
 use crate::error::{Error, Result};
+use crate::nn::Images;
 use crate::rl::fitting::advice;
 use crate::rl::training::bounds::bounds_of;
 use crate::trace::{DType, Shape};
@@ -42,6 +43,19 @@ pub fn images(algorithm: &str, spec: &EnvSpec, shape: [usize; 3]) -> Result<()> 
         )));
     }
     Ok(())
+}
+
+/// Returns the kind of image observations: Atari's or MinAtar's.
+///
+/// # Errors
+/// [`Error::Config`] for other observations; `algorithm` is the algorithm's name in the message.
+pub fn image_kind(algorithm: &str, spec: &EnvSpec) -> Result<Images> {
+    match spec.observation.shape()[..] {
+        [10, 10, channels] if spec.observation.dtype() == DType::Bool => {
+            Ok(Images::MinAtar { channels })
+        }
+        _ => images(algorithm, spec, [4, 84, 84]).map(|()| Images::Atari),
+    }
 }
 
 /// Returns the kind of observation, if it is one of `kinds`.

@@ -92,6 +92,8 @@ pub struct Trainer<'a, A> {
     global_step: u64,
     /// Number of timesteps of the next iteration, all environments together.
     pub iteration_steps: u64,
+    /// Timestep at which the run ends at the latest.
+    end: u64,
     /// True if an interruption was requested when [`checkpoint_if_due`](Trainer::checkpoint_if_due)
     /// looked, so that both agree on the end of the run.
     stop: Option<bool>,
@@ -165,6 +167,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             timeline,
             global_step: 0,
             iteration_steps,
+            end: args.total_timesteps(),
             stop: None,
             resumed_at: None,
             last_checkpoint: 0,
@@ -209,6 +212,12 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         Ok(state)
     }
 
+    /// Ends the run at this timestep, if that is before `--total-timesteps`: for algorithms whose
+    /// last phase must be whole.
+    pub fn end_at(&mut self, timestep: u64) {
+        self.end = self.end.min(timestep);
+    }
+
     /// Returns true while another iteration fits into `--total-timesteps` and no interruption is
     /// requested.
     pub fn should_continue(&mut self) -> bool {
@@ -250,10 +259,10 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         Ok(())
     }
 
-    /// Returns true if no further iteration fits into the total number of timesteps.
+    /// Returns true if no further iteration fits.
     fn is_over(&self) -> bool {
         let next = self.global_step.saturating_add(self.iteration_steps);
-        next > self.args.total_timesteps()
+        next > self.end
     }
 
     /// Returns the timesteps between checkpoints; 0 if this process writes none.

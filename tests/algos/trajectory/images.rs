@@ -8,9 +8,9 @@ use podracer::algos::{
     rainbow_atari, sac_atari,
 };
 use podracer::envs::ObsKind;
+use podracer::nn::Images;
 use podracer::rl::Algorithm;
 use podracer::rl::frames::SampledBatch;
-use podracer::rl::images::Images;
 use podracer::rl::prioritized::PrioritizedBatch;
 use podracer::rl::spaces::Sizes;
 use podracer::trace::ops::{concatenate, constant};

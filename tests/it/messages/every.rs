@@ -10,8 +10,8 @@ use podracer::nn::normalize::{
     NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
 };
 use podracer::nn::{
-    Activation, Conv2d, ConvTranspose2d, Dense, Encoder, GruCell, ImageEncoder, ImpalaCnn,
-    LayerNorm, LstmCell, Mlp, PolicyHead, init, max_pool, normed,
+    Activation, Conv2d, ConvTranspose2d, Convs, Dense, Encoder, GruCell, ImageEncoder, Images,
+    ImpalaCnn, LayerNorm, LstmCell, Mlp, PolicyHead, Trunk, init, max_pool, normed,
 };
 use podracer::random::Key;
 use podracer::trace::op::{
@@ -249,6 +249,8 @@ const LAYERS: &[Function] = calls! {
     "ConvTranspose2d::init" => |x| {
         ConvTranspose2d::init(key(x), [3, 3, 1, 1], ConvOptions::default(), init::lecun_normal())
     },
+    "Convs::apply" => |x| Convs { layers: vec![] }.apply(x),
+    "Convs::init" => |x| Convs::init(key(x), Images::Atari, init::lecun_normal()),
     "Dense::apply" => |x| dense(x).apply(x),
     "Dense::init" => |x| Dense::init(key(x), 2, 2, init::lecun_normal()),
     "Dense::init_torch" => |x| Dense::init_torch(key(x), 2, 2),
@@ -269,6 +271,8 @@ const LAYERS: &[Function] = calls! {
         ImageEncoder::nature(key(x), ObsKind::Frames, &Shape::from([4, 84, 84]))
     },
     "ImageEncoder::size" => |x| ImageEncoder::Nature(encoder(x)).size(),
+    "Images::newest" => |x| Images::Atari.newest(x),
+    "Images::scaled" => |x| Images::Atari.scaled(x),
     "ImpalaCnn::apply" => |x| impala(x).apply(x),
     "ImpalaCnn::init" => |x| ImpalaCnn::init(key(x), [8, 8, 4], &[4], &[8], init::lecun_normal()),
     "ImpalaCnn::size" => |x| impala(x).size(),
@@ -295,6 +299,10 @@ const LAYERS: &[Function] = calls! {
     },
     "RunningMeanStd::normalize" => |x| statistics(x).normalize(x, 1e-8),
     "RunningMeanStd::update" => |x| statistics(x).update(x),
+    "Trunk::apply" => |x| {
+        Trunk { convs: Convs { layers: vec![] }, hidden: dense(x), images: Images::Atari }.apply(x)
+    },
+    "Trunk::init" => |x| Trunk::init(key(x), Images::Atari, init::lecun_normal()),
     "max_pool" => |x| max_pool(x, [2, 2], [2, 2], &Padding::Valid),
 };
 
@@ -322,6 +330,10 @@ const CREATORS: &[(&str, fn())] = creators! {
 /// Functions without a tensor, and without an error of their own: they make options or distributions,
 /// read shapes, take the caller's name, or fail for their axis only, as `tests/errors` shows.
 const WITHOUT_ERRORS: &[&str] = &[
+    "Images::features",
+    "Images::frame",
+    "Images::stack",
+    "Images::width",
     "WindowOptions::new",
     "WindowOptions::padding",
     "WindowOptions::strides",

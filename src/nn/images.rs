@@ -1,16 +1,12 @@
-//! Image observations: Atari games with CleanRL's wrappers and MinAtar's boards, the part of an
-//! observation that replay buffers store, and convolutions for each kind.
+//! Image observations of value-based algorithms: Atari's stacks of frames and MinAtar's boards, the
+//! part of an observation that replay buffers store, and convolutions for each kind.
 
-use crate::envs::{self, AtariOptions, EnvPool, EnvSpec, PoolOptions};
-use crate::error::Result;
-use crate::nn::init::Init;
-use crate::nn::{Conv2d, Dense};
+use super::{Conv2d, Dense, Init};
 use crate::random::Key;
 use crate::trace::ops::{ConvOptions, Padding};
-use crate::trace::{DType, Shape, Tensor, TensorType};
+use crate::trace::tensor::function;
+use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::Tree;
-
-use crate::rl::spaces;
 
 /// Kind of image observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,42 +21,6 @@ pub enum Images {
 }
 
 impl Images {
-    /// Creates environments with the wrappers of CleanRL's `dqn_atari.py`: stacks of four frames,
-    /// lives as episodes, rewards clipped to their signs, up to 30 no-ops, fire after a reset.
-    /// MinAtar environments get no wrappers.
-    ///
-    /// # Errors
-    /// [`Error::Config`](crate::Error::Config) for environments of another kind; `algorithm` is the
-    /// algorithm's name in the message. Also returns errors of the environments.
-    pub fn pool(algorithm: &str, id: &str, options: PoolOptions) -> Result<(EnvPool, Images)> {
-        if id.starts_with("MinAtar/") {
-            let pool = EnvPool::make(id, options)?;
-            let images = Images::of(algorithm, pool.spec())?;
-            return Ok((pool, images));
-        }
-        match EnvPool::atari(id, AtariOptions::gymnasium(), options) {
-            Ok(pool) => Ok((pool, Images::Atari)),
-            Err(error) => {
-                // The environment is no Atari game: report the algorithms that support it.
-                let known = envs::list_envs().contains(&id);
-                if let (true, Ok(spec)) = (known, envs::spec(id)) {
-                    Images::of(algorithm, &spec)?;
-                }
-                Err(error)
-            }
-        }
-    }
-
-    fn of(algorithm: &str, spec: &EnvSpec) -> Result<Images> {
-        let observation = &spec.observation;
-        match observation.shape()[..] {
-            [10, 10, channels] if observation.dtype() == DType::Bool => {
-                Ok(Images::MinAtar { channels })
-            }
-            _ => spaces::images(algorithm, spec, [4, 84, 84]).map(|()| Images::Atari),
-        }
-    }
-
     /// Returns the number of frames of an observation.
     pub fn stack(self) -> usize {
         match self {
@@ -80,6 +40,7 @@ impl Images {
     /// Returns the newest frame of observations `[N, ..]`: `[N, ..frame]`.
     #[track_caller]
     pub fn newest(self, obs: Tensor) -> Tensor {
+        let _scope = function("Images::newest");
         match self {
             Images::Atari => obs.index_axis(1, 3),
             Images::MinAtar { .. } => obs,
@@ -89,6 +50,7 @@ impl Images {
     /// Converts observations `[N, ..]` to `f32[N, rows, columns, channels]` between 0 and 1.
     #[track_caller]
     pub fn scaled(self, obs: Tensor) -> Tensor {
+        let _scope = function("Images::scaled");
         match self {
             Images::Atari => obs.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0,
             Images::MinAtar { .. } => obs.to(DType::F32),
@@ -129,7 +91,9 @@ pub struct Convs<T> {
 impl Convs<Tensor> {
     /// Initializes the convolutions for `images`: those of the Nature network (Mnih et al. 2015)
     /// for Atari, those of MinAtar's paper (Young and Tian 2019) for its boards.
+    #[track_caller]
     pub fn init(key: Key<Tensor>, images: Images, kernel: Init) -> Convs<Tensor> {
+        let _scope = function("Convs::init");
         let (convs, ..) = images.sizes();
         let keys = key.split_vec(convs.len());
         let layer = |(key, (shape, stride))| {
@@ -141,6 +105,7 @@ impl Convs<Tensor> {
     /// Returns the features `f32[N, features]` of `x: f32[N, rows, columns, channels]`.
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
+        let _scope = function("Convs::apply");
         let relu = |x: Tensor, layer: &Conv2d<Tensor>| layer.apply(x).relu();
         self.layers.iter().fold(x, relu).flatten_from(1)
     }
@@ -159,7 +124,9 @@ pub struct Trunk<T> {
 
 impl Trunk<Tensor> {
     /// Initializes the layers for `images`.
+    #[track_caller]
     pub fn init(key: Key<Tensor>, images: Images, kernel: Init) -> Trunk<Tensor> {
+        let _scope = function("Trunk::init");
         let (convs, hidden) = key.split();
         Trunk {
             convs: Convs::init(convs, images, kernel),
@@ -171,11 +138,7 @@ impl Trunk<Tensor> {
     /// Returns the features `f32[N, width]` of observations `[N, ..]`.
     #[track_caller]
     pub fn apply(&self, obs: Tensor) -> Tensor {
+        let _scope = function("Trunk::apply");
         self.hidden.apply(self.convs.apply(self.images.scaled(obs))).relu()
     }
-}
-
-/// Returns the shape of an observation of `stack` frames.
-pub(in crate::rl) fn stacked(frame: &Shape, stack: usize) -> Shape {
-    if stack == 1 { frame.clone() } else { frame.with_axis(0, stack) }
 }
