@@ -4,7 +4,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::*;
 use crate::error::{Error, Result};
@@ -205,14 +205,12 @@ fn the_longest_timeout_is_a_number_like_others() {
 
 #[test]
 fn nobody_at_the_address_is_told() {
-    let began = Instant::now();
     let alone = Peer::join(launch(1, 2, &address()), secret(), Duration::from_millis(300));
     let outcome = alone.err().unwrap().to_string();
     assert!(
         outcome.contains("process 1 of 2 has not reached process 0 at 127.0.0.1:"),
         "{outcome}"
     );
-    assert!(began.elapsed() < Duration::from_secs(5));
 }
 
 #[test]

@@ -204,12 +204,12 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(100));
             }
         });
-        let began = Instant::now();
-        let mut line = Until { stream: &ours, deadline: began + Duration::from_millis(300) };
+        let deadline = Instant::now() + Duration::from_millis(300);
+        let mut line = Until { stream: &ours, deadline };
         let error = receive::<String>(&mut line, 0).unwrap_err();
         let kinds = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
+        // Without the deadline the whole message would come, or its end.
         assert!(kinds.contains(&error.kind()), "{error}");
-        assert!(began.elapsed() < Duration::from_millis(1500), "{:?}", began.elapsed());
         drop(ours);
         trickles.join().unwrap();
     }

@@ -603,17 +603,12 @@ impl EnvPool {
         if probe.batches < PROBES {
             return Ok(());
         }
-        let work = probe.fastest.saturating_sub(HAND_OVER * self.options.batch_size as u32);
-        let worth = (work.as_nanos() / WORTH_A_THREAD.as_nanos()) as usize;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let count = worth.min(cores).min(self.options.batch_size);
-        // The caller of an asynchronous pool has other work to do: a single thread is already a
-        // gain.
-        let synchronous = self.is_synchronous();
-        if count < if synchronous { 2 } else { 1 } {
+        let size = self.options.batch_size;
+        let Some(count) = threads_for(probe.fastest, size, cores, self.is_synchronous()) else {
             self.engine = Engine::Inline(None);
             return Ok(());
-        }
+        };
         self.engine = Engine::Threads(start(&self.spec.id, count, &self.options)?);
         self.dispatch();
         Ok(())
@@ -634,6 +629,21 @@ impl EnvPool {
         }
         Ok(())
     }
+}
+
+/// Returns the number of threads for batches whose steps take the time `cost` on one thread; `None` if
+/// the caller steps them alone.
+fn threads_for(
+    cost: Duration,
+    batch_size: usize,
+    cores: usize,
+    synchronous: bool,
+) -> Option<usize> {
+    let work = cost.saturating_sub(HAND_OVER * batch_size as u32);
+    let worth = (work.as_nanos() / WORTH_A_THREAD.as_nanos()) as usize;
+    let count = worth.min(cores).min(batch_size);
+    // The caller of an asynchronous pool has other work to do: a single thread is already a gain.
+    (count >= if synchronous { 2 } else { 1 }).then_some(count)
 }
 
 /// Returns the options with `batch_size` filled in, or an error for invalid options.
@@ -703,5 +713,31 @@ fn store(filling: &mut Filling, finished: &mut Finished, row: usize, slot: &Slot
     filling.set(row, slot.index, &slot.outcome);
     if let Some(episode) = slot.outcome.finished {
         finished.push(episode);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_added_for_each_share_of_the_work_that_pays_for_it() {
+        let of = |threads: u32, size, synchronous| {
+            let cost = WORTH_A_THREAD * threads + HAND_OVER * size as u32;
+            threads_for(cost, size, 8, synchronous)
+        };
+        assert_eq!(threads_for(Duration::ZERO, 4, 8, false), None);
+        assert_eq!([0, 1, 2, 3].map(|share| of(share, 64, true)), [None, None, Some(2), Some(3)]);
+        assert_eq!(
+            [0, 1, 2, 3].map(|share| of(share, 64, false)),
+            [None, Some(1), Some(2), Some(3)]
+        );
+        // At most one a core, and one an environment of a batch.
+        assert_eq!(
+            (of(100, 64, true), of(100, 4, true), of(100, 1, true)),
+            (Some(8), Some(4), None)
+        );
+        let just_less = WORTH_A_THREAD * 2 + HAND_OVER * 64 - Duration::from_nanos(1);
+        assert_eq!(threads_for(just_less, 64, 8, true), None);
     }
 }

@@ -102,11 +102,9 @@ fn invalid_settings_are_refused() {
     assert!(text.contains("MinAtar/"), "{text}");
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn a_buffer_larger_than_the_memory_is_refused() {
-    if !cfg!(target_os = "linux") {
-        return;
-    }
     let runs = tempfile::tempdir().unwrap();
     let more = ["--env-id=Pong-v5", "--buffer-size=2000000000"];
     let error = args::<Args>(runs.path(), SMALL, &more).train().unwrap_err().to_string();

@@ -10,6 +10,8 @@ mod dqn;
 mod dqn_atari;
 mod fitting;
 mod fixture;
+#[path = "../peers/mod.rs"]
+mod peers;
 mod ppg;
 mod ppo;
 mod ppo_anakin;

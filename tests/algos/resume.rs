@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use podracer::algos::{
     c51, c51_atari, dqn, dqn_atari, pqn, qdagger_dqn_atari, rainbow_atari, sac_atari,
@@ -36,11 +36,11 @@ fn train_by_name(name: &str, flags: &[&str]) -> Summary {
     }
 }
 
-/// Not a test of its own: the program that the tests below kill.
+/// The program that the tests below kill.
 #[test]
+#[ignore = "run by the tests of each algorithm"]
 fn child() {
-    let Some(part) = std::env::var_os(PART) else { return };
-    let part = part.into_string().unwrap();
+    let part = std::env::var(PART).expect("the test that runs this sets it");
     let mut words = part.split('\n');
     let name = words.next().unwrap();
     println!("{}", train_by_name(name, &words.collect::<Vec<_>>()));
@@ -64,14 +64,12 @@ fn run_in(runs: &Path) -> Option<PathBuf> {
 fn killed(name: &str, flags: &[&str], runs: &Path) -> PathBuf {
     let part = [&[name], flags].concat().join("\n");
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["resume::child", "--exact", "--nocapture"]).env(PART, part);
+    command.args(["--exact", "resume::child", "--ignored", "--nocapture"]).env(PART, part);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let checkpoint = || Some(run_in(runs)?.join("checkpoint.safetensors"));
     let written = || fs::metadata(checkpoint()?).ok()?.modified().ok();
-    let start = Instant::now();
     let mut first = None;
     loop {
-        assert!(start.elapsed() < Duration::from_secs(300), "{name}: no checkpoint was written");
         let now = written();
         if first.is_some() && now != first {
             break;

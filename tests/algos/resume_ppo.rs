@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use podracer::algos::ppo::{Args, train};
 use podracer::rl::{Algorithm, algorithm};
@@ -28,10 +28,11 @@ fn args(runs: &Path) -> Args {
     Args::from_flags(RUN.iter().copied().chain([runs.as_str()])).unwrap()
 }
 
-/// Not a test of its own: the program that the test below kills.
+/// The program that the test below kills.
 #[test]
+#[ignore = "run by a_killed_run_is_resumed_as_if_it_had_not_been"]
 fn child() {
-    let Some(runs) = std::env::var_os(RUNS_DIR) else { return };
+    let runs = std::env::var_os(RUNS_DIR).expect("the test that runs this sets it");
     train(&args(runs.as_ref())).unwrap();
 }
 
@@ -59,13 +60,11 @@ fn a_killed_run_is_resumed_as_if_it_had_not_been() {
     let whole = run_in(&whole).unwrap();
 
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["resume_ppo::child", "--exact", "--nocapture"]).env(RUNS_DIR, &parts);
+    child.args(["--exact", "resume_ppo::child", "--ignored", "--nocapture"]).env(RUNS_DIR, &parts);
     let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     // Killed a moment after some checkpoint: most likely amid a rollout or an update.
-    let began = Instant::now();
     let saved = || run_in(&parts).is_some_and(|run| run.join("checkpoint.safetensors").exists());
     while !saved() {
-        assert!(began.elapsed() < Duration::from_secs(120), "no checkpoint came");
         assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
         sleep(Duration::from_millis(1));
     }

@@ -20,10 +20,7 @@ fn run_in(root: &Path) -> Run {
 
 #[test]
 fn tensorboard_reads_our_files() {
-    let Some(python) = std::env::var_os("PODRACER_TENSORBOARD_PYTHON") else {
-        eprintln!("SKIPPED: PODRACER_TENSORBOARD_PYTHON names no Python that has tensorboard");
-        return;
-    };
+    let Some(python) = super::peers::python("PODRACER_TENSORBOARD_PYTHON") else { return };
     let root = tempfile::tempdir().unwrap();
     let mut run = run_in(root.path());
     run.episode(21.0, 21, 21).unwrap();
@@ -70,10 +67,11 @@ mod interrupts {
     /// A script that only executes its arguments, in the same process.
     const PLAIN: &str = r#"exec "$0" "$@""#;
 
-    /// Not a test of its own: the program that the tests below interrupt.
+    /// The program that the tests below interrupt.
     #[test]
+    #[ignore = "run by the tests of signals"]
     fn child() {
-        let Some(root) = std::env::var_os(PART) else { return };
+        let root = std::env::var_os(PART).expect("the test that runs this sets it");
         interrupt::install().unwrap();
         interrupt::install().unwrap();
         let mut run = run_in(root.as_ref());
@@ -100,7 +98,7 @@ mod interrupts {
         let root = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", script]).arg(std::env::current_exe().unwrap());
-        command.args(["rl::interrupts::child", "--exact", "--nocapture"]);
+        command.args(["--exact", "rl::interrupts::child", "--ignored", "--nocapture"]);
         command.env(PART, root.path()).stdout(Stdio::piped()).stderr(Stdio::null());
         if stubborn {
             command.env("PODRACER_TEST_STUBBORN", "1");
@@ -144,13 +142,25 @@ mod interrupts {
         assert_eq!(running.process.wait().unwrap().code(), Some(interrupt::EXIT_STATUS));
     }
 
+    /// The signals of a process that `/proc` lists in a row, as bits.
+    #[cfg(target_os = "linux")]
+    fn signals(process: &Child, row: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+        let row = status.lines().find_map(|line| line.strip_prefix(row)).unwrap();
+        u64::from_str_radix(row.trim(), 16).unwrap()
+    }
+
+    #[cfg(target_os = "linux")]
     #[test]
     fn a_hangup_is_left_to_nohup() {
         let mut running = start(r#"trap "" HUP; exec "$0" "$@""#, false);
         let events = running.line("ready ");
+        let bit = |signal: i32| 1_u64 << (signal - 1);
+        let caught = signals(&running.process, "SigCgt:");
+        assert_eq!(caught & bit(libc::SIGHUP), 0);
+        assert_ne!(caught & bit(libc::SIGINT), 0);
+        assert_ne!(signals(&running.process, "SigIgn:") & bit(libc::SIGHUP), 0);
         running.signal("HUP");
-        sleep(Duration::from_millis(100));
-        assert!(running.process.try_wait().unwrap().is_none(), "still running");
         assert_eq!(read_events(&events).unwrap().len(), 2);
         running.signal("INT");
         assert!(running.process.wait().unwrap().success());

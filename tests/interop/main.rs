@@ -1,8 +1,12 @@
 //! Podracer and JAX run each other's PPO update: `tests/interop/run`, or `cargo test --test interop`
 //! with `PODRACER_PEER_PYTHON=.../bin/python`, a Python with jax, numpy and flatbuffers.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
+
+#[path = "../peers/mod.rs"]
+mod peers;
 
 use podracer::algos::ppo::{Agent, Args, Rollout, TrainState, update};
 use podracer::export::Exported;
@@ -48,7 +52,7 @@ fn expect_values(exported: &Exported, values: &Values, what: &str) {
     assert!(worst <= 1e-5, "{what}: {worst}");
 }
 
-fn peer(python: &str, command: &str, folder: &Path) {
+fn peer(python: &OsStr, command: &str, folder: &Path) {
     let status = Command::new(python)
         .arg("tests/interop/peer.py")
         .arg(command)
@@ -112,10 +116,7 @@ fn ours() -> (Exported, Values) {
 
 #[test]
 fn each_runs_the_update_of_the_other() {
-    let Ok(python) = std::env::var("PODRACER_PEER_PYTHON") else {
-        println!("interop: skipped: PODRACER_PEER_PYTHON is not set; see tests/interop/run");
-        return;
-    };
+    let Some(python) = peers::python("PODRACER_PEER_PYTHON") else { return };
     let dir = tempfile::tempdir().unwrap();
     let read = |name: &str| Exported::load(dir.path().join(name)).unwrap();
     let (exported, values) = ours();

@@ -62,36 +62,103 @@ fn anchor_of(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
+/// Files below a folder of the repository, by their paths from its root. Build outputs and hidden
+/// folders but `.ci` are left out.
+fn files_in(folder: &str) -> Vec<String> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+        if entry.file_type().unwrap().is_file() {
+            files.push(path);
+        } else if !["target", "runs", "videos"].contains(&&*name)
+            && (!name.starts_with('.') || name == ".ci")
+        {
+            files.extend(files_in(&path));
+        }
+    }
+    files
+}
+
+/// Every Markdown file of the repository.
+fn markdown() -> Vec<String> {
+    files_in("").into_iter().filter(|file| file.ends_with(".md")).collect()
+}
+
 #[test]
 fn links_between_documents_lead_somewhere() {
     let mut links = 0;
-    for folder in ["", "docs/", "docs/algos/", "docs/decisions/"] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-        let names = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name());
-        let names = names.filter_map(|name| name.into_string().ok());
-        for file in
-            names.filter(|name| name.ends_with(".md")).map(|name| folder.to_string() + &name)
-        {
-            let text = read(&file);
-            assert!(text.is_ascii(), "{file}");
-            for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-                if link.starts_with("http") {
-                    continue;
-                }
-                let (page, anchor) = link.split_once('#').unwrap_or((link, ""));
-                let page = if page.is_empty() { file.clone() } else { folder.to_string() + page };
-                let target = Path::new(env!("CARGO_MANIFEST_DIR")).join(&page);
-                assert!(target.exists(), "{file} links to {link}");
-                let found = anchor.is_empty()
-                    || read(&page)
-                        .lines()
-                        .any(|line| line.starts_with('#') && anchor_of(line) == anchor);
-                assert!(found, "{file} links to {link}, and {page} has no such heading");
-                links += 1;
+    for file in markdown() {
+        let text = read(&file);
+        assert!(text.is_ascii(), "{file}");
+        let folder =
+            file.rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.starts_with("http") {
+                continue;
             }
+            let (page, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let page = if page.is_empty() { file.clone() } else { folder.clone() + page };
+            let target = Path::new(env!("CARGO_MANIFEST_DIR")).join(&page);
+            assert!(target.exists(), "{file} links to {link}");
+            let found = anchor.is_empty()
+                || read(&page)
+                    .lines()
+                    .any(|line| line.starts_with('#') && anchor_of(line) == anchor);
+            assert!(found, "{file} links to {link}, and {page} has no such heading");
+            links += 1;
         }
     }
     assert!(links > 100, "{links} links");
+}
+
+/// Words of a document that name files: between backticks, or in the commands of a block.
+fn file_names(text: &str) -> Vec<&str> {
+    let (mut names, mut in_block, mut in_commands) = (Vec::new(), false, false);
+    for line in text.lines() {
+        if let Some(language) = line.trim_start().strip_prefix("```") {
+            (in_block, in_commands) = (!in_block, !in_block && language == "sh");
+        } else if in_commands {
+            names.extend(line.split_whitespace());
+        } else if !in_block {
+            names.extend(line.split('`').skip(1).step_by(2).flat_map(str::split_whitespace));
+        }
+    }
+    let placeholder = |name: &str| {
+        let marks = ["NAME", "FAMILY", "OUT", "DIR", "..", "..."];
+        name.split(['/', '.']).any(|part| marks.contains(&part))
+            || name.contains(['{', '}', '<', '>', '*', '$', '=', '"'])
+    };
+    names.retain(|name| !placeholder(name));
+    names.into_iter().map(|name| name.trim_matches([',', ';', ':', '(', ')', '.'])).collect()
+}
+
+/// Names that look like paths of this repository and are of something else.
+const OTHER_FILES: [(&str, &str); 1] = [("docs/custom-environment.md", "src/main.rs")];
+
+#[test]
+fn documents_name_files_that_exist() {
+    let (files, mut count) = (files_in(""), 0);
+    let folders: BTreeSet<&str> =
+        files.iter().filter_map(|file| Some(file.split_once('/')?.0)).collect();
+    for page in markdown().iter().map(String::as_str).chain(["NOTICE"]) {
+        for name in file_names(&read(page)) {
+            let (path, _) = name.split_once([':', '#']).unwrap_or((name, ""));
+            let path = path.trim_end_matches('/');
+            let in_folder = path.split_once('/').is_some_and(|(first, _)| folders.contains(first));
+            let known = if in_folder {
+                Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists()
+            } else if path.ends_with(".rs") {
+                files.iter().any(|file| file == path || file.ends_with(&format!("/{path}")))
+            } else {
+                continue;
+            };
+            count += 1;
+            assert!(known || OTHER_FILES.contains(&(page, path)), "{page} names {name}");
+        }
+    }
+    assert!(count > 200, "{count} names");
 }
 
 /// The book's table of contents has every page of `docs`, and nothing else.
@@ -170,23 +237,6 @@ fn the_faq_names_every_environment_variable() {
     assert!(variables.len() > 10, "{variables:?}");
     for name in variables {
         assert!(faq.contains(&format!("`{name}`")), "docs/faq.md does not name {name}");
-    }
-}
-
-#[test]
-fn the_tour_names_files_that_exist() {
-    for file in ["docs/from-scratch.md", "docs/adding-an-op.md"] {
-        let text = read(file);
-        for name in
-            text.split('`').filter(|name| name.ends_with(".rs") && !name.contains(['{', ' ']))
-        {
-            if name.contains("FAMILY") {
-                continue;
-            }
-            let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-            let places = ["", "src"].map(|folder| root.join(folder).join(name));
-            assert!(places.iter().any(|place| place.exists()), "{file} names {name}");
-        }
     }
 }
 

@@ -40,6 +40,7 @@ mod stablehlo_text;
 mod text;
 mod timeline;
 mod transforms;
+mod vacuous;
 mod words;
 
 use podracer::jit::run_program;

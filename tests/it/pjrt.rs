@@ -195,12 +195,10 @@ fn zero_copy_shares_memory_and_keeps_it() {
     executable.execute([&buffer, &buffer], &[], &mut outputs).unwrap();
     assert_eq!(to_host(&outputs[0])[7], 14.0);
     drop((buffer, outputs));
-    // The release comes on a thread of the runtime.
-    let start = std::time::Instant::now();
-    while Arc::strong_count(&data) > 1 && start.elapsed().as_secs() < 20 {
+    // The release comes on a thread of the runtime, at a time of its own.
+    while Arc::strong_count(&data) > 1 {
         std::thread::yield_now();
     }
-    assert_eq!(Arc::strong_count(&data), 1);
 
     // Misaligned memory is copied, under every semantics.
     for semantics in [

@@ -131,11 +131,10 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn work_takes_processor_time_and_sleep_none() {
-        let (began, before) = (Instant::now(), processor_time());
-        while processor_time() < before + Duration::from_millis(5) {
-            assert!(began.elapsed() < Duration::from_secs(60), "no time is taken");
-        }
+    fn work_takes_processor_time_and_cores_are_its_share() {
+        let before = processor_time();
+        assert_ne!((0..1_000_000).fold(1u64, |sum, x| std::hint::black_box(sum ^ x << 1)), 0);
+        assert!(processor_time() > before);
         let mut stats = Stats::default();
         let secs = Duration::from_secs;
         stats.update(secs(0), (secs(2), secs(3)), secs(0), secs(0));

@@ -1,10 +1,13 @@
 //! Environments that fail, and calls that cannot be.
 
-use podracer::envs::{Autoreset, Env, EnvPool, OnError, PoolOptions, list_envs, make};
+use std::sync::Arc;
+
+use podracer::envs::{Autoreset, Env, EnvPool, OnError, PoolOptions, StepOutcome, list_envs, make};
 use podracer::error::{Error, Result};
 use pretty_assertions::assert_eq;
 
-use super::{Counter, GO, counter, options};
+use super::load::Changed;
+use super::{Counter, GO, options};
 
 #[test]
 fn failing_environments_are_errors_and_never_hang() {
@@ -103,13 +106,25 @@ fn a_failing_factory_is_an_error() {
     assert_eq!(error, "env 1 (CartPole-v0) has another specification than env 0 (CartPole-v1)");
 }
 
+/// A pool that is dropped while its threads step waits for them and drops every environment.
 #[test]
-fn dropping_a_pool_with_work_in_flight() {
+fn no_environment_outlives_a_pool_that_is_dropped_with_work_in_flight() {
+    let alive = Arc::new(());
     for _ in 0..50 {
-        let mut pool = counter(PoolOptions { num_threads: 3, batch_size: 2, ..options(64) });
+        let factory = |_: usize| -> Result<Box<dyn Env>> {
+            let held = alive.clone();
+            let hold =
+                move |_: &mut f32, _: &mut StepOutcome| assert!(Arc::strong_count(&held) > 1);
+            Ok(Box::new(Changed(Counter::default(), hold)))
+        };
+        let options = PoolOptions { num_threads: 3, batch_size: 2, ..options(64) };
+        let mut pool = EnvPool::custom(factory, options).unwrap();
         pool.async_reset().unwrap();
         let batch = pool.recv().unwrap();
         pool.send(&[GO, GO], batch.env_id()).unwrap();
+        assert_eq!(Arc::strong_count(&alive), 65);
+        drop(pool);
+        assert_eq!(Arc::strong_count(&alive), 1);
     }
 }
 
