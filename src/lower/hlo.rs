@@ -221,6 +221,43 @@ fn line(
 mod tests {
     use super::*;
 
+    /// A recorded module: a computation `add`, and `main`, whose reduction calls it.
+    const MODULE: &str = "0a740a016d12046d61696e1a090a03616464280930001a5c0a046d61696e121b0a0178120970\
+         6172616d657465721a06100b1a020402480198020512330a017912067265647563651a0a100d\
+         2202100b220210013a081a04612e7273200c72020001e2010174980206a2020105b00209280a\
+         3006300a";
+
+    fn bytes_of(hex: &str) -> Vec<u8> {
+        let digits = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+        (0..hex.len()).step_by(2).map(digits).collect()
+    }
+
+    #[test]
+    fn a_module_is_shown_by_its_operations() {
+        let bytes = bytes_of(MODULE);
+        let expected = "HloModule m\n\n%add {\n}\n\nENTRY %main {\n  %x = f32[4,2] parameter(1)\n  \
+                        ROOT %y = (f32[], pred[]) reduce(%x), dimensions={0,1}, target=t, calls=%add  \
+                        // a.rs:12\n}\n";
+        assert_eq!(text("hlo_with_config", &bytes).unwrap(), expected);
+        assert_eq!(text("hlo", &bytes[2..]).unwrap(), expected);
+    }
+
+    /// A module cut short or with any byte changed is shown or refused.
+    #[test]
+    fn no_damage_makes_the_reader_panic() {
+        let whole = bytes_of(MODULE);
+        for length in 1..whole.len() {
+            assert!(text("hlo_with_config", &whole[..length]).is_err(), "{length}");
+        }
+        for at in 0..whole.len() {
+            for byte in [0, 1, 0x7f, 0x80, 0xff] {
+                let mut damaged = whole.clone();
+                damaged[at] = byte;
+                let _ = text("hlo_with_config", &damaged);
+            }
+        }
+    }
+
     #[test]
     fn what_is_no_module_is_an_error() {
         for (format, bytes) in [("hlo", &[0x0a, 200][..]), ("hlo", &[7]), ("mlir", b"module")] {

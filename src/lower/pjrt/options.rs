@@ -186,6 +186,29 @@ mod tests {
     }
 
     #[test]
+    fn the_message_is_the_recorded_one() {
+        let entries = [
+            ("s", OptionValue::from("")),
+            ("i", OptionValue::Int(-1)),
+            ("f", OptionValue::Float(0.5)),
+            ("t", OptionValue::Bool(true)),
+        ];
+        let options = CompileOptions {
+            num_replicas: 2,
+            device_assignment: Some(vec![1, 0]),
+            portable: true,
+            env_option_overrides: entries.map(|(name, value)| (name.into(), value)).into(),
+            ..CompileOptions::default()
+        };
+        let hex: String = options.encode().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            hex,
+            "1a10200228014a0a080210011a040a02010020013a070a017312020a003a100a0169120b\
+             18ffffffffffffffffff013a0e0a0166120921000000000000e03f3a070a017412021001"
+        );
+    }
+
+    #[test]
     fn overrides() {
         let options = CompileOptions {
             env_option_overrides: vec![

@@ -303,6 +303,32 @@ mod tests {
     }
 
     #[test]
+    fn records_are_the_recorded_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = EventWriter::create(dir.path()).unwrap();
+        writer.text("h", "text", 0).unwrap();
+        writer.scalars(&[("a/b", 0.5), ("", 0.0)], 300).unwrap();
+        writer.flush().unwrap();
+        let bytes = fs::read(writer.path()).unwrap();
+        let (mut rest, mut records) = (&bytes[..], Vec::new());
+        while let Some((length, after)) = rest.split_first_chunk::<8>() {
+            // Two checksums of four bytes; a record begins with the field of the wall time.
+            let length = u64::from_le_bytes(*length) as usize;
+            let record = &after[4..4 + length];
+            assert_eq!(record[0], 9);
+            records.push(record[9..].iter().map(|x| format!("{x:02x}")).collect::<String>());
+            rest = &after[length + 8..];
+        }
+        let expected = [
+            "10001a0d627261696e2e4576656e743a32",
+            "10002a2c0a2a0a0e682f746578745f73756d6d617279420e080712041202080142047465\
+             78744a080a060a0474657874",
+            "10ac022a150a0a0a03612f62150000003f0a070a001500000000",
+        ];
+        assert_eq!(records, expected);
+    }
+
+    #[test]
     fn files_of_one_folder_have_different_names() {
         let dir = tempfile::tempdir().unwrap();
         let first = EventWriter::create(dir.path()).unwrap();
