@@ -15,7 +15,7 @@ use crate::error::{Error, Loc, Result};
 use crate::trace::eval::{control, eval_op};
 use crate::trace::graph::map_subprograms;
 use crate::trace::literal::Literal;
-use crate::trace::op::{CallbackKind, CallbackOp, Op};
+use crate::trace::op::{CallbackKind, CallbackOp, Op, Structure};
 use crate::trace::program::{Equation, Program, Var};
 use crate::trace::types::DType;
 
@@ -184,19 +184,21 @@ impl Host<'_> {
         let step = |program: &Program, number: usize, inputs: Vec<Literal>| {
             self.check.step(equation, number, || self.program(program, inputs))
         };
-        let results = match &equation.op {
-            Op::Scan(scan) => return control::scan(scan, operands, step),
-            Op::While(while_op) => return control::while_loop(while_op, operands, step),
-            Op::Cond(cond) => {
+        let results = match equation.op.structure() {
+            Structure::Scan(scan) => return control::scan(scan, operands, step),
+            Structure::While(while_op) => return control::while_loop(while_op, operands, step),
+            Structure::Cond(cond) => {
                 return control::cond(cond, operands, |branch, _, inputs| {
                     self.program(branch, inputs)
                 });
             }
-            Op::CustomJvp(custom) => return self.program(&custom.call, operands.to_vec()),
-            Op::CustomVjp(custom) => return self.program(&custom.call, operands.to_vec()),
-            Op::Remat(remat) => return self.program(&remat.body, operands.to_vec()),
-            Op::Callback(callback) => self.call(callback, operands)?,
-            op => eval_op(op, operands),
+            Structure::CustomJvp(custom) => return self.program(&custom.call, operands.to_vec()),
+            Structure::CustomVjp(custom) => return self.program(&custom.call, operands.to_vec()),
+            Structure::Remat(remat) => return self.program(&remat.body, operands.to_vec()),
+            Structure::Callback(callback) => self.call(callback, operands)?,
+            Structure::Elementary | Structure::Collective(_) | Structure::CustomLin(_) => {
+                eval_op(&equation.op, operands)
+            }
         };
         self.check.results(equation, operands, &results)?;
         Ok(results)

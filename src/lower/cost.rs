@@ -1,6 +1,8 @@
 //! Rough cost of a Program: enough for choices at compile time.
 
-use crate::trace::op::{Op, UnaryOp};
+#![deny(clippy::wildcard_enum_match_arm)]
+
+use crate::trace::op::{Fact, Op};
 use crate::trace::program::{Equation, Program};
 
 /// Returns true if a Program gains by spreading single operations over several cores: most of its
@@ -33,10 +35,7 @@ fn work(program: &Program) -> Work {
             *class += own as f64;
             continue;
         }
-        let iterations = match &equation.op {
-            Op::Scan(scan) => scan.length as f64,
-            _ => 1.0,
-        };
+        let iterations = if let Op::Scan(scan) = &equation.op { scan.length as f64 } else { 1.0 };
         for Work { small, large } in inside.map(work) {
             sum.small += iterations * small;
             sum.large += iterations * large;
@@ -61,7 +60,42 @@ pub(super) fn operations(program: &Program, equation: &Equation) -> usize {
         // Twenty rounds of adding, rotating and mixing.
         Op::Threefry => 100 * out,
         // Functions of an element, sums of many: some operations for each.
-        _ => {
+        Op::Constant(_)
+        | Op::Iota { .. }
+        | Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::Select
+        | Op::Clamp
+        | Op::Convert { .. }
+        | Op::Bitcast { .. }
+        | Op::Broadcast { .. }
+        | Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::Reverse { .. }
+        | Op::Concat { .. }
+        | Op::Pad { .. }
+        | Op::Slice { .. }
+        | Op::DynamicSlice { .. }
+        | Op::DynamicUpdateSlice
+        | Op::Gather(_)
+        | Op::Scatter(_)
+        | Op::Cholesky
+        | Op::TriangularSolve(_)
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::Sort { .. }
+        | Op::Collective(_)
+        | Op::StopGradient
+        | Op::Name(_)
+        | Op::CustomJvp(_)
+        | Op::CustomVjp(_)
+        | Op::CustomLin(_)
+        | Op::Remat(_)
+        | Op::Callback(_)
+        | Op::Scan(_)
+        | Op::While(_)
+        | Op::Cond(_) => {
             let most = equation.inputs.iter().map(|&var| elements(var)).max().unwrap_or(0);
             8 * out.max(most)
         }
@@ -77,19 +111,7 @@ pub fn inline_operations(program: &Program) -> usize {
         let inside: usize = equation.op.subprograms().map(inline_operations).sum();
         let own = match &equation.op {
             // Counted apart, as transcendental.
-            Op::Unary(
-                UnaryOp::Exp
-                | UnaryOp::Expm1
-                | UnaryOp::Log
-                | UnaryOp::Log1p
-                | UnaryOp::Sqrt
-                | UnaryOp::Rsqrt
-                | UnaryOp::Sin
-                | UnaryOp::Cos
-                | UnaryOp::Tan
-                | UnaryOp::Tanh
-                | UnaryOp::Logistic,
-            ) => 0,
+            Op::Unary(op) if op.is(Fact::Transcendental) => 0,
             Op::Dot(_) | Op::Constant(_) | Op::Iota { .. } | Op::Broadcast { .. } => 0,
             Op::Reshape { .. } | Op::Transpose { .. } | Op::Reverse { .. } => 0,
             Op::Concat { .. } | Op::Pad { .. } | Op::Slice { .. } => 0,
@@ -99,7 +121,11 @@ pub fn inline_operations(program: &Program) -> usize {
             Op::ArgReduce { .. } => 9 * elements(equation.inputs[0]),
             // A native function, if the Program runs inline.
             Op::Threefry => 0,
-            _ => out,
+            Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Clamp => out,
+            Op::Convert { .. } | Op::Scatter(_) | Op::Conv(_) | Op::Sort { .. } => out,
+            Op::Cholesky | Op::TriangularSolve(_) | Op::Collective(_) | Op::Name(_) => out,
+            Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) | Op::Remat(_) => out,
+            Op::Callback(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_) => out,
         };
         own + inside
     };

@@ -17,7 +17,7 @@ pub(crate) use self::gather::gather_of_scatter;
 use self::problem::ensure;
 pub(crate) use self::problem::is_permutation;
 pub use self::problem::{Problem, Types};
-use super::op::{BinaryOp, CustomJvpOp, Op, ReduceOp, Rule, UnaryOp};
+use super::op::{BinaryOp, CustomJvpOp, Domain, Fact, Op, Rule, UnaryOp};
 use super::program::Program;
 use super::types::{DType, Shape, TensorType};
 
@@ -192,13 +192,11 @@ fn infer_types(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
         Op::Reduce { op, axes } => {
             let x = inputs[0];
             distinct_axes(axes, x)?;
-            let fits = match op {
-                ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min => {
-                    x.dtype != DType::Bool
-                }
-                ReduceOp::And | ReduceOp::Or => !x.dtype.is_float(),
-            };
-            ensure!(fits, [0], "is not defined for {x}; convert it with .to(dtype) first");
+            ensure!(
+                op.domain().contains(x.dtype),
+                [0],
+                "is not defined for {x}; convert it with .to(dtype) first"
+            );
             one(TensorType::new(x.dtype, x.shape.without_axes(axes)))
         }
         Op::ArgReduce { axis, .. } => {
@@ -289,63 +287,21 @@ fn arity(op: &Op) -> Option<usize> {
 }
 
 fn infer_unary(op: UnaryOp, x: &TensorType) -> Result<TensorType, Problem> {
-    let fits = match op {
-        UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign => x.dtype != DType::Bool,
-        UnaryOp::Not => !x.dtype.is_float(),
-        UnaryOp::Exp
-        | UnaryOp::Expm1
-        | UnaryOp::Log
-        | UnaryOp::Log1p
-        | UnaryOp::Sqrt
-        | UnaryOp::Rsqrt
-        | UnaryOp::Sin
-        | UnaryOp::Cos
-        | UnaryOp::Tan
-        | UnaryOp::Tanh
-        | UnaryOp::Asin
-        | UnaryOp::Acos
-        | UnaryOp::Sinh
-        | UnaryOp::Cosh
-        | UnaryOp::Asinh
-        | UnaryOp::Acosh
-        | UnaryOp::Atanh
-        | UnaryOp::Cbrt
-        | UnaryOp::Logistic
-        | UnaryOp::Floor
-        | UnaryOp::Ceil
-        | UnaryOp::Round
-        | UnaryOp::Erf
-        | UnaryOp::Erfc
-        | UnaryOp::ErfInv
-        | UnaryOp::Lgamma
-        | UnaryOp::Digamma
-        | UnaryOp::IsFinite => x.dtype.is_float(),
+    let domain = op.domain();
+    let wanted = match domain {
+        Domain::Floats => "takes floats, got",
+        Domain::Numbers | Domain::Bits | Domain::Integers => "is not defined for",
     };
-    let wanted = match op {
-        UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Not => "is not defined for",
-        _ => "takes floats, got",
-    };
-    ensure!(fits, [0], "{wanted} {x}; convert it with .to(dtype) first");
-    let dtype = if op == UnaryOp::IsFinite { DType::Bool } else { x.dtype };
+    ensure!(domain.contains(x.dtype), [0], "{wanted} {x}; convert it with .to(dtype) first");
+    let dtype = if op.is(Fact::Predicate) { DType::Bool } else { x.dtype };
     Ok(TensorType::new(dtype, &x.shape))
 }
 
 fn infer_binary(op: BinaryOp, lhs: &TensorType, rhs: &TensorType) -> Result<TensorType, Problem> {
     same_types(lhs, rhs)?;
     let dtype = lhs.dtype;
-    let fits = match op {
-        BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div | BinaryOp::Rem => {
-            dtype != DType::Bool
-        }
-        BinaryOp::Max | BinaryOp::Min => dtype != DType::Bool,
-        BinaryOp::Pow | BinaryOp::Atan2 | BinaryOp::Polygamma => dtype.is_float(),
-        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => !dtype.is_float(),
-        BinaryOp::ShiftLeft | BinaryOp::ShiftRightLogical | BinaryOp::ShiftRightArithmetic => {
-            dtype.is_int()
-        }
-    };
     ensure!(
-        fits,
+        op.domain().contains(dtype),
         [0, 1],
         "is not defined for {dtype}: lhs {lhs}, rhs {rhs}; convert with .to(dtype) first"
     );

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 pub(crate) use self::order::in_order;
 pub use self::svg::{svg, svg_folded};
-use super::op::{Op, Rule};
+use super::op::{Op, Rule, Structure, StructureMut};
 use super::program::{Equation, Program, Var, Vars};
 
 /// A node of the data-flow graph.
@@ -90,27 +90,27 @@ pub(crate) fn map_subprograms(op: &mut Op, f: &dyn Fn(Program) -> Program) {
         let body = Arc::unwrap_or_clone(std::mem::take(sub));
         *sub = Arc::new(f(body));
     };
-    match op {
-        Op::Scan(scan) => apply(&mut scan.body),
-        Op::CustomJvp(custom) => {
+    match op.structure_mut() {
+        StructureMut::Scan(scan) => apply(&mut scan.body),
+        StructureMut::CustomJvp(custom) => {
             apply(&mut custom.call);
             if let Rule::Own(rule) = &mut custom.jvp {
                 apply(rule);
             }
         }
-        Op::CustomVjp(custom) => {
+        StructureMut::CustomVjp(custom) => {
             apply(&mut custom.call);
             apply(&mut custom.fwd);
             apply(&mut custom.bwd);
         }
-        Op::CustomLin(custom) => apply(&mut custom.bwd),
-        Op::Remat(remat) => apply(&mut remat.body),
-        Op::While(w) => {
+        StructureMut::CustomLin(custom) => apply(&mut custom.bwd),
+        StructureMut::Remat(remat) => apply(&mut remat.body),
+        StructureMut::While(w) => {
             apply(&mut w.cond);
             apply(&mut w.body);
         }
-        Op::Cond(cond) => cond.branches.iter_mut().for_each(apply),
-        _ => {}
+        StructureMut::Cond(cond) => cond.branches.iter_mut().for_each(apply),
+        StructureMut::Elementary | StructureMut::Collective(_) | StructureMut::Callback(_) => {}
     }
 }
 
@@ -207,11 +207,18 @@ fn is_call(op: &Op) -> bool {
 
 /// The Program that replaces a call.
 fn body_of(op: &Op) -> Option<Arc<Program>> {
-    match op {
-        Op::CustomJvp(custom) => Some(custom.call.clone()),
-        Op::CustomVjp(custom) => Some(custom.call.clone()),
-        Op::Remat(remat) if !remat.barrier => Some(remat.body.clone()),
-        _ => None,
+    match op.structure() {
+        Structure::CustomJvp(custom) => Some(custom.call.clone()),
+        Structure::CustomVjp(custom) => Some(custom.call.clone()),
+        Structure::Remat(remat) if !remat.barrier => Some(remat.body.clone()),
+        Structure::Elementary
+        | Structure::Collective(_)
+        | Structure::Callback(_)
+        | Structure::CustomLin(_)
+        | Structure::Remat(_)
+        | Structure::Scan(_)
+        | Structure::While(_)
+        | Structure::Cond(_) => None,
     }
 }
 

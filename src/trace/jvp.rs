@@ -373,3 +373,27 @@ pub fn jvp<A: Tree<Tensor>, B: Tree<Tensor>>(
     });
     (tree::replace(&template, outputs), tangents)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::literal::Literal;
+    use crate::trace::op::Fact;
+    use crate::trace::testing::interpret;
+    use crate::trace::types::TensorType;
+
+    /// Loops drop the tangents of operations that their rows call flat.
+    #[test]
+    fn operations_are_flat_where_they_have_no_tangent() {
+        for op in UnaryOp::ALL {
+            let flat = |x: Tensor| {
+                let y = bind1(Op::Unary(op), &[x], Location::caller());
+                assert_eq!(jvp_unary(op, x, y, x).is_none(), op.is(Fact::Flat), "{op:?}");
+                y
+            };
+            let dtype = if op.domain().contains(DType::F32) { DType::F32 } else { DType::Bool };
+            let x = Literal::filled(TensorType::new(dtype, [2]), 1.0);
+            interpret::<Tensor, Tensor>(x, flat).unwrap();
+        }
+    }
+}

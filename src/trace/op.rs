@@ -12,6 +12,7 @@ mod callback;
 mod collective;
 mod dims;
 mod elementwise;
+mod facts;
 mod precision;
 
 use std::hash::{Hash, Hasher};
@@ -24,7 +25,11 @@ pub use self::collective::{AllReduceOp, Collective, CollectiveOp};
 pub use self::dims::{
     Amounts, Axes, ConvDims, DotDims, GatherDims, ScatterDims, ScatterKind, TriangularSolveOp,
 };
-pub use self::elementwise::{ArgOp, BinaryOp, CompareOp, ReduceOp, UnaryOp};
+pub(crate) use self::elementwise::unary_ops;
+pub use self::elementwise::{
+    ArgOp, BinaryOp, CompareOp, Domain, Fact, Linearity, ReduceOp, UnaryOp,
+};
+pub(crate) use self::facts::{Structure, StructureMut, TangentFlow};
 pub use self::precision::Precision;
 use super::literal::Literal;
 use super::types::{DType, Shape, TensorType};
@@ -421,8 +426,7 @@ impl Op {
             Op::Cholesky => "cholesky",
             Op::TriangularSolve(_) => "triangular_solve",
             Op::Reduce { op, .. } => op.name(),
-            Op::ArgReduce { op: ArgOp::Max, .. } => "argmax",
-            Op::ArgReduce { op: ArgOp::Min, .. } => "argmin",
+            Op::ArgReduce { op, .. } => op.name(),
             Op::Sort { .. } => "sort",
             Op::Threefry => "threefry2x32",
             Op::Collective(collective) => collective.kind.name(),

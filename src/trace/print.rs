@@ -15,7 +15,8 @@ use std::fmt::{self, Write};
 
 use super::literal::Literal;
 use super::op::{
-    Amounts, Axes, CallbackKind, Collective, Op, Precision, RematPolicy, Rule, VmapMethod,
+    Amounts, Axes, CallbackKind, Collective, Op, Precision, RematPolicy, Rule, Structure,
+    VmapMethod,
 };
 use super::program::{Equation, Program, Var};
 use super::types::DType;
@@ -193,12 +194,8 @@ pub(super) fn bare_dtype(
     operands: &[Option<DType>],
     result: Option<DType>,
 ) -> Option<DType> {
-    let is_index = |i: usize| match op {
-        Op::DynamicSlice { .. } => i >= 1,
-        Op::DynamicUpdateSlice => i >= 2,
-        Op::Cond(_) => i == 0,
-        _ => false,
-    };
+    let indices = op.facts().indices;
+    let is_index = |i: usize| indices.contains(&i);
     if is_index(i) {
         return Some(DType::I32);
     }
@@ -208,18 +205,18 @@ pub(super) fn bare_dtype(
 
 /// Returns the names of the Programs inside an operation.
 pub(super) fn labels(op: &Op) -> Vec<String> {
-    match op {
-        Op::Scan(_) => vec!["body".into()],
-        Op::While(_) => vec!["cond".into(), "body".into()],
-        Op::CustomJvp(custom) => match custom.jvp {
+    match op.structure() {
+        Structure::Scan(_) => vec!["body".into()],
+        Structure::While(_) => vec!["cond".into(), "body".into()],
+        Structure::CustomJvp(custom) => match custom.jvp {
             Rule::Own(_) => vec!["call".into(), "jvp".into()],
             Rule::Enclosing(_) => vec!["call".into()],
         },
-        Op::CustomVjp(_) => vec!["call".into(), "fwd".into(), "bwd".into()],
-        Op::CustomLin(_) => vec!["bwd".into()],
-        Op::Remat(_) => vec!["body".into()],
-        Op::Cond(cond) => (0..cond.branches.len()).map(|i| format!("branch {i}")).collect(),
-        _ => vec![],
+        Structure::CustomVjp(_) => vec!["call".into(), "fwd".into(), "bwd".into()],
+        Structure::CustomLin(_) => vec!["bwd".into()],
+        Structure::Remat(_) => vec!["body".into()],
+        Structure::Cond(cond) => (0..cond.branches.len()).map(|i| format!("branch {i}")).collect(),
+        Structure::Elementary | Structure::Collective(_) | Structure::Callback(_) => vec![],
     }
 }
 

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::axis::Axis;
-use super::op::{CallbackOp, Op, Rule};
+use super::op::{CallbackOp, Op, Rule, Structure};
 pub use super::op::{Equation, Program, Var, Vars};
 use super::types::TensorType;
 
@@ -76,28 +76,38 @@ impl Op {
     /// Returns true if running it does something besides computing its results: it is then neither
     /// left out nor merged with another.
     pub fn has_effect(&self) -> bool {
-        match self {
-            Op::Callback(callback) => callback.has_effect(),
-            op => op.subprograms().any(Program::has_effect),
+        match self.structure() {
+            Structure::Callback(callback) => callback.has_effect(),
+            Structure::Elementary
+            | Structure::Collective(_)
+            | Structure::CustomJvp(_)
+            | Structure::CustomVjp(_)
+            | Structure::CustomLin(_)
+            | Structure::Remat(_)
+            | Structure::Scan(_)
+            | Structure::While(_)
+            | Structure::Cond(_) => self.subprograms().any(Program::has_effect),
         }
     }
 
     /// The Programs inside a control-flow operation.
     pub fn subprograms(&self) -> impl Iterator<Item = &Program> {
-        let programs: SmallVec<[&Program; 2]> = match self {
-            Op::Scan(scan) => SmallVec::from_slice(&[&*scan.body]),
-            Op::CustomJvp(custom) => match &custom.jvp {
+        let programs: SmallVec<[&Program; 2]> = match self.structure() {
+            Structure::Scan(scan) => SmallVec::from_slice(&[&*scan.body]),
+            Structure::CustomJvp(custom) => match &custom.jvp {
                 Rule::Own(rule) => SmallVec::from_slice(&[&*custom.call, &**rule]),
                 Rule::Enclosing(_) => SmallVec::from_slice(&[&*custom.call]),
             },
-            Op::CustomVjp(custom) => {
+            Structure::CustomVjp(custom) => {
                 [&*custom.call, &*custom.fwd, &*custom.bwd].into_iter().collect()
             }
-            Op::CustomLin(custom) => SmallVec::from_slice(&[&*custom.bwd]),
-            Op::Remat(remat) => SmallVec::from_slice(&[&*remat.body]),
-            Op::While(while_op) => SmallVec::from_slice(&[&*while_op.cond, &*while_op.body]),
-            Op::Cond(cond) => cond.branches.iter().map(|branch| &**branch).collect(),
-            _ => SmallVec::new(),
+            Structure::CustomLin(custom) => SmallVec::from_slice(&[&*custom.bwd]),
+            Structure::Remat(remat) => SmallVec::from_slice(&[&*remat.body]),
+            Structure::While(while_op) => SmallVec::from_slice(&[&*while_op.cond, &*while_op.body]),
+            Structure::Cond(cond) => cond.branches.iter().map(|branch| &**branch).collect(),
+            Structure::Elementary | Structure::Collective(_) | Structure::Callback(_) => {
+                SmallVec::new()
+            }
         };
         programs.into_iter()
     }

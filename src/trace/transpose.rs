@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 
 use super::control::types_of;
 use super::jvp::{Linear, add_tangents, expect_float, linearize_program};
-use super::op::{Amounts, Axes, BinaryOp, Op, ReduceOp, ScatterKind, TriangularSolveOp, UnaryOp};
+use super::op::{Amounts, Axes, Fact, Linearity, Op, ReduceOp, ScatterKind, TriangularSolveOp};
 use super::ops::{ones_like, where_, zeros, zeros_like};
 use super::program::{Equation, Program};
 use super::tensor::{Tensor, at_line, bind, bind1, fail_op, trace_tree, within};
@@ -186,65 +186,16 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
     let pair = |a: Option<Tensor>, b: Option<Tensor>| Parts::from_slice(&[a, b]);
     let not_linear = || -> ! { fail_op(op.name(), NOT_LINEAR) };
     match op {
-        Op::Unary(UnaryOp::Neg) => first(-ct),
-        Op::Unary(
-            UnaryOp::Abs
-            | UnaryOp::Sign
-            | UnaryOp::Exp
-            | UnaryOp::Expm1
-            | UnaryOp::Log
-            | UnaryOp::Log1p
-            | UnaryOp::Sqrt
-            | UnaryOp::Rsqrt
-            | UnaryOp::Sin
-            | UnaryOp::Cos
-            | UnaryOp::Tan
-            | UnaryOp::Tanh
-            | UnaryOp::Asin
-            | UnaryOp::Acos
-            | UnaryOp::Sinh
-            | UnaryOp::Cosh
-            | UnaryOp::Asinh
-            | UnaryOp::Acosh
-            | UnaryOp::Atanh
-            | UnaryOp::Cbrt
-            | UnaryOp::Logistic
-            | UnaryOp::Floor
-            | UnaryOp::Ceil
-            | UnaryOp::Round
-            | UnaryOp::Erf
-            | UnaryOp::Erfc
-            | UnaryOp::ErfInv
-            | UnaryOp::Lgamma
-            | UnaryOp::Digamma
-            | UnaryOp::IsFinite
-            | UnaryOp::Not,
-        ) => not_linear(),
-        Op::Binary(BinaryOp::Add) => pair(Some(ct), Some(ct)),
-        Op::Binary(BinaryOp::Sub) => pair(Some(ct), x[1].is_linear().then(|| -ct)),
-        Op::Binary(BinaryOp::Mul) => match (x[0].value, x[1].value) {
-            (None, Some(factor)) => pair(Some(ct * factor), None),
-            (Some(factor), None) => pair(None, Some(ct * factor)),
-            _ => not_linear(),
+        Op::Unary(unary) if unary.is(Fact::Linear) => first(bind1(op.clone(), &[ct], equation.at)),
+        Op::Unary(_) => not_linear(),
+        Op::Binary(binary) => match (binary.linearity(), x[0].value, x[1].value) {
+            (Linearity::Sum, ..) => pair(Some(ct), Some(ct)),
+            (Linearity::Difference, ..) => pair(Some(ct), x[1].is_linear().then(|| -ct)),
+            (Linearity::Product, None, Some(factor)) => pair(Some(ct * factor), None),
+            (Linearity::Product, Some(factor), None) => pair(None, Some(ct * factor)),
+            (Linearity::Quotient, _, Some(divisor)) => pair(Some(ct / divisor), None),
+            (Linearity::Product | Linearity::Quotient | Linearity::Nonlinear, ..) => not_linear(),
         },
-        Op::Binary(BinaryOp::Div) => match x[1].value {
-            Some(divisor) => pair(Some(ct / divisor), None),
-            None => not_linear(),
-        },
-        Op::Binary(
-            BinaryOp::Rem
-            | BinaryOp::Pow
-            | BinaryOp::Max
-            | BinaryOp::Min
-            | BinaryOp::Atan2
-            | BinaryOp::Polygamma
-            | BinaryOp::And
-            | BinaryOp::Or
-            | BinaryOp::Xor
-            | BinaryOp::ShiftLeft
-            | BinaryOp::ShiftRightLogical
-            | BinaryOp::ShiftRightArithmetic,
-        ) => not_linear(),
         Op::Select => {
             let (predicate, zero) = (x[0].known(), zeros_like(ct));
             let on_true = x[1].is_linear().then(|| where_(predicate, ct, zero));

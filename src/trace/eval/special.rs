@@ -1,13 +1,61 @@
-//! Functions that the standard library lacks, or has for a smaller range: erf, its inverse, asinh,
-//! acosh, atanh, and threefry.
+//! The function of every [`UnaryOp`] on floats, and the functions that the standard library lacks or
+//! has for a smaller range: erf, its inverse, asinh, acosh, atanh, and threefry.
 
 // Coefficients as they were published.
 #![allow(clippy::excessive_precision, clippy::unreadable_literal)]
 
 use std::f64::consts::{LN_2, PI};
 
+use super::gamma;
+use crate::trace::op::UnaryOp;
+use crate::trace::types::DType;
+
+/// The function of a float, for elements of type `dtype`.
+///
+/// # Panics
+/// If `op` takes no floats, or gives bool.
+pub(super) fn unary(op: UnaryOp, dtype: DType) -> fn(f64) -> f64 {
+    match op {
+        UnaryOp::Neg => |x| -x,
+        UnaryOp::Abs => f64::abs,
+        // Not `signum`: zeros keep their sign and are not one.
+        UnaryOp::Sign => |x| if x == 0.0 || x.is_nan() { x } else { x.signum() },
+        UnaryOp::Exp => f64::exp,
+        UnaryOp::Expm1 => f64::exp_m1,
+        UnaryOp::Log => f64::ln,
+        UnaryOp::Log1p => f64::ln_1p,
+        UnaryOp::Sqrt => f64::sqrt,
+        UnaryOp::Rsqrt => |x| 1.0 / x.sqrt(),
+        UnaryOp::Sin => f64::sin,
+        UnaryOp::Cos => f64::cos,
+        UnaryOp::Tan => f64::tan,
+        UnaryOp::Tanh => f64::tanh,
+        UnaryOp::Asin => f64::asin,
+        UnaryOp::Acos => f64::acos,
+        UnaryOp::Sinh => f64::sinh,
+        UnaryOp::Cosh => f64::cosh,
+        UnaryOp::Asinh => asinh,
+        UnaryOp::Acosh => acosh,
+        UnaryOp::Atanh => atanh,
+        UnaryOp::Cbrt => f64::cbrt,
+        UnaryOp::Logistic => |x| 1.0 / (1.0 + (-x).exp()),
+        UnaryOp::Floor => f64::floor,
+        UnaryOp::Ceil => f64::ceil,
+        UnaryOp::Round => f64::round_ties_even,
+        UnaryOp::Erf => erf,
+        UnaryOp::Erfc => erfc,
+        UnaryOp::Lgamma => gamma::lgamma,
+        UnaryOp::Digamma => gamma::digamma,
+        UnaryOp::ErfInv if dtype == DType::F64 => erf_inv,
+        UnaryOp::ErfInv => |x| erf_inv_f32(x as f32) as f64,
+        UnaryOp::IsFinite | UnaryOp::Not => {
+            panic!("{} is not a function from floats to floats", op.name())
+        }
+    }
+}
+
 /// The error function, to a few units in the last place of `f64`.
-pub(super) fn erf(x: f64) -> f64 {
+fn erf(x: f64) -> f64 {
     let size = x.abs();
     if size.is_nan() {
         x
@@ -26,7 +74,7 @@ pub(super) fn erf(x: f64) -> f64 {
 }
 
 /// `1 - erf(x)`, exact also where that is small.
-pub(super) fn erfc(x: f64) -> f64 {
+fn erfc(x: f64) -> f64 {
     if x < 2.0 { 1.0 - erf(x) } else { erfc_tail(x) }
 }
 
@@ -37,7 +85,7 @@ fn erfc_tail(x: f64) -> f64 {
 }
 
 /// The inverse hyperbolic sine; the standard library's overflows above half of the largest number.
-pub(super) fn asinh(x: f64) -> f64 {
+fn asinh(x: f64) -> f64 {
     if x.abs() > 1e300 && x.is_finite() {
         return (x.abs().ln() + LN_2).copysign(x);
     }
@@ -45,12 +93,12 @@ pub(super) fn asinh(x: f64) -> f64 {
 }
 
 /// The inverse hyperbolic cosine; the standard library's overflows as well.
-pub(super) fn acosh(x: f64) -> f64 {
+fn acosh(x: f64) -> f64 {
     if x > 1e300 && x.is_finite() { x.ln() + LN_2 } else { x.acosh() }
 }
 
 /// The inverse hyperbolic tangent; the standard library's loses digits near -1.
-pub(super) fn atanh(x: f64) -> f64 {
+fn atanh(x: f64) -> f64 {
     x.abs().atanh().copysign(x)
 }
 
@@ -65,7 +113,7 @@ fn horner<T: Copy + std::ops::Mul<Output = T> + std::ops::Add<Output = T>>(
 /// The inverse of the error function, as XLA computes it: M. Giles, "Approximating the erfinv
 /// function", single precision. JAX's normal numbers come from it, so it is followed in `f32`;
 /// where a device fuses products and sums it may differ in the last place or two.
-pub(super) fn erf_inv_f32(x: f32) -> f32 {
+fn erf_inv_f32(x: f32) -> f32 {
     if x.abs() == 1.0 {
         return x * f32::INFINITY;
     }
@@ -102,7 +150,7 @@ pub(super) fn erf_inv_f32(x: f32) -> f32 {
 }
 
 /// The inverse of the error function in `f64`: the same author's double precision.
-pub(super) fn erf_inv(x: f64) -> f64 {
+fn erf_inv(x: f64) -> f64 {
     if x.abs() == 1.0 {
         return x * f64::INFINITY;
     }

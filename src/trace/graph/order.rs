@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::inline_calls;
 use crate::trace::literal::Literal;
-use crate::trace::op::{CallbackOp, CondOp, Op, RematOp, ScanOp, WhileOp};
+use crate::trace::op::{CallbackOp, CondOp, Op, RematOp, ScanOp, Structure, WhileOp};
 use crate::trace::program::{Equation, Program, Var};
 use crate::trace::tensor::{FrameKind, Tensor, Tensors, at_line, bind, bind1, trace_frame};
 use crate::trace::types::{DType, TensorType};
@@ -65,26 +65,28 @@ fn with_effect(equation: &Equation, inputs: &[Tensor], token: Tensor) -> Tensors
         let (before, after) = inputs.split_at(place);
         before.iter().chain([&token]).chain(after).copied().collect()
     };
-    match &equation.op {
-        Op::Callback(callback) => {
+    match equation.op.structure() {
+        Structure::Callback(callback) => {
             let op = CallbackOp { token: true, ..callback.clone() };
             bind(Op::Callback(op), &insert(0), at)
         }
-        Op::Scan(scan) => {
+        Structure::Scan(scan) => {
             let body = with_token(&scan.body, scan.num_consts, equation);
             let op = ScanOp { body, num_carry: scan.num_carry + 1, ..scan.clone() };
             bind(Op::Scan(op), &insert(scan.num_consts), at)
         }
-        Op::Cond(cond) => {
+        Structure::Cond(cond) => {
             let branches = cond.branches.iter().map(|branch| with_token(branch, 0, equation));
             bind(Op::Cond(CondOp { branches: branches.collect() }), &insert(1), at)
         }
-        Op::Remat(remat) => {
+        Structure::Remat(remat) => {
             let op = RematOp { body: with_token(&remat.body, 0, equation), ..remat.clone() };
             bind(Op::Remat(op), &insert(0), at)
         }
-        Op::While(w) if w.cond.has_effect() => while_with_condition(w, inputs, token, equation),
-        Op::While(w) => {
+        Structure::While(w) if w.cond.has_effect() => {
+            while_with_condition(w, inputs, token, equation)
+        }
+        Structure::While(w) => {
             // The condition does not look at the token.
             let mut cond = (*w.cond).clone();
             let unused = cond.add_var(CallbackOp::token_type());
@@ -93,7 +95,13 @@ fn with_effect(equation: &Equation, inputs: &[Tensor], token: Tensor) -> Tensors
             let op = WhileOp { cond: Arc::new(cond), body, ..w.clone() };
             bind(Op::While(op), &insert(w.num_cond_consts + w.num_body_consts), at)
         }
-        op => unreachable!("{} holds no Programs, or was written out", op.name()),
+        Structure::Elementary
+        | Structure::Collective(_)
+        | Structure::CustomJvp(_)
+        | Structure::CustomVjp(_)
+        | Structure::CustomLin(_) => {
+            unreachable!("{} has no effect, or was written out", equation.op.name())
+        }
     }
 }
 

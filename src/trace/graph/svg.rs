@@ -111,10 +111,10 @@ impl Node {
         }
         let types: Vec<String> =
             equation.outputs.iter().map(|&var| program.ty(var).to_string()).collect();
-        let class = match op {
-            Op::Dot(_) | Op::Conv(_) => "p",
-            _ if op.subprograms().next().is_some() => "c",
-            _ => "",
+        let class = match (op.facts().product, op.subprograms().next()) {
+            (true, _) => "p",
+            (false, Some(_)) => "c",
+            (false, None) => "",
         };
         let hidden = fold == 0 && class == "c";
         if hidden {

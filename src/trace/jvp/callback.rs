@@ -1,8 +1,5 @@
 //! Callbacks under derivatives: they run once, with the values, and pass no tangent.
 
-// Most operations are alike here: they have no effect.
-#![allow(clippy::wildcard_enum_match_arm)]
-
 use super::tangent::Tangents;
 use crate::error::Loc;
 use crate::trace::graph::map_subprograms;
@@ -36,10 +33,12 @@ pub(super) fn without_effects(name: &str, program: Program) -> Program {
         return program;
     }
     let mut program = program;
-    program.equations.retain(|equation| match &equation.op {
-        Op::Callback(CallbackOp { kind: CallbackKind::Debug { .. }, .. }) => false,
-        Op::Callback(CallbackOp { kind: CallbackKind::Io { .. }, .. }) => {
-            at_line(equation.at, || {
+    program.equations.retain(|equation| {
+        let Op::Callback(callback) = &equation.op else { return true };
+        match callback.kind {
+            CallbackKind::Pure(_) => true,
+            CallbackKind::Debug { .. } => false,
+            CallbackKind::Io { .. } => at_line(equation.at, || {
                 fail_op(
                     "io_callback",
                     format!(
@@ -47,9 +46,8 @@ pub(super) fn without_effects(name: &str, program: Program) -> Program {
                          move the callback out of the {name}"
                     ),
                 )
-            })
+            }),
         }
-        _ => true,
     });
     for equation in &mut program.equations {
         map_subprograms(&mut equation.op, &|body| without_effects(name, body));

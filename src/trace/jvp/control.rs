@@ -1,8 +1,5 @@
 //! Derivatives of control flow: loops and branches over values and tangents.
 
-// Data flows in the same way through most operations.
-#![allow(clippy::wildcard_enum_match_arm)]
-
 use std::sync::Arc;
 
 use super::callback::without_effects;
@@ -11,7 +8,7 @@ use super::residuals::thin_out;
 use super::split::{Split, split};
 use super::tangent::{Mode, Tangents, instantiate};
 use crate::error::Loc;
-use crate::trace::op::{CondOp, Op, ScanOp, UnaryOp, WhileOp};
+use crate::trace::op::{CondOp, Op, ScanOp, Structure, TangentFlow, WhileOp};
 use crate::trace::ops::zeros;
 use crate::trace::program::{Equation, Program, Var};
 use crate::trace::tensor::{FrameKind, Tensor, Tensors, bind, inline, trace_frame};
@@ -34,28 +31,30 @@ pub(crate) fn tangent_flow(program: &Program, active: &[bool]) -> Vec<bool> {
     program.outputs.iter().map(|v| flows[v.index()]).collect()
 }
 
-// A tangent that may be zero is safe: a new operation needs no arm of its own.
-#[allow(clippy::wildcard_enum_match_arm)]
 fn equation_flow(equation: &Equation, inputs: &[bool]) -> Vec<bool> {
-    match &equation.op {
-        Op::StopGradient | Op::Bitcast { .. } => vec![false],
-        Op::Callback(_) => vec![false; equation.outputs.len()],
-        Op::Unary(UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round) => vec![false],
-        // A tangent belongs to its own operand.
-        Op::Sort { .. } | Op::Collective(_) => inputs.to_vec(),
-        Op::Remat(remat) => tangent_flow(&remat.body, inputs),
-        Op::Scan(scan) => carry_flow(&scan.body, inputs, scan.num_consts, scan.num_carry),
-        Op::While(w) => carry_flow(
+    match equation.op.structure() {
+        Structure::Remat(remat) => tangent_flow(&remat.body, inputs),
+        Structure::Scan(scan) => carry_flow(&scan.body, inputs, scan.num_consts, scan.num_carry),
+        Structure::While(w) => carry_flow(
             &w.body,
             &inputs[w.num_cond_consts..],
             w.num_body_consts,
             w.body.outputs.len(),
         ),
-        Op::Cond(cond) => {
+        Structure::Cond(cond) => {
             let branches = cond.branches.iter().map(|branch| tangent_flow(branch, &inputs[1..]));
             branches.reduce(either).expect("a cond has branches")
         }
-        _ => vec![true; equation.outputs.len()],
+        Structure::Elementary
+        | Structure::Collective(_)
+        | Structure::Callback(_)
+        | Structure::CustomJvp(_)
+        | Structure::CustomVjp(_)
+        | Structure::CustomLin(_) => match equation.op.facts().tangents {
+            TangentFlow::Blocked => vec![false; equation.outputs.len()],
+            TangentFlow::OwnResult => inputs.to_vec(),
+            TangentFlow::AllResults => vec![true; equation.outputs.len()],
+        },
     }
 }
 

@@ -191,10 +191,8 @@ fn linearize_remat(
 /// The values, besides its inputs, of the known part of a derivative that the policy keeps, of
 /// those that the rest needs.
 fn saved(known: &Program, num_results: usize, policy: &RematPolicy) -> Vec<Var> {
-    let named = |op: &Op, names: &[&'static str]| match op {
-        Op::Name(name) => names.contains(name),
-        _ => false,
-    };
+    let named =
+        |op: &Op, names: &[&'static str]| matches!(op, Op::Name(name) if names.contains(name));
     let mut saved: Vec<Var> = Vec::new();
     let residuals = &known.outputs[num_results..];
     match policy {
@@ -212,11 +210,10 @@ fn saved(known: &Program, num_results: usize, policy: &RematPolicy) -> Vec<Var> 
         RematPolicy::DotsSaveable
         | RematPolicy::DotsWithNoBatchDimsSaveable
         | RematPolicy::SaveOnlyTheseNames(_) => {
-            let keeps = |op: &Op| match (policy, op) {
-                (RematPolicy::SaveOnlyTheseNames(names), op) => named(op, names),
-                (RematPolicy::DotsSaveable, op) => matches!(op, Op::Dot(_) | Op::Conv(_)),
-                (_, Op::Dot(dims)) => dims.lhs_batch.is_empty(),
-                _ => false,
+            let keeps = |op: &Op| match policy {
+                RematPolicy::SaveOnlyTheseNames(names) => named(op, names),
+                RematPolicy::DotsSaveable => op.facts().product,
+                _ => matches!(op, Op::Dot(dims) if dims.lhs_batch.is_empty()),
             };
             let kept = known.equations.iter().filter(|equation| keeps(&equation.op));
             saved.extend(kept.flat_map(|equation| equation.outputs.iter().copied()));

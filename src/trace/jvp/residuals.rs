@@ -5,53 +5,16 @@
 //! compute again than to write and read: the derivative `y (1 - y)` of a sigmoid beside `y`, a mask
 //! beside the tensor that was compared, a repeated vector beside the vector.
 
-// Cheap operations are listed by name; no other one is cheap.
-#![allow(clippy::wildcard_enum_match_arm)]
-
 use std::collections::{HashMap, HashSet};
 
 use crate::error::Loc;
 use crate::trace::graph::eliminate_dead_code;
-use crate::trace::op::{BinaryOp, Op, UnaryOp};
 use crate::trace::program::{Program, Var};
 use crate::trace::tensor::{FrameKind, inline, trace_frame};
 use crate::trace::types::TensorType;
 
 /// No residual is computed again by more equations than this.
 const MAX_RESIDUALS: usize = 16;
-
-/// Arithmetic that costs next to nothing beside reading its operands.
-fn is_cheap(op: &Op) -> bool {
-    match op {
-        Op::Constant(literal) => literal.splat_value().is_some(),
-        Op::Unary(op) => matches!(
-            op,
-            UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Not | UnaryOp::IsFinite
-        ),
-        Op::Binary(op) => matches!(
-            op,
-            BinaryOp::Add
-                | BinaryOp::Sub
-                | BinaryOp::Mul
-                | BinaryOp::Div
-                | BinaryOp::Max
-                | BinaryOp::Min
-                | BinaryOp::And
-                | BinaryOp::Or
-                | BinaryOp::Xor
-        ),
-        Op::Compare(_)
-        | Op::Select
-        | Op::Clamp
-        | Op::Convert { .. }
-        | Op::Iota { .. }
-        | Op::Broadcast { .. }
-        | Op::Reshape { .. }
-        | Op::StopGradient
-        | Op::Name(_) => true,
-        _ => false,
-    }
-}
 
 struct Chooser<'a> {
     known: &'a Program,
@@ -87,7 +50,7 @@ impl Chooser<'_> {
     /// Making `var` by its equation, if that is cheap.
     fn again(&self, var: Var) -> Option<Price> {
         let equation = &self.known.equations[*self.made_by.get(&var)?];
-        if !is_cheap(&equation.op) {
+        if !equation.op.facts().cheap {
             return None;
         }
         let mut all = Price { bytes: 0, leaves: vec![], equations: 1 };

@@ -1,268 +1,335 @@
-//! The elementwise functions, comparisons and combining operations of reductions, with their names.
+//! The elementwise functions, comparisons and combining operations of reductions: one row each.
+//!
+//! A row holds the constant facts of an operation. The type checker, the transformations, the
+//! parser and the tests ask the row, so that none of them lists variants. A fact that a row leaves
+//! out costs speed or ends in an error that names the operation; no result becomes wrong.
 
-/// Elementwise operations of one operand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // The names are the functions'.
-pub enum UnaryOp {
-    Neg,
-    Abs,
-    Sign,
-    Exp,
-    Expm1,
-    Log,
-    Log1p,
-    Sqrt,
-    Rsqrt,
-    Sin,
-    Cos,
-    Tan,
-    Tanh,
-    Asin,
-    Acos,
-    Sinh,
-    Cosh,
-    Asinh,
-    Acosh,
-    Atanh,
-    Cbrt,
-    /// `1 / (1 + exp(-x))`.
-    Logistic,
-    Floor,
-    Ceil,
-    /// To the nearest integer, halves to the even one.
-    Round,
-    Erf,
-    /// `1 - erf(x)`, exact where that is small.
-    Erfc,
-    ErfInv,
-    /// The logarithm of the absolute value of the gamma function.
-    Lgamma,
-    /// The derivative of [`UnaryOp::Lgamma`].
-    Digamma,
-    /// Gives bool.
-    IsFinite,
-    /// Logical on bool, bitwise on integers.
-    Not,
+use crate::trace::types::DType;
+
+/// Element types that an operation takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Domain {
+    /// Floats.
+    Floats,
+    /// Floats and integers.
+    Numbers,
+    /// Bool and integers.
+    Bits,
+    /// Integers.
+    Integers,
 }
 
-/// Elementwise operations of two operands of one type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // The names are the functions'.
-pub enum BinaryOp {
-    Add,
-    Sub,
-    Mul,
-    /// Integers: towards zero; `x / 0` is all ones.
-    Div,
-    /// The sign of the dividend.
-    Rem,
-    Pow,
-    /// NaN wins.
-    Max,
-    /// NaN wins.
-    Min,
-    Atan2,
-    /// The derivative of order `lhs`, a whole number from 0, of [`UnaryOp::Digamma`] at `rhs`.
-    Polygamma,
-    And,
-    Or,
-    Xor,
-    /// Gives 0 when the amount is not less than the width.
-    ShiftLeft,
-    /// Gives 0 when the amount is not less than the width.
-    ShiftRightLogical,
-    /// Gives the sign in every bit when the amount is not less than the width.
-    ShiftRightArithmetic,
+impl Domain {
+    /// Returns true if the domain includes `dtype`.
+    pub fn contains(self, dtype: DType) -> bool {
+        match self {
+            Domain::Floats => dtype.is_float(),
+            Domain::Numbers => dtype != DType::Bool,
+            Domain::Bits => !dtype.is_float(),
+            Domain::Integers => dtype.is_int(),
+        }
+    }
 }
 
-/// Comparisons. Every comparison with NaN is false, but `Ne`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // The names are the functions'.
-pub enum CompareOp {
-    Eq,
-    Ne,
-    Lt,
-    Le,
-    Gt,
-    Ge,
+/// A fact about an elementwise operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fact {
+    /// `f(a x + b y)` is `a f(x) + b f(y)`, so that the operation is its own transpose.
+    Linear,
+    /// The derivative is 0 wherever there is one: no tangent passes.
+    Flat,
+    /// Arithmetic that costs next to nothing beside reading its operands.
+    Cheap,
+    /// XLA counts it as a transcendental function, and not as arithmetic.
+    Transcendental,
+    /// The result is bool.
+    Predicate,
 }
 
-/// Operation by which a reduction combines elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // The names are the functions'.
-pub enum ReduceOp {
+/// Operands in which an operation of two operands is linear.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Linearity {
+    /// Both at once: `lhs + rhs`.
     Sum,
-    Prod,
-    /// NaN wins.
-    Max,
-    /// NaN wins.
-    Min,
-    /// All, on bool; bitwise on integers.
-    And,
-    /// Any, on bool; bitwise on integers.
-    Or,
+    /// Both at once: `lhs - rhs`.
+    Difference,
+    /// Either one, while the other is fixed.
+    Product,
+    /// The first one, while the second is fixed.
+    Quotient,
+    /// None.
+    Nonlinear,
 }
 
-/// Extreme whose index is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // The names are the functions'.
-pub enum ArgOp {
-    Max,
-    Min,
-}
-
-impl UnaryOp {
-    /// Every one of them.
-    pub const ALL: [UnaryOp; 32] = [
-        UnaryOp::Neg,
-        UnaryOp::Abs,
-        UnaryOp::Sign,
-        UnaryOp::Exp,
-        UnaryOp::Expm1,
-        UnaryOp::Log,
-        UnaryOp::Log1p,
-        UnaryOp::Sqrt,
-        UnaryOp::Rsqrt,
-        UnaryOp::Sin,
-        UnaryOp::Cos,
-        UnaryOp::Tan,
-        UnaryOp::Tanh,
-        UnaryOp::Asin,
-        UnaryOp::Acos,
-        UnaryOp::Sinh,
-        UnaryOp::Cosh,
-        UnaryOp::Asinh,
-        UnaryOp::Acosh,
-        UnaryOp::Atanh,
-        UnaryOp::Cbrt,
-        UnaryOp::Logistic,
-        UnaryOp::Floor,
-        UnaryOp::Ceil,
-        UnaryOp::Round,
-        UnaryOp::Erf,
-        UnaryOp::Erfc,
-        UnaryOp::ErfInv,
-        UnaryOp::Lgamma,
-        UnaryOp::Digamma,
-        UnaryOp::IsFinite,
-        UnaryOp::Not,
-    ];
-
-    /// The name, as printed in Programs and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            UnaryOp::Neg => "neg",
-            UnaryOp::Abs => "abs",
-            UnaryOp::Sign => "sign",
-            UnaryOp::Exp => "exp",
-            UnaryOp::Expm1 => "expm1",
-            UnaryOp::Log => "log",
-            UnaryOp::Log1p => "log1p",
-            UnaryOp::Sqrt => "sqrt",
-            UnaryOp::Rsqrt => "rsqrt",
-            UnaryOp::Sin => "sin",
-            UnaryOp::Cos => "cos",
-            UnaryOp::Tan => "tan",
-            UnaryOp::Tanh => "tanh",
-            UnaryOp::Asin => "asin",
-            UnaryOp::Acos => "acos",
-            UnaryOp::Sinh => "sinh",
-            UnaryOp::Cosh => "cosh",
-            UnaryOp::Asinh => "asinh",
-            UnaryOp::Acosh => "acosh",
-            UnaryOp::Atanh => "atanh",
-            UnaryOp::Cbrt => "cbrt",
-            UnaryOp::Logistic => "logistic",
-            UnaryOp::Floor => "floor",
-            UnaryOp::Ceil => "ceil",
-            UnaryOp::Round => "round",
-            UnaryOp::Erf => "erf",
-            UnaryOp::Erfc => "erfc",
-            UnaryOp::ErfInv => "erf_inv",
-            UnaryOp::Lgamma => "lgamma",
-            UnaryOp::Digamma => "digamma",
-            UnaryOp::IsFinite => "is_finite",
-            UnaryOp::Not => "not",
+/// Applies the macro `$with` to the rows of [`UnaryOp`]. A row is the doc comment of the operation
+/// and its method, the variant, the printed name, the method of `Tensor` (unless an operator of Rust
+/// stands for it), the domain, and the facts.
+macro_rules! unary_ops {
+    ($with:ident) => {
+        $with! {
+            /// `-x`.
+            Neg "neg": Numbers [Linear, Cheap];
+            /// The absolute value. Its derivative at 0 is 1, as in JAX.
+            Abs "abs" fn abs: Numbers [Cheap];
+            /// -1, 0 or 1 by the sign; NaN stays NaN.
+            Sign "sign" fn sign: Numbers [Flat, Cheap];
+            /// `e^x`.
+            Exp "exp" fn exp: Floats [Transcendental];
+            /// `e^x - 1`, exact near 0.
+            Expm1 "expm1" fn expm1: Floats [Transcendental];
+            /// The natural logarithm.
+            Log "log" fn log: Floats [Transcendental];
+            /// `log(1 + x)`, exact near 0.
+            Log1p "log1p" fn log1p: Floats [Transcendental];
+            /// The square root.
+            Sqrt "sqrt" fn sqrt: Floats [Transcendental];
+            /// `1 / sqrt(x)`.
+            Rsqrt "rsqrt" fn rsqrt: Floats [Transcendental];
+            /// The sine.
+            Sin "sin" fn sin: Floats [Transcendental];
+            /// The cosine.
+            Cos "cos" fn cos: Floats [Transcendental];
+            /// The tangent.
+            Tan "tan" fn tan: Floats [Transcendental];
+            /// The hyperbolic tangent.
+            Tanh "tanh" fn tanh: Floats [Transcendental];
+            /// Arc sine, of -1 to 1.
+            Asin "asin" fn asin: Floats [];
+            /// Arc cosine, of -1 to 1.
+            Acos "acos" fn acos: Floats [];
+            /// Hyperbolic sine.
+            Sinh "sinh" fn sinh: Floats [];
+            /// Hyperbolic cosine.
+            Cosh "cosh" fn cosh: Floats [];
+            /// Inverse hyperbolic sine.
+            Asinh "asinh" fn asinh: Floats [];
+            /// Inverse hyperbolic cosine, of 1 and more.
+            Acosh "acosh" fn acosh: Floats [];
+            /// Inverse hyperbolic tangent, of -1 to 1.
+            Atanh "atanh" fn atanh: Floats [];
+            /// The cube root.
+            Cbrt "cbrt" fn cbrt: Floats [];
+            /// The logistic function, `1 / (1 + exp(-x))`.
+            Logistic "logistic" fn sigmoid: Floats [Transcendental];
+            /// The largest integer not above x.
+            Floor "floor" fn floor: Floats [Flat];
+            /// The smallest integer not below x.
+            Ceil "ceil" fn ceil: Floats [Flat];
+            /// The nearest integer, halves to the even one.
+            Round "round" fn round: Floats [Flat];
+            /// The error function.
+            Erf "erf" fn erf: Floats [];
+            /// `1 - erf(x)`, exact also where that is small.
+            Erfc "erfc" fn erfc: Floats [];
+            /// The inverse of the error function; infinite at -1 and 1.
+            ErfInv "erf_inv" fn erf_inv: Floats [];
+            /// The logarithm of the absolute value of the gamma function:
+            /// `jax.scipy.special.gammaln`. Its derivative is the digamma function.
+            Lgamma "lgamma" fn lgamma: Floats [];
+            /// The derivative of `lgamma`; its own is
+            /// [`polygamma`](crate::trace::ops::polygamma) of order 1.
+            Digamma "digamma" fn digamma: Floats [];
+            /// True for each element that is neither infinite nor NaN.
+            IsFinite "is_finite" fn is_finite: Floats [Predicate, Flat, Cheap];
+            /// Logical on bool, bitwise on integers.
+            Not "not": Bits [Flat, Cheap];
         }
+    };
+}
+pub(crate) use unary_ops;
+
+macro_rules! define_unary {
+    ($($(#[$doc:meta])* $op:ident $name:literal $(fn $method:ident)?: $domain:ident
+       [$($fact:ident),*];)*) => {
+        /// Elementwise operations of one operand.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum UnaryOp {
+            $($(#[$doc])* $op),*
+        }
+
+        impl UnaryOp {
+            /// Every one of them.
+            pub const ALL: [UnaryOp; [$($name),*].len()] = [$(UnaryOp::$op),*];
+
+            /// The name, as printed in Programs and messages.
+            pub fn name(self) -> &'static str {
+                match self { $(UnaryOp::$op => $name),* }
+            }
+
+            /// Name of the method of `Tensor`; `None` where an operator of Rust is the function.
+            pub fn method(self) -> Option<&'static str> {
+                let methods: &[&str] = match self {
+                    $(UnaryOp::$op => &[$(stringify!($method))?]),*
+                };
+                methods.first().copied()
+            }
+
+            /// Element types that it takes.
+            pub fn domain(self) -> Domain {
+                match self { $(UnaryOp::$op => Domain::$domain),* }
+            }
+
+            fn facts(self) -> &'static [Fact] {
+                match self { $(UnaryOp::$op => &[$(Fact::$fact),*]),* }
+            }
+
+            /// Returns true if `fact` is in its row.
+            pub fn is(self, fact: Fact) -> bool {
+                self.facts().contains(&fact)
+            }
+        }
+    };
+}
+unary_ops!(define_unary);
+
+macro_rules! define_binary {
+    ($($(#[$doc:meta])* $op:ident $name:literal: $domain:ident $linearity:ident
+       [$($fact:ident),*];)*) => {
+        /// Elementwise operations of two operands of one type.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum BinaryOp {
+            $($(#[$doc])* $op),*
+        }
+
+        impl BinaryOp {
+            /// Every one of them.
+            pub const ALL: [BinaryOp; [$($name),*].len()] = [$(BinaryOp::$op),*];
+
+            /// The name, as printed in Programs and messages.
+            pub fn name(self) -> &'static str {
+                match self { $(BinaryOp::$op => $name),* }
+            }
+
+            /// Element types that it takes.
+            pub fn domain(self) -> Domain {
+                match self { $(BinaryOp::$op => Domain::$domain),* }
+            }
+
+            /// Operands in which it is linear.
+            pub fn linearity(self) -> Linearity {
+                match self { $(BinaryOp::$op => Linearity::$linearity),* }
+            }
+
+            fn facts(self) -> &'static [Fact] {
+                match self { $(BinaryOp::$op => &[$(Fact::$fact),*]),* }
+            }
+
+            /// Returns true if `fact` is in its row.
+            pub fn is(self, fact: Fact) -> bool {
+                self.facts().contains(&fact)
+            }
+        }
+    };
+}
+
+define_binary! {
+    /// The sum.
+    Add "add": Numbers Sum [Cheap];
+    /// The difference.
+    Sub "sub": Numbers Difference [Cheap];
+    /// The product.
+    Mul "mul": Numbers Product [Cheap];
+    /// Integers: towards zero; `x / 0` is all ones.
+    Div "div": Numbers Quotient [Cheap];
+    /// The sign of the dividend.
+    Rem "rem": Numbers Nonlinear [];
+    /// A power; `0^0` is 1.
+    Pow "pow": Floats Nonlinear [];
+    /// NaN wins.
+    Max "max": Numbers Nonlinear [Cheap];
+    /// NaN wins.
+    Min "min": Numbers Nonlinear [Cheap];
+    /// The angle of the point (`rhs`, `lhs`).
+    Atan2 "atan2": Floats Nonlinear [];
+    /// The derivative of order `lhs`, a whole number from 0, of [`UnaryOp::Digamma`] at `rhs`.
+    Polygamma "polygamma": Floats Nonlinear [];
+    /// Logical on bool, bitwise on integers.
+    And "and": Bits Nonlinear [Cheap];
+    /// Logical on bool, bitwise on integers.
+    Or "or": Bits Nonlinear [Cheap];
+    /// Logical on bool, bitwise on integers.
+    Xor "xor": Bits Nonlinear [Cheap];
+    /// Gives 0 when the amount is not less than the width.
+    ShiftLeft "shift_left": Integers Nonlinear [];
+    /// Gives 0 when the amount is not less than the width.
+    ShiftRightLogical "shift_right_logical": Integers Nonlinear [];
+    /// Gives the sign in every bit when the amount is not less than the width.
+    ShiftRightArithmetic "shift_right_arithmetic": Integers Nonlinear [];
+}
+
+/// Defines an enum whose rows are a variant and its printed name.
+macro_rules! named {
+    ($(#[$of:meta])* $enum:ident { $($(#[$doc:meta])* $op:ident $name:literal;)* }) => {
+        $(#[$of])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $enum {
+            $($(#[$doc])* $op),*
+        }
+
+        impl $enum {
+            /// Every one of them.
+            pub const ALL: [$enum; [$($name),*].len()] = [$($enum::$op),*];
+
+            /// The name, as printed in Programs and messages.
+            pub fn name(self) -> &'static str {
+                match self { $($enum::$op => $name),* }
+            }
+        }
+    };
+}
+
+named! {
+    /// Comparisons. Every comparison with NaN is false, but `Ne`.
+    CompareOp {
+        /// `lhs == rhs`.
+        Eq "eq";
+        /// `lhs != rhs`.
+        Ne "ne";
+        /// `lhs < rhs`.
+        Lt "lt";
+        /// `lhs <= rhs`.
+        Le "le";
+        /// `lhs > rhs`.
+        Gt "gt";
+        /// `lhs >= rhs`.
+        Ge "ge";
     }
 }
 
-impl BinaryOp {
-    /// Every one of them.
-    pub const ALL: [BinaryOp; 16] = [
-        BinaryOp::Add,
-        BinaryOp::Sub,
-        BinaryOp::Mul,
-        BinaryOp::Div,
-        BinaryOp::Rem,
-        BinaryOp::Pow,
-        BinaryOp::Max,
-        BinaryOp::Min,
-        BinaryOp::Atan2,
-        BinaryOp::Polygamma,
-        BinaryOp::And,
-        BinaryOp::Or,
-        BinaryOp::Xor,
-        BinaryOp::ShiftLeft,
-        BinaryOp::ShiftRightLogical,
-        BinaryOp::ShiftRightArithmetic,
-    ];
-
-    /// The name, as printed in Programs and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            BinaryOp::Add => "add",
-            BinaryOp::Sub => "sub",
-            BinaryOp::Mul => "mul",
-            BinaryOp::Div => "div",
-            BinaryOp::Rem => "rem",
-            BinaryOp::Pow => "pow",
-            BinaryOp::Max => "max",
-            BinaryOp::Min => "min",
-            BinaryOp::Atan2 => "atan2",
-            BinaryOp::Polygamma => "polygamma",
-            BinaryOp::And => "and",
-            BinaryOp::Or => "or",
-            BinaryOp::Xor => "xor",
-            BinaryOp::ShiftLeft => "shift_left",
-            BinaryOp::ShiftRightLogical => "shift_right_logical",
-            BinaryOp::ShiftRightArithmetic => "shift_right_arithmetic",
-        }
-    }
-}
-
-impl CompareOp {
-    /// Every one of them.
-    pub const ALL: [CompareOp; 6] =
-        [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
-
-    /// The name, as printed in Programs and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            CompareOp::Eq => "eq",
-            CompareOp::Ne => "ne",
-            CompareOp::Lt => "lt",
-            CompareOp::Le => "le",
-            CompareOp::Gt => "gt",
-            CompareOp::Ge => "ge",
-        }
+named! {
+    /// Operation by which a reduction combines elements.
+    ReduceOp {
+        /// The sum.
+        Sum "reduce_sum";
+        /// The product.
+        Prod "reduce_prod";
+        /// NaN wins.
+        Max "reduce_max";
+        /// NaN wins.
+        Min "reduce_min";
+        /// All, on bool; bitwise on integers.
+        And "reduce_and";
+        /// Any, on bool; bitwise on integers.
+        Or "reduce_or";
     }
 }
 
 impl ReduceOp {
-    /// Every one of them.
-    pub const ALL: [ReduceOp; 6] =
-        [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min, ReduceOp::And, ReduceOp::Or];
-
-    /// The name, as printed in Programs and messages.
-    pub fn name(self) -> &'static str {
+    /// Element types that it takes.
+    pub fn domain(self) -> Domain {
         match self {
-            ReduceOp::Sum => "reduce_sum",
-            ReduceOp::Prod => "reduce_prod",
-            ReduceOp::Max => "reduce_max",
-            ReduceOp::Min => "reduce_min",
-            ReduceOp::And => "reduce_and",
-            ReduceOp::Or => "reduce_or",
+            ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min => Domain::Numbers,
+            ReduceOp::And | ReduceOp::Or => Domain::Bits,
         }
+    }
+}
+
+named! {
+    /// Extreme whose index is taken.
+    ArgOp {
+        /// The greatest.
+        Max "argmax";
+        /// The least.
+        Min "argmin";
     }
 }

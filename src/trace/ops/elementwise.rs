@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use crate::error::Loc;
 use crate::trace::literal::Literal;
-use crate::trace::op::{BinaryOp, CompareOp, Op, UnaryOp};
+use crate::trace::op::{BinaryOp, CompareOp, Op, UnaryOp, unary_ops};
 use crate::trace::ops::shape::{broadcast_pair, broadcast_to};
 use crate::trace::tensor::{Tensor, bind1, fail_op, function};
 use crate::trace::types::{DType, TensorType};
@@ -252,82 +252,28 @@ impl ops::Not for Tensor {
     }
 }
 
-macro_rules! unary_methods {
-    ($($(#[$doc:meta])* $method:ident $op:ident),* $(,)?) => {
-        impl Tensor {$(
-            $(#[$doc])*
-            #[track_caller]
-            pub fn $method(self) -> Tensor {
-                let _scope = function(stringify!($method));
-                unary(UnaryOp::$op, self, Location::caller())
-            }
-        )*}
+/// Defines the method of a row of [`unary_ops`], if it has one.
+macro_rules! unary_method {
+    ([$(#[$doc:meta])*] $op:ident) => {};
+    ([$(#[$doc:meta])*] $op:ident $method:ident) => {
+        $(#[$doc])*
+        #[track_caller]
+        pub fn $method(self) -> Tensor {
+            let _scope = function(stringify!($method));
+            unary(UnaryOp::$op, self, Location::caller())
+        }
     };
 }
-unary_methods!(
-    /// The absolute value. Its derivative at 0 is 1, as in JAX.
-    abs Abs,
-    /// -1, 0 or 1 by the sign; NaN stays NaN.
-    sign Sign,
-    /// `e^x`.
-    exp Exp,
-    /// `e^x - 1`, exact near 0.
-    expm1 Expm1,
-    /// The natural logarithm.
-    log Log,
-    /// `log(1 + x)`, exact near 0.
-    log1p Log1p,
-    /// The square root.
-    sqrt Sqrt,
-    /// `1 / sqrt(x)`.
-    rsqrt Rsqrt,
-    /// The sine.
-    sin Sin,
-    /// The cosine.
-    cos Cos,
-    /// The tangent.
-    tan Tan,
-    /// The hyperbolic tangent.
-    tanh Tanh,
-    /// Arc sine, of -1 to 1.
-    asin Asin,
-    /// Arc cosine, of -1 to 1.
-    acos Acos,
-    /// Hyperbolic sine.
-    sinh Sinh,
-    /// Hyperbolic cosine.
-    cosh Cosh,
-    /// Inverse hyperbolic sine.
-    asinh Asinh,
-    /// Inverse hyperbolic cosine, of 1 and more.
-    acosh Acosh,
-    /// Inverse hyperbolic tangent, of -1 to 1.
-    atanh Atanh,
-    /// The cube root.
-    cbrt Cbrt,
-    /// The logistic function, `1 / (1 + exp(-x))`.
-    sigmoid Logistic,
-    /// The largest integer not above x.
-    floor Floor,
-    /// The smallest integer not below x.
-    ceil Ceil,
-    /// The nearest integer, halves to the even one.
-    round Round,
-    /// The error function.
-    erf Erf,
-    /// `1 - erf(x)`, exact also where that is small.
-    erfc Erfc,
-    /// The logarithm of the absolute value of the gamma function: `jax.scipy.special.gammaln`. Its
-    /// derivative is [`Tensor::digamma`].
-    lgamma Lgamma,
-    /// The derivative of [`Tensor::lgamma`]; its own is [`polygamma`](crate::trace::ops::polygamma)
-    /// of order 1.
-    digamma Digamma,
-    /// The inverse of the error function; infinite at -1 and 1.
-    erf_inv ErfInv,
-    /// True for each element that is neither infinite nor NaN.
-    is_finite IsFinite,
-);
+
+macro_rules! unary_methods {
+    ($($(#[$doc:meta])* $op:ident $name:literal $(fn $method:ident)?: $domain:ident
+       [$($fact:ident),*];)*) => {
+        impl Tensor {
+            $(unary_method!([$(#[$doc])*] $op $($method)?);)*
+        }
+    };
+}
+unary_ops!(unary_methods);
 
 macro_rules! binary_methods {
     ($($(#[$doc:meta])* $method:ident $op:ident),* $(,)?) => {

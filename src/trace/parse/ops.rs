@@ -122,8 +122,8 @@ forms! {
         let op = of_name(&ReduceOp::ALL, ReduceOp::name, name);
         Ok(Op::Reduce { op, axes: p.axes("axes")? })
     };
-    Op::ArgReduce { .. }, ["argmax", "argmin"] => |name, p| {
-        let op = if name == "argmax" { ArgOp::Max } else { ArgOp::Min };
+    Op::ArgReduce { .. }, ArgOp::ALL.map(ArgOp::name) => |name, p| {
+        let op = of_name(&ArgOp::ALL, ArgOp::name, name);
         Ok(Op::ArgReduce { op, axis: p.number("axis")? })
     };
     Op::Sort { .. }, ["sort"] => |_, p| Ok(Op::Sort { axis: p.number("axis")? });

@@ -1,12 +1,10 @@
 //! Analysis of the values that differ between the members of an axis: for a batch, the mapped
 //! values.
 
-// Without control flow inside, an operation's results differ if an operand does.
-#![allow(clippy::wildcard_enum_match_arm)]
-
 use crate::trace::axis::Axis;
 use crate::trace::op::{
-    Collective, CollectiveOp, CondOp, CustomJvpOp, CustomVjpOp, Op, Rule, ScanOp, WhileOp,
+    Collective, CollectiveOp, CondOp, CustomJvpOp, CustomVjpOp, Op, Rule, ScanOp, Structure,
+    WhileOp,
 };
 use crate::trace::program::{Equation, Program};
 use crate::trace::tensor::{at_line, fail_op};
@@ -28,8 +26,6 @@ pub(crate) fn holds_collective(op: &Op, axis: Axis) -> bool {
 /// given the flags of the inputs. For a batch: true if it is mapped.
 ///
 /// Ends the trace if some members may wait for others at a collective.
-// Without control flow inside, an operation's results are mapped if an operand is.
-#[allow(clippy::wildcard_enum_match_arm)]
 pub(crate) fn varying_outputs(program: &Program, inputs: &[bool], axis: Axis) -> Vec<bool> {
     let mut mapped = vec![false; program.types.len()];
     for (var, &input) in program.inputs.iter().zip(inputs) {
@@ -37,19 +33,21 @@ pub(crate) fn varying_outputs(program: &Program, inputs: &[bool], axis: Axis) ->
     }
     for equation in &program.equations {
         let inputs: Vec<bool> = equation.inputs.iter().map(|var| mapped[var.index()]).collect();
-        let outputs = match &equation.op {
-            Op::Scan(scan) => scan_varying_outputs(scan, &inputs, axis),
-            Op::While(while_op) => while_varying_outputs(while_op, &inputs, axis).0,
-            Op::Cond(cond) => cond_varying_outputs(cond, &inputs, axis),
-            Op::CustomJvp(op) => custom_jvp_varying_outputs(op, &inputs, axis),
-            Op::CustomVjp(op) => custom_vjp_varying_outputs(op, &inputs, axis),
-            Op::Remat(remat) => varying_outputs(&remat.body, &inputs, axis),
-            Op::Collective(op) => collective_reached(op, &inputs, axis),
+        let outputs = match equation.op.structure() {
+            Structure::Scan(scan) => scan_varying_outputs(scan, &inputs, axis),
+            Structure::While(while_op) => while_varying_outputs(while_op, &inputs, axis).0,
+            Structure::Cond(cond) => cond_varying_outputs(cond, &inputs, axis),
+            Structure::CustomJvp(op) => custom_jvp_varying_outputs(op, &inputs, axis),
+            Structure::CustomVjp(op) => custom_vjp_varying_outputs(op, &inputs, axis),
+            Structure::Remat(remat) => varying_outputs(&remat.body, &inputs, axis),
+            Structure::Collective(op) => collective_reached(op, &inputs, axis),
             // Members of a `pmap` may get different results, whatever they ask with.
-            Op::Callback(op) => {
+            Structure::Callback(op) => {
                 vec![op.has_effect() || inputs.contains(&true); equation.outputs.len()]
             }
-            _ => vec![inputs.contains(&true); equation.outputs.len()],
+            Structure::Elementary | Structure::CustomLin(_) => {
+                vec![inputs.contains(&true); equation.outputs.len()]
+            }
         };
         for (var, output) in equation.outputs.iter().zip(outputs) {
             mapped[var.index()] = output;
