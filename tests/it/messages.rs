@@ -3,8 +3,11 @@
 
 mod every;
 
+use podracer::trace::op::UnaryOp;
 use podracer::trace::ops;
 use podracer::{Array, DType, Tensor, make_program};
+
+use crate::recipes::unary::unary;
 
 macro_rules! methods {
     ($($method:ident $(($($argument:expr),*))?),* $(,)?) => {
@@ -14,38 +17,9 @@ macro_rules! methods {
 
 type Function = (&'static str, fn(Tensor));
 
+/// Compositions; the operations are in `recipes::unary`.
 const OF_ELEMENTS: &[Function] = methods![
-    abs,
-    sign,
-    exp,
-    expm1,
-    log,
-    log1p,
-    sqrt,
-    rsqrt,
-    sin,
-    cos,
-    tan,
-    tanh,
-    sigmoid,
-    floor,
-    ceil,
-    round,
-    erf,
-    erfc,
-    lgamma,
-    digamma,
-    erf_inv,
-    is_finite,
-    asin,
-    acos,
     atan,
-    sinh,
-    cosh,
-    asinh,
-    acosh,
-    atanh,
-    cbrt,
     exp2,
     log2,
     log10,
@@ -214,13 +188,21 @@ fn check(name: &str, text: &str, faults: &mut Vec<String>) {
 fn errors_name_the_function_that_was_called() {
     let mut faults = Vec::new();
     let mut errors = 0;
-    for (name, f) in [OF_ELEMENTS, ALONG_AXES, REDUCTIONS].concat() {
+    let mut of_one = |name: &str, f: &dyn Fn(Tensor)| {
         for dtype in DType::ALL {
             if let Some(text) = message(|x| f(x[0]), &[dtype], &[&[4, 4]]) {
                 errors += 1;
                 check(name, &text, &mut faults);
             }
         }
+    };
+    for row in UnaryOp::ALL.map(unary) {
+        of_one(row.name, &|x| {
+            (row.f)(x);
+        });
+    }
+    for (name, f) in [OF_ELEMENTS, ALONG_AXES, REDUCTIONS].concat() {
+        of_one(name, &f);
     }
     for (name, f) in OF_TWO {
         for (left, right) in [(DType::F32, DType::I32), (DType::U8, DType::F64)] {

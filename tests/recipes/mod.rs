@@ -7,6 +7,7 @@
 pub mod cook;
 pub mod recipe;
 mod steps;
+pub mod unary;
 pub mod values;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -7,11 +7,12 @@ mod products;
 mod shape;
 
 use podracer::trace::Var;
-use podracer::trace::op::{ArgOp, Axes, BinaryOp, CompareOp, Op, ReduceOp, UnaryOp};
+use podracer::trace::op::{ArgOp, Axes, BinaryOp, CompareOp, Fact, Op, ReduceOp, UnaryOp};
 use podracer::{DType, Literal, TensorType};
 
 use super::cook::{Cook, Info, epsilon, smallest_normal};
 use super::recipe::{Salt, Step};
+use super::unary::{Operand, unary};
 
 impl Cook {
     /// Adds what `step` stands for; nothing if it does not fit.
@@ -49,16 +50,7 @@ impl Cook {
             let info = Info::of(self.dtype(any));
             return self.op(Op::Unary(op), &[any], info).map(drop);
         }
-        let flat = matches!(
-            op,
-            UnaryOp::Abs
-                | UnaryOp::Sign
-                | UnaryOp::Floor
-                | UnaryOp::Ceil
-                | UnaryOp::Round
-                | UnaryOp::IsFinite
-        );
-        if flat && self.smooth {
+        if self.smooth && (op == UnaryOp::Abs || op.is(Fact::Flat)) {
             return None;
         }
         if !self.smooth && salt.once_in(20) {
@@ -113,60 +105,19 @@ impl Cook {
 
     /// A function of finite numbers, applied where it is tame.
     fn function(&mut self, op: UnaryOp, x: Var) -> Option<Var> {
-        let x = match op {
-            UnaryOp::Exp | UnaryOp::Expm1 | UnaryOp::Sinh | UnaryOp::Cosh => self.small(x, 3.0)?,
-            UnaryOp::Asin | UnaryOp::Acos | UnaryOp::Atanh => self.small(x, 0.875)?,
-            UnaryOp::Asinh => self.small(x, 64.0)?,
-            UnaryOp::Cbrt => self.positive(x)?,
-            UnaryOp::Acosh => {
+        let step = unary(op).step?;
+        let x = match step.operand {
+            Operand::Small(most) => self.small(x, most)?,
+            Operand::Positive => self.positive(x)?,
+            Operand::AboveOne => {
                 let x = self.positive(x)?;
                 let one = self.filled(self.ty(x), 1.0);
                 self.binary(BinaryOp::Add, x, one)?
             }
-            UnaryOp::Log | UnaryOp::Log1p | UnaryOp::Sqrt | UnaryOp::Rsqrt => self.positive(x)?,
-            UnaryOp::Lgamma | UnaryOp::Digamma => self.positive(x)?,
-            UnaryOp::Erfc => self.small(x, 3.0)?,
-            UnaryOp::Sin | UnaryOp::Cos => self.small(x, 64.0)?,
-            UnaryOp::Tan => self.small(x, 1.0)?,
-            UnaryOp::Tanh | UnaryOp::Logistic | UnaryOp::Erf => self.small(x, 64.0)?,
-            UnaryOp::ErfInv => self.small(x, 0.875)?,
-            _ => return None,
         };
         let i = self.info(x);
-        // An interval of results, and the largest slope.
-        let (low, high, slope) = match op {
-            UnaryOp::Exp => (i.low.exp(), i.high.exp(), i.high.exp()),
-            UnaryOp::Expm1 => (i.low.exp_m1(), i.high.exp_m1(), i.high.exp()),
-            UnaryOp::Log => (i.low.ln(), i.high.ln(), 1.0 / i.low),
-            UnaryOp::Log1p => (i.low.ln_1p(), i.high.ln_1p(), 1.0 / (1.0 + i.low)),
-            UnaryOp::Sqrt => (i.low.sqrt(), i.high.sqrt(), 0.5 / i.low.sqrt()),
-            UnaryOp::Rsqrt => (i.high.powf(-0.5), i.low.powf(-0.5), 0.5 * i.low.powf(-1.5)),
-            UnaryOp::Tan => (i.low.tan(), i.high.tan(), 1.0 + i.size().tan().powi(2)),
-            UnaryOp::Asin | UnaryOp::Atanh => (-1.4, 1.4, 4.5),
-            UnaryOp::Acos => (0.0, 2.7, 2.1),
-            UnaryOp::Sinh => (i.low.sinh(), i.high.sinh(), i.size().cosh()),
-            UnaryOp::Cosh => (1.0, i.size().cosh(), i.size().cosh()),
-            UnaryOp::Asinh => (i.low.asinh(), i.high.asinh(), 1.0),
-            UnaryOp::Acosh => (i.low.acosh(), i.high.acosh(), (i.low * i.low - 1.0).powf(-0.5)),
-            UnaryOp::Cbrt => (i.low.cbrt(), i.high.cbrt(), i.low.powf(-2.0 / 3.0) / 3.0),
-            UnaryOp::Logistic => (0.0, 1.0, 0.25),
-            UnaryOp::ErfInv => (-1.1, 1.1, 3.0),
-            UnaryOp::Erfc => (0.0, 2.0, 1.13),
-            // Between the least value and a bound of either end: |log gamma(x)| < x^2 + 1 / x, and
-            // |digamma(x)| < x + 1 / x, from a quarter on.
-            UnaryOp::Lgamma => (-0.122, i.high.powi(2) + 1.0 / i.low, i.high + 1.0 / i.low),
-            UnaryOp::Digamma => (-1.0 / i.low - 1.0, i.high, 1.0 / i.low.powi(2) + 1.0 / i.low),
-            _ => (-1.0, 1.0, 1.13),
-        };
-        // The interpreter's inverse of erf is that of f32.
-        let own = match (op, self.dtype(x)) {
-            (UnaryOp::ErfInv, DType::F64) => 1e10,
-            // Differences of larger logarithms.
-            (UnaryOp::Lgamma | UnaryOp::Digamma, _) => 64.0,
-            _ => 8.0,
-        };
-        // Sine and cosine of large numbers lose what their argument has lost.
-        let own = own + if matches!(op, UnaryOp::Sin | UnaryOp::Cos) { i.size() } else { 0.0 };
+        let (low, high, slope) = (step.bounds)(i);
+        let own = (step.rounding)(self.dtype(x), i);
         if self.smooth && own > 1e6 {
             return None;
         }

@@ -1,11 +1,12 @@
 //! Elementwise operations, and the sources of elements.
 
 use podracer::random::{self, Key};
-use podracer::trace::op::{BinaryOp, CompareOp, UnaryOp};
+use podracer::trace::op::{BinaryOp, CompareOp, Fact, UnaryOp};
 use podracer::trace::ops::{betaln, constant, div, full, iota, logaddexp, polygamma, where_};
 use podracer::{DType, Literal, Tensor};
 
 use super::{Case, In, case, cases_of, distinct, floats, int, ints, within, x};
+use crate::recipes::unary::{Inputs, Row, unary};
 
 const ALL_FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::BF16, DType::F16];
 const INTS: [DType; 8] =
@@ -30,43 +31,6 @@ const SPECIAL: [f64; 16] = [
     -30.0,
     100.0,
 ];
-
-fn unary(op: UnaryOp) -> fn(Tensor) -> Tensor {
-    match op {
-        UnaryOp::Neg => |x| -x,
-        UnaryOp::Abs => Tensor::abs,
-        UnaryOp::Sign => Tensor::sign,
-        UnaryOp::Exp => Tensor::exp,
-        UnaryOp::Expm1 => Tensor::expm1,
-        UnaryOp::Log => Tensor::log,
-        UnaryOp::Log1p => Tensor::log1p,
-        UnaryOp::Sqrt => Tensor::sqrt,
-        UnaryOp::Rsqrt => Tensor::rsqrt,
-        UnaryOp::Sin => Tensor::sin,
-        UnaryOp::Cos => Tensor::cos,
-        UnaryOp::Tan => Tensor::tan,
-        UnaryOp::Tanh => Tensor::tanh,
-        UnaryOp::Asin => Tensor::asin,
-        UnaryOp::Acos => Tensor::acos,
-        UnaryOp::Sinh => Tensor::sinh,
-        UnaryOp::Cosh => Tensor::cosh,
-        UnaryOp::Asinh => Tensor::asinh,
-        UnaryOp::Acosh => Tensor::acosh,
-        UnaryOp::Atanh => Tensor::atanh,
-        UnaryOp::Cbrt => Tensor::cbrt,
-        UnaryOp::Logistic => Tensor::sigmoid,
-        UnaryOp::Floor => Tensor::floor,
-        UnaryOp::Ceil => Tensor::ceil,
-        UnaryOp::Round => Tensor::round,
-        UnaryOp::Erf => Tensor::erf,
-        UnaryOp::Erfc => Tensor::erfc,
-        UnaryOp::ErfInv => Tensor::erf_inv,
-        UnaryOp::Lgamma => Tensor::lgamma,
-        UnaryOp::Digamma => Tensor::digamma,
-        UnaryOp::IsFinite => Tensor::is_finite,
-        UnaryOp::Not => |x| !x,
-    }
-}
 
 fn binary(op: BinaryOp) -> fn(Tensor, Tensor) -> Tensor {
     match op {
@@ -129,26 +93,17 @@ fn corner_pair(dtype: DType) -> [In; 2] {
 
 fn unary_cases(cases: &mut Vec<Case>) {
     for op in UnaryOp::ALL {
-        let (name, f) = (op.name(), unary(op));
-        let range = match op {
-            UnaryOp::Log | UnaryOp::Sqrt | UnaryOp::Rsqrt => within(&[2, 3], 0.3, 3.0),
-            UnaryOp::Log1p => within(&[2, 3], -0.6, 3.0),
-            UnaryOp::Tan => within(&[2, 3], -1.1, 1.1),
-            UnaryOp::ErfInv | UnaryOp::Asin | UnaryOp::Acos | UnaryOp::Atanh => {
-                within(&[2, 3], -0.9, 0.9)
-            }
-            UnaryOp::Acosh => within(&[2, 3], 1.2, 3.0),
-            UnaryOp::Cbrt => within(&[2, 3], 0.3, 3.0),
-            UnaryOp::Lgamma | UnaryOp::Digamma => within(&[2, 3], 0.4, 4.0),
-            // Away from where they jump.
-            UnaryOp::Abs | UnaryOp::Sign => distinct(&[2, 3]),
-            UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round => distinct(&[2, 3]),
-            _ => x(&[2, 3]),
+        let Row { f, inputs, .. } = unary(op);
+        let name = op.name();
+        let range = match inputs {
+            Inputs::Any => x(&[2, 3]),
+            Inputs::Distinct => distinct(&[2, 3]),
+            Inputs::Within(low, high) => within(&[2, 3], low, high),
         };
-        if op != UnaryOp::Not {
+        if op.domain().contains(DType::F64) {
             let case = case(name, &[range], move |x| f(x[0])).dtypes(&ALL_FLOATS);
             // A polynomial in f32 is what XLA's own erf_inv and erf of narrow types are.
-            cases.push(if op == UnaryOp::IsFinite { case.flat() } else { case.loose(8.0) });
+            cases.push(if op.is(Fact::Predicate) { case.flat() } else { case.loose(8.0) });
             let special = In::Floats(vec![SPECIAL.len()], SPECIAL.to_vec());
             cases.push(
                 super::case(format!("{name}/special"), &[special], move |x| f(x[0]))
@@ -157,7 +112,7 @@ fn unary_cases(cases: &mut Vec<Case>) {
                     .loose(8.0),
             );
         }
-        if matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Not) {
+        if op.domain().contains(DType::I32) {
             for dtype in INTS {
                 let values = corners(dtype);
                 let value = In::Value(ints(dtype, &[values.len()].into(), &values));
@@ -189,13 +144,8 @@ fn binary_cases(cases: &mut Vec<Case>) {
             BinaryOp::Rem => [within(&[2, 3], 1.1, 1.9), within(&[2, 3], 0.6, 0.9)],
             _ => [x(&[2, 3]), x(&[2, 3])],
         };
-        let bits = matches!(op, BinaryOp::And | BinaryOp::Or | BinaryOp::Xor);
-        let shift = matches!(
-            op,
-            BinaryOp::ShiftLeft | BinaryOp::ShiftRightLogical | BinaryOp::ShiftRightArithmetic
-        );
-        let floats_only = matches!(op, BinaryOp::Pow | BinaryOp::Atan2);
-        if !bits && !shift {
+        let takes = |dtype: DType| op.domain().contains(dtype);
+        if takes(DType::F64) {
             cases.push(case(name, &args, move |x| f(x[0], x[1])).dtypes(&ALL_FLOATS).loose(4.0));
             cases.push(
                 case(format!("{name}/special"), &special_pair(), move |x| f(x[0], x[1]))
@@ -203,11 +153,11 @@ fn binary_cases(cases: &mut Vec<Case>) {
                     .loose(4.0),
             );
         }
-        if bits {
+        if takes(DType::Bool) {
             let args = [In::Bool(vec![6]), In::Bool(vec![6])];
             cases.push(case(name, &args, move |x| f(x[0], x[1])).flat());
         }
-        for dtype in INTS.into_iter().filter(|_| !floats_only) {
+        for dtype in INTS.into_iter().filter(|&dtype| takes(dtype)) {
             // The method shifts unsigned numbers logically.
             if op == BinaryOp::ShiftRightArithmetic && dtype.is_unsigned() {
                 continue;

@@ -1,96 +1,96 @@
 //! The functions of `tests/fixtures/jax/elementary.py`, stated once more.
 
-use podracer::Tensor;
+use podracer::trace::op::UnaryOp;
 use podracer::trace::ops::{betaln, logaddexp, polygamma, where_};
+use podracer::{DType, Tensor};
 
-pub type Function = fn(&[Tensor]) -> Tensor;
+use self::Function::{Binary, Unary};
+use crate::recipes;
 
-/// Functions of one operand.
-pub const UNARY: &[(&str, Function)] = &[
-    ("neg", |x| -x[0]),
-    ("abs", |x| x[0].abs()),
-    ("sign", |x| x[0].sign()),
-    ("exp", |x| x[0].exp()),
-    ("expm1", |x| x[0].expm1()),
-    ("log", |x| x[0].log()),
-    ("log1p", |x| x[0].log1p()),
-    ("sqrt", |x| x[0].sqrt()),
-    ("rsqrt", |x| x[0].rsqrt()),
-    ("sin", |x| x[0].sin()),
-    ("cos", |x| x[0].cos()),
-    ("tan", |x| x[0].tan()),
-    ("tanh", |x| x[0].tanh()),
-    ("asin", |x| x[0].asin()),
-    ("acos", |x| x[0].acos()),
-    ("atan", |x| x[0].atan()),
-    ("sinh", |x| x[0].sinh()),
-    ("cosh", |x| x[0].cosh()),
-    ("asinh", |x| x[0].asinh()),
-    ("acosh", |x| x[0].acosh()),
-    ("atanh", |x| x[0].atanh()),
-    ("cbrt", |x| x[0].cbrt()),
-    ("exp2", |x| x[0].exp2()),
-    ("log2", |x| x[0].log2()),
-    ("log10", |x| x[0].log10()),
-    ("floor", |x| x[0].floor()),
-    ("ceil", |x| x[0].ceil()),
-    ("round", |x| x[0].round()),
-    ("trunc", |x| x[0].trunc()),
-    ("erf", |x| x[0].erf()),
-    ("erfc", |x| x[0].erfc()),
-    ("erf_inv", |x| x[0].erf_inv()),
-    ("lgamma", |x| x[0].lgamma()),
-    ("digamma", |x| x[0].digamma()),
-    ("polygamma_1", |x| polygamma(1, x[0])),
-    ("is_finite", |x| x[0].is_finite()),
-    ("is_nan", |x| x[0].is_nan()),
-    ("is_inf", |x| x[0].is_inf()),
-    ("stop_gradient", |x| x[0].stop_gradient()),
-    ("square", |x| x[0].square()),
-    ("reciprocal", |x| x[0].reciprocal()),
-    ("powi_-3", |x| x[0].powi(-3)),
-    ("powi_-2", |x| x[0].powi(-2)),
-    ("powi_-1", |x| x[0].powi(-1)),
-    ("powi_0", |x| x[0].powi(0)),
-    ("powi_1", |x| x[0].powi(1)),
-    ("powi_2", |x| x[0].powi(2)),
-    ("powi_3", |x| x[0].powi(3)),
-    ("powi_4", |x| x[0].powi(4)),
-    ("clip", |x| x[0].clip(-1.0, 1.0)),
-    ("clamp", |x| x[0].clamp(-1.0, 1.0)),
-    ("relu", |x| x[0].relu()),
-    ("leaky_relu", |x| x[0].leaky_relu(0.125)),
-    ("elu", |x| x[0].elu()),
-    ("silu", |x| x[0].silu()),
-    ("gelu", |x| x[0].gelu()),
-    ("sigmoid", |x| x[0].sigmoid()),
-    ("softplus", |x| x[0].softplus()),
-    ("log_sigmoid", |x| x[0].log_sigmoid()),
-];
+type OfOne = fn(Tensor) -> Tensor;
+type OfTwo = fn(Tensor, Tensor) -> Tensor;
+
+/// A function of one or two operands.
+#[derive(Clone, Copy)]
+pub enum Function {
+    Unary(OfOne),
+    Binary(OfTwo),
+}
+
+impl Function {
+    pub fn call(self, x: &[Tensor]) -> Tensor {
+        match self {
+            Unary(f) => f(x[0]),
+            Binary(f) => f(x[0], x[1]),
+        }
+    }
+}
+
+/// Functions of one operand: the operations on floats, and compositions.
+pub fn unary() -> Vec<(&'static str, Function)> {
+    let operations = UnaryOp::ALL.into_iter().filter(|op| op.domain().contains(DType::F32));
+    let operations = operations.map(recipes::unary::unary).map(|row| (row.name, Unary(row.f)));
+    operations.chain(COMPOSITIONS.iter().map(|&(name, f)| (name, Unary(f)))).collect()
+}
 
 /// Functions of two operands.
-pub const BINARY: &[(&str, Function)] = &[
-    ("add", |x| x[0] + x[1]),
-    ("sub", |x| x[0] - x[1]),
-    ("mul", |x| x[0] * x[1]),
-    ("div", |x| x[0] / x[1]),
-    ("rem", |x| x[0] % x[1]),
-    ("modulo", |x| x[0].modulo(x[1])),
-    ("floor_div", |x| x[0].floor_div(x[1])),
-    ("pow", |x| x[0].pow(x[1])),
-    ("maximum", |x| x[0].maximum(x[1])),
-    ("minimum", |x| x[0].minimum(x[1])),
-    ("atan2", |x| x[0].atan2(x[1])),
-    ("hypot", |x| x[0].hypot(x[1])),
-    ("logaddexp", |x| logaddexp(x[0], x[1])),
-    ("betaln", |x| betaln(x[0], x[1])),
-    ("where", |x| where_(x[0].lt(x[1]), x[0], x[1])),
-    ("equal", |x| x[0].eq(x[1])),
-    ("not_equal", |x| x[0].ne(x[1])),
-    ("lt", |x| x[0].lt(x[1])),
-    ("le", |x| x[0].le(x[1])),
-    ("gt", |x| x[0].gt(x[1])),
-    ("ge", |x| x[0].ge(x[1])),
+pub fn binary() -> Vec<(&'static str, Function)> {
+    BINARY.iter().map(|&(name, f)| (name, Binary(f))).collect()
+}
+
+const COMPOSITIONS: &[(&str, OfOne)] = &[
+    ("atan", |x| x.atan()),
+    ("exp2", |x| x.exp2()),
+    ("log2", |x| x.log2()),
+    ("log10", |x| x.log10()),
+    ("trunc", |x| x.trunc()),
+    ("polygamma_1", |x| polygamma(1, x)),
+    ("is_nan", |x| x.is_nan()),
+    ("is_inf", |x| x.is_inf()),
+    ("stop_gradient", |x| x.stop_gradient()),
+    ("square", |x| x.square()),
+    ("reciprocal", |x| x.reciprocal()),
+    ("powi_-3", |x| x.powi(-3)),
+    ("powi_-2", |x| x.powi(-2)),
+    ("powi_-1", |x| x.powi(-1)),
+    ("powi_0", |x| x.powi(0)),
+    ("powi_1", |x| x.powi(1)),
+    ("powi_2", |x| x.powi(2)),
+    ("powi_3", |x| x.powi(3)),
+    ("powi_4", |x| x.powi(4)),
+    ("clip", |x| x.clip(-1.0, 1.0)),
+    ("clamp", |x| x.clamp(-1.0, 1.0)),
+    ("relu", |x| x.relu()),
+    ("leaky_relu", |x| x.leaky_relu(0.125)),
+    ("elu", |x| x.elu()),
+    ("silu", |x| x.silu()),
+    ("gelu", |x| x.gelu()),
+    ("softplus", |x| x.softplus()),
+    ("log_sigmoid", |x| x.log_sigmoid()),
+];
+
+const BINARY: &[(&str, OfTwo)] = &[
+    ("add", |x, y| x + y),
+    ("sub", |x, y| x - y),
+    ("mul", |x, y| x * y),
+    ("div", |x, y| x / y),
+    ("rem", |x, y| x % y),
+    ("modulo", |x, y| x.modulo(y)),
+    ("floor_div", |x, y| x.floor_div(y)),
+    ("pow", |x, y| x.pow(y)),
+    ("maximum", |x, y| x.maximum(y)),
+    ("minimum", |x, y| x.minimum(y)),
+    ("atan2", |x, y| x.atan2(y)),
+    ("hypot", |x, y| x.hypot(y)),
+    ("logaddexp", |x, y| logaddexp(x, y)),
+    ("betaln", |x, y| betaln(x, y)),
+    ("where", |x, y| where_(x.lt(y), x, y)),
+    ("equal", |x, y| x.eq(y)),
+    ("not_equal", |x, y| x.ne(y)),
+    ("lt", |x, y| x.lt(y)),
+    ("le", |x, y| x.le(y)),
+    ("gt", |x, y| x.gt(y)),
+    ("ge", |x, y| x.ge(y)),
 ];
 
 /// Elementwise operations without a case here. Those that take no floats or give none are held to the
