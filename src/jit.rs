@@ -1,44 +1,38 @@
 //! The entry points [`jit()`], [`eager()`] and [`interpret`]: three ways to run one function of
 //! tensors on arrays, with the same results.
 
+pub(crate) mod cache;
 mod core;
 mod eager;
 mod effects;
-mod entries;
-mod explain;
 mod inspect;
 mod nan;
 
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use smallvec::SmallVec;
-
+pub use self::cache::{Difference, Recompile, Stats};
+use self::cache::{FunctionCache, SignatureExecutable, function_cache_methods, leaves_of};
 use self::core::CompilerOptions;
 pub(crate) use self::core::{Compiled, aliases};
 use self::eager::EagerOps;
 pub(crate) use self::effects::Effects;
 pub use self::effects::effects_barrier;
-pub(crate) use self::entries::Entries;
-pub use self::explain::{Difference, Recompile};
-pub(crate) use self::explain::{Signature, Signatures};
 pub use self::inspect::{Analysis, CompileTimes, Lowered};
 use self::nan::{Check, Recorder, has_nan};
 use crate::array::Array;
 use crate::error::{Error, Loc, Result};
+use crate::lower::cache::CacheOutcome;
 use crate::lower::dump::lowered;
 use crate::lower::pjrt::OptionValue;
-use crate::lower::pjrt::custom_call::expect_no_call;
 use crate::lower::stablehlo::{LowerOptions, stablehlo};
 use crate::runtime::Runtime;
 use crate::timeline;
 use crate::trace::eval::eval;
 use crate::trace::graph::simplify;
 use crate::trace::literal::Literal;
-use crate::trace::ops::structure_in_scope;
 use crate::trace::program::Program;
-use crate::trace::tensor::{Tensor, catch, trace_call};
+use crate::trace::tensor::Tensor;
 use crate::trace::types::TensorType;
 use crate::tree::{self, Path, Tree};
 
@@ -71,52 +65,36 @@ impl std::fmt::Display for Mode {
 pub struct Jit<A, B, F> {
     f: F,
     at: Loc,
-    name: String,
     mode: Mode,
     device: usize,
     options: CompilerOptions,
     check_nans: bool,
-    entries: Entries<Entry<B>>,
-    signatures: Signatures,
-    /// One compilation at a time, so that two threads do not compile the same thing.
-    compiling: Mutex<()>,
-    stats: Mutex<Stats>,
+    cache: FunctionCache<JitExecutable, B>,
     argument: PhantomData<fn(A)>,
 }
 
-/// Cost of a [`Jit`] so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Stats {
-    /// Number of times the function was traced.
-    pub traces: usize,
-    /// Seconds spent tracing, simplifying and lowering.
-    pub trace_seconds: f64,
-    /// Seconds spent in the compiler, or loading from the cache.
-    pub compile_seconds: f64,
-    /// Number of executables that came from the persistent cache.
-    pub cache_hits: usize,
-}
-
-impl Stats {
-    /// Seconds before the program could run: tracing, lowering and compiling.
-    pub fn seconds(&self) -> f64 {
-        self.trace_seconds + self.compile_seconds
-    }
-}
-
-/// One signature's executable and the shape of its result.
-struct Entry<B> {
-    structure: u64,
-    /// Number of the signature.
-    signature: usize,
-    template: B,
+/// Executable for one signature, on one device.
+struct JitExecutable {
     compiled: Compiled,
     /// Log of the results of its callbacks, kept under [`Jit::check_nans`].
     recorder: Option<Recorder>,
 }
 
+impl SignatureExecutable for JitExecutable {
+    type Leaf = Array;
+
+    #[inline]
+    fn takes(&self, leaves: &[&Array]) -> bool {
+        self.compiled.takes(leaves)
+    }
+
+    fn outcome(&self) -> CacheOutcome {
+        self.compiled.outcome
+    }
+}
+
 /// Leaves of an argument, in order.
-type Leaves<'a> = SmallVec<[&'a Array; 32]>;
+type Leaves<'a> = cache::Leaves<'a, Array>;
 
 /// Compiles `f` as a whole, once per signature (structure, types and shapes of its argument), and
 /// launches it at each call.
@@ -142,15 +120,11 @@ pub fn jit<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Jit<A, B, F
     Jit {
         f,
         at: Location::caller(),
-        name: "program".into(),
         mode: Mode::Jit,
         device: 0,
         options: CompilerOptions::new(),
         check_nans: false,
-        entries: Entries::default(),
-        signatures: Signatures::default(),
-        compiling: Mutex::default(),
-        stats: Mutex::default(),
+        cache: FunctionCache::default(),
         argument: PhantomData,
     }
 }
@@ -168,6 +142,8 @@ pub fn interpret<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Jit<A
     jit(f).with_mode(Mode::Interpret)
 }
 
+function_cache_methods!(Jit);
+
 impl<A, B, F> Jit<A, B, F> {
     /// Sets the mode: compiled as a whole, run operation by operation, or interpreted.
     ///
@@ -181,12 +157,6 @@ impl<A, B, F> Jit<A, B, F> {
     /// ```
     pub fn with_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
-        self
-    }
-
-    /// Gives the function a name, seen in messages, profiles and dumps.
-    pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
         self
     }
 
@@ -253,50 +223,9 @@ impl<A, B, F> Jit<A, B, F> {
         self
     }
 
-    /// Writes to the standard error the reason for every compilation after the first one: the leaf
-    /// of the argument that has another type, the leaves that are new or gone in its structure, and
-    /// the line of the call. JAX's `jax_explain_cache_misses`. `PODRACER_EXPLAIN=1` turns it on for
-    /// all functions.
-    pub fn explain_recompiles(mut self, on: bool) -> Self {
-        self.signatures.explain = on;
-        self
-    }
-
-    /// Sets the number of signatures that stay compiled, at least 1; 256 by default. Beyond it the
-    /// least recently used one is dropped with its executable, and compiled again when it is used
-    /// again.
-    pub fn cache_capacity(mut self, signatures: usize) -> Self {
-        self.entries.set_capacity(signatures);
-        self
-    }
-
-    /// Lets the function be traced for at most `n` signatures: the call that would add one more
-    /// fails with [`Error::Argument`], which lists the differences. `chex.assert_max_traces`. Has
-    /// no effect in the other modes, which trace at every call.
-    pub fn assert_max_traces(mut self, n: usize) -> Self {
-        self.signatures.most = Some(n);
-        self
-    }
-
-    /// Explains every compilation after the first one so far: why the function was compiled again.
-    /// At most the latest 1024 are kept.
-    pub fn explain(&self) -> Vec<Recompile> {
-        self.signatures.recompiles()
-    }
-
-    /// The name given by [`Jit::named`].
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Returns the execution mode of the function.
     pub fn mode(&self) -> Mode {
         self.mode
-    }
-
-    /// Returns the cost so far.
-    pub fn stats(&self) -> Stats {
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -313,9 +242,9 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
             Mode::Jit => self.call_compiled(&args, Location::caller()),
             Mode::Eager | Mode::Interpret => {
                 let (program, template) = self.program(&args)?;
-                let leaves = leaves_of::<A>(&args);
+                let leaves = leaves_of(&args);
                 Effects::wait_for_order(&program)?;
-                let check = self.check_nans.then(|| Check::new(&self.name));
+                let check = self.check_nans.then(|| Check::new(self.name()));
                 let host = |results: Vec<Literal>| results.into_iter().map(Array::from).collect();
                 let results = match (self.mode, &check) {
                     (Mode::Eager, check) => {
@@ -333,80 +262,38 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     }
 
     fn call_compiled(&self, args: &A::With<Array>, call: Loc) -> Result<B::With<Array>> {
-        // Checked before any lock is taken, which this very thread may hold.
-        expect_no_call("launch a compiled program")?;
-        let leaves = leaves_of::<A>(args);
-        let structure = structure_in_scope(tree::structure(args));
-        let found = self.find(structure, &leaves);
-        let entry = match found {
-            Some(entry) => entry,
-            None => self.compile(args, structure, &leaves, call)?,
-        };
-        let _run = entry.recorder.as_ref().map(Recorder::begin);
-        let results = entry.compiled.run(&leaves, self.check_nans)?;
+        let leaves = leaves_of(args);
+        let entry = self.cache.find_or_compile(
+            args,
+            &leaves,
+            call,
+            || Runtime::get()?.expect_device(self.device),
+            || self.compile(args),
+        )?;
+        let JitExecutable { compiled, recorder } = &entry.executable;
+        let _run = recorder.as_ref().map(Recorder::begin);
+        let results = compiled.run(&leaves, self.check_nans)?;
         if self.check_nans {
-            self.look_for_nans(args, &leaves, &results, entry.recorder.as_ref())?;
+            self.look_for_nans(args, &leaves, &results, recorder.as_ref())?;
         }
         Ok(tree::rebuild(&entry.template, results))
     }
 
-    fn find(&self, structure: u64, leaves: &Leaves<'_>) -> Option<Arc<Entry<B>>> {
-        self.entries.find(|e| e.structure == structure && e.compiled.takes(leaves))
-    }
-
-    #[cold]
-    fn compile(
-        &self,
-        args: &A::With<Array>,
-        structure: u64,
-        leaves: &Leaves<'_>,
-        call: Loc,
-    ) -> Result<Arc<Entry<B>>> {
-        let _one_at_a_time = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = self.find(structure, leaves) {
-            return Ok(entry);
-        }
-        let types = leaves.iter().map(|leaf| leaf.ty().clone()).collect();
-        let (paths, places) = (tree::paths(args), vec![]);
-        let signature = Signature { structure, paths, types, places, call };
-        let signature = self.signatures.note(&self.name, signature)?;
-        // Checked before anything is traced for a device that does not exist.
-        Runtime::get()?.expect_device(self.device)?;
+    fn compile(&self, args: &A::With<Array>) -> Result<(JitExecutable, B)> {
         let Lowered { program, text, aliases, template, recorder, .. } = self.lower(args)?;
         let compiled = Compiled::new(program, &text, aliases, self.device, &self.options)?;
-        {
-            let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
-            stats.compile_seconds += compiled.outcome.seconds;
-            stats.cache_hits += compiled.outcome.hit as usize;
-        }
-        let entry = Arc::new(Entry { structure, signature, template, compiled, recorder });
-        let evicted = self.entries.insert(entry.clone());
-        self.signatures.forget(evicted.iter().map(|old| old.signature));
-        Ok(entry)
+        Ok((JitExecutable { compiled, recorder }, template))
     }
 
     /// The function traced for an argument like `args`, and its result over tensors.
     pub(crate) fn program(&self, args: &A::With<Array>) -> Result<(Program, B)> {
-        let _span = timeline::span_of("trace", &self.name);
-        let start = std::time::Instant::now();
-        let leaves = leaves_of::<A>(args);
-        let types: Vec<TensorType> = leaves.iter().map(|leaf| leaf.ty().clone()).collect();
-        let build = |tensors: &[Tensor]| -> A {
-            let mut tensors = tensors.iter().copied();
-            args.map_leaves_ref(&Path::ROOT, &mut |_, _| tensors.next().expect("one a leaf"))
-        };
-        let name = match self.mode {
+        let types: Vec<TensorType> = leaves_of(args).iter().map(|leaf| leaf.ty().clone()).collect();
+        let transformation = match self.mode {
             Mode::Jit => "jit",
             Mode::Eager => "eager",
             Mode::Interpret => "interpret",
         };
-        let (traced, template) =
-            catch(|| trace_call(name, self.at, &types, build, |args| (self.f)(args)))?;
-        debug_assert_eq!(crate::trace::check::verify(&traced.program), Ok(()));
-        let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
-        stats.traces += 1;
-        stats.trace_seconds += start.elapsed().as_secs_f64();
-        Ok((traced.program, template))
+        self.cache.history.trace(transformation, self.at, args, &types, |args| (self.f)(args))
     }
 
     /// The function traced and lowered for an argument like `args`, for inspection: its Program,
@@ -417,27 +304,26 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     pub fn lower(&self, args: &A::With<Array>) -> Result<Lowered<B>> {
         let begin = std::time::Instant::now();
         let (program, template) = self.program(args)?;
-        let _span = timeline::span_of("lower", &self.name);
+        let _span = timeline::span_of("lower", self.name());
         let start = std::time::Instant::now();
         let program = simplify(program);
         let (program, recorder) =
             if self.check_nans { Recorder::of(program) } else { (program, None) };
         let aliases = if self.check_nans { vec![] } else { core::aliases(&program) };
         let options = LowerOptions {
-            name: self.name.clone(),
+            name: self.name().to_string(),
             aliases: aliases.clone(),
             ..Runtime::get()?.lower_options()
         };
         let text = lowered(&program, &options);
         let lower_seconds = start.elapsed().as_secs_f64();
-        let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
-        stats.trace_seconds += lower_seconds;
+        self.cache.history.record_lowering(lower_seconds);
         Ok(Lowered {
             program,
             text,
             aliases,
             template,
-            name: self.name.clone(),
+            name: self.name().to_string(),
             platform: options.platform,
             in_paths: crate::lower::artifact::paths::<Array, A::With<Array>>(args),
             trace_seconds: (start - begin).as_secs_f64(),
@@ -457,7 +343,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         let results = results.iter().map(Array::to_literal).collect::<Result<Vec<Literal>>>()?;
         let Some(first) = results.iter().position(has_nan) else { return Ok(()) };
         let (program, _) = self.program(args)?;
-        let check = Check::new(&self.name);
+        let check = Check::new(self.name());
         let recorded = recorder.map(Recorder::take);
         let again = check.run(&program, &literals(leaves)?, recorded)?;
         // The NaN comes from a constant: then it is intended.
@@ -468,16 +354,10 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
             "{}: result {first} ({}) holds a NaN, which no operation makes when the function runs on \
              the host: compiled code rounds otherwise, and comes to an operation's limits where \
              that does not. Run it with eager to find the operation",
-            self.name,
+            self.name(),
             results[first].ty()
         )))
     }
-}
-
-fn leaves_of<A: Tree<Tensor>>(args: &A::With<Array>) -> Leaves<'_> {
-    let mut leaves = Leaves::new();
-    args.visit_leaves(&Path::ROOT, &mut |_, leaf| leaves.push(leaf));
-    leaves
 }
 
 fn literals(leaves: &Leaves<'_>) -> Result<Vec<Literal>> {

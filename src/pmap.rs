@@ -18,7 +18,7 @@ mod watchdog;
 
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 pub use self::mesh::{ShardedJit, sharded_jit};
@@ -30,14 +30,12 @@ use self::core::{Compiled, Leaves};
 use self::sharded::checked;
 use crate::array::Array;
 use crate::error::{Error, Loc, Result};
-use crate::jit::{Entries, Mode, Recompile, Signature, Signatures, Stats, run_program};
-use crate::lower::cache::CacheOutcome;
+use crate::jit::cache::{FunctionCache, function_cache_methods, leaves_of};
+use crate::jit::{Mode, run_program};
 use crate::runtime::Runtime;
-use crate::timeline;
 use crate::trace::axis::Axis;
-use crate::trace::ops::structure_in_scope;
 use crate::trace::program::Program;
-use crate::trace::tensor::{Tensor, catch, trace_call, within_axis};
+use crate::trace::tensor::{Tensor, catch, within_axis};
 use crate::trace::types::TensorType;
 use crate::trace::vmap::{over_members, varying::varying_outputs};
 use crate::tree::{self, Path, Tree};
@@ -47,24 +45,10 @@ pub struct Pmap<A, B, F> {
     f: F,
     at: Loc,
     axis: &'static str,
-    name: String,
     mode: Mode,
     devices: Option<Vec<usize>>,
-    entries: Entries<Entry<B>>,
-    signatures: Signatures,
-    /// One compilation at a time, so that two threads do not compile the same thing.
-    compiling: Mutex<()>,
-    stats: Mutex<Stats>,
+    cache: FunctionCache<Compiled, B>,
     argument: PhantomData<fn(A)>,
-}
-
-/// One signature's executable and the shape of its result.
-struct Entry<B> {
-    structure: u64,
-    /// Number of the signature.
-    signature: usize,
-    template: B,
-    compiled: Compiled,
 }
 
 /// `jax.pmap`: maps `f` over devices. Each device runs `f` on its part of every leaf of the
@@ -108,63 +92,20 @@ pub fn pmap_with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B>(
         f,
         at: Location::caller(),
         axis,
-        name: "program".into(),
         mode,
         devices: None,
-        entries: Entries::default(),
-        signatures: Signatures::default(),
-        compiling: Mutex::default(),
-        stats: Mutex::default(),
+        cache: FunctionCache::default(),
         argument: PhantomData,
     }
 }
 
-impl<A, B, F> Pmap<A, B, F> {
-    /// Gives the function a name, seen in messages, profiles and dumps.
-    pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
+function_cache_methods!(Pmap);
 
+impl<A, B, F> Pmap<A, B, F> {
     /// The devices to run on, by their numbers; needed only if the argument has no leaves.
     pub fn on(mut self, devices: &[usize]) -> Self {
         self.devices = Some(devices.to_vec());
         self
-    }
-
-    /// Writes to the standard error the reason for every compilation after the first one: the leaf
-    /// of the argument that has another type or is on other devices, the leaves that are new or
-    /// gone in its structure, and the line of the call. `PODRACER_EXPLAIN=1` turns it on for all
-    /// functions.
-    pub fn explain_recompiles(mut self, on: bool) -> Self {
-        self.signatures.explain = on;
-        self
-    }
-
-    /// Sets the number of signatures that stay compiled, at least 1; 256 by default. Beyond it the
-    /// least recently used one is dropped with its executable, and compiled again when it is used
-    /// again.
-    pub fn cache_capacity(mut self, signatures: usize) -> Self {
-        self.entries.set_capacity(signatures);
-        self
-    }
-
-    /// Lets the function be traced for at most `n` signatures: the call that would add one more
-    /// fails with [`Error::Argument`], which lists the differences. `chex.assert_max_traces`. Has
-    /// no effect in the other modes, which trace at every call.
-    pub fn assert_max_traces(mut self, n: usize) -> Self {
-        self.signatures.most = Some(n);
-        self
-    }
-
-    /// Explains every compilation after the first one so far: why the function was compiled again.
-    pub fn explain(&self) -> Vec<Recompile> {
-        self.signatures.recompiles()
-    }
-
-    /// Returns the cost of compilation so far; zero in the other modes.
-    pub fn stats(&self) -> Stats {
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -178,15 +119,16 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
     /// runtime. An error on one device shows on the results of all.
     #[track_caller]
     pub fn call(&self, args: A::With<Sharded>) -> Result<B::With<Sharded>> {
-        let mut leaves = Leaves::new();
-        args.visit_leaves(&Path::ROOT, &mut |_, leaf| leaves.push(leaf));
-        let structure = structure_in_scope(tree::structure(&args));
+        let leaves = leaves_of(&args);
         if self.mode == Mode::Jit {
-            let entry = match self.find(structure, &leaves) {
-                Some(entry) => entry,
-                None => self.compile(&args, structure, &leaves, Location::caller())?,
-            };
-            let results = entry.compiled.run(&leaves)?;
+            let entry = self.cache.find_or_compile(
+                &args,
+                &leaves,
+                Location::caller(),
+                || self.devices(&args, &leaves).map(drop),
+                || self.compile(&args, &leaves),
+            )?;
+            let results = entry.executable.run(&leaves)?;
             return Ok(tree::rebuild(&entry.template, results));
         }
         let (program, template, axis) = self.program(&args, &leaves)?;
@@ -199,46 +141,18 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
     /// # Errors
     /// As [`Pmap::call`].
     pub fn make_program(&self, args: &A::With<Sharded>) -> Result<Program> {
-        let mut leaves = Leaves::new();
-        args.visit_leaves(&Path::ROOT, &mut |_, leaf| leaves.push(leaf));
-        Ok(self.program(args, &leaves)?.0)
+        Ok(self.program(args, &leaves_of(args))?.0)
     }
 
-    fn find(&self, structure: u64, leaves: &Leaves<'_>) -> Option<Arc<Entry<B>>> {
-        self.entries.find(|e| e.structure == structure && e.compiled.takes(leaves))
-    }
-
-    fn compile(
-        &self,
-        args: &A::With<Sharded>,
-        structure: u64,
-        leaves: &Leaves<'_>,
-        call: Loc,
-    ) -> Result<Arc<Entry<B>>> {
-        let _one_at_a_time = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have compiled it meanwhile.
-        if let Some(entry) = self.find(structure, leaves) {
-            return Ok(entry);
-        }
+    fn compile(&self, args: &A::With<Sharded>, leaves: &Leaves<'_>) -> Result<(Compiled, B)> {
         let devices = self.devices(args, leaves)?;
-        let signature = signature(args, structure, leaves, call);
-        let signature = self.signatures.note(&self.name, signature)?;
-        let start = Instant::now();
         let (program, template, axis) = self.program(args, leaves)?;
+        let start = Instant::now();
         let replicated = replicated(&program, leaves, axis)?;
-        let compiled = Compiled::new(program, leaves, devices, replicated, &self.name)?;
-        {
-            let CacheOutcome { hit, seconds } = compiled.outcome;
-            let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
-            stats.traces += 1;
-            stats.trace_seconds += start.elapsed().as_secs_f64() - seconds;
-            stats.compile_seconds += seconds;
-            stats.cache_hits += hit as usize;
-        }
-        let entry = Arc::new(Entry { structure, signature, template, compiled });
-        let evicted = self.entries.insert(entry.clone());
-        self.signatures.forget(evicted.iter().map(|old| old.signature));
-        Ok(entry)
+        let compiled = Compiled::new(program, leaves, devices, replicated, self.name())?;
+        let lowering = start.elapsed().as_secs_f64() - compiled.outcome.seconds;
+        self.cache.history.record_lowering(lowering);
+        Ok((compiled, template))
     }
 
     /// The devices that all leaves are on.
@@ -250,30 +164,25 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
             };
         };
         let expected = self.devices.as_deref().unwrap_or(first.devices());
-        on_the_same(&self.name, args, expected)?;
+        on_the_same(self.name(), args, expected)?;
         Ok(first.shared_devices().clone())
     }
 
     fn program(&self, args: &A::With<Sharded>, leaves: &Leaves<'_>) -> Result<(Program, B, Axis)> {
-        let _span = timeline::span_of("trace", &self.name);
         let (here, processes) =
             (self.devices(args, leaves)?.len(), Runtime::get()?.process_count());
         if processes > 1 && self.mode != Mode::Jit {
             return Err(Error::Config(format!(
                 "{}: in mode {} the devices of {processes} processes cannot work together",
-                self.name, self.mode
+                self.name(),
+                self.mode
             )));
         }
         let axis = Axis::new(self.axis, here * processes);
         let types: Vec<TensorType> = leaves.iter().map(|leaf| leaf.ty().clone()).collect();
-        let build = |tensors: &[Tensor]| -> A {
-            let mut tensors = tensors.iter().copied();
-            args.map_leaves_ref(&Path::ROOT, &mut |_, _| tensors.next().expect("one a leaf"))
-        };
-        let call = |args| within_axis(axis, || (self.f)(axis, args));
-        let (traced, template) = catch(|| trace_call("pmap", self.at, &types, build, call))?;
-        debug_assert_eq!(crate::trace::check::verify(&traced.program), Ok(()));
-        Ok((traced.program, template, axis))
+        let f = |args| within_axis(axis, || (self.f)(axis, args));
+        let (program, template) = self.cache.history.trace("pmap", self.at, args, &types, f)?;
+        Ok((program, template, axis))
     }
 
     /// Runs all members together, as a batch.
@@ -305,27 +214,6 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
                 }
             })
             .collect()
-    }
-}
-
-/// Returns the signature of an argument: its structure, and the path, type and devices of each
-/// leaf.
-fn signature<M: Tree<Sharded>>(
-    args: &M,
-    structure: u64,
-    leaves: &Leaves<'_>,
-    call: Loc,
-) -> Signature {
-    let place = |leaf: &&Sharded| {
-        let how = if leaf.is_replicated() { "copies on" } else { "divided over" };
-        format!("{how} devices {:?}", leaf.devices())
-    };
-    Signature {
-        structure,
-        paths: tree::paths(args),
-        types: leaves.iter().map(|leaf| leaf.ty().clone()).collect(),
-        places: leaves.iter().map(place).collect(),
-        call,
     }
 }
 

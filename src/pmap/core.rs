@@ -9,6 +9,7 @@ use super::sharded::Sharded;
 use super::watchdog::Watch;
 use crate::array::{Array, upload_to};
 use crate::error::{Error, Result};
+use crate::jit::cache::{self, SignatureExecutable};
 use crate::jit::{Effects, aliases};
 use crate::lower::cache::{CacheOutcome, compile_cached};
 use crate::lower::compile_log;
@@ -23,7 +24,7 @@ use crate::trace::program::{Equation, Program};
 use crate::trace::types::TensorType;
 
 /// Leaves of an argument, in order.
-pub(super) type Leaves<'a> = SmallVec<[&'a Sharded; 32]>;
+pub(super) type Leaves<'a> = cache::Leaves<'a, Sharded>;
 
 /// An executable on several devices and the data needed to run it on leaves.
 pub(super) struct Compiled {
@@ -149,17 +150,6 @@ impl Compiled {
         })
     }
 
-    /// Returns true if the executable was compiled for leaves like these.
-    #[inline]
-    pub(super) fn takes(&self, leaves: &[&Sharded]) -> bool {
-        self.types.len() == leaves.len()
-            && self.types.iter().zip(leaves).all(|((ty, replicated), leaf)| {
-                *replicated == leaf.is_replicated()
-                    && leaf.devices() == &*self.devices
-                    && ty == leaf.ty()
-            })
-    }
-
     /// Launches it. Leaves of which another clone exists keep their memory.
     pub(super) fn run(&self, leaves: &[&Sharded]) -> Result<Vec<Sharded>> {
         let _span = timeline::span_of("execute", &self.name);
@@ -227,6 +217,24 @@ impl Compiled {
             watch.launched(first);
         }
         Ok(results)
+    }
+}
+
+impl SignatureExecutable for Compiled {
+    type Leaf = Sharded;
+
+    #[inline]
+    fn takes(&self, leaves: &[&Sharded]) -> bool {
+        self.types.len() == leaves.len()
+            && self.types.iter().zip(leaves).all(|((ty, replicated), leaf)| {
+                *replicated == leaf.is_replicated()
+                    && leaf.devices() == &*self.devices
+                    && ty == leaf.ty()
+            })
+    }
+
+    fn outcome(&self) -> CacheOutcome {
+        self.outcome
     }
 }
 

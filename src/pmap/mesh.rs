@@ -2,37 +2,22 @@
 
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use super::core::{Compiled, Leaves};
 use super::sharded::Sharded;
 use crate::error::{Error, Loc, Result};
-use crate::jit::{Entries, Recompile, Signatures};
-use crate::trace::ops::structure_in_scope;
-use crate::trace::program::Program;
-use crate::trace::tensor::{Tensor, catch, trace_call};
+use crate::jit::cache::{FunctionCache, function_cache_methods, leaves_of};
+use crate::trace::tensor::Tensor;
 use crate::trace::types::TensorType;
-use crate::tree::{self, Path, Tree};
+use crate::tree::{self, Tree};
 
 /// A function divided over devices; see [`sharded_jit`]. It may be called from several threads.
 pub struct ShardedJit<A, B, F> {
     f: F,
     at: Loc,
-    name: String,
-    entries: Entries<Entry<B>>,
-    signatures: Signatures,
-    /// One compilation at a time, so that two threads do not compile the same thing.
-    compiling: Mutex<()>,
+    cache: FunctionCache<Compiled, B>,
     argument: PhantomData<fn(A)>,
-}
-
-/// One signature's executable and the shape of its result.
-struct Entry<B> {
-    structure: u64,
-    /// Number of the signature.
-    signature: usize,
-    template: B,
-    compiled: Compiled,
 }
 
 /// `jax.jit` of arguments with named shardings on a row of devices: `f` is written for whole
@@ -58,15 +43,7 @@ struct Entry<B> {
 /// ```
 #[track_caller]
 pub fn sharded_jit<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> ShardedJit<A, B, F> {
-    ShardedJit {
-        f,
-        at: Location::caller(),
-        name: "program".into(),
-        entries: Entries::default(),
-        signatures: Signatures::default(),
-        compiling: Mutex::default(),
-        argument: PhantomData,
-    }
+    ShardedJit { f, at: Location::caller(), cache: FunctionCache::default(), argument: PhantomData }
 }
 
 /// The type of the whole value.
@@ -84,42 +61,7 @@ fn whole(leaf: &Sharded) -> Result<TensorType> {
     Ok(TensorType::new(ty.dtype, ty.shape.without_axis(0).with_axis(0, rows)))
 }
 
-impl<A, B, F> ShardedJit<A, B, F> {
-    /// Gives the function a name, seen in messages, profiles and dumps.
-    pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
-
-    /// Writes to the standard error the reason for every compilation after the first one: the leaf
-    /// of the argument that has another type or is on other devices, the leaves that are new or
-    /// gone in its structure, and the line of the call. `PODRACER_EXPLAIN=1` turns it on for all
-    /// functions.
-    pub fn explain_recompiles(mut self, on: bool) -> Self {
-        self.signatures.explain = on;
-        self
-    }
-
-    /// Sets the number of signatures that stay compiled, at least 1; 256 by default. Beyond it the
-    /// least recently used one is dropped with its executable, and compiled again when it is used
-    /// again.
-    pub fn cache_capacity(mut self, signatures: usize) -> Self {
-        self.entries.set_capacity(signatures);
-        self
-    }
-
-    /// Lets the function be traced for at most `n` signatures: the call that would add one more
-    /// fails with [`Error::Argument`], which lists the differences. `chex.assert_max_traces`.
-    pub fn assert_max_traces(mut self, n: usize) -> Self {
-        self.signatures.most = Some(n);
-        self
-    }
-
-    /// Explains every compilation after the first one so far: why the function was compiled again.
-    pub fn explain(&self) -> Vec<Recompile> {
-        self.signatures.recompiles()
-    }
-}
+function_cache_methods!(ShardedJit);
 
 impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
     /// Runs the function on all devices of its argument.
@@ -130,58 +72,37 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
     /// [`ShardedJit::assert_max_traces`]; errors from the compiler and the runtime.
     #[track_caller]
     pub fn call(&self, args: A::With<Sharded>) -> Result<B::With<Sharded>> {
-        let mut leaves = Leaves::new();
-        args.visit_leaves(&Path::ROOT, &mut |_, leaf| leaves.push(leaf));
-        let structure = structure_in_scope(tree::structure(&args));
-        let entry = match self.find(structure, &leaves) {
-            Some(entry) => entry,
-            None => self.compile(&args, structure, &leaves, Location::caller())?,
-        };
-        let results = entry.compiled.run(&leaves)?;
+        let leaves = leaves_of(&args);
+        let entry = self.cache.find_or_compile(
+            &args,
+            &leaves,
+            Location::caller(),
+            || self.expect_one_mesh(&args, &leaves),
+            || self.compile(&args, &leaves),
+        )?;
+        let results = entry.executable.run(&leaves)?;
         Ok(tree::rebuild(&entry.template, results))
     }
 
-    fn find(&self, structure: u64, leaves: &Leaves<'_>) -> Option<Arc<Entry<B>>> {
-        self.entries.find(|e| e.structure == structure && e.compiled.takes(leaves))
-    }
-
-    fn compile(
-        &self,
-        args: &A::With<Sharded>,
-        structure: u64,
-        leaves: &Leaves<'_>,
-        call: Loc,
-    ) -> Result<Arc<Entry<B>>> {
-        let _one_at_a_time = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have compiled it meanwhile.
-        if let Some(entry) = self.find(structure, leaves) {
-            return Ok(entry);
-        }
+    /// Checks that there are leaves, all on the same devices.
+    fn expect_one_mesh(&self, args: &A::With<Sharded>, leaves: &Leaves<'_>) -> Result<()> {
         let Some(first) = leaves.first() else {
-            let problem = format!("{}: the argument has no leaves, so no devices", self.name);
+            let problem = format!("{}: the argument has no leaves, so no devices", self.name());
             return Err(Error::Argument(problem));
         };
-        super::on_the_same(&self.name, args, first.devices())?;
-        let signature = super::signature(args, structure, leaves, call);
-        let signature = self.signatures.note(&self.name, signature)?;
-        let (program, template) = self.program(args, leaves)?;
-        let devices = first.shared_devices().clone();
-        let compiled = Compiled::divided(program, leaves, devices, &self.name)?;
-        let entry = Arc::new(Entry { structure, signature, template, compiled });
-        let evicted = self.entries.insert(entry.clone());
-        self.signatures.forget(evicted.iter().map(|old| old.signature));
-        Ok(entry)
+        super::on_the_same(self.name(), args, first.devices())
     }
 
-    fn program(&self, args: &A::With<Sharded>, leaves: &Leaves<'_>) -> Result<(Program, B)> {
+    fn compile(&self, args: &A::With<Sharded>, leaves: &Leaves<'_>) -> Result<(Compiled, B)> {
         let types = leaves.iter().map(|leaf| whole(leaf)).collect::<Result<Vec<TensorType>>>()?;
-        let build = |tensors: &[Tensor]| -> A {
-            let mut tensors = tensors.iter().copied();
-            args.map_leaves_ref(&Path::ROOT, &mut |_, _| tensors.next().expect("one a leaf"))
-        };
-        let trace = || trace_call("sharded_jit", self.at, &types, build, |args| (self.f)(args));
-        let (traced, template) = catch(trace)?;
-        Ok((traced.program, template))
+        let history = &self.cache.history;
+        let f = |args| (self.f)(args);
+        let (program, template) = history.trace("sharded_jit", self.at, args, &types, f)?;
+        let start = Instant::now();
+        let devices = leaves[0].shared_devices().clone();
+        let compiled = Compiled::divided(program, leaves, devices, self.name())?;
+        history.record_lowering(start.elapsed().as_secs_f64() - compiled.outcome.seconds);
+        Ok((compiled, template))
     }
 }
 

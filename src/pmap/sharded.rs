@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::jit::cache::ArgumentLeaf;
 use crate::runtime::Runtime;
 use crate::trace::literal::{AlignedBytes, Literal};
 use crate::trace::types::{DType, Shape, TensorType};
@@ -25,6 +26,17 @@ struct Shards {
 }
 
 impl Leaf for Sharded {}
+
+impl ArgumentLeaf for Sharded {
+    fn ty(&self) -> &TensorType {
+        Sharded::ty(self)
+    }
+
+    fn placement(&self) -> Option<String> {
+        let how = if self.is_replicated() { "copies on" } else { "divided over" };
+        Some(format!("{how} devices {:?}", self.devices()))
+    }
+}
 
 impl Sharded {
     pub(super) fn on(devices: Arc<[usize]>, shards: Vec<Array>, replicated: bool) -> Sharded {

@@ -8,6 +8,7 @@ mod collectives;
 mod env_pools;
 #[path = "../it/fixture.rs"]
 mod fixture;
+mod function_cache;
 mod mesh;
 mod pmap;
 #[path = "../processes/mod.rs"]

@@ -4,28 +4,46 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use super::ArgumentLeaf;
 use crate::error::{Error, Loc, Result};
 use crate::output;
 use crate::trace::types::TensorType;
+use crate::tree::{self, Tree};
 
 /// Key of one compilation: the structure and the types of the argument, and the first call with
 /// them.
 #[derive(Debug, Clone)]
 pub(crate) struct Signature {
-    pub(crate) structure: u64,
-    pub(crate) paths: Vec<String>,
-    pub(crate) types: Vec<TensorType>,
-    /// Text that names the devices of each leaf, if the leaves are on several devices.
-    pub(crate) places: Vec<String>,
-    pub(crate) call: Loc,
+    structure: u64,
+    paths: Vec<String>,
+    types: Vec<TensorType>,
+    /// Text that names the devices of each leaf, if its signature depends on them.
+    placements: Vec<Option<String>>,
+    call: Loc,
 }
 
 impl Signature {
+    /// The signature of an argument with these leaves.
+    pub(crate) fn new<L: ArgumentLeaf, M: Tree<L>>(
+        args: &M,
+        structure: u64,
+        leaves: &[&L],
+        call: Loc,
+    ) -> Signature {
+        Signature {
+            structure,
+            paths: tree::paths(args),
+            types: leaves.iter().map(|leaf| leaf.ty().clone()).collect(),
+            placements: leaves.iter().map(|leaf| leaf.placement()).collect(),
+            call,
+        }
+    }
+
     /// Returns true if both have the same structure, types and devices.
     fn same(&self, other: &Signature) -> bool {
         self.structure == other.structure
             && self.types == other.types
-            && self.places == other.places
+            && self.placements == other.placements
     }
 }
 
@@ -275,11 +293,11 @@ fn explain(function: &str, seen: &Seen, now: &Signature) -> Option<Recompile> {
 
 fn differences(before: &Signature, now: &Signature) -> Vec<Difference> {
     let mut list = Vec::new();
-    let places: HashMap<&String, usize> =
+    let indices: HashMap<&String, usize> =
         before.paths.iter().enumerate().map(|(i, path)| (path, i)).collect();
     let new: HashSet<&String> = now.paths.iter().collect();
     for (i, path) in now.paths.iter().enumerate() {
-        let Some(&old) = places.get(path) else {
+        let Some(&old) = indices.get(path) else {
             list.push(Difference::Added(path.clone()));
             continue;
         };
@@ -290,7 +308,7 @@ fn differences(before: &Signature, now: &Signature) -> Vec<Difference> {
                 now: now.types[i].clone(),
             });
         }
-        if let (Some(before), Some(now)) = (before.places.get(old), now.places.get(i))
+        if let (Some(before), Some(now)) = (&before.placements[old], &now.placements[i])
             && before != now
         {
             let (before, now) = (before.clone(), now.clone());
