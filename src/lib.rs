@@ -166,7 +166,8 @@
 //! | [`Key`] | `jax.random.key` | PRNG key |
 //! | [`Tree`](trait@Tree), [`ravel`] | pytrees, `ravel_pytree` | structs of tensors |
 //!
-//! [`trace::ops`] has the operations of `jax.numpy` and `jax.lax`, most of them as methods of [`Tensor`].
+//! [`trace::ops`] has the operations of `jax.numpy` and `jax.lax`, and [`trace::numpy`] the functions
+//! composed of them, most of both as methods of [`Tensor`].
 //! [`nn`], [`optim`] and [`distributions`] are pure functions over tensors; [`envs`] steps batches of
 //! environments; [`rl`] has run folders, logs, buffers and checkpoints; [`algos`] has the algorithms.
 //! [`trace`] does not depend on XLA; [`lower`] does.

@@ -5,9 +5,9 @@
 //! the last.
 
 use crate::random::{self, Key};
-use crate::trace::ops;
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor};
+use crate::trace::{numpy, ops};
 
 /// Initialiser of a parameter tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -194,7 +194,7 @@ fn orthogonal_matrix(key: Key<Tensor>, shape: &Shape, dtype: DType) -> Tensor {
     let columns = shape[shape.rank() - 1];
     let rows = Shape::from(&shape[..shape.rank() - 1]).numel();
     let tall = random::normal(key, [rows.max(columns), rows.min(columns)], dtype);
-    let q = ops::orthonormal_columns(tall);
+    let q = numpy::orthonormal_columns(tall);
     let matrix = if rows < columns { q.t() } else { q };
     matrix.reshape(shape)
 }

@@ -9,7 +9,8 @@
 //!                       +--eval--> values, on the host, slowly and obviously
 //! ```
 //!
-//! Nothing here knows of a compiler.
+//! [`ops`] has the functions that add one operation, below the transformations; [`numpy`] the functions
+//! composed of operations and transformations, above them. Nothing here knows of a compiler.
 
 pub mod associative;
 pub mod axis;
@@ -24,6 +25,7 @@ pub mod jacobian;
 pub mod jvp;
 pub mod linearize;
 pub mod literal;
+pub mod numpy;
 pub mod op;
 pub mod ops;
 mod parse;

@@ -3,9 +3,10 @@
 
 use podracer::jit::run_program;
 use podracer::trace::control::{cond, scan, while_loop};
+use podracer::trace::numpy::einsum;
 use podracer::trace::ops::{
-    arange, concatenate, constant, div, einsum, eye, full_like, iota, ones_like, stack, where_,
-    zeros, zeros_like,
+    arange, concatenate, constant, div, eye, full_like, iota, ones_like, stack, where_, zeros,
+    zeros_like,
 };
 use podracer::{Array, DType, Literal, Mode, Program, Shape, Tensor, jit, make_program};
 

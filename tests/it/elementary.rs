@@ -222,8 +222,9 @@ fn public_functions() -> BTreeSet<String> {
     let operations = UnaryOp::ALL.map(UnaryOp::name).into_iter();
     let operations = operations.chain(BinaryOp::ALL.map(BinaryOp::name));
     let mut names: BTreeSet<String> = operations.map(String::from).collect();
-    for file in ["elementwise", "elementary", "special"] {
-        let text = std::fs::read_to_string(format!("src/trace/ops/{file}.rs")).unwrap();
+    let files = ["ops/elementwise", "ops/special", "numpy/elementary", "numpy/special"];
+    for file in files {
+        let text = std::fs::read_to_string(format!("src/trace/{file}.rs")).unwrap();
         let after = |line: &str| {
             let rest = line.trim().strip_prefix("pub fn ")?;
             Some(rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()?.to_string())

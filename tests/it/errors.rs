@@ -9,11 +9,12 @@ use std::path::Path;
 
 use podracer::optim::Adam;
 use podracer::trace::control::{ScanOptions, cond, fori_loop, scan, scan_with, switch, while_loop};
+use podracer::trace::numpy::{det, solve};
 use podracer::trace::op::TriangularSolveOp;
 use podracer::trace::ops::{
     self, ConvGeneralDilated, ConvOptions, ConvTranspose, DimensionNumbers, Padding, cholesky,
-    concatenate, constant, conv_general_dilated, conv_transpose, conv2d, det, polygamma, solve,
-    sort_by, triangular_solve, where_,
+    concatenate, constant, conv_general_dilated, conv_transpose, conv2d, polygamma, sort_by,
+    triangular_solve, where_,
 };
 use podracer::trace::{LeafAxes, VmapOptions, vmap_with};
 use podracer::{
@@ -500,7 +501,7 @@ fn sources() -> Vec<std::path::PathBuf> {
     let mut files: Vec<_> = ["control", "jvp", "linearize", "transpose", "vmap", "tensor"]
         .map(|name| format!("src/trace/{name}.rs").into())
         .to_vec();
-    let mut folders = vec!["src/trace/ops".into()];
+    let mut folders = vec!["src/trace/ops".into(), "src/trace/numpy".into()];
     for room in ["nn", "optim", "random", "distributions"] {
         files.push(format!("src/{room}.rs").into());
         folders.push(std::path::PathBuf::from(format!("src/{room}")));

@@ -18,6 +18,7 @@ mod export;
 mod ffi;
 mod fixture;
 mod fork;
+mod imports;
 mod jax;
 mod laws;
 mod limits;

@@ -2,8 +2,9 @@
 //! from the scope around.
 
 use podracer::lower::{LowerOptions, stablehlo};
+use podracer::trace::numpy::einsum;
 use podracer::trace::op::Precision;
-use podracer::trace::ops::{ConvOptions, conv2d, default_matmul_precision, einsum};
+use podracer::trace::ops::{ConvOptions, conv2d, default_matmul_precision};
 use podracer::{Array, Program, Tensor, grad, hessian, jit, jvp, make_program, vmap};
 
 fn matrix() -> Array {

@@ -7,10 +7,11 @@ use podracer::jit::run_program;
 use podracer::nn::{Dense, GruCell, LstmCell};
 use podracer::random::{self, Key};
 use podracer::trace::control::{ScanOptions, fori_loop, scan_with};
+use podracer::trace::numpy::{WindowOptions, einsum, tensordot};
 use podracer::trace::op::ReduceOp;
 use podracer::trace::ops::{
-    self, ConvGeneralDilated, ConvTranspose, Padding, WindowOptions, concatenate,
-    conv_general_dilated, conv_transpose, einsum, stack, tensordot,
+    self, ConvGeneralDilated, ConvTranspose, Padding, concatenate, conv_general_dilated,
+    conv_transpose, stack,
 };
 use podracer::trace::{VmapOptions, vmap_with};
 use podracer::{Array, DType, Error, Literal, Mode, Program, Tensor, jit, make_program};

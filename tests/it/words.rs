@@ -9,7 +9,7 @@ const BANNED_OPENINGS: [&str; 12] = [
     "Why",
 ];
 
-fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
+pub fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -102,7 +102,7 @@ const BANNED_PHRASES: [&str; 6] =
     [" goes on.", "gone on", "by turns", "was told", "is told", "are told"];
 
 /// The source without its comments and literals, which are blanked.
-fn code_only(source: &str) -> String {
+pub fn code_only(source: &str) -> String {
     let bytes = source.as_bytes();
     let mut code = String::with_capacity(source.len());
     let mut i = 0;

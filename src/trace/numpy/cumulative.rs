@@ -1,7 +1,7 @@
 //! Running results along an axis: NumPy's and JAX's `cum...`.
 
-use super::{axis_of, logaddexp};
 use crate::trace::associative::associative_scan;
+use crate::trace::ops::{axis_of, logaddexp};
 use crate::trace::tensor::{Tensor, fail_op, function};
 use crate::trace::types::DType;
 

@@ -2,8 +2,8 @@
 
 use std::panic::Location;
 
-use super::{axis_of, dot_general, iota, where_, zeros_like};
 use crate::trace::op::{Axes, DotDims, ReduceOp};
+use crate::trace::ops::{axis_of, dot_general, full_like, iota, where_, zeros, zeros_like};
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::{DType, Shape};
 
@@ -19,7 +19,7 @@ struct Term {
 /// contracted from left to right.
 ///
 /// ```
-/// use podracer::trace::ops::einsum;
+/// use podracer::trace::numpy::einsum;
 /// use podracer::{Array, Tensor, interpret};
 /// let f = interpret(|(a, b): (Tensor, Tensor)| einsum("ij,j->i", &[a, b]));
 /// let a = Array::new([2, 2], &[1.0f32, 2.0, 3.0, 4.0])?;
@@ -301,14 +301,14 @@ impl Tensor {
         let size = rows.saturating_sub(row).min(columns.saturating_sub(column));
         let batch: Shape = x.shape()[..rank - 2].into();
         if size == 0 {
-            return super::zeros(batch.with_axis(rank - 2, 0), ty.dtype);
+            return zeros(batch.with_axis(rank - 2, 0), ty.dtype);
         }
         let square = x.slice_axis(-2, row, row + size).slice_axis(-1, column, column + size);
         // One element more a row moves the diagonal into the first column.
         let flat = square.reshape(batch.with_axis(rank - 2, size * size));
         let mut high = vec![0; rank - 1];
         high[rank - 2] = size as i64;
-        let filler = super::zeros([], ty.dtype);
+        let filler = zeros([], ty.dtype);
         let wider = flat.pad_with(&vec![0; rank - 1], &high, &vec![0; rank - 1], filler);
         let table = batch.with_axis(rank - 2, size).with_axis(rank - 1, size + 1);
         wider.reshape(table).slice_axis(-1, 0, 1).squeeze(-1)
@@ -341,16 +341,6 @@ impl Tensor {
         where_(i.eq(j), rows, zeros_like(rows))
     }
 
-    /// `jnp.triu`: the upper triangle of the last two axes: elements below diagonal `k` become 0.
-    #[track_caller]
-    pub fn triu(self, k: i32) -> Tensor {
-        let _scope = function("triu");
-        if self.rank() < 2 {
-            fail_op("triu", format!("takes a matrix, and was given {}", self.ty()));
-        }
-        where_(self.at_or_below(k - 1), zeros_like(self), self)
-    }
-
     /// `jnp.linalg.norm` along `axis`, which vanishes: the `p`-norm of each vector; 1, 2 and
     /// infinity are usual.
     #[track_caller]
@@ -369,20 +359,8 @@ impl Tensor {
         if p <= 0.0 || p.is_nan() {
             fail_op("norm", format!("takes a positive order, and was given {p}"));
         }
-        let power = super::full_like(x, p);
+        let power = full_like(x, p);
         let sum = x.abs().pow(power).sum([axis]);
-        sum.pow(super::full_like(sum, 1.0 / p))
+        sum.pow(full_like(sum, 1.0 / p))
     }
-}
-
-/// `jnp.linalg.qr` of a matrix `[m, n]`, `m >= n`: `Q: [m, n]` with orthonormal columns and `R: [n,
-/// n]` upper triangular with a positive diagonal (LAPACK's, with its signs made so).
-#[track_caller]
-pub fn qr(a: Tensor) -> (Tensor, Tensor) {
-    let _scope = function("qr");
-    let at = Location::caller();
-    at_line(at, || {
-        let q = super::orthonormal_columns(a);
-        (q, q.t().matmul(a).triu(0))
-    })
 }

@@ -2,7 +2,7 @@
 
 use std::f64::consts::{LN_2, LOG10_E};
 
-use super::{full_like, where_};
+use crate::trace::ops::{full_like, where_};
 use crate::trace::tensor::{Tensor, function};
 
 impl Tensor {

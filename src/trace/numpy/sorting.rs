@@ -2,9 +2,10 @@
 
 use std::panic::Location;
 
-use super::index::wide;
-use super::{IndexMode, arange, axis_of, constant, full_like, iota, where_, zeros};
 use crate::trace::control::fori_loop;
+use crate::trace::ops::{
+    IndexMode, arange, axis_of, constant, full_like, where_, wide, zeros, zeros_like,
+};
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::DType;
 
@@ -111,7 +112,7 @@ impl Tensor {
         let _scope = function("nonzero");
         let (ty, at) = (self.ty(), Location::caller());
         at_line(at, || {
-            let zero = super::zeros_like(self);
+            let zero = zeros_like(self);
             let set = if ty.dtype == DType::Bool { self } else { self.ne(zero) };
             let flat = set.ravel();
             let count = ty.numel();
@@ -179,15 +180,5 @@ impl Tensor {
     pub fn median(self, axis: isize) -> Tensor {
         let _scope = function("median");
         self.quantile(0.5, axis)
-    }
-
-    /// `jnp.tri`-like masks: true if the row is at or below diagonal `k`, over the last two axes.
-    #[track_caller]
-    pub(crate) fn at_or_below(self, k: i32) -> Tensor {
-        let shape = self.shape();
-        let rank = shape.rank() as isize;
-        let rows = iota(&shape, rank - 2, DType::I32);
-        let columns = iota(&shape, rank - 1, DType::I32);
-        (rows + k).ge(columns)
     }
 }

@@ -1,6 +1,6 @@
 //! Statistics and rearrangements that are compositions of others.
 
-use super::{AxisList, full_like, where_, zeros_like};
+use crate::trace::ops::{AxisList, ensure_parts, full_like, where_, zeros_like};
 use crate::trace::tensor::{Tensor, fail_op, function};
 use crate::trace::types::DType;
 
@@ -105,7 +105,7 @@ impl Tensor {
         if parts == 0 {
             fail_op("array_split", format!("cannot cut {} into no parts", self.ty()));
         }
-        super::shape::ensure_parts("array_split", parts);
+        ensure_parts("array_split", parts);
         let mut pieces = Vec::with_capacity(parts);
         let mut start = 0;
         for i in 0..parts {

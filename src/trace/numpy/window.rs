@@ -2,10 +2,10 @@
 
 use smallvec::SmallVec;
 
-use super::where_;
 use crate::trace::check::dilated;
 use crate::trace::literal::Literal;
 use crate::trace::op::{Axes, ReduceOp};
+use crate::trace::ops::{constant, where_};
 use crate::trace::tensor::{Tensor, fail_op, function};
 use crate::trace::types::{Shape, TensorType};
 
@@ -83,7 +83,7 @@ impl Tensor {
                 fail_op("reduce_window", "takes Sum, Prod, Max or Min; convert bools to numbers")
             }
         };
-        let neutral = super::constant(Literal::saturated(TensorType::scalar(ty.dtype), neutral));
+        let neutral = constant(Literal::saturated(TensorType::scalar(ty.dtype), neutral));
         let low: Vec<i64> = padding.iter().map(|pad| pad.0).collect();
         let high: Vec<i64> = padding.iter().map(|pad| pad.1).collect();
         let between: Vec<usize> = base_dilation.iter().map(|d| d - 1).collect();

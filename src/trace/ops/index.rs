@@ -78,7 +78,7 @@ fn starts_along(axis: usize, start: Tensor, rank: usize) -> Vec<Tensor> {
 
 /// Indices as a type wide enough to count any axis in.
 #[track_caller]
-pub(super) fn wide(op: &str, indices: Tensor) -> Tensor {
+pub(crate) fn wide(op: &str, indices: Tensor) -> Tensor {
     match indices.dtype() {
         DType::I32 | DType::U32 | DType::I64 => indices,
         DType::I8 | DType::I16 | DType::U8 | DType::U16 => indices.to(DType::I32),

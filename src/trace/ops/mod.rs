@@ -1,5 +1,6 @@
-//! Everything one can do with tensors: NumPy's and JAX's functions over the operations of
-//! [`Op`](super::op::Op).
+//! Functions that add operations of [`Op`](super::op::Op) to a trace, and the compositions of a few
+//! of them that the rules of transformations need. [`numpy`](super::numpy) has the functions
+//! composed of them.
 //!
 //! Shapes broadcast as in NumPy. Element types never mix: only literals take the type of the tensor
 //! they are combined with. Axes are `isize`; negative ones count from the end.
@@ -7,20 +8,14 @@
 mod collective;
 mod convolution;
 mod create;
-mod cumulative;
-mod einsum;
-mod elementary;
 mod elementwise;
 mod index;
 mod linalg;
-mod more;
 mod precision;
 mod reduce;
 mod shape;
 mod solve;
-mod sorting;
 mod special;
-mod window;
 
 pub use collective::{
     all_gather, all_gather_tiled, all_to_all, axis_index, pmax, pmean, pmin, ppermute, psum,
@@ -30,21 +25,17 @@ pub use convolution::{
     ConvGeneralDilated, ConvTranspose, DimensionNumbers, conv_general_dilated, conv_transpose,
 };
 pub use create::*;
-pub use einsum::{einsum, qr, tensordot};
 pub use elementwise::{Operand, div, logaddexp, where_};
+pub(crate) use index::wide;
 pub use index::{IndexMode, IndexUpdate, gather, scatter, sort_by};
-pub use linalg::{
-    ConvOptions, Padding, conv_general, conv2d, dot_general, matmul, matmul_with,
-    orthonormal_columns,
-};
+pub use linalg::{ConvOptions, Padding, conv_general, conv2d, dot_general, matmul, matmul_with};
 pub use precision::default_matmul_precision;
 pub(crate) use precision::structure_in_scope;
-pub(crate) use shape::ensure_parts;
+pub(crate) use shape::{broadcast_pair, ensure_parts};
 pub use shape::{broadcast_shapes, concatenate, stack};
-pub use solve::{cho_solve, cholesky, det, inv, lu, slogdet, solve, triangular_solve};
-pub use sorting::lexsort;
-pub use special::{betaln, polygamma};
-pub use window::WindowOptions;
+pub(crate) use solve::expect_square;
+pub use solve::{cholesky, triangular_solve};
+pub use special::polygamma;
 
 use super::op::Axes;
 use super::tensor::fail_op;

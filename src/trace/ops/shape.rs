@@ -384,4 +384,23 @@ impl Tensor {
         let column = super::iota(square, 1, DType::I32);
         super::where_((row + k).ge(column), self, super::zeros_like(self))
     }
+    /// `jnp.triu`: the upper triangle of the last two axes: elements below diagonal `k` become 0.
+    #[track_caller]
+    pub fn triu(self, k: i32) -> Tensor {
+        let _scope = function("triu");
+        if self.rank() < 2 {
+            fail_op("triu", format!("takes a matrix, and was given {}", self.ty()));
+        }
+        super::where_(self.at_or_below(k - 1), super::zeros_like(self), self)
+    }
+
+    /// Mask like `jnp.tri`: true if the row is at or below diagonal `k`, over the last two axes.
+    #[track_caller]
+    fn at_or_below(self, k: i32) -> Tensor {
+        let shape = self.shape();
+        let rank = shape.rank() as isize;
+        let rows = super::iota(&shape, rank - 2, DType::I32);
+        let columns = super::iota(&shape, rank - 1, DType::I32);
+        (rows + k).ge(columns)
+    }
 }

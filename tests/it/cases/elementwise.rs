@@ -1,8 +1,9 @@
 //! Elementwise operations, and the sources of elements.
 
 use podracer::random::{self, Key};
+use podracer::trace::numpy::betaln;
 use podracer::trace::op::{BinaryOp, CompareOp, Fact, UnaryOp};
-use podracer::trace::ops::{betaln, constant, div, full, iota, logaddexp, polygamma, where_};
+use podracer::trace::ops::{constant, div, full, iota, logaddexp, polygamma, where_};
 use podracer::{DType, Literal, Tensor};
 
 use super::{Case, In, case, cases_of, distinct, floats, int, ints, within, x};

@@ -1,9 +1,8 @@
 //! Factorizations of matrices, systems of equations, determinants.
 
+use podracer::trace::numpy::{cho_solve, det, inv, lu, slogdet, solve};
 use podracer::trace::op::TriangularSolveOp;
-use podracer::trace::ops::{
-    cho_solve, cholesky, constant, det, eye, inv, lu, slogdet, solve, triangular_solve,
-};
+use podracer::trace::ops::{cholesky, constant, eye, triangular_solve};
 use podracer::{DType, Tensor};
 
 use super::{Case, In, case, cases_of, distinct, x};

@@ -1,7 +1,8 @@
 //! The functions of `tests/fixtures/jax/elementary.py`, stated once more.
 
+use podracer::trace::numpy::betaln;
 use podracer::trace::op::UnaryOp;
-use podracer::trace::ops::{betaln, logaddexp, polygamma, where_};
+use podracer::trace::ops::{logaddexp, polygamma, where_};
 use podracer::{DType, Tensor};
 
 use self::Function::{Binary, Unary};

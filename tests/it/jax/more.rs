@@ -2,8 +2,9 @@
 
 use podracer::Tensor;
 use podracer::associative_scan;
+use podracer::trace::numpy::{WindowOptions, einsum, lexsort, qr, tensordot};
 use podracer::trace::op::ReduceOp;
-use podracer::trace::ops::{WindowOptions, constant, einsum, lexsort, qr, tensordot};
+use podracer::trace::ops::constant;
 
 use super::Function;
 

@@ -2,11 +2,11 @@
 //! bits, and products of narrow floats. See `tests/fixtures/jax/numeric.py`.
 
 use podracer::nn::ConvTranspose2d;
+use podracer::trace::numpy::{betaln, cho_solve, det, inv, lu, slogdet, solve};
 use podracer::trace::op::TriangularSolveOp;
 use podracer::trace::ops::{
-    ConvGeneralDilated, ConvOptions, ConvTranspose, Padding, betaln, cho_solve, cholesky, constant,
-    conv_general_dilated, conv_transpose, det, eye, inv, logaddexp, lu, polygamma, slogdet, solve,
-    triangular_solve,
+    ConvGeneralDilated, ConvOptions, ConvTranspose, Padding, cholesky, constant,
+    conv_general_dilated, conv_transpose, eye, logaddexp, polygamma, triangular_solve,
 };
 use podracer::{DType, Tensor, grad};
 

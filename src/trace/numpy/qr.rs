@@ -1,0 +1,85 @@
+//! QR factorization by block Gram-Schmidt.
+
+use std::panic::Location;
+
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{arange, zeros_like};
+use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::types::DType;
+
+/// `jnp.linalg.qr` of a matrix `[m, n]`, `m >= n`: `Q: [m, n]` with orthonormal columns and `R: [n,
+/// n]` upper triangular with a positive diagonal (LAPACK's, with its signs made so).
+#[track_caller]
+pub fn qr(a: Tensor) -> (Tensor, Tensor) {
+    let _scope = function("qr");
+    let at = Location::caller();
+    at_line(at, || {
+        let q = orthonormal_columns(a);
+        (q, q.t().matmul(a).triu(0))
+    })
+}
+
+/// Many columns are orthonormalised in blocks of this many, so that most of the work is in products
+/// of matrices.
+const BLOCK: usize = 32;
+
+/// Up to this many columns are one block: one loop, which compiles fastest.
+const FEW: usize = 128;
+
+/// The matrix Q of `a = Q R` with R upper triangular and its diagonal positive: orthonormal
+/// columns that span those of `a: f[m, n]`, `m >= n`. Equals LAPACK's QR after its sign
+/// correction. Columns that depend on those before give NaN.
+///
+/// Block Gram-Schmidt, each projection done twice (Giraud, Langou & Rozloznik 2005: twice is
+/// enough for orthogonality to rounding).
+#[track_caller]
+pub fn orthonormal_columns(a: Tensor) -> Tensor {
+    let _scope = function("orthonormal_columns");
+    let ty = a.ty();
+    if ty.rank() != 2 || ty.shape[0] < ty.shape[1] || !ty.dtype.is_float() {
+        fail_op(
+            "orthonormal_columns",
+            format!("takes a tall matrix of floats, and was given {ty}"),
+        );
+    }
+    let (m, n) = (ty.shape[0], ty.shape[1]);
+    if n == 0 {
+        return a;
+    }
+    // From here on the columns are rows, which are contiguous.
+    let rows = a.t();
+    if n <= FEW {
+        return orthonormal_rows(rows).t();
+    }
+    // The first block takes the remainder.
+    let first = (n - 1) % BLOCK + 1;
+    let head = orthonormal_rows(rows.slice_axis(0, 0, first));
+    // One loop over the others, whose body is compiled once. Rows that are not computed yet are
+    // zeros, along which a projection takes nothing away.
+    let blocks = rows.slice_axis(0, first, n).reshape([(n - first) / BLOCK, BLOCK, m]);
+    let starts = arange(blocks.dim(0), DType::I32) * BLOCK as i32 + first as i32;
+    let done = head.pad(&[0, 0], &[(n - first) as i64, 0], 0.0);
+    let step = |done: Tensor, (mut block, start): (Tensor, Tensor)| {
+        for _ in 0..2 {
+            block = orthonormal_rows(block - block.matmul(done.t()).matmul(done));
+        }
+        (done.dynamic_update_slice_clamped(block, &[start, zeros_like(start)]), ())
+    };
+    let (done, ()) = scan_with(step, done, (blocks, starts), ScanOptions::default());
+    done.t()
+}
+
+/// Gram-Schmidt over rows, one row an iteration.
+#[track_caller]
+fn orthonormal_rows(rows: Tensor) -> Tensor {
+    let numbers = arange(rows.dim(0), DType::I32);
+    let step = |done: Tensor, (row, i): (Tensor, Tensor)| {
+        let mut v = row;
+        for _ in 0..2 {
+            v = v - done.matmul(v).matmul(done);
+        }
+        let v = v / v.norm();
+        (done.dynamic_update_index_clamped(0, i, v), ())
+    };
+    scan_with(step, zeros_like(rows), (rows, numbers), ScanOptions::default()).0
+}

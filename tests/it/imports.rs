@@ -1,0 +1,323 @@
+//! Order of the modules: imports run downward only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use crate::words::{code_only, rust_files};
+
+/// Modules of `src/`, lowest first; the modules inside `trace` in their place. A module imports from
+/// modules before it. The facades `lib.rs` and `trace/mod.rs` only declare and re-export.
+const ORDER: [&str; 47] = [
+    "error",
+    "tree",
+    "output",
+    "files",
+    "watch",
+    "timeline",
+    "distributed",
+    // Programs: data, text and checks.
+    "trace::types",
+    "trace::axis",
+    "trace::literal",
+    "trace::host",
+    "trace::op",
+    "trace::program",
+    "trace::print",
+    "trace::check",
+    "trace::parse",
+    // Tracing, and the functions that add operations.
+    "trace::tensor",
+    "trace::graph",
+    "trace::callback",
+    "trace::eval",
+    "trace::control",
+    "trace::custom",
+    "trace::ops",
+    // Transformations.
+    "trace::remat",
+    "trace::jvp",
+    "trace::linearize",
+    "trace::transpose",
+    "trace::vmap",
+    "trace::jacobian",
+    // Functions composed of all these.
+    "trace::associative",
+    "trace::numpy",
+    // Compilation and execution.
+    "native",
+    "lower",
+    "runtime",
+    "array",
+    "random",
+    "jit",
+    "pmap",
+    "export",
+    // Learning.
+    "distributions",
+    "optim",
+    "nn",
+    "envs",
+    "rl",
+    "algos",
+    // Facades.
+    "trace",
+    "podracer",
+];
+
+/// Imports against the order: from, to.
+const EXCEPTIONS: [(&str, &str); 1] = [("nn", "envs")];
+
+type ModulePath = Vec<String>;
+
+/// The paths that begin with `crate`, `self` or `super` in code without comments and literals, each
+/// with its line, from 1. Groups are written out, and a glob is its module.
+fn paths(code: &str) -> Vec<(usize, ModulePath)> {
+    let mut tokens: Vec<(usize, &str)> = Vec::new();
+    for (i, line) in code.lines().enumerate() {
+        let mut rest = line.trim_start();
+        while !rest.is_empty() {
+            let word = |c: char| c.is_alphanumeric() || c == '_';
+            let length = match rest.find(|c| !word(c)) {
+                Some(0) if rest.starts_with("::") => 2,
+                Some(0) => rest.chars().next().map_or(1, char::len_utf8),
+                Some(end) => end,
+                None => rest.len(),
+            };
+            tokens.push((i + 1, &rest[..length]));
+            rest = rest[length..].trim_start();
+        }
+    }
+    let mut found = Vec::new();
+    let mut i = 0;
+    while i < tokens.len() {
+        let starts = ["crate", "self", "super"].contains(&tokens[i].1)
+            && tokens.get(i + 1).is_some_and(|next| next.1 == "::")
+            && (i == 0 || tokens[i - 1].1 != "::");
+        if starts { i = path(&tokens, i, &[], &mut found) } else { i += 1 }
+    }
+    found
+}
+
+/// Reads one path from token `i`, below `prefix`, and returns the index after it.
+fn path(
+    tokens: &[(usize, &str)],
+    mut i: usize,
+    prefix: &[String],
+    found: &mut Vec<(usize, ModulePath)>,
+) -> usize {
+    let mut path = prefix.to_vec();
+    let line = tokens[i].0;
+    loop {
+        match tokens[i].1 {
+            "{" => {
+                i += 1;
+                while tokens[i].1 != "}" {
+                    i = if tokens[i].1 == "," {
+                        i + 1
+                    } else {
+                        self::path(tokens, i, &path, found)
+                    };
+                }
+                return i + 1;
+            }
+            "*" => {
+                i += 1;
+                break;
+            }
+            "self" if !path.is_empty() => {
+                i += 1;
+                break;
+            }
+            word if word.starts_with(|c: char| c.is_alphabetic() || c == '_') => {
+                path.push(word.to_string());
+                i += 1;
+            }
+            _ => break,
+        }
+        let continues = tokens.get(i).is_some_and(|token| token.1 == "::")
+            && tokens.get(i + 1).is_some_and(|next| {
+                next.1.starts_with(|c: char| c.is_alphabetic() || "_{*".contains(c))
+            });
+        if !continues {
+            break;
+        }
+        i += 1;
+    }
+    if tokens.get(i).is_some_and(|token| token.1 == "as") {
+        i += 2;
+    }
+    found.push((line, path));
+    i
+}
+
+#[test]
+fn paths_are_found() {
+    let code = "use crate::{a::{self, b as c}, d};\nlet x = super::e::F::new(self::g);\n\
+                use super::*; crate::m!(); self.f();";
+    let found = paths(code);
+    let texts: Vec<String> =
+        found.iter().map(|(line, path)| format!("{line} {}", path.join("::"))).collect();
+    let expected = [
+        "1 crate::a",
+        "1 crate::a::b",
+        "1 crate::d",
+        "2 super::e::F::new",
+        "2 self::g",
+        "3 super",
+        "3 crate::m",
+    ];
+    assert_eq!(texts, expected);
+}
+
+/// The sources of the library without comments, literals and tests, by module.
+struct Library {
+    sources: BTreeMap<ModulePath, (String, String)>,
+    /// The item that a re-exported name, or the name of an exported macro, stands for.
+    reexports: BTreeMap<ModulePath, ModulePath>,
+}
+
+impl Library {
+    fn read() -> Library {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut files = Vec::new();
+        rust_files(&root, &mut files);
+        let mut sources = BTreeMap::new();
+        let mut tests: BTreeSet<ModulePath> = BTreeSet::new();
+        for file in files {
+            let name = file.strip_prefix(&root).unwrap().to_str().unwrap().to_string();
+            let mut module: ModulePath =
+                name.trim_end_matches(".rs").split('/').map(String::from).collect();
+            if module.last().is_some_and(|last| last == "mod" || last == "lib") {
+                module.pop();
+            }
+            if module.first().is_some_and(|first| first == "bin") {
+                continue;
+            }
+            let code = code_only(&fs::read_to_string(&file).unwrap());
+            let mut kept = String::new();
+            let mut lines = code.lines();
+            while let Some(line) = lines.next() {
+                if line.trim() == "#[cfg(test)]" {
+                    let item = lines.next().unwrap_or("");
+                    let (_, name) = item.split_once("mod ").unwrap_or(("", ""));
+                    if name.ends_with('{') {
+                        break;
+                    }
+                    tests.insert([&module[..], &[name.trim_end_matches(';').to_string()]].concat());
+                    kept += "\n";
+                } else {
+                    kept += line;
+                }
+                kept += "\n";
+            }
+            sources.insert(module, (format!("src/{name}"), kept));
+        }
+        sources.retain(|module, _| !(1..=module.len()).any(|end| tests.contains(&module[..end])));
+        let mut library = Library { sources, reexports: BTreeMap::new() };
+        library.reexports = library.find_reexports();
+        library
+    }
+
+    fn find_reexports(&self) -> BTreeMap<ModulePath, ModulePath> {
+        let mut reexports = BTreeMap::new();
+        for (module, (_, code)) in &self.sources {
+            for statement in code.split(';') {
+                let Some((before, names)) = statement.split_once("use ") else { continue };
+                if !before.trim_end().ends_with("pub") && !before.trim_end().ends_with("pub(crate)")
+                {
+                    continue;
+                }
+                let relative =
+                    ["crate", "self", "super"].iter().all(|start| !names.starts_with(start));
+                let start = if relative { "self::" } else { "" };
+                for (_, path) in paths(&format!("{start}{names}")) {
+                    let target = self.absolute(module, &path);
+                    let name = target.last().expect("a name").clone();
+                    let item = [&module[..], &[name]].concat();
+                    // The prelude, a module inside the root, re-exports names of the root.
+                    if item != target {
+                        reexports.insert(item, target);
+                    }
+                }
+            }
+            for exported in code.split("#[macro_export]").skip(1) {
+                let (_, name) = exported.split_once("macro_rules! ").expect("a macro");
+                let name = name.split_whitespace().next().expect("a name").to_string();
+                reexports.insert(vec![name.clone()], [&module[..], &[name]].concat());
+            }
+        }
+        reexports
+    }
+
+    /// The path from the root of the crate.
+    fn absolute(&self, module: &[String], path: &[String]) -> ModulePath {
+        let mut base = if path[0] == "crate" { vec![] } else { module.to_vec() };
+        let mut rest = path;
+        while let Some(first) = rest.first() {
+            match first.as_str() {
+                "super" => drop(base.pop()),
+                "crate" | "self" => {}
+                _ => break,
+            }
+            rest = &rest[1..];
+        }
+        base.extend_from_slice(rest);
+        base
+    }
+
+    /// The length of the longest module that `path` begins with.
+    fn module_length(&self, path: &[String]) -> usize {
+        (0..=path.len()).rev().find(|&end| self.sources.contains_key(&path[..end])).unwrap_or(0)
+    }
+
+    /// The component of [`ORDER`] that defines an item.
+    fn component(&self, mut path: ModulePath) -> String {
+        // A name may be re-exported several times on its way up.
+        for _ in 0..8 {
+            let end = self.module_length(&path);
+            let Some(target) = path.get(..=end).and_then(|name| self.reexports.get(name)) else {
+                break;
+            };
+            path = [target, &path[end + 1..]].concat();
+        }
+        component_of(&path[..self.module_length(&path)])
+    }
+}
+
+fn component_of(module: &[String]) -> String {
+    match module {
+        [] => "podracer".into(),
+        [first, second, ..] if first == "trace" => format!("trace::{second}"),
+        [first, ..] => first.clone(),
+    }
+}
+
+#[test]
+fn imports_run_downward() {
+    let library = Library::read();
+    let position = |component: &str| ORDER.iter().position(|known| *known == component);
+    let (mut upward, mut imports) = (Vec::new(), 0);
+    for (module, (file, code)) in &library.sources {
+        let from = component_of(module);
+        let Some(here) = position(&from) else {
+            upward.push(format!("{file}: {from} is not in ORDER of tests/it/imports.rs"));
+            continue;
+        };
+        if from == "podracer" || from == "trace" {
+            continue;
+        }
+        for (line, path) in paths(code) {
+            let to = library.component(library.absolute(module, &path));
+            imports += 1;
+            if from == to || EXCEPTIONS.contains(&(&from, &to)) {
+                continue;
+            }
+            if position(&to).is_none_or(|there| there > here) {
+                upward.push(format!("{file}:{line}: {from} imports {}, of {to}", path.join("::")));
+            }
+        }
+    }
+    assert!(imports > 3000, "{imports} imports");
+    assert!(upward.is_empty(), "{} imports run upward:\n{}", upward.len(), upward.join("\n"));
+}
