@@ -1,100 +1,85 @@
-//! Optimised HLO as text for people: the few fields of the protocol buffer message that describe
-//! the program's operations.
+//! Optimised HLO as text for people: the few fields of the protocol buffer messages of XLA's
+//! `hlo.proto` and `xla_data.proto` that describe the program's operations.
 
+use std::collections::HashMap;
 use std::fmt::Write;
+
+use prost::Message;
 
 use crate::error::{Error, Result};
 
-/// A field's value.
-#[derive(Clone, Copy)]
-enum Value<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
+#[derive(Clone, PartialEq, Message)]
+struct HloModuleProtoWithConfig {
+    #[prost(message, optional, tag = "1")]
+    hlo_module: Option<HloModuleProto>,
 }
 
-/// The fields of a message, by number, in order.
-struct Message<'a>(Vec<(u64, Value<'a>)>);
-
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(value);
-        }
-    }
-    None
+#[derive(Clone, PartialEq, Message)]
+struct HloModuleProto {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, repeated, tag = "3")]
+    computations: Vec<HloComputationProto>,
+    #[prost(int64, tag = "6")]
+    entry_computation_id: i64,
 }
 
-fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
-    let (taken, rest) = bytes.split_at_checked(count)?;
-    *bytes = rest;
-    Some(taken)
+#[derive(Clone, PartialEq, Message)]
+struct HloComputationProto {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, repeated, tag = "2")]
+    instructions: Vec<HloInstructionProto>,
+    #[prost(int64, tag = "5")]
+    id: i64,
+    #[prost(int64, tag = "6")]
+    root_id: i64,
 }
 
-impl<'a> Message<'a> {
-    fn read(mut bytes: &'a [u8]) -> Option<Message<'a>> {
-        let mut fields = Vec::new();
-        while !bytes.is_empty() {
-            let tag = varint(&mut bytes)?;
-            let value = match tag & 7 {
-                0 => Value::Number(varint(&mut bytes)?),
-                1 => Value::Number(u64::from_le_bytes(take(&mut bytes, 8)?.try_into().ok()?)),
-                2 => {
-                    let length = usize::try_from(varint(&mut bytes)?).ok()?;
-                    Value::Bytes(take(&mut bytes, length)?)
-                }
-                5 => {
-                    let four = take(&mut bytes, 4)?.try_into().ok()?;
-                    Value::Number(u64::from(u32::from_le_bytes(four)))
-                }
-                _ => return None,
-            };
-            fields.push((tag >> 3, value));
-        }
-        Some(Message(fields))
-    }
+#[derive(Clone, PartialEq, Message)]
+struct HloInstructionProto {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    opcode: String,
+    #[prost(message, optional, tag = "3")]
+    shape: Option<ShapeProto>,
+    #[prost(message, optional, tag = "7")]
+    metadata: Option<OpMetadata>,
+    #[prost(int64, tag = "9")]
+    parameter_number: i64,
+    #[prost(string, tag = "11")]
+    fusion_kind: String,
+    #[prost(int64, repeated, tag = "14")]
+    dimensions: Vec<i64>,
+    #[prost(string, tag = "28")]
+    custom_call_target: String,
+    #[prost(int64, tag = "35")]
+    id: i64,
+    #[prost(int64, repeated, tag = "36")]
+    operand_ids: Vec<i64>,
+    #[prost(int64, repeated, tag = "38")]
+    called_computation_ids: Vec<i64>,
+    #[prost(string, tag = "63")]
+    comparison_direction: String,
+}
 
-    fn number(&self, field: u64) -> Option<u64> {
-        self.0.iter().find_map(|&(number, value)| match value {
-            Value::Number(x) if number == field => Some(x),
-            _ => None,
-        })
-    }
+#[derive(Clone, PartialEq, Message)]
+struct ShapeProto {
+    #[prost(uint64, tag = "2")]
+    element_type: u64,
+    #[prost(int64, repeated, tag = "3")]
+    dimensions: Vec<i64>,
+    #[prost(message, repeated, tag = "4")]
+    tuple_shapes: Vec<ShapeProto>,
+}
 
-    fn all(&self, field: u64) -> impl Iterator<Item = &'a [u8]> {
-        self.0.iter().filter_map(move |&(number, value)| match value {
-            Value::Bytes(x) if number == field => Some(x),
-            _ => None,
-        })
-    }
-
-    fn text(&self, field: u64) -> String {
-        self.all(field).next().map(|x| String::from_utf8_lossy(x).into_owned()).unwrap_or_default()
-    }
-
-    /// A repeated number, packed or not.
-    fn numbers(&self, field: u64) -> Option<Vec<u64>> {
-        let mut list = Vec::new();
-        for &(number, value) in &self.0 {
-            match value {
-                _ if number != field => {}
-                Value::Number(x) => list.push(x),
-                Value::Bytes(mut packed) => {
-                    while !packed.is_empty() {
-                        list.push(varint(&mut packed)?);
-                    }
-                }
-            }
-        }
-        Some(list)
-    }
-
-    fn messages(&self, field: u64) -> Option<Vec<Message<'a>>> {
-        self.all(field).map(Message::read).collect()
-    }
+#[derive(Clone, PartialEq, Message)]
+struct OpMetadata {
+    #[prost(string, tag = "3")]
+    source_file: String,
+    #[prost(int64, tag = "4")]
+    source_line: i64,
 }
 
 /// XLA's names of its element types, by number.
@@ -117,20 +102,22 @@ const ELEMENTS: [(u64, &str); 16] = [
     (18, "c128"),
 ];
 
-/// `f32[8,4]`, `(f32[], s32[2])`. Numbers of fields are those of ShapeProto.
-fn shape(message: &Message<'_>) -> Option<String> {
+fn comma_separated(numbers: &[i64]) -> String {
+    numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// `f32[8,4]`, `(f32[], s32[2])`.
+fn shape(message: &ShapeProto) -> String {
     const TUPLE: u64 = 13;
-    let element = message.number(2).unwrap_or(0);
-    if element == TUPLE {
-        let parts: Option<Vec<String>> = message.messages(4)?.iter().map(shape).collect();
-        return Some(format!("({})", parts?.join(", ")));
+    if message.element_type == TUPLE {
+        let parts: Vec<String> = message.tuple_shapes.iter().map(shape).collect();
+        return format!("({})", parts.join(", "));
     }
-    let name = match ELEMENTS.iter().find(|(number, _)| *number == element) {
+    let name = match ELEMENTS.iter().find(|(number, _)| *number == message.element_type) {
         Some((_, name)) => (*name).to_string(),
-        None => format!("type{element}"),
+        None => format!("type{}", message.element_type),
     };
-    let dims: Vec<String> = message.numbers(3)?.iter().map(u64::to_string).collect();
-    Some(format!("{name}[{}]", dims.join(",")))
+    format!("{name}[{}]", comma_separated(&message.dimensions))
 }
 
 /// The module as text.
@@ -138,9 +125,14 @@ fn shape(message: &Message<'_>) -> Option<String> {
 /// # Errors
 /// If `format` is another one than `hlo` or `hlo_with_config`, or the message cannot be read.
 pub fn text(format: &str, bytes: &[u8]) -> Result<String> {
-    let known = ["hlo", "hlo_with_config"].contains(&format);
-    let text = if known { module(format == "hlo_with_config", bytes) } else { None };
-    text.ok_or_else(|| {
+    let module = match format {
+        "hlo" => HloModuleProto::decode(bytes).ok(),
+        "hlo_with_config" => {
+            HloModuleProtoWithConfig::decode(bytes).ok().and_then(|outer| outer.hlo_module)
+        }
+        _ => None,
+    };
+    module.as_ref().and_then(text_of).ok_or_else(|| {
         Error::Argument(format!(
             "the optimised program, {} bytes of format {format:?}, cannot be shown as text; \
              optimized_hlo gives the bytes",
@@ -149,23 +141,19 @@ pub fn text(format: &str, bytes: &[u8]) -> Result<String> {
     })
 }
 
-fn module(with_config: bool, bytes: &[u8]) -> Option<String> {
-    let outer = Message::read(bytes)?;
-    let module = if with_config { outer.messages(1)?.into_iter().next()? } else { outer };
-    let mut text = format!("HloModule {}\n", module.text(1));
-    let computations = module.messages(3)?;
-    let entry = module.number(6);
-    let names: Vec<(Option<u64>, String)> =
-        computations.iter().map(|c| (c.number(5), c.text(1))).collect();
-    for computation in &computations {
-        let mark = if computation.number(5) == entry { "ENTRY " } else { "" };
-        let _ = writeln!(text, "\n{mark}%{} {{", computation.text(1));
-        let instructions = computation.messages(2)?;
-        let root = computation.number(6);
-        let by_id: std::collections::HashMap<Option<u64>, String> =
-            instructions.iter().map(|i| (i.number(35), i.text(1))).collect();
-        for instruction in &instructions {
-            let lead = if instruction.number(35) == root { "  ROOT " } else { "  " };
+/// The module as text; `None` if it refers to an operation or a computation that it does not have.
+fn text_of(module: &HloModuleProto) -> Option<String> {
+    let mut text = format!("HloModule {}\n", module.name);
+    let names: HashMap<i64, &str> =
+        module.computations.iter().map(|c| (c.id, c.name.as_str())).collect();
+    for computation in &module.computations {
+        let mark = if computation.id == module.entry_computation_id { "ENTRY " } else { "" };
+        let _ = writeln!(text, "\n{mark}%{} {{", computation.name);
+        let instructions = &computation.instructions;
+        let by_id: HashMap<i64, &str> =
+            instructions.iter().map(|i| (i.id, i.name.as_str())).collect();
+        for instruction in instructions {
+            let lead = if instruction.id == computation.root_id { "  ROOT " } else { "  " };
             text.push_str(lead);
             line(&mut text, instruction, &by_id, &names)?;
         }
@@ -174,44 +162,40 @@ fn module(with_config: bool, bytes: &[u8]) -> Option<String> {
     Some(text)
 }
 
-/// `%name = f32[4] add(%a, %b), calls=%c  // src/x.rs:3`. Numbers of fields are those of
-/// HloInstructionProto.
+/// `%name = f32[4] add(%a, %b), calls=%c  // src/x.rs:3`.
 fn line(
     text: &mut String,
-    instruction: &Message<'_>,
-    by_id: &std::collections::HashMap<Option<u64>, String>,
-    computations: &[(Option<u64>, String)],
+    instruction: &HloInstructionProto,
+    by_id: &HashMap<i64, &str>,
+    computations: &HashMap<i64, &str>,
 ) -> Option<()> {
-    let opcode = instruction.text(2);
-    let ty = shape(&instruction.messages(3)?.into_iter().next()?)?;
+    let HloInstructionProto { name, opcode, .. } = instruction;
+    let ty = shape(instruction.shape.as_ref()?);
     let mut operands = Vec::new();
-    for id in instruction.numbers(36)? {
-        operands.push(format!("%{}", by_id.get(&Some(id))?));
+    for id in &instruction.operand_ids {
+        operands.push(format!("%{}", by_id.get(id)?));
     }
     if opcode == "parameter" {
-        operands.push(instruction.number(9).unwrap_or(0).to_string());
+        operands.push(instruction.parameter_number.to_string());
     }
-    let _ = write!(text, "%{} = {ty} {opcode}({})", instruction.text(1), operands.join(", "));
-    let dims = instruction.numbers(14)?;
-    if !dims.is_empty() {
-        let dims: Vec<String> = dims.iter().map(u64::to_string).collect();
-        let _ = write!(text, ", dimensions={{{}}}", dims.join(","));
+    let _ = write!(text, "%{name} = {ty} {opcode}({})", operands.join(", "));
+    if !instruction.dimensions.is_empty() {
+        let _ = write!(text, ", dimensions={{{}}}", comma_separated(&instruction.dimensions));
     }
-    for (field, label) in [(28, "target"), (63, "direction"), (11, "kind")] {
-        let value = instruction.text(field);
+    for (value, label) in [
+        (&instruction.custom_call_target, "target"),
+        (&instruction.comparison_direction, "direction"),
+        (&instruction.fusion_kind, "kind"),
+    ] {
         if !value.is_empty() {
             let _ = write!(text, ", {label}={value}");
         }
     }
-    for id in instruction.numbers(38)? {
-        let called = computations.iter().find(|(other, _)| *other == Some(id));
-        let _ = write!(text, ", calls=%{}", called?.1);
+    for id in &instruction.called_computation_ids {
+        let _ = write!(text, ", calls=%{}", computations.get(id)?);
     }
-    if let Some(metadata) = instruction.messages(7)?.into_iter().next() {
-        let (file, line) = (metadata.text(3), metadata.number(4).unwrap_or(0));
-        if !file.is_empty() {
-            let _ = write!(text, "  // {file}:{line}");
-        }
+    if let Some(metadata) = instruction.metadata.as_ref().filter(|m| !m.source_file.is_empty()) {
+        let _ = write!(text, "  // {}:{}", metadata.source_file, metadata.source_line);
     }
     text.push('\n');
     Some(())

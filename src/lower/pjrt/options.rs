@@ -1,6 +1,8 @@
 //! Options of clients and compilations. Compile options travel as a protocol buffer message, of
 //! which we write the few fields that we use.
 
+use prost::Message;
+
 /// A setting of a client: `cpu_device_count`, `memory_fraction` and the like, by plugin.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CreateOption {
@@ -82,76 +84,118 @@ impl CompileOptions {
 
     /// The `CompileOptionsProto` message.
     pub fn encode(&self) -> Vec<u8> {
-        // Numbers of CompileOptionsProto, ExecutableBuildOptionsProto, DeviceAssignmentProto. The
-        // build options' debug_options stay absent: present, they would replace all defaults.
-        let mut build = Vec::new();
-        int(&mut build, 4, self.num_replicas as i64);
-        int(&mut build, 5, self.num_partitions as i64);
-        if self.num_partitions > 1 {
-            int(&mut build, 6, 1); // use_spmd_partitioning
-            // allow_spmd_sharding_propagation_to_output: results as the compiler finds best.
-            bytes(&mut build, 12, &[1]);
-        }
-        if let Some(ids) = &self.device_assignment {
-            let mut assignment = Vec::new();
-            int(&mut assignment, 1, self.num_replicas as i64);
-            int(&mut assignment, 2, self.num_partitions as i64);
-            for partition in 0..self.num_partitions {
-                let mut packed = Vec::new();
-                for id in ids.iter().skip(partition).step_by(self.num_partitions.max(1)) {
-                    varint(&mut packed, *id as u64);
-                }
-                let mut computation = Vec::new();
-                bytes(&mut computation, 1, &packed);
-                bytes(&mut assignment, 3, &computation);
-            }
-            bytes(&mut build, 9, &assignment);
-        }
-        let mut message = Vec::new();
-        bytes(&mut message, 3, &build);
-        if self.portable {
-            int(&mut message, 4, 1);
-        }
-        for (name, value) in &self.env_option_overrides {
-            let mut option = Vec::new();
-            match value {
-                OptionValue::String(text) => bytes(&mut option, 1, text.as_bytes()),
-                OptionValue::Bool(yes) => int(&mut option, 2, i64::from(*yes)),
-                OptionValue::Int(number) => int(&mut option, 3, *number),
-                OptionValue::Float(number) => {
-                    varint(&mut option, 4 << 3 | 1);
-                    option.extend_from_slice(&number.to_le_bytes());
-                }
-            }
-            let mut entry = Vec::new();
-            bytes(&mut entry, 1, name.as_bytes());
-            bytes(&mut entry, 2, &option);
-            bytes(&mut message, 7, &entry);
-        }
-        message
+        let (replicas, partitions) = (self.num_replicas, self.num_partitions);
+        let assignment = |ids: &Vec<i64>| DeviceAssignmentProto {
+            replica_count: replicas as i64,
+            computation_count: partitions as i64,
+            computation_devices: (0..partitions)
+                .map(|partition| {
+                    let ids = ids.iter().skip(partition).step_by(partitions.max(1));
+                    ComputationDevice { replica_device_ids: ids.copied().collect() }
+                })
+                .collect(),
+        };
+        let entry = |(name, value): &(String, OptionValue)| EnvOptionEntry {
+            key: name.clone(),
+            value: OptionOverrideProto {
+                value: Some(match value {
+                    OptionValue::String(text) => OverrideValue::String(text.clone()),
+                    OptionValue::Bool(yes) => OverrideValue::Bool(*yes),
+                    OptionValue::Int(number) => OverrideValue::Int(*number),
+                    OptionValue::Float(number) => OverrideValue::Double(*number),
+                }),
+            },
+        };
+        let message = CompileOptionsProto {
+            executable_build_options: BuildOptionsProto {
+                num_replicas: replicas as i64,
+                num_partitions: partitions as i64,
+                use_spmd_partitioning: partitions > 1,
+                device_assignment: self.device_assignment.as_ref().map(assignment),
+                // Results as the compiler finds best.
+                allow_spmd_sharding_propagation_to_output: vec![true; usize::from(partitions > 1)],
+            },
+            compile_portable_executable: self.portable,
+            env_option_overrides: self.env_option_overrides.iter().map(entry).collect(),
+        };
+        message.encode_to_vec()
     }
 }
 
-/// Appends a base-128 number, low groups first.
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
+/// Message of XLA's `compile_options.proto`. Fields that are `required` here are written even if they
+/// are zero.
+#[derive(Clone, PartialEq, Message)]
+struct CompileOptionsProto {
+    #[prost(message, required, tag = "3")]
+    executable_build_options: BuildOptionsProto,
+    #[prost(bool, tag = "4")]
+    compile_portable_executable: bool,
+    /// A map, in the order of its entries.
+    #[prost(message, repeated, tag = "7")]
+    env_option_overrides: Vec<EnvOptionEntry>,
 }
 
-/// Appends an integer field. Zeros are written too: inside a oneof they mean something.
-fn int(out: &mut Vec<u8>, field: u64, value: i64) {
-    varint(out, field << 3);
-    varint(out, value as u64);
+/// `ExecutableBuildOptionsProto`. Its `debug_options` stay absent: present, they would replace all
+/// defaults.
+#[derive(Clone, PartialEq, Message)]
+struct BuildOptionsProto {
+    #[prost(int64, required, tag = "4")]
+    num_replicas: i64,
+    #[prost(int64, required, tag = "5")]
+    num_partitions: i64,
+    #[prost(bool, tag = "6")]
+    use_spmd_partitioning: bool,
+    #[prost(message, optional, tag = "9")]
+    device_assignment: Option<DeviceAssignmentProto>,
+    #[prost(bool, repeated, tag = "12")]
+    allow_spmd_sharding_propagation_to_output: Vec<bool>,
 }
 
-/// Appends a field with a length: a text or a message.
-fn bytes(out: &mut Vec<u8>, field: u64, value: &[u8]) {
-    varint(out, field << 3 | 2);
-    varint(out, value.len() as u64);
-    out.extend_from_slice(value);
+/// Message of XLA's `xla_data.proto`.
+#[derive(Clone, PartialEq, Message)]
+struct DeviceAssignmentProto {
+    #[prost(int64, required, tag = "1")]
+    replica_count: i64,
+    #[prost(int64, required, tag = "2")]
+    computation_count: i64,
+    #[prost(message, repeated, tag = "3")]
+    computation_devices: Vec<ComputationDevice>,
+}
+
+/// Devices of one partition, a replica each.
+#[derive(Clone, PartialEq, Message)]
+struct ComputationDevice {
+    #[prost(int64, repeated, tag = "1")]
+    replica_device_ids: Vec<i64>,
+}
+
+/// Entry of the map of compiler flags.
+#[derive(Clone, PartialEq, Message)]
+struct EnvOptionEntry {
+    #[prost(string, required, tag = "1")]
+    key: String,
+    #[prost(message, required, tag = "2")]
+    value: OptionOverrideProto,
+}
+
+/// Message of XLA's `compile_options.proto`.
+#[derive(Clone, PartialEq, Message)]
+struct OptionOverrideProto {
+    #[prost(oneof = "OverrideValue", tags = "1, 2, 3, 4")]
+    value: Option<OverrideValue>,
+}
+
+/// Value of a compiler flag.
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum OverrideValue {
+    #[prost(string, tag = "1")]
+    String(String),
+    #[prost(bool, tag = "2")]
+    Bool(bool),
+    #[prost(int64, tag = "3")]
+    Int(i64),
+    #[prost(double, tag = "4")]
+    Double(f64),
 }
 
 #[cfg(test)]
@@ -177,9 +221,9 @@ mod tests {
             0x1a, 4, 0x0a, 2, 0, 2, // first partition of either replica
             0x1a, 5, 0x0a, 3, 1, 0xac, 0x02, // second
         ];
-        let mut build = vec![0x20, 2, 0x28, 2, 0x30, 1, 0x62, 1, 1, 0x4a];
-        build.push(assignment.len() as u8);
+        let mut build = vec![0x20, 2, 0x28, 2, 0x30, 1, 0x4a, assignment.len() as u8];
         build.extend(assignment);
+        build.extend([0x62, 1, 1]);
         let mut message = vec![0x1a, build.len() as u8];
         message.extend(build);
         assert_eq!(options.encode(), message);

@@ -19,7 +19,11 @@ use crate::error::{Error, Result};
 use crate::files;
 use crate::output;
 use crate::rl::training::lock::is_at;
-use wire::{Message, push_record};
+use prost::Message;
+use wire::{
+    Dim, EventProto, PluginData, Summary, SummaryMetadata, SummaryValue, TensorProto,
+    TensorShapeProto, What, push_record,
+};
 
 /// Maximum time that events are buffered.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
@@ -59,7 +63,7 @@ impl EventWriter {
         let path = dir.join(format!("events.out.tfevents.{unix:010}.{host}.{pid}.{count}"));
         let file = File::create_new(&path).map_err(Error::io("cannot create", &path))?;
         let mut writer = EventWriter::new(file, path);
-        writer.push(0, |event| event.bytes(3, "brain.Event:2"))?;
+        writer.push(0, What::FileVersion("brain.Event:2".into()))?;
         // The empty run is visible at once, and a full disk is detected.
         writer.flush()?;
         Ok(writer)
@@ -156,10 +160,12 @@ impl EventWriter {
     /// # Errors
     /// [`Error::Io`] if buffered events cannot be written.
     pub fn scalars(&mut self, values: &[(&str, f64)], step: u64) -> Result<()> {
-        let summary = values.iter().fold(Message::default(), |summary, (tag, value)| {
-            summary.bytes(1, Message::default().bytes(1, tag).float(2, *value as f32))
-        });
-        self.push(step, |event| event.bytes(5, summary))
+        let scalar = |(tag, value): &(&str, f64)| SummaryValue {
+            tag: (*tag).into(),
+            simple_value: Some(*value as f32),
+            ..SummaryValue::default()
+        };
+        self.push(step, What::Summary(Summary { value: values.iter().map(scalar).collect() }))
     }
 
     /// Logs a text, which TensorBoard displays as markdown under `tag`.
@@ -168,13 +174,18 @@ impl EventWriter {
     /// [`Error::Io`] if buffered events cannot be written.
     pub fn text(&mut self, tag: &str, text: &str, step: u64) -> Result<()> {
         // The tag, the plugin and the tensor string[1] are those of PyTorch's SummaryWriter.
-        let tag = format!("{tag}/text_summary");
-        let plugin = Message::default().bytes(1, "text");
-        let metadata = Message::default().bytes(1, plugin);
-        let shape = Message::default().bytes(2, Message::default().int(1, 1));
-        let tensor = Message::default().int(1, 7).bytes(2, shape).bytes(8, text);
-        let value = Message::default().bytes(1, tag).bytes(8, tensor).bytes(9, metadata);
-        self.push(step, |event| event.bytes(5, Message::default().bytes(1, value)))
+        let shape = TensorShapeProto { dim: vec![Dim { size: 1 }] };
+        let tensor =
+            TensorProto { dtype: 7, tensor_shape: Some(shape), string_val: vec![text.into()] };
+        let value = SummaryValue {
+            tag: format!("{tag}/text_summary").into(),
+            tensor: Some(tensor),
+            metadata: Some(SummaryMetadata {
+                plugin_data: Some(PluginData { plugin_name: "text".into() }),
+            }),
+            ..SummaryValue::default()
+        };
+        self.push(step, What::Summary(Summary { value: vec![value] }))
     }
 
     /// Writes the buffered events.
@@ -217,12 +228,12 @@ impl EventWriter {
         self.flush()
     }
 
-    fn push(&mut self, step: u64, fill: impl FnOnce(Message) -> Message) -> Result<()> {
+    fn push(&mut self, step: u64, what: What) -> Result<()> {
         if self.failed {
             return Ok(());
         }
-        let event = Message::default().double(1, unix_seconds()).int(2, step);
-        push_record(&mut self.buffer, &fill(event).0);
+        let event = EventProto { wall_time: unix_seconds(), step: step as i64, what: Some(what) };
+        push_record(&mut self.buffer, &event.encode_to_vec());
         if self.buffer.len() < FLUSH_BYTES && self.flushed.elapsed() < FLUSH_INTERVAL {
             return Ok(());
         }
@@ -326,6 +337,34 @@ mod tests {
             "10ac022a150a0a0a03612f62150000003f0a070a001500000000",
         ];
         assert_eq!(records, expected);
+    }
+
+    /// Records with right checksums around damaged messages are read or refused.
+    #[test]
+    fn no_damage_makes_the_reader_panic() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events");
+        let mut whole = EventWriter::create(dir.path()).unwrap();
+        whole.buffer.clear();
+        whole.text("h", "text", 1).unwrap();
+        let record = whole.buffer[12..whole.buffer.len() - 4].to_vec();
+        let read = |record: &[u8]| {
+            let mut bytes = Vec::new();
+            push_record(&mut bytes, record);
+            fs::write(&path, bytes).unwrap();
+            read_events(&path)
+        };
+        assert_eq!(read(&record).unwrap().len(), 1);
+        for length in 12..record.len() {
+            assert!(read(&record[..length]).is_err(), "{length}");
+        }
+        for at in 0..record.len() {
+            for byte in [0, 1, 0x7f, 0x80, 0xff] {
+                let mut damaged = record.clone();
+                damaged[at] = byte;
+                let _ = read(&damaged);
+            }
+        }
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
 
-use super::wire::{Field, fields, masked_crc};
+use prost::Message;
+
+use super::wire::{EventProto, SummaryValue, What, masked_crc};
 use crate::error::{Error, Result};
 use crate::files;
 
@@ -104,47 +106,27 @@ fn checked<'a>(rest: &mut &'a [u8], length: usize) -> Option<Option<&'a [u8]>> {
 
 /// Appends the events of an `Event` message; returns `None` if it is malformed.
 fn push_events(record: &[u8], events: &mut Vec<Event>) -> Option<()> {
-    let (mut wall_time, mut step, mut values) = (0.0, 0, Vec::new());
-    for field in fields(record)? {
-        match field {
-            (1, Field::Fixed64(bytes)) => wall_time = f64::from_le_bytes(bytes),
-            (2, Field::Int(value)) => step = value,
-            (3, Field::Bytes(version)) => values.push(Value::FileVersion(text(version))),
-            (5, Field::Bytes(summary)) => {
-                for field in fields(summary)? {
-                    if let (1, Field::Bytes(value)) = field {
-                        values.extend(summary_value(value)?);
-                    }
-                }
-            }
-            _ => {}
+    let EventProto { wall_time, step, what } = EventProto::decode(record).ok()?;
+    let values = match what {
+        None => vec![],
+        Some(What::FileVersion(version)) => vec![Value::FileVersion(text(&version))],
+        Some(What::Summary(summary)) => {
+            summary.value.into_iter().filter_map(summary_value).collect()
         }
-    }
+    };
+    let step = step as u64;
     events.extend(values.into_iter().map(|value| Event { wall_time, step, value }));
     Some(())
 }
 
-/// Returns the content of a `Summary.Value` message if its kind is supported; `None` if it is
-/// malformed.
-fn summary_value(value: &[u8]) -> Option<Option<Value>> {
-    let (mut tag, mut scalar, mut tensor) = (String::new(), None, None);
-    for field in fields(value)? {
-        match field {
-            (1, Field::Bytes(bytes)) => tag = text(bytes),
-            (2, Field::Fixed32(bytes)) => scalar = Some(f32::from_le_bytes(bytes)),
-            (8, Field::Bytes(bytes)) => tensor = Some(bytes),
-            _ => {}
-        }
+/// Returns the content of a value if its kind is supported.
+fn summary_value(value: SummaryValue) -> Option<Value> {
+    let tag = text(&value.tag);
+    if let Some(value) = value.simple_value {
+        return Some(Value::Scalar { tag, value });
     }
-    if let Some(value) = scalar {
-        return Some(Some(Value::Scalar { tag, value }));
-    }
-    let Some(tensor) = tensor else { return Some(None) };
-    let string = fields(tensor)?.into_iter().find_map(|field| match field {
-        (8, Field::Bytes(string)) => Some(text(string)),
-        _ => None,
-    });
-    Some(string.map(|text| Value::Text { tag, text }))
+    let string = value.tensor?.string_val.into_iter().next()?;
+    Some(Value::Text { tag, text: text(&string) })
 }
 
 fn text(bytes: &[u8]) -> String {

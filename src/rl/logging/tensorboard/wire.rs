@@ -1,33 +1,12 @@
-//! Encoding of event files: TFRecord framing with masked CRC-32C, and the part of protobuf that
-//! TensorBoard's `Event` messages need.
+//! Encoding of event files: TFRecord framing with masked CRC-32C, and the messages of TensorBoard's
+//! `event.proto`, `summary.proto` and `tensor.proto`, with the fields that are used here.
 
-/// CRC-32C (Castagnoli) of each possible byte.
-const CRC_TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut crc = byte as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
-            bit += 1;
-        }
-        table[byte] = crc;
-        byte += 1;
-    }
-    table
-};
-
-fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc: u32, &byte| {
-        (crc >> 8) ^ CRC_TABLE[((crc ^ u32::from(byte)) & 0xff) as usize]
-    })
-}
+use prost::Message;
 
 /// Returns the masked checksum that TFRecord stores: a CRC of data that contains CRCs would be
 /// weak, so it is rotated and offset.
 pub fn masked_crc(bytes: &[u8]) -> u32 {
-    crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
 /// Appends `data` to `out` as one record.
@@ -39,99 +18,84 @@ pub fn push_record(out: &mut Vec<u8>, data: &[u8]) {
     out.extend(masked_crc(data).to_le_bytes());
 }
 
-/// A protobuf message being written.
-#[derive(Default)]
-pub struct Message(pub Vec<u8>);
-
-impl Message {
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
-    }
-
-    /// An integer field.
-    pub fn int(mut self, number: u32, value: u64) -> Message {
-        self.varint(u64::from(number << 3));
-        self.varint(value);
-        self
-    }
-
-    /// A `double` field.
-    pub fn double(mut self, number: u32, value: f64) -> Message {
-        self.varint(u64::from(number << 3 | 1));
-        self.0.extend(value.to_le_bytes());
-        self
-    }
-
-    /// A `float` field.
-    pub fn float(mut self, number: u32, value: f32) -> Message {
-        self.varint(u64::from(number << 3 | 5));
-        self.0.extend(value.to_le_bytes());
-        self
-    }
-
-    /// A string, bytes or message field.
-    pub fn bytes(mut self, number: u32, value: impl AsRef<[u8]>) -> Message {
-        let value = value.as_ref();
-        self.varint(u64::from(number << 3 | 2));
-        self.varint(value.len() as u64);
-        self.0.extend(value);
-        self
-    }
+/// Message of one record. Fields that are `required` here are written even if they are zero; texts
+/// are bytes, because other programs may write some that are not UTF-8.
+#[derive(Clone, PartialEq, Message)]
+pub struct EventProto {
+    #[prost(double, required, tag = "1")]
+    pub wall_time: f64,
+    #[prost(int64, required, tag = "2")]
+    pub step: i64,
+    #[prost(oneof = "What", tags = "3, 5")]
+    pub what: Option<What>,
 }
 
-impl AsRef<[u8]> for Message {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
+/// Content of an event.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum What {
+    #[prost(bytes, tag = "3")]
+    FileVersion(Vec<u8>),
+    #[prost(message, tag = "5")]
+    Summary(Summary),
 }
 
-/// Value of a protobuf field.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Field<'a> {
-    /// A varint.
-    Int(u64),
-    /// Eight bytes.
-    Fixed64([u8; 8]),
-    /// Four bytes.
-    Fixed32([u8; 4]),
-    /// A string, bytes or message.
-    Bytes(&'a [u8]),
+/// Values of one step.
+#[derive(Clone, PartialEq, Message)]
+pub struct Summary {
+    #[prost(message, repeated, tag = "1")]
+    pub value: Vec<SummaryValue>,
 }
 
-/// Returns the fields of a message in order, each with its number; `None` if it is malformed.
-pub fn fields(mut message: &[u8]) -> Option<Vec<(u32, Field<'_>)>> {
-    let mut fields = Vec::new();
-    while !message.is_empty() {
-        let key = take_varint(&mut message)?;
-        let field = match key & 7 {
-            0 => Field::Int(take_varint(&mut message)?),
-            1 => Field::Fixed64(*message.split_off(..8)?.as_array()?),
-            2 => {
-                let length = usize::try_from(take_varint(&mut message)?).ok()?;
-                Field::Bytes(message.split_off(..length)?)
-            }
-            5 => Field::Fixed32(*message.split_off(..4)?.as_array()?),
-            _ => return None,
-        };
-        fields.push((u32::try_from(key >> 3).ok()?, field));
-    }
-    Some(fields)
+/// A scalar or a tensor, with its tag.
+#[derive(Clone, PartialEq, Message)]
+pub struct SummaryValue {
+    #[prost(bytes, required, tag = "1")]
+    pub tag: Vec<u8>,
+    #[prost(float, optional, tag = "2")]
+    pub simple_value: Option<f32>,
+    #[prost(message, optional, tag = "8")]
+    pub tensor: Option<TensorProto>,
+    #[prost(message, optional, tag = "9")]
+    pub metadata: Option<SummaryMetadata>,
 }
 
-fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = *bytes.split_off_first()?;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(value);
-        }
-    }
-    None
+/// Tensor of strings.
+#[derive(Clone, PartialEq, Message)]
+pub struct TensorProto {
+    #[prost(int32, tag = "1")]
+    pub dtype: i32,
+    #[prost(message, optional, tag = "2")]
+    pub tensor_shape: Option<TensorShapeProto>,
+    #[prost(bytes, repeated, tag = "8")]
+    pub string_val: Vec<Vec<u8>>,
+}
+
+/// Shape of a tensor.
+#[derive(Clone, PartialEq, Message)]
+pub struct TensorShapeProto {
+    #[prost(message, repeated, tag = "2")]
+    pub dim: Vec<Dim>,
+}
+
+/// Size of one axis.
+#[derive(Clone, PartialEq, Message)]
+pub struct Dim {
+    #[prost(int64, tag = "1")]
+    pub size: i64,
+}
+
+/// Plugin that displays a value.
+#[derive(Clone, PartialEq, Message)]
+pub struct SummaryMetadata {
+    #[prost(message, optional, tag = "1")]
+    pub plugin_data: Option<PluginData>,
+}
+
+/// Name of a plugin.
+#[derive(Clone, PartialEq, Message)]
+pub struct PluginData {
+    #[prost(bytes, tag = "1")]
+    pub plugin_name: Vec<u8>,
 }
 
 #[cfg(test)]
@@ -139,26 +103,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checksum_is_castagnolis() {
-        // The check value of the CRC catalogue, and a vector of RFC 3720, B.4.
-        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
-        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
-    }
-
-    #[test]
-    fn fields_come_back() {
-        let message = Message::default().int(2, 300).double(1, 0.5).float(3, 1.5).bytes(20, "text");
-        assert_eq!(
-            fields(&message.0).unwrap(),
-            [
-                (2, Field::Int(300)),
-                (1, Field::Fixed64(0.5f64.to_le_bytes())),
-                (3, Field::Fixed32(1.5f32.to_le_bytes())),
-                (20, Field::Bytes(b"text")),
-            ]
-        );
-        assert_eq!(fields(&message.0[..message.0.len() - 1]), None);
-        let largest = Message::default().int(1, u64::MAX);
-        assert_eq!(fields(&largest.0).unwrap(), [(1, Field::Int(u64::MAX))]);
+    fn a_record_has_the_masked_crc_32c_of_its_length_and_of_its_data() {
+        // The check value of the CRC catalogue, rotated by 15 bits and offset.
+        assert_eq!(masked_crc(b"123456789"), 0xe306_9283_u32.rotate_right(15) + 0xa282_ead8);
+        let mut record = Vec::new();
+        push_record(&mut record, b"123456789");
+        assert_eq!(record[..8], 9u64.to_le_bytes());
+        assert_eq!(record[12..21], *b"123456789");
+        assert_eq!(record[21..], masked_crc(b"123456789").to_le_bytes());
     }
 }
