@@ -5,13 +5,14 @@
 //! portable dialect where JAX wrote it, StableHLO text where we did (both sides read both). Field
 //! numbers are those of JAX's schema, version 11; the calling convention is 9 or 10.
 
-mod flatbuffer;
+mod schema;
 
 use std::borrow::Cow;
 
+use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector};
 use sha2::{Digest, Sha256};
 
-use self::flatbuffer::{Fault, Field, Node, Table};
+use self::schema::{AbstractValue, Fault, Field, Function, PyTreeDef, Written, elements};
 use crate::error::{Error, Result};
 use crate::trace::types::{DType, Shape, TensorType};
 use crate::tree::{Leaf, Path, Segment, Tree};
@@ -107,8 +108,8 @@ impl Artifact {
     /// other element types.
     pub fn decode(bytes: &[u8]) -> Result<Artifact> {
         let bytes = unsealed(bytes).map_err(malformed)?;
-        let table = Table::root(bytes).map_err(malformed)?;
-        let module = table.bytes(13).map_err(malformed)?;
+        let function = schema::root(bytes).map_err(malformed)?;
+        let module = function.mlir_module().map_or(&[][..], |module| module.bytes());
         // A flatbuffer carries no name of its kind: the MLIR module identifies an artifact.
         let text = std::str::from_utf8(module).unwrap_or_default();
         if !module.starts_with(BYTECODE) && !text.contains("@main") {
@@ -116,8 +117,8 @@ impl Artifact {
                 "it holds no MLIR module: was it written by jax.export or here?",
             ));
         }
-        let schema = table.u16(0).map_err(malformed)?.unwrap_or(0);
-        let convention = table.u16(14).map_err(malformed)?.unwrap_or(0);
+        let schema = function.serialization_version().unwrap_or(0);
+        let convention = function.calling_convention_version().unwrap_or(0);
         if schema > NEWEST_SCHEMA || convention > *CONVENTIONS.end() {
             return Err(malformed(format!(
                 "it is of a newer version (schema {schema}, calling convention {convention}; this \
@@ -133,44 +134,43 @@ impl Artifact {
                 CONVENTIONS.start()
             )));
         }
-        let artifact = Artifact::read(&table, module).map_err(malformed)?;
-        artifact.refuse_what_is_not_here(&table)?;
+        let artifact = Artifact::read(&function, module).map_err(malformed)?;
+        artifact.refuse_what_is_not_here(&function)?;
         Ok(artifact)
     }
 
-    fn read(table: &Table<'_>, module: &[u8]) -> Result<Artifact, String> {
-        let (in_types, out_types) = (types(table, 22, 3)?, types(table, 23, 5)?);
+    fn read(function: &Function<'_>, module: &[u8]) -> Result<Artifact, String> {
+        let unique = function.unique_avals();
+        let in_types = types(function.in_aval_numbers(), unique, function.in_avals())?;
+        let out_types = types(function.out_aval_numbers(), unique, function.out_avals())?;
         let mut budget = module.len() + 1024 * 1024;
-        let in_tree = pytree(table.table(2)?, &mut budget)?;
-        let out_tree = pytree(table.table(4)?, &mut budget)?;
+        let in_tree = pytree(function.in_tree(), &mut budget)?;
+        let out_tree = pytree(function.out_tree(), &mut budget)?;
         if in_tree.leaves() != in_types.len() || out_tree.leaves() != out_types.len() {
             return Err("its structures and types do not have the same number of leaves".into());
         }
-        let kept: Vec<usize> = table.u16s(15)?.into_iter().map(usize::from).collect();
+        let kept: Vec<usize> = elements(function.module_kept_var_idx()).map(usize::from).collect();
         if kept.iter().any(|&i| i >= in_types.len()) {
             return Err("it uses an argument that it does not have".into());
         }
-        let mut any_platform = false;
-        for check in table.tables(12)? {
-            any_platform |= check.u8(0)?.unwrap_or(0) == 0;
-        }
+        let mut checks = elements(function.disabled_checks());
         Ok(Artifact {
-            name: table.text(1)?.into(),
+            name: function.function_name().unwrap_or_default().into(),
             in_tree,
             in_types,
             out_tree,
             out_types,
-            platforms: table.texts(9)?.into_iter().map(String::from).collect(),
-            any_platform,
+            platforms: elements(function.platforms()).map(String::from).collect(),
+            any_platform: checks.any(|check| check.kind().unwrap_or(0) == 0),
             module: module.to_vec(),
             kept,
         })
     }
 
-    fn refuse_what_is_not_here(&self, table: &Table<'_>) -> Result<()> {
+    fn refuse_what_is_not_here(&self, function: &Function<'_>) -> Result<()> {
         let name = &self.name;
-        let wide = table.u32(18).map_err(malformed)?.unwrap_or(0);
-        let narrow = table.u16(6).map_err(malformed)?.unwrap_or(0);
+        let wide = function.num_devices().unwrap_or(0);
+        let narrow = function.num_devices_u16().unwrap_or(0);
         let devices = if wide != 0 { wide } else { u32::from(narrow) };
         if devices != 1 {
             return Err(malformed(format!(
@@ -178,19 +178,17 @@ impl Artifact {
                  here: export it without shardings"
             )));
         }
-        let effect = |number| -> Result<Option<String>, Fault> {
-            let effects = table.tables(number)?;
-            effects.first().map(|effect| Ok(effect.text(0)?.to_string())).transpose()
-        };
-        let ordered = effect(10).map_err(malformed)?;
-        if let Some(effect) = ordered.or(effect(11).map_err(malformed)?) {
+        let mut effects =
+            elements(function.ordered_effects()).chain(elements(function.unordered_effects()));
+        if let Some(effect) = effects.next() {
+            let effect = effect.type_name().unwrap_or_default();
             return Err(malformed(format!(
                 "{name} has the effect {effect}: callbacks and prints live in the Python process \
                  that made it; export the function without them"
             )));
         }
         // Functions for several platforms have it set too.
-        let variable = table.u8(16).map_err(malformed)?.unwrap_or(0) != 0;
+        let variable = function.uses_global_constants().unwrap_or(0) != 0;
         if variable && self.platforms.len() < 2 {
             return Err(malformed(format!(
                 "{name} depends on shapes that are only known when it is called: export it for \
@@ -205,43 +203,42 @@ impl Artifact {
 
     /// Writes the artifact.
     pub fn encode(&self) -> Vec<u8> {
-        let text = |text: &str| Field::Node(Node::Text(text.into()));
-        let list = |nodes: Vec<Node>| Field::Node(Node::List(nodes));
-        let avals = |types: &[TensorType]| list(types.iter().map(aval).collect());
-        let unspecified =
-            |types: &[TensorType]| list(types.iter().map(|_| Node::Table(vec![])).collect());
-        let numbers = |n: usize, from: usize| {
-            Field::Node(Node::U32s((from..from + n).map(|i| i as u32).collect()))
-        };
+        let mut builder = FlatBufferBuilder::new();
+        let b = &mut builder;
         let (ins, outs) = (&self.in_types, &self.out_types);
-        let all: Vec<TensorType> = ins.iter().chain(outs).cloned().collect();
-        let mut disabled = vec![];
-        if self.any_platform {
-            disabled.push(Node::Table(vec![(0, Field::U8(0))]));
-        }
-        let mut bytes = flatbuffer::write(&Node::Table(vec![
+        let avals: Vec<Written> = ins.iter().chain(outs).map(|ty| aval(b, ty)).collect();
+        let (in_avals, out_avals) = avals.split_at(ins.len());
+        let unspecified = schema::table(b, &[]);
+        let disabled: Vec<Written> =
+            self.any_platform.then(|| schema::table(b, &[(0, Field::U8(0))])).into_iter().collect();
+        let kept: Vec<u16> = self.kept.iter().map(|&i| i as u16).collect();
+        let count = |range: std::ops::Range<usize>| range.map(|i| i as u32).collect::<Vec<_>>();
+        let fields = [
             // Not the schema's version: JAX itself writes 3, which older readers accept.
             (0, Field::U16(3)),
-            (1, text(&self.name)),
-            (2, Field::Node(self.in_tree.node())),
-            (3, avals(ins)),
-            (4, Field::Node(self.out_tree.node())),
-            (5, avals(outs)),
+            (1, schema::text(b, &self.name)),
+            (2, Field::from(self.in_tree.write(b))),
+            (3, schema::list(b, in_avals)),
+            (4, Field::from(self.out_tree.write(b))),
+            (5, schema::list(b, out_avals)),
             (6, Field::U16(1)),
-            (7, unspecified(ins)),
-            (8, unspecified(outs)),
-            (9, list(self.platforms.iter().map(|p| Node::Text(p.clone())).collect())),
-            (10, list(vec![])),
-            (11, list(vec![])),
-            (12, list(disabled)),
-            (13, Field::Node(Node::Bytes(self.module.clone()))),
+            (7, schema::list(b, &vec![unspecified; ins.len()])),
+            (8, schema::list(b, &vec![unspecified; outs.len()])),
+            (9, schema::texts(b, &self.platforms)),
+            (10, schema::list(b, &[])),
+            (11, schema::list(b, &[])),
+            (12, schema::list(b, &disabled)),
+            (13, schema::numbers(b, &self.module)),
             (14, Field::U16(*CONVENTIONS.start())),
-            (15, Field::Node(Node::U16s(self.kept.iter().map(|&i| i as u16).collect()))),
+            (15, schema::numbers(b, &kept)),
             (18, Field::U32(1)),
-            (19, avals(&all)),
-            (22, numbers(ins.len(), 0)),
-            (23, numbers(outs.len(), ins.len())),
-        ]));
+            (19, schema::list(b, &avals)),
+            (22, schema::numbers(b, &count(0..ins.len()))),
+            (23, schema::numbers(b, &count(ins.len()..avals.len()))),
+        ];
+        let root = schema::table(b, &fields);
+        b.finish_minimal(root);
+        let mut bytes = b.finished_data().to_vec();
         bytes.extend_from_slice(SEAL);
         let digest = Sha256::digest(&bytes);
         bytes.extend_from_slice(&digest);
@@ -314,35 +311,41 @@ const DTYPES: [(u8, DType); 13] = [
     (14, DType::BF16),
 ];
 
-fn aval(ty: &TensorType) -> Node {
-    let shape = ty.shape.iter().map(|size| Node::Text(size.to_string())).collect();
+fn aval(builder: &mut FlatBufferBuilder<'_>, ty: &TensorType) -> Written {
+    let sizes: Vec<String> = ty.shape.iter().map(usize::to_string).collect();
     let (dtype, _) = DTYPES.iter().find(|(_, dtype)| *dtype == ty.dtype).expect("all are there");
-    Node::Table(vec![
+    let fields = [
         (0, Field::U8(0)), // a shaped array
-        (1, Field::Node(Node::List(shape))),
+        (1, schema::texts(builder, &sizes)),
         (2, Field::U8(*dtype)),
         (3, Field::U8(1)), // in the device's memory
-    ])
+    ];
+    schema::table(builder, &fields)
 }
 
-/// The types of arguments or results: by number in a table of types, or each by itself.
-fn types(table: &Table<'_>, by_number: usize, by_itself: usize) -> Result<Vec<TensorType>, String> {
-    let numbers = table.u32s(by_number)?;
-    if numbers.is_empty() {
-        return table.tables(by_itself)?.iter().map(read_type).collect();
+type Avals<'a> = Option<Vector<'a, ForwardsUOffset<AbstractValue<'a>>>>;
+
+/// The types of arguments or results: by number in the table of types `unique`, or each by itself.
+fn types(
+    numbers: Option<Vector<'_, u32>>,
+    unique: Avals<'_>,
+    by_itself: Avals<'_>,
+) -> Result<Vec<TensorType>, String> {
+    if numbers.is_none_or(|numbers| numbers.is_empty()) {
+        return elements(by_itself).map(|aval| read_type(&aval)).collect();
     }
-    let unique = table.tables(19)?;
-    let one = |&number: &u32| {
+    let unique: Vec<AbstractValue<'_>> = elements(unique).collect();
+    let one = |number: u32| {
         read_type(unique.get(number as usize).ok_or("it names a type that it does not have")?)
     };
-    numbers.iter().map(one).collect()
+    elements(numbers).map(one).collect()
 }
 
-fn read_type(aval: &Table<'_>) -> Result<TensorType, String> {
-    if aval.u8(0)?.unwrap_or(0) != 0 {
+fn read_type(aval: &AbstractValue<'_>) -> Result<TensorType, String> {
+    if aval.kind().unwrap_or(0) != 0 {
         return Err("it takes or gives a token, which is no array: it has ordered effects".into());
     }
-    let number = aval.u8(2)?.unwrap_or(0);
+    let number = aval.dtype().unwrap_or(0);
     let Some((_, dtype)) = DTYPES.iter().find(|(n, _)| *n == number) else {
         let name = match number {
             12 | 13 => "complex numbers",
@@ -354,7 +357,7 @@ fn read_type(aval: &Table<'_>) -> Result<TensorType, String> {
         };
         return Err(format!("it takes or gives {name}, which are not supported"));
     };
-    let dims = aval.texts(1)?;
+    let dims: Vec<&str> = elements(aval.shape()).collect();
     let shape: Option<Shape> = dims.iter().map(|dim| dim.parse::<usize>().ok()).collect();
     let Some(shape) = shape else {
         return Err(format!(
@@ -369,29 +372,29 @@ fn read_type(aval: &Table<'_>) -> Result<TensorType, String> {
 
 /// Reads a structure of at most `budget` nodes: damaged bytes could make a small file describe a
 /// huge one.
-fn pytree(table: Option<Table<'_>>, budget: &mut usize) -> Result<PyTree, String> {
-    fn go(table: &Table<'_>, depth: usize, budget: &mut usize) -> Result<PyTree, String> {
+fn pytree(table: Option<PyTreeDef<'_>>, budget: &mut usize) -> Result<PyTree, String> {
+    fn go(table: &PyTreeDef<'_>, depth: usize, budget: &mut usize) -> Result<PyTree, String> {
         if depth > 100 || *budget == 0 {
             return Err("its structure is nested too deeply or too large".into());
         }
         *budget -= 1;
         let mut children = Vec::new();
-        for child in table.tables(1)? {
+        for child in elements(table.children()) {
             children.push(go(&child, depth + 1, budget)?);
         }
-        Ok(match table.u8(0)?.unwrap_or(0) {
+        Ok(match table.kind().unwrap_or(0) {
             0 => PyTree::Leaf,
             1 => PyTree::None,
             2 => PyTree::Tuple(children),
             3 => PyTree::List(children),
             4 => {
-                let names = table.texts(2)?;
+                let names: Vec<&str> = elements(table.children_names()).collect();
                 if names.len() != children.len() {
                     return Err("a dictionary in it has not as many keys as values".into());
                 }
                 PyTree::Dict(names.into_iter().map(String::from).zip(children).collect())
             }
-            5 => PyTree::Custom(table.text(3)?.into(), children),
+            5 => PyTree::Custom(table.custom_name().unwrap_or_default().into(), children),
             kind => return Err(format!("its structure has a node of an unknown kind, {kind}")),
         })
     }
@@ -470,28 +473,30 @@ impl PyTree {
         go(&paths.iter().map(Vec::as_slice).collect::<Vec<_>>())
     }
 
-    fn node(&self) -> Node {
-        let (kind, children) = match self {
-            PyTree::Leaf => (0, vec![]),
-            PyTree::None => (1, vec![]),
-            PyTree::Tuple(children) => (2, children.iter().map(PyTree::node).collect()),
-            PyTree::List(children) => (3, children.iter().map(PyTree::node).collect()),
-            PyTree::Dict(children) => (4, children.iter().map(|(_, c)| c.node()).collect()),
-            PyTree::Custom(_, children) => (5, children.iter().map(PyTree::node).collect()),
+    fn write(&self, builder: &mut FlatBufferBuilder<'_>) -> Written {
+        let kind = match self {
+            PyTree::Leaf => 0,
+            PyTree::None => 1,
+            PyTree::Tuple(_) => 2,
+            PyTree::List(_) => 3,
+            PyTree::Dict(_) => 4,
+            PyTree::Custom(..) => 5,
         };
+        let children: Vec<Written> =
+            self.children().into_iter().map(|(_, child)| child.write(builder)).collect();
         let mut fields = vec![(0, Field::U8(kind))];
         if !children.is_empty() {
-            fields.push((1, Field::Node(Node::List(children))));
+            fields.push((1, schema::list(builder, &children)));
         }
         match self {
             PyTree::Dict(children) if !children.is_empty() => {
-                let names = children.iter().map(|(name, _)| Node::Text(name.clone())).collect();
-                fields.push((2, Field::Node(Node::List(names))));
+                let names: Vec<&str> = children.iter().map(|(name, _)| name.as_str()).collect();
+                fields.push((2, schema::texts(builder, &names)));
             }
-            PyTree::Custom(name, _) => fields.push((3, Field::Node(Node::Text(name.clone())))),
+            PyTree::Custom(name, _) => fields.push((3, schema::text(builder, name))),
             _ => {}
         }
-        Node::Table(fields)
+        schema::table(builder, &fields)
     }
 }
 
@@ -506,4 +511,81 @@ pub(crate) fn paths<T: Leaf, M: Tree<T>>(tree: &M) -> Vec<LeafPath> {
         paths.push(path.segments().into_iter().map(step).collect());
     });
     paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Artifact {
+        let named = |name: &str, tree| (name.to_string(), tree);
+        let inner = PyTree::Dict(vec![named("a", PyTree::Leaf), named("b", PyTree::None)]);
+        let in_tree = PyTree::Tuple(vec![
+            PyTree::List(vec![PyTree::Leaf, inner]),
+            PyTree::Custom("Box".into(), vec![PyTree::Dict(vec![]), PyTree::Leaf]),
+        ]);
+        Artifact {
+            name: "sample".into(),
+            in_tree,
+            in_types: [DType::F32, DType::BF16, DType::Bool]
+                .map(|dtype| TensorType::new(dtype, [2, 30]))
+                .into(),
+            out_tree: PyTree::Leaf,
+            out_types: vec![TensorType::scalar(DType::I32)],
+            platforms: vec!["cpu".into(), "cuda".into()],
+            any_platform: true,
+            module: b"func.func public @main()".into(),
+            kept: vec![0, 2],
+        }
+    }
+
+    #[test]
+    fn an_artifact_that_is_written_is_read_back() {
+        let sample = sample();
+        assert_eq!(Artifact::decode(&sample.encode()).unwrap(), sample);
+        let plain = Artifact { any_platform: false, kept: vec![], ..sample };
+        assert_eq!(Artifact::decode(&plain.encode()).unwrap(), plain);
+    }
+
+    /// Without the seal, whose checksum would find the damage, and at every address.
+    #[test]
+    fn no_damage_makes_the_reader_panic() {
+        let sealed = sample().encode();
+        let whole = &sealed[..sealed.len() - SEAL.len() - 32];
+        assert_eq!(Artifact::decode(whole).unwrap(), sample());
+        for length in 0..whole.len() {
+            // The last bytes may be padding or the end of a text.
+            let read = Artifact::decode(&whole[..length]);
+            assert!(read.is_err() || length + 4 > whole.len(), "{length}");
+        }
+        for at in 0..whole.len() {
+            for byte in [0, 1, 4, 0x7f, 0x80, 0xff] {
+                let mut damaged = whole.to_vec();
+                damaged[at] = byte;
+                let _ = Artifact::decode(&damaged);
+            }
+        }
+        for offset in 1..8 {
+            let mut moved = vec![0; offset];
+            moved.extend_from_slice(whole);
+            assert_eq!(Artifact::decode(&moved[offset..]).unwrap(), sample());
+        }
+    }
+
+    /// Structures nested deeper than the reader goes are refused, and do not exhaust its stack.
+    #[test]
+    fn a_structure_nested_too_deeply_is_refused() {
+        let nested = |depth| {
+            let tree = (0..depth).fold(PyTree::Leaf, |tree, _| PyTree::Tuple(vec![tree]));
+            let in_types = vec![TensorType::scalar(DType::F32)];
+            Artifact::decode(
+                &Artifact { in_tree: tree, in_types, kept: vec![], ..sample() }.encode(),
+            )
+        };
+        assert!(nested(100).is_ok());
+        for depth in [101, 200, 500] {
+            let error = nested(depth).unwrap_err().to_string();
+            assert!(error.contains("its structure is nested too deeply"), "{depth}: {error}");
+        }
+    }
 }

@@ -143,6 +143,28 @@ fn what_is_exported_here_is_read_back() {
     assert_eq!(lowered.export().unwrap().to_bytes(), exported.to_bytes());
 }
 
+/// `earlier.jaxexport` was written by the version of before `flatbuffers`, whose layout was another: the
+/// function of `what_is_exported_here_is_read_back`.
+#[test]
+fn files_of_earlier_versions_are_read_and_run() {
+    let bytes = fixture("earlier");
+    let artifact = Artifact::decode(&bytes).unwrap();
+    assert_eq!(artifact.name, "update");
+    assert_eq!(Artifact::decode(&artifact.encode()).unwrap(), artifact);
+    let exported = Exported::from_bytes(&bytes).unwrap();
+    assert_eq!(
+        exported.to_string(),
+        "update for cpu\n  takes $[0].b1 f32[3]\n  takes $[0].w1 f32[3,3]\n  takes $[0].w2 f32[3]\n  \
+         takes $[1] f32[4,3]\n  gives $[0].b1 f32[3]\n  gives $[0].w1 f32[3,3]\n  gives $[0].w2 \
+         f32[3]\n  gives $[1] f32[4,3]"
+    );
+    let zeros: Vec<Array> =
+        exported.in_types().iter().map(|ty| Array::zeros(&ty.shape[..], DType::F32)).collect();
+    for result in exported.call(&zeros).unwrap() {
+        assert!(result.to_vec::<f32>().unwrap().iter().all(|x| *x == 0.0));
+    }
+}
+
 #[test]
 fn a_function_for_several_platforms_takes_its_place_among_them() {
     let f = jit(|x: Tensor| x * 2.0);
