@@ -8,7 +8,6 @@ use clap::Command;
 
 use super::*;
 use crate::error::{Error, Result};
-use crate::rl::eval_command::play_saved;
 use crate::rl::ranges::ranged;
 use crate::rl::saved::Origin;
 use crate::rl::{Algorithm, Evaluation, algorithm};
@@ -41,7 +40,7 @@ const fn entry<A: Algorithm>() -> Entry {
             algorithm::check(&args.map_err(|error| Error::Config(error.to_string()))?)
         },
         train: |args| algorithm::run::<A>(args),
-        play: play_saved::<A>,
+        play: algorithm::play_saved::<A>,
     }
 }
 

@@ -15,6 +15,7 @@
 
 mod buffer;
 mod client;
+mod compile;
 pub mod custom_call;
 mod executable;
 mod failure;

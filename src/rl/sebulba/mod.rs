@@ -18,6 +18,7 @@ mod agent;
 #[cfg(any(feature = "mpi", test))]
 mod arrivals;
 mod checkpoint;
+mod config;
 mod exchange;
 mod layout;
 mod learner;
@@ -40,6 +41,7 @@ pub use actor_learner::{
 };
 pub use agent::{Agent, Network, Sizes, Trunk};
 pub use checkpoint::{ActorSnapshot, ActorState};
+pub use config::UpdateConfig;
 pub use exchange::{Across, Exchange, ensure_same};
 pub use layout::{Layout, World, indivisible};
 #[cfg(feature = "mpi")]
@@ -52,5 +54,5 @@ pub use simulate::{Costs, Forecast, Shape, simulate};
 pub use stats::{RolloutTimes, Stats, Window, processor_time};
 pub use status::{Activity, RunStatus, Snapshot, ThreadSnapshot, ThreadStatus};
 pub use threads::run;
-pub use train::{LearnerFunctions, UpdateConfig, evaluate, train};
+pub use train::{LearnerFunctions, evaluate, train};
 pub use view::{LiveView, watch};

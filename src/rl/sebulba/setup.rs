@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::agent::Sizes;
+use super::config::UpdateConfig;
 use super::exchange::{Exchange, ensure_same};
 use super::layout::{Layout, World};
 use super::options::SebulbaOptions;
-use super::train::UpdateConfig;
 use crate::Array;
 use crate::distributed::{Launch, Peer, Secret};
 use crate::envs::{EnvPool, EnvSpec, Handle, PoolOptions, XlaPool};

@@ -5,6 +5,7 @@ use super::actor_learner::{Learner, Schedule, run_actor_learner};
 use super::actors::{Actors, reset_actors};
 use super::agent::{Agent, Sizes};
 use super::checkpoint::{ActorEnvs, ActorState, Boundary, on_host};
+use super::config::UpdateConfig;
 use super::exchange::Across;
 use super::layout::World;
 use super::learner::{LearnerLoop, LearnerPrograms};
@@ -24,22 +25,6 @@ use crate::rl::{Algorithm, Evaluation, Summary, Trainer};
 use crate::trace::control::scan;
 use crate::tree::{self, Tree};
 use crate::{Array, Key, Tensor, TensorType};
-
-/// Hyperparameters of an update.
-#[derive(Debug, Clone, Copy)]
-pub struct UpdateConfig {
-    /// Number of steps of a rollout.
-    pub num_steps: usize,
-    /// Number of gradient steps of an update.
-    pub gradient_steps: usize,
-    /// Initial learning rate.
-    pub learning_rate: f64,
-    /// If true, the learning rate decreases to 0, linearly in the number of updates.
-    pub anneal_lr: bool,
-    /// Discount factor for bootstrapping where a time limit truncates an episode; `None` ends the
-    /// return there.
-    pub bootstrap_truncated: Option<f64>,
-}
 
 /// Traced functions of an algorithm, with train state `S`, prepared rollout `D` and metrics `M`.
 #[derive(Debug)]

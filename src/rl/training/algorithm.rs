@@ -12,8 +12,8 @@ use crate::envs::{self, ObsKind};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::output;
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::eval_command::eval_own;
+use crate::rl::checkpoint::{self, Checkpoint};
+use crate::rl::eval_command::EvalCommand;
 use crate::rl::evaluation::Evaluation;
 use crate::rl::options::RunOptions;
 use crate::rl::saved::{CHECKPOINT, MODEL, Origin, checkpoint_in, settings};
@@ -229,6 +229,37 @@ fn saved_by<A: Algorithm>(path: &Path) -> Result<Origin> {
     let origin = Origin::read(path)?;
     origin.expect(A::NAME, path)?;
     Ok(origin)
+}
+
+/// Evaluates a model that `A` saved, with the settings of its run.
+///
+/// # Errors
+/// [`Error::Argument`] for the model of another algorithm, and the errors of [`Algorithm::play`].
+pub fn play_saved<A: Algorithm>(
+    path: &Path,
+    origin: &Origin,
+    evaluation: &mut Evaluation,
+) -> Result<()> {
+    origin.expect(A::NAME, path)?;
+    let words = [A::NAME.into()].into_iter().chain(origin.flags());
+    let args: A = flags::parse_from(words)
+        .map_err(|error| Error::Argument(format!("the settings in {}: {error}", path.display())))?;
+    origin.expect_settings_of(&args, path)?;
+    check(&args)?;
+    args.play(&checkpoint::load(path)?, evaluation)
+}
+
+/// Runs `eval` of a program that has the one algorithm `A`; `args` follow the word `eval`.
+///
+/// # Errors
+/// Returns clap's errors as the outer result, those of the evaluation as the inner one.
+pub(in crate::rl) fn eval_own<A: Algorithm>(
+    program: OsString,
+    args: impl IntoIterator<Item = OsString>,
+) -> std::result::Result<Result<String>, clap::Error> {
+    let name = format!("{} eval", Path::new(&program).file_name().unwrap_or(&program).display());
+    let command = flags::parse_from::<EvalCommand>([name.into()].into_iter().chain(args))?;
+    Ok(command.options.evaluate(play_saved::<A>))
 }
 
 /// Entry point of an algorithm's program: trains with the flags of the command line, or with the

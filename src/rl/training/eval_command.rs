@@ -1,17 +1,14 @@
 //! Command `eval`: evaluates the model of a run. `podracer eval` supports the algorithms of this
 //! crate, `PROGRAM eval` the algorithm of a program.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser};
 
 use crate::error::{Error, Result};
-use crate::rl::algorithm::{self, Algorithm};
 use crate::rl::evaluation::Evaluation;
 use crate::rl::saved::{CHECKPOINT, Origin};
-use crate::rl::{checkpoint, flags};
 
 /// Flags of `eval`.
 #[derive(Debug, Clone, Args)]
@@ -29,9 +26,9 @@ pub struct EvalOptions {
 
 /// Evaluates a saved model
 #[derive(Debug, Parser)]
-struct EvalCommand {
+pub(in crate::rl) struct EvalCommand {
     #[command(flatten)]
-    options: EvalOptions,
+    pub(in crate::rl) options: EvalOptions,
 }
 
 impl EvalOptions {
@@ -68,37 +65,6 @@ impl EvalOptions {
             returns.join(" ")
         ))
     }
-}
-
-/// Evaluates a model that `A` saved, with the settings of its run.
-///
-/// # Errors
-/// [`Error::Argument`] for the model of another algorithm, and the errors of [`Algorithm::play`].
-pub fn play_saved<A: Algorithm>(
-    path: &Path,
-    origin: &Origin,
-    evaluation: &mut Evaluation,
-) -> Result<()> {
-    origin.expect(A::NAME, path)?;
-    let words = [A::NAME.into()].into_iter().chain(origin.flags());
-    let args: A = flags::parse_from(words)
-        .map_err(|error| Error::Argument(format!("the settings in {}: {error}", path.display())))?;
-    origin.expect_settings_of(&args, path)?;
-    algorithm::check(&args)?;
-    args.play(&checkpoint::load(path)?, evaluation)
-}
-
-/// Runs `eval` of a program that has the one algorithm `A`; `args` follow the word `eval`.
-///
-/// # Errors
-/// Returns clap's errors as the outer result, those of the evaluation as the inner one.
-pub(in crate::rl) fn eval_own<A: Algorithm>(
-    program: OsString,
-    args: impl IntoIterator<Item = OsString>,
-) -> std::result::Result<Result<String>, clap::Error> {
-    let name = format!("{} eval", Path::new(&program).file_name().unwrap_or(&program).display());
-    let command = flags::parse_from::<EvalCommand>([name.into()].into_iter().chain(args))?;
-    Ok(command.options.evaluate(play_saved::<A>))
 }
 
 /// Returns the path of the model in a run's folder.

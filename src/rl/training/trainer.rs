@@ -451,7 +451,7 @@ mod tests {
     use crate::algos::registry;
     use crate::rl::checkpoint::Checkpoint;
     use crate::rl::tensorboard::{Event, Value, read_events};
-    use crate::rl::{RunOptions, Summary, algorithm, eval_command};
+    use crate::rl::{RunOptions, Summary, algorithm};
 
     /// Counts to the end of the run
     #[derive(Debug, Parser, Serialize)]
@@ -513,7 +513,7 @@ mod tests {
         // The program of an algorithm outside of this crate evaluates its models.
         let eval = |run: &str| {
             let words = ["--run", run].map(Into::into);
-            eval_command::eval_own::<Args>("target/count".into(), words).unwrap()
+            algorithm::eval_own::<Args>("target/count".into(), words).unwrap()
         };
         let text = eval(&summary.run_dir).unwrap();
         assert_eq!(text, "count on Numbers-v0, 2 episodes: 3.00 +- 1.00\n2.0 4.0\n");

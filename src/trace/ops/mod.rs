@@ -14,8 +14,8 @@ mod linalg;
 mod precision;
 mod reduce;
 mod shape;
-mod solve;
 mod special;
+mod triangular;
 
 pub use collective::{
     all_gather, all_gather_tiled, all_to_all, axis_index, pmax, pmean, pmin, ppermute, psum,
@@ -33,9 +33,9 @@ pub use precision::default_matmul_precision;
 pub(crate) use precision::structure_in_scope;
 pub(crate) use shape::{broadcast_pair, ensure_parts};
 pub use shape::{broadcast_shapes, concatenate, stack};
-pub(crate) use solve::expect_square;
-pub use solve::{cholesky, triangular_solve};
 pub use special::polygamma;
+pub(crate) use triangular::expect_square;
+pub use triangular::{cholesky, triangular_solve};
 
 use super::op::Axes;
 use super::tensor::fail_op;

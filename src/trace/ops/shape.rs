@@ -6,7 +6,7 @@ use crate::trace::literal::Literal;
 use crate::trace::op::{Amounts, Axes, Op};
 use crate::trace::ops::axis_of;
 use crate::trace::tensor::{Tensor, bind1, fail_op, fail_operands, function};
-use crate::trace::types::{DType, Shape, TensorType};
+use crate::trace::types::{Shape, TensorType};
 
 /// The shape that all of `shapes` broadcast to, by NumPy's rules: axes are aligned at the end, and
 /// sizes must be equal or 1.
@@ -368,39 +368,5 @@ impl Tensor {
         let mut merged = shape.to_vec();
         merged[axis] = merged[axis].saturating_mul(count);
         self.broadcast_in_dim(expanded, &axes).reshape(merged)
-    }
-
-    /// The lower triangle of the last two axes: elements above diagonal `k` become 0.
-    #[track_caller]
-    pub fn tril(self, k: i32) -> Tensor {
-        let _scope = function("tril");
-        let shape = self.shape();
-        let rank = shape.rank();
-        if rank < 2 {
-            fail_op("tril", format!("takes a matrix, and was given {}", self.ty()));
-        }
-        let square = [shape[rank - 2], shape[rank - 1]];
-        let row = super::iota(square, 0, DType::I32);
-        let column = super::iota(square, 1, DType::I32);
-        super::where_((row + k).ge(column), self, super::zeros_like(self))
-    }
-    /// `jnp.triu`: the upper triangle of the last two axes: elements below diagonal `k` become 0.
-    #[track_caller]
-    pub fn triu(self, k: i32) -> Tensor {
-        let _scope = function("triu");
-        if self.rank() < 2 {
-            fail_op("triu", format!("takes a matrix, and was given {}", self.ty()));
-        }
-        super::where_(self.at_or_below(k - 1), super::zeros_like(self), self)
-    }
-
-    /// Mask like `jnp.tri`: true if the row is at or below diagonal `k`, over the last two axes.
-    #[track_caller]
-    fn at_or_below(self, k: i32) -> Tensor {
-        let shape = self.shape();
-        let rank = shape.rank() as isize;
-        let rows = super::iota(&shape, rank - 2, DType::I32);
-        let columns = super::iota(&shape, rank - 1, DType::I32);
-        (rows + k).ge(columns)
     }
 }

@@ -1,8 +1,9 @@
-//! Cholesky factorization and triangular systems. Matrices are the last two axes; axes before them
-//! are batches.
+//! Triangles of matrices, Cholesky factorization and triangular systems. Matrices are the last two
+//! axes; axes before them are batches.
 
 use std::panic::Location;
 
+use super::{iota, where_, zeros_like};
 use crate::trace::op::{Op, TriangularSolveOp};
 use crate::trace::tensor::{Tensor, at_line, bind1, fail_op, function};
 use crate::trace::types::DType;
@@ -57,5 +58,42 @@ pub(crate) fn expect_square(name: &str, a: Tensor) {
     let square = rank >= 2 && ty.shape[rank - 1] == ty.shape[rank - 2];
     if !square || !matches!(ty.dtype, DType::F32 | DType::F64) {
         fail_op(name, format!("takes square matrices of f32 or f64, and was given {ty}"));
+    }
+}
+
+impl Tensor {
+    /// The lower triangle of the last two axes: elements above diagonal `k` become 0.
+    #[track_caller]
+    pub fn tril(self, k: i32) -> Tensor {
+        let _scope = function("tril");
+        let shape = self.shape();
+        let rank = shape.rank();
+        if rank < 2 {
+            fail_op("tril", format!("takes a matrix, and was given {}", self.ty()));
+        }
+        let square = [shape[rank - 2], shape[rank - 1]];
+        let row = iota(square, 0, DType::I32);
+        let column = iota(square, 1, DType::I32);
+        where_((row + k).ge(column), self, zeros_like(self))
+    }
+
+    /// `jnp.triu`: the upper triangle of the last two axes: elements below diagonal `k` become 0.
+    #[track_caller]
+    pub fn triu(self, k: i32) -> Tensor {
+        let _scope = function("triu");
+        if self.rank() < 2 {
+            fail_op("triu", format!("takes a matrix, and was given {}", self.ty()));
+        }
+        where_(self.at_or_below(k - 1), zeros_like(self), self)
+    }
+
+    /// Mask like `jnp.tri`: true if the row is at or below diagonal `k`, over the last two axes.
+    #[track_caller]
+    fn at_or_below(self, k: i32) -> Tensor {
+        let shape = self.shape();
+        let rank = shape.rank() as isize;
+        let rows = iota(&shape, rank - 2, DType::I32);
+        let columns = iota(&shape, rank - 1, DType::I32);
+        (rows + k).ge(columns)
     }
 }
