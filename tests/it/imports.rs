@@ -71,12 +71,11 @@ const ORDER: [&str; 49] = [
 const EXCEPTIONS: [(&str, &str); 1] = [("nn", "envs")];
 
 /// Pairs of modules of one folder that import each other.
-const CIRCLES: [(&str, &str); 5] = [
+const CIRCLES: [(&str, &str); 4] = [
     ("distributed::coordinator", "distributed::peer"),
     ("lower::cache", "lower::native"),
     ("lower::native::checksum", "lower::native::fetch"),
     ("rl::logging", "rl::training"),
-    ("rl::training::run", "rl::training::saved"),
 ];
 
 type ModulePath = Vec<String>;

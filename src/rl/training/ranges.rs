@@ -12,7 +12,7 @@ use clap::{Arg, Command};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
-use crate::rl::run::MAX_STEPS;
+use crate::rl::training::returns::MAX_STEPS;
 
 /// Range of the numbers that a flag accepts; both limits are included.
 #[derive(Debug, Clone, Copy, PartialEq)]

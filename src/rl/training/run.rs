@@ -1,6 +1,5 @@
 //! A training run: its name, folder, event file, episodes and result.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -17,12 +16,9 @@ use crate::files;
 use crate::rl::saved::Place;
 use crate::rl::tensorboard::{EventWriter, unix_seconds};
 use crate::rl::training::lock::{RunLock, remove_unfinished};
+use crate::rl::training::returns::Returns;
+pub use crate::rl::training::returns::{MAX_STEPS, RETURN_WINDOW};
 use crate::tree::{self, Tree};
-
-/// Number of last episodes that the average return is taken over.
-pub const RETURN_WINDOW: usize = 100;
-/// Maximum number of timesteps of a run: larger numbers are not exact as `f64`.
-pub const MAX_STEPS: u64 = 1 << 53;
 
 /// Reads the values of a tree of scalars `f32[]`, such as the losses of a program.
 ///
@@ -150,8 +146,8 @@ impl Run {
         Ok(Place {
             global_step,
             wall_s: self.wall_s(),
-            returns: self.returns.last.clone(),
-            episodes: self.returns.episodes,
+            returns: self.returns.last().clone(),
+            episodes: self.returns.episodes(),
             events: events.into_owned(),
             events_length,
             notes,
@@ -239,67 +235,6 @@ fn create_dir(root: &Path, exp_name: &str, env_id: &str, seed: u64) -> Result<(S
         }
     }
     unreachable!("some second is free")
-}
-
-/// Deserializes floats from JSON, where a float that is not finite is null.
-pub(in crate::rl) fn null_is_nan<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<VecDeque<f64>, D::Error> {
-    let values = Vec::<Option<f64>>::deserialize(deserializer)?;
-    Ok(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
-}
-
-/// The last [`RETURN_WINDOW`] episodic returns.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Returns {
-    #[serde(deserialize_with = "null_is_nan")]
-    last: VecDeque<f64>,
-    episodes: u64,
-}
-
-impl Returns {
-    /// Creates the window from the last returns and the number of episodes.
-    pub(in crate::rl) fn of(last: VecDeque<f64>, episodes: u64) -> Returns {
-        Returns { last, episodes }
-    }
-
-    /// Adds the return of an episode that ended.
-    pub fn push(&mut self, episodic_return: f64) {
-        if self.last.len() == RETURN_WINDOW {
-            self.last.pop_front();
-        }
-        self.last.push_back(episodic_return);
-        self.episodes += 1;
-    }
-
-    /// Checks that a run of fewer than [`MAX_STEPS`] timesteps can have these returns.
-    ///
-    /// # Errors
-    /// Returns the problem, as the end of a sentence.
-    pub(crate) fn ensure_possible(&self) -> std::result::Result<(), String> {
-        if self.last.len() > RETURN_WINDOW || self.last.len() as u64 > self.episodes {
-            return Err(format!(
-                "{} returns of {} episodes; at most the last {RETURN_WINDOW} are kept",
-                self.last.len(),
-                self.episodes
-            ));
-        }
-        match self.episodes <= MAX_STEPS {
-            true => Ok(()),
-            false => Err(format!("{} episodes; at most {MAX_STEPS}", self.episodes)),
-        }
-    }
-
-    /// Returns the number of episodes that ended.
-    pub fn episodes(&self) -> u64 {
-        self.episodes
-    }
-
-    /// Returns the mean of the last returns; `None` before the first episode.
-    pub fn mean(&self) -> Option<f64> {
-        let sum: f64 = self.last.iter().sum();
-        (!self.last.is_empty()).then(|| sum / self.last.len() as f64)
-    }
 }
 
 /// Result of a run: `--json` prints it as the last line.
@@ -467,14 +402,6 @@ mod tests {
         );
         let error = hyperparameter_table(&3).unwrap_err().to_string();
         assert!(error.contains("expected a struct"), "{error}");
-    }
-
-    #[test]
-    fn returns_are_averaged_over_the_last_hundred() {
-        let mut returns = Returns::default();
-        assert_eq!((returns.mean(), returns.episodes()), (None, 0));
-        (0..150).for_each(|i| returns.push(f64::from(i)));
-        assert_eq!((returns.mean(), returns.episodes()), (Some(99.5), 150));
     }
 
     #[test]
