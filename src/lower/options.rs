@@ -1,7 +1,12 @@
 //! Options that a Program is lowered with.
 
+use strum::{EnumCount, IntoStaticStr, VariantArray};
+
 /// Kind of device that a module is for. Some operations are written differently.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, EnumCount, IntoStaticStr, VariantArray,
+)]
+#[strum(serialize_all = "lowercase")]
 pub enum Platform {
     /// The host's processor.
     #[default]
@@ -16,7 +21,8 @@ pub enum Platform {
 
 impl Platform {
     /// All platforms.
-    pub const ALL: [Platform; 4] = [Platform::Cpu, Platform::Cuda, Platform::Rocm, Platform::Tpu];
+    pub const ALL: [Platform; Platform::COUNT] =
+        *Platform::VARIANTS.first_chunk().expect("all of them");
 
     /// Returns the platform with this [name](Platform::name).
     pub fn named(name: &str) -> Option<Platform> {
@@ -25,12 +31,7 @@ impl Platform {
 
     /// JAX's name of it, as exported functions have it.
     pub fn name(self) -> &'static str {
-        match self {
-            Platform::Cpu => "cpu",
-            Platform::Cuda => "cuda",
-            Platform::Rocm => "rocm",
-            Platform::Tpu => "tpu",
-        }
+        self.into()
     }
 }
 
@@ -71,5 +72,17 @@ impl Default for LowerOptions {
             locations: true,
             native_calls: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_platforms_are_those_of_jax() {
+        assert_eq!(Platform::ALL.map(Platform::name), ["cpu", "cuda", "rocm", "tpu"]);
+        assert_eq!(Platform::named("rocm"), Some(Platform::Rocm));
+        assert_eq!(Platform::named("gpu"), None);
     }
 }

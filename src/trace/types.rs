@@ -5,11 +5,15 @@ use std::ops::Deref;
 use std::sync::OnceLock;
 
 use smallvec::SmallVec;
+use strum::{EnumCount, IntoStaticStr, VariantArray};
 
 use crate::error::Error;
 
 /// The type of a tensor's elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, EnumCount, IntoStaticStr, VariantArray,
+)]
+#[strum(serialize_all = "lowercase")]
 #[allow(missing_docs)] // The names say it all.
 pub enum DType {
     Bool,
@@ -29,39 +33,11 @@ pub enum DType {
 
 impl DType {
     /// Every element type.
-    pub const ALL: [DType; 13] = [
-        DType::Bool,
-        DType::I8,
-        DType::I16,
-        DType::I32,
-        DType::I64,
-        DType::U8,
-        DType::U16,
-        DType::U32,
-        DType::U64,
-        DType::F16,
-        DType::BF16,
-        DType::F32,
-        DType::F64,
-    ];
+    pub const ALL: [DType; DType::COUNT] = *DType::VARIANTS.first_chunk().expect("all of them");
 
     /// The short name: `f32`, `u8`, `bool`.
     pub fn name(self) -> &'static str {
-        match self {
-            DType::Bool => "bool",
-            DType::I8 => "i8",
-            DType::I16 => "i16",
-            DType::I32 => "i32",
-            DType::I64 => "i64",
-            DType::U8 => "u8",
-            DType::U16 => "u16",
-            DType::U32 => "u32",
-            DType::U64 => "u64",
-            DType::F16 => "f16",
-            DType::BF16 => "bf16",
-            DType::F32 => "f32",
-            DType::F64 => "f64",
-        }
+        self.into()
     }
 
     /// Bytes of one element. A bool takes one byte.
@@ -294,5 +270,16 @@ pub(crate) fn physical_memory() -> usize {
 impl fmt::Display for TensorType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.dtype, self.shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_element_types_are_those_of_printed_programs() {
+        let names = DType::ALL.map(DType::name).join(" ");
+        assert_eq!(names, "bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64");
     }
 }

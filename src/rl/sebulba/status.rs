@@ -3,64 +3,51 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use strum::{IntoStaticStr, VariantArray};
+
 /// Activity of a thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
 #[repr(u8)]
 pub enum Activity {
     /// It has not done anything yet.
+    #[strum(serialize = "starts")]
     Starts,
     /// The actor waits for parameters.
+    #[strum(serialize = "waits: parameters")]
     WaitsForParameters,
     /// The actor steps the policy and the environments.
+    #[strum(serialize = "plays")]
     Plays,
     /// The actor transfers its rollout to the learner devices.
+    #[strum(serialize = "sends")]
     Sends,
     /// The actor waits until the learner has taken the previous rollout.
+    #[strum(serialize = "waits: learner")]
     WaitsForLearner,
     /// The learner waits for rollouts.
+    #[strum(serialize = "waits: rollouts")]
     WaitsForRollouts,
     /// The learner computes the values that are computed once per rollout.
+    #[strum(serialize = "prepares")]
     Prepares,
     /// The learner takes gradient steps.
+    #[strum(serialize = "learns")]
     Learns,
     /// The learner sends parameters to the actors.
+    #[strum(serialize = "gives parameters")]
     GivesParameters,
     /// The learner writes events and checkpoints.
+    #[strum(serialize = "logs")]
     Logs,
     /// The thread has ended.
+    #[strum(serialize = "has ended")]
     Ended,
 }
 
 impl Activity {
-    const ALL: [Activity; 11] = [
-        Activity::Starts,
-        Activity::WaitsForParameters,
-        Activity::Plays,
-        Activity::Sends,
-        Activity::WaitsForLearner,
-        Activity::WaitsForRollouts,
-        Activity::Prepares,
-        Activity::Learns,
-        Activity::GivesParameters,
-        Activity::Logs,
-        Activity::Ended,
-    ];
-
     /// Returns the description that is displayed.
     pub fn words(self) -> &'static str {
-        match self {
-            Activity::Starts => "starts",
-            Activity::WaitsForParameters => "waits: parameters",
-            Activity::Plays => "plays",
-            Activity::Sends => "sends",
-            Activity::WaitsForLearner => "waits: learner",
-            Activity::WaitsForRollouts => "waits: rollouts",
-            Activity::Prepares => "prepares",
-            Activity::Learns => "learns",
-            Activity::GivesParameters => "gives parameters",
-            Activity::Logs => "logs",
-            Activity::Ended => "has ended",
-        }
+        self.into()
     }
 
     /// Returns true if the activity counts as work of the thread.
@@ -152,7 +139,7 @@ impl ThreadStatus {
     }
 
     fn doing(&self) -> Activity {
-        Activity::ALL[usize::from(self.doing.load(Relaxed))]
+        Activity::VARIANTS[usize::from(self.doing.load(Relaxed))]
     }
 
     /// Records that the thread begins another activity.
@@ -279,8 +266,8 @@ mod tests {
         actor.enter(Activity::Ended);
         let ended = actor.seen();
         assert!(ended.work >= seen.work && ended.wait == seen.wait);
-        assert!(Activity::ALL.iter().enumerate().all(|(i, doing)| *doing as usize == i));
-        assert!(Activity::ALL.iter().all(|doing| !(doing.is_work() && doing.is_wait())));
+        assert!(Activity::VARIANTS.iter().enumerate().all(|(i, doing)| *doing as usize == i));
+        assert!(Activity::VARIANTS.iter().all(|doing| !(doing.is_work() && doing.is_wait())));
     }
 
     #[test]
