@@ -3,7 +3,6 @@
 
 mod order;
 mod rewrite;
-mod svg;
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -15,8 +14,8 @@ use petgraph::visit::{Dfs, Reversed};
 use smallvec::SmallVec;
 
 pub(crate) use self::order::in_order;
-pub use self::svg::{svg, svg_folded};
 use super::op::{Op, Rule, Structure, StructureMut};
+use super::print::{labels, op_params};
 use super::program::{Equation, Program, Var, Vars};
 
 /// A node of the data-flow graph.
@@ -250,7 +249,8 @@ pub fn live_bytes(program: &Program) -> Vec<usize> {
     result
 }
 
-/// The data-flow graph in Graphviz's DOT language. Bodies of control flow are drawn as clusters.
+/// The data-flow graph in Graphviz's DOT language. Bodies of control flow are drawn as clusters, and an
+/// operation's parameters are its tooltip.
 pub fn dot(program: &Program) -> String {
     let mut text = String::from(
         "digraph program {\n  rankdir=TB;\n  node [shape=box, fontname=monospace, fontsize=10];\n",
@@ -263,18 +263,26 @@ pub fn dot(program: &Program) -> String {
 fn write_dot(text: &mut String, program: &Program, prefix: &str) {
     let graph = data_flow(program);
     for node in graph.node_indices() {
+        let filled = |color: &str| format!(", style=filled, fillcolor=\"{color}\"");
         let (label, style) = match graph[node] {
-            Node::Input(i) => (format!("in {i}"), ", style=filled, fillcolor=\"#dbe9f6\""),
-            Node::Equation(i) => (program.equations[i].op.name().to_string(), ""),
-            Node::Output(i) => (format!("out {i}"), ", style=filled, fillcolor=\"#fde8cf\""),
+            Node::Input(i) => (format!("in {i}"), filled("#dbe9f6")),
+            Node::Equation(i) => {
+                let op = &program.equations[i].op;
+                let mut params = String::new();
+                let _ = op_params(&mut params, op);
+                let params = params.replace('\\', "\\\\").replace('"', "\\\"");
+                (op.name().to_string(), format!(", tooltip=\"{}{params}\"", op.name()))
+            }
+            Node::Output(i) => (format!("out {i}"), filled("#fde8cf")),
         };
         let id = node.index();
         let _ = writeln!(text, "  {prefix}_{id} [label=\"{label}\"{style}];");
         if let Node::Equation(i) = graph[node] {
-            for (j, sub) in program.equations[i].op.subprograms().enumerate() {
+            let op = &program.equations[i].op;
+            for (j, (sub, part)) in op.subprograms().zip(labels(op)).enumerate() {
                 let inner = format!("{prefix}_{id}_{j}");
-                let name = program.equations[i].op.name();
-                let _ = writeln!(text, "  subgraph cluster_{inner} {{\n  label=\"{name}\";");
+                let name = op.name();
+                let _ = writeln!(text, "  subgraph cluster_{inner} {{\n  label=\"{name} {part}\";");
                 write_dot(text, sub, &inner);
                 text.push_str("  }\n");
             }
