@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_survive() {
+    fn numbers_are_written_without_loss() {
         assert_eq!(text(1.0f32), "dense<1.0>");
         assert_eq!(text(-0.0f32), "dense<-0.0>");
         assert_eq!(text(0.1f32), "dense<0.1>");
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays() {
+    fn arrays_are_dense_attributes() {
         assert_eq!(text([[1, 2], [3, 4]]), "dense<[[1, 2], [3, 4]]>");
         assert_eq!(text(Literal::new([0, 3], &[0f32; 0])), "dense<>");
         assert_eq!(text(Literal::splat([100], 2u8)), "dense<2>");
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn names_are_quoted_where_needed() {
         assert_eq!(Symbol("main").to_string(), "@main");
         assert_eq!(Symbol("ppo update").to_string(), "@\"ppo update\"");
         assert_eq!(Quoted("a\"b\\c\n").to_string(), "\"a\\22b\\5Cc\\0A\"");

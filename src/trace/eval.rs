@@ -249,7 +249,7 @@ mod tests {
     const MUL: Op = Op::Binary(BinaryOp::Mul);
 
     #[test]
-    fn programs() {
+    fn equations_and_repeated_results_are_evaluated() {
         // (x + y) * x, x + y, and an input twice.
         let p = program(2, &[(ADD, &[0, 1]), (MUL, &[2, 0])], &[3, 2, 0, 0]);
         let results = eval(&p, &[3.into(), 4.into()]).unwrap();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn scans() {
+    fn scans_run_forwards_and_in_reverse() {
         let inputs = [10.into(), 0.into(), [1, 2, 3].into()];
         assert_eq!(eval_op(&sums(3, false), &inputs), [123.into(), [1, 12, 123].into()]);
         assert_eq!(eval_op(&sums(3, true), &inputs), [321.into(), [321, 32, 3].into()]);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn loops() {
+    fn while_loops_run_until_their_condition_is_false() {
         // While carry < 100: carry * 3.
         let cond = program(2, &[(Op::Compare(CompareOp::Lt), &[1, 0])], &[2]);
         let body = program(2, &[(MUL, &[0, 1])], &[2]);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn branches() {
+    fn branch_indices_are_clamped() {
         let branches = vec![program(1, &[], &[0]), program(1, &[(ADD, &[0, 0])], &[1])];
         let op = Op::Cond(CondOp { branches });
         let choose = |index: i32| eval_op(&op, &[index.into(), 21.into()]).remove(0);

@@ -61,7 +61,7 @@ fn vtrace_is_that_of_numpy() {
 
 /// Two steps: the first action's reward is the one that it brought, not the one before it.
 #[test]
-fn vtrace_by_hand() {
+fn vtrace_equals_a_calculation_by_hand() {
     let f = interpret(|(rewards, values): (Tensor, Tensor)| {
         let discounts = floats([1, 2], &[0.5, 0.5]);
         let ratios = floats([1, 2], &[0.5, 4.0]);

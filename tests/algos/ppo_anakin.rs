@@ -165,7 +165,7 @@ fn a_saved_model_holds_everything_by_path() {
 }
 
 #[test]
-fn it_learns() {
+fn cartpole_is_learned_beyond_a_random_policy() {
     let runs = tempfile::tempdir().unwrap();
     let runs = runs.path().to_str().unwrap();
     let flags = ["--json", "--total-timesteps", "100000", "--runs-dir", runs];

@@ -22,13 +22,13 @@ fn ends_when_asked(algo: &str, flags: &str) {
 }
 
 #[test]
-fn of_one_loop() {
+fn a_signal_ends_algorithms_of_one_loop() {
     ends_when_asked("ppo", "--num-envs 2");
     ends_when_asked("dqn", "--buffer-size 1000");
 }
 
 #[test]
-fn of_actors_and_learners() {
+fn a_signal_ends_actors_and_learners() {
     let small = "--env-id CartPole-v1 --local-num-envs 4 --num-actor-threads 1 --num-steps 8";
     ends_when_asked("cleanba_ppo", small);
 }

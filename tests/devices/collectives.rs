@@ -28,7 +28,7 @@ fn rows(n: usize, x: &Array, f: fn(Axis, Tensor) -> Tensor) -> Vec<f32> {
 }
 
 #[test]
-fn sums_and_extremes() {
+fn sums_and_extremes_are_over_all_members() {
     let x = count(&[4, 2]);
     assert_eq!(rows(4, &x, |i, x| psum(x, i)), [12.0, 16.0].repeat(4));
     assert_eq!(rows(4, &x, |i, x| pmean(x, i)), [3.0, 4.0].repeat(4));
@@ -57,7 +57,7 @@ fn a_tree_in_one_exchange() {
 }
 
 #[test]
-fn numbers_and_gathering() {
+fn gathered_rows_are_in_the_order_of_members() {
     let x = count(&[4, 2]);
     let number = |i, x: Tensor| full_like(x, 10.0) * axis_index(i).to(x.dtype());
     assert_eq!(rows(4, &x, number), [0.0, 0.0, 10.0, 10.0, 20.0, 20.0, 30.0, 30.0]);
@@ -69,7 +69,7 @@ fn numbers_and_gathering() {
 }
 
 #[test]
-fn scattering() {
+fn scattered_sums_are_divided_over_members() {
     // Member m has [8m, 8m+1, ...]; the sum of the first elements is 0 + 8 = 8, and so on.
     let x = count(&[2, 4, 2]);
     let blocks = |i, x: Tensor| psum_scatter_tiled(x, i, 0);
@@ -80,7 +80,7 @@ fn scattering() {
 }
 
 #[test]
-fn exchanging() {
+fn exchanged_slices_change_places() {
     let x = count(&[2, 3, 2]);
     // Slices along the last axis change places; the new axis of senders stands first, then last.
     let first = |i, x: Tensor| all_to_all(x, i, 1, 0);

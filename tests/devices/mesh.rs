@@ -40,7 +40,7 @@ fn the_same_as_on_one_device() {
 }
 
 #[test]
-fn state_goes_round() {
+fn sharded_state_is_an_argument_again() {
     let devices = devices(4);
     let step = sharded_jit(|(w, x): (Tensor, Tensor)| (w * 0.5 + x.mean(..), x));
     let mut w = replicate(&Array::from(0.0f32), &devices).unwrap();

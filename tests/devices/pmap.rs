@@ -10,7 +10,7 @@ use podracer::{
 use super::{count, devices, error};
 
 #[test]
-fn there_and_back() {
+fn sharded_arrays_come_back_equal() {
     let devices = devices(4);
     let tree = (count(&[8, 3]), vec![count(&[4])]);
     let there = shard(&tree, &devices).unwrap();

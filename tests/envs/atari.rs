@@ -104,7 +104,7 @@ fn the_lock_file_has_every_cartridge() {
 // ---- What the settings do --------------------------------------------------------------------
 
 #[test]
-fn presets() {
+fn presets_have_the_options_of_their_libraries() {
     let envpool = AtariOptions::default();
     assert_eq!(envpool, AtariOptions::envpool());
     let message = AtariOptions { episodic_life: true, reward_clip: true, ..envpool.clone() };
@@ -130,7 +130,7 @@ fn presets() {
 
 /// One seed, one run: whatever the threads, and whether batches are whole or half.
 #[test]
-fn deterministic() {
+fn one_seed_gives_one_run_whatever_the_threads() {
     let run = |num_threads: usize, batch_size: usize, seed: u64| {
         let atari = AtariOptions {
             episodic_life: true,
@@ -164,7 +164,7 @@ fn deterministic() {
 
 /// Lives as episodes: the game, its statistics and its time limit go on.
 #[test]
-fn lives_as_episodes() {
+fn lives_as_episodes_leave_the_game_running() {
     for autoreset in [Autoreset::SameStep, Autoreset::NextStep] {
         let atari = AtariOptions { episodic_life: true, ..AtariOptions::default() };
         let options = PoolOptions { autoreset, ..Default::default() };
@@ -244,7 +244,7 @@ fn rewards_are_clipped_for_the_agent_only() {
 
 /// An action that always sticks is the one before the game: none.
 #[test]
-fn sticky_actions() {
+fn sticky_actions_repeat_the_previous_one() {
     let run = |sticky: f32, choice: fn(usize) -> usize| {
         let options = AtariOptions {
             repeat_action_probability: sticky,
@@ -263,7 +263,7 @@ fn sticky_actions() {
 }
 
 #[test]
-fn colour_and_sizes() {
+fn colour_and_sizes_shape_the_observation() {
     let rng = || EnvRng::new(EnvSeed(1));
     let options = AtariOptions {
         gray_scale: false,
@@ -340,7 +340,7 @@ fn lengths_of_gymnasiums_games_are_frames() {
 }
 
 #[test]
-fn modes_and_difficulties() {
+fn modes_and_difficulties_change_the_game_or_are_refused() {
     let with = |id: &str, mode: i32, difficulty: i32| {
         let options = AtariOptions { mode, difficulty, ..AtariOptions::default() };
         let mut env = make_atari(id, &options)?;
@@ -359,7 +359,7 @@ fn modes_and_difficulties() {
 // ---- Bad input -------------------------------------------------------------------------------
 
 #[test]
-fn unknown_games() {
+fn unknown_games_are_refused_with_the_nearest() {
     let error = EnvPool::atari("Pnog-v5", AtariOptions::default(), PoolOptions::default());
     let message = error.unwrap_err().to_string();
     assert!(
@@ -371,7 +371,7 @@ fn unknown_games() {
 }
 
 #[test]
-fn bad_settings() {
+fn bad_settings_are_refused_by_name() {
     let message = |change: fn(&mut AtariOptions)| {
         let mut atari = AtariOptions::default();
         change(&mut atari);

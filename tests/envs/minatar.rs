@@ -122,7 +122,7 @@ fn player(t: usize, n: usize) -> usize {
 }
 
 #[test]
-fn specifications() {
+fn specifications_have_the_channels_and_actions_of_each_game() {
     for (game, channels, minimal) in GAMES {
         for (version, actions) in [("v0", 6), ("v1", minimal)] {
             let id = format!("MinAtar/{game}-{version}");
@@ -139,7 +139,7 @@ fn specifications() {
 
 /// The few actions of `-v1` are some of the six of `-v0`.
 #[test]
-fn minimal_actions() {
+fn minimal_actions_are_some_of_all_six() {
     let maps: [&[usize]; 5] =
         [&[0, 1, 2, 3, 4], &[0, 1, 3], &[0, 2, 4], &[0, 1, 2, 3, 4, 5], &[0, 1, 3, 5]];
     for ((game, ..), map) in GAMES.into_iter().zip(maps) {
@@ -181,7 +181,7 @@ fn saved_states_continue() {
 
 /// What is not a saved state is refused, and leaves the game as it is.
 #[test]
-fn bad_states() {
+fn bad_states_are_refused_and_change_nothing() {
     for (game, ..) in GAMES {
         let id = format!("MinAtar/{game}-v0");
         let mut play = Play::new(&id, MinAtarOptions::default(), 5);
@@ -227,7 +227,7 @@ fn bad_states() {
 }
 
 #[test]
-fn pictures() {
+fn pictures_show_the_board_in_colours() {
     let mut play = Play::new("MinAtar/Breakout-v0", MinAtarOptions::default(), 5);
     play.reset();
     let frame = play.env.render().unwrap();
@@ -271,7 +271,7 @@ fn options_are_checked() {
 /// Through the pool: observations are bytes of 0 and 1, and a sure stickiness repeats the no-op
 /// with which every episode begins.
 #[test]
-fn in_a_pool() {
+fn a_pool_gives_boards_of_zeros_and_ones() {
     let stuck = MinAtarOptions { sticky_action_prob: 1.0, ..Default::default() };
     let options = PoolOptions { num_envs: 3, ..Default::default() };
     let mut pool = EnvPool::minatar("MinAtar/Breakout-v1", stuck, options).unwrap();

@@ -292,7 +292,7 @@ fn saved_states_continue() {
 }
 
 #[test]
-fn bad_states() {
+fn bad_states_are_refused_by_each_environment() {
     for (id, wrong) in [
         ("FrozenLake-v1", "16"),
         ("CliffWalking-v1", "48"),
@@ -313,7 +313,7 @@ fn bad_states() {
 }
 
 #[test]
-fn pictures() {
+fn pictures_have_the_sizes_of_their_boards() {
     for (id, height, width) in [
         ("FrozenLake-v1", 64, 64),
         ("CliffWalking-v1", 64, 192),

@@ -351,7 +351,7 @@ fn tensors_that_do_not_fit_are_named() {
 // ---- The other wrappers ------------------------------------------------------------------------
 
 #[test]
-fn frame_stack() {
+fn frame_stack_repeats_the_first_frame_and_keeps_the_last() {
     let mut play = Play::new(FrameStack::wrap(tape(), 3).unwrap());
     let spec = play.0.spec();
     let bounds = ([-1.0, -2.0].repeat(3), [1.0, 2.0].repeat(3));
@@ -376,7 +376,7 @@ fn frame_stack() {
 }
 
 #[test]
-fn flatten_observation() {
+fn flatten_observation_keeps_the_bytes() {
     let factory = |_| Ok(FlattenObservation::wrap(make("MinAtar/Breakout-v1")?));
     let mut pool = EnvPool::custom(factory, PoolOptions::default()).unwrap();
     let flat = pool.reset().unwrap();
@@ -421,7 +421,7 @@ impl Env for Note {
 }
 
 #[test]
-fn rescale_action() {
+fn rescale_action_maps_bounds_to_bounds() {
     let notes = std::sync::Arc::default();
     let factory = |_| RescaleAction::wrap(Box::new(Note(std::sync::Arc::clone(&notes))), -1.0, 3.0);
     let mut pool = EnvPool::custom(factory, PoolOptions::default()).unwrap();
@@ -437,7 +437,7 @@ fn rescale_action() {
 }
 
 #[test]
-fn rewards() {
+fn transformed_and_clipped_rewards_leave_the_game_reward() {
     let mut play = Play::new(TransformReward::wrap(tape(), |reward| reward * 2.0));
     let mut limited = Play::new(ClipReward::wrap(tape(), -1.0, 1.0).unwrap());
     play.reset();

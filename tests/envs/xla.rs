@@ -176,7 +176,7 @@ fn vmap_splits_the_rows() {
 }
 
 #[test]
-fn continuous_actions() {
+fn continuous_actions_step_as_without_the_handle() {
     let pool = |threads| {
         let options = PoolOptions { num_envs: 2, num_threads: threads, ..Default::default() };
         EnvPool::make("Pendulum-v1", options).unwrap()

@@ -410,7 +410,7 @@ fn custom_jvp_gives_a_derivative() {
 }
 
 #[test]
-fn batches() {
+fn batches_are_passed_as_the_method_says() {
     let log = Log::default();
     everywhere(|x| vmap(pure)(x), [1.0f32, 2.0], &[10.0, 20.0]);
     for (method, shapes) in [

@@ -115,7 +115,7 @@ fn strides_sizes_and_padding() {
 }
 
 #[test]
-fn dilations() {
+fn dilated_convolutions_equal_the_interpreter() {
     for (strides, dilation, padding) in
         [([1, 1], [2, 3], NONE), ([2, 2], [2, 1], [(2, 0), (1, 3)]), ([2, 1], [1, 2], NONE)]
     {
@@ -136,7 +136,7 @@ fn dilations() {
 }
 
 #[test]
-fn layouts() {
+fn convolutions_of_other_layouts_equal_the_interpreter() {
     let mut dims = nhwc([2, 1], [(1, 0), (0, 2)]);
     dims.lhs_spec = smallvec![0, 1, 2, 3];
     dims.rhs_spec = smallvec![0, 1, 2, 3];
@@ -149,7 +149,7 @@ fn layouts() {
 }
 
 #[test]
-fn groups() {
+fn grouped_convolutions_equal_the_interpreter() {
     for (groups, strides) in [(2, [1, 1]), (2, [2, 3]), (6, [2, 2])] {
         let dims = ConvDims { feature_groups: groups, ..nhwc(strides, [(1, 0), (0, 2)]) };
         same(&with_gradients(dims, &[3, 9, 8, 6], &[3, 3, 6 / groups, 12]));
@@ -200,7 +200,7 @@ fn other_element_types_and_no_elements() {
 
 /// In control flow, which is where the compiler leaves other forms as they are.
 #[test]
-fn inside_a_scan() {
+fn convolutions_in_a_scan_equal_the_interpreter() {
     let step = |x: Tensor, w: Tensor| {
         let options = ConvOptions { stride: 2, padding: Padding::Same };
         let loss = |w: Tensor| conv2d(x, w, &options).square().mean(..);

@@ -157,7 +157,7 @@ fn difference(expected: &Literal, actual: &Literal, tolerance: f64) -> Option<St
 }
 
 #[test]
-fn agrees_with_jax() {
+fn the_interpreter_agrees_with_jax() {
     let file: Value = serde_json::from_str(include_str!("../fixtures/eval/cases.json")).unwrap();
     let literals: Vec<Literal> = list(&file["literals"]).map(literal).collect();
     let tensors = |places: &Value| -> Vec<Literal> {

@@ -220,7 +220,7 @@ fn what_needs_more_than_is_here_is_refused() {
 }
 
 #[test]
-fn damage_is_found() {
+fn damaged_artifacts_are_refused() {
     let ours = jit(|x: Tensor| x.sin()).export(&Array::from([1.0f32; 3])).unwrap().to_bytes();
     let refused = |bytes: &[u8]| Exported::from_bytes(bytes).unwrap_err().to_string();
     for bytes in [ours.clone(), fixture("unused")] {

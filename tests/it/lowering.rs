@@ -70,7 +70,7 @@ fn numbers() -> impl Iterator<Item = DType> {
 }
 
 #[test]
-fn unary_functions() {
+fn compiled_unary_functions_have_their_values() {
     let x = [-1.5, -0.5, 0.0, 0.25, 0.75];
     for dtype in floats() {
         let tolerance = match dtype {
@@ -207,7 +207,7 @@ fn shifts_beyond_the_width() {
 }
 
 #[test]
-fn logic() {
+fn compiled_logic_has_its_values() {
     let inputs = [Literal::from([true, true, false]), Literal::from([true, false, false])];
     check_op(Op::Binary(BinaryOp::And), &inputs, &[&[1.0, 0.0, 0.0]]);
     check_op(Op::Binary(BinaryOp::Or), &inputs, &[&[1.0, 1.0, 0.0]]);
@@ -218,7 +218,7 @@ fn logic() {
 }
 
 #[test]
-fn comparisons_with_nan() {
+fn compiled_comparisons_with_nan_are_false_but_ne() {
     let inputs = [Literal::from([f32::NAN, 1.0, 2.0]), Literal::from([f32::NAN, 1.0, 1.0])];
     let expected: [[f64; 3]; 6] = [
         [0.0, 1.0, 0.0],
@@ -278,7 +278,7 @@ fn conversions_to_and_from_bool() {
 }
 
 #[test]
-fn bits() {
+fn compiled_bitcasts_keep_the_bits() {
     let bits = Literal::from([0x3f80_0000u32, 0x7fc0_0000]);
     check_op(Op::Bitcast { dtype: DType::F32 }, &[bits], &[&[1.0, NAN]]);
     check_op(Op::Bitcast { dtype: DType::I64 }, &[Literal::from([-0.0f64])], &[&[i64::MIN as f64]]);
@@ -322,7 +322,7 @@ fn iota_counts() {
 }
 
 #[test]
-fn shapes() {
+fn compiled_shape_operations_move_elements() {
     let x = || Literal::from([[1i32, 2, 3], [4, 5, 6]]);
     let op = Op::Broadcast { shape: [2, 2].into(), axes: smallvec![1] };
     check_op(op, &[Literal::from([1i32, 2])], &[&[1.0, 2.0, 1.0, 2.0]]);
@@ -362,7 +362,7 @@ fn windows_at_computed_starts() {
 }
 
 #[test]
-fn gathers() {
+fn compiled_gathers_clamp_indices() {
     let x = || Literal::from([[1f32, 2.0, 3.0], [4.0, 5.0, 6.0]]);
     // Rows; indices outside are clamped.
     let rows = GatherDims {
@@ -394,7 +394,7 @@ fn gathers() {
 }
 
 #[test]
-fn scatters() {
+fn compiled_scatters_combine_or_drop_windows() {
     let dims = |kind| ScatterDims {
         kind,
         update_window_dims: smallvec![1],
@@ -426,7 +426,7 @@ fn scatters() {
 }
 
 #[test]
-fn dots() {
+fn compiled_dots_contract_and_batch() {
     let x = || Literal::from([[1f32, 2.0], [3.0, 4.0]]);
     let matmul =
         DotDims { lhs_contract: smallvec![1], rhs_contract: smallvec![0], ..DotDims::default() };
@@ -460,7 +460,7 @@ fn conv_dims() -> ConvDims {
 }
 
 #[test]
-fn convolutions() {
+fn compiled_convolutions_stride_dilate_and_pad() {
     let x: Vec<f32> = (1..=9).map(|i| i as f32).collect();
     let image = || Literal::new([1, 3, 3, 1], &x);
     let kernel = || Literal::new([2, 2, 1, 1], &[1f32, 2.0, 3.0, 4.0]);

@@ -62,7 +62,7 @@ fn the_operation_and_its_operands() {
 }
 
 #[test]
-fn turns_and_branches() {
+fn iterations_and_branches_with_nan_are_named() {
     let looped = |xs: Tensor| {
         scan(
             |c: Tensor, x: Tensor| {
@@ -144,7 +144,7 @@ fn a_callback_may_be_the_one() {
 }
 
 #[test]
-fn constants_are_meant() {
+fn constants_may_be_nan() {
     for mode in MODES {
         let f = jit(|x: Tensor| podracer::trace::ops::full_like(x, f64::NAN)).with_mode(mode);
         let y = f.check_nans(true).call(Array::from(1.0f32)).unwrap();

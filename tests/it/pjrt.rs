@@ -63,7 +63,7 @@ fn to_host(buffer: &Buffer) -> Vec<f32> {
 }
 
 #[test]
-fn adds() {
+fn a_module_adds_two_buffers() {
     let client = client();
     let executable = client.compile(ADD, &CompileOptions::default()).unwrap();
     assert_eq!(executable.outputs(), [f32x8()]);
@@ -221,7 +221,7 @@ fn zero_copy_shares_memory_and_keeps_it() {
 }
 
 #[test]
-fn devices_add_up() {
+fn replicas_add_up_their_shares() {
     let client = client();
     let text = "module attributes {mhlo.num_replicas = 2 : i32} {
   func.func public @main(%a: tensor<2xf32>) -> tensor<2xf32> {

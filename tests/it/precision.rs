@@ -33,7 +33,7 @@ fn all_are(program: &Program, precision: Precision, at_least: usize) {
 }
 
 #[test]
-fn transformations_keep_it() {
+fn transformations_keep_the_precision() {
     let highest = |x: Tensor| x.matmul_with(x.sin(), Precision::Highest);
     all_are(&program(highest), Precision::Highest, 1);
     all_are(&program(grad(move |x: Tensor| highest(x).sum(..))), Precision::Highest, 2);

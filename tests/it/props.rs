@@ -97,12 +97,12 @@ fn recipes_reach_every_operation() {
 }
 
 #[test]
-fn of_programs() {
+fn random_programs_hold_the_laws() {
     hold(false);
 }
 
 #[test]
-fn of_smooth_programs() {
+fn random_smooth_programs_hold_the_laws_of_gradients() {
     hold(true);
 }
 
@@ -301,12 +301,12 @@ fn compiled(stream: u8, count: usize) {
 // Two tests, for two threads.
 
 #[test]
-fn compiled_programs() {
+fn compiled_random_programs_equal_the_interpreter() {
     compiled(0, cases() / 2);
 }
 
 #[test]
-fn more_compiled_programs() {
+fn more_compiled_random_programs_equal_the_interpreter() {
     compiled(2, cases().div_ceil(2));
 }
 

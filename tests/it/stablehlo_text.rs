@@ -40,7 +40,7 @@ fn layer() -> Program {
 }
 
 #[test]
-fn a_module() {
+fn a_module_is_written_as_expected() {
     assert_eq!(
         text(&layer()),
         indoc! {r#"
@@ -61,7 +61,7 @@ fn a_module() {
 }
 
 #[test]
-fn options() {
+fn options_become_attributes_of_the_module() {
     let options = LowerOptions {
         name: "train step".into(),
         num_replicas: 4,
@@ -142,7 +142,7 @@ fn what_changes_nothing_writes_nothing() {
 }
 
 #[test]
-fn argmax_and_sort() {
+fn argmax_and_sort_are_written_as_regions() {
     let mut b = Build::new();
     let x = b.input(f32s([2, 3]));
     let i = b.op(Op::ArgReduce { op: ArgOp::Max, axis: 1 }, &[x]);
@@ -181,7 +181,7 @@ fn argmax_and_sort() {
 }
 
 #[test]
-fn gather_and_scatter() {
+fn gather_and_scatter_are_written_with_their_dimensions() {
     let mut b = Build::new();
     let (x, i) = (b.input(f32s([4, 3])), b.input(i32s([5, 1])));
     let gather = GatherDims {
@@ -216,7 +216,7 @@ fn gather_and_scatter() {
 }
 
 #[test]
-fn convolution() {
+fn a_convolution_is_written_with_its_window() {
     let dims = ConvDims {
         lhs_spec: smallvec![0, 3, 1, 2],
         rhs_spec: smallvec![3, 2, 0, 1],

@@ -200,12 +200,12 @@ fn along_an_axis(compiled: bool) {
 }
 
 #[test]
-fn collectives_interpreted() {
+fn interpreted_collectives_equal_jax() {
     along_an_axis(false);
 }
 
 #[test]
-fn collectives_compiled() {
+fn compiled_collectives_equal_jax() {
     along_an_axis(true);
 }
 

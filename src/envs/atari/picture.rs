@@ -69,7 +69,7 @@ mod tests {
 
     /// The AVX2 code returns the same bytes as the plain code.
     #[test]
-    fn fast_is_plain() {
+    fn avx2_code_returns_the_bytes_of_plain_code() {
         let mut state = 1u64;
         let mut byte = || {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

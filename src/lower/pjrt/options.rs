@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_device() {
+    fn options_of_one_device_are_few_bytes() {
         assert_eq!(CompileOptions::default().encode(), [0x1a, 4, 0x20, 1, 0x28, 1]);
         assert_eq!(CompileOptions::portable().encode(), [0x1a, 4, 0x20, 1, 0x28, 1, 0x20, 1]);
     }
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn overrides() {
+    fn overrides_are_entries_of_a_map() {
         let options = CompileOptions {
             env_option_overrides: vec![
                 ("a".into(), OptionValue::Bool(false)),

@@ -135,7 +135,7 @@ mod tests {
     use crate::trace::types::DType;
 
     #[test]
-    fn products() {
+    fn matrix_products_are_sums_of_products() {
         let dims = DotDims {
             lhs_contract: smallvec![1],
             rhs_contract: smallvec![0],
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn batched_products() {
+    fn batch_axes_come_first() {
         let dims = DotDims {
             lhs_contract: smallvec![0],
             rhs_contract: smallvec![1],
@@ -209,7 +209,7 @@ mod tests {
 
     /// The convolutions of the Atari network on a batch of 8: the size that must stay cheap.
     #[test]
-    fn atari_network() {
+    fn convolutions_of_the_atari_network_have_its_shapes() {
         let mut x = Literal::splat([8, 84, 84, 4], 1.0f32);
         for (size, stride, features, out) in [(8, 4, 32, 20), (4, 2, 64, 9), (3, 1, 64, 7)] {
             let channels = x.ty().shape[3];

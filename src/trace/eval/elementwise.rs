@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_and_zeros() {
+    fn signs_zeros_and_nan_follow_ieee() {
         assert_eq!(f(UnaryOp::Sign, -0.0).to_bits(), (-0.0f32).to_bits());
         assert_eq!(f(UnaryOp::Sign, -7.0), -1.0);
         assert!(f(UnaryOp::Sign, f32::NAN).is_nan());
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn conversions() {
+    fn conversions_saturate_floats_and_wrap_integers() {
         let to = |dtype, x: Literal| convert(&x, &TensorType::new(dtype, &x.ty().shape));
         let floats = || Literal::from([f32::NAN, 3e9, -5.0, 2.9, -2.9, f32::INFINITY]);
         assert_eq!(to(DType::I32, floats()), [0, i32::MAX, -5, 2, -2, i32::MAX].into());
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_and_bits() {
+    fn sources_selections_and_bits_have_known_values() {
         let iota = eval_op(&Op::Iota { ty: TensorType::new(DType::U8, [2, 3]), axis: 1 }, &[]);
         assert_eq!(iota, [[[0u8, 1, 2]; 2].into()]);
         let bits = eval_op(&Op::Bitcast { dtype: DType::U32 }, &[Literal::from([1.0f32, -0.0])]);

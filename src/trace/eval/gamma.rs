@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_values() {
+    fn gamma_functions_have_known_values() {
         let near = |x: f64, y: f64| assert!((x - y).abs() <= 1e-13 * y.abs().max(1.0), "{x} {y}");
         near(lgamma(0.5), PI.sqrt().ln());
         near(lgamma(11.0), 3628800f64.ln());

@@ -192,7 +192,7 @@ mod tests {
     use crate::trace::op::Op;
 
     #[test]
-    fn gather_clamps() {
+    fn gather_clamps_its_indices() {
         let dims = GatherDims {
             offset_dims: smallvec![1],
             start_index_map: smallvec![0],
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn no_windows() {
+    fn a_scatter_of_no_windows_changes_nothing() {
         let x = Literal::from([[1, 2]]);
         let none = [x.clone(), Literal::new::<i32>([0, 1], &[]), Literal::new::<i32>([0, 2], &[])];
         assert_eq!(eval_op(&rows(ScatterKind::Add), &none), [x]);

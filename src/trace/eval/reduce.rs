@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn reductions() {
+    fn reductions_drop_their_axes() {
         let x = [[1, 2, 3], [4, 5, 6]];
         assert_eq!(run(ReduceOp::Sum, x, &[0]), [5, 7, 9].into());
         assert_eq!(run(ReduceOp::Prod, x, &[1]), [6, 120].into());
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn arg_reductions() {
+    fn arg_reductions_take_the_first_and_nan() {
         let arg = |op, x: [f32; 4]| {
             let result = eval_op(&Op::ArgReduce { op, axis: 0 }, &[x.into()]).remove(0);
             result.to_vec::<i32>().unwrap()[0]

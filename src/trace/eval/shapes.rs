@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes() {
+    fn transposed_reversed_and_sliced_arrays_have_their_elements() {
         let turned = transpose(&grid(), &[1, 0]);
         assert_eq!(turned, [[0, 10], [1, 11], [2, 12]].into());
         assert_eq!(reverse(&grid(), &[1]), [[2, 1, 0], [12, 11, 10]].into());
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn padding() {
+    fn padding_may_be_negative_and_interior() {
         let pad = |low: i64, high: i64, interior: usize| {
             let op = Op::Pad {
                 low: [low].into_iter().collect(),

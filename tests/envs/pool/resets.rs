@@ -28,7 +28,7 @@ fn lines(pool: &mut EnvPool, actions: &[i32]) -> Vec<String> {
 }
 
 #[test]
-fn autoreset_same_step() {
+fn same_step_autoreset_returns_the_first_observation_at_once() {
     for num_threads in [1, 2] {
         let mut pool = counter(PoolOptions { num_threads, ..options(1) });
         let seen = lines(&mut pool, &[GO, DIE, GO, GO, GO, GO, CUT]);
@@ -57,7 +57,7 @@ fn autoreset_same_step() {
 }
 
 #[test]
-fn autoreset_next_step() {
+fn next_step_autoreset_returns_the_last_observation_first() {
     for num_threads in [1, 2] {
         let autoreset = Autoreset::NextStep;
         let mut pool = counter(PoolOptions { num_threads, autoreset, ..options(1) });
@@ -80,7 +80,7 @@ fn autoreset_next_step() {
 }
 
 #[test]
-fn autoreset_disabled() {
+fn without_autoreset_a_finished_episode_must_be_reset() {
     let mut pool = counter(PoolOptions { autoreset: Autoreset::Disabled, ..options(2) });
     pool.reset().unwrap();
     let batch = pool.step(&[DIE, GO]).unwrap();
