@@ -470,6 +470,7 @@ fn the_cache_hits_and_heals() {
 fn bare(dir: &Path) -> Settings {
     Settings {
         plugin: None,
+        mpi: None,
         home: dir.join("home"),
         path: dir.join("bin").into(),
         python_prefix: None,

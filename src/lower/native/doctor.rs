@@ -56,6 +56,7 @@ impl Report {
             checks.push(member_check(settings, part));
         }
         checks.push(plugin(settings, &checks));
+        checks.extend(named_mpi(settings));
         Report { checks }
     }
 
@@ -187,6 +188,15 @@ fn member_check(settings: &Settings, part: &Part) -> Check {
             detail: format!("{version}: {}", part.purpose),
             fix: Some(format!("podracer fetch {}", part.name)),
         },
+    }
+}
+
+/// The MPI library that the user named, if any.
+fn named_mpi(settings: &Settings) -> Option<Check> {
+    match settings.named_mpi() {
+        Ok(None) => None,
+        Ok(Some(path)) => Some(Check::ok("PODRACER_MPI", path.display().to_string())),
+        Err(error) => Some(Check::broken("PODRACER_MPI", &error)),
     }
 }
 

@@ -1,14 +1,14 @@
 //! Fetching: pip installs a pinned wheel into our folder.
 //!
 //! pip knows the user's mirrors, proxies and certificates, so no host is named here. The wheel is
-//! installed into a temporary folder next to its target and renamed, so a part is present whole or
+//! installed, or unpacked if its files are outside of a Python package, into a temporary folder next to its target and renamed, so a part is present whole or
 //! not at all; a file lock makes a second process wait instead of fetching again.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use super::checksum::Checksums;
 use super::{Part, Settings, Wheel};
@@ -45,9 +45,10 @@ impl Settings {
         let python = self.python().ok_or_else(|| Error::Native {
             problem: format!("{} has to be fetched, but there is no python3 on PATH", part.name),
             help: format!(
-                "install Python 3 with pip; or install {}=={} elsewhere and point \
-                 PODRACER_PJRT_PLUGIN at its plugin",
-                part.package, part.version
+                "install Python 3 with pip; or install {}=={} elsewhere and point {} at it",
+                part.package,
+                part.version,
+                part.variable()
             ),
         })?;
         let temporary = Temporary::new(&parts, &part.package)
@@ -82,33 +83,33 @@ impl Settings {
         let requirements = temporary.join("requirements.txt");
         fs::write(&requirements, part.requirement(wheel))
             .map_err(|source| self.not_writable(&requirements, &source))?;
-        let mut arguments: Vec<OsString> = [
-            "-m",
-            "pip",
-            "install",
+        let unpacks = wheel.has_data_files();
+        let (command, target) = match unpacks {
+            true => (&["download", "--dest"][..], temporary.to_path_buf()),
+            false => (&["install", "--no-compile", "--target"][..], temporary.join("wheel")),
+        };
+        let mut arguments: Vec<OsString> = ["-m", "pip"].map(OsString::from).into();
+        arguments.extend(command.iter().map(OsString::from));
+        arguments.push(target.into());
+        let common = [
             "--no-deps",
             "--require-hashes",
             "--only-binary=:all:",
-            "--no-compile",
             "--disable-pip-version-check",
             "--no-input",
-            "--target",
-        ]
-        .map(OsString::from)
-        .into();
-        arguments.push(temporary.join("wheel").into());
+        ];
+        arguments.extend(common.map(OsString::from));
         arguments.extend(wheel.pip_target().into_iter().map(OsString::from));
         arguments.push("-r".into());
         arguments.push(requirements.into());
-        let output = Command::new(python)
-            .args(&arguments)
-            .env("PATH", &self.path)
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|source| Error::Native {
-                problem: format!("cannot run {}: {source}", python.display()),
-                help: "install a working Python 3 with pip".into(),
-            })?;
+        let mut output = self.run_python(python, &arguments)?;
+        if output.status.success() && unpacks {
+            let archive = temporary.join(&wheel.file).into();
+            let into = temporary.join("wheel").into();
+            let unzip = [OsString::from("-m"), "zipfile".into(), "-e".into(), archive, into];
+            output = self.run_python(python, &unzip)?;
+            make_executable(wheel, &temporary.join("wheel"))?;
+        }
         if output.status.success() {
             return Ok(());
         }
@@ -118,6 +119,18 @@ impl Settings {
             String::from_utf8_lossy(&output.stderr)
         );
         Err(pip_failed(part, wheel, python, &said))
+    }
+
+    fn run_python(&self, python: &Path, arguments: &[OsString]) -> Result<Output> {
+        Command::new(python)
+            .args(arguments)
+            .env("PATH", &self.path)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|source| Error::Native {
+                problem: format!("cannot run {}: {source}", python.display()),
+                help: "install a working Python 3 with pip".into(),
+            })
     }
 
     fn not_writable(&self, path: &Path, source: &io::Error) -> Error {
@@ -172,6 +185,21 @@ fn pip_failed(part: &Part, wheel: &Wheel, python: &Path, said: &str) -> Error {
         )
     };
     Error::Native { problem: format!("{what}; pip said:\n    {last}"), help }
+}
+
+/// Marks the programs of the wheel as executable, which unpacking does not.
+fn make_executable(wheel: &Wheel, root: &Path) -> Result<()> {
+    #[cfg(unix)]
+    for member in &wheel.members {
+        use std::os::unix::fs::PermissionsExt;
+        let path = root.join(&member.path);
+        // A missing file is reported when the members are checked.
+        if ["mpiexec", "program"].contains(&member.role.as_str()) && path.exists() {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+                .map_err(Error::io("cannot make executable", &path))?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks that the members below `root` are those of the lock file, by size and checksum. Errors

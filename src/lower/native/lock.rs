@@ -54,7 +54,7 @@ pub struct Wheel {
 /// A file in a wheel.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Member {
-    /// Role of the file: `plugin`, `library`, `rom`.
+    /// Role of the file: `plugin`, `library`, `rom`; `mpiexec` and `program` are executables.
     pub role: String,
     /// Its path in the wheel, hence below the folder into which the wheel is installed.
     pub path: String,
@@ -100,11 +100,18 @@ impl Part {
                     self.purpose,
                     known.join(", ")
                 ),
-                help: "use one of these platforms, or build the part yourself and point the \
-                       environment variable for it there (PODRACER_PJRT_PLUGIN for an XLA plugin)"
-                    .into(),
+                help: format!(
+                    "use one of these platforms, or build the part yourself and point the \
+                     environment variable for it there ({})",
+                    self.variable()
+                ),
             }
         })
+    }
+
+    /// Returns the environment variable that names a file in place of this part.
+    pub(super) fn variable(&self) -> &'static str {
+        if self.name == "mpi" { "PODRACER_MPI" } else { "PODRACER_PJRT_PLUGIN" }
     }
 
     /// Requirement line for pip: the version and the only checksum that is accepted.
@@ -117,6 +124,13 @@ impl Wheel {
     /// The first member with this role.
     pub fn member(&self, role: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.role == role)
+    }
+
+    /// Returns true if a file of the wheel is outside of the Python package (`NAME.data`): pip moves
+    /// such files away from the folder that it installs into, so we unpack the wheel.
+    pub(super) fn has_data_files(&self) -> bool {
+        let is_data = |path: &str| path.split('/').next().is_some_and(|top| top.ends_with(".data"));
+        self.members.iter().any(|member| is_data(&member.path))
     }
 
     /// Target options for pip, which make it take this wheel on any Python and machine: the tags of

@@ -3,8 +3,8 @@
 //! `native.lock.json` pins every part. [`Settings::locate`] finds a part, if possible without a
 //! network, in this order:
 //!
-//! 1. the file that an environment variable names (`PODRACER_PJRT_PLUGIN` for the XLA plugin): if
-//!    that is wrong it is an error, never a reason to look elsewhere;
+//! 1. the file that an environment variable names (`PODRACER_PJRT_PLUGIN` for the XLA plugin,
+//!    `PODRACER_MPI` for MPI): if that is wrong it is an error, never a reason to look elsewhere;
 //! 2. installed Python packages, in the folders that can be derived without running Python;
 //! 3. our own folder, `$PODRACER_HOME` (`~/.cache/podracer` without it);
 //! 4. the folders that Python itself names: it is run only now;
@@ -17,6 +17,7 @@ mod checksum;
 mod doctor;
 mod fetch;
 mod lock;
+mod mpi;
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -27,6 +28,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 pub use doctor::{Check, Report, State};
 pub(crate) use fetch::hex;
 pub use lock::{Lock, Member, Part, Wheel};
+pub use mpi::MPI_LIBRARY;
 
 use self::checksum::Checksums;
 use crate::error::{Error, Result};
@@ -39,6 +41,8 @@ const CUDA: [u32; 2] = [13, 12];
 pub struct Settings {
     /// The XLA plugin that the user named (`PODRACER_PJRT_PLUGIN`).
     pub plugin: Option<PathBuf>,
+    /// The MPI library, or the folder with it, that the user named (`PODRACER_MPI`).
+    pub mpi: Option<PathBuf>,
     /// Our folder (`PODRACER_HOME`).
     pub home: PathBuf,
     /// The folders with programs (`PATH`), in which `python3` is looked for.
@@ -94,6 +98,7 @@ impl Settings {
         };
         Ok(Settings {
             plugin: var("PODRACER_PJRT_PLUGIN").map(PathBuf::from),
+            mpi: var("PODRACER_MPI").map(PathBuf::from),
             home,
             path: var("PATH").unwrap_or_default(),
             python_prefix: var("VIRTUAL_ENV").or_else(|| var("CONDA_PREFIX")).map(PathBuf::from),
