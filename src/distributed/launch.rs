@@ -1,238 +1,138 @@
-//! Rank of this process, number of processes, and address of process 0: from flags, Slurm or
-//! OpenMPI.
-
-use clap::Args;
+//! Variables by which a launcher tells a process its rank.
 
 use crate::error::{Error, Result};
 
-// Not a plain doc comment, which would become the description of the command.
-#[cfg_attr(
-    doc,
-    doc = "Flags of a process among several, by `jax.distributed.initialize`'s names. They are not
-settings of a run: a resumed run may have other processes."
-)]
-#[allow(missing_docs)]
-#[derive(Debug, Clone, Default, Args)]
-pub struct LaunchOptions {
-    /// HOST:PORT where process 0 listens and the others connect; under Slurm, the default is the
-    /// first machine
-    #[arg(long, value_name = "HOST:PORT")]
-    pub coordinator_address: Option<String>,
-    /// HOST:PORT where process 0 listens, if it differs from the address that the others connect to
-    #[arg(long, value_name = "HOST:PORT")]
-    pub coordinator_bind_address: Option<String>,
-    /// Number of processes; under Slurm or mpirun, the default is the number that they start
-    #[arg(long)]
-    pub num_processes: Option<usize>,
-    /// Rank of this process, from 0; under Slurm or mpirun, the default is the rank that they
-    /// assign
-    #[arg(long)]
-    pub process_id: Option<usize>,
-    /// File with the secret that all processes know, readable only by its owner; without it the
-    /// secret is the variable PODRACER_SECRET
-    #[arg(long, value_name = "FILE")]
-    pub secret_file: Option<std::path::PathBuf>,
-}
+/// Variables of one kind of launcher: the rank, the number of processes, and the number of them on
+/// this machine.
+const LAUNCHERS: [[&str; 3]; 4] = [
+    // MPICH's mpiexec and what is like it, Slurm with --mpi=pmi2.
+    ["PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"],
+    ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"],
+    ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"],
+    ["PMIX_RANK", "PMIX_SIZE", "PMIX_LOCAL_SIZE"],
+];
 
-/// Position of a process within a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Launch {
-    /// Rank of this process, from 0.
-    pub rank: usize,
+/// Command that starts several processes, for error messages.
+const HOW: &str =
+    "start them by `podracer mpiexec -n 2 podracer train ...`, after `podracer fetch mpi`";
+
+/// Position of this process within its launch, by the variables of the launcher.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Launch {
+    /// Rank of this process.
+    pub rank: Option<usize>,
     /// Number of processes.
-    pub size: usize,
-    /// `host:port` at which process 0 is reached.
-    pub address: String,
-    /// `host:port` at which process 0 listens, if it differs from `address`.
-    pub bind: Option<String>,
+    pub size: Option<usize>,
+    /// Number of processes on this machine.
+    pub local_size: Option<usize>,
+    /// True if the launcher has PMI, the interface of MPICH.
+    has_pmi: bool,
+    /// True if the launcher has PMIx, the interface of Open MPI.
+    has_pmix: bool,
 }
-
-/// Maximum number of processes of a run; each uses a connection and two threads of process 0.
-const MAX_PROCESSES: usize = 4096;
-/// First port of Slurm jobs. They use the last 4,096 ports, each job the one given by its id.
-const SLURM_PORTS: u64 = 65_536 - 4_096;
 
 impl Launch {
-    /// Returns the launch from the flags; values that they leave out come from the environment
-    /// variables of Slurm or OpenMPI, which `variable` reads.
+    /// Reads the variables through `variable`.
+    pub fn of(variable: impl Fn(&str) -> Option<String>) -> Launch {
+        let number = |name: &str| variable(name)?.trim().parse().ok();
+        let launcher = LAUNCHERS.iter().find(|names| variable(names[0]).is_some());
+        let [rank, size, local_size] = launcher.map_or([None; 3], |names| names.map(number));
+        let has = |name: &str| variable(name).is_some();
+        Launch { rank, size, local_size, has_pmi: has("PMI_RANK"), has_pmix: has("PMIX_RANK") }
+    }
+
+    /// Checks that a launcher has started this process.
     ///
     /// # Errors
-    /// [`Error::Config`] that names the missing or impossible value.
-    pub fn find(
-        options: &LaunchOptions,
-        variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Launch> {
-        let number = |names: [&str; 2]| -> Result<Option<usize>> {
-            let Some((name, value)) = names.iter().find_map(|name| Some((name, variable(name)?)))
-            else {
-                return Ok(None);
-            };
-            let wrong = |_| Error::Config(format!("--distributed: {name} is `{value}`, no number"));
-            value.trim().parse().map(Some).map_err(wrong)
-        };
-        let rank = match options.process_id {
-            Some(rank) => Some(rank),
-            None => number(["SLURM_PROCID", "OMPI_COMM_WORLD_RANK"])?,
-        };
-        let size = match options.num_processes {
-            Some(size) => Some(size),
-            None => number(["SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"])?,
-        };
-        let address = options.coordinator_address.clone().or_else(|| slurm_address(&variable));
-        let (Some(rank), Some(size), Some(address)) = (rank, size, &address) else {
-            let unknown = [
-                ("--coordinator-address HOST:PORT", address.is_none()),
-                ("--num-processes", size.is_none()),
-                ("--process-id", rank.is_none()),
-            ];
-            let unknown = unknown.iter().filter(|flag| flag.1).map(|flag| flag.0);
-            return Err(Error::Config(format!(
-                "--distributed: no launcher says which process this is of how many, or where the \
-                 first one is; tell it by {}{}",
-                unknown.collect::<Vec<_>>().join(", "),
-                match cfg!(feature = "mpi") {
-                    true => "",
-                    false => ". With MPI, build with --features mpi and start it by mpirun",
-                }
-            )));
-        };
-        if size > MAX_PROCESSES {
-            return Err(Error::Config(format!(
-                "--num-processes {size}: must be 1 to {MAX_PROCESSES}"
-            )));
+    /// [`Error::Config`] with the command that does.
+    pub fn ensure_started(&self) -> Result<()> {
+        match self.rank {
+            Some(_) => Ok(()),
+            None => Err(Error::Config(format!(
+                "--distributed: no launcher of MPI has started this process: {HOW}"
+            ))),
         }
-        if rank >= size {
-            return Err(Error::Config(format!(
-                "--process-id {rank}: there are {size} processes, numbered from 0"
-            )));
-        }
-        for (flag, given) in [
-            ("coordinator-address", Some(address)),
-            ("coordinator-bind-address", options.coordinator_bind_address.as_ref()),
-        ] {
-            let is_one = |text: &String| {
-                let (host, port) = text.rsplit_once(':')?;
-                (!host.is_empty() && port.parse::<u16>().is_ok()).then_some(())
-            };
-            if let Some(text) = given
-                && is_one(text).is_none()
-            {
-                return Err(Error::Config(format!(
-                    "--{flag} {text}: must be HOST:PORT, as in 10.0.0.1:6006 or [::1]:6006"
-                )));
-            }
-        }
-        let bind = options.coordinator_bind_address.clone();
-        Ok(Launch { rank, size, address: address.clone(), bind })
     }
 
-    /// Returns the address at which process 0 listens.
-    pub(super) fn listens_at(&self) -> &str {
-        self.bind.as_ref().unwrap_or(&self.address)
+    /// Checks that the launcher can be used with the library of the pinned wheel, which is an MPICH
+    /// and would end the process otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Config`] with the remedies.
+    pub fn ensure_pmi(&self) -> Result<()> {
+        if self.has_pmi || !self.has_pmix {
+            return Ok(());
+        }
+        Err(Error::Config(format!(
+            "--distributed: the launcher of this process has PMIx alone (Open MPI's mpirun, srun \
+             --mpi=pmix), and there is no {library} of the system: {HOW}; or by srun --mpi=pmi2; or \
+             point PODRACER_MPI at the {library} that belongs to the launcher",
+            library = crate::lower::native::MPI_LIBRARY
+        )))
     }
-}
 
-/// Returns the first machine of a Slurm step, with a port derived from the job id, as JAX does.
-fn slurm_address(variable: &impl Fn(&str) -> Option<String>) -> Option<String> {
-    let nodes = variable("SLURM_STEP_NODELIST").or_else(|| variable("SLURM_NODELIST"))?;
-    let job: u64 = variable("SLURM_JOB_ID")?.trim().parse().ok()?;
-    Some(format!("{}:{}", first_node(&nodes), SLURM_PORTS + job % 4_096))
-}
-
-/// Returns the first name of a list such as `gpu[003-010,12]-ib,cpu7`.
-fn first_node(nodes: &str) -> String {
-    let end = nodes.find([',', '[']).unwrap_or(nodes.len());
-    let (prefix, rest) = nodes.split_at(end);
-    let Some((numbers, rest)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) else {
-        return prefix.to_string();
-    };
-    let number = numbers.split([',', '-']).next().unwrap_or_default();
-    let suffix = rest.split(',').next().unwrap_or_default();
-    // A second pair of brackets is replaced by its first number too.
-    first_node(&format!("{prefix}{number}{suffix}"))
+    /// Checks that MPI knows as many processes as the launcher has started. A library that does not
+    /// understand the launcher would make each process a run of its own.
+    ///
+    /// # Errors
+    /// [`Error::Config`] with both numbers, or if this process is alone and has no launcher.
+    pub fn check(&self, size: usize) -> Result<()> {
+        match self.size {
+            Some(started) if started != size => Err(Error::Config(format!(
+                "--distributed: the launcher started {started} processes, and the MPI library knows \
+                 {size}: they do not belong together; under Slurm, srun --mpi=pmi2 may be what \
+                 helps, or else {HOW}"
+            ))),
+            None if size == 1 => self.ensure_started(),
+            _ => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn find(options: LaunchOptions, variables: &[(&str, &str)]) -> Result<Launch> {
-        let value = |name: &str| {
+    fn launch(variables: &[(&str, &str)]) -> Launch {
+        Launch::of(|name| {
             variables.iter().find(|(of, _)| *of == name).map(|(_, value)| value.to_string())
-        };
-        Launch::find(&options, value)
+        })
     }
-
-    fn flags(rank: usize, size: usize, address: &str) -> LaunchOptions {
-        LaunchOptions {
-            coordinator_address: Some(address.into()),
-            num_processes: Some(size),
-            process_id: Some(rank),
-            ..LaunchOptions::default()
-        }
-    }
-
-    const SLURM: [(&str, &str); 4] = [
-        ("SLURM_JOB_ID", "4100"),
-        ("SLURM_STEP_NODELIST", "gpu[003-004,9],cpu1"),
-        ("SLURM_NTASKS", "8"),
-        ("SLURM_PROCID", "5"),
-    ];
 
     #[test]
     fn launchers_are_understood() {
-        let by_slurm = find(LaunchOptions::default(), &SLURM).unwrap();
-        let expected = Launch { rank: 5, size: 8, address: "gpu003:61444".into(), bind: None };
-        assert_eq!(by_slurm, expected);
-        let by_flags = find(flags(1, 2, "10.0.0.1:6006"), &SLURM).unwrap();
-        let address = "10.0.0.1:6006".to_string();
-        assert_eq!(by_flags, Launch { rank: 1, size: 2, address: address.clone(), bind: None });
-        let mpirun = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "3")];
-        let options = LaunchOptions {
-            coordinator_address: Some(address.clone()),
-            coordinator_bind_address: Some("0.0.0.0:6006".into()),
-            ..LaunchOptions::default()
-        };
-        let by_mpirun = find(options, &mpirun).unwrap();
-        assert_eq!((by_mpirun.rank, by_mpirun.size), (0, 3));
-        assert_eq!(by_mpirun.listens_at(), "0.0.0.0:6006");
+        let hydra = launch(&[("PMI_RANK", "1"), ("PMI_SIZE", "3"), ("MPI_LOCALNRANKS", "2")]);
+        assert_eq!((hydra.rank, hydra.size, hydra.local_size), (Some(1), Some(3), Some(2)));
+        hydra.ensure_started().and_then(|()| hydra.ensure_pmi()).unwrap();
+        // Within a Slurm job, mpiexec starts its own helpers by srun: their variables are not ours.
+        let inside = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "9"), ("PMI_RANK", "1")];
+        let inside = launch(&[&inside[..], &[("PMI_SIZE", "2")]].concat());
+        assert_eq!((inside.rank, inside.size), (Some(1), Some(2)));
+        let slurm = launch(&[("SLURM_PROCID", "5"), ("SLURM_STEP_NUM_TASKS", "8")]);
+        assert_eq!((slurm.rank, slurm.size, slurm.local_size), (Some(5), Some(8), None));
     }
 
     #[test]
-    fn what_is_unknown_is_asked_for() {
-        let message = |options, variables: &[_]| find(options, variables).unwrap_err().to_string();
-        let all = message(LaunchOptions::default(), &[]);
-        let asked = "tell it by --coordinator-address HOST:PORT, --num-processes, --process-id";
-        assert!(all.contains(asked), "{all}");
-        let one = LaunchOptions { process_id: None, ..flags(0, 2, "a:1") };
-        assert!(message(one, &[]).contains("tell it by --process-id"));
-        assert!(message(flags(0, usize::MAX, "a:1"), &[]).contains("must be 1 to 4096"));
-        let slurm = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1000000000000")];
-        let of_slurm =
-            LaunchOptions { process_id: None, num_processes: None, ..flags(0, 1, "a:1") };
-        assert!(message(of_slurm, &slurm).contains("must be 1 to 4096"));
-        assert!(
-            message(flags(2, 2, "a:1"), &[]).contains("there are 2 processes, numbered from 0")
-        );
-        for wrong in ["a", "a:", ":1", "a:70000", "http://a"] {
-            let message = message(flags(0, 1, wrong), &[]);
-            assert!(message.contains(&format!("--coordinator-address {wrong}: must be HOST:PORT")));
+    fn a_process_without_a_launcher_is_refused() {
+        let alone = launch(&[]);
+        for outcome in [alone.ensure_started(), alone.check(1)] {
+            let error = outcome.unwrap_err().to_string();
+            assert!(error.contains("no launcher of MPI has started this process"), "{error}");
+            assert!(error.contains("`podracer mpiexec -n 2 podracer train ...`"), "{error}");
+            assert!(error.contains("`podracer fetch mpi`"), "{error}");
         }
-        let odd = [("SLURM_PROCID", "x")];
-        assert!(message(LaunchOptions::default(), &odd).contains("SLURM_PROCID is `x`, no number"));
+        // A launcher that is not known, whose library is.
+        alone.check(2).unwrap();
     }
 
     #[test]
-    fn lists_of_machines_have_a_first_one() {
-        for (list, first) in [
-            ("one", "one"),
-            ("one,two", "one"),
-            ("n[01-16]", "n01"),
-            ("n[7,9]", "n7"),
-            ("n[2-3]-ib,m1", "n2-ib"),
-            ("r[1-2]c[3-4]", "r1c3"),
-        ] {
-            assert_eq!(first_node(list), first, "{list}");
-        }
+    fn a_launcher_of_another_mpi_is_refused() {
+        let variables = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")];
+        let open_mpi = launch(&[&variables[..], &[("PMIX_RANK", "0")]].concat());
+        let error = open_mpi.ensure_pmi().unwrap_err().to_string();
+        assert!(error.contains("has PMIx alone") && error.contains("PODRACER_MPI"), "{error}");
+        let error = open_mpi.check(1).unwrap_err().to_string();
+        assert!(error.contains("started 2 processes, and the MPI library knows 1"), "{error}");
+        open_mpi.check(2).unwrap();
     }
 }

@@ -1,25 +1,25 @@
-//! Several processes of one run, on one machine or many: `jax.distributed`, with a secret.
+//! Several processes of one run, on one machine or many, by MPI.
 //!
-//! ```text
-//! process 0      coordinator: key-value store, barriers, sums
-//!                    |              |              |
-//!                 process 0      process 1      process 2     one connection each
-//! ```
-//!
-//! A process joins by [`Peer::join`], with the rank and address of its [`Launch`], which come from
-//! flags, Slurm or `mpirun`. Process 0 listens at its address and accepts processes that prove to
-//! know the [`Secret`]; it proves the same to them. Process 0 adds the numbers, in the order of the
-//! processes: this suits a few processes; for many, use MPI.
+//! `mpiexec` starts the processes, and [`Mpi::join`] makes each find the others. The library is any
+//! with the standard ABI of MPI 5.0, loaded at run time: the one that `PODRACER_MPI` names, the
+//! system's, or MPICH of the pinned wheel (`podracer fetch mpi`), which has `mpiexec` too.
 
-mod coordinator;
-mod handshake;
+mod abi;
+mod arrivals;
+mod key_values;
 mod launch;
-mod peer;
-mod secret;
-#[cfg(test)]
-mod tests;
-mod wire;
+mod mpi;
+#[cfg(target_os = "linux")]
+mod watch;
+#[cfg(not(target_os = "linux"))]
+#[path = "no_watch.rs"]
+mod watch;
 
-pub use launch::{Launch, LaunchOptions};
-pub use peer::Peer;
-pub use secret::Secret;
+use std::time::Duration;
+
+pub use mpi::Mpi;
+
+/// Interval at which a process polls for messages of the others.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// Maximum waiting time: a year. Clocks cannot represent much more.
+const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 86_400);

@@ -11,14 +11,11 @@ mod fixture;
 mod function_cache;
 mod mesh;
 mod pmap;
-#[path = "../processes/mod.rs"]
-mod processes;
 mod programs;
 #[path = "../recipes/mod.rs"]
 mod recipes;
 mod sebulba;
 mod sebulba_faults;
-mod sebulba_processes;
 mod sebulba_resume;
 mod transforms;
 

@@ -71,8 +71,7 @@ const ORDER: [&str; 49] = [
 const EXCEPTIONS: [(&str, &str); 1] = [("nn", "envs")];
 
 /// Pairs of modules of one folder that import each other.
-const CIRCLES: [(&str, &str); 4] = [
-    ("distributed::coordinator", "distributed::peer"),
+const CIRCLES: [(&str, &str); 3] = [
     ("lower::cache", "lower::native"),
     ("lower::native::checksum", "lower::native::fetch"),
     ("rl::logging", "rl::training"),

@@ -1,22 +1,32 @@
-//! Sebulba over processes that `mpirun` starts: `cargo test --release --features mpi --test mpi`, where
-//! an MPI is installed.
+//! Sebulba over processes that the `mpiexec` of the fetched MPI starts. Nothing of the system's MPI
+//! is used, if there is one: neither programs nor libraries are searched for.
 
-use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[path = "../processes/mod.rs"]
 mod processes;
 
-use podracer::rl::sebulba::{Exchange, Mpi, World};
+use podracer::distributed::Mpi;
+use podracer::lower::native::Settings;
 use processes::{PODRACER, expect_the_same, flags, message, one_process, two_are_under_way};
 
-/// `mpirun -n 2`, more processes than there may be cores for, as whoever the tests run as.
-fn mpirun() -> Command {
-    let mut command = Command::new("mpirun");
-    command.args(["--oversubscribe", "--allow-run-as-root"]);
+/// The launcher of the pinned wheel, with an environment in which nothing else is found.
+fn mpiexec() -> Command {
+    let settings = Settings { mpi: None, ..Settings::from_env().unwrap() };
+    let mut command = Command::new(settings.locate_mpiexec().unwrap());
+    command.env("PATH", "/no/such/folder").env("PODRACER_OFFLINE", "1");
+    command.env_remove("LD_LIBRARY_PATH").env_remove("PODRACER_MPI");
     command
+}
+
+/// The program of an example, beside the folder of this test's own.
+fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test.parent().unwrap().parent().unwrap().join("examples").join(name);
+    assert!(program.exists(), "run `cargo build --examples` first: no {}", program.display());
+    program
 }
 
 #[test]
@@ -24,7 +34,7 @@ fn two_processes_learn_what_one_does() {
     for exact in ["--no-deterministic", "--deterministic"] {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         one_process(one.path(), &[exact, "--local-num-envs=12"]);
-        let both = mpirun()
+        let both = mpiexec()
             .args(["-n", "2", PODRACER])
             .args(flags(two.path()))
             .args([exact, "--local-num-envs=6", "--distributed"])
@@ -36,49 +46,103 @@ fn two_processes_learn_what_one_does() {
         let line = String::from_utf8(both.stdout).unwrap();
         assert_eq!(line.lines().count(), 1, "{line}");
         assert!(line.contains("\"global_step\":9600"), "{line}");
-
         expect_the_same(one.path(), two.path(), exact == "--deterministic");
     }
 }
 
+/// Three processes add in an order that differs from one process's, and share the numbers unevenly.
 #[test]
-fn a_process_that_dies_ends_the_others() {
-    let runs = tempfile::tempdir().unwrap();
-    let mut both = mpirun()
-        .args(["-n", "2", PODRACER])
-        .args(flags(runs.path()))
-        .args(["--distributed", "--local-num-envs=12", "--total-timesteps=1000000000"])
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
+fn three_processes_learn_what_one_does() {
+    let (one, three) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    one_process(one.path(), &["--deterministic", "--local-num-envs=12"]);
+    let all = mpiexec()
+        .args(["-n", "3", PODRACER])
+        .args(flags(three.path()))
+        .args(["--deterministic", "--local-num-envs=4", "--distributed"])
+        .output()
         .unwrap();
-    two_are_under_way(runs.path());
-    let second = child_with(both.id(), "OMPI_COMM_WORLD_RANK=1");
-    let killed = Instant::now();
-    let sent = Command::new("kill").args(["-9", &second.to_string()]).status().unwrap();
-    assert!(sent.success());
-    let status = both.wait().unwrap();
-    assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
-    assert!(!status.success());
-    let lines: Vec<String> =
-        BufReader::new(both.stderr.take().unwrap()).lines().map(|line| line.unwrap()).collect();
-    assert!(lines.iter().any(|line| line.contains("rank 1")), "{lines:?}");
+    assert!(all.status.success(), "{}", message(&all));
+    expect_the_same(one.path(), three.path(), true);
 }
 
-/// The process below `parent` with this variable in its environment.
-fn child_with(parent: u32, variable: &str) -> u32 {
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    for number in numbers {
-        let read = |what: &str| std::fs::read(format!("/proc/{number}/{what}")).unwrap_or_default();
-        let environment = read("environ");
-        let has = environment.split(|&byte| byte == 0).any(|entry| entry == variable.as_bytes());
-        let status = String::from_utf8(read("status")).unwrap_or_default();
-        if has && status.contains(&format!("PPid:\t{parent}\n")) {
-            return number;
-        }
+/// The example is one algorithm; `podracer mpiexec` is the launcher without its path.
+#[test]
+fn two_processes_of_the_example_learn_what_one_does() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    one_process(one.path(), &["--deterministic", "--local-num-envs=12"]);
+    let both = Command::new(PODRACER)
+        .args(["mpiexec", "-n", "2"])
+        .arg(example("sebulba_ppo"))
+        .args(&flags(two.path())[2..])
+        .args(["--distributed", "--deterministic", "--local-num-envs=6"])
+        .env("PATH", "/no/such/folder")
+        .env_remove("PODRACER_MPI")
+        .output()
+        .unwrap();
+    assert!(both.status.success(), "{}", message(&both));
+    expect_the_same(one.path(), two.path(), true);
+}
+
+#[test]
+fn a_process_without_a_launcher_is_told_how() {
+    let runs = tempfile::tempdir().unwrap();
+    let mut alone = Command::new(PODRACER);
+    alone.args(flags(runs.path())).arg("--distributed").env_remove("PODRACER_MPI");
+    for variable in ["PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"] {
+        alone.env_remove(variable);
     }
-    panic!("no process of {variable} below {parent}");
+    let output = alone.output().unwrap();
+    assert!(!output.status.success());
+    let message = message(&output);
+    assert!(message.contains("no launcher of MPI has started this process"), "{message}");
+    assert!(message.contains("podracer mpiexec -n 2 podracer train"), "{message}");
+}
+
+/// The process of this rank below `launcher`, whose helper is its parent.
+fn process_of(launcher: u32, rank: usize) -> u32 {
+    let read =
+        |pid: u32, what: &str| std::fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
+    let parent = |pid: u32| {
+        let status = String::from_utf8(read(pid, "status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+        line.and_then(|pid| pid.trim().parse::<u32>().ok()).unwrap_or_default()
+    };
+    let variable = format!("PMI_RANK={rank}");
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_it = |&pid: &u32| {
+        let environment = read(pid, "environ");
+        let has = environment.split(|&byte| byte == 0).any(|entry| entry == variable.as_bytes());
+        has && parent(parent(pid)) == launcher
+    };
+    pids.into_iter().find(is_it).unwrap_or_else(|| panic!("no process {rank} below {launcher}"))
+}
+
+#[test]
+fn a_process_that_dies_ends_the_others_and_is_named() {
+    for victim in [0, 1] {
+        let runs = tempfile::tempdir().unwrap();
+        let both = mpiexec()
+            .args(["-n", "2", PODRACER])
+            .args(flags(runs.path()))
+            .args(["--distributed", "--local-num-envs=12", "--total-timesteps=1000000000"])
+            .stderr(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        two_are_under_way(runs.path());
+        let killed = Instant::now();
+        let pid = process_of(both.id(), victim);
+        let sent = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+        assert!(sent.success());
+        let output = both.wait_with_output().unwrap();
+        assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
+        assert!(!output.status.success());
+        let message = message(&output);
+        let named: Vec<&str> = message.lines().filter(|line| line.contains(" is gone")).collect();
+        let expected = format!("error: process {victim} of 2 is gone: PID {pid} on ");
+        assert!(matches!(named[..], [line] if line.starts_with(&expected)), "{message}");
+    }
 }
 
 /// A program in the place of the third process, which never starts MPI.
@@ -86,11 +150,11 @@ fn child_with(parent: u32, variable: &str) -> u32 {
 fn a_process_that_never_comes_is_named() {
     let runs = tempfile::tempdir().unwrap();
     let began = Instant::now();
-    let output = mpirun()
+    let output = mpiexec()
         .args(["-n", "2", PODRACER])
         .args(flags(runs.path()))
         .args(["--distributed", "--local-num-envs=12", "--join-timeout=3"])
-        .args([":", "-n", "1", "sleep", "60"])
+        .args([":", "-n", "1", "/bin/sleep", "60"])
         .output()
         .unwrap();
     assert!(!output.status.success());
@@ -101,11 +165,18 @@ fn a_process_that_never_comes_is_named() {
     assert!(message.contains(expected), "{message}");
 }
 
+/// Starts an ignored test of this file in several processes.
+fn processes_of(test: &str, count: &str) -> std::process::Output {
+    let mut command = mpiexec();
+    command.args(["-n", count]).arg(std::env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", test, "--nocapture"]).output().unwrap()
+}
+
 #[test]
 #[ignore = "a process of the test below"]
 fn meets_the_others_unless_it_is_the_second() {
     let processes = Mpi::join(Duration::from_secs(60)).unwrap();
-    if processes.world().rank == 1 {
+    if processes.rank() == 1 {
         std::thread::sleep(Duration::from_secs(60));
     }
     if let Err(error) = processes.barrier(Duration::from_secs(2)) {
@@ -116,16 +187,9 @@ fn meets_the_others_unless_it_is_the_second() {
 #[test]
 fn a_process_that_starts_and_then_hangs_is_named() {
     let began = Instant::now();
-    let meeting = |count: &str| {
-        let mut command = mpirun();
-        command.args(["-n", count]).arg(std::env::current_exe().unwrap());
-        command.args(["--ignored", "--exact", "meets_the_others_unless_it_is_the_second"]);
-        command.arg("--nocapture");
-        command.output().unwrap()
-    };
-    let alone = meeting("1");
+    let alone = processes_of("meets_the_others_unless_it_is_the_second", "1");
     assert!(alone.status.success(), "{}", message(&alone));
-    let output = meeting("3");
+    let output = processes_of("meets_the_others_unless_it_is_the_second", "3");
     assert!(!output.status.success());
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     let message = message(&output);
@@ -137,33 +201,79 @@ fn a_process_that_starts_and_then_hangs_is_named() {
 #[test]
 #[ignore = "a process of the test below"]
 fn tells_the_others_keys_and_values() {
-    let processes: Arc<dyn Exchange> = Arc::new(Mpi::join(Duration::from_secs(60)).unwrap());
+    let processes = Mpi::join(Duration::from_secs(60)).unwrap();
     let timeout = Duration::from_secs(20);
-    let World { rank, size } = processes.world();
+    let (rank, size) = (processes.rank(), processes.size());
     // Twice is once.
-    let [store, _] = [(); 2].map(|()| processes.clone().key_values().unwrap());
-    store.put(&format!("local_topology/cuda/{rank}"), &[rank as u8; 3]).unwrap();
+    let [store, _] = [(); 2].map(|()| processes.key_values().unwrap());
+    // Larger than what MPI sends without the receiver.
+    let value = |rank: usize| vec![rank as u8; 1 << 20];
+    store.put(&format!("local_topology/cuda/{rank}"), &value(rank)).unwrap();
     for other in 0..size {
         let found = store.get(&format!("local_topology/cuda/{other}"), timeout).unwrap();
-        assert_eq!(found.unwrap(), [other as u8; 3]);
+        assert_eq!(found.unwrap(), value(other));
     }
+    assert_eq!(store.get("never", Duration::from_millis(50)).unwrap(), None);
     processes.barrier(timeout).unwrap();
+    // Clients outlive the run.
+    drop(processes);
+    let ended = |outcome: podracer::Result<()>| {
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("this process has ended its run"), "{error}");
+    };
+    ended(store.get("local_topology/cuda/0", timeout).map(|_| ()));
+    ended(store.put("late", b"value"));
     eprintln!("process {rank} of {size} has read all");
 }
 
 /// As the clients of GPUs do.
 #[test]
-fn keys_and_values_are_shared_where_mpi_says() {
-    let output = mpirun()
-        .args(["-n", "3"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "tells_the_others_keys_and_values", "--nocapture"])
-        .output()
-        .unwrap();
+fn keys_and_values_are_shared() {
+    let output = processes_of("tells_the_others_keys_and_values", "3");
     let message = message(&output);
     assert!(output.status.success(), "{message}");
     for rank in 0..3 {
         assert!(message.contains(&format!("process {rank} of 3 has read all")), "{message}");
+    }
+}
+
+#[test]
+#[ignore = "a process of the test below"]
+fn adds_numbers_and_agrees() {
+    let processes = Mpi::join(Duration::from_secs(60)).unwrap();
+    let rank = processes.rank();
+    // In the order of the ranks, (1e8 + 1) - 1e8 is 0; in another it is 1.
+    for slow in 0..3 {
+        if rank == slow {
+            std::thread::sleep(Duration::from_millis(60));
+        }
+        for length in [1, 2, 3, 1000] {
+            let mut numbers = vec![[1e8f32, 1.0, -1e8][rank]; length];
+            processes.sum_f32(&mut numbers).unwrap();
+            assert_eq!(numbers, vec![0.0; length]);
+        }
+    }
+    processes.sum_f32(&mut []).unwrap();
+    let mut whole = [i64::MAX, 1 << 40];
+    processes.sum_i64(&mut whole).unwrap();
+    assert_eq!(whole, [i64::MAX - 2, 3 << 40]);
+    let mut word = format!("of process {rank}{}", "!".repeat(rank)).into_bytes();
+    processes.broadcast(&mut word).unwrap();
+    assert_eq!(word, b"of process 0");
+    // Any waiting time is accepted, however long.
+    processes.barrier(Duration::MAX).unwrap();
+    let again = Mpi::join(Duration::from_secs(1)).err().unwrap().to_string();
+    assert!(again.contains("MPI is joined once in a process"), "{again}");
+    eprintln!("process {rank} of 3 agrees");
+}
+
+#[test]
+fn sums_are_added_in_the_order_of_the_ranks() {
+    let output = processes_of("adds_numbers_and_agrees", "3");
+    let message = message(&output);
+    assert!(output.status.success(), "{message}");
+    for rank in 0..3 {
+        assert!(message.contains(&format!("process {rank} of 3 agrees")), "{message}");
     }
 }
 
@@ -176,7 +286,7 @@ fn flags_that_differ_are_told() {
         words.extend(["--distributed", "--local-num-envs=12", "--seed", seed].map(String::from));
         words
     };
-    let output = mpirun().args(one("1")).arg(":").args(one("2")).output().unwrap();
+    let output = mpiexec().args(one("1")).arg(":").args(one("2")).output().unwrap();
     assert!(!output.status.success());
     let message = message(&output);
     assert!(message.contains("process(es) [1]"), "{message}");

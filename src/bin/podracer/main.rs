@@ -60,6 +60,14 @@ enum Command {
         /// Names of the parts; all of them if none is named
         parts: Vec<String>,
     },
+    /// Start processes of a distributed run by the fetched MPI's mpiexec; `-help` lists its flags
+    #[command(disable_help_flag = true)]
+    Mpiexec {
+        /// Arguments of mpiexec, as in `podracer mpiexec -n 2 podracer train cleanba_ppo
+        /// --distributed`
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Show which parts are installed, where, in which version, and how to fix what is missing
     Doctor,
     /// List the environments
@@ -77,6 +85,7 @@ fn main() -> ExitCode {
         Command::Plot(settings) => plot::plot(&settings).and_then(printed),
         Command::Sebulba(settings) => sebulba::sebulba(&settings).and_then(printed),
         Command::Fetch { parts } => fetch(&parts),
+        Command::Mpiexec { arguments } => mpiexec(&arguments),
         Command::Doctor => doctor(),
         Command::Envs => list_envs(),
     };
@@ -191,6 +200,27 @@ fn working(name: &str) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_style(style).with_message(format!("fetching {name}"));
     bar.enable_steady_tick(Duration::from_millis(100));
     bar
+}
+
+/// Runs the launcher of the fetched MPI in place of this process. The processes that it starts use
+/// the library that it belongs to, unless the user names another.
+fn mpiexec(arguments: &[OsString]) -> Result<ExitCode> {
+    let settings = Settings::from_env()?;
+    let program = settings.locate_mpiexec()?;
+    let mut command = std::process::Command::new(&program);
+    command.args(arguments);
+    if settings.mpi.is_none() {
+        command.env("PODRACER_MPI", settings.locate_mpi()?);
+    }
+    #[cfg(unix)]
+    let error = std::os::unix::process::CommandExt::exec(&mut command);
+    #[cfg(not(unix))]
+    let error = match command.status() {
+        Ok(status) if status.success() => return Ok(ExitCode::SUCCESS),
+        Ok(_) => return Ok(ExitCode::FAILURE),
+        Err(error) => error,
+    };
+    Err(Error::io("cannot run", &program)(error))
 }
 
 fn doctor() -> Result<ExitCode> {

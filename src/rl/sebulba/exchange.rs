@@ -1,13 +1,13 @@
 //! Collective operations of the processes of a run.
 
 use std::panic::Location;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use super::layout::World;
-use crate::distributed::Peer;
+use crate::distributed::Mpi;
 use crate::error::{Error, Result};
 use crate::lower::pjrt::KeyValues;
 use crate::trace::axis::Axis;
@@ -49,61 +49,39 @@ pub trait Exchange: Send + Sync {
     ///
     /// # Errors
     /// Returns errors of the underlying communication library.
-    fn key_values(self: Arc<Self>) -> Result<Arc<dyn KeyValues>>;
+    fn key_values(&self) -> Result<Arc<dyn KeyValues>>;
 
     /// Ends all processes, because this one cannot continue.
     fn abort(&self, cause: &Error) -> !;
 }
 
-/// Key-value store of process 0. Clients live as long as the operating system process, but a
-/// process leaves the others when its run ends, so the store holds a weak reference.
-struct Store(Weak<Peer>);
-
-impl Store {
-    fn peer(&self) -> Result<Arc<Peer>> {
-        let over = || Error::Config("--distributed: this process has ended its run".into());
-        self.0.upgrade().ok_or_else(over)
-    }
-}
-
-impl KeyValues for Store {
-    fn get(&self, key: &str, timeout: Duration) -> Result<Option<Vec<u8>>> {
-        self.peer()?.get(key, timeout)
-    }
-
-    fn put(&self, key: &str, value: &[u8]) -> Result<()> {
-        self.peer()?.put(key, value)
-    }
-}
-
-impl Exchange for Peer {
+impl Exchange for Mpi {
     fn world(&self) -> World {
-        World { rank: self.launch().rank, size: self.launch().size }
+        World { rank: self.rank(), size: self.size() }
     }
 
     fn barrier(&self, timeout: Duration) -> Result<()> {
-        Peer::barrier(self, timeout)
+        Mpi::barrier(self, timeout)
     }
 
     fn sum_f32(&self, numbers: &mut [f32]) -> Result<()> {
-        Peer::sum_f32(self, numbers)
+        Mpi::sum_f32(self, numbers)
     }
 
     fn sum_i64(&self, numbers: &mut [i64]) -> Result<()> {
-        Peer::sum_i64(self, numbers)
+        Mpi::sum_i64(self, numbers)
     }
 
     fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<()> {
-        *bytes = Peer::broadcast(self, bytes)?;
-        Ok(())
+        Mpi::broadcast(self, bytes)
     }
 
-    fn key_values(self: Arc<Self>) -> Result<Arc<dyn KeyValues>> {
-        Ok(Arc::new(Store(Arc::downgrade(&self))))
+    fn key_values(&self) -> Result<Arc<dyn KeyValues>> {
+        Mpi::key_values(self)
     }
 
     fn abort(&self, cause: &Error) -> ! {
-        Peer::abort(self, cause)
+        Mpi::abort(self, cause)
     }
 }
 
@@ -237,7 +215,6 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::distributed::{Launch, Secret};
 
     /// Running sums, the bytes broadcast by the first process, and the barrier of both.
     type Shared = (Mutex<Vec<i64>>, Mutex<Vec<u8>>, Barrier);
@@ -298,7 +275,7 @@ mod tests {
             Ok(())
         }
 
-        fn key_values(self: Arc<Self>) -> Result<Arc<dyn KeyValues>> {
+        fn key_values(&self) -> Result<Arc<dyn KeyValues>> {
             unreachable!("not asked for here")
         }
 
@@ -327,27 +304,6 @@ mod tests {
         assert!(message[0].contains("process(es) [1]"), "{}", message[0]);
         assert!(message[1].contains("--seed 2 (process 0 has 1)"), "{}", message[1]);
         assert!(!message[1].contains("json"), "{}", message[1]);
-    }
-
-    #[test]
-    fn keys_and_values_end_with_the_run() {
-        let secret = || Secret::new("the secret of this test").unwrap();
-        let timeout = Duration::from_secs(20);
-        let launch = |rank, address: String| Launch { rank, size: 2, address, bind: None };
-        let first =
-            Arc::new(Peer::join(launch(0, "127.0.0.1:0".into()), secret(), timeout).unwrap());
-        let address = first.listens_at().unwrap().to_string();
-        let second = Arc::new(Peer::join(launch(1, address), secret(), timeout).unwrap());
-        assert_eq!(second.listens_at(), None);
-        let [here, there] = [&first, &second].map(|peer| peer.clone().key_values().unwrap());
-        here.put("global_topology/cuda", b"two devices").unwrap();
-        assert_eq!(there.get("global_topology/cuda", timeout).unwrap().unwrap(), b"two devices");
-        assert_eq!(there.get("never", Duration::ZERO).unwrap(), None);
-        // The stores hold no strong references.
-        assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 1));
-        drop((second, first));
-        let error = there.get("global_topology/cuda", timeout).unwrap_err().to_string();
-        assert!(error.contains("this process has ended its run"), "{error}");
     }
 
     #[test]

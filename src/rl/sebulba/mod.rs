@@ -15,15 +15,11 @@
 mod actor_learner;
 mod actors;
 mod agent;
-#[cfg(any(feature = "mpi", test))]
-mod arrivals;
 mod checkpoint;
 mod config;
 mod exchange;
 mod layout;
 mod learner;
-#[cfg(feature = "mpi")]
-mod mpi;
 mod options;
 mod queues;
 mod reduce;
@@ -44,8 +40,6 @@ pub use checkpoint::{ActorSnapshot, ActorState};
 pub use config::UpdateConfig;
 pub use exchange::{Across, Exchange, ensure_same};
 pub use layout::{Layout, World, indivisible};
-#[cfg(feature = "mpi")]
-pub use mpi::Mpi;
 pub use options::{Protocol, SebulbaOptions};
 pub use queues::{ActorLearnerQueues, Waiting};
 pub use reduce::Reduce;

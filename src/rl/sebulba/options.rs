@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use super::agent::Network;
 use super::layout::{Layout, World};
-use crate::distributed::LaunchOptions;
 use crate::envs::{AtariOptions, EnvPool, PoolOptions};
 use crate::error::Result;
 use crate::rl::flags::{product, within};
@@ -48,14 +47,10 @@ pub struct SebulbaOptions {
     /// the newest parameters while the learner waits
     #[arg(long, default_value_t = true, action = ArgAction::Set)]
     pub concurrency: bool,
-    /// Take part in a run of several processes, as started by mpirun, Slurm or the flags below:
-    /// each with environments of its own, and with gradients averaged over all
+    /// Take part in a run of several processes, as started by `podracer mpiexec` or another launcher
+    /// of MPI: each with environments of its own, and with gradients averaged over all
     #[arg(long, default_value_t = false, action = ArgAction::Set)]
     pub distributed: bool,
-    /// Rank of this process, and address of process 0.
-    #[command(flatten)]
-    #[serde(skip)]
-    pub launch: LaunchOptions,
     /// Seconds to wait for the other processes to start
     #[arg(long, default_value_t = 120)]
     pub join_timeout: u64,

@@ -9,7 +9,7 @@ use super::exchange::{Exchange, ensure_same};
 use super::layout::{Layout, World};
 use super::options::SebulbaOptions;
 use crate::Array;
-use crate::distributed::{Launch, Peer, Secret};
+use crate::distributed::Mpi;
 use crate::envs::{EnvPool, EnvSpec, Handle, PoolOptions, XlaPool};
 use crate::error::{Error, Result};
 use crate::jit::Mode;
@@ -93,7 +93,7 @@ pub(super) fn start_runtime(
     // The clients wait for each other, and would not report which process is missing.
     processes.barrier(join_timeout(options))?;
     let World { rank, size } = processes.world();
-    let store = processes.clone().key_values()?;
+    let store = processes.key_values()?;
     Runtime::start_among(wanted, Node { rank, size, store })
 }
 
@@ -131,13 +131,5 @@ pub(super) fn connect(options: &SebulbaOptions) -> Result<Option<Arc<dyn Exchang
     if !options.distributed {
         return Ok(None);
     }
-    // With MPI no address is needed.
-    #[cfg(feature = "mpi")]
-    if options.launch.coordinator_address.is_none() {
-        return Ok(Some(Arc::new(super::mpi::Mpi::join(join_timeout(options))?)));
-    }
-    let variable = |name: &str| std::env::var(name).ok();
-    let launch = Launch::find(&options.launch, variable)?;
-    let secret = Secret::find(options.launch.secret_file.as_deref(), variable)?;
-    Ok(Some(Arc::new(Peer::join(launch, secret, join_timeout(options))?)))
+    Ok(Some(Arc::new(Mpi::join(join_timeout(options))?)))
 }
