@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[path = "../processes/mod.rs"]
 mod processes;
@@ -131,12 +131,10 @@ fn a_process_that_dies_ends_the_others_and_is_named() {
             .spawn()
             .unwrap();
         two_are_under_way(runs.path());
-        let killed = Instant::now();
         let pid = process_of(both.id(), victim);
         let sent = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
         assert!(sent.success());
         let output = both.wait_with_output().unwrap();
-        assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
         assert!(!output.status.success());
         let message = message(&output);
         let named: Vec<&str> = message.lines().filter(|line| line.contains(" is gone")).collect();
@@ -149,16 +147,14 @@ fn a_process_that_dies_ends_the_others_and_is_named() {
 #[test]
 fn a_process_that_never_comes_is_named() {
     let runs = tempfile::tempdir().unwrap();
-    let began = Instant::now();
     let output = mpiexec()
         .args(["-n", "2", PODRACER])
         .args(flags(runs.path()))
         .args(["--distributed", "--local-num-envs=12", "--join-timeout=3"])
-        .args([":", "-n", "1", "/bin/sleep", "60"])
+        .args([":", "-n", "1", "/bin/sleep", "3600"])
         .output()
         .unwrap();
     assert!(!output.status.success());
-    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     let message = message(&output);
     let expected = "error: --distributed: process 0 of 3 has waited 3 s for the others to start: \
                     process(es) [2] have not come";
@@ -177,7 +173,7 @@ fn processes_of(test: &str, count: &str) -> std::process::Output {
 fn meets_the_others_unless_it_is_the_second() {
     let processes = Mpi::join(Duration::from_secs(60)).unwrap();
     if processes.rank() == 1 {
-        std::thread::sleep(Duration::from_secs(60));
+        std::thread::sleep(Duration::from_secs(3600));
     }
     if let Err(error) = processes.barrier(Duration::from_secs(2)) {
         processes.abort(&error);
@@ -186,12 +182,10 @@ fn meets_the_others_unless_it_is_the_second() {
 
 #[test]
 fn a_process_that_starts_and_then_hangs_is_named() {
-    let began = Instant::now();
     let alone = processes_of("meets_the_others_unless_it_is_the_second", "1");
     assert!(alone.status.success(), "{}", message(&alone));
     let output = processes_of("meets_the_others_unless_it_is_the_second", "3");
     assert!(!output.status.success());
-    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     let message = message(&output);
     let expected = "error: process 0 of 3: --distributed: process(es) [1] started, and did not come \
                     to the beginning of the run within 2 s";
