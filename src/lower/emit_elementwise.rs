@@ -8,6 +8,69 @@ use crate::trace::literal::Literal;
 use crate::trace::op::{BinaryOp, CompareOp, UnaryOp};
 use crate::trace::types::{DType, TensorType};
 
+/// Coefficients of Chebyshev polynomials in `x / 2 - 2`, which sum to `bessel_i0e(x)` from 0 to 8.
+const I0E_TO_8: [f64; 30] = [
+    0.6767952744094761,
+    -0.3046826723431984,
+    0.17162090152220877,
+    -0.09490109704804764,
+    0.04930528423967071,
+    -0.02373741480589947,
+    0.010546460394594998,
+    -0.004324309995050576,
+    0.0016394756169413357,
+    -0.0005763755745385824,
+    0.00018850288509584165,
+    -5.754195010082104e-05,
+    1.6448448070728896e-05,
+    -4.4167383584587505e-06,
+    1.1173875391201037e-06,
+    -2.670793853940612e-07,
+    6.046995022541919e-08,
+    -1.300025009986248e-08,
+    2.6598237246823866e-09,
+    -5.189795601635263e-10,
+    9.675809035373237e-11,
+    -1.726826291441556e-11,
+    2.95505266312964e-12,
+    -4.856446783111929e-13,
+    7.676185498604936e-14,
+    -1.1685332877993451e-14,
+    1.715391285555133e-15,
+    -2.431279846547955e-16,
+    3.3307945188222384e-17,
+    -4.4153416464793395e-18,
+];
+
+/// The same in `32 / x - 2`, which sum to `sqrt(x) bessel_i0e(x)` from 8 on.
+const I0E_FROM_8: [f64; 25] = [
+    0.8044904110141088,
+    0.0033691164782556943,
+    6.889758346916825e-05,
+    2.8913705208347567e-06,
+    2.0489185894690638e-07,
+    2.266668990498178e-08,
+    3.3962320257083865e-09,
+    4.94060238822497e-10,
+    1.1889147107846439e-11,
+    -3.1499165279632416e-11,
+    -1.3215811840447713e-11,
+    -1.7941785315068062e-12,
+    7.180124451383666e-13,
+    3.8527783827421426e-13,
+    1.54008621752141e-14,
+    -4.150569347287222e-14,
+    -9.554846698828307e-15,
+    3.8116806693526224e-15,
+    1.7725601330565263e-15,
+    -3.425485619677219e-16,
+    -2.8276239805165836e-16,
+    3.461222867697461e-17,
+    4.46562142029676e-17,
+    -4.830504485944182e-18,
+    -7.233180487874754e-18,
+];
+
 impl Emitter<'_> {
     pub(super) fn unary(&mut self, op: UnaryOp, x: Value, ty: &TensorType) -> Value {
         let name = match op {
@@ -64,6 +127,10 @@ impl Emitter<'_> {
             UnaryOp::Digamma => {
                 return self.op(format_args!("chlo.digamma {x} : {0} -> {0}", Ty(ty)));
             }
+            UnaryOp::BesselI0e => return self.bessel_i0e(x, ty),
+            UnaryOp::BesselI1e => {
+                return self.op(format_args!("chlo.bessel_i1e {x} : {0} -> {0}", Ty(ty)));
+            }
             UnaryOp::IsFinite => {
                 let result = predicate(ty);
                 let (from, to) = (Ty(ty), Ty(&result));
@@ -72,6 +139,46 @@ impl Emitter<'_> {
             UnaryOp::Not => "stablehlo.not",
         };
         self.op(format_args!("{name} {x} : {}", Ty(ty)))
+    }
+
+    /// CHLO lacks it: two Chebyshev expansions, for up to 8 and for more.
+    fn bessel_i0e(&mut self, x: Value, ty: &TensorType) -> Value {
+        let dtype = if ty.dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        let wide = &TensorType::new(dtype, &ty.shape);
+        let x = self.convert(x, ty, dtype);
+        let size = self.unary(UnaryOp::Abs, x, wide);
+        let number = |this: &mut Self, x: f64| this.constant(&Literal::filled(wide.clone(), x));
+        let [half, two, eight, many] = [0.5, 2.0, 8.0, 32.0].map(|x| number(self, x));
+        let near = self.binary(BinaryOp::Mul, size, half, wide);
+        let near = self.binary(BinaryOp::Sub, near, two, wide);
+        let near = self.chebyshev(near, &I0E_TO_8, wide);
+        let far = self.binary(BinaryOp::Div, many, size, wide);
+        let far = self.binary(BinaryOp::Sub, far, two, wide);
+        let far = self.chebyshev(far, &I0E_FROM_8, wide);
+        let root = self.unary(UnaryOp::Sqrt, size, wide);
+        let far = self.binary(BinaryOp::Div, far, root, wide);
+        let is_near = self.compare(CompareOp::Le, size, eight, wide);
+        let y = self.select(is_near, near, far, &predicate(wide), wide);
+        self.convert(y, wide, ty.dtype)
+    }
+
+    /// `c[0] / 2 + c[1] T1(x / 2) + c[2] T2(x / 2) + ..` for `x` in -2..2, by Clenshaw's recurrence;
+    /// without the terms that `f32` cannot hold beside the others.
+    fn chebyshev(&mut self, x: Value, coefficients: &[f64], ty: &TensorType) -> Value {
+        let least = if ty.dtype == DType::F64 { 0.0 } else { 1e-9 };
+        let number = |this: &mut Self, x: f64| this.constant(&Literal::filled(ty.clone(), x));
+        let zero = number(self, 0.0);
+        let (mut last, mut before, mut earlier) = (zero, zero, zero);
+        for &c in coefficients.iter().rev().skip_while(|c| c.abs() < least) {
+            (before, earlier) = (last, before);
+            let product = self.binary(BinaryOp::Mul, x, before, ty);
+            let difference = self.binary(BinaryOp::Sub, product, earlier, ty);
+            let c = number(self, c);
+            last = self.binary(BinaryOp::Add, difference, c, ty);
+        }
+        let sum = self.binary(BinaryOp::Sub, last, earlier, ty);
+        let half = number(self, 0.5);
+        self.binary(BinaryOp::Mul, sum, half, ty)
     }
 
     pub(super) fn binary(&mut self, op: BinaryOp, a: Value, b: Value, ty: &TensorType) -> Value {

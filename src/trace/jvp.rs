@@ -242,10 +242,22 @@ fn jvp_unary(op: UnaryOp, x: Tensor, y: Tensor, t: Tensor) -> Option<Tensor> {
         UnaryOp::Lgamma => t * x.digamma(),
         UnaryOp::Digamma => t * polygamma(1, x),
         UnaryOp::ErfInv => t * ((y * y).exp() * (PI.sqrt() / 2.0)),
+        UnaryOp::BesselI0e => t * (x.bessel_i1e() - x.sign() * y),
+        UnaryOp::BesselI1e => t * slope_of_bessel_i1e(x, y),
         // Flat, or not differentiable.
         UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round => return None,
         UnaryOp::IsFinite | UnaryOp::Not => return None,
     })
+}
+
+/// The slope of `y = bessel_i1e(x)`: 1/2 at 0, where `y / x` has no value.
+fn slope_of_bessel_i1e(x: Tensor, y: Tensor) -> Tensor {
+    let epsilon = [(DType::F64, -52), (DType::F32, -23), (DType::F16, -10), (DType::BF16, -7)]
+        .into_iter()
+        .find_map(|(dtype, power)| (dtype == x.dtype()).then_some(2f64.powi(power)));
+    let near = x.abs().le(epsilon.expect("a float"));
+    let away = where_(near, 1.0, x);
+    where_(near, 0.5, away.bessel_i0e() - y * (away.sign() + 1.0 / away))
 }
 
 fn jvp_binary(

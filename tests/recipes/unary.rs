@@ -189,6 +189,12 @@ pub fn unary(op: UnaryOp) -> Row {
             .within(0.4, 4.0)
             .step(Positive, |i| (-1.0 / i.low - 1.0, i.high, 1.0 / i.low.powi(2) + 1.0 / i.low))
             .rounding(|_, _| 64.0),
+        UnaryOp::BesselI0e => row("bessel_i0e", Tensor::bessel_i0e, "special.i0e")
+            .within(0.3, 3.0)
+            .step(Positive, |_| (0.0, 1.0, 1.0)),
+        UnaryOp::BesselI1e => row("bessel_i1e", Tensor::bessel_i1e, "special.i1e")
+            .within(0.3, 3.0)
+            .step(Positive, |_| (0.0, 0.22, 0.5)),
         UnaryOp::IsFinite => row("is_finite", Tensor::is_finite, "jnp.isfinite")
             .value(|x| x.is_finite() as u8 as f64),
         UnaryOp::Not => row("not", |x| !x, ""),

@@ -48,6 +48,8 @@ pub(super) fn unary(op: UnaryOp, dtype: DType) -> fn(f64) -> f64 {
         UnaryOp::Digamma => gamma::digamma,
         UnaryOp::ErfInv if dtype == DType::F64 => erf_inv,
         UnaryOp::ErfInv => |x| erf_inv_f32(x as f32) as f64,
+        UnaryOp::BesselI0e => |x| bessel_ie(0, x),
+        UnaryOp::BesselI1e => |x| bessel_ie(1, x),
         UnaryOp::IsFinite | UnaryOp::Not => {
             panic!("{} is not a function from floats to floats", op.name())
         }
@@ -82,6 +84,32 @@ fn erfc(x: f64) -> f64 {
 fn erfc_tail(x: f64) -> f64 {
     let fraction = (1..=60).rev().fold(x, |tail, n| x + n as f64 / 2.0 / tail);
     (-x * x).exp() / PI.sqrt() / fraction
+}
+
+/// The modified Bessel function of the first kind of order 0 or 1, times `e^-|x|`.
+fn bessel_ie(order: i32, x: f64) -> f64 {
+    let size = x.abs();
+    let value = if size < 30.0 {
+        // The power series: every term is positive, so nothing cancels.
+        let (mut term, mut sum, mut k) = ((size / 2.0).powi(order), 0.0, 1.0);
+        while term > 1e-18 * sum {
+            sum += term;
+            term *= size * size / 4.0 / (k * (k + order as f64));
+            k += 1.0;
+        }
+        (-size).exp() * sum
+    } else {
+        // Hankel's asymptotic series, whose terms shrink up to about the one of number `2 |x|`.
+        let square = 4.0 * (order * order) as f64;
+        let (mut term, mut sum, mut k) = (1.0f64, 0.0, 1.0f64);
+        while term.abs() > 1e-18 {
+            sum += term;
+            term *= ((2.0 * k - 1.0).powi(2) - square) / (8.0 * k * size);
+            k += 1.0;
+        }
+        sum / (2.0 * PI * size).sqrt()
+    };
+    if order == 1 { value.copysign(x) } else { value }
 }
 
 /// The inverse hyperbolic sine; the standard library's overflows above half of the largest number.

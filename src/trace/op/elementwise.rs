@@ -129,6 +129,12 @@ macro_rules! unary_ops {
             /// The derivative of `lgamma`; its own is
             /// [`polygamma`](crate::trace::ops::polygamma) of order 1.
             Digamma "digamma" fn digamma: Floats [];
+            /// The modified Bessel function of the first kind of order 0, times `e^-|x|`:
+            /// `jax.scipy.special.i0e`.
+            BesselI0e "bessel_i0e" fn bessel_i0e: Floats [];
+            /// The modified Bessel function of the first kind of order 1, times `e^-|x|`:
+            /// `jax.scipy.special.i1e`.
+            BesselI1e "bessel_i1e" fn bessel_i1e: Floats [];
             /// True for each element that is neither infinite nor NaN.
             IsFinite "is_finite" fn is_finite: Floats [Predicate, Flat, Cheap];
             /// Logical on bool, bitwise on integers.
