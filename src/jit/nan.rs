@@ -5,6 +5,8 @@
 //! not called again for that: the compiled run records their results, which are used again in the
 //! same order.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +33,15 @@ fn first_nan(value: &Literal) -> Option<usize> {
         DType::BF16 => find(bytes, bf16::is_nan),
         DType::F32 => find(bytes, f32::is_nan),
         DType::F64 => find(bytes, f64::is_nan),
-        _ => None,
+        DType::Bool
+        | DType::I8
+        | DType::I16
+        | DType::I32
+        | DType::I64
+        | DType::U8
+        | DType::U16
+        | DType::U32
+        | DType::U64 => None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! The type rule of every operation, and the checker of whole Programs.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod collective;
 mod control;
 mod conv;

@@ -1,6 +1,8 @@
 //! The data-flow view of a Program, by `petgraph`: dead code, common subexpressions, liveness, and
 //! pictures.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod order;
 mod rewrite;
 

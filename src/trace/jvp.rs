@@ -74,7 +74,10 @@ fn jvp_equation(
     mode: Mode,
 ) -> (Tensors, Tangents) {
     let (op, at) = (&equation.op, equation.at);
-    match op {
+    // The operation itself on other operands.
+    let same = |operands: &[Tensor]| Some(bind1(op.clone(), operands, at));
+    let tangent: &dyn Fn(Tensor) -> Option<Tensor> = match op {
+        // Several results, or Programs inside: a rule for the whole equation.
         Op::Scan(scan) => return control::jvp_scan(scan, x, t, mode, at),
         Op::While(while_op) => return control::jvp_while(while_op, x, t, mode, at),
         Op::Cond(cond) => return control::jvp_cond(cond, x, t, mode, at),
@@ -85,65 +88,28 @@ fn jvp_equation(
         Op::Remat(remat) => return custom::jvp_remat(remat, x, t, mode, at),
         Op::Collective(c) => return collective::jvp_collective(c, x, t, at),
         Op::Callback(callback) => return callback::jvp_callback(callback, x, at),
-        Op::Constant(_)
-        | Op::Iota { .. }
-        | Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Compare(_)
-        | Op::Select
-        | Op::Clamp
-        | Op::Convert { .. }
-        | Op::Bitcast { .. }
-        | Op::Broadcast { .. }
-        | Op::Reshape { .. }
-        | Op::Transpose { .. }
-        | Op::Reverse { .. }
-        | Op::Concat { .. }
-        | Op::Pad { .. }
-        | Op::Slice { .. }
-        | Op::DynamicSlice { .. }
-        | Op::DynamicUpdateSlice
-        | Op::Gather(_)
-        | Op::Scatter(_)
-        | Op::Dot(_)
-        | Op::Conv(_)
-        | Op::Cholesky
-        | Op::TriangularSolve(_)
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::Threefry
-        | Op::Name(_)
-        | Op::StopGradient => {}
-    }
-    let outputs = bind(op.clone(), x, at);
-    let y = outputs[0];
-    if !y.dtype().is_float() {
-        let zeros = Tangents::from_elem(None, outputs.len());
-        return (outputs, zeros);
-    }
-    // The operation itself on other operands.
-    let same = |operands: &[Tensor]| Some(bind1(op.clone(), operands, at));
-    let tangent = match op {
-        // Without operands that could have tangents, or without derivative.
-        Op::Constant(_) | Op::Iota { .. } | Op::Compare(_) | Op::Bitcast { .. } => None,
-        Op::ArgReduce { .. } | Op::Threefry | Op::StopGradient => None,
 
-        Op::Unary(unary) => t[0].and_then(|t| jvp_unary(*unary, x[0], y, t)),
-        Op::Binary(binary) => jvp_binary(*binary, [x[0], x[1]], y, [t[0], t[1]]),
-        Op::Select => {
+        // One result `y`: a rule for its tangent.
+        // Without operands that could have tangents, or without derivative.
+        Op::Constant(_) | Op::Iota { .. } | Op::Compare(_) | Op::Bitcast { .. } => &|_| None,
+        Op::ArgReduce { .. } | Op::Threefry | Op::StopGradient => &|_| None,
+
+        Op::Unary(unary) => &|y| t[0].and_then(|t| jvp_unary(*unary, x[0], y, t)),
+        Op::Binary(binary) => &|y| jvp_binary(*binary, [x[0], x[1]], y, [t[0], t[1]]),
+        Op::Select => &|_| {
             let on_true = instantiate(t[1], x[1]);
             let on_false = instantiate(t[2], x[2]);
             (t[1].is_some() || t[2].is_some()).then(|| where_(x[0], on_true, on_false))
-        }
-        Op::Clamp => {
+        },
+        Op::Clamp => &|_| {
             let [low, x, high] = [x[0], x[1], x[2]];
             let zero = zeros_like(x);
             let part = |mask: Tensor, t: Option<Tensor>| t.map(|t| where_(mask, t, zero));
             let inner = part(x.gt(low) & x.lt(high), t[1]);
             let below = part(low.gt(x), t[0]);
             add_tangents(inner, add_tangents(below, part(high.lt(x), t[2])))
-        }
-        Op::Convert { dtype } => t[0].map(|t| t.to(*dtype)),
+        },
+        Op::Convert { dtype } => &|_| t[0].map(|t| t.to(*dtype)),
 
         // Linear in the first operand.
         Op::Broadcast { .. }
@@ -151,25 +117,26 @@ fn jvp_equation(
         | Op::Transpose { .. }
         | Op::Reverse { .. }
         | Op::Name(_)
-        | Op::Slice { .. } => t[0].and_then(|t| same(&[t])),
-        Op::DynamicSlice { .. } => t[0].and_then(|t| {
+        | Op::Slice { .. } => &|_| t[0].and_then(|t| same(&[t])),
+        Op::DynamicSlice { .. } => &|_| {
+            let t = t[0]?;
             let operands: Vec<Tensor> = [t].into_iter().chain(x[1..].iter().copied()).collect();
             same(&operands)
-        }),
-        Op::Gather(_) => t[0].and_then(|t| same(&[t, x[1]])),
+        },
+        Op::Gather(_) => &|_| t[0].and_then(|t| same(&[t, x[1]])),
 
         // Linear in several operands at once.
-        Op::Concat { .. } => {
+        Op::Concat { .. } => &|_| {
             let operands: Vec<Tensor> = t.iter().zip(x).map(|(t, x)| instantiate(*t, *x)).collect();
             same(&operands)
-        }
-        Op::Pad { .. } => same(&[instantiate(t[0], x[0]), instantiate(t[1], x[1])]),
-        Op::DynamicUpdateSlice => {
+        },
+        Op::Pad { .. } => &|_| same(&[instantiate(t[0], x[0]), instantiate(t[1], x[1])]),
+        Op::DynamicUpdateSlice => &|_| {
             let window = [instantiate(t[0], x[0]), instantiate(t[1], x[1])];
             let operands: Vec<Tensor> = window.into_iter().chain(x[2..].iter().copied()).collect();
             same(&operands)
-        }
-        Op::Scatter(dims) => match dims.kind {
+        },
+        Op::Scatter(dims) => &|y| match dims.kind {
             ScatterKind::Add => same(&[instantiate(t[0], x[0]), x[1], instantiate(t[2], x[2])]),
             ScatterKind::Set => gather::jvp_scatter_set(dims, [x[0], x[1], x[2]], [t[0], t[2]], at),
             ScatterKind::Mul => gather::jvp_scatter_mul(dims, [x[0], x[1], x[2]], [t[0], t[2]], at),
@@ -179,37 +146,32 @@ fn jvp_equation(
         },
 
         // Linear in each operand.
-        Op::Dot(_) | Op::Conv(_) => {
+        Op::Dot(_) | Op::Conv(_) => &|_| {
             add_tangents(t[0].and_then(|t| same(&[t, x[1]])), t[1].and_then(|t| same(&[x[0], t])))
-        }
+        },
 
-        Op::Cholesky => t[0].map(|t| linalg::jvp_cholesky(y, t)),
-        Op::TriangularSolve(op) => add_tangents(
-            t[0].map(|t| linalg::jvp_triangular_solve(op, x[0], y, t)),
-            t[1].and_then(|t| same(&[x[0], t])),
-        ),
+        Op::Cholesky => &|y| t[0].map(|t| linalg::jvp_cholesky(y, t)),
+        Op::TriangularSolve(op) => &|y| {
+            add_tangents(
+                t[0].map(|t| linalg::jvp_triangular_solve(op, x[0], y, t)),
+                t[1].and_then(|t| same(&[x[0], t])),
+            )
+        },
 
-        Op::Reduce { op: reduce_op, axes } => t[0].and_then(|t| match reduce_op {
-            ReduceOp::Sum => same(&[t]),
-            ReduceOp::Max | ReduceOp::Min => Some(reduce::jvp_extreme(x[0], y, t, axes)),
-            ReduceOp::Prod => Some(reduce::jvp_product(x[0], t, axes)),
-            ReduceOp::And | ReduceOp::Or => None,
-        }),
-
-        Op::Sort { .. }
-        | Op::Collective(_)
-        | Op::CustomJvp(_)
-        | Op::CustomVjp(_)
-        | Op::CustomLin(_)
-        | Op::Remat(_)
-        | Op::Callback(_)
-        | Op::Scan(_)
-        | Op::While(_)
-        | Op::Cond(_) => {
-            unreachable!("handled above")
-        }
+        Op::Reduce { op: reduce_op, axes } => &|y| {
+            t[0].and_then(|t| match reduce_op {
+                ReduceOp::Sum => same(&[t]),
+                ReduceOp::Max | ReduceOp::Min => Some(reduce::jvp_extreme(x[0], y, t, axes)),
+                ReduceOp::Prod => Some(reduce::jvp_product(x[0], t, axes)),
+                ReduceOp::And | ReduceOp::Or => None,
+            })
+        },
     };
-    (outputs, Tangents::from_elem(tangent, 1))
+    let outputs = bind(op.clone(), x, at);
+    let y = outputs[0];
+    let tangent = if y.dtype().is_float() { tangent(y) } else { None };
+    let tangents = Tangents::from_elem(tangent, outputs.len());
+    (outputs, tangents)
 }
 
 /// The tangent of `y = op(x)`. Factors are computed from values alone, so that the tangent is one

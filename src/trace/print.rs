@@ -11,6 +11,8 @@
 //! `{:#}` is the exact form ([`Program::to_text`]): constants are equations of their own and are
 //! written out to the last element. [`Program::parse`] reads both.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use std::fmt::{self, Write};
 
 use super::literal::Literal;
@@ -140,9 +142,10 @@ impl Printer<'_> {
         }
         write!(f, "= {}", equation.op.name())?;
         let mut params = String::new();
-        match &equation.op {
-            Op::Constant(literal) if self.style.exact => write!(params, "{literal:#}")?,
-            op => op_params(&mut params, op)?,
+        if let (Op::Constant(literal), true) = (&equation.op, self.style.exact) {
+            write!(params, "{literal:#}")?;
+        } else {
+            op_params(&mut params, &equation.op)?;
         }
         if !params.is_empty() {
             write!(f, "[{params}]")?;

@@ -1,5 +1,7 @@
 //! Queries on a [`Program`].
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use smallvec::SmallVec;
 
 use super::axis::Axis;
@@ -42,9 +44,11 @@ impl Program {
     /// An axis that collectives of this Program communicate along, if there are any: such a Program
     /// is one member's, and runs under `pmap` only.
     pub fn free_axis(&self) -> Option<Axis> {
-        self.equations.iter().find_map(|equation| match &equation.op {
-            Op::Collective(collective) => Some(collective.axis),
-            op => op.subprograms().find_map(Program::free_axis),
+        self.equations.iter().find_map(|equation| {
+            if let Op::Collective(collective) = &equation.op {
+                return Some(collective.axis);
+            }
+            equation.op.subprograms().find_map(Program::free_axis)
         })
     }
 }

@@ -135,12 +135,18 @@ type Parts = SmallVec<[Option<Tensor>; 4]>;
 /// they are dropped.
 fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tensor>]) -> Parts {
     let op = &equation.op;
+    // The one cotangent, of operations with one result.
+    let Some(ct) = cts.iter().copied().flatten().next() else { return Parts::new() };
+    let first = |part: Tensor| Parts::from_slice(&[Some(part)]);
+    let pair = |a: Option<Tensor>, b: Option<Tensor>| Parts::from_slice(&[a, b]);
+    let not_linear = || -> ! { fail_op(op.name(), NOT_LINEAR) };
     match op {
-        Op::Scan(scan) => return control::transpose_scan(scan, x, cts, equation.at),
-        Op::Cond(cond) => return control::transpose_cond(cond, x, cts, equation.at),
-        Op::CustomLin(op) => return custom::transpose_custom_lin(op, x, cts),
-        Op::Remat(remat) => return custom::transpose_remat(remat, x, cts, equation.at),
-        Op::Collective(c) => return collective::transpose_collective(c, cts, equation.at),
+        // Several results, or Programs inside.
+        Op::Scan(scan) => control::transpose_scan(scan, x, cts, equation.at),
+        Op::Cond(cond) => control::transpose_cond(cond, x, cts, equation.at),
+        Op::CustomLin(op) => custom::transpose_custom_lin(op, x, cts),
+        Op::Remat(remat) => custom::transpose_remat(remat, x, cts, equation.at),
+        Op::Collective(c) => collective::transpose_collective(c, cts, equation.at),
         Op::Callback(callback) => fail_op(callback.kind.name(), TANGENT),
         Op::While(_) => fail_op(
             "while_loop",
@@ -148,44 +154,7 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
              and so the memory for the residuals, is not known. Use scan or fori_loop, or \
              forward-mode differentiation with jvp",
         ),
-        Op::Constant(_)
-        | Op::Iota { .. }
-        | Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Compare(_)
-        | Op::Select
-        | Op::Clamp
-        | Op::Convert { .. }
-        | Op::Bitcast { .. }
-        | Op::Broadcast { .. }
-        | Op::Reshape { .. }
-        | Op::Transpose { .. }
-        | Op::Reverse { .. }
-        | Op::Concat { .. }
-        | Op::Pad { .. }
-        | Op::Slice { .. }
-        | Op::DynamicSlice { .. }
-        | Op::DynamicUpdateSlice
-        | Op::Gather(_)
-        | Op::Scatter(_)
-        | Op::Dot(_)
-        | Op::Conv(_)
-        | Op::Cholesky
-        | Op::TriangularSolve(_)
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::Sort { .. }
-        | Op::Threefry
-        | Op::Name(_)
-        | Op::CustomJvp(_)
-        | Op::CustomVjp(_)
-        | Op::StopGradient => {}
-    }
-    let Some(ct) = cts[0] else { return Parts::new() };
-    let first = |part: Tensor| Parts::from_slice(&[Some(part)]);
-    let pair = |a: Option<Tensor>, b: Option<Tensor>| Parts::from_slice(&[a, b]);
-    let not_linear = || -> ! { fail_op(op.name(), NOT_LINEAR) };
-    match op {
+
         Op::Unary(unary) if unary.is(Fact::Linear) => first(bind1(op.clone(), &[ct], equation.at)),
         Op::Unary(_) => not_linear(),
         Op::Binary(binary) => match (binary.linearity(), x[0].value, x[1].value) {
@@ -319,14 +288,7 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
         | Op::Threefry
         | Op::StopGradient
         | Op::CustomJvp(_)
-        | Op::CustomVjp(_)
-        | Op::CustomLin(_)
-        | Op::Remat(_)
-        | Op::Callback(_)
-        | Op::Collective(_)
-        | Op::Scan(_)
-        | Op::While(_)
-        | Op::Cond(_) => not_linear(),
+        | Op::CustomVjp(_) => not_linear(),
     }
 }
 

@@ -25,19 +25,17 @@ pub(super) fn rewrite(mut program: Program) -> Program {
 fn splats(program: &mut Program) {
     let mut values: HashMap<Var, Literal> = HashMap::new();
     for equation in &mut program.equations {
-        match &equation.op {
-            Op::Constant(literal) if literal.splat_value().is_some() => {
-                values.insert(equation.outputs[0], literal.clone());
-            }
-            Op::Broadcast { .. } | Op::Reshape { .. } => {
-                let Some(literal) = values.get(&equation.inputs[0]) else { continue };
-                let ty = &program.types[equation.outputs[0].index()];
-                let Some(literal) = literal.resplat(ty) else { continue };
-                values.insert(equation.outputs[0], literal.clone());
-                equation.op = Op::Constant(literal);
-                equation.inputs.clear();
-            }
-            _ => {}
+        if let Op::Constant(literal) = &equation.op
+            && literal.splat_value().is_some()
+        {
+            values.insert(equation.outputs[0], literal.clone());
+        } else if let Op::Broadcast { .. } | Op::Reshape { .. } = &equation.op {
+            let Some(literal) = values.get(&equation.inputs[0]) else { continue };
+            let ty = &program.types[equation.outputs[0].index()];
+            let Some(literal) = literal.resplat(ty) else { continue };
+            values.insert(equation.outputs[0], literal.clone());
+            equation.op = Op::Constant(literal);
+            equation.inputs.clear();
         }
     }
 }

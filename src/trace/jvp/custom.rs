@@ -1,8 +1,5 @@
 //! Derivatives of functions that bring their own, and of checkpointed functions.
 
-// Most operations are alike here: the policy saves them or not by their kind.
-#![allow(clippy::wildcard_enum_match_arm)]
-
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -193,6 +190,10 @@ fn linearize_remat(
 fn saved(known: &Program, num_results: usize, policy: &RematPolicy) -> Vec<Var> {
     let named =
         |op: &Op, names: &[&'static str]| matches!(op, Op::Name(name) if names.contains(name));
+    let results_of = |keeps: &dyn Fn(&Op) -> bool| -> Vec<Var> {
+        let kept = known.equations.iter().filter(|equation| keeps(&equation.op));
+        kept.flat_map(|equation| equation.outputs.iter().copied()).collect()
+    };
     let mut saved: Vec<Var> = Vec::new();
     let residuals = &known.outputs[num_results..];
     match policy {
@@ -207,16 +208,11 @@ fn saved(known: &Program, num_results: usize, policy: &RematPolicy) -> Vec<Var> 
                 .collect();
             saved.extend(residuals.iter().filter(|var| !forgotten.contains(var)));
         }
-        RematPolicy::DotsSaveable
-        | RematPolicy::DotsWithNoBatchDimsSaveable
-        | RematPolicy::SaveOnlyTheseNames(_) => {
-            let keeps = |op: &Op| match policy {
-                RematPolicy::SaveOnlyTheseNames(names) => named(op, names),
-                RematPolicy::DotsSaveable => op.facts().product,
-                _ => matches!(op, Op::Dot(dims) if dims.lhs_batch.is_empty()),
-            };
-            let kept = known.equations.iter().filter(|equation| keeps(&equation.op));
-            saved.extend(kept.flat_map(|equation| equation.outputs.iter().copied()));
+        RematPolicy::SaveOnlyTheseNames(names) => saved.extend(results_of(&|op| named(op, names))),
+        RematPolicy::DotsSaveable => saved.extend(results_of(&|op| op.facts().product)),
+        RematPolicy::DotsWithNoBatchDimsSaveable => {
+            let unbatched = |op: &Op| matches!(op, Op::Dot(dims) if dims.lhs_batch.is_empty());
+            saved.extend(results_of(&unbatched));
         }
     }
     // Effects must not happen again, so their results are kept by every policy.

@@ -162,14 +162,6 @@ macro_rules! define_unary {
                 match self { $(UnaryOp::$op => $name),* }
             }
 
-            /// Name of the method of `Tensor`; `None` where an operator of Rust is the function.
-            pub fn method(self) -> Option<&'static str> {
-                let methods: &[&str] = match self {
-                    $(UnaryOp::$op => &[$(stringify!($method))?]),*
-                };
-                methods.first().copied()
-            }
-
             /// Element types that it takes.
             pub fn domain(self) -> Domain {
                 match self { $(UnaryOp::$op => Domain::$domain),* }

@@ -1,8 +1,5 @@
 //! Control flow: batching.
 
-// Data flows in the same way through most operations.
-#![allow(clippy::wildcard_enum_match_arm)]
-
 use std::sync::Arc;
 
 use super::callback::expect_no_io;
