@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use podracer::distributed::Mpi;
 use podracer::error::{Error, Result};
-use podracer::lower::native::Settings;
+use podracer::native::Settings;
 
 /// Numbers of a small network, of PPO's network of images, and of a larger one.
 const SIZES: [usize; 3] = [1_000, 100_000, 1_700_000];

@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use podracer::error::Result;
 use podracer::lower::cache::Cache;
-use podracer::lower::native::locate_cpu_plugin;
 use podracer::lower::pjrt::{Buffer, Client, CompileOptions, Executable, OptionValue, Plugin};
+use podracer::native::locate_cpu_plugin;
 use podracer::trace::literal::AlignedBytes;
 use podracer::trace::types::{DType, TensorType};
 use raw::Raw;

@@ -1,8 +1,7 @@
-//! File names and files that come from outside the process: names that must stay inside their
-//! folder, and files that must be regular ones.
-//!
-//! A run folder may have been downloaded. A name in its checkpoint can be an absolute path, a file
-//! in it can be a link to a file of the user or a pipe that blocks the reader for ever.
+//! Files that come from outside the process, which must be regular ones: a pipe would block the
+//! reader for ever.
+
+pub(crate) mod private;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -10,79 +9,9 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// Longest name accepted: file systems allow 255 bytes, and endings such as `.safetensors.123.tmp`
-/// and the parts of a run's name are added.
-const MAX_NAME: usize = 128;
-
-/// Characters of a text from a file that a message shows.
-const MAX_SHOWN: usize = 80;
-
-/// Description of a [`plain_name`], for messages.
-pub const PLAIN_NAME: &str =
-    "one plain name of at most 128 bytes, without path separators or control characters";
-
-/// Returns true for a name of one file or folder, which no join can move to another folder.
-pub fn plain_name(name: &str) -> bool {
-    let forbidden = |c: char| c == '/' || c == '\\' || c.is_control();
-    !name.is_empty()
-        && name.len() <= MAX_NAME
-        && !matches!(name, "." | "..")
-        && !name.contains(forbidden)
-}
-
-/// Text of a file for a message: without control characters, and no longer than a line.
-pub fn shown(text: &str) -> String {
-    shortened(text, MAX_SHOWN)
-}
-
-/// A parser's message, which may repeat contents of the file: without control characters, and no
-/// longer than some lines.
-pub fn shown_error(error: &impl std::fmt::Display) -> String {
-    shortened(&error.to_string(), 5 * MAX_SHOWN)
-}
-
-fn shortened(text: &str, limit: usize) -> String {
-    let escaped = || {
-        text.chars().flat_map(|c| match c.is_control() {
-            true => c.escape_debug().collect::<Vec<char>>(),
-            false => vec![c],
-        })
-    };
-    let mut shown: String = escaped().take(limit).collect();
-    if escaped().nth(limit).is_some() {
-        shown.push_str("...");
-    }
-    shown
-}
-
-/// Fails unless the value of `--flag` is a [`plain_name`].
-///
-/// # Errors
-/// [`Error::Config`].
-pub fn ensure_plain_name(flag: &str, name: &str) -> Result<()> {
-    match plain_name(name) {
-        true => Ok(()),
-        false => Err(Error::Config(format!("--{flag} \"{}\": must be {PLAIN_NAME}", shown(name)))),
-    }
-}
-
-/// Fails unless the id of an environment is a [`plain_name`], or one with a namespace before it, as
-/// in `MinAtar/Breakout-v1`.
-///
-/// # Errors
-/// [`Error::Config`].
-pub fn ensure_env_id(id: &str) -> Result<()> {
-    let holds = match id.split_once('/') {
-        Some((namespace, name)) => plain_name(namespace) && plain_name(name),
-        None => plain_name(id),
-    };
-    match holds {
-        true => Ok(()),
-        false => Err(Error::Config(format!(
-            "--env-id \"{}\": must be {PLAIN_NAME}, or two of them as in MinAtar/Breakout-v1",
-            shown(id)
-        ))),
-    }
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Opens a regular file to read it. A link to one is followed; a pipe, a device and a folder are
@@ -95,52 +24,6 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     options.read(true);
     unblocked(&mut options, 0);
     regular(options.open(path)?)
-}
-
-/// Opens a regular file to write into it, unless it is a link.
-///
-/// # Errors
-/// Returns the system's error, and one of its own for links and other kinds of files.
-pub fn open_to_write(path: &Path) -> io::Result<File> {
-    opened(path, OpenOptions::new().read(true).write(true))
-}
-
-/// [`open_to_write`], which makes an empty file where there is none.
-///
-/// # Errors
-/// As [`open_to_write`].
-pub fn open_or_create(path: &Path) -> io::Result<File> {
-    opened(path, OpenOptions::new().read(true).write(true).create(true))
-}
-
-/// Creates or empties a file, unless it is a link or not a regular file.
-///
-/// # Errors
-/// As [`open_to_write`].
-pub fn create(path: &Path) -> io::Result<File> {
-    // Emptied only when it is known to be a regular file.
-    let file = open_or_create(path)?;
-    file.set_len(0)?;
-    Ok(file)
-}
-
-fn opened(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    not_a_link(path)?;
-    unblocked(options, no_follow());
-    regular(options.open(path)?)
-}
-
-/// Fails if there is a link at `path`. A missing path is accepted.
-///
-/// # Errors
-/// Returns an error that names the problem.
-pub fn not_a_link(path: &Path) -> io::Result<()> {
-    match path.symlink_metadata() {
-        Ok(found) if found.file_type().is_symlink() => Err(io::Error::other(
-            "it is a symbolic link, which may lead out of the folder; replace it by what it names",
-        )),
-        _ => Ok(()),
-    }
 }
 
 /// The whole of a regular file.
@@ -156,73 +39,21 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
     whole().map_err(Error::io("cannot read", path))
 }
 
-fn regular(file: File) -> io::Result<File> {
+/// Fails unless the open file is a regular one.
+pub(crate) fn regular(file: File) -> io::Result<File> {
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::other("it is not a regular file")),
     }
 }
 
+/// Sets the flags of opening a file, so that a pipe does not wait for its other end.
 #[cfg(unix)]
-fn unblocked(options: &mut OpenOptions, flags: i32) {
+pub(crate) fn unblocked(options: &mut OpenOptions, flags: i32) {
     use std::os::unix::fs::OpenOptionsExt;
     // Without the flag, opening a pipe waits for a writer. Regular files ignore it.
     options.custom_flags(libc::O_NONBLOCK | flags);
 }
 
 #[cfg(not(unix))]
-fn unblocked(_: &mut OpenOptions, _: i32) {}
-
-#[cfg(unix)]
-fn no_follow() -> i32 {
-    libc::O_NOFOLLOW
-}
-
-#[cfg(not(unix))]
-fn no_follow() -> i32 {
-    0
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    #[test]
-    fn names_stay_in_their_folder() {
-        for name in ["ppo", "a b", "ppo.v2", "..a", "events.out.tfevents.1.host.2.0", "größe"] {
-            assert!(plain_name(name), "{name}");
-        }
-        let long = "x".repeat(129);
-        for name in ["", ".", "..", "/", "a/b", "../a", "a\\b", "a\0b", "a\nb", "\u{1b}[2J", &long]
-        {
-            assert!(!plain_name(name), "{name:?}");
-        }
-        assert!(ensure_env_id("MinAtar/Breakout-v1").is_ok() && ensure_env_id("Pong-v5").is_ok());
-        for id in ["/etc", "a/..", "../a", "a/b/c", "a//b", ""] {
-            assert!(ensure_env_id(id).is_err(), "{id:?}");
-        }
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn only_regular_files_are_opened() {
-        let dir = tempfile::tempdir().unwrap();
-        let (file, link, pipe) =
-            (dir.path().join("file"), dir.path().join("link"), dir.path().join("pipe"));
-        fs::write(&file, "kept").unwrap();
-        std::os::unix::fs::symlink(&file, &link).unwrap();
-        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        assert_eq!(read(&file).unwrap(), b"kept");
-        assert_eq!(read(&link).unwrap(), b"kept");
-        assert!(open_to_write(&link).is_err() && create(&link).is_err());
-        for path in [&pipe, Path::new("/dev/zero"), dir.path()] {
-            assert!(read(path).is_err(), "{}", path.display());
-        }
-        assert!(create(&pipe).is_err() && open_to_write(&pipe).is_err());
-        assert_eq!(fs::read(&file).unwrap(), b"kept");
-        create(&file).unwrap();
-        assert_eq!(fs::read(&file).unwrap(), b"");
-    }
-}
+pub(crate) fn unblocked(_: &mut OpenOptions, _: i32) {}

@@ -37,7 +37,8 @@ use crate::trace::types::TensorType;
 use crate::tree::{self, Path, Tree};
 
 /// Execution mode of a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[cfg_attr(feature = "rl", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Compiled as a whole, once per signature; then one launch a call.

@@ -175,23 +175,30 @@
 // The derive writes `::podracer`, which must also mean this crate within it.
 extern crate self as podracer;
 
+#[cfg(feature = "rl")]
 pub mod algos;
 pub mod array;
+#[cfg(feature = "rl")]
 pub mod distributed;
 pub mod distributions;
+pub mod doctor;
+#[cfg(feature = "envs")]
 pub mod envs;
 pub mod error;
 pub mod export;
 mod files;
 pub mod jit;
 pub mod lower;
+pub mod native;
 pub mod nn;
 pub mod optim;
 pub mod output;
 pub mod pmap;
 pub mod random;
+#[cfg(feature = "rl")]
 pub mod rl;
 pub mod runtime;
+pub mod spaces;
 pub mod timeline;
 pub mod trace;
 pub mod tree;
@@ -252,6 +259,7 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../docs/from-scratch.md")]
     struct FromScratch;
+    #[cfg(feature = "envs")]
     #[doc = include_str!("../docs/environments.md")]
     struct Environments;
     #[doc = include_str!("../docs/export.md")]
@@ -264,14 +272,18 @@ mod documents {
     struct Callbacks;
     #[doc = include_str!("../docs/jax-parity.md")]
     struct JaxParity;
+    #[cfg(feature = "rl")]
     #[doc = include_str!("../docs/getting-started.md")]
     struct GettingStarted;
     #[doc = include_str!("../docs/jax-users.md")]
     struct JaxUsers;
+    #[cfg(feature = "rl")]
     #[doc = include_str!("../docs/cleanrl-users.md")]
     struct CleanrlUsers;
+    #[cfg(feature = "rl")]
     #[doc = include_str!("../docs/custom-environment.md")]
     struct CustomEnvironment;
+    #[cfg(feature = "rl")]
     #[doc = include_str!("../docs/custom-algorithm.md")]
     struct CustomAlgorithm;
     #[doc = include_str!("../docs/faq.md")]

@@ -18,6 +18,7 @@ pub(crate) type Suspend = dyn Fn(&dyn Fn()) + Send + Sync;
 static PROGRESS_BAR: Mutex<Option<Arc<Suspend>>> = Mutex::new(None);
 
 /// Names the progress bar around which lines are printed.
+#[cfg(feature = "rl")]
 pub(crate) fn set_progress_bar(bar: Arc<Suspend>) {
     *PROGRESS_BAR.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar);
 }

@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::lower::callbacks::Callback;
-use crate::lower::native;
 use crate::lower::native_calls::{Bits, Dense};
 use crate::lower::pjrt::custom_call::{Place, register, register_for};
 use crate::lower::pjrt::{Client, CreateOption, KeyValues, Plugin};
 use crate::lower::stablehlo::{LowerOptions, Platform};
+use crate::native;
 
 /// Options that the runtime starts with.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -331,7 +331,7 @@ fn text(write: impl FnOnce(*mut c_char, *mut c_int) -> c_int) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lower::native::Settings;
+    use crate::native::Settings;
 
     #[test]
     fn the_pinned_library_has_the_standard_abi() {

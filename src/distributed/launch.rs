@@ -67,7 +67,7 @@ impl Launch {
             "--distributed: the launcher of this process has PMIx alone (Open MPI's mpirun, srun \
              --mpi=pmix), and there is no {library} of the system: {HOW}; or by srun --mpi=pmi2; or \
              point PODRACER_MPI at the {library} that belongs to the launcher",
-            library = crate::lower::native::MPI_LIBRARY
+            library = crate::native::MPI_LIBRARY
         )))
     }
 

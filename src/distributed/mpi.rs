@@ -13,8 +13,8 @@ use super::launch::Launch;
 use super::watch::Watch;
 use super::{MAX_TIMEOUT, POLL_INTERVAL};
 use crate::error::{Error, Result};
-use crate::lower::native::{MPI_LIBRARY, Settings};
 use crate::lower::pjrt::KeyValues;
+use crate::native::{MPI_LIBRARY, Settings};
 use crate::output;
 
 /// Additional time that the other processes wait, so that the error of the first one is printed.

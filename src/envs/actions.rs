@@ -3,7 +3,8 @@
 use crate::error::{Error, Result};
 
 use super::slot::Slot;
-use super::spec::{EnvSpec, Space};
+use super::spec::EnvSpec;
+use crate::spaces::Space;
 
 /// Actions of several environments, one after the other. Slices and vectors convert into it.
 #[derive(Debug, Clone, Copy)]

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::trace::types::{DType, Shape};
 
 use super::slot::Row;
-use super::spec::Space;
+use crate::spaces::Space;
 
 /// Alignment of every array of a batch, in bytes: a cache line, and the alignment that XLA's CPU
 /// client requires of memory that it reads in place.

@@ -1,12 +1,11 @@
 //! Environments, and the pool that steps many of them together.
 //!
-//! The modules, from the bottom up: specifications of environments (`spec`), kinds of observations
-//! and actions (`kinds`), the trait that an
-//! environment implements (`env`), wrappers around one environment (`wrappers`), and the pool:
-//! batch memory (`buffer`), seeds and generators (`seeds`), episodes and resets of one environment
-//! (`slot`), checks of actions (`actions`), threads (`workers`, `cores`), episode statistics
-//! (`stats`), failed steps (`failures`), the pool's public interface (`pool`), and its interface
-//! for compiled code (`xla`). The families of environments are built on the pool (`atari`,
+//! The modules, from the bottom up: specifications of environments (`spec`), whose spaces are those
+//! of [`spaces`](crate::spaces), the trait that an environment implements (`env`), wrappers around
+//! one environment (`wrappers`), and the pool: batch memory (`buffer`), seeds and generators
+//! (`seeds`), episodes and resets of one environment (`slot`), checks of actions (`actions`),
+//! threads (`workers`, `cores`), episode statistics (`stats`), failed steps (`failures`), the
+//! pool's public interface (`pool`), and its interface for compiled code (`xla`). The families of environments are built on the pool (`atari`,
 //! `classic`, `minatar`, `mujoco`, `own`, `toy_text`), each with its list of ids (`entry`);
 //! `registry` finds all of them by id. `traced` has some environments as functions of tensors.
 //!
@@ -105,7 +104,6 @@ mod cores;
 mod entry;
 mod env;
 mod failures;
-mod kinds;
 mod late;
 pub mod minatar;
 pub mod mujoco;
@@ -128,11 +126,12 @@ pub use autoreset::Autoreset;
 pub use buffer::{ALIGNMENT, Batch, Field, SharedBytes};
 pub use env::{Action, Env, Frame, ObsMut, StepOutcome};
 pub use failures::{Failure, OnError};
-pub use kinds::{ActionKind, ObsKind};
 pub use mujoco::MujocoOptions;
 pub use pool::{EnvPool, PoolOptions};
 pub use registry::{is_registered, list_envs, make, register, spec};
 pub use seeds::{EnvRng, EnvSeed, seeds};
-pub use spec::{Bound, EnvSpec, Space};
+pub use spec::EnvSpec;
 pub use stats::Episode;
 pub use xla::{EnvStep, Handle, XlaPool};
+
+pub use crate::spaces::{ActionKind, Bound, ObsKind, Space};

@@ -2,9 +2,9 @@
 //! once.
 //! An entry is one file in `$PODRACER_HOME/executables`, named by a hash of everything that the
 //! machine code depends on: the program, the options, the plugin, the platform, the processor, the
-//! user, and the compiler flags of the environment. The file's HMAC-SHA256 covers that hash and the
-//! code, under a secret key that lies beside it and that only the user can read. If an entry was
-//! damaged, forged or replaced by another one, the cache warns, compiles anew and overwrites it.
+//! user, and the compiler flags of the environment. The file's authentication code covers that hash
+//! and the code, under a secret key that lies beside it and that only the user can read. If an entry
+//! was damaged, forged or replaced by another one, the cache warns, compiles anew and overwrites it.
 //!
 //! The folder must be the user's and writable by nobody else; otherwise the cache is not used, and
 //! one warning is printed. Nothing about the cache is ever an error of the program.
@@ -18,18 +18,18 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::{Digest, Sha256};
+use sha2::{Digest, Sha256, Sha512_256};
 
 use super::compile_log;
-use super::native::{Settings, hex};
 use super::pjrt::{Client, CompileOptions, Executable};
-use super::private::{KEY_BYTES, PrivateDir, user};
 use crate::error::Result;
+use crate::files::hex;
+use crate::files::private::{KEY_BYTES, PrivateDir, user};
+use crate::native::Settings;
 use crate::output;
 
 /// First bytes of every entry; the digit is the version of the format.
-const MAGIC: &[u8; 16] = b"podracer-exec-2\n";
+const MAGIC: &[u8; 16] = b"podracer-exec-3\n";
 
 /// File with the secret key.
 const KEY_FILE: &str = ".key";
@@ -125,7 +125,7 @@ impl Cache {
     }
 
     /// The cache below the folder of `settings`, with the limits of the environment.
-    pub(super) fn of(settings: &Settings) -> Cache {
+    pub(crate) fn of(settings: &Settings) -> Cache {
         let off = std::env::var("PODRACER_CACHE")
             .is_ok_and(|value| ["off", "0", "no", "false"].contains(&value.as_str()));
         let limit = match std::env::var("PODRACER_CACHE_MAX_SIZE") {
@@ -261,7 +261,7 @@ impl Store {
         if !header.starts_with(MAGIC) {
             return Err("it is no cache entry".into());
         }
-        if self.mac(key, code).verify_slice(&header[MAGIC.len()..]).is_err() {
+        if self.authentication_code(key, code) != header[MAGIC.len()..] {
             return Err("it is damaged, or was not written for this program by this user".into());
         }
         // The least recently used entries go first.
@@ -272,15 +272,17 @@ impl Store {
 
     /// Writes an entry.
     fn write(&self, key: &EntryKey, code: &[u8]) -> io::Result<()> {
-        let mac = self.mac(key, code).finalize().into_bytes();
-        self.dir.write(&hex(key), &[MAGIC, &mac, code])
+        self.dir.write(&hex(key), &[MAGIC, &self.authentication_code(key, code), code])
     }
 
-    /// The authentication code of an entry. Magic and key have fixed lengths, so no two entries
-    /// give the same input.
-    fn mac(&self, key: &EntryKey, code: &[u8]) -> Hmac<Sha256> {
-        let mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("keys of any length will do");
-        mac.chain_update(MAGIC).chain_update(key).chain_update(code)
+    /// Returns the authentication code of an entry: SHA-512/256 of the secret key and the entry.
+    ///
+    /// The secret key, magic and entry key have fixed lengths, so no two entries give the same
+    /// input. The hash keeps half of its state to itself, so a code cannot be extended to that of a
+    /// longer entry.
+    fn authentication_code(&self, key: &EntryKey, code: &[u8]) -> [u8; 32] {
+        let hash = Sha512_256::new_with_prefix(self.key);
+        hash.chain_update(MAGIC).chain_update(key).chain_update(code).finalize().into()
     }
 
     fn warn(&self, key: &EntryKey, reason: &str) {
@@ -458,8 +460,9 @@ mod tests {
         let mut bytes = [&MAGIC[..], &Sha256::digest(b"evil code"), b"evil code"].concat();
         fs::write(path(&one), &bytes).unwrap();
         refused(&one, forged);
-        let mac = Store { dir: store.dir.clone(), key: [0; KEY_BYTES] }.mac(&one, b"evil code");
-        bytes[MAGIC.len()..MAGIC.len() + 32].copy_from_slice(&mac.finalize().into_bytes());
+        let other = Store { dir: store.dir.clone(), key: [0; KEY_BYTES] };
+        let code = other.authentication_code(&one, b"evil code");
+        bytes[MAGIC.len()..MAGIC.len() + 32].copy_from_slice(&code);
         fs::write(path(&one), &bytes).unwrap();
         refused(&one, forged);
 

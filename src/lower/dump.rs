@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sha2::{Digest, Sha256};
 
-use super::native::hex;
 use super::stablehlo::{LowerOptions, Platform, stablehlo};
+use crate::files::hex;
 use crate::output;
 use crate::trace::program::Program;
 

@@ -1,5 +1,5 @@
-//! From a [`Program`](crate::trace::Program) to machine code: StableHLO text, the PJRT runtime,
-//! native parts, and the cache of compiled executables.
+//! From a [`Program`](crate::trace::Program) to machine code: StableHLO text, the PJRT runtime, and
+//! the cache of compiled executables.
 
 pub mod artifact;
 pub mod cache;
@@ -23,11 +23,9 @@ mod emitter;
 pub mod hlo;
 pub(crate) mod lapack;
 mod mlir;
-pub mod native;
 pub mod native_calls;
 mod options;
 pub mod pjrt;
-pub(crate) mod private;
 pub mod stablehlo;
 
 pub use stablehlo::{LowerOptions, Platform, compile_flags, stablehlo};

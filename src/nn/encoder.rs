@@ -3,8 +3,8 @@
 
 use super::init::{Init, orthogonal};
 use super::{Conv2d, Dense};
-use crate::envs::ObsKind;
 use crate::random::Key;
+use crate::spaces::ObsKind;
 use crate::trace::ops::{ConvOptions, Padding};
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor};

@@ -2,8 +2,8 @@
 
 use super::init::lecun_normal;
 use super::{Encoder, ImpalaCnn};
-use crate::envs::ObsKind;
 use crate::random::Key;
+use crate::spaces::ObsKind;
 use crate::trace::ops::Padding;
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor};

@@ -2,8 +2,8 @@
 
 use super::{Dense, Init, init::orthogonal};
 use crate::distributions::{ActionDistribution, Categorical, DiagNormal};
-use crate::envs::ActionKind;
 use crate::random::Key;
+use crate::spaces::ActionKind;
 use crate::trace::ops::zeros;
 use crate::trace::tensor::function;
 use crate::trace::{DType, Tensor};

@@ -2,8 +2,8 @@
 //! fixtures.
 
 use super::*;
-use crate::envs::ObsKind;
 use crate::random::{self, Key};
+use crate::spaces::ObsKind;
 use crate::trace::numpy;
 use crate::trace::ops::{self, ConvOptions, Padding};
 use crate::trace::testing::{Fixture, interpret, numbers, wave};

@@ -3,6 +3,7 @@
 //! [`sebulba`] (actors and learners).
 
 pub mod buffers;
+pub(crate) mod files;
 pub mod logging;
 pub mod sebulba;
 pub mod training;

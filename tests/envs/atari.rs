@@ -6,7 +6,7 @@ use podracer::envs::{
     Action, AtariOptions, AtariStart, Autoreset, Env, EnvPool, EnvRng, EnvSeed, ObsMut,
     PoolOptions, Space, StepOutcome, list_envs, make, make_atari,
 };
-use podracer::lower::native::{Lock, Settings};
+use podracer::native::{Lock, Settings};
 use pretty_assertions::assert_eq;
 
 /// The ids of this family: those with the ending that EnvPool gives them.

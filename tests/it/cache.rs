@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use podracer::lower::cache::{Cache, CacheStatus};
-use podracer::lower::native::locate_cpu_plugin;
 use podracer::lower::pjrt::{Client, CompileOptions, Plugin};
+use podracer::native::locate_cpu_plugin;
 use podracer::trace::types::{DType, TensorType};
 use pretty_assertions::assert_eq;
 

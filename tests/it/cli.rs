@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use podracer::lower::native::Lock;
+use podracer::native::Lock;
 use pretty_assertions::assert_eq;
 
 /// The command in this process's environment.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use podracer::algos::registry;
-use podracer::lower::native::Lock;
+use podracer::native::Lock;
 
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);

@@ -67,15 +67,8 @@ const ORDER: [&str; 49] = [
     "podracer",
 ];
 
-/// Imports against the order: from, to.
-const EXCEPTIONS: [(&str, &str); 1] = [("nn", "envs")];
-
 /// Pairs of modules of one folder that import each other.
-const CIRCLES: [(&str, &str); 3] = [
-    ("lower::cache", "lower::native"),
-    ("lower::native::checksum", "lower::native::fetch"),
-    ("rl::logging", "rl::training"),
-];
+const CIRCLES: [(&str, &str); 1] = [("rl::logging", "rl::training")];
 
 type ModulePath = Vec<String>;
 
@@ -320,7 +313,7 @@ fn imports_run_downward() {
         for (line, path) in paths(code) {
             let to = component_of(&library.defining_module(library.absolute(module, &path)));
             imports += 1;
-            if from == to || EXCEPTIONS.contains(&(&from, &to)) {
+            if from == to {
                 continue;
             }
             if position(&to).is_none_or(|there| there > here) {

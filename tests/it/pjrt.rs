@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
+use podracer::doctor::{Report, State};
 use podracer::error::Error;
 use podracer::lower::cache::Cache;
-use podracer::lower::native::{Lock, Origin, Report, Settings, State, locate_cpu_plugin};
 use podracer::lower::pjrt::{Buffer, Client, CompileOptions, HostSemantics, OptionValue, Plugin};
+use podracer::native::{Lock, Origin, Settings, locate_cpu_plugin};
 use podracer::trace::literal::AlignedBytes;
 use podracer::trace::types::{DType, TensorType};
 use pretty_assertions::assert_eq;
@@ -674,7 +675,7 @@ fn the_plugin_for_gpus_is_that_of_an_installed_package() {
 fn doctor_reports() {
     // The plugin of this machine is there after this.
     locate_cpu_plugin().unwrap();
-    let report = podracer::lower::native::doctor();
+    let report = podracer::doctor::doctor();
     assert!(report.is_ok(), "{report}");
     let plugin = report.checks.iter().find(|check| check.name == "XLA plugin").unwrap();
     assert!(plugin.state == State::Ok && plugin.detail.contains("PJRT C API 0."), "{report}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 mod processes;
 
 use podracer::distributed::Mpi;
-use podracer::lower::native::Settings;
+use podracer::native::Settings;
 use processes::{PODRACER, expect_the_same, flags, message, one_process, two_are_under_way};
 
 /// The launcher of the pinned wheel, with an environment in which nothing else is found.

@@ -19,7 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use podracer::algos::registry::{self, ALGORITHMS};
 use podracer::envs;
 use podracer::error::{Error, Result};
-use podracer::lower::native::{self, Lock, Origin, Part, Settings};
+use podracer::native::{Lock, Origin, Part, Settings};
 use podracer::output::{self, print};
 use podracer::rl::eval_command::EvalOptions;
 use podracer::rl::ranges::ranged;
@@ -224,7 +224,7 @@ fn mpiexec(arguments: &[OsString]) -> Result<ExitCode> {
 }
 
 fn doctor() -> Result<ExitCode> {
-    let report = native::doctor();
+    let report = podracer::doctor::doctor();
     print(&report.to_string())?;
     Ok(if report.is_ready() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -8,7 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::lower::native::{Lock, Member, Settings, hex};
+use crate::files::hex;
+use crate::native::{Lock, Member, Settings};
 
 use super::games::Game;
 

@@ -4,8 +4,9 @@ use sha2::{Digest, Sha256};
 
 use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
 use crate::envs::seeds::EnvRng;
-use crate::envs::spec::{EnvSpec, Space};
+use crate::envs::spec::EnvSpec;
 use crate::error::{Error, Result};
+use crate::spaces::Space;
 use crate::timeline;
 
 use super::ale::Ale;

@@ -6,8 +6,9 @@ use std::f64::consts::PI;
 use super::canvas::Canvas;
 use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_f64, save_f64};
 use crate::envs::seeds::EnvRng;
-use crate::envs::spec::{EnvSpec, Space};
+use crate::envs::spec::EnvSpec;
 use crate::error::Result;
+use crate::spaces::Space;
 
 const DT: f64 = 0.2; // s between steps
 const GRAVITY: f64 = 9.8; // m/s^2

@@ -3,8 +3,9 @@
 use super::canvas::Canvas;
 use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_f64, save_f64};
 use crate::envs::seeds::EnvRng;
-use crate::envs::spec::{EnvSpec, Space};
+use crate::envs::spec::EnvSpec;
 use crate::error::Result;
+use crate::spaces::Space;
 
 const GRAVITY: f64 = 9.8; // m/s^2
 const MASS_POLE: f64 = 0.1; // kg

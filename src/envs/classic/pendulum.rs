@@ -5,8 +5,9 @@ use std::f64::consts::PI;
 use super::canvas::Canvas;
 use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_f64, save_f64};
 use crate::envs::seeds::EnvRng;
-use crate::envs::spec::{EnvSpec, Space};
+use crate::envs::spec::EnvSpec;
 use crate::error::Result;
+use crate::spaces::Space;
 
 const MAX_SPEED: f64 = 8.0; // rad/s
 const MAX_TORQUE: f32 = 2.0; // N m

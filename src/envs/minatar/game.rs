@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_json, save_json};
 use crate::envs::seeds::EnvRng;
-use crate::envs::spec::{Bound, EnvSpec, Space};
+use crate::envs::spec::EnvSpec;
 use crate::error::{Error, Result};
+use crate::spaces::{Bound, Space};
 use crate::trace::types::DType;
 
 /// Number of cells along each side of the board.

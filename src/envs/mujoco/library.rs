@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::error::{Error, Result};
-use crate::lower::native::{Lock, Settings};
+use crate::native::{Lock, Settings};
 
 /// MuJoCo version whose struct layouts [`model`] and [`data`] describe.
 const VERSION: &str = "3.3.7";

@@ -2,14 +2,25 @@
 //!
 //! The physics is MuJoCo 3.3.7's own library (`library`), and the models are gymnasium's files;
 //! both are native parts, located and if needed fetched when the first of these environments is
-//! made. Gymnasium's Python code (observations, rewards, ends, resets) is ported to Rust (`tasks`),
-//! with the same operations in the same order: tests compare it with recorded trajectories in
-//! `tests/fixtures/envs`, to the last bit.
+//! made. Gymnasium's Python code (observations, rewards, ends, resets) is ported to Rust, one file a
+//! robot, with the same operations in the same order: tests compare it with recorded trajectories in
+//! `tests/fixtures/envs`, to the last bit. `task` has what the robots share.
 
+mod ant;
 mod draw;
+mod half_cheetah;
+mod hopper;
+mod humanoid;
+mod humanoid_standup;
+mod inverted_double_pendulum;
+mod inverted_pendulum;
 mod library;
 mod numpy;
-mod tasks;
+mod pusher;
+mod reacher;
+mod swimmer;
+mod task;
+mod walker2d;
 
 use std::sync::Arc;
 
@@ -20,10 +31,11 @@ use super::entry::Entry;
 use super::env::{Action, Env, Frame, ObsMut, StepOutcome};
 use super::pool::{EnvPool, PoolOptions};
 use super::seeds::EnvRng;
-use super::spec::{Bound, EnvSpec, Space};
+use super::spec::EnvSpec;
+use crate::spaces::{Bound, Space};
 use draw::{Camera, Shape, Solid, draw};
 use library::{Model, Simulation};
-use tasks::{Bodies, Carried, TASKS, Task};
+use task::{Bodies, Carried, Step, Task};
 
 /// Options of a MuJoCo environment. `..Default::default()` sets the rest.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,6 +94,25 @@ pub(super) const ENVS: &[Entry] = &[
     ("Walker2d-v5", by_default),
 ];
 
+/// Tasks of all robots.
+const TASKS: [&[Task]; 11] = [
+    &ant::TASKS,
+    &half_cheetah::TASKS,
+    &hopper::TASKS,
+    &humanoid::TASKS,
+    &humanoid_standup::TASKS,
+    &inverted_double_pendulum::TASKS,
+    &inverted_pendulum::TASKS,
+    &pusher::TASKS,
+    &reacher::TASKS,
+    &swimmer::TASKS,
+    &walker2d::TASKS,
+];
+
+fn tasks() -> impl Iterator<Item = &'static Task> {
+    TASKS.into_iter().flatten()
+}
+
 fn by_default(id: &str) -> Result<Box<dyn Env>> {
     Ok(Box::new(Mujoco::new(id, &MujocoOptions::default())?))
 }
@@ -136,8 +167,8 @@ impl Mujoco {
     /// Returns an error for an id that is not one of this family, for options that the task does
     /// not have, and if the library or the models are missing and cannot be fetched.
     pub fn new(id: &str, options: &MujocoOptions) -> Result<Mujoco> {
-        let task = TASKS.iter().find(|task| task.id == id).ok_or_else(|| {
-            let known: Vec<&str> = TASKS.iter().map(|task| task.id).collect();
+        let task = tasks().find(|task| task.id == id).ok_or_else(|| {
+            let known: Vec<&str> = tasks().map(|task| task.id).collect();
             Error::Env(format!("\"{id}\" is no MuJoCo task; there are {}", known.join(", ")))
         })?;
         task.check(options)?;
@@ -240,7 +271,7 @@ impl Mujoco {
             all.sort_by(f64::total_cmp);
             *at = 0.5 * (all[(all.len() - 1) / 2] + all[all.len() / 2]);
         }
-        if let Some((from, to)) = self.task.view() {
+        if let Some((from, to)) = self.task.robot.view() {
             (distance, lookat) = (from, to.unwrap_or(lookat));
         }
         Camera::free(lookat, distance, 90.0, -45.0)
@@ -252,7 +283,7 @@ impl Mujoco {
             simulation.reset(qpos, qvel);
             simulation.check()?;
             simulation.state(state);
-            *carried = task.carry(simulation, bodies);
+            *carried = task.robot.carry(simulation, bodies);
             task.observe(options, simulation, bodies, obs);
             Ok(())
         };
@@ -326,13 +357,21 @@ impl Env for Mujoco {
             simulation.set_state(state);
             simulation.control(action);
             simulation.step(task.frame_skip);
-            if task.needs_forces() {
+            if task.robot.needs_forces(task.version) {
                 simulation.rne_post_constraint();
             }
             simulation.check()?;
             simulation.state(state);
-            let before = std::mem::replace(carried, task.carry(simulation, bodies));
-            let outcome = task.judge(options, simulation, action, &before, carried);
+            let before = std::mem::replace(carried, task.robot.carry(simulation, bodies));
+            let outcome = task.robot.reward(&Step {
+                sim: simulation,
+                version: task.version,
+                action,
+                before: &before,
+                after: carried,
+                dt: simulation.model.timestep() * f64::from(task.frame_skip),
+                terminate_when_unhealthy: options.terminate_when_unhealthy,
+            });
             task.observe(options, simulation, bodies, obs);
             Ok(outcome)
         };

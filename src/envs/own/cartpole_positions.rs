@@ -3,8 +3,9 @@
 use crate::envs::classic::CartPole;
 use crate::envs::env::{Action, Env, ObsMut, StepOutcome};
 use crate::envs::seeds::EnvRng;
-use crate::envs::spec::{Bound, EnvSpec, Space};
+use crate::envs::spec::EnvSpec;
 use crate::error::Result;
+use crate::spaces::{Bound, Space};
 
 const ID: &str = "CartPolePositions-v0";
 

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::envs::env::{Action, Env, ObsMut, StepOutcome, restore_json, save_json};
 use crate::envs::seeds::EnvRng;
-use crate::envs::spec::{Bound, EnvSpec, Space};
+use crate::envs::spec::EnvSpec;
 use crate::error::Result;
+use crate::spaces::{Bound, Space};
 use crate::trace::types::DType;
 
 const ID: &str = "Blackjack-v1";

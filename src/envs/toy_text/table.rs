@@ -2,8 +2,9 @@
 
 use crate::envs::env::{ObsMut, restore_json, save_json};
 use crate::envs::seeds::EnvRng;
-use crate::envs::spec::{EnvSpec, Space};
+use crate::envs::spec::EnvSpec;
 use crate::error::{Error, Result};
+use crate::spaces::Space;
 
 /// Possible outcome of an action in a state.
 #[derive(Debug, Clone, Copy, PartialEq)]

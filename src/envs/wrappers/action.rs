@@ -1,8 +1,9 @@
 //! Action wrappers.
 
 use crate::envs::env::Env;
-use crate::envs::spec::{Bound, EnvSpec, Space};
+use crate::envs::spec::EnvSpec;
 use crate::error::{Error, Result};
+use crate::spaces::{Bound, Space};
 
 use super::wrapped::{Wrapper, wrap};
 

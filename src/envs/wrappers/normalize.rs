@@ -1,8 +1,9 @@
 //! Normalisation of observations and rewards by running statistics.
 
 use crate::envs::env::{Env, ObsMut, StepOutcome};
-use crate::envs::spec::{EnvSpec, Space};
+use crate::envs::spec::EnvSpec;
 use crate::error::{Error, Result};
+use crate::spaces::Space;
 use crate::trace::types::DType;
 
 use super::running::RunningMeanStd;

@@ -1,8 +1,9 @@
 //! Wrappers that change the shape of observations.
 
 use crate::envs::env::{Env, ObsMut};
-use crate::envs::spec::{Bound, EnvSpec, Space};
+use crate::envs::spec::EnvSpec;
 use crate::error::{Error, Result};
+use crate::spaces::{Bound, Space};
 use crate::trace::types::DType;
 
 use super::wrapped::{Wrapper, wrap};

@@ -9,7 +9,7 @@ use gif::{DisposalMethod, Encoder, Repeat};
 
 use crate::envs::Frame;
 use crate::error::{Error, Result};
-use crate::files;
+use crate::rl::files;
 
 /// Duration of a frame in hundredths of a second.
 const DELAY: u16 = 4;

@@ -10,11 +10,11 @@ use serde::Serialize;
 
 use crate::envs::{self, ObsKind};
 use crate::error::{Error, Result};
-use crate::files;
 use crate::output;
 use crate::rl::checkpoint::{self, Checkpoint};
 use crate::rl::eval_command::EvalCommand;
 use crate::rl::evaluation::Evaluation;
+use crate::rl::files;
 use crate::rl::options::RunOptions;
 use crate::rl::saved::{CHECKPOINT, MODEL, Origin, checkpoint_in, settings};
 use crate::rl::{Summary, flags, memory, ranges};
@@ -204,8 +204,9 @@ fn with_vector_defaults(
         return args;
     }
     let words: Vec<String> = args.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let shows_vectors =
-        |id: String| envs::spec(&id).is_ok_and(|spec| ObsKind::of(&spec) == Some(ObsKind::Vector));
+    let shows_vectors = |id: String| {
+        envs::spec(&id).is_ok_and(|spec| ObsKind::of(&spec.observation) == Some(ObsKind::Vector))
+    };
     let resumed = flags::peek_in(words.clone(), "resume").is_some();
     if !resumed && flags::peek_in(words, "env-id").is_some_and(shows_vectors) {
         args.splice(1..1, defaults.iter().map(OsString::from));

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::files::{self, shown_error};
+use crate::rl::files::{self, shown_error};
 use crate::trace::Literal;
 use crate::trace::types::{DType, TensorType};
 use crate::tree::{self, Tree};

@@ -58,7 +58,7 @@ const ALGORITHMS: &[(&str, Kind)] = &[
 
 /// Returns true if algorithms of this kind support the environment.
 fn fits(kind: Kind, spec: &EnvSpec) -> bool {
-    let obs_kind = ObsKind::of(spec);
+    let obs_kind = ObsKind::of(&spec.observation);
     let (vector, board) = (obs_kind == Some(ObsKind::Vector), obs_kind == Some(ObsKind::Board));
     let frames = obs_kind == Some(ObsKind::Frames) && spec.observation.shape()[0] == 4;
     let discrete = matches!(spec.action, Space::Discrete { .. });

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use crate::error::{Error, Result};
-use crate::files;
+use crate::rl::files;
 use crate::rl::tensorboard::host;
 
 /// Name of the lock file in the run's folder. It exists while the run is being written.

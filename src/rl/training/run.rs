@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::files;
+use crate::rl::files;
 use crate::rl::saved::Place;
 use crate::rl::tensorboard::{EventWriter, unix_seconds};
 use crate::rl::training::lock::{RunLock, remove_unfinished};

@@ -63,7 +63,7 @@ pub fn image_kind(algorithm: &str, spec: &EnvSpec) -> Result<Images> {
 /// # Errors
 /// [`Error::Config`] for other observations; `algorithm` is the algorithm's name in the message.
 pub fn obs_kind(algorithm: &str, spec: &EnvSpec, kinds: &[ObsKind]) -> Result<ObsKind> {
-    match ObsKind::of(spec) {
+    match ObsKind::of(&spec.observation) {
         Some(kind) if kinds.contains(&kind) => Ok(kind),
         _ => {
             let kinds: Vec<_> = kinds.iter().map(ToString::to_string).collect();

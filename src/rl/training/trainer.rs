@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::files;
 use crate::jit::Mode;
 use crate::output;
 use crate::rl::algorithm::{self, Algorithm};
 use crate::rl::evaluation::Evaluation;
+use crate::rl::files;
 use crate::rl::progress::Above;
 use crate::rl::saved::{self, CHECKPOINT, Envs, MODEL, Origin, checkpoint_in};
 use crate::rl::tensorboard::continues;

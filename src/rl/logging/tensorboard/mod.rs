@@ -16,8 +16,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub use read::{Event, Value, read_events};
 
 use crate::error::{Error, Result};
-use crate::files;
 use crate::output;
+use crate::rl::files;
 use crate::rl::training::lock::is_at;
 use prost::Message;
 use wire::{

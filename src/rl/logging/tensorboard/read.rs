@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::wire::{EventProto, SummaryValue, What, masked_crc};
 use crate::error::{Error, Result};
-use crate::files;
+use crate::rl::files;
 
 /// One entry of an event file.
 #[derive(Debug, Clone, PartialEq)]

@@ -17,8 +17,8 @@ use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 
-use super::hex;
-use crate::lower::private::{PrivateDir, open_regular};
+use crate::files::hex;
+use crate::files::private::{PrivateDir, open_regular};
 
 /// Files of at least this size are worth a line of the memo.
 const MEMO_MIN_BYTES: u64 = 1 << 20;
@@ -36,7 +36,7 @@ const SETTLED: Duration = Duration::from_secs(2);
 type FileId = [i128; 5];
 
 /// Source of checksums.
-pub(super) enum Checksums {
+pub(crate) enum Checksums {
     /// Every byte is read.
     Fresh,
     /// Files that have not changed since they were read are not read again; the memo is in this

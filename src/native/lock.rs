@@ -69,7 +69,7 @@ impl Lock {
     pub fn get() -> &'static Lock {
         static LOCK: OnceLock<Lock> = OnceLock::new();
         LOCK.get_or_init(|| {
-            let text = include_str!("../../../native.lock.json");
+            let text = include_str!("../../native.lock.json");
             serde_json::from_str(text).expect("native.lock.json is checked by a test")
         })
     }

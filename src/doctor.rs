@@ -3,11 +3,16 @@
 
 use std::fmt;
 
-use super::checksum::Checksums;
-use super::{Lock, Origin, Part, Settings, shown};
 use crate::error::{Error, Result};
 use crate::lower::cache::{Cache, CacheStatus};
 use crate::lower::pjrt::Plugin;
+use crate::native::checksum::Checksums;
+use crate::native::{Lock, Origin, Part, Settings, shown};
+
+/// Reports the components that are found and those that are missing, by this process's environment.
+pub fn doctor() -> Report {
+    Report::of(&Settings::from_env())
+}
 
 /// State of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

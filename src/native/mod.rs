@@ -13,8 +13,7 @@
 //! In steps 2 to 4 every byte is checked against the lock file before a part counts as found, so
 //! before any of its code runs. Step 1 is the user's own choice and is not checked.
 
-mod checksum;
-mod doctor;
+pub(crate) mod checksum;
 mod fetch;
 mod lock;
 mod mpi;
@@ -25,8 +24,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-pub use doctor::{Check, Report, State};
-pub(crate) use fetch::hex;
 pub use lock::{Lock, Member, Part, Wheel};
 pub use mpi::MPI_LIBRARY;
 
@@ -202,7 +199,7 @@ impl Settings {
 
     /// The folder in which a part seems to be: by the sizes of its files in Python's folders, by
     /// its name in ours. Nothing may be loaded from it before [`Settings::checked`].
-    fn candidate(&self, part: &Part) -> Result<Option<Found>> {
+    pub(crate) fn candidate(&self, part: &Part) -> Result<Option<Found>> {
         let wheel = part.wheel()?;
         if self.python_packages {
             let folders = self.likely_python_folders();
@@ -216,7 +213,12 @@ impl Settings {
     }
 
     /// The part at `found`, if its files are those of the lock file in every byte.
-    fn checked(&self, part: &Part, found: Found, checksums: &Checksums) -> Result<Found> {
+    pub(crate) fn checked(
+        &self,
+        part: &Part,
+        found: Found,
+        checksums: &Checksums,
+    ) -> Result<Found> {
         match fetch::check_members(part.wheel()?, &found.root, checksums) {
             Ok(()) => Ok(found),
             Err(problem) => Err(damaged(part, &found, problem)),
@@ -359,12 +361,7 @@ pub fn locate(part: &str) -> Result<Found> {
     Settings::from_env()?.locate(Lock::get().part(part)?)
 }
 
-/// Reports the parts that are found, and those that are missing, by this process's environment.
-pub fn doctor() -> Report {
-    Report::of(&Settings::from_env())
-}
-
 /// The value of an environment variable as text, for messages.
-fn shown(value: &OsStr) -> String {
+pub(crate) fn shown(value: &OsStr) -> String {
     value.to_string_lossy().into_owned()
 }

@@ -1,9 +1,8 @@
-//! Kinds of observations and actions: what algorithms and networks need to know of the spaces of an
-//! environment.
+//! Kinds of observations and actions, by which networks and algorithms choose their layers.
 
 use std::fmt;
 
-use super::{EnvSpec, Space};
+use super::Space;
 use crate::trace::types::DType;
 
 /// Kind of observation.
@@ -28,9 +27,9 @@ impl fmt::Display for ObsKind {
 }
 
 impl ObsKind {
-    /// Returns the kind of an environment's observations, or `None` for other observations.
-    pub fn of(spec: &EnvSpec) -> Option<ObsKind> {
-        let Space::Box { shape, dtype, .. } = &spec.observation else { return None };
+    /// Returns the kind of observations of a space, or `None` for other observations.
+    pub fn of(observation: &Space) -> Option<ObsKind> {
+        let Space::Box { shape, dtype, .. } = observation else { return None };
         match (&shape[..], dtype) {
             ([_, 84, 84], DType::U8) => Some(ObsKind::Frames),
             ([height, width, _], DType::Bool) if *height >= 3 && *width >= 3 => {

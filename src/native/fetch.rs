@@ -233,11 +233,6 @@ pub(super) fn check_members(
     Ok(())
 }
 
-/// Bytes in hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// A folder that is removed when this is dropped.
 struct Temporary(PathBuf);
 

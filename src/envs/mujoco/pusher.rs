@@ -1,0 +1,78 @@
+//! Pusher: an arm with seven joints is rewarded for pushing an object to a goal.
+
+use std::ffi::CStr;
+
+use crate::envs::seeds::EnvRng;
+
+use super::library::Simulation;
+use super::numpy::norm;
+use super::task::{Bodies, Carried, Noise, Robot, Seen, Step, Task, Version, View, between};
+
+pub(super) const TASKS: [Task; 2] = [
+    Task {
+        id: "Pusher-v4",
+        model: "pusher.xml",
+        robot: &Pusher,
+        version: Version::V4,
+        frame_skip: 5,
+        noise: Noise::Own,
+        max_episode_steps: 100,
+        reward_threshold: Some(0.0),
+    },
+    Task {
+        id: "Pusher-v5",
+        model: "pusher_v5.xml",
+        robot: &Pusher,
+        version: Version::V5,
+        frame_skip: 5,
+        noise: Noise::Own,
+        max_episode_steps: 100,
+        reward_threshold: Some(0.0),
+    },
+];
+
+struct Pusher;
+
+impl Robot for Pusher {
+    fn bodies(&self) -> &'static [&'static CStr] {
+        &[c"tips_arm", c"object", c"goal"]
+    }
+
+    fn view(&self) -> Option<View> {
+        Some((4.0, None))
+    }
+
+    fn reset_model(&self, rng: &mut EnvRng, qpos: &mut [f64], qvel: &mut [f64]) {
+        // The object, not too near to the goal at the origin.
+        let object = loop {
+            let object = [rng.uniform(-0.3, 0.0), rng.uniform(-0.2, 0.2)];
+            if norm(&object) > 0.17 {
+                break object;
+            }
+        };
+        let at = qpos.len() - 4;
+        qpos[at..].copy_from_slice(&[object[0], object[1], 0.0, 0.0]);
+        qvel.iter_mut().for_each(|value| *value = rng.uniform(-0.005, 0.005));
+        let at = qvel.len() - 4;
+        qvel[at..].fill(0.0);
+    }
+
+    fn carry(&self, sim: &Simulation<'_>, bodies: &Bodies) -> Carried {
+        let [tip, object, goal] = *bodies;
+        [norm(&between(sim, object, tip)), norm(&between(sim, object, goal))]
+    }
+
+    fn reward(&self, step: &Step<'_>) -> (f64, bool) {
+        // Until v4 the distances before the step, since v5 those after it.
+        let [near, distance] = if step.version == Version::V5 { step.after } else { step.before };
+        (-distance - step.control_cost(0.1) - near * 0.5, false)
+    }
+
+    fn observe(&self, seen: &Seen<'_>, obs: &mut Vec<f64>) {
+        obs.extend_from_slice(&seen.qpos[..7]);
+        obs.extend_from_slice(&seen.sim.qvel()[..7]);
+        for body in seen.bodies {
+            obs.extend_from_slice(&seen.sim.xpos()[3 * body..][..3]);
+        }
+    }
+}
