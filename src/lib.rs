@@ -172,6 +172,8 @@
 //! environments; [`rl`] has run folders, logs, buffers and checkpoints; [`algos`] has the algorithms.
 //! [`trace`] does not depend on XLA; [`lower`] does.
 
+#![deny(clippy::mod_module_files)]
+
 // The derive writes `::podracer`, which must also mean this crate within it.
 extern crate self as podracer;
 

@@ -10,12 +10,26 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+mod collective;
+mod control;
+mod conv;
+mod elementwise;
+mod emitter;
+mod gather;
+mod linalg;
+mod mlir;
+mod native;
+mod reduce;
+mod rows;
+mod shape;
+mod threefry;
+
 use smallvec::SmallVec;
 
+use self::emitter::{Emitter, Slot, Values};
+use self::mlir::{List, Symbol, Ty, Types, Value, signature};
 use super::callbacks::callback_ids;
 use super::cost::benefits_from_threads;
-use super::emitter::{Emitter, Slot, Values};
-use super::mlir::{List, Symbol, Ty, Types, Value, signature};
 use super::native_calls::Role;
 pub use super::options::{LowerOptions, Platform};
 use crate::trace::graph::in_order;

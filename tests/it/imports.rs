@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::words::{code_only, rust_files};
 
 /// Modules of `src/`, lowest first; the modules inside `trace` in their place. A module imports from
-/// modules before it. The facades `lib.rs` and `trace/mod.rs` only declare and re-export.
+/// modules before it. The facades `lib.rs` and `trace.rs` only declare and re-export.
 const ORDER: [&str; 49] = [
     "error",
     "tree",

@@ -12,7 +12,7 @@ mod mpi;
 #[cfg(target_os = "linux")]
 mod watch;
 #[cfg(not(target_os = "linux"))]
-#[path = "no_watch.rs"]
+#[path = "distributed/no_watch.rs"]
 mod watch;
 
 use std::time::Duration;

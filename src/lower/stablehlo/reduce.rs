@@ -4,7 +4,7 @@
 
 use super::emitter::{Emitter, Values};
 use super::mlir::{List, Ty, Value, predicate, signature};
-use super::options::Platform;
+use crate::lower::options::Platform;
 use crate::trace::literal::{Element, Literal};
 use crate::trace::op::{ArgOp, BinaryOp, CompareOp, ReduceOp};
 use crate::trace::types::{DType, TensorType};

@@ -1,6 +1,6 @@
 //! The text of one module as it grows: its lines, the names of its values, and its constants.
 //!
-//! The `emit_` files write the operations, family by family; [`stablehlo`](mod@super::stablehlo)
+//! The modules beside this one write the operations, one family each; [`stablehlo`](mod@super)
 //! chooses the one that an equation needs.
 
 use std::collections::HashMap;
@@ -9,9 +9,9 @@ use std::fmt::{self, Write};
 use smallvec::SmallVec;
 
 use super::mlir::{self, List, Locations, Ty, Types, Value};
-use super::native_calls::NativeCalls;
-use super::options::LowerOptions;
 use crate::error::Loc;
+use crate::lower::native_calls::NativeCalls;
+use crate::lower::options::LowerOptions;
 use crate::trace::literal::{Literal, with_element};
 use crate::trace::program::Program;
 use crate::trace::types::{Shape, TensorType};

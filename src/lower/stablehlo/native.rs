@@ -1,10 +1,10 @@
 //! Calls of native functions: our own, and callbacks.
 
-use super::callbacks::Callback;
 use super::emitter::{Emitter, Values};
 use super::mlir::{List, Results, Ty, Types, Value, row_major};
-use super::native_calls::{Bits, Dense};
-use super::pjrt::custom_call::Kernel;
+use crate::lower::callbacks::Callback;
+use crate::lower::native_calls::{Bits, Dense};
+use crate::lower::pjrt::custom_call::Kernel;
 use crate::trace::op::CallbackOp;
 use crate::trace::types::{DType, TensorType};
 

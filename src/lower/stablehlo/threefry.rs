@@ -23,7 +23,7 @@ use std::fmt;
 
 use super::emitter::{Emitter, Slot, Values};
 use super::mlir::{List, Ty, Value};
-use super::options::Platform;
+use crate::lower::options::Platform;
 use crate::trace::literal::Literal;
 use crate::trace::op::{BinaryOp, CompareOp};
 use crate::trace::types::{DType, Shape, TensorType};

@@ -18,7 +18,7 @@
 
 use super::emitter::Emitter;
 use super::mlir::{Ty, Value, predicate};
-use super::options::Platform;
+use crate::lower::options::Platform;
 use crate::trace::literal::Literal;
 use crate::trace::op::{ArgOp, BinaryOp, CompareOp, DotDims, Precision, ReduceOp};
 use crate::trace::types::{DType, TensorType};
