@@ -369,6 +369,8 @@ fn key(client: &Client, module: &[u8], options: &CompileOptions) -> EntryKey {
     // The position of a line of the user's code does not change the compiled code.
     let text = std::str::from_utf8(module).map(without_locations);
     for field in [
+        // Entries of another format have other names: they are not found, and age away.
+        &MAGIC[..],
         text.as_ref().map_or(module, String::as_bytes),
         &options.encode(),
         identity.as_bytes(),
