@@ -226,7 +226,7 @@ fn a_collective_that_some_never_reach() {
 }
 
 #[test]
-fn a_compiled_function_runs_where_it_is_told() {
+fn a_compiled_function_runs_on_the_chosen_device() {
     devices(8);
     let double = jit(|x: Tensor| x * 2.0).on(3);
     // From the host, and from the device on which its results are.

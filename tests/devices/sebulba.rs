@@ -254,7 +254,7 @@ fn the_learner_may_wait_for_the_newest_rollouts() {
 }
 
 #[test]
-fn a_timeline_tells_versions_and_what_ran_on_which_device() {
+fn a_timeline_has_versions_and_the_device_of_each_event() {
     let runs = tempfile::tempdir().unwrap();
     let file = runs.path().join("run.json");
     let flags = ["--num-steps=16", "--total-timesteps=768", "--num-actor-threads=2"];

@@ -647,7 +647,7 @@ fn failures_are_reported() {
 }
 
 #[test]
-fn the_barrier_tells_what_nobody_read() {
+fn the_barrier_returns_errors_of_unread_calls() {
     let _gate = GATE.write().unwrap_or_else(PoisonError::into_inner);
     let _ = effects_barrier();
     let f = jit(|x: Tensor| {

@@ -203,7 +203,7 @@ fn markers_have_no_leaves() {
 }
 
 #[test]
-fn errors_are_told_at_the_field() {
+fn errors_are_reported_at_the_field() {
     let cases = trybuild::TestCases::new();
     cases.compile_fail("tests/derive_errors/*.rs");
     cases.compile_fail("tests/compile_errors/*.rs");

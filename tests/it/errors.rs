@@ -420,7 +420,7 @@ impl DotWith for Tensor {
 }
 
 #[test]
-fn errors_are_told_at_the_users_line() {
+fn errors_name_the_users_line() {
     let folder = Path::new("tests/errors");
     let update = std::env::var_os("UPDATE_GOLDEN").is_some();
     let mut names = Vec::new();

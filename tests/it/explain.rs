@@ -100,7 +100,7 @@ fn one_trace_too_many_is_an_error() {
 }
 
 #[test]
-fn a_report_tells_what_was_compiled() {
+fn a_report_names_each_compiled_signature() {
     let f = jit(|(x, w): (Tensor, Tensor)| (x.matmul(w)).tanh().sum(..)).named("layer");
     let analysis = f.lower(&(zeros(&[32, 64]), zeros(&[64, 16]))).unwrap().compile().unwrap();
     let report = analysis.to_string();

@@ -377,7 +377,7 @@ fn foreign_plugin(dir: &Path, name: &str, (major, minor): (i32, i32), entries: u
 }
 
 #[test]
-fn wrong_plugins_are_told_apart() {
+fn each_kind_of_wrong_plugin_has_its_own_error() {
     let dir = tempfile::tempdir().unwrap();
     let load = |path: &Path| match Plugin::load(path) {
         Err(Error::Native { problem, help }) => {

@@ -270,7 +270,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn faults_are_told_with_their_place() {
+fn faults_are_reported_with_their_position() {
     let mut wrong = Vec::new();
     for (text, place, part) in FAULTS {
         let error = Program::parse(text).expect_err(text).to_string();

@@ -84,7 +84,7 @@ fn two_processes_of_the_example_learn_what_one_does() {
 }
 
 #[test]
-fn a_process_without_a_launcher_is_told_how() {
+fn a_process_without_a_launcher_gets_the_command() {
     let runs = tempfile::tempdir().unwrap();
     let mut alone = Command::new(PODRACER);
     alone.args(flags(runs.path())).arg("--distributed").env_remove("PODRACER_MPI");
@@ -194,7 +194,7 @@ fn a_process_that_starts_and_then_hangs_is_named() {
 
 #[test]
 #[ignore = "a process of the test below"]
-fn tells_the_others_keys_and_values() {
+fn sends_keys_and_values_to_the_others() {
     let processes = Mpi::join(Duration::from_secs(60)).unwrap();
     let timeout = Duration::from_secs(20);
     let (rank, size) = (processes.rank(), processes.size());
@@ -223,7 +223,7 @@ fn tells_the_others_keys_and_values() {
 /// As the clients of GPUs do.
 #[test]
 fn keys_and_values_are_shared() {
-    let output = processes_of("tells_the_others_keys_and_values", "3");
+    let output = processes_of("sends_keys_and_values_to_the_others", "3");
     let message = message(&output);
     assert!(output.status.success(), "{message}");
     for rank in 0..3 {
@@ -272,7 +272,7 @@ fn sums_are_added_in_the_order_of_the_ranks() {
 }
 
 #[test]
-fn flags_that_differ_are_told() {
+fn flags_that_differ_are_reported() {
     let runs = tempfile::tempdir().unwrap();
     let one = |seed: &'static str| {
         let mut words = vec!["-n".to_string(), "1".into(), PODRACER.into()];

@@ -391,7 +391,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_failed_write_is_told_once() {
+    fn a_failed_write_is_reported_once() {
         let path = PathBuf::from("/dev/full");
         let mut writer = EventWriter::new(File::create(&path).unwrap(), path);
         writer.scalar("charts/SPS", 1.0, 1).unwrap();
