@@ -30,6 +30,7 @@ use super::entry::Entry;
 use super::env::Env;
 use super::pool::{EnvPool, PoolOptions};
 use game::ActionSet;
+pub(super) use game::MOVES;
 
 /// Factory of an environment with options.
 type Make = fn(MinAtarOptions) -> Result<Box<dyn Env>>;

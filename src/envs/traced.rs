@@ -30,18 +30,27 @@
 //! ```
 
 mod acrobot;
+mod asterix;
+mod board;
 mod breakout;
 mod cartpole;
+mod freeway;
 mod mountain_car;
 mod pendulum;
 mod registry;
+mod seaquest;
+mod space_invaders;
 
 pub use acrobot::{Acrobot, AcrobotState};
+pub use asterix::{Asterix, AsterixDraws, AsterixState};
 pub use breakout::{Breakout, BreakoutState};
 pub use cartpole::{CartPole, CartPoleState};
+pub use freeway::{Freeway, FreewayCars, FreewayState};
 pub use mountain_car::{MountainCar, MountainCarState};
 pub use pendulum::{Pendulum, PendulumState};
 pub use registry::{Traced, list_envs, make};
+pub use seaquest::{Seaquest, SeaquestDraws, SeaquestState, Swimmers};
+pub use space_invaders::{SpaceInvaders, SpaceInvadersState};
 
 use crate::random::Key;
 use crate::trace::ops::{constant, where_};

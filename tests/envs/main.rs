@@ -11,5 +11,6 @@ mod pool;
 mod soak;
 mod toy_text;
 mod traced;
+mod traced_minatar;
 mod wrappers;
 mod xla;

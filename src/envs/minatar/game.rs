@@ -50,7 +50,8 @@ pub enum Move {
 }
 
 /// Moves in the order of the actions of an id that ends in `-v0`.
-const MOVES: &[Move] = &[Move::Noop, Move::Left, Move::Up, Move::Right, Move::Down, Move::Fire];
+pub(in crate::envs) const MOVES: &[Move] =
+    &[Move::Noop, Move::Left, Move::Up, Move::Right, Move::Down, Move::Fire];
 
 /// Set of moves that an environment's actions stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

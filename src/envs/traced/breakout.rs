@@ -1,16 +1,13 @@
 //! `MinAtar/Breakout-v1` and `-v0`; see [`crate::envs::minatar`] for a description.
 
+use super::board::{LAST, SIZE, cell};
 use super::{TracedEnv, TracedStep, never};
 use crate::envs::spec::EnvSpec;
 use crate::random::{self, Key};
-use crate::trace::ops::{constant, full, iota, stack, where_};
+use crate::trace::ops::{constant, full, stack, where_};
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
-/// Number of cells along each side of the board.
-const SIZE: usize = 10;
-/// Index of the last column and of the last row.
-const LAST: i32 = SIZE as i32 - 1;
 /// Rows that are full of bricks at the start; no other row ever has one.
 const BRICK_ROWS: std::ops::Range<usize> = 1..4;
 
@@ -126,15 +123,6 @@ impl Breakout {
             state: next,
         }
     }
-}
-
-/// Returns the one-hot mask of the cell in column `x` of row `y` among the cells of `rows`,
-/// `bool[rows, 10]`.
-#[track_caller]
-fn cell(x: Tensor, y: Tensor, rows: std::ops::Range<usize>) -> Tensor {
-    let shape = [rows.len(), SIZE];
-    let row = iota(shape, 0, DType::I32) + rows.start as i32;
-    row.eq(y) & iota(shape, 1, DType::I32).eq(x)
 }
 
 impl BreakoutState<Tensor> {

@@ -2,7 +2,10 @@
 
 use std::cell::OnceCell;
 
-use super::{Acrobot, Breakout, CartPole, MountainCar, Pendulum, TracedEnv, TracedStep};
+use super::{
+    Acrobot, Asterix, Breakout, CartPole, Freeway, MountainCar, Pendulum, Seaquest, SpaceInvaders,
+    TracedEnv, TracedStep,
+};
 use crate::envs::spec::EnvSpec;
 use crate::error::{Error, Result};
 use crate::random::Key;
@@ -16,8 +19,16 @@ const ENVS: &[Entry] = &[
     ("Acrobot-v1", || Traced::new(Acrobot::v1())),
     ("CartPole-v0", || Traced::new(CartPole::v0())),
     ("CartPole-v1", || Traced::new(CartPole::v1())),
+    ("MinAtar/Asterix-v0", || Traced::new(Asterix::v0())),
+    ("MinAtar/Asterix-v1", || Traced::new(Asterix::v1())),
     ("MinAtar/Breakout-v0", || Traced::new(Breakout::v0())),
     ("MinAtar/Breakout-v1", || Traced::new(Breakout::v1())),
+    ("MinAtar/Freeway-v0", || Traced::new(Freeway::v0())),
+    ("MinAtar/Freeway-v1", || Traced::new(Freeway::v1())),
+    ("MinAtar/Seaquest-v0", || Traced::new(Seaquest::v0())),
+    ("MinAtar/Seaquest-v1", || Traced::new(Seaquest::v1())),
+    ("MinAtar/SpaceInvaders-v0", || Traced::new(SpaceInvaders::v0())),
+    ("MinAtar/SpaceInvaders-v1", || Traced::new(SpaceInvaders::v1())),
     ("MountainCar-v0", || Traced::new(MountainCar::v0())),
     ("Pendulum-v1", || Traced::new(Pendulum::v1())),
 ];

@@ -1,0 +1,95 @@
+//! Base of MinAtar's traced games: the board, and the player's controls.
+
+use crate::envs::minatar::{Game, MOVES, Move};
+use crate::random::{self, Key};
+use crate::trace::ops::{constant, iota, where_};
+use crate::trace::{DType, Tensor};
+
+/// Number of cells along each side of the board.
+pub(super) const SIZE: usize = 10;
+/// Index of the last column and of the last row.
+pub(super) const LAST: i32 = SIZE as i32 - 1;
+
+/// Moves of a player's actions, and sticky actions. A move is an `i32[]`, the number of a [`Move`].
+#[derive(Debug, Clone)]
+pub(super) struct Controls {
+    moves: &'static [Move],
+    /// Probability that a step repeats the previous move instead of the requested one.
+    pub sticky_action_prob: f64,
+}
+
+impl Controls {
+    /// All six actions of MinAtar.
+    pub fn full() -> Controls {
+        Controls { moves: MOVES, sticky_action_prob: 0.1 }
+    }
+
+    /// Actions that have an effect in the game `G`.
+    pub fn minimal<G: Game>() -> Controls {
+        Controls { moves: G::MOVES, sticky_action_prob: 0.1 }
+    }
+
+    /// Returns the move of `action`, or `last_move` if the action before it sticks.
+    #[track_caller]
+    pub fn sample(&self, action: Tensor, last_move: Tensor, key: Key<Tensor>) -> Tensor {
+        let mut requested = noop();
+        for (i, &number) in self.moves.iter().enumerate() {
+            requested = where_(action.eq(i as i32), number as i32, requested);
+        }
+        let sticky = random::bernoulli(key, self.sticky_action_prob, []);
+        where_(sticky, last_move, requested)
+    }
+}
+
+/// Returns the move of a player that does nothing.
+#[track_caller]
+pub(super) fn noop() -> Tensor {
+    constant(Move::Noop as i32)
+}
+
+/// Returns 1 where `condition` is true, else 0: `i32`.
+#[track_caller]
+pub(super) fn count(condition: Tensor) -> Tensor {
+    condition.to(DType::I32)
+}
+
+/// Returns the number of cells by which `player_move` goes from `back` to `forth`: -1, 0 or 1.
+#[track_caller]
+pub(super) fn steps(player_move: Tensor, back: Move, forth: Move) -> Tensor {
+    count(player_move.eq(forth as i32)) - count(player_move.eq(back as i32))
+}
+
+/// Returns the next columns to the right or to the left of `x`.
+#[track_caller]
+pub(super) fn ahead(x: Tensor, right: Tensor) -> Tensor {
+    where_(right, x + 1, x - 1)
+}
+
+/// Returns true where `x` is a column of the board.
+#[track_caller]
+pub(super) fn inside(x: Tensor) -> Tensor {
+    x.ge(0) & x.le(LAST)
+}
+
+/// Returns the one-hot mask of the cell in column `x` of row `y` among the cells of `rows`,
+/// `bool[rows, 10]`.
+#[track_caller]
+pub(super) fn cell(x: Tensor, y: Tensor, rows: std::ops::Range<usize>) -> Tensor {
+    let shape = [rows.len(), SIZE];
+    let row = iota(shape, 0, DType::I32) + rows.start as i32;
+    row.eq(y) & iota(shape, 1, DType::I32).eq(x)
+}
+
+/// Returns the map `bool[10,10]` of the things in the eight lanes between the first row and the
+/// last: one in each lane, in column `x: i32[8]`, if `on: bool[8]` is true.
+#[track_caller]
+pub(super) fn lanes(on: Tensor, x: Tensor) -> Tensor {
+    let columns = iota([x.dim(0), SIZE], 1, DType::I32).eq(x.expand_dims(1));
+    (columns & on.expand_dims(1)).pad_with(&[1, 0], &[1, 0], &[0, 0], constant(false))
+}
+
+/// Returns the rows of the eight lanes: `i32[8]`, from 1.
+#[track_caller]
+pub(super) fn lane_rows() -> Tensor {
+    iota([SIZE - 2], 0, DType::I32) + 1
+}
