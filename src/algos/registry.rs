@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Command;
+use serde_json::{Map, Value};
 
 use super::*;
 use crate::error::{Error, Result};
@@ -24,6 +25,9 @@ pub struct Entry {
     /// Parses and checks a command line, whose first word is the program's name, without starting
     /// anything.
     pub check: fn(Vec<OsString>) -> Result<()>,
+    /// Parses a command line, whose first word is the program's name, into all settings. Checks
+    /// names and ranges, and starts nothing.
+    pub settings: fn(Vec<OsString>) -> Result<Map<String, Value>>,
     /// Trains with a command line, whose first word is the program's name, and prints the result.
     pub train: fn(Vec<OsString>) -> ExitCode,
     /// Evaluates the model in a file whose origin is known.
@@ -39,6 +43,7 @@ const fn entry<A: Algorithm>() -> Entry {
             let args = algorithm::parse::<A>(args);
             algorithm::check(&args.map_err(|error| Error::Config(error.to_string()))?)
         },
+        settings: algorithm::settings_of::<A>,
         train: |args| algorithm::run::<A>(args),
         play: algorithm::play_saved::<A>,
     }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::envs::{self, ObsKind};
 use crate::error::{Error, Result};
@@ -146,6 +147,19 @@ pub fn check<A: Algorithm>(args: &A) -> Result<()> {
     check_names_and_ranges(args)?;
     args.check()?;
     memory::ensure_room(args.env_id(), &settings(args)?)
+}
+
+/// Parses a command line, whose first word is the program's name, and returns all settings with the
+/// digits of their text, as in `2.5e-4`. Names and ranges are checked; nothing is started.
+///
+/// # Errors
+/// [`Error::Config`] that names the flag.
+pub(crate) fn settings_of<A: Algorithm>(args: Vec<OsString>) -> Result<Map<String, Value>> {
+    let args = parse::<A>(args).map_err(|error| Error::Config(error.to_string()))?;
+    check_names_and_ranges(&args)?;
+    // A JSON value keeps the digits of an f32 as those of an f64.
+    let text = serde_json::to_string(&args).and_then(|text| serde_json::from_str(&text));
+    text.map_err(|error| Error::Config(format!("the settings of {}: {error}", A::NAME)))
 }
 
 /// Does the part of [`check`] that needs no environment.

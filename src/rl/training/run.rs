@@ -202,6 +202,7 @@ impl Run {
             run_dir: self.dir.to_string_lossy().into_owned(),
             model_path: None,
             eval_episodic_return: None,
+            interrupted: false,
             details: String::new(),
             rank: 0,
         }
@@ -272,6 +273,9 @@ pub struct Summary {
     /// Mean return of the evaluation episodes of the saved model.
     #[serde(default)]
     pub eval_episodic_return: Option<f64>,
+    /// True if a signal ended the run before its last iteration.
+    #[serde(default)]
+    pub interrupted: bool,
     /// Additional lines of the algorithm for people, each with a line end.
     #[serde(skip)]
     pub details: String,
@@ -430,7 +434,7 @@ mod tests {
         assert_eq!(
             names.join(", "),
             "exp_name, env_id, seed, mode, platform, num_devices, global_step, wall_s, compile_s, \
-             sps, episodes, avg_episodic_return, run_dir, model_path, eval_episodic_return"
+             sps, episodes, avg_episodic_return, run_dir, model_path, eval_episodic_return, interrupted"
         );
         assert!(!line.contains('\n'));
         assert_eq!(serde_json::from_str::<Summary>(&line).unwrap(), summary);

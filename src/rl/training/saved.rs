@@ -246,6 +246,11 @@ impl Place {
     }
 }
 
+/// Returns true for a setting that can change what a run learns; names of settings have underscores.
+pub fn affects_training(setting: &str) -> bool {
+    setting != "exp_name" && !OVERRIDABLE_ON_RESUME.contains(&setting)
+}
+
 /// Returns the settings as JSON.
 pub(in crate::rl) fn settings(args: &impl Serialize) -> Result<Map<String, Value>> {
     match serde_json::to_value(args) {

@@ -398,6 +398,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         let mut summary =
             self.run.summary(&mode, &platform, self.devices, self.global_step, compile_s);
         summary.rank = self.rank;
+        summary.interrupted = interrupt::requested() && !self.is_over();
         self.progress = Progress::quiet();
         if self.rank == 0 && (options.save_model || options.capture_video) {
             let path = self.run.dir.join(format!("{}{MODEL}", self.args.exp_name()));
