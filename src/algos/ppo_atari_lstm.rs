@@ -4,7 +4,7 @@
 //! LSTM.
 //!
 //! Differences from CleanRL, and a comparison of both values of `--sequence`, are in
-//! `docs/algos/ppo_lstm.md`.
+//! `docs/algos/ppo_atari_lstm.md`.
 
 mod sequences;
 
