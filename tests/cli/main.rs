@@ -1,5 +1,6 @@
 //! The `podracer` command from outside: its flags, its streams, its run folders, its signals.
 
+mod benchmark;
 mod load;
 mod output;
 mod runs;

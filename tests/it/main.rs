@@ -35,6 +35,7 @@ mod props;
 #[path = "../recipes/mod.rs"]
 mod recipes;
 mod remat;
+mod results;
 mod rows;
 mod sizes;
 mod stablehlo_text;

@@ -1,10 +1,16 @@
-//! `podracer benchmark`: algorithms on environments with several seeds, and the table of scores.
+//! `podracer benchmark`: algorithms on environments with several seeds, the results file, and the
+//! tables and figures of the documentation made from it.
 
-use std::collections::VecDeque;
+mod docs;
+mod job;
+mod provenance;
+mod results;
+mod runner;
+
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 
@@ -12,15 +18,20 @@ use clap::Args;
 use podracer::algos::registry;
 use podracer::error::{Error, Result};
 use podracer::output;
-use podracer::rl::Summary;
+use podracer::rl::{Summary, interrupt};
+
+use job::{Job, RunSettings};
+use provenance::Commit;
+pub use provenance::machine;
+use results::{Record, ResultsFile, RunRecord, training_settings};
 
 #[derive(Debug, Args)]
 pub struct Settings {
     /// Algorithms, separated by commas
-    #[arg(long, value_delimiter = ',', required = true)]
+    #[arg(long, value_delimiter = ',', required_unless_present_any = ["queue", "write_docs"])]
     algos: Vec<String>,
     /// Environment ids, separated by commas
-    #[arg(long, value_delimiter = ',', required = true)]
+    #[arg(long, value_delimiter = ',', required_unless_present_any = ["queue", "write_docs"])]
     env_ids: Vec<String>,
     /// Runs of each algorithm on each environment
     #[arg(long, default_value_t = 3)]
@@ -28,161 +39,287 @@ pub struct Settings {
     /// First seed; the others follow it
     #[arg(long, default_value_t = 1)]
     start_seed: u64,
+    /// File of the runs to do, in order, in place of algorithms and environments: JSON lines of
+    /// algorithm, env_id, seeds, flags and hours
+    #[arg(long, requires = "results",
+          conflicts_with_all = ["algos", "env_ids", "num_seeds", "start_seed"])]
+    queue: Option<PathBuf>,
+    /// File to which each finished run is added as a line of JSON; runs then write checkpoints
+    #[arg(long)]
+    results: Option<PathBuf>,
+    /// Leave out the runs that the results file has, and resume runs that were interrupted
+    #[arg(long, default_value_t = false, requires = "results")]
+    resume: bool,
     /// Runs at the same time; 0 only prints what would be run
     #[arg(long, default_value_t = 1)]
     workers: usize,
     /// Write a script that runs them as an array of Slurm jobs, and run nothing here
     #[arg(long)]
     slurm: Option<PathBuf>,
+    /// Write the tables of DOCS/results.md and the figures in DOCS/figures/results from the files in
+    /// DOCS/results, and run nothing [default of DOCS: docs]
+    #[arg(long, value_name = "DOCS", num_args = 0..=1, default_missing_value = "docs",
+          conflicts_with_all = ["algos", "env_ids", "queue", "results", "resume", "slurm", "flags"])]
+    write_docs: Option<PathBuf>,
     /// Flags for every run, after `--`
     #[arg(last = true)]
     flags: Vec<String>,
 }
 
-/// One run of the benchmark.
-#[derive(Debug, Clone)]
-struct Job {
-    algo: String,
-    env_id: String,
-    seed: u64,
+/// Result of a job: of a recorded run, the line of the results file too.
+struct Outcome {
+    job: Job,
+    result: Result<Summarized>,
 }
 
-impl Job {
-    fn arguments(&self, settings: &Settings) -> Vec<String> {
-        let mut words = vec!["train".to_string(), self.algo.clone()];
-        words.extend(["--env-id".to_string(), self.env_id.clone()]);
-        words.extend(["--seed".to_string(), self.seed.to_string(), "--json".to_string()]);
-        words.extend(settings.flags.iter().cloned());
-        words
-    }
+/// Numbers of a run that the table shows.
+struct Summarized {
+    mean_return: Option<f64>,
+    steps: u64,
+    sps: f64,
+    wall_s: f64,
+    compile_s: f64,
 }
 
 pub fn benchmark(settings: &Settings) -> Result<String> {
+    if let Some(folder) = &settings.write_docs {
+        return docs::write(folder);
+    }
+    let mut jobs = match &settings.queue {
+        Some(path) => job::read_queue(path, &settings.flags)?,
+        None => grid(settings)?,
+    };
+    let mut file = None;
+    if let Some(path) = &settings.results {
+        file = Some(ResultsFile::open(path)?);
+        let done = results::read(path)?;
+        let count = jobs.len();
+        jobs = missing(jobs, &done)?;
+        let present = count - jobs.len();
+        if present > 0 && !settings.resume {
+            return Err(Error::Argument(format!(
+                "{} has {present} of these {count} runs already: --resume leaves them out; give \
+                 another --results to run them again",
+                path.display()
+            )));
+        }
+        output::stderr_line(format_args!("{present} of {count} runs are in {}", path.display()));
+    }
+    if let Some(path) = &settings.slurm {
+        let script = slurm_script(&jobs, settings.workers);
+        fs::write(path, script).map_err(Error::io("cannot write", path))?;
+        return Ok(format!("{} runs: sbatch {}\n", jobs.len(), path.display()));
+    }
+    if settings.workers == 0 {
+        return Ok(jobs.iter().map(planned).collect());
+    }
+    interrupt::install()?;
+    let done = run_all(jobs, settings, file)?;
+    reported(settings, &done)
+}
+
+/// Returns the jobs of every algorithm on every environment.
+fn grid(settings: &Settings) -> Result<Vec<Job>> {
     for algo in &settings.algos {
         registry::find(algo)?;
     }
-    let mut jobs = VecDeque::new();
+    let mut jobs = Vec::new();
     for seed in (settings.start_seed..).take(settings.num_seeds as usize) {
         for env_id in &settings.env_ids {
             for algo in &settings.algos {
                 let (algo, env_id) = (algo.clone(), env_id.clone());
-                jobs.push_back(Job { algo, env_id, seed });
+                let flags = settings.flags.clone();
+                jobs.push(Job { algo, env_id, seed, flags, hours: None });
             }
         }
     }
-    if let Some(path) = &settings.slurm {
-        fs::write(path, slurm_script(&jobs, settings)).map_err(Error::io("cannot write", path))?;
-        return Ok(format!("{} runs: sbatch {}\n", jobs.len(), path.display()));
+    Ok(jobs)
+}
+
+/// Returns the jobs that no line of the results file has with the same settings.
+fn missing(jobs: Vec<Job>, done: &[Record]) -> Result<Vec<Job>> {
+    let done: BTreeSet<String> = done
+        .iter()
+        .filter_map(|record| match record {
+            Record::Run(run) => Some(training_settings(&run.algorithm, &run.settings)),
+            Record::Summary(_) => None,
+        })
+        .collect();
+    let mut missing = Vec::new();
+    for job in jobs {
+        if !done.contains(&job.settings()?.identity(&job)) {
+            missing.push(job);
+        }
     }
-    if settings.workers == 0 {
-        let lines =
-            jobs.iter().map(|job| format!("podracer {}\n", quoted(&job.arguments(settings))));
-        return Ok(lines.collect());
+    Ok(missing)
+}
+
+/// Returns the command of a job, with its estimated time.
+fn planned(job: &Job) -> String {
+    let hours = job.hours.map_or(String::new(), |hours| format!("  # {hours} h"));
+    format!("podracer {}{hours}\n", quoted(&job.arguments()))
+}
+
+/// Runs the jobs, `--workers` at a time, until the end or an interruption. Recorded runs are added
+/// to the results file as they end.
+fn run_all(jobs: Vec<Job>, settings: &Settings, file: Option<ResultsFile>) -> Result<Vec<Outcome>> {
+    let commit = file.as_ref().map(|_| Commit::of_program());
+    let recorder = file.zip(commit);
+    if let Some((_, commit)) = &recorder
+        && !commit.clean
+    {
+        output::stderr_line(
+            "warning: the sources have changes that are not committed, or are newer than this \
+             program; the lines will have \"clean\": false",
+        );
     }
-    let (jobs, done) = (Mutex::new(jobs), Mutex::new(Vec::new()));
-    let next = || jobs.lock().expect("no worker panics").pop_front();
+    let commit = recorder.as_ref().map(|(_, commit)| commit.clone());
+    let file = recorder.map(|(file, _)| Mutex::new(file));
+    let (jobs, done) = (Mutex::new(VecDeque::from(jobs)), Mutex::new(Vec::new()));
+    let next = || match interrupt::requested() {
+        true => None,
+        false => jobs.lock().expect("no worker panics").pop_front(),
+    };
+    let work = || {
+        while let Some(job) = next() {
+            let result = match (&file, &commit) {
+                (Some(file), Some(commit)) => recorded(&job, commit, file),
+                _ => runner::run(&job).map(|summary| {
+                    output::stderr_line(summary.in_words());
+                    Summarized::from(&summary)
+                }),
+            };
+            let outcome = Outcome { job, result };
+            if let Some(line) = outcome.failure() {
+                output::stderr_line(line);
+            }
+            done.lock().expect("no worker panics").push(outcome);
+        }
+    };
     thread::scope(|scope| {
         for _ in 0..settings.workers {
-            scope.spawn(|| {
-                while let Some(job) = next() {
-                    let outcome = run(&job, settings);
-                    let ended = (job, outcome);
-                    match (&ended.1, failure(&ended)) {
-                        (Ok(summary), _) => output::stderr_line(summary.in_words()),
-                        (Err(_), line) => output::stderr_line(line.unwrap_or_default()),
-                    }
-                    done.lock().expect("no worker panics").push(ended);
-                }
-            });
+            scope.spawn(work);
         }
     });
-    let done = done.into_inner().expect("no worker panics");
-    let text = table(settings, &done);
-    let failed: Vec<String> = done.iter().filter_map(failure).collect();
+    // Jobs that an interruption left are reported with the others.
+    let mut done = done.into_inner().expect("no worker panics");
+    for job in jobs.into_inner().expect("no worker panics") {
+        done.push(Outcome { job, result: Err(Error::Argument("not started".into())) });
+    }
+    Ok(done)
+}
+
+/// Runs a job and adds its line to the results file.
+fn recorded(job: &Job, commit: &Commit, file: &Mutex<ResultsFile>) -> Result<Summarized> {
+    let settings: RunSettings = job.settings()?;
+    let record = runner::run_recorded(job, &settings, commit)?;
+    let summarized = Summarized::from(&record);
+    let line = record.in_words();
+    file.lock().expect("no worker panics").append(record)?;
+    output::stderr_line(line);
+    runner::remove_checkpoint(job, &settings)?;
+    Ok(summarized)
+}
+
+/// Returns the table of the runs, or with a run that failed, prints the table and returns an error.
+fn reported(settings: &Settings, done: &[Outcome]) -> Result<String> {
+    let text = table(done);
+    let failed: Vec<String> = done.iter().filter_map(Outcome::failure).collect();
+    let command: Vec<String> = std::env::args().skip(1).collect();
     if failed.is_empty() {
-        let command: Vec<String> = std::env::args().skip(1).collect();
         return Ok(format!("{text}\ncommand: podracer {}\n", quoted(&command)));
     }
     // The results of the runs that succeeded are printed too.
     output::print(&text)?;
+    let advice = match &settings.results {
+        Some(_) if settings.resume => "\nthe same command runs them again, from their checkpoints",
+        Some(_) => "\nthe same command with --resume runs them again, from their checkpoints",
+        None => "",
+    };
+    let verb = if interrupt::requested() { "did not end" } else { "failed" };
     Err(Error::Argument(format!(
-        "{} of {} runs failed:\n  {}",
+        "{} of {} runs {verb}:\n  {}{advice}",
         failed.len(),
         done.len(),
         failed.join("\n  ")
     )))
 }
 
-/// Returns the line about a run that failed.
-fn failure((job, outcome): &(Job, Result<Summary>)) -> Option<String> {
-    let error = outcome.as_ref().err()?;
-    Some(format!("{} on {}, seed {}: {error}", job.algo, job.env_id, job.seed))
-}
-
-fn run(job: &Job, settings: &Settings) -> Result<Summary> {
-    let program = std::env::current_exe().map_err(Error::io("cannot find", "this program"))?;
-    let output = Command::new(program)
-        .args(job.arguments(settings))
-        .stdin(Stdio::null())
-        .output()
-        .map_err(Error::io("cannot run", "this program"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let last = text.lines().last().unwrap_or_default();
-    if output.status.success()
-        && let Ok(summary) = serde_json::from_str(last)
-    {
-        return Ok(summary);
+impl Outcome {
+    /// Returns the line about a run that failed.
+    fn failure(&self) -> Option<String> {
+        let error = self.result.as_ref().err()?;
+        Some(format!("{}: {error}", self.job.name()))
     }
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    let complaint = first_error(&complaint).map_or_else(
-        || format!("the process ended without a message ({})", output.status),
-        str::to_string,
-    );
-    Err(Error::Argument(complaint))
 }
 
-/// Returns the first line of a process's standard error that begins with `error: `, without that
-/// prefix; otherwise the message of a panic, or else the last line.
-fn first_error(text: &str) -> Option<&str> {
-    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let is_panic = |line: &str| line.starts_with("thread '") && line.contains("panicked");
-    let error = text.lines().find_map(|line| line.strip_prefix("error: "));
-    // The message of a panic is on the line after it.
-    let panic = || lines.clone().skip_while(|line| !is_panic(line)).nth(1);
-    error.or_else(panic).or_else(|| lines.next_back())
+impl From<&Summary> for Summarized {
+    fn from(summary: &Summary) -> Summarized {
+        Summarized {
+            mean_return: summary.avg_episodic_return,
+            steps: summary.global_step,
+            sps: summary.sps,
+            wall_s: summary.wall_s,
+            compile_s: summary.compile_s,
+        }
+    }
+}
+
+impl From<&RunRecord> for Summarized {
+    fn from(run: &RunRecord) -> Summarized {
+        Summarized {
+            mean_return: run.mean_return,
+            steps: run.steps,
+            sps: run.sps,
+            wall_s: run.wall_s,
+            compile_s: run.compile_s,
+        }
+    }
 }
 
 /// Returns the table of means and standard deviations over the seeds of each algorithm on each
 /// environment: the return of the last episodes, the steps per second without compilation, and the
 /// seconds of compilation. Environments without a successful run have no row.
-fn table(settings: &Settings, done: &[(Job, Result<Summary>)]) -> String {
-    let mut text = format!(
-        "| environment | {} |\n|---|{}\n",
-        settings.algos.join(" | "),
-        "---|".repeat(settings.algos.len())
-    );
-    for env_id in &settings.env_ids {
-        let cells = settings.algos.iter().map(|algo| {
+fn table(done: &[Outcome]) -> String {
+    let (mut algos, mut env_ids) = (Vec::new(), Vec::new());
+    for Outcome { job, .. } in done {
+        if !algos.contains(&&job.algo) {
+            algos.push(&job.algo);
+        }
+        if !env_ids.contains(&&job.env_id) {
+            env_ids.push(&job.env_id);
+        }
+    }
+    let names: Vec<&str> = algos.iter().map(|algo| algo.as_str()).collect();
+    let mut text =
+        format!("| environment | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
+    for env_id in env_ids {
+        let own = |algo: &String| -> Vec<&Outcome> {
             let of_both = |job: &Job| job.env_id == *env_id && job.algo == *algo;
-            let own = done.iter().filter(|(job, _)| of_both(job));
-            cell(&own.filter_map(|(_, x)| x.as_ref().ok()).collect::<Vec<_>>())
+            done.iter().filter(|outcome| of_both(&outcome.job)).collect()
+        };
+        let runs: Vec<Vec<&Outcome>> = algos.iter().map(|algo| own(algo)).collect();
+        let cells = runs.iter().map(|runs| {
+            cell(&runs.iter().filter_map(|run| run.result.as_ref().ok()).collect::<Vec<_>>())
         });
         let cells: Vec<Option<String>> = cells.collect();
         if cells.iter().any(Option::is_some) {
-            let cells: Vec<String> =
-                cells.into_iter().map(|cell| cell.unwrap_or("failed".into())).collect();
-            let _ = writeln!(text, "| {env_id} | {} |", cells.join(" | "));
+            let cells = cells.into_iter().zip(&runs).map(|(cell, runs)| match runs[..] {
+                [] => String::new(),
+                _ => cell.unwrap_or("failed".into()),
+            });
+            let _ = writeln!(text, "| {env_id} | {} |", cells.collect::<Vec<_>>().join(" | "));
         }
     }
     text
 }
 
 /// Returns the table cell of one algorithm's runs on one environment; `None` without a run.
-fn cell(runs: &[&Summary]) -> Option<String> {
+fn cell(runs: &[&Summarized]) -> Option<String> {
     if runs.is_empty() {
         return None;
     }
-    let returns: Vec<f64> = runs.iter().filter_map(|run| run.avg_episodic_return).collect();
+    let returns: Vec<f64> = runs.iter().filter_map(|run| run.mean_return).collect();
     let returns = match returns[..] {
         [] => "no episode ended".to_string(),
         _ => {
@@ -191,8 +328,8 @@ fn cell(runs: &[&Summary]) -> Option<String> {
         }
     };
     // Compilation in parallel with training can take longer than the whole run.
-    let training_sps = |run: &&Summary| match run.wall_s - run.compile_s {
-        seconds if seconds > 0.0 => run.global_step as f64 / seconds,
+    let training_sps = |run: &&Summarized| match run.wall_s - run.compile_s {
+        seconds if seconds > 0.0 => run.steps as f64 / seconds,
         _ => run.sps,
     };
     let speeds: Vec<f64> = runs.iter().map(training_sps).collect();
@@ -202,15 +339,15 @@ fn cell(runs: &[&Summary]) -> Option<String> {
 }
 
 /// Returns a Slurm script in which each job of the array is one run.
-fn slurm_script(jobs: &VecDeque<Job>, settings: &Settings) -> String {
+fn slurm_script(jobs: &[Job], workers: usize) -> String {
     let mut text = format!(
         "#!/bin/bash\n#SBATCH --job-name=podracer\n#SBATCH --array=0-{}%{}\n\
          #SBATCH --output=slurm/%A_%a.out\n\nruns=(\n",
         jobs.len().saturating_sub(1),
-        settings.workers.max(1)
+        workers.max(1)
     );
     for job in jobs {
-        let _ = writeln!(text, "  {}", quoted(&[quoted(&job.arguments(settings))]));
+        let _ = writeln!(text, "  {}", quoted(&[quoted(&job.arguments())]));
     }
     text.push_str(")\neval \"podracer ${runs[$SLURM_ARRAY_TASK_ID]}\"\n");
     text
@@ -224,20 +361,4 @@ fn quoted(words: &[String]) -> String {
         false => format!("'{}'", word.replace('\'', "'\\''")),
     };
     words.iter().map(quote).collect::<Vec<_>>().join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_error_of_a_process_is_found() {
-        let text = "compiling ppo_init ...\nerror: first\n  help: this\nerror: second\n";
-        assert_eq!(first_error(text), Some("first"));
-        let text =
-            "step 1\n\nthread 'main' (7) panicked at src/x.rs:1:2:\nno luck\nnote: run with\n";
-        assert_eq!(first_error(text), Some("no luck"));
-        assert_eq!(first_error("Killed\n\n"), Some("Killed"));
-        assert_eq!(first_error("\n"), None);
-    }
 }

@@ -15,6 +15,7 @@ use podracer::error::{Error, Result};
 use podracer::output;
 use podracer::rl::tensorboard::{Value, read_events};
 
+use super::benchmark::machine;
 use super::canvas::{self, Chart, Problem};
 
 #[derive(Debug, Args)]
@@ -471,10 +472,8 @@ fn table(settings: &Settings, rows: &[(&Task, Vec<Cell>)]) -> String {
 
 /// Returns the processor's name and the number of usable cores.
 fn hardware() -> String {
-    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    format!("{}, {cores} cores", model.unwrap_or(std::env::consts::ARCH))
+    let machine = machine();
+    format!("{}, {} cores", machine.processor, machine.cores)
 }
 
 /// Bar chart with a group for each row, scaled to the row's fastest way.

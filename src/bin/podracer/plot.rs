@@ -32,6 +32,9 @@ pub struct Settings {
 /// Longest run that is drawn, in hours: a century.
 const MAX_HOURS: f64 = 876_600.0;
 
+/// Means and standard deviations over runs: position, mean, deviation.
+pub type Band = Vec<(f64, f64, f64)>;
+
 /// Values that one run logged under the tag: step, hours since its start, value.
 type Curve = Vec<(f64, f64, f64)>;
 
@@ -100,9 +103,8 @@ fn curve_of(events: &[Event], tag: &str) -> Curve {
         .collect()
 }
 
-/// Returns means and standard deviations over runs at `points` positions from 0 to `end`: position,
-/// mean, deviation.
-fn band(runs: &[Vec<(f64, f64)>], end: f64, points: usize) -> Vec<(f64, f64, f64)> {
+/// Returns means and standard deviations over runs at `points` positions from 0 to `end`.
+fn band(runs: &[Vec<(f64, f64)>], end: f64, points: usize) -> Band {
     let mut band = Vec::new();
     for k in 0..points {
         let (from, to) = (end * k as f64 / points as f64, end * (k + 1) as f64 / points as f64);
@@ -137,62 +139,70 @@ impl Chart for Curves<'_> {
     {
         let Curves { settings, groups } = *self;
         let panels = area.split_evenly((1, 2));
+        let quantity = settings.tag.rsplit('/').next().unwrap_or_default();
         for (k, (panel, label)) in panels.iter().zip(["timesteps", "hours"]).enumerate() {
             let place = |point: &(f64, f64, f64)| if k == 0 { point.0 } else { point.1 };
-            let bands: Vec<_> = groups
-                .iter()
-                .map(|(_, runs)| {
-                    let runs: Vec<Vec<(f64, f64)>> = runs
-                        .iter()
-                        .map(|run| run.iter().map(|p| (place(p), p.2)).collect())
-                        .collect();
-                    let end = runs.iter().flatten().map(|(x, _)| *x).fold(0.0, f64::max);
-                    band(&runs, end, settings.points)
-                })
-                .collect();
-            let all = || bands.iter().flatten();
-            let end = all().map(|point| point.0).fold(0.0, f64::max).max(1e-6);
-            let low = all().map(|(_, y, d)| y - d).fold(f64::INFINITY, f64::min);
-            let high = all().map(|(_, y, d)| y + d).fold(f64::NEG_INFINITY, f64::max);
-            let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
-            // The margin is wide enough to be seen with axis labels of many digits.
-            let margin = ((high - low) * 0.05).max(high.abs().max(low.abs()) * 1e-6).max(1e-6);
-            let mut chart = ChartBuilder::on(panel)
-                .margin(12)
-                .x_label_area_size(44)
-                .y_label_area_size(56)
-                .build_cartesian_2d(0.0..end, low - margin..high + margin)?;
-            chart
-                .configure_mesh()
-                .light_line_style(TRANSPARENT)
-                .x_desc(label)
-                .y_desc(settings.tag.rsplit('/').next().unwrap_or_default())
-                .x_label_formatter(&|x| short(*x))
-                .draw()?;
-            for (k, (band, (name, _))) in bands.iter().zip(groups).enumerate() {
-                let colour = Palette99::pick(k).to_rgba();
-                let upper = band.iter().map(|(x, y, d)| (*x, y + d));
-                let lower = band.iter().rev().map(|(x, y, d)| (*x, y - d));
-                let outline: Vec<(f64, f64)> = upper.chain(lower).collect();
-                chart.draw_series([Polygon::new(outline, colour.mix(0.2).filled())])?;
-                let line = band.iter().map(|(x, y, _)| (*x, *y));
-                chart
-                    .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
-                    .label(name)
-                    .legend(move |(x, y)| {
-                        PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2))
-                    });
-            }
-            chart
-                .configure_series_labels()
-                .position(SeriesLabelPosition::LowerRight)
-                // In this size a letter is laid out as wide as those of a .png.
-                .label_font(("sans-serif", 16))
-                .background_style(WHITE.mix(0.8))
-                .draw()?;
+            let bands = groups.iter().map(|(name, runs)| {
+                let runs: Vec<Vec<(f64, f64)>> =
+                    runs.iter().map(|run| run.iter().map(|p| (place(p), p.2)).collect()).collect();
+                let end = runs.iter().flatten().map(|(x, _)| *x).fold(0.0, f64::max);
+                (name.clone(), band(&runs, end, settings.points))
+            });
+            draw_panel(panel, label, quantity, &bands.collect::<Vec<_>>())?;
         }
         Ok(())
     }
+}
+
+/// Draws the lines and bands of named groups with axes and a legend.
+pub fn draw_panel<B: DrawingBackend>(
+    panel: &DrawingArea<B, Shift>,
+    label: &str,
+    quantity: &str,
+    bands: &[(String, Band)],
+) -> std::result::Result<(), Problem>
+where
+    B::ErrorType: 'static,
+{
+    let all = || bands.iter().flat_map(|(_, band)| band);
+    let end = all().map(|point| point.0).fold(0.0, f64::max).max(1e-6);
+    let low = all().map(|(_, y, d)| y - d).fold(f64::INFINITY, f64::min);
+    let high = all().map(|(_, y, d)| y + d).fold(f64::NEG_INFINITY, f64::max);
+    let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
+    // The margin is wide enough to be seen with axis labels of many digits.
+    let margin = ((high - low) * 0.05).max(high.abs().max(low.abs()) * 1e-6).max(1e-6);
+    let mut chart = ChartBuilder::on(panel)
+        .margin(12)
+        .x_label_area_size(44)
+        .y_label_area_size(56)
+        .build_cartesian_2d(0.0..end, low - margin..high + margin)?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .x_desc(label)
+        .y_desc(quantity)
+        .x_label_formatter(&|x| short(*x))
+        .draw()?;
+    for (k, (name, band)) in bands.iter().enumerate() {
+        let colour = Palette99::pick(k).to_rgba();
+        let upper = band.iter().map(|(x, y, d)| (*x, y + d));
+        let lower = band.iter().rev().map(|(x, y, d)| (*x, y - d));
+        let outline: Vec<(f64, f64)> = upper.chain(lower).collect();
+        chart.draw_series([Polygon::new(outline, colour.mix(0.2).filled())])?;
+        let line = band.iter().map(|(x, y, _)| (*x, *y));
+        chart
+            .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
+            .label(name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerRight)
+        // In this size a letter is laid out as wide as those of a .png.
+        .label_font(("sans-serif", 16))
+        .background_style(WHITE.mix(0.8))
+        .draw()?;
+    Ok(())
 }
 
 /// Formats `2000000` as `2M`.
