@@ -277,8 +277,8 @@ fn every_elementwise_function_has_a_case() {
         .collect();
     assert!(
         missing.is_empty(),
-        "functions without a case: {missing:?}; state operations in tests/recipes/unary.rs, and others \
-         in tests/fixtures/jax/elementary.py and tests/it/elementary/functions.rs"
+        "functions without a case: {missing:?}; state operations in tests/recipes/unary.rs and \
+         binary.rs, and others in tests/fixtures/jax/elementary.py and tests/it/elementary/functions.rs"
     );
     let all = read("tests/fixtures/jax/elementary.safetensors");
     let recorded: BTreeSet<&str> = all

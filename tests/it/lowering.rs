@@ -9,7 +9,8 @@ use smallvec::smallvec;
 use std::sync::Arc;
 
 use crate::build::{Build, f32s, i32s, single};
-use crate::recipes::unary::unary;
+use crate::recipes::binary::{Row, binary};
+use crate::recipes::unary::{Inputs, unary};
 use crate::run;
 
 const NAN: f64 = f64::NAN;
@@ -89,6 +90,53 @@ fn compiled_unary_functions_have_their_values() {
             let expected: Vec<f64> = x.iter().map(|&x| value(x)).collect();
             let got = got.to_f64_vec();
             assert!(same(&got, &expected, tolerance), "{op:?} {dtype}: {got:?}, not {expected:?}");
+        }
+    }
+}
+
+/// Pairs of operands at which a row has its value: floats, or integers whose result every integer
+/// type holds.
+fn pairs(row: &Row, floats: bool) -> (Vec<f64>, Vec<f64>) {
+    let [x, y] = match floats {
+        true => row.inputs.map(|inputs| match inputs {
+            Inputs::Any | Inputs::Distinct => vec![-1.5, -0.5, 0.25, 0.75, 1.75],
+            Inputs::Within(low, high) => {
+                (0..4).map(|i| low + (high - low) * (f64::from(i) + 0.5) / 4.0).collect()
+            }
+            Inputs::Order => vec![0.0, 1.0, 2.0, 3.0, 4.0],
+        }),
+        false => [vec![0.0, 1.0, 2.0, 5.0, 12.0], vec![0.0, 1.0, 2.0, 3.0]],
+    };
+    x.iter().flat_map(|&a| y.iter().map(move |&b| (a, b))).unzip()
+}
+
+#[test]
+fn compiled_binary_functions_have_their_values() {
+    for op in BinaryOp::ALL {
+        let row = binary(op);
+        let floats = op.domain().contains(DType::F64);
+        let taken = |dtype: &DType| op.domain().contains(*dtype);
+        let dtypes: Vec<DType> = match floats {
+            true => vec![DType::F32, DType::F64],
+            false => DType::ALL.into_iter().filter(taken).collect(),
+        };
+        for dtype in dtypes {
+            let (x, y) = match dtype {
+                DType::Bool => (vec![0.0, 0.0, 1.0, 1.0], vec![0.0, 1.0, 0.0, 1.0]),
+                _ => pairs(&row, floats),
+            };
+            let ty = TensorType::new(dtype, [x.len()]);
+            let mut b = Build::new();
+            let operands = [b.input(ty.clone()), b.input(ty)];
+            let output = b.op(Op::Binary(op), &operands);
+            let inputs = [&x, &y].map(|numbers| literal(dtype, [x.len()], numbers));
+            let got = run(&b.finish(&[output]), &inputs)[0].to_f64_vec();
+            let tolerance = if dtype == DType::F32 { 2e-5 } else { 1e-10 };
+            for ((&x, &y), got) in x.iter().zip(&y).zip(got) {
+                let expected = (row.value)(x, y);
+                let agree = same(&[got], &[expected], tolerance);
+                assert!(agree, "{op:?} {dtype} of {x}, {y}: {got}, not {expected}");
+            }
         }
     }
 }

@@ -3,10 +3,11 @@
 
 mod every;
 
-use podracer::trace::op::UnaryOp;
+use podracer::trace::op::{BinaryOp, UnaryOp};
 use podracer::trace::ops;
 use podracer::{Array, DType, Tensor, make_program};
 
+use crate::recipes::binary::binary;
 use crate::recipes::unary::unary;
 
 macro_rules! methods {
@@ -115,13 +116,8 @@ const REDUCTIONS: &[Function] = methods![
 
 type FunctionOfTwo = (&'static str, fn(Tensor, Tensor));
 
+/// Functions of two tensors; the operations are in `recipes::binary`.
 const OF_TWO: &[FunctionOfTwo] = &[
-    ("add", |x, y| {
-        let _ = x + y;
-    }),
-    ("mul", |x, y| {
-        let _ = x * y;
-    }),
     ("matmul", |x, y| {
         let _ = x.matmul(y);
     }),
@@ -130,15 +126,6 @@ const OF_TWO: &[FunctionOfTwo] = &[
     }),
     ("logaddexp", |x, y| {
         let _ = ops::logaddexp(x, y);
-    }),
-    ("maximum", |x, y| {
-        let _ = x.maximum(y);
-    }),
-    ("pow", |x, y| {
-        let _ = x.pow(y);
-    }),
-    ("atan2", |x, y| {
-        let _ = x.atan2(y);
     }),
     ("lt", |x, y| {
         let _ = x.lt(y);
@@ -204,15 +191,15 @@ fn errors_name_the_function_that_was_called() {
     for (name, f) in [OF_ELEMENTS, ALONG_AXES, REDUCTIONS].concat() {
         of_one(name, &f);
     }
-    for (name, f) in OF_TWO {
-        for (left, right) in [(DType::F32, DType::I32), (DType::U8, DType::F64)] {
+    let mut of_two = |name: &str, dtype: DType, f: &dyn Fn(Tensor, Tensor)| {
+        // `>>` of unsigned numbers is another operation.
+        for (left, right) in [(DType::F32, DType::I32), (DType::I8, DType::F64)] {
             if let Some(text) = message(|x| f(x[0], x[1]), &[left, right], &[&[4, 3], &[3]]) {
                 errors += 1;
                 check(name, &text, &mut faults);
             }
         }
-        let dtypes = [DType::F32, DType::F32];
-        if let Some(text) = message(|x| f(x[0], x[1]), &dtypes, &[&[4, 3], &[5]]) {
+        if let Some(text) = message(|x| f(x[0], x[1]), &[dtype, dtype], &[&[4, 3], &[5]]) {
             errors += 1;
             check(name, &text, &mut faults);
             // The types are those of the arguments.
@@ -220,6 +207,16 @@ fn errors_name_the_function_that_was_called() {
                 faults.push(format!("{name}: {text}"));
             }
         }
+    };
+    for op in BinaryOp::ALL {
+        let row = binary(op);
+        let dtype = if op.domain().contains(DType::F32) { DType::F32 } else { DType::I32 };
+        of_two(row.name, dtype, &|x, y| {
+            (row.f)(x, y);
+        });
+    }
+    for (name, f) in OF_TWO {
+        of_two(name, DType::F32, f);
     }
     assert!(faults.is_empty(), "{} of {errors}:\n{}", faults.len(), faults.join("\n"));
     assert!(errors > 200, "{errors} errors");

@@ -4,6 +4,7 @@
 //! `PODRACER_PROPS_SEED=7` tries others. Such runs fill the executable cache with what nobody asks
 //! for again, unless `PODRACER_CACHE=off`.
 
+pub mod binary;
 pub mod cook;
 pub mod recipe;
 mod steps;

@@ -10,6 +10,7 @@ use podracer::trace::Var;
 use podracer::trace::op::{ArgOp, Axes, BinaryOp, CompareOp, Fact, Op, ReduceOp, UnaryOp};
 use podracer::{DType, Literal, TensorType};
 
+use super::binary::binary;
 use super::cook::{Cook, Info, epsilon, smallest_normal};
 use super::recipe::{Salt, Step};
 use super::unary::{Operand, unary};
@@ -141,65 +142,9 @@ impl Cook {
         if !dtype.is_float() {
             return self.op(Op::Binary(op), &[x, y], Info::of(dtype)).map(drop);
         }
-        if matches!(op, BinaryOp::Max | BinaryOp::Min) {
-            let (a, b) = (self.info(x), self.info(y));
-            let info = Info { bits: false, ..a.or(b) };
-            return (!self.smooth)
-                .then(|| self.op(Op::Binary(op), &[x, y], info))
-                .flatten()
-                .map(drop);
-        }
-        if !self.is_finite(x) || !self.is_finite(y) {
-            return None;
-        }
-        let made = match op {
-            BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul => self.binary(op, x, y),
-            BinaryOp::Div => {
-                let y = self.positive(y)?;
-                let (a, b) = (self.info(x), self.info(y));
-                let most = a.size() / b.low;
-                let error = a.error / b.low + a.size() * b.error / (b.low * b.low);
-                self.rounding(Op::Binary(op), &[x, y], (-most, most), error, 1.0)
-            }
-            BinaryOp::Pow => {
-                let (x, y) = (self.positive(x)?, self.small(y, 2.0)?);
-                let (a, b) = (self.info(x), self.info(y));
-                let log = a.low.ln().abs().max(a.high.ln().abs());
-                let most = (log * b.size()).exp();
-                let slope = most * (b.size() / a.low * a.error + log * b.error);
-                let range = (1.0 / most, most);
-                self.rounding(Op::Binary(op), &[x, y], range, slope, 8.0 + 4.0 * log * b.size())
-            }
-            BinaryOp::Polygamma => {
-                let y = self.positive(y)?;
-                let i = self.info(y);
-                let order = self.filled(self.ty(y), 1.0);
-                // Trigamma lies between 1 / x and 1 / x + 1 / x^2.
-                let most = 1.0 / i.low + 1.0 / i.low.powi(2);
-                let slope = 1.0 / i.low.powi(2) + 2.0 / i.low.powi(3);
-                self.rounding(Op::Binary(op), &[order, y], (0.0, most), slope * i.error, 64.0)
-            }
-            BinaryOp::Atan2 => {
-                let y = self.positive(y)?;
-                let error = (self.info(x).error + self.info(y).error) / self.info(y).low;
-                self.rounding(Op::Binary(op), &[x, y], (-1.6, 1.6), error, 8.0)
-            }
-            // Of exact numbers the remainder is exact.
-            BinaryOp::Rem if self.info(x).exact && self.info(y).exact && !self.smooth => {
-                let y = match self.info(y).low >= 0.25 {
-                    true => y,
-                    false => {
-                        let ty = self.ty(y);
-                        self.filled(ty, 0.75)
-                    }
-                };
-                let most = self.info(x).size();
-                let info = Info { bits: false, ..Info::exact(-most, most) };
-                self.op(Op::Binary(op), &[x, y], info)
-            }
-            _ => None,
-        };
-        made.map(drop)
+        let row = binary(op);
+        let fits = row.takes_special || self.is_finite(x) && self.is_finite(y);
+        fits.then(|| (row.step)(self, x, y)).flatten().map(drop)
     }
 
     fn compare(&mut self, p: [u8; 4], salt: &mut Salt) -> Option<()> {

@@ -18,6 +18,8 @@ pub enum Inputs {
     Distinct,
     /// Floats in this range.
     Within(f64, f64),
+    /// Whole numbers from 0, by which there is no derivative.
+    Order,
 }
 
 /// Operand of a step of a random Program, to which another number is brought first.

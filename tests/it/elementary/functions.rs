@@ -1,7 +1,7 @@
 //! The functions of `tests/fixtures/jax/elementary.py`, stated once more.
 
 use podracer::trace::numpy::betaln;
-use podracer::trace::op::UnaryOp;
+use podracer::trace::op::{BinaryOp, UnaryOp};
 use podracer::trace::ops::{logaddexp, polygamma, where_};
 use podracer::{DType, Tensor};
 
@@ -34,9 +34,11 @@ pub fn unary() -> Vec<(&'static str, Function)> {
     operations.chain(COMPOSITIONS.iter().map(|&(name, f)| (name, Unary(f)))).collect()
 }
 
-/// Functions of two operands.
+/// Functions of two operands: the operations on floats, compositions and comparisons.
 pub fn binary() -> Vec<(&'static str, Function)> {
-    BINARY.iter().map(|&(name, f)| (name, Binary(f))).collect()
+    let operations = BinaryOp::ALL.map(recipes::binary::binary).into_iter();
+    let operations = operations.filter(|row| row.recorded).map(|row| (row.name, Binary(row.f)));
+    operations.chain(BINARY.iter().map(|&(name, f)| (name, Binary(f)))).collect()
 }
 
 const COMPOSITIONS: &[(&str, OfOne)] = &[
@@ -71,17 +73,8 @@ const COMPOSITIONS: &[(&str, OfOne)] = &[
 ];
 
 const BINARY: &[(&str, OfTwo)] = &[
-    ("add", |x, y| x + y),
-    ("sub", |x, y| x - y),
-    ("mul", |x, y| x * y),
-    ("div", |x, y| x / y),
-    ("rem", |x, y| x % y),
     ("modulo", |x, y| x.modulo(y)),
     ("floor_div", |x, y| x.floor_div(y)),
-    ("pow", |x, y| x.pow(y)),
-    ("maximum", |x, y| x.maximum(y)),
-    ("minimum", |x, y| x.minimum(y)),
-    ("atan2", |x, y| x.atan2(y)),
     ("hypot", |x, y| x.hypot(y)),
     ("logaddexp", |x, y| logaddexp(x, y)),
     ("betaln", |x, y| betaln(x, y)),
