@@ -2,21 +2,21 @@
 //! them.
 //!
 //! No MPI call is possible before `MPI_Init` returns, and it does not return before the last
-//! process has called it. The processes of one machine have one parent, the launcher's helper there,
-//! and a folder for temporary files with its number. Each process creates a file there when it starts.
+//! process has called it. The processes of one machine have one parent, the launcher's helper there.
+//! Each process opens a socket when it starts, whose name has the parent's number and the rank. The
+//! name is not in the file system, and the system frees it when the process ends, however it ends.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
 
 use super::launch::Launch;
 
 /// Identity of this process within its launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Arrivals {
-    /// The launch's folder on this machine.
-    folder: PathBuf,
+    /// The launch's name on this machine.
+    launch: String,
     /// Rank of this process.
     rank: Option<usize>,
     /// Number of processes in all, and number of them on this machine.
@@ -26,41 +26,29 @@ pub(super) struct Arrivals {
 impl Arrivals {
     /// Returns the identity of this process within `launch`.
     pub fn of(launch: &Launch) -> Arrivals {
-        Arrivals::within(launch, folder_of_the_parent())
+        Arrivals::within(launch, name_of_the_launch())
     }
 
-    fn within(launch: &Launch, folder: PathBuf) -> Arrivals {
-        Arrivals { folder, rank: launch.rank, sizes: launch.size.zip(launch.local_size) }
+    fn within(launch: &Launch, name: String) -> Arrivals {
+        Arrivals { launch: name, rank: launch.rank, sizes: launch.size.zip(launch.local_size) }
     }
 
-    /// Creates this process's file in the folder.
-    pub fn announce(&self) -> io::Result<()> {
-        let Some(file) = self.file() else { return Ok(()) };
-        let made = create_private(&self.folder);
-        if made.is_err() && !self.folder.is_dir() {
-            return made;
-        }
-        fs::write(file, "")
-    }
-
-    /// Removes this process's file, and the folder with the last one.
-    pub fn leave(&self) {
-        if let Some(file) = self.file() {
-            // Files of a folder for temporary files; nothing depends on their removal.
-            let _ = fs::remove_file(file);
-            let _ = fs::remove_dir(&self.folder);
-        }
-    }
-
-    fn file(&self) -> Option<PathBuf> {
-        Some(self.folder.join(format!("podracer-{}", self.rank?)))
+    /// Announces this process to the others of its machine until the result is dropped; `None` if
+    /// it has no rank.
+    ///
+    /// # Errors
+    /// Returns the error of the system, which is also that there are no such sockets.
+    pub fn announce(&self) -> io::Result<Option<Presence>> {
+        self.rank.map(|rank| presence(&format!("{}/{rank}", self.launch))).transpose()
     }
 
     /// Returns the ranks of the processes on this machine that have started.
     fn come(&self) -> BTreeSet<usize> {
-        let files = fs::read_dir(&self.folder).into_iter().flatten();
-        let names = files.flatten().filter_map(|file| file.file_name().into_string().ok());
-        names.filter_map(|name| name.strip_prefix("podracer-")?.parse().ok()).collect()
+        // One socket a line, the name last. Names that are not in the file system begin with `@`.
+        let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+        let start = format!("@{}/", self.launch);
+        let names = sockets.lines().filter_map(|line| line.split_whitespace().last());
+        names.filter_map(|name| name.strip_prefix(&start)?.parse().ok()).collect()
     }
 
     /// Returns true if this process has the lowest rank of those started on this machine, and
@@ -99,11 +87,6 @@ impl Arrivals {
     }
 }
 
-/// Returns the folder of the processes with the parent of this one.
-fn folder_of_the_parent() -> PathBuf {
-    std::env::temp_dir().join(name_of_the_launch())
-}
-
 /// Returns a name that the processes of this launch on this machine share.
 pub(super) fn name_of_the_launch() -> String {
     #[cfg(unix)]
@@ -117,39 +100,41 @@ pub(super) fn name_of_the_launch() -> String {
     format!("podracer-launch-{parent}-{started}")
 }
 
-#[cfg(unix)]
-fn create_private(folder: &std::path::Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().mode(0o700).create(folder)
+/// Socket by which the other processes of a machine see this one.
+#[cfg(target_os = "linux")]
+pub(super) type Presence = std::os::unix::net::UnixDatagram;
+
+#[cfg(not(target_os = "linux"))]
+pub(super) enum Presence {}
+
+#[cfg(target_os = "linux")]
+fn presence(name: &str) -> io::Result<Presence> {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
-#[cfg(not(unix))]
-fn create_private(folder: &std::path::Path) -> io::Result<()> {
-    fs::create_dir(folder)
+#[cfg(not(target_os = "linux"))]
+fn presence(_name: &str) -> io::Result<Presence> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
-    fn arrivals(folder: &Path, rank: usize, size: usize, here: usize) -> Arrivals {
+    fn arrivals(name: &str, rank: usize, size: usize, here: usize) -> Arrivals {
         let numbers = [("PMI_RANK", rank), ("PMI_SIZE", size), ("MPI_LOCALNRANKS", here)];
         let launch = Launch::of(|name| {
             numbers.iter().find(|(of, _)| *of == name).map(|(_, value)| value.to_string())
         });
-        Arrivals::within(&launch, folder.join("launch"))
+        Arrivals::within(&launch, format!("podracer-test-{name}-{}", std::process::id()))
     }
 
     #[test]
     fn those_that_have_not_come_are_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
-        let process = |rank| arrivals(folder, rank, 4, 4);
-        for rank in [3, 1] {
-            process(rank).announce().unwrap();
-        }
+        let process = |rank| arrivals("missing", rank, 4, 4);
+        let come = [3, 1].map(|rank| process(rank).announce().unwrap().unwrap());
         let message = process(1).complaint(9);
         assert_eq!(
             message,
@@ -157,39 +142,35 @@ mod tests {
              have not come"
         );
         assert!(process(1).speaks() && !process(3).speaks());
-        [0, 2].into_iter().for_each(|rank| process(rank).announce().unwrap());
+        let more = [0, 2].map(|rank| process(rank).announce().unwrap().unwrap());
         let message = process(0).complaint(9);
         assert!(message.ends_with(": all have come, and MPI does not go on"), "{message}");
-        [0, 1, 2, 3].into_iter().for_each(|rank| process(rank).leave());
-        assert!(!folder.join("launch").exists());
+        drop((come, more));
+        assert!(process(0).come().is_empty());
     }
 
     #[test]
     fn of_other_machines_no_more_is_said_than_is_known() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
-        let process = |rank| arrivals(folder, rank, 4, 2);
-        process(2).announce().unwrap();
+        let process = |rank| arrivals("others", rank, 4, 2);
+        let _second = process(2).announce().unwrap();
         let message = process(2).complaint(9);
         assert!(message.ends_with(": of the 2 of this machine only [2] have come"), "{message}");
-        process(3).announce().unwrap();
+        let _third = process(3).announce().unwrap();
         let message = process(2).complaint(9);
         assert!(
             message
                 .ends_with("all 2 of this machine have come, so that those missing are on others"),
             "{message}"
         );
-        // No launcher that is known, or a folder that cannot be made.
-        let unknown = Arrivals::within(&Launch::default(), folder.join("unknown"));
-        unknown.announce().unwrap();
+        // A name that is taken, or no launcher that is known.
+        assert!(process(3).announce().is_err());
+        let unknown = Arrivals::within(&Launch::default(), "podracer-test-unknown".into());
+        assert!(unknown.announce().unwrap().is_none());
         assert!(unknown.speaks());
         assert_eq!(
             unknown.complaint(9),
             "--distributed: process ? of ? has waited 9 s for the others to start"
         );
-        let gone = arrivals(Path::new("/no/such/folder"), 0, 2, 2);
-        assert!(gone.announce().is_err() && gone.speaks());
-        assert!(gone.complaint(9).ends_with("for the others to start"));
-        assert_eq!(Arrivals::of(&Launch::default()).folder, folder_of_the_parent());
+        assert_eq!(Arrivals::of(&Launch::default()).launch, name_of_the_launch());
     }
 }

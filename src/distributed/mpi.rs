@@ -241,18 +241,15 @@ fn init(library: &Library, launch: &Launch, timeout: Duration) -> Result<c_int> 
     let timed_out =
         move |timeout| waits.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout);
     let arrivals = Arrivals::of(launch);
-    // Without this file, the error message says less about the missing processes.
-    let _ = arrivals.announce();
-    let watched = arrivals.clone();
+    // Without it, the error message says less about the missing processes.
+    let presence = arrivals.announce();
     thread::spawn(move || {
-        if timed_out(timeout) && (watched.speaks() || timed_out(LONGER)) {
-            output::stderr_line(format_args!("error: {}", watched.complaint(timeout.as_secs())));
-            watched.leave();
+        if timed_out(timeout) && (arrivals.speaks() || timed_out(LONGER)) {
+            output::stderr_line(format_args!("error: {}", arrivals.complaint(timeout.as_secs())));
             std::process::exit(1);
         }
     });
     let threads = library.init(THREAD_MULTIPLE);
-    drop(joined);
-    arrivals.leave();
+    drop((joined, presence));
     threads
 }

@@ -1,8 +1,11 @@
 //! Sebulba over processes that the `mpiexec` of the fetched MPI starts. Nothing of the system's MPI
 //! is used, if there is one: neither programs nor libraries are searched for.
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::fs::{self, File};
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
 #[path = "../processes/mod.rs"]
@@ -10,7 +13,7 @@ mod processes;
 
 use podracer::distributed::Mpi;
 use podracer::native::Settings;
-use processes::{PODRACER, expect_the_same, flags, message, one_process, two_are_under_way};
+use processes::{PODRACER, expect_the_same, flags, learning_together, message, one_process};
 
 /// The launcher of the pinned wheel, with an environment in which nothing else is found.
 fn mpiexec() -> Command {
@@ -19,6 +22,49 @@ fn mpiexec() -> Command {
     command.env("PATH", "/no/such/folder").env("PODRACER_OFFLINE", "1");
     command.env_remove("LD_LIBRARY_PATH").env_remove("PODRACER_MPI");
     command
+}
+
+/// A file that a process reads without end, until the test that made it drops it or is gone.
+struct Held {
+    folder: tempfile::TempDir,
+    _writer: File,
+}
+
+impl Held {
+    fn new() -> Held {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        // For both: a pipe without a reader cannot be opened for writing alone.
+        let writer = File::options().read(true).write(true).open(path).unwrap();
+        Held { folder, _writer: writer }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("pipe")
+    }
+}
+
+/// The output of a command, whose processes wait for each other. If they do so for minutes, what one
+/// of them reads is dropped, and all end.
+fn output_of(mut command: Command, held: Held) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (ended, ends) = mpsc::channel();
+    std::thread::spawn(move || ended.send(child.wait_with_output().unwrap()));
+    match ends.recv_timeout(Duration::from_secs(180)) {
+        Ok(output) => output,
+        Err(_) => {
+            drop(held);
+            panic!("nobody is named: {}", message(&ends.recv().unwrap()));
+        }
+    }
+}
+
+/// Checks that a launch whose folder for temporary files is `folder` has left nothing in it.
+fn expect_nothing_left(folder: &Path) {
+    let left: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    let ours = |path: &&PathBuf| path.to_string_lossy().contains("podracer");
+    assert!(!left.iter().any(|path| ours(&path)), "{left:?}");
 }
 
 /// The program of an example, beside the folder of this test's own.
@@ -121,22 +167,24 @@ fn process_of(launcher: u32, rank: usize) -> u32 {
 #[test]
 fn a_process_that_dies_ends_the_others_and_is_named() {
     for victim in [0, 1] {
-        let runs = tempfile::tempdir().unwrap();
-        let both = mpiexec()
+        let (runs, temporary) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut both = mpiexec()
+            .env("TMPDIR", temporary.path())
             .args(["-n", "2", PODRACER])
-            .args(flags(runs.path()))
+            .args(flags(runs.path()).iter().filter(|flag| *flag != "--json"))
             .args(["--distributed", "--local-num-envs=12", "--total-timesteps=1000000000"])
             .stderr(Stdio::piped())
-            .stdout(Stdio::piped())
+            .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        two_are_under_way(runs.path());
+        let mut errors = BufReader::new(both.stderr.take().unwrap());
+        let mut message = learning_together(&mut errors);
         let pid = process_of(both.id(), victim);
         let sent = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
         assert!(sent.success());
-        let output = both.wait_with_output().unwrap();
-        assert!(!output.status.success());
-        let message = message(&output);
+        errors.read_to_string(&mut message).unwrap();
+        assert!(!both.wait().unwrap().success());
+        expect_nothing_left(temporary.path());
         let named: Vec<&str> = message.lines().filter(|line| line.contains(" is gone")).collect();
         let expected = format!("error: process {victim} of 2 is gone: PID {pid} on ");
         assert!(matches!(named[..], [line] if line.starts_with(&expected)), "{message}");
@@ -146,34 +194,43 @@ fn a_process_that_dies_ends_the_others_and_is_named() {
 /// A program in the place of the third process, which never starts MPI.
 #[test]
 fn a_process_that_never_comes_is_named() {
-    let runs = tempfile::tempdir().unwrap();
-    let output = mpiexec()
+    let (runs, temporary) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let held = Held::new();
+    let mut command = mpiexec();
+    command
+        .env("TMPDIR", temporary.path())
         .args(["-n", "2", PODRACER])
         .args(flags(runs.path()))
         .args(["--distributed", "--local-num-envs=12", "--join-timeout=3"])
-        .args([":", "-n", "1", "/bin/sleep", "3600"])
-        .output()
-        .unwrap();
+        .args([":", "-n", "1", "/bin/cat"])
+        .arg(held.path());
+    let output = output_of(command, held);
     assert!(!output.status.success());
     let message = message(&output);
     let expected = "error: --distributed: process 0 of 3 has waited 3 s for the others to start: \
                     process(es) [2] have not come";
     assert!(message.contains(expected), "{message}");
+    // The launcher has killed the second process while it waited.
+    expect_nothing_left(temporary.path());
 }
 
-/// Starts an ignored test of this file in several processes.
-fn processes_of(test: &str, count: &str) -> std::process::Output {
+/// The command that starts an ignored test of this file in several processes.
+fn processes_of(test: &str, count: &str) -> Command {
     let mut command = mpiexec();
     command.args(["-n", count]).arg(std::env::current_exe().unwrap());
-    command.args(["--ignored", "--exact", test, "--nocapture"]).output().unwrap()
+    command.args(["--ignored", "--exact", test, "--nocapture"]);
+    command
 }
+
+/// Variable with the path of what a process reads instead of meeting the others.
+const HELD: &str = "PODRACER_TEST_HELD";
 
 #[test]
 #[ignore = "a process of the test below"]
 fn meets_the_others_unless_it_is_the_second() {
     let processes = Mpi::join(Duration::from_secs(60)).unwrap();
     if processes.rank() == 1 {
-        std::thread::sleep(Duration::from_secs(3600));
+        fs::read(std::env::var(HELD).unwrap()).unwrap();
     }
     if let Err(error) = processes.barrier(Duration::from_secs(2)) {
         processes.abort(&error);
@@ -182,9 +239,13 @@ fn meets_the_others_unless_it_is_the_second() {
 
 #[test]
 fn a_process_that_starts_and_then_hangs_is_named() {
-    let alone = processes_of("meets_the_others_unless_it_is_the_second", "1");
+    let test = "meets_the_others_unless_it_is_the_second";
+    let alone = processes_of(test, "1").output().unwrap();
     assert!(alone.status.success(), "{}", message(&alone));
-    let output = processes_of("meets_the_others_unless_it_is_the_second", "3");
+    let held = Held::new();
+    let mut command = processes_of(test, "3");
+    command.env(HELD, held.path());
+    let output = output_of(command, held);
     assert!(!output.status.success());
     let message = message(&output);
     let expected = "error: process 0 of 3: --distributed: process(es) [1] started, and did not come \
@@ -223,7 +284,7 @@ fn sends_keys_and_values_to_the_others() {
 /// As the clients of GPUs do.
 #[test]
 fn keys_and_values_are_shared() {
-    let output = processes_of("sends_keys_and_values_to_the_others", "3");
+    let output = processes_of("sends_keys_and_values_to_the_others", "3").output().unwrap();
     let message = message(&output);
     assert!(output.status.success(), "{message}");
     for rank in 0..3 {
@@ -263,7 +324,7 @@ fn adds_numbers_and_agrees() {
 
 #[test]
 fn sums_are_added_in_the_order_of_the_ranks() {
-    let output = processes_of("adds_numbers_and_agrees", "3");
+    let output = processes_of("adds_numbers_and_agrees", "3").output().unwrap();
     let message = message(&output);
     assert!(output.status.success(), "{message}");
     for rank in 0..3 {

@@ -1,8 +1,8 @@
 //! Runs of several processes, however they are started: what tests of them share.
 
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
 
 use podracer::rl::checkpoint;
 
@@ -32,15 +32,18 @@ pub fn one_process(runs: &Path, more: &[&str]) {
     assert!(alone.status.success(), "{}", message(&alone));
 }
 
-/// Waits until two processes are well under way.
-pub fn two_are_under_way(runs: &Path) {
-    let began = Instant::now();
-    // Each makes its folder when all have met.
-    while std::fs::read_dir(runs).unwrap().count() < 2 {
-        assert!(began.elapsed() < Duration::from_secs(60), "they do not start");
-        std::thread::sleep(Duration::from_millis(100));
+/// Reads lines of standard error until one shows that the processes of a run are learning together:
+/// an update needs the gradients of each. Returns the lines.
+pub fn learning_together(errors: &mut impl BufRead) -> String {
+    let mut text = String::new();
+    loop {
+        let from = text.len();
+        let read = errors.read_line(&mut text).unwrap();
+        assert!(read > 0, "they ended before they learned:\n{text}");
+        if text[from..].starts_with("step ") {
+            return text;
+        }
     }
-    std::thread::sleep(Duration::from_secs(2));
 }
 
 /// What a process said.
