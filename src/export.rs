@@ -25,7 +25,7 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::jit::{Compiled, Jit, Lowered};
 use crate::lower::artifact::{Artifact, LeafPath, PyTree, Step, newer, path_text, paths};
-use crate::lower::lapack;
+use crate::lower::custom_calls::lapack;
 use crate::lower::stablehlo::{LowerOptions, Platform, stablehlo};
 use crate::runtime::Runtime;
 use crate::trace::graph::simplify;

@@ -3,14 +3,12 @@
 
 pub mod artifact;
 pub mod cache;
-pub mod callbacks;
 pub mod compile_log;
 pub mod conv;
 pub mod cost;
+pub mod custom_calls;
 pub mod dump;
 pub mod hlo;
-pub(crate) mod lapack;
-pub mod native_calls;
 mod options;
 pub mod pjrt;
 pub mod stablehlo;

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
-use crate::lower::callbacks::Callback;
-use crate::lower::native_calls::{Bits, Dense};
-use crate::lower::pjrt::custom_call::{Place, register, register_for};
+use crate::lower::custom_calls::callbacks::Callback;
+use crate::lower::custom_calls::native_calls::{Bits, Dense};
+use crate::lower::custom_calls::{Place, register, register_for};
 use crate::lower::pjrt::{Client, CreateOption, KeyValues, Plugin};
 use crate::lower::stablehlo::{LowerOptions, Platform};
 use crate::native;

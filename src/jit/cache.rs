@@ -16,7 +16,7 @@ use self::explain::{Signature, Signatures};
 use crate::array::Array;
 use crate::error::{Loc, Result};
 use crate::lower::cache::CacheOutcome;
-use crate::lower::pjrt::custom_call::expect_no_call;
+use crate::lower::pjrt::calls::expect_no_call;
 use crate::timeline;
 use crate::trace::ops::structure_in_scope;
 use crate::trace::program::Program;

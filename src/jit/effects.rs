@@ -4,8 +4,8 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
-use crate::lower::callbacks;
-use crate::lower::pjrt::custom_call::expect_no_call;
+use crate::lower::custom_calls::callbacks;
+use crate::lower::pjrt::calls::expect_no_call;
 use crate::lower::pjrt::{Buffer, Event};
 use crate::runtime::Runtime;
 use crate::trace::callback::HostFn;

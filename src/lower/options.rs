@@ -55,7 +55,7 @@ pub struct LowerOptions {
     pub divided: Vec<bool>,
     /// If true, operations carry the user's source lines.
     pub locations: bool,
-    /// True if the plugin knows our native functions; see [`native_calls`](super::native_calls).
+    /// True if the plugin knows our native functions; see [`native_calls`](super::custom_calls::native_calls).
     pub native_calls: bool,
 }
 

@@ -14,9 +14,9 @@
 //! caller of [`Executable::execute`] has to check element types and shapes.
 
 mod buffer;
+pub(crate) mod calls;
 mod client;
 mod compile;
-pub mod custom_call;
 mod executable;
 mod failure;
 pub mod ffi;
@@ -27,9 +27,12 @@ mod options;
 mod plugin;
 
 pub use buffer::{Buffer, Event, HostCopy, HostSemantics};
+pub use calls::in_call;
 pub use client::{Client, Device};
 pub use executable::{Executable, MemoryStats};
 pub(crate) use failure::CALLBACK;
+pub use failure::Code;
 pub use key_value::KeyValues;
 pub use options::{CompileOptions, CreateOption, OptionValue};
 pub use plugin::Plugin;
+pub(in crate::lower) use plugin::dl_reason;

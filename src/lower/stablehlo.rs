@@ -28,9 +28,9 @@ use smallvec::SmallVec;
 
 use self::emitter::{Emitter, Slot, Values};
 use self::mlir::{List, Symbol, Ty, Types, Value, signature};
-use super::callbacks::callback_ids;
 use super::cost::benefits_from_threads;
-use super::native_calls::Role;
+use super::custom_calls::callbacks::callback_ids;
+use super::custom_calls::native_calls::Role;
 pub use super::options::{LowerOptions, Platform};
 use crate::trace::graph::in_order;
 use crate::trace::literal::Literal;

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use std::sync::Once;
 
 use podracer::lower::cache::Cache;
-use podracer::lower::callbacks::callback_ids;
-use podracer::lower::pjrt::custom_call::{Call, Code, Kernel, KernelError, register};
-use podracer::lower::pjrt::{Buffer, Client, CompileOptions, Executable};
+use podracer::lower::custom_calls::callbacks::callback_ids;
+use podracer::lower::custom_calls::{Call, Kernel, KernelError, register};
+use podracer::lower::pjrt::{Buffer, Client, Code, CompileOptions, Executable};
 use podracer::runtime::Runtime;
 use podracer::{
     Array, DType, Error, Literal, Result, Tensor, TensorType, jit, make_program, pure_callback,

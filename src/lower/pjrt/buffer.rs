@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::custom_call::{expect_no_call, in_call};
+use super::calls::{expect_no_call, in_call};
 use super::fork::{expect_no_fork, forked};
 use super::{Client, ffi};
 use crate::error::{Error, Result};

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use super::custom_call::expect_no_call;
+use super::calls::expect_no_call;
 use super::fork::expect_no_fork;
 use super::options::CompileOptions;
 use super::{Client, Executable, ffi};

@@ -6,7 +6,7 @@ use std::ptr;
 use smallvec::SmallVec;
 
 use super::buffer::dtype_of;
-use super::custom_call::expect_no_call;
+use super::calls::expect_no_call;
 use super::fork::{expect_no_fork, forked};
 use super::plugin::{slice, text};
 use super::{Buffer, Client, Event, ffi};

@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::custom_call::Code;
+use super::failure::Code;
 use super::ffi;
 use super::plugin::slice;
 use crate::error::Result;

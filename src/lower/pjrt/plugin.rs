@@ -180,7 +180,7 @@ impl Plugin {
 
     /// Takes an error object of the plugin, null for none.
     #[inline]
-    pub(super) fn check(
+    pub(in crate::lower) fn check(
         &self,
         error: *mut ffi::Error,
         context: impl FnOnce() -> String,
@@ -247,7 +247,7 @@ fn table_entries(
 }
 
 /// The loader's own words, which `libloading` keeps in the source.
-pub(super) fn dl_reason(error: &libloading::Error) -> String {
+pub(in crate::lower) fn dl_reason(error: &libloading::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => source.to_string(),
         None => error.to_string(),

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::mlir::{self, List, Locations, Ty, Types, Value};
 use crate::error::Loc;
-use crate::lower::native_calls::NativeCalls;
+use crate::lower::custom_calls::native_calls::NativeCalls;
 use crate::lower::options::LowerOptions;
 use crate::trace::literal::{Literal, with_element};
 use crate::trace::program::Program;

@@ -2,9 +2,9 @@
 
 use super::emitter::{Emitter, Values};
 use super::mlir::{List, Results, Ty, Types, Value, row_major};
-use crate::lower::callbacks::Callback;
-use crate::lower::native_calls::{Bits, Dense};
-use crate::lower::pjrt::custom_call::Kernel;
+use crate::lower::custom_calls::Kernel;
+use crate::lower::custom_calls::callbacks::Callback;
+use crate::lower::custom_calls::native_calls::{Bits, Dense};
 use crate::trace::op::CallbackOp;
 use crate::trace::types::{DType, TensorType};
 

@@ -10,7 +10,7 @@ use std::{ptr, slice};
 use super::KernelError;
 use super::abi::{Frame, List, RawBuffer, StreamArgs};
 use super::call::byte_len;
-use crate::lower::pjrt::plugin::dl_reason;
+use crate::lower::pjrt::dl_reason;
 use crate::trace::literal::AlignedBytes;
 
 /// A stream of a device: its operations happen in order.

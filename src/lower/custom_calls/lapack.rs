@@ -11,9 +11,9 @@ use std::sync::OnceLock;
 use bytemuck::Pod;
 
 use self::matrix::{Triangle, cholesky, eigh, lu, q_of_reflectors, qr, solve_triangular, svd};
-use super::pjrt::Plugin;
-use super::pjrt::custom_call::{Call, Kernel, KernelError, register};
+use super::{Call, Kernel, KernelError, register};
 use crate::error::{Error, Result};
+use crate::lower::pjrt::Plugin;
 use crate::trace::literal::Element;
 
 /// An element type of the routines.

@@ -6,18 +6,18 @@
 //!
 //! Registration is for the whole process and permanent. A closure of the user's is therefore no
 //! kernel of its own: all of them are called through one, which knows them by a number (see
-//! [`callbacks`](crate::lower::callbacks)). Traced code calls them with
+//! [`callbacks`]). Traced code calls them with
 //! [`pure_callback`](crate::pure_callback()) and its relatives; a kernel is for text written
 //! directly or by the lowering.
 //!
 //! A kernel runs on the thread that launched the program, if the program is small, and otherwise
 //! on one of the runtime's own. There it must not wait for the runtime: launching a program and
-//! waiting for an array that is not there yet are errors inside ([`in_call`]).
+//! waiting for an array that is not there yet are errors inside ([`in_call`](super::pjrt::in_call)).
 //!
 //! ```
 //! use podracer::Array;
-//! use podracer::lower::pjrt::custom_call::{Call, Code, Kernel, KernelError, register};
-//! use podracer::lower::pjrt::{Buffer, CompileOptions};
+//! use podracer::lower::custom_calls::{Call, Kernel, KernelError, register};
+//! use podracer::lower::pjrt::{Buffer, Code, CompileOptions};
 //! use podracer::runtime::Runtime;
 //! # use podracer::{DType, TensorType};
 //!
@@ -69,37 +69,23 @@
 
 mod abi;
 mod call;
+pub mod callbacks;
+pub(crate) mod lapack;
+pub(crate) mod native_calls;
 mod staged;
 #[cfg(test)]
 mod tests;
 
 use std::any::Any;
-use std::cell::Cell;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use self::abi::{ErrorArgs, Extension, FfiExtension, Frame, RegisterArgs};
 pub use self::call::{Call, Operand, RawOperand, RawResult};
 use self::staged::{Cuda, call_on_host};
-use super::plugin::Plugin;
-use crate::error::{Error, Result};
-
-/// The kinds of errors, numbered as absl's statuses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)] // The names are absl's.
-pub enum Code {
-    Cancelled = 1,
-    InvalidArgument = 3,
-    DeadlineExceeded = 4,
-    NotFound = 5,
-    ResourceExhausted = 8,
-    FailedPrecondition = 9,
-    Aborted = 10,
-    OutOfRange = 11,
-    Unimplemented = 12,
-    Internal = 13,
-    Unavailable = 14,
-}
+use super::pjrt::calls::Running;
+use super::pjrt::{Code, Plugin};
+use crate::error::Result;
 
 /// Error of a kernel that failed. A text alone is an [`Code::Internal`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,48 +128,8 @@ pub trait Kernel {
     fn run(call: &mut Call<'_>) -> Result<(), KernelError>;
 }
 
-thread_local! {
-    /// Number of kernels that are running on this thread.
-    static RUNNING: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Counts a kernel as running on this thread.
-struct Running;
-
-impl Running {
-    fn new() -> Running {
-        RUNNING.set(RUNNING.get() + 1);
-        Running
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        RUNNING.set(RUNNING.get() - 1);
-    }
-}
-
-/// Returns true if a compiled program is calling a native function on this thread. The call may
-/// hold a thread that the runtime needs to progress, so every operation that waits for the runtime
-/// is refused.
-pub fn in_call() -> bool {
-    RUNNING.get() > 0
-}
-
-/// An error if a compiled program is calling a native function on this thread.
-pub(crate) fn expect_no_call(action: &str) -> Result<()> {
-    if !in_call() {
-        return Ok(());
-    }
-    Err(Error::Callback(format!(
-        "a function called by a compiled program tried to {action}; it holds a thread that the \
-         runtime may need for that, and could wait forever. Compute in plain Rust or with \
-         `interpret` there, or return what is needed and go on outside"
-    )))
-}
-
 /// Returns the message of a panic.
-pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
+fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

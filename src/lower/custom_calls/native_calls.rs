@@ -9,8 +9,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::cost::{inline_operations, operations};
-use super::pjrt::custom_call::{Call, Kernel, KernelError};
+use super::{Call, Kernel, KernelError};
+use crate::lower::cost::{inline_operations, operations};
 use crate::trace::eval::threefry2x32;
 use crate::trace::op::{BinaryOp, DotDims, Op};
 use crate::trace::program::{Program, Var};
@@ -42,7 +42,7 @@ impl Kernel for Dense {
 }
 
 /// Returns true if a product is a matrix by a matrix as [`Dense`] takes them.
-pub(super) fn is_layer(dims: &DotDims, tys: &[&TensorType]) -> bool {
+pub(in crate::lower) fn is_layer(dims: &DotDims, tys: &[&TensorType]) -> bool {
     tys.iter().all(|ty| ty.dtype == DType::F32 && ty.rank() == 2)
         && dims.lhs_batch.is_empty()
         && dims.lhs_contract[..] == [1]
@@ -57,7 +57,7 @@ const PRODUCTS: usize = 1 << 18;
 const OTHERS: usize = 800;
 
 /// The layers of a Program small enough to run inline.
-pub(super) struct NativeCalls {
+pub(in crate::lower) struct NativeCalls {
     /// Product, weight and bias of each layer, by the sum that ends it.
     layers: HashMap<Var, [Var; 3]>,
     /// Products and spread biases that are used in those sums alone.
@@ -65,7 +65,7 @@ pub(super) struct NativeCalls {
 }
 
 /// Form in which an equation of a small Program is written.
-pub(super) enum Role {
+pub(in crate::lower) enum Role {
     /// Not at all: it is part of a layer.
     Absorbed,
     /// As a layer of these variables: input, weight, bias.
@@ -77,7 +77,7 @@ pub(super) enum Role {
 impl NativeCalls {
     /// Decides for a Program: its products must be small layers, and all else so little that the
     /// runtime runs it inline.
-    pub(super) fn of(program: &Program) -> Option<NativeCalls> {
+    pub(in crate::lower) fn of(program: &Program) -> Option<NativeCalls> {
         let mut products = 0;
         let mut uses = vec![0; program.types.len()];
         let mut made_by = vec![None; program.types.len()];
@@ -126,7 +126,7 @@ impl NativeCalls {
         (inline_operations(program) <= OTHERS + sums).then_some(calls)
     }
 
-    pub(super) fn role(&self, output: Var) -> Role {
+    pub(in crate::lower) fn role(&self, output: Var) -> Role {
         match self.layers.get(&output) {
             Some(layer) => Role::Layer(*layer),
             None if self.absorbed.contains(&output) => Role::Absorbed,
