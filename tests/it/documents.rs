@@ -225,7 +225,7 @@ fn sources_of(folder: &Path) -> String {
 fn the_faq_names_every_environment_variable() {
     let (faq, root) = (read("docs/faq.md"), Path::new(env!("CARGO_MANIFEST_DIR")));
     let mut variables = BTreeSet::new();
-    for folder in ["src", "tests", "benches", "examples"] {
+    for folder in ["src", "tests", "tools", "benches", "examples"] {
         let text = sources_of(&root.join(folder));
         for (start, _) in text.match_indices("PODRACER_") {
             let rest = &text[start..];

@@ -6,7 +6,6 @@ mod canvas;
 mod compare;
 mod eval;
 mod plot;
-mod sebulba;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -53,8 +52,6 @@ enum Command {
     Compare(compare::Settings),
     /// Draw the learning curves of runs, one for each algorithm and environment over its seeds
     Plot(plot::Settings),
-    /// Plan runs of actors and learners on many devices
-    Sebulba(sebulba::Settings),
     /// Download native parts now instead of at their first use
     Fetch {
         /// Names of the parts; all of them if none is named
@@ -83,7 +80,6 @@ fn main() -> ExitCode {
         Command::Benchmark(settings) => benchmark::benchmark(&settings).and_then(printed),
         Command::Compare(settings) => compare::compare(&settings).and_then(printed),
         Command::Plot(settings) => plot::plot(&settings).and_then(printed),
-        Command::Sebulba(settings) => sebulba::sebulba(&settings).and_then(printed),
         Command::Fetch { parts } => fetch(&parts),
         Command::Mpiexec { arguments } => mpiexec(&arguments),
         Command::Doctor => doctor(),
@@ -305,8 +301,6 @@ mod tests {
             "eval --run x --episodes 18446744073709551615",
             "plot x --points 0",
             "plot x --points 1000000000000",
-            "sebulba plan --devices 5000",
-            "sebulba plan --envs 0",
         ] {
             let words = std::iter::once("podracer").chain(line.split(' '));
             let error = ranged(Arguments::command()).try_get_matches_from(words).unwrap_err();

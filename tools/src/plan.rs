@@ -1,47 +1,47 @@
-//! `podracer sebulba plan`: predicts the fastest layout of actors and learners on this machine.
+//! Prediction of the fastest layout of actors and learners on this machine.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use podracer::algos::cleanba_ppo;
 use podracer::error::{Error, Result};
 use podracer::rl::Algorithm;
-use podracer::rl::sebulba::{Costs, Forecast, Shape, simulate};
 use podracer::rl::tensorboard::{Value, read_events};
 
-#[derive(Debug, Args)]
-pub struct Settings {
-    #[command(subcommand)]
-    command: Command,
-}
+use crate::simulate::{Costs, Forecast, Shape, simulate};
 
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Measure one device for some seconds, and predict the speed of the layouts of all devices
-    Plan(Plan),
-}
-
+/// Flags of the command.
 #[derive(Debug, Args)]
-struct Plan {
+pub struct Plan {
     /// Id of the environment
     #[arg(long, default_value = "Breakout-v5")]
     env_id: String,
     /// Environments of the whole run
-    #[arg(long, default_value_t = 120)]
-    envs: usize,
+    #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u32).range(4..=1 << 20))]
+    envs: u32,
     /// Devices of the machine
-    #[arg(long, default_value_t = 4)]
-    devices: usize,
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
+    devices: u32,
     /// Number of processes, each on a machine like this one
-    #[arg(long, default_value_t = 1)]
-    processes: usize,
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    processes: u32,
     /// Give each device cores of its own; otherwise they share this machine's, as a CPU's do
     #[arg(long)]
     own_cores: bool,
     /// Further flags of cleanba_ppo, such as --network nature
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     flags: Vec<String>,
+}
+
+impl Plan {
+    fn num_envs(&self) -> usize {
+        self.envs as usize
+    }
+
+    fn num_devices(&self) -> usize {
+        self.devices as usize
+    }
 }
 
 /// Measurements of one short run, in seconds and cores.
@@ -55,17 +55,11 @@ struct Measured {
     training_cores: f64,
 }
 
-pub fn sebulba(settings: &Settings) -> Result<String> {
-    let Command::Plan(plan) = &settings.command;
+/// Measures, simulates, and returns the table of the layouts, fastest first.
+pub fn plan(plan: &Plan) -> Result<String> {
     let steps = cleanba_ppo::Args::from_flags(plan.flags.iter().map(String::as_str))
         .map_err(|error| Error::Config(error.to_string()))?
         .num_steps;
-    if plan.envs < 4 || plan.devices == 0 || plan.processes == 0 {
-        return Err(Error::Config(format!(
-            "--envs {} --devices {} --processes {}: at least 4 environments, 1 device, 1 process",
-            plan.envs, plan.devices, plan.processes
-        )));
-    }
     let folder = std::env::temp_dir().join(format!("podracer-plan-{}", std::process::id()));
     let costs = measure(plan, &folder);
     // The probes leave no files that anyone needs.
@@ -81,11 +75,11 @@ pub fn sebulba(settings: &Settings) -> Result<String> {
         "{} environments of {}: {:.1} ms a rollout of {steps} steps on {:.1} core(s), {:.1} ms an update \
          on {:.1}, on one device\n\n\
          {:<16} {:>7} {:>11} {:>9} {:>12} {:>10}\n",
-        plan.envs,
+        plan.num_envs(),
         plan.env_id,
-        1e3 * (costs.rollout + plan.envs as f64 * costs.rollout_per_env),
+        1e3 * (costs.rollout + plan.num_envs() as f64 * costs.rollout_per_env),
         costs.rollout_cores,
-        1e3 * (costs.learn + plan.envs as f64 * costs.learn_per_env),
+        1e3 * (costs.learn + plan.num_envs() as f64 * costs.learn_per_env),
         costs.learn_cores,
         "layout",
         "threads",
@@ -109,20 +103,21 @@ pub fn sebulba(settings: &Settings) -> Result<String> {
 /// Measures two short runs on one device, one with half of the environments, to separate costs that
 /// depend on their number from fixed costs.
 fn measure(plan: &Plan, folder: &Path) -> Result<Costs> {
-    let whole = probe(plan, folder, plan.envs, "0")?;
-    let half = probe(plan, folder, plan.envs / 2, "0")?;
-    let apart = (plan.envs - plan.envs / 2) as f64;
+    let whole = probe(plan, folder, plan.num_envs(), "0")?;
+    let half = probe(plan, folder, plan.num_envs() / 2, "0")?;
+    let apart = (plan.num_envs() - plan.num_envs() / 2) as f64;
     let slope = |of: fn(&Measured) -> f64| ((of(&whole) - of(&half)) / apart).max(0.0);
-    let rest = |of: fn(&Measured) -> f64| (of(&whole) - slope(of) * plan.envs as f64).max(0.0);
+    let rest =
+        |of: fn(&Measured) -> f64| (of(&whole) - slope(of) * plan.num_envs() as f64).max(0.0);
     let learn_per_env = slope(|m| m.training);
     let learn = rest(|m| m.training);
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-    let reduce = if plan.devices > 1 && plan.envs.is_multiple_of(2) {
-        let two = probe(plan, folder, plan.envs, "0,1")?;
+    let reduce = if plan.num_devices() > 1 && plan.num_envs().is_multiple_of(2) {
+        let two = probe(plan, folder, plan.num_envs(), "0,1")?;
         // Two learners have a core each if there are two cores, and share all of them if there are
         // more.
         let spread = if cores > 2.0 { 1.0 } else { whole.training_cores.max(1.0) };
-        (two.training - learn - learn_per_env * plan.envs as f64 / 2.0 * spread).max(0.0)
+        (two.training - learn - learn_per_env * plan.num_envs() as f64 / 2.0 * spread).max(0.0)
     } else {
         0.0
     };
@@ -147,7 +142,7 @@ fn probe(plan: &Plan, folder: &Path, envs: usize, learners: &str) -> Result<Meas
     let first = vec![
         format!("--env-id={}", plan.env_id),
         format!("--local-num-envs={envs}"),
-        format!("--num-devices={}", plan.devices),
+        format!("--num-devices={}", plan.num_devices()),
         format!("--learner-device-ids={learners}"),
         format!("--runs-dir={folder}"),
         "--num-actor-threads=1".into(),
@@ -194,14 +189,16 @@ fn layouts(plan: &Plan, num_steps: usize) -> Vec<(String, Shape)> {
     let ids = |from: usize, count: usize| {
         (from..from + count).map(|id| id.to_string()).collect::<Vec<_>>().join(",")
     };
-    let numbers = 1..=plan.devices;
+    let numbers = 1..=plan.num_devices();
     let pairs = numbers.clone().flat_map(|actors| numbers.clone().map(move |all| (actors, all)));
     for (actors, learners) in pairs {
         for (shared, threads) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
-            let envs = plan.envs / (actors * threads);
-            let divide =
-                envs > 0 && envs * actors * threads == plan.envs && envs.is_multiple_of(learners);
-            let fits = if shared { actors == learners } else { actors + learners <= plan.devices };
+            let envs = plan.num_envs() / (actors * threads);
+            let divide = envs > 0
+                && envs * actors * threads == plan.num_envs()
+                && envs.is_multiple_of(learners);
+            let fits =
+                if shared { actors == learners } else { actors + learners <= plan.num_devices() };
             if !divide || !fits {
                 continue;
             }
@@ -213,7 +210,7 @@ fn layouts(plan: &Plan, num_steps: usize) -> Vec<(String, Shape)> {
                 shared,
                 threads,
                 envs,
-                processes: plan.processes,
+                processes: plan.processes as usize,
                 num_steps,
                 concurrency: true,
             };

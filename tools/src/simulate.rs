@@ -1,10 +1,10 @@
 //! Simulation of the speed of a layout: actors and learners as tasks that take time and share
 //! cores.
 //!
-//! It models what [`run_actor_learner`](super::run_actor_learner()) does with threads: the same queues, the same lag, the
+//! It models what [`run_actor_learner`](podracer::rl::sebulba::run_actor_learner()) does with threads: the same queues, the same lag, the
 //! same order. The costs are measured on one device; see `docs/scaling.md`.
 
-use super::actor_learner::version_of;
+use podracer::rl::sebulba::version_of;
 
 /// Costs of the parts of an update in seconds, measured on one device that has the machine to
 /// itself.
@@ -28,7 +28,7 @@ pub struct Costs {
     /// Number of cores that a rollout keeps busy.
     pub rollout_cores: f64,
     /// Number of cores that an update of one learner keeps busy. Where a process has as many
-    /// learners as cores, each has one core (see [`pmap`](crate::pmap())).
+    /// learners as cores, each has one core (see [`pmap`](podracer::pmap())).
     pub learn_cores: f64,
     /// Sum of the gradients of one update over all learners, for each doubling of their number.
     pub reduce: f64,
