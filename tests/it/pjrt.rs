@@ -320,7 +320,12 @@ fn threads_share_everything() {
 }
 
 #[test]
-#[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
+#[cfg(all(
+    feature = "malloc-hook",
+    target_os = "linux",
+    target_env = "gnu",
+    target_arch = "x86_64"
+))]
 fn large_results_lie_in_kept_blocks() {
     Plugin::load(locate_cpu_plugin().unwrap()).unwrap().keep_freed_memory();
     let client = client();

@@ -126,6 +126,12 @@ impl Plugin {
     }
 
     /// An address inside the loaded file.
+    #[cfg(all(
+        feature = "malloc-hook",
+        target_os = "linux",
+        target_env = "gnu",
+        target_arch = "x86_64"
+    ))]
     pub(super) fn address(&self) -> *const c_void {
         self.api.cast()
     }
