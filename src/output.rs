@@ -40,7 +40,7 @@ pub fn stderr_line(line: impl Display) {
 }
 
 /// Writes a line of diagnostics to standard output. Failures are ignored.
-pub fn stdout_line(line: impl Display) {
+pub(crate) fn stdout_line(line: impl Display) {
     let line = format!("{line}\n");
     around_progress_bar(&|| {
         let mut out = io::stdout().lock();

@@ -123,7 +123,7 @@ impl Runtime {
     }
 
     /// Returns the number of processes whose devices work together; see [`Runtime::start_among`].
-    pub fn process_count(&self) -> usize {
+    pub(crate) fn process_count(&self) -> usize {
         self.client.ids_by_process().len().max(1)
     }
 
@@ -166,7 +166,7 @@ impl Runtime {
     ///
     /// # Errors
     /// As [`Runtime::get`].
-    pub fn running_or_started(options: RuntimeOptions) -> Result<&'static Runtime> {
+    pub(crate) fn running_or_started(options: RuntimeOptions) -> Result<&'static Runtime> {
         let _one_at_a_time = START.lock().unwrap_or_else(PoisonError::into_inner);
         match RUNTIME.get() {
             Some(running) => Ok(running),

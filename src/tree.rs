@@ -438,7 +438,10 @@ pub fn zip_map<T: Leaf, S: Leaf, U: Leaf, M: Tree<T>>(
 ///
 /// # Errors
 /// [`Error::Argument`] that names the first path that only one of them has.
-pub fn same_structure<T: Leaf, S: Leaf, L: Tree<T>, R: Tree<S>>(left: &L, right: &R) -> Result<()> {
+pub(crate) fn same_structure<T: Leaf, S: Leaf, L: Tree<T>, R: Tree<S>>(
+    left: &L,
+    right: &R,
+) -> Result<()> {
     match structure_difference(left, right, "$", ["the first", "the second"]) {
         None => Ok(()),
         Some(difference) => {

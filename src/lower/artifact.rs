@@ -248,7 +248,7 @@ impl Artifact {
     /// The module for a compiler that knows StableHLO to `version`. A change of a newer StableHLO
     /// is undone if it is another name for the same operation: `composite` (JAX's `erf`, `top_k`)
     /// got regions in its second version, which no front end writes yet.
-    pub fn module_for(&self, version: &str) -> Cow<'_, [u8]> {
+    pub(crate) fn module_for(&self, version: &str) -> Cow<'_, [u8]> {
         const SECOND: &[u8] = b"\0composite_v2\0";
         let ahead = self.stablehlo_version().is_some_and(|own| newer(own, version));
         // The names of operations stand in a table of texts, each of which ends with a zero.

@@ -335,7 +335,7 @@ fn parse_size(text: &str) -> Option<u64> {
 }
 
 /// As [`Cache::compile`], in the cache of this process's environment.
-pub fn compile_cached(
+pub(crate) fn compile_cached(
     client: &Client,
     module: &(impl AsRef<[u8]> + ?Sized),
     options: &CompileOptions,

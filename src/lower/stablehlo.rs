@@ -40,7 +40,7 @@ use crate::trace::types::{DType, TensorType};
 
 /// Compiler flags (names of XLA's debug options) that the semantics of the compiled text depends
 /// on.
-pub fn semantics_flags(platform: Platform) -> Vec<(&'static str, bool)> {
+pub(crate) fn semantics_flags(platform: Platform) -> Vec<(&'static str, bool)> {
     match platform {
         Platform::Cpu => vec![
             // Otherwise `maximum(x, NaN)` is `x`, and reductions by it lose NaNs.

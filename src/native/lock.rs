@@ -115,7 +115,7 @@ impl Part {
     }
 
     /// Requirement line for pip: the version and the only checksum that is accepted.
-    pub fn requirement(&self, wheel: &Wheel) -> String {
+    pub(crate) fn requirement(&self, wheel: &Wheel) -> String {
         format!("{}=={} --hash=sha256:{}\n", self.package, self.version, wheel.sha256)
     }
 }

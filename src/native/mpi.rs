@@ -14,7 +14,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`Error::Native`] if there is no such file.
-    pub fn named_mpi(&self) -> Result<Option<PathBuf>> {
+    pub(crate) fn named_mpi(&self) -> Result<Option<PathBuf>> {
         let Some(named) = &self.mpi else { return Ok(None) };
         let wrong = |problem: String| Error::Native {
             problem: format!("PODRACER_MPI is {}, which {problem}", named.display()),

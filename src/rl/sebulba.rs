@@ -37,8 +37,9 @@ pub use actor_learner::{
 pub use agent::{Agent, Network, Sizes, Trunk};
 pub use checkpoint::{ActorSnapshot, ActorState};
 pub use config::UpdateConfig;
-pub use exchange::{Across, Exchange, ensure_same};
-pub use layout::{Layout, World, indivisible};
+pub use exchange::{Across, Exchange};
+pub(crate) use layout::indivisible;
+pub use layout::{Layout, World};
 pub use options::{Protocol, SebulbaOptions};
 pub use queues::{ActorLearnerQueues, Waiting};
 pub use reduce::Reduce;

@@ -32,7 +32,7 @@ pub enum Node {
 }
 
 /// The data-flow graph: an edge goes from the definition of a variable to each use of it.
-pub fn data_flow(program: &Program) -> DiGraph<Node, Var> {
+pub(crate) fn data_flow(program: &Program) -> DiGraph<Node, Var> {
     let uses: usize = program.equations.iter().map(|e| e.inputs.len()).sum();
     let mut graph = DiGraph::with_capacity(program.equations.len() + program.inputs.len(), uses);
     let mut made_by: Vec<Option<NodeIndex>> = vec![None; program.types.len()];
@@ -117,7 +117,7 @@ pub(crate) fn map_subprograms(op: &mut Op, f: &dyn Fn(Program) -> Program) {
 
 /// Merges equations that compute the same value, and drops `stop_gradient` and names, which have no
 /// further use when a Program is complete.
-pub fn eliminate_common_subexpressions(mut program: Program) -> Program {
+pub(crate) fn eliminate_common_subexpressions(mut program: Program) -> Program {
     let mut same: Vec<Var> = (0..program.types.len() as u32).map(Var).collect();
     // Indices into `kept`, by hash: operations are large, and copies of them slow.
     let mut seen: HashMap<u64, SmallVec<[u32; 1]>> = HashMap::new();
@@ -160,7 +160,7 @@ pub fn eliminate_common_subexpressions(mut program: Program) -> Program {
 
 /// Inlines functions with derivatives of their own: when a Program is complete they are functions
 /// like others. Only the values that a checkpointed function recomputes stay apart.
-pub fn inline_calls(program: Program) -> Program {
+pub(crate) fn inline_calls(program: Program) -> Program {
     let holds = |program: &Program| program.equations.iter().any(|e| is_call(&e.op));
     if !holds(&program) && !program.equations.iter().any(|e| e.op.subprograms().next().is_some()) {
         return program;

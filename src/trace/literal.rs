@@ -266,7 +266,7 @@ impl Literal {
     }
 
     /// The one element as a number, if the literal was made as a splat.
-    pub fn splat_value(&self) -> Option<f64> {
+    pub(crate) fn splat_value(&self) -> Option<f64> {
         match &self.data {
             Data::Dense(_) => None,
             Data::Splat(_) => Some(match self.ty.dtype {

@@ -43,7 +43,7 @@ impl Program {
 impl Program {
     /// An axis that collectives of this Program communicate along, if there are any: such a Program
     /// is one member's, and runs under `pmap` only.
-    pub fn free_axis(&self) -> Option<Axis> {
+    pub(crate) fn free_axis(&self) -> Option<Axis> {
         self.equations.iter().find_map(|equation| {
             if let Op::Collective(collective) = &equation.op {
                 return Some(collective.axis);

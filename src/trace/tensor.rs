@@ -557,7 +557,7 @@ impl Tensor {
     }
 
     /// The line that made it.
-    pub fn made_at(self) -> Loc {
+    pub(crate) fn made_at(self) -> Loc {
         self.at
     }
 

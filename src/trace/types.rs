@@ -107,7 +107,7 @@ impl Shape {
     }
 
     /// This shape without the `axes` listed.
-    pub fn without_axes(&self, axes: &[usize]) -> Shape {
+    pub(crate) fn without_axes(&self, axes: &[usize]) -> Shape {
         self.iter().enumerate().filter(|(i, _)| !axes.contains(i)).map(|(_, &d)| d).collect()
     }
 

@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use podracer::algos::registry;
 use podracer::native::Lock;
+
+use crate::words::rust_files;
 
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -238,6 +241,37 @@ fn the_faq_names_every_environment_variable() {
     for name in variables {
         assert!(faq.contains(&format!("`{name}`")), "docs/faq.md does not name {name}");
     }
+}
+
+/// The published package has every file that its sources take in when they are compiled. Fixtures of
+/// unit tests stay in the repository.
+#[test]
+fn included_files_are_published() {
+    let root = fs::canonicalize(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let list = ["package", "--list", "--allow-dirty", "--offline", "--package", "podracer"];
+    let output = Command::new(cargo).args(list).current_dir(&root).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let published = String::from_utf8(output.stdout).unwrap();
+    let published: BTreeSet<&str> = published.lines().collect();
+    let mut files = Vec::new();
+    rust_files(&root.join("src"), &mut files);
+    let (mut included, mut missing) = (0, Vec::new());
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        for part in text.split("include_").skip(1) {
+            let Some((_, rest)) = part.split_once("!(\"") else { continue };
+            let (path, _) = rest.split_once('"').unwrap();
+            let path = fs::canonicalize(file.parent().unwrap().join(path)).unwrap();
+            let path = path.strip_prefix(&root).unwrap().to_str().unwrap();
+            included += 1;
+            if !published.contains(path) && !path.starts_with("tests/fixtures/") {
+                missing.push(format!("{path}, of {}", file.display()));
+            }
+        }
+    }
+    assert!(included > 15, "{included} files");
+    assert!(missing.is_empty(), "excluded in Cargo.toml: {missing:#?}");
 }
 
 /// The guide to operations quotes lines that are in the sources.

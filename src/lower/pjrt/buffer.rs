@@ -234,7 +234,7 @@ impl Buffer {
 
     /// The event of the data being there, or of the program that makes it having failed.
     #[inline]
-    pub fn ready_event(&self) -> Result<Event> {
+    pub(crate) fn ready_event(&self) -> Result<Event> {
         let mut args = ffi::BufferReadyEventArgs::zeroed();
         args.buffer = self.raw;
         // SAFETY: the buffer is live.
@@ -500,7 +500,7 @@ impl Event {
 
     /// Calls `f` when it has happened: now, or later on a thread of the runtime. `f` must not
     /// block.
-    pub fn on_ready(&self, f: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
+    pub(crate) fn on_ready(&self, f: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
         struct Pending {
             plugin: Arc<super::Plugin>,
             f: Box<dyn FnOnce(Result<()>) + Send>,

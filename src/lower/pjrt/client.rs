@@ -153,7 +153,7 @@ impl Client {
     }
 
     /// The ids of all devices, process by process; those of one process in ascending order.
-    pub fn ids_by_process(&self) -> &[Vec<i64>] {
+    pub(crate) fn ids_by_process(&self) -> &[Vec<i64>] {
         &self.inner.ids
     }
 

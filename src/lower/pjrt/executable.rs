@@ -292,7 +292,7 @@ impl Executable {
     }
 
     /// As [`Executable::execute_sharded`], with the event of each device's completion.
-    pub fn execute_sharded_with_events(
+    pub(crate) fn execute_sharded_with_events(
         &self,
         args: &[Vec<&Buffer>],
         non_donatable: &[i64],

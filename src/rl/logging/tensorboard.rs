@@ -76,7 +76,7 @@ impl EventWriter {
     /// # Errors
     /// [`Error::Io`] if the file does not exist, is a symbolic link or no regular file, is shorter,
     /// has no end of a record at `length`, or cannot be written.
-    pub fn reopen(path: PathBuf, length: u64) -> Result<EventWriter> {
+    pub(crate) fn reopen(path: PathBuf, length: u64) -> Result<EventWriter> {
         let open = || -> std::io::Result<File> {
             let mut file = files::open_to_write(&path)?;
             let found = file.metadata()?.len();
@@ -113,12 +113,12 @@ impl EventWriter {
     }
 
     /// Makes the writer print the first failure as a warning instead of returning it.
-    pub fn ignore_errors(&mut self) {
+    pub(crate) fn ignore_errors(&mut self) {
         self.ignores_errors = true;
     }
 
     /// Returns true once events could not be written.
-    pub fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.failed
     }
 
@@ -212,7 +212,7 @@ impl EventWriter {
     ///
     /// # Errors
     /// [`Error::Io`] if the file was removed or replaced.
-    pub fn check_present(&mut self) -> Result<()> {
+    pub(crate) fn check_present(&mut self) -> Result<()> {
         if self.failed || is_at(&self.file, &self.path) {
             return Ok(());
         }

@@ -195,7 +195,7 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
     ///
     /// # Errors
     /// Returns the same errors as [`publish`](Learner::publish).
-    pub fn publish_behind(&self, params: impl Fn(usize) -> Result<P>) -> Result<()> {
+    pub(crate) fn publish_behind(&self, params: impl Fn(usize) -> Result<P>) -> Result<()> {
         let Schedule { resumed_at, updates, concurrency } = self.schedule;
         if resumed_at == 0 || resumed_at >= updates || !concurrency {
             return Ok(());

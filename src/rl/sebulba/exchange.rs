@@ -102,7 +102,7 @@ const MAY_DIFFER: [&str; 8] = [
 /// # Errors
 /// [`Error::Config`] with the ranks of the processes that differ and, in a process that differs,
 /// the flags.
-pub fn ensure_same(exchange: &dyn Exchange, settings: &impl serde::Serialize) -> Result<()> {
+pub(crate) fn ensure_same(exchange: &dyn Exchange, settings: &impl serde::Serialize) -> Result<()> {
     let world = exchange.world();
     let ours = serde_json::to_value(settings)
         .map_err(|error| Error::Config(format!("the settings of a run: {error}")))?;

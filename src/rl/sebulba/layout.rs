@@ -110,7 +110,7 @@ impl Layout {
 
     /// Returns `options` with the number of environments and the first environment of an actor
     /// thread, from which seeds are derived.
-    pub fn pool_options(&self, actor: usize, options: PoolOptions) -> PoolOptions {
+    pub(crate) fn pool_options(&self, actor: usize, options: PoolOptions) -> PoolOptions {
         PoolOptions { num_envs: self.envs, first_env: self.first_env(actor), ..options }
     }
 
@@ -127,7 +127,7 @@ fn listed(ids: &[usize]) -> String {
 /// Returns the error that `given` must be a multiple of `divisor`, with the nearest multiples.
 ///
 /// The text is the same for all such flags.
-pub fn indivisible(flag: &str, given: usize, divisor: usize, of: &str) -> Error {
+pub(crate) fn indivisible(flag: &str, given: usize, divisor: usize, of: &str) -> Error {
     let below = given / divisor * divisor;
     let above = below + divisor;
     let nearest = if below == 0 { format!("{above}") } else { format!("{below} and {above}") };

@@ -90,7 +90,11 @@ impl Rollout<Tensor> {
 
 /// Resets an actor's environments.
 #[track_caller]
-pub fn reset_envs(envs: &XlaPool, handle: Handle<Tensor>, key: Key<Tensor>) -> EnvState<Tensor> {
+pub(crate) fn reset_envs(
+    envs: &XlaPool,
+    handle: Handle<Tensor>,
+    key: Key<Tensor>,
+) -> EnvState<Tensor> {
     let (handle, first) = envs.reset(handle);
     let none = zeros([envs.rows()], DType::F32);
     EnvState { handle, obs: first.obs, reward: none, done: none, key }
@@ -98,7 +102,7 @@ pub fn reset_envs(envs: &XlaPool, handle: Handle<Tensor>, key: Key<Tensor>) -> E
 
 /// Derives a key for each environment from the shared one.
 #[track_caller]
-pub fn keys_of(key: Key<Tensor>, env_ids: Tensor) -> Key<Tensor> {
+pub(crate) fn keys_of(key: Key<Tensor>, env_ids: Tensor) -> Key<Tensor> {
     let data = key.into_data();
     vmap(|id: Tensor| Key::from_data(data).fold_in(id))(env_ids)
 }

@@ -112,7 +112,7 @@ impl Stats {
 
 /// Returns the processor time that this process has used on all cores; zero if the system does not
 /// report it.
-pub fn processor_time() -> Duration {
+pub(crate) fn processor_time() -> Duration {
     #[cfg(unix)]
     {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

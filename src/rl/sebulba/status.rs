@@ -51,7 +51,7 @@ impl Activity {
     }
 
     /// Returns true if the activity counts as work of the thread.
-    pub fn is_work(self) -> bool {
+    pub(crate) fn is_work(self) -> bool {
         match self {
             Activity::Plays | Activity::Sends => true,
             Activity::Prepares | Activity::Learns | Activity::GivesParameters => true,
@@ -63,7 +63,7 @@ impl Activity {
     }
 
     /// Returns true if the thread waits for another thread.
-    pub fn is_wait(self) -> bool {
+    pub(crate) fn is_wait(self) -> bool {
         matches!(
             self,
             Activity::WaitsForParameters | Activity::WaitsForLearner | Activity::WaitsForRollouts

@@ -250,7 +250,7 @@ fn saved_by<A: Algorithm>(path: &Path) -> Result<Origin> {
 ///
 /// # Errors
 /// [`Error::Argument`] for the model of another algorithm, and the errors of [`Algorithm::play`].
-pub fn play_saved<A: Algorithm>(
+pub(crate) fn play_saved<A: Algorithm>(
     path: &Path,
     origin: &Origin,
     evaluation: &mut Evaluation,

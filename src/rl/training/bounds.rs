@@ -71,12 +71,12 @@ impl Bounds {
     }
 
     /// Returns half of the distance between the bounds, `f32[A]`.
-    pub fn action_scale(&self) -> Tensor {
+    pub(crate) fn action_scale(&self) -> Tensor {
         (self.high() - self.low()) / 2.0
     }
 
     /// Returns the midpoints of the bounds, `f32[A]`.
-    pub fn action_bias(&self) -> Tensor {
+    pub(crate) fn action_bias(&self) -> Tensor {
         (self.high() + self.low()) / 2.0
     }
 

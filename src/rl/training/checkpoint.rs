@@ -206,7 +206,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
 /// # Errors
 /// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if it is damaged, or if its
 /// metadata is not an `M`.
-pub fn load_metadata<M: DeserializeOwned>(path: impl AsRef<Path>) -> Result<M> {
+pub(crate) fn load_metadata<M: DeserializeOwned>(path: impl AsRef<Path>) -> Result<M> {
     #[derive(serde::Deserialize)]
     struct Header {
         #[serde(default, rename = "__metadata__")]

@@ -139,7 +139,9 @@ fn explained(error: clap::Error, command: &mut Command) -> clap::Error {
 ///
 /// # Errors
 /// Returns clap's errors, among them the texts of `--help` and `--version`.
-pub fn parse_from<A: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<A, clap::Error> {
+pub(crate) fn parse_from<A: Parser>(
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<A, clap::Error> {
     parse_with(ranged(command::<A>()), args)
 }
 
@@ -161,7 +163,7 @@ fn parse_with<A: Parser>(
 }
 
 /// Returns the value of `--name` in a command line that is not parsed yet; the last one, like clap.
-pub fn peek_in(args: impl IntoIterator<Item = String>, name: &str) -> Option<String> {
+pub(crate) fn peek_in(args: impl IntoIterator<Item = String>, name: &str) -> Option<String> {
     let mut args = args.into_iter();
     let mut found = None;
     while let Some(arg) = args.next() {
@@ -229,7 +231,7 @@ pub fn unit(numbers: &[(&str, f64)]) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Config`] that names the first that is not.
-pub fn not_negative(numbers: &[(&str, f64)]) -> Result<()> {
+pub(crate) fn not_negative(numbers: &[(&str, f64)]) -> Result<()> {
     let holds = |x: f64| x.is_finite() && x >= 0.0;
     numbers.iter().try_for_each(|&(flag, x)| ensure(holds(x), flag, x, "a number not below 0"))
 }
@@ -273,7 +275,7 @@ pub fn product(counts: &[(&str, usize)]) -> Result<usize> {
 ///
 /// # Errors
 /// [`Error::Config`] that names the first flag that is out of range.
-pub fn update_schedule(
+pub(crate) fn update_schedule(
     num_envs: usize,
     (train_flag, train_frequency): (&str, usize),
     target_network_frequency: usize,
@@ -302,7 +304,7 @@ pub fn update_schedule(
 }
 
 /// Returns the largest divisor of `n` that is at most `limit`; 1 if `n` or `limit` is 0.
-pub fn largest_divisor(n: usize, limit: usize) -> usize {
+pub(crate) fn largest_divisor(n: usize, limit: usize) -> usize {
     (1..=limit.min(n)).rev().find(|divisor| n.is_multiple_of(*divisor)).unwrap_or(1)
 }
 

@@ -104,7 +104,7 @@ fn image_pool(algorithm: &str, env_id: &str, options: PoolOptions) -> Result<Env
 ///
 /// # Errors
 /// Returns the same errors as [`discrete`].
-pub fn of_kinds<A: Algorithm>(
+pub(crate) fn of_kinds<A: Algorithm>(
     args: &A,
     kinds: &[ObsKind],
     atari: AtariOptions,

@@ -327,7 +327,7 @@ impl fmt::Display for Summary {
 ///
 /// # Errors
 /// [`Error::Config`] if `args` is not a struct or map.
-pub fn hyperparameter_table(args: &impl Serialize) -> Result<String> {
+pub(crate) fn hyperparameter_table(args: &impl Serialize) -> Result<String> {
     // Serialized to text, because a JSON value keeps neither the order nor the digits of an f32.
     let rows = serde_json::to_string(args).and_then(|text| serde_json::from_str::<Rows>(&text));
     let Rows(rows) = rows.map_err(|error| {

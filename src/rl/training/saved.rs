@@ -183,7 +183,7 @@ impl Origin {
     ///
     /// # Errors
     /// [`Error::Argument`] that names the first that is not.
-    pub fn expect_settings_of(&self, args: &impl Serialize, path: &Path) -> Result<()> {
+    pub(crate) fn expect_settings_of(&self, args: &impl Serialize, path: &Path) -> Result<()> {
         let known = settings(args)?;
         match self.settings.keys().find(|name| !known.contains_key(*name)) {
             None => Ok(()),
@@ -275,7 +275,7 @@ fn flag(name: &str, value: &Value) -> Option<OsString> {
 }
 
 /// Returns the path of a run's checkpoint; `run` is its folder, or the file itself.
-pub fn checkpoint_in(run: &Path) -> PathBuf {
+pub(crate) fn checkpoint_in(run: &Path) -> PathBuf {
     if run.is_dir() { run.join(CHECKPOINT) } else { run.to_path_buf() }
 }
 
@@ -409,7 +409,10 @@ fn array(ty: &TensorType, bytes: &[u8]) -> Array {
 ///
 /// # Errors
 /// Returns the same errors as [`Checkpoint::expect`].
-pub fn load_typed<M: Tree<TensorType>>(saved: &Checkpoint, types: &M) -> Result<M::With<Array>> {
+pub(crate) fn load_typed<M: Tree<TensorType>>(
+    saved: &Checkpoint,
+    types: &M,
+) -> Result<M::With<Array>> {
     let expected: Vec<_> = tree::paths(types).into_iter().zip(tree::leaves(types)).collect();
     let bytes = saved.expect(&expected)?;
     let mut arrays = expected.iter().zip(bytes).map(|((_, ty), bytes)| array(ty, bytes));

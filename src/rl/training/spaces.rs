@@ -49,7 +49,7 @@ pub fn images(algorithm: &str, spec: &EnvSpec, shape: [usize; 3]) -> Result<()> 
 ///
 /// # Errors
 /// [`Error::Config`] for other observations; `algorithm` is the algorithm's name in the message.
-pub fn image_kind(algorithm: &str, spec: &EnvSpec) -> Result<Images> {
+pub(crate) fn image_kind(algorithm: &str, spec: &EnvSpec) -> Result<Images> {
     match spec.observation.shape()[..] {
         [10, 10, channels] if spec.observation.dtype() == DType::Bool => {
             Ok(Images::MinAtar { channels })

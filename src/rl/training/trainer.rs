@@ -128,7 +128,11 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     ///
     /// # Errors
     /// Returns the same errors as [`start`](Trainer::start).
-    pub fn start_rank(args: &'a A, iteration_steps: u64, rank: usize) -> Result<Trainer<'a, A>> {
+    pub(crate) fn start_rank(
+        args: &'a A,
+        iteration_steps: u64,
+        rank: usize,
+    ) -> Result<Trainer<'a, A>> {
         algorithm::check_names_and_ranges(args)?;
         let options = args.options();
         let timeline = options.timeline.as_ref().map(timeline::start).transpose()?;

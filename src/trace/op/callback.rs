@@ -70,7 +70,7 @@ impl CallbackKind {
 
 impl CallbackOp {
     /// The type of the token of ordered callbacks: a number that each passes to the next.
-    pub fn token_type() -> TensorType {
+    pub(crate) fn token_type() -> TensorType {
         TensorType::scalar(DType::U32)
     }
 
