@@ -23,6 +23,7 @@ pub mod ppo_masked;
 pub mod ppo_rnd_envpool;
 pub mod ppo_self_play;
 pub mod pqn;
+pub mod pqn_atari_envpool;
 pub mod qdagger_dqn_atari;
 pub mod rainbow_atari;
 pub mod registry;

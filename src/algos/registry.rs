@@ -70,6 +70,7 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<ppo_rnd_envpool::Args>(),
     entry::<ppo_self_play::Args>(),
     entry::<pqn::Args>(),
+    entry::<pqn_atari_envpool::Args>(),
     entry::<qdagger_dqn_atari::Args>(),
     entry::<rainbow_atari::Args>(),
     entry::<rpo_continuous_action::Args>(),

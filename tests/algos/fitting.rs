@@ -61,8 +61,9 @@ fn what_does_not_fit_is_refused_with_what_does() {
         }
         look!(a2c, c51, c51_atari, ddpg_continuous_action, dqn, dqn_atari, ppg, ppo, ppo_anakin);
         look!(ppo_atari, ppo_atari_envpool, ppo_atari_lstm, ppo_continuous_action, ppo_masked);
-        look!(ppo_rnd_envpool, ppo_self_play, pqn, qdagger_dqn_atari, rainbow_atari, sac_atari);
-        look!(rpo_continuous_action, sac_continuous_action, td3_continuous_action);
+        look!(ppo_rnd_envpool, ppo_self_play, pqn, pqn_atari_envpool, qdagger_dqn_atari);
+        look!(rainbow_atari, rpo_continuous_action, sac_atari, sac_continuous_action);
+        look!(td3_continuous_action);
     };
     // A choice, numbers, masks, two players, numbers as observations.
     for id in ["CartPole-v1", "Pendulum-v1", "Harvest-v0", "ConnectFour-v0", "FrozenLake-v1"] {

@@ -22,6 +22,7 @@ mod ppo_masked;
 mod ppo_rnd_envpool;
 mod ppo_self_play;
 mod pqn;
+mod pqn_atari_envpool;
 mod qdagger_dqn_atari;
 mod rainbow_atari;
 mod replay;

@@ -8,7 +8,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use podracer::algos::{
-    c51, c51_atari, dqn, dqn_atari, pqn, qdagger_dqn_atari, rainbow_atari, sac_atari,
+    c51, c51_atari, dqn, dqn_atari, pqn, pqn_atari_envpool, qdagger_dqn_atari, rainbow_atari,
+    sac_atari,
 };
 use podracer::rl::{Algorithm, Summary};
 
@@ -29,6 +30,7 @@ fn train_by_name(name: &str, flags: &[&str]) -> Summary {
         "dqn" => train::<dqn::Args>(flags),
         "dqn_atari" => train::<dqn_atari::Args>(flags),
         "pqn" => train::<pqn::Args>(flags),
+        "pqn_atari_envpool" => train::<pqn_atari_envpool::Args>(flags),
         "qdagger_dqn_atari" => train::<qdagger_dqn_atari::Args>(flags),
         "rainbow_atari" => train::<rainbow_atari::Args>(flags),
         "sac_atari" => train::<sac_atari::Args>(flags),
@@ -142,6 +144,13 @@ const BOARDS: &[&str] = &[
 #[test]
 fn dqn_atari_resumes() {
     resumes_as_if_uninterrupted("dqn_atari", BOARDS);
+}
+
+#[test]
+fn pqn_atari_envpool_resumes() {
+    let flags = ["--env-id=MinAtar/Breakout-v1", "--total-timesteps=8192"];
+    let more = ["--num-steps=32", "--checkpoint-frequency=256"];
+    resumes_as_if_uninterrupted("pqn_atari_envpool", &[flags, more].concat());
 }
 
 #[test]

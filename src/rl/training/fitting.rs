@@ -40,6 +40,7 @@ const ALGORITHMS: &[(&str, Kind)] = &[
     ("ppo_atari_lstm", Kind::Any),
     ("ppo_rnd_envpool", Kind::Images),
     ("ppg", Kind::Images),
+    ("pqn_atari_envpool", Kind::Images),
     ("dqn_atari", Kind::Images),
     ("c51_atari", Kind::Images),
     ("rainbow_atari", Kind::Images),

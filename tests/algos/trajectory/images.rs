@@ -1,18 +1,18 @@
 //! Algorithms that see Atari's frames: `tests/fixtures/algos/cleanrl/images.py` recorded CleanRL's
 //! `dqn_atari_jax.py`, `c51_atari_jax.py`, `qdagger_dqn_atari_jax_impalacnn.py`,
-//! `ppo_atari_envpool_xla_jax_scan.py`, `ppo_atari.py`, `ppo_atari_lstm.py`, `sac_atari.py` and
-//! `rainbow_atari.py`.
+//! `ppo_atari_envpool_xla_jax_scan.py`, `ppo_atari.py`, `ppo_atari_lstm.py`, `pqn_atari_envpool.py`,
+//! `sac_atari.py` and `rainbow_atari.py`.
 
 use podracer::algos::{
-    c51_atari, dqn_atari, ppo_atari, ppo_atari_envpool, ppo_atari_lstm, qdagger_dqn_atari,
-    rainbow_atari, sac_atari,
+    c51_atari, dqn_atari, ppo_atari, ppo_atari_envpool, ppo_atari_lstm, pqn_atari_envpool,
+    qdagger_dqn_atari, rainbow_atari, sac_atari,
 };
 use podracer::envs::ObsKind;
 use podracer::nn::Images;
-use podracer::rl::Algorithm;
 use podracer::rl::frames::SampledBatch;
 use podracer::rl::prioritized::PrioritizedBatch;
 use podracer::rl::spaces::Sizes;
+use podracer::rl::{Algorithm, gather_minibatch};
 use podracer::trace::ops::{concatenate, constant};
 use podracer::tree::Tree;
 use podracer::{Array, DType, Key, Tensor, jit};
@@ -275,4 +275,38 @@ fn ppo_atari_lstm_follows_cleanrl() {
     let samples = samples_of.call((agent.clone(), rollout, first)).unwrap();
     let rate = args.learning_rate * (1.0 - 2.0 / 10.0);
     follows_cleanrl!(ppo_atari_lstm, args, agent, samples, indices(ENVS), rate, sequences: None);
+}
+
+#[test]
+fn pqn_atari_envpool_follows_cleanrl() {
+    use pqn_atari_envpool::{Args, QNetwork, Rollout, Samples, TrainState};
+    let args = Args::from_flags([""; 0]).unwrap();
+    let rollout = Rollout {
+        obs: frames("obs", [STEPS, ENVS, 4, 84, 84]),
+        actions: choices("actions", ACTIONS as u32, [STEPS, ENVS]),
+        rewards: floats("rewards", [STEPS, ENVS]),
+        dones: flags("ends", 4, [STEPS, ENVS]),
+        values: floats("values", [STEPS, ENVS]),
+        next_obs: frames("next_obs", [ENVS, 4, 84, 84]),
+    };
+    let prepare = jit(|(q, rollout): (QNetwork<Tensor>, Rollout<Tensor>)| {
+        pqn_atari_envpool::make_samples(&q, rollout, &args)
+    });
+    // The third of ten iterations.
+    let learning_rate = Array::from((args.learning_rate * (1.0 - 2.0 / 10.0)) as f32);
+    type Input<T> = (TrainState<T>, Samples<T>, T, T);
+    let step = jit(|(train_state, samples, indices, learning_rate): Input<Tensor>| {
+        let batch = gather_minibatch(samples, indices);
+        pqn_atari_envpool::gradient_step(train_state, &batch, learning_rate, &args).0
+    });
+
+    let q = start("", |key| QNetwork::init(key, Images::Atari, ACTIONS));
+    let samples = prepare.call((q.clone(), rollout)).unwrap();
+    let mut train_state = TrainState { opt_state: adam_state(&q), q };
+    let recorded = Trajectory::of("pqn_atari_envpool");
+    for (update, indices) in minibatches(5, 4, STEPS * ENVS).iter().enumerate() {
+        let input = (train_state, samples.clone(), indices.clone(), learning_rate.clone());
+        train_state = step.call(input).unwrap();
+        recorded.check(update, &train_state.q);
+    }
 }
