@@ -33,7 +33,6 @@
 
 mod encoder;
 mod image_encoder;
-mod images;
 mod impala;
 pub mod init;
 mod layers;
@@ -45,7 +44,6 @@ mod tests;
 
 pub use encoder::Encoder;
 pub use image_encoder::{ImageEncoder, normed};
-pub use images::{Convs, Images, Trunk};
 pub use impala::{ImpalaCnn, Residual, Sequence};
 pub use init::Init;
 pub use layers::{Activation, Conv2d, ConvTranspose2d, Dense, LayerNorm, Mlp, max_pool};

@@ -17,6 +17,7 @@ use crate::optim::{RmsProp, RmsPropState, clip_grad_norm};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, unit};
 use crate::rl::saved::load_model;
+use crate::rl::spaces::Sizes;
 use crate::rl::{
     EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated,
     merge_time_and_env, pools,
@@ -185,13 +186,8 @@ pub struct TrainState<T> {
 }
 
 /// Initialises an agent and its optimiser.
-fn init_train_state(
-    key: Key<Tensor>,
-    obs_size: usize,
-    num_actions: usize,
-    args: &Args,
-) -> TrainState<Tensor> {
-    let agent = Agent::init(key, obs_size, num_actions);
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
+    let agent = Agent::init(key, sizes.obs_size(), sizes.num_actions);
     let (opt_state, num_updates) = (args.optimizer().init(&agent), constant(0i32));
     TrainState { agent, opt_state, num_updates }
 }
@@ -431,14 +427,14 @@ fn train_iterations(
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let (pool, obs_size, num_actions) = pools::discrete(args, args.num_envs, args.run.seed)?;
+    let (pool, sizes) = pools::discrete(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
     let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
-        let train_state = init_train_state(agent_key, obs_size, num_actions, args);
+        let train_state = init_train_state(agent_key, &sizes, args);
         let (handle, first) = envs.reset(handle);
         let env_state = EnvState { handle, obs: first.obs.to(DType::F32), key };
         RunnerState { train_state, env_state }
@@ -465,8 +461,8 @@ pub fn train(args: &Args) -> Result<Summary> {
 
 /// Evaluates a saved model, sampling actions from its policy.
 fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, obs_size, num_actions) = pools::discrete(args, 1, args.run.eval_seed())?;
-    let init = |key| init_train_state(key, obs_size, num_actions, args);
+    let (pool, sizes) = pools::discrete(args, 1, args.run.eval_seed())?;
+    let init = |key| init_train_state(key, &sizes, args);
     let agent = load_model(model, init)?.agent;
     let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
         agent.policy(obs.to(DType::F32)).sample(key)

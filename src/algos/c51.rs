@@ -19,6 +19,7 @@ use crate::rl::flags::{
 use crate::rl::minibatch::merge_time_and_env;
 use crate::rl::replay::{ReplayBuffer, Transition};
 use crate::rl::saved::load_model;
+use crate::rl::spaces::Sizes;
 use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{IndexMode, arange, constant, one_hot, where_, zeros_like};
@@ -152,9 +153,9 @@ pub struct QNetwork<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for `num_actions` actions.
-    pub fn init(key: Key<Tensor>, obs_size: usize, num_actions: usize, args: &Args) -> Self {
-        let sizes = [obs_size, 120, 84, num_actions * args.n_atoms];
+    /// Initialises a network for observations and actions of the given sizes.
+    pub fn init(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> Self {
+        let sizes = [sizes.obs_size(), 120, 84, sizes.num_actions * args.n_atoms];
         QNetwork { layers: Mlp::init(key, &sizes, Activation::Relu) }
     }
 
@@ -177,13 +178,8 @@ pub struct TrainState<T> {
 }
 
 /// Initialises the networks and the optimiser.
-fn init_train_state(
-    key: Key<Tensor>,
-    obs_size: usize,
-    num_actions: usize,
-    args: &Args,
-) -> TrainState<Tensor> {
-    let q = QNetwork::init(key, obs_size, num_actions, args);
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
+    let q = QNetwork::init(key, sizes, args);
     TrainState { target: q.clone(), opt_state: args.optimizer().init(&q), q }
 }
 
@@ -397,16 +393,16 @@ fn train_iterations(
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let (pool, obs_size, num_actions) = pools::discrete(args, args.num_envs, args.run.seed)?;
+    let (pool, sizes) = pools::discrete(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     let envs = envs.with_final_obs()?;
     let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network_key) = key.split();
         let (handle, first) = envs.reset(handle);
-        let item = Transition::types(obs_size, TensorType::scalar(DType::I32));
+        let item = Transition::types(sizes.obs_size(), TensorType::scalar(DType::I32));
         let (obs, global_step) = (first.obs.to(DType::F32), constant(0i32));
         RunnerState {
-            train_state: init_train_state(network_key, obs_size, num_actions, args),
+            train_state: init_train_state(network_key, &sizes, args),
             replay_buffer: ReplayBuffer::new(args.buffer_size, item),
             env_state: EnvState { handle, obs, global_step, key },
         }
@@ -440,8 +436,8 @@ pub fn train(args: &Args) -> Result<Summary> {
 
 /// Evaluates a saved model with an epsilon-greedy policy whose epsilon is `end_e`.
 fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, obs_size, num_actions) = pools::discrete(args, 1, args.run.eval_seed())?;
-    let q = load_model(model, |key| init_train_state(key, obs_size, num_actions, args))?.q;
+    let (pool, sizes) = pools::discrete(args, 1, args.run.eval_seed())?;
+    let q = load_model(model, |key| init_train_state(key, &sizes, args))?.q;
     let act = jit(|(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
         let pmfs = q.apply(obs, args);
         let q_values = (pmfs * args.atoms()).sum(-1);

@@ -9,15 +9,18 @@ use serde::Serialize;
 use crate::algorithm;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::nn::{Dense, Images, Trunk, init};
+use crate::nn::{Dense, Encoder, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::random::{randint, uniform};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{
     ensure, largest_divisor, not_negative, positive, support, unit, update_schedule, within,
 };
-use crate::rl::frames::{FrameBuffer, FrameTransition, SampledBatch};
+use crate::rl::frames::{
+    FrameBuffer, FrameTransition, SampledBatch, newest_frame, stack_and_frame,
+};
 use crate::rl::saved::load_model;
+use crate::rl::spaces::Sizes;
 use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{arange, constant, one_hot, where_, zeros, zeros_like};
@@ -147,19 +150,21 @@ algorithm!(Args, "c51_atari", Args::check, train, evaluate);
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
     /// Convolutions and a hidden layer.
-    pub trunk: Trunk<T>,
+    pub trunk: Encoder<T>,
     /// Layer from features to logits.
     pub head: Dense<T>,
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for `num_actions` actions.
-    pub fn init(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) -> Self {
+    /// Initialises a network for observations and actions of the given sizes.
+    pub fn init(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> Self {
         let (trunk, head) = key.split();
         let kernel = init::lecun_normal();
-        let trunk = Trunk::init(trunk, images, kernel);
-        let outputs = num_actions * args.n_atoms;
-        QNetwork { trunk, head: Dense::init(head, images.width(), outputs, kernel) }
+        let (convs, hidden) = trunk.split();
+        let trunk = Encoder::init_convs(convs, sizes.obs_kind, &sizes.shape, kernel)
+            .with_hidden(hidden, kernel);
+        let outputs = sizes.num_actions * args.n_atoms;
+        QNetwork { head: Dense::init(head, trunk.size(), outputs, kernel), trunk }
     }
 
     /// Returns probabilities `f32[B, actions, atoms]` for `obs: [B, ..]`.
@@ -181,13 +186,8 @@ pub struct TrainState<T> {
 }
 
 /// Initialises the networks and the optimiser.
-fn init_train_state(
-    key: Key<Tensor>,
-    images: Images,
-    num_actions: usize,
-    args: &Args,
-) -> TrainState<Tensor> {
-    let q = QNetwork::init(key, images, num_actions, args);
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
+    let q = QNetwork::init(key, sizes, args);
     TrainState { target: q.clone(), opt_state: args.optimizer().init(&q), q }
 }
 
@@ -239,7 +239,7 @@ fn env_step(
     let action = epsilon_greedy(q_values, epsilon, action_key);
     let (handle, step) = envs.step(handle, action);
     let transition = FrameTransition {
-        frame: q.trunk.images.newest(obs),
+        frame: newest_frame(q.trunk.obs_kind, obs),
         age,
         action,
         reward: step.reward,
@@ -391,15 +391,15 @@ fn train_iterations(
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let (pool, images, num_actions) = pools::images(args, args.num_envs, args.run.seed)?;
+    let (pool, sizes) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network_key) = key.split();
         let (handle, first) = envs.reset(handle);
-        let (stack, frame) = (images.stack(), images.frame());
+        let (stack, frame) = stack_and_frame(sizes.obs_kind, &sizes.shape);
         let (age, global_step) = (zeros([args.num_envs], DType::I32), constant(0i32));
         RunnerState {
-            train_state: init_train_state(network_key, images, num_actions, args),
+            train_state: init_train_state(network_key, &sizes, args),
             replay_buffer: FrameBuffer::new(args.buffer_size, args.num_envs, stack, &frame),
             env_state: EnvState { handle, obs: first.obs, age, global_step, key },
         }
@@ -434,8 +434,8 @@ pub fn train(args: &Args) -> Result<Summary> {
 
 /// Evaluates a saved model with an epsilon-greedy policy whose epsilon is `end_e`.
 fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, images, num_actions) = pools::images(args, 1, args.run.eval_seed())?;
-    let q = load_model(model, |key| init_train_state(key, images, num_actions, args))?.q;
+    let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
+    let q = load_model(model, |key| init_train_state(key, &sizes, args))?.q;
     let act = jit(|(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
         let pmfs = q.apply(obs, args);
         let q_values = (pmfs * args.atoms()).sum(-1);

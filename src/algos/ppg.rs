@@ -6,7 +6,7 @@
 
 mod storage;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use serde::Serialize;
 
 use crate::algorithm;
@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::jit::{Stats, jit};
 use crate::nn::init::orthogonal;
 use crate::nn::normalize::{NormalizeReward, NormalizeRewardState};
-use crate::nn::{Dense, ImageEncoder, normed};
+use crate::nn::{Dense, Encoder, ImageEncoder, normed};
 use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::random::permutation;
 use crate::rl::checkpoint::Checkpoint;
@@ -24,8 +24,8 @@ use crate::rl::flags::{batches, ensure, not_negative, positive, product, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
-    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
-    merge_time_and_env, pools,
+    EpisodeStats, Evaluation, ImageNetwork, RunOptions, Summary, Trainer, bootstrap_truncated,
+    gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{IndexMode, full_like, stack, where_, zeros_like};
@@ -35,16 +35,6 @@ use crate::{Array, DType, Key, Tensor, value_and_grad};
 pub use storage::AuxStorage;
 
 // ------------------------------------------------------------------------------------- settings
-
-/// Convolutional networks of the agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Network {
-    /// The Nature network (Mnih et al. 2015); MinAtar's network for boards (Young and Tian 2019).
-    Nature,
-    /// IMPALA's residual network (Espeholt et al. 2018), as in CleanRL's script.
-    Impala,
-}
 
 /// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
@@ -116,8 +106,8 @@ pub struct Args {
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
     /// The convolutional network of the agent
-    #[arg(long, value_enum, default_value_t = Network::Nature)]
-    pub network: Network,
+    #[arg(long, value_enum, default_value_t = ImageNetwork::Nature)]
+    pub network: ImageNetwork,
     /// Divide rewards by the standard deviation of the discounted return, and clip them at 10
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub normalize_reward: bool,
@@ -204,15 +194,20 @@ pub struct Agent<T> {
 
 impl Agent<Tensor> {
     /// Initialises an agent for observations of the given kind and shape.
-    pub fn init(key: Key<Tensor>, network: Network, sizes: &Sizes) -> Agent<Tensor> {
+    pub fn init(key: Key<Tensor>, network: ImageNetwork, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, actor, critic, aux_critic] = key.split_n();
         let trunk = match network {
-            Network::Nature => ImageEncoder::nature(trunk, sizes.obs_kind, &sizes.shape),
-            Network::Impala => ImageEncoder::impala_normed(trunk, sizes.obs_kind, &sizes.shape),
+            ImageNetwork::Nature => {
+                let gain = orthogonal(2.0f64.sqrt());
+                ImageEncoder::Nature(Encoder::init(trunk, sizes.obs_kind, &sizes.shape, gain))
+            }
+            ImageNetwork::Impala => {
+                ImageEncoder::impala_normed(trunk, sizes.obs_kind, &sizes.shape)
+            }
         };
         let head = |key, outputs, gain| {
             let mut head = Dense::init(key, trunk.size(), outputs, orthogonal(gain));
-            if network == Network::Impala {
+            if network == ImageNetwork::Impala {
                 head.w = normed(head.w, 0.1);
             }
             head
@@ -251,7 +246,7 @@ pub struct TrainState<T> {
 }
 
 /// Initialises an agent and its optimisers.
-fn init_train_state(key: Key<Tensor>, network: Network, sizes: &Sizes) -> TrainState<Tensor> {
+fn init_train_state(key: Key<Tensor>, network: ImageNetwork, sizes: &Sizes) -> TrainState<Tensor> {
     let agent = Agent::init(key, network, sizes);
     let aux_opt_state = Adam::default().init(&agent.aux_critic);
     TrainState { opt_state: Adam::default().init(&agent), aux_opt_state, agent }

@@ -499,14 +499,14 @@ fn train_iteration(
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let (pool, obs_size, num_actions) = pools::discrete(args, args.num_envs, args.run.seed)?;
+    let (pool, sizes) = pools::discrete(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
     let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
-        let train_state = init_train_state(agent_key, obs_size, num_actions);
+        let train_state = init_train_state(agent_key, sizes.obs_size(), sizes.num_actions);
         let (handle, first) = envs.reset(handle);
         let env_state = EnvState { handle, obs: first.obs.to(DType::F32), key };
         RunnerState { train_state, env_state }
@@ -540,8 +540,9 @@ pub fn train(args: &Args) -> Result<Summary> {
 
 /// Evaluates a saved model, sampling actions from its policy.
 fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, obs_size, num_actions) = pools::discrete(args, 1, args.run.eval_seed())?;
-    let agent = load_model(model, |key| init_train_state(key, obs_size, num_actions))?.agent;
+    let (pool, sizes) = pools::discrete(args, 1, args.run.eval_seed())?;
+    let init = |key| init_train_state(key, sizes.obs_size(), sizes.num_actions);
+    let agent = load_model(model, init)?.agent;
     let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
         agent.policy(obs.to(DType::F32)).sample(key)
     })

@@ -145,7 +145,7 @@ impl Agent<Tensor> {
     /// Initialises an agent for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, actor, critic] = key.split_n();
-        let trunk = Encoder::init(trunk, sizes.obs_kind, &sizes.shape);
+        let trunk = Encoder::init(trunk, sizes.obs_kind, &sizes.shape, orthogonal(2.0f64.sqrt()));
         Agent {
             actor: Dense::init(actor, trunk.size(), sizes.num_actions, orthogonal(0.01)),
             critic: Dense::init(critic, trunk.size(), 1, orthogonal(1.0)),

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::algorithm;
 use crate::distributions::Categorical;
-use crate::envs::{AtariOptions, Autoreset, EnvPool, Handle, PoolOptions, XlaPool};
+use crate::envs::{AtariOptions, Autoreset, EnvPool, Handle, ObsKind, PoolOptions, XlaPool};
 use crate::error::Result;
 use crate::jit::{Stats, jit};
 use crate::nn::{Dense, Encoder, init::orthogonal};
@@ -168,8 +168,10 @@ impl Agent<Tensor> {
     /// Initialises an agent for four images of 84 by 84 and `num_actions` actions.
     pub fn init(key: Key<Tensor>, num_actions: usize) -> Agent<Tensor> {
         let [a, b, c, hidden, actor, critic] = key.split_n();
+        let (keys, shape) = (vec![a, b, c, hidden], [4, 84, 84].into());
+        let gain = orthogonal(2.0f64.sqrt());
         Agent {
-            trunk: Encoder::nature([a, b, c, hidden], 4),
+            trunk: Encoder::init_with_keys(keys, ObsKind::Frames, &shape, gain),
             actor: Dense::init(actor, 512, num_actions, orthogonal(0.01)),
             critic: Dense::init(critic, 512, 1, orthogonal(1.0)),
         }

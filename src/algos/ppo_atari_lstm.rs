@@ -185,7 +185,7 @@ impl Agent<Tensor> {
     /// Initialises an agent for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, input, recurrent, actor, critic] = key.split_n();
-        let trunk = Encoder::init(trunk, sizes.obs_kind, &sizes.shape);
+        let trunk = Encoder::init(trunk, sizes.obs_kind, &sizes.shape, orthogonal(2.0f64.sqrt()));
         let kernel = |key, rows| orthogonal(1.0).draw(key, [rows, 4 * LSTM_SIZE], DType::F32);
         Agent {
             lstm: LstmCell {

@@ -205,10 +205,10 @@ impl Agent<Tensor> {
 /// and 448 units.
 fn encoder(key: Key<Tensor>, sizes: &Sizes) -> Encoder<Tensor> {
     let (encoder, dense) = key.split();
-    let mut encoder = Encoder::init(encoder, sizes.obs_kind, &sizes.shape);
+    let gain = orthogonal(2.0f64.sqrt());
+    let mut encoder = Encoder::init(encoder, sizes.obs_kind, &sizes.shape, gain);
     if sizes.obs_kind == ObsKind::Frames {
         let (first, second) = dense.split();
-        let gain = orthogonal(2.0f64.sqrt());
         encoder.dense =
             vec![Dense::init(first, 3136, 256, gain), Dense::init(second, 256, 448, gain)];
     }
@@ -270,10 +270,10 @@ impl RndModel<Tensor> {
     /// Initialises the networks for the part of the observations that [`rnd_input`] returns.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> RndModel<Tensor> {
         let [target, predictor, first, second] = key.split_n();
-        let shape = rnd_shape(sizes);
-        let features = |key| Features { layers: Encoder::init(key, sizes.obs_kind, &shape) };
+        let (shape, gain) = (rnd_shape(sizes), orthogonal(2.0f64.sqrt()));
+        let features = |key| Features { layers: Encoder::init(key, sizes.obs_kind, &shape, gain) };
         let target = features(target);
-        let (size, gain) = (target.layers.size(), orthogonal(2.0f64.sqrt()));
+        let size = target.layers.size();
         RndModel {
             predictor: features(predictor),
             head: [Dense::init(first, size, size, gain), Dense::init(second, size, size, gain)],

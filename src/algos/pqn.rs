@@ -422,14 +422,14 @@ fn train_iteration(
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let (pool, obs_size, num_actions) = pools::discrete(args, args.num_envs, args.run.seed)?;
+    let (pool, sizes) = pools::discrete(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
     let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network_key) = key.split();
-        let train_state = init_train_state(network_key, obs_size, num_actions);
+        let train_state = init_train_state(network_key, sizes.obs_size(), sizes.num_actions);
         let (handle, first) = envs.reset(handle);
         let (obs, global_step) = (first.obs.to(DType::F32), constant(0i32));
         let env_state = EnvState { handle, obs, global_step, key };
@@ -457,8 +457,9 @@ pub fn train(args: &Args) -> Result<Summary> {
 
 /// Evaluates a saved model with an epsilon-greedy policy whose epsilon is `end_e`.
 fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, obs_size, num_actions) = pools::discrete(args, 1, args.run.eval_seed())?;
-    let q = load_model(model, |key| init_train_state(key, obs_size, num_actions))?.q;
+    let (pool, sizes) = pools::discrete(args, 1, args.run.eval_seed())?;
+    let init = |key| init_train_state(key, sizes.obs_size(), sizes.num_actions);
+    let q = load_model(model, init)?.q;
     let act = jit(|(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
         epsilon_greedy(q.apply(obs.to(DType::F32)), constant(args.end_e as f32), key)
     })

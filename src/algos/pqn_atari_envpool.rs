@@ -8,18 +8,19 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::algorithm;
-use crate::envs::{AtariOptions, EnvPool, Handle, PoolOptions, XlaPool};
+use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, XlaPool};
 use crate::error::Result;
 use crate::jit;
-use crate::nn::{Conv2d, Convs, Dense, Images, LayerNorm, init::orthogonal};
+use crate::nn::{Conv2d, Dense, Encoder, LayerNorm, init::orthogonal};
 use crate::optim::{AdamState, RAdam, clip_grad_norm};
 use crate::random::{permutation, randint, uniform};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::saved::load_model;
+use crate::rl::spaces::Sizes;
 use crate::rl::{
     EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
-    merge_time_and_env, pools, spaces,
+    merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{constant, one_hot, stack, where_, zeros_like};
@@ -130,29 +131,34 @@ pub struct QNetwork<T> {
     pub hidden: (Dense<T>, LayerNorm<T>),
     /// Layer from features to action values.
     pub head: Dense<T>,
-    /// Kind of images.
-    pub images: Images,
+    /// Kind of observation.
+    pub obs_kind: ObsKind,
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for `num_actions` actions.
-    pub fn init(key: Key<Tensor>, images: Images, num_actions: usize) -> QNetwork<Tensor> {
+    /// Initialises a network for observations and actions of the given sizes.
+    pub fn init(key: Key<Tensor>, sizes: &Sizes) -> QNetwork<Tensor> {
+        let Sizes { obs_kind, shape, num_actions } = sizes;
         let [convs, hidden, head] = key.split_n();
         let kernel = orthogonal(2.0f64.sqrt());
         // PyTorch's eps.
         let norm = |size| LayerNorm { eps: 1e-5, ..LayerNorm::init(size) };
-        let mut side = images.frame().shape[0];
+        let mut image = match obs_kind {
+            ObsKind::Frames => [shape[1], shape[2]],
+            ObsKind::Board | ObsKind::Vector => [shape[0], shape[1]],
+        };
         let layer = |conv: Conv2d<Tensor>| {
-            side = (side - conv.w.dim(0)) / conv.options.stride + 1;
-            let size = side * side * conv.w.dim(3);
+            image = image.map(|side| (side - conv.w.dim(0)) / conv.options.stride + 1);
+            let size = image[0] * image[1] * conv.w.dim(3);
             (conv, norm(size))
         };
-        let width = images.width();
+        let convs = Encoder::init_convs(convs, *obs_kind, shape, kernel);
+        let (features, width) = (convs.size(), Encoder::hidden_units(*obs_kind));
         QNetwork {
-            convs: Convs::init(convs, images, kernel).layers.into_iter().map(layer).collect(),
-            hidden: (Dense::init(hidden, images.features(), width, kernel), norm(width)),
-            head: Dense::init(head, width, num_actions, kernel),
-            images,
+            convs: convs.convs.into_iter().map(layer).collect(),
+            hidden: (Dense::init(hidden, features, width, kernel), norm(width)),
+            head: Dense::init(head, width, *num_actions, kernel),
+            obs_kind: *obs_kind,
         }
     }
 
@@ -162,7 +168,8 @@ impl QNetwork<Tensor> {
             let y = conv.apply(x);
             norm.apply(y.flatten_from(1)).relu().reshape(y.shape())
         };
-        let features = self.convs.iter().fold(self.images.scaled(obs), layer).flatten_from(1);
+        let images = Encoder::scaled(self.obs_kind, obs);
+        let features = self.convs.iter().fold(images, layer).flatten_from(1);
         let (dense, norm) = &self.hidden;
         self.head.apply(norm.apply(dense.apply(features)).relu())
     }
@@ -178,8 +185,8 @@ pub struct TrainState<T> {
 }
 
 /// Initialises a network and its optimiser.
-fn init_train_state(key: Key<Tensor>, images: Images, num_actions: usize) -> TrainState<Tensor> {
-    let q = QNetwork::init(key, images, num_actions);
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
+    let q = QNetwork::init(key, sizes);
     TrainState { opt_state: RAdam::default().init(&q), q }
 }
 
@@ -427,16 +434,11 @@ fn train_iteration(
     (RunnerState { train_state, env_state }, episodes, metrics)
 }
 
-/// Creates environments and returns them with their kind of images and the number of actions. Atari
-/// games have episodic lives and rewards clipped to their signs.
-fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Images, usize)> {
+/// Creates environments and returns them with the sizes of the networks. Atari games have episodic
+/// lives and rewards clipped to their signs.
+fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
     let atari = AtariOptions { episodic_life: true, reward_clip: true, ..AtariOptions::envpool() };
-    let num_threads = args.run.num_threads;
-    let options = PoolOptions { num_envs, num_threads, seed, ..PoolOptions::default() };
-    let pool = pools::any(&args.env_id, atari, options)?;
-    let images = spaces::image_kind("pqn_atari_envpool", pool.spec())?;
-    let num_actions = spaces::choices("pqn_atari_envpool", pool.spec())?;
-    Ok((pool, images, num_actions))
+    pools::of_kinds(args, &[ObsKind::Frames, ObsKind::Board], atari, num_envs, seed)
 }
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
@@ -447,14 +449,14 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Images
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let (pool, images, num_actions) = make_pool(args, args.num_envs, args.run.seed)?;
+    let (pool, sizes) = make_pool(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
     let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network_key) = key.split();
-        let train_state = init_train_state(network_key, images, num_actions);
+        let train_state = init_train_state(network_key, &sizes);
         let (handle, first) = envs.reset(handle);
         let (obs, global_step) = (first.obs, constant(0i32));
         let env_state = EnvState { handle, obs, global_step, key };
@@ -484,8 +486,8 @@ pub fn train(args: &Args) -> Result<Summary> {
 
 /// Evaluates a saved model with an epsilon-greedy policy whose epsilon is `end_e`.
 fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, images, num_actions) = make_pool(args, 1, args.run.eval_seed())?;
-    let q = load_model(model, |key| init_train_state(key, images, num_actions))?.q;
+    let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
+    let q = load_model(model, |key| init_train_state(key, &sizes))?.q;
     let act = jit(|(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
         epsilon_greedy(q.apply(obs), constant(args.end_e as f32), key)
     })

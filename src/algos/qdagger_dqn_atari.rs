@@ -11,17 +11,20 @@ use serde::{Deserialize, Serialize};
 use crate::algorithm;
 pub use crate::algos::dqn_atari::QNetwork as Teacher;
 use crate::algos::dqn_atari::TrainState as TeacherModel;
-use crate::envs::{Handle, XlaPool};
+use crate::envs::{Handle, ObsKind, XlaPool};
 use crate::error::{Error, Result};
-use crate::nn::{Dense, Images, ImpalaCnn, init};
+use crate::nn::{Dense, ImageEncoder, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::random::{randint, uniform};
 use crate::rl::checkpoint::{self, Checkpoint};
 use crate::rl::flags::{
     ensure, largest_divisor, not_negative, positive, unit, update_schedule, within,
 };
-use crate::rl::frames::{FrameBuffer, FrameTransition, SampledBatch};
+use crate::rl::frames::{
+    FrameBuffer, FrameTransition, SampledBatch, newest_frame, stack_and_frame,
+};
 use crate::rl::saved::{Origin, load_model};
+use crate::rl::spaces::Sizes;
 use crate::rl::{EpisodeStats, Evaluation, Run, RunOptions, Summary, Trainer, interrupt, pools};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
@@ -188,32 +191,27 @@ algorithm!(Args, "qdagger_dqn_atari", Args::check, train, evaluate);
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
     /// Residual convolutions and a hidden layer.
-    pub trunk: ImpalaCnn<T>,
+    pub trunk: ImageEncoder<T>,
     /// Layer from features to action values.
     pub head: Dense<T>,
-    /// Kind of images.
-    pub images: Images,
+    /// Kind of observation.
+    pub obs_kind: ObsKind,
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for `num_actions` actions.
-    pub fn init(key: Key<Tensor>, images: Images, num_actions: usize) -> QNetwork<Tensor> {
+    /// Initialises a network for observations and actions of the given sizes.
+    pub fn init(key: Key<Tensor>, sizes: &Sizes) -> QNetwork<Tensor> {
         let (trunk, head) = key.split();
-        let shape = match images {
-            Images::Atari => [84, 84, 4],
-            Images::MinAtar { channels } => [10, 10, channels],
-        };
-        let kernel = init::lecun_normal();
-        QNetwork {
-            trunk: ImpalaCnn::init(trunk, shape, &[16, 32, 32], &[256], kernel),
-            head: Dense::init(head, 256, num_actions, kernel),
-            images,
-        }
+        let Sizes { obs_kind, shape, num_actions } = sizes;
+        let (kernel, layers) = (init::lecun_normal(), (&[16, 32, 32][..], &[256][..]));
+        let trunk = ImageEncoder::impala(trunk, *obs_kind, shape, layers, kernel);
+        let head = Dense::init(head, trunk.size(), *num_actions, kernel);
+        QNetwork { trunk, head, obs_kind: *obs_kind }
     }
 
     /// Returns action values `f32[B, actions]` for `obs: [B, ..]`.
     pub fn apply(&self, obs: Tensor) -> Tensor {
-        self.head.apply(self.trunk.apply(self.images.scaled(obs)))
+        self.head.apply(self.trunk.apply(obs))
     }
 }
 
@@ -229,13 +227,8 @@ pub struct TrainState<T> {
 }
 
 /// Initialises the networks and the optimiser.
-fn init_train_state(
-    key: Key<Tensor>,
-    images: Images,
-    num_actions: usize,
-    args: &Args,
-) -> TrainState<Tensor> {
-    let q = QNetwork::init(key, images, num_actions);
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
+    let q = QNetwork::init(key, sizes);
     TrainState { target: q.clone(), opt_state: args.optimizer().init(&q), q }
 }
 
@@ -277,7 +270,7 @@ pub struct EnvState<T> {
 /// `epsilon` is a function of the timestep; returns N transitions.
 fn env_step(
     envs: &XlaPool,
-    (q_values, images): (impl Fn(Tensor) -> Tensor, Images),
+    (q_values, obs_kind): (impl Fn(Tensor) -> Tensor, ObsKind),
     epsilon: impl Fn(Tensor) -> Tensor,
     env_state: EnvState<Tensor>,
     args: &Args,
@@ -287,7 +280,7 @@ fn env_step(
     let action = epsilon_greedy(q_values(obs), epsilon(global_step), action_key);
     let (handle, step) = envs.step(handle, action);
     let transition = FrameTransition {
-        frame: images.newest(obs),
+        frame: newest_frame(obs_kind, obs),
         age,
         action,
         reward: step.reward,
@@ -405,7 +398,7 @@ fn train_iteration(
         linear_schedule(steps, args.exploration_steps(), args)
     };
     let q_values = |obs| q.apply(obs);
-    let step = |env_state, ()| env_step(envs, (q_values, q.images), epsilon, env_state, args);
+    let step = |env_state, ()| env_step(envs, (q_values, q.obs_kind), epsilon, env_state, args);
     let num_steps = ScanOptions::length(args.train_frequency / args.num_envs);
     let (mut env_state, (transitions, episodes)) = scan_with(step, env_state, (), num_steps);
     let replay_buffer = replay_buffer.add(transitions);
@@ -450,13 +443,13 @@ fn collect_teacher_steps(
     state: (FrameBuffer<Tensor>, EnvState<Tensor>),
     args: &Args,
 ) -> (FrameBuffer<Tensor>, EnvState<Tensor>) {
-    let images = teacher.trunk.images;
+    let obs_kind = teacher.trunk.obs_kind;
     let epsilon = |global_step: Tensor| {
         linear_schedule(global_step.to(DType::F32), args.teacher_steps as f64, args)
     };
     let q_values = |obs| teacher.apply(obs);
     let iteration = |(replay_buffer, env_state): (FrameBuffer<Tensor>, EnvState<Tensor>), ()| {
-        let step = |env_state, ()| env_step(envs, (q_values, images), epsilon, env_state, args);
+        let step = |env_state, ()| env_step(envs, (q_values, obs_kind), epsilon, env_state, args);
         let num_steps = ScanOptions::length(args.train_frequency / args.num_envs);
         let (env_state, (transitions, _)) = scan_with(step, env_state, (), num_steps);
         ((replay_buffer.add(transitions), env_state), ())
@@ -497,12 +490,12 @@ fn collect_teacher_transitions(
     teacher: &Teacher<Array>,
     args: &Args,
 ) -> Result<(FrameBuffer<Array>, f64)> {
-    let (pool, images, _) = pools::images(args, args.num_envs, args.run.seed)?;
+    let (pool, sizes) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     // A smaller buffer keeps the last transitions.
     let capacity = args.buffer_size.min(args.teacher_steps);
     let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
-        let (stack, frame) = (images.stack(), images.frame());
+        let (stack, frame) = stack_and_frame(sizes.obs_kind, &sizes.shape);
         let replay_buffer = FrameBuffer::new(capacity, args.num_envs, stack, &frame);
         (replay_buffer, init_env_state(&envs, handle, key))
     })
@@ -620,7 +613,7 @@ fn mean(returns: &[f64]) -> f64 {
 }
 
 /// Loads the teacher from `--teacher-model`.
-fn load_teacher(args: &Args, images: Images, num_actions: usize) -> Result<Teacher<Array>> {
+fn load_teacher(args: &Args, sizes: &Sizes) -> Result<Teacher<Array>> {
     let Some(path) = &args.teacher_model else {
         return Err(Error::Config(
             "--teacher-model: name the saved model of a dqn_atari run on the same environment, \
@@ -639,7 +632,7 @@ fn load_teacher(args: &Args, images: Images, num_actions: usize) -> Result<Teach
         )));
     }
     let model = load_model(&checkpoint::load(path)?, |key| {
-        let q = Teacher::init(key, images, num_actions);
+        let q = Teacher::init(key, sizes);
         TeacherModel { target: q.clone(), opt_state: Adam::default().init(&q), q }
     })?;
     Ok(model.q)
@@ -656,13 +649,13 @@ fn init_env_state(envs: &XlaPool, handle: Handle<Tensor>, key: Key<Tensor>) -> E
 /// Returns the student, the key of online training, the progress and the compilation time in seconds.
 fn init_student(
     teacher: &Teacher<Array>,
-    (images, num_actions): (Images, usize),
+    sizes: &Sizes,
     run: &mut Run,
     args: &Args,
 ) -> Result<(TrainState<Array>, Key<Array>, Progress, f64)> {
     let init = jit(|key: Key<Tensor>| {
         let (key, network_key) = key.split();
-        (init_train_state(network_key, images, num_actions, args), key)
+        (init_train_state(network_key, sizes, args), key)
     })
     .with_mode(args.run.mode)
     .named("qdagger_dqn_atari_student");
@@ -690,16 +683,16 @@ fn init_student(
 /// compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let (pool, images, num_actions) = pools::images(args, args.num_envs, args.run.seed)?;
-    let teacher = load_teacher(args, images, num_actions)?;
+    let (pool, sizes) = pools::images(args, args.num_envs, args.run.seed)?;
+    let teacher = load_teacher(args, &sizes)?;
     let mut trainer = Trainer::start(args, args.steps_per_call())?;
     let (train_state, key, mut progress, mut compile_s) =
-        init_student(&teacher, (images, num_actions), &mut trainer.run, args)?;
+        init_student(&teacher, &sizes, &mut trainer.run, args)?;
 
     let (handle, envs) = pool.xla()?;
     type InitInputs<T> = (TrainState<T>, Handle<T>, Key<T>);
     let init = jit(|(train_state, handle, key): InitInputs<Tensor>| {
-        let (stack, frame) = (images.stack(), images.frame());
+        let (stack, frame) = stack_and_frame(sizes.obs_kind, &sizes.shape);
         RunnerState {
             train_state,
             replay_buffer: FrameBuffer::new(args.buffer_size, args.num_envs, stack, &frame),
@@ -771,7 +764,7 @@ where
 
 /// Evaluates a saved model with an epsilon-greedy policy whose epsilon is `end_e`.
 fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (_, images, num_actions) = pools::images(args, 1, args.run.seed)?;
-    let q = load_model(model, |key| init_train_state(key, images, num_actions, args))?.q;
+    let (_, sizes) = pools::images(args, 1, args.run.seed)?;
+    let q = load_model(model, |key| init_train_state(key, &sizes, args))?.q;
     evaluate_network(args, evaluation, q, |q: &QNetwork<Tensor>, obs| q.apply(obs))
 }

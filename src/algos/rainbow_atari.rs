@@ -10,16 +10,17 @@ use serde::Serialize;
 use crate::algorithm;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::nn::{Convs, Dense, Images, init};
+use crate::nn::{Dense, Encoder, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::random::normal;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{
     ensure, largest_divisor, not_negative, positive, support, unit, update_schedule, within,
 };
-use crate::rl::frames::{FrameTransition, SampledBatch};
+use crate::rl::frames::{FrameTransition, SampledBatch, newest_frame, stack_and_frame};
 use crate::rl::prioritized::{PrioritizedBatch, PrioritizedFrameBuffer, PriorityOptions};
 use crate::rl::saved::load_model;
+use crate::rl::spaces::Sizes;
 use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{arange, constant, full, one_hot, where_, zeros, zeros_like};
@@ -228,14 +229,12 @@ impl NoisyLinear<Tensor> {
 /// advantage stream, each a hidden layer and an output layer.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Convolutions.
-    pub convs: Convs<T>,
+    /// Encoder of convolutions alone.
+    pub encoder: Encoder<T>,
     /// Layers from features to logits of the state's return.
     pub value: [NoisyLinear<T>; 2],
     /// Layers from features to logits of each action's advantage.
     pub advantage: [NoisyLinear<T>; 2],
-    /// Kind of images.
-    pub images: Images,
 }
 
 /// Noise of the layers of both streams, or these layers with noise.
@@ -248,13 +247,15 @@ pub struct Streams<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for `num_actions` actions.
-    pub fn init(key: Key<Tensor>, images: Images, num_actions: usize, args: &Args) -> Self {
+    /// Initialises a network for observations and actions of the given sizes.
+    pub fn init(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> Self {
         let [convs, a, b, c, d] = key.split_n();
-        let (features, width) = (images.features(), images.width());
-        let outputs = num_actions * args.n_atoms;
+        let kernel = init::torch_default();
+        let encoder = Encoder::init_convs(convs, sizes.obs_kind, &sizes.shape, kernel);
+        let (features, width) = (encoder.size(), Encoder::hidden_units(sizes.obs_kind));
+        let outputs = sizes.num_actions * args.n_atoms;
         QNetwork {
-            convs: Convs::init(convs, images, init::torch_default()),
+            encoder,
             value: [
                 NoisyLinear::init(a, features, width),
                 NoisyLinear::init(b, width, args.n_atoms),
@@ -263,7 +264,6 @@ impl QNetwork<Tensor> {
                 NoisyLinear::init(c, features, width),
                 NoisyLinear::init(d, width, outputs),
             ],
-            images,
         }
     }
 
@@ -297,7 +297,7 @@ impl QNetwork<Tensor> {
     /// Returns probabilities `f32[B, actions, atoms]` for `obs: [B, ..]`, computed with the layers
     /// `streams`.
     pub fn apply(&self, obs: Tensor, streams: &Streams<Tensor>, args: &Args) -> Tensor {
-        let features = self.convs.apply(self.images.scaled(obs));
+        let features = self.encoder.apply(obs);
         let logits = |[hidden, head]: &[Dense<Tensor>; 2]| {
             let logits = head.apply(hidden.apply(features).relu());
             logits.reshape([obs.dim(0), logits.dim(1) / args.n_atoms, args.n_atoms])
@@ -319,13 +319,8 @@ pub struct TrainState<T> {
 }
 
 /// Initialises the networks and the optimiser.
-fn init_train_state(
-    key: Key<Tensor>,
-    images: Images,
-    num_actions: usize,
-    args: &Args,
-) -> TrainState<Tensor> {
-    let q = QNetwork::init(key, images, num_actions, args);
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
+    let q = QNetwork::init(key, sizes, args);
     TrainState { target: q.clone(), opt_state: args.optimizer().init(&q), q }
 }
 
@@ -366,7 +361,7 @@ fn env_step(
     let action = q_values.argmax(-1);
     let (handle, step) = envs.step(handle, action);
     let transition = FrameTransition {
-        frame: q.images.newest(obs),
+        frame: newest_frame(q.encoder.obs_kind, obs),
         age,
         action,
         reward: step.reward,
@@ -549,20 +544,20 @@ fn train_iterations(
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let (pool, images, num_actions) = pools::images(args, args.num_envs, args.run.seed)?;
+    let (pool, sizes) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let [key, network_key, noise_key] = key.split_n();
         let (handle, first) = envs.reset(handle);
         let (age, global_step) = (zeros([args.num_envs], DType::I32), constant(0i32));
-        let train_state = init_train_state(network_key, images, num_actions, args);
-        let (capacity, stack, frame) = (args.buffer_size, images.stack(), images.frame());
+        let train_state = init_train_state(network_key, &sizes, args);
+        let (stack, frame) = stack_and_frame(sizes.obs_kind, &sizes.shape);
         let options = args.priority_options();
         RunnerState {
             noise: train_state.q.sample_noise(noise_key, args),
             train_state,
             replay_buffer: PrioritizedFrameBuffer::new(
-                capacity,
+                args.buffer_size,
                 args.num_envs,
                 stack,
                 &frame,
@@ -605,8 +600,8 @@ pub fn train(args: &Args) -> Result<Summary> {
 
 /// Evaluates a saved model with greedy actions and without noise.
 fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, images, num_actions) = pools::images(args, 1, args.run.eval_seed())?;
-    let q = load_model(model, |key| init_train_state(key, images, num_actions, args))?.q;
+    let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
+    let q = load_model(model, |key| init_train_state(key, &sizes, args))?.q;
     let act = jit(|(q, obs): (QNetwork<Tensor>, Tensor)| {
         let pmfs = q.apply(obs, &q.without_noise(), args);
         ((pmfs * args.atoms()).sum(-1).argmax(-1), pmfs)

@@ -11,15 +11,18 @@ use crate::algorithm;
 use crate::distributions::Categorical;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
-use crate::nn::{Dense, Images, Trunk, init};
+use crate::nn::{Dense, Encoder, init};
 use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::random::randint;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{
     ensure, largest_divisor, not_negative, positive, unit, update_schedule, within,
 };
-use crate::rl::frames::{FrameBuffer, FrameTransition, SampledBatch};
+use crate::rl::frames::{
+    FrameBuffer, FrameTransition, SampledBatch, newest_frame, stack_and_frame,
+};
 use crate::rl::saved::load_model;
+use crate::rl::spaces::Sizes;
 use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{constant, one_hot, where_, zeros, zeros_like};
@@ -128,22 +131,30 @@ algorithm!(Args, "sac_atari", Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
+/// Initialises the encoder of an actor or critic.
+fn encoder(key: Key<Tensor>, sizes: &Sizes) -> Encoder<Tensor> {
+    let (convs_key, hidden_key) = key.split();
+    let kernel = init::kaiming_normal();
+    Encoder::init_convs(convs_key, sizes.obs_kind, &sizes.shape, kernel)
+        .with_hidden(hidden_key, kernel)
+}
+
 /// Network from images to action values.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
     /// Network from images to features.
-    pub trunk: Trunk<T>,
+    pub trunk: Encoder<T>,
     /// Layer from features to action values.
     pub head: Dense<T>,
 }
 
 impl QNetwork<Tensor> {
     /// Initialises a network.
-    pub fn init(key: Key<Tensor>, images: Images, num_actions: usize) -> QNetwork<Tensor> {
+    pub fn init(key: Key<Tensor>, sizes: &Sizes) -> QNetwork<Tensor> {
         let (trunk_key, head_key) = key.split();
+        let trunk = encoder(trunk_key, sizes);
         let kernel = init::kaiming_normal();
-        let head = Dense::init(head_key, images.width(), num_actions, kernel);
-        QNetwork { trunk: Trunk::init(trunk_key, images, kernel), head }
+        QNetwork { head: Dense::init(head_key, trunk.size(), sizes.num_actions, kernel), trunk }
     }
 
     /// Returns action values `f32[B, actions]` for observations `[B, ..]`.
@@ -156,18 +167,18 @@ impl QNetwork<Tensor> {
 #[derive(Debug, Clone, Tree)]
 pub struct Actor<T> {
     /// Network from images to features.
-    pub trunk: Trunk<T>,
+    pub trunk: Encoder<T>,
     /// Layer from features to logits.
     pub head: Dense<T>,
 }
 
 impl Actor<Tensor> {
     /// Initialises a network.
-    pub fn init(key: Key<Tensor>, images: Images, num_actions: usize) -> Actor<Tensor> {
+    pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Actor<Tensor> {
         let (trunk_key, head_key) = key.split();
+        let trunk = encoder(trunk_key, sizes);
         let kernel = init::kaiming_normal();
-        let head = Dense::init(head_key, images.width(), num_actions, kernel);
-        Actor { trunk: Trunk::init(trunk_key, images, kernel), head }
+        Actor { head: Dense::init(head_key, trunk.size(), sizes.num_actions, kernel), trunk }
     }
 
     /// Returns the policy at observations `[B, ..]`.
@@ -192,10 +203,10 @@ pub struct Agent<T> {
 
 impl Agent<Tensor> {
     /// Initialises the networks.
-    pub fn init(key: Key<Tensor>, images: Images, num_actions: usize) -> Agent<Tensor> {
+    pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
         let [actor_key, qf1_key, qf2_key] = key.split_n();
-        let qf = [qf1_key, qf2_key].map(|key| QNetwork::init(key, images, num_actions));
-        Agent { actor: Actor::init(actor_key, images, num_actions), qf }
+        let qf = [qf1_key, qf2_key].map(|key| QNetwork::init(key, sizes));
+        Agent { actor: Actor::init(actor_key, sizes), qf }
     }
 }
 
@@ -224,13 +235,8 @@ pub struct TrainState<T> {
 }
 
 /// Initialises the networks, the targets, the temperature and the optimisers.
-fn init_train_state(
-    key: Key<Tensor>,
-    images: Images,
-    num_actions: usize,
-    args: &Args,
-) -> TrainState<Tensor> {
-    let agent = Agent::init(key, images, num_actions);
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
+    let agent = Agent::init(key, sizes);
     let alpha = if args.autotune { 1.0 } else { args.alpha };
     let log_alpha = constant(alpha.ln() as f32);
     let opt_state = OptState {
@@ -275,7 +281,7 @@ fn env_step(
     };
     let (handle, step) = envs.step(handle, action);
     let transition = FrameTransition {
-        frame: actor.trunk.images.newest(obs),
+        frame: newest_frame(actor.trunk.obs_kind, obs),
         age,
         action,
         reward: step.reward,
@@ -518,15 +524,15 @@ fn train_iterations(
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let (pool, images, num_actions) = pools::images(args, args.num_envs, args.run.seed)?;
+    let (pool, sizes) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network_key) = key.split();
         let (handle, first) = envs.reset(handle);
         let (age, global_step) = (zeros([args.num_envs], DType::I32), constant(0i32));
-        let (stack, frame) = (images.stack(), images.frame());
+        let (stack, frame) = stack_and_frame(sizes.obs_kind, &sizes.shape);
         RunnerState {
-            train_state: init_train_state(network_key, images, num_actions, args),
+            train_state: init_train_state(network_key, &sizes, args),
             replay_buffer: FrameBuffer::new(args.buffer_size, args.num_envs, stack, &frame),
             env_state: EnvState { handle, obs: first.obs, age, global_step, key },
         }
@@ -561,8 +567,8 @@ pub fn train(args: &Args) -> Result<Summary> {
 
 /// Evaluates a saved model, taking the most likely action of its policy.
 fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, images, num_actions) = pools::images(args, 1, args.run.eval_seed())?;
-    let train_state = load_model(model, |key| init_train_state(key, images, num_actions, args))?;
+    let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
+    let train_state = load_model(model, |key| init_train_state(key, &sizes, args))?;
     let actor = train_state.agent.actor;
     let act = jit(|(actor, obs): (Actor<Tensor>, Tensor)| {
         let policy = actor.policy(obs);

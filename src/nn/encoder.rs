@@ -1,8 +1,7 @@
 //! Encoders from observations to features: the first layers of agents, chosen by the kind of
 //! observation.
 
-use super::init::{Init, orthogonal};
-use super::{Conv2d, Dense};
+use super::{Conv2d, Dense, Init};
 use crate::random::Key;
 use crate::spaces::ObsKind;
 use crate::trace::ops::{ConvOptions, Padding};
@@ -18,71 +17,144 @@ use crate::tree::Tree;
 /// | board | MinAtar's (Young and Tian 2019): a convolution of 16, 3 by 3; 128 units |
 /// | vector | two layers of 64 units, tanh |
 ///
-/// Kernels are orthogonal with gain sqrt(2) and biases are 0, as in CleanRL.
+/// Biases are 0 at first; the caller chooses the initialiser of the kernels, such as
+/// `orthogonal(2f64.sqrt())` for PPO and flax's `lecun_normal()` for DQN.
 #[derive(Debug, Clone, Tree)]
 pub struct Encoder<T> {
     /// Convolutional layers.
     pub convs: Vec<Conv2d<T>>,
-    /// Dense layers from the flattened input to features.
+    /// Dense layers from the flattened input to features; [`Encoder::init_convs`] makes none.
     pub dense: Vec<Dense<T>>,
     /// Kind of observation.
     pub obs_kind: ObsKind,
+    /// Shape of an observation.
+    pub shape: Shape,
 }
 
-/// Returns CleanRL's initialiser of hidden layers.
-fn gain() -> Init {
-    orthogonal(2.0f64.sqrt())
+/// Sizes of the layers for one kind and shape of observations.
+struct Sizes {
+    /// Kernel shapes and strides of the convolutions.
+    convs: Vec<([usize; 4], usize)>,
+    /// Number of elements of the input of the first dense layer.
+    conv_features: usize,
+    /// Number of dense layers.
+    num_dense: usize,
 }
 
-fn conv(key: Key<Tensor>, shape: [usize; 4], stride: usize) -> Conv2d<Tensor> {
-    Conv2d::init(key, shape, ConvOptions { stride, padding: Padding::Valid }, gain())
+impl Sizes {
+    #[track_caller]
+    fn of(obs_kind: ObsKind, shape: &Shape) -> Sizes {
+        let (image, convs) = match (obs_kind, &shape[..]) {
+            (ObsKind::Frames, &[frames, height, width]) => {
+                let convs = vec![([8, 8, frames, 32], 4), ([4, 4, 32, 64], 2), ([3, 3, 64, 64], 1)];
+                ([height, width], convs)
+            }
+            (ObsKind::Board, &[height, width, kinds]) => {
+                ([height, width], vec![([3, 3, kinds, 16], 1)])
+            }
+            (ObsKind::Vector, &[size]) => {
+                return Sizes { convs: Vec::new(), conv_features: size, num_dense: 2 };
+            }
+            _ => fail_op("Encoder", format!("observations of shape {shape} are not {obs_kind}")),
+        };
+        let least = if obs_kind == ObsKind::Board { 3 } else { 36 };
+        if image.iter().any(|&size| size < least) {
+            let input = if obs_kind == ObsKind::Board { "a board" } else { "a frame" };
+            let problem = format!("{input} needs at least {least} rows and columns, got {shape}");
+            fail_op("Encoder", problem);
+        }
+        let output =
+            |size, &([window, ..], stride): &([usize; 4], usize)| (size - window) / stride + 1;
+        let pixels: usize = image.map(|size| convs.iter().fold(size, output)).iter().product();
+        let features = convs.last().map_or(0, |(kernel, _)| kernel[3]);
+        Sizes { convs, conv_features: pixels * features, num_dense: 1 }
+    }
 }
 
 impl Encoder<Tensor> {
-    /// Initialises an encoder for observations of this kind and shape; `shape` excludes the batch
-    /// axis.
+    /// Initialises an encoder for observations of this kind and shape, with kernels sampled from
+    /// `kernel`; `shape` excludes the batch axis.
     #[track_caller]
-    pub fn init(key: Key<Tensor>, obs_kind: ObsKind, shape: &Shape) -> Encoder<Tensor> {
+    pub fn init(
+        key: Key<Tensor>,
+        obs_kind: ObsKind,
+        shape: &Shape,
+        kernel: Init,
+    ) -> Encoder<Tensor> {
         let _scope = function("Encoder::init");
-        match obs_kind {
-            ObsKind::Frames => Encoder::nature(key.split_n(), shape[0]),
-            ObsKind::Board => {
-                if shape[0] < 3 || shape[1] < 3 {
-                    let problem = format!("a board needs at least 3 rows and columns, got {shape}");
-                    fail_op("Encoder::init", problem);
-                }
-                let (first, hidden) = key.split();
-                let cells = (shape[0] - 2) * (shape[1] - 2);
-                Encoder {
-                    convs: vec![conv(first, [3, 3, shape[2], 16], 1)],
-                    dense: vec![Dense::init(hidden, cells * 16, 128, gain())],
-                    obs_kind,
-                }
-            }
-            ObsKind::Vector => {
-                let (first, second) = key.split();
-                let dense = vec![
-                    Dense::init(first, shape[0], 64, gain()),
-                    Dense::init(second, 64, 64, gain()),
-                ];
-                Encoder { convs: Vec::new(), dense, obs_kind }
-            }
-        }
+        let Sizes { convs, num_dense, .. } = Sizes::of(obs_kind, shape);
+        let keys = key.split_vec(convs.len() + num_dense);
+        Encoder::init_with_keys(keys, obs_kind, shape, kernel)
     }
 
-    /// Initialises the Nature network for `frames` stacked frames of 84 by 84, with one key per
-    /// layer.
+    /// Like [`init`](Encoder::init), with one key for each layer.
     #[track_caller]
-    pub fn nature([a, b, c, hidden]: [Key<Tensor>; 4], frames: usize) -> Encoder<Tensor> {
-        let _scope = function("Encoder::nature");
-        Encoder {
-            convs: vec![
-                conv(a, [8, 8, frames, 32], 4),
-                conv(b, [4, 4, 32, 64], 2),
-                conv(c, [3, 3, 64, 64], 1),
-            ],
-            dense: vec![Dense::init(hidden, 3136, 512, gain())],
-            obs_kind: ObsKind::Frames,
+    pub fn init_with_keys(
+        mut keys: Vec<Key<Tensor>>,
+        obs_kind: ObsKind,
+        shape: &Shape,
+        kernel: Init,
+    ) -> Encoder<Tensor> {
+        let _scope = function("Encoder::init_with_keys");
+        let Sizes { convs, num_dense, .. } = Sizes::of(obs_kind, shape);
+        let (given, needed) = (keys.len(), convs.len() + num_dense);
+        if given != needed {
+            let problem = format!("takes a key for each of {needed} layers, got {given}");
+            fail_op("Encoder::init_with_keys", problem);
+        }
+        let dense_keys = keys.split_off(convs.len());
+        let encoder = Encoder::of_convs(keys, obs_kind, shape, kernel);
+        dense_keys.into_iter().fold(encoder, |encoder, key| encoder.with_hidden(key, kernel))
+    }
+
+    /// Initialises the convolutions alone. A vector has none; its elements are the features.
+    #[track_caller]
+    pub fn init_convs(
+        key: Key<Tensor>,
+        obs_kind: ObsKind,
+        shape: &Shape,
+        kernel: Init,
+    ) -> Encoder<Tensor> {
+        let _scope = function("Encoder::init_convs");
+        let keys = match Sizes::of(obs_kind, shape).convs.len() {
+            0 => Vec::new(),
+            num_convs => key.split_vec(num_convs),
+        };
+        Encoder::of_convs(keys, obs_kind, shape, kernel)
+    }
+
+    #[track_caller]
+    fn of_convs(
+        keys: Vec<Key<Tensor>>,
+        obs_kind: ObsKind,
+        shape: &Shape,
+        kernel: Init,
+    ) -> Encoder<Tensor> {
+        let mut convs = Vec::new();
+        for (key, (shape, stride)) in keys.into_iter().zip(Sizes::of(obs_kind, shape).convs) {
+            let options = ConvOptions { stride, padding: Padding::Valid };
+            convs.push(Conv2d::init(key, shape, options, kernel));
+        }
+        Encoder { convs, dense: Vec::new(), obs_kind, shape: shape.clone() }
+    }
+
+    /// Adds a dense layer of [`hidden_units`](Encoder::hidden_units), with a kernel sampled from
+    /// `kernel`.
+    #[track_caller]
+    pub fn with_hidden(mut self, key: Key<Tensor>, kernel: Init) -> Encoder<Tensor> {
+        let _scope = function("Encoder::with_hidden");
+        let units = Encoder::hidden_units(self.obs_kind);
+        self.dense.push(Dense::init(key, self.size(), units, kernel));
+        self
+    }
+
+    /// Returns the number of units of a dense layer: 512 for frames (Mnih et al. 2015), 128 for
+    /// boards (Young and Tian 2019), 64 for vectors.
+    pub fn hidden_units(obs_kind: ObsKind) -> usize {
+        match obs_kind {
+            ObsKind::Frames => 512,
+            ObsKind::Board => 128,
+            ObsKind::Vector => 64,
         }
     }
 
@@ -90,17 +162,28 @@ impl Encoder<Tensor> {
     #[track_caller]
     pub fn size(&self) -> usize {
         let _scope = function("Encoder::size");
-        self.dense.last().expect("each kind has a dense layer").w.dim(-1)
+        match self.dense.last() {
+            Some(dense) => dense.w.dim(-1),
+            None => Sizes::of(self.obs_kind, &self.shape).conv_features,
+        }
+    }
+
+    /// Converts observations `[B, ..]` in the environment's dtype to the `f32` input of the first
+    /// layer: frames to `[B, height, width, frames]` between 0 and 1.
+    #[track_caller]
+    pub fn scaled(obs_kind: ObsKind, obs: Tensor) -> Tensor {
+        let _scope = function("Encoder::scaled");
+        match obs_kind {
+            ObsKind::Frames => obs.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0,
+            ObsKind::Board | ObsKind::Vector => obs.to(DType::F32),
+        }
     }
 
     /// Maps observations `[B, ..]` in the environment's dtype to features `f32[B, size]`.
     #[track_caller]
     pub fn apply(&self, obs: Tensor) -> Tensor {
         let _scope = function("Encoder::apply");
-        self.layers(match self.obs_kind {
-            ObsKind::Frames => obs.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0,
-            ObsKind::Board | ObsKind::Vector => obs.to(DType::F32),
-        })
+        self.forward(Encoder::scaled(self.obs_kind, obs))
     }
 
     /// Maps observations `f32[B, ..]` that need no scaling, such as normalised ones, to features
@@ -108,14 +191,14 @@ impl Encoder<Tensor> {
     #[track_caller]
     pub fn apply_scaled(&self, obs: Tensor) -> Tensor {
         let _scope = function("Encoder::apply_scaled");
-        self.layers(match self.obs_kind {
+        self.forward(match self.obs_kind {
             ObsKind::Frames => obs.transpose(&[0, 2, 3, 1]),
             ObsKind::Board | ObsKind::Vector => obs,
         })
     }
 
     #[track_caller]
-    fn layers(&self, mut x: Tensor) -> Tensor {
+    fn forward(&self, mut x: Tensor) -> Tensor {
         for conv in &self.convs {
             x = conv.apply(x).relu();
         }

@@ -1,7 +1,7 @@
-//! Choice between two convolutional encoders of images.
+//! Choice between two encoders.
 
 use super::init::lecun_normal;
-use super::{Encoder, ImpalaCnn};
+use super::{Encoder, ImpalaCnn, Init};
 use crate::random::Key;
 use crate::spaces::ObsKind;
 use crate::trace::ops::Padding;
@@ -9,10 +9,10 @@ use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor};
 use crate::tree::Tree;
 
-/// Encoder from images to features: an [`Encoder`] or IMPALA's residual network.
+/// Encoder from observations to features, with a choice of the network for images.
 #[derive(Debug, Clone, Tree)]
 pub enum ImageEncoder<T> {
-    /// The Nature network; MinAtar's network for boards.
+    /// The Nature network for frames, and the layers of [`Encoder`] for other observations.
     Nature(Encoder<T>),
     /// IMPALA's residual network.
     Impala(ImpalaCnn<T>),
@@ -27,12 +27,35 @@ pub fn normed(w: Tensor, norm: f64) -> Tensor {
     w * (norm / norms)
 }
 
+#[track_caller]
+fn impala_cnn(
+    key: Key<Tensor>,
+    obs_kind: ObsKind,
+    shape: &Shape,
+    (channels, hiddens): (&[usize], &[usize]),
+    kernel: Init,
+) -> ImpalaCnn<Tensor> {
+    let shape = match (obs_kind, &shape[..]) {
+        (ObsKind::Frames, &[frames, height, width]) => [height, width, frames],
+        (ObsKind::Board, &[height, width, kinds]) => [height, width, kinds],
+        _ => fail_op("ImageEncoder", format!("{obs_kind} {shape} are not images")),
+    };
+    ImpalaCnn::init(key, shape, channels, hiddens, kernel)
+}
+
 impl ImageEncoder<Tensor> {
-    /// Initialises an [`Encoder`] for images of this kind and shape.
+    /// Initialises IMPALA's network for images of this kind and shape; the other arguments are those
+    /// of [`ImpalaCnn::init`].
     #[track_caller]
-    pub fn nature(key: Key<Tensor>, obs_kind: ObsKind, shape: &Shape) -> ImageEncoder<Tensor> {
-        let _scope = function("ImageEncoder::nature");
-        ImageEncoder::Nature(Encoder::init(key, obs_kind, shape))
+    pub fn impala(
+        key: Key<Tensor>,
+        obs_kind: ObsKind,
+        shape: &Shape,
+        (channels, hiddens): (&[usize], &[usize]),
+        kernel: Init,
+    ) -> ImageEncoder<Tensor> {
+        let _scope = function("ImageEncoder::impala");
+        ImageEncoder::Impala(impala_cnn(key, obs_kind, shape, (channels, hiddens), kernel))
     }
 
     /// Initialises IMPALA's network as PPG does, for images of this kind and shape: 16, 32 and 32
@@ -46,14 +69,8 @@ impl ImageEncoder<Tensor> {
         shape: &Shape,
     ) -> ImageEncoder<Tensor> {
         let _scope = function("ImageEncoder::impala_normed");
-        let shape = match (obs_kind, &shape[..]) {
-            (ObsKind::Frames, &[frames, height, width]) => [height, width, frames],
-            (ObsKind::Board, &[height, width, kinds]) => [height, width, kinds],
-            _ => {
-                fail_op("ImageEncoder::impala_normed", format!("{obs_kind} {shape} are not images"))
-            }
-        };
-        let mut net = ImpalaCnn::init(key, shape, &[16, 32, 32], &[256], lecun_normal());
+        let sizes: (&[usize], &[usize]) = (&[16, 32, 32], &[256]);
+        let mut net = impala_cnn(key, obs_kind, shape, sizes, lecun_normal());
         let residual = (1.0 / 3.0f64.sqrt() / 2.0f64.sqrt()).sqrt();
         for sequence in &mut net.sequences {
             sequence.conv.w = normed(sequence.conv.w, 1.0);

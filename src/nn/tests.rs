@@ -152,9 +152,20 @@ fn misuse_ends_the_trace_at_the_callers_line() {
     assert!(error.contains("a kernel has at least two axes, and the shape is [3]"), "{error}");
     let error = refused(|| {
         let shape = Shape::from([2, 10, 4]);
-        Encoder::init(Key::constant(0), ObsKind::Board, &shape).convs[0].w
+        Encoder::init(Key::constant(0), ObsKind::Board, &shape, init::zeros()).convs[0].w
     });
     assert!(error.contains("a board needs at least 3 rows and columns, got [2,10,4]"), "{error}");
+    let error = refused(|| {
+        let shape = Shape::from([4, 84]);
+        Encoder::init(Key::constant(0), ObsKind::Frames, &shape, init::zeros()).convs[0].w
+    });
+    assert!(error.contains("observations of shape [4,84] are not images u8[frames"), "{error}");
+    let error = refused(|| {
+        let (keys, shape) = (vec![Key::constant(0)], Shape::from([3]));
+        let kernel = init::zeros();
+        Encoder::init_with_keys(keys, ObsKind::Vector, &shape, kernel).dense[0].w
+    });
+    assert!(error.contains("takes a key for each of 2 layers, got 1"), "{error}");
     let error = refused(|| max_pool(ops::ones([2, 3], DType::F32), [2, 2], [2, 2], &Padding::Same));
     assert!(error.contains("max_pool: takes float images"), "{error}");
     let error = refused(|| {

@@ -34,7 +34,7 @@ mod view;
 pub use actor_learner::{
     ActorRollout, LAG, Learner, LearnerBatch, Schedule, run_actor_learner, version_of,
 };
-pub use agent::{Agent, Network, Sizes, Trunk};
+pub use agent::{Agent, Sizes};
 pub use checkpoint::{ActorSnapshot, ActorState};
 pub use config::UpdateConfig;
 pub use exchange::{Across, Exchange};

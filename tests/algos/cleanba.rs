@@ -2,9 +2,10 @@
 //! devices, are in `tests/devices`.
 
 use podracer::algos::{cleanba_impala, cleanba_ppo};
+use podracer::nn::ImageEncoder;
 use podracer::nn::{Dense, PolicyHead};
 use podracer::rl::Algorithm;
-use podracer::rl::sebulba::{Agent, Trunk};
+use podracer::rl::sebulba::Agent;
 use podracer::{Array, Tensor, interpret, tree};
 
 use super::cases::{args, model, refused};
@@ -13,7 +14,7 @@ use super::fixture::{acted, dense, expect, floats, ints, trunk, wave};
 fn agent() -> Agent<Tensor> {
     let critic: Dense<Tensor> = dense([4, 1], 1.3);
     let actor = PolicyHead { layer: dense([4, 2], 0.3), log_std: None };
-    Agent { network: Trunk::Plain(trunk()), actor, critic }
+    Agent { network: ImageEncoder::Nature(trunk()), actor, critic }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! DQN on images: its loss compared with JAX, small runs on boards and on a game, invalid settings.
 
 use podracer::algos::dqn_atari::{Args, QNetwork, td_loss};
-use podracer::nn::{Convs, Images, Trunk};
+use podracer::envs::ObsKind;
+use podracer::nn::Encoder;
 use podracer::rl::Algorithm;
 use podracer::rl::frames::SampledBatch;
 use podracer::{Array, Tensor, interpret, value_and_grad};
@@ -18,13 +19,10 @@ const SMALL: &[&str] = &[
 ];
 
 /// A layer on the cells of boards with one channel, without convolutions.
-pub fn trunk(case: &Case, prefix: &str) -> Trunk<Array> {
+pub fn trunk(case: &Case, prefix: &str) -> Encoder<Array> {
     let name = |part: &str| format!("{prefix}hidden_{part}");
-    Trunk {
-        convs: Convs { layers: Vec::new() },
-        hidden: case.dense(&name("w"), &name("b")),
-        images: Images::MinAtar { channels: 1 },
-    }
+    let dense = vec![case.dense(&name("w"), &name("b"))];
+    Encoder { convs: Vec::new(), dense, obs_kind: ObsKind::Board, shape: [10, 10, 1].into() }
 }
 
 /// The batch of a case on boards.
@@ -95,7 +93,7 @@ fn invalid_settings_are_refused() {
     assert_eq!(error(&["--tau=2"]), "--tau 2: must be a number from 0 to 1");
     assert_eq!(error(&["--buffer-size=11"]), "--buffer-size 11: must be 12 to 2147483647");
     let text = error(&["--env-id=CartPole-v1"]);
-    assert!(text.contains("dqn_atari takes images u8[4, 84, 84]"), "{text}");
+    assert!(text.contains("dqn_atari takes images u8[frames, 84, 84] or boards"), "{text}");
     let text = error(&["--env-id=Pomg-v5"]);
     assert!(text.contains("Pong-v5"), "{text}");
     let text = error(&["--env-id=MinAtar/Pong-v1"]);

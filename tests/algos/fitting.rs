@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use podracer::Error;
 use podracer::algos::registry::ALGORITHMS;
 use podracer::algos::*;
-use podracer::envs;
+use podracer::envs::{self, Action, Bound, Env, EnvRng, EnvSpec, ObsMut, Space, StepOutcome};
+use podracer::error::Result;
 use podracer::rl::Algorithm;
 use podracer::rl::fitting::fitting;
+use podracer::{DType, Error};
 
 #[test]
 fn every_algorithm_fits_something_and_is_known() {
@@ -69,4 +70,72 @@ fn what_does_not_fit_is_refused_with_what_does() {
     for id in ["CartPole-v1", "Pendulum-v1", "Harvest-v0", "ConnectFour-v0", "FrozenLake-v1"] {
         check(id);
     }
+}
+
+/// Episodes of five steps on observations of this shape and dtype.
+struct Images {
+    shape: [usize; 3],
+    dtype: DType,
+    step: u8,
+}
+
+impl Env for Images {
+    fn spec(&self) -> EnvSpec {
+        let (low, high) = (Bound::All(0.0), Bound::All(1.0));
+        let (shape, dtype) = (self.shape.into(), self.dtype);
+        EnvSpec {
+            id: "Images".into(),
+            observation: Space::Box { low, high, shape, dtype },
+            action: Space::Discrete { n: 2 },
+            max_episode_steps: None,
+            reward_threshold: None,
+        }
+    }
+
+    fn reset(&mut self, _: &mut EnvRng, mut obs: ObsMut<'_>) -> Result<()> {
+        self.step = 0;
+        obs.write(&vec![0u8; self.shape.iter().product()]);
+        Ok(())
+    }
+
+    fn step(&mut self, _: Action<'_>, _: &mut EnvRng, mut obs: ObsMut<'_>) -> Result<StepOutcome> {
+        self.step += 1;
+        obs.write(&vec![self.step % 2; self.shape.iter().product()]);
+        Ok(StepOutcome::new(1.0, self.step == 5))
+    }
+}
+
+#[test]
+fn algorithms_on_images_take_registered_ones() {
+    let register = |id: &str, shape: [usize; 3], dtype: DType| {
+        let make =
+            move || -> Result<Box<dyn Env>> { Ok(Box::new(Images { shape, dtype, step: 0 })) };
+        envs::register(id, make).unwrap();
+    };
+    register("SmallBoard-v0", [6, 5, 2], DType::Bool);
+    register("RegisteredFrames-v0", [4, 84, 84], DType::U8);
+    register("Colours-v0", [3, 84, 84], DType::U8);
+    fn trains<A: Algorithm>(id: &str) {
+        let runs = tempfile::tempdir().unwrap();
+        let folder = runs.path().to_str().unwrap();
+        let flags = ["--env-id", id, "--json", "--runs-dir", folder, "--buffer-size=64"];
+        let small = [
+            "--total-timesteps=48",
+            "--target-network-frequency=16",
+            "--learning-starts=16",
+            "--batch-size=2",
+        ];
+        assert!(fitting(&envs::spec(id).unwrap()).contains(&A::NAME), "{}", A::NAME);
+        let summary = A::from_flags(flags.into_iter().chain(small)).unwrap().train().unwrap();
+        assert_eq!(summary.global_step, 48, "{} on {id}", A::NAME);
+    }
+    trains::<dqn_atari::Args>("SmallBoard-v0");
+    trains::<c51_atari::Args>("SmallBoard-v0");
+    trains::<sac_atari::Args>("SmallBoard-v0");
+    trains::<rainbow_atari::Args>("SmallBoard-v0");
+    trains::<dqn_atari::Args>("RegisteredFrames-v0");
+    // A buffer that stores single frames cannot rebuild other images.
+    assert!(!fitting(&envs::spec("Colours-v0").unwrap()).contains(&"dqn_atari"));
+    let message = refused::<dqn_atari::Args>("Colours-v0");
+    assert!(message.contains("dqn_atari takes images u8[4, 84, 84]"), "{message}");
 }

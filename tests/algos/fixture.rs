@@ -44,7 +44,7 @@ pub fn mlp(sizes: &[usize], phase: f64) -> Mlp<Tensor> {
 /// Two layers of four units for observations of three numbers.
 pub fn trunk() -> Encoder<Tensor> {
     let dense = vec![dense([3, 4], 0.1), dense([4, 4], 0.2)];
-    Encoder { convs: Vec::new(), dense, obs_kind: ObsKind::Vector }
+    Encoder { convs: Vec::new(), dense, obs_kind: ObsKind::Vector, shape: [3].into() }
 }
 
 /// Fails unless what `f` gives is the fixture `name`.

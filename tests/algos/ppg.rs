@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use podracer::algos::ppg::{Agent, Args, AuxSamples, Network, Samples, aux_loss, ppo_loss, train};
+use podracer::algos::ppg::{Agent, Args, AuxSamples, Samples, aux_loss, ppo_loss, train};
 use podracer::envs::ObsKind;
 use podracer::jit::eval_shape;
 use podracer::nn::ImageEncoder;
-use podracer::rl::Algorithm;
 use podracer::rl::spaces::Sizes;
+use podracer::rl::{Algorithm, ImageNetwork};
 use podracer::{Array, Key, Tensor, grad, interpret, jit, tree};
 
 use super::fixture::{dense, expect, ints, trunk, wave};
@@ -116,7 +116,7 @@ fn settings_out_of_range_are_refused() {
 fn network_flag_holds_for_frames_and_boards() {
     for (obs_kind, shape) in [(ObsKind::Frames, [4, 84, 84]), (ObsKind::Board, [10, 10, 4])] {
         let sizes = Sizes { obs_kind, shape: shape.into(), num_actions: 6 };
-        for (network, impala) in [(Network::Impala, true), (Network::Nature, false)] {
+        for (network, impala) in [(ImageNetwork::Impala, true), (ImageNetwork::Nature, false)] {
             let init = |key: Key<Tensor>| Agent::init(key, network, &sizes);
             let agent = eval_shape(init, &Key::new(1)).unwrap();
             assert_eq!(matches!(agent.trunk, ImageEncoder::Impala(_)), impala, "{obs_kind}");
@@ -128,7 +128,7 @@ fn network_flag_holds_for_frames_and_boards() {
 #[test]
 fn impala_layers_are_normed() {
     let sizes = Sizes { obs_kind: ObsKind::Frames, shape: [4, 84, 84].into(), num_actions: 6 };
-    let run = jit(|key: Key<Tensor>| Agent::init(key, Network::Impala, &sizes));
+    let run = jit(|key: Key<Tensor>| Agent::init(key, ImageNetwork::Impala, &sizes));
     let agent = run.call(Key::new(1)).unwrap();
     let norms = |w: &Array, norm: f64| {
         let outputs = *w.shape().last().unwrap();

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use podracer::algos::qdagger_dqn_atari::{Args, QNetwork, Teacher, qdagger_loss};
 use podracer::algos::{dqn, dqn_atari};
-use podracer::nn::Images;
-use podracer::nn::ImpalaCnn;
+use podracer::envs::ObsKind;
+use podracer::nn::{ImageEncoder, ImpalaCnn};
 use podracer::rl::Algorithm;
 use podracer::rl::frames::SampledBatch;
 use podracer::trace::ops::constant;
@@ -29,9 +29,12 @@ const OFFLINE: &[&str] =
 fn net(case: &Case, prefix: &str) -> QNetwork<Array> {
     let dense = |name: &str| case.dense(&format!("{prefix}{name}w"), &format!("{prefix}{name}b"));
     QNetwork {
-        trunk: ImpalaCnn { sequences: Vec::new(), hidden: vec![dense("hidden_")] },
+        trunk: ImageEncoder::Impala(ImpalaCnn {
+            sequences: Vec::new(),
+            hidden: vec![dense("hidden_")],
+        }),
         head: dense(""),
-        images: Images::MinAtar { channels: 1 },
+        obs_kind: ObsKind::Board,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Rainbow: its loss compared with JAX, small runs on boards, invalid settings.
 
 use podracer::algos::rainbow_atari::{Args, NoisyLinear, QNetwork, Streams, target_pmf, td_loss};
-use podracer::nn::Dense;
-use podracer::nn::{Convs, Images};
+use podracer::envs::ObsKind;
+use podracer::nn::{Dense, Encoder};
 use podracer::rl::Algorithm;
 use podracer::rl::prioritized::PrioritizedBatch;
 use podracer::{Array, Tensor, interpret, value_and_grad};
@@ -29,10 +29,14 @@ fn net(case: &Case, prefix: &str) -> QNetwork<Array> {
         NoisyLinear { mean: dense(""), sigma: dense("sigma_") }
     };
     QNetwork {
-        convs: Convs { layers: Vec::new() },
+        encoder: Encoder {
+            convs: Vec::new(),
+            dense: Vec::new(),
+            obs_kind: ObsKind::Board,
+            shape: [10, 10, 1].into(),
+        },
         value: [layer("value_hidden"), layer("value_head")],
         advantage: [layer("advantage_hidden"), layer("advantage_head")],
-        images: Images::MinAtar { channels: 1 },
     }
 }
 

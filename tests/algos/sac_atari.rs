@@ -38,7 +38,7 @@ fn losses_equal_those_of_jax() {
         let policy = actor.policy(batch.obs);
         let loss = |log_alpha: Tensor| alpha_loss(log_alpha, &policy, 0.89 * 2f64.ln());
         let tuned = value_and_grad(loss)(log_alpha);
-        let hidden = actor_grads.trunk.hidden.w.slice_axis(0, 0, 3);
+        let hidden = actor_grads.trunk.dense[0].w.slice_axis(0, 0, 3);
         let q_values = [metrics.qf1_values, metrics.qf2_values];
         let critic = (critic_loss, q_values, critic_grads[0].head.w);
         (td_target, critic, (actor_loss, actor_grads.head.w, hidden), tuned)

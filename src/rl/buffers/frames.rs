@@ -12,17 +12,37 @@
 //! bootstrap from the value of the observation in which it was taken.
 
 use crate::random::{self, Key};
+use crate::spaces::ObsKind;
 use crate::trace::control::while_loop;
 use crate::trace::ops::IndexMode;
 use crate::trace::ops::{constant, div, full, stack, where_, zeros};
 use crate::trace::tensor::fail_op;
-use crate::trace::{DType, Tensor, TensorType};
+use crate::trace::{DType, Shape, Tensor, TensorType};
 use crate::tree::Tree;
 
 use crate::rl::replay::ReplayBuffer;
 
 /// Maximum number of attempts to resample truncated steps.
 const MAX_TRIES: i32 = 100;
+
+/// Returns the number of frames of an observation of this kind and shape, and the type of one.
+/// Boards and vectors are one frame.
+pub fn stack_and_frame(obs_kind: ObsKind, shape: &Shape) -> (usize, TensorType) {
+    match obs_kind {
+        ObsKind::Frames => (shape[0], TensorType::new(DType::U8, shape.without_axis(0))),
+        ObsKind::Board => (1, TensorType::new(DType::Bool, shape.clone())),
+        ObsKind::Vector => (1, TensorType::new(DType::F32, shape.clone())),
+    }
+}
+
+/// Returns the newest frame of observations `[N, ..]`: `[N, ..frame]`.
+#[track_caller]
+pub fn newest_frame(obs_kind: ObsKind, obs: Tensor) -> Tensor {
+    match obs_kind {
+        ObsKind::Frames => obs.index_axis(1, obs.dim(1) as isize - 1),
+        ObsKind::Board | ObsKind::Vector => obs,
+    }
+}
 
 /// Data that one step of N environments stores in the buffer.
 #[derive(Debug, Clone, Copy, Tree)]

@@ -2,9 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::envs::{self, Space};
+use crate::envs::{self, ObsKind, Space};
 use crate::error::{Error, Result};
-use crate::trace::DType;
 use crate::trace::tensor::fail_op;
 
 /// Ends the trace if `bytes` are more than the free memory of this machine, where the system
@@ -50,8 +49,8 @@ fn observation_bytes(space: &Space) -> (u128, u128) {
     let shape = space.shape();
     let whole = shape.iter().map(|&dim| dim as u128).product::<u128>();
     let whole = whole * space.dtype().size() as u128;
-    match (&shape[..], space.dtype()) {
-        ([stack, _, _], DType::U8) => (whole, whole / (*stack).max(1) as u128),
+    match ObsKind::of(space) {
+        Some(ObsKind::Frames) => (whole, whole / shape[0].max(1) as u128),
         _ => (whole, whole),
     }
 }

@@ -1,26 +1,13 @@
 //! Actor-critic network shared by actors and learners.
 
-use clap::ValueEnum;
-use serde::Serialize;
-
 use crate::distributions::ActionDistribution;
 use crate::envs::{ActionKind, EnvSpec, ObsKind};
 use crate::error::Result;
 use crate::nn::init::orthogonal;
-use crate::nn::{Dense, Encoder, ImpalaCnn, PolicyHead};
-use crate::rl::spaces;
+use crate::nn::{Dense, Encoder, ImageEncoder, PolicyHead};
+use crate::rl::{ImageNetwork, spaces};
 use crate::tree::Tree;
-use crate::{DType, Key, Shape, Tensor};
-
-/// Network that encodes image observations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Network {
-    /// IMPALA's residual network (Espeholt et al. 2018).
-    Impala,
-    /// The Nature network (Mnih et al. 2015).
-    Nature,
-}
+use crate::{Key, Shape, Tensor};
 
 /// Sizes and kinds that an agent needs to know of its environment and network.
 #[derive(Debug, Clone)]
@@ -32,7 +19,7 @@ pub struct Sizes {
     /// Kind of action.
     pub action_kind: ActionKind,
     /// Network for images of 84 by 84.
-    pub network: Network,
+    pub network: ImageNetwork,
     /// Channels of the convolution sequences of the IMPALA network.
     pub channels: Vec<usize>,
     /// Units of the dense layers of the IMPALA network.
@@ -48,7 +35,7 @@ impl Sizes {
     pub fn of(
         algorithm: &str,
         spec: &EnvSpec,
-        network: Network,
+        network: ImageNetwork,
         (channels, hiddens): (&[usize], &[usize]),
     ) -> Result<Sizes> {
         let kinds = [ObsKind::Frames, ObsKind::Board, ObsKind::Vector];
@@ -60,50 +47,11 @@ impl Sizes {
     }
 }
 
-/// Layers that map observations to features.
-#[derive(Debug, Clone, Tree)]
-pub enum Trunk<T> {
-    /// The layers of an [`Encoder`].
-    Plain(Encoder<T>),
-    /// Layers of the IMPALA network, for image observations.
-    Impala(ImpalaCnn<T>),
-}
-
-impl Trunk<Tensor> {
-    #[track_caller]
-    fn init(key: Key<Tensor>, sizes: &Sizes) -> Trunk<Tensor> {
-        let gain = orthogonal(2.0f64.sqrt());
-        match (sizes.obs_kind, sizes.network, &sizes.shape[..]) {
-            (ObsKind::Frames, Network::Impala, &[frames, height, width]) => {
-                let shape = [height, width, frames];
-                let net = ImpalaCnn::init(key, shape, &sizes.channels, &sizes.hiddens, gain);
-                Trunk::Impala(net)
-            }
-            _ => Trunk::Plain(Encoder::init(key, sizes.obs_kind, &sizes.shape)),
-        }
-    }
-
-    fn size(&self) -> usize {
-        match self {
-            Trunk::Plain(net) => net.size(),
-            Trunk::Impala(net) => net.size(),
-        }
-    }
-
-    #[track_caller]
-    fn apply(&self, obs: Tensor) -> Tensor {
-        match self {
-            Trunk::Plain(net) => net.apply(obs),
-            Trunk::Impala(net) => net.apply(obs.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0),
-        }
-    }
-}
-
 /// Actor-critic network: shared layers with a head for the policy and one for the value.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
     /// Layers that map observations to features.
-    pub network: Trunk<T>,
+    pub network: ImageEncoder<T>,
     /// Head that maps features to the policy.
     pub actor: PolicyHead<T>,
     /// Head that maps features to the value.
@@ -115,7 +63,15 @@ impl Agent<Tensor> {
     #[track_caller]
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
         let [network, actor, critic] = key.split_n();
-        let network = Trunk::init(network, sizes);
+        let Sizes { obs_kind, shape, .. } = sizes;
+        let gain = orthogonal(2.0f64.sqrt());
+        let network = match (sizes.network, obs_kind) {
+            (ImageNetwork::Impala, ObsKind::Frames) => {
+                let layers = (&sizes.channels[..], &sizes.hiddens[..]);
+                ImageEncoder::impala(network, *obs_kind, shape, layers, gain)
+            }
+            _ => ImageEncoder::Nature(Encoder::init(network, *obs_kind, shape, gain)),
+        };
         Agent {
             actor: PolicyHead::init(actor, network.size(), sizes.action_kind),
             critic: Dense::init(critic, network.size(), 1, orthogonal(1.0)),

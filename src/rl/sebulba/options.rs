@@ -3,12 +3,11 @@
 use clap::{ArgAction, Args, ValueEnum};
 use serde::Serialize;
 
-use super::agent::Network;
 use super::layout::{Layout, World};
 use crate::envs::{AtariOptions, EnvPool, PoolOptions};
 use crate::error::Result;
 use crate::rl::flags::{product, within};
-use crate::rl::pools;
+use crate::rl::{ImageNetwork, pools};
 
 /// Maximum number of actor threads of a process.
 const MAX_ACTORS: usize = 1024;
@@ -59,8 +58,8 @@ pub struct SebulbaOptions {
     #[arg(long, default_value_t = false, action = ArgAction::Set)]
     pub deterministic: bool,
     /// Network for images of 84 by 84
-    #[arg(long, value_enum, default_value_t = Network::Impala)]
-    pub network: Network,
+    #[arg(long, value_enum, default_value_t = ImageNetwork::Impala)]
+    pub network: ImageNetwork,
     /// Channels of the IMPALA network's convolution sequences
     #[arg(long, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "16,32,32")]
     pub channels: Vec<usize>,

@@ -17,6 +17,17 @@ pub enum OnWriteError {
     Continue,
 }
 
+/// Network that encodes image observations: the variant of
+/// [`ImageEncoder`](crate::nn::ImageEncoder) that `--network` names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageNetwork {
+    /// The Nature network (Mnih et al. 2015); MinAtar's network for boards (Young and Tian 2019).
+    Nature,
+    /// IMPALA's residual network (Espeholt et al. 2018).
+    Impala,
+}
+
 // clap uses the documentation of a flattened struct as the description of the whole command, in
 // place of the algorithm's own.
 #[cfg_attr(

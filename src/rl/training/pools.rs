@@ -1,9 +1,8 @@
 //! Environment pools for the settings of an algorithm, with the sizes of its networks; environments
 //! that the algorithm does not support are refused.
 
-use crate::envs::{AtariOptions, EnvPool, ObsKind, PoolOptions, is_registered, list_envs, spec};
+use crate::envs::{AtariOptions, EnvPool, ObsKind, PoolOptions, is_registered, spec};
 use crate::error::Result;
-use crate::nn::Images;
 use crate::trace::DType;
 
 use crate::rl::Algorithm;
@@ -14,20 +13,15 @@ fn options<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> PoolOptions {
     PoolOptions { num_envs, num_threads, seed, ..Default::default() }
 }
 
-/// Creates environments with vector observations and discrete actions; returns them with the sizes
-/// of an observation and of the action space.
+/// Creates environments with vector observations and discrete actions; returns them with their
+/// sizes.
 ///
 /// # Errors
 /// [`Error::Config`](crate::Error::Config) for other environments, and errors of the environments.
-pub fn discrete<A: Algorithm>(
-    args: &A,
-    num_envs: usize,
-    seed: u64,
-) -> Result<(EnvPool, usize, usize)> {
+pub fn discrete<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
     let pool = EnvPool::make(args.env_id(), options(args, num_envs, seed))?;
-    let obs_size = spaces::vector(A::NAME, pool.spec())?;
-    let num_actions = spaces::choices(A::NAME, pool.spec())?;
-    Ok((pool, obs_size, num_actions))
+    let sizes = Sizes::of(A::NAME, pool.spec(), &[ObsKind::Vector])?;
+    Ok((pool, sizes))
 }
 
 /// Creates environments with vector observations and continuous actions; returns them with the size
@@ -66,37 +60,21 @@ pub fn masked<A: Algorithm>(
     Ok((pool, sizes))
 }
 
-/// Creates environments with image observations and discrete actions; returns them with their kind
-/// of images and the number of actions. Atari games get the wrappers of CleanRL's `dqn_atari.py`:
-/// stacks of four frames, lives as episodes, rewards clipped to their signs, up to 30 no-ops, fire
-/// after a reset. MinAtar environments get no wrappers.
+/// Creates environments with image observations and discrete actions for algorithms whose replay
+/// buffers store single frames; returns them with their sizes. Atari games get the wrappers of
+/// CleanRL's `dqn_atari.py`: stacks of four frames, lives as episodes, rewards clipped to their
+/// signs, up to 30 no-ops, fire after a reset. Other environments get no wrappers.
 ///
 /// # Errors
 /// Returns the same errors as [`discrete`].
-pub fn images<A: Algorithm>(
-    args: &A,
-    num_envs: usize,
-    seed: u64,
-) -> Result<(EnvPool, Images, usize)> {
-    let pool = image_pool(A::NAME, args.env_id(), options(args, num_envs, seed))?;
-    let images = spaces::image_kind(A::NAME, pool.spec())?;
-    let num_actions = spaces::choices(A::NAME, pool.spec())?;
-    Ok((pool, images, num_actions))
-}
-
-fn image_pool(algorithm: &str, env_id: &str, options: PoolOptions) -> Result<EnvPool> {
-    if env_id.starts_with("MinAtar/") {
-        return EnvPool::make(env_id, options);
+pub fn images<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
+    let kinds = [ObsKind::Frames, ObsKind::Board];
+    let (pool, sizes) = of_kinds(args, &kinds, AtariOptions::gymnasium(), num_envs, seed)?;
+    if sizes.obs_kind == ObsKind::Frames {
+        // The buffer rebuilds observations from single frames, which only stacks allow.
+        spaces::images(A::NAME, pool.spec(), [4, 84, 84])?;
     }
-    EnvPool::atari(env_id, AtariOptions::gymnasium(), options).map_err(|error| {
-        // Of an environment that is no Atari game, the error names the algorithms that support it.
-        match spec(env_id) {
-            Ok(spec) if list_envs().contains(&env_id) => {
-                spaces::image_kind(algorithm, &spec).err().unwrap_or(error)
-            }
-            _ => error,
-        }
-    })
+    Ok((pool, sizes))
 }
 
 /// Creates environments with observations of one of `kinds` and discrete actions; returns them with

@@ -4,7 +4,6 @@ use crate::Tensor;
 use crate::envs::own::TWO_PLAYERS;
 use crate::envs::{ActionKind, EnvSpec, ObsKind, Space};
 use crate::error::{Error, Result};
-use crate::nn::Images;
 use crate::rl::fitting::advice;
 use crate::rl::training::bounds::bounds_of;
 use crate::trace::{DType, Shape};
@@ -43,19 +42,6 @@ pub fn images(algorithm: &str, spec: &EnvSpec, shape: [usize; 3]) -> Result<()> 
         )));
     }
     Ok(())
-}
-
-/// Returns the kind of image observations: Atari's or MinAtar's.
-///
-/// # Errors
-/// [`Error::Config`] for other observations; `algorithm` is the algorithm's name in the message.
-pub(crate) fn image_kind(algorithm: &str, spec: &EnvSpec) -> Result<Images> {
-    match spec.observation.shape()[..] {
-        [10, 10, channels] if spec.observation.dtype() == DType::Bool => {
-            Ok(Images::MinAtar { channels })
-        }
-        _ => images(algorithm, spec, [4, 84, 84]).map(|()| Images::Atari),
-    }
 }
 
 /// Returns the kind of observation, if it is one of `kinds`.
@@ -98,6 +84,11 @@ impl Sizes {
         let obs_kind = obs_kind(algorithm, spec, kinds)?;
         let num_actions = choices(algorithm, spec)?;
         Ok(Sizes { obs_kind, shape: spec.observation.shape(), num_actions })
+    }
+
+    /// Returns the number of elements of an observation.
+    pub fn obs_size(&self) -> usize {
+        self.shape.numel()
     }
 }
 

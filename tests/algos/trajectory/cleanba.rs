@@ -4,8 +4,8 @@
 use podracer::algos::{cleanba_impala, cleanba_ppo};
 use podracer::envs::{ActionKind, ObsKind};
 use podracer::optim::{AdamState, RmsPropState};
-use podracer::rl::Algorithm;
-use podracer::rl::sebulba::{Agent, Network, Reduce, Rollout, Sizes};
+use podracer::rl::sebulba::{Agent, Reduce, Rollout, Sizes};
+use podracer::rl::{Algorithm, ImageNetwork};
 use podracer::trace::ops::constant;
 use podracer::tree::{self, Tree};
 use podracer::{Array, DType, Key, Tensor, jit, vmap_axis};
@@ -23,7 +23,7 @@ fn sizes() -> Sizes {
         obs_kind: ObsKind::Frames,
         shape: [4, 84, 84].into(),
         action_kind: ActionKind::Discrete { num_actions: ACTIONS },
-        network: Network::Impala,
+        network: ImageNetwork::Impala,
         channels: vec![4],
         hiddens: vec![32],
     }

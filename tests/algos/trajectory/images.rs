@@ -8,7 +8,6 @@ use podracer::algos::{
     qdagger_dqn_atari, rainbow_atari, sac_atari,
 };
 use podracer::envs::ObsKind;
-use podracer::nn::Images;
 use podracer::rl::frames::SampledBatch;
 use podracer::rl::prioritized::PrioritizedBatch;
 use podracer::rl::spaces::Sizes;
@@ -19,7 +18,7 @@ use podracer::{Array, DType, Key, Tensor, jit};
 
 use super::{
     Trajectory, UPDATES, adam_state, choices, flags, floats, integers, minibatches, noise, scaled,
-    start,
+    start, start_named,
 };
 
 const ACTIONS: usize = 3;
@@ -45,6 +44,14 @@ fn sampled_batch(update: usize, bound: f32, discount: f32) -> SampledBatch<Array
     }
 }
 
+/// The name of a parameter in the fixtures of value-based algorithms.
+fn name_of(path: &str) -> String {
+    path.replace(".trunk[0].", ".trunk.")
+        .replace(".trunk.convs", ".trunk.convs.layers")
+        .replace(".trunk.dense[0]", ".trunk.hidden")
+        .replace(".encoder.convs", ".convs.layers")
+}
+
 #[test]
 fn dqn_atari_follows_cleanrl() {
     let args = dqn_atari::Args::from_flags([""; 0]).unwrap();
@@ -52,10 +59,10 @@ fn dqn_atari_follows_cleanrl() {
     let step = jit(|(train_state, batch): Input<Tensor>| {
         dqn_atari::gradient_step(train_state, &batch, &args).0
     });
-    let init = |key: Key<Tensor>| dqn_atari::QNetwork::init(key, Images::Atari, ACTIONS);
-    let (q, target) = (start("", init), start("target ", init));
+    let init = |key: Key<Tensor>| dqn_atari::QNetwork::init(key, &sizes(4));
+    let (q, target) = (start_named("", name_of, init), start_named("target ", name_of, init));
     let mut train_state = dqn_atari::TrainState { opt_state: adam_state(&q), q, target };
-    let recorded = Trajectory::of("dqn_atari");
+    let recorded = Trajectory::named("dqn_atari", name_of);
     for update in 0..UPDATES {
         train_state = step.call((train_state, sampled_batch(update, 1.0, GAMMA))).unwrap();
         recorded.check(update, &train_state.q);
@@ -69,10 +76,10 @@ fn c51_atari_follows_cleanrl() {
     let step = jit(|(train_state, batch): Input<Tensor>| {
         c51_atari::gradient_step(train_state, &batch, &args).0
     });
-    let init = |key: Key<Tensor>| c51_atari::QNetwork::init(key, Images::Atari, ACTIONS, &args);
-    let (q, target) = (start("", init), start("target ", init));
+    let init = |key: Key<Tensor>| c51_atari::QNetwork::init(key, &sizes(4), &args);
+    let (q, target) = (start_named("", name_of, init), start_named("target ", name_of, init));
     let mut train_state = c51_atari::TrainState { opt_state: adam_state(&q), q, target };
-    let recorded = Trajectory::of("c51_atari");
+    let recorded = Trajectory::named("c51_atari", name_of);
     for update in 0..UPDATES {
         train_state = step.call((train_state, sampled_batch(update, 1.0, GAMMA))).unwrap();
         recorded.check(update, &train_state.q);
@@ -87,11 +94,11 @@ fn qdagger_dqn_atari_follows_cleanrl() {
     let step = jit(|(train_state, teacher, batch): Input<Tensor>| {
         gradient_step(train_state, &teacher, &batch, constant(0.7f32), &args).0
     });
-    let init = |key: Key<Tensor>| QNetwork::init(key, Images::Atari, ACTIONS);
-    let (q, target) = (start("", init), start("target ", init));
-    let teacher = start("teacher ", |key| Teacher::init(key, Images::Atari, ACTIONS));
+    let init = |key: Key<Tensor>| QNetwork::init(key, &sizes(4));
+    let (q, target) = (start_named("", name_of, init), start_named("target ", name_of, init));
+    let teacher = start_named("teacher ", name_of, |key| Teacher::init(key, &sizes(4)));
     let mut train_state = TrainState { opt_state: adam_state(&q), q, target };
-    let recorded = Trajectory::of("qdagger_dqn_atari");
+    let recorded = Trajectory::named("qdagger_dqn_atari", name_of);
     for update in 0..UPDATES {
         let input = (train_state, teacher.clone(), sampled_batch(update, 1.0, GAMMA));
         train_state = step.call(input).unwrap();
@@ -107,10 +114,10 @@ fn rainbow_atari_follows_cleanrl() {
     let step = jit(|(train_state, batch, key): Input<Tensor>| {
         gradient_step(train_state, &batch, key, &args).0
     });
-    let init = |key: Key<Tensor>| QNetwork::init(key, Images::Atari, ACTIONS, &args);
-    let (q, target) = (start("", init), start("target ", init));
+    let init = |key: Key<Tensor>| QNetwork::init(key, &sizes(4), &args);
+    let (q, target) = (start_named("", name_of, init), start_named("target ", name_of, init));
     let mut train_state = TrainState { opt_state: adam_state(&q), q, target };
-    let recorded = Trajectory::of("rainbow_atari");
+    let recorded = Trajectory::named("rainbow_atari", name_of);
     for update in 0..UPDATES {
         let weights: Vec<f32> =
             noise(&format!("weights {update}"), BATCH).iter().map(|x| x.abs()).collect();
@@ -141,11 +148,12 @@ fn sac_atari_follows_cleanrl() {
         gradient_step(train_state, &batch, &args).0
     });
     let init = |key: Key<Tensor>| {
-        let Agent { actor, qf } = Agent::init(key, Images::Atari, ACTIONS);
+        let Agent { actor, qf } = Agent::init(key, &sizes(4));
         SacNetworks { actor, critics: qf, log_alpha: constant(0.0f32) }
     };
-    let SacNetworks { actor, critics, .. } = start("", init);
-    let (agent, target) = (Agent { actor, qf: critics }, start("target ", |key| init(key).critics));
+    let SacNetworks { actor, critics, .. } = start_named("", name_of, init);
+    let (agent, target) =
+        (Agent { actor, qf: critics }, start_named("target ", name_of, |key| init(key).critics));
     let log_alpha = Array::from(0.0f32);
     let opt_state = OptState {
         actor: adam_state(&agent.actor),
@@ -153,7 +161,7 @@ fn sac_atari_follows_cleanrl() {
         log_alpha: adam_state(&log_alpha),
     };
     let mut train_state = TrainState { agent, target, log_alpha, opt_state };
-    let recorded = Trajectory::of("sac_atari");
+    let recorded = Trajectory::named("sac_atari", name_of);
     for update in 0..UPDATES {
         train_state = step.call((train_state, sampled_batch(update, 1.0, GAMMA))).unwrap();
         let TrainState { agent: Agent { actor, qf }, log_alpha, .. } = train_state.clone();
@@ -300,7 +308,7 @@ fn pqn_atari_envpool_follows_cleanrl() {
         pqn_atari_envpool::gradient_step(train_state, &batch, learning_rate, &args).0
     });
 
-    let q = start("", |key| QNetwork::init(key, Images::Atari, ACTIONS));
+    let q = start("", |key| QNetwork::init(key, &sizes(4)));
     let samples = prepare.call((q.clone(), rollout)).unwrap();
     let mut train_state = TrainState { opt_state: adam_state(&q), q };
     let recorded = Trajectory::of("pqn_atari_envpool");

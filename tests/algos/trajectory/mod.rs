@@ -89,12 +89,26 @@ where
     M: Tree<Tensor>,
     M::With<Array>: Tree<Array, With<Tensor> = M>,
 {
+    start_named(prefix, str::to_string, init)
+}
+
+/// [`start`] for a fixture that knows the parameters by other names than their paths.
+pub fn start_named<M>(
+    prefix: &str,
+    name_of: fn(&str) -> String,
+    init: impl Fn(Key<Tensor>) -> M,
+) -> M::With<Array>
+where
+    M: Tree<Tensor>,
+    M::With<Array>: Tree<Array, With<Tensor> = M>,
+{
     let key = Key::new(0);
     let template = jit(init).call(key).unwrap();
     let paths = tree::paths(&template);
     let values = paths.iter().zip(tree::leaves(&template)).map(|(path, leaf)| {
         let shape = leaf.shape().to_vec();
-        let mut values = noise(&format!("{prefix}{path}"), shape.iter().product());
+        let name = name_of(path);
+        let mut values = noise(&format!("{prefix}{name}"), shape.iter().product());
         if let [inputs @ .., _] = &shape[..]
             && !inputs.is_empty()
         {
@@ -151,23 +165,31 @@ impl Directions {
 pub struct Trajectory {
     name: &'static str,
     rows: BTreeMap<String, Vec<Vec<f64>>>,
+    name_of: fn(&str) -> String,
     directions: Directions,
 }
 
 impl Trajectory {
     /// The file of this name, without its ending.
     pub fn of(name: &'static str) -> Trajectory {
+        Trajectory::named(name, str::to_string)
+    }
+
+    /// The file of this name, which knows the parameters by other names than their paths.
+    pub fn named(name: &'static str, name_of: fn(&str) -> String) -> Trajectory {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/algos/cleanrl");
         let text = std::fs::read_to_string(folder.join(format!("{name}.json"))).unwrap();
         let rows: BTreeMap<String, Vec<Vec<f64>>> = serde_json::from_str(&text).unwrap();
         assert!(rows.values().all(|updates| updates.len() == UPDATES), "{name}");
-        Trajectory { name, rows, directions: Directions::default() }
+        Trajectory { name, rows, name_of, directions: Directions::default() }
     }
 
     /// Fails unless the parameters after update `update`, counted from 0, are those recorded, to 1e-5.
     #[track_caller]
     pub fn check<M: Tree<Array>>(&self, update: usize, params: &M) {
-        let (name, paths) = (self.name, tree::paths(params));
+        let name = self.name;
+        let paths: Vec<String> =
+            tree::paths(params).iter().map(|path| (self.name_of)(path)).collect();
         let recorded: Vec<&String> = self.rows.keys().collect();
         let mut sorted: Vec<&String> = paths.iter().collect();
         sorted.sort();

@@ -5,7 +5,7 @@ use podracer::algos::{ppg, ppo_rnd_envpool};
 use podracer::envs::ObsKind;
 use podracer::nn::Dense;
 use podracer::rl::spaces::Sizes;
-use podracer::rl::{Algorithm, merge_time_and_env};
+use podracer::rl::{Algorithm, ImageNetwork, merge_time_and_env};
 use podracer::tree::Tree;
 use podracer::{Array, DType, Tensor, jit};
 
@@ -62,7 +62,7 @@ fn index_array(orders: Vec<Vec<i32>>, size: usize) -> Array {
 #[test]
 fn ppg_follows_cleanrl() {
     use ppg::{
-        Agent, Args, AuxSamples, AuxStorage, Minibatches, Network, Rollout, TrainState, aux_loss,
+        Agent, Args, AuxSamples, AuxStorage, Minibatches, Rollout, TrainState, aux_loss,
         gradient_step, make_samples, minibatch_step, run_aux_epochs,
     };
     const SIZE: [usize; 3] = [3, 16, 16];
@@ -76,7 +76,7 @@ fn ppg_follows_cleanrl() {
         minibatch_step(state, minibatches, index, rate, &args).0
     });
     let sizes = Sizes { obs_kind: ObsKind::Frames, shape: SIZE.into(), num_actions: ACTIONS };
-    let agent = start("", |key| Agent::init(key, Network::Impala, &sizes));
+    let agent = start("", |key| Agent::init(key, ImageNetwork::Impala, &sizes));
     let (opt_state, aux_opt_state) = (adam_state(&agent), adam_state(&agent.aux_critic));
     let mut state = TrainState { agent, opt_state, aux_opt_state };
     let recorded = Trajectory::of("ppg");

@@ -2,7 +2,9 @@
 //! `dqn_jax.py`, `c51.py` and `c51_jax.py`.
 
 use podracer::algos::{c51, dqn, pqn};
+use podracer::envs::ObsKind;
 use podracer::rl::replay::Transition;
+use podracer::rl::spaces::Sizes;
 use podracer::rl::{Algorithm, gather_minibatch};
 use podracer::{Array, Key, Tensor, jit};
 
@@ -10,6 +12,10 @@ use super::{Trajectory, UPDATES, adam_state, choices, flags, floats, minibatches
 
 const OBS: usize = 4;
 const BATCH: usize = 16;
+
+fn sizes() -> Sizes {
+    Sizes { obs_kind: ObsKind::Vector, shape: [OBS].into(), num_actions: 2 }
+}
 
 #[test]
 fn pqn_follows_cleanrl() {
@@ -63,7 +69,7 @@ fn dqn_follows_cleanrl() {
     let step = jit(|(train_state, batch): (dqn::TrainState<Tensor>, Transition<Tensor>)| {
         dqn::gradient_step(train_state, &batch, &args).0
     });
-    let init = |key: Key<Tensor>| dqn::QNetwork::init(key, OBS, 2);
+    let init = |key: Key<Tensor>| dqn::QNetwork::init(key, &sizes());
     let (q, target) = (start("", init), start("target ", init));
     let mut train_state = dqn::TrainState { opt_state: adam_state(&q), q, target };
     let recorded = ["dqn", "dqn_jax"].map(Trajectory::of);
@@ -80,7 +86,7 @@ fn c51_follows_cleanrl() {
     let step = jit(|(train_state, batch): (c51::TrainState<Tensor>, Transition<Tensor>)| {
         c51::gradient_step(train_state, &batch, &args).0
     });
-    let init = |key: Key<Tensor>| c51::QNetwork::init(key, OBS, 2, &args);
+    let init = |key: Key<Tensor>| c51::QNetwork::init(key, &sizes(), &args);
     let (q, target) = (start("", init), start("target ", init));
     let mut train_state = c51::TrainState { opt_state: adam_state(&q), q, target };
     let recorded = ["c51", "c51_jax"].map(Trajectory::of);

@@ -10,8 +10,8 @@ use podracer::nn::normalize::{
     NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
 };
 use podracer::nn::{
-    Activation, Conv2d, ConvTranspose2d, Convs, Dense, Encoder, GruCell, ImageEncoder, Images,
-    ImpalaCnn, LayerNorm, LstmCell, Mlp, PolicyHead, Trunk, init, max_pool, normed,
+    Activation, Conv2d, ConvTranspose2d, Dense, Encoder, GruCell, ImageEncoder, ImpalaCnn,
+    LayerNorm, LstmCell, Mlp, PolicyHead, init, max_pool, normed,
 };
 use podracer::random::Key;
 use podracer::trace::numpy::{self, WindowOptions};
@@ -249,30 +249,37 @@ const LAYERS: &[Function] = calls! {
     "ConvTranspose2d::init" => |x| {
         ConvTranspose2d::init(key(x), [3, 3, 1, 1], ConvOptions::default(), init::lecun_normal())
     },
-    "Convs::apply" => |x| Convs { layers: vec![] }.apply(x),
-    "Convs::init" => |x| Convs::init(key(x), Images::Atari, init::lecun_normal()),
     "Dense::apply" => |x| dense(x).apply(x),
     "Dense::init" => |x| Dense::init(key(x), 2, 2, init::lecun_normal()),
     "Dense::init_torch" => |x| Dense::init_torch(key(x), 2, 2),
     "Dense::init_with" => |x| Dense::init_with(key(x), 2, 2, init::lecun_normal(), None),
     "Encoder::apply" => |x| encoder(x).apply(x),
     "Encoder::apply_scaled" => |x| encoder(x).apply_scaled(x),
-    "Encoder::init" => |x| Encoder::init(key(x), ObsKind::Vector, &Shape::from([3])),
-    "Encoder::nature" => |x| Encoder::nature([key(x), key(x), key(x), key(x)], 4),
+    "Encoder::init" => |x| {
+        Encoder::init(key(x), ObsKind::Vector, &Shape::from([3]), init::lecun_normal())
+    },
+    "Encoder::init_convs" => |x| {
+        Encoder::init_convs(key(x), ObsKind::Board, &board(), init::lecun_normal())
+    },
+    "Encoder::init_with_keys" => |x| {
+        let keys = vec![key(x), key(x)];
+        Encoder::init_with_keys(keys, ObsKind::Board, &board(), init::lecun_normal())
+    },
+    "Encoder::scaled" => |x| Encoder::scaled(ObsKind::Vector, x),
     "Encoder::size" => |x| encoder(x).size(),
+    "Encoder::with_hidden" => |x| encoder(x).with_hidden(key(x), init::lecun_normal()),
     "GruCell::apply" => |x| GruCell { w_i: x, w_h: x, b: x, b_n: x }.apply(x, x),
     "GruCell::init" => |x| GruCell::init(key(x), 2, 2),
     "GruCell::start" => |x| GruCell { w_i: x, w_h: x, b: x, b_n: x }.start(2),
     "ImageEncoder::apply" => |x| ImageEncoder::Nature(encoder(x)).apply(x),
+    "ImageEncoder::impala" => |x| {
+        let sizes = (&[16][..], &[256][..]);
+        ImageEncoder::impala(key(x), ObsKind::Board, &board(), sizes, init::lecun_normal())
+    },
     "ImageEncoder::impala_normed" => |x| {
         ImageEncoder::impala_normed(key(x), ObsKind::Frames, &Shape::from([4, 84, 84]))
     },
-    "ImageEncoder::nature" => |x| {
-        ImageEncoder::nature(key(x), ObsKind::Frames, &Shape::from([4, 84, 84]))
-    },
     "ImageEncoder::size" => |x| ImageEncoder::Nature(encoder(x)).size(),
-    "Images::newest" => |x| Images::Atari.newest(x),
-    "Images::scaled" => |x| Images::Atari.scaled(x),
     "ImpalaCnn::apply" => |x| impala(x).apply(x),
     "ImpalaCnn::init" => |x| ImpalaCnn::init(key(x), [8, 8, 4], &[4], &[8], init::lecun_normal()),
     "ImpalaCnn::size" => |x| impala(x).size(),
@@ -299,10 +306,6 @@ const LAYERS: &[Function] = calls! {
     },
     "RunningMeanStd::normalize" => |x| statistics(x).normalize(x, 1e-8),
     "RunningMeanStd::update" => |x| statistics(x).update(x),
-    "Trunk::apply" => |x| {
-        Trunk { convs: Convs { layers: vec![] }, hidden: dense(x), images: Images::Atari }.apply(x)
-    },
-    "Trunk::init" => |x| Trunk::init(key(x), Images::Atari, init::lecun_normal()),
     "max_pool" => |x| max_pool(x, [2, 2], [2, 2], &Padding::Valid),
 };
 
@@ -330,10 +333,7 @@ const CREATORS: &[(&str, fn())] = creators! {
 /// Functions without a tensor, and without an error of their own: they make options or distributions,
 /// read shapes, take the caller's name, or fail for their axis only, as `tests/errors` shows.
 const WITHOUT_ERRORS: &[&str] = &[
-    "Images::features",
-    "Images::frame",
-    "Images::stack",
-    "Images::width",
+    "Encoder::hidden_units",
     "WindowOptions::new",
     "WindowOptions::padding",
     "WindowOptions::strides",
@@ -361,7 +361,12 @@ fn dense(x: Tensor) -> Dense<Tensor> {
 }
 
 fn encoder(x: Tensor) -> Encoder<Tensor> {
-    Encoder { convs: vec![], dense: vec![dense(x)], obs_kind: ObsKind::Vector }
+    let (dense, shape) = (vec![dense(x)], [3].into());
+    Encoder { convs: vec![], dense, obs_kind: ObsKind::Vector, shape }
+}
+
+fn board() -> Shape {
+    Shape::from([10, 10, 4])
 }
 
 fn impala(x: Tensor) -> ImpalaCnn<Tensor> {
