@@ -1,5 +1,5 @@
-//! C51, distributional Q-learning (Bellemare et al. 2017), for vector observations: CleanRL's
-//! `c51_jax.py`. Environment steps, the replay buffer and gradient steps are one compiled program.
+//! Distributional DQN (C51, Bellemare et al. 2017) for vector observations: CleanRL's `c51_jax.py`.
+//! Environment steps, the replay buffer and gradient steps are one compiled program.
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/c51.md`.
 
@@ -14,7 +14,8 @@ use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::random::{randint, uniform};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{
-    ensure, largest_divisor, not_negative, positive, support, unit, update_schedule, within,
+    at_least_one_call, ensure, largest_divisor, not_negative, positive, support, unit,
+    update_schedule, within,
 };
 use crate::rl::minibatch::merge_time_and_env;
 use crate::rl::replay::{ReplayBuffer, Transition};
@@ -123,8 +124,8 @@ impl Args {
 
     fn check(&self) -> Result<()> {
         let (train, target) = (self.train_frequency, self.target_network_frequency);
-        let calls = (|| self.steps_per_call(), self.total_timesteps);
-        update_schedule(self.num_envs, ("train-frequency", train), target, calls)?;
+        update_schedule(self.num_envs, ("train-frequency", train), target)?;
+        at_least_one_call(self.total_timesteps, self.steps_per_call())?;
         let (updates, all) = (self.updates_per_call(), target / train);
         let expected = format!("a divisor of {all}, the gradient steps between target updates");
         ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;

@@ -15,7 +15,8 @@ use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::random::normal;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{
-    ensure, largest_divisor, not_negative, positive, support, unit, update_schedule, within,
+    at_least_one_call, ensure, largest_divisor, not_negative, positive, support, unit,
+    update_schedule, within,
 };
 use crate::rl::frames::{FrameTransition, SampledBatch, newest_frame, stack_and_frame};
 use crate::rl::prioritized::{PrioritizedBatch, PrioritizedFrameBuffer, PriorityOptions};
@@ -149,8 +150,8 @@ impl Args {
 
     fn check(&self) -> Result<()> {
         let (train, target) = (self.train_frequency, self.target_network_frequency);
-        let calls = (|| self.steps_per_call(), self.total_timesteps);
-        update_schedule(self.num_envs, ("train-frequency", train), target, calls)?;
+        update_schedule(self.num_envs, ("train-frequency", train), target)?;
+        at_least_one_call(self.total_timesteps, self.steps_per_call())?;
         let (updates, all) = (self.updates_per_call(), target / train);
         let expected = format!("a divisor of {all}, the gradient steps between target updates");
         ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;

@@ -16,7 +16,8 @@ use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
 use crate::random::randint;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{
-    ensure, largest_divisor, not_negative, positive, unit, update_schedule, within,
+    at_least_one_call, ensure, largest_divisor, not_negative, positive, unit, update_schedule,
+    within,
 };
 use crate::rl::frames::{
     FrameBuffer, FrameTransition, SampledBatch, newest_frame, stack_and_frame,
@@ -111,8 +112,8 @@ impl Args {
 
     fn check(&self) -> Result<()> {
         let (update, target) = (self.update_frequency, self.target_network_frequency);
-        let calls = (|| self.steps_per_call(), self.total_timesteps);
-        update_schedule(self.num_envs, ("update-frequency", update), target, calls)?;
+        update_schedule(self.num_envs, ("update-frequency", update), target)?;
+        at_least_one_call(self.total_timesteps, self.steps_per_call())?;
         positive(&[("batch-size", self.batch_size)])?;
         // The new steps, a stack of frames of each environment, and the steps after it.
         within("buffer-size", self.buffer_size, update + 8 * self.num_envs, i32::MAX as usize)?;

@@ -269,9 +269,8 @@ pub fn product(counts: &[(&str, usize)]) -> Result<usize> {
 }
 
 /// Checks the schedule of an off-policy algorithm, in timesteps of all environments together: that
-/// `train_frequency`, the value of `train_flag`, is a multiple of the number of environments, that
-/// `target_network_frequency` is a multiple of it, and that `steps_per_call`, the timesteps in one
-/// call of the compiled program, fit into `total_timesteps`.
+/// `train_frequency`, the value of `train_flag`, is a multiple of the number of environments, and
+/// that `target_network_frequency` is a multiple of it.
 ///
 /// # Errors
 /// [`Error::Config`] that names the first flag that is out of range.
@@ -279,7 +278,6 @@ pub(crate) fn update_schedule(
     num_envs: usize,
     (train_flag, train_frequency): (&str, usize),
     target_network_frequency: usize,
-    (steps_per_call, total_timesteps): (impl FnOnce() -> u64, u64),
 ) -> Result<()> {
     positive(&[("num-envs", num_envs), (train_flag, train_frequency)])?;
     ensure(
@@ -293,13 +291,19 @@ pub(crate) fn update_schedule(
         "target-network-frequency",
         target_network_frequency,
         &format!("a multiple of --{train_flag} {train_frequency}"),
-    )?;
-    let steps = steps_per_call();
+    )
+}
+
+/// Checks that the timesteps of one call of the compiled program fit into the total.
+///
+/// # Errors
+/// [`Error::Config`] that names `--total-timesteps`.
+pub fn at_least_one_call(total_timesteps: u64, steps_per_call: u64) -> Result<()> {
     ensure(
-        total_timesteps >= steps,
+        total_timesteps >= steps_per_call,
         "total-timesteps",
         total_timesteps,
-        &format!("at least {steps}, the timesteps of one call of the program"),
+        &format!("at least {steps_per_call}, the timesteps of one call of the program"),
     )
 }
 
@@ -449,8 +453,7 @@ mod tests {
     #[test]
     fn update_schedules_that_do_not_divide_are_refused() {
         let error = |target: usize, num_envs: usize| {
-            let calls = (|| target as u64, 100);
-            let checked = update_schedule(num_envs, ("train-frequency", 4), target, calls);
+            let checked = update_schedule(num_envs, ("train-frequency", 4), target);
             checked.unwrap_err().to_string()
         };
         assert_eq!(
@@ -466,8 +469,9 @@ mod tests {
             "--train-frequency 4: must be a multiple of --num-envs 3, the timesteps of one step of \
              all"
         );
+        update_schedule(2, ("train-frequency", 4), 200).unwrap();
         assert_eq!(
-            error(200, 2),
+            at_least_one_call(100, 200).unwrap_err().to_string(),
             "--total-timesteps 100: must be at least 200, the timesteps of one call of the program"
         );
     }
