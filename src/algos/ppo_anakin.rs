@@ -14,9 +14,9 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::algorithm;
-use crate::distributions::{Categorical, DiagNormal};
+use crate::distributions::{ActionDistribution, Categorical, DiagNormal};
 use crate::envs::traced::{EpisodeState, TracedEnv};
-use crate::envs::{EnvPool, PoolOptions};
+use crate::envs::{ActionKind, EnvPool, PoolOptions};
 use crate::error::Result;
 use crate::jit::{eval_shape, jit};
 use crate::nn::Dense;
@@ -37,7 +37,7 @@ use crate::trace::ops::{
 };
 use crate::tree::{self, Tree};
 use crate::{DType, Key, Tensor, TensorType, random, value_and_grad, vmap};
-pub use env::{ActionSpace, Env};
+pub use env::Env;
 use fast::{argmax, clip_by_norm, permutations, scan_packed};
 use log::Log;
 pub use normalize::Normalizers;
@@ -231,47 +231,27 @@ fn forward_batch(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
     layer(&layers[2], hidden)
 }
 
-/// Distribution of the actor.
-enum Policy {
-    Discrete(Categorical<Tensor>),
-    Continuous(DiagNormal<Tensor>),
-}
-
-impl Policy {
-    fn log_prob(&self, actions: Tensor) -> Tensor {
-        match self {
-            Policy::Discrete(policy) => policy.log_prob(actions),
-            Policy::Continuous(policy) => policy.log_prob(actions),
-        }
-    }
-
-    fn entropy(&self) -> Tensor {
-        match self {
-            Policy::Discrete(policy) => policy.entropy(),
-            Policy::Continuous(policy) => policy.entropy(),
-        }
-    }
-}
-
 impl Agent<Tensor> {
     /// Initialises an agent for observations of size `obs_size`.
-    pub fn init(key: Key<Tensor>, obs_size: usize, actions: ActionSpace) -> Agent<Tensor> {
+    pub fn init(key: Key<Tensor>, obs_size: usize, action_kind: ActionKind) -> Agent<Tensor> {
         let (actor, critic) = key.split();
         Agent {
-            actor: network(actor, obs_size, actions.num_outputs(), 0.01),
+            actor: network(actor, obs_size, action_kind.num_outputs(), 0.01),
             critic: network(critic, obs_size, 1, 1.0),
-            log_std: match actions {
-                ActionSpace::Discrete(_) => None,
-                ActionSpace::Continuous(n) => Some(zeros([n], DType::F32)),
+            log_std: match action_kind {
+                ActionKind::Discrete { .. } => None,
+                ActionKind::Continuous { size } => Some(zeros([size], DType::F32)),
             },
         }
     }
 
     /// Returns the policy for outputs `f32[.., outputs]` of the actor.
-    fn policy(&self, outputs: Tensor) -> Policy {
+    fn policy(&self, outputs: Tensor) -> ActionDistribution {
         match self.log_std {
-            None => Policy::Discrete(Categorical::new(outputs)),
-            Some(log_std) => Policy::Continuous(DiagNormal::new(outputs, log_std.exp())),
+            None => ActionDistribution::Discrete(Categorical::new(outputs)),
+            Some(log_std) => {
+                ActionDistribution::Continuous(DiagNormal::new(outputs, log_std.exp()))
+            }
         }
     }
 
@@ -654,12 +634,12 @@ pub struct RunnerState<T> {
 /// Initialises the state of an agent.
 pub fn init_runner(env: &Env, key: Key<Tensor>, args: &Args) -> RunnerState<Tensor> {
     let [agent, starts, key] = key.split_n();
-    let agent = Agent::init(agent, env.obs_size, env.actions);
+    let agent = Agent::init(agent, env.obs_size, env.action_kind);
     let opt_state = Adam::default().init(&agent);
     let (state, obs) = vmap(|key| env.env.reset(key))(starts.split_batch(args.num_envs));
     let mut obs = obs.reshape([args.num_envs, env.obs_size]);
     let mut normalizers = None;
-    if matches!(env.actions, ActionSpace::Continuous(_)) && args.normalize_env {
+    if matches!(env.action_kind, ActionKind::Continuous { .. }) && args.normalize_env {
         (obs, normalizers) = normalize::init(obs, args.gamma);
     }
     let train_state = TrainState { agent, opt_state };

@@ -26,13 +26,11 @@ impl PolicyHead<Tensor> {
     pub fn init(key: Key<Tensor>, features: usize, kind: ActionKind) -> PolicyHead<Tensor> {
         let _scope = function("PolicyHead::init");
         let kernel: Init = orthogonal(0.01);
-        match kind {
-            ActionKind::Discrete { num_actions } => {
-                PolicyHead { layer: Dense::init(key, features, num_actions, kernel), log_std: None }
-            }
-            ActionKind::Continuous { size } => PolicyHead {
-                layer: Dense::init(key, features, size, kernel),
-                log_std: Some(zeros([size], DType::F32)),
+        PolicyHead {
+            layer: Dense::init(key, features, kind.num_outputs(), kernel),
+            log_std: match kind {
+                ActionKind::Discrete { .. } => None,
+                ActionKind::Continuous { size } => Some(zeros([size], DType::F32)),
             },
         }
     }

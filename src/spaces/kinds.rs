@@ -55,3 +55,13 @@ pub enum ActionKind {
         size: usize,
     },
 }
+
+impl ActionKind {
+    /// Returns the number of outputs of a policy's network: logits or means.
+    pub fn num_outputs(self) -> usize {
+        match self {
+            ActionKind::Discrete { num_actions } => num_actions,
+            ActionKind::Continuous { size } => size,
+        }
+    }
+}
