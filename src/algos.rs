@@ -2,6 +2,28 @@
 //! training. No algorithm imports another, so that the diff of two files is the difference between
 //! the two algorithms. Shared code is in [`rl`](crate::rl).
 
+/// Implements [`Algorithm`](crate::rl::Algorithm) for an algorithm of the [`registry`]: as
+/// [`algorithm!`](crate::algorithm) does, with the environments that it supports, which are a constant
+/// of [`EnvSupport`](crate::rl::EnvSupport).
+macro_rules! registered_algorithm {
+    ($args:ty, $name:literal, $envs:ident, $check:path, $train:path, $play:path
+        $(, $vector_defaults:expr)?) => {
+        crate::algorithm!(@with $args, $name, {
+            const ENVS: crate::rl::EnvSupport = crate::rl::EnvSupport::$envs;
+
+            $(const VECTOR_DEFAULTS: &'static [&'static str] = $vector_defaults;)?
+
+            fn check(&self) -> crate::Result<()> {
+                $check(self)
+            }
+
+            fn explain(&self, error: crate::Error) -> crate::Error {
+                crate::algos::registry::with_alternatives(self, error)
+            }
+        }, $train, $play);
+    };
+}
+
 pub mod a2c;
 pub mod c51;
 pub mod c51_atari;

@@ -12,11 +12,11 @@ pub(crate) use buffers::memory;
 pub use buffers::{frames, prioritized, replay, sum_tree};
 pub use logging::{tensorboard, video};
 pub use training::{
-    Algorithm, Envs, EpisodeRecord, EpisodeStats, Evaluation, ImageNetwork, OnWriteError,
-    PolicyOutput, Progress, Returns, Run, RunOptions, Summary, Trainer, bootstrap_truncated,
-    bootstrap_truncated_batch, gather_minibatch, merge_time_and_env, scalars,
+    ActionSupport, Algorithm, EnvSupport, Envs, EpisodeRecord, EpisodeStats, Evaluation,
+    ImageNetwork, OnWriteError, PolicyOutput, Progress, Returns, Run, RunOptions, Summary, Trainer,
+    bootstrap_truncated, bootstrap_truncated_batch, gather_minibatch, merge_time_and_env, scalars,
 };
 pub use training::{
-    algorithm, checkpoint, episodes, eval_command, evaluation, fitting, flags, interrupt,
-    minibatch, options, pools, progress, ranges, run, saved, spaces, trainer, truncation,
+    algorithm, checkpoint, episodes, eval_command, evaluation, flags, interrupt, minibatch,
+    options, pools, progress, ranges, run, saved, spaces, support, trainer, truncation,
 };

@@ -7,7 +7,6 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::distributions::Categorical;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
@@ -133,7 +132,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "a2c", Args::check, train, evaluate);
+registered_algorithm!(Args, "a2c", VECTORS, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -6,7 +6,6 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
 use crate::nn::{Activation, Mlp};
@@ -142,7 +141,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "c51", Args::check, train, evaluate);
+registered_algorithm!(Args, "c51", VECTORS, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -6,7 +6,6 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
 use crate::nn::{Dense, Encoder, init};
@@ -143,7 +142,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "c51_atari", Args::check, train, evaluate);
+registered_algorithm!(Args, "c51_atari", FOUR_FRAMES_OR_BOARDS, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -7,7 +7,6 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::error::Result;
 use crate::optim::{RmsProp, RmsPropState, apply_updates, clip_by_global_norm};
 use crate::rl::checkpoint::Checkpoint;
@@ -111,7 +110,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "cleanba_impala", Args::check, train, evaluate, VECTOR_DEFAULTS);
+registered_algorithm!(Args, "cleanba_impala", ALL, Args::check, train, evaluate, VECTOR_DEFAULTS);
 
 /// Defaults for environments with vector observations; Cleanba's defaults are for Atari.
 const VECTOR_DEFAULTS: &[&str] = &[

@@ -7,7 +7,6 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
 use crate::nn::{Activation, Mlp};
@@ -106,7 +105,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ddpg_continuous_action", Args::check, train, evaluate);
+registered_algorithm!(Args, "ddpg_continuous_action", CONTINUOUS, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 

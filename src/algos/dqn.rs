@@ -6,7 +6,6 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
 use crate::nn::{Activation, Mlp};
@@ -128,7 +127,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "dqn", Args::check, train, evaluate);
+registered_algorithm!(Args, "dqn", VECTORS, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 

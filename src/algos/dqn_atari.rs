@@ -6,7 +6,6 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
 use crate::nn::{Dense, Encoder, init};
@@ -129,7 +128,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "dqn_atari", Args::check, train, evaluate);
+registered_algorithm!(Args, "dqn_atari", FOUR_FRAMES_OR_BOARDS, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -9,9 +9,8 @@ mod storage;
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::distributions::Categorical;
-use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, XlaPool};
+use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
 use crate::jit::{Stats, jit};
 use crate::nn::init::orthogonal;
@@ -174,7 +173,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppg", Args::check, train, evaluate);
+registered_algorithm!(Args, "ppg", IMAGES, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -682,12 +681,6 @@ fn collect_samples(
     (env_state, episodes, Minibatches { samples, indices }, explained_variance)
 }
 
-/// Creates environments, and returns them with the sizes of the networks.
-fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
-    let kinds = [ObsKind::Frames, ObsKind::Board];
-    pools::of_kinds(args, &kinds, AtariOptions::gymnasium(), num_envs, seed)
-}
-
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
 /// the run's folder.
 ///
@@ -696,7 +689,7 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let (pool, sizes) = make_pool(args, args.num_envs, args.run.seed)?;
+    let (pool, sizes) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
@@ -777,7 +770,7 @@ fn log_aux_metrics(trainer: &mut Trainer<'_, Args>, metrics: &AuxMetrics<Array>)
 
 /// Evaluates a saved model, sampling actions from its policy.
 fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
+    let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
     let agent = load_model(model, |key| init_train_state(key, args.network, &sizes))?.agent;
     let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
         agent.policy_and_value(obs).0.sample(key)

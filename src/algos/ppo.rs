@@ -6,7 +6,6 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::distributions::Categorical;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
@@ -123,7 +122,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo", Args::check, train, evaluate);
+registered_algorithm!(Args, "ppo", VECTORS, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -13,7 +13,6 @@ mod seeds;
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::distributions::{ActionDistribution, Categorical, DiagNormal};
 use crate::envs::traced::{EpisodeState, TracedEnv};
 use crate::envs::{ActionKind, EnvPool, PoolOptions};
@@ -183,7 +182,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_anakin", Args::check, train, evaluate);
+registered_algorithm!(Args, "ppo_anakin", TRACED, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -8,9 +8,8 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::distributions::Categorical;
-use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, XlaPool};
+use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
 use crate::jit;
 use crate::nn::{Dense, Encoder, init::orthogonal};
@@ -126,7 +125,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_atari", Args::check, train, evaluate);
+registered_algorithm!(Args, "ppo_atari", IMAGES, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -504,12 +503,6 @@ fn collect_samples(
     (env_state, episodes, UpdateData { samples, indices, explained_variance })
 }
 
-/// Creates environments, and returns them with the sizes of the networks.
-fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
-    let kinds = [ObsKind::Frames, ObsKind::Board];
-    pools::of_kinds(args, &kinds, AtariOptions::gymnasium(), num_envs, seed)
-}
-
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
 /// the run's folder.
 ///
@@ -518,7 +511,7 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)
 /// the environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let (pool, sizes) = make_pool(args, args.num_envs, args.run.seed)?;
+    let (pool, sizes) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
@@ -568,7 +561,7 @@ pub fn train(args: &Args) -> Result<Summary> {
 
 /// Evaluates a saved model, sampling actions from its policy.
 fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
+    let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
     let agent = load_model(model, |key| init_train_state(key, &sizes))?.agent;
     let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
         agent.policy_and_value(obs).0.sample(key)

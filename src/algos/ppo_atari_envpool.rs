@@ -12,7 +12,6 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::distributions::Categorical;
 use crate::envs::{AtariOptions, Autoreset, EnvPool, Handle, ObsKind, PoolOptions, XlaPool};
 use crate::error::Result;
@@ -23,9 +22,10 @@ use crate::random::permutation;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::saved::load_model;
+use crate::rl::spaces::Sizes;
 use crate::rl::{
-    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
-    merge_time_and_env, spaces,
+    Algorithm, EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated,
+    gather_minibatch, merge_time_and_env,
 };
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{IndexMode, stack, zeros_like};
@@ -149,7 +149,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_atari_envpool", Args::check, train, evaluate);
+registered_algorithm!(Args, "ppo_atari_envpool", FOUR_FRAMES, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -511,9 +511,8 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, usize)
         ..PoolOptions::default()
     };
     let pool = EnvPool::atari(&args.env_id, atari, options)?;
-    spaces::images("ppo_atari_envpool", pool.spec(), [4, 84, 84])?;
-    let num_actions = spaces::choices("ppo_atari_envpool", pool.spec())?;
-    Ok((pool, num_actions))
+    let sizes = Sizes::of(Args::NAME, pool.spec(), &Args::ENVS)?;
+    Ok((pool, sizes.num_actions))
 }
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to

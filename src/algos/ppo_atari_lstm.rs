@@ -11,9 +11,8 @@ mod sequences;
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::distributions::Categorical;
-use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, XlaPool};
+use crate::envs::{AtariOptions, EnvPool, Handle, XlaPool};
 use crate::error::Result;
 use crate::jit;
 use crate::nn::{Dense, Encoder, LstmCell, init::orthogonal};
@@ -155,7 +154,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_atari_lstm", Args::check, train, evaluate);
+registered_algorithm!(Args, "ppo_atari_lstm", DISCRETE, Args::check, train, evaluate);
 
 /// Number of LSTM units.
 const LSTM_SIZE: usize = 128;
@@ -668,9 +667,8 @@ fn collect_samples(
 
 /// Creates environments, and returns them with the sizes of the networks.
 fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
-    let kinds = [ObsKind::Frames, ObsKind::Board, ObsKind::Vector];
     let atari = AtariOptions { stack_num: 1, ..AtariOptions::gymnasium() };
-    pools::of_kinds(args, &kinds, atari, num_envs, seed)
+    pools::with_atari(args, atari, num_envs, seed)
 }
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to

@@ -7,7 +7,6 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::distributions::DiagNormal;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
@@ -128,7 +127,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_continuous_action", Args::check, train, evaluate);
+registered_algorithm!(Args, "ppo_continuous_action", CONTINUOUS, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -7,7 +7,6 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::distributions::MultiCategorical;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
@@ -124,7 +123,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_masked", Args::check, train, evaluate);
+registered_algorithm!(Args, "ppo_masked", MASKED, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -9,7 +9,6 @@ mod moments;
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::distributions::Categorical;
 use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, XlaPool};
 use crate::error::Result;
@@ -151,7 +150,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_rnd_envpool", Args::check, train, evaluate);
+registered_algorithm!(Args, "ppo_rnd_envpool", IMAGES, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -718,7 +717,7 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)
         repeat_action_probability: 0.25,
         ..AtariOptions::envpool()
     };
-    pools::of_kinds(args, &[ObsKind::Frames, ObsKind::Board], atari, num_envs, seed)
+    pools::with_atari(args, atari, num_envs, seed)
 }
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to

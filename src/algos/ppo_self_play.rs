@@ -7,7 +7,6 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::distributions::MultiCategorical;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
@@ -142,7 +141,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "ppo_self_play", Args::check, train, evaluate);
+registered_algorithm!(Args, "ppo_self_play", TWO_PLAYERS, Args::check, train, evaluate);
 
 /// Number of environments in an evaluation against a random player during training.
 const EVAL_ENVS: usize = 64;

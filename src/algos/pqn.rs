@@ -7,7 +7,6 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
 use crate::jit;
@@ -116,7 +115,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "pqn", Args::check, train, evaluate);
+registered_algorithm!(Args, "pqn", VECTORS, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 

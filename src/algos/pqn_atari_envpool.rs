@@ -7,7 +7,6 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, XlaPool};
 use crate::error::Result;
 use crate::jit;
@@ -117,7 +116,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "pqn_atari_envpool", Args::check, train, evaluate);
+registered_algorithm!(Args, "pqn_atari_envpool", IMAGES, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -438,7 +437,7 @@ fn train_iteration(
 /// lives and rewards clipped to their signs.
 fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
     let atari = AtariOptions { episodic_life: true, reward_clip: true, ..AtariOptions::envpool() };
-    pools::of_kinds(args, &[ObsKind::Frames, ObsKind::Board], atari, num_envs, seed)
+    pools::with_atari(args, atari, num_envs, seed)
 }
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to

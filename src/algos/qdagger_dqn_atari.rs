@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use clap::Parser;
 use serde::{Deserialize, Serialize};
 
-use crate::algorithm;
 pub use crate::algos::dqn_atari::QNetwork as Teacher;
 use crate::algos::dqn_atari::TrainState as TeacherModel;
 use crate::envs::{Handle, ObsKind, XlaPool};
@@ -183,7 +182,14 @@ impl Args {
     }
 }
 
-algorithm!(Args, "qdagger_dqn_atari", Args::check, train, evaluate);
+registered_algorithm!(
+    Args,
+    "qdagger_dqn_atari",
+    FOUR_FRAMES_OR_BOARDS,
+    Args::check,
+    train,
+    evaluate
+);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -7,7 +7,6 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
 use crate::nn::{Dense, Encoder, init};
@@ -174,7 +173,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "rainbow_atari", Args::check, train, evaluate);
+registered_algorithm!(Args, "rainbow_atari", FOUR_FRAMES_OR_BOARDS, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -8,16 +8,19 @@ use clap::Command;
 use serde_json::{Map, Value};
 
 use super::*;
+use crate::envs::{self, EnvSpec};
 use crate::error::{Error, Result};
 use crate::rl::ranges::ranged;
 use crate::rl::saved::Origin;
-use crate::rl::{Algorithm, Evaluation, algorithm};
+use crate::rl::{Algorithm, EnvSupport, Evaluation, algorithm};
 
 /// A registered algorithm.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
     /// Name of the algorithm.
     pub name: &'static str,
+    /// Environments that the algorithm supports.
+    pub envs: EnvSupport,
     /// Returns a one-line description.
     pub about: fn() -> String,
     /// Returns the clap command with the algorithm's flags and their ranges.
@@ -37,6 +40,7 @@ pub struct Entry {
 const fn entry<A: Algorithm>() -> Entry {
     Entry {
         name: A::NAME,
+        envs: A::ENVS,
         about: || A::command().get_about().map(ToString::to_string).unwrap_or_default(),
         command: || ranged(A::command()),
         check: |args| {
@@ -88,6 +92,26 @@ pub fn find(name: &str) -> Result<&'static Entry> {
         let names: Vec<&str> = ALGORITHMS.iter().map(|entry| entry.name).collect();
         Error::Argument(format!("no algorithm {name}; there are {}", names.join(", ")))
     })
+}
+
+/// Returns the names of the algorithms that support the environment.
+pub fn fitting(spec: &EnvSpec) -> Vec<&'static str> {
+    let fitting = ALGORITHMS.iter().filter(|entry| entry.envs.fits(spec));
+    fitting.map(|entry| entry.name).collect()
+}
+
+/// Adds the algorithms that support the environment to the error of one that does not.
+pub(super) fn with_alternatives<A: Algorithm>(args: &A, error: Error) -> Error {
+    match (error, envs::spec(args.env_id())) {
+        (Error::Config(text), Ok(spec)) if text.starts_with("--env-id") && !A::ENVS.fits(&spec) => {
+            let names = match fitting(&spec).as_slice() {
+                [] => "no algorithm here takes it".into(),
+                names => format!("what fits it: {}", names.join(", ")),
+            };
+            Error::Config(format!("{text}; {names}"))
+        }
+        (error, _) => error,
+    }
 }
 
 /// Evaluates the model at `path` with the algorithm that saved it.

@@ -6,7 +6,6 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::distributions::DiagNormal;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
@@ -132,7 +131,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "rpo_continuous_action", Args::check, train, evaluate);
+registered_algorithm!(Args, "rpo_continuous_action", CONTINUOUS, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -7,7 +7,6 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::distributions::Categorical;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
@@ -128,7 +127,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "sac_atari", Args::check, train, evaluate);
+registered_algorithm!(Args, "sac_atari", FOUR_FRAMES_OR_BOARDS, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 

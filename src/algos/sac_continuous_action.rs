@@ -7,7 +7,6 @@
 use clap::Parser;
 use serde::Serialize;
 
-use crate::algorithm;
 use crate::distributions::{TanhCorrection, TanhNormal};
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
@@ -122,7 +121,7 @@ impl Args {
     }
 }
 
-algorithm!(Args, "sac_continuous_action", Args::check, train, evaluate);
+registered_algorithm!(Args, "sac_continuous_action", CONTINUOUS, Args::check, train, evaluate);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -7,7 +7,6 @@ pub mod checkpoint;
 pub mod episodes;
 pub mod eval_command;
 pub mod evaluation;
-pub mod fitting;
 pub mod flags;
 #[cfg(test)]
 mod hostile;
@@ -23,6 +22,7 @@ pub mod run;
 pub mod saved;
 mod screen;
 pub mod spaces;
+pub mod support;
 pub mod trainer;
 pub mod truncation;
 
@@ -35,5 +35,6 @@ pub use progress::Progress;
 pub use returns::Returns;
 pub use run::{Run, Summary, scalars};
 pub use saved::Envs;
+pub use support::{ActionSupport, EnvSupport};
 pub use trainer::Trainer;
 pub use truncation::{bootstrap_truncated, bootstrap_truncated_batch};

@@ -93,7 +93,7 @@ fn invalid_settings_are_refused() {
     assert_eq!(error(&["--tau=2"]), "--tau 2: must be a number from 0 to 1");
     assert_eq!(error(&["--buffer-size=11"]), "--buffer-size 11: must be 12 to 2147483647");
     let text = error(&["--env-id=CartPole-v1"]);
-    assert!(text.contains("dqn_atari takes images u8[frames, 84, 84] or boards"), "{text}");
+    assert!(text.contains("dqn_atari takes images u8[4, 84, 84] or boards"), "{text}");
     let text = error(&["--env-id=Pomg-v5"]);
     assert!(text.contains("Pong-v5"), "{text}");
     let text = error(&["--env-id=MinAtar/Pong-v1"]);

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use podracer::algos::registry::ALGORITHMS;
+use podracer::algos::registry::{ALGORITHMS, fitting};
 use podracer::algos::*;
 use podracer::envs::{self, Action, Bound, Env, EnvRng, EnvSpec, ObsMut, Space, StepOutcome};
 use podracer::error::Result;
 use podracer::rl::Algorithm;
-use podracer::rl::fitting::fitting;
 use podracer::{DType, Error};
 
 #[test]

@@ -5,7 +5,7 @@ use crate::envs::{ActionKind, EnvSpec, ObsKind};
 use crate::error::Result;
 use crate::nn::init::orthogonal;
 use crate::nn::{Dense, Encoder, ImageEncoder, PolicyHead};
-use crate::rl::{ImageNetwork, spaces};
+use crate::rl::{EnvSupport, ImageNetwork, spaces};
 use crate::tree::Tree;
 use crate::{Key, Shape, Tensor};
 
@@ -38,8 +38,7 @@ impl Sizes {
         network: ImageNetwork,
         (channels, hiddens): (&[usize], &[usize]),
     ) -> Result<Sizes> {
-        let kinds = [ObsKind::Frames, ObsKind::Board, ObsKind::Vector];
-        let obs_kind = spaces::obs_kind(algorithm, spec, &kinds)?;
+        let obs_kind = spaces::obs_kind(algorithm, spec, &EnvSupport::ALL)?;
         let (channels, hiddens) = (channels.to_vec(), hiddens.to_vec());
         let action_kind = spaces::action_kind(algorithm, spec)?;
         let shape = spec.observation.shape();

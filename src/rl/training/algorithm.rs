@@ -18,7 +18,7 @@ use crate::rl::evaluation::Evaluation;
 use crate::rl::files;
 use crate::rl::options::RunOptions;
 use crate::rl::saved::{CHECKPOINT, MODEL, Origin, checkpoint_in, settings};
-use crate::rl::{Summary, flags, memory, ranges};
+use crate::rl::{EnvSupport, Summary, flags, memory, ranges};
 
 /// An algorithm, represented by its settings: each algorithm's `Args` implements it.
 pub trait Algorithm: Parser + Serialize {
@@ -29,6 +29,10 @@ pub trait Algorithm: Parser + Serialize {
     /// observations: defaults for small environments of an algorithm whose own defaults are for
     /// images.
     const VECTOR_DEFAULTS: &'static [&'static str] = &[];
+
+    /// Environments that the algorithm supports. [`pools::images`](crate::rl::pools::images) refuses
+    /// others.
+    const ENVS: EnvSupport = EnvSupport::ALL;
 
     /// Returns the options that every algorithm has.
     fn options(&self) -> &RunOptions;
@@ -53,6 +57,11 @@ pub trait Algorithm: Parser + Serialize {
     /// [`Error::Config`] for settings out of range, and errors of the environments, compilation,
     /// execution and file I/O.
     fn train(&self) -> Result<Summary>;
+
+    /// Adds advice to an error of [`train`](Algorithm::train).
+    fn explain(&self, error: Error) -> Error {
+        error
+    }
 
     /// Evaluates a saved model.
     ///
@@ -91,15 +100,6 @@ macro_rules! algorithm {
             }
         }, $train, $play);
     };
-    ($args:ty, $name:literal, $check:path, $train:path, $play:path, $vector_defaults:expr) => {
-        $crate::algorithm!(@with $args, $name, {
-            const VECTOR_DEFAULTS: &'static [&'static str] = $vector_defaults;
-
-            fn check(&self) -> $crate::Result<()> {
-                $check(self)
-            }
-        }, $train, $play);
-    };
     (@with $args:ty, $name:literal, { $($check:tt)* }, $train:path, $play:path) => {
         impl $crate::rl::Algorithm for $args {
             const NAME: &'static str = $name;
@@ -124,7 +124,7 @@ macro_rules! algorithm {
 
             fn train(&self) -> $crate::Result<$crate::rl::Summary> {
                 $crate::rl::algorithm::check(self)?;
-                $train(self)
+                $train(self).map_err(|error| self.explain(error))
             }
 
             fn play(

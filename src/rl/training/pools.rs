@@ -1,12 +1,12 @@
 //! Environment pools for the settings of an algorithm, with the sizes of its networks; environments
 //! that the algorithm does not support are refused.
 
-use crate::envs::{AtariOptions, EnvPool, ObsKind, PoolOptions, is_registered, spec};
+use crate::envs::{AtariOptions, EnvPool, PoolOptions, is_registered, spec};
 use crate::error::Result;
 use crate::trace::DType;
 
-use crate::rl::Algorithm;
 use crate::rl::spaces::{self, Bounds, Masked, Sizes};
+use crate::rl::{Algorithm, EnvSupport};
 
 fn options<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> PoolOptions {
     let num_threads = args.options().num_threads;
@@ -20,7 +20,7 @@ fn options<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> PoolOptions {
 /// [`Error::Config`](crate::Error::Config) for other environments, and errors of the environments.
 pub fn discrete<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
     let pool = EnvPool::make(args.env_id(), options(args, num_envs, seed))?;
-    let sizes = Sizes::of(A::NAME, pool.spec(), &[ObsKind::Vector])?;
+    let sizes = Sizes::of(A::NAME, pool.spec(), &EnvSupport::VECTORS)?;
     Ok((pool, sizes))
 }
 
@@ -60,37 +60,29 @@ pub fn masked<A: Algorithm>(
     Ok((pool, sizes))
 }
 
-/// Creates environments with image observations and discrete actions for algorithms whose replay
-/// buffers store single frames; returns them with their sizes. Atari games get the wrappers of
-/// CleanRL's `dqn_atari.py`: stacks of four frames, lives as episodes, rewards clipped to their
-/// signs, up to 30 no-ops, fire after a reset. Other environments get no wrappers.
+/// Creates environments with observations of the kinds in [`Algorithm::ENVS`] and discrete actions;
+/// returns them with their sizes. Atari games get the wrappers of CleanRL's `dqn_atari.py`: stacks
+/// of four frames, lives as episodes, rewards clipped to their signs, up to 30 no-ops, fire after a
+/// reset. Other environments get no wrappers.
 ///
 /// # Errors
 /// Returns the same errors as [`discrete`].
 pub fn images<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
-    let kinds = [ObsKind::Frames, ObsKind::Board];
-    let (pool, sizes) = of_kinds(args, &kinds, AtariOptions::gymnasium(), num_envs, seed)?;
-    if sizes.obs_kind == ObsKind::Frames {
-        // The buffer rebuilds observations from single frames, which only stacks allow.
-        spaces::images(A::NAME, pool.spec(), [4, 84, 84])?;
-    }
-    Ok((pool, sizes))
+    with_atari(args, AtariOptions::gymnasium(), num_envs, seed)
 }
 
-/// Creates environments with observations of one of `kinds` and discrete actions; returns them with
-/// their sizes. `atari` are the options for Atari games; other environments get no wrappers.
+/// Like [`images`], with the options `atari` for Atari games.
 ///
 /// # Errors
 /// Returns the same errors as [`discrete`].
-pub(crate) fn of_kinds<A: Algorithm>(
+pub(crate) fn with_atari<A: Algorithm>(
     args: &A,
-    kinds: &[ObsKind],
     atari: AtariOptions,
     num_envs: usize,
     seed: u64,
 ) -> Result<(EnvPool, Sizes)> {
     let pool = any(args.env_id(), atari, options(args, num_envs, seed))?;
-    let sizes = Sizes::of(A::NAME, pool.spec(), kinds)?;
+    let sizes = Sizes::of(A::NAME, pool.spec(), &A::ENVS)?;
     Ok((pool, sizes))
 }
 

@@ -1,11 +1,10 @@
-//! Sizes of the spaces of an environment, or an error that names the algorithms that support it.
+//! Sizes of the spaces of an environment, or an error that names what the algorithm supports.
 
 use crate::Tensor;
-use crate::envs::own::TWO_PLAYERS;
 use crate::envs::{ActionKind, EnvSpec, ObsKind, Space};
 use crate::error::{Error, Result};
-use crate::rl::fitting::advice;
 use crate::rl::training::bounds::bounds_of;
+use crate::rl::training::support::{EnvSupport, num_players};
 use crate::trace::{DType, Shape};
 
 pub use crate::rl::training::bounds::Bounds;
@@ -19,49 +18,26 @@ pub fn vector(algorithm: &str, spec: &EnvSpec) -> Result<usize> {
     if !observation.dtype().is_float() || observation.shape().rank() != 1 {
         return Err(Error::Config(format!(
             "--env-id {}: {algorithm} takes vectors of floats, and this environment gives \
-             {observation}; {}",
-            spec.id,
-            advice(spec)
+             {observation}",
+            spec.id
         )));
     }
     Ok(observation.shape()[0])
 }
 
-/// Checks that observations are images `u8[channels, height, width]` of this shape.
+/// Returns the kind of observation, if `supported` has it.
 ///
 /// # Errors
 /// [`Error::Config`] for other observations; `algorithm` is the algorithm's name in the message.
-pub fn images(algorithm: &str, spec: &EnvSpec, shape: [usize; 3]) -> Result<()> {
-    let observation = &spec.observation;
-    if observation.dtype() != DType::U8 || observation.shape()[..] != shape {
-        return Err(Error::Config(format!(
-            "--env-id {}: {algorithm} takes images u8{shape:?}, and this environment gives \
-             {observation}; {}",
+pub fn obs_kind(algorithm: &str, spec: &EnvSpec, supported: &EnvSupport) -> Result<ObsKind> {
+    supported.obs_kind(&spec.observation).ok_or_else(|| {
+        Error::Config(format!(
+            "--env-id {}: {algorithm} takes {}, and this environment gives {}",
             spec.id,
-            advice(spec)
-        )));
-    }
-    Ok(())
-}
-
-/// Returns the kind of observation, if it is one of `kinds`.
-///
-/// # Errors
-/// [`Error::Config`] for other observations; `algorithm` is the algorithm's name in the message.
-pub fn obs_kind(algorithm: &str, spec: &EnvSpec, kinds: &[ObsKind]) -> Result<ObsKind> {
-    match ObsKind::of(&spec.observation) {
-        Some(kind) if kinds.contains(&kind) => Ok(kind),
-        _ => {
-            let kinds: Vec<_> = kinds.iter().map(ToString::to_string).collect();
-            Err(Error::Config(format!(
-                "--env-id {}: {algorithm} takes {}, and this environment gives {}; {}",
-                spec.id,
-                kinds.join(" or "),
-                spec.observation,
-                advice(spec)
-            )))
-        }
-    }
+            supported.observations(),
+            spec.observation
+        ))
+    })
 }
 
 /// Sizes that an agent with discrete actions needs to know of an environment.
@@ -76,12 +52,12 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Returns the sizes of an environment with one of the observation kinds `kinds`.
+    /// Returns the sizes of an environment with observations that `supported` has.
     ///
     /// # Errors
     /// Returns the errors of [`obs_kind`] and [`choices`].
-    pub fn of(algorithm: &str, spec: &EnvSpec, kinds: &[ObsKind]) -> Result<Sizes> {
-        let obs_kind = obs_kind(algorithm, spec, kinds)?;
+    pub fn of(algorithm: &str, spec: &EnvSpec, supported: &EnvSupport) -> Result<Sizes> {
+        let obs_kind = obs_kind(algorithm, spec, supported)?;
         let num_actions = choices(algorithm, spec)?;
         Ok(Sizes { obs_kind, shape: spec.observation.shape(), num_actions })
     }
@@ -101,9 +77,8 @@ pub fn choices(algorithm: &str, spec: &EnvSpec) -> Result<usize> {
         Space::Discrete { n } => Ok(*n),
         other => Err(Error::Config(format!(
             "--env-id {}: {algorithm} chooses among discrete actions, and this environment takes \
-             {other}; {}",
-            spec.id,
-            advice(spec)
+             {other}",
+            spec.id
         ))),
     }
 }
@@ -147,11 +122,10 @@ impl Masked {
 /// # Errors
 /// [`Error::Config`] for other environments; `algorithm` is the algorithm's name in the message.
 pub fn masked(algorithm: &str, spec: &EnvSpec, players: usize) -> Result<Masked> {
-    let there = if TWO_PLAYERS.contains(&spec.id.as_str()) { 2 } else { 1 };
+    let there = num_players(spec);
     if there != players {
         return Err(Error::Config(format!(
-            "--env-id {}: {algorithm} is for {players} player{}, and this environment has {there}; \
-             ppo_self_play is for two",
+            "--env-id {}: {algorithm} is for {players} player{}, and this environment has {there}",
             spec.id,
             if players == 1 { "" } else { "s" }
         )));
@@ -163,9 +137,8 @@ pub fn masked(algorithm: &str, spec: &EnvSpec, players: usize) -> Result<Masked>
         }
         other => Err(Error::Config(format!(
             "--env-id {}: {algorithm} takes masked MultiDiscrete actions, whose observations say \
-             which are allowed, and this environment takes {other}; {}",
-            spec.id,
-            advice(spec)
+             which are allowed, and this environment takes {other}",
+            spec.id
         ))),
     }
 }
@@ -177,10 +150,8 @@ pub fn masked(algorithm: &str, spec: &EnvSpec, players: usize) -> Result<Masked>
 pub fn bounds(algorithm: &str, spec: &EnvSpec) -> Result<Bounds> {
     bounds_of(&spec.action).map_err(|problem| {
         Error::Config(format!(
-            "--env-id {}: {algorithm} {problem}, and this environment takes {}; {}",
-            spec.id,
-            spec.action,
-            advice(spec)
+            "--env-id {}: {algorithm} {problem}, and this environment takes {}",
+            spec.id, spec.action
         ))
     })
 }

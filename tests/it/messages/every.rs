@@ -265,7 +265,7 @@ const LAYERS: &[Function] = calls! {
         let keys = vec![key(x), key(x)];
         Encoder::init_with_keys(keys, ObsKind::Board, &board(), init::lecun_normal())
     },
-    "Encoder::scaled" => |x| Encoder::scaled(ObsKind::Vector, x),
+    "Encoder::scaled" => |x| Encoder::scaled(ObsKind::Frames, x),
     "Encoder::size" => |x| encoder(x).size(),
     "Encoder::with_hidden" => |x| encoder(x).with_hidden(key(x), init::lecun_normal()),
     "GruCell::apply" => |x| GruCell { w_i: x, w_h: x, b: x, b_n: x }.apply(x, x),

@@ -1,0 +1,118 @@
+//! Environments that an algorithm supports.
+
+use crate::envs::own::TWO_PLAYERS;
+use crate::envs::{EnvSpec, ObsKind, Space, traced};
+use crate::rl::training::bounds::bounds_of;
+
+/// Environments that an algorithm supports: kinds of observations and actions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EnvSupport {
+    /// Kinds of observation; `None` for every observation.
+    pub obs_kinds: Option<&'static [ObsKind]>,
+    /// Number of stacked frames, if the algorithm supports only one.
+    pub num_frames: Option<usize>,
+    /// Actions.
+    pub actions: ActionSupport,
+    /// True if the environments must be traced functions.
+    pub traced: bool,
+}
+
+/// Actions that an algorithm supports. [`ActionKind`](crate::spaces::ActionKind) describes those of
+/// one environment, with their number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActionSupport {
+    /// Discrete actions.
+    Discrete,
+    /// Vectors of bounded numbers.
+    Continuous,
+    /// Discrete actions and vectors of bounded numbers.
+    DiscreteOrContinuous,
+    /// MultiDiscrete actions with a mask of allowed choices, for this number of players.
+    Masked(usize),
+}
+
+impl EnvSupport {
+    const fn new(obs_kinds: &'static [ObsKind], actions: ActionSupport) -> EnvSupport {
+        EnvSupport { obs_kinds: Some(obs_kinds), num_frames: None, actions, traced: false }
+    }
+
+    /// Vector observations, discrete actions.
+    pub const VECTORS: EnvSupport = EnvSupport::new(&[ObsKind::Vector], ActionSupport::Discrete);
+    /// Vector observations, bounded continuous actions.
+    pub const CONTINUOUS: EnvSupport =
+        EnvSupport::new(&[ObsKind::Vector], ActionSupport::Continuous);
+    /// Stacked frames or boards, discrete actions.
+    pub const IMAGES: EnvSupport =
+        EnvSupport::new(&[ObsKind::Frames, ObsKind::Board], ActionSupport::Discrete);
+    /// Stacks of four frames or boards, discrete actions.
+    pub const FOUR_FRAMES_OR_BOARDS: EnvSupport =
+        EnvSupport { num_frames: Some(4), ..EnvSupport::IMAGES };
+    /// Stacks of four frames, discrete actions.
+    pub const FOUR_FRAMES: EnvSupport = EnvSupport {
+        num_frames: Some(4),
+        ..EnvSupport::new(&[ObsKind::Frames], ActionSupport::Discrete)
+    };
+    /// Frames, boards or vectors; discrete actions.
+    pub const DISCRETE: EnvSupport = EnvSupport::new(
+        &[ObsKind::Frames, ObsKind::Board, ObsKind::Vector],
+        ActionSupport::Discrete,
+    );
+    /// Frames, boards or vectors; discrete or bounded continuous actions.
+    pub const ALL: EnvSupport =
+        EnvSupport { actions: ActionSupport::DiscreteOrContinuous, ..EnvSupport::DISCRETE };
+    /// Vector observations with a mask of the allowed choices, one player.
+    pub const MASKED: EnvSupport = EnvSupport::new(&[ObsKind::Vector], ActionSupport::Masked(1));
+    /// Vector observations with a mask of the allowed choices, two players.
+    pub const TWO_PLAYERS: EnvSupport =
+        EnvSupport::new(&[ObsKind::Vector], ActionSupport::Masked(2));
+    /// Traced functions with discrete or bounded continuous actions.
+    pub const TRACED: EnvSupport = EnvSupport { obs_kinds: None, traced: true, ..EnvSupport::ALL };
+
+    /// Returns true if the algorithm supports the environment.
+    pub fn fits(&self, spec: &EnvSpec) -> bool {
+        (self.obs_kinds.is_none() || self.obs_kind(&spec.observation).is_some())
+            && self.actions.fits(spec)
+            && (!self.traced || traced::list_envs().contains(&spec.id.as_str()))
+    }
+
+    /// Returns the kind of observations of a space, if the algorithm supports them.
+    pub(in crate::rl) fn obs_kind(&self, observation: &Space) -> Option<ObsKind> {
+        let kind = ObsKind::of(observation)?;
+        let right_number = match (kind, self.num_frames) {
+            (ObsKind::Frames, Some(num_frames)) => observation.shape()[0] == num_frames,
+            _ => true,
+        };
+        let known = self.obs_kinds.is_none_or(|kinds| kinds.contains(&kind));
+        (known && right_number).then_some(kind)
+    }
+
+    /// Returns a description of the supported observations, for error messages.
+    pub(in crate::rl) fn observations(&self) -> String {
+        let of_kind = |kind: &ObsKind| match (kind, self.num_frames) {
+            (ObsKind::Frames, Some(num_frames)) => format!("images u8[{num_frames}, 84, 84]"),
+            _ => kind.to_string(),
+        };
+        let kinds: Vec<String> = self.obs_kinds.unwrap_or_default().iter().map(of_kind).collect();
+        kinds.join(" or ")
+    }
+}
+
+impl ActionSupport {
+    fn fits(self, spec: &EnvSpec) -> bool {
+        let discrete = matches!(spec.action, Space::Discrete { .. });
+        match self {
+            ActionSupport::Discrete => discrete,
+            ActionSupport::Continuous => bounds_of(&spec.action).is_ok(),
+            ActionSupport::DiscreteOrContinuous => discrete || bounds_of(&spec.action).is_ok(),
+            ActionSupport::Masked(players) => {
+                let masked = matches!(&spec.action, Space::MultiDiscrete { masked: true, .. });
+                masked && players == num_players(spec)
+            }
+        }
+    }
+}
+
+/// Returns the number of players of an environment.
+pub(in crate::rl) fn num_players(spec: &EnvSpec) -> usize {
+    if TWO_PLAYERS.contains(&spec.id.as_str()) { 2 } else { 1 }
+}
