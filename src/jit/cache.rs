@@ -244,8 +244,8 @@ macro_rules! function_cache_methods {
 
             /// Writes to the standard error the reason for every compilation after the first one:
             /// the leaf of the argument that has another type or is on other devices, the leaves
-            /// that are new or gone in its structure, and the line of the call. JAX's
-            /// `jax_explain_cache_misses`. `PODRACER_EXPLAIN=1` turns it on for all functions.
+            /// that are new or gone in its structure, and the line of the call, as
+            /// JAX's `jax_explain_cache_misses` does. `PODRACER_EXPLAIN=1` sets it for all functions.
             pub fn explain_recompiles(mut self, on: bool) -> Self {
                 self.cache.history.signatures.explain = on;
                 self

@@ -34,7 +34,7 @@ use super::custom_calls::native_calls::Role;
 pub use super::options::{LowerOptions, Platform};
 use crate::trace::graph::in_order;
 use crate::trace::literal::Literal;
-use crate::trace::op::{BinaryOp, CompareOp, Op};
+use crate::trace::op::{BinaryOp, CompareOp, Op, Structure};
 use crate::trace::program::{Equation, Program, Var};
 use crate::trace::types::{DType, TensorType};
 
@@ -202,57 +202,33 @@ impl<'a> Emitter<'a> {
             equation.outputs.iter().map(|&var| program.ty(var)).collect();
         let none = TensorType::scalar(DType::Bool);
         let result = results.first().copied().unwrap_or(&none);
-        // Control flow hands slots on to its regions; all others take values.
-        let structured = match &equation.op {
-            Op::Constant(literal) => {
-                let slot = if literal.ty().numel() <= SMALL || literal.splat_value().is_some() {
-                    Slot::Constant(literal)
-                } else {
-                    Slot::Value(self.constant(literal))
-                };
-                return SmallVec::from_iter([slot]);
-            }
-            Op::StopGradient | Op::Name(_) => return SmallVec::from_iter([inputs[0].clone()]),
-            Op::CustomJvp(custom) => self.program(&custom.call, inputs.iter().cloned()),
-            Op::CustomVjp(custom) => self.program(&custom.call, inputs.iter().cloned()),
-            Op::CustomLin(_) => unreachable!("transposed, or refused by linearize"),
-            Op::Remat(remat) => self.remat(remat, inputs, &tys),
-            Op::Scan(scan) => self.scan(scan, inputs, &tys, &results),
-            Op::While(while_op) => self.while_loop(while_op, inputs, &tys),
-            Op::Cond(cond) => self.cond(cond, inputs, &results),
-            Op::Callback(callback) => {
+        // These hand slots on, so that constants stay constants.
+        if let Op::Constant(literal) = &equation.op {
+            let slot = if literal.ty().numel() <= SMALL || literal.splat_value().is_some() {
+                Slot::Constant(literal)
+            } else {
+                Slot::Value(self.constant(literal))
+            };
+            return SmallVec::from_iter([slot]);
+        }
+        if let Op::StopGradient | Op::Name(_) = equation.op {
+            return SmallVec::from_iter([inputs[0].clone()]);
+        }
+        // So does control flow, to its regions; all others take values.
+        let structured = match equation.op.structure() {
+            Structure::CustomJvp(custom) => self.program(&custom.call, inputs.iter().cloned()),
+            Structure::CustomVjp(custom) => self.program(&custom.call, inputs.iter().cloned()),
+            Structure::CustomLin(_) => unreachable!("transposed, or refused by linearize"),
+            Structure::Remat(remat) => self.remat(remat, inputs, &tys),
+            Structure::Scan(scan) => self.scan(scan, inputs, &tys, &results),
+            Structure::While(while_op) => self.while_loop(while_op, inputs, &tys),
+            Structure::Cond(cond) => self.cond(cond, inputs, &results),
+            Structure::Callback(callback) => {
                 let values: Values = inputs.iter().map(|slot| self.value(slot)).collect();
                 let values = self.callback(callback, &values, &tys, &results);
                 return values.into_iter().map(Slot::Value).collect();
             }
-            Op::Iota { .. }
-            | Op::Unary(_)
-            | Op::Binary(_)
-            | Op::Compare(_)
-            | Op::Select
-            | Op::Clamp
-            | Op::Convert { .. }
-            | Op::Bitcast { .. }
-            | Op::Broadcast { .. }
-            | Op::Reshape { .. }
-            | Op::Transpose { .. }
-            | Op::Reverse { .. }
-            | Op::Concat { .. }
-            | Op::Pad { .. }
-            | Op::Slice { .. }
-            | Op::DynamicSlice { .. }
-            | Op::DynamicUpdateSlice
-            | Op::Gather(_)
-            | Op::Scatter(_)
-            | Op::Dot(_)
-            | Op::Conv(_)
-            | Op::Cholesky
-            | Op::TriangularSolve(_)
-            | Op::Reduce { .. }
-            | Op::ArgReduce { .. }
-            | Op::Sort { .. }
-            | Op::Collective(_)
-            | Op::Threefry => {
+            Structure::Elementary | Structure::Collective(_) => {
                 let mut values: Values = inputs.iter().map(|slot| self.value(slot)).collect();
                 if let Op::Binary(op @ (BinaryOp::Div | BinaryOp::Rem)) = equation.op
                     && result.dtype.is_int()
