@@ -436,6 +436,6 @@ impl<B: Tree<Tensor>> Lowered<B> {
     pub fn export(&self) -> Result<Exported> {
         let out_paths = paths::<Tensor, B>(self.template());
         let program = self.program().clone();
-        Exported::of(&self.name, program, &self.in_paths, &out_paths, &[self.platform])
+        Exported::of(self.name(), program, &self.in_paths, &out_paths, &[self.platform()])
     }
 }

@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::panic::Location;
 
 pub use self::cache::{Difference, Recompile, Stats};
-use self::cache::{FunctionCache, SignatureExecutable, function_cache_methods, leaves_of};
+use self::cache::{FunctionCache, History, SignatureExecutable, function_cache_methods, leaves_of};
 use self::core::CompilerOptions;
 pub(crate) use self::core::{Compiled, aliases};
 use self::eager::EagerOps;
@@ -25,7 +25,7 @@ use crate::error::{Error, Loc, Result};
 use crate::lower::cache::CacheOutcome;
 use crate::lower::dump::lowered;
 use crate::lower::pjrt::OptionValue;
-use crate::lower::stablehlo::{LowerOptions, stablehlo};
+use crate::lower::stablehlo::{LowerOptions, Platform, stablehlo};
 use crate::runtime::Runtime;
 use crate::timeline;
 use crate::trace::eval::eval;
@@ -65,11 +65,7 @@ impl std::fmt::Display for Mode {
 /// It may be called from several threads.
 pub struct Jit<A, B, F> {
     f: F,
-    at: Loc,
-    mode: Mode,
-    device: usize,
-    options: CompilerOptions,
-    check_nans: bool,
+    settings: Settings,
     cache: FunctionCache<JitExecutable, B>,
     argument: PhantomData<fn(A)>,
 }
@@ -120,11 +116,7 @@ type Leaves<'a> = cache::Leaves<'a, Array>;
 pub fn jit<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Jit<A, B, F> {
     Jit {
         f,
-        at: Location::caller(),
-        mode: Mode::Jit,
-        device: 0,
-        options: CompilerOptions::new(),
-        check_nans: false,
+        settings: Settings::new(Location::caller()),
         cache: FunctionCache::default(),
         argument: PhantomData,
     }
@@ -157,7 +149,7 @@ impl<A, B, F> Jit<A, B, F> {
     /// # Ok::<(), podracer::Error>(())
     /// ```
     pub fn with_mode(mut self, mode: Mode) -> Self {
-        self.mode = mode;
+        self.settings.mode = mode;
         self
     }
 
@@ -178,7 +170,7 @@ impl<A, B, F> Jit<A, B, F> {
     /// # }
     /// ```
     pub fn on(mut self, device: usize) -> Self {
-        self.device = device;
+        self.settings.device = device;
         self
     }
 
@@ -206,8 +198,9 @@ impl<A, B, F> Jit<A, B, F> {
         value: impl Into<OptionValue>,
     ) -> Self {
         let name = name.into();
-        self.options.retain(|(other, _)| *other != name);
-        self.options.push((name, value.into()));
+        let options = &mut self.settings.options;
+        options.retain(|(other, _)| *other != name);
+        options.push((name, value.into()));
         self
     }
 
@@ -220,13 +213,13 @@ impl<A, B, F> Jit<A, B, F> {
     /// function runs on the host a second time for the check; callbacks with effects are not called
     /// again: that run uses the results that they returned the first time.
     pub fn check_nans(mut self, on: bool) -> Self {
-        self.check_nans = on;
+        self.settings.check_nans = on;
         self
     }
 
     /// Returns the execution mode of the function.
     pub fn mode(&self) -> Mode {
-        self.mode
+        self.settings.mode
     }
 }
 
@@ -239,24 +232,11 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     /// [`Jit::assert_max_traces`].
     #[track_caller]
     pub fn call(&self, args: A::With<Array>) -> Result<B::With<Array>> {
-        match self.mode {
+        match self.settings.mode {
             Mode::Jit => self.call_compiled(&args, Location::caller()),
             Mode::Eager | Mode::Interpret => {
                 let (program, template) = self.program(&args)?;
-                let leaves = leaves_of(&args);
-                Effects::wait_for_order(&program)?;
-                let check = self.check_nans.then(|| Check::new(self.name()));
-                let host = |results: Vec<Literal>| results.into_iter().map(Array::from).collect();
-                let results = match (self.mode, &check) {
-                    (Mode::Eager, check) => {
-                        if let Some(check) = check {
-                            check.arguments(&literals(&leaves)?)?;
-                        }
-                        EagerOps::global().run(&program, &leaves, check.as_ref())?
-                    }
-                    (_, Some(check)) => host(check.run(&program, &literals(&leaves)?, None)?),
-                    (_, None) => host(eval(&program, &literals(&leaves)?)?),
-                };
+                let results = self.settings.run_traced(self.name(), &program, &leaves_of(&args))?;
                 Ok(tree::rebuild(&template, results))
             }
         }
@@ -268,33 +248,31 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
             args,
             &leaves,
             call,
-            || Runtime::get()?.expect_device(self.device),
+            || Runtime::get()?.expect_device(self.settings.device),
             || self.compile(args),
         )?;
         let JitExecutable { compiled, recorder } = &entry.executable;
         let _run = recorder.as_ref().map(Recorder::begin);
-        let results = compiled.run(&leaves, self.check_nans)?;
-        if self.check_nans {
-            self.look_for_nans(args, &leaves, &results, recorder.as_ref())?;
+        let results = compiled.run(&leaves, self.settings.check_nans)?;
+        if self.settings.check_nans && any_nan(&results)? {
+            let (program, _) = self.program(args)?;
+            explain_nan(self.name(), &program, &leaves, &results, recorder.as_ref())?;
         }
         Ok(tree::rebuild(&entry.template, results))
     }
 
     fn compile(&self, args: &A::With<Array>) -> Result<(JitExecutable, B)> {
-        let Lowered { program, text, aliases, template, recorder, .. } = self.lower(args)?;
-        let compiled = Compiled::new(program, &text, aliases, self.device, &self.options)?;
-        Ok((JitExecutable { compiled, recorder }, template))
+        let (program, template) = self.program(args)?;
+        let lowered = self.settings.lower(&self.cache.history, program)?;
+        Ok((lowered.compile_for_calls()?, template))
     }
 
     /// The function traced for an argument like `args`, and its result over tensors.
     pub(crate) fn program(&self, args: &A::With<Array>) -> Result<(Program, B)> {
         let types: Vec<TensorType> = leaves_of(args).iter().map(|leaf| leaf.ty().clone()).collect();
-        let transformation = match self.mode {
-            Mode::Jit => "jit",
-            Mode::Eager => "eager",
-            Mode::Interpret => "interpret",
-        };
-        self.cache.history.trace(transformation, self.at, args, &types, |args| (self.f)(args))
+        let transformation = self.settings.transformation();
+        let at = self.settings.at;
+        self.cache.history.trace(transformation, at, args, &types, |args| (self.f)(args))
     }
 
     /// The function traced and lowered for an argument like `args`, for inspection: its Program,
@@ -303,62 +281,146 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     /// # Errors
     /// As [`Jit::call`].
     pub fn lower(&self, args: &A::With<Array>) -> Result<Lowered<B>> {
-        let begin = std::time::Instant::now();
+        let start = std::time::Instant::now();
         let (program, template) = self.program(args)?;
-        let _span = timeline::span_of("lower", self.name());
+        let trace_seconds = start.elapsed().as_secs_f64();
+        let lowered = self.settings.lower(&self.cache.history, program)?;
+        let in_paths = crate::lower::artifact::paths::<Array, A::With<Array>>(args);
+        Ok(Lowered { lowered, template, in_paths, trace_seconds })
+    }
+}
+
+/// Settings of a [`Jit`], and the work that depends on them and on a traced Program alone: compiled
+/// once, not for each function.
+#[derive(Clone)]
+struct Settings {
+    at: Loc,
+    mode: Mode,
+    device: usize,
+    options: CompilerOptions,
+    check_nans: bool,
+}
+
+impl Settings {
+    fn new(at: Loc) -> Settings {
+        let options = CompilerOptions::new();
+        Settings { at, mode: Mode::Jit, device: 0, options, check_nans: false }
+    }
+
+    /// Name of the transformation in messages.
+    fn transformation(&self) -> &'static str {
+        match self.mode {
+            Mode::Jit => "jit",
+            Mode::Eager => "eager",
+            Mode::Interpret => "interpret",
+        }
+    }
+
+    /// Runs a Program in eager or interpreted mode.
+    fn run_traced(&self, name: &str, program: &Program, leaves: &Leaves<'_>) -> Result<Vec<Array>> {
+        Effects::wait_for_order(program)?;
+        let check = self.check_nans.then(|| Check::new(name));
+        let host = |results: Vec<Literal>| results.into_iter().map(Array::from).collect();
+        Ok(match (self.mode, &check) {
+            (Mode::Eager, check) => {
+                if let Some(check) = check {
+                    check.arguments(&literals(leaves)?)?;
+                }
+                EagerOps::global().run(program, leaves, check.as_ref())?
+            }
+            (_, Some(check)) => host(check.run(program, &literals(leaves)?, None)?),
+            (_, None) => host(eval(program, &literals(leaves)?)?),
+        })
+    }
+
+    /// Simplifies a traced Program and writes its StableHLO.
+    fn lower(&self, history: &History, program: Program) -> Result<LoweredProgram> {
+        let _span = timeline::span_of("lower", &history.name);
         let start = std::time::Instant::now();
         let program = simplify(program);
         let (program, recorder) =
             if self.check_nans { Recorder::of(program) } else { (program, None) };
         let aliases = if self.check_nans { vec![] } else { core::aliases(&program) };
         let options = LowerOptions {
-            name: self.name().to_string(),
+            name: history.name.clone(),
             aliases: aliases.clone(),
             ..Runtime::get()?.lower_options()
         };
         let text = lowered(&program, &options);
-        let lower_seconds = start.elapsed().as_secs_f64();
-        self.cache.history.record_lowering(lower_seconds);
-        Ok(Lowered {
+        let seconds = start.elapsed().as_secs_f64();
+        history.record_lowering(seconds);
+        Ok(LoweredProgram {
             program,
             text,
             aliases,
-            template,
-            name: self.name().to_string(),
+            name: options.name,
             platform: options.platform,
-            in_paths: crate::lower::artifact::paths::<Array, A::With<Array>>(args),
-            trace_seconds: (start - begin).as_secs_f64(),
-            lower_seconds,
+            seconds,
             recorder,
-            options: self.options.clone(),
+            settings: self.clone(),
         })
     }
+}
 
-    fn look_for_nans(
-        &self,
-        args: &A::With<Array>,
-        leaves: &Leaves<'_>,
-        results: &[Array],
-        recorder: Option<&Recorder>,
-    ) -> Result<()> {
-        let results = results.iter().map(Array::to_literal).collect::<Result<Vec<Literal>>>()?;
-        let Some(first) = results.iter().position(has_nan) else { return Ok(()) };
-        let (program, _) = self.program(args)?;
-        let check = Check::new(self.name());
-        let recorded = recorder.map(Recorder::take);
-        let again = check.run(&program, &literals(leaves)?, recorded)?;
-        // The NaN comes from a constant: then it is intended.
-        if again.iter().any(has_nan) {
-            return Ok(());
-        }
-        Err(Error::Nan(format!(
-            "{}: result {first} ({}) holds a NaN, which no operation makes when the function runs on \
-             the host: compiled code rounds otherwise, and comes to an operation's limits where \
-             that does not. Run it with eager to find the operation",
-            self.name(),
-            results[first].ty()
-        )))
+/// A Program lowered with the settings of a function.
+struct LoweredProgram {
+    program: Program,
+    text: String,
+    aliases: Vec<(usize, usize)>,
+    name: String,
+    platform: Platform,
+    /// Seconds that simplifying and lowering took.
+    seconds: f64,
+    recorder: Option<Recorder>,
+    settings: Settings,
+}
+
+impl LoweredProgram {
+    fn compile(self) -> Result<Compiled> {
+        let Settings { device, options, .. } = &self.settings;
+        Compiled::new(self.program, &self.text, self.aliases, *device, options)
     }
+
+    fn compile_for_calls(mut self) -> Result<JitExecutable> {
+        let recorder = self.recorder.take();
+        Ok(JitExecutable { compiled: self.compile()?, recorder })
+    }
+}
+
+fn any_nan(results: &[Array]) -> Result<bool> {
+    for result in results {
+        if has_nan(&result.to_literal()?) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Finds the operation that made the NaN in the results of a compiled Program.
+///
+/// # Errors
+/// Returns [`Error::Nan`] with the operation, unless a constant holds the NaN, which is intended.
+fn explain_nan(
+    name: &str,
+    program: &Program,
+    leaves: &Leaves<'_>,
+    results: &[Array],
+    recorder: Option<&Recorder>,
+) -> Result<()> {
+    let check = Check::new(name);
+    let recorded = recorder.map(Recorder::take);
+    let again = check.run(program, &literals(leaves)?, recorded)?;
+    if again.iter().any(has_nan) {
+        return Ok(());
+    }
+    let results = results.iter().map(Array::to_literal).collect::<Result<Vec<Literal>>>()?;
+    let first = results.iter().position(has_nan).expect("the caller found one");
+    Err(Error::Nan(format!(
+        "{name}: result {first} ({}) holds a NaN, which no operation makes when the function runs on \
+         the host: compiled code rounds otherwise, and comes to an operation's limits where that \
+         does not. Run it with eager to find the operation",
+        results[first].ty()
+    )))
 }
 
 fn literals(leaves: &Leaves<'_>) -> Result<Vec<Literal>> {

@@ -55,8 +55,8 @@ fn leaves_of<M: Tree<Tensor>, const N: usize>(
     names: [&str; N],
     trees: [&M; N],
 ) -> [Vec<Tensor>; N] {
-    let first = tree::leaves(trees[0]);
-    for (name, tree) in names.iter().zip(trees) {
+    let leaves = trees.map(tree::leaves);
+    for ((name, tree), leaves_of_tree) in names.iter().zip(trees).zip(&leaves) {
         let difference = tree::structure_difference::<Tensor, Tensor, M, M>(
             trees[0],
             tree,
@@ -67,25 +67,38 @@ fn leaves_of<M: Tree<Tensor>, const N: usize>(
             let problem = format!("{} and {name} must have one structure: {difference}", names[0]);
             fail_op(op, problem);
         }
-        for (i, (expected, leaf)) in first.iter().zip(tree::leaves(tree)).enumerate() {
-            let (expected, ty) = (expected.ty(), leaf.ty());
-            if ty != expected || !ty.dtype.is_float() {
-                let path = &tree::paths(tree)[i];
-                let here = tree::path_of(name, path);
-                let problem = if ty == expected {
-                    format!("{here} is {ty}, and optimisers take floats")
-                } else {
-                    format!(
-                        "{} and {name} must have equal types: {} is {expected}, {here} is {ty}",
-                        names[0],
-                        tree::path_of(names[0], path)
-                    )
-                };
-                fail_op(op, problem);
-            }
+        ensure_floats_of_one_type(op, [names[0], name], [&leaves[0], leaves_of_tree], &|i| {
+            tree::paths(tree).swap_remove(i)
+        });
+    }
+    leaves
+}
+
+/// Ends the trace with an error unless the leaves are floats of the same types. `path` gives a
+/// leaf's path by its index.
+#[track_caller]
+fn ensure_floats_of_one_type(
+    op: &str,
+    names: [&str; 2],
+    [first, leaves]: [&[Tensor]; 2],
+    path: &dyn Fn(usize) -> String,
+) {
+    for (i, (expected, leaf)) in first.iter().zip(leaves).enumerate() {
+        let (expected, ty) = (expected.ty(), leaf.ty());
+        if ty != expected || !ty.dtype.is_float() {
+            let path = path(i);
+            let [there, here] = names.map(|name| tree::path_of(name, &path));
+            let problem = if ty == expected {
+                format!("{here} is {ty}, and optimisers take floats")
+            } else {
+                format!(
+                    "{} and {} must have equal types: {there} is {expected}, {here} is {ty}",
+                    names[0], names[1]
+                )
+            };
+            fail_op(op, problem);
         }
     }
-    trees.map(tree::leaves)
 }
 
 /// Returns a tree of the same structure whose leaves are zeros.

@@ -461,17 +461,20 @@ pub(crate) fn structure_difference<T: Leaf, S: Leaf, L: Tree<T>, R: Tree<S>>(
     if structure(left) == structure(right) && count(left) == count(right) {
         return None;
     }
-    let (left, right) = (paths(left), paths(right));
+    Some(difference_of_paths(&paths(left), &paths(right), root, names))
+}
+
+fn difference_of_paths(left: &[String], right: &[String], root: &str, names: [&str; 2]) -> String {
     let only = |path: &str, here: &str, there: &str| {
         format!("{} is in {here} and not in {there}", path_of(root, path))
     };
     let only_left = left.iter().find(|path| !right.contains(path));
     let only_right = right.iter().find(|path| !left.contains(path));
-    Some(match (only_left, only_right) {
+    match (only_left, only_right) {
         (Some(path), _) => only(path, names[0], names[1]),
         (None, Some(path)) => only(path, names[1], names[0]),
         (None, None) => "their static fields differ".to_string(),
-    })
+    }
 }
 
 /// Returns `path` with `$` replaced by `root`: `carry[1].weight`.

@@ -113,13 +113,7 @@ pub(crate) struct History {
 
 impl<X, B> Default for FunctionCache<X, B> {
     fn default() -> Self {
-        let history = History {
-            name: "program".into(),
-            signatures: Signatures::default(),
-            compiling: Mutex::default(),
-            stats: Mutex::default(),
-        };
-        FunctionCache { history, entries: Entries::default() }
+        FunctionCache { history: History::new(), entries: Entries::default() }
     }
 }
 
@@ -170,7 +164,7 @@ impl<X: SignatureExecutable, B> FunctionCache<X, B> {
         compile: impl FnOnce() -> Result<(X, B)>,
     ) -> Result<Arc<Entry<X, B>>> {
         let history = &self.history;
-        let _one_at_a_time = history.compiling.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = history.begin_compilation();
         // Another thread may have compiled it meanwhile.
         if let Some(entry) = self.find(structure, leaves) {
             return Ok(entry);
@@ -187,6 +181,25 @@ impl<X: SignatureExecutable, B> FunctionCache<X, B> {
 }
 
 impl History {
+    fn new() -> History {
+        History {
+            name: "program".into(),
+            signatures: Signatures::default(),
+            compiling: Mutex::default(),
+            stats: Mutex::default(),
+        }
+    }
+
+    fn begin_compilation(&self) -> MutexGuard<'_, ()> {
+        self.compiling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record_trace(&self, start: Instant) {
+        let mut stats = self.stats_mut();
+        stats.traces += 1;
+        stats.trace_seconds += start.elapsed().as_secs_f64();
+    }
+
     /// Traces `f` for an argument like `args`, whose leaves have these types in the trace. Returns
     /// the Program and the result over tensors.
     ///
@@ -205,9 +218,7 @@ impl History {
         let build = |tensors: &[Tensor]| tree::rebuild(args, tensors.iter().copied());
         let (traced, template) = catch(|| trace_call(transformation, at, types, build, f))?;
         debug_assert_eq!(crate::trace::check::verify(&traced.program), Ok(()));
-        let mut stats = self.stats_mut();
-        stats.traces += 1;
-        stats.trace_seconds += start.elapsed().as_secs_f64();
+        self.record_trace(start);
         Ok((traced.program, template))
     }
 

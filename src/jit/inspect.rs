@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use super::core::{Compiled, CompilerOptions};
-use super::nan::Recorder;
+use super::LoweredProgram;
+use super::core::Compiled;
 use crate::error::Result;
 use crate::lower::artifact::LeafPath;
 use crate::lower::cache::CacheOutcome;
@@ -15,28 +15,21 @@ use crate::trace::program::Program;
 
 /// A function traced and lowered for one signature; made by [`Jit::lower`](crate::Jit::lower).
 pub struct Lowered<B> {
-    pub(super) program: Program,
-    pub(super) text: String,
-    pub(super) aliases: Vec<(usize, usize)>,
+    pub(super) lowered: LoweredProgram,
     pub(super) template: B,
-    pub(crate) name: String,
-    pub(crate) platform: Platform,
     pub(crate) in_paths: Vec<LeafPath>,
     pub(super) trace_seconds: f64,
-    pub(super) lower_seconds: f64,
-    pub(super) recorder: Option<Recorder>,
-    pub(super) options: CompilerOptions,
 }
 
 impl<B> Lowered<B> {
     /// The simplified Program, in the form that is lowered.
     pub fn program(&self) -> &Program {
-        &self.program
+        &self.lowered.program
     }
 
     /// The StableHLO module's text.
     pub fn stablehlo(&self) -> &str {
-        &self.text
+        &self.lowered.text
     }
 
     /// The result over the tensors of the trace, which has ended: its structure.
@@ -49,15 +42,26 @@ impl<B> Lowered<B> {
     /// # Errors
     /// Returns errors from the compiler.
     pub fn compile(self) -> Result<Analysis> {
-        let equations = self.program.size();
-        let compiled = Compiled::new(self.program, &self.text, self.aliases, 0, &self.options)?;
+        let equations = self.lowered.program.size();
+        let (name, lower) = (self.lowered.name.clone(), self.lowered.seconds);
+        let compiled = self.lowered.compile()?;
         let times = CompileTimes {
             trace: self.trace_seconds,
-            lower: self.lower_seconds,
+            lower,
             compile: compiled.outcome.seconds,
             from_cache: compiled.outcome.hit,
         };
-        Ok(Analysis { compiled, name: self.name, equations, times })
+        Ok(Analysis { compiled, name, equations, times })
+    }
+
+    /// Name of the function.
+    pub(crate) fn name(&self) -> &str {
+        &self.lowered.name
+    }
+
+    /// Platform that the function was lowered for.
+    pub(crate) fn platform(&self) -> Platform {
+        self.lowered.platform
     }
 }
 

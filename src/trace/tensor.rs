@@ -141,7 +141,8 @@ fn current_line(caller: Loc) -> Loc {
     STACK.with_borrow(|stack| stack.line.unwrap_or(caller))
 }
 
-/// Restores the stack when a trace ends, however it ends.
+/// Restores the stack when a trace ends, however it ends. Its functions do not depend on the closure
+/// that runs meanwhile, so that they are compiled once.
 struct Restore {
     frames: usize,
     notes: usize,
@@ -152,13 +153,42 @@ struct Restore {
 
 impl Restore {
     fn new() -> Restore {
-        STACK.with_borrow(|s| Restore {
-            frames: s.frames.len(),
-            notes: s.notes.len(),
-            axes: s.axes.len(),
-            line: s.line,
-            function: s.function,
+        Restore::after(|_| ())
+    }
+
+    /// Changes the stack until the value is dropped.
+    fn after(change: impl FnOnce(&mut Stack)) -> Restore {
+        STACK.with_borrow_mut(|stack| {
+            let restore = Restore {
+                frames: stack.frames.len(),
+                notes: stack.notes.len(),
+                axes: stack.axes.len(),
+                line: stack.line,
+                function: stack.function,
+            };
+            change(stack);
+            restore
         })
+    }
+
+    /// Enters a transformation.
+    fn within(name: &'static str, at: Loc) -> Restore {
+        Restore::after(|stack| stack.notes.push((name, at)))
+    }
+
+    /// Brings `axis` into scope.
+    fn within_axis(axis: Axis) -> Restore {
+        Restore::after(|stack| stack.axes.push(axis))
+    }
+
+    /// Sets the line that every equation is bound at.
+    fn at_line(at: Loc) -> Restore {
+        Restore::after(|stack| stack.line = Some(at))
+    }
+
+    /// Binds equations at the lines that call for them.
+    fn at_own_lines() -> Restore {
+        Restore::after(|stack| (stack.line, stack.function) = (None, None))
     }
 }
 
@@ -189,15 +219,13 @@ pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R, Box<TraceError>> {
 
 /// Runs `f` inside a transformation called `name`, which messages will mention.
 pub(crate) fn within<R>(name: &'static str, at: Loc, f: impl FnOnce() -> R) -> R {
-    let _restore = Restore::new();
-    STACK.with_borrow_mut(|stack| stack.notes.push((name, at)));
+    let _restore = Restore::within(name, at);
     f()
 }
 
 /// Runs `f` with `axis` in scope.
 pub(crate) fn within_axis<R>(axis: Axis, f: impl FnOnce() -> R) -> R {
-    let _restore = Restore::new();
-    STACK.with_borrow_mut(|stack| stack.axes.push(axis));
+    let _restore = Restore::within_axis(axis);
     f()
 }
 
@@ -208,15 +236,13 @@ pub(crate) fn in_scope(axis: Axis) -> bool {
 
 /// Runs `f` with every equation bound at the line `at`.
 pub(crate) fn at_line<R>(at: Loc, f: impl FnOnce() -> R) -> R {
-    let _restore = Restore::new();
-    STACK.with_borrow_mut(|stack| stack.line = Some(at));
+    let _restore = Restore::at_line(at);
     f()
 }
 
 /// Runs `f` with every equation bound at the line that called for it, as the user's own code.
 fn at_own_lines<R>(f: impl FnOnce() -> R) -> R {
-    let _restore = Restore::new();
-    STACK.with_borrow_mut(|stack| (stack.line, stack.function) = (None, None));
+    let _restore = Restore::at_own_lines();
     f()
 }
 
@@ -237,11 +263,19 @@ pub(crate) fn trace_frame<R>(
     f: impl FnOnce(&[Tensor]) -> (Vec<Tensor>, R),
 ) -> (Traced, R) {
     let restore = Restore::new();
+    let args = open_frame(kind, types, at);
+    let (outputs, extra) = f(&args);
+    let traced = close_frame(&outputs, at);
+    drop(restore);
+    (traced, extra)
+}
+
+/// Pushes a frame with inputs of these types, and returns them.
+fn open_frame(kind: FrameKind, types: &[TensorType], at: Loc) -> Vec<Tensor> {
+    // Shared by all threads, so that a tensor is never mistaken for one of another thread's trace.
+    static NEXT_ID: AtomicU32 = AtomicU32::new(0);
+    let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let args = STACK.with_borrow_mut(|stack| {
-        // Shared by all threads, so that a tensor is never mistaken for one of another thread's
-        // trace.
-        static NEXT_ID: AtomicU32 = AtomicU32::new(0);
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let mut frame = Frame {
             id,
             kind,
@@ -250,24 +284,27 @@ pub(crate) fn trace_frame<R>(
             captured: HashMap::new(),
             captures: Vec::new(),
         };
-        let args: Vec<Tensor> = types.iter().map(|ty| frame.add_input(ty.clone(), at)).collect();
+        let args = types.iter().map(|ty| frame.add_input(ty.clone(), at)).collect();
         stack.frames.push(frame);
         args
     });
     if let Some(problem) = types.iter().find_map(|ty| ty.ensure_addressable().err()) {
         at_line(at, || fail_op("argument", problem));
     }
-    let (outputs, extra) = f(&args);
+    args
+}
+
+/// Pops the frame that [`open_frame`] pushed.
+fn close_frame(outputs: &[Tensor], at: Loc) -> Traced {
     let frame = STACK.with_borrow_mut(|stack| {
         let index = stack.frames.len() - 1;
         let outputs: Vec<Var> =
             outputs.iter().map(|&output| stack.resolve(index, output, "output", at)).collect();
-        let mut frame = stack.frames.pop().expect("the frame pushed above");
+        let mut frame = stack.frames.pop().expect("the frame pushed by open_frame");
         frame.program.outputs = outputs;
         frame
     });
-    drop(restore);
-    (Traced { program: frame.program, captures: frame.captures }, extra)
+    Traced { program: frame.program, captures: frame.captures }
 }
 
 /// [`trace_frame`] for the user's closure over a tree: lines are the user's own.
