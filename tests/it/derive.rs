@@ -201,10 +201,3 @@ fn markers_have_no_leaves() {
     assert_eq!(mapped.static_name, "n");
     assert_eq!(*mapped.inner, [1]);
 }
-
-#[test]
-fn errors_are_reported_at_the_field() {
-    let cases = trybuild::TestCases::new();
-    cases.compile_fail("tests/derive_errors/*.rs");
-    cases.compile_fail("tests/compile_errors/*.rs");
-}
