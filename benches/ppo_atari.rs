@@ -3,7 +3,8 @@
 //! `cargo bench --bench ppo_atari` measures us alone; with `PODRACER_PEER_PYTHON=.../bin/python`,
 //! a Python with jax, each row is measured alternately with `benches/peers/jax_ppo_atari.py`. Rows
 //! can be chosen: `cargo bench --bench ppo_atari -- lower step`. `scan` is four steps in one
-//! program; JAX takes some ten seconds for a run of it.
+//! program; JAX takes some ten seconds for a run of it. `torch` is the step beside PyTorch with
+//! images channels last (`benches/peers/torch_ppo_atari.py`).
 //!
 //! On a machine shared with others, wall times are what is left over: look at the minimums and at
 //! processor time.
@@ -24,7 +25,7 @@ use podracer::optim::{Adam, AdamState, clip_by_global_norm};
 use podracer::random::Key;
 use podracer::trace::control::scan;
 use podracer::trace::ops::{ConvOptions, Padding};
-use podracer::{Array, DType, Tensor, Tree, jit, value_and_grad};
+use podracer::{Array, DType, Jit, Tensor, Tree, jit, value_and_grad};
 
 const BATCH: usize = 256;
 const ACTIONS: usize = 4;
@@ -142,6 +143,40 @@ fn ms(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1e3
 }
 
+type Step<F> = Jit<(State<Tensor>, Minibatch<Tensor>), (State<Tensor>, Tensor), F>;
+
+/// Measures steps, each followed by one of the peer's.
+fn steps<F>(
+    name: &str,
+    step: &Step<F>,
+    mut state: State<Array>,
+    batch: &Minibatch<Array>,
+    peer: &mut Peer,
+) -> Result<()>
+where
+    F: Fn((State<Tensor>, Minibatch<Tensor>)) -> (State<Tensor>, Tensor),
+{
+    let mut row = Row::new(name);
+    let mut processor = Row::new(format!("{name} of processor time, both cores"));
+    let mut last = None;
+    for i in 0..21 {
+        let (start, used) = (Instant::now(), processor_seconds());
+        let (next, value) = step.call((state, batch.clone()))?;
+        value.wait()?;
+        if i > 0 {
+            row.ours(ms(start));
+            processor.ours((processor_seconds() - used) * 1e3);
+            row.peer(peer, "step");
+            processor.peer(peer, "processor");
+        }
+        (state, last) = (next, Some(value));
+    }
+    row.print();
+    processor.print();
+    println!("  (loss after 21 steps: {:?})", last.map(|value| value.item::<f32>()));
+    Ok(())
+}
+
 fn main() -> Result<()> {
     // SAFETY: no other thread runs yet.
     unsafe { std::env::set_var("PODRACER_CACHE", "off") };
@@ -177,25 +212,12 @@ fn main() -> Result<()> {
         row.print();
     }
     if wants("step") {
-        let mut row = Row::new("step, ms");
-        let mut processor = Row::new("step, ms of processor time, both cores");
-        let mut state = state.clone();
-        let mut last = None;
-        for step in 0..21 {
-            let (start, used) = (Instant::now(), processor_seconds());
-            let (next, value) = compiled.call((state, batch.clone()))?;
-            value.wait()?;
-            if step > 0 {
-                row.ours(ms(start));
-                processor.ours((processor_seconds() - used) * 1e3);
-                row.peer(&mut peer, "step");
-                processor.peer(&mut peer, "processor");
-            }
-            (state, last) = (next, Some(value));
-        }
-        row.print();
-        processor.print();
-        println!("  (loss after 21 steps: {:?})", last.map(|value| value.item::<f32>()));
+        steps("step, ms", &compiled, state.clone(), &batch, &mut peer)?;
+    }
+    // Beside PyTorch only when asked: it needs a Python with torch.
+    if asked.iter().any(|x| x == "torch") {
+        let mut torch = Peer::start("torch_ppo_atari.py");
+        steps("step beside PyTorch, ms", &compiled, state.clone(), &batch, &mut torch)?;
     }
     if wants("scan") {
         let mut row = Row::new("4 steps in a scan, ms per step");

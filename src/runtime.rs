@@ -1,13 +1,15 @@
 //! The device runtime of a process: one PJRT client, started at its first use.
 
+use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::lower::custom_calls::callbacks::Callback;
 use crate::lower::custom_calls::native_calls::{Bits, Dense};
+use crate::lower::custom_calls::onednn::{self, Convolution};
 use crate::lower::custom_calls::{Place, register, register_for};
 use crate::lower::pjrt::{Client, CreateOption, KeyValues, Plugin};
-use crate::lower::stablehlo::{LowerOptions, Platform};
+use crate::lower::stablehlo::{ConvLibrary, LowerOptions, Platform};
 use crate::native;
 
 /// Options that the runtime starts with.
@@ -19,6 +21,9 @@ pub struct RuntimeOptions {
     /// Number of devices of the CPU platform; each runs programs of its own. On GPUs, all devices
     /// present are used.
     pub cpu_devices: usize,
+    /// The library that computes convolutions on CPU; `None` for the one that `PODRACER_CONV` names
+    /// (`xla` or `onednn`), or XLA.
+    pub conv: Option<ConvLibrary>,
 }
 
 impl Default for RuntimeOptions {
@@ -30,7 +35,7 @@ impl Default for RuntimeOptions {
 impl RuntimeOptions {
     /// Options with this number of devices, if the platform is the CPU.
     pub fn with_cpu_devices(cpu_devices: usize) -> RuntimeOptions {
-        RuntimeOptions { platform: None, cpu_devices }
+        RuntimeOptions { platform: None, cpu_devices, conv: None }
     }
 
     /// Returns true if devices of this kind can work together with those of other processes: GPUs,
@@ -46,7 +51,11 @@ impl RuntimeOptions {
             Some(platform) => platform,
             None => platform_named(std::env::var("PODRACER_PLATFORM").ok().as_deref())?,
         };
-        Ok(RuntimeOptions { platform: Some(platform), ..self })
+        let conv = match self.conv {
+            Some(conv) => conv,
+            None => conv_named(std::env::var_os("PODRACER_CONV").as_deref())?,
+        };
+        Ok(RuntimeOptions { platform: Some(platform), conv: Some(conv), ..self })
     }
 }
 
@@ -57,6 +66,18 @@ fn platform_named(name: Option<&str>) -> Result<Platform> {
         Some(platform @ (Platform::Cpu | Platform::Cuda)) => Ok(platform),
         _ => Err(Error::Config(format!(
             "PODRACER_PLATFORM is `{name}`; there are cpu and cuda (NVIDIA GPUs)"
+        ))),
+    }
+}
+
+/// The library of convolutions that the user names.
+fn conv_named(name: Option<&OsStr>) -> Result<ConvLibrary> {
+    match name.unwrap_or_default().to_str() {
+        Some("" | "xla") => Ok(ConvLibrary::Xla),
+        Some("onednn") => Ok(ConvLibrary::OneDnn),
+        _ => Err(Error::Config(format!(
+            "PODRACER_CONV is `{}`; there are xla and onednn",
+            name.unwrap_or_default().to_string_lossy()
         ))),
     }
 }
@@ -85,6 +106,8 @@ pub struct Runtime {
     native_calls: bool,
     /// True if compiled programs can call the user's functions.
     callbacks: bool,
+    /// True if oneDNN computes convolutions.
+    onednn: bool,
     options: RuntimeOptions,
 }
 
@@ -97,6 +120,7 @@ impl Runtime {
         LowerOptions {
             platform: self.platform,
             native_calls: self.native_calls,
+            conv_threads: if self.onednn { cores() } else { 0 },
             ..LowerOptions::default()
         }
     }
@@ -202,10 +226,9 @@ impl Runtime {
     /// Starts the parts that are not running yet, with resolved options.
     fn launch(options: RuntimeOptions, node: Option<Node>) -> Result<&'static Runtime> {
         let platform = options.platform.unwrap_or_default();
-        let (client, native_calls, callbacks) = match platform {
-            Platform::Cpu => cpu(options.cpu_devices).map(|(client, calls)| (client, calls, calls)),
-            // Our native functions are made for a CPU's caches.
-            Platform::Cuda => gpu(node).map(|(client, callbacks)| (client, false, callbacks)),
+        let started = match platform {
+            Platform::Cpu => cpu(options),
+            Platform::Cuda => gpu(options, node),
             other => {
                 return Err(Error::Config(format!(
                     "there is no runtime for {}: choose cpu or cuda",
@@ -213,13 +236,18 @@ impl Runtime {
                 )));
             }
         }?;
-        Ok(RUNTIME.get_or_init(|| Runtime { client, platform, native_calls, callbacks, options }))
+        Ok(RUNTIME.get_or_init(|| started))
     }
 }
 
-/// Starts the client of this machine's cores; also returns true if compiled programs can call our
-/// native functions.
-fn cpu(devices: usize) -> Result<(Client, bool)> {
+/// Number of threads that the processor runs at once.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get())
+}
+
+/// Starts the client of this machine's cores.
+fn cpu(options: RuntimeOptions) -> Result<Runtime> {
+    let devices = options.cpu_devices;
     if devices == 0 {
         return Err(Error::Config("cpu_devices is 0; the runtime needs at least 1".into()));
     }
@@ -227,12 +255,16 @@ fn cpu(devices: usize) -> Result<(Client, bool)> {
     plugin.keep_freed_memory();
     let native_calls =
         register::<Dense>(&plugin)? && register::<Bits>(&plugin)? && register::<Callback>(&plugin)?;
-    Ok((Client::cpu(plugin, devices)?, native_calls))
+    let onednn = options.conv == Some(ConvLibrary::OneDnn)
+        && onednn::load().map(|()| true)?
+        && register::<Convolution>(&plugin)?;
+    let client = Client::cpu(plugin, devices)?;
+    let platform = Platform::Cpu;
+    Ok(Runtime { client, platform, native_calls, callbacks: native_calls, onednn, options })
 }
 
-/// Starts the client of this machine's GPUs; also returns true if compiled programs can call the
-/// user's functions.
-fn gpu(node: Option<Node>) -> Result<(Client, bool)> {
+/// Starts the client of this machine's GPUs.
+fn gpu(options: RuntimeOptions, node: Option<Node>) -> Result<Runtime> {
     let plugin = Plugin::load(native::locate_cuda_plugin()?)?;
     let callbacks = register_for::<Callback>(&plugin, Place::Cuda)?;
     let client = match node {
@@ -252,7 +284,11 @@ fn gpu(node: Option<Node>) -> Result<(Client, bool)> {
                them are seen; unset PODRACER_PLATFORM to run on the CPU"
                 .into(),
     };
-    Ok((client.map_err(startup_error)?, callbacks))
+    let client = client.map_err(startup_error)?;
+    let platform = Platform::Cuda;
+    // Our native functions are made for a CPU's caches.
+    let (native_calls, onednn) = (false, false);
+    Ok(Runtime { client, platform, native_calls, callbacks, onednn, options })
 }
 
 #[cfg(test)]
@@ -271,12 +307,13 @@ mod tests {
                 Ok(())
             }
         }
-        let options = RuntimeOptions { platform: Some(Platform::Cpu), cpu_devices: 1 };
+        let one = RuntimeOptions::default();
+        let options = RuntimeOptions { platform: Some(Platform::Cpu), ..one.clone() };
         assert!(!options.joins_processes());
         let node = Node { rank: 0, size: 2, store: Arc::new(Nothing) };
         let error = Runtime::start_among(options, node).unwrap_err().to_string();
         assert!(error.contains("work together within one process"), "{error}");
-        let tpu = RuntimeOptions { platform: Some(Platform::Tpu), cpu_devices: 1 };
+        let tpu = RuntimeOptions { platform: Some(Platform::Tpu), ..one };
         let error = Runtime::launch(tpu, None).unwrap_err().to_string();
         assert!(error.contains("there is no runtime for tpu: choose cpu or cuda"), "{error}");
     }
@@ -288,5 +325,16 @@ mod tests {
         assert_eq!(platform_named(Some("")).unwrap(), Platform::Cpu);
         let error = platform_named(Some("gpu")).unwrap_err().to_string();
         assert!(error.contains("PODRACER_PLATFORM is `gpu`; there are cpu and cuda"), "{error}");
+    }
+
+    #[test]
+    fn libraries_of_convolutions_have_names() {
+        let named = |name: &str| conv_named(Some(OsStr::new(name)));
+        assert_eq!(conv_named(None).unwrap(), ConvLibrary::Xla);
+        assert_eq!(named("").unwrap(), ConvLibrary::Xla);
+        assert_eq!(named("xla").unwrap(), ConvLibrary::Xla);
+        assert_eq!(named("onednn").unwrap(), ConvLibrary::OneDnn);
+        let error = named("mkl").unwrap_err().to_string();
+        assert!(error.contains("PODRACER_CONV is `mkl`; there are xla and onednn"), "{error}");
     }
 }

@@ -6,6 +6,7 @@
 
 use smallvec::SmallVec;
 
+use super::custom_calls::onednn::by_onednn;
 use crate::error::Loc;
 use crate::trace::check::{dilated, infer_conv};
 use crate::trace::graph::{eliminate_common_subexpressions, map_subprograms};
@@ -86,11 +87,11 @@ const CHUNK: usize = 32;
 const MAX_CHUNKS: usize = 16;
 
 /// The Program with its convolutions, also those in control flow, written as they are fast on
-/// CPU. `None` if it has none.
-pub fn rewrite(program: &Program) -> Option<Program> {
+/// CPU. `None` if it has none. With `threads` above 0, convolutions that oneDNN implements remain.
+pub fn rewrite(program: &Program, threads: usize) -> Option<Program> {
     contains_conv(program).then(|| {
         let at: Loc = program.equations[0].at;
-        eliminate_common_subexpressions(rewritten(program, at))
+        eliminate_common_subexpressions(rewritten(program, at, threads))
     })
 }
 
@@ -99,7 +100,7 @@ fn contains_conv(program: &Program) -> bool {
     equations.any(|e| matches!(e.op, Op::Conv(_)) || e.op.subprograms().any(contains_conv))
 }
 
-fn rewritten(program: &Program, at: Loc) -> Program {
+fn rewritten(program: &Program, at: Loc, threads: usize) -> Program {
     if !contains_conv(program) {
         return program.clone();
     }
@@ -114,10 +115,17 @@ fn rewritten(program: &Program, at: Loc) -> Program {
             let inputs: SmallVec<[Tensor; 4]> =
                 equation.inputs.iter().map(|&var| get(&env, var)).collect();
             let outputs = at_line(equation.at, || match &equation.op {
-                Op::Conv(dims) => SmallVec::from_iter([convolve(dims, inputs[0], inputs[1])]),
+                Op::Conv(dims) => {
+                    let (lhs, rhs) = (inputs[0], inputs[1]);
+                    let result = match by_onednn(dims, &lhs.ty(), &rhs.ty(), threads) {
+                        Some(_) => conv_general(lhs, rhs, dims.clone()),
+                        None => convolve(dims, lhs, rhs),
+                    };
+                    SmallVec::from_iter([result])
+                }
                 op => {
                     let mut op = op.clone();
-                    map_subprograms(&mut op, &|body| rewritten(&body, equation.at));
+                    map_subprograms(&mut op, &|body| rewritten(&body, equation.at, threads));
                     bind(op, &inputs, equation.at)
                 }
             });

@@ -72,6 +72,8 @@ mod call;
 pub mod callbacks;
 pub(crate) mod lapack;
 pub(crate) mod native_calls;
+pub(crate) mod onednn;
+mod parallel;
 mod staged;
 #[cfg(test)]
 mod tests;

@@ -35,6 +35,16 @@ impl Platform {
     }
 }
 
+/// Library that computes convolutions on CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ConvLibrary {
+    /// XLA's own kernels.
+    #[default]
+    Xla,
+    /// oneDNN, where it implements a convolution; XLA for the others.
+    OneDnn,
+}
+
 /// Options that a Program is lowered with.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LowerOptions {
@@ -57,6 +67,9 @@ pub struct LowerOptions {
     pub locations: bool,
     /// True if the plugin knows our native functions; see [`native_calls`](super::custom_calls::native_calls).
     pub native_calls: bool,
+    /// The most threads that compute one convolution by oneDNN; 0 if convolutions are the
+    /// compiler's.
+    pub conv_threads: usize,
 }
 
 impl Default for LowerOptions {
@@ -71,6 +84,7 @@ impl Default for LowerOptions {
             divided: Vec::new(),
             locations: true,
             native_calls: false,
+            conv_threads: 0,
         }
     }
 }

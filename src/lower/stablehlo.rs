@@ -31,7 +31,8 @@ use self::mlir::{List, Symbol, Ty, Types, Value, signature};
 use super::cost::benefits_from_threads;
 use super::custom_calls::callbacks::callback_ids;
 use super::custom_calls::native_calls::Role;
-pub use super::options::{LowerOptions, Platform};
+use super::custom_calls::onednn::{self as layers, Layers};
+pub use super::options::{ConvLibrary, LowerOptions, Platform};
 use crate::trace::graph::in_order;
 use crate::trace::literal::Literal;
 use crate::trace::op::{BinaryOp, CompareOp, Op, Structure};
@@ -72,7 +73,7 @@ pub fn compile_flags(platform: Platform, program: &Program) -> Vec<(&'static str
 pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
     let functions = callback_ids(program);
     let rewritten = match options.platform {
-        Platform::Cpu => super::conv::rewrite(program),
+        Platform::Cpu => super::conv::rewrite(program, options.conv_threads),
         Platform::Cuda | Platform::Rocm | Platform::Tpu => None,
     };
     let program = rewritten.as_ref().unwrap_or(program);
@@ -162,9 +163,14 @@ impl<'a> Emitter<'a> {
             env[var.index()].clone().expect("variables are defined before their use")
         };
         let at = self.at;
+        let layers = Layers::of(program, self.options.conv_threads);
         for equation in &program.equations {
             self.locate(equation.at);
             let output = equation.outputs.first();
+            if let Some(role) = layers.role(output) {
+                self.layer(program, equation, role, &mut env);
+                continue;
+            }
             let native = self.native.as_ref().zip(output);
             match native.map(|(native, &output)| native.role(output)) {
                 None | Some(Role::Other) => {}
@@ -188,6 +194,32 @@ impl<'a> Emitter<'a> {
         // The lines that end a region are the control flow's own.
         self.at = at;
         program.outputs.iter().map(|&var| slot(&env, var)).collect()
+    }
+
+    /// Writes an equation of a layer that oneDNN computes. The first one that needs the layer's
+    /// result writes the call.
+    fn layer(
+        &mut self,
+        program: &'a Program,
+        equation: &'a Equation,
+        role: layers::Role<'a>,
+        env: &mut [Option<Slot<'a>>],
+    ) {
+        let (layers::Role::Result(layer) | layers::Role::Mask(layer)) = role else { return };
+        let get = |env: &[Option<Slot<'a>>], var: Var| {
+            env[var.index()].clone().expect("variables are defined before their use")
+        };
+        if env[layer.result.index()].is_none() {
+            let values = layer.operands.map(|var| self.value(&get(env, var)));
+            let tys = layer.operands.map(|var| program.ty(var));
+            let value = self.conv_layer(&layer, &values, &tys, program.ty(layer.result));
+            env[layer.result.index()] = Some(Slot::Value(value));
+        }
+        if let layers::Role::Mask(_) = role {
+            let inputs = [get(env, layer.result), get(env, equation.inputs[1])];
+            let mask = self.equation(program, equation, &inputs);
+            env[equation.outputs[0].index()] = mask.into_iter().next();
+        }
     }
 
     fn equation(

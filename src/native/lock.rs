@@ -28,6 +28,9 @@ pub struct Part {
     pub version: String,
     /// The licence, as an SPDX expression.
     pub license: String,
+    /// True if everything runs without it; then it is fetched only by its name.
+    #[serde(default)]
+    pub optional: bool,
     /// Notice about copyright and contents.
     pub notice: String,
     /// The wheels, one per platform.
@@ -174,7 +177,7 @@ mod tests {
                     assert!(sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit()), "{sum}");
                 }
                 assert!(!wheel.members.is_empty());
-                let any_python = wheel.file.contains("-py3-none-");
+                let any_python = wheel.file.contains("py3-none-");
                 assert_eq!(wheel.pip_target().is_empty(), any_python, "{}", wheel.file);
             }
         }

@@ -288,6 +288,11 @@ fn compile(
         name: name.into(),
         platform: base.platform,
         native_calls: base.native_calls && lowering.num_partitions == 1,
+        // The devices share the cores.
+        conv_threads: match lowering.num_partitions {
+            1 => base.conv_threads.min((base.conv_threads / devices.len()).max(1)),
+            _ => 0,
+        },
         ..lowering
     };
     let text = lowered(program, &lowering);

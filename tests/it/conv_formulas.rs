@@ -1,94 +1,21 @@
 //! The formulas of convolutions on CPU give what the interpreter gives.
 
-use podracer::jit::run_program;
 use podracer::lower::conv::{ConvFormula, conv_formula};
 use podracer::lower::{LowerOptions, stablehlo};
 use podracer::trace::control::scan;
 use podracer::trace::op::{ConvDims, Precision, ReduceOp};
-use podracer::trace::ops::{ConvOptions, Padding, conv_general, conv2d};
-use podracer::{Array, DType, Literal, Mode, Program, Tensor, TensorType, grad, make_program};
+use podracer::trace::ops::{ConvOptions, Padding, conv2d};
+use podracer::{Array, DType, Program, Tensor, TensorType, grad, make_program};
 use smallvec::smallvec;
 
 use crate::build::single;
+use crate::convolutions::{NONE, alone, f32s, nhwc, same_within, with_gradients};
 use podracer::trace::Op;
 
-/// Numbers that no formula favours, the same in every run.
-fn numbers(ty: &TensorType, seed: u64) -> Literal {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f64 / (1u64 << 23) as f64 - 1.0
-    };
-    let values: Vec<f64> = (0..ty.numel()).map(|_| next()).collect();
-    match ty.dtype {
-        DType::F64 => Literal::new(ty.shape.clone(), &values),
-        DType::I32 => {
-            let values: Vec<i32> = values.iter().map(|x| (x * 8.0) as i32).collect();
-            Literal::new(ty.shape.clone(), &values)
-        }
-        _ => {
-            let values: Vec<f32> = values.iter().map(|&x| x as f32).collect();
-            Literal::new(ty.shape.clone(), &values)
-        }
-    }
-}
-
-/// Runs a Program compiled and by the interpreter, and compares.
 #[track_caller]
 fn same(program: &Program) {
-    let inputs: Vec<Array> = (program.input_types().enumerate())
-        .map(|(i, ty)| Array::from(numbers(ty, 11 + i as u64)))
-        .collect();
-    let compiled = run_program(program, &inputs, Mode::Jit).unwrap();
-    let expected = run_program(program, &inputs, Mode::Interpret).unwrap();
-    for (compiled, expected) in compiled.iter().zip(&expected) {
-        let (got, expected) = (compiled.to_literal().unwrap(), expected.to_literal().unwrap());
-        assert_eq!(got.ty(), expected.ty());
-        let (got, expected) = (got.to_f64_vec(), expected.to_f64_vec());
-        let largest = expected.iter().fold(1e-6f64, |a, x| a.max(x.abs()));
-        for (i, (g, e)) in got.iter().zip(&expected).enumerate() {
-            assert!((g - e).abs() <= 2e-5 * largest, "element {i}: {g}, not {e}, of\n{program}");
-        }
-    }
+    same_within(program, 2e-5);
 }
-
-fn f32s(shape: &[usize]) -> TensorType {
-    TensorType::new(DType::F32, shape)
-}
-
-/// Images by a kernel, both channels last.
-fn nhwc(strides: [usize; 2], padding: [(i64, i64); 2]) -> ConvDims {
-    ConvDims {
-        lhs_spec: smallvec![0, 3, 1, 2],
-        rhs_spec: smallvec![3, 2, 0, 1],
-        out_spec: smallvec![0, 3, 1, 2],
-        strides: strides.iter().copied().collect(),
-        padding: padding.iter().copied().collect(),
-        lhs_dilation: smallvec![1, 1],
-        rhs_dilation: smallvec![1, 1],
-        feature_groups: 1,
-        batch_groups: 1,
-        precision: Precision::Default,
-    }
-}
-
-/// A convolution and both of its gradients, as one Program.
-#[track_caller]
-fn with_gradients(dims: ConvDims, image: &[usize], kernel: &[usize]) -> Program {
-    let f = move |(x, w): (Tensor, Tensor)| {
-        let loss = |(x, w): (Tensor, Tensor)| {
-            let y = conv_general(x, w, dims.clone());
-            (y * y * y).sum(..)
-        };
-        (conv_general(x, w, dims.clone()), grad(loss)((x, w)))
-    };
-    let zeros = |shape: &[usize]| Array::zeros(shape, DType::F32);
-    make_program(f, &(zeros(image), zeros(kernel))).unwrap()
-}
-
-const NONE: [(i64, i64); 2] = [(0, 0), (0, 0)];
 
 #[test]
 fn strides_sizes_and_padding() {
@@ -191,11 +118,10 @@ fn one_and_three_spatial_axes() {
 #[test]
 fn other_element_types_and_no_elements() {
     for dtype in [DType::F64, DType::I32] {
-        let types = [TensorType::new(dtype, [2, 6, 6, 3]), TensorType::new(dtype, [3, 3, 3, 4])];
-        same(&single(Op::Conv(nhwc([2, 2], [(1, 1), (0, -1)])), &types));
+        let dims = nhwc([2, 2], [(1, 1), (0, -1)]);
+        same(&alone(dims, [&[2, 6, 6, 3], &[3, 3, 3, 4]], dtype));
     }
-    let none = [f32s(&[0, 6, 6, 3]), f32s(&[3, 3, 3, 4])];
-    same(&single(Op::Conv(nhwc([2, 2], NONE)), &none));
+    same(&alone(nhwc([2, 2], NONE), [&[0, 6, 6, 3], &[3, 3, 3, 4]], DType::F32));
 }
 
 /// In control flow, which is where the compiler leaves other forms as they are.

@@ -6,6 +6,8 @@ mod callbacks;
 mod cases;
 mod cli;
 mod conv_formulas;
+#[path = "../convolutions/mod.rs"]
+mod convolutions;
 mod cost;
 mod derive;
 mod documents;

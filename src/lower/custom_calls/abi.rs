@@ -139,6 +139,35 @@ pub(super) struct Api {
     pub stream_get: Option<unsafe extern "C" fn(*mut StreamArgs) -> *mut c_void>,
 }
 
+/// The runtime's function table as far as its pool of threads.
+#[repr(C)]
+pub(super) struct PoolApi {
+    pub base: Api,
+    /// Types, state and memory of a device.
+    pub others: [*const c_void; 6],
+    pub schedule: Option<unsafe extern "C" fn(*mut ScheduleArgs) -> *mut c_void>,
+    pub num_threads: Option<unsafe extern "C" fn(*mut NumThreadsArgs) -> *mut c_void>,
+}
+
+/// Arguments of a task for the pool of threads.
+#[repr(C)]
+pub(super) struct ScheduleArgs {
+    pub struct_size: usize,
+    pub extension_start: *const c_void,
+    pub context: *const c_void,
+    pub task: unsafe extern "C" fn(*mut c_void),
+    pub data: *mut c_void,
+}
+
+/// Arguments of the query for the number of threads.
+#[repr(C)]
+pub(super) struct NumThreadsArgs {
+    pub struct_size: usize,
+    pub extension_start: *const c_void,
+    pub context: *const c_void,
+    pub num_threads: *mut i64,
+}
+
 #[repr(C)]
 pub(super) struct ErrorDestroyArgs {
     pub struct_size: usize,

@@ -13,7 +13,7 @@ use crate::trace::types::{DType, Shape, TensorType};
 
 /// The operands, results and attributes of one call.
 pub struct Call<'a> {
-    frame: &'a Frame,
+    pub(super) frame: &'a Frame,
     /// Flags of the results that were lent: each is lent once, for it is lent for writing.
     lent: SmallVec<[bool; 8]>,
     /// Flags of the operands that were lent: no result may be written in their memory.

@@ -1,8 +1,12 @@
 //! Convolutions.
 
-use super::emitter::Emitter;
-use super::mlir::{List, Ty, Value, precision, signature};
-use crate::trace::op::ConvDims;
+use smallvec::SmallVec;
+
+use super::emitter::{Emitter, Values};
+use super::mlir::{List, Ty, Types, Value, precision, row_major, signature};
+use crate::lower::custom_calls::Kernel;
+use crate::lower::custom_calls::onednn::{Convolution, Epilogue, Kind, Layer, Problem, by_onednn};
+use crate::trace::op::{Axes, ConvDims};
 use crate::trace::types::TensorType;
 
 impl Emitter<'_> {
@@ -13,6 +17,9 @@ impl Emitter<'_> {
         tys: &[&TensorType],
         result: &TensorType,
     ) -> Value {
+        if let Some(problem) = by_onednn(dims, tys[0], tys[1], self.options.conv_threads) {
+            return self.conv_call(&problem, dims, x, tys, result);
+        }
         let lhs = if result.dtype.is_int() {
             // Folded by the compiler, sums of integers saturate at the type's limits; at run time
             // they wrap. The compiler does not fold an operand behind a barrier.
@@ -44,6 +51,111 @@ impl Emitter<'_> {
             signature(tys, &[result])
         ))
     }
+
+    /// A convolution with a bias, and perhaps a rectifier, as a call of oneDNN.
+    pub(super) fn conv_layer(
+        &mut self,
+        layer: &Layer<'_>,
+        x: &[Value],
+        tys: &[&TensorType],
+        result: &TensorType,
+    ) -> Value {
+        let problem = by_onednn(layer.dims, tys[0], tys[1], self.options.conv_threads);
+        let problem = Problem { epilogue: layer.epilogue, ..problem.expect("asked before") };
+        self.conv_call(&problem, layer.dims, x, tys, result)
+    }
+
+    /// A convolution as a call of oneDNN. The images of its operands and result are brought to
+    /// batch first and channels last; weights are read and written as they are.
+    fn conv_call(
+        &mut self,
+        problem: &Problem,
+        dims: &ConvDims,
+        x: &[Value],
+        tys: &[&TensorType],
+        result: &TensorType,
+    ) -> Value {
+        let (lhs_spec, rhs_spec) = (&dims.lhs_spec, &dims.rhs_spec);
+        let (lhs, rhs) = match problem.kind {
+            Kind::Forward => (self.channels_last(x[0], tys[0], lhs_spec), (x[1], tys[1].clone())),
+            Kind::BackwardData => {
+                let turned = self.op(format_args!(
+                    "stablehlo.reverse {}, dims = [{}] : {}",
+                    x[1],
+                    List(&rhs_spec[2..]),
+                    Ty(tys[1])
+                ));
+                (self.channels_last(x[0], tys[0], lhs_spec), (turned, tys[1].clone()))
+            }
+            // The batch is the features of one operand and the input features of the other.
+            Kind::BackwardWeights => (
+                self.channels_last(x[0], tys[0], &exchanged(lhs_spec)),
+                self.channels_last(x[1], tys[1], &exchanged(rhs_spec)),
+            ),
+        };
+        let order = match problem.kind {
+            Kind::BackwardWeights => (0..result.rank()).collect(),
+            Kind::Forward | Kind::BackwardData => last_order(&dims.out_spec),
+        };
+        let native = permuted(result, &order);
+        let mut values: Values = SmallVec::from_slice(&[lhs.0, rhs.0]);
+        let mut operands: SmallVec<[&TensorType; 3]> = SmallVec::from_slice(&[&lhs.1, &rhs.1]);
+        if problem.epilogue != Epilogue::None {
+            values.push(x[2]);
+            operands.push(tys[2]);
+        }
+        let value = self.op(format_args!(
+            "stablehlo.custom_call @{}({}) {{api_version = 4 : i32, backend_config = {{problem \
+             = array<i64: {}>}}, operand_layouts = [{}], result_layouts = [{}]}} : ({}) -> {}",
+            Convolution::TARGET,
+            List(&values),
+            List(&problem.encode()),
+            row_major(&operands),
+            row_major(&[&native]),
+            Types(&operands),
+            Ty(&native)
+        ));
+        let mut back: Axes = order.clone();
+        order.iter().enumerate().for_each(|(i, &axis)| back[axis] = i);
+        self.transposed(value, &native, &back).0
+    }
+
+    /// Images with these axes (batch, features, then the spatial ones) as batch, spatial axes,
+    /// features.
+    fn channels_last(&mut self, x: Value, ty: &TensorType, spec: &Axes) -> (Value, TensorType) {
+        self.transposed(x, ty, &last_order(spec))
+    }
+
+    fn transposed(&mut self, x: Value, ty: &TensorType, order: &Axes) -> (Value, TensorType) {
+        if order.iter().enumerate().all(|(i, &axis)| i == axis) {
+            return (x, ty.clone());
+        }
+        let result = permuted(ty, order);
+        let value = self.op(format_args!(
+            "stablehlo.transpose {x}, dims = [{}] : ({}) -> {}",
+            List(order),
+            Ty(ty),
+            Ty(&result)
+        ));
+        (value, result)
+    }
+}
+
+/// The order of axes that puts the batch first and the features last.
+fn last_order(spec: &Axes) -> Axes {
+    [spec[0]].into_iter().chain(spec[2..].iter().copied()).chain([spec[1]]).collect()
+}
+
+/// Axes with batch and features exchanged.
+fn exchanged(spec: &Axes) -> Axes {
+    let mut spec = spec.clone();
+    spec.swap(0, 1);
+    spec
+}
+
+fn permuted(ty: &TensorType, order: &Axes) -> TensorType {
+    let shape: SmallVec<[usize; 6]> = order.iter().map(|&axis| ty.shape[axis]).collect();
+    TensorType::new(ty.dtype, &shape[..])
 }
 
 /// `b, 0, 1, f` of an operand whose axes are listed as batch, features, spatial ones.

@@ -1,0 +1,105 @@
+//! Convolutions on CPU by oneDNN, as native functions that compiled programs call.
+//!
+//! [`Problem::of`] finds the convolution of a neural network in the operation: the forward pass, or
+//! one of its two gradients, which the transposition of a convolution writes as convolutions of
+//! other forms. The emitter then writes a call of [`Convolution`], which runs oneDNN's primitive for
+//! it. All else stays the compiler's. The measurements are in
+//! `docs/decisions/0016-convolutions-by-onednn.md`.
+//!
+//! A primitive runs on one thread; the batch is cut into [parts](Problem::parts), which the
+//! compiler's own threads compute. So no second set of threads competes for the cores, and results
+//! have the same bits in every run.
+
+mod layers;
+mod library;
+mod plan;
+mod problem;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+pub(in crate::lower) use self::layers::{Layer, Layers, Role};
+use self::library::Library;
+use self::plan::Plan;
+pub(in crate::lower) use self::problem::{Epilogue, Kind, Problem};
+use super::{Call, Kernel, KernelError};
+use crate::error::Result;
+use crate::native::{Lock, Settings};
+use crate::trace::op::ConvDims;
+use crate::trace::types::TensorType;
+
+static LIBRARY: OnceLock<Library> = OnceLock::new();
+
+/// Loads the library, which is fetched if it is nowhere.
+///
+/// # Errors
+/// [`Error::Native`](crate::Error::Native) if the library cannot be found, fetched or loaded.
+pub(crate) fn load() -> Result<()> {
+    if LIBRARY.get().is_none() {
+        let part = Lock::get().part("onednn")?;
+        let member = part.wheel()?.member("library").expect("the lock file has it");
+        let root = Settings::from_env()?.locate(part)?.root;
+        let library = Library::load(&root.join(&member.path))?;
+        // Another thread may have been faster.
+        let _ = LIBRARY.set(library);
+    }
+    Ok(())
+}
+
+/// The convolution that oneDNN computes, if it has a fast implementation of the operation and may
+/// use `threads` of them, of which there may be none. It is then ready to run.
+pub(in crate::lower) fn by_onednn(
+    dims: &ConvDims,
+    lhs: &TensorType,
+    rhs: &TensorType,
+    threads: usize,
+) -> Option<Problem> {
+    let problem = Problem::of(dims, lhs, rhs, threads)?;
+    plan(&problem).is_ok_and(|plan| plan.is_fast()).then_some(problem)
+}
+
+/// The plan of a convolution, made at its first use.
+fn plan(problem: &Problem) -> Result<Arc<Plan>, String> {
+    static PLANS: OnceLock<Mutex<HashMap<Problem, Arc<Plan>>>> = OnceLock::new();
+    let plans = || PLANS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(plan) = plans().get(problem) {
+        return Ok(plan.clone());
+    }
+    // Outside the lock: a plan takes milliseconds.
+    let library = LIBRARY.get().ok_or("oneDNN is not loaded")?;
+    let plan = Arc::new(Plan::new(library, problem)?);
+    Ok(plans().entry(problem.clone()).or_insert(plan).clone())
+}
+
+/// A convolution or one of its gradients, as the attribute `problem` says.
+pub(crate) struct Convolution;
+
+impl Kernel for Convolution {
+    const TARGET: &'static str = "podracer.onednn.3.2.conv.1";
+
+    fn run(call: &mut Call<'_>) -> Result<(), KernelError> {
+        let problem = Problem::decode(&call.array::<i64>("problem")?)?;
+        let (first, second) = (call.operand::<f32>(0)?.data, call.operand::<f32>(1)?.data);
+        let result = call.result::<f32>(0)?;
+        let [source, weights, destination] = match problem.kind {
+            Kind::Forward => [first.len(), second.len(), result.len()],
+            Kind::BackwardData => [result.len(), second.len(), first.len()],
+            Kind::BackwardWeights => [first.len(), result.len(), second.len()],
+        };
+        if [source, destination] != [problem.source_len(), problem.destination_len()]
+            || weights < problem.weights_span()
+        {
+            return Err(format!("the tensors do not fit {problem:?}").into());
+        }
+        let bias = match problem.epilogue {
+            Epilogue::None => None,
+            Epilogue::Bias | Epilogue::BiasRelu => Some(call.operand::<f32>(2)?.data),
+        };
+        if bias.is_some_and(|bias| bias.len() != problem.groups * problem.features) {
+            return Err(format!("the bias does not fit {problem:?}").into());
+        }
+        let plan = plan(&problem)?;
+        let parallel = |count, task: plan::Task<'_>| call.parallel(count, task);
+        Ok(plan.run(&problem, [first, second], bias, result, &parallel)?)
+    }
+}

@@ -1,0 +1,381 @@
+//! The primitives of a convolution, ready to run, and the runs.
+
+use std::cell::UnsafeCell;
+use std::sync::{Mutex, PoisonError};
+
+use smallvec::{SmallVec, smallvec};
+
+use super::library::{
+    Handle, Library, Primitive, QUERY_WEIGHTS, QUERY_WEIGHTS_GRADIENT, Tensor, Windows, role,
+};
+use super::problem::{Epilogue, Kind, Problem};
+
+/// Work of the parts of a run, by their number.
+pub(super) type Task<'a> = &'a (dyn Fn(usize) -> Result<(), String> + Sync);
+/// A way to run several parts at once, if possible on several threads.
+pub(super) type Parallel<'a> = &'a dyn Fn(usize, Task<'_>) -> Result<(), String>;
+
+/// The primitives of a convolution.
+pub(super) struct Plan {
+    /// Images of a part, except the last.
+    images: usize,
+    /// Primitives for a whole part and, if the last is smaller, for that one.
+    whole: Step,
+    last: Option<Step>,
+    /// Descriptor of the weights in the program's memory.
+    weights: Handle,
+    fast: bool,
+}
+
+/// The primitive for some images, and the format of its weights.
+struct Step {
+    convolution: Primitive,
+    bias: Option<Handle>,
+    source: Handle,
+    destination: Handle,
+    weights: Handle,
+    weights_bytes: usize,
+    /// Changes the program's weights to that format. Of a weights' gradient: changes it to the
+    /// program's format, replacing and adding.
+    reorder: Primitive,
+    add: Option<Primitive>,
+}
+
+fn signed(sizes: impl IntoIterator<Item = usize>) -> SmallVec<[i64; 6]> {
+    sizes.into_iter().map(|size| size as i64).collect()
+}
+
+impl Plan {
+    pub fn new(library: &'static Library, problem: &Problem) -> Result<Plan, String> {
+        let _guard = library.one_thread();
+        let images = problem.batch.div_ceil(problem.parts);
+        let rest = problem.batch % images;
+        // One group has no axis of its own.
+        let from = usize::from(problem.groups == 1);
+        let sizes = signed(problem.weights_sizes());
+        let strides = signed(problem.weights_strides.iter().copied());
+        let weights = library.strided(&sizes[from..], &strides[from..])?;
+        let (whole, fast) = Step::new(library, problem, images, &sizes[from..], &weights)?;
+        let (last, last_fast) = match rest {
+            0 => (None, true),
+            rest => {
+                let (step, fast) = Step::new(library, problem, rest, &sizes[from..], &weights)?;
+                (Some(step), fast)
+            }
+        };
+        Ok(Plan { images, whole, last, weights, fast: fast && last_fast })
+    }
+
+    /// Returns true if the library has code made for this processor.
+    pub fn is_fast(&self) -> bool {
+        self.fast
+    }
+
+    /// Computes `result` from the operands in the order of the forward pass: source, weights,
+    /// destination, without the one that is the result. A forward pass may have a bias.
+    pub fn run(
+        &self,
+        problem: &Problem,
+        [first, second]: [&[f32]; 2],
+        bias: Option<&[f32]>,
+        result: &mut [f32],
+        parallel: Parallel<'_>,
+    ) -> Result<(), String> {
+        let parts = problem.batch.div_ceil(self.images);
+        let run = Run {
+            plan: self,
+            parts,
+            source_image: problem.source_len() / problem.batch,
+            destination_image: problem.destination_len() / problem.batch,
+        };
+        match problem.kind {
+            Kind::Forward => {
+                let relu = problem.epilogue == Epilogue::BiasRelu;
+                run.forward(first, second, bias, relu, result, parallel)
+            }
+            Kind::BackwardData => run.backward_data(first, second, result, parallel),
+            Kind::BackwardWeights => run.backward_weights(first, second, result, parallel),
+        }
+    }
+}
+
+/// Memory that several threads write, each its own part.
+struct Shared(*mut f32);
+
+// SAFETY: who uses the pointer says why it is right.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn get(&self) -> *mut f32 {
+        self.0
+    }
+}
+
+/// Replaces values at most zero by zero. Values that are no numbers stay.
+fn rectify(values: &mut [f32]) {
+    for value in values {
+        *value = if *value <= 0.0 { 0.0 } else { *value };
+    }
+}
+
+/// One run.
+struct Run<'a> {
+    plan: &'a Plan,
+    parts: usize,
+    /// Elements of one image of the source.
+    source_image: usize,
+    /// Elements of one image of the destination.
+    destination_image: usize,
+}
+
+impl Run<'_> {
+    fn step(&self, part: usize) -> &Step {
+        match &self.plan.last {
+            Some(last) if part + 1 == self.parts => last,
+            _ => &self.plan.whole,
+        }
+    }
+
+    /// The elements of a part, of a tensor that has this many per image.
+    fn part<'t>(&self, tensor: &'t [f32], part: usize, image: usize) -> &'t [f32] {
+        let part_len = self.plan.images * image;
+        &tensor[part * part_len..][..part_len.min(tensor.len() - part * part_len)]
+    }
+
+    /// The parts of a result that has this many elements per image, each for one thread.
+    fn parts<'t>(&self, result: &'t mut [f32], image: usize) -> Vec<Mutex<&'t mut [f32]>> {
+        result.chunks_mut(self.plan.images * image).map(Mutex::new).collect()
+    }
+
+    fn forward(
+        &self,
+        source: &[f32],
+        weights: &[f32],
+        bias: Option<&[f32]>,
+        relu: bool,
+        result: &mut [f32],
+        parallel: Parallel<'_>,
+    ) -> Result<(), String> {
+        let results = self.parts(result, self.destination_image);
+        let task = |part: usize, weights| {
+            let step = self.step(part);
+            let mut result = results[part].lock().unwrap_or_else(PoisonError::into_inner);
+            let source = self.part(source, part, self.source_image).as_ptr().cast_mut();
+            let tensor = |role, desc, memory| Tensor { role, desc, memory };
+            let mut tensors: SmallVec<[Tensor<'_>; 4]> = smallvec![
+                tensor(role::SOURCE, &step.source, source),
+                tensor(role::WEIGHTS, &step.weights, weights),
+                tensor(role::DESTINATION, &step.destination, result.as_mut_ptr()),
+            ];
+            if let (Some(desc), Some(bias)) = (&step.bias, bias) {
+                tensors.push(tensor(role::BIAS, desc, bias.as_ptr().cast_mut()));
+            }
+            step.convolution.run_with_scratchpad(&tensors)?;
+            if relu {
+                rectify(&mut result);
+            }
+            Ok(())
+        };
+        self.with_weights(weights, task, parallel)
+    }
+
+    fn backward_data(
+        &self,
+        destination: &[f32],
+        weights: &[f32],
+        result: &mut [f32],
+        parallel: Parallel<'_>,
+    ) -> Result<(), String> {
+        let results = self.parts(result, self.source_image);
+        let task = |part: usize, weights| {
+            let step = self.step(part);
+            let mut result = results[part].lock().unwrap_or_else(PoisonError::into_inner);
+            let destination = self.part(destination, part, self.destination_image);
+            let tensor = |role, desc, memory| Tensor { role, desc, memory };
+            let destination = destination.as_ptr().cast_mut();
+            step.convolution.run_with_scratchpad(&[
+                tensor(role::SOURCE_GRADIENT, &step.source, result.as_mut_ptr()),
+                tensor(role::WEIGHTS, &step.weights, weights),
+                tensor(role::DESTINATION_GRADIENT, &step.destination, destination),
+            ])
+        };
+        self.with_weights(weights, task, parallel)
+    }
+
+    /// Runs `task` for each part, with the weights in the part's format.
+    fn with_weights(
+        &self,
+        weights: &[f32],
+        task: impl Fn(usize, *mut f32) -> Result<(), String> + Sync,
+        parallel: Parallel<'_>,
+    ) -> Result<(), String> {
+        let reordered = |step: &Step| -> Result<Scratch, String> {
+            let own = Scratch::take(step.weights_bytes);
+            let from = Tensor {
+                role: role::SOURCE,
+                desc: &self.plan.weights,
+                memory: weights.as_ptr().cast_mut(),
+            };
+            let to = Tensor { role: role::DESTINATION, desc: &step.weights, memory: own.as_ptr() };
+            step.reorder.run_with_scratchpad(&[from, to])?;
+            Ok(own)
+        };
+        let whole = reordered(&self.plan.whole)?;
+        let last = self.plan.last.as_ref().map(reordered).transpose()?;
+        let whole_start = Shared(whole.as_ptr());
+        let last_start = Shared(last.as_ref().unwrap_or(&whole).as_ptr());
+        parallel(self.parts, &|part| {
+            let start = if part + 1 == self.parts { &last_start } else { &whole_start };
+            task(part, start.get())
+        })
+    }
+
+    /// The gradient of the weights: that of each part, then their sum in order.
+    fn backward_weights(
+        &self,
+        source: &[f32],
+        destination: &[f32],
+        result: &mut [f32],
+        parallel: Parallel<'_>,
+    ) -> Result<(), String> {
+        let own: Vec<Scratch> =
+            (0..self.parts).map(|part| Scratch::take(self.step(part).weights_bytes)).collect();
+        let starts: Vec<Shared> = own.iter().map(|own| Shared(own.as_ptr())).collect();
+        parallel(self.parts, &|part| {
+            let step = self.step(part);
+            let source = self.part(source, part, self.source_image);
+            let destination = self.part(destination, part, self.destination_image);
+            let tensor = |role, desc, memory| Tensor { role, desc, memory };
+            let (source, destination) = (source.as_ptr(), destination.as_ptr());
+            step.convolution.run_with_scratchpad(&[
+                tensor(role::SOURCE, &step.source, source.cast_mut()),
+                tensor(role::WEIGHTS_GRADIENT, &step.weights, starts[part].get()),
+                tensor(role::DESTINATION_GRADIENT, &step.destination, destination.cast_mut()),
+            ])
+        })?;
+        for (part, own) in own.iter().enumerate() {
+            let step = self.step(part);
+            let change = match (part, &step.add) {
+                (0, _) | (_, None) => &step.reorder,
+                (_, Some(add)) => add,
+            };
+            let from = Tensor { role: role::SOURCE, desc: &step.weights, memory: own.as_ptr() };
+            let to = Tensor {
+                role: role::DESTINATION,
+                desc: &self.plan.weights,
+                memory: result.as_mut_ptr(),
+            };
+            change.run_with_scratchpad(&[from, to])?;
+        }
+        Ok(())
+    }
+}
+
+impl Step {
+    /// The primitives for this number of images; also returns true if they are fast.
+    fn new(
+        library: &'static Library,
+        problem: &Problem,
+        images: usize,
+        weights_sizes: &[i64],
+        program_weights: &Handle,
+    ) -> Result<(Step, bool), String> {
+        let of =
+            |get: fn(&super::problem::Window) -> usize| signed(problem.windows.iter().map(get));
+        let tensor = |channels: usize, places: SmallVec<[i64; 6]>| {
+            let mut sizes = signed([images, problem.groups * channels]);
+            sizes.extend(places);
+            library.images(&sizes)
+        };
+        let source = tensor(problem.channels, of(|window| window.source))?;
+        let destination = tensor(problem.features, of(|window| window.destination))?;
+        let any = library.any_weights(weights_sizes)?;
+        let windows = Windows {
+            strides: &of(|window| window.stride),
+            dilations: &of(|window| window.dilation),
+            low: &of(|window| window.low),
+            high: &of(|window| window.high),
+        };
+        let tensors = [&source, &any, &destination];
+        let bias = match problem.epilogue {
+            Epilogue::None => None,
+            Epilogue::Bias | Epilogue::BiasRelu => {
+                Some(library.vector((problem.groups * problem.features) as i64)?)
+            }
+        };
+        let forward = library.forward(tensors, bias.as_ref(), &windows)?;
+        let description = match problem.kind {
+            Kind::Forward => forward,
+            Kind::BackwardData => library.backward_data(tensors, &windows, &forward)?,
+            Kind::BackwardWeights => library.backward_weights(tensors, &windows, &forward)?,
+        };
+        let is_gradient = problem.kind == Kind::BackwardWeights;
+        let query = if is_gradient { QUERY_WEIGHTS_GRADIENT } else { QUERY_WEIGHTS };
+        let weights = library.preferred(&description, query)?;
+        let fast = !library.implementation(&description)?.starts_with("ref");
+        let convolution = library.primitive(description)?;
+        let (from, to) = match is_gradient {
+            true => (&weights, program_weights),
+            false => (program_weights, &weights),
+        };
+        let change = |add| library.primitive(library.reorder(from, to, add)?);
+        let reorder = change(false)?;
+        let add = (is_gradient && problem.parts > 1).then(|| change(true)).transpose()?;
+        let weights_bytes = library.bytes(&weights);
+        let step =
+            Step { convolution, bias, source, destination, weights, weights_bytes, reorder, add };
+        Ok((step, fast))
+    }
+}
+
+impl Primitive {
+    /// Runs on memory that fits, with working memory taken for the run.
+    fn run_with_scratchpad(&self, tensors: &[Tensor<'_>]) -> Result<(), String> {
+        let working = Scratch::take(self.scratchpad_bytes());
+        // SAFETY: the caller's tensors are as long as the problem says, which the kernel checked,
+        // or were taken for this descriptor; the scratchpad has its bytes.
+        unsafe { self.run(tensors, working.as_ptr()) }
+    }
+}
+
+/// Piece of memory, aligned for the widest instructions.
+#[repr(align(64))]
+struct Line(#[allow(dead_code, reason = "it is memory for others")] [u8; 64]);
+
+/// Working memory, kept for later runs when it is dropped. It is written through pointers.
+struct Scratch(Vec<UnsafeCell<Line>>);
+
+/// Memory that no run uses.
+static FREE: Mutex<Vec<Vec<UnsafeCell<Line>>>> = Mutex::new(Vec::new());
+
+/// The most pieces of memory that are kept.
+const MAX_FREE: usize = 64;
+
+impl Scratch {
+    fn take(bytes: usize) -> Scratch {
+        let lines = bytes.div_ceil(size_of::<Line>());
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        // The smallest that fits, or else a new one.
+        let fits = free.iter().enumerate().filter(|(_, memory)| memory.len() >= lines);
+        let best = fits.min_by_key(|(_, memory)| memory.len()).map(|(i, _)| i);
+        let memory = best.map(|i| free.swap_remove(i));
+        drop(free);
+        let new = || (0..lines).map(|_| UnsafeCell::new(Line([0; 64]))).collect();
+        Scratch(memory.unwrap_or_else(new))
+    }
+
+    fn as_ptr(&self) -> *mut f32 {
+        UnsafeCell::raw_get(self.0.as_ptr()).cast()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < MAX_FREE {
+            free.push(std::mem::take(&mut self.0));
+        }
+    }
+}

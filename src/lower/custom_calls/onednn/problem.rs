@@ -1,0 +1,336 @@
+//! Convolutions as oneDNN knows them.
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::trace::check::infer_conv;
+use crate::trace::op::{Axes, ConvDims};
+use crate::trace::types::{DType, TensorType};
+
+/// The tensor that a convolution computes from the other two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::lower) enum Kind {
+    /// The destination, from source and weights.
+    Forward,
+    /// The source's gradient, from the destination's and the weights.
+    BackwardData,
+    /// The weights' gradient, from the source and the destination's.
+    BackwardWeights,
+}
+
+/// Computation on the destination of a forward pass, while a part of it is in the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::lower) enum Epilogue {
+    None,
+    /// Adds a vector over the channels.
+    Bias,
+    /// Adds a vector over the channels, then replaces values at most zero by zero.
+    BiasRelu,
+}
+
+/// One spatial axis of a convolution. Distances between neighbours are from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::lower) struct Window {
+    pub source: usize,
+    pub kernel: usize,
+    pub destination: usize,
+    pub stride: usize,
+    pub dilation: usize,
+    pub low: usize,
+    pub high: usize,
+}
+
+/// A convolution in the terms of the forward pass: sizes of source, weights and destination, and
+/// the tensor that is computed. Source and destination have the batch first and the channels last.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::lower) struct Problem {
+    pub kind: Kind,
+    pub epilogue: Epilogue,
+    /// Number of parts of the batch that are computed apart.
+    pub parts: usize,
+    pub batch: usize,
+    pub groups: usize,
+    /// Channels of the source, per group.
+    pub channels: usize,
+    /// Channels of the destination, per group.
+    pub features: usize,
+    pub windows: SmallVec<[Window; 3]>,
+    /// Distances in memory between the weights' groups, features, channels, and along the spatial
+    /// axes.
+    pub weights_strides: SmallVec<[usize; 6]>,
+}
+
+/// Work that is worth a thread of its own, in arithmetic operations.
+const PART: usize = 1 << 21;
+/// Elements of source and destination of a part that the cache keeps.
+const CACHED: usize = 5 << 18;
+/// Work below which the compiler's kernels are left alone.
+const SMALL: usize = 1 << 18;
+
+impl Problem {
+    /// Finds the convolution in an operation. `None` if it has a form that oneDNN lacks, or too
+    /// little to compute. At most `threads` threads will compute it.
+    pub fn of(
+        dims: &ConvDims,
+        lhs: &TensorType,
+        rhs: &TensorType,
+        threads: usize,
+    ) -> Option<Problem> {
+        let spatial = dims.strides.len();
+        let out = infer_conv(dims, lhs, rhs).expect("a verified Program");
+        let tensors = [lhs, rhs, &out];
+        if threads == 0
+            || !(1..=3).contains(&spatial)
+            || tensors.iter().any(|ty| ty.dtype != DType::F32 || ty.numel() == 0)
+        {
+            return None;
+        }
+        let sizes = |ty: &TensorType, spec: &Axes| -> SmallVec<[usize; 5]> {
+            spec.iter().map(|&axis| ty.shape[axis]).collect()
+        };
+        let (l, r) = (sizes(lhs, &dims.lhs_spec), sizes(rhs, &dims.rhs_spec));
+        let o = sizes(&out, &dims.out_spec);
+        let places = |sizes: &[usize]| sizes[2..].iter().product::<usize>();
+        let none = |distances: &Axes| distances.iter().all(|&distance| distance == 1);
+        let kind = if !none(&dims.lhs_dilation) {
+            Kind::BackwardData
+        } else if places(&r) > places(&o) {
+            Kind::BackwardWeights
+        } else {
+            Kind::Forward
+        };
+        let mut problem = match kind {
+            Kind::Forward if dims.batch_groups == 1 => {
+                let (groups, strides) = (dims.feature_groups, rhs.shape.strides());
+                let (o_stride, i_stride) = (strides[dims.rhs_spec[0]], strides[dims.rhs_spec[1]]);
+                let features = r[0] / groups;
+                Problem {
+                    kind,
+                    epilogue: Epilogue::None,
+                    parts: 1,
+                    batch: l[0],
+                    groups,
+                    channels: r[1],
+                    features,
+                    windows: SmallVec::new(),
+                    weights_strides: smallvec![o_stride * features, o_stride, i_stride],
+                }
+            }
+            Kind::BackwardData if dims.batch_groups == 1 && none(&dims.strides) => {
+                let (groups, strides) = (dims.feature_groups, rhs.shape.strides());
+                let (o_stride, i_stride) = (strides[dims.rhs_spec[0]], strides[dims.rhs_spec[1]]);
+                let channels = r[0] / groups;
+                Problem {
+                    kind,
+                    epilogue: Epilogue::None,
+                    parts: 1,
+                    batch: l[0],
+                    groups,
+                    channels,
+                    features: r[1],
+                    windows: SmallVec::new(),
+                    weights_strides: smallvec![o_stride * channels, i_stride, o_stride],
+                }
+            }
+            Kind::BackwardWeights if dims.feature_groups == 1 => {
+                let (groups, strides) = (dims.batch_groups, out.shape.strides());
+                let (o_stride, i_stride) = (strides[dims.out_spec[1]], strides[dims.out_spec[0]]);
+                let features = r[0] / groups;
+                Problem {
+                    kind,
+                    epilogue: Epilogue::None,
+                    parts: 1,
+                    batch: l[1],
+                    groups,
+                    channels: l[0] / groups,
+                    features,
+                    windows: SmallVec::new(),
+                    weights_strides: smallvec![o_stride * features, o_stride, i_stride],
+                }
+            }
+            Kind::Forward | Kind::BackwardData | Kind::BackwardWeights => return None,
+        };
+        let (weights, spec) = match kind {
+            Kind::BackwardWeights => (&out, &dims.out_spec),
+            Kind::Forward | Kind::BackwardData => (rhs, &dims.rhs_spec),
+        };
+        let strides = weights.shape.strides();
+        problem.weights_strides.extend(spec[2..].iter().map(|&axis| strides[axis]));
+        for i in 0..spatial {
+            problem.windows.push(window(kind, dims, i, [l[2 + i], r[2 + i], o[2 + i]])?);
+        }
+        if problem.operations() < SMALL {
+            return None;
+        }
+        problem.parts = problem.number_of_parts(threads);
+        Some(problem)
+    }
+
+    /// The number of parts for this many threads: each part's images fit the cache, and each thread
+    /// has a part if there is enough to compute.
+    fn number_of_parts(&self, threads: usize) -> usize {
+        let elements = self.source_len() + self.destination_len();
+        let mut parts = elements.div_ceil(CACHED);
+        if self.kind == Kind::BackwardWeights {
+            // Every part has a sum of its own, which costs as much as its images if it is as large.
+            let weights: usize = self.weights_sizes().iter().product();
+            parts = parts.min(elements.div_ceil(weights));
+        }
+        let busy = (self.operations() / PART).clamp(1, threads);
+        // The last threads to work end together.
+        parts.next_multiple_of(busy).min(self.batch)
+    }
+
+    /// Arithmetic operations of one run.
+    fn operations(&self) -> usize {
+        let places: usize =
+            self.windows.iter().map(|window| window.kernel * window.destination).product();
+        let channels = self.groups * self.channels * self.features;
+        2 * self.batch * channels * places
+    }
+
+    /// Elements of the source.
+    pub fn source_len(&self) -> usize {
+        let places: usize = self.windows.iter().map(|window| window.source).product();
+        self.batch * self.groups * self.channels * places
+    }
+
+    /// Elements of the destination.
+    pub fn destination_len(&self) -> usize {
+        let places: usize = self.windows.iter().map(|window| window.destination).product();
+        self.batch * self.groups * self.features * places
+    }
+
+    /// Sizes of the weights: groups, features, channels, then the spatial ones.
+    pub fn weights_sizes(&self) -> SmallVec<[usize; 6]> {
+        let mut sizes = smallvec![self.groups, self.features, self.channels];
+        sizes.extend(self.windows.iter().map(|window| window.kernel));
+        sizes
+    }
+
+    /// Elements of the memory that the weights reach.
+    pub fn weights_span(&self) -> usize {
+        let last: usize = self
+            .weights_sizes()
+            .iter()
+            .zip(&self.weights_strides)
+            .map(|(&size, &stride)| (size - 1).saturating_mul(stride))
+            .fold(0, usize::saturating_add);
+        last.saturating_add(1)
+    }
+
+    /// The numbers of the call's attribute.
+    pub fn encode(&self) -> Vec<i64> {
+        let kind = match self.kind {
+            Kind::Forward => 0,
+            Kind::BackwardData => 1,
+            Kind::BackwardWeights => 2,
+        };
+        let epilogue = match self.epilogue {
+            Epilogue::None => 0,
+            Epilogue::Bias => 1,
+            Epilogue::BiasRelu => 2,
+        };
+        let mut numbers =
+            vec![kind, epilogue, self.parts, self.batch, self.groups, self.channels, self.features];
+        numbers.push(self.windows.len());
+        for w in &self.windows {
+            numbers.extend([w.source, w.kernel, w.destination, w.stride]);
+            numbers.extend([w.dilation, w.low, w.high]);
+        }
+        numbers.extend(&self.weights_strides);
+        numbers.into_iter().map(|number| number as i64).collect()
+    }
+
+    /// The convolution that [`Problem::encode`] wrote.
+    pub fn decode(numbers: &[i64]) -> Result<Problem, String> {
+        let wrong = || format!("attribute `problem` describes no convolution: {numbers:?}");
+        // Products of a few sizes below this fit an index.
+        let fits = |&number: &i64| usize::try_from(number).ok().filter(|&n| n < 1 << 31);
+        let all: Option<Vec<usize>> = numbers.iter().map(fits).collect();
+        let all = all.ok_or_else(wrong)?;
+        let (&[kind, epilogue, parts, batch, groups, channels, features, spatial], rest) =
+            all.split_first_chunk::<8>().ok_or_else(wrong)?;
+        if !(1..=3).contains(&spatial) || rest.len() != 7 * spatial + 3 + spatial {
+            return Err(wrong());
+        }
+        let kind = match kind {
+            0 => Kind::Forward,
+            1 => Kind::BackwardData,
+            2 => Kind::BackwardWeights,
+            _ => return Err(wrong()),
+        };
+        let epilogue = match (epilogue, kind) {
+            (0, _) => Epilogue::None,
+            (1, Kind::Forward) => Epilogue::Bias,
+            (2, Kind::Forward) => Epilogue::BiasRelu,
+            _ => return Err(wrong()),
+        };
+        let (windows, strides) = rest.split_at(7 * spatial);
+        let windows: SmallVec<[Window; 3]> = windows
+            .chunks_exact(7)
+            .map(|n| Window {
+                source: n[0],
+                kernel: n[1],
+                destination: n[2],
+                stride: n[3],
+                dilation: n[4],
+                low: n[5],
+                high: n[6],
+            })
+            .collect();
+        let sizes =
+            windows.iter().flat_map(|w| [w.source, w.kernel, w.destination, w.stride, w.dilation]);
+        let positive = sizes.chain([parts, batch, groups, channels, features]).all(|n| n > 0);
+        let weights_strides = strides.into();
+        let problem = Problem {
+            kind,
+            epilogue,
+            parts,
+            batch,
+            groups,
+            channels,
+            features,
+            windows,
+            weights_strides,
+        };
+        let fits = positive && parts <= batch && problem.lengths().is_some();
+        fits.then_some(problem).ok_or_else(wrong)
+    }
+
+    /// The lengths of source, destination and weights, if they fit an index.
+    fn lengths(&self) -> Option<()> {
+        let product = |[a, b, c]: [usize; 3], size: fn(&Window) -> usize| {
+            let mut sizes = [a, b, c].into_iter().chain(self.windows.iter().map(size));
+            let product = sizes.try_fold(1, usize::checked_mul);
+            product.filter(|&product| product <= isize::MAX as usize / 8)
+        };
+        product([self.batch, self.groups, self.channels], |window| window.source)?;
+        product([self.batch, self.groups, self.features], |window| window.destination)?;
+        product([self.groups, self.features, self.channels], |window| window.kernel)?;
+        Some(())
+    }
+}
+
+/// Spatial axis `i` of the forward pass, from its sizes in `lhs`, `rhs` and the result. `None` if
+/// no padding that oneDNN has gives it.
+fn window(kind: Kind, dims: &ConvDims, i: usize, [l, r, o]: [usize; 3]) -> Option<Window> {
+    let low = dims.padding[i].0;
+    let (source, kernel, destination, stride, dilation, low) = match kind {
+        Kind::Forward => (l, r, o, dims.strides[i], dims.rhs_dilation[i], low),
+        Kind::BackwardData => {
+            let dilation = dims.rhs_dilation[i];
+            let low = ((r - 1) * dilation) as i64 - low;
+            (o, r, l, dims.lhs_dilation[i], dilation, low)
+        }
+        Kind::BackwardWeights => (l, o, r, dims.rhs_dilation[i], dims.strides[i], low),
+    };
+    let low = usize::try_from(low).ok()?;
+    // The end of the last window; the padding behind the source reaches it, or less than a step of
+    // the source is left over.
+    let end = (destination - 1) * stride + (kernel - 1) * dilation + 1;
+    let high = end.saturating_sub(low + source);
+    if low + source + high >= end + stride {
+        return None;
+    }
+    Some(Window { source, kernel, destination, stride, dilation, low, high })
+}
