@@ -65,7 +65,7 @@ pub struct LowerOptions {
     pub divided: Vec<bool>,
     /// If true, operations carry the user's source lines.
     pub locations: bool,
-    /// True if the plugin knows our native functions; see [`native_calls`](super::custom_calls::native_calls).
+    /// True if the plugin can call the functions that this library adds to compiled programs.
     pub native_calls: bool,
     /// The most threads that compute one convolution by oneDNN; 0 if convolutions are the
     /// compiler's.

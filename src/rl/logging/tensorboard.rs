@@ -34,8 +34,8 @@ const FLUSH_BYTES: usize = 1 << 16;
 ///
 /// Events are buffered and written every few seconds, by [`flush`](EventWriter::flush), by
 /// [`close`](EventWriter::close) and on drop. The first write error is returned once; after it the
-/// file may end within a record, so later events are silently dropped. After
-/// [`ignore_errors`](EventWriter::ignore_errors) the error is printed instead of returned.
+/// file may end within a record, so later events are silently dropped. With
+/// `--on-write-error continue` the error is printed instead of returned.
 #[derive(Debug)]
 pub struct EventWriter {
     path: PathBuf,
