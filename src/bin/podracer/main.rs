@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn every_numeric_flag_of_a_command_has_a_range() {
-        assert!(numeric_flags(&ranged(Arguments::command())) >= 11);
+        assert!(numeric_flags(&ranged(Arguments::command())) >= 7);
     }
 
     #[test]
