@@ -2,7 +2,7 @@
 //! is used, if there is one: neither programs nor libraries are searched for.
 
 use std::fs::{self, File};
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
@@ -278,7 +278,7 @@ fn sends_keys_and_values_to_the_others() {
     };
     ended(store.get("local_topology/cuda/0", timeout).map(|_| ()));
     ended(store.put("late", b"value"));
-    eprintln!("process {rank} of {size} has read all");
+    report(&format!("process {rank} of {size} has read all\n"));
 }
 
 /// As the clients of GPUs do.
@@ -290,6 +290,12 @@ fn keys_and_values_are_shared() {
     for rank in 0..3 {
         assert!(message.contains(&format!("process {rank} of 3 has read all")), "{message}");
     }
+}
+
+/// Writes a line to the standard error, which several processes share, in one piece: `eprintln`
+/// writes several.
+fn report(line: &str) {
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 #[test]
@@ -319,7 +325,7 @@ fn adds_numbers_and_agrees() {
     processes.barrier(Duration::MAX).unwrap();
     let again = Mpi::join(Duration::from_secs(1)).err().unwrap().to_string();
     assert!(again.contains("MPI is joined once in a process"), "{again}");
-    eprintln!("process {rank} of 3 agrees");
+    report(&format!("process {rank} of 3 agrees\n"));
 }
 
 #[test]
