@@ -105,7 +105,7 @@ pub fn span(name: &'static str) -> Span {
     Span(is_on().then(|| (Cow::Borrowed(name), Instant::now())))
 }
 
-/// [`span`] of an action on a named thing: `execute ppo_update`. The name is formatted only while a
+/// [`span`] of an action on a named item: `execute ppo_update`. The name is formatted only while a
 /// timeline is recorded: `span_of("rollout", format_args!("{k} (v{version})"))`.
 #[inline]
 #[must_use = "the span ends when this is dropped"]

@@ -49,7 +49,7 @@ pub use freeway::{Freeway, FreewayCars, FreewayState};
 pub use mountain_car::{MountainCar, MountainCarState};
 pub use pendulum::{Pendulum, PendulumState};
 pub use registry::{Traced, list_envs, make};
-pub use seaquest::{Seaquest, SeaquestDraws, SeaquestState, Swimmers};
+pub use seaquest::{Seaquest, SeaquestDraws, SeaquestEntities, SeaquestState};
 pub use space_invaders::{SpaceInvaders, SpaceInvadersState};
 
 use crate::random::Key;

@@ -41,7 +41,7 @@ fn notice_names_every_part_and_every_direct_dependency() {
 fn the_readme_says_how_to_train_and_test() {
     let readme = read("README.md");
     let commands =
-        ["cargo run --release --example ppo_envpool_jit", "cargo test --release --workspace"];
+        ["cargo run --release --example ppo_envpool_jit", "cargo test --workspace"];
     for command in commands {
         assert!(readme.contains(&format!("```sh\n{command}\n```")), "{command}");
     }
@@ -56,6 +56,14 @@ fn the_readme_says_how_to_train_and_test() {
     ] {
         assert!(readme.contains(&format!("| `{variable}` |")), "{variable}");
     }
+}
+
+#[test]
+fn the_readme_counts_the_traced_environments() {
+    let ids = podracer::envs::traced::list_envs();
+    let names: BTreeSet<&str> = ids.iter().map(|id| id.rsplit_once("-v").unwrap().0).collect();
+    assert_eq!(names.len(), 9);
+    assert!(read("README.md").contains("and nine\ntraced ones"));
 }
 
 /// The anchor of a heading, as renderers of Markdown make it.

@@ -6,26 +6,26 @@ use crate::envs::seeds::EnvRng;
 
 use super::game::{Board, Channel, Game, LAST, Move, ahead, below, chance, inside};
 
-/// Number of rows between the first and the last; each holds at most one thing.
+/// Number of rows between the first and the last; each holds at most one entity.
 const LANES: usize = 8;
 
 /// Initial number of frames between two spawns.
 const SPAWN_INTERVAL: i32 = 10;
-/// Initial number of frames between two moves of the things.
+/// Initial number of frames between two moves of the entities.
 const MOVE_INTERVAL: i32 = 5;
 /// Number of frames between two increases of the difficulty.
 const RAMP_INTERVAL: i32 = 100;
 
 /// The player moves in four directions between the first and the last row.
 ///
-/// Channels: player, enemy, trail (behind moving things), gold. Reward 1 for touching gold. Ends
+/// Channels: player, enemy, trail (behind moving entities), gold. Reward 1 for touching gold. Ends
 /// when an enemy is touched. Every ten frames something appears at the left or the right end of a
 /// free lane: gold with probability 1/3. With ramping, both intervals shrink over time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Asterix {
     player: [i32; 2],
     /// Content of each row between the first and the last.
-    lanes: [Option<Thing>; LANES],
+    lanes: [Option<Entity>; LANES],
     spawn_interval: i32,
     spawn_timer: i32,
     move_interval: i32,
@@ -36,14 +36,14 @@ pub struct Asterix {
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Thing {
+struct Entity {
     x: i32,
     right: bool,
     gold: bool,
 }
 
 impl Asterix {
-    /// Spawns a thing in a random free lane, if there is one.
+    /// Spawns an entity in a random free lane, if there is one.
     fn spawn(&mut self, rng: &mut EnvRng) {
         let right = chance(rng, 0.5);
         let gold = chance(rng, 1.0 / 3.0);
@@ -51,18 +51,18 @@ impl Asterix {
         if !free.is_empty() {
             let lane = free[below(rng, free.len())];
             let x = if right { 0 } else { LAST };
-            self.lanes[lane] = Some(Thing { x, right, gold });
+            self.lanes[lane] = Some(Entity { x, right, gold });
         }
     }
 
     /// Collects the gold that the player touches in `lane`, or ends the game if it is an enemy.
     /// Returns the reward.
     fn touch(&mut self, lane: usize) -> i32 {
-        let Some(thing) = self.lanes[lane] else { return 0 };
-        if [thing.x, lane as i32 + 1] != self.player {
+        let Some(entity) = self.lanes[lane] else { return 0 };
+        if [entity.x, lane as i32 + 1] != self.player {
             return 0;
         }
-        if thing.gold {
+        if entity.gold {
             self.lanes[lane] = None;
             return 1;
         }
@@ -134,9 +134,9 @@ impl Game for Asterix {
         if self.move_timer == 0 {
             self.move_timer = self.move_interval;
             for lane in 0..LANES {
-                if let Some(thing) = &mut self.lanes[lane] {
-                    thing.x = ahead(thing.x, thing.right);
-                    if !inside(thing.x) {
+                if let Some(entity) = &mut self.lanes[lane] {
+                    entity.x = ahead(entity.x, entity.right);
+                    if !inside(entity.x) {
                         self.lanes[lane] = None;
                     }
                     reward += self.touch(lane);
@@ -158,8 +158,8 @@ impl Game for Asterix {
 
     fn draw(&self, board: &mut Board<'_>) {
         board.set(self.player[0], self.player[1], 0);
-        for (lane, thing) in self.lanes.iter().enumerate() {
-            if let Some(Thing { x, right, gold }) = *thing {
+        for (lane, entity) in self.lanes.iter().enumerate() {
+            if let Some(Entity { x, right, gold }) = *entity {
                 let y = lane as i32 + 1;
                 board.set(x, y, if gold { 3 } else { 1 });
                 board.set_inside(ahead(x, !right), y, 2);
@@ -168,7 +168,7 @@ impl Game for Asterix {
     }
 
     fn is_valid(&self) -> bool {
-        let mut xs = self.lanes.iter().flatten().map(|thing| thing.x);
+        let mut xs = self.lanes.iter().flatten().map(|entity| entity.x);
         self.player.into_iter().all(inside) && xs.all(inside)
     }
 }

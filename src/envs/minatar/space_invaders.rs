@@ -15,7 +15,7 @@ const ALIEN_MOVE_INTERVAL: i32 = 12;
 /// Minimum of that number of frames, which shrinks by one per wave.
 const LEAST_MOVE_INTERVAL: i32 = 6;
 
-/// Cells that contain one kind of thing, by row and column.
+/// Cells that contain one kind of entity, by row and column.
 type Map = [[bool; SIZE as usize]; SIZE as usize];
 
 const EMPTY: Map = [[false; SIZE as usize]; SIZE as usize];

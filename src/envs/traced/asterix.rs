@@ -1,7 +1,7 @@
 //! `MinAtar/Asterix-v1` and `-v0`; see [`crate::envs::minatar`] for a description.
 
 use super::board::{
-    Controls, LAST, SIZE, ahead, cell, count, inside, lane_rows, lanes, noop, steps,
+    LAST, SIZE, Settings, ahead, cell, count, inside, lane_rows, lanes, noop, steps,
 };
 use super::{TracedEnv, TracedStep, never};
 use crate::envs::minatar::{self, Move};
@@ -11,11 +11,11 @@ use crate::trace::ops::{constant, iota, stack, where_, zeros};
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
-/// Number of rows between the first and the last; each holds at most one thing.
+/// Number of rows between the first and the last; each holds at most one entity.
 const LANES: usize = SIZE - 2;
 /// Initial number of frames between two spawns.
 const SPAWN_INTERVAL: i32 = 10;
-/// Initial number of frames between two moves of the things.
+/// Initial number of frames between two moves of the entities.
 const MOVE_INTERVAL: i32 = 5;
 /// Number of frames between two increases of the difficulty.
 const RAMP_INTERVAL: i32 = 100;
@@ -23,9 +23,7 @@ const RAMP_INTERVAL: i32 = 100;
 /// Asterix: collect gold and avoid enemies, both of which cross the board.
 #[derive(Debug, Clone)]
 pub struct Asterix {
-    spec: EnvSpec,
-    controls: Controls,
-    difficulty_ramping: bool,
+    settings: Settings,
 }
 
 /// State of [`Asterix`].
@@ -33,18 +31,17 @@ pub struct Asterix {
 pub struct AsterixState<T> {
     /// `i32[]` each: column and row of the player.
     pub player: [T; 2],
-    /// `bool[8]`: true for a lane with a thing in it. Lanes are the rows between the first and the
-    /// last.
+    /// `bool[8]`: true for a lane that holds an entity. The lanes are the rows 1 to 8 of the board.
     pub occupied: T,
-    /// `i32[8]`: column of the thing in each lane.
+    /// `i32[8]`: column of the entity in each lane.
     pub x: T,
-    /// `bool[8]`: true for a thing that moves to the right.
+    /// `bool[8]`: true for an entity that moves to the right.
     pub right: T,
     /// `bool[8]`: true for gold, false for an enemy.
     pub gold: T,
     /// `i32[]` each: number of frames between two spawns, and until the next.
     pub spawn: [T; 2],
-    /// `i32[]` each: number of frames between two moves of the things, and until the next.
+    /// `i32[]` each: number of frames between two moves of the entities, and until the next.
     pub moves: [T; 2],
     /// `i32[]`: number of frames until the difficulty increases.
     pub ramp_timer: T,
@@ -57,7 +54,7 @@ pub struct AsterixState<T> {
 /// Random numbers of a frame of [`Asterix`]; used if something spawns in it.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct AsterixDraws<T> {
-    /// `bool[]`: true for a thing that moves to the right.
+    /// `bool[]`: true for an entity that moves to the right.
     pub right: T,
     /// `bool[]`: true for gold, false for an enemy.
     pub gold: T,
@@ -68,28 +65,24 @@ pub struct AsterixDraws<T> {
 impl Asterix {
     /// Makes `MinAtar/Asterix-v1`: no-op, left, up, right, down.
     pub fn v1() -> Asterix {
-        Asterix::new("MinAtar/Asterix-v1", Controls::minimal::<minatar::Asterix>())
+        Asterix { settings: Settings::minimal::<minatar::Asterix>("MinAtar/Asterix-v1") }
     }
 
     /// Makes `MinAtar/Asterix-v0`: all six actions of MinAtar.
     pub fn v0() -> Asterix {
-        Asterix::new("MinAtar/Asterix-v0", Controls::full())
-    }
-
-    fn new(id: &str, controls: Controls) -> Asterix {
-        let spec = crate::envs::spec(id).expect("the pool has it");
-        Asterix { spec, controls, difficulty_ramping: true }
+        Asterix { settings: Settings::full("MinAtar/Asterix-v0") }
     }
 
     /// Returns the environment with another probability of sticky actions.
     pub fn with_sticky_action_prob(mut self, sticky_action_prob: f64) -> Asterix {
-        self.controls.sticky_action_prob = sticky_action_prob;
+        self.settings.sticky_action_prob = sticky_action_prob;
         self
     }
 
     /// Returns the environment with or without intervals that shrink over time.
-    pub fn with_difficulty_ramping(self, difficulty_ramping: bool) -> Asterix {
-        Asterix { difficulty_ramping, ..self }
+    pub fn with_difficulty_ramping(mut self, difficulty_ramping: bool) -> Asterix {
+        self.settings.difficulty_ramping = difficulty_ramping;
+        self
     }
 
     /// Computes one frame with a move of the player, the number of a [`Move`]: the rules without
@@ -118,7 +111,7 @@ impl Asterix {
         let (collected_later, hit_later) = next.touch(moving);
         next.moves = [interval, where_(moving, interval, timer) - 1];
 
-        if self.difficulty_ramping {
+        if self.settings.difficulty_ramping {
             next.ramp();
         }
         TracedStep {
@@ -132,7 +125,7 @@ impl Asterix {
 }
 
 impl AsterixState<Tensor> {
-    /// Spawns a thing if it is time and a lane is free, and counts down to the next one.
+    /// Spawns an entity if it is time and a lane is free, and counts down to the next one.
     #[track_caller]
     fn spawn(&mut self, draws: AsterixDraws<Tensor>) {
         let [interval, timer] = self.spawn;
@@ -188,7 +181,7 @@ impl TracedEnv for Asterix {
     type State = AsterixState<Tensor>;
 
     fn spec(&self) -> EnvSpec {
-        self.spec.clone()
+        self.settings.spec.clone()
     }
 
     #[track_caller]
@@ -217,7 +210,7 @@ impl TracedEnv for Asterix {
         key: Key<Tensor>,
     ) -> TracedStep<Tensor, AsterixState<Tensor>> {
         let [sticky, right, gold, lane] = key.split_n();
-        let player_move = self.controls.sample(action, state.last_move, sticky);
+        let player_move = self.settings.sample(action, state.last_move, sticky);
         // The highest of random numbers among the free lanes is in a uniformly random one.
         let noise = random::uniform(lane, [LANES], DType::F32, 0.0, 1.0);
         let draws = AsterixDraws {

@@ -1,6 +1,7 @@
-//! Base of MinAtar's traced games: the board, and the player's controls.
+//! Base of MinAtar's traced games: settings, moves of the player, and the board.
 
 use crate::envs::minatar::{Game, MOVES, Move};
+use crate::envs::spec::EnvSpec;
 use crate::random::{self, Key};
 use crate::trace::ops::{constant, iota, where_};
 use crate::trace::{DType, Tensor};
@@ -10,26 +11,33 @@ pub(super) const SIZE: usize = 10;
 /// Index of the last column and of the last row.
 pub(super) const LAST: i32 = SIZE as i32 - 1;
 
-/// Moves of a player's actions, and sticky actions. A move is an `i32[]`, the number of a [`Move`].
+/// Settings of a game's environment.
 #[derive(Debug, Clone)]
-pub(super) struct Controls {
+pub(super) struct Settings {
+    pub spec: EnvSpec,
+    /// Moves of the player's actions.
     moves: &'static [Move],
     /// Probability that a step repeats the previous move instead of the requested one.
     pub sticky_action_prob: f64,
+    /// True if the game gets harder over time.
+    pub difficulty_ramping: bool,
 }
 
-impl Controls {
-    /// All six actions of MinAtar.
-    pub fn full() -> Controls {
-        Controls { moves: MOVES, sticky_action_prob: 0.1 }
+impl Settings {
+    /// Returns the defaults of the environment `id`, in which all six actions of MinAtar are allowed.
+    pub fn full(id: &str) -> Settings {
+        let spec = crate::envs::spec(id).expect("the pool has it");
+        Settings { spec, moves: MOVES, sticky_action_prob: 0.1, difficulty_ramping: true }
     }
 
-    /// Actions that have an effect in the game `G`.
-    pub fn minimal<G: Game>() -> Controls {
-        Controls { moves: G::MOVES, sticky_action_prob: 0.1 }
+    /// Returns the defaults of the environment `id`, in which only the actions that have an effect
+    /// in the game `G` are allowed.
+    pub fn minimal<G: Game>(id: &str) -> Settings {
+        Settings { moves: G::MOVES, ..Settings::full(id) }
     }
 
-    /// Returns the move of `action`, or `last_move` if the action before it sticks.
+    /// Returns the move of `action`, the number of a [`Move`] as `i32[]`, or `last_move` if the
+    /// action before it sticks.
     #[track_caller]
     pub fn sample(&self, action: Tensor, last_move: Tensor, key: Key<Tensor>) -> Tensor {
         let mut requested = noop();
@@ -80,7 +88,7 @@ pub(super) fn cell(x: Tensor, y: Tensor, rows: std::ops::Range<usize>) -> Tensor
     row.eq(y) & iota(shape, 1, DType::I32).eq(x)
 }
 
-/// Returns the map `bool[10,10]` of the things in the eight lanes between the first row and the
+/// Returns the map `bool[10,10]` of the entities in the eight lanes between the first row and the
 /// last: one in each lane, in column `x: i32[8]`, if `on: bool[8]` is true.
 #[track_caller]
 pub(super) fn lanes(on: Tensor, x: Tensor) -> Tensor {

@@ -1,6 +1,6 @@
 //! `MinAtar/Freeway-v1` and `-v0`; see [`crate::envs::minatar`] for a description.
 
-use super::board::{Controls, LAST, SIZE, ahead, cell, count, lane_rows, lanes, noop, steps};
+use super::board::{LAST, SIZE, Settings, ahead, cell, count, lane_rows, lanes, noop, steps};
 use super::{TracedEnv, TracedStep, never};
 use crate::envs::minatar::{self, Move};
 use crate::envs::spec::EnvSpec;
@@ -23,8 +23,7 @@ const SLOWEST: i32 = 5;
 /// Freeway: cross a road of eight lanes.
 #[derive(Debug, Clone)]
 pub struct Freeway {
-    spec: EnvSpec,
-    controls: Controls,
+    settings: Settings,
 }
 
 /// State of [`Freeway`].
@@ -78,21 +77,17 @@ fn around(x: Tensor, right: Tensor) -> Tensor {
 impl Freeway {
     /// Makes `MinAtar/Freeway-v1`: no-op, up, down.
     pub fn v1() -> Freeway {
-        Freeway::new("MinAtar/Freeway-v1", Controls::minimal::<minatar::Freeway>())
+        Freeway { settings: Settings::minimal::<minatar::Freeway>("MinAtar/Freeway-v1") }
     }
 
     /// Makes `MinAtar/Freeway-v0`: all six actions of MinAtar.
     pub fn v0() -> Freeway {
-        Freeway::new("MinAtar/Freeway-v0", Controls::full())
-    }
-
-    fn new(id: &str, controls: Controls) -> Freeway {
-        Freeway { spec: crate::envs::spec(id).expect("the pool has it"), controls }
+        Freeway { settings: Settings::full("MinAtar/Freeway-v0") }
     }
 
     /// Returns the environment with another probability of sticky actions.
     pub fn with_sticky_action_prob(mut self, sticky_action_prob: f64) -> Freeway {
-        self.controls.sticky_action_prob = sticky_action_prob;
+        self.settings.sticky_action_prob = sticky_action_prob;
         self
     }
 
@@ -177,7 +172,7 @@ impl TracedEnv for Freeway {
     type State = FreewayState<Tensor>;
 
     fn spec(&self) -> EnvSpec {
-        self.spec.clone()
+        self.settings.spec.clone()
     }
 
     #[track_caller]
@@ -195,7 +190,7 @@ impl TracedEnv for Freeway {
         key: Key<Tensor>,
     ) -> TracedStep<Tensor, FreewayState<Tensor>> {
         let (sticky, cars) = key.split();
-        let player_move = self.controls.sample(action, state.last_move, sticky);
+        let player_move = self.settings.sample(action, state.last_move, sticky);
         self.play(state, player_move, FreewayCars::sample(cars))
     }
 }

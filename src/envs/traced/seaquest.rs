@@ -4,7 +4,7 @@
 //! appended at the end and the first element drops out, which has left the board by then. An
 //! element that is removed leaves a hole.
 
-use super::board::{Controls, LAST, SIZE, ahead, cell, count, inside, noop, steps};
+use super::board::{LAST, SIZE, Settings, ahead, cell, count, inside, noop, steps};
 use super::{TracedEnv, TracedStep, never};
 use crate::envs::minatar::{self, Move};
 use crate::envs::spec::EnvSpec;
@@ -43,9 +43,7 @@ const ENEMIES: usize = 32;
 /// Seaquest: rescue divers and shoot enemies.
 #[derive(Debug, Clone)]
 pub struct Seaquest {
-    spec: EnvSpec,
-    controls: Controls,
-    difficulty_ramping: bool,
+    settings: Settings,
 }
 
 /// State of [`Seaquest`].
@@ -64,17 +62,17 @@ pub struct SeaquestState<T> {
     /// `bool[]`: true while the submarine stays at the surface.
     pub surfaced: T,
     /// Bullets of the player, which move in each frame: the timers are unused.
-    pub bullets: Swimmers<T>,
+    pub bullets: SeaquestEntities<T>,
     /// `bool[10,10]` each: bullets of the enemies that move to the left, and to the right.
     pub enemy_bullets: [T; 2],
     /// Fish and submarines of the enemies.
-    pub enemies: Swimmers<T>,
+    pub enemies: SeaquestEntities<T>,
     /// `bool[32]`: true for a submarine, false for a fish.
     pub is_submarine: T,
     /// `i32[32]`: number of frames until a submarine shoots.
     pub shot_timer: T,
     /// Divers in the water.
-    pub divers: Swimmers<T>,
+    pub divers: SeaquestEntities<T>,
     /// `i32[]`: number of frames between two spawns of enemies.
     pub enemy_interval: T,
     /// `i32[]`: number of frames until an enemy spawns.
@@ -89,10 +87,10 @@ pub struct SeaquestState<T> {
     pub last_move: T,
 }
 
-/// List of `n` things that swim to the left or to the right, the oldest first.
+/// List of `n` entities that swim to the left or to the right, the oldest first.
 #[derive(Debug, Clone, Copy, Tree)]
-pub struct Swimmers<T> {
-    /// `bool[n]`: true for a thing on the board, false for a hole in the list.
+pub struct SeaquestEntities<T> {
+    /// `bool[n]`: true for an entity on the board, false for a hole in the list.
     pub on: T,
     /// `i32[n]`: column.
     pub x: T,
@@ -126,7 +124,7 @@ fn push(list: Tensor, last: Tensor, due: Tensor) -> Tensor {
     where_(due, concatenate(&[rest, last.expand_dims(0)], 0), list)
 }
 
-/// Returns the column where a thing enters the board.
+/// Returns the column where an entity enters the board.
 #[track_caller]
 fn entrance(right: Tensor) -> Tensor {
     where_(right, 0, constant(LAST))
@@ -141,18 +139,18 @@ fn map(on: Tensor, x: Tensor, y: Tensor) -> Tensor {
     (iota(shape, 1, DType::I32).eq(y) & iota(shape, 2, DType::I32).eq(x) & on).any(0)
 }
 
-impl Swimmers<Tensor> {
+impl SeaquestEntities<Tensor> {
     /// Returns `n` holes.
     #[track_caller]
-    fn none(n: usize) -> Swimmers<Tensor> {
+    fn none(n: usize) -> SeaquestEntities<Tensor> {
         let [number, flag] = [DType::I32, DType::Bool].map(|dtype| zeros([n], dtype));
-        Swimmers { on: flag, x: number, y: number, right: flag, timer: number }
+        SeaquestEntities { on: flag, x: number, y: number, right: flag, timer: number }
     }
 
-    /// Appends a thing where `due: bool[]` is true.
+    /// Appends an entity where `due: bool[]` is true.
     #[track_caller]
     fn push(&mut self, due: Tensor, [x, y]: [Tensor; 2], right: Tensor, timer: Tensor) {
-        *self = Swimmers {
+        *self = SeaquestEntities {
             on: push(self.on, due, due),
             x: push(self.x, x, due),
             y: push(self.y, y, due),
@@ -161,14 +159,14 @@ impl Swimmers<Tensor> {
         };
     }
 
-    /// Returns true for each thing in column `x` of row `y`: `bool[n]`.
+    /// Returns true for each entity in column `x` of row `y`: `bool[n]`.
     #[track_caller]
     fn at(&self, [x, y]: [Tensor; 2]) -> Tensor {
         self.on & self.x.eq(x) & self.y.eq(y)
     }
 
     /// Counts down, or moves and restarts the timer, where `active: bool[n]` is true. Returns true
-    /// for each thing that moved.
+    /// for each entity that moved.
     #[track_caller]
     fn advance(&mut self, active: Tensor, interval: Tensor) -> Tensor {
         let moved = active & self.timer.le(0);
@@ -177,7 +175,7 @@ impl Swimmers<Tensor> {
         moved
     }
 
-    /// Returns the maps `bool[10,10]` of the things and of the trails behind them.
+    /// Returns the maps `bool[10,10]` of the entities and of the trails behind them.
     #[track_caller]
     fn with_trails(&self, on: Tensor) -> [Tensor; 2] {
         [map(on, self.x, self.y), map(on, ahead(self.x, !self.right), self.y)]
@@ -187,28 +185,24 @@ impl Swimmers<Tensor> {
 impl Seaquest {
     /// Makes `MinAtar/Seaquest-v1`: all six actions of MinAtar have an effect.
     pub fn v1() -> Seaquest {
-        Seaquest::new("MinAtar/Seaquest-v1", Controls::minimal::<minatar::Seaquest>())
+        Seaquest { settings: Settings::minimal::<minatar::Seaquest>("MinAtar/Seaquest-v1") }
     }
 
     /// Makes `MinAtar/Seaquest-v0`, which is the same game.
     pub fn v0() -> Seaquest {
-        Seaquest::new("MinAtar/Seaquest-v0", Controls::full())
-    }
-
-    fn new(id: &str, controls: Controls) -> Seaquest {
-        let spec = crate::envs::spec(id).expect("the pool has it");
-        Seaquest { spec, controls, difficulty_ramping: true }
+        Seaquest { settings: Settings::full("MinAtar/Seaquest-v0") }
     }
 
     /// Returns the environment with another probability of sticky actions.
     pub fn with_sticky_action_prob(mut self, sticky_action_prob: f64) -> Seaquest {
-        self.controls.sticky_action_prob = sticky_action_prob;
+        self.settings.sticky_action_prob = sticky_action_prob;
         self
     }
 
     /// Returns the environment with or without enemies that get faster.
-    pub fn with_difficulty_ramping(self, difficulty_ramping: bool) -> Seaquest {
-        Seaquest { difficulty_ramping, ..self }
+    pub fn with_difficulty_ramping(mut self, difficulty_ramping: bool) -> Seaquest {
+        self.settings.difficulty_ramping = difficulty_ramping;
+        self
     }
 
     /// Computes one frame with a move of the player, the number of a [`Move`]: the rules without
@@ -234,7 +228,7 @@ impl Seaquest {
             *timer = (*timer - 1).maximum(0);
         }
         over = over | next.oxygen.le(0);
-        let (bonus, abandoned) = next.breathe(self.difficulty_ramping);
+        let (bonus, abandoned) = next.breathe(self.settings.difficulty_ramping);
         TracedStep {
             obs: next.observe(),
             reward: (reward + bonus).to(DType::F32),
@@ -430,7 +424,7 @@ impl TracedEnv for Seaquest {
     type State = SeaquestState<Tensor>;
 
     fn spec(&self) -> EnvSpec {
-        self.spec.clone()
+        self.settings.spec.clone()
     }
 
     #[track_caller]
@@ -443,12 +437,12 @@ impl TracedEnv for Seaquest {
             oxygen: constant(FULL_TANK),
             divers_aboard: constant(0i32),
             surfaced: constant(true),
-            bullets: Swimmers::none(BULLETS),
+            bullets: SeaquestEntities::none(BULLETS),
             enemy_bullets: [empty, empty],
-            enemies: Swimmers::none(ENEMIES),
+            enemies: SeaquestEntities::none(ENEMIES),
             is_submarine: zeros([ENEMIES], DType::Bool),
             shot_timer: zeros([ENEMIES], DType::I32),
-            divers: Swimmers::none(DIVERS),
+            divers: SeaquestEntities::none(DIVERS),
             enemy_interval: constant(ENEMY_INTERVAL),
             enemy_timer: constant(ENEMY_INTERVAL),
             diver_timer: constant(DIVER_INTERVAL),
@@ -468,7 +462,7 @@ impl TracedEnv for Seaquest {
         key: Key<Tensor>,
     ) -> TracedStep<Tensor, SeaquestState<Tensor>> {
         let [sticky, directions, kind, rows] = key.split_n();
-        let player_move = self.controls.sample(action, state.last_move, sticky);
+        let player_move = self.settings.sample(action, state.last_move, sticky);
         let right = random::bernoulli(directions, 0.5, [2]);
         let row = random::randint(rows, [2], 1, LAST, DType::I32);
         let draws = SeaquestDraws {

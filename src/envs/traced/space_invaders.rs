@@ -1,6 +1,6 @@
 //! `MinAtar/SpaceInvaders-v1` and `-v0`; see [`crate::envs::minatar`] for a description.
 
-use super::board::{Controls, LAST, SIZE, cell, count, noop, steps};
+use super::board::{LAST, SIZE, Settings, cell, count, noop, steps};
 use super::{TracedEnv, TracedStep, never};
 use crate::envs::minatar::{self, Move};
 use crate::envs::spec::EnvSpec;
@@ -21,9 +21,7 @@ const LEAST_MOVE_INTERVAL: i32 = 6;
 /// Space Invaders: shoot the aliens before they come down.
 #[derive(Debug, Clone)]
 pub struct SpaceInvaders {
-    spec: EnvSpec,
-    controls: Controls,
-    difficulty_ramping: bool,
+    settings: Settings,
 }
 
 /// State of [`SpaceInvaders`].
@@ -73,29 +71,26 @@ fn at_bottom(map: Tensor, x: Tensor) -> Tensor {
 impl SpaceInvaders {
     /// Makes `MinAtar/SpaceInvaders-v1`: no-op, left, right, fire.
     pub fn v1() -> SpaceInvaders {
-        let controls = Controls::minimal::<minatar::SpaceInvaders>();
-        SpaceInvaders::new("MinAtar/SpaceInvaders-v1", controls)
+        SpaceInvaders {
+            settings: Settings::minimal::<minatar::SpaceInvaders>("MinAtar/SpaceInvaders-v1"),
+        }
     }
 
     /// Makes `MinAtar/SpaceInvaders-v0`: all six actions of MinAtar.
     pub fn v0() -> SpaceInvaders {
-        SpaceInvaders::new("MinAtar/SpaceInvaders-v0", Controls::full())
-    }
-
-    fn new(id: &str, controls: Controls) -> SpaceInvaders {
-        let spec = crate::envs::spec(id).expect("the pool has it");
-        SpaceInvaders { spec, controls, difficulty_ramping: true }
+        SpaceInvaders { settings: Settings::full("MinAtar/SpaceInvaders-v0") }
     }
 
     /// Returns the environment with another probability of sticky actions.
     pub fn with_sticky_action_prob(mut self, sticky_action_prob: f64) -> SpaceInvaders {
-        self.controls.sticky_action_prob = sticky_action_prob;
+        self.settings.sticky_action_prob = sticky_action_prob;
         self
     }
 
     /// Returns the environment with or without waves that are faster than the one before.
-    pub fn with_difficulty_ramping(self, difficulty_ramping: bool) -> SpaceInvaders {
-        SpaceInvaders { difficulty_ramping, ..self }
+    pub fn with_difficulty_ramping(mut self, difficulty_ramping: bool) -> SpaceInvaders {
+        self.settings.difficulty_ramping = difficulty_ramping;
+        self
     }
 
     /// Computes one frame with a move of the player, the number of a [`Move`]: the rules without
@@ -121,7 +116,7 @@ impl SpaceInvaders {
         next.bullets = next.bullets & !shot;
         next.cool_down = (next.cool_down - 1).maximum(0);
         let cleared = !next.aliens.any(..);
-        if self.difficulty_ramping {
+        if self.settings.difficulty_ramping {
             let faster = cleared & next.move_interval.gt(LEAST_MOVE_INTERVAL);
             next.move_interval = next.move_interval - count(faster);
         }
@@ -199,7 +194,7 @@ impl TracedEnv for SpaceInvaders {
     type State = SpaceInvadersState<Tensor>;
 
     fn spec(&self) -> EnvSpec {
-        self.spec.clone()
+        self.settings.spec.clone()
     }
 
     #[track_caller]
@@ -228,7 +223,7 @@ impl TracedEnv for SpaceInvaders {
         action: Tensor,
         key: Key<Tensor>,
     ) -> TracedStep<Tensor, SpaceInvadersState<Tensor>> {
-        let player_move = self.controls.sample(action, state.last_move, key);
+        let player_move = self.settings.sample(action, state.last_move, key);
         self.play(state, player_move)
     }
 }
