@@ -78,7 +78,7 @@ fn calls(devices: &[usize]) -> Result<()> {
     let x = shard(&host, devices)?;
     let program = f.make_program(&x)?;
     let client = &Runtime::get()?.client;
-    let options = LowerOptions { num_replicas: n, ..Runtime::get()?.lower_options() };
+    let options = LowerOptions { num_replicas: n, ..Runtime::get()?.lower_options(&program) };
     let compile = CompileOptions {
         num_replicas: n,
         device_assignment: Some(devices.iter().map(|&d| client.devices()[d].id).collect()),

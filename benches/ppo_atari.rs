@@ -4,7 +4,8 @@
 //! a Python with jax, each row is measured alternately with `benches/peers/jax_ppo_atari.py`. Rows
 //! can be chosen: `cargo bench --bench ppo_atari -- lower step`. `scan` is four steps in one
 //! program; JAX takes some ten seconds for a run of it. `torch` is the step beside PyTorch with
-//! images channels last (`benches/peers/torch_ppo_atari.py`).
+//! images channels last (`benches/peers/torch_ppo_atari.py`). `parts` are the parts of a step, each
+//! compiled alone, and their sum.
 //!
 //! On a machine shared with others, wall times are what is left over: look at the minimums and at
 //! processor time.
@@ -24,8 +25,8 @@ use podracer::nn::{Conv2d, Dense, init};
 use podracer::optim::{Adam, AdamState, clip_by_global_norm};
 use podracer::random::Key;
 use podracer::trace::control::scan;
-use podracer::trace::ops::{ConvOptions, Padding};
-use podracer::{Array, DType, Jit, Tensor, Tree, jit, value_and_grad};
+use podracer::trace::ops::{ConvOptions, Padding, conv2d};
+use podracer::{Array, DType, Jit, Tensor, Tree, jit, tree, value_and_grad, vjp};
 
 const BATCH: usize = 256;
 const ACTIONS: usize = 4;
@@ -177,6 +178,84 @@ where
     Ok(())
 }
 
+/// Numbers around zero, on the device.
+fn noise(shape: &[usize]) -> Result<Array> {
+    let count = shape.iter().product::<usize>();
+    let values: Vec<f32> = (0..count).map(|i| (i as f32 * 0.7).sin() * 0.1).collect();
+    to_device(Array::new(shape, &values)?)
+}
+
+type Three = (Tensor, Tensor, Tensor);
+
+/// Prints the time of one part of a step, compiled alone, and returns its median in milliseconds.
+fn part<A, B>(name: &str, f: impl Fn(A) -> B, inputs: A::With<Array>) -> Result<f64>
+where
+    A: Tree<Tensor, With<Array>: Clone>,
+    B: Tree<Tensor>,
+{
+    let compiled = jit(f);
+    let mut row = Row::new(name);
+    for i in 0..21 {
+        let start = Instant::now();
+        let outputs = compiled.call(inputs.clone())?;
+        for output in tree::leaves(&outputs) {
+            output.wait()?;
+        }
+        if i > 0 {
+            row.ours(ms(start));
+        }
+    }
+    row.print();
+    Ok(row.median())
+}
+
+/// Measures the parts of a step, each compiled alone.
+fn parts(state: State<Array>) -> Result<()> {
+    let layers = [
+        ([84, 84, 4], [8, 8, 4, 32], 4),
+        ([20, 20, 32], [4, 4, 32, 64], 2),
+        ([9, 9, 64], [3, 3, 64, 64], 1),
+    ];
+    let mut products = 0.0;
+    for (i, (image, kernel, stride)) in layers.into_iter().enumerate() {
+        let size = (image[0] - kernel[0]) / stride + 1;
+        let options = ConvOptions { stride, padding: Padding::Valid };
+        let conv = |x: Tensor, w: Tensor| conv2d(x, w, &options);
+        let x = noise(&[&[BATCH], &image[..]].concat())?;
+        let (w, b) = (noise(&kernel)?, noise(&[kernel[3]])?);
+        let g = noise(&[BATCH, size, size, kernel[3]])?;
+        let inputs = (x, w, g);
+        let name = |what| format!("convolution {}, {what}", i + 1);
+        let layer = |(x, w, b): Three| (conv(x, w) + b).relu();
+        products += part(&name("forward"), layer, (inputs.0.clone(), inputs.1.clone(), b))?;
+        let of_kernel = |(x, w, g): Three| vjp(|w| conv(x, w), w).1(g);
+        products += part(&name("gradient of the kernel"), of_kernel, inputs.clone())?;
+        if i > 0 {
+            let of_input = |(x, w, g): Three| vjp(|x| conv(x, w), x).1(g);
+            products += part(&name("gradient of the input"), of_input, inputs)?;
+        }
+    }
+    let (x, w, g) = (noise(&[BATCH, 3136])?, noise(&[3136, 512])?, noise(&[BATCH, 512])?);
+    let product = |(a, b): (Tensor, Tensor)| a.matmul(b);
+    products += part("dense layer, forward", product, (x.clone(), w.clone()))?;
+    let of_kernel = |(x, g): (Tensor, Tensor)| x.t().matmul(g);
+    products += part("dense layer, gradient of the kernel", of_kernel, (x, g.clone()))?;
+    let of_input = |(g, w): (Tensor, Tensor)| g.matmul(w.t());
+    products += part("dense layer, gradient of the input", of_input, (g, w))?;
+    println!("{:<44} {:>9} {products:>9.2}", "sum of convolutions and dense layer", "");
+
+    let images = minibatch(&[])?.observations;
+    let convert = |x: Tensor| x.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0;
+    let mut others = part("images to f32", convert, images)?;
+    let (agent, optimiser) = state;
+    let update = |(agent, grads, optimiser): (Agent<Tensor>, Agent<Tensor>, AdamState<_, _>)| {
+        adam().step(agent, clip_by_global_norm(grads, 0.5), optimiser)
+    };
+    others += part("clip and Adam", update, (agent.clone(), agent, optimiser))?;
+    println!("{:<44} {:>9} {:>9.2}", "sum of all parts", "", products + others);
+    Ok(())
+}
+
 fn main() -> Result<()> {
     // SAFETY: no other thread runs yet.
     unsafe { std::env::set_var("PODRACER_CACHE", "off") };
@@ -218,6 +297,9 @@ fn main() -> Result<()> {
     if asked.iter().any(|x| x == "torch") {
         let mut torch = Peer::start("torch_ppo_atari.py");
         steps("step beside PyTorch, ms", &compiled, state.clone(), &batch, &mut torch)?;
+    }
+    if wants("parts") {
+        parts(state.clone())?;
     }
     if wants("scan") {
         let mut row = Row::new("4 steps in a scan, ms per step");

@@ -189,7 +189,7 @@ fn member_check(settings: &Settings, part: &Part) -> Check {
         }
         Ok(None) => Check {
             name: part.name.clone(),
-            state: if part.optional { State::Unused } else { State::Missing },
+            state: State::Missing,
             detail: format!("{version}: {}", part.purpose),
             fix: Some(format!("podracer fetch {}", part.name)),
         },

@@ -344,7 +344,7 @@ impl Settings {
         let options = LowerOptions {
             name: history.name.clone(),
             aliases: aliases.clone(),
-            ..Runtime::get()?.lower_options()
+            ..Runtime::get()?.lower_options(&program)
         };
         let text = lowered(&program, &options);
         let seconds = start.elapsed().as_secs_f64();
@@ -496,7 +496,7 @@ pub fn run_program(program: &Program, inputs: &[Array], mode: Mode) -> Result<Ve
     let leaves: Leaves<'_> = inputs.iter().collect();
     match mode {
         Mode::Jit => {
-            let text = stablehlo(program, &Runtime::get()?.lower_options());
+            let text = stablehlo(program, &Runtime::get()?.lower_options(program));
             Compiled::new(program.clone(), &text, vec![], 0, &vec![])?.run(&leaves, true)
         }
         Mode::Eager => EagerOps::global().run(program, &leaves, None),

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
+use crate::lower::conv;
 use crate::lower::custom_calls::callbacks::Callback;
 use crate::lower::custom_calls::native_calls::{Bits, Dense};
 use crate::lower::custom_calls::onednn::{self, Convolution};
@@ -11,6 +12,8 @@ use crate::lower::custom_calls::{Place, register, register_for};
 use crate::lower::pjrt::{Client, CreateOption, KeyValues, Plugin};
 use crate::lower::stablehlo::{ConvLibrary, LowerOptions, Platform};
 use crate::native;
+use crate::output;
+use crate::trace::program::Program;
 
 /// Options that the runtime starts with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +25,7 @@ pub struct RuntimeOptions {
     /// present are used.
     pub cpu_devices: usize,
     /// The library that computes convolutions on CPU; `None` for the one that `PODRACER_CONV` names
-    /// (`xla` or `onednn`), or XLA.
+    /// (`auto`, `xla` or `onednn`), or [`ConvLibrary::Auto`].
     pub conv: Option<ConvLibrary>,
 }
 
@@ -73,10 +76,11 @@ fn platform_named(name: Option<&str>) -> Result<Platform> {
 /// The library of convolutions that the user names.
 fn conv_named(name: Option<&OsStr>) -> Result<ConvLibrary> {
     match name.unwrap_or_default().to_str() {
-        Some("" | "xla") => Ok(ConvLibrary::Xla),
+        Some("" | "auto") => Ok(ConvLibrary::Auto),
+        Some("xla") => Ok(ConvLibrary::Xla),
         Some("onednn") => Ok(ConvLibrary::OneDnn),
         _ => Err(Error::Config(format!(
-            "PODRACER_CONV is `{}`; there are xla and onednn",
+            "PODRACER_CONV is `{}`; there are auto, xla and onednn",
             name.unwrap_or_default().to_string_lossy()
         ))),
     }
@@ -106,8 +110,8 @@ pub struct Runtime {
     native_calls: bool,
     /// True if compiled programs can call the user's functions.
     callbacks: bool,
-    /// True if oneDNN computes convolutions.
-    onednn: bool,
+    /// True if oneDNN computes convolutions; decided when the first one is compiled.
+    onednn: OnceLock<bool>,
     options: RuntimeOptions,
 }
 
@@ -115,14 +119,33 @@ static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 static START: Mutex<()> = Mutex::new(());
 
 impl Runtime {
-    /// Returns the options with which Programs are lowered for this runtime.
-    pub fn lower_options(&self) -> LowerOptions {
+    /// Returns the options with which this Program is lowered for this runtime.
+    pub fn lower_options(&self, program: &Program) -> LowerOptions {
         LowerOptions {
             platform: self.platform,
             native_calls: self.native_calls,
-            conv_threads: if self.onednn { cores() } else { 0 },
+            conv_threads: if conv::suits_onednn(program) && self.has_onednn() {
+                cores()
+            } else {
+                0
+            },
             ..LowerOptions::default()
         }
+    }
+
+    /// Returns true if oneDNN computes convolutions. The first call loads it if the choice is
+    /// [`ConvLibrary::Auto`].
+    fn has_onednn(&self) -> bool {
+        *self.onednn.get_or_init(|| match load_onednn(self.client.plugin()) {
+            Ok(there) => there,
+            Err(error) => {
+                output::stderr_line(format_args!(
+                    "podracer: warning: XLA computes convolutions, which takes longer, because oneDNN \
+                     cannot be loaded (PODRACER_CONV=xla chooses XLA without this warning): {error}"
+                ));
+                false
+            }
+        })
     }
 
     /// Fails unless there is a device of this number.
@@ -245,6 +268,13 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get())
 }
 
+/// Makes oneDNN's convolutions callable by compiled programs. Returns false if the plugin calls no
+/// functions of this process.
+fn load_onednn(plugin: &Plugin) -> Result<bool> {
+    onednn::load()?;
+    register::<Convolution>(plugin)
+}
+
 /// Starts the client of this machine's cores.
 fn cpu(options: RuntimeOptions) -> Result<Runtime> {
     let devices = options.cpu_devices;
@@ -255,9 +285,11 @@ fn cpu(options: RuntimeOptions) -> Result<Runtime> {
     plugin.keep_freed_memory();
     let native_calls =
         register::<Dense>(&plugin)? && register::<Bits>(&plugin)? && register::<Callback>(&plugin)?;
-    let onednn = options.conv == Some(ConvLibrary::OneDnn)
-        && onednn::load().map(|()| true)?
-        && register::<Convolution>(&plugin)?;
+    let onednn = match options.conv.unwrap_or_default() {
+        ConvLibrary::Auto => OnceLock::new(),
+        ConvLibrary::Xla => OnceLock::from(false),
+        ConvLibrary::OneDnn => OnceLock::from(load_onednn(&plugin)?),
+    };
     let client = Client::cpu(plugin, devices)?;
     let platform = Platform::Cpu;
     Ok(Runtime { client, platform, native_calls, callbacks: native_calls, onednn, options })
@@ -287,7 +319,7 @@ fn gpu(options: RuntimeOptions, node: Option<Node>) -> Result<Runtime> {
     let client = client.map_err(startup_error)?;
     let platform = Platform::Cuda;
     // Our native functions are made for a CPU's caches.
-    let (native_calls, onednn) = (false, false);
+    let (native_calls, onednn) = (false, OnceLock::from(false));
     Ok(Runtime { client, platform, native_calls, callbacks, onednn, options })
 }
 

@@ -90,6 +90,12 @@ impl Row {
         self.theirs.extend(peer.ask(what));
     }
 
+    /// The median of ours.
+    #[allow(dead_code)] // Not every benchmark adds rows.
+    pub fn median(&mut self) -> f64 {
+        low_and_median(&mut self.ours).1
+    }
+
     /// Prints minimums, medians, and the ratio of the medians.
     pub fn print(&mut self) {
         let (min, median) = low_and_median(&mut self.ours);

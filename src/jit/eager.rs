@@ -227,7 +227,7 @@ impl EagerOps {
         let options = LowerOptions {
             name: op.name().into(),
             locations: false,
-            ..Runtime::get()?.lower_options()
+            ..Runtime::get()?.lower_options(&program)
         };
         let executable = Arc::new(compile(&program, &lowered(&program, &options), 0, &vec![])?.0);
         let dropped = lock().insert(key, executable.clone(), CAPACITY);

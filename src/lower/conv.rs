@@ -6,7 +6,7 @@
 
 use smallvec::SmallVec;
 
-use super::custom_calls::onednn::by_onednn;
+use super::custom_calls::onednn::{Problem, by_onednn};
 use crate::error::Loc;
 use crate::trace::check::{dilated, infer_conv};
 use crate::trace::graph::{eliminate_common_subexpressions, map_subprograms};
@@ -92,6 +92,15 @@ pub fn rewrite(program: &Program, threads: usize) -> Option<Program> {
     contains_conv(program).then(|| {
         let at: Loc = program.equations[0].at;
         eliminate_common_subexpressions(rewritten(program, at, threads))
+    })
+}
+
+/// Returns true if oneDNN implements a convolution of the Program, also one in control flow.
+pub fn suits_onednn(program: &Program) -> bool {
+    let ty = |var: Var| &program.types[var.index()];
+    program.equations.iter().any(|e| match &e.op {
+        Op::Conv(dims) => Problem::of(dims, ty(e.inputs[0]), ty(e.inputs[1]), 1).is_some(),
+        op => op.subprograms().any(suits_onednn),
     })
 }
 

@@ -38,10 +38,14 @@ impl Platform {
 /// Library that computes convolutions on CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ConvLibrary {
-    /// XLA's own kernels.
+    /// oneDNN where it implements a convolution. It is fetched when the first of these is compiled.
+    /// If it cannot be fetched or loaded, XLA, after a warning on standard error.
     #[default]
+    Auto,
+    /// XLA's own kernels.
     Xla,
-    /// oneDNN, where it implements a convolution; XLA for the others.
+    /// oneDNN where it implements a convolution, XLA for the others. It is an error if oneDNN cannot
+    /// be fetched or loaded.
     OneDnn,
 }
 

@@ -28,9 +28,6 @@ pub struct Part {
     pub version: String,
     /// The licence, as an SPDX expression.
     pub license: String,
-    /// True if everything runs without it; then it is fetched only by its name.
-    #[serde(default)]
-    pub optional: bool,
     /// Notice about copyright and contents.
     pub notice: String,
     /// The wheels, one per platform.

@@ -283,7 +283,7 @@ fn compile(
     let runtime = Runtime::get()?;
     let span = timeline::span_of("lower", name);
     let effects = Effects::of(program)?;
-    let base = runtime.lower_options();
+    let base = runtime.lower_options(program);
     let lowering = LowerOptions {
         name: name.into(),
         platform: base.platform,

@@ -40,8 +40,7 @@ fn notice_names_every_part_and_every_direct_dependency() {
 #[test]
 fn the_readme_says_how_to_train_and_test() {
     let readme = read("README.md");
-    let commands =
-        ["cargo run --release --example ppo_envpool_jit", "cargo test --workspace"];
+    let commands = ["cargo run --release --example ppo_envpool_jit", "cargo test --workspace"];
     for command in commands {
         assert!(readme.contains(&format!("```sh\n{command}\n```")), "{command}");
     }

@@ -27,13 +27,18 @@ fn runtime() -> &'static Runtime {
 
 /// The number of calls of oneDNN in a Program's text.
 fn calls(program: &Program) -> usize {
-    stablehlo(program, &runtime().lower_options()).matches("@podracer.onednn.").count()
+    stablehlo(program, &runtime().lower_options(program)).matches("@podracer.onednn.").count()
 }
 
 /// Compares a Program with the interpreter; it must have this number of calls.
 #[track_caller]
 fn check(program: &Program, expected: usize) {
-    assert_eq!(calls(program), expected, "{}", stablehlo(program, &runtime().lower_options()));
+    assert_eq!(
+        calls(program),
+        expected,
+        "{}",
+        stablehlo(program, &runtime().lower_options(program))
+    );
     same_within(program, 1e-5);
 }
 
@@ -195,7 +200,7 @@ fn layer((x, w, b): (Tensor, Tensor, Tensor)) -> Tensor {
 
 /// The text of a Program, without its source locations.
 fn text(program: &Program) -> String {
-    stablehlo(program, &LowerOptions { locations: false, ..runtime().lower_options() })
+    stablehlo(program, &LowerOptions { locations: false, ..runtime().lower_options(program) })
 }
 
 #[test]
@@ -449,7 +454,7 @@ fn xla_computes_the_same() {
         });
         values.collect::<Vec<_>>()
     };
-    let ours = run(&runtime().lower_options());
+    let ours = run(&runtime().lower_options(&program));
     let theirs = run(&LowerOptions::default());
     for (ours, theirs) in ours.iter().zip(&theirs) {
         let largest = theirs.iter().fold(0f32, |a, x| a.max(x.abs()));

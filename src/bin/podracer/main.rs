@@ -54,7 +54,7 @@ enum Command {
     Plot(plot::Settings),
     /// Download native parts now instead of at their first use
     Fetch {
-        /// Names of the parts; without names, all parts but the optional onednn
+        /// Names of the parts; without names, all parts
         parts: Vec<String>,
     },
     /// Start processes of a distributed run by the fetched MPI's mpiexec; `-help` lists its flags
@@ -153,7 +153,7 @@ fn mean_and_std(values: &[f64]) -> (f64, f64) {
 fn fetch(names: &[String]) -> Result<ExitCode> {
     let lock = Lock::get();
     let parts: Vec<&Part> = if names.is_empty() {
-        lock.parts.iter().filter(|part| !part.optional).collect()
+        lock.parts.iter().collect()
     } else {
         names.iter().map(|name| lock.part(name)).collect::<Result<_>>()?
     };
