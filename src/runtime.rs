@@ -362,11 +362,15 @@ mod tests {
     #[test]
     fn libraries_of_convolutions_have_names() {
         let named = |name: &str| conv_named(Some(OsStr::new(name)));
-        assert_eq!(conv_named(None).unwrap(), ConvLibrary::Xla);
-        assert_eq!(named("").unwrap(), ConvLibrary::Xla);
+        assert_eq!(conv_named(None).unwrap(), ConvLibrary::Auto);
+        assert_eq!(named("").unwrap(), ConvLibrary::Auto);
+        assert_eq!(named("auto").unwrap(), ConvLibrary::Auto);
         assert_eq!(named("xla").unwrap(), ConvLibrary::Xla);
         assert_eq!(named("onednn").unwrap(), ConvLibrary::OneDnn);
         let error = named("mkl").unwrap_err().to_string();
-        assert!(error.contains("PODRACER_CONV is `mkl`; there are xla and onednn"), "{error}");
+        assert!(
+            error.contains("PODRACER_CONV is `mkl`; there are auto, xla and onednn"),
+            "{error}"
+        );
     }
 }

@@ -27,7 +27,7 @@ pub enum ConvFormula {
     Canonical,
     /// The canonical form over chunks of this many input features, added up.
     Chunked(usize),
-    /// The distance between neighbours of the input (`lhs_dilation`) folded into the output
+    /// The dilation of the input (`lhs_dilation`) folded into the output
     /// features of a dense convolution, and those laid out in space afterwards.
     DepthToSpace,
 }

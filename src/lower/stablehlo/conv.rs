@@ -52,7 +52,7 @@ impl Emitter<'_> {
         ))
     }
 
-    /// A convolution with a bias, and perhaps a rectifier, as a call of oneDNN.
+    /// A convolution with a bias, and perhaps a ReLU, as a call of oneDNN.
     pub(super) fn conv_layer(
         &mut self,
         layer: &Layer<'_>,

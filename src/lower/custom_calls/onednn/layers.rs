@@ -1,4 +1,4 @@
-//! Layers of a Program: a convolution, its bias and a rectifier, which one call computes while the
+//! Layers of a Program: a convolution, its bias and a ReLU, which one call computes while the
 //! result is in the cache.
 
 use std::collections::HashMap;
@@ -19,12 +19,12 @@ pub(in crate::lower) enum Role<'a> {
     Absorbed,
     /// Its result is the layer's.
     Result(Layer<'a>),
-    /// The comparison of the sum with zero, for the rectifier and its derivative. The result's, which
+    /// The comparison of the sum with zero, for the ReLU and its derivative. The result's, which
     /// is positive in the same places, gives the same.
     Mask(Layer<'a>),
 }
 
-/// A convolution with a bias, and perhaps a rectifier.
+/// A convolution with a bias, and perhaps a ReLU.
 #[derive(Clone, Copy)]
 pub(in crate::lower) struct Layer<'a> {
     pub dims: &'a ConvDims,
@@ -117,7 +117,7 @@ impl<'a> Graph<'a> {
         let operands = [conv.inputs[0], conv.inputs[1], bias];
         roles.insert(conv.outputs[0], Role::Absorbed);
         let layer = |result, epilogue| Layer { dims, operands, result, epilogue };
-        match self.rectifier(sum) {
+        match self.relu(sum) {
             None => {
                 roles.insert(sum, Role::Result(layer(sum, Epilogue::Bias)));
             }
@@ -131,7 +131,7 @@ impl<'a> Graph<'a> {
     }
 
     /// The variables `sum <= 0` and `where(sum <= 0, 0, sum)`, if nothing else uses the sum.
-    fn rectifier(&self, sum: Var) -> Option<(Var, Var)> {
+    fn relu(&self, sum: Var) -> Option<(Var, Var)> {
         let (&[first, second], false) = (&self.users[sum.index()][..], self.is_output[sum.index()])
         else {
             return None;

@@ -463,7 +463,7 @@ impl Library {
 impl Windows<'_> {
     fn arguments(&self) -> [Dims; 4] {
         // The library counts the elements between neighbours.
-        let between: Vec<i64> = self.dilations.iter().map(|distance| distance - 1).collect();
+        let between: Vec<i64> = self.dilations.iter().map(|dilation| dilation - 1).collect();
         [dims(self.strides), dims(&between), dims(self.low), dims(self.high)]
     }
 }

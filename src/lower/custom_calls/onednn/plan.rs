@@ -114,7 +114,7 @@ impl Shared {
 }
 
 /// Replaces values at most zero by zero. Values that are no numbers stay.
-fn rectify(values: &mut [f32]) {
+fn apply_relu(values: &mut [f32]) {
     for value in values {
         *value = if *value <= 0.0 { 0.0 } else { *value };
     }
@@ -174,7 +174,7 @@ impl Run<'_> {
             }
             step.convolution.run_with_scratchpad(&tensors)?;
             if relu {
-                rectify(&mut result);
+                apply_relu(&mut result);
             }
             Ok(())
         };

@@ -27,7 +27,7 @@ pub(in crate::lower) enum Epilogue {
     BiasRelu,
 }
 
-/// One spatial axis of a convolution. Distances between neighbours are from 1.
+/// One spatial axis of a convolution. A dilation of 1 leaves no gaps in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::lower) struct Window {
     pub source: usize,
@@ -54,8 +54,8 @@ pub(in crate::lower) struct Problem {
     /// Channels of the destination, per group.
     pub features: usize,
     pub windows: SmallVec<[Window; 3]>,
-    /// Distances in memory between the weights' groups, features, channels, and along the spatial
-    /// axes.
+    /// Strides of the weights in memory: between groups, features and channels, and along the
+    /// spatial axes.
     pub weights_strides: SmallVec<[usize; 6]>,
 }
 
@@ -90,8 +90,8 @@ impl Problem {
         let (l, r) = (sizes(lhs, &dims.lhs_spec), sizes(rhs, &dims.rhs_spec));
         let o = sizes(&out, &dims.out_spec);
         let places = |sizes: &[usize]| sizes[2..].iter().product::<usize>();
-        let none = |distances: &Axes| distances.iter().all(|&distance| distance == 1);
-        let kind = if !none(&dims.lhs_dilation) {
+        let ones = |steps: &Axes| steps.iter().all(|&step| step == 1);
+        let kind = if !ones(&dims.lhs_dilation) {
             Kind::BackwardData
         } else if places(&r) > places(&o) {
             Kind::BackwardWeights
@@ -115,7 +115,7 @@ impl Problem {
                     weights_strides: smallvec![o_stride * features, o_stride, i_stride],
                 }
             }
-            Kind::BackwardData if dims.batch_groups == 1 && none(&dims.strides) => {
+            Kind::BackwardData if dims.batch_groups == 1 && ones(&dims.strides) => {
                 let (groups, strides) = (dims.feature_groups, rhs.shape.strides());
                 let (o_stride, i_stride) = (strides[dims.rhs_spec[0]], strides[dims.rhs_spec[1]]);
                 let channels = r[0] / groups;
