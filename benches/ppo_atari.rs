@@ -1,14 +1,14 @@
 //! PPO's minibatch step on Atari: tracing and lowering, compiling, running; beside JAX.
 //!
-//! `cargo bench --bench ppo_atari` measures us alone; with `PODRACER_PEER_PYTHON=.../bin/python`,
-//! a Python with jax, each row is measured alternately with `benches/peers/jax_ppo_atari.py`. Rows
-//! can be chosen: `cargo bench --bench ppo_atari -- lower step`. `scan` is four steps in one
-//! program; JAX takes some ten seconds for a run of it. `torch` is the step beside PyTorch with
-//! images channels last (`benches/peers/torch_ppo_atari.py`). `parts` are the parts of a step, each
-//! compiled alone, and their sum.
+//! `cargo bench --bench ppo_atari` measures Podracer alone; with
+//! `PODRACER_PEER_PYTHON=.../bin/python`, a Python with JAX, each row is measured alternately with
+//! `benches/peers/jax_ppo_atari.py`. Rows can be chosen: `cargo bench --bench ppo_atari -- lower
+//! step`. `scan` is four steps in one program; JAX takes 7 s for each step of it. `parts` are the
+//! parts of a step, each compiled alone, and their sum. `torch`, measured only when named, is the
+//! step beside PyTorch with channels-last images (`benches/peers/torch_ppo_atari.py`).
 //!
-//! On a machine shared with others, wall times are what is left over: look at the minimums and at
-//! processor time.
+//! On a machine shared with others, wall times depend on the other load: compare minimums and
+//! processor times.
 //!
 //! The step: 256 observations u8[4,84,84], the Nature network, PPO's clipped losses, gradients
 //! clipped by their global norm, Adam.

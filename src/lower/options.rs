@@ -71,8 +71,8 @@ pub struct LowerOptions {
     pub locations: bool,
     /// True if the plugin can call the functions that this library adds to compiled programs.
     pub native_calls: bool,
-    /// The most threads that compute one convolution by oneDNN; 0 if convolutions are the
-    /// compiler's.
+    /// Largest number of threads with which oneDNN computes one convolution; 0 if XLA computes all
+    /// of them.
     pub conv_threads: usize,
 }
 

@@ -17,7 +17,8 @@ const LANES: usize = SIZE - 2;
 const SPAWN_INTERVAL: i32 = 10;
 /// Initial number of frames between two moves of the entities.
 const MOVE_INTERVAL: i32 = 5;
-/// Number of frames between two increases of the difficulty.
+/// Initial value of the difficulty's timer, which ends at -1: the difficulty increases every 102
+/// frames.
 const RAMP_INTERVAL: i32 = 100;
 
 /// Asterix: collect gold and avoid enemies, both of which cross the board.
@@ -43,7 +44,7 @@ pub struct AsterixState<T> {
     pub spawn: [T; 2],
     /// `i32[]` each: number of frames between two moves of the entities, and until the next.
     pub moves: [T; 2],
-    /// `i32[]`: number of frames until the difficulty increases.
+    /// `i32[]`: timer of the difficulty, which increases in the frame after this is negative.
     pub ramp_timer: T,
     /// `i32[]`: number of increases of the difficulty.
     pub ramp_index: T,
@@ -85,8 +86,8 @@ impl Asterix {
         self
     }
 
-    /// Computes one frame with a move of the player, the number of a [`Move`]: the rules without
-    /// randomness.
+    /// Computes one frame from a move of the player (a [`Move`] as `i32[]`) and random numbers that
+    /// were drawn before. Deterministic.
     #[track_caller]
     pub fn play(
         &self,

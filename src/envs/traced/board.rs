@@ -36,8 +36,8 @@ impl Settings {
         Settings { moves: G::MOVES, ..Settings::full(id) }
     }
 
-    /// Returns the move of `action`, the number of a [`Move`] as `i32[]`, or `last_move` if the
-    /// action before it sticks.
+    /// Returns the player's move, a [`Move`] as `i32[]`: that of `action`, or `last_move` with the
+    /// probability of sticky actions.
     #[track_caller]
     pub fn sample(&self, action: Tensor, last_move: Tensor, key: Key<Tensor>) -> Tensor {
         let mut requested = noop();
@@ -61,13 +61,13 @@ pub(super) fn count(condition: Tensor) -> Tensor {
     condition.to(DType::I32)
 }
 
-/// Returns the number of cells by which `player_move` goes from `back` to `forth`: -1, 0 or 1.
+/// Returns the displacement along one axis: 1 if `player_move` is `forth`, -1 if `back`, else 0.
 #[track_caller]
 pub(super) fn steps(player_move: Tensor, back: Move, forth: Move) -> Tensor {
     count(player_move.eq(forth as i32)) - count(player_move.eq(back as i32))
 }
 
-/// Returns the next columns to the right or to the left of `x`.
+/// Returns the column beside `x`: `x + 1` where `right` is true, else `x - 1`.
 #[track_caller]
 pub(super) fn ahead(x: Tensor, right: Tensor) -> Tensor {
     where_(right, x + 1, x - 1)
@@ -79,8 +79,7 @@ pub(super) fn inside(x: Tensor) -> Tensor {
     x.ge(0) & x.le(LAST)
 }
 
-/// Returns the one-hot mask of the cell in column `x` of row `y` among the cells of `rows`,
-/// `bool[rows, 10]`.
+/// Returns `bool[rows.len(), 10]`: the rows `rows` of the board, true at column `x`, row `y` only.
 #[track_caller]
 pub(super) fn cell(x: Tensor, y: Tensor, rows: std::ops::Range<usize>) -> Tensor {
     let shape = [rows.len(), SIZE];

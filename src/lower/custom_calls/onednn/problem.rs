@@ -11,9 +11,9 @@ use crate::trace::types::{DType, TensorType};
 pub(in crate::lower) enum Kind {
     /// The destination, from source and weights.
     Forward,
-    /// The source's gradient, from the destination's and the weights.
+    /// The gradient of the source, from the gradient of the destination and the weights.
     BackwardData,
-    /// The weights' gradient, from the source and the destination's.
+    /// The gradient of the weights, from the source and the gradient of the destination.
     BackwardWeights,
 }
 
@@ -27,7 +27,8 @@ pub(in crate::lower) enum Epilogue {
     BiasRelu,
 }
 
-/// One spatial axis of a convolution. A dilation of 1 leaves no gaps in the kernel.
+/// One spatial axis of a convolution. As in XLA, a dilation of 1 leaves no gaps in the
+/// kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::lower) struct Window {
     pub source: usize,
@@ -35,7 +36,9 @@ pub(in crate::lower) struct Window {
     pub destination: usize,
     pub stride: usize,
     pub dilation: usize,
+    /// Padding before the source.
     pub low: usize,
+    /// Padding after the source.
     pub high: usize,
 }
 
@@ -59,11 +62,11 @@ pub(in crate::lower) struct Problem {
     pub weights_strides: SmallVec<[usize; 6]>,
 }
 
-/// Work that is worth a thread of its own, in arithmetic operations.
+/// Least number of arithmetic operations for which another thread is used.
 const PART: usize = 1 << 21;
-/// Elements of source and destination of a part that the cache keeps.
+/// Largest number of elements of a part's source and destination together that fit the cache.
 const CACHED: usize = 5 << 18;
-/// Work below which the compiler's kernels are left alone.
+/// Number of arithmetic operations below which XLA computes the convolution.
 const SMALL: usize = 1 << 18;
 
 impl Problem {
@@ -171,12 +174,13 @@ impl Problem {
         let elements = self.source_len() + self.destination_len();
         let mut parts = elements.div_ceil(CACHED);
         if self.kind == Kind::BackwardWeights {
-            // Every part has a sum of its own, which costs as much as its images if it is as large.
+            // Each part has its own partial gradient: no more parts than keep it smaller than the
+            // part's source and destination.
             let weights: usize = self.weights_sizes().iter().product();
             parts = parts.min(elements.div_ceil(weights));
         }
         let busy = (self.operations() / PART).clamp(1, threads);
-        // The last threads to work end together.
+        // A multiple of the threads, so that all of them end at about the same time.
         parts.next_multiple_of(busy).min(self.batch)
     }
 
@@ -312,7 +316,7 @@ impl Problem {
 }
 
 /// Spatial axis `i` of the forward pass, from its sizes in `lhs`, `rhs` and the result. `None` if
-/// no padding that oneDNN has gives it.
+/// it needs padding that oneDNN does not support, such as negative padding.
 fn window(kind: Kind, dims: &ConvDims, i: usize, [l, r, o]: [usize; 3]) -> Option<Window> {
     let low = dims.padding[i].0;
     let (source, kernel, destination, stride, dilation, low) = match kind {
@@ -325,8 +329,8 @@ fn window(kind: Kind, dims: &ConvDims, i: usize, [l, r, o]: [usize; 3]) -> Optio
         Kind::BackwardWeights => (l, o, r, dims.rhs_dilation[i], dims.strides[i], low),
     };
     let low = usize::try_from(low).ok()?;
-    // The end of the last window; the padding behind the source reaches it, or less than a step of
-    // the source is left over.
+    // End of the last window. `high` pads the source up to it; a source that is longer by a stride
+    // or more would have another window.
     let end = (destination - 1) * stride + (kernel - 1) * dilation + 1;
     let high = end.saturating_sub(low + source);
     if low + source + high >= end + stride {
