@@ -4,9 +4,9 @@
 //! of [`spaces`](crate::spaces), the trait that an environment implements (`env`), wrappers around
 //! one environment (`wrappers`), and the pool: batch memory (`buffer`), seeds and generators
 //! (`seeds`), episodes and resets of one environment (`slot`), checks of actions (`actions`),
-//! threads (`workers`, `cores`), episode statistics (`stats`), failed steps (`failures`), the
+//! processes that step environments (`backend`), threads (`workers`, `cores`), episode statistics (`stats`), failed steps (`failures`), the
 //! pool's public interface (`pool`), and its interface for compiled code (`xla`). The families of environments are built on the pool (`atari`,
-//! `classic`, `minatar`, `mujoco`, `own`, `toy_text`), each with its list of ids (`entry`);
+//! `classic`, `gymnasium`, `minatar`, `mujoco`, `own`, `toy_text`), each with its list of ids (`entry`);
 //! `registry` finds all of them by id. `traced` has some environments as functions of tensors.
 //!
 //! ```
@@ -98,12 +98,14 @@
 mod actions;
 mod atari;
 mod autoreset;
+mod backend;
 mod buffer;
 pub mod classic;
 mod cores;
 mod entry;
 mod env;
 mod failures;
+mod gymnasium;
 mod late;
 pub mod minatar;
 pub mod mujoco;
@@ -126,6 +128,7 @@ pub use autoreset::Autoreset;
 pub use buffer::{ALIGNMENT, Batch, Field, SharedBytes};
 pub use env::{Action, Env, Frame, ObsMut, StepOutcome};
 pub use failures::{Failure, OnError};
+pub use gymnasium::{GymnasiumOptions, gymnasium_options, is_gymnasium, set_gymnasium_options};
 pub use mujoco::MujocoOptions;
 pub use pool::{EnvPool, PoolOptions};
 pub use registry::{is_registered, list_envs, make, register, spec};

@@ -264,6 +264,9 @@ mod documents {
     #[cfg(feature = "envs")]
     #[doc = include_str!("../docs/environments.md")]
     struct Environments;
+    #[cfg(feature = "envs")]
+    #[doc = include_str!("../docs/gymnasium.md")]
+    struct Gymnasium;
     #[doc = include_str!("../docs/export.md")]
     struct Export;
     #[doc = include_str!("../docs/recompiles.md")]

@@ -59,6 +59,12 @@ pub trait Env: Send {
         None
     }
 
+    /// Renders like [`render`](Env::render), or returns the reason why it failed. Pools call this
+    /// method; environments whose rendering cannot fail need not implement it.
+    fn try_render(&mut self) -> Result<Option<Frame>> {
+        Ok(self.render())
+    }
+
     /// Serializes the whole state such that [`restore`](Env::restore) continues the same episode.
     fn save(&self) -> Result<Vec<u8>> {
         Err(Error::Env(format!("{}: saving the state is not supported", self.spec().id)))

@@ -9,6 +9,7 @@ use crate::timeline;
 
 use super::actions::{ActionRule, Actions};
 use super::autoreset::Autoreset;
+use super::backend::Backend;
 use super::buffer::{Batch, Filling, check_rows};
 use super::env::{Env, Frame};
 use super::failures::{Failure, Failures, OnError};
@@ -105,6 +106,8 @@ pub struct EnvPool {
     /// Batches returned to the caller whose memory may still be in use.
     handed_out: Vec<Batch>,
     engine: Engine,
+    /// Processes that have the environments; `None` if they are in this process.
+    backend: Option<Arc<dyn Backend>>,
     finished: Finished,
     failures: Failures,
     failed: Option<String>,
@@ -118,6 +121,8 @@ struct Pending {
     block: u64,
     row: usize,
     task: Task,
+    /// True once a backend has the call.
+    submitted: bool,
 }
 
 struct Block {
@@ -183,6 +188,21 @@ impl EnvPool {
         EnvPool::with_envs(make_all(&factory, options.num_envs)?, options)
     }
 
+    /// Makes a pool of environments that live in the processes of `backend`. The pool's own thread
+    /// waits for them; the options are [checked](check).
+    pub(super) fn with_backend(
+        envs: Vec<Box<dyn Env>>,
+        backend: Arc<dyn Backend>,
+        options: PoolOptions,
+    ) -> Result<EnvPool> {
+        let num_threads = options.num_threads;
+        let mut pool = EnvPool::with_envs(envs, PoolOptions { num_threads: 0, ..options })?;
+        pool.options.num_threads = num_threads;
+        pool.engine = Engine::Inline(None);
+        pool.backend = Some(backend);
+        Ok(pool)
+    }
+
     fn with_envs(envs: Vec<Box<dyn Env>>, options: PoolOptions) -> Result<EnvPool> {
         let spec = envs[0].spec();
         for (name, space) in [("observation", &spec.observation), ("action", &spec.action)] {
@@ -216,6 +236,7 @@ impl EnvPool {
         Ok(EnvPool {
             rule: ActionRule::new(&spec, options.clip_actions),
             busy: vec![false; options.num_envs],
+            backend: None,
             pending: VecDeque::with_capacity(options.num_envs),
             blocks: VecDeque::new(),
             blocks_done: 0,
@@ -252,8 +273,11 @@ impl EnvPool {
     }
 
     /// Returns the number of threads that step environments now; 1 if that is the caller's own
-    /// thread.
+    /// thread. For environments in other processes, returns the number of processes.
     pub fn num_threads(&self) -> usize {
+        if let Some(backend) = &self.backend {
+            return backend.num_processes();
+        }
         match &self.engine {
             Engine::Inline(_) => 1,
             Engine::Threads(workers) => workers.num_threads(),
@@ -381,7 +405,7 @@ impl EnvPool {
     /// Returns an error for an environment that does not exist or was sent and not received.
     pub fn render(&mut self, env_id: usize) -> Result<Option<Frame>> {
         let slot = self.idle(env_id)?;
-        guard(|| Ok(slot.render())).map_err(|problem| self.fail(env_id, &problem))
+        guard(|| slot.render()).map_err(|problem| self.fail(env_id, &problem))
     }
 
     /// Serializes the whole state of environment `env_id` between two steps: the environment, its
@@ -509,7 +533,7 @@ impl EnvPool {
             // In a synchronous pool a batch has each environment once, so the rows are in order.
             let row = if rows == self.options.num_envs { env } else { back.assigned };
             back.assigned += 1;
-            self.pending.push_back(Pending { env, block, row, task });
+            self.pending.push_back(Pending { env, block, row, task, submitted: false });
         }
     }
 
@@ -522,10 +546,18 @@ impl EnvPool {
         })
     }
 
-    /// Submits the pending environments to the worker threads, if there are any.
+    /// Submits the pending environments to the worker threads or processes, if there are any.
     fn dispatch(&mut self) {
+        if let Some(backend) = &self.backend {
+            for pending in self.pending.iter_mut().filter(|pending| !pending.submitted) {
+                pending.submitted = true;
+                let slot = self.slots[pending.env].as_mut().expect("no thread has it");
+                slot.submit(pending.task, &**backend);
+            }
+            backend.flush();
+        }
         let Engine::Threads(workers) = &self.engine else { return };
-        workers.submit(self.pending.drain(..).map(|Pending { env, block, row, task }| {
+        workers.submit(self.pending.drain(..).map(|Pending { env, block, row, task, .. }| {
             let block = &mut self.blocks[(block - self.blocks_done) as usize];
             let slot = self.slots[env].take().expect("it was not busy, so it is here");
             let writer = block.filling.writer(row);
@@ -647,7 +679,7 @@ fn threads_for(
 }
 
 /// Returns the options with `batch_size` filled in, or an error for invalid options.
-fn check(mut options: PoolOptions) -> Result<PoolOptions> {
+pub(super) fn check(mut options: PoolOptions) -> Result<PoolOptions> {
     if options.num_envs == 0 {
         return Err(Error::Config("num_envs must be at least 1".into()));
     }

@@ -9,6 +9,7 @@ use super::atari;
 use super::classic;
 use super::entry::{Entry, nearest};
 use super::env::Env;
+use super::gymnasium;
 use super::minatar;
 use super::mujoco;
 use super::own;
@@ -81,15 +82,19 @@ pub fn make(id: &str) -> Result<Box<dyn Env>> {
     if let Some(make) = registered(id) {
         return make();
     }
+    if gymnasium::is_gymnasium(id) {
+        return gymnasium::make(id);
+    }
     match entries().find(|(name, _)| *name == id) {
         Some((name, make)) => make(name),
         None => {
             let all = list_envs();
             let count = all.len();
             Err(Error::Env(format!(
-                "unknown environment \"{id}\"; the nearest are {}; `podracer envs` or list_envs() \
-                 shows all {count}",
-                nearest(id, all)
+                "unknown environment \"{id}\"; the nearest are {}; an environment of Gymnasium is \
+                 {}{id}; `podracer envs` or list_envs() shows all {count}",
+                nearest(id, all),
+                gymnasium::PREFIX,
             )))
         }
     }
@@ -97,6 +102,9 @@ pub fn make(id: &str) -> Result<Box<dyn Env>> {
 
 /// Returns the specification of the environment `id`, or the errors of [`make`].
 pub fn spec(id: &str) -> Result<EnvSpec> {
+    if gymnasium::is_gymnasium(id) && !is_registered(id) {
+        return gymnasium::spec(id);
+    }
     Ok(make(id)?.spec())
 }
 
@@ -116,6 +124,9 @@ impl EnvPool {
     /// # Ok::<(), podracer::error::Error>(())
     /// ```
     pub fn make(id: &str, options: PoolOptions) -> Result<EnvPool> {
+        if gymnasium::is_gymnasium(id) && !is_registered(id) {
+            return EnvPool::gymnasium(id, gymnasium::gymnasium_options(id), options);
+        }
         EnvPool::parallel(|_| make(id), options)
     }
 }

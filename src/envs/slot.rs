@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::trace::types::DType;
 
 use super::autoreset::Autoreset;
+use super::backend::{Backend, Call};
 use super::env::{Action, Env, Frame, ObsMut, StepOutcome};
 use super::failures::{Failure, OnError};
 use super::late::Calls;
@@ -134,6 +135,15 @@ impl Slot {
         Ok(())
     }
 
+    /// Submits the call of the environment with which [`run`](Slot::run) will begin.
+    pub(super) fn submit(&mut self, task: Task, backend: &dyn Backend) {
+        let call = match task == Task::Reset || self.phase == Phase::Over {
+            true => Call::Reset(&mut self.rng),
+            false => Call::Step(action(self.choice, &self.choices, &self.values)),
+        };
+        backend.submit(self.index, call);
+    }
+
     fn advance(&mut self, task: Task, obs: &mut [u8], final_obs: &mut [u8]) -> Result<()> {
         if task == Task::Reset {
             self.running = Running::default(); // An abandoned game is not a finished one.
@@ -145,11 +155,7 @@ impl Slot {
             // lost), so do its statistics.
             return self.begin(obs);
         }
-        let action = match (self.values.as_slice(), self.choices.as_slice()) {
-            ([], []) => Action::Discrete(self.choice),
-            ([], choices) => Action::MultiDiscrete(choices),
-            (values, _) => Action::Box(values),
-        };
+        let action = action(self.choice, &self.choices, &self.values);
         self.elapsed += 1;
         let stepped = self.env.step(action, &mut self.rng, ObsMut(obs));
         let stepped = stepped.and_then(|outcome| self.without_nan(outcome, obs));
@@ -271,8 +277,17 @@ impl Slot {
         Ok(())
     }
 
-    pub(super) fn render(&mut self) -> Option<Frame> {
-        self.env.render()
+    pub(super) fn render(&mut self) -> Result<Option<Frame>> {
+        self.env.try_render()
+    }
+}
+
+/// Returns the action that a slot was given.
+fn action<'a>(choice: usize, choices: &'a [usize], values: &'a [f32]) -> Action<'a> {
+    match (values, choices) {
+        ([], []) => Action::Discrete(choice),
+        ([], choices) => Action::MultiDiscrete(choices),
+        (values, _) => Action::Box(values),
     }
 }
 

@@ -4,6 +4,7 @@
 pub mod algorithm;
 mod bounds;
 pub mod checkpoint;
+mod env_options;
 pub mod episodes;
 pub mod eval_command;
 pub mod evaluation;

@@ -3,6 +3,7 @@
 mod atari;
 mod atari_envpool;
 mod classic;
+mod gymnasium;
 mod minatar;
 mod mujoco;
 mod mujoco_pictures;

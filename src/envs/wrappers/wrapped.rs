@@ -119,6 +119,10 @@ impl<W: Wrapper> Env for Wrapped<W> {
         self.env.render()
     }
 
+    fn try_render(&mut self) -> Result<Option<Frame>> {
+        self.env.try_render()
+    }
+
     /// Serializes the length of the wrapper's bytes, those bytes, and the bytes of the wrapped
     /// environment.
     fn save(&self) -> Result<Vec<u8>> {

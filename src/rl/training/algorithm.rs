@@ -16,8 +16,9 @@ use crate::rl::checkpoint::{self, Checkpoint};
 use crate::rl::eval_command::EvalCommand;
 use crate::rl::evaluation::Evaluation;
 use crate::rl::files;
-use crate::rl::options::RunOptions;
+use crate::rl::options::{ENV_TIMEOUT, RunOptions};
 use crate::rl::saved::{CHECKPOINT, MODEL, Origin, checkpoint_in, settings};
+use crate::rl::training::env_options::EnvOptions;
 use crate::rl::{EnvSupport, Summary, flags, memory, ranges};
 
 /// An algorithm, represented by its settings: each algorithm's `Args` implements it.
@@ -166,6 +167,7 @@ pub(crate) fn settings_of<A: Algorithm>(args: Vec<OsString>) -> Result<Map<Strin
 pub(in crate::rl) fn check_names_and_ranges<A: Algorithm>(args: &A) -> Result<()> {
     files::ensure_plain_name("exp-name", args.exp_name())?;
     files::ensure_env_id(args.env_id())?;
+    args.options().set_env_options(args.env_id())?;
     if CHECKPOINT.strip_suffix(MODEL) == Some(args.exp_name()) {
         let name = args.exp_name();
         return Err(Error::Config(format!(
@@ -219,10 +221,20 @@ fn with_vector_defaults(
     }
     let words: Vec<String> = args.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let shows_vectors = |id: String| {
-        envs::spec(&id).is_ok_and(|spec| ObsKind::of(&spec.observation) == Some(ObsKind::Vector))
+        let peek = |name| flags::peek_in(words.clone(), name);
+        let (kwargs, wrappers) = (peek("env-kwargs"), peek("env-wrappers"));
+        let options = EnvOptions {
+            kwargs: kwargs.as_deref(),
+            wrappers: wrappers.as_deref(),
+            timeout: ENV_TIMEOUT,
+        };
+        // Parsing reports errors of the options.
+        options.set(&id).is_ok()
+            && envs::spec(&id)
+                .is_ok_and(|spec| ObsKind::of(&spec.observation) == Some(ObsKind::Vector))
     };
     let resumed = flags::peek_in(words.clone(), "resume").is_some();
-    if !resumed && flags::peek_in(words, "env-id").is_some_and(shows_vectors) {
+    if !resumed && flags::peek_in(words.clone(), "env-id").is_some_and(shows_vectors) {
         args.splice(1..1, defaults.iter().map(OsString::from));
     }
     args

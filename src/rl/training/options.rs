@@ -5,7 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use crate::error::Result;
 use crate::jit::Mode;
+use crate::rl::training::env_options::EnvOptions;
+
+/// Default of `--env-timeout`, in seconds.
+pub(in crate::rl) const ENV_TIMEOUT: u64 = 300;
 
 /// Effect of a write error on a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -66,7 +71,18 @@ pub struct RunOptions {
     /// Folder in which the run's folder is created
     #[arg(long, default_value = "runs")]
     pub runs_dir: PathBuf,
-    /// Threads that step environments; 0 measures and chooses
+    /// Keyword arguments of gymnasium.make as a JSON object, for ids that begin with gymnasium:
+    #[arg(long)]
+    pub env_kwargs: Option<String>,
+    /// Wrappers of such an environment, innermost first: import paths separated by commas, or a
+    /// JSON array of [path, {keyword arguments}]
+    #[arg(long)]
+    pub env_wrappers: Option<String>,
+    /// Seconds without an answer after which a process of such environments counts as hanging; 0
+    /// waits for ever
+    #[arg(long, default_value_t = ENV_TIMEOUT)]
+    pub env_timeout: u64,
+    /// Threads that step environments, or processes of Gymnasium's; 0 measures and chooses
     #[arg(long, default_value_t = 0)]
     pub num_threads: usize,
     /// Timesteps between checkpoints, from which --resume continues; 0 writes none
@@ -85,5 +101,14 @@ impl RunOptions {
     /// Returns the seed of evaluation episodes, which differ from those of training.
     pub fn eval_seed(&self) -> u64 {
         self.seed.wrapping_add(1 << 32)
+    }
+
+    /// Sets the options with which the environment `env_id` of Gymnasium is made.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for text that is not JSON, and for options of other environments.
+    pub(in crate::rl) fn set_env_options(&self, env_id: &str) -> Result<()> {
+        let (kwargs, wrappers) = (self.env_kwargs.as_deref(), self.env_wrappers.as_deref());
+        EnvOptions { kwargs, wrappers, timeout: self.env_timeout }.set(env_id)
     }
 }

@@ -1,7 +1,10 @@
 //! Environment pools for the settings of an algorithm, with the sizes of its networks; environments
 //! that the algorithm does not support are refused.
 
-use crate::envs::{AtariOptions, EnvPool, PoolOptions, is_registered, spec};
+use crate::envs::{
+    AtariOptions, EnvPool, GymnasiumOptions, PoolOptions, gymnasium_options, is_gymnasium,
+    is_registered, spec,
+};
 use crate::error::Result;
 use crate::trace::DType;
 
@@ -55,7 +58,14 @@ pub fn masked<A: Algorithm>(
     num_envs: usize,
     seed: u64,
 ) -> Result<(EnvPool, Masked)> {
-    let pool = EnvPool::make(args.env_id(), options(args, num_envs, seed))?;
+    let (id, options) = (args.env_id(), options(args, num_envs, seed));
+    let pool = match is_gymnasium(id) {
+        true => {
+            let own = GymnasiumOptions { action_mask: true, ..gymnasium_options(id) };
+            EnvPool::gymnasium(id, own, options)
+        }
+        false => EnvPool::make(id, options),
+    }?;
     let sizes = spaces::masked(A::NAME, pool.spec(), players)?;
     Ok((pool, sizes))
 }
@@ -87,12 +97,13 @@ pub(crate) fn with_atari<A: Algorithm>(
 }
 
 /// Creates environments of any kind. `atari` are the options for Atari games; other environments,
-/// and those registered by users, get no wrappers.
+/// those of Gymnasium and those registered by users get no wrappers.
 ///
 /// # Errors
 /// Returns the same errors as [`EnvPool::make`] and [`EnvPool::atari`].
 pub fn any(env_id: &str, atari: AtariOptions, options: PoolOptions) -> Result<EnvPool> {
-    if spec(env_id)?.observation.dtype() == DType::U8 && !is_registered(env_id) {
+    let own = is_registered(env_id) || is_gymnasium(env_id);
+    if !own && spec(env_id)?.observation.dtype() == DType::U8 {
         return EnvPool::atari(env_id, atari, options);
     }
     EnvPool::make(env_id, options)

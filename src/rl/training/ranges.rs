@@ -53,6 +53,7 @@ const RANGES: &[(&str, Range)] = &[
     ("e-policy", Int(1, 1000)),
     ("end-e", UNIT),
     ("ent-coef", COEFFICIENT),
+    ("env-timeout", Int(0, 7 * 86_400)),
     ("episodes", Int(1, 1_000_000)),
     ("eval-episodes", Int(0, 1_000_000)),
     ("eval-frequency", Int(0, MAX_STEPS)),

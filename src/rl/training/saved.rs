@@ -36,7 +36,8 @@ const MAX_SECONDS: f64 = 1e9;
 /// Version of the file format.
 const FORMAT: u32 = 1;
 /// Settings that may differ when a run is resumed: they do not affect what was learned so far.
-const OVERRIDABLE_ON_RESUME: [&str; 13] = [
+const OVERRIDABLE_ON_RESUME: [&str; 14] = [
+    "env_timeout",
     "on_write_error",
     "capture_video",
     "json",

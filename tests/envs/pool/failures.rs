@@ -213,6 +213,7 @@ fn unknown_ids_name_the_nearest() {
     let expected =
         "unknown environment \"Cartpole-v2\"; the nearest are CartPole-v0, CartPole-v1, ";
     assert!(error.starts_with(expected), "{error}");
+    assert!(error.contains("; an environment of Gymnasium is gymnasium:Cartpole-v2; "), "{error}");
     assert!(
         error.ends_with(&format!("`podracer envs` or list_envs() shows all {}", list_envs().len())),
         "{error}"

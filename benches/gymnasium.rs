@@ -1,0 +1,116 @@
+//! Environments of Gymnasium in worker processes, beside Gymnasium's vector environments: steps per
+//! second of all environments together.
+//!
+//! usage: PODRACER_PEER_PYTHON=PYTHON cargo bench --bench gymnasium [-- ENV_ID ...]
+//!
+//! The Python needs Gymnasium and the packages of the environments. `SyncVectorEnv` has one process,
+//! `AsyncVectorEnv` one for each environment; the column "alone" is a plain loop over one
+//! environment in one process, which is the most that one process can do.
+
+use std::time::{Duration, Instant};
+
+use podracer::envs::{Actions, EnvPool, EnvRng, GymnasiumOptions, PoolOptions, Space, seeds};
+use podracer::error::Result;
+
+#[allow(dead_code)] // Tables of other benchmarks.
+mod peer;
+
+use peer::Peer;
+
+const REPEATS: usize = 3;
+const REPEAT: Duration = Duration::from_millis(1500);
+const DRAWN: usize = 256;
+const PROCESSES: usize = 2;
+
+fn main() -> Result<()> {
+    // Cargo passes --bench along.
+    let asked: Vec<String> = std::env::args().skip(1).filter(|x| !x.starts_with('-')).collect();
+    let default = ["CartPole-v1".to_string()];
+    let ids = if asked.is_empty() { &default[..] } else { &asked[..] };
+    let mut peer = Peer::start("gymnasium_vector.py");
+    println!(
+        "{:<16} {:>5} {:>10} {:>10} {:>10} {:>10} {:>8} {:>8} {:>10}",
+        "environment",
+        "envs",
+        "podracer",
+        "async",
+        "sync",
+        "alone",
+        "/ async",
+        "/ sync",
+        "/ (2 alone)"
+    );
+    for id in ids {
+        for num_envs in [2, 8, 64] {
+            row(&mut peer, id, num_envs)?;
+        }
+    }
+    Ok(())
+}
+
+/// Measures one setting of all alternately, and prints the medians.
+fn row(peer: &mut Peer, id: &str, num_envs: usize) -> Result<()> {
+    let mut samples: [Vec<f64>; 4] = Default::default();
+    let mut pool = Pool::start(id, num_envs)?;
+    for _ in 0..REPEATS {
+        samples[0].push(pool.rate()?);
+        for (samples, kind) in samples[1..].iter_mut().zip(["async", "sync", "alone"]) {
+            samples.extend(peer.ask(&format!("{id} {kind} {num_envs}")));
+        }
+    }
+    let [ours, parallel, serial, alone] = samples.map(|mut samples| {
+        samples.sort_by(f64::total_cmp);
+        samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
+    });
+    println!(
+        "{id:<16} {num_envs:>5} {ours:>10.0} {parallel:>10.0} {serial:>10.0} {alone:>10.0} {:>8.2} {:>8.2} {:>10.2}",
+        ours / parallel,
+        ours / serial,
+        ours / (PROCESSES as f64 * alone)
+    );
+    Ok(())
+}
+
+/// A pool and the actions to step it with.
+struct Pool {
+    pool: EnvPool,
+    floats: Vec<Vec<f32>>,
+    choices: Vec<Vec<i32>>,
+}
+
+impl Pool {
+    fn start(id: &str, num_envs: usize) -> Result<Pool> {
+        let python = std::env::var_os("PODRACER_PEER_PYTHON").map(Into::into);
+        let own = GymnasiumOptions { python, ..Default::default() };
+        let options = PoolOptions { num_envs, num_threads: PROCESSES, ..Default::default() };
+        let mut pool = EnvPool::gymnasium(&format!("gymnasium:{id}"), own, options)?;
+        pool.reset()?;
+        let mut rng = EnvRng::new(seeds(0, 0, 0, 0));
+        let (mut floats, mut choices) = (vec![vec![]; DRAWN], vec![vec![]; DRAWN]);
+        let action = pool.spec().action.clone();
+        for k in 0..DRAWN * num_envs {
+            match &action {
+                Space::Discrete { n } => choices[k % DRAWN].push(rng.below(*n as u64) as i32),
+                Space::Box { low, high, shape, .. } => floats[k % DRAWN]
+                    .extend((0..shape.numel()).map(|i| rng.uniform(low.at(i), high.at(i)) as f32)),
+                other => panic!("actions are {other}"),
+            }
+        }
+        Ok(Pool { pool, floats, choices })
+    }
+
+    /// Steps per second of all environments.
+    fn rate(&mut self) -> Result<f64> {
+        let (mut calls, began) = (0, Instant::now());
+        while began.elapsed() < REPEAT {
+            let k = calls % DRAWN;
+            let actions = match self.choices[k].is_empty() {
+                true => Actions::F32(&self.floats[k]),
+                false => Actions::I32(&self.choices[k]),
+            };
+            self.pool.step(actions)?;
+            calls += 1;
+        }
+        Ok((calls * self.pool.num_envs()) as f64 / began.elapsed().as_secs_f64())
+    }
+}

@@ -1,0 +1,345 @@
+//! The worker processes of a pool, and the environments in them.
+
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::error::{Error, Result};
+
+use super::super::backend::{Backend, Call};
+use super::super::env::{Action, Env, Frame, ObsMut, StepOutcome};
+use super::super::seeds::EnvRng;
+use super::super::spec::EnvSpec;
+use super::GymnasiumOptions;
+use super::process::{Operation, Process, Ticket, end_all};
+use super::segment::{Layout, Segment, SharedFile};
+use super::spec::Spaces;
+
+const TERMINATED: u8 = 1;
+const TRUNCATED: u8 = 2;
+const WAS_RESET: u8 = 4;
+
+/// Saved state of every environment.
+const SAVED: &[u8] = b"a new episode";
+
+/// Settings of a group of processes.
+pub(super) struct Settings<'a> {
+    /// Id, with the prefix of the family.
+    pub(super) id: &'a str,
+    pub(super) options: &'a GymnasiumOptions,
+    pub(super) num_envs: usize,
+    pub(super) num_processes: usize,
+    pub(super) max_episode_steps: Option<u32>,
+    /// True if a step that ends an episode starts the next one.
+    pub(super) reset_in_step: bool,
+}
+
+/// Processes that step the environments of a pool: environment `i` is in process `i % n`, so that
+/// every batch has work for all.
+pub(super) struct Group {
+    spec: EnvSpec,
+    members: Vec<Mutex<Member>>,
+    segment: Segment,
+    /// Operation of a step.
+    step: Operation,
+}
+
+/// A process and the state of its environments, which are a stride apart in the pool.
+struct Member {
+    process: Process,
+    index: usize,
+    stride: usize,
+    envs: Vec<EnvState>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct EnvState {
+    /// Call in progress.
+    ticket: Option<Ticket>,
+    /// True once a seed was sent. Later resets continue the environment's own generator.
+    seeded: bool,
+    /// True if the step that was received last has started the next episode.
+    was_reset: bool,
+    /// True if the next step begins a new episode instead, after the state was restored.
+    restart: bool,
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
+impl Group {
+    /// Starts the processes, which make their environments at the same time.
+    pub(super) fn start(settings: &Settings<'_>) -> Result<Arc<Group>> {
+        let Settings { id, options, num_envs, num_processes, .. } = *settings;
+        let python = options.python.clone().map_or_else(default_python, Into::into);
+        let shared = SharedFile::new()
+            .map_err(|e| Error::Env(format!("{id}: cannot make shared memory: {e}")))?;
+        let timeout = (options.timeout > Duration::ZERO).then_some(options.timeout);
+        let own_id = id.strip_prefix(super::PREFIX).unwrap_or(id);
+        let mut processes = Vec::with_capacity(num_processes);
+        for index in 0..num_processes {
+            let envs: Vec<usize> = (index..num_envs).step_by(num_processes).collect();
+            let message = json!({
+                "id": own_id,
+                "kwargs": options.kwargs,
+                "wrappers": options.wrappers,
+                "action_mask": options.action_mask,
+                "max_episode_steps": settings.max_episode_steps,
+                "envs": envs,
+                "stride": num_processes,
+                "process": index,
+            });
+            processes.push(Process::start(id, &python, shared.fd(), &message, timeout)?);
+        }
+        let outcome = describe(id, &mut processes);
+        let spaces = match outcome {
+            Ok(spaces) => spaces,
+            Err(error) => {
+                end_all(processes.iter_mut());
+                return Err(error);
+            }
+        };
+        let segment = shared
+            .map(Layout::new(num_envs, num_processes, &spaces))
+            .map_err(|e| Error::Env(format!("{id}: cannot map shared memory: {e}")))?;
+        processes.iter_mut().for_each(|process| process.send_message(segment.layout()));
+        let member = |(index, process)| {
+            let count = (index..num_envs).step_by(num_processes).count();
+            let envs = vec![EnvState::default(); count];
+            Mutex::new(Member { process, index, stride: num_processes, envs })
+        };
+        let step = match settings.reset_in_step {
+            true => Operation::StepAndReset,
+            false => Operation::Step,
+        };
+        let members = processes.into_iter().enumerate().map(member).collect();
+        Ok(Arc::new(Group { spec: spaces.spec(id), members, segment, step }))
+    }
+
+    /// Returns the environments of the processes.
+    pub(super) fn envs(self: &Arc<Group>, num_envs: usize) -> Vec<Box<dyn Env>> {
+        let env = |index| Box::new(Remote { group: self.clone(), index }) as Box<dyn Env>;
+        (0..num_envs).map(env).collect()
+    }
+
+    fn member(&self, env: usize) -> MutexGuard<'_, Member> {
+        let member = &self.members[env % self.members.len()];
+        member.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the call of `env` that is in progress, or starts `call` and waits for it.
+    fn finish(&self, env: usize, call: Call<'_>) -> Result<MutexGuard<'_, Member>> {
+        let mut member = self.member(env);
+        if member.state(env).ticket.is_none() {
+            self.push(&mut member, env, call);
+            member.process.flush();
+        }
+        self.wait(&mut member, env)?;
+        Ok(member)
+    }
+
+    fn wait(&self, member: &mut Member, env: usize) -> Result<()> {
+        let Some(ticket) = member.state(env).ticket.take() else { return Ok(()) };
+        let index = member.index;
+        member.process.wait(ticket, env).map_err(|problem| {
+            // Known if the process was lost in a call.
+            let inside = match self.segment.current(index) {
+                Some(current) if problem.starts_with("the worker process") => {
+                    format!(", in a call of env {current}")
+                }
+                _ => String::new(),
+            };
+            Error::Env(format!("{problem}{inside}"))
+        })
+    }
+
+    fn push(&self, member: &mut Member, env: usize, call: Call<'_>) {
+        // A call whose result was abandoned.
+        let _ = self.wait(member, env);
+        let operation = match call {
+            Call::Reset(rng) => {
+                let seeded = std::mem::replace(&mut member.state(env).seeded, true);
+                // Some environments take seeds of 31 bits only.
+                let seed = if seeded { -1 } else { (rng.bits() >> 33) as i64 };
+                self.segment.set_seed(env, seed);
+                Operation::Reset
+            }
+            Call::Step(action) => {
+                match action {
+                    Action::Discrete(choice) => self.segment.set_action(env, &[choice as i64]),
+                    Action::MultiDiscrete(choices) => {
+                        let choices: Vec<i64> = choices.iter().map(|&c| c as i64).collect();
+                        self.segment.set_action(env, &choices);
+                    }
+                    Action::Box(values) => self.segment.set_action(env, values),
+                }
+                self.segment.clear_flags(env);
+                self.step
+            }
+        };
+        let ticket = member.process.push(env / member.stride, operation);
+        let state = member.state(env);
+        (state.ticket, state.was_reset) = (Some(ticket), false);
+    }
+}
+
+impl Member {
+    fn state(&mut self, env: usize) -> &mut EnvState {
+        &mut self.envs[env / self.stride]
+    }
+}
+
+impl Backend for Group {
+    fn submit(&self, env: usize, call: Call<'_>) {
+        let mut member = self.member(env);
+        // The step of a restored environment is a reset.
+        if !(member.state(env).restart && matches!(call, Call::Step(_))) {
+            self.push(&mut member, env, call);
+        }
+    }
+
+    fn flush(&self) {
+        (0..self.members.len()).for_each(|index| self.member(index).process.flush());
+    }
+
+    fn num_processes(&self) -> usize {
+        self.members.len()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let members = self.members.iter_mut();
+        end_all(
+            members.map(|member| {
+                &mut member.get_mut().unwrap_or_else(PoisonError::into_inner).process
+            }),
+        );
+    }
+}
+
+/// Waits for the descriptions of all processes, which must be equal.
+fn describe(id: &str, processes: &mut [Process]) -> Result<Spaces> {
+    let mut first: Option<Spaces> = None;
+    for process in processes {
+        let json = process.receive_description().map_err(|e| Error::Env(format!("{id}: {e}")))?;
+        let spaces = Spaces::parse(&json).map_err(|e| Error::Env(format!("{id}: {e}")))?;
+        match &first {
+            None => first = Some(spaces),
+            Some(first) if *first == spaces => {}
+            Some(first) => {
+                return Err(Error::Env(format!(
+                    "{id}: its spaces differ from one process to another: {} and {}, {} and {}",
+                    first.observation, spaces.observation, first.action, spaces.action
+                )));
+            }
+        }
+    }
+    Ok(first.expect("there is a process"))
+}
+
+/// Returns the user's Python.
+fn default_python() -> OsString {
+    let named = std::env::var_os("PODRACER_PYTHON").filter(|python| !python.is_empty());
+    named.unwrap_or_else(|| "python3".into())
+}
+
+/// Environment in a worker process.
+#[derive(Debug)]
+struct Remote {
+    group: Arc<Group>,
+    index: usize,
+}
+
+impl Env for Remote {
+    fn spec(&self) -> EnvSpec {
+        self.group.spec.clone()
+    }
+
+    fn reset(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
+        let group = &self.group;
+        let done = {
+            let mut member = group.member(self.index);
+            let state = member.state(self.index);
+            state.restart = false;
+            std::mem::take(&mut state.was_reset)
+        };
+        if !done {
+            drop(group.finish(self.index, Call::Reset(rng))?);
+        }
+        group.segment.obs(self.index, false, obs.0);
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        action: Action<'_>,
+        rng: &mut EnvRng,
+        obs: ObsMut<'_>,
+    ) -> Result<StepOutcome> {
+        let segment = &self.group.segment;
+        let restart = self.group.member(self.index).state(self.index).restart;
+        if restart {
+            // The episode before it was cut short.
+            let mut member = self.group.finish(self.index, Call::Reset(rng))?;
+            *member.state(self.index) =
+                EnvState { seeded: true, was_reset: true, ..EnvState::default() };
+            segment.obs(self.index, false, obs.0);
+            return Ok(StepOutcome { truncated: true, game_over: true, ..Default::default() });
+        }
+        let mut member = self.group.finish(self.index, Call::Step(action))?;
+        let flags = segment.flags(self.index);
+        let was_reset = flags & WAS_RESET != 0;
+        member.state(self.index).was_reset = was_reset;
+        segment.obs(self.index, was_reset, obs.0);
+        let (terminated, truncated) = (flags & TERMINATED != 0, flags & TRUNCATED != 0);
+        Ok(StepOutcome {
+            truncated,
+            game_over: terminated || truncated,
+            ..StepOutcome::new(segment.reward(self.index), terminated)
+        })
+    }
+
+    fn render(&mut self) -> Option<Frame> {
+        self.try_render().ok().flatten()
+    }
+
+    fn try_render(&mut self) -> Result<Option<Frame>> {
+        let mut member = self.group.member(self.index);
+        let position = self.index / member.stride;
+        let ticket = member.process.push(position, Operation::Render);
+        member.process.flush();
+        member.state(self.index).ticket = Some(ticket);
+        self.group.wait(&mut member, self.index)?;
+        let image = member.process.take_image();
+        let damaged = || Error::Env("the worker process sent a damaged image".into());
+        let (size, rgb) =
+            image.as_deref().and_then(<[u8]>::split_first_chunk::<8>).ok_or_else(damaged)?;
+        let [height, width]: [u32; 2] = bytemuck::pod_read_unaligned::<[u32; 2]>(size);
+        let (height, width) = (height as usize, width as usize);
+        if rgb.len() != height * width * 3 {
+            return Err(damaged());
+        }
+        Ok(Some(Frame { height, width, rgb: rgb.to_vec() }))
+    }
+
+    /// The state of an environment in Python cannot be read. A restored one begins a new episode.
+    fn save(&self) -> Result<Vec<u8>> {
+        Ok(SAVED.to_vec())
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<()> {
+        if state != SAVED {
+            let id = &self.group.spec.id;
+            return Err(Error::Env(format!("{id}: these bytes are no saved state of it")));
+        }
+        let mut member = self.group.member(self.index);
+        *member.state(self.index) = EnvState { restart: true, ..EnvState::default() };
+        Ok(())
+    }
+}

@@ -1,0 +1,442 @@
+"""Steps environments of Gymnasium for a pool of Podracer, which starts this script and speaks first.
+
+Arguments: the file descriptors of the pipe of requests, of the pipe of replies, and of the shared
+memory. A message is a length (u32) and JSON of that length. The pool sends the settings of its
+environments; the reply is "S" and a message with their spaces, or "E" and a message with the error.
+The pool then sends the layout of the shared memory, and after that words (u32) without a length: an
+environment's position in this process times 256, plus a command. The word FLUSH asks for a reply: "."
+if every command since the last one succeeded, otherwise "!" and a message with the errors. Actions,
+observations, rewards and flags lie in the shared memory. The script ends when the pool closes its pipe.
+"""
+
+import functools
+import importlib
+import json
+import mmap
+import os
+import struct
+import sys
+import traceback
+
+STEP, STEP_AND_RESET, RESET, RENDER = 1, 2, 3, 4
+FLUSH = 0xFFFFFFFF
+TERMINATED, TRUNCATED, WAS_RESET = 1, 2, 4
+
+requests, replies, memory = (int(word) for word in sys.argv[1:4])
+
+
+def read_exactly(count):
+    data = b""
+    while len(data) < count:
+        piece = os.read(requests, count - len(data))
+        if not piece:
+            sys.exit(0)
+        data += piece
+    return data
+
+
+def read_message():
+    (length,) = struct.unpack("=I", read_exactly(4))
+    return json.loads(read_exactly(length))
+
+
+def write_all(data):
+    try:
+        while data:
+            data = data[os.write(replies, data) :]
+    except BrokenPipeError:
+        sys.exit(0)
+
+
+def write_message(tag, value):
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+    write_all(tag + struct.pack("=I", len(data)) + data)
+
+
+def describe(error):
+    """The error with its traceback, without the frames of this script unless there are no others."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == describe.__code__.co_filename:
+        frames = frames.tb_next
+    frames = frames or error.__traceback__
+    return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+
+
+# ------------------------------------------------------------------------------------------ spaces
+
+
+def bound(values):
+    """A bound of a box as JSON: one number, or one for each element. null is infinite."""
+    values = np.ravel(values).astype(np.float64)
+    if values.size and (values == values[0]).all():
+        values = values[:1]
+    values = [value if np.isfinite(value) else None for value in values.tolist()]
+    return values[0] if len(values) == 1 else values
+
+
+def box(shape, dtype, low=None, high=None):
+    return {"kind": "box", "shape": list(shape), "dtype": np.dtype(dtype).name, "low": low, "high": high}
+
+
+def expect_shape(obs, shape):
+    if obs.shape != shape:
+        raise ValueError(f"the observation has shape {obs.shape}, the observation space {shape}")
+
+
+def store_converted(row, obs, shape):
+    """Stores an observation of another type than the space's, if no value changes its meaning."""
+    obs = np.asarray(obs)
+    expect_shape(obs, shape)
+    obs = obs.reshape(row.shape)
+    if np.can_cast(obs.dtype, row.dtype, "same_kind"):
+        row[...] = obs
+        return
+    converted = obs.astype(row.dtype)
+    if not np.array_equal(converted, obs):
+        raise ValueError(f"the observation is {obs.dtype}, which {row.dtype} of the space cannot hold")
+    row[...] = converted
+
+
+class ArrayObservation:
+    """Observations of a Box, MultiDiscrete or MultiBinary: one array, stored as it is. Small integers
+    stay images, other integers become f32."""
+
+    def __init__(self, space):
+        kept = space.dtype in (np.float32, np.float64, np.bool_) or (space.dtype == np.uint8 and len(space.shape) > 1)
+        dtype = space.dtype if kept else np.dtype(np.float32)
+        shape = space.shape
+        self.spec = box(shape or (1,), dtype)
+        if hasattr(space, "low"):
+            self.spec.update(low=bound(space.low), high=bound(space.high))
+        # The type and the shape of arrays that need no conversion.
+        self.fast = (np.dtype(space.dtype), shape) if shape else (None, None)
+        self.store = lambda row, obs: store_converted(row, obs, shape)
+
+
+class DiscreteObservation:
+    """Observations of a Discrete: one i32, counted from 0."""
+
+    fast = (None, None)
+
+    def __init__(self, space):
+        start, n = int(space.start), int(space.n)
+        self.spec = {"kind": "discrete", "n": n}
+
+        def store(row, obs):
+            value = int(obs) - start
+            if not 0 <= value < n:
+                raise ValueError(f"the observation is {obs}, outside of {space}")
+            row[...] = value
+
+        self.store = store
+
+
+class FlatObservation:
+    """Observations of a Dict or Tuple: a vector of f32, by gymnasium.spaces.utils.flatten."""
+
+    fast = (None, None)
+
+    def __init__(self, space):
+        flat = gymnasium.spaces.utils.flatten_space(space)
+        if not isinstance(flat, gymnasium.spaces.Box):
+            raise ValueError(f"the observation space {space} has no fixed size; wrap the environment")
+        flatten = gymnasium.spaces.utils.flatten
+        shape = flat.shape
+        self.spec = box(shape, np.float32, bound(flat.low), bound(flat.high))
+
+        def store(row, obs):
+            obs = flatten(space, obs)
+            expect_shape(obs, shape)
+            row[...] = obs
+
+        self.store = store
+
+
+def observation_of(space):
+    spaces = gymnasium.spaces
+    if isinstance(space, spaces.Discrete):
+        return DiscreteObservation(space)
+    if isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)):
+        return ArrayObservation(space)
+    return FlatObservation(space)
+
+
+class Actions:
+    """Actions of one space: the leaves of a Dict or Tuple one after the other in one array."""
+
+    def __init__(self, space):
+        self.nvec, self.low, self.high, self.boxes, self.leaves = [], [], [], False, 0
+        self.decode = self.decoder(space)
+        if self.boxes and self.nvec:
+            raise ValueError(f"the action space {space} has both choices and numbers; wrap the environment")
+        self.width = len(self.low) if self.boxes else len(self.nvec)
+        self.single = isinstance(space, gymnasium.spaces.Discrete)
+        self.start = space.start if self.single else 0
+        if self.boxes:
+            self.spec = box((self.width,), np.float32, bound(self.low), bound(self.high))
+        elif self.single:
+            self.spec = {"kind": "discrete", "n": self.nvec[0]}
+        else:
+            self.spec = {"kind": "multi_discrete", "nvec": self.nvec}
+
+    def of(self, values):
+        """Function that returns the action in `values`, the array of one environment."""
+        if self.single and not int(self.start):
+            return functools.partial(values.__getitem__, 0)
+        return functools.partial(self.decode, values)
+
+    def decoder(self, space):
+        """Function from the array of all leaves to the action of `space`."""
+        spaces = gymnasium.spaces
+        first = len(self.low) + len(self.nvec)
+        if isinstance(space, spaces.Dict):
+            parts = [(name, self.decoder(part)) for name, part in space.spaces.items()]
+            return lambda values: {name: decode(values) for name, decode in parts}
+        if isinstance(space, spaces.Tuple):
+            decoders = [self.decoder(part) for part in space.spaces]
+            return lambda values: tuple(decode(values) for decode in decoders)
+        if isinstance(space, spaces.Discrete):
+            self.nvec.append(int(space.n))
+            start = space.start
+            return (lambda values: values[first] + start) if start else (lambda values: values[first])
+        shape, dtype = space.shape, space.dtype
+        if isinstance(space, spaces.Box):
+            self.boxes = True
+            self.low.extend(np.ravel(space.low))
+            self.high.extend(np.ravel(space.high))
+            end = len(self.low) + len(self.nvec)
+            # A copy: the environment may keep it.
+            return lambda values: values[first:end].astype(dtype).reshape(shape)
+        if isinstance(space, spaces.MultiBinary):
+            self.nvec.extend([2] * int(np.prod(shape)))
+            start = 0
+        elif isinstance(space, spaces.MultiDiscrete):
+            self.nvec.extend(int(n) for n in np.ravel(space.nvec))
+            start = getattr(space, "start", 0)
+        else:
+            raise ValueError(f"the action space {space} is not supported; wrap the environment")
+        end = len(self.low) + len(self.nvec)
+        return lambda values: values[first:end].astype(dtype).reshape(shape) + np.asarray(start, dtype)
+
+
+class MaskedObservation:
+    """Observations as a vector of f32, followed by the mask of allowed actions in info."""
+
+    fast = (None, None)
+
+    def __init__(self, space, nvec):
+        flat = gymnasium.spaces.utils.flatten_space(space)
+        flatten = gymnasium.spaces.utils.flatten
+        if not nvec or not isinstance(flat, gymnasium.spaces.Box):
+            raise ValueError("an action mask needs an action space of choices, and observations of a fixed size")
+        size, firsts = flat.shape[0], np.cumsum([0, *nvec[:-1]])
+        self.spec = box((size + sum(nvec),), np.float32)
+
+        def store(row, obs, info, done):
+            row[:size] = flatten(space, obs)
+            row[size:] = 1
+            if done:
+                return
+            mask = info.get("action_mask")
+            if mask is None:
+                raise ValueError('info has no "action_mask"')
+            parts = mask if isinstance(mask, tuple) else (mask,)
+            mask = np.concatenate([np.ravel(part) for part in parts])
+            expect_shape(mask, (sum(nvec),))
+            row[size:] = mask != 0
+            if not np.add.reduceat(row[size:], firsts).all():
+                raise ValueError(f"the action mask {mask} allows no action")
+
+        self.store = store
+
+
+# ------------------------------------------------------------------------------------ environments
+
+
+def make(settings):
+    """Makes one environment with its wrappers."""
+    kwargs = dict(settings["kwargs"])
+    if settings["max_episode_steps"] is not None:
+        kwargs["max_episode_steps"] = settings["max_episode_steps"]
+    env = gymnasium.make(settings["id"], **kwargs)
+    for path, wrapper_kwargs in settings["wrappers"]:
+        module, _, name = path.replace(":", ".").rpartition(".")
+        wrapper = getattr(importlib.import_module(module), name)
+        env = wrapper(env, **wrapper_kwargs)
+    return env
+
+
+def limits(env):
+    """The step limit and the reward threshold of the environment, where it has them."""
+    spec = env.spec
+    steps, threshold = getattr(spec, "max_episode_steps", None), getattr(spec, "reward_threshold", None)
+    return {
+        "max_episode_steps": None if steps is None else int(steps),
+        "reward_threshold": None if threshold is None else float(threshold),
+    }
+
+
+def start(settings):
+    """Makes the environments; returns them with the plans of their observations and actions."""
+    global gymnasium, np
+    pip = f"{sys.executable} -m pip install 'gymnasium>=0.29'"
+    try:
+        import gymnasium
+        import numpy as np
+    except ImportError as error:
+        if error.name not in ("gymnasium", "numpy"):
+            raise
+        raise SystemExit(f"{sys.executable} has no package {error.name}\n  help: {pip}")
+    if tuple(int(word) for word in gymnasium.__version__.split(".")[:2]) < (0, 29):
+        raise SystemExit(f"gymnasium {gymnasium.__version__} is older than 0.29\n  help: {pip}")
+    try:
+        envs = [make(settings) for _ in settings["envs"]]
+    except (ModuleNotFoundError, gymnasium.error.Error) as error:
+        raise SystemExit(f"{type(error).__name__}: {error}\n  help: packages are those of {sys.executable}")
+    actions = Actions(envs[0].action_space)
+    if settings["action_mask"]:
+        observation = MaskedObservation(envs[0].observation_space, actions.nvec)
+        actions.spec = {"kind": "multi_discrete", "nvec": actions.nvec, "masked": True}
+    else:
+        observation = observation_of(envs[0].observation_space)
+    return envs, observation, actions
+
+
+def render(env):
+    """An image of the environment: its height and width, then its bytes."""
+    if env.render_mode is None and "rgb_array" in env.metadata.get("render_modes", ()):
+        # Some environments do more in each step if they are made with a mode.
+        env.unwrapped.render_mode = "rgb_array"
+    frame = np.asarray(env.render())
+    if frame.ndim != 3 or frame.shape[2] != 3:
+        raise ValueError(f"render returned an array of shape {frame.shape}, expected (height, width, 3)")
+    frame = np.ascontiguousarray(frame, np.uint8)
+    return struct.pack("=II", *frame.shape[:2]) + frame.tobytes()
+
+
+# ------------------------------------------------------------------------------------------- steps
+
+
+class Server:
+    """Runs the commands of the pool."""
+
+    def __init__(self, settings, envs, observation, actions, layout):
+        shared = mmap.mmap(memory, layout["bytes"])
+        names, stride = settings["envs"], layout["obs_stride"]
+        spec = observation.spec
+        shape, dtype = ((), "int32") if spec["kind"] == "discrete" else (spec["shape"], spec["dtype"])
+
+        def column(name, format, count=layout["envs"]):
+            start = layout[name]
+            return memoryview(shared)[start : start + count * struct.calcsize(format)].cast(format)
+
+        def rows(name):
+            return [np.ndarray(shape, dtype, shared, layout[name] + env * stride) for env in names]
+
+        store = observation.store
+        if not settings["action_mask"]:
+            # Only masks need more than the observation.
+            store = lambda row, obs, info, done: observation.store(row, obs)
+        values = np.ndarray(
+            (layout["envs"], actions.width), "float32" if actions.boxes else "int64", shared, layout["actions"]
+        )
+        self.envs, self.names = envs, names
+        self.rows, self.store = rows("obs"), store
+        self.seeds = column("seeds", "q")
+        # The position of the environment in a call, for a process that hangs or is killed.
+        self.current = column("current", "i", layout["processes"])[settings["process"] :]
+        columns = (column("rewards", "d"), column("flags", "B"))
+        self.steps = [
+            stepper(env, name, actions.of(values[name]), rows, observation, store, *columns)
+            for env, name, rows in zip(envs, names, zip(self.rows, rows("final_obs")))
+        ]
+
+    def reset(self, k):
+        seed = self.seeds[self.names[k]]
+        obs, info = self.envs[k].reset(seed=None if seed < 0 else seed)
+        self.store(self.rows[k], obs, info, False)
+
+    def serve(self):
+        failures, rest = [], b""
+        current, names, steps, read = self.current, self.names, self.steps, os.read
+        while data := read(requests, 1 << 16):
+            data = rest + data
+            whole = len(data) & ~3
+            data, rest = data[:whole], data[whole:]
+            for word in memoryview(data).cast("I"):
+                if word == FLUSH:
+                    current[0] = -1
+                    if failures:
+                        write_message(b"!", failures)
+                        failures = []
+                    else:
+                        write_all(b".")
+                    continue
+                k = current[0] = word >> 8
+                command = word & 255
+                try:
+                    if command == STEP_AND_RESET:
+                        steps[k](True)
+                    elif command == STEP:
+                        steps[k](False)
+                    elif command == RESET:
+                        self.reset(k)
+                    elif command == RENDER:
+                        write_message(b"R", render(self.envs[k]))
+                except BaseException as error:
+                    failures.append([names[k], describe(error)])
+
+
+def stepper(env, name, take_action, rows, observation, store, rewards, flags):
+    """Function that steps one environment."""
+    env_step, env_reset = env.step, env.reset
+    row, last_row = rows
+    own, shape = observation.fast
+    ndarray = np.ndarray
+
+    def step(reset):
+        result = env_step(take_action())
+        if len(result) != 5:
+            raise ValueError(
+                f"step returned {len(result)} values, expected 5: observation, reward, terminated, truncated, info"
+            )
+        obs, reward, terminated, truncated, info = result
+        rewards[name] = reward
+        if not (terminated or truncated):
+            if type(obs) is ndarray and obs.dtype is own and obs.shape == shape:
+                row[...] = obs
+            else:
+                store(row, obs, info, False)
+            return
+        ends = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
+        if reset:
+            store(last_row, obs, info, True)
+            obs, info = env_reset()
+            store(row, obs, info, False)
+            ends |= WAS_RESET
+        else:
+            store(row, obs, info, True)
+        flags[name] = ends
+
+    return step
+
+
+def main():
+    settings = read_message()
+    try:
+        envs, observation, actions = start(settings)
+    except SystemExit as error:
+        write_message(b"E", str(error.code))
+        return
+    except BaseException as error:
+        write_message(b"E", describe(error))
+        return
+    spec = {"observation": observation.spec, "action": actions.spec, "width": actions.width, **limits(envs[0])}
+    write_message(b"S", spec)
+    server = Server(settings, envs, observation, actions, read_message())
+    server.serve()
+    for env in envs:
+        env.close()
+
+
+main()

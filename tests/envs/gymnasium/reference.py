@@ -1,0 +1,63 @@
+"""Steps environments with Gymnasium itself: settings on standard input, results on standard output, in JSON.
+
+Every step resets an environment whose episode ended, as a pool does that resets in the same step.
+"""
+
+import importlib
+import json
+import sys
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+def unflatten(space, values):
+    """The action of `space` from the numbers that the pool was given, which are taken out of `values`."""
+    if isinstance(space, spaces.Dict):
+        return {name: unflatten(part, values) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(unflatten(part, values) for part in space.spaces)
+    if isinstance(space, spaces.Discrete):
+        return np.int64(space.start + values.pop(0))
+    count = int(np.prod(space.shape))
+    taken = np.array([values.pop(0) for _ in range(count)], space.dtype).reshape(space.shape)
+    return taken + getattr(space, "start", 0) if isinstance(space, spaces.MultiDiscrete) else taken
+
+
+def numbers(space, obs):
+    if isinstance(space, spaces.Discrete):
+        return [float(obs - space.start)]
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        obs = spaces.flatten(space, obs)
+        return [float(x) for x in obs.astype(np.float32)]
+    return [float(x) for x in np.ravel(obs)]
+
+
+def main():
+    settings = json.load(sys.stdin)
+    results = {"first": [], "steps": []}
+    envs = []
+    for seed in settings["seeds"]:
+        env = gymnasium.make(settings["id"], **settings["kwargs"])
+        for path, kwargs in settings["wrappers"]:
+            module, name = path.rsplit(".", 1)
+            env = getattr(importlib.import_module(module), name)(env, **kwargs)
+        obs, _ = env.reset(seed=seed)
+        results["first"].append(numbers(env.observation_space, obs))
+        envs.append(env)
+    for actions in settings["actions"]:
+        rows = []
+        for env, action in zip(envs, actions):
+            obs, reward, terminated, truncated, _ = env.step(unflatten(env.action_space, list(action)))
+            row = {"reward": float(reward), "terminated": bool(terminated), "truncated": bool(truncated), "last": None}
+            if terminated or truncated:
+                row["last"] = numbers(env.observation_space, obs)
+                obs, _ = env.reset()
+            row["obs"] = numbers(env.observation_space, obs)
+            rows.append(row)
+        results["steps"].append(rows)
+    json.dump(results, sys.stdout)
+
+
+main()

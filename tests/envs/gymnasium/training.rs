@@ -1,0 +1,40 @@
+//! Short runs of algorithms on environments of Gymnasium.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::{MODULE, python};
+
+/// Trains by the command line, and returns the result.
+fn train(algorithm: &str, id: &str, flags: &[&str]) -> Option<Value> {
+    let python = python()?;
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_podracer"))
+        .args(["train", algorithm, "--json", "--env-id"])
+        .arg(format!("gymnasium:{id}"))
+        .args(flags)
+        .arg("--runs-dir")
+        .arg(folder.path())
+        .env("PODRACER_PYTHON", python)
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{algorithm} on {id}: {error}");
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+#[test]
+fn algorithms_train_on_environments_of_gymnasium() {
+    let Some(result) = train("ppo", "CartPole-v1", &["--total-timesteps", "2048"]) else {
+        return;
+    };
+    assert_eq!(result["global_step"], 2048);
+    assert!(result["episodes"].as_u64().unwrap() > 20, "{result}");
+    let steps = ["--total-timesteps", "600", "--learning-starts", "300", "--buffer-size", "1000"];
+    train("dqn", "CartPole-v1", &steps);
+    train("sac_continuous_action", "Pendulum-v1", &steps);
+    train("ppo_masked", &format!("{MODULE}:VectorNoise-v0"), &["--total-timesteps", "2048"]);
+    let filmed = ["--total-timesteps", "512", "--save-model", "--capture-video"];
+    train("ppo", &format!("{MODULE}:VectorNoise-v0"), &filmed);
+}
