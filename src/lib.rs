@@ -168,7 +168,7 @@
 //!
 //! [`trace::ops`] has the operations of `jax.numpy` and `jax.lax`, and [`trace::numpy`] the functions
 //! composed of them, most of both as methods of [`Tensor`].
-//! [`nn`], [`optim`] and [`distributions`] are pure functions over tensors; [`envs`] steps batches of
+//! [`nn`], [`optim`], [`losses`] and [`distributions`] are pure functions over tensors; [`envs`] steps batches of
 //! environments; [`rl`] has run folders, logs, buffers and checkpoints; [`algos`] has the algorithms.
 //! [`trace`] does not depend on XLA; [`lower`] does.
 
@@ -190,6 +190,7 @@ pub mod error;
 pub mod export;
 mod files;
 pub mod jit;
+pub mod losses;
 pub mod lower;
 pub mod native;
 pub mod nn;

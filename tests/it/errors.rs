@@ -502,7 +502,7 @@ fn sources() -> Vec<std::path::PathBuf> {
         .map(|name| format!("src/trace/{name}.rs").into())
         .to_vec();
     let mut folders = vec!["src/trace/ops".into(), "src/trace/numpy".into()];
-    for room in ["nn", "optim", "random", "distributions"] {
+    for room in ["nn", "optim", "losses", "random", "distributions"] {
         files.push(format!("src/{room}.rs").into());
         folders.push(std::path::PathBuf::from(format!("src/{room}")));
     }

@@ -1,0 +1,216 @@
+//! Losses of classifiers.
+
+use super::{ensure_floats, ensure_same_shape};
+use crate::trace::ops::{one_hot, where_};
+use crate::trace::tensor::{fail_op, function};
+use crate::trace::{DType, Tensor};
+
+/// Ends the trace with an error unless the labels are integers of the shape of the logits without
+/// their last axis.
+#[track_caller]
+fn ensure_classes(op: &str, logits: Tensor, labels: Tensor) {
+    let shape = logits.shape();
+    if shape.rank() == 0
+        || !labels.dtype().is_int()
+        || labels.shape() != shape.without_axis(shape.rank() - 1)
+    {
+        let problem = format!(
+            "labels must be integers of the shape of the logits without their last axis; logits \
+             are {}, labels {}",
+            logits.ty(),
+            labels.ty()
+        );
+        fail_op(op, problem);
+    }
+}
+
+/// Computes the cross-entropy between a distribution of labels and the softmax of logits, over the
+/// last axis: `optax.softmax_cross_entropy`.
+///
+/// A label of 0 beside a logit of minus infinity gives NaN; [`safe_softmax_cross_entropy`] gives 0.
+///
+/// # Errors
+/// Ends the trace if the logits are not floats.
+#[track_caller]
+pub fn softmax_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
+    let _scope = function("softmax_cross_entropy");
+    ensure_floats("softmax_cross_entropy", ["logits", "labels"], [logits, labels]);
+    -(labels * logits.log_softmax(-1)).sum(-1)
+}
+
+/// Computes the softmax cross-entropy where labels of 0 count as 0, even if the logit is minus
+/// infinity: `optax.safe_softmax_cross_entropy`. Its derivative by a label of 0 is 0.
+///
+/// # Errors
+/// Ends the trace if the logits are not floats.
+#[track_caller]
+pub fn safe_softmax_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
+    let _scope = function("safe_softmax_cross_entropy");
+    ensure_floats("safe_softmax_cross_entropy", ["logits", "labels"], [logits, labels]);
+    let log_probs = where_(labels.ne(0.0), logits.log_softmax(-1), 0.0);
+    -(labels * log_probs).sum(-1)
+}
+
+/// Computes the cross-entropy between integer labels and the softmax of logits, over the last axis:
+/// `optax.softmax_cross_entropy_with_integer_labels`.
+///
+/// `logits: [.., classes]`, `labels: [..]`, result `[..]`.
+///
+/// # Errors
+/// Ends the trace if the logits are not floats, or if the labels have another shape or type.
+#[track_caller]
+pub fn softmax_cross_entropy_with_integer_labels(logits: Tensor, labels: Tensor) -> Tensor {
+    let _scope = function("softmax_cross_entropy_with_integer_labels");
+    let op = "softmax_cross_entropy_with_integer_labels";
+    ensure_floats(op, ["logits"], [logits]);
+    ensure_classes(op, logits, labels);
+    let chosen = logits.take_along_axis(labels.expand_dims(-1), -1).squeeze(-1);
+    logits.logsumexp(-1) - chosen
+}
+
+/// Computes the cross-entropy between labels and the sigmoid of logits for each element:
+/// `optax.sigmoid_binary_cross_entropy`. Labels are probabilities of class 1, or integers.
+///
+/// # Errors
+/// Ends the trace if the logits are not floats.
+#[track_caller]
+pub fn sigmoid_binary_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
+    let _scope = function("sigmoid_binary_cross_entropy");
+    ensure_floats("sigmoid_binary_cross_entropy", ["logits"], [logits]);
+    let labels = labels.to(logits.dtype());
+    -labels * logits.log_sigmoid() - (1.0 - labels) * (-logits).log_sigmoid()
+}
+
+/// Computes the focal loss for each element (Lin et al. 2017), `optax.sigmoid_focal_loss`: the
+/// sigmoid cross-entropy times `(1 - p)^gamma`, where `p` is the probability of the label.
+///
+/// `gamma` is 2 in optax. With `alpha`, class 1 has the weight `alpha` and class 0 `1 - alpha`.
+///
+/// # Errors
+/// Ends the trace if the logits are not floats.
+#[track_caller]
+pub fn sigmoid_focal_loss(
+    logits: Tensor,
+    labels: Tensor,
+    alpha: Option<f64>,
+    gamma: f64,
+) -> Tensor {
+    let _scope = function("sigmoid_focal_loss");
+    let cross_entropy = sigmoid_binary_cross_entropy(logits, labels);
+    let labels = labels.to(logits.dtype());
+    let (log_p, log_q) = (logits.log_sigmoid(), (-logits).log_sigmoid());
+    // Of a label of 0 or 1 only one side counts, which must not underflow beside the other.
+    let (wrong_as_1, wrong_as_0) =
+        (where_(labels.eq(1.0), log_q, log_p), where_(labels.eq(0.0), log_p, log_q));
+    let largest = wrong_as_1.maximum(wrong_as_0).stop_gradient();
+    let total =
+        (1.0 - labels) * (wrong_as_1 - largest).exp() + labels * (wrong_as_0 - largest).exp();
+    let loss = cross_entropy * (gamma * (total.log() + largest)).exp();
+    match alpha {
+        Some(alpha) => (alpha * labels + (1.0 - alpha) * (1.0 - labels)) * loss,
+        None => loss,
+    }
+}
+
+/// Computes `max(0, 1 - predictions * targets)` for each element, `optax.hinge_loss`; targets are
+/// -1 and 1.
+#[track_caller]
+pub fn hinge_loss(predictions: Tensor, targets: Tensor) -> Tensor {
+    let _scope = function("hinge_loss");
+    ensure_floats("hinge_loss", ["predictions"], [predictions]);
+    (1.0 - predictions * targets.to(predictions.dtype())).maximum(0.0)
+}
+
+/// Computes `max(0, -predictions * targets)` for each element, `optax.perceptron_loss`; targets are
+/// -1 and 1.
+///
+/// # Errors
+/// Ends the trace if the shapes differ, or if the predictions are not floats.
+#[track_caller]
+pub fn perceptron_loss(predictions: Tensor, targets: Tensor) -> Tensor {
+    let _scope = function("perceptron_loss");
+    ensure_floats("perceptron_loss", ["predictions"], [predictions]);
+    ensure_same_shape("perceptron_loss", ["predictions", "targets"], predictions, targets);
+    (-predictions * targets.to(predictions.dtype())).maximum(0.0)
+}
+
+/// Computes the sparsemax loss of binary labels for each element (Martins & Astudillo 2016):
+/// `optax.losses.sparsemax_loss`.
+#[track_caller]
+pub fn sparsemax_loss(logits: Tensor, labels: Tensor) -> Tensor {
+    let _scope = function("sparsemax_loss");
+    ensure_floats("sparsemax_loss", ["logits"], [logits]);
+    let x = where_(labels.to(DType::Bool), -logits, logits);
+    let middle = (x + 1.0).square() / 4.0;
+    where_(x.le(-1.0), 0.0, where_(x.ge(1.0), x, middle))
+}
+
+/// Returns the score of the label, and the labels as one-hot vectors.
+#[track_caller]
+fn of_label(op: &str, scores: Tensor, labels: Tensor) -> (Tensor, Tensor) {
+    ensure_floats(op, ["scores"], [scores]);
+    ensure_classes(op, scores, labels);
+    let labels = one_hot(labels, scores.dim(-1), scores.dtype());
+    ((scores * labels).sum(-1), labels)
+}
+
+/// Computes the hinge loss over classes, the last axis: `optax.losses.multiclass_hinge_loss`.
+///
+/// `scores: [.., classes]`, `labels: [..]` of integers, result `[..]`.
+///
+/// # Errors
+/// Ends the trace if the scores are not floats, or if the labels have another shape or type.
+#[track_caller]
+pub fn multiclass_hinge_loss(scores: Tensor, labels: Tensor) -> Tensor {
+    let _scope = function("multiclass_hinge_loss");
+    let (score, one_hot) = of_label("multiclass_hinge_loss", scores, labels);
+    (scores + 1.0 - one_hot).max(-1) - score
+}
+
+/// Computes the perceptron loss over classes, the last axis:
+/// `optax.losses.multiclass_perceptron_loss`.
+///
+/// # Errors
+/// Ends the trace in the cases of [`multiclass_hinge_loss`].
+#[track_caller]
+pub fn multiclass_perceptron_loss(scores: Tensor, labels: Tensor) -> Tensor {
+    let _scope = function("multiclass_perceptron_loss");
+    let (score, _) = of_label("multiclass_perceptron_loss", scores, labels);
+    scores.max(-1) - score
+}
+
+/// Computes the softmax cross-entropy plus `epsilon` times the probability of other classes (Leng
+/// et al. 2022), over the last axis: `optax.poly_loss_cross_entropy`. `epsilon` is 2 in optax.
+///
+/// # Errors
+/// Ends the trace if logits or labels are not floats.
+#[track_caller]
+pub fn poly_loss_cross_entropy(logits: Tensor, labels: Tensor, epsilon: f64) -> Tensor {
+    let _scope = function("poly_loss_cross_entropy");
+    let cross_entropy = softmax_cross_entropy(logits, labels);
+    cross_entropy + epsilon * (labels * (1.0 - logits.softmax(-1))).sum(-1)
+}
+
+/// Mixes labels with the uniform distribution over the last axis: `optax.smooth_labels` (Szegedy et
+/// al. 2016).
+///
+/// # Errors
+/// Ends the trace if the labels are not floats.
+#[track_caller]
+pub fn smooth_labels(labels: Tensor, alpha: f64) -> Tensor {
+    let _scope = function("smooth_labels");
+    ensure_floats("smooth_labels", ["labels"], [labels]);
+    (1.0 - alpha) * labels + alpha / labels.dim(-1) as f64
+}
+
+/// Computes the mean softmax cross-entropy of lists, along the last axis:
+/// `optax.losses.ranking_softmax_loss`.
+///
+/// # Errors
+/// Ends the trace if the logits are not floats.
+#[track_caller]
+pub fn ranking_softmax_loss(logits: Tensor, labels: Tensor) -> Tensor {
+    let _scope = function("ranking_softmax_loss");
+    ensure_floats("ranking_softmax_loss", ["logits"], [logits]);
+    softmax_cross_entropy(logits, labels.to(logits.dtype())).mean(..)
+}
