@@ -107,7 +107,7 @@ fn loss(agent: Agent<Tensor>, batch: &Minibatch<Tensor>) -> Tensor {
 fn step((state, batch): (State<Tensor>, Minibatch<Tensor>)) -> (State<Tensor>, Tensor) {
     let (agent, optimiser) = state;
     let (value, grads) = value_and_grad(|agent| loss(agent, &batch))(agent.clone());
-    (adam().step(agent, clip_by_global_norm(grads, 0.5), optimiser), value)
+    (adam().step(agent, clip_by_global_norm(0.5).apply(grads), optimiser), value)
 }
 
 fn four((state, batches): (State<Tensor>, Minibatch<Tensor>)) -> (State<Tensor>, Tensor) {
@@ -249,7 +249,7 @@ fn parts(state: State<Array>) -> Result<()> {
     let mut others = part("images to f32", convert, images)?;
     let (agent, optimiser) = state;
     let update = |(agent, grads, optimiser): (Agent<Tensor>, Agent<Tensor>, AdamState<_, _>)| {
-        adam().step(agent, clip_by_global_norm(grads, 0.5), optimiser)
+        adam().step(agent, clip_by_global_norm(0.5).apply(grads), optimiser)
     };
     others += part("clip and Adam", update, (agent.clone(), agent, optimiser))?;
     println!("{:<44} {:>9} {:>9.2}", "sum of all parts", "", products + others);

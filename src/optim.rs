@@ -1,11 +1,10 @@
-//! Optimisers: pure functions of gradients, state and parameters that return the new state and
-//! parameters.
+//! Optimisers and gradient transformations: optax.
 //!
-//! Each optimiser is a plain struct of hyperparameters, with optax's names, defaults and formulas
-//! (optax 0.2.8). Its state is a separate tree:
+//! An optimiser is a plain struct of hyperparameters, with optax's names, defaults and formulas
+//! (optax 0.2.8); the function of its name gives the defaults. Its state is a separate tree:
 //!
 //! ```
-//! use podracer::optim::{Adam, AdamState, clip_by_global_norm};
+//! use podracer::optim::{Adam, AdamState, adam, clip_by_global_norm};
 //! use podracer::{Tensor, Tree};
 //!
 //! fn update<P: Tree<Tensor>>(
@@ -13,39 +12,99 @@
 //!     grads: P,
 //!     state: AdamState<Tensor, P>,
 //! ) -> (P, AdamState<Tensor, P>) {
-//!     let adam = Adam { learning_rate: 2.5e-4, eps: 1e-5, ..Adam::default() };
-//!     adam.step(params, clip_by_global_norm(grads, 0.5), state)
+//!     let adam = Adam { eps: 1e-5, ..adam(2.5e-4) };
+//!     adam.step(params, clip_by_global_norm(0.5).apply(grads), state)
 //! }
 //! ```
 //!
-//! [`Optimizer`] is their common interface, optax's `GradientTransformation`: with it a train state
-//! names its optimiser once, and functions work with any of them.
+//! # Chains
 //!
-//! The learning rate is a number or a traced scalar. For an annealed learning rate use
-//! `adam.with_learning_rate(lr)`, where `lr` is an argument of the compiled function or a
-//! [`Schedule`] at the state's count.
+//! [`GradientTransformation`] is the interface of all of them; [`Optimizer`] is another name of it.
+//! [`chain`] composes transformations, and its state is the tuple of their states:
+//!
+//! ```
+//! use podracer::optim::{OptState, Optimizer, add_decayed_weights, chain, clip_by_global_norm};
+//! use podracer::optim::{scale_by_adam, scale_by_learning_rate, warmup_cosine_decay_schedule};
+//! use podracer::{Array, Tensor, grad, jit};
+//!
+//! fn optimizer() -> impl Optimizer<Tensor> {
+//!     chain((
+//!         clip_by_global_norm(0.5),
+//!         scale_by_adam(),
+//!         add_decayed_weights(1e-4),
+//!         scale_by_learning_rate(warmup_cosine_decay_schedule(0.0, 0.1, 10, 100, 0.0)),
+//!     ))
+//! }
+//!
+//! let init = jit(|params: Tensor| (params, optimizer().init(&params)));
+//! let step = jit(|(params, state)| {
+//!     let grads = grad(|x: Tensor| (x - 1.0).square().sum(..))(params);
+//!     optimizer().step(params, grads, state)
+//! });
+//! let (mut params, mut state) = init.call(Array::from([0.0f32; 3]))?;
+//! for _ in 0..100 {
+//!     (params, state) = step.call((params, state))?;
+//! }
+//! assert!((params.to_vec::<f32>()?[0] - 1.0).abs() < 0.1);
+//! # Ok::<(), podracer::Error>(())
+//! ```
+//!
+//! Hyperparameters other than the first are changed by struct update:
+//! `Lion { weight_decay: 0.1, ..lion(3e-4) }`, `ScaleByAdam { eps: 1e-5, ..scale_by_adam() }`.
+//!
+//! The learning rate is a number, a traced scalar or a [`Schedule`]; in a chain it may also be a
+//! function of the count of updates. [`inject_hyperparams`] keeps it in the state.
 //!
 //! Gradients, states and parameters must have the same structure and types; otherwise tracing fails
 //! with an error that names the first leaf that differs.
 
+mod accumulate;
 mod adam;
+mod add;
+mod chain;
 mod clip;
-mod optimizer;
+mod condition;
+mod factored;
+mod inject;
+mod lbfgs;
+mod leaves;
+mod linesearch;
+mod masked;
+mod moments;
+mod optimizers;
+mod rms;
+mod scale;
 mod schedule;
 mod sgd;
 #[cfg(test)]
 mod tests;
+mod transformation;
 
 use crate::trace::ops::{self, Operand};
 use crate::trace::tensor::fail_op;
 use crate::trace::{Tensor, TensorType};
 use crate::tree::{self, Tree};
 
+use adam::increment;
+
+pub use accumulate::*;
 pub use adam::{Adam, AdamState, RAdam};
-pub use clip::{clip_by_global_norm, clip_grad_norm, global_norm};
-pub use optimizer::{OptState, Optimizer};
-pub use schedule::Schedule;
+pub use add::*;
+pub use chain::*;
+pub use clip::*;
+pub use condition::*;
+pub use factored::*;
+pub use inject::*;
+pub use lbfgs::{ScaleByLbfgs, ScaleByLbfgsState, lbfgs, scale_by_lbfgs};
+pub use linesearch::*;
+pub use masked::*;
+pub use moments::*;
+pub use optimizers::*;
+pub use rms::*;
+pub use scale::*;
+pub use schedule::*;
 pub use sgd::{RmsProp, RmsPropState, Sgd, SgdState};
+pub use transformation::{GradientTransformation, OptState, Optimizer};
 
 /// The corresponding leaves of several trees, checked to have one structure and the same float
 /// types. `names` are the names of the trees in messages.

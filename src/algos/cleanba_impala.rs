@@ -357,7 +357,7 @@ pub fn gradient_step(
         (metrics, grads) = (last, apply_updates(grads, more));
     }
     let grads = tree::map(grads, |x: Tensor| x / accumulated as f64);
-    let grads = clip_by_global_norm(grads, args.max_grad_norm);
+    let grads = clip_by_global_norm(args.max_grad_norm).apply(grads);
     let rmsprop = RMSPROP.with_learning_rate(learning_rate);
     let (agent, opt_state) = rmsprop.step(agent, grads, opt_state);
     (TrainState { agent, opt_state }, metrics)

@@ -400,7 +400,7 @@ pub fn gradient_step(
     let TrainState { agent, opt_state } = train_state;
     let ((_, metrics), grads) =
         value_and_grad(|agent: Agent<Tensor>| ppo_loss(&agent, batch, args))(agent.clone());
-    let grads = clip_by_global_norm(grads, args.max_grad_norm);
+    let grads = clip_by_global_norm(args.max_grad_norm).apply(grads);
     let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
     let (agent, opt_state) = adam.step(agent, grads, opt_state);
     (TrainState { agent, opt_state }, metrics)

@@ -18,7 +18,7 @@ use crate::tree::{self, Tree};
 #[doc(alias = "AdamW")]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Adam<L = f64> {
-    /// Learning rate: a number or a traced scalar.
+    /// Learning rate: a number, a traced scalar or a [`Schedule`](super::Schedule).
     pub learning_rate: L,
     /// Decay rate of the running mean of gradients.
     pub b1: f64,
@@ -76,25 +76,28 @@ fn moments((b1, b2): (f64, f64), [grads, ms, vs]: [Vec<Tensor>; 3]) -> (Vec<Tens
     (new_ms, new_vs)
 }
 
-/// Returns `count + 1`, saturating at the largest i32.
+/// Returns `count + 1`, saturating at the largest i32: `optax.safe_increment`.
 #[track_caller]
-fn increment(count: Tensor) -> Tensor {
+pub(super) fn increment(count: Tensor) -> Tensor {
     where_(count.lt(i32::MAX), count + 1, count)
 }
 
 /// Computes `decay^count` in f32, as optax does.
 #[track_caller]
-fn power(decay: f64, count: Tensor) -> Tensor {
+pub(super) fn power(decay: f64, count: Tensor) -> Tensor {
     ops::constant(decay as f32).pow(count.to(DType::F32))
 }
 
-impl<L: Operand> Adam<L> {
-    /// Returns the same optimiser with another learning rate, such as a traced scalar.
-    pub fn with_learning_rate<R: Operand>(self, learning_rate: R) -> Adam<R> {
+impl<L> Adam<L> {
+    /// Returns the same optimiser with another learning rate, such as a traced scalar or a
+    /// [`Schedule`](super::Schedule).
+    pub fn with_learning_rate<R>(self, learning_rate: R) -> Adam<R> {
         let Adam { b1, b2, eps, eps_root, weight_decay, .. } = self;
         Adam { learning_rate, b1, b2, eps, eps_root, weight_decay }
     }
+}
 
+impl<L: Operand> Adam<L> {
     /// Returns the state before the first update.
     #[track_caller]
     pub fn init<M: Tree<Tensor>>(&self, params: &M) -> AdamState<Tensor, M> {
@@ -153,7 +156,7 @@ impl<L: Operand> Adam<L> {
 /// estimate of the second moment has low variance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RAdam<L = f64> {
-    /// Learning rate: a number or a traced scalar.
+    /// Learning rate: a number, a traced scalar or a [`Schedule`](super::Schedule).
     pub learning_rate: L,
     /// Decay rate of the running mean of gradients.
     pub b1: f64,
@@ -172,13 +175,16 @@ impl Default for RAdam {
     }
 }
 
-impl<L: Operand> RAdam<L> {
-    /// Returns the same optimiser with another learning rate, such as a traced scalar.
-    pub fn with_learning_rate<R: Operand>(self, learning_rate: R) -> RAdam<R> {
+impl<L> RAdam<L> {
+    /// Returns the same optimiser with another learning rate, such as a traced scalar or a
+    /// [`Schedule`](super::Schedule).
+    pub fn with_learning_rate<R>(self, learning_rate: R) -> RAdam<R> {
         let RAdam { b1, b2, eps, threshold, .. } = self;
         RAdam { learning_rate, b1, b2, eps, threshold }
     }
+}
 
+impl<L: Operand> RAdam<L> {
     /// Returns the state before the first update.
     #[track_caller]
     pub fn init<M: Tree<Tensor>>(&self, params: &M) -> AdamState<Tensor, M> {

@@ -1,7 +1,10 @@
-//! Gradient clipping by norm (Pascanu et al. 2013).
+//! Gradient clipping.
 
-use super::leaves_of;
-use crate::trace::ops::{self, where_};
+use super::leaves::{map_leaves, map_updates};
+use super::scale::{stateless_by_leaf, stateless_by_param};
+use super::{GradientTransformation, leaves_of};
+use crate::trace::ops::{self, Operand, where_};
+use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
 
@@ -26,17 +29,44 @@ pub fn global_norm<M: Tree<Tensor>>(grads: &M) -> Tensor {
     }
 }
 
-/// Clips gradients to a global norm of at most `max_norm`: `optax.clip_by_global_norm`. Gradients
-/// of a smaller norm are unchanged, others become `(g / norm) * max_norm`.
-#[track_caller]
-pub fn clip_by_global_norm<M: Tree<Tensor>>(grads: M, max_norm: f64) -> M {
-    let norm = global_norm(&grads);
-    let small = norm.lt(max_norm);
-    let mut clipped = Vec::new();
-    for g in tree::leaves(&grads) {
-        clipped.push(where_(small, g, g / norm.to(g.dtype()) * max_norm));
+/// Transformation built by [`clip_by_global_norm`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClipByGlobalNorm<S = f64>(S);
+
+/// Clips gradients to a global norm of at most `max_norm`, a number or a traced scalar:
+/// `optax.clip_by_global_norm`. Gradients of a smaller norm are unchanged, others become
+/// `(g / norm) * max_norm`.
+///
+/// In a [`chain`](super::chain) it is the first element; outside of one,
+/// `clip_by_global_norm(0.5).apply(grads)` returns the clipped gradients.
+pub fn clip_by_global_norm<S: Operand>(max_norm: S) -> ClipByGlobalNorm<S> {
+    ClipByGlobalNorm(max_norm)
+}
+
+impl<S: Operand> ClipByGlobalNorm<S> {
+    /// Returns the clipped gradients.
+    #[track_caller]
+    pub fn apply<M: Tree<Tensor>>(&self, grads: M) -> M {
+        let norm = global_norm(&grads);
+        let small = norm.lt(self.0);
+        let mut clipped = Vec::new();
+        for g in tree::leaves(&grads) {
+            clipped.push(where_(small, g, g / norm.to(g.dtype()) * self.0));
+        }
+        tree::replace(&grads, clipped)
     }
-    tree::replace(&grads, clipped)
+}
+
+impl<S: Operand, P: Tree<Tensor>> GradientTransformation<P> for ClipByGlobalNorm<S> {
+    type State = ();
+
+    fn init(&self, _: &P) {}
+
+    #[track_caller]
+    fn update(&self, grads: &P, (): (), _: &P) -> (P, ()) {
+        let grads = tree::replace(grads, tree::leaves(grads));
+        (self.apply(grads), ())
+    }
 }
 
 /// Clips gradients to a global norm of at most `max_norm` by PyTorch's formula
@@ -49,4 +79,97 @@ pub fn clip_grad_norm<M: Tree<Tensor>>(grads: M, max_norm: f64) -> M {
         clipped.push(g * factor.to(g.dtype()));
     }
     tree::replace(&grads, clipped)
+}
+
+/// Transformation built by [`clip`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Clip<S = f64>(S);
+
+/// Clips each element of the updates to `-max_delta..=max_delta`, a number or a traced scalar:
+/// `optax.clip`.
+pub fn clip<S: Operand>(max_delta: S) -> Clip<S> {
+    Clip(max_delta)
+}
+
+impl<S: Operand, P: Tree<Tensor>> GradientTransformation<P> for Clip<S> {
+    type State = ();
+
+    fn init(&self, _: &P) {}
+
+    #[track_caller]
+    fn update(&self, grads: &P, (): (), _: &P) -> (P, ()) {
+        let _scope = function("clip");
+        let updates = map_updates("clip", grads, |u| {
+            let bound = super::scale::scalar("max_delta", self.0, u.dtype());
+            u.clip(-bound, bound)
+        });
+        (updates, ())
+    }
+}
+
+/// Transformation built by [`clip_by_block_rms`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClipByBlockRms {
+    threshold: f64,
+}
+
+/// Clips the updates of each leaf to a root mean square of at most `threshold`:
+/// `optax.clip_by_block_rms`.
+pub fn clip_by_block_rms(threshold: f64) -> ClipByBlockRms {
+    ClipByBlockRms { threshold }
+}
+
+stateless_by_leaf! {
+    ClipByBlockRms "clip_by_block_rms": |this, u| {
+        u / (u.square().mean(..).sqrt() / this.threshold).maximum(1.0)
+    };
+}
+
+/// Transformation built by [`adaptive_grad_clip`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdaptiveGradClip {
+    /// Largest ratio of the norm of an update to that of its parameters.
+    pub clipping: f64,
+    /// Least norm of parameters.
+    pub eps: f64,
+}
+
+/// Clips updates to `clipping` times the norm of the parameters, unit by unit:
+/// `optax.adaptive_grad_clip` (Brock et al. 2021).
+///
+/// A unit is a whole vector, a column of a matrix, or an output channel of the kernel of a
+/// convolution, whose last axis has the outputs. The default `eps` is 1e-3.
+///
+/// # Errors
+/// The update ends the trace at leaves of more than 5 axes.
+pub fn adaptive_grad_clip(clipping: f64) -> AdaptiveGradClip {
+    AdaptiveGradClip { clipping, eps: 1e-3 }
+}
+
+/// Computes the norm of each unit of `x`, broadcast to the shape of `x`.
+#[track_caller]
+fn unitwise_norm(x: Tensor) -> Tensor {
+    let shape = x.shape();
+    let squares = x.square();
+    let total = match shape.iter().filter(|&&size| size != 1).count() {
+        0 | 1 => squares.sum(..),
+        _ => match shape.rank() {
+            2 | 3 => squares.sum_keepdims(0),
+            4 => squares.sum_keepdims([0, 1, 2]),
+            5 => squares.sum_keepdims([0, 1, 2, 3]),
+            rank => {
+                let problem = format!("takes leaves of at most 5 axes, and one has {rank}");
+                fail_op("adaptive_grad_clip", problem)
+            }
+        },
+    };
+    total.sqrt().broadcast_to(shape)
+}
+
+stateless_by_param! {
+    AdaptiveGradClip "adaptive_grad_clip": |this, u, p| {
+        let max_norm = this.clipping * unitwise_norm(p).maximum(this.eps);
+        let norm = unitwise_norm(u);
+        where_(norm.lt(max_norm), u, u * (max_norm / norm.maximum(1e-6)))
+    };
 }

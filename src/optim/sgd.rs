@@ -13,7 +13,7 @@ use crate::tree::{self, Tree};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sgd<L = f64> {
-    /// Learning rate: a number or a traced scalar.
+    /// Learning rate: a number, a traced scalar or a [`Schedule`](super::Schedule).
     pub learning_rate: L,
     /// Decay rate of the trace of gradients; 0 keeps no trace.
     pub momentum: f64,
@@ -52,12 +52,15 @@ fn with_momentum(
     (directions, new)
 }
 
-impl<L: Operand> Sgd<L> {
-    /// Returns the same optimiser with another learning rate, such as a traced scalar.
-    pub fn with_learning_rate<R: Operand>(self, learning_rate: R) -> Sgd<R> {
+impl<L> Sgd<L> {
+    /// Returns the same optimiser with another learning rate, such as a traced scalar or a
+    /// [`Schedule`](super::Schedule).
+    pub fn with_learning_rate<R>(self, learning_rate: R) -> Sgd<R> {
         Sgd { learning_rate, momentum: self.momentum, nesterov: self.nesterov }
     }
+}
 
+impl<L: Operand> Sgd<L> {
     /// Returns the state before the first update.
     #[track_caller]
     pub fn init<M: Tree<Tensor>>(&self, params: &M) -> SgdState<M> {
@@ -103,7 +106,7 @@ impl<L: Operand> Sgd<L> {
 /// learning rate last, so that results differ if the learning rate changes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RmsProp<L = f64> {
-    /// Learning rate: a number or a traced scalar.
+    /// Learning rate: a number, a traced scalar or a [`Schedule`](super::Schedule).
     pub learning_rate: L,
     /// Decay rate of the running mean of squared gradients. PyTorch's default is .99.
     pub decay: f64,
@@ -141,13 +144,16 @@ pub struct RmsPropState<M> {
     pub trace: Option<M>,
 }
 
-impl<L: Operand> RmsProp<L> {
-    /// Returns the same optimiser with another learning rate, such as a traced scalar.
-    pub fn with_learning_rate<R: Operand>(self, learning_rate: R) -> RmsProp<R> {
+impl<L> RmsProp<L> {
+    /// Returns the same optimiser with another learning rate, such as a traced scalar or a
+    /// [`Schedule`](super::Schedule).
+    pub fn with_learning_rate<R>(self, learning_rate: R) -> RmsProp<R> {
         let RmsProp { decay, eps, eps_in_sqrt, initial_scale, momentum, .. } = self;
         RmsProp { learning_rate, decay, eps, eps_in_sqrt, initial_scale, momentum }
     }
+}
 
+impl<L: Operand> RmsProp<L> {
     /// Returns the state before the first update.
     #[track_caller]
     pub fn init<M: Tree<Tensor>>(&self, params: &M) -> RmsPropState<M> {

@@ -401,3 +401,54 @@ fn functions_that_are_the_same_as_in_jax_are_compared_with_it() {
     assert!(count > 80, "the table has {count} such functions");
     assert!(missing.is_empty(), "no comparison with JAX: {missing:?}");
 }
+
+/// The names in backquotes of a text.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// Every public function of optax is in one of the lists of `docs/jax-parity.md`, and those that the
+/// page says are there are functions of this library.
+#[test]
+fn the_lists_of_optax_are_complete_and_true() {
+    let page = read("docs/jax-parity.md");
+    let (_, section) = page.split_once("\n## optax\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let (there, rest) = section.split_once("\nUnder another name").unwrap();
+    let (renamed, missing) = rest.split_once("\nMissing of optax:\n").unwrap();
+    let there: BTreeSet<&str> =
+        there.lines().filter(|line| line.starts_with("| ")).flat_map(quoted).collect();
+    let renamed: BTreeSet<&str> = renamed
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next())
+        .flat_map(quoted)
+        .collect();
+    let missing: BTreeSet<&str> = quoted(missing).collect();
+
+    let mut files = Vec::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    rust_files(&root.join("src/optim"), &mut files);
+    rust_files(&root.join("src/losses"), &mut files);
+    let mut sources: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    sources.push_str(&read("src/optim.rs"));
+    for name in &there {
+        let function = [format!("\npub fn {name}("), format!("\npub fn {name}<")];
+        let of_macro = format!(" {name} {{");
+        let found = function.iter().any(|text| sources.contains(text.as_str()))
+            || sources.contains(&of_macro);
+        assert!(found, "docs/jax-parity.md says that {name} is there");
+        assert!(!missing.contains(name), "{name} is there and missing");
+    }
+    let names = read("tests/fixtures/optim/names.txt");
+    let mut unlisted = Vec::new();
+    for name in names.lines() {
+        if !there.contains(name) && !renamed.contains(name) && !missing.contains(name) {
+            unlisted.push(name);
+        }
+    }
+    assert!(there.len() > 100, "{} names", there.len());
+    assert!(unlisted.is_empty(), "docs/jax-parity.md lists none of {unlisted:?}");
+    let unknown: Vec<_> =
+        missing.iter().filter(|name| !names.lines().any(|known| known == **name)).collect();
+    assert!(unknown.is_empty(), "not functions of optax: {unknown:?}");
+}

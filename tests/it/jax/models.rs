@@ -247,14 +247,14 @@ pub const FUNCTIONS: &[Function] = &[
         let mut state = adam.init(&params);
         for _ in 0..2 {
             let grads = grad(|p: Vec<Tensor>| loss(&p))(params.clone());
-            let grads = optim::clip_by_global_norm(grads, 0.5);
+            let grads = optim::clip_by_global_norm(0.5).apply(grads);
             (params, state) = adam.step(params, grads, state);
         }
         let last = loss(&params);
         params.push(last);
         params
     }),
-    ("clip_by_global_norm", |x| optim::clip_by_global_norm(x.to_vec(), 0.5)),
+    ("clip_by_global_norm", |x| optim::clip_by_global_norm(0.5).apply(x.to_vec())),
     ("incremental_update", |x| vec![optim::incremental_update(&x[0], &x[1], 0.005)]),
     ("gradient_penalty", |x| {
         let critic = |row: Tensor| row.matmul(x[1]).softplus();

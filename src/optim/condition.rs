@@ -1,0 +1,123 @@
+//! Transformations of updates that are not finite, and of those that leave a range.
+
+use super::leaves::{all_finite, map_leaves, scalars, select};
+use super::{GradientTransformation, increment};
+use crate::trace::Tensor;
+use crate::trace::ops::{self, where_};
+use crate::trace::tensor::function;
+use crate::tree::{self, Tree};
+
+/// Transformation built by [`zero_nans`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ZeroNans;
+
+/// State of [`zero_nans`].
+#[derive(Debug, Clone, Tree)]
+#[tree(nested = M)]
+pub struct ZeroNansState<M> {
+    /// True, a scalar for each leaf, if the last update had a NaN there.
+    pub found_nan: M,
+}
+
+/// Replaces NaN in updates by 0: `optax.zero_nans`.
+pub fn zero_nans() -> ZeroNans {
+    ZeroNans
+}
+
+impl<P: Tree<Tensor>> GradientTransformation<P> for ZeroNans {
+    type State = ZeroNansState<P>;
+
+    #[track_caller]
+    fn init(&self, params: &P) -> Self::State {
+        ZeroNansState { found_nan: scalars(params, |_| ops::constant(false)) }
+    }
+
+    #[track_caller]
+    fn update(&self, grads: &P, _: Self::State, _: &P) -> (P, Self::State) {
+        let _scope = function("zero_nans");
+        let [updates] =
+            map_leaves("zero_nans", ["updates"], [grads], |[u]| [where_(u.is_nan(), 0.0, u)]);
+        (updates, ZeroNansState { found_nan: scalars(grads, |u| u.is_nan().any(..)) })
+    }
+}
+
+/// Transformation built by [`apply_if_finite`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ApplyIfFinite<O> {
+    /// Transformation of finite updates.
+    pub inner: O,
+    /// Number of updates in a row that are rejected at most.
+    pub max_consecutive_errors: i32,
+}
+
+/// State of [`apply_if_finite`].
+#[derive(Debug, Clone, Tree)]
+#[tree(nested = S)]
+pub struct ApplyIfFiniteState<T, S> {
+    /// Number of updates in a row that were not finite, `i32`.
+    pub notfinite_count: T,
+    /// True if the last update was finite, `bool`.
+    pub last_finite: T,
+    /// Number of updates that were not finite, `i32`.
+    pub total_notfinite: T,
+    /// State of the inner transformation.
+    pub inner_state: S,
+}
+
+/// Rejects updates that have NaN or infinities: `optax.apply_if_finite`.
+///
+/// A rejected update is zeros and leaves the state of `inner` unchanged. After
+/// `max_consecutive_errors` in a row updates are applied as they are.
+pub fn apply_if_finite<O>(inner: O, max_consecutive_errors: i32) -> ApplyIfFinite<O> {
+    ApplyIfFinite { inner, max_consecutive_errors }
+}
+
+impl<O: GradientTransformation<P>, P: Tree<Tensor>> GradientTransformation<P> for ApplyIfFinite<O> {
+    type State = ApplyIfFiniteState<Tensor, O::State>;
+
+    #[track_caller]
+    fn init(&self, params: &P) -> Self::State {
+        ApplyIfFiniteState {
+            notfinite_count: ops::constant(0i32),
+            last_finite: ops::constant(true),
+            total_notfinite: ops::constant(0i32),
+            inner_state: self.inner.init(params),
+        }
+    }
+
+    #[track_caller]
+    fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
+        let finite = all_finite(grads);
+        let errors = where_(finite, 0, increment(state.notfinite_count));
+        let apply = finite | errors.gt(self.max_consecutive_errors);
+        let old_state = tree::leaves(&state.inner_state);
+        let (updates, new_state) = self.inner.update(grads, state.inner_state, params);
+        let [updates] =
+            map_leaves("apply_if_finite", ["updates"], [&updates], |[u]| [where_(apply, u, 0.0)]);
+        let old_state = tree::replace(&new_state, old_state);
+        let total = increment(state.total_notfinite);
+        let state = ApplyIfFiniteState {
+            notfinite_count: errors,
+            last_finite: finite,
+            total_notfinite: where_(finite, state.total_notfinite, total),
+            inner_state: select(apply, &new_state, old_state),
+        };
+        (updates, state)
+    }
+}
+
+/// Transformation built by [`keep_params_nonnegative`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KeepParamsNonnegative;
+
+/// Changes updates so that no parameter becomes negative: `optax.keep_params_nonnegative`. It is
+/// the last element of a chain.
+pub fn keep_params_nonnegative() -> KeepParamsNonnegative {
+    KeepParamsNonnegative
+}
+
+super::scale::stateless_by_param! {
+    KeepParamsNonnegative "keep_params_nonnegative": |_this, u, p| {
+        where_((p + u).lt(0.0), -p, u)
+    };
+}
