@@ -5,7 +5,7 @@ mod faults;
 mod training;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use podracer::envs::{
@@ -106,7 +106,7 @@ fn last(batch: &Batch, row: usize) -> Value {
 }
 
 /// Results of Gymnasium itself.
-fn reference(python: &PathBuf, settings: &Value) -> Value {
+fn reference(python: &Path, settings: &Value) -> Value {
     let mut child = Command::new(python)
         .args(["-W", "ignore", "-c"])
         .arg("import runpy; runpy.run_path('tests/envs/gymnasium/reference.py', run_name='__main__')")
@@ -122,9 +122,14 @@ fn reference(python: &PathBuf, settings: &Value) -> Value {
 
 /// Compares a pool with Gymnasium, bit by bit: `steps` steps of five environments in two processes.
 fn compare(id: &str, steps: usize, options: GymnasiumOptions) {
-    let Some(python) = python() else { return };
+    if let Some(python) = python() {
+        compare_with(&python, id, steps, options);
+    }
+}
+
+fn compare_with(python: &Path, id: &str, steps: usize, options: GymnasiumOptions) {
     let pool = PoolOptions { num_envs: 5, num_threads: 2, seed: 11, ..Default::default() };
-    let own = GymnasiumOptions { python: Some(python.clone()), ..options.clone() };
+    let own = GymnasiumOptions { python: Some(python.into()), ..options.clone() };
     let mut pool = EnvPool::gymnasium(&format!("gymnasium:{id}"), own, pool).unwrap();
     assert_eq!(pool.num_threads(), 2);
     let mut sampler = ActionSampler::new(&pool.spec().action.clone());
@@ -133,7 +138,7 @@ fn compare(id: &str, steps: usize, options: GymnasiumOptions) {
     let wrappers: Vec<Value> =
         options.wrappers.iter().map(|(path, with)| json!([path, with])).collect();
     let expected = reference(
-        &python,
+        python,
         &json!({
             "id": id,
             "kwargs": options.kwargs,
@@ -167,6 +172,39 @@ fn compare(id: &str, steps: usize, options: GymnasiumOptions) {
 fn classic_control_is_gymnasiums() {
     compare("CartPole-v1", 150, GymnasiumOptions::default());
     compare("Pendulum-v1", 210, GymnasiumOptions::default());
+}
+
+/// Writes a program that starts `python` with the words `before` and `after` around its path.
+fn python_with(python: &Path, name: &str, before: &str, after: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let name = format!("{name}-{}", std::process::id());
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let line = format!("#!/bin/sh\nexec {before} {} {after} \"$@\"\n", python.display());
+    std::fs::write(&path, line).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn the_oldest_supported_gymnasium_steps_the_same() {
+    let Some(python) = python() else { return };
+    // Where `tests/peers/install` puts it.
+    let folder = python.parent().unwrap().parent().unwrap().join("gymnasium-0.29");
+    if !folder.exists() {
+        assert!(!python.ends_with("target/peers/bin/python"), "{} is missing", folder.display());
+        eprintln!("SKIPPED: there is no {}", folder.display());
+        return;
+    }
+    let packages = format!("env PYTHONPATH='{}'", folder.display());
+    let python = python_with(&python, "gymnasium-0.29", &packages, "");
+    let version = Command::new(&python)
+        .args(["-c", "import gymnasium; print(gymnasium.__version__)"])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&version.stdout).trim(), "0.29.1");
+    let id = format!("{MODULE}:VectorNoise-v0");
+    compare_with(&python, "CartPole-v1", 40, GymnasiumOptions::default());
+    compare_with(&python, &id, 40, GymnasiumOptions::default());
 }
 
 #[test]

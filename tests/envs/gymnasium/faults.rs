@@ -10,7 +10,7 @@ use podracer::envs::{EnvPool, GymnasiumOptions, OnError, PoolOptions};
 use podracer::error::Result;
 use serde_json::{Value, json};
 
-use super::{MODULE, kwargs, pool_of, python};
+use super::{MODULE, kwargs, pool_of, python, python_with};
 
 /// Makes three environments in two processes, of which one has a fault.
 fn faulty(python: &Path, with: Value, options: PoolOptions) -> Result<EnvPool> {
@@ -141,7 +141,7 @@ fn an_environment_that_cannot_be_made_is_an_error_with_the_reason() {
         // A Python without site-packages, as `python3 -S` is.
         (
             "CartPole-v1",
-            GymnasiumOptions { python: Some(bare_python(&python)), ..plain() },
+            GymnasiumOptions { python: Some(python_with(&python, "bare-python", "", "-S -E")), ..plain() },
             &["has no package gymnasium", "-m pip install 'gymnasium>=0.29'"],
         ),
         (
@@ -155,16 +155,6 @@ fn an_environment_that_cannot_be_made_is_an_error_with_the_reason() {
     }
     let error = EnvPool::gymnasium("CartPole-v1", plain(), PoolOptions::default()).unwrap_err();
     assert!(error.to_string().contains("whose ids begin with gymnasium:"), "{error}");
-}
-
-/// Writes a program that is `python` without its packages.
-fn bare_python(python: &Path) -> PathBuf {
-    use std::os::unix::fs::PermissionsExt;
-    let path =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bare-python-{}", std::process::id()));
-    fs::write(&path, format!("#!/bin/sh\nexec {} -S -E \"$@\"\n", python.display())).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
 }
 
 /// Ids of the processes that are workers of `parent` with the environment `id`.
