@@ -141,7 +141,10 @@ fn an_environment_that_cannot_be_made_is_an_error_with_the_reason() {
         // A Python without site-packages, as `python3 -S` is.
         (
             "CartPole-v1",
-            GymnasiumOptions { python: Some(python_with(&python, "bare-python", "", "-S -E")), ..plain() },
+            GymnasiumOptions {
+                python: Some(python_with(&python, "bare-python", "", "-S -E")),
+                ..plain()
+            },
             &["has no package gymnasium", "-m pip install 'gymnasium>=0.29'"],
         ),
         (
