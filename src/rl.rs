@@ -10,6 +10,7 @@ pub mod training;
 
 pub(crate) use buffers::memory;
 pub use buffers::{frames, prioritized, replay, sum_tree};
+pub(in crate::rl) use logging::{hub, track, training_video};
 pub use logging::{tensorboard, video};
 pub use training::{
     ActionSupport, Algorithm, EnvSupport, Envs, EpisodeRecord, EpisodeStats, Evaluation,

@@ -44,6 +44,11 @@ impl RuntimeOptions {
     /// Returns true if devices of this kind can work together with those of other processes: GPUs,
     /// by NCCL.
     pub fn joins_processes(&self) -> bool {
+        self.uses_gpus()
+    }
+
+    /// Returns true if the chosen platform is not the CPU.
+    pub(crate) fn uses_gpus(&self) -> bool {
         let resolved = self.clone().resolved();
         resolved.is_ok_and(|options| options.platform != Some(Platform::Cpu))
     }

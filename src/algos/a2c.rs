@@ -83,8 +83,7 @@ pub struct Args {
     /// The epsilon that RMSProp adds to the root of the mean squared gradient
     #[arg(long, default_value_t = 1e-5)]
     pub rms_prop_eps: f64,
-    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// if false, truncation is treated as termination
+    /// Bootstrap at time limits with the value of the last observation
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }

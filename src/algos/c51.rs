@@ -79,7 +79,7 @@ pub struct Args {
     /// The final epsilon of epsilon-greedy exploration
     #[arg(long, default_value_t = 0.05)]
     pub end_e: f64,
-    /// The fraction of total timesteps over which epsilon is annealed from --start-e to --end-e
+    /// The fraction of timesteps over which epsilon falls from --start-e to --end-e
     #[arg(long, default_value_t = 0.5)]
     pub exploration_fraction: f64,
     /// The timestep at which learning starts
@@ -88,8 +88,7 @@ pub struct Args {
     /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 10)]
     pub train_frequency: usize,
-    /// The number of gradient steps in one call of the compiled program; 0 takes all that lie
-    /// between two updates of the target network, up to 250. The results do not depend on it
+    /// Gradient steps in one call of the compiled program; 0 chooses; results are the same
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
 }

@@ -62,7 +62,7 @@ pub struct Args {
     /// The number of minibatches; each contains whole trajectories of some environments
     #[arg(long, default_value_t = 4)]
     pub num_minibatches: usize,
-    /// The number of parts of a minibatch whose gradients are averaged into one gradient step
+    /// The number of parts of a minibatch whose gradients are averaged into one step
     #[arg(long, default_value_t = 1)]
     pub gradient_accumulation_steps: usize,
     /// Coefficient of the entropy
@@ -74,8 +74,7 @@ pub struct Args {
     /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 40.0)]
     pub max_grad_norm: f64,
-    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// Cleanba treats truncation as termination
+    /// Bootstrap at time limits with the value of the last observation; Cleanba does not
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }

@@ -63,7 +63,7 @@ pub struct Args {
     /// The number of minibatches
     #[arg(long, default_value_t = 4)]
     pub num_minibatches: usize,
-    /// The number of parts of a minibatch whose gradients are averaged into one gradient step
+    /// The number of parts of a minibatch whose gradients are averaged into one step
     #[arg(long, default_value_t = 1)]
     pub gradient_accumulation_steps: usize,
     /// The number of epochs over each rollout
@@ -84,8 +84,7 @@ pub struct Args {
     /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
-    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// Cleanba treats truncation as termination
+    /// Bootstrap at time limits with the value of the last observation; Cleanba does not
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }

@@ -67,8 +67,7 @@ pub struct Args {
     /// The number of critic updates between updates of the actor and the target networks
     #[arg(long, default_value_t = 2)]
     pub policy_frequency: usize,
-    /// The number of actor updates in one call of the compiled program, after which losses are
-    /// logged; 0 covers about 100 timesteps. The results do not depend on it
+    /// Actor updates in one call of the compiled program; 0 chooses; results are the same
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
 }

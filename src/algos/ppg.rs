@@ -47,7 +47,7 @@ pub struct Args {
     #[serde(flatten)]
     pub run: RunOptions,
 
-    /// The id of the environment: an Atari game, or one with board observations such as MinAtar's
+    /// The id of the environment: Atari, or boards as MinAtar's
     #[arg(long, default_value = "MinAtar/Breakout-v1")]
     pub env_id: String,
     /// Total timesteps of the experiment
@@ -113,8 +113,7 @@ pub struct Args {
     /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
-    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// CleanRL treats truncation as termination
+    /// Bootstrap at time limits with the value of the last observation; CleanRL does not
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }

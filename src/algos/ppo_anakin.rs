@@ -62,15 +62,13 @@ pub struct Args {
     /// The number of agents to train at once, with consecutive seeds starting at --seed
     #[arg(long, default_value_t = 1)]
     pub num_seeds: usize,
-    /// The method of training several agents on one device: one after another (map) or in a batch
-    /// (vmap)
+    /// Train several agents on one device one after another (map) or in a batch (vmap)
     #[arg(long, value_enum, default_value_t = SeedAxis::Map)]
     pub seed_axis: SeedAxis,
-    /// The number of devices that share the agents; 0 uses the largest divisor of --num-seeds that
-    /// does not exceed the number of processors
+    /// The number of devices that share the agents; 0 uses as many as divide --num-seeds
     #[arg(long, default_value_t = 0)]
     pub num_devices: usize,
-    /// The number of updates in one launch of the compiled program; 0 chooses it automatically
+    /// The number of updates in one launch of the compiled program; 0 chooses
     #[arg(long, default_value_t = 0)]
     pub updates_per_launch: u64,
 
@@ -119,15 +117,13 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
-    /// Normalise observations and rewards of environments with continuous actions by running
-    /// statistics, as PureJaxRL's ppo_continuous_action.py
+    /// Normalise observations and rewards by running statistics, with continuous actions
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub normalize_env: bool,
     /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
-    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// PureJaxRL treats truncation as termination
+    /// Bootstrap at time limits with the value of the last observation; PureJaxRL does not
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }

@@ -57,8 +57,7 @@ pub struct Args {
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
-    /// Step the environments inside the compiled rollout (xla) or on the host between calls of the
-    /// policy (host)
+    /// Step the environments in the compiled rollout (xla) or on the host (host)
     #[arg(long, value_enum, default_value_t = RolloutMode::Xla)]
     pub rollout: RolloutMode,
     /// Reset in the step after the end of an episode, as EnvPool does, and train on that step
@@ -101,8 +100,7 @@ pub struct Args {
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.1)]
     pub clip_coef: f64,
-    /// Use a clipped loss for the value function, as in the paper. CleanRL's JAX variants have this
-    /// flag but ignore it
+    /// Use a clipped loss for the value function, as in the paper; CleanRL's JAX variants do not
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
@@ -114,11 +112,10 @@ pub struct Args {
     /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
-    /// The target KL divergence; the remaining epochs of an update are skipped once it is exceeded
+    /// The KL divergence at which the remaining epochs of an update are skipped
     #[arg(long)]
     pub target_kl: Option<f64>,
-    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// CleanRL treats truncation as termination
+    /// Bootstrap at time limits with the value of the last observation; CleanRL does not
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }

@@ -58,8 +58,7 @@ pub struct Args {
     #[serde(flatten)]
     pub run: RunOptions,
 
-    /// The id of the environment: an Atari game, one with board observations such as MinAtar's, or
-    /// one with vector observations
+    /// The id of the environment: Atari, boards as MinAtar's, or vectors
     #[arg(long, default_value = "Breakout-v5")]
     pub env_id: String,
     /// Total timesteps of the experiment
@@ -110,11 +109,10 @@ pub struct Args {
     /// The method of unrolling the LSTM over a rollout in an update; both compute the same loss
     #[arg(long, value_enum, default_value_t = Sequence::Scan)]
     pub sequence: Sequence,
-    /// The target KL divergence; the remaining epochs of an update are skipped once it is exceeded
+    /// The KL divergence at which the remaining epochs of an update are skipped
     #[arg(long)]
     pub target_kl: Option<f64>,
-    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// CleanRL treats truncation as termination
+    /// Bootstrap at time limits with the value of the last observation; CleanRL does not
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }

@@ -48,7 +48,7 @@ pub struct Args {
     #[serde(flatten)]
     pub run: RunOptions,
 
-    /// The id of the environment: an Atari game, or one with board observations such as MinAtar's
+    /// The id of the environment: Atari, or boards as MinAtar's
     #[arg(long, default_value = "MontezumaRevenge-v5")]
     pub env_id: String,
     /// Total timesteps of the experiment
@@ -108,12 +108,10 @@ pub struct Args {
     /// The fraction of samples used to train the predictor
     #[arg(long, default_value_t = 0.25)]
     pub update_proportion: f64,
-    /// The number of rollouts with random actions that initialise the observation normalisation
-    /// before training
+    /// The number of random rollouts that initialise the observation normalisation
     #[arg(long, default_value_t = 50)]
     pub num_iterations_obs_norm_init: usize,
-    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// CleanRL treats truncation as termination
+    /// Bootstrap at time limits with the value of the last observation; CleanRL does not
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }

@@ -55,8 +55,7 @@ pub struct Args {
     /// The number of parallel environments
     #[arg(long, default_value_t = 16)]
     pub num_envs: usize,
-    /// The number of past snapshots of the agent to play against; each of them and the current
-    /// agent play in an equal share of the environments
+    /// The number of past snapshots of the agent that it plays against, in equal shares
     #[arg(long, default_value_t = 3)]
     pub num_opponents: usize,
     /// The number of updates between snapshots of the agent

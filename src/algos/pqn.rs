@@ -72,7 +72,7 @@ pub struct Args {
     /// The final epsilon of epsilon-greedy exploration
     #[arg(long, default_value_t = 0.05)]
     pub end_e: f64,
-    /// The fraction of total timesteps over which epsilon is annealed from --start-e to --end-e
+    /// The fraction of timesteps over which epsilon falls from --start-e to --end-e
     #[arg(long, default_value_t = 0.5)]
     pub exploration_fraction: f64,
     /// The maximum norm for gradient clipping
@@ -81,8 +81,7 @@ pub struct Args {
     /// The lambda of Q(lambda) returns
     #[arg(long, default_value_t = 0.65)]
     pub q_lambda: f64,
-    /// Bootstrap with the value of the final observation where a time limit truncates an episode;
-    /// CleanRL treats truncation as termination
+    /// Bootstrap at time limits with the value of the last observation; CleanRL does not
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }

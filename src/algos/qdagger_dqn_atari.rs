@@ -79,7 +79,7 @@ pub struct Args {
     /// The final epsilon of epsilon-greedy exploration
     #[arg(long, default_value_t = 0.01)]
     pub end_e: f64,
-    /// The fraction of total timesteps over which epsilon is annealed from --start-e to --end-e
+    /// The fraction of timesteps over which epsilon falls from --start-e to --end-e
     #[arg(long, default_value_t = 0.1)]
     pub exploration_fraction: f64,
     /// The timestep at which learning starts
@@ -88,18 +88,16 @@ pub struct Args {
     /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 4)]
     pub train_frequency: usize,
-    /// The number of gradient steps in one call of the compiled program; 0 takes all that lie
-    /// between two updates of the target network, up to 250. The results do not depend on it
+    /// Gradient steps in one call of the compiled program; 0 chooses; results are the same
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
     /// The teacher: a model saved with --save-model by a dqn_atari run on the same environment
     #[arg(long)]
     pub teacher_model: Option<PathBuf>,
-    /// The number of evaluation episodes whose mean return is the teacher's score, to which the
-    /// student's return is compared
+    /// The number of evaluation episodes that give the teacher's score
     #[arg(long, default_value_t = 10)]
     pub teacher_eval_episodes: usize,
-    /// The number of timesteps that the teacher adds to the student's offline replay buffer
+    /// The number of timesteps of the teacher in the student's offline replay buffer
     #[arg(long, default_value_t = 500_000)]
     pub teacher_steps: usize,
     /// The number of offline gradient steps on the teacher's transitions

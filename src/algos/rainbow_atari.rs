@@ -83,8 +83,7 @@ pub struct Args {
     /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 4)]
     pub train_frequency: usize,
-    /// The number of gradient steps in one call of the compiled program; 0 takes all that lie
-    /// between two updates of the target network, up to 250. The results do not depend on it
+    /// Gradient steps in one call of the compiled program; 0 chooses; results are the same
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
     /// The number of steps n of n-step returns

@@ -83,15 +83,55 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<td3_continuous_action::Args>(),
 ];
 
-/// Returns the algorithm of that name.
+/// CleanRL's scripts under other names than the algorithms here.
+const SCRIPTS: [(&str, &str); 11] = [
+    ("c51_atari_jax", "c51_atari"),
+    ("c51_jax", "c51"),
+    ("ddpg_continuous_action_jax", "ddpg_continuous_action"),
+    ("dqn_atari_jax", "dqn_atari"),
+    ("dqn_jax", "dqn"),
+    ("ppg_procgen", "ppg"),
+    ("ppo_atari_envpool_xla_jax", "ppo_atari_envpool"),
+    ("ppo_atari_envpool_xla_jax_scan", "ppo_atari_envpool"),
+    ("qdagger_dqn_atari_impalacnn", "qdagger_dqn_atari"),
+    ("qdagger_dqn_atari_jax_impalacnn", "qdagger_dqn_atari"),
+    ("td3_continuous_action_jax", "td3_continuous_action"),
+];
+
+/// CleanRL's scripts that are not here, with the reason.
+const ABSENT: [(&str, &str); 6] = [
+    ("ppo_atari_multigpu", "cleanba_ppo trains on several devices"),
+    ("ppo_continuous_action_isaacgym", "Isaac Gym is not here; ppo_continuous_action has MuJoCo"),
+    ("ppo_pettingzoo_ma_atari", "PettingZoo is not here; ppo_self_play trains two players"),
+    ("ppo_procgen", "Procgen is not here; ppo_atari learns from images"),
+    ("ppo_trxl", "transformers are not here; ppo_atari_lstm has a memory"),
+    ("pqn_atari_envpool_lstm", "pqn_atari_envpool is the one without a memory"),
+];
+
+/// Returns the algorithm of that name, which may also be that of CleanRL's script, as in
+/// `cleanrl/dqn_jax.py`.
 ///
 /// # Errors
 /// Returns [`Error::Argument`], which lists the names, if there is none.
 pub fn find(name: &str) -> Result<&'static Entry> {
-    ALGORITHMS.iter().find(|entry| entry.name == name).ok_or_else(|| {
+    let script = script(name);
+    let own = SCRIPTS.iter().find(|(theirs, _)| *theirs == script).map_or(script, |(_, own)| own);
+    ALGORITHMS.iter().find(|entry| entry.name == own).ok_or_else(|| {
+        if let Some((_, reason)) = ABSENT.iter().find(|(theirs, _)| *theirs == script) {
+            return Error::Argument(format!("no algorithm {script}: {reason}"));
+        }
         let names: Vec<&str> = ALGORITHMS.iter().map(|entry| entry.name).collect();
         Error::Argument(format!("no algorithm {name}; there are {}", names.join(", ")))
     })
+}
+
+/// Returns the name of a script without its folder and its suffix; CleanRL's runs have it as the
+/// name of the experiment.
+pub fn script(name: &str) -> &str {
+    match name.strip_suffix(".py") {
+        Some(path) => path.rsplit('/').next().unwrap_or(path),
+        None => name,
+    }
 }
 
 /// Returns the names of the algorithms that support the environment.

@@ -65,8 +65,7 @@ pub struct Args {
     /// The learning rate of the optimisers of the critics and of the temperature
     #[arg(long, default_value_t = 1e-3)]
     pub q_lr: f64,
-    /// The number of critic updates between updates of the actor, which is then updated as many
-    /// times
+    /// The number of critic updates between as many updates of the actor
     #[arg(long, default_value_t = 2)]
     pub policy_frequency: usize,
     /// The number of critic updates between updates of the target critics
@@ -78,8 +77,7 @@ pub struct Args {
     /// Tune the entropy temperature automatically
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub autotune: bool,
-    /// The number of actor updates in one call of the compiled program, after which losses are
-    /// logged; 0 covers about 100 timesteps. The results do not depend on it
+    /// Actor updates in one call of the compiled program; 0 chooses; results are the same
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
 }

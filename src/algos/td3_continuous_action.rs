@@ -73,8 +73,7 @@ pub struct Args {
     /// The clip range of the target policy noise, relative to the action scale
     #[arg(long, default_value_t = 0.5)]
     pub noise_clip: f64,
-    /// The number of actor updates in one call of the compiled program, after which losses are
-    /// logged; 0 covers about 100 timesteps. The results do not depend on it
+    /// Actor updates in one call of the compiled program; 0 chooses; results are the same
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
 }

@@ -53,10 +53,18 @@ fn as_in_envpool(id: &str) -> Result<Box<dyn Env>> {
     make_atari(id, &AtariOptions::envpool())
 }
 
+/// Returns the id of a game here if `id` is that of Gymnasium without frame skip and sticky actions:
+/// `Breakout-v5` for `BreakoutNoFrameskip-v4`. The options of the pool decide about both.
+pub(super) fn without_frame_skip(id: &str) -> Option<&'static str> {
+    let name = id.strip_suffix("NoFrameskip-v4")?;
+    GAMES.iter().map(|game| game.id).find(|id| id.strip_suffix("-v5") == Some(name))
+}
+
 /// Makes the Atari game `id` without a pool around it: no time limit, no automatic reset.
 ///
 /// Returns the errors of [`EnvPool::atari`].
 pub fn make_atari(id: &str, options: &AtariOptions) -> Result<Box<dyn Env>> {
+    let id = without_frame_skip(id).unwrap_or(id);
     let Some(game) = GAMES.iter().find(|game| game.id == id) else {
         let ids = GAMES.iter().map(|game| game.id).collect();
         return Err(Error::Env(format!(

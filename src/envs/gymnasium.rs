@@ -24,6 +24,8 @@ use super::autoreset::Autoreset;
 use super::env::Env;
 use super::pool::{self, EnvPool, PoolOptions};
 use super::spec::EnvSpec;
+#[cfg(feature = "rl")]
+pub(crate) use group::default_python;
 use group::{Group, Settings};
 
 /// Prefix of the ids of this family.

@@ -11,6 +11,7 @@ use super::actions::{ActionRule, Actions};
 use super::autoreset::Autoreset;
 use super::backend::Backend;
 use super::buffer::{Batch, Filling, check_rows};
+use super::camera::Camera;
 use super::env::{Env, Frame};
 use super::failures::{Failure, Failures, OnError};
 use super::late::Watch;
@@ -406,6 +407,14 @@ impl EnvPool {
     pub fn render(&mut self, env_id: usize) -> Result<Option<Frame>> {
         let slot = self.idle(env_id)?;
         guard(|| slot.render()).map_err(|problem| self.fail(env_id, &problem))
+    }
+
+    /// Films environment `env_id` from now on: `camera` gets the frames of the games that it chooses.
+    ///
+    /// Returns the errors of [`render`](EnvPool::render).
+    pub fn film(&mut self, env_id: usize, camera: Box<dyn Camera>) -> Result<()> {
+        self.idle(env_id)?.film(camera);
+        Ok(())
     }
 
     /// Serializes the whole state of environment `env_id` between two steps: the environment, its

@@ -77,6 +77,8 @@ pub fn list_envs() -> Vec<&'static str> {
 
 /// Makes one environment by its id, without a pool around it: no time limit, no automatic reset.
 ///
+/// Gymnasium's `BreakoutNoFrameskip-v4` is `Breakout-v5` here, and so on for each Atari game.
+///
 /// Returns an error for an unknown id, with the nearest known ids in its message.
 pub fn make(id: &str) -> Result<Box<dyn Env>> {
     if let Some(make) = registered(id) {
@@ -85,6 +87,7 @@ pub fn make(id: &str) -> Result<Box<dyn Env>> {
     if gymnasium::is_gymnasium(id) {
         return gymnasium::make(id);
     }
+    let id = atari::without_frame_skip(id).unwrap_or(id);
     match entries().find(|(name, _)| *name == id) {
         Some((name, make)) => make(name),
         None => {

@@ -11,6 +11,7 @@ use crate::trace::types::DType;
 
 use super::autoreset::Autoreset;
 use super::backend::{Backend, Call};
+use super::camera::Camera;
 use super::env::{Action, Env, Frame, ObsMut, StepOutcome};
 use super::failures::{Failure, OnError};
 use super::late::Calls;
@@ -74,6 +75,26 @@ pub(super) struct Slot {
     may_be_nan: bool,
     /// Call counter that the watchdog of late environments reads.
     pub(super) calls: Arc<Calls>,
+    filming: Option<Filming>,
+}
+
+/// A camera and its state.
+struct Filming {
+    camera: Box<dyn Camera>,
+    /// True once a game was started; false for the one under way when the camera came.
+    started: bool,
+    /// True if the camera gets the frames of the current game.
+    recording: bool,
+}
+
+impl Filming {
+    /// Passes a picture of the environment to the camera if it records the game.
+    fn film(&mut self, env: &mut dyn Env) -> Result<()> {
+        if self.recording {
+            env.try_render()?.into_iter().for_each(|frame| self.camera.frame(frame));
+        }
+        Ok(())
+    }
 }
 
 /// State that the pool keeps of an environment between two steps.
@@ -116,6 +137,7 @@ impl Slot {
             game_over: true,
             running: Running::default(),
             failure: None,
+            filming: None,
             last_obs: (on_error == OnError::Truncate).then(Vec::new),
         }
     }
@@ -171,6 +193,7 @@ impl Slot {
         };
         let truncated = outcome.truncated || self.elapsed >= self.max_steps;
         self.game_over = outcome.game_over || truncated;
+        self.film_step()?;
         self.outcome = Row {
             reward: outcome.reward as f32,
             terminated: outcome.terminated,
@@ -225,6 +248,7 @@ impl Slot {
         if self.game_over {
             self.env.reset(&mut self.rng, ObsMut(obs))?;
             self.elapsed = 0;
+            self.film_start()?;
         } else {
             self.env.next_episode(&mut self.rng, ObsMut(obs))?;
             self.outcome.elapsed = self.elapsed;
@@ -274,6 +298,36 @@ impl Slot {
         let Saved { rng, phase, elapsed, game_over, running, .. } = saved;
         (self.rng, self.game_over) = (rng, game_over);
         (self.phase, self.elapsed, self.running) = (phase, elapsed, running);
+        Ok(())
+    }
+
+    /// Makes `camera` get the frames of the games that it chooses.
+    pub(super) fn film(&mut self, camera: Box<dyn Camera>) {
+        self.filming = Some(Filming { camera, started: false, recording: false });
+    }
+
+    /// Starts a game for the camera.
+    fn film_start(&mut self) -> Result<()> {
+        let Some(filming) = &mut self.filming else { return Ok(()) };
+        if filming.recording {
+            filming.camera.end();
+        }
+        filming.started = true;
+        filming.recording = filming.camera.begin();
+        filming.film(&mut *self.env)
+    }
+
+    /// Passes the state after a step to the camera.
+    fn film_step(&mut self) -> Result<()> {
+        match &mut self.filming {
+            None => return Ok(()),
+            Some(filming) if filming.started => filming.film(&mut *self.env)?,
+            Some(_) => self.film_start()?,
+        }
+        if let Some(filming) = self.filming.as_mut().filter(|f| self.game_over && f.recording) {
+            filming.recording = false;
+            filming.camera.end();
+        }
         Ok(())
     }
 

@@ -1,4 +1,8 @@
-//! Logs of runs: TensorBoard event files, and videos of evaluations.
+//! Logs of runs: TensorBoard event files, Weights & Biases, and videos of episodes.
 
+pub(in crate::rl) mod hub;
+mod python;
 pub mod tensorboard;
+pub(in crate::rl) mod track;
+pub(in crate::rl) mod training_video;
 pub mod video;

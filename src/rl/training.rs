@@ -9,6 +9,7 @@ pub mod episodes;
 pub mod eval_command;
 pub mod evaluation;
 pub mod flags;
+mod help;
 #[cfg(test)]
 mod hostile;
 pub mod interrupt;

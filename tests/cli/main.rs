@@ -1,10 +1,14 @@
 //! The `podracer` command from outside: its flags, its streams, its run folders, its signals.
 
 mod benchmark;
+mod cleanrl;
 mod load;
 mod output;
+#[path = "../peers/mod.rs"]
+mod peers;
 mod runs;
 mod signals;
+mod track;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

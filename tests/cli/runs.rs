@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use podracer::rl::tensorboard::read_events;
+use podracer::rl::tensorboard::{Value, read_events};
 
 use super::{ENDLESS, Running, ppo, run, run_dir};
 
@@ -78,4 +78,43 @@ fn resuming_a_run_that_ended_says_so() {
     assert!(err.contains("nothing to resume: ") && err.contains("a larger number"), "{err}");
     let (status, _, err) = run(ppo(runs.path(), &format!("{resume} --total-timesteps 128")));
     assert!(status == 0 && !err.contains("nothing to resume"), "{err}");
+}
+
+/// The returns of a run's episodes, with their steps.
+fn returns(dir: &Path) -> Vec<(u64, f32)> {
+    let events = read_events(events(dir)).unwrap().into_iter();
+    let returns = events.filter_map(|event| match event.value {
+        Value::Scalar { tag, value } if tag == "charts/episodic_return" => {
+            Some((event.step, value))
+        }
+        _ => None,
+    });
+    returns.collect()
+}
+
+#[test]
+fn training_episodes_are_filmed_and_learning_is_the_same() {
+    let (filmed, plain) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let flags = "--total-timesteps 800 --eval-episodes 1 --num-threads 2";
+    let (status, _, err) = run(ppo(filmed.path(), &format!("{flags} --capture-video")));
+    assert_eq!(status, 0, "{err}");
+    let dir = run_dir(filmed.path());
+    let names = fs::read_dir(dir.join("videos")).unwrap();
+    let mut names: Vec<String> =
+        names.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    // 400 steps of an environment are more than 8 episodes and fewer than 27.
+    let expected = ["episode-0", "rl-video-episode-0", "rl-video-episode-1", "rl-video-episode-8"];
+    assert_eq!(names, expected.map(|name| format!("{name}.gif")));
+    assert_eq!(run(ppo(plain.path(), flags)).0, 0);
+    assert_eq!(returns(&dir), returns(&run_dir(plain.path())));
+
+    let other = tempfile::tempdir().unwrap();
+    let (status, _, err) = run(ppo(other.path(), "--env-id CartPolePositions-v0 --capture-video"));
+    assert_eq!(status, 0, "{err}");
+    assert_eq!(
+        err.matches("--capture-video: CartPolePositions-v0 draws no pictures").count(),
+        1,
+        "{err}"
+    );
 }

@@ -105,8 +105,14 @@ fn train(algo: Option<&str>, flags: Vec<OsString>) -> Result<ExitCode> {
         Some(algo) => algo,
     };
     let entry = registry::find(algo)?;
-    let name = format!("podracer train {algo}").into();
-    Ok((entry.train)([name].into_iter().chain(flags).collect()))
+    let mut words: Vec<OsString> = vec![format!("podracer train {}", entry.name).into()];
+    // A script of CleanRL is the name of its experiment. A resumed run has its own.
+    let script = registry::script(algo);
+    let resumes = flags.iter().any(|flag| flag.as_encoded_bytes().starts_with(b"--resume"));
+    if script != entry.name && !resumes {
+        words.push(format!("--exp-name={script}").into());
+    }
+    Ok((entry.train)(words.into_iter().chain(flags).collect()))
 }
 
 /// Returns the list of algorithms, one per line.
@@ -130,7 +136,7 @@ fn train_help() -> String {
          Usage: podracer train ALGO [FLAGS]\n\n\
          `podracer train ALGO --help` shows all flags of an algorithm, CleanRL's among them.\n\n\
          Algorithms:\n{algorithms}\n\
-         Flags of every algorithm:\n{}",
+         {}",
         flags::options_help::<SharedFlags>()
     )
 }

@@ -243,8 +243,8 @@ fn describe(id: &str, processes: &mut [Process]) -> Result<Spaces> {
     Ok(first.expect("there is a process"))
 }
 
-/// Returns the user's Python.
-fn default_python() -> OsString {
+/// Returns the user's Python: `PODRACER_PYTHON`, otherwise `python3`.
+pub(crate) fn default_python() -> OsString {
     let named = std::env::var_os("PODRACER_PYTHON").filter(|python| !python.is_empty());
     named.unwrap_or_else(|| "python3".into())
 }

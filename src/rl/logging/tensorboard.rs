@@ -18,6 +18,7 @@ pub use read::{Event, Value, read_events};
 use crate::error::{Error, Result};
 use crate::output;
 use crate::rl::files;
+use crate::rl::track::Tracker;
 use crate::rl::training::lock::is_at;
 use prost::Message;
 use wire::{
@@ -47,6 +48,8 @@ pub struct EventWriter {
     ignores_errors: bool,
     /// Length to which a reopened file is truncated before anything else is written.
     cut: Option<u64>,
+    /// Run in Weights & Biases, which gets the same numbers.
+    tracker: Option<Tracker>,
 }
 
 impl EventWriter {
@@ -109,12 +112,36 @@ impl EventWriter {
 
     fn new(file: File, path: PathBuf) -> EventWriter {
         let (buffer, flushed) = (Vec::new(), Instant::now());
-        EventWriter { path, file, buffer, flushed, failed: false, ignores_errors: false, cut: None }
+        EventWriter {
+            path,
+            file,
+            buffer,
+            flushed,
+            failed: false,
+            ignores_errors: false,
+            cut: None,
+            tracker: None,
+        }
     }
 
     /// Makes the writer print the first failure as a warning instead of returning it.
     pub(crate) fn ignore_errors(&mut self) {
         self.ignores_errors = true;
+    }
+
+    /// Makes `tracker` get all numbers that are logged from now on.
+    pub(in crate::rl) fn track(&mut self, tracker: Tracker) {
+        self.tracker = Some(tracker);
+    }
+
+    /// Returns the run in Weights & Biases.
+    pub(in crate::rl) fn tracker(&self) -> Option<&Tracker> {
+        self.tracker.as_ref()
+    }
+
+    /// Ends the run in Weights & Biases, after all data are sent.
+    pub(in crate::rl) fn finish_tracking(&mut self, exit_code: i32) {
+        self.tracker.take().into_iter().for_each(|tracker| tracker.finish(exit_code));
     }
 
     /// Returns true once events could not be written.
@@ -160,6 +187,9 @@ impl EventWriter {
     /// # Errors
     /// [`Error::Io`] if buffered events cannot be written.
     pub fn scalars(&mut self, values: &[(&str, f64)], step: u64) -> Result<()> {
+        if let Some(tracker) = &self.tracker {
+            tracker.scalars(values, step);
+        }
         let scalar = |(tag, value): &(&str, f64)| SummaryValue {
             tag: (*tag).into(),
             simple_value: Some(*value as f32),

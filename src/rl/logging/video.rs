@@ -24,10 +24,12 @@ pub struct Recorder {
     folder: PathBuf,
     film: Option<Film>,
     films: usize,
+    /// Videos that are complete.
+    written: Vec<PathBuf>,
 }
 
-/// Video of the current episode.
-struct Film {
+/// Video under way.
+pub(in crate::rl) struct Film {
     path: PathBuf,
     size: (usize, usize),
     encoder: Encoder<BufWriter<File>>,
@@ -46,7 +48,7 @@ impl Recorder {
     /// [`Error::Io`] if it cannot be created.
     pub fn new(folder: &Path) -> Result<Recorder> {
         fs::create_dir_all(folder).map_err(Error::io("cannot create", folder))?;
-        Ok(Recorder { folder: folder.to_path_buf(), film: None, films: 0 })
+        Ok(Recorder { folder: folder.to_path_buf(), film: None, films: 0, written: Vec::new() })
     }
 
     /// Adds a frame to the video of the current episode. `thoughts` are rows of numbers, such as
@@ -57,25 +59,40 @@ impl Recorder {
     /// [`Error::Io`] if the video cannot be written; [`Error::Env`] for a frame whose size differs
     /// from that of the first frame of the episode.
     pub fn show(&mut self, frame: &Frame, thoughts: &[&[f32]]) -> Result<()> {
-        let (width, height, pixels) = beside(frame, thoughts);
         let film = match &mut self.film {
             Some(film) => film,
-            None => self.film.insert(self.begin(width, height)?),
+            None => {
+                let path = self.folder.join(format!("episode-{}.gif", self.films));
+                self.film.insert(Film::create(path, frame, thoughts)?)
+            }
         };
-        if film.size != (width, height) {
-            return Err(Error::Env(format!(
-                "a picture of {width} by {height} in a film of {} by {}",
-                film.size.0, film.size.1
-            )));
-        }
-        let mut picture = gif::Frame::from_rgb_speed(width as u16, height as u16, &pixels, 20);
-        (picture.delay, picture.dispose) = (DELAY, DisposalMethod::Any);
-        let written = film.encoder.write_frame(&picture);
-        written.map_err(|error| encoding(error, &film.path))
+        film.show(frame, thoughts)
     }
 
-    fn begin(&self, width: usize, height: usize) -> Result<Film> {
-        let path = self.folder.join(format!("episode-{}.gif", self.films));
+    /// Ends the episode and completes its video.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be written.
+    pub fn cut(&mut self) -> Result<()> {
+        let Some(film) = self.film.take() else { return Ok(()) };
+        self.films += 1;
+        self.written.push(film.close()?);
+        Ok(())
+    }
+
+    /// Returns the paths of the videos that are complete.
+    pub fn written(&self) -> &[PathBuf] {
+        &self.written
+    }
+}
+
+impl Film {
+    /// Creates the file of a video with frames of this size.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Recorder::show`].
+    pub(in crate::rl) fn create(path: PathBuf, frame: &Frame, thoughts: &[&[f32]]) -> Result<Film> {
+        let (width, height, _) = beside(frame, thoughts);
         let sides = u16::try_from(width).ok().zip(u16::try_from(height).ok());
         let (w, h) =
             sides.ok_or_else(|| Error::Env(format!("a picture of {width} by {height}")))?;
@@ -86,16 +103,33 @@ impl Recorder {
         Ok(Film { path, size: (width, height), encoder })
     }
 
-    /// Ends the episode and completes its video.
+    /// Adds a frame; see [`Recorder::show`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`Recorder::show`].
+    pub(in crate::rl) fn show(&mut self, frame: &Frame, thoughts: &[&[f32]]) -> Result<()> {
+        let (width, height, pixels) = beside(frame, thoughts);
+        if self.size != (width, height) {
+            return Err(Error::Env(format!(
+                "a picture of {width} by {height} in a film of {} by {}",
+                self.size.0, self.size.1
+            )));
+        }
+        let mut picture = gif::Frame::from_rgb_speed(width as u16, height as u16, &pixels, 20);
+        (picture.delay, picture.dispose) = (DELAY, DisposalMethod::Any);
+        let written = self.encoder.write_frame(&picture);
+        written.map_err(|error| encoding(error, &self.path))
+    }
+
+    /// Completes the video and returns its path.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be written.
-    pub fn cut(&mut self) -> Result<()> {
-        let Some(Film { path, encoder, .. }) = self.film.take() else { return Ok(()) };
-        self.films += 1;
+    pub(in crate::rl) fn close(self) -> Result<PathBuf> {
+        let Film { path, encoder, .. } = self;
         let file = encoder.into_inner().map_err(|error| encoding(error, &path))?;
         file.into_inner().map_err(|error| Error::io("cannot write", &path)(error.into_error()))?;
-        Ok(())
+        Ok(path)
     }
 }
 

@@ -7,7 +7,7 @@
 use super::agent::Agent;
 use super::rollout::EnvState;
 use crate::Array;
-use crate::envs::XlaPool;
+use crate::envs::{Camera, XlaPool};
 use crate::error::Result;
 use crate::random::Key;
 use crate::rl::saved::Envs;
@@ -116,5 +116,15 @@ impl Envs for ActorEnvs<'_> {
             states = rest;
         }
         Ok(())
+    }
+
+    fn renders(&mut self) -> Result<bool> {
+        let mut pools = self.pools;
+        pools.renders()
+    }
+
+    fn film(&mut self, camera: Box<dyn Camera>) -> Result<()> {
+        let mut pools = self.pools;
+        pools.film(camera)
     }
 }

@@ -86,7 +86,13 @@ impl Exchange for Mpi {
 }
 
 /// Names of settings that may differ between processes.
-const MAY_DIFFER: [&str; 8] = [
+const MAY_DIFFER: [&str; 14] = [
+    "track",
+    "wandb_project_name",
+    "wandb_entity",
+    "wandb_group",
+    "upload_model",
+    "hf_entity",
     "runs_dir",
     "json",
     "timeline",

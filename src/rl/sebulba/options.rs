@@ -9,6 +9,8 @@ use crate::error::Result;
 use crate::rl::flags::{product, within};
 use crate::rl::{ImageNetwork, pools};
 
+/// Group of these flags in the help.
+const HEADING: &str = "Actors and learners";
 /// Maximum number of actor threads of a process.
 const MAX_ACTORS: usize = 1024;
 
@@ -28,52 +30,49 @@ pub enum Protocol {
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct SebulbaOptions {
     /// Number of environments of each actor thread
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, help_heading = HEADING, default_value_t = 60)]
     pub local_num_envs: usize,
     /// Number of threads of each actor device
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, help_heading = HEADING, default_value_t = 2)]
     pub num_actor_threads: usize,
     /// Device ids that act
-    #[arg(long, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "0")]
+    #[arg(long, help_heading = HEADING, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "0")]
     pub actor_device_ids: Vec<usize>,
     /// Device ids that learn
-    #[arg(long, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "0")]
+    #[arg(long, help_heading = HEADING, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "0")]
     pub learner_device_ids: Vec<usize>,
     /// Number of devices of a CPU; 0 for as many as are named
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, help_heading = HEADING, default_value_t = 0)]
     pub num_devices: usize,
-    /// Act while the learner learns, with parameters exactly one update old; without it, act with
-    /// the newest parameters while the learner waits
-    #[arg(long, default_value_t = true, action = ArgAction::Set)]
+    /// Act while the learner learns, with parameters one update old
+    #[arg(long, help_heading = HEADING, default_value_t = true, action = ArgAction::Set)]
     pub concurrency: bool,
-    /// Take part in a run of several processes, as started by `podracer mpiexec` or another launcher
-    /// of MPI: each with environments of its own, and with gradients averaged over all
-    #[arg(long, default_value_t = false, action = ArgAction::Set)]
+    /// Take part in a run of several processes, started by `podracer mpiexec`
+    #[arg(long, help_heading = HEADING, default_value_t = false, action = ArgAction::Set)]
     pub distributed: bool,
     /// Seconds to wait for the other processes to start
-    #[arg(long, default_value_t = 120)]
+    #[arg(long, help_heading = HEADING, default_value_t = 120)]
     pub join_timeout: u64,
-    /// Compute every environment's gradient alone and add them exactly, so that all layouts of
-    /// equal numbers of environments give the same parameters, bit for bit; slow
-    #[arg(long, default_value_t = false, action = ArgAction::Set)]
+    /// Give equal parameters, bit for bit, in all layouts of as many environments; slow
+    #[arg(long, help_heading = HEADING, default_value_t = false, action = ArgAction::Set)]
     pub deterministic: bool,
     /// Network for images of 84 by 84
-    #[arg(long, value_enum, default_value_t = ImageNetwork::Impala)]
+    #[arg(long, help_heading = HEADING, value_enum, default_value_t = ImageNetwork::Impala)]
     pub network: ImageNetwork,
     /// Channels of the IMPALA network's convolution sequences
-    #[arg(long, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "16,32,32")]
+    #[arg(long, help_heading = HEADING, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "16,32,32")]
     pub channels: Vec<usize>,
     /// Units of the IMPALA network's dense layers
-    #[arg(long, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "256")]
+    #[arg(long, help_heading = HEADING, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "256")]
     pub hiddens: Vec<usize>,
     /// Evaluation protocol of Atari environments
-    #[arg(long, value_enum, default_value_t = Protocol::Machado)]
+    #[arg(long, help_heading = HEADING, value_enum, default_value_t = Protocol::Machado)]
     pub protocol: Protocol,
     /// Updates between two entries of the statistics in the event file
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, help_heading = HEADING, default_value_t = 10)]
     pub log_frequency: u64,
     /// Show the activity of actors and learner on a terminal, above the progress bar
-    #[arg(long, default_value_t = true, action = ArgAction::Set)]
+    #[arg(long, help_heading = HEADING, default_value_t = true, action = ArgAction::Set)]
     pub live_view: bool,
 }
 

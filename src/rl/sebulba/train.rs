@@ -231,10 +231,11 @@ where
         behavior_policy: on_host(&unreplicate(&agent(&state))?)?,
         actors,
     };
+    let mut envs = ActorEnvs { pools: &setup.envs, states: &[] };
     if !trainer.is_resuming() {
+        trainer.film(&mut envs)?;
         return Ok((state, env_states, boundary));
     }
-    let envs = ActorEnvs { pools: &setup.envs, states: &[] };
     let mut boundary = trainer.init_or_resume(boundary, envs)?;
     let leaves = tree::into_leaves(replicate(&boundary.train, &setup.layout.learners)?);
     let state = tree::replace(&state, leaves);

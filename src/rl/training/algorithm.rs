@@ -20,6 +20,7 @@ use crate::rl::options::{ENV_TIMEOUT, RunOptions};
 use crate::rl::saved::{CHECKPOINT, MODEL, Origin, checkpoint_in, settings};
 use crate::rl::training::env_options::EnvOptions;
 use crate::rl::{EnvSupport, Summary, flags, memory, ranges};
+use crate::runtime::RuntimeOptions;
 
 /// An algorithm, represented by its settings: each algorithm's `Args` implements it.
 pub trait Algorithm: Parser + Serialize {
@@ -146,6 +147,11 @@ macro_rules! algorithm {
 /// [`Error::Config`] that names the flag.
 pub fn check<A: Algorithm>(args: &A) -> Result<()> {
     check_names_and_ranges(args)?;
+    if args.options().cuda == Some(false) && RuntimeOptions::default().uses_gpus() {
+        return Err(Error::Config(
+            "--no-cuda: PODRACER_PLATFORM chooses a GPU; unset it to train on the CPU".into(),
+        ));
+    }
     args.check()?;
     memory::ensure_room(args.env_id(), &settings(args)?)
 }
@@ -339,6 +345,7 @@ mod tests {
             args.map(|word| word.into_string().unwrap()).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(line("x --env-id CartPole-v1 --a=2"), "x --a=1 --env-id CartPole-v1 --a=2");
+        assert_eq!(line("x --env_id CartPole-v1"), "x --a=1 --env_id CartPole-v1");
         assert_eq!(line("x --env-id=Pong-v5"), "x --env-id=Pong-v5");
         assert_eq!(line("x --env-id none"), "x --env-id none");
         assert_eq!(line("x"), "x");

@@ -1,6 +1,6 @@
 //! Evaluation of a trained agent over complete episodes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::array::Array;
 use crate::envs::{Batch, EnvPool};
@@ -68,6 +68,11 @@ impl Evaluation {
     /// Returns the same errors as [`Recorder::new`].
     pub fn filmed(self, folder: &Path) -> Result<Evaluation> {
         Ok(Evaluation { recorder: Some(Recorder::new(folder)?), ..self })
+    }
+
+    /// Returns the paths of the videos that are complete.
+    pub fn videos(&self) -> &[PathBuf] {
+        self.recorder.as_ref().map_or(&[], Recorder::written)
     }
 
     /// Evaluates an agent in `pool`: `act` takes observations `[N, ..]` and a key for this step.

@@ -4,6 +4,7 @@
 use std::error::Error as _;
 use std::ffi::OsString;
 use std::num::{IntErrorKind, ParseIntError};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -12,9 +13,10 @@ use clap::{Arg, Command, CommandFactory, Parser};
 use crate::error::{Error, Result};
 use crate::output;
 use crate::rl::ranges::{OutOfRange, ranged};
+use crate::rl::training::help;
 
 /// Returns true for an argument with the values true and false.
-fn is_switch(arg: &Arg) -> bool {
+pub(in crate::rl) fn is_switch(arg: &Arg) -> bool {
     let values = arg.get_value_parser().possible_values();
     let values: Vec<String> = values.into_iter().flatten().map(|v| v.get_name().into()).collect();
     values == ["true", "false"]
@@ -109,8 +111,7 @@ fn command<A: CommandFactory>() -> Command {
 
 /// Returns the flags of `A` with their descriptions, as in its help.
 pub fn options_help<A: CommandFactory>() -> String {
-    let mut command = command::<A>().help_template("{options}").disable_help_flag(true);
-    command.render_help().to_string()
+    help::flags(&ranged(command::<A>()))
 }
 
 /// Explains the error for numbers that are not integers or are out of the range of any count.
@@ -153,10 +154,13 @@ pub(in crate::rl) fn parse_unranged<A: Parser>(
 }
 
 fn parse_with<A: Parser>(
-    mut command: Command,
+    command: Command,
     args: impl IntoIterator<Item = OsString>,
 ) -> Result<A, clap::Error> {
     let args = normalized(&command, args);
+    let program = args.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+    let page = help::page(&command, &program.to_string_lossy());
+    let mut command = command.override_help(page);
     let matches =
         command.try_get_matches_from_mut(args).map_err(|error| explained(error, &mut command))?;
     A::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
@@ -167,13 +171,13 @@ pub(crate) fn peek_in(args: impl IntoIterator<Item = String>, name: &str) -> Opt
     let mut args = args.into_iter();
     let mut found = None;
     while let Some(arg) = args.next() {
-        let Some(rest) = arg.strip_prefix("--").and_then(|arg| arg.strip_prefix(name)) else {
-            continue;
+        let Some(text) = arg.strip_prefix("--") else { continue };
+        let (given, value) = match text.split_once('=') {
+            Some((given, value)) => (given, Some(value.to_string())),
+            None => (text, None),
         };
-        match rest.strip_prefix('=') {
-            Some(value) => found = Some(value.to_string()),
-            None if rest.is_empty() => found = args.next().or(found),
-            None => {}
+        if given.replace('_', "-") == name {
+            found = value.or_else(|| args.next()).or(found);
         }
     }
     found
@@ -421,8 +425,7 @@ mod tests {
     fn help_names_both_spellings_of_a_switch() {
         let help = parse_from::<Args>(["test", "--help"].map(OsString::from)).unwrap_err();
         let help = help.to_string();
-        assert!(help.contains("--anneal-lr [<true|false>]"), "{help}");
-        assert!(help.contains("[negation: --no-anneal-lr]"), "{help}");
+        assert!(help.contains("  --[no-]anneal-lr "), "{help}");
     }
 
     #[test]
@@ -432,6 +435,7 @@ mod tests {
         assert_eq!(peek("x --env-id Pong-v5 --seed 1").as_deref(), Some("Pong-v5"));
         assert_eq!(peek("x --env-id=A --env-id B").as_deref(), Some("B"));
         assert_eq!(peek("x --env-ids A --env-id"), None);
+        assert_eq!(peek("x --env_id=A --env_id B").as_deref(), Some("B"));
     }
 
     #[test]

@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::jit::Mode;
+use crate::output;
 use crate::rl::training::env_options::EnvOptions;
+use crate::runtime::RuntimeOptions;
 
 /// Default of `--env-timeout`, in seconds.
 pub(in crate::rl) const ENV_TIMEOUT: u64 = 300;
@@ -47,25 +49,50 @@ pub struct RunOptions {
     /// Seed of the experiment: the same seed gives the same run, bit for bit
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Run compiled (jit), operation by operation (eager), or on the host (interpret)
+    /// No effect: a run repeats bit for bit
+    #[arg(long, action = clap::ArgAction::Set)]
+    pub torch_deterministic: Option<bool>,
+    /// Device of a CleanRL script; here PODRACER_PLATFORM=cuda chooses a GPU
+    #[arg(long, action = clap::ArgAction::Set)]
+    pub cuda: Option<bool>,
+    /// Track the run with Weights & Biases, by the Python package wandb
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub track: bool,
+    /// Project in Weights & Biases
+    #[arg(long, default_value = "cleanRL")]
+    pub wandb_project_name: String,
+    /// Entity (team) in Weights & Biases
+    #[arg(long)]
+    pub wandb_entity: Option<String>,
+    /// Group of the run in Weights & Biases
+    #[arg(long)]
+    pub wandb_group: Option<String>,
+    /// Film episodes of training (0, 1, 8, 27, .. 1000, 2000, ..) and of the evaluation
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub capture_video: bool,
+    /// Save the model into the run's folder, and evaluate it for --eval-episodes
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub save_model: bool,
+    /// Upload the saved model to the Hugging Face Hub, by the package huggingface_hub
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub upload_model: bool,
+    /// User or organisation on the Hugging Face Hub
+    #[arg(long, default_value = "")]
+    pub hf_entity: String,
+
+    /// Compile (jit), run operation by operation (eager), or on the host (interpret)
     #[arg(long, value_enum, default_value_t = Mode::Jit)]
     pub mode: Mode,
     /// Print the result as one line of JSON, and no lines of progress
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub json: bool,
-    /// Save the model into the run's folder, and evaluate it for --eval-episodes
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
-    pub save_model: bool,
-    /// Episodes of the evaluation of a saved model, after training
+    /// Episodes of the evaluation of a saved model
     #[arg(long, default_value_t = 10)]
     pub eval_episodes: usize,
-    /// Write videos of the evaluation's episodes into the run's folder
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
-    pub capture_video: bool,
-    /// Stop at the first NaN, and report the operation that produced it and its source line
+    /// Stop at the first NaN, and report its operation and source line
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub check_nans: bool,
-    /// Record a timeline of the run into this file, for Perfetto or chrome://tracing
+    /// Record a timeline into this file, for Perfetto or chrome://tracing
     #[arg(long)]
     pub timeline: Option<PathBuf>,
     /// Folder in which the run's folder is created
@@ -74,12 +101,10 @@ pub struct RunOptions {
     /// Keyword arguments of gymnasium.make as a JSON object, for ids that begin with gymnasium:
     #[arg(long)]
     pub env_kwargs: Option<String>,
-    /// Wrappers of such an environment, innermost first: import paths separated by commas, or a
-    /// JSON array of [path, {keyword arguments}]
+    /// Wrappers of such an environment, innermost first: import paths, or JSON of [path, {..}]
     #[arg(long)]
     pub env_wrappers: Option<String>,
-    /// Seconds without an answer after which a process of such environments counts as hanging; 0
-    /// waits for ever
+    /// Seconds after which a process of such environments counts as hanging; 0 waits for ever
     #[arg(long, default_value_t = ENV_TIMEOUT)]
     pub env_timeout: u64,
     /// Threads that step environments, or processes of Gymnasium's; 0 measures and chooses
@@ -88,8 +113,7 @@ pub struct RunOptions {
     /// Timesteps between checkpoints, from which --resume continues; 0 writes none
     #[arg(long, default_value_t = 0)]
     pub checkpoint_frequency: u64,
-    /// Policy for events or checkpoints that cannot be written, as on a full disk: stop, or
-    /// continue training and report it once
+    /// Stop or continue where events or checkpoints cannot be written
     #[arg(long, value_enum, default_value_t = OnWriteError::Stop)]
     pub on_write_error: OnWriteError,
     /// Resume the run in this folder from its last checkpoint, with its settings
@@ -98,6 +122,16 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
+    /// Prints a line for each given flag of CleanRL that changes nothing here.
+    pub(in crate::rl) fn report_flags_without_effect(&self) {
+        if self.torch_deterministic.is_some() {
+            output::stderr_line("--torch-deterministic: no effect; a run repeats bit for bit");
+        }
+        if self.cuda == Some(true) && !RuntimeOptions::default().uses_gpus() {
+            output::stderr_line("--cuda: no effect; PODRACER_PLATFORM=cuda chooses a GPU");
+        }
+    }
+
     /// Returns the seed of evaluation episodes, which differ from those of training.
     pub fn eval_seed(&self) -> u64 {
         self.seed.wrapping_add(1 << 32)

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::array::Array;
-use crate::envs::{EnvPool, XlaPool};
+use crate::envs::{Camera, EnvPool, XlaPool};
 use crate::error::{Error, Result};
 use crate::jit::{effects_barrier, eval_shape};
 use crate::random::Key;
@@ -36,8 +36,16 @@ const MAX_SECONDS: f64 = 1e9;
 /// Version of the file format.
 const FORMAT: u32 = 1;
 /// Settings that may differ when a run is resumed: they do not affect what was learned so far.
-const OVERRIDABLE_ON_RESUME: [&str; 14] = [
+const OVERRIDABLE_ON_RESUME: [&str; 22] = [
     "env_timeout",
+    "torch_deterministic",
+    "cuda",
+    "track",
+    "wandb_project_name",
+    "wandb_entity",
+    "wandb_group",
+    "upload_model",
+    "hf_entity",
     "on_write_error",
     "capture_video",
     "json",
@@ -50,6 +58,22 @@ const OVERRIDABLE_ON_RESUME: [&str; 14] = [
     "runs_dir",
     "num_threads",
     "checkpoint_frequency",
+    "resume",
+];
+
+/// Settings that a saved file does not bring back: they only affect output.
+const OUTPUT_ONLY: [&str; 12] = [
+    "torch_deterministic",
+    "cuda",
+    "track",
+    "wandb_project_name",
+    "wandb_entity",
+    "wandb_group",
+    "upload_model",
+    "hf_entity",
+    "json",
+    "timeline",
+    "runs_dir",
     "resume",
 ];
 
@@ -197,10 +221,10 @@ impl Origin {
         }
     }
 
-    /// Returns the settings as a command line, except those that only affect output.
+    /// Returns the settings as a command line, except those that only affect output. A file from
+    /// somebody else must not choose an account to which a run is sent.
     pub fn flags(&self) -> Vec<OsString> {
-        let watched = ["json", "timeline", "runs_dir", "resume"];
-        let given = self.settings.iter().filter(|(name, _)| !watched.contains(&name.as_str()));
+        let given = self.settings.iter().filter(|(name, _)| !OUTPUT_ONLY.contains(&name.as_str()));
         given.filter_map(|(name, value)| flag(name, value)).collect()
     }
 
@@ -294,6 +318,22 @@ pub trait Envs {
     /// # Errors
     /// Returns errors of environments that do not accept a state.
     fn put_back(self, states: &[&[u8]]) -> Result<()>;
+
+    /// Returns false if the first environment cannot be rendered.
+    ///
+    /// # Errors
+    /// Returns errors of the environments.
+    fn renders(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
+    /// Films the first environment from now on; traced environments are not filmed.
+    ///
+    /// # Errors
+    /// Returns errors of the environments.
+    fn film(&mut self, _camera: Box<dyn Camera>) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl Envs for &mut EnvPool {
@@ -311,6 +351,14 @@ impl Envs for &mut EnvPool {
         }
         states.iter().enumerate().try_for_each(|(env, state)| self.restore(env, state))
     }
+
+    fn renders(&mut self) -> Result<bool> {
+        Ok(self.render(0)?.is_some())
+    }
+
+    fn film(&mut self, camera: Box<dyn Camera>) -> Result<()> {
+        EnvPool::film(self, 0, camera)
+    }
 }
 
 impl Envs for &XlaPool {
@@ -322,6 +370,16 @@ impl Envs for &XlaPool {
     fn put_back(self, states: &[&[u8]]) -> Result<()> {
         effects_barrier()?;
         (&mut *self.pool(0)).put_back(states)
+    }
+
+    fn renders(&mut self) -> Result<bool> {
+        effects_barrier()?;
+        Ok(self.pool(0).render(0)?.is_some())
+    }
+
+    fn film(&mut self, camera: Box<dyn Camera>) -> Result<()> {
+        effects_barrier()?;
+        self.pool(0).film(0, camera)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Host side of a training loop: events, progress, checkpoints, interruption, result.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -12,9 +12,12 @@ use crate::output;
 use crate::rl::algorithm::{self, Algorithm};
 use crate::rl::evaluation::Evaluation;
 use crate::rl::files;
+use crate::rl::hub;
 use crate::rl::progress::Above;
 use crate::rl::saved::{self, CHECKPOINT, Envs, MODEL, Origin, checkpoint_in};
 use crate::rl::tensorboard::continues;
+use crate::rl::track::Tracker;
+use crate::rl::training_video::TrainingVideos;
 use crate::rl::{EpisodeRecord, OnWriteError, Progress, Run, Summary, checkpoint, interrupt};
 use crate::runtime::Runtime;
 use crate::timeline::{self, Timeline};
@@ -22,6 +25,8 @@ use crate::tree::{self, Tree};
 
 /// Minimum number of timesteps between two entries of one tag, where a call returns many values.
 const LOG_INTERVAL: u64 = 100;
+/// Exit code with which the Python package of Weights & Biases marks interrupted runs.
+const INTERRUPTED: i32 = 255;
 
 /// Host side of an algorithm's training loop: the run folder, logs, checkpoints, and the decision
 /// when to stop.
@@ -111,6 +116,10 @@ pub struct Trainer<'a, A> {
     rank: usize,
     /// True once a write error was reported; it is reported once.
     write_failed: bool,
+    /// Videos of training episodes, with `--capture-video`.
+    videos: Option<TrainingVideos>,
+    /// False if the environment is known not to render.
+    renders: bool,
 }
 
 impl<'a, A: Algorithm> Trainer<'a, A> {
@@ -161,6 +170,14 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         if options.on_write_error == OnWriteError::Continue {
             run.events.ignore_errors();
         }
+        if rank == 0 {
+            options.report_flags_without_effect();
+            if options.track {
+                let settings = saved::settings(args)?;
+                let tracker = Tracker::start((&run.name, &run.dir), options, settings);
+                tracker.into_iter().for_each(|tracker| run.events.track(tracker));
+            }
+        }
         Ok(Trainer {
             args,
             run,
@@ -180,6 +197,8 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             devices: 1,
             rank,
             write_failed: false,
+            videos: None,
+            renders: true,
         })
     }
 
@@ -203,7 +222,8 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     ///
     /// # Errors
     /// Returns errors of the checkpoint.
-    pub fn init_or_resume<S: Tree<Array>>(&mut self, init: S, envs: impl Envs) -> Result<S> {
+    pub fn init_or_resume<S: Tree<Array>>(&mut self, init: S, mut envs: impl Envs) -> Result<S> {
+        self.film(&mut envs)?;
         let Some(run) = &self.args.options().resume else { return Ok(init) };
         let (state, place) = saved::read(&checkpoint_in(run), A::NAME, self.args, init, envs)?;
         // Only now is the checkpoint known to fit: remove the events after it from the event file.
@@ -214,6 +234,49 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         self.window.1 = self.global_step;
         self.resumed_at = Some(self.global_step);
         Ok(state)
+    }
+
+    /// With `--capture-video` films training episodes of the first environment.
+    ///
+    /// # Errors
+    /// Returns errors of the environments and of file I/O.
+    pub(in crate::rl) fn film(&mut self, envs: &mut impl Envs) -> Result<()> {
+        if self.rank > 0 || !self.args.options().capture_video {
+            return Ok(());
+        }
+        self.renders = envs.renders()?;
+        if !self.renders {
+            let id = self.args.env_id();
+            output::stderr_line(format_args!("--capture-video: {id} draws no pictures"));
+            return Ok(());
+        }
+        let started = TrainingVideos::start(&self.videos_dir()?);
+        let started = started.map(|(videos, camera)| {
+            self.videos = Some(videos);
+            envs.film(camera)
+        });
+        match started {
+            Ok(filming) => filming,
+            Err(error) => self.allow(Err(error)),
+        }
+    }
+
+    /// Returns the folder of the videos.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it is a link, which may lead out of the run's folder.
+    fn videos_dir(&self) -> Result<PathBuf> {
+        let videos = self.run.dir.join("videos");
+        files::not_a_link(&videos).map_err(Error::io("cannot write into", &videos))?;
+        Ok(videos)
+    }
+
+    /// Passes completed videos of training to Weights & Biases.
+    fn track_videos(&self) {
+        let Some(tracker) = self.run.events.tracker() else { return };
+        for path in self.videos.iter().flat_map(TrainingVideos::completed) {
+            tracker.video("videos", &path, self.global_step);
+        }
     }
 
     /// Ends the run at this timestep, if that is before `--total-timesteps`: for algorithms whose
@@ -346,6 +409,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             );
             self.run.events.scalar("charts/SPS_update", rate.floor(), self.global_step)?;
             self.run.events.check_present()?;
+            self.track_videos();
         }
         Ok(())
     }
@@ -404,17 +468,29 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         summary.rank = self.rank;
         summary.interrupted = interrupt::requested() && !self.is_over();
         self.progress = Progress::quiet();
-        if self.rank == 0 && (options.save_model || options.capture_video) {
+        self.videos.as_mut().into_iter().for_each(TrainingVideos::finish);
+        self.track_videos();
+        let keeps_model = options.save_model || options.upload_model || options.capture_video;
+        if self.rank == 0 && keeps_model {
             let path = self.run.dir.join(format!("{}{MODEL}", self.args.exp_name()));
             let origin = Origin::of(A::NAME, self.args, None)?;
             let saved = checkpoint::save_tree(&path, model, &origin);
             let there = saved.is_ok();
             self.allow(saved)?;
             if there {
+                if let Some(tracker) = self.run.events.tracker() {
+                    tracker.file(&path, &self.run.dir);
+                }
                 summary.model_path = Some(path.to_string_lossy().into_owned());
-                summary.eval_episodic_return = self.evaluate(&path)?;
+                let evaluation = self.evaluate(&path)?;
+                summary.eval_episodic_return = evaluation.mean_and_std().map(|(mean, _)| mean);
+                self.run.events.flush()?;
+                if options.upload_model && !summary.interrupted {
+                    self.upload(&path, &evaluation.returns)?;
+                }
             }
         }
+        self.run.events.finish_tracking(if summary.interrupted { INTERRUPTED } else { 0 });
         self.run.events.flush()?;
         if let Some(timeline) = self.timeline.take() {
             let written = timeline.finish();
@@ -423,24 +499,40 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         Ok(summary)
     }
 
-    /// Evaluates the saved model and returns its mean return, if an episode ended. Does nothing in
-    /// an interrupted run.
-    fn evaluate(&mut self, model: &Path) -> Result<Option<f64>> {
-        if interrupt::requested() {
-            return Ok(None);
-        }
+    /// Evaluates the saved model. Does nothing in an interrupted run.
+    fn evaluate(&mut self, model: &Path) -> Result<Evaluation> {
         let options = self.args.options();
         let mut evaluation = Evaluation::new(options.eval_episodes);
-        if options.capture_video {
-            let videos = self.run.dir.join("videos");
-            files::not_a_link(&videos).map_err(Error::io("cannot write into", &videos))?;
-            evaluation = evaluation.filmed(&videos)?;
+        if interrupt::requested() {
+            return Ok(evaluation);
+        }
+        if options.capture_video && self.renders {
+            evaluation = evaluation.filmed(&self.videos_dir()?)?;
         }
         self.args.play(&checkpoint::load(model)?, &mut evaluation)?;
         for (k, episodic_return) in evaluation.returns.iter().enumerate() {
             self.run.events.scalar("eval/episodic_return", *episodic_return, k as u64)?;
         }
-        Ok(evaluation.mean_and_std().map(|(mean, _)| mean))
+        if let Some(tracker) = self.run.events.tracker() {
+            for path in evaluation.videos() {
+                tracker.video("eval/videos", path, self.global_step);
+            }
+        }
+        Ok(evaluation)
+    }
+
+    /// Uploads the saved model; a failure is printed and does not end the run.
+    fn upload(&self, path: &Path, returns: &[f64]) -> Result<()> {
+        let model = hub::SavedModel {
+            algorithm: A::NAME,
+            exp_name: self.args.exp_name(),
+            env_id: self.args.env_id(),
+            run: &self.run.name,
+            path,
+            returns,
+        };
+        hub::upload(&model, self.args.options(), saved::settings(self.args)?);
+        Ok(())
     }
 }
 
