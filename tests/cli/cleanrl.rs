@@ -169,7 +169,8 @@ fn help_has_one_line_a_flag() {
         let flags = out.lines().filter(|line| line.starts_with("  --")).count();
         let command = (entry.command)();
         assert_eq!(flags, command.get_arguments().count(), "{out}");
-        let groups: Vec<&str> = out.lines().filter(|line| line.ends_with(':')).collect();
+        let is_heading = |line: &&str| line.ends_with(':') && !line.starts_with(' ');
+        let groups: Vec<&str> = out.lines().filter(is_heading).collect();
         assert!(groups.starts_with(&["Experiment:", "Algorithm:"]), "{groups:?}");
         assert_eq!(groups.last(), Some(&"Run:"), "{groups:?}");
         for line in out.lines() {
