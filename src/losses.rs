@@ -23,6 +23,7 @@ mod classification;
 mod ctc;
 mod divergence;
 mod regression;
+pub mod rl;
 mod self_supervised;
 #[cfg(test)]
 mod tests;

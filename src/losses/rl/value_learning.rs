@@ -1,0 +1,305 @@
+//! Temporal-difference errors of values of states and actions.
+
+use super::{
+    TxPair, chosen, ensure_sequences, general_off_policy_returns_from_action_values,
+    general_off_policy_returns_from_q_and_v, lambda_returns, n_step_bootstrapped_returns,
+};
+use crate::trace::Tensor;
+use crate::trace::ops::Operand;
+use crate::trace::tensor::function;
+
+/// Computes `r_t + discount_t v_t - v_tm1`: `rlax.td_learning`.
+#[track_caller]
+pub fn td_learning(v_tm1: Tensor, r_t: Tensor, discount_t: Tensor, v_t: Tensor) -> Tensor {
+    let _scope = function("td_learning");
+    (r_t + discount_t * v_t).stop_gradient() - v_tm1
+}
+
+/// Computes errors of lambda returns: `rlax.td_lambda`.
+///
+/// # Errors
+/// Ends the trace in the cases of [`lambda_returns`].
+#[track_caller]
+pub fn td_lambda(
+    v_tm1: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    v_t: Tensor,
+    lambda: impl Operand,
+) -> Tensor {
+    let _scope = function("td_lambda");
+    lambda_returns(r_t, discount_t, v_t, lambda).stop_gradient() - v_tm1
+}
+
+/// Computes errors with the value of the next action, `rlax.sarsa`. Values are `[.., actions]`.
+///
+/// # Errors
+/// Ends the trace if actions are not integers of the shape of the values without the last axis.
+#[track_caller]
+pub fn sarsa(
+    q_tm1: Tensor,
+    a_tm1: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    q_t: Tensor,
+    a_t: Tensor,
+) -> Tensor {
+    let _scope = function("sarsa");
+    let target = r_t + discount_t * chosen("sarsa", q_t, a_t);
+    target.stop_gradient() - chosen("sarsa", q_tm1, a_tm1)
+}
+
+/// Computes errors with the mean value of next actions, `rlax.expected_sarsa`.
+///
+/// # Errors
+/// Ends the trace in the cases of [`sarsa`].
+#[track_caller]
+pub fn expected_sarsa(
+    q_tm1: Tensor,
+    a_tm1: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    q_t: Tensor,
+    probs_a_t: Tensor,
+) -> Tensor {
+    let _scope = function("expected_sarsa");
+    let target = r_t + discount_t * (q_t * probs_a_t).sum(-1);
+    target.stop_gradient() - chosen("expected_sarsa", q_tm1, a_tm1)
+}
+
+/// Computes errors of lambda returns of the actions taken, `rlax.sarsa_lambda`.
+///
+/// # Errors
+/// Ends the trace in the cases of [`sarsa`] and [`lambda_returns`].
+#[track_caller]
+pub fn sarsa_lambda(
+    q_tm1: Tensor,
+    a_tm1: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    q_t: Tensor,
+    a_t: Tensor,
+    lambda: impl Operand,
+) -> Tensor {
+    let _scope = function("sarsa_lambda");
+    let value = chosen("sarsa_lambda", q_t, a_t);
+    td_lambda(chosen("sarsa_lambda", q_tm1, a_tm1), r_t, discount_t, value, lambda)
+}
+
+/// Computes errors with the largest next value, `rlax.q_learning` (Watkins & Dayan 1992).
+///
+/// # Errors
+/// Ends the trace in the cases of [`sarsa`].
+#[track_caller]
+pub fn q_learning(
+    q_tm1: Tensor,
+    a_tm1: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    q_t: Tensor,
+) -> Tensor {
+    let _scope = function("q_learning");
+    let target = r_t + discount_t * q_t.max(-1);
+    target.stop_gradient() - chosen("q_learning", q_tm1, a_tm1)
+}
+
+/// Computes errors with the next value of the action that another network selects,
+/// `rlax.double_q_learning` (van Hasselt 2010).
+///
+/// # Errors
+/// Ends the trace in the cases of [`sarsa`].
+#[track_caller]
+pub fn double_q_learning(
+    q_tm1: Tensor,
+    a_tm1: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    q_t_value: Tensor,
+    q_t_selector: Tensor,
+) -> Tensor {
+    let _scope = function("double_q_learning");
+    let best = chosen("double_q_learning", q_t_value, q_t_selector.argmax(-1));
+    (r_t + discount_t * best).stop_gradient() - chosen("double_q_learning", q_tm1, a_tm1)
+}
+
+/// Computes errors that favour to repeat the action, `rlax.persistent_q_learning` (Bellemare et al.
+/// 2016).
+///
+/// # Errors
+/// Ends the trace in the cases of [`sarsa`].
+#[track_caller]
+pub fn persistent_q_learning(
+    q_tm1: Tensor,
+    a_tm1: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    q_t: Tensor,
+    action_gap_scale: f64,
+) -> Tensor {
+    let _scope = function("persistent_q_learning");
+    let op = "persistent_q_learning";
+    let corrected =
+        (1.0 - action_gap_scale) * q_t.max(-1) + action_gap_scale * chosen(op, q_t, a_tm1);
+    (r_t + discount_t * corrected).stop_gradient() - chosen(op, q_tm1, a_tm1)
+}
+
+/// Computes errors of values of actions with the next value of the state, `rlax.qv_learning`
+/// (Wiering & van Hasselt 2009).
+///
+/// # Errors
+/// Ends the trace in the cases of [`sarsa`].
+#[track_caller]
+pub fn qv_learning(
+    q_tm1: Tensor,
+    a_tm1: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    v_t: Tensor,
+) -> Tensor {
+    let _scope = function("qv_learning");
+    td_learning(chosen("qv_learning", q_tm1, a_tm1), r_t, discount_t, v_t)
+}
+
+/// Computes errors of values of states with the largest next value of actions, `rlax.qv_max`.
+#[track_caller]
+pub fn qv_max(v_tm1: Tensor, r_t: Tensor, discount_t: Tensor, q_t: Tensor) -> Tensor {
+    let _scope = function("qv_max");
+    td_learning(v_tm1, r_t, discount_t, q_t.max(-1))
+}
+
+/// Computes errors of lambda returns of the largest values, `rlax.q_lambda` (Peng's Q(lambda)).
+///
+/// # Errors
+/// Ends the trace in the cases of [`sarsa`] and [`lambda_returns`].
+#[track_caller]
+pub fn q_lambda(
+    q_tm1: Tensor,
+    a_tm1: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    q_t: Tensor,
+    lambda: impl Operand,
+) -> Tensor {
+    let _scope = function("q_lambda");
+    td_lambda(chosen("q_lambda", q_tm1, a_tm1), r_t, discount_t, q_t.max(-1), lambda)
+}
+
+/// Computes errors by Retrace, `rlax.retrace` (Munos et al. 2016).
+///
+/// `pi_t: [time, .., actions]` are probabilities of the target policy, `mu_t` those of the actions
+/// taken under the behaviour policy. `eps`, 1e-8 in rlax, is added to the latter.
+///
+/// # Errors
+/// Ends the trace if an argument has another type, or if the shapes do not fit.
+#[track_caller]
+#[allow(clippy::too_many_arguments)]
+pub fn retrace(
+    q_tm1: Tensor,
+    q_t: Tensor,
+    a_tm1: Tensor,
+    a_t: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    pi_t: Tensor,
+    mu_t: Tensor,
+    lambda: f64,
+    eps: f64,
+) -> Tensor {
+    let _scope = function("retrace");
+    let identity = TxPair::identity();
+    transformed_retrace(&identity, q_tm1, q_t, a_tm1, a_t, r_t, discount_t, pi_t, mu_t, lambda, eps)
+}
+
+/// Computes errors by Retrace of continuous actions, `rlax.retrace_continuous` (Munos et al. 2016).
+///
+/// `q_t` and `log_rhos`, logarithms of importance ratios, have one step fewer than the others.
+///
+/// # Errors
+/// Ends the trace in the cases of [`general_off_policy_returns_from_q_and_v`].
+#[track_caller]
+pub fn retrace_continuous(
+    q_tm1: Tensor,
+    q_t: Tensor,
+    v_t: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    log_rhos: Tensor,
+    lambda: f64,
+) -> Tensor {
+    let _scope = function("retrace_continuous");
+    let c_t = log_rhos.exp().minimum(1.0) * lambda;
+    let target = general_off_policy_returns_from_q_and_v(q_t, v_t, r_t, discount_t, c_t);
+    target.stop_gradient() - q_tm1
+}
+
+/// Computes [`q_lambda`] of transformed values, `rlax.transformed_q_lambda`.
+///
+/// # Errors
+/// Ends the trace in the cases of [`q_lambda`].
+#[track_caller]
+pub fn transformed_q_lambda(
+    tx: &TxPair,
+    q_tm1: Tensor,
+    a_tm1: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    q_t: Tensor,
+    lambda: impl Operand,
+) -> Tensor {
+    let _scope = function("transformed_q_lambda");
+    let returns = lambda_returns(r_t, discount_t, tx.apply_inv(q_t.max(-1)), lambda);
+    tx.apply(returns).stop_gradient() - chosen("transformed_q_lambda", q_tm1, a_tm1)
+}
+
+/// Computes [`retrace`] of transformed values, `rlax.transformed_retrace`.
+///
+/// # Errors
+/// Ends the trace in the cases of [`retrace`].
+#[track_caller]
+#[allow(clippy::too_many_arguments)]
+pub fn transformed_retrace(
+    tx: &TxPair,
+    q_tm1: Tensor,
+    q_t: Tensor,
+    a_tm1: Tensor,
+    a_t: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    pi_t: Tensor,
+    mu_t: Tensor,
+    lambda: f64,
+    eps: f64,
+) -> Tensor {
+    let _scope = function("retrace");
+    let pi_a_t = chosen("retrace", pi_t, a_t);
+    ensure_sequences("retrace", ["mu_t", "pi_t of the actions"], [mu_t, pi_a_t]);
+    let c_t = (pi_a_t / (mu_t + eps)).minimum(1.0) * lambda;
+    let q_t = tx.apply_inv(q_t);
+    let target =
+        general_off_policy_returns_from_action_values(q_t, a_t, r_t, discount_t, c_t, pi_t);
+    tx.apply(target).stop_gradient() - chosen("retrace", q_tm1, a_tm1)
+}
+
+/// Computes errors of returns of `n` steps of transformed values,
+/// `rlax.transformed_n_step_q_learning` (Kapturowski et al. 2019).
+///
+/// # Errors
+/// Ends the trace in the cases of [`sarsa`] and [`n_step_bootstrapped_returns`].
+#[track_caller]
+#[allow(clippy::too_many_arguments)]
+pub fn transformed_n_step_q_learning(
+    tx: &TxPair,
+    q_tm1: Tensor,
+    a_tm1: Tensor,
+    target_q_t: Tensor,
+    a_t: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    n: usize,
+) -> Tensor {
+    let _scope = function("transformed_n_step_q_learning");
+    let op = "transformed_n_step_q_learning";
+    let v_t = tx.apply_inv(chosen(op, target_q_t, a_t));
+    let returns = n_step_bootstrapped_returns(r_t, discount_t, v_t, n, 1.0);
+    tx.apply(returns).stop_gradient() - chosen(op, q_tm1, a_tm1)
+}
