@@ -104,10 +104,10 @@ pub struct RunOptions {
     /// Wrappers of such an environment, innermost first: import paths, or JSON of [path, {..}]
     #[arg(long)]
     pub env_wrappers: Option<String>,
-    /// Seconds after which a process of such environments counts as hanging; 0 waits for ever
+    /// Seconds after which such a process counts as hanging; 0 waits for ever
     #[arg(long, default_value_t = ENV_TIMEOUT)]
     pub env_timeout: u64,
-    /// Threads that step environments, or processes of Gymnasium's; 0 measures and chooses
+    /// Threads or processes that step environments; 0 measures and chooses
     #[arg(long, default_value_t = 0)]
     pub num_threads: usize,
     /// Timesteps between checkpoints, from which --resume continues; 0 writes none
