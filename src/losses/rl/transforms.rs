@@ -206,10 +206,10 @@ fn two_hot_of_bins(scalar: Tensor, bins: Tensor) -> Tensor {
     let upper = reached.to(DType::I32).argmax(-1);
     // A number at the first bin has no lower one, and all of the weight is on the first.
     let lower = (upper - 1).maximum(0);
-    let (upper_value, lower_value) = (bins.take(upper, 0), bins.take(lower, 0));
-    let width = upper_value - lower_value;
+    let (value_above, value_below) = (bins.take(upper, 0), bins.take(lower, 0));
+    let width = value_above - value_below;
     let single = width.eq(0.0);
-    let p_lower = where_(single, 0.0, (upper_value - scalar) / where_(single, 1.0, width));
+    let p_lower = where_(single, 0.0, (value_above - scalar) / where_(single, 1.0, width));
     let hot = |index: Tensor, p: Tensor| one_hot(index, count, p.dtype()) * p.expand_dims(-1);
     hot(lower, p_lower) + hot(upper, constant(1.0f32).to(p_lower.dtype()) - p_lower)
 }
