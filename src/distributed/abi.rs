@@ -6,6 +6,7 @@
 //! `MPI_SUCCESS`, 0, or an error code.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ops::Range;
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -24,7 +25,9 @@ const COMM_WORLD: usize = 0x101;
 const ERRORS_RETURN: usize = 0x143;
 const BYTE: usize = 0x247;
 const FLOAT: usize = 0x210;
-const UINT64_T: usize = 0x259;
+const INT64_T: usize = 0x258;
+/// `MPI_IN_PLACE`: the result replaces the numbers that are sent.
+const IN_PLACE: usize = 1;
 
 /// `MPI_ANY_SOURCE`.
 pub(super) const ANY_SOURCE: c_int = -1;
@@ -85,12 +88,57 @@ functions! {
     processor_name = "MPI_Get_processor_name" (*mut c_char, *mut c_int);
     bcast = "MPI_Bcast" (*mut c_void, c_int, Handle, c_int, Handle);
     allreduce = "MPI_Allreduce" (*const c_void, *mut c_void, c_int, Handle, Handle, Handle);
-    alltoall = "MPI_Alltoall" (*const c_void, c_int, Handle, *mut c_void, c_int, Handle, Handle);
-    allgather = "MPI_Allgather" (*const c_void, c_int, Handle, *mut c_void, c_int, Handle, Handle);
+    alltoallv = "MPI_Alltoallv"
+        (*const c_void, *const c_int, *const c_int, Handle,
+         *mut c_void, *const c_int, *const c_int, Handle, Handle);
+    allgatherv = "MPI_Allgatherv"
+        (*const c_void, c_int, Handle, *mut c_void, *const c_int, *const c_int, Handle, Handle);
     send = "MPI_Send" (*const c_void, c_int, Handle, c_int, c_int, Handle);
     recv = "MPI_Recv" (*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Status);
     iprobe = "MPI_Iprobe" (c_int, c_int, Handle, *mut c_int, *mut Status);
     get_count = "MPI_Get_count" (*const Status, Handle, *mut c_int);
+}
+
+/// Consecutive parts of some numbers, one for each process.
+#[derive(Clone)]
+pub(super) struct Parts {
+    counts: Vec<c_int>,
+    starts: Vec<c_int>,
+    /// Rank of this process.
+    rank: usize,
+}
+
+impl Parts {
+    /// Divides `len` numbers among `size` processes, of which this one is `rank`; the last parts may
+    /// be shorter.
+    pub fn of(len: usize, size: usize, rank: usize) -> Result<Parts> {
+        let part = len.div_ceil(size);
+        let starts = (0..size).map(|p| (p * part).min(len));
+        let counts = starts.clone().map(|start| part.min(len - start));
+        Ok(Parts {
+            counts: counts.map(count).collect::<Result<_>>()?,
+            starts: starts.map(count).collect::<Result<_>>()?,
+            rank,
+        })
+    }
+
+    /// `size` parts of equal length.
+    fn equal(part: usize, size: usize, rank: usize) -> Result<Parts> {
+        let starts = (0..size).map(|p| count(p * part)).collect::<Result<_>>()?;
+        Ok(Parts { counts: vec![count(part)?; size], starts, rank })
+    }
+
+    /// End of the last part.
+    fn end(&self) -> usize {
+        let ends = self.starts.iter().zip(&self.counts).map(|(&start, &count)| start + count);
+        ends.max().unwrap_or(0) as usize
+    }
+
+    /// Range of this process's part.
+    pub fn own(&self) -> Range<usize> {
+        let start = self.starts[self.rank] as usize;
+        start..start + self.counts[self.rank] as usize
+    }
 }
 
 /// Loaded MPI library. It stays loaded until the process ends, as it may have threads of its own.
@@ -227,46 +275,65 @@ impl Library {
         })
     }
 
-    /// Returns the sum of the numbers over all processes; overflow wraps around.
-    pub fn sum(&self, numbers: &[u64]) -> Result<Vec<u64>> {
-        let mut sums = vec![0u64; numbers.len()];
+    /// Replaces the numbers by their sums over all processes; overflow wraps around.
+    pub fn sum(&self, numbers: &mut [i64]) -> Result<()> {
         let size = count(numbers.len())?;
-        // SAFETY: MPI is initialised; both buffers have as many numbers as are named.
+        // SAFETY: MPI is initialised; as many numbers as are named.
         self.check("MPI_Allreduce", unsafe {
-            let (kind, op, world) = (handle(UINT64_T), handle(OP_SUM), handle(COMM_WORLD));
-            let into = sums.as_mut_ptr().cast();
-            (self.functions.allreduce)(numbers.as_ptr().cast(), into, size, kind, op, world)
-        })?;
-        Ok(sums)
+            let (kind, op, world) = (handle(INT64_T), handle(OP_SUM), handle(COMM_WORLD));
+            let into = numbers.as_mut_ptr().cast();
+            (self.functions.allreduce)(handle(IN_PLACE), into, size, kind, op, world)
+        })
     }
 
-    /// Sends part `p` of `numbers` to process `p`, and returns the parts of all processes for this
-    /// one, in the order of their ranks. There are `size` parts.
-    pub fn exchange_parts(&self, numbers: &[f32], size: usize) -> Result<Vec<f32>> {
-        let mut parts = vec![0.0f32; numbers.len()];
-        let part = count(numbers.len() / size)?;
-        // SAFETY: MPI is initialised; both buffers have `size` parts of as many numbers as are
-        // named, where `size` is the number of processes.
-        self.check("MPI_Alltoall", unsafe {
-            let (kind, into) = (handle(FLOAT), parts.as_mut_ptr().cast());
-            let (from, world) = (numbers.as_ptr().cast(), handle(COMM_WORLD));
-            (self.functions.alltoall)(from, part, kind, into, part, kind, world)
-        })?;
-        Ok(parts)
+    /// Sends part `p` of `numbers` to process `p`, and receives the parts of the other processes for
+    /// this one into `received`, at the place of their ranks among parts of this length.
+    pub fn exchange_parts(
+        &self,
+        numbers: &[f32],
+        parts: &Parts,
+        received: &mut [f32],
+    ) -> Result<()> {
+        let (rank, own) = (parts.rank, parts.own().len());
+        let mut sent = parts.clone();
+        sent.counts[rank] = 0;
+        let mut from_each = Parts::equal(own, parts.counts.len(), rank)?;
+        from_each.counts[rank] = 0;
+        assert!(sent.end() <= numbers.len() && from_each.end() <= received.len());
+        // SAFETY: MPI is initialised; both buffers have the parts that are named, as checked above,
+        // one for each process.
+        self.check("MPI_Alltoallv", unsafe {
+            (self.functions.alltoallv)(
+                numbers.as_ptr().cast(),
+                sent.counts.as_ptr(),
+                sent.starts.as_ptr(),
+                handle(FLOAT),
+                received.as_mut_ptr().cast(),
+                from_each.counts.as_ptr(),
+                from_each.starts.as_ptr(),
+                handle(FLOAT),
+                handle(COMM_WORLD),
+            )
+        })
     }
 
-    /// Returns the numbers of all `size` processes, in the order of their ranks; all have as many.
-    pub fn gather(&self, numbers: &[f32], size: usize) -> Result<Vec<f32>> {
-        let mut all = vec![0.0f32; numbers.len() * size];
-        let part = count(numbers.len())?;
-        // SAFETY: MPI is initialised; the second buffer has the numbers of `size` processes, which
-        // is their number.
-        self.check("MPI_Allgather", unsafe {
-            let (kind, into) = (handle(FLOAT), all.as_mut_ptr().cast());
-            let (from, world) = (numbers.as_ptr().cast(), handle(COMM_WORLD));
-            (self.functions.allgather)(from, part, kind, into, part, kind, world)
-        })?;
-        Ok(all)
+    /// Replaces the parts of the other processes in `numbers` with theirs.
+    pub fn gather(&self, numbers: &mut [f32], parts: &Parts) -> Result<()> {
+        assert!(parts.end() <= numbers.len());
+        // SAFETY: MPI is initialised; the buffer has the parts that are named, as checked above, one
+        // for each process.
+        self.check("MPI_Allgatherv", unsafe {
+            (self.functions.allgatherv)(
+                handle(IN_PLACE),
+                0,
+                handle(FLOAT),
+                numbers.as_mut_ptr().cast(),
+                parts.counts.as_ptr(),
+                parts.starts.as_ptr(),
+                handle(FLOAT),
+                handle(COMM_WORLD),
+            )
+        })
     }
 
     /// Sends a message.

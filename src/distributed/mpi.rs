@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::abi::{ANY_SOURCE, Library, THREAD_MULTIPLE, THREAD_SERIALIZED};
+use super::abi::{ANY_SOURCE, Library, Parts, THREAD_MULTIPLE, THREAD_SERIALIZED};
 use super::arrivals::{Arrivals, name_of_the_launch};
 use super::key_values::Store;
 use super::launch::Launch;
@@ -34,6 +34,9 @@ pub struct Mpi {
     /// True if any threads may call MPI at once.
     multiple: bool,
     store: Mutex<Option<(Arc<Store>, JoinHandle<()>)>>,
+    /// Memory for the numbers of a sum that other processes send, kept because the system takes
+    /// longer to hand out new memory than to add.
+    received: Mutex<Vec<f32>>,
     /// Watcher that names this process if it is killed.
     watch: Option<Watch>,
 }
@@ -68,7 +71,8 @@ impl Mpi {
         // Without a watcher, the launcher names a process by its PID.
         let watch = Watch::start(&name_of_the_launch(), &message).ok();
         let multiple = threads >= THREAD_MULTIPLE;
-        Ok(Mpi { library, rank, size, multiple, store: Mutex::default(), watch })
+        let (store, received) = (Mutex::default(), Mutex::default());
+        Ok(Mpi { library, rank, size, multiple, store, received, watch })
     }
 
     /// Returns the rank of this process.
@@ -137,18 +141,22 @@ impl Mpi {
     /// Returns the same errors as [`Mpi::barrier`].
     pub fn sum_f32(&self, numbers: &mut [f32]) -> Result<()> {
         // Process p adds part p of the numbers.
-        let part = numbers.len().div_ceil(self.size);
-        let mut padded = numbers.to_vec();
-        padded.resize(part * self.size, 0.0);
-        let parts = self.library.exchange_parts(&padded, self.size)?;
-        let (first, others) = parts.split_at(part);
-        let mut sums = first.to_vec();
-        for other in others.chunks_exact(part.max(1)) {
-            sums.iter_mut().zip(other).for_each(|(sum, x)| *sum += x);
+        let parts = Parts::of(numbers.len(), self.size, self.rank)?;
+        let own = parts.own();
+        let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        received.resize(own.len() * self.size, 0.0);
+        self.library.exchange_parts(numbers, &parts, &mut received)?;
+        if !own.is_empty() {
+            let sums = &mut numbers[own.clone()];
+            let (before, after) = received.split_at_mut(self.rank * own.len());
+            let mut before = before.chunks_exact_mut(own.len());
+            if let Some(first) = before.next() {
+                before.for_each(|other| add(first, other));
+                add(sums, first);
+            }
+            after.chunks_exact(own.len()).skip(1).for_each(|other| add(sums, other));
         }
-        let all = self.library.gather(&sums, self.size)?;
-        numbers.copy_from_slice(&all[..numbers.len()]);
-        Ok(())
+        self.library.gather(numbers, &parts)
     }
 
     /// Replaces `numbers` with their sums over all processes, which pass equally many; overflow
@@ -157,9 +165,7 @@ impl Mpi {
     /// # Errors
     /// Returns the same errors as [`Mpi::barrier`].
     pub fn sum_i64(&self, numbers: &mut [i64]) -> Result<()> {
-        let sums = self.library.sum(bytemuck::cast_slice(numbers))?;
-        numbers.copy_from_slice(bytemuck::cast_slice(&sums));
-        Ok(())
+        self.library.sum(numbers)
     }
 
     /// Replaces the `bytes` of every process with those of process 0.
@@ -200,6 +206,11 @@ impl Mpi {
         self.library.abort(1);
         std::process::exit(1)
     }
+}
+
+/// Adds `others` to `sums`. Additions are commutative, so only the order of the pairs matters.
+fn add(sums: &mut [f32], others: &[f32]) {
+    sums.iter_mut().zip(others).for_each(|(sum, x)| *sum += x);
 }
 
 impl Drop for Mpi {
