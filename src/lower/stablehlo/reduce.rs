@@ -76,6 +76,15 @@ impl Emitter<'_> {
         if axes.is_empty() {
             return x;
         }
+        if matches!(op, ReduceOp::Sum | ReduceOp::Prod)
+            && matches!(ty.dtype, DType::F16 | DType::BF16)
+        {
+            // Rounded to half precision after each addition, a long sum stops growing.
+            let [wide, sum] = [ty, result].map(|ty| TensorType::new(DType::F32, &ty.shape));
+            let x = self.convert(x, ty, DType::F32);
+            let value = self.reduce(op, x, &wide, axes, &sum);
+            return self.convert(value, &sum, result.dtype);
+        }
         if let Some(value) = self.reduce_rows(op, x, ty, axes, result) {
             return value;
         }
