@@ -4,8 +4,10 @@
 //! `PODRACER_PEER_PYTHON=.../bin/python`, a Python with JAX, each row is measured alternately with
 //! `benches/peers/jax_ppo_atari.py`. Rows can be chosen: `cargo bench --bench ppo_atari -- lower
 //! step`. `scan` is four steps in one program; JAX takes 7 s for each step of it. `parts` are the
-//! parts of a step, each compiled alone, and their sum. `torch`, measured only when named, is the
-//! step beside PyTorch with channels-last images (`benches/peers/torch_ppo_atari.py`).
+//! parts of a step, each compiled alone, and their sum; `acting` are those of choosing actions for 8
+//! environments. `torch`, measured only when named, is the
+//! step beside PyTorch with channels-last images (`benches/peers/torch_ppo_atari.py`). `bfloat16`, also
+//! only when named, is the step with layers that compute in bfloat16.
 //!
 //! On a machine shared with others, wall times depend on the other load: compare minimums and
 //! processor times.
@@ -59,13 +61,15 @@ impl Agent<Tensor> {
         }
     }
 
-    /// Observations u8[batch, 4, 84, 84] to the policy and the value of each.
-    fn apply(&self, observations: Tensor) -> (Categorical<Tensor>, Tensor) {
-        let mut x = observations.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0;
+    /// Observations u8[batch, 4, 84, 84] to the policy and the value of each. The convolutions and
+    /// the hidden layer compute in `dtype`.
+    fn apply(&self, observations: Tensor, dtype: DType) -> (Categorical<Tensor>, Tensor) {
+        let mut x = (observations.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0).to(dtype);
         for conv in &self.convs {
-            x = conv.apply(x).relu();
+            x = tree::map(conv.clone(), |w: Tensor| w.to(dtype)).apply(x).relu();
         }
-        let x = self.hidden.apply(x.flatten_from(1)).relu();
+        let hidden = tree::map(self.hidden.clone(), |w: Tensor| w.to(dtype));
+        let x = hidden.apply(x.flatten_from(1)).relu().to(DType::F32);
         (Categorical::new(self.actor.apply(x)), self.critic.apply(x).squeeze(-1))
     }
 }
@@ -92,8 +96,8 @@ fn start(_: Tensor) -> State<Tensor> {
     (agent, state)
 }
 
-fn loss(agent: Agent<Tensor>, batch: &Minibatch<Tensor>) -> Tensor {
-    let (policy, value) = agent.apply(batch.observations);
+fn loss(agent: Agent<Tensor>, batch: &Minibatch<Tensor>, dtype: DType) -> Tensor {
+    let (policy, value) = agent.apply(batch.observations, dtype);
     let ratio = (policy.log_prob(batch.actions) - batch.log_probs).exp();
     let advantages = batch.advantages;
     let advantages = (advantages - advantages.mean(..)) / (advantages.std(..) + 1e-8);
@@ -104,9 +108,16 @@ fn loss(agent: Agent<Tensor>, batch: &Minibatch<Tensor>) -> Tensor {
     policy_loss - 0.01 * policy.entropy().mean(..) + 0.5 * (0.5 * errors.mean(..))
 }
 
-fn step((state, batch): (State<Tensor>, Minibatch<Tensor>)) -> (State<Tensor>, Tensor) {
+fn step(inputs: (State<Tensor>, Minibatch<Tensor>)) -> (State<Tensor>, Tensor) {
+    step_in(DType::F32, inputs)
+}
+
+fn step_in(
+    dtype: DType,
+    (state, batch): (State<Tensor>, Minibatch<Tensor>),
+) -> (State<Tensor>, Tensor) {
     let (agent, optimiser) = state;
-    let (value, grads) = value_and_grad(|agent| loss(agent, &batch))(agent.clone());
+    let (value, grads) = value_and_grad(|agent| loss(agent, &batch, dtype))(agent.clone());
     (adam().step(agent, clip_by_global_norm(0.5).apply(grads), optimiser), value)
 }
 
@@ -256,6 +267,35 @@ fn parts(state: State<Array>) -> Result<()> {
     Ok(())
 }
 
+/// Measures the parts of choosing actions for 8 environments, each compiled alone.
+fn acting(state: State<Array>) -> Result<()> {
+    const ENVS: usize = 8;
+    let layers = [
+        ([84, 84, 4], [8, 8, 4, 32], 4),
+        ([20, 20, 32], [4, 4, 32, 64], 2),
+        ([9, 9, 64], [3, 3, 64, 64], 1),
+    ];
+    for (i, (image, kernel, stride)) in layers.into_iter().enumerate() {
+        let options = ConvOptions { stride, padding: Padding::Valid };
+        let layer = |(x, w, b): Three| (conv2d(x, w, &options) + b).relu();
+        let x = noise(&[&[ENVS], &image[..]].concat())?;
+        let inputs = (x, noise(&kernel)?, noise(&[kernel[3]])?);
+        part(&format!("8 images: convolution {}", i + 1), layer, inputs)?;
+    }
+    let product = |(a, b): (Tensor, Tensor)| a.matmul(b);
+    let (x, w) = (noise(&[ENVS, 3136])?, noise(&[3136, 512])?);
+    part("8 images: dense layer", product, (x, w))?;
+    let images = to_device(Array::zeros([ENVS, 4, 84, 84], DType::U8))?;
+    let convert = |x: Tensor| x.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0;
+    part("8 images: to f32", convert, images.clone())?;
+    let act = |(agent, images): (Agent<Tensor>, Tensor)| {
+        let (policy, value) = agent.apply(images, DType::F32);
+        (policy.sample(Key::constant(1)), value)
+    };
+    part("8 images: actions and values", act, (state.0, images))?;
+    Ok(())
+}
+
 fn main() -> Result<()> {
     // SAFETY: no other thread runs yet.
     unsafe { std::env::set_var("PODRACER_CACHE", "off") };
@@ -293,6 +333,11 @@ fn main() -> Result<()> {
     if wants("step") {
         steps("step, ms", &compiled, state.clone(), &batch, &mut peer)?;
     }
+    if asked.iter().any(|x| x == "bfloat16") {
+        let compiled = jit(|inputs| step_in(DType::BF16, inputs)).named("ppo_atari_step_bf16");
+        let no_peer = &mut Peer::none();
+        steps("step in bfloat16, ms", &compiled, state.clone(), &batch, no_peer)?;
+    }
     // Beside PyTorch only when asked: it needs a Python with torch.
     if asked.iter().any(|x| x == "torch") {
         let mut torch = Peer::start("torch_ppo_atari.py");
@@ -300,6 +345,9 @@ fn main() -> Result<()> {
     }
     if wants("parts") {
         parts(state.clone())?;
+    }
+    if wants("acting") {
+        acting(state.clone())?;
     }
     if wants("scan") {
         let mut row = Row::new("4 steps in a scan, ms per step");

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::lower::conv;
 use crate::lower::custom_calls::callbacks::Callback;
 use crate::lower::custom_calls::native_calls::{Bits, Dense};
-use crate::lower::custom_calls::onednn::{self, Convolution};
+use crate::lower::custom_calls::onednn::{self, Convolution, Matmul};
 use crate::lower::custom_calls::{Place, register, register_for};
 use crate::lower::pjrt::{Client, CreateOption, KeyValues, Plugin};
 use crate::lower::stablehlo::{ConvLibrary, LowerOptions, Platform};
@@ -273,11 +273,11 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get())
 }
 
-/// Makes oneDNN's convolutions callable by compiled programs. Returns false if the plugin calls no
+/// Makes oneDNN's convolutions and products callable by compiled programs. Returns false if the plugin calls no
 /// functions of this process.
 fn load_onednn(plugin: &Plugin) -> Result<bool> {
     onednn::load()?;
-    register::<Convolution>(plugin)
+    Ok(register::<Convolution>(plugin)? && register::<Matmul>(plugin)?)
 }
 
 /// Starts the client of this machine's cores.

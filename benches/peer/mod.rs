@@ -10,6 +10,12 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// No peer, for rows without a comparison.
+    #[allow(dead_code)] // Not every benchmark has such rows.
+    pub fn none() -> Peer {
+        Peer { running: None }
+    }
+
     /// Starts a script.
     pub fn start(script: &str) -> Peer {
         let Ok(python) = std::env::var("PODRACER_PEER_PYTHON") else {

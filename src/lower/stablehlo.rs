@@ -13,6 +13,7 @@
 mod collective;
 mod control;
 mod conv;
+mod dot;
 mod elementwise;
 mod emitter;
 mod gather;

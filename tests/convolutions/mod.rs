@@ -1,5 +1,6 @@
 //! Convolutions with their gradients, compared with the interpreter.
 
+use half::bf16;
 use podracer::jit::run_program;
 use podracer::trace::op::{ConvDims, Precision};
 use podracer::trace::ops::conv_general;
@@ -20,6 +21,10 @@ pub fn numbers(ty: &TensorType, seed: u64) -> Literal {
         DType::F64 => Literal::new(ty.shape.clone(), &values),
         DType::I32 => {
             let values: Vec<i32> = values.iter().map(|x| (x * 8.0) as i32).collect();
+            Literal::new(ty.shape.clone(), &values)
+        }
+        DType::BF16 => {
+            let values: Vec<bf16> = values.iter().map(|&x| bf16::from_f64(x)).collect();
             Literal::new(ty.shape.clone(), &values)
         }
         _ => {

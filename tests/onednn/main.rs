@@ -4,6 +4,7 @@
 #[path = "../convolutions/mod.rs"]
 mod convolutions;
 mod part;
+mod products;
 
 use convolutions::{NONE, alone, f32s, nhwc, numbers, same_within, with_gradients};
 use podracer::lower::pjrt::CompileOptions;
@@ -387,7 +388,7 @@ fn wrong_calls_are_errors() {
             "module @conv {{
                func.func public @main(%x: tensor<4x8x8x2xf32>, %w: tensor<3x3x2x4xf32>)
                    -> tensor<4x6x6x4xf32> {{
-                 %y = stablehlo.custom_call @podracer.onednn.3.2.conv.1(%x, %w)
+                 %y = stablehlo.custom_call @podracer.onednn.3.2.conv.2(%x, %w)
                    {{api_version = 4 : i32, backend_config = {{problem = array<i64: {numbers}>}}}}
                    : (tensor<4x8x8x2xf32>, tensor<3x3x2x4xf32>) -> tensor<4x6x6x4xf32>
                  return %y : tensor<4x6x6x4xf32>
@@ -405,18 +406,21 @@ fn wrong_calls_are_errors() {
         results[0].copy_to_host(&mut bytes)
     };
     let axis = "8, 3, 6, 1, 1, 0, 0";
-    let right = format!("0, 0, 1, 4, 1, 2, 4, 2, {axis}, {axis}, 72, 1, 4, 24, 8");
+    let right = format!("0, 0, 0, 1, 4, 1, 2, 4, 2, {axis}, {axis}, 72, 1, 4, 24, 8");
     run(&right).unwrap();
     for wrong in [
         "0",
         // Another kind, a bias that is not there, a gradient with a bias, more parts than images, no
         // channels, another batch.
-        &right.replacen("0, 0, 1, 4", "3, 0, 1, 4", 1),
-        &right.replacen("0, 0, 1, 4", "0, 1, 1, 4", 1),
-        &right.replacen("0, 0, 1, 4", "1, 1, 1, 4", 1),
-        &right.replacen("0, 0, 1, 4", "0, 0, 5, 4", 1),
+        &right.replacen("0, 0, 0, 1, 4", "3, 0, 0, 1, 4", 1),
+        &right.replacen("0, 0, 0, 1, 4", "0, 1, 0, 1, 4", 1),
+        &right.replacen("0, 0, 0, 1, 4", "1, 1, 0, 1, 4", 1),
+        &right.replacen("0, 0, 0, 1, 4", "0, 0, 0, 5, 4", 1),
         &right.replacen("1, 2, 4, 2", "1, 0, 4, 2", 1),
-        &right.replacen("0, 0, 1, 4", "0, 0, 1, 5", 1),
+        &right.replacen("0, 0, 0, 1, 4", "0, 0, 0, 1, 5", 1),
+        // Elements of another type than the tensors', and of none.
+        &right.replacen("0, 0, 0, 1, 4", "0, 0, 1, 1, 4", 1),
+        &right.replacen("0, 0, 0, 1, 4", "0, 0, 2, 1, 4", 1),
         // Weights beyond their memory, and negative distances.
         &right.replace("24, 8", "2400, 8"),
         &right.replace("24, 8", "-24, 8"),
@@ -427,7 +431,7 @@ fn wrong_calls_are_errors() {
         &right.replacen("4, 1, 2, 4", "4, 1, 2147483647, 2147483647", 1),
     ] {
         let error = run(wrong).expect_err(wrong).to_string();
-        assert!(error.contains("podracer.onednn.3.2.conv.1"), "{error}");
+        assert!(error.contains("podracer.onednn.3.2.conv.2"), "{error}");
     }
 }
 

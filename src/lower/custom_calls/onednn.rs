@@ -3,7 +3,8 @@
 //! [`Problem::of`] finds the convolution of a neural network in the operation: the forward pass, or
 //! one of its two gradients, which the transposition of a convolution writes as convolutions of
 //! other forms. The emitter then writes a call of [`Convolution`], which runs oneDNN's primitive for
-//! it. All else stays the compiler's. The measurements are in
+//! it. [`Matmul`] is the product of large matrices, of the dense layers of such networks. All else
+//! stays the compiler's. The measurements are in
 //! `docs/decisions/0016-convolutions-by-onednn.md`.
 //!
 //! A primitive runs on one thread; the batch is cut into [parts](Problem::parts), which the
@@ -12,21 +13,27 @@
 
 mod layers;
 mod library;
+mod matmul;
 mod plan;
 mod problem;
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use half::bf16;
 
 pub(in crate::lower) use self::layers::{Layer, Layers, Role};
 use self::library::Library;
-use self::plan::Plan;
+pub(crate) use self::matmul::Matmul;
+pub(in crate::lower) use self::matmul::product_by_onednn;
+use self::plan::{Plan, Value};
 pub(in crate::lower) use self::problem::{Epilogue, Kind, Problem};
 use super::{Call, Kernel, KernelError};
 use crate::error::Result;
 use crate::native::{Lock, Settings};
 use crate::trace::op::ConvDims;
-use crate::trace::types::TensorType;
+use crate::trace::types::{DType, TensorType};
 
 static LIBRARY: OnceLock<Library> = OnceLock::new();
 
@@ -58,48 +65,75 @@ pub(in crate::lower) fn by_onednn(
     plan(&problem).is_ok_and(|plan| plan.is_fast()).then_some(problem)
 }
 
-/// The plan of a convolution, made at its first use.
+fn library() -> Result<&'static Library, String> {
+    LIBRARY.get().ok_or_else(|| "oneDNN is not loaded".into())
+}
+
 fn plan(problem: &Problem) -> Result<Arc<Plan>, String> {
-    static PLANS: OnceLock<Mutex<HashMap<Problem, Arc<Plan>>>> = OnceLock::new();
-    let plans = || PLANS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(plan) = plans().get(problem) {
-        return Ok(plan.clone());
+    static PLANS: Plans<Problem, Plan> = Plans::new();
+    PLANS.get_or_make(problem, || Plan::new(library()?, problem))
+}
+
+/// Plans of the problems that programs have, each made at its first use.
+struct Plans<K, P>(OnceLock<Mutex<HashMap<K, Arc<P>>>>);
+
+impl<K: Clone + Eq + Hash, P> Plans<K, P> {
+    const fn new() -> Plans<K, P> {
+        Plans(OnceLock::new())
     }
-    // Outside the lock: a plan takes milliseconds.
-    let library = LIBRARY.get().ok_or("oneDNN is not loaded")?;
-    let plan = Arc::new(Plan::new(library, problem)?);
-    Ok(plans().entry(problem.clone()).or_insert(plan).clone())
+
+    fn get_or_make(
+        &self,
+        problem: &K,
+        make: impl FnOnce() -> Result<P, String>,
+    ) -> Result<Arc<P>, String> {
+        let plans =
+            || self.0.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plan) = plans().get(problem) {
+            return Ok(plan.clone());
+        }
+        // Outside the lock: a plan takes milliseconds.
+        let plan = Arc::new(make()?);
+        Ok(plans().entry(problem.clone()).or_insert(plan).clone())
+    }
 }
 
 /// A convolution or one of its gradients, as the attribute `problem` says.
 pub(crate) struct Convolution;
 
 impl Kernel for Convolution {
-    const TARGET: &'static str = "podracer.onednn.3.2.conv.1";
+    const TARGET: &'static str = "podracer.onednn.3.2.conv.2";
 
     fn run(call: &mut Call<'_>) -> Result<(), KernelError> {
         let problem = Problem::decode(&call.array::<i64>("problem")?)?;
-        let (first, second) = (call.operand::<f32>(0)?.data, call.operand::<f32>(1)?.data);
-        let result = call.result::<f32>(0)?;
-        let [source, weights, destination] = match problem.kind {
-            Kind::Forward => [first.len(), second.len(), result.len()],
-            Kind::BackwardData => [result.len(), second.len(), first.len()],
-            Kind::BackwardWeights => [first.len(), result.len(), second.len()],
-        };
-        if [source, destination] != [problem.source_len(), problem.destination_len()]
-            || weights < problem.weights_span()
-        {
-            return Err(format!("the tensors do not fit {problem:?}").into());
+        match problem.dtype {
+            DType::BF16 => convolve::<bf16>(&problem, call),
+            _ => convolve::<f32>(&problem, call),
         }
-        let bias = match problem.epilogue {
-            Epilogue::None => None,
-            Epilogue::Bias | Epilogue::BiasRelu => Some(call.operand::<f32>(2)?.data),
-        };
-        if bias.is_some_and(|bias| bias.len() != problem.groups * problem.features) {
-            return Err(format!("the bias does not fit {problem:?}").into());
-        }
-        let plan = plan(&problem)?;
-        let parallel = |count, task: plan::Task<'_>| call.parallel(count, task);
-        Ok(plan.run(&problem, [first, second], bias, result, &parallel)?)
     }
+}
+
+fn convolve<T: Value>(problem: &Problem, call: &mut Call<'_>) -> Result<(), KernelError> {
+    let (first, second) = (call.operand::<T>(0)?.data, call.operand::<T>(1)?.data);
+    let result = call.result::<T>(0)?;
+    let [source, weights, destination] = match problem.kind {
+        Kind::Forward => [first.len(), second.len(), result.len()],
+        Kind::BackwardData => [result.len(), second.len(), first.len()],
+        Kind::BackwardWeights => [first.len(), result.len(), second.len()],
+    };
+    if [source, destination] != [problem.source_len(), problem.destination_len()]
+        || weights < problem.weights_span()
+    {
+        return Err(format!("the tensors do not fit {problem:?}").into());
+    }
+    let bias = match problem.epilogue {
+        Epilogue::None => None,
+        Epilogue::Bias | Epilogue::BiasRelu => Some(call.operand::<T>(2)?.data),
+    };
+    if bias.is_some_and(|bias| bias.len() != problem.groups * problem.features) {
+        return Err(format!("the bias does not fit {problem:?}").into());
+    }
+    let plan = plan(problem)?;
+    let parallel = |count, task: plan::Task<'_>| call.parallel(count, task);
+    Ok(plan.run(problem, [first, second], bias, result, &parallel)?)
 }

@@ -1,9 +1,9 @@
-//! Gathers, scatters and general products: attributes with many lists of axes.
+//! Gathers and scatters: attributes with many lists of axes.
 
 use super::emitter::Emitter;
 use super::mlir::{List, Value, signature};
 use crate::trace::literal::Literal;
-use crate::trace::op::{Axes, BinaryOp, DotDims, GatherDims, ScatterDims, ScatterKind};
+use crate::trace::op::{Axes, BinaryOp, GatherDims, ScatterDims, ScatterKind};
 use crate::trace::types::TensorType;
 
 impl Emitter<'_> {
@@ -101,29 +101,5 @@ impl Emitter<'_> {
         };
         let result = self.scatter(&dims, &[operand, indices, x[2]], &[&wide, &indices_ty, tys[2]]);
         self.reshape(result, &wide, tys[0])
-    }
-
-    pub(super) fn dot(
-        &mut self,
-        dims: &DotDims,
-        x: &[Value],
-        tys: &[&TensorType],
-        result: &TensorType,
-    ) -> Value {
-        let precision = super::mlir::precision(dims.precision);
-        let id = self.begin(1)[0];
-        self.write(format_args!("stablehlo.dot_general {}, {}, ", x[0], x[1]));
-        if !dims.lhs_batch.is_empty() {
-            let (lhs, rhs) = (List(&dims.lhs_batch), List(&dims.rhs_batch));
-            self.write(format_args!("batching_dims = [{lhs}] x [{rhs}], "));
-        }
-        self.write(format_args!(
-            "contracting_dims = [{}] x [{}], precision = [{precision}, {precision}] : {}",
-            List(&dims.lhs_contract),
-            List(&dims.rhs_contract),
-            signature(tys, &[result])
-        ));
-        self.end();
-        id
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::ptr;
 
 use crate::error::{Error, Result};
+use crate::trace::types::DType;
 
 /// The version that the signatures are of.
 const VERSION: (c_int, c_int) = (3, 2);
@@ -21,6 +22,7 @@ type Status = c_int;
 type Destroy = unsafe extern "C" fn(Raw) -> Status;
 
 const CPU: c_int = 1;
+const BF16: c_int = 2;
 const F32: c_int = 3;
 const ANY_FORMAT: c_int = 1;
 const VECTOR_FORMAT: c_int = 2;
@@ -119,6 +121,8 @@ functions! {
     conv_backward_weights "dnnl_convolution_backward_weights_primitive_desc_create"
         (*mut Raw, Raw, c_int, Raw, Raw, Raw, Raw,
          *const i64, *const i64, *const i64, *const i64, Raw, Raw) -> Status;
+    matmul "dnnl_matmul_primitive_desc_create"
+        (*mut Raw, Raw, Raw, Raw, Raw, Raw, Raw) -> Status;
     reorder "dnnl_reorder_primitive_desc_create" (*mut Raw, Raw, Raw, Raw, Raw, Raw) -> Status;
     pd_query "dnnl_primitive_desc_query" (Raw, c_int, c_int, *mut c_void) -> Status;
     pd_query_md "dnnl_primitive_desc_query_md" (Raw, c_int, c_int) -> Raw;
@@ -184,6 +188,15 @@ fn dims(sizes: &[i64]) -> Dims {
     let mut dims = [0; MAX_AXES];
     dims[..sizes.len()].copy_from_slice(sizes);
     dims
+}
+
+/// An element type as the library takes it.
+fn data_type(dtype: DType) -> c_int {
+    match dtype {
+        DType::F32 => F32,
+        DType::BF16 => BF16,
+        other => unreachable!("no problem has elements of {other}"),
+    }
 }
 
 fn check(status: Status, action: &str) -> Result<(), String> {
@@ -255,37 +268,40 @@ impl Library {
         Ok(Handle { raw, destroy })
     }
 
-    fn described(&self, sizes: &[i64], format: c_int) -> Result<Handle, String> {
+    fn described(&self, dtype: DType, sizes: &[i64], format: c_int) -> Result<Handle, String> {
         let (f, axes) = (&self.functions, sizes.len() as c_int);
         self.handle("describe a tensor", f.desc_destroy, |raw| {
             // SAFETY: there are as many sizes as axes; the result is written to a live pointer.
-            unsafe { (f.desc_with_tag)(raw, axes, dims(sizes).as_ptr(), F32, format) }
+            unsafe { (f.desc_with_tag)(raw, axes, dims(sizes).as_ptr(), data_type(dtype), format) }
         })
     }
 
     /// The descriptor of images: batch, channels, then spatial sizes; in memory channels are last.
-    pub fn images(&self, sizes: &[i64]) -> Result<Handle, String> {
-        self.described(sizes, CHANNELS_LAST[sizes.len() - 3])
+    pub fn images(&self, dtype: DType, sizes: &[i64]) -> Result<Handle, String> {
+        self.described(dtype, sizes, CHANNELS_LAST[sizes.len() - 3])
     }
 
     /// The descriptor of weights in the format that a primitive chooses.
-    pub fn any_weights(&self, sizes: &[i64]) -> Result<Handle, String> {
-        self.described(sizes, ANY_FORMAT)
+    pub fn any_weights(&self, dtype: DType, sizes: &[i64]) -> Result<Handle, String> {
+        self.described(dtype, sizes, ANY_FORMAT)
     }
 
     /// The descriptor of a vector.
-    pub fn vector(&self, size: i64) -> Result<Handle, String> {
-        self.described(&[size], VECTOR_FORMAT)
+    pub fn vector(&self, dtype: DType, size: i64) -> Result<Handle, String> {
+        self.described(dtype, &[size], VECTOR_FORMAT)
     }
 
     /// The descriptor of a tensor with these strides, in elements.
-    pub fn strided(&self, sizes: &[i64], strides: &[i64]) -> Result<Handle, String> {
+    pub fn strided(&self, dtype: DType, sizes: &[i64], strides: &[i64]) -> Result<Handle, String> {
         let (f, axes) = (&self.functions, sizes.len() as c_int);
         self.handle("describe a tensor", f.desc_destroy, |raw| {
             let (sizes, strides) = (dims(sizes), dims(strides));
             // SAFETY: there are as many sizes and strides as axes; the result is written to a live
             // pointer.
-            unsafe { (f.desc_with_strides)(raw, axes, sizes.as_ptr(), F32, strides.as_ptr()) }
+            unsafe {
+                let ty = data_type(dtype);
+                (f.desc_with_strides)(raw, axes, sizes.as_ptr(), ty, strides.as_ptr())
+            }
         })
     }
 
@@ -412,6 +428,17 @@ impl Library {
         })
     }
 
+    /// The descriptor of a product of matrices.
+    pub fn matmul(&self, [lhs, rhs, result]: [&Handle; 3]) -> Result<Handle, String> {
+        let (f, no_bias) = (&self.functions, ptr::null_mut());
+        let attr = self.attributes(false)?;
+        self.handle("describe a product", f.pd_destroy, |raw| {
+            // SAFETY: descriptors and attributes are alive and copied; the result is written to a
+            // live pointer.
+            unsafe { (f.matmul)(raw, self.engine, lhs.raw, rhs.raw, no_bias, result.raw, attr.raw) }
+        })
+    }
+
     /// The descriptor of a change of format; with `add` it adds to the result in memory.
     pub fn reorder(&self, from: &Handle, to: &Handle, add: bool) -> Result<Handle, String> {
         let f = &self.functions;
@@ -480,7 +507,7 @@ pub(super) struct Primitive {
 pub(super) struct Tensor<'a> {
     pub role: i32,
     pub desc: &'a Handle,
-    pub memory: *mut f32,
+    pub memory: *mut c_void,
 }
 
 impl Primitive {
@@ -495,7 +522,11 @@ impl Primitive {
     /// Each tensor's memory must have the bytes that its descriptor says and that the primitive
     /// expects in that role, and `scratchpad` its bytes. Results are not accessed elsewhere during
     /// the run.
-    pub unsafe fn run(&self, tensors: &[Tensor<'_>], scratchpad: *mut f32) -> Result<(), String> {
+    pub unsafe fn run(
+        &self,
+        tensors: &[Tensor<'_>],
+        scratchpad: *mut c_void,
+    ) -> Result<(), String> {
         let f = &self.library.functions;
         let _guard = self.library.one_thread();
         // SAFETY: objects are alive, and the caller vouches for the memory.
@@ -507,8 +538,7 @@ impl Primitive {
             let mut memories = Vec::with_capacity(tensors.len() + 1);
             for tensor in tensors.iter().chain([&working]) {
                 let memory = self.library.handle("use memory", f.memory_destroy, |raw| {
-                    let (engine, memory) = (self.library.engine, tensor.memory.cast());
-                    (f.memory_create)(raw, tensor.desc.raw, engine, memory)
+                    (f.memory_create)(raw, tensor.desc.raw, self.library.engine, tensor.memory)
                 })?;
                 memories.push((tensor.role, memory));
             }

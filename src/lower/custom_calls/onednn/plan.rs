@@ -1,19 +1,54 @@
 //! The primitives of a convolution, ready to run, and the runs.
 
 use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::slice;
 use std::sync::{Mutex, PoisonError};
 
+use bytemuck::Pod;
+use half::bf16;
 use smallvec::{SmallVec, smallvec};
 
 use super::library::{
     Handle, Library, Primitive, QUERY_WEIGHTS, QUERY_WEIGHTS_GRADIENT, Tensor, Windows, role,
 };
 use super::problem::{Epilogue, Kind, Problem};
+use crate::trace::literal::Element;
+use crate::trace::types::DType;
 
 /// Work of the parts of a run, by their number.
 pub(super) type Task<'a> = &'a (dyn Fn(usize) -> Result<(), String> + Sync);
 /// A way to run several parts at once, if possible on several threads.
 pub(super) type Parallel<'a> = &'a dyn Fn(usize, Task<'_>) -> Result<(), String>;
+
+/// Element of the tensors of a convolution.
+pub(super) trait Value: Element + Pod + Send + Sync {
+    /// Zero if this is at most zero; a value that is no number stays.
+    fn relu(self) -> Self;
+
+    /// Writes a gradient that is summed in f32.
+    fn round(from: &[f32], to: &mut [Self]);
+}
+
+impl Value for f32 {
+    fn relu(self) -> f32 {
+        if self <= 0.0 { 0.0 } else { self }
+    }
+
+    fn round(from: &[f32], to: &mut [f32]) {
+        to.copy_from_slice(from);
+    }
+}
+
+impl Value for bf16 {
+    fn relu(self) -> bf16 {
+        bf16::from_bits(if self.to_f32() <= 0.0 { 0 } else { self.to_bits() })
+    }
+
+    fn round(from: &[f32], to: &mut [bf16]) {
+        from.iter().zip(to).for_each(|(&from, to)| *to = bf16::from_f32(from));
+    }
+}
 
 /// The primitives of a convolution.
 pub(super) struct Plan {
@@ -22,7 +57,7 @@ pub(super) struct Plan {
     /// Primitives for a whole part and, if the last is smaller, for that one.
     whole: Step,
     last: Option<Step>,
-    /// Descriptor of the weights in the program's memory.
+    /// Descriptor of the weights in the program's memory; a gradient is of f32.
     weights: Handle,
     fast: bool,
 }
@@ -54,7 +89,11 @@ impl Plan {
         let from = usize::from(problem.groups == 1);
         let sizes = signed(problem.weights_sizes());
         let strides = signed(problem.weights_strides.iter().copied());
-        let weights = library.strided(&sizes[from..], &strides[from..])?;
+        let dtype = match problem.kind {
+            Kind::Forward | Kind::BackwardData => problem.dtype,
+            Kind::BackwardWeights => DType::F32,
+        };
+        let weights = library.strided(dtype, &sizes[from..], &strides[from..])?;
         let (whole, fast) = Step::new(library, problem, images, &sizes[from..], &weights)?;
         let (last, last_fast) = match rest {
             0 => (None, true),
@@ -73,12 +112,12 @@ impl Plan {
 
     /// Computes `result` from the operands in the order of the forward pass: source, weights,
     /// destination, without the one that is the result. A forward pass may have a bias.
-    pub fn run(
+    pub fn run<T: Value>(
         &self,
         problem: &Problem,
-        [first, second]: [&[f32]; 2],
-        bias: Option<&[f32]>,
-        result: &mut [f32],
+        [first, second]: [&[T]; 2],
+        bias: Option<&[T]>,
+        result: &mut [T],
         parallel: Parallel<'_>,
     ) -> Result<(), String> {
         let parts = problem.batch.div_ceil(self.images);
@@ -100,23 +139,20 @@ impl Plan {
 }
 
 /// Memory that several threads write, each its own part.
-struct Shared(*mut f32);
+pub(super) struct Shared<T>(*mut T);
 
 // SAFETY: who uses the pointer says why it is right.
-unsafe impl Send for Shared {}
+unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl<T> Sync for Shared<T> {}
 
-impl Shared {
-    fn get(&self) -> *mut f32 {
-        self.0
+impl<T> Shared<T> {
+    pub fn new(start: *mut T) -> Shared<T> {
+        Shared(start)
     }
-}
 
-/// Replaces values at most zero by zero. Values that are no numbers stay.
-fn apply_relu(values: &mut [f32]) {
-    for value in values {
-        *value = if *value <= 0.0 { 0.0 } else { *value };
+    pub fn get(&self) -> *mut T {
+        self.0
     }
 }
 
@@ -139,53 +175,53 @@ impl Run<'_> {
     }
 
     /// The elements of a part, of a tensor that has this many per image.
-    fn part<'t>(&self, tensor: &'t [f32], part: usize, image: usize) -> &'t [f32] {
+    fn part<'t, T>(&self, tensor: &'t [T], part: usize, image: usize) -> &'t [T] {
         let part_len = self.plan.images * image;
         &tensor[part * part_len..][..part_len.min(tensor.len() - part * part_len)]
     }
 
     /// The parts of a result that has this many elements per image, each for one thread.
-    fn parts<'t>(&self, result: &'t mut [f32], image: usize) -> Vec<Mutex<&'t mut [f32]>> {
+    fn parts<'t, T>(&self, result: &'t mut [T], image: usize) -> Vec<Mutex<&'t mut [T]>> {
         result.chunks_mut(self.plan.images * image).map(Mutex::new).collect()
     }
 
-    fn forward(
+    fn forward<T: Value>(
         &self,
-        source: &[f32],
-        weights: &[f32],
-        bias: Option<&[f32]>,
+        source: &[T],
+        weights: &[T],
+        bias: Option<&[T]>,
         relu: bool,
-        result: &mut [f32],
+        result: &mut [T],
         parallel: Parallel<'_>,
     ) -> Result<(), String> {
         let results = self.parts(result, self.destination_image);
         let task = |part: usize, weights| {
             let step = self.step(part);
             let mut result = results[part].lock().unwrap_or_else(PoisonError::into_inner);
-            let source = self.part(source, part, self.source_image).as_ptr().cast_mut();
+            let source = self.part(source, part, self.source_image).as_ptr().cast_mut().cast();
             let tensor = |role, desc, memory| Tensor { role, desc, memory };
             let mut tensors: SmallVec<[Tensor<'_>; 4]> = smallvec![
                 tensor(role::SOURCE, &step.source, source),
                 tensor(role::WEIGHTS, &step.weights, weights),
-                tensor(role::DESTINATION, &step.destination, result.as_mut_ptr()),
+                tensor(role::DESTINATION, &step.destination, result.as_mut_ptr().cast()),
             ];
             if let (Some(desc), Some(bias)) = (&step.bias, bias) {
-                tensors.push(tensor(role::BIAS, desc, bias.as_ptr().cast_mut()));
+                tensors.push(tensor(role::BIAS, desc, bias.as_ptr().cast_mut().cast()));
             }
             step.convolution.run_with_scratchpad(&tensors)?;
             if relu {
-                apply_relu(&mut result);
+                result.iter_mut().for_each(|value| *value = value.relu());
             }
             Ok(())
         };
         self.with_weights(weights, task, parallel)
     }
 
-    fn backward_data(
+    fn backward_data<T: Value>(
         &self,
-        destination: &[f32],
-        weights: &[f32],
-        result: &mut [f32],
+        destination: &[T],
+        weights: &[T],
+        result: &mut [T],
         parallel: Parallel<'_>,
     ) -> Result<(), String> {
         let results = self.parts(result, self.source_image);
@@ -194,9 +230,9 @@ impl Run<'_> {
             let mut result = results[part].lock().unwrap_or_else(PoisonError::into_inner);
             let destination = self.part(destination, part, self.destination_image);
             let tensor = |role, desc, memory| Tensor { role, desc, memory };
-            let destination = destination.as_ptr().cast_mut();
+            let destination = destination.as_ptr().cast_mut().cast();
             step.convolution.run_with_scratchpad(&[
-                tensor(role::SOURCE_GRADIENT, &step.source, result.as_mut_ptr()),
+                tensor(role::SOURCE_GRADIENT, &step.source, result.as_mut_ptr().cast()),
                 tensor(role::WEIGHTS, &step.weights, weights),
                 tensor(role::DESTINATION_GRADIENT, &step.destination, destination),
             ])
@@ -205,10 +241,10 @@ impl Run<'_> {
     }
 
     /// Runs `task` for each part, with the weights in the part's format.
-    fn with_weights(
+    fn with_weights<T>(
         &self,
-        weights: &[f32],
-        task: impl Fn(usize, *mut f32) -> Result<(), String> + Sync,
+        weights: &[T],
+        task: impl Fn(usize, *mut c_void) -> Result<(), String> + Sync,
         parallel: Parallel<'_>,
     ) -> Result<(), String> {
         let reordered = |step: &Step| -> Result<Scratch, String> {
@@ -216,7 +252,7 @@ impl Run<'_> {
             let from = Tensor {
                 role: role::SOURCE,
                 desc: &self.plan.weights,
-                memory: weights.as_ptr().cast_mut(),
+                memory: weights.as_ptr().cast_mut().cast(),
             };
             let to = Tensor { role: role::DESTINATION, desc: &step.weights, memory: own.as_ptr() };
             step.reorder.run_with_scratchpad(&[from, to])?;
@@ -224,8 +260,8 @@ impl Run<'_> {
         };
         let whole = reordered(&self.plan.whole)?;
         let last = self.plan.last.as_ref().map(reordered).transpose()?;
-        let whole_start = Shared(whole.as_ptr());
-        let last_start = Shared(last.as_ref().unwrap_or(&whole).as_ptr());
+        let whole_start = Shared::new(whole.as_ptr());
+        let last_start = Shared::new(last.as_ref().unwrap_or(&whole).as_ptr());
         parallel(self.parts, &|part| {
             let start = if part + 1 == self.parts { &last_start } else { &whole_start };
             task(part, start.get())
@@ -233,16 +269,16 @@ impl Run<'_> {
     }
 
     /// The gradient of the weights: that of each part, then their sum in order.
-    fn backward_weights(
+    fn backward_weights<T: Value>(
         &self,
-        source: &[f32],
-        destination: &[f32],
-        result: &mut [f32],
+        source: &[T],
+        destination: &[T],
+        result: &mut [T],
         parallel: Parallel<'_>,
     ) -> Result<(), String> {
         let own: Vec<Scratch> =
             (0..self.parts).map(|part| Scratch::take(self.step(part).weights_bytes)).collect();
-        let starts: Vec<Shared> = own.iter().map(|own| Shared(own.as_ptr())).collect();
+        let starts: Vec<Shared<c_void>> = own.iter().map(|own| Shared::new(own.as_ptr())).collect();
         parallel(self.parts, &|part| {
             let step = self.step(part);
             let source = self.part(source, part, self.source_image);
@@ -250,11 +286,18 @@ impl Run<'_> {
             let tensor = |role, desc, memory| Tensor { role, desc, memory };
             let (source, destination) = (source.as_ptr(), destination.as_ptr());
             step.convolution.run_with_scratchpad(&[
-                tensor(role::SOURCE, &step.source, source.cast_mut()),
+                tensor(role::SOURCE, &step.source, source.cast_mut().cast()),
                 tensor(role::WEIGHTS_GRADIENT, &step.weights, starts[part].get()),
-                tensor(role::DESTINATION_GRADIENT, &step.destination, destination.cast_mut()),
+                tensor(
+                    role::DESTINATION_GRADIENT,
+                    &step.destination,
+                    destination.cast_mut().cast(),
+                ),
             ])
         })?;
+        // Of other elements than f32 the sum is made elsewhere, and rounded once.
+        let sum = (T::DTYPE != DType::F32).then(|| Scratch::take(size_of::<f32>() * result.len()));
+        let memory = sum.as_ref().map_or(result.as_mut_ptr().cast(), Scratch::as_ptr);
         for (part, own) in own.iter().enumerate() {
             let step = self.step(part);
             let change = match (part, &step.add) {
@@ -262,12 +305,13 @@ impl Run<'_> {
                 (_, Some(add)) => add,
             };
             let from = Tensor { role: role::SOURCE, desc: &step.weights, memory: own.as_ptr() };
-            let to = Tensor {
-                role: role::DESTINATION,
-                desc: &self.plan.weights,
-                memory: result.as_mut_ptr(),
-            };
+            let to = Tensor { role: role::DESTINATION, desc: &self.plan.weights, memory };
             change.run_with_scratchpad(&[from, to])?;
+        }
+        if sum.is_some() {
+            // SAFETY: the memory has as many elements as the result, all written: those of the
+            // weights by the reorder, the others when it was allocated.
+            T::round(unsafe { slice::from_raw_parts(memory.cast(), result.len()) }, result);
         }
         Ok(())
     }
@@ -287,11 +331,12 @@ impl Step {
         let tensor = |channels: usize, places: SmallVec<[i64; 6]>| {
             let mut sizes = signed([images, problem.groups * channels]);
             sizes.extend(places);
-            library.images(&sizes)
+            library.images(problem.dtype, &sizes)
         };
         let source = tensor(problem.channels, of(|window| window.source))?;
         let destination = tensor(problem.features, of(|window| window.destination))?;
-        let any = library.any_weights(weights_sizes)?;
+        let is_gradient = problem.kind == Kind::BackwardWeights;
+        let any = library.any_weights(problem.dtype, weights_sizes)?;
         let windows = Windows {
             strides: &of(|window| window.stride),
             dilations: &of(|window| window.dilation),
@@ -302,16 +347,18 @@ impl Step {
         let bias = match problem.epilogue {
             Epilogue::None => None,
             Epilogue::Bias | Epilogue::BiasRelu => {
-                Some(library.vector((problem.groups * problem.features) as i64)?)
+                Some(library.vector(problem.dtype, (problem.groups * problem.features) as i64)?)
             }
         };
         let forward = library.forward(tensors, bias.as_ref(), &windows)?;
         let description = match problem.kind {
             Kind::Forward => forward,
             Kind::BackwardData => library.backward_data(tensors, &windows, &forward)?,
-            Kind::BackwardWeights => library.backward_weights(tensors, &windows, &forward)?,
+            Kind::BackwardWeights => {
+                let any = library.any_weights(DType::F32, weights_sizes)?;
+                library.backward_weights([&source, &any, &destination], &windows, &forward)?
+            }
         };
-        let is_gradient = problem.kind == Kind::BackwardWeights;
         let query = if is_gradient { QUERY_WEIGHTS_GRADIENT } else { QUERY_WEIGHTS };
         let weights = library.preferred(&description, query)?;
         let fast = !library.implementation(&description)?.starts_with("ref");
@@ -332,7 +379,7 @@ impl Step {
 
 impl Primitive {
     /// Runs on memory that fits, with working memory taken for the run.
-    fn run_with_scratchpad(&self, tensors: &[Tensor<'_>]) -> Result<(), String> {
+    pub(super) fn run_with_scratchpad(&self, tensors: &[Tensor<'_>]) -> Result<(), String> {
         let working = Scratch::take(self.scratchpad_bytes());
         // SAFETY: the caller's tensors are as long as the problem says, which the kernel checked,
         // or were taken for this descriptor; the scratchpad has its bytes.
@@ -366,7 +413,7 @@ impl Scratch {
         Scratch(memory.unwrap_or_else(new))
     }
 
-    fn as_ptr(&self) -> *mut f32 {
+    fn as_ptr(&self) -> *mut c_void {
         UnsafeCell::raw_get(self.0.as_ptr()).cast()
     }
 }

@@ -48,6 +48,8 @@ pub(in crate::lower) struct Window {
 pub(in crate::lower) struct Problem {
     pub kind: Kind,
     pub epilogue: Epilogue,
+    /// Element type of all tensors: f32 or bf16.
+    pub dtype: DType,
     /// Number of parts of the batch that are computed apart.
     pub parts: usize,
     pub batch: usize,
@@ -64,8 +66,8 @@ pub(in crate::lower) struct Problem {
 
 /// Least number of arithmetic operations for which another thread is used.
 const PART: usize = 1 << 21;
-/// Largest number of elements of a part's source and destination together that fit the cache.
-const CACHED: usize = 5 << 18;
+/// Largest number of bytes of a part's source and destination together that fit the cache.
+const CACHED: usize = 5 << 20;
 /// Number of arithmetic operations below which XLA computes the convolution.
 const SMALL: usize = 1 << 18;
 
@@ -83,7 +85,8 @@ impl Problem {
         let tensors = [lhs, rhs, &out];
         if threads == 0
             || !(1..=3).contains(&spatial)
-            || tensors.iter().any(|ty| ty.dtype != DType::F32 || ty.numel() == 0)
+            || !matches!(lhs.dtype, DType::F32 | DType::BF16)
+            || tensors.iter().any(|ty| ty.dtype != lhs.dtype || ty.numel() == 0)
         {
             return None;
         }
@@ -109,6 +112,7 @@ impl Problem {
                 Problem {
                     kind,
                     epilogue: Epilogue::None,
+                    dtype: lhs.dtype,
                     parts: 1,
                     batch: l[0],
                     groups,
@@ -125,6 +129,7 @@ impl Problem {
                 Problem {
                     kind,
                     epilogue: Epilogue::None,
+                    dtype: lhs.dtype,
                     parts: 1,
                     batch: l[0],
                     groups,
@@ -141,6 +146,7 @@ impl Problem {
                 Problem {
                     kind,
                     epilogue: Epilogue::None,
+                    dtype: lhs.dtype,
                     parts: 1,
                     batch: l[1],
                     groups,
@@ -172,7 +178,7 @@ impl Problem {
     /// has a part if there is enough to compute.
     fn number_of_parts(&self, threads: usize) -> usize {
         let elements = self.source_len() + self.destination_len();
-        let mut parts = elements.div_ceil(CACHED);
+        let mut parts = (elements * self.dtype.size()).div_ceil(CACHED);
         if self.kind == Kind::BackwardWeights {
             // Each part has its own partial gradient: no more parts than keep it smaller than the
             // part's source and destination.
@@ -234,8 +240,10 @@ impl Problem {
             Epilogue::Bias => 1,
             Epilogue::BiasRelu => 2,
         };
-        let mut numbers =
-            vec![kind, epilogue, self.parts, self.batch, self.groups, self.channels, self.features];
+        let dtype = usize::from(self.dtype == DType::BF16);
+        let sizes = [self.parts, self.batch, self.groups, self.channels, self.features];
+        let mut numbers = vec![kind, epilogue, dtype];
+        numbers.extend(sizes);
         numbers.push(self.windows.len());
         for w in &self.windows {
             numbers.extend([w.source, w.kernel, w.destination, w.stride]);
@@ -252,8 +260,8 @@ impl Problem {
         let fits = |&number: &i64| usize::try_from(number).ok().filter(|&n| n < 1 << 31);
         let all: Option<Vec<usize>> = numbers.iter().map(fits).collect();
         let all = all.ok_or_else(wrong)?;
-        let (&[kind, epilogue, parts, batch, groups, channels, features, spatial], rest) =
-            all.split_first_chunk::<8>().ok_or_else(wrong)?;
+        let (&[kind, epilogue, dtype, parts, batch, groups, channels, features, spatial], rest) =
+            all.split_first_chunk::<9>().ok_or_else(wrong)?;
         if !(1..=3).contains(&spatial) || rest.len() != 7 * spatial + 3 + spatial {
             return Err(wrong());
         }
@@ -267,6 +275,11 @@ impl Problem {
             (0, _) => Epilogue::None,
             (1, Kind::Forward) => Epilogue::Bias,
             (2, Kind::Forward) => Epilogue::BiasRelu,
+            _ => return Err(wrong()),
+        };
+        let dtype = match dtype {
+            0 => DType::F32,
+            1 => DType::BF16,
             _ => return Err(wrong()),
         };
         let (windows, strides) = rest.split_at(7 * spatial);
@@ -289,6 +302,7 @@ impl Problem {
         let problem = Problem {
             kind,
             epilogue,
+            dtype,
             parts,
             batch,
             groups,
