@@ -13,9 +13,10 @@ pub use buffers::{frames, prioritized, replay, sum_tree};
 pub(in crate::rl) use logging::{hub, track, training_video};
 pub use logging::{tensorboard, video};
 pub use training::{
-    ActionSupport, Algorithm, EnvSupport, Envs, EpisodeRecord, EpisodeStats, Evaluation,
-    ImageNetwork, OnWriteError, PolicyOutput, Progress, Returns, Run, RunOptions, Summary, Trainer,
-    bootstrap_truncated, bootstrap_truncated_batch, gather_minibatch, merge_time_and_env, scalars,
+    ActionSupport, Algorithm, ComputeDtype, EnvSupport, Envs, EpisodeRecord, EpisodeStats,
+    Evaluation, ImageNetwork, OnWriteError, PolicyOutput, Progress, Returns, Run, RunOptions,
+    Summary, Trainer, bootstrap_truncated, bootstrap_truncated_batch, gather_minibatch,
+    merge_time_and_env, scalars,
 };
 pub use training::{
     algorithm, checkpoint, episodes, eval_command, evaluation, flags, interrupt, minibatch,

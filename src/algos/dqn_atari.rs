@@ -21,7 +21,7 @@ use crate::rl::frames::{
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
+use crate::rl::{ComputeDtype, EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{constant, one_hot, where_, zeros, zeros_like};
 use crate::tree::Tree;
@@ -40,6 +40,9 @@ pub struct Args {
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
+    /// The element type in which the encoder computes
+    #[arg(long, value_enum, default_value_t = ComputeDtype::Float32)]
+    pub compute_dtype: ComputeDtype,
 
     /// The id of the environment
     #[arg(long, default_value = "Breakout-v5")]
@@ -170,7 +173,8 @@ pub struct TrainState<T> {
 
 /// Initialises the networks and the optimiser.
 fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
-    let q = QNetwork::init(key, sizes);
+    let mut q = QNetwork::init(key, sizes);
+    q.trunk = q.trunk.with_compute_dtype(args.compute_dtype.dtype());
     TrainState { target: q.clone(), opt_state: args.optimizer().init(&q), q }
 }
 

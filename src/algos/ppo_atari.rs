@@ -20,8 +20,8 @@ use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
-    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
-    merge_time_and_env, pools,
+    ComputeDtype, EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated,
+    gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{IndexMode, full_like, stack, where_, zeros_like};
@@ -41,6 +41,9 @@ pub struct Args {
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
+    /// The element type in which the encoder computes
+    #[arg(long, value_enum, default_value_t = ComputeDtype::Float32)]
+    pub compute_dtype: ComputeDtype,
 
     /// The id of the environment: Atari, or boards as MinAtar's
     #[arg(long, default_value = "Breakout-v5")]
@@ -169,8 +172,9 @@ pub struct TrainState<T> {
 }
 
 /// Initialises an agent and its optimiser.
-fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
-    let agent = Agent::init(key, sizes);
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
+    let mut agent = Agent::init(key, sizes);
+    agent.trunk = agent.trunk.with_compute_dtype(args.compute_dtype.dtype());
     TrainState { opt_state: Adam::default().init(&agent), agent }
 }
 
@@ -517,7 +521,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     }
     let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
-        let train_state = init_train_state(agent_key, &sizes);
+        let train_state = init_train_state(agent_key, &sizes, args);
         let (handle, first) = envs.reset(handle);
         let env_state = EnvState { handle, obs: first.obs, key };
         RunnerState { train_state, env_state }
@@ -561,7 +565,7 @@ pub fn train(args: &Args) -> Result<Summary> {
 /// Evaluates a saved model, sampling actions from its policy.
 fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
-    let agent = load_model(model, |key| init_train_state(key, &sizes))?.agent;
+    let agent = load_model(model, |key| init_train_state(key, &sizes, args))?.agent;
     let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
         agent.policy_and_value(obs).0.sample(key)
     })

@@ -24,8 +24,8 @@ use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
-    Algorithm, EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated,
-    gather_minibatch, merge_time_and_env,
+    Algorithm, ComputeDtype, EpisodeStats, Evaluation, RunOptions, Summary, Trainer,
+    bootstrap_truncated, gather_minibatch, merge_time_and_env,
 };
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{IndexMode, stack, zeros_like};
@@ -63,6 +63,9 @@ pub struct Args {
     /// Reset in the step after the end of an episode, as EnvPool does, and train on that step
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub envpool_reset: bool,
+    /// The element type in which the encoder computes
+    #[arg(long, value_enum, default_value_t = ComputeDtype::Float32)]
+    pub compute_dtype: ComputeDtype,
 
     /// The id of the environment
     #[arg(long, default_value = "Breakout-v5")]
@@ -192,8 +195,9 @@ pub struct TrainState<T> {
 }
 
 /// Initialises an agent and its optimiser.
-fn init_train_state(key: Key<Tensor>, num_actions: usize) -> TrainState<Tensor> {
-    let agent = Agent::init(key, num_actions);
+fn init_train_state(key: Key<Tensor>, num_actions: usize, args: &Args) -> TrainState<Tensor> {
+    let mut agent = Agent::init(key, num_actions);
+    agent.trunk = agent.trunk.with_compute_dtype(args.compute_dtype.dtype());
     TrainState { opt_state: Adam::default().init(&agent), agent }
 }
 
@@ -527,7 +531,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     }
     let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let [shuffle_key, agent_key, key] = key.split_n();
-        let train_state = init_train_state(agent_key, num_actions);
+        let train_state = init_train_state(agent_key, num_actions, args);
         let (handle, first) = envs.reset(handle);
         let env_state = EnvState { handle, obs: first.obs, key };
         RunnerState { train_state, env_state, shuffle_key }
@@ -592,7 +596,7 @@ pub fn train(args: &Args) -> Result<Summary> {
 /// Evaluates a saved model, sampling actions from its policy.
 fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let (pool, num_actions) = make_pool(args, 1, args.run.eval_seed())?;
-    let agent = load_model(model, |key| init_train_state(key, num_actions))?.agent;
+    let agent = load_model(model, |key| init_train_state(key, num_actions, args))?.agent;
     let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
         agent.policy_and_value(obs).0.sample(key.split().1)
     })

@@ -7,7 +7,7 @@ use crate::spaces::ObsKind;
 use crate::trace::ops::{ConvOptions, Padding};
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor};
-use crate::tree::Tree;
+use crate::tree::{self, Tree};
 
 /// Encoder: the layers that all heads of an agent share.
 ///
@@ -29,6 +29,8 @@ pub struct Encoder<T> {
     pub obs_kind: ObsKind,
     /// Shape of an observation.
     pub shape: Shape,
+    /// Element type in which the layers compute: flax's `dtype`. Parameters and features are f32.
+    pub compute_dtype: DType,
 }
 
 /// Sizes of the layers for one kind and shape of observations.
@@ -135,7 +137,8 @@ impl Encoder<Tensor> {
             let options = ConvOptions { stride, padding: Padding::Valid };
             convs.push(Conv2d::init(key, shape, options, kernel));
         }
-        Encoder { convs, dense: Vec::new(), obs_kind, shape: shape.clone() }
+        let (dense, shape, compute_dtype) = (Vec::new(), shape.clone(), DType::F32);
+        Encoder { convs, dense, obs_kind, shape, compute_dtype }
     }
 
     /// Adds a dense layer of [`hidden_units`](Encoder::hidden_units), with a kernel sampled from
@@ -146,6 +149,20 @@ impl Encoder<Tensor> {
         let units = Encoder::hidden_units(self.obs_kind);
         self.dense.push(Dense::init(key, self.size(), units, kernel));
         self
+    }
+
+    /// Returns the encoder with layers that compute in `dtype`, such as [`DType::BF16`]: they convert
+    /// their inputs and parameters to it. Sums are made in f32 and rounded once.
+    #[track_caller]
+    pub fn with_compute_dtype(self, dtype: DType) -> Encoder<Tensor> {
+        let _scope = function("Encoder::with_compute_dtype");
+        if !dtype.is_float() {
+            fail_op(
+                "Encoder::with_compute_dtype",
+                format!("layers compute in floats, got {dtype}"),
+            );
+        }
+        Encoder { compute_dtype: dtype, ..self }
     }
 
     /// Returns the number of units of a dense layer: 512 for frames (Mnih et al. 2015), 128 for
@@ -199,14 +216,20 @@ impl Encoder<Tensor> {
 
     #[track_caller]
     fn forward(&self, mut x: Tensor) -> Tensor {
+        x = x.to(self.compute_dtype);
         for conv in &self.convs {
-            x = conv.apply(x).relu();
+            x = self.converted(conv).apply(x).relu();
         }
         x = x.flatten_from(1);
         for dense in &self.dense {
-            let y = dense.apply(x);
+            let y = self.converted(dense).apply(x);
             x = if self.obs_kind == ObsKind::Vector { y.tanh() } else { y.relu() };
         }
-        x
+        x.to(DType::F32)
+    }
+
+    /// A layer whose parameters have the element type in which it computes.
+    fn converted<L: Tree<Tensor, With<Tensor> = L> + Clone>(&self, layer: &L) -> L {
+        tree::map(layer.clone(), |parameter: Tensor| parameter.to(self.compute_dtype))
     }
 }

@@ -32,7 +32,7 @@ pub use algorithm::Algorithm;
 pub use episodes::{EpisodeRecord, EpisodeStats};
 pub use evaluation::{Evaluation, PolicyOutput};
 pub use minibatch::{gather_minibatch, merge_time_and_env};
-pub use options::{ImageNetwork, OnWriteError, RunOptions};
+pub use options::{ComputeDtype, ImageNetwork, OnWriteError, RunOptions};
 pub use progress::Progress;
 pub use returns::Returns;
 pub use run::{Run, Summary, scalars};

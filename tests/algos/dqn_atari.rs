@@ -1,5 +1,6 @@
 //! DQN on images: its loss compared with JAX, small runs on boards and on a game, invalid settings.
 
+use podracer::DType;
 use podracer::algos::dqn_atari::{Args, QNetwork, td_loss};
 use podracer::envs::ObsKind;
 use podracer::nn::Encoder;
@@ -22,7 +23,13 @@ const SMALL: &[&str] = &[
 pub fn trunk(case: &Case, prefix: &str) -> Encoder<Array> {
     let name = |part: &str| format!("{prefix}hidden_{part}");
     let dense = vec![case.dense(&name("w"), &name("b"))];
-    Encoder { convs: Vec::new(), dense, obs_kind: ObsKind::Board, shape: [10, 10, 1].into() }
+    Encoder {
+        convs: Vec::new(),
+        dense,
+        obs_kind: ObsKind::Board,
+        shape: [10, 10, 1].into(),
+        compute_dtype: DType::F32,
+    }
 }
 
 /// The batch of a case on boards.

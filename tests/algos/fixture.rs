@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use podracer::DType;
 use podracer::envs::ObsKind;
 use podracer::nn::{Activation, Dense, Encoder, Mlp};
 use podracer::trace::ops::constant;
@@ -44,7 +45,13 @@ pub fn mlp(sizes: &[usize], phase: f64) -> Mlp<Tensor> {
 /// Two layers of four units for observations of three numbers.
 pub fn trunk() -> Encoder<Tensor> {
     let dense = vec![dense([3, 4], 0.1), dense([4, 4], 0.2)];
-    Encoder { convs: Vec::new(), dense, obs_kind: ObsKind::Vector, shape: [3].into() }
+    Encoder {
+        convs: Vec::new(),
+        dense,
+        obs_kind: ObsKind::Vector,
+        shape: [3].into(),
+        compute_dtype: DType::F32,
+    }
 }
 
 /// Fails unless what `f` gives is the fixture `name`.

@@ -1,5 +1,6 @@
 //! Rainbow: its loss compared with JAX, small runs on boards, invalid settings.
 
+use podracer::DType;
 use podracer::algos::rainbow_atari::{Args, NoisyLinear, QNetwork, Streams, target_pmf, td_loss};
 use podracer::envs::ObsKind;
 use podracer::nn::{Dense, Encoder};
@@ -34,6 +35,7 @@ fn net(case: &Case, prefix: &str) -> QNetwork<Array> {
             dense: Vec::new(),
             obs_kind: ObsKind::Board,
             shape: [10, 10, 1].into(),
+            compute_dtype: DType::F32,
         },
         value: [layer("value_hidden"), layer("value_head")],
         advantage: [layer("advantage_hidden"), layer("advantage_head")],

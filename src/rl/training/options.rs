@@ -10,6 +10,7 @@ use crate::jit::Mode;
 use crate::output;
 use crate::rl::training::env_options::EnvOptions;
 use crate::runtime::RuntimeOptions;
+use crate::trace::DType;
 
 /// Default of `--env-timeout`, in seconds.
 pub(in crate::rl) const ENV_TIMEOUT: u64 = 300;
@@ -33,6 +34,28 @@ pub enum ImageNetwork {
     Nature,
     /// IMPALA's residual network (Espeholt et al. 2018).
     Impala,
+}
+
+/// Element type in which the encoder of an image network computes: flax's `dtype`. Parameters,
+/// losses and the optimiser are f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ComputeDtype {
+    /// 32-bit floats.
+    Float32,
+    /// 16-bit brain floats: faster on processors that multiply them, such as AMD's since Zen 4 and
+    /// Intel's since Sapphire Rapids.
+    Bfloat16,
+}
+
+impl ComputeDtype {
+    /// Returns the element type.
+    pub fn dtype(self) -> DType {
+        match self {
+            ComputeDtype::Float32 => DType::F32,
+            ComputeDtype::Bfloat16 => DType::BF16,
+        }
+    }
 }
 
 // clap uses the documentation of a flattened struct as the description of the whole command, in

@@ -267,6 +267,7 @@ const LAYERS: &[Function] = calls! {
     },
     "Encoder::scaled" => |x| Encoder::scaled(ObsKind::Frames, x),
     "Encoder::size" => |x| encoder(x).size(),
+    "Encoder::with_compute_dtype" => |x| encoder(x).with_compute_dtype(DType::I32),
     "Encoder::with_hidden" => |x| encoder(x).with_hidden(key(x), init::lecun_normal()),
     "GruCell::apply" => |x| GruCell { w_i: x, w_h: x, b: x, b_n: x }.apply(x, x),
     "GruCell::init" => |x| GruCell::init(key(x), 2, 2),
@@ -362,7 +363,7 @@ fn dense(x: Tensor) -> Dense<Tensor> {
 
 fn encoder(x: Tensor) -> Encoder<Tensor> {
     let (dense, shape) = (vec![dense(x)], [3].into());
-    Encoder { convs: vec![], dense, obs_kind: ObsKind::Vector, shape }
+    Encoder { convs: vec![], dense, obs_kind: ObsKind::Vector, shape, compute_dtype: DType::F32 }
 }
 
 fn board() -> Shape {
