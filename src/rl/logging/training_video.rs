@@ -212,7 +212,7 @@ mod tests {
         camera.frame(frame());
         assert!(!camera.begin());
         let path = folder.path().join("rl-video-episode-0.gif");
-        assert_eq!(videos.completed(), [path.clone()]);
+        assert_eq!(videos.completed(), std::slice::from_ref(&path));
         let mut film = gif::DecodeOptions::new().read_info(fs::File::open(path).unwrap()).unwrap();
         let frames = std::iter::from_fn(|| film.read_next_frame().unwrap().map(|_| ())).count();
         assert_eq!(frames, 3 * QUEUED_FRAMES);
