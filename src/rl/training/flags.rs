@@ -8,19 +8,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Command, CommandFactory, Parser};
+use clap::{Command, CommandFactory, Parser};
 
 use crate::error::{Error, Result};
 use crate::output;
-use crate::rl::ranges::{OutOfRange, ranged};
+use crate::rl::ranges::{OutOfRange, is_switch, ranged};
 use crate::rl::training::help;
-
-/// Returns true for an argument with the values true and false.
-pub(in crate::rl) fn is_switch(arg: &Arg) -> bool {
-    let values = arg.get_value_parser().possible_values();
-    let values: Vec<String> = values.into_iter().flatten().map(|v| v.get_name().into()).collect();
-    values == ["true", "false"]
-}
 
 /// Parses a truth value: the words that Python's `strtobool` accepts, in upper or lower case.
 fn truth(word: &str) -> Option<bool> {

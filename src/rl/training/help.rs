@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, Command};
 
-use crate::rl::flags::is_switch;
-use crate::rl::ranges::{Range, is_numeric, range_of};
+use crate::rl::ranges::{Range, is_numeric, is_switch, range_of};
 
 /// Flags of the first block of CleanRL's `Args`; the others are specific to the algorithm.
 const EXPERIMENT: [&str; 12] = [

@@ -288,6 +288,13 @@ pub(in crate::rl) fn ensure(settings: &Map<String, Value>) -> Result<()> {
     Ok(())
 }
 
+/// Returns true for an argument with the values true and false.
+pub(in crate::rl) fn is_switch(arg: &Arg) -> bool {
+    let values = arg.get_value_parser().possible_values();
+    let values: Vec<String> = values.into_iter().flatten().map(|v| v.get_name().into()).collect();
+    values == ["true", "false"]
+}
+
 #[cfg(test)]
 mod tests {
     use clap::{CommandFactory, FromArgMatches, Parser};

@@ -267,7 +267,6 @@ const LAYERS: &[Function] = calls! {
     },
     "Encoder::scaled" => |x| Encoder::scaled(ObsKind::Frames, x),
     "Encoder::size" => |x| encoder(x).size(),
-    "Encoder::with_compute_dtype" => |x| encoder(x).with_compute_dtype(DType::I32),
     "Encoder::with_hidden" => |x| encoder(x).with_hidden(key(x), init::lecun_normal()),
     "GruCell::apply" => |x| GruCell { w_i: x, w_h: x, b: x, b_n: x }.apply(x, x),
     "GruCell::init" => |x| GruCell::init(key(x), 2, 2),
@@ -332,9 +331,10 @@ const CREATORS: &[(&str, fn())] = creators! {
 };
 
 /// Functions without a tensor, and without an error of their own: they make options or distributions,
-/// read shapes, take the caller's name, or fail for their axis only, as `tests/errors` shows.
+/// read shapes, take the caller's name, or fail for their axis or element type only, as `tests/errors` shows.
 const WITHOUT_ERRORS: &[&str] = &[
     "Encoder::hidden_units",
+    "Encoder::with_compute_dtype",
     "WindowOptions::new",
     "WindowOptions::padding",
     "WindowOptions::strides",
