@@ -20,7 +20,7 @@
 //! # Chains
 //!
 //! [`GradientTransformation`] is the interface of all of them; [`Optimizer`] is another name of it.
-//! [`chain`] composes transformations, and its state is the tuple of their states:
+//! [`chain`](chain()) composes transformations, and its state is the tuple of their states:
 //!
 //! ```
 //! use podracer::optim::{OptState, Optimizer, add_decayed_weights, chain, clip_by_global_norm};

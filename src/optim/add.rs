@@ -18,7 +18,7 @@ pub struct AddDecayedWeights<S = f64>(S);
 /// Adds `weight_decay * params`, a number or a traced scalar times the parameters, to the updates:
 /// `optax.add_decayed_weights`.
 ///
-/// To decay only some parameters, as by optax's `mask`, see [`masked`](super::masked).
+/// To decay only some parameters, as by optax's `mask`, see [`masked`](super::masked()).
 pub fn add_decayed_weights<S: Operand>(weight_decay: S) -> AddDecayedWeights<S> {
     AddDecayedWeights(weight_decay)
 }

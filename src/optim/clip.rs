@@ -37,7 +37,7 @@ pub struct ClipByGlobalNorm<S = f64>(S);
 /// `optax.clip_by_global_norm`. Gradients of a smaller norm are unchanged, others become
 /// `(g / norm) * max_norm`.
 ///
-/// In a [`chain`](super::chain) it is the first element; outside of one,
+/// In a [`chain`](super::chain()) it is the first element; outside of one,
 /// `clip_by_global_norm(0.5).apply(grads)` returns the clipped gradients.
 pub fn clip_by_global_norm<S: Operand>(max_norm: S) -> ClipByGlobalNorm<S> {
     ClipByGlobalNorm(max_norm)

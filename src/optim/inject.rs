@@ -52,7 +52,7 @@ pub struct InjectHyperparamsState<T, H, S> {
 ///
 /// `hyperparams` is a [`Hyperparam`] or a tree of them, and `factory` builds the transformation from
 /// the same tree of traced scalars. These fit where a hyperparameter may be a traced scalar: learning
-/// rates, and the arguments of [`scale`](super::scale), [`clip`](super::clip),
+/// rates, and the arguments of [`scale`](super::scale()), [`clip`](super::clip()),
 /// [`clip_by_global_norm`](super::clip_by_global_norm) and
 /// [`add_decayed_weights`](super::add_decayed_weights).
 ///

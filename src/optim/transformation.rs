@@ -10,7 +10,7 @@ use crate::tree::Tree;
 
 /// Gradient transformation over parameters `P`: `optax.GradientTransformation`.
 ///
-/// It maps gradients (or the updates of the transformation before it in a [`chain`](super::chain))
+/// It maps gradients (or the updates of the transformation before it in a [`chain`](super::chain()))
 /// to updates, and its state to the next state. An optimiser is one whose updates are ready to be
 /// added to the parameters; [`Optimizer`] is the same trait under that name.
 ///

@@ -163,7 +163,8 @@ impl RunOptions {
     /// Sets the options with which the environment `env_id` of Gymnasium is made.
     ///
     /// # Errors
-    /// [`Error::Config`] for text that is not JSON, and for options of other environments.
+    /// [`Error::Config`](crate::Error::Config) for text that is not JSON, and for options of other
+    /// environments.
     pub(in crate::rl) fn set_env_options(&self, env_id: &str) -> Result<()> {
         let (kwargs, wrappers) = (self.env_kwargs.as_deref(), self.env_wrappers.as_deref());
         EnvOptions { kwargs, wrappers, timeout: self.env_timeout }.set(env_id)
