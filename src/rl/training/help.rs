@@ -41,7 +41,7 @@ const RUN: [&str; 13] = [
 /// Maximum upper limit of a number that is shown.
 const MAX_SHOWN: u64 = 100_000;
 /// Maximum width of the first column.
-const MAX_COLUMN: usize = 34;
+const MAX_COLUMN: usize = 33;
 
 /// Returns the help of a command without positional arguments; `name` is how it is called.
 pub(in crate::rl) fn page(command: &Command, name: &str) -> String {
