@@ -5,9 +5,9 @@
 //! `benches/peers/jax_ppo_atari.py`. Rows can be chosen: `cargo bench --bench ppo_atari -- lower
 //! step`. `scan` is four steps in one program; JAX takes 7 s for each step of it. `parts` are the
 //! parts of a step, each compiled alone, and their sum; `acting` are those of choosing actions for 8
-//! environments. `torch`, measured only when named, is the
-//! step beside PyTorch with channels-last images (`benches/peers/torch_ppo_atari.py`). `bfloat16`, also
-//! only when named, is the step with layers that compute in bfloat16.
+//! environments. Two rows are measured only when named: `torch`, the step beside PyTorch with
+//! channels-last images (`benches/peers/torch_ppo_atari.py`), and `bfloat16`, the step with layers that
+//! compute in bfloat16.
 //!
 //! On a machine shared with others, wall times depend on the other load: compare minimums and
 //! processor times.
@@ -197,6 +197,7 @@ fn noise(shape: &[usize]) -> Result<Array> {
 }
 
 type Three = (Tensor, Tensor, Tensor);
+type ThreeArrays = (Array, Array, Array);
 
 /// Prints the time of one part of a step, compiled alone, and returns its median in milliseconds.
 fn part<A, B>(name: &str, f: impl Fn(A) -> B, inputs: A::With<Array>) -> Result<f64>
@@ -218,6 +219,15 @@ where
     }
     row.print();
     Ok(row.median())
+}
+
+/// A part that is products of a dense layer. oneDNN computes them in programs with convolutions, so a
+/// convolution of 10 microseconds is beside them.
+fn dense_part(name: &str, f: impl Fn(Three) -> Tensor, inputs: ThreeArrays) -> Result<f64> {
+    let options = ConvOptions { stride: 1, padding: Padding::Valid };
+    let beside = (noise(&[1, 16, 16, 16])?, noise(&[3, 3, 16, 16])?);
+    let both = |((x, w), inputs): ((Tensor, Tensor), Three)| (conv2d(x, w, &options), f(inputs));
+    part(name, both, (beside, inputs))
 }
 
 /// Measures the parts of a step, each compiled alone.
@@ -246,13 +256,13 @@ fn parts(state: State<Array>) -> Result<()> {
             products += part(&name("gradient of the input"), of_input, inputs)?;
         }
     }
-    let (x, w, g) = (noise(&[BATCH, 3136])?, noise(&[3136, 512])?, noise(&[BATCH, 512])?);
-    let product = |(a, b): (Tensor, Tensor)| a.matmul(b);
-    products += part("dense layer, forward", product, (x.clone(), w.clone()))?;
-    let of_kernel = |(x, g): (Tensor, Tensor)| x.t().matmul(g);
-    products += part("dense layer, gradient of the kernel", of_kernel, (x, g.clone()))?;
-    let of_input = |(g, w): (Tensor, Tensor)| g.matmul(w.t());
-    products += part("dense layer, gradient of the input", of_input, (g, w))?;
+    let inputs = (noise(&[BATCH, 3136])?, noise(&[3136, 512])?, noise(&[BATCH, 512])?);
+    let product = |(x, w, _): Three| x.matmul(w);
+    products += dense_part("dense layer, forward", product, inputs.clone())?;
+    let of_kernel = |(x, w, g): Three| vjp(|w: Tensor| x.matmul(w), w).1(g);
+    products += dense_part("dense layer, gradient of the kernel", of_kernel, inputs.clone())?;
+    let of_input = |(x, w, g): Three| vjp(|x: Tensor| x.matmul(w), x).1(g);
+    products += dense_part("dense layer, gradient of the input", of_input, inputs)?;
     println!("{:<44} {:>9} {products:>9.2}", "sum of convolutions and dense layer", "");
 
     let images = minibatch(&[])?.observations;
@@ -282,9 +292,8 @@ fn acting(state: State<Array>) -> Result<()> {
         let inputs = (x, noise(&kernel)?, noise(&[kernel[3]])?);
         part(&format!("8 images: convolution {}", i + 1), layer, inputs)?;
     }
-    let product = |(a, b): (Tensor, Tensor)| a.matmul(b);
-    let (x, w) = (noise(&[ENVS, 3136])?, noise(&[3136, 512])?);
-    part("8 images: dense layer", product, (x, w))?;
+    let inputs = (noise(&[ENVS, 3136])?, noise(&[3136, 512])?, noise(&[1])?);
+    dense_part("8 images: dense layer", |(x, w, _)| x.matmul(w), inputs)?;
     let images = to_device(Array::zeros([ENVS, 4, 84, 84], DType::U8))?;
     let convert = |x: Tensor| x.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0;
     part("8 images: to f32", convert, images.clone())?;

@@ -4,9 +4,9 @@
 
 /// Implements [`Algorithm`](crate::rl::Algorithm) for an algorithm of the [`registry`]: as
 /// [`algorithm!`](crate::algorithm) does, with the environments that it supports, which are a constant
-/// of [`EnvSupport`](crate::rl::EnvSupport).
+/// of [`EnvSupport`](crate::rl::EnvSupport), and its function of a saved model's policy.
 macro_rules! registered_algorithm {
-    ($args:ty, $name:literal, $envs:ident, $check:path, $train:path, $play:path
+    ($args:ty, $name:literal, $envs:ident, $check:path, $train:path, $play:path, $policy:path
         $(, $vector_defaults:expr)?) => {
         crate::algorithm!(@with $args, $name, {
             const ENVS: crate::rl::EnvSupport = crate::rl::EnvSupport::$envs;
@@ -15,6 +15,13 @@ macro_rules! registered_algorithm {
 
             fn check(&self) -> crate::Result<()> {
                 $check(self)
+            }
+
+            fn policy(
+                &self,
+                model: &crate::rl::checkpoint::Checkpoint,
+            ) -> crate::Result<crate::rl::Policy> {
+                $policy(self, model)
             }
 
             fn explain(&self, error: crate::Error) -> crate::Error {

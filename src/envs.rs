@@ -4,10 +4,12 @@
 //! of [`spaces`](crate::spaces), the trait that an environment implements (`env`), wrappers around
 //! one environment (`wrappers`), and the pool: batch memory (`buffer`), seeds and generators
 //! (`seeds`), episodes and resets of one environment (`slot`), checks of actions (`actions`),
-//! processes that step environments (`backend`), threads (`workers`, `cores`), episode statistics (`stats`), failed steps (`failures`), the
-//! pool's public interface (`pool`), and its interface for compiled code (`xla`). The families of environments are built on the pool (`atari`,
-//! `classic`, `gymnasium`, `minatar`, `mujoco`, `own`, `toy_text`), each with its list of ids (`entry`);
-//! `registry` finds all of them by id. `traced` has some environments as functions of tensors.
+//! processes that step environments (`backend`), threads (`workers`, `cores`), episode statistics
+//! (`stats`), failed steps (`failures`), videos (`camera`), the pool's public interface (`pool`), and its
+//! interface for compiled code (`xla`). The families of environments are built on the pool (`atari`,
+//! `classic`, `gymnasium`, `jax`, `minatar`, `mujoco`, `own`, `toy_text`), each with its list of ids
+//! (`entry`); `registry` finds all of them by id. `traced` has some environments as functions of
+//! tensors.
 //!
 //! ```
 //! use podracer::envs::{EnvPool, PoolOptions, list_envs};
@@ -107,6 +109,7 @@ mod entry;
 mod env;
 mod failures;
 mod gymnasium;
+mod jax;
 mod late;
 pub mod minatar;
 pub mod mujoco;
@@ -133,6 +136,8 @@ pub use failures::{Failure, OnError};
 #[cfg(feature = "rl")]
 pub(crate) use gymnasium::default_python;
 pub use gymnasium::{GymnasiumOptions, gymnasium_options, is_gymnasium, set_gymnasium_options};
+#[cfg(feature = "rl")]
+pub(crate) use jax::jax_folder;
 pub use mujoco::MujocoOptions;
 pub use pool::{EnvPool, PoolOptions};
 pub use registry::{is_registered, list_envs, make, register, spec};

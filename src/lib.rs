@@ -232,7 +232,7 @@ pub use trace::ops::{
 pub use trace::remat::{RematPolicy, checkpoint, checkpoint_name, checkpoint_with};
 pub use trace::transpose::{grad, value_and_grad, vjp};
 pub use trace::vmap::{vmap_axis, vmap_axis_with};
-pub use trace::{Axis, DType, Literal, Program, Shape, Tensor, TensorType, vmap};
+pub use trace::{Axis, DType, Literal, LoadedProgram, Program, Shape, Tensor, TensorType, vmap};
 pub use tree::Tree;
 
 /// The names of a first program: `use podracer::prelude::*;`.

@@ -47,17 +47,46 @@ fn ensure_floats<const N: usize>(op: &str, names: [&str; N], tensors: [Tensor; N
     }
 }
 
-/// Ends the trace with an error unless both tensors have one shape.
+/// Ends the trace with an error unless all tensors have one shape. `names` are those of the arguments.
 #[track_caller]
-fn ensure_same_shape(op: &str, names: [&str; 2], a: Tensor, b: Tensor) {
-    if a.shape() != b.shape() {
+fn ensure_same_shape<const N: usize>(op: &str, names: [&str; N], tensors: [Tensor; N]) {
+    for (name, tensor) in names.iter().zip(tensors) {
+        if tensor.shape() != tensors[0].shape() {
+            let problem = format!(
+                "{} and {name} must have one shape, and are {} and {}",
+                names[0],
+                tensors[0].ty(),
+                tensor.ty()
+            );
+            fail_op(op, problem);
+        }
+    }
+}
+
+/// Ends the trace with an error unless `inner` has the shape of `values` without its last axis.
+/// `names` are those of both arguments.
+#[track_caller]
+fn ensure_without_last_axis(op: &str, names: [&str; 2], values: Tensor, inner: Tensor) {
+    let shape = values.shape();
+    if shape.rank() == 0 || inner.shape() != shape.without_axis(shape.rank() - 1) {
+        let [outer_name, inner_name] = names;
         let problem = format!(
-            "{} and {} must have one shape, and are {} and {}",
-            names[0],
-            names[1],
-            a.ty(),
-            b.ty()
+            "{inner_name} must have the shape of {outer_name} without the last axis; {outer_name} is {}, \
+             {inner_name} is {}",
+            values.ty(),
+            inner.ty()
         );
         fail_op(op, problem);
     }
+}
+
+/// Returns the elements of `values`, `[.., classes]`, that the integers `indices`, `[..]`, choose along
+/// the last axis. Ends the trace with an error if types or shapes do not fit; `names` are those of both.
+#[track_caller]
+fn chosen(op: &str, names: [&str; 2], values: Tensor, indices: Tensor) -> Tensor {
+    if !indices.dtype().is_int() {
+        fail_op(op, format!("{} must be integers, and are {}", names[1], indices.ty()));
+    }
+    ensure_without_last_axis(op, names, values, indices);
+    values.take_along_axis(indices.expand_dims(-1), -1).squeeze(-1)
 }

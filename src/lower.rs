@@ -1,5 +1,5 @@
 //! From a [`Program`](crate::trace::Program) to machine code: StableHLO text, the PJRT runtime, and
-//! the cache of compiled executables.
+//! the cache of compiled executables. ONNX files for other runtimes.
 
 pub mod artifact;
 pub mod cache;
@@ -9,6 +9,7 @@ pub mod cost;
 pub mod custom_calls;
 pub mod dump;
 pub mod hlo;
+pub mod onnx;
 mod options;
 pub mod pjrt;
 pub mod stablehlo;

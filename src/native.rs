@@ -46,6 +46,8 @@ pub struct Settings {
     pub path: OsString,
     /// The active Python environment, if any (`VIRTUAL_ENV` or `CONDA_PREFIX`).
     pub python_prefix: Option<PathBuf>,
+    /// The folder above that of the running program: its Python environment, if pip installed it.
+    pub own_prefix: Option<PathBuf>,
     /// The user's folder (`HOME`), below which pip installs for one user.
     pub user_home: Option<PathBuf>,
     /// If true, installed Python packages are searched.
@@ -99,6 +101,7 @@ impl Settings {
             home,
             path: var("PATH").unwrap_or_default(),
             python_prefix: var("VIRTUAL_ENV").or_else(|| var("CONDA_PREFIX")).map(PathBuf::from),
+            own_prefix: own_prefix(),
             user_home,
             python_packages: true,
             fetch: var("PODRACER_OFFLINE").is_none_or(|value| value == "0"),
@@ -254,6 +257,7 @@ impl Settings {
     /// Folders of installed packages that can be derived from the file system.
     fn likely_python_folders(&self) -> Vec<PathBuf> {
         let mut prefixes: Vec<PathBuf> = Vec::new();
+        prefixes.extend(self.own_prefix.clone());
         prefixes.extend(self.python_prefix.clone());
         // `<prefix>/bin/python3`, behind links.
         if let Some(python) = self.python()
@@ -279,6 +283,12 @@ impl Settings {
         }
         folders
     }
+}
+
+/// Returns the folder above that of this program: `ENV` of `ENV/bin/podracer`.
+fn own_prefix() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    Some(program.parent()?.parent()?.to_path_buf())
 }
 
 /// Returns the error, with its remedy, for a part that is damaged.

@@ -198,10 +198,13 @@ pub fn apply_updates<M: Tree<Tensor>>(params: M, updates: M) -> M {
 
 /// Returns `new` if `steps`, an integer scalar, is a multiple of `period`, else `old`:
 /// `optax.periodic_update`, the hard update of target networks.
+///
+/// # Errors
+/// Ends the trace if `period` is 0, or if the trees differ in structure or types.
 #[track_caller]
 pub fn periodic_update<M: Tree<Tensor>>(new: &M, old: &M, steps: Tensor, period: usize) -> M {
     let [news, olds] = leaves_of("periodic_update", ["new", "old"], [new, old]);
-    let due = (steps % period as i32).eq(0);
+    let due = (steps % accumulate::period("periodic_update", "period", period)).eq(0);
     let chosen = news.into_iter().zip(olds);
     let chosen = chosen.map(|(new, old)| ops::where_(due.broadcast_to(new.shape()), new, old));
     tree::replace(new, chosen.collect::<Vec<_>>())

@@ -56,7 +56,10 @@
 //! }
 //! ```
 
+mod continuous;
+mod counts;
 mod discrete;
+mod gamma;
 mod real;
 #[cfg(test)]
 mod tests;
@@ -70,10 +73,16 @@ use crate::trace::tensor::{bind, fail_op};
 use crate::trace::{DType, Literal, Shape, Tensor, TensorType};
 use crate::tree::Tree;
 
+pub use continuous::{
+    cauchy, double_sided_maxwell, laplace, logistic, lognormal, maxwell, multivariate_normal,
+    orthogonal, pareto, rademacher, rayleigh, triangular, wald, weibull_min,
+};
+pub use counts::{binomial, geometric, multinomial, poisson};
 pub use discrete::{
     bernoulli, categorical, categorical_shaped, choice, choice_weighted, permutation,
     permutation_of, randint,
 };
+pub use gamma::{ball, beta, chisquare, dirichlet, f, gamma, generalized_normal, loggamma, t};
 pub use real::{exponential, gumbel, normal, truncated_normal, uniform};
 
 /// PRNG key: two words, `u32[2]`, consumed by the function that takes it.
@@ -242,4 +251,19 @@ fn check_shape(name: &str, shape: &Shape, parameters: &[Tensor]) {
     if full != *shape {
         fail_op(name, format!("the parameters have shape {full}, and the draw {shape}"));
     }
+}
+
+/// The parameters as tensors of type `dtype` and shape `shape`, to which they must broadcast.
+#[track_caller]
+fn parameters<const N: usize>(
+    op: &str,
+    shape: &Shape,
+    dtype: DType,
+    given: [Tensor; N],
+) -> [Tensor; N] {
+    if !matches!(dtype, DType::F32 | DType::F64) {
+        fail_op(op, format!("draws f32 or f64, and was asked for {dtype}"));
+    }
+    check_shape(op, shape, &given);
+    given.map(|parameter| parameter.to(dtype).broadcast_to(shape))
 }

@@ -14,11 +14,12 @@ pub(in crate::rl) use logging::{hub, track, training_video};
 pub use logging::{tensorboard, video};
 pub use training::{
     ActionSupport, Algorithm, ComputeDtype, EnvSupport, Envs, EpisodeRecord, EpisodeStats,
-    Evaluation, ImageNetwork, OnWriteError, PolicyOutput, Progress, Returns, Run, RunOptions,
-    Summary, Trainer, bootstrap_truncated, bootstrap_truncated_batch, gather_minibatch,
-    merge_time_and_env, scalars,
+    Evaluation, ImageNetwork, OnWriteError, Policy, PolicyOutput, PolicyResults, Progress, Returns,
+    Run, RunOptions, Summary, Trainer, bootstrap_truncated, bootstrap_truncated_batch,
+    gather_minibatch, merge_time_and_env, scalars,
 };
 pub use training::{
-    algorithm, checkpoint, episodes, eval_command, evaluation, flags, interrupt, minibatch,
-    options, pools, progress, ranges, run, saved, spaces, support, trainer, truncation,
+    algorithm, checkpoint, episodes, eval_command, evaluation, export_command, flags, interrupt,
+    minibatch, options, policy, pools, progress, ranges, run, saved, spaces, support, trainer,
+    truncation,
 };

@@ -273,8 +273,8 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get())
 }
 
-/// Makes oneDNN's convolutions and products callable by compiled programs. Returns false if the plugin calls no
-/// functions of this process.
+/// Makes oneDNN's convolutions and products callable by compiled programs. Returns false if the plugin
+/// calls no functions of this process.
 fn load_onednn(plugin: &Plugin) -> Result<bool> {
     onednn::load()?;
     Ok(register::<Convolution>(plugin)? && register::<Matmul>(plugin)?)

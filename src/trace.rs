@@ -25,6 +25,7 @@ pub mod jacobian;
 pub mod jvp;
 pub mod linearize;
 pub mod literal;
+mod load;
 pub mod numpy;
 pub mod op;
 pub mod ops;
@@ -41,6 +42,7 @@ pub mod vmap;
 
 pub use axis::Axis;
 pub use literal::{Element, Literal};
+pub use load::LoadedProgram;
 pub use op::Op;
 pub use program::{Equation, Program, Var};
 pub use tensor::Tensor;

@@ -376,6 +376,38 @@ pub fn paths<T: Leaf, M: Tree<T>>(tree: &M) -> Vec<String> {
     paths
 }
 
+/// The leaves with their paths, in order: `jax.tree_util.tree_leaves_with_path`.
+pub fn leaves_with_path<T: Leaf + Clone, M: Tree<T>>(tree: &M) -> Vec<(String, T)> {
+    let mut leaves = Vec::new();
+    tree.visit_leaves(&Path::ROOT, &mut |path, leaf| leaves.push((path.to_string(), leaf.clone())));
+    leaves
+}
+
+/// The tree with `f` applied to the path of each leaf and the leaf:
+/// `jax.tree_util.tree_map_with_path`.
+///
+/// ```
+/// use podracer::tree;
+/// let named = tree::map_with_path((true, (false, true)), |path, leaf| leaf && path != "$[0]");
+/// assert_eq!(named, (false, (false, true)));
+/// ```
+pub fn map_with_path<T: Leaf, U: Leaf, M: Tree<T>>(
+    tree: M,
+    mut f: impl FnMut(&str, T) -> U,
+) -> M::With<U> {
+    tree.map_leaves(&Path::ROOT, &mut |path, leaf| f(&path.to_string(), leaf))
+}
+
+/// `f` of the value so far, at first `init`, and each leaf, in order: `jax.tree_util.tree_reduce`.
+pub fn reduce<T: Leaf + Clone, A, M: Tree<T>>(tree: &M, init: A, f: impl FnMut(A, T) -> A) -> A {
+    leaves(tree).into_iter().fold(init, f)
+}
+
+/// True if all leaves are: `jax.tree_util.tree_all`.
+pub fn all<M: Tree<bool>>(tree: &M) -> bool {
+    leaves(tree).into_iter().all(|leaf| leaf)
+}
+
 /// Number of leaves.
 pub fn count<T: Leaf, M: Tree<T>>(tree: &M) -> usize {
     let mut n = 0;

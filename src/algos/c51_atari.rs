@@ -21,7 +21,9 @@ use crate::rl::frames::{
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
+use crate::rl::{
+    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer, pools,
+};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{arange, constant, one_hot, where_, zeros, zeros_like};
 use crate::tree::Tree;
@@ -141,7 +143,15 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "c51_atari", FOUR_FRAMES_OR_BOARDS, Args::check, train, evaluate);
+registered_algorithm!(
+    Args,
+    "c51_atari",
+    FOUR_FRAMES_OR_BOARDS,
+    Args::check,
+    train,
+    evaluate,
+    policy
+);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -443,4 +453,15 @@ fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Res
     .with_mode(args.run.mode)
     .named("c51_atari_evaluate");
     evaluation.play(pool, |obs, key| act.call((q.clone(), obs, key)))
+}
+
+/// Returns the policy of a saved model: the best action and the action values.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
+    let q = load_model(model, |key| init_train_state(key, &sizes, args))?.q;
+    let args = args.clone();
+    Policy::new(pool.spec(), q, move |q: &QNetwork<Tensor>, obs| {
+        let pmfs = q.apply(obs, &args);
+        PolicyResults::from_values("q_values", (pmfs * args.atoms()).sum(-1))
+    })
 }

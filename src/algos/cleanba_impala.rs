@@ -14,7 +14,7 @@ use crate::rl::flags::{ensure, not_negative, positive, unit};
 use crate::rl::sebulba::{
     self, Agent, LearnerFunctions, Reduce, Rollout, SebulbaOptions, Sizes, UpdateConfig,
 };
-use crate::rl::{Evaluation, RunOptions, Summary, merge_time_and_env};
+use crate::rl::{Evaluation, Policy, RunOptions, Summary, merge_time_and_env};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{IndexMode, arange, concatenate, sort_by, zeros_like};
 use crate::tree::{self, Tree};
@@ -109,7 +109,16 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "cleanba_impala", ALL, Args::check, train, evaluate, VECTOR_DEFAULTS);
+registered_algorithm!(
+    Args,
+    "cleanba_impala",
+    ALL,
+    Args::check,
+    train,
+    evaluate,
+    policy,
+    VECTOR_DEFAULTS
+);
 
 /// Defaults for environments with vector observations; Cleanba's defaults are for Atari.
 const VECTOR_DEFAULTS: &[&str] = &[
@@ -398,4 +407,11 @@ pub fn train(args: &Args) -> Result<Summary> {
 fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let agent = |state: TrainState<Array>| state.agent;
     sebulba::evaluate(args, &args.sebulba, model, evaluation, init_train_state, agent)
+}
+
+/// Returns the policy of a saved model: the most likely action and the logits, or the mean
+/// and the standard deviations.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let agent = |state: TrainState<Array>| state.agent;
+    sebulba::policy(args, &args.sebulba, model, init_train_state, agent)
 }

@@ -15,7 +15,7 @@ use crate::rl::sebulba::{
     self, Agent, LearnerFunctions, Reduce, Rollout, SebulbaOptions, Sizes, UpdateConfig,
     indivisible, keys_of,
 };
-use crate::rl::{Evaluation, RunOptions, Summary, gather_minibatch, merge_time_and_env};
+use crate::rl::{Evaluation, Policy, RunOptions, Summary, gather_minibatch, merge_time_and_env};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{arange, concatenate, zeros_like};
 use crate::tree::{self, Tree};
@@ -123,7 +123,16 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "cleanba_ppo", ALL, Args::check, train, evaluate, VECTOR_DEFAULTS);
+registered_algorithm!(
+    Args,
+    "cleanba_ppo",
+    ALL,
+    Args::check,
+    train,
+    evaluate,
+    policy,
+    VECTOR_DEFAULTS
+);
 
 /// Defaults for environments with vector observations; Cleanba's defaults are for Atari.
 const VECTOR_DEFAULTS: &[&str] = &[
@@ -363,4 +372,11 @@ pub fn train(args: &Args) -> Result<Summary> {
 fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
     let agent = |state: TrainState<Array>| state.agent;
     sebulba::evaluate(args, &args.sebulba, model, evaluation, init_train_state, agent)
+}
+
+/// Returns the policy of a saved model: the most likely action and the logits, or the mean
+/// and the standard deviations.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let agent = |state: TrainState<Array>| state.agent;
+    sebulba::policy(args, &args.sebulba, model, init_train_state, agent)
 }

@@ -21,7 +21,10 @@ use crate::rl::frames::{
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{ComputeDtype, EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
+use crate::rl::{
+    ComputeDtype, EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer,
+    pools,
+};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{constant, one_hot, where_, zeros, zeros_like};
 use crate::tree::Tree;
@@ -130,7 +133,15 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "dqn_atari", FOUR_FRAMES_OR_BOARDS, Args::check, train, evaluate);
+registered_algorithm!(
+    Args,
+    "dqn_atari",
+    FOUR_FRAMES_OR_BOARDS,
+    Args::check,
+    train,
+    evaluate,
+    policy
+);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -411,4 +422,13 @@ fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Res
     .with_mode(args.run.mode)
     .named("dqn_atari_evaluate");
     evaluation.play(pool, |obs, key| act.call((q.clone(), obs, key)))
+}
+
+/// Returns the policy of a saved model: the best action and the action values.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
+    let q = load_model(model, |key| init_train_state(key, &sizes, args))?.q;
+    Policy::new(pool.spec(), q, move |q: &QNetwork<Tensor>, obs| {
+        PolicyResults::from_values("q_values", q.apply(obs))
+    })
 }

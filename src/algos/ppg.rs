@@ -23,8 +23,8 @@ use crate::rl::flags::{batches, ensure, not_negative, positive, product, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
-    EpisodeStats, Evaluation, ImageNetwork, RunOptions, Summary, Trainer, bootstrap_truncated,
-    gather_minibatch, merge_time_and_env, pools,
+    EpisodeStats, Evaluation, ImageNetwork, Policy, PolicyResults, RunOptions, Summary, Trainer,
+    bootstrap_truncated, gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{IndexMode, full_like, stack, where_, zeros_like};
@@ -172,7 +172,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "ppg", IMAGES, Args::check, train, evaluate);
+registered_algorithm!(Args, "ppg", IMAGES, Args::check, train, evaluate, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -777,4 +777,13 @@ fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Res
     .with_mode(args.run.mode)
     .named("ppg_evaluate");
     evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
+}
+
+/// Returns the policy of a saved model: the most likely action and the logits.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
+    let agent = load_model(model, |key| init_train_state(key, args.network, &sizes))?.agent;
+    Policy::new(pool.spec(), agent, move |agent: &Agent<Tensor>, obs| {
+        PolicyResults::from_categorical(&agent.policy_and_value(obs).0)
+    })
 }

@@ -17,8 +17,8 @@ use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::{
-    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
-    merge_time_and_env, pools,
+    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer,
+    bootstrap_truncated, gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with, while_loop};
 use crate::trace::ops::{constant, full_like, stack, where_, zeros_like};
@@ -121,7 +121,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "ppo", VECTORS, Args::check, train, evaluate);
+registered_algorithm!(Args, "ppo", VECTORS, Args::check, train, evaluate, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -547,4 +547,14 @@ fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Res
     .with_mode(args.run.mode)
     .named("ppo_evaluate");
     evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
+}
+
+/// Returns the policy of a saved model: the most likely action and the logits.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let (pool, sizes) = pools::discrete(args, 1, args.run.eval_seed())?;
+    let init = |key| init_train_state(key, sizes.obs_size(), sizes.num_actions);
+    let agent = load_model(model, init)?.agent;
+    Policy::new(pool.spec(), agent, move |agent: &Agent<Tensor>, obs| {
+        PolicyResults::from_categorical(&agent.policy(obs.to(DType::F32)))
+    })
 }

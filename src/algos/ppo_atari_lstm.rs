@@ -23,8 +23,8 @@ use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
-    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated,
-    merge_time_and_env, pools,
+    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer,
+    bootstrap_truncated, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{IndexMode, full_like, ones, stack, where_, zeros, zeros_like};
@@ -152,7 +152,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "ppo_atari_lstm", DISCRETE, Args::check, train, evaluate);
+registered_algorithm!(Args, "ppo_atari_lstm", DISCRETE, Args::check, train, evaluate, policy);
 
 /// Number of LSTM units.
 const LSTM_SIZE: usize = 128;
@@ -748,4 +748,19 @@ fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Res
         lstm_state = next_state;
         Ok(action)
     })
+}
+
+/// Returns the policy of a saved model: the most likely action, the logits and the next
+/// state of the LSTM, `f32[2, B, 128]`: c, then h.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
+    let agent = load_model(model, |key| init_train_state(key, &sizes))?.agent;
+    let act = |agent: &Agent<Tensor>, obs: Tensor, state: Tensor| {
+        let episode_start = zeros([obs.dim(0)], DType::F32);
+        let lstm_state = (state.index_axis(0, 0), state.index_axis(0, 1));
+        let (c, h) = agent.lstm_step(obs, episode_start, lstm_state);
+        PolicyResults::from_categorical(&agent.policy_and_value(h).0)
+            .with("next_state", stack(&[c, h], 0))
+    };
+    Policy::recurrent(pool.spec(), [2, LSTM_SIZE], agent, act)
 }

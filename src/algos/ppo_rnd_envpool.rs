@@ -21,8 +21,8 @@ use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
-    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
-    merge_time_and_env, pools,
+    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer,
+    bootstrap_truncated, gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{IndexMode, full_like, stack, where_, zeros, zeros_like};
@@ -148,7 +148,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "ppo_rnd_envpool", IMAGES, Args::check, train, evaluate);
+registered_algorithm!(Args, "ppo_rnd_envpool", IMAGES, Args::check, train, evaluate, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -792,4 +792,14 @@ fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Res
     .with_mode(args.run.mode)
     .named("ppo_rnd_evaluate");
     evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
+}
+
+/// Returns the policy of a saved model: the most likely action and the logits.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
+    let init = |key| init_train_state(key, &sizes, args.num_envs);
+    let agent = load_model(model, init)?.networks.agent;
+    Policy::new(pool.spec(), agent, move |agent: &Agent<Tensor>, obs| {
+        PolicyResults::from_categorical(&agent.policy_and_values(obs).0)
+    })
 }

@@ -19,8 +19,8 @@ use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Masked;
 use crate::rl::{
-    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, gather_minibatch, merge_time_and_env,
-    pools,
+    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer,
+    gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{
@@ -140,7 +140,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "ppo_self_play", TWO_PLAYERS, Args::check, train, evaluate);
+registered_algorithm!(Args, "ppo_self_play", TWO_PLAYERS, Args::check, train, evaluate, policy);
 
 /// Number of environments in an evaluation against a random player during training.
 const EVAL_ENVS: usize = 64;
@@ -773,4 +773,13 @@ fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Res
     let outcomes = outcomes.to_vec::<f32>()?;
     evaluation.returns.extend(outcomes.iter().take(episodes).map(|&x| f64::from(x)));
     Ok(())
+}
+
+/// Returns the policy of a saved model: the most likely choices and the logits.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let (pool, sizes) = pools::masked(args, 2, 1, args.run.eval_seed())?;
+    let agent = load_model(model, |key| init_train_state(key, &sizes))?.agent;
+    Policy::new(pool.spec(), agent, move |agent: &Agent<Tensor>, obs| {
+        PolicyResults::from_components(&agent.policy_and_value(obs).0.components)
+    })
 }

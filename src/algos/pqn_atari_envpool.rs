@@ -18,8 +18,8 @@ use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
-    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
-    merge_time_and_env, pools,
+    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer,
+    bootstrap_truncated, gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{constant, one_hot, stack, where_, zeros_like};
@@ -115,7 +115,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "pqn_atari_envpool", IMAGES, Args::check, train, evaluate);
+registered_algorithm!(Args, "pqn_atari_envpool", IMAGES, Args::check, train, evaluate, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -492,4 +492,13 @@ fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Res
     .with_mode(args.run.mode)
     .named("pqn_atari_evaluate");
     evaluation.play(pool, |obs, key| act.call((q.clone(), obs, key)))
+}
+
+/// Returns the policy of a saved model: the best action and the action values.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
+    let q = load_model(model, |key| init_train_state(key, &sizes))?.q;
+    Policy::new(pool.spec(), q, move |q: &QNetwork<Tensor>, obs| {
+        PolicyResults::from_values("q_values", q.apply(obs))
+    })
 }

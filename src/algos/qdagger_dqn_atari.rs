@@ -25,7 +25,10 @@ use crate::rl::frames::{
 };
 use crate::rl::saved::{Origin, load_model};
 use crate::rl::spaces::Sizes;
-use crate::rl::{EpisodeStats, Evaluation, Run, RunOptions, Summary, Trainer, interrupt, pools};
+use crate::rl::{
+    EpisodeStats, Evaluation, Policy, PolicyResults, Run, RunOptions, Summary, Trainer, interrupt,
+    pools,
+};
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{constant, one_hot, where_, zeros, zeros_like};
@@ -186,7 +189,8 @@ registered_algorithm!(
     FOUR_FRAMES_OR_BOARDS,
     Args::check,
     train,
-    evaluate
+    evaluate,
+    policy
 );
 
 // -------------------------------------------------------------------------------------- network
@@ -772,4 +776,13 @@ fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Res
     let (_, sizes) = pools::images(args, 1, args.run.seed)?;
     let q = load_model(model, |key| init_train_state(key, &sizes, args))?.q;
     evaluate_network(args, evaluation, q, |q: &QNetwork<Tensor>, obs| q.apply(obs))
+}
+
+/// Returns the policy of a saved model: the best action and the action values.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
+    let q = load_model(model, |key| init_train_state(key, &sizes, args))?.q;
+    Policy::new(pool.spec(), q, move |q: &QNetwork<Tensor>, obs| {
+        PolicyResults::from_values("q_values", q.apply(obs))
+    })
 }

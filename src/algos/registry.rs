@@ -12,7 +12,7 @@ use crate::envs::{self, EnvSpec};
 use crate::error::{Error, Result};
 use crate::rl::ranges::ranged;
 use crate::rl::saved::Origin;
-use crate::rl::{Algorithm, EnvSupport, Evaluation, algorithm};
+use crate::rl::{Algorithm, EnvSupport, Evaluation, Policy, algorithm};
 
 /// A registered algorithm.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +35,8 @@ pub struct Entry {
     pub train: fn(Vec<OsString>) -> ExitCode,
     /// Evaluates the model in a file whose origin is known.
     play: fn(&Path, &Origin, &mut Evaluation) -> Result<()>,
+    /// Returns the policy of the model in a file whose origin is known.
+    policy: fn(&Path, &Origin) -> Result<Policy>,
 }
 
 const fn entry<A: Algorithm>() -> Entry {
@@ -50,6 +52,7 @@ const fn entry<A: Algorithm>() -> Entry {
         settings: algorithm::settings_of::<A>,
         train: |args| algorithm::run::<A>(args),
         play: algorithm::play_saved::<A>,
+        policy: algorithm::policy_of::<A>,
     }
 }
 
@@ -160,13 +163,26 @@ pub(super) fn with_alternatives<A: Algorithm>(args: &A, error: Error) -> Error {
 /// Returns [`Error::Argument`] for the model of an algorithm that is not in [`ALGORITHMS`], and the
 /// errors of the algorithm.
 pub fn play(path: &Path, origin: &Origin, evaluation: &mut Evaluation) -> Result<()> {
-    let Some(entry) = ALGORITHMS.iter().find(|entry| entry.name == origin.algorithm) else {
-        return Err(Error::Argument(format!(
+    (saved_by(path, origin, "evaluates it: `PROGRAM eval")?.play)(path, origin, evaluation)
+}
+
+/// Returns the policy of the model at `path`.
+///
+/// # Errors
+/// Returns [`Error::Argument`] for the model of an algorithm that is not in [`ALGORITHMS`], and the
+/// errors of the algorithm.
+pub fn policy(path: &Path, origin: &Origin) -> Result<Policy> {
+    (saved_by(path, origin, "exports it: `PROGRAM export")?.policy)(path, origin)
+}
+
+/// Returns the algorithm that saved a model. `advice` is what another program does with it.
+fn saved_by(path: &Path, origin: &Origin, advice: &str) -> Result<&'static Entry> {
+    ALGORITHMS.iter().find(|entry| entry.name == origin.algorithm).ok_or_else(|| {
+        Error::Argument(format!(
             "{0} was saved by {1}, which is not an algorithm of this command; the program that \
-             trained it evaluates it: `PROGRAM eval --run {0}`",
+             trained it {advice} --run {0}`",
             path.display(),
             origin.algorithm
-        )));
-    };
-    (entry.play)(path, origin, evaluation)
+        ))
+    })
 }

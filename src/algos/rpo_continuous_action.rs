@@ -21,8 +21,8 @@ use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Bounds;
 use crate::rl::{
-    EpisodeStats, Evaluation, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
-    merge_time_and_env, pools,
+    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer,
+    bootstrap_truncated, gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with, while_loop};
 use crate::trace::ops::{constant, full_like, stack, where_, zeros, zeros_like};
@@ -129,7 +129,15 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "rpo_continuous_action", CONTINUOUS, Args::check, train, evaluate);
+registered_algorithm!(
+    Args,
+    "rpo_continuous_action",
+    CONTINUOUS,
+    Args::check,
+    train,
+    evaluate,
+    policy
+);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -606,4 +614,19 @@ fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Res
     .with_mode(args.run.mode)
     .named("rpo_continuous_action_evaluate");
     evaluation.play(pool, |obs, key| act.call((agent.clone(), obs_stats.clone(), obs, key)))
+}
+
+/// Returns the policy of a saved model: the mean within the bounds of the actions, the
+/// mean and the standard deviations.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.eval_seed())?;
+    let init = |key| init_model(key, obs_size, bounds.size(), args);
+    let Model { train_state: TrainState { agent, .. }, obs_stats, .. } = load_model(model, init)?;
+    let spec = pool.spec().clone();
+    type Parameters<T> = (Agent<T>, RunningMeanStd<T>);
+    let act = move |(agent, obs_stats): &Parameters<Tensor>, obs: Tensor| {
+        let obs = NORMALIZE_OBS.apply(obs.to(DType::F32), obs_stats);
+        PolicyResults::from_normal(&agent.policy(obs), &spec)
+    };
+    Policy::new(pool.spec(), (agent, obs_stats), act)
 }

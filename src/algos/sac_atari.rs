@@ -23,7 +23,9 @@ use crate::rl::frames::{
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{EpisodeStats, Evaluation, RunOptions, Summary, Trainer, pools};
+use crate::rl::{
+    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer, pools,
+};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{constant, one_hot, where_, zeros, zeros_like};
 use crate::tree::Tree;
@@ -127,7 +129,15 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "sac_atari", FOUR_FRAMES_OR_BOARDS, Args::check, train, evaluate);
+registered_algorithm!(
+    Args,
+    "sac_atari",
+    FOUR_FRAMES_OR_BOARDS,
+    Args::check,
+    train,
+    evaluate,
+    policy
+);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -577,4 +587,13 @@ fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Res
     .with_mode(args.run.mode)
     .named("sac_atari_evaluate");
     evaluation.play(pool, |obs, _| act.call((actor.clone(), obs)))
+}
+
+/// Returns the policy of a saved model: the most likely action and the logits.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
+    let train_state = load_model(model, |key| init_train_state(key, &sizes, args))?;
+    Policy::new(pool.spec(), train_state.agent.actor, move |actor: &Actor<Tensor>, obs| {
+        PolicyResults::from_categorical(&actor.policy(obs))
+    })
 }

@@ -4,15 +4,16 @@ use super::env::Frame;
 
 /// Receiver of the frames of one environment, as `gymnasium.wrappers.RecordVideo`.
 ///
-/// A game that is filmed gives its first frame and one frame after each step. The methods are called
-/// by the thread that steps the environment.
+/// The camera gets the first frame of an episode that is filmed, and one frame after each step. The
+/// methods are called by the thread that steps the environment. An Atari episode is a whole game, with
+/// all of its lives.
 pub trait Camera: Send {
-    /// Starts a game, and returns true if its frames are wanted.
+    /// Starts an episode. Returns true if the camera takes its frames.
     fn begin(&mut self) -> bool;
 
-    /// Takes a frame of a game that is wanted.
+    /// Takes a frame of the episode.
     fn frame(&mut self, frame: Frame);
 
-    /// Ends a game that is wanted: it is over, or was abandoned.
+    /// Ends the episode, which is over or was abandoned.
     fn end(&mut self);
 }

@@ -27,6 +27,7 @@ use super::spec::EnvSpec;
 #[cfg(feature = "rl")]
 pub(crate) use group::default_python;
 use group::{Group, Settings};
+pub(super) use spec::Described;
 
 /// Prefix of the ids of this family.
 pub(super) const PREFIX: &str = "gymnasium:";

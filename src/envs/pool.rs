@@ -409,7 +409,7 @@ impl EnvPool {
         guard(|| slot.render()).map_err(|problem| self.fail(env_id, &problem))
     }
 
-    /// Films environment `env_id` from now on: `camera` gets the frames of the games that it chooses.
+    /// Films environment `env_id` from now on: `camera` gets the frames of the episodes that it chooses.
     ///
     /// Returns the errors of [`render`](EnvPool::render).
     pub fn film(&mut self, env_id: usize, camera: Box<dyn Camera>) -> Result<()> {

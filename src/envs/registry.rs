@@ -10,6 +10,7 @@ use super::classic;
 use super::entry::{Entry, nearest};
 use super::env::Env;
 use super::gymnasium;
+use super::jax;
 use super::minatar;
 use super::mujoco;
 use super::own;
@@ -87,6 +88,9 @@ pub fn make(id: &str) -> Result<Box<dyn Env>> {
     if gymnasium::is_gymnasium(id) {
         return gymnasium::make(id);
     }
+    if let Some(folder) = jax::jax_folder(id) {
+        return jax::make(folder);
+    }
     let id = atari::without_frame_skip(id).unwrap_or(id);
     match entries().find(|(name, _)| *name == id) {
         Some((name, make)) => make(name),
@@ -107,6 +111,11 @@ pub fn make(id: &str) -> Result<Box<dyn Env>> {
 pub fn spec(id: &str) -> Result<EnvSpec> {
     if gymnasium::is_gymnasium(id) && !is_registered(id) {
         return gymnasium::spec(id);
+    }
+    if let Some(folder) = jax::jax_folder(id)
+        && !is_registered(id)
+    {
+        return Ok(jax::JaxEnv::load(folder)?.specification().clone());
     }
     Ok(make(id)?.spec())
 }
@@ -129,6 +138,11 @@ impl EnvPool {
     pub fn make(id: &str, options: PoolOptions) -> Result<EnvPool> {
         if gymnasium::is_gymnasium(id) && !is_registered(id) {
             return EnvPool::gymnasium(id, gymnasium::gymnasium_options(id), options);
+        }
+        if let Some(folder) = jax::jax_folder(id)
+            && !is_registered(id)
+        {
+            return jax::pool(folder, options);
         }
         EnvPool::parallel(|_| make(id), options)
     }

@@ -75,7 +75,7 @@ pub(super) struct Slot {
     may_be_nan: bool,
     /// Call counter that the watchdog of late environments reads.
     pub(super) calls: Arc<Calls>,
-    filming: Option<Filming>,
+    filming: Option<Box<Filming>>,
 }
 
 /// A camera and its state.
@@ -193,7 +193,9 @@ impl Slot {
         };
         let truncated = outcome.truncated || self.elapsed >= self.max_steps;
         self.game_over = outcome.game_over || truncated;
-        self.film_step()?;
+        if self.filming.is_some() {
+            self.film_step()?;
+        }
         self.outcome = Row {
             reward: outcome.reward as f32,
             terminated: outcome.terminated,
@@ -248,7 +250,9 @@ impl Slot {
         if self.game_over {
             self.env.reset(&mut self.rng, ObsMut(obs))?;
             self.elapsed = 0;
-            self.film_start()?;
+            if self.filming.is_some() {
+                self.film_start()?;
+            }
         } else {
             self.env.next_episode(&mut self.rng, ObsMut(obs))?;
             self.outcome.elapsed = self.elapsed;
@@ -303,10 +307,11 @@ impl Slot {
 
     /// Makes `camera` get the frames of the games that it chooses.
     pub(super) fn film(&mut self, camera: Box<dyn Camera>) {
-        self.filming = Some(Filming { camera, started: false, recording: false });
+        self.filming = Some(Box::new(Filming { camera, started: false, recording: false }));
     }
 
     /// Starts a game for the camera.
+    #[cold]
     fn film_start(&mut self) -> Result<()> {
         let Some(filming) = &mut self.filming else { return Ok(()) };
         if filming.recording {
@@ -318,6 +323,7 @@ impl Slot {
     }
 
     /// Passes the state after a step to the camera.
+    #[cold]
     fn film_step(&mut self) -> Result<()> {
         match &mut self.filming {
             None => return Ok(()),

@@ -1,28 +1,9 @@
 //! Losses of classifiers.
 
-use super::{ensure_floats, ensure_same_shape};
+use super::{chosen, ensure_floats, ensure_same_shape};
 use crate::trace::ops::{one_hot, where_};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::function;
 use crate::trace::{DType, Tensor};
-
-/// Ends the trace with an error unless the labels are integers of the shape of the logits without
-/// their last axis.
-#[track_caller]
-fn ensure_classes(op: &str, logits: Tensor, labels: Tensor) {
-    let shape = logits.shape();
-    if shape.rank() == 0
-        || !labels.dtype().is_int()
-        || labels.shape() != shape.without_axis(shape.rank() - 1)
-    {
-        let problem = format!(
-            "labels must be integers of the shape of the logits without their last axis; logits \
-             are {}, labels {}",
-            logits.ty(),
-            labels.ty()
-        );
-        fail_op(op, problem);
-    }
-}
 
 /// Computes the cross-entropy between a distribution of labels and the softmax of logits, over the
 /// last axis: `optax.softmax_cross_entropy`.
@@ -30,7 +11,7 @@ fn ensure_classes(op: &str, logits: Tensor, labels: Tensor) {
 /// A label of 0 beside a logit of minus infinity gives NaN; [`safe_softmax_cross_entropy`] gives 0.
 ///
 /// # Errors
-/// Ends the trace if the logits are not floats.
+/// Ends the trace if logits or labels are not floats.
 #[track_caller]
 pub fn softmax_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
     let _scope = function("softmax_cross_entropy");
@@ -42,7 +23,7 @@ pub fn softmax_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
 /// infinity: `optax.safe_softmax_cross_entropy`. Its derivative by a label of 0 is 0.
 ///
 /// # Errors
-/// Ends the trace if the logits are not floats.
+/// Ends the trace if logits or labels are not floats.
 #[track_caller]
 pub fn safe_softmax_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
     let _scope = function("safe_softmax_cross_entropy");
@@ -63,9 +44,7 @@ pub fn softmax_cross_entropy_with_integer_labels(logits: Tensor, labels: Tensor)
     let _scope = function("softmax_cross_entropy_with_integer_labels");
     let op = "softmax_cross_entropy_with_integer_labels";
     ensure_floats(op, ["logits"], [logits]);
-    ensure_classes(op, logits, labels);
-    let chosen = logits.take_along_axis(labels.expand_dims(-1), -1).squeeze(-1);
-    logits.logsumexp(-1) - chosen
+    logits.logsumexp(-1) - chosen(op, ["logits", "labels"], logits, labels)
 }
 
 /// Computes the cross-entropy between labels and the sigmoid of logits for each element:
@@ -130,7 +109,7 @@ pub fn hinge_loss(predictions: Tensor, targets: Tensor) -> Tensor {
 pub fn perceptron_loss(predictions: Tensor, targets: Tensor) -> Tensor {
     let _scope = function("perceptron_loss");
     ensure_floats("perceptron_loss", ["predictions"], [predictions]);
-    ensure_same_shape("perceptron_loss", ["predictions", "targets"], predictions, targets);
+    ensure_same_shape("perceptron_loss", ["predictions", "targets"], [predictions, targets]);
     (-predictions * targets.to(predictions.dtype())).maximum(0.0)
 }
 
@@ -145,15 +124,6 @@ pub fn sparsemax_loss(logits: Tensor, labels: Tensor) -> Tensor {
     where_(x.le(-1.0), 0.0, where_(x.ge(1.0), x, middle))
 }
 
-/// Returns the score of the label, and the labels as one-hot vectors.
-#[track_caller]
-fn of_label(op: &str, scores: Tensor, labels: Tensor) -> (Tensor, Tensor) {
-    ensure_floats(op, ["scores"], [scores]);
-    ensure_classes(op, scores, labels);
-    let labels = one_hot(labels, scores.dim(-1), scores.dtype());
-    ((scores * labels).sum(-1), labels)
-}
-
 /// Computes the hinge loss over classes, the last axis: `optax.losses.multiclass_hinge_loss`.
 ///
 /// `scores: [.., classes]`, `labels: [..]` of integers, result `[..]`.
@@ -163,8 +133,10 @@ fn of_label(op: &str, scores: Tensor, labels: Tensor) -> (Tensor, Tensor) {
 #[track_caller]
 pub fn multiclass_hinge_loss(scores: Tensor, labels: Tensor) -> Tensor {
     let _scope = function("multiclass_hinge_loss");
-    let (score, one_hot) = of_label("multiclass_hinge_loss", scores, labels);
-    (scores + 1.0 - one_hot).max(-1) - score
+    let op = "multiclass_hinge_loss";
+    ensure_floats(op, ["scores"], [scores]);
+    let score = chosen(op, ["scores", "labels"], scores, labels);
+    (scores + 1.0 - one_hot(labels, scores.dim(-1), scores.dtype())).max(-1) - score
 }
 
 /// Computes the perceptron loss over classes, the last axis:
@@ -175,8 +147,9 @@ pub fn multiclass_hinge_loss(scores: Tensor, labels: Tensor) -> Tensor {
 #[track_caller]
 pub fn multiclass_perceptron_loss(scores: Tensor, labels: Tensor) -> Tensor {
     let _scope = function("multiclass_perceptron_loss");
-    let (score, _) = of_label("multiclass_perceptron_loss", scores, labels);
-    scores.max(-1) - score
+    let op = "multiclass_perceptron_loss";
+    ensure_floats(op, ["scores"], [scores]);
+    scores.max(-1) - chosen(op, ["scores", "labels"], scores, labels)
 }
 
 /// Computes the softmax cross-entropy plus `epsilon` times the probability of other classes (Leng

@@ -145,7 +145,7 @@ fn ensure_arguments(
         );
         fail_op("ctc_loss", problem);
     }
-    ensure_same_shape("ctc_loss", ["labels", "label_paddings"], labels, label_paddings);
+    ensure_same_shape("ctc_loss", ["labels", "label_paddings"], [labels, label_paddings]);
     if options.blank_id >= shape[2] {
         let problem = format!("the blank is class {} of {}", options.blank_id, shape[2]);
         fail_op("ctc_loss", problem);

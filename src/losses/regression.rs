@@ -23,7 +23,7 @@ pub fn squared_error(predictions: Tensor, targets: impl Operand) -> Tensor {
     let _scope = function("squared_error");
     ensure_floats("squared_error", ["predictions"], [predictions]);
     let targets = targets.to_tensor(&predictions.ty());
-    ensure_same_shape("squared_error", ["predictions", "targets"], predictions, targets);
+    ensure_same_shape("squared_error", ["predictions", "targets"], [predictions, targets]);
     (predictions - targets).square()
 }
 

@@ -31,7 +31,7 @@ mod transforms;
 mod value_learning;
 mod vtrace;
 
-use super::ensure_floats;
+use super::{ensure_floats, ensure_same_shape};
 use crate::trace::Tensor;
 use crate::trace::ops::Operand;
 use crate::trace::tensor::fail_op;
@@ -54,39 +54,18 @@ fn ensure_sequences<const N: usize>(op: &str, names: [&str; N], tensors: [Tensor
         let problem = format!("{} needs at least one step of time, and is {}", names[0], shape);
         fail_op(op, problem);
     }
-    for (name, tensor) in names.iter().zip(tensors) {
-        if tensor.shape() != shape {
-            let problem = format!(
-                "{} and {name} must have one shape, and are {} and {}",
-                names[0],
-                tensors[0].ty(),
-                tensor.ty()
-            );
-            fail_op(op, problem);
-        }
-    }
+    ensure_same_shape(op, names, tensors);
 }
 
 /// Returns a number, or a tensor that broadcasts, as a tensor of the shape of `like`.
 #[track_caller]
-fn spread(value: impl Operand, like: Tensor) -> Tensor {
+fn broadcast_like(value: impl Operand, like: Tensor) -> Tensor {
     let value = value.to_tensor(&like.ty());
     value.to(like.dtype()).broadcast_to(like.shape())
 }
 
-/// Returns the elements that integers choose along the last axis.
+/// Returns the elements that actions, integers, choose along the last axis.
 #[track_caller]
 fn chosen(op: &str, values: Tensor, actions: Tensor) -> Tensor {
-    let shape = values.shape();
-    let fits = shape.rank() > 0 && actions.shape() == shape.without_axis(shape.rank() - 1);
-    if !fits || !actions.dtype().is_int() {
-        let problem = format!(
-            "actions must be integers of the shape of the values without their last axis; values \
-             are {}, actions {}",
-            values.ty(),
-            actions.ty()
-        );
-        fail_op(op, problem);
-    }
-    values.take_along_axis(actions.expand_dims(-1), -1).squeeze(-1)
+    super::chosen(op, ["values", "actions"], values, actions)
 }

@@ -50,7 +50,8 @@ pub fn ntxent(embeddings: Tensor, labels: Tensor, temperature: f64) -> Tensor {
 /// `norm_degree` 2, `margin` 1, `eps` 1e-6.
 ///
 /// # Errors
-/// Ends the trace if an argument does not consist of floats, or if the shapes differ.
+/// Ends the trace if an argument does not consist of floats, if the shapes differ, or if
+/// `norm_degree` is below 1.
 #[track_caller]
 pub fn triplet_margin_loss(
     anchors: Tensor,
@@ -62,9 +63,12 @@ pub fn triplet_margin_loss(
 ) -> Tensor {
     let _scope = function("triplet_margin_loss");
     let op = "triplet_margin_loss";
-    ensure_floats(op, ["anchors", "positives", "negatives"], [anchors, positives, negatives]);
-    ensure_same_shape(op, ["anchors", "positives"], anchors, positives);
-    ensure_same_shape(op, ["anchors", "negatives"], anchors, negatives);
+    let names = ["anchors", "positives", "negatives"];
+    ensure_floats(op, names, [anchors, positives, negatives]);
+    ensure_same_shape(op, names, [anchors, positives, negatives]);
+    if norm_degree < 1 {
+        fail_op(op, format!("norm_degree must be at least 1, and is {norm_degree}"));
+    }
     let distance = |other: Tensor| {
         let total = (anchors - other).powi(norm_degree).sum(-1) + eps;
         total.pow(1.0 / norm_degree as f64)

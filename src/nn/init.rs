@@ -14,6 +14,15 @@ use crate::trace::{numpy, ops};
 pub enum Init {
     /// Every element has this value.
     Constant(f64),
+    /// Uniform numbers from 0 to this one.
+    Uniform(f64),
+    /// Normal distribution of this standard deviation.
+    Normal(f64),
+    /// Standard normal distribution truncated to (-2, 2), times this number.
+    TruncatedNormal(f64),
+    /// Kernel of a convolution whose middle element is an orthonormal matrix times a gain, and whose
+    /// others are 0.
+    DeltaOrthogonal(f64),
     /// Matrix with orthonormal columns (or rows, if it is wide) times a gain.
     Orthogonal(f64),
     /// Distribution with mean 0 and a variance of `scale` divided by a number of units.
@@ -62,6 +71,29 @@ pub fn ones() -> Init {
 /// Returns the initialiser that sets every element to `value`.
 pub fn constant(value: f64) -> Init {
     Init::Constant(value)
+}
+
+/// Uniform numbers from 0 to `scale`: `jax.nn.initializers.uniform`.
+pub fn uniform(scale: f64) -> Init {
+    Init::Uniform(scale)
+}
+
+/// Normal numbers of standard deviation `stddev`: `jax.nn.initializers.normal`.
+pub fn normal(stddev: f64) -> Init {
+    Init::Normal(stddev)
+}
+
+/// Standard normal numbers truncated to (-2, 2), times `stddev`:
+/// `jax.nn.initializers.truncated_normal`.
+pub fn truncated_normal(stddev: f64) -> Init {
+    Init::TruncatedNormal(stddev)
+}
+
+/// Kernels of convolutions that map orthonormal features at first (Xiao et al. 2018):
+/// `jax.nn.initializers.delta_orthogonal`. They have 3 to 5 axes, and no fewer output features than
+/// input features.
+pub fn delta_orthogonal(gain: f64) -> Init {
+    Init::DeltaOrthogonal(gain)
 }
 
 /// Orthonormal columns times `gain` (Saxe et al. 2014), `jax.nn.initializers.orthogonal`. PPO uses
@@ -131,7 +163,11 @@ impl Init {
     pub fn draw(self, key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
         let _scope = function("Init::draw");
         let shape = shape.into();
-        if matches!(self, Init::Constant(_)) {
+        let plain = matches!(
+            self,
+            Init::Constant(_) | Init::Uniform(_) | Init::Normal(_) | Init::TruncatedNormal(_)
+        );
+        if plain {
             return self.draw_fans(key, &shape, dtype, (1, 1));
         }
         if shape.rank() < 2 {
@@ -160,6 +196,12 @@ impl Init {
         let (scale, fan, distribution) = match self {
             Init::Constant(value) => return ops::full(shape, value, dtype),
             Init::Orthogonal(gain) => return orthogonal_matrix(key, shape, dtype) * gain,
+            Init::DeltaOrthogonal(gain) => return delta_kernel(key, shape, dtype) * gain,
+            Init::Uniform(scale) => return random::uniform(key, shape, dtype, 0.0, 1.0) * scale,
+            Init::Normal(stddev) => return random::normal(key, shape, dtype) * stddev,
+            Init::TruncatedNormal(stddev) => {
+                return random::truncated_normal(key, -2.0, 2.0, shape, dtype) * stddev;
+            }
             Init::VarianceScaling { scale, fan, distribution } => (scale, fan, distribution),
         };
         let units = match fan {
@@ -197,4 +239,25 @@ fn orthogonal_matrix(key: Key<Tensor>, shape: &Shape, dtype: DType) -> Tensor {
     let q = numpy::orthonormal_columns(tall);
     let matrix = if rows < columns { q.t() } else { q };
     matrix.reshape(shape)
+}
+
+/// Samples the kernel of [`Init::DeltaOrthogonal`].
+#[track_caller]
+fn delta_kernel(key: Key<Tensor>, shape: &Shape, dtype: DType) -> Tensor {
+    let rank = shape.rank();
+    if !(3..=5).contains(&rank) || shape[rank - 1] < shape[rank - 2] {
+        let problem = format!(
+            "takes 3 to 5 axes, the last no smaller than the one before, and the shape is {shape}"
+        );
+        fail_op("delta_orthogonal", problem);
+    }
+    let features = Shape::from(&shape[rank - 2..]);
+    let matrix = orthogonal_matrix(key, &features, dtype);
+    let (mut low, mut high) = (vec![0; rank], vec![0; rank]);
+    for axis in 0..rank - 2 {
+        let middle = shape[axis].saturating_sub(1) / 2;
+        (low[axis], high[axis]) = (middle as i64, (shape[axis] - 1 - middle) as i64);
+    }
+    let one: Vec<usize> = vec![1; rank - 2];
+    matrix.reshape([&one[..], &features[..]].concat()).pad(&low, &high, 0.0)
 }

@@ -150,7 +150,7 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ApplyEvery {
 
 /// Returns the period as an i32 of at least 1; others end the trace.
 #[track_caller]
-fn period(op: &str, name: &str, value: usize) -> i32 {
+pub(super) fn period(op: &str, name: &str, value: usize) -> i32 {
     match i32::try_from(value) {
         Ok(value) if value > 0 => value,
         _ => fail_op(op, format!("{name} must be from 1 to {}, and is {value}", i32::MAX)),

@@ -1,7 +1,7 @@
 //! Gradient clipping.
 
 use super::leaves::{map_leaves, map_updates};
-use super::scale::{stateless_by_leaf, stateless_by_param};
+use super::scale::{scalar, stateless_by_leaf, stateless_by_param};
 use super::{GradientTransformation, leaves_of};
 use crate::trace::ops::{self, Operand, where_};
 use crate::trace::tensor::{fail_op, function};
@@ -48,10 +48,11 @@ impl<S: Operand> ClipByGlobalNorm<S> {
     #[track_caller]
     pub fn apply<M: Tree<Tensor>>(&self, grads: M) -> M {
         let norm = global_norm(&grads);
-        let small = norm.lt(self.0);
+        let small = norm.lt(scalar("max_norm", self.0, norm.dtype()));
         let mut clipped = Vec::new();
         for g in tree::leaves(&grads) {
-            clipped.push(where_(small, g, g / norm.to(g.dtype()) * self.0));
+            let max_norm = self.0.to_tensor(&g.ty()).to(g.dtype());
+            clipped.push(where_(small, g, g / norm.to(g.dtype()) * max_norm));
         }
         tree::replace(&grads, clipped)
     }
@@ -100,7 +101,7 @@ impl<S: Operand, P: Tree<Tensor>> GradientTransformation<P> for Clip<S> {
     fn update(&self, grads: &P, (): (), _: &P) -> (P, ()) {
         let _scope = function("clip");
         let updates = map_updates("clip", grads, |u| {
-            let bound = super::scale::scalar("max_delta", self.0, u.dtype());
+            let bound = scalar("max_delta", self.0, u.dtype());
             u.clip(-bound, bound)
         });
         (updates, ())

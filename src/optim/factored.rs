@@ -121,7 +121,7 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleByFactoredRms {
         let _scope = function("scale_by_factored_rms");
         let names = ["params", "updates"];
         let [_] = map_leaves("scale_by_factored_rms", names, [params, grads], |[_, g]| [g]);
-        let step = (state.count - self.step_offset + 1).to(DType::F32);
+        let step = (state.count - self.step_offset).to(DType::F32) + 1.0;
         let decay: Tensor = 1.0 - step.pow(-self.decay_rate);
         let old = [&state.v_row, &state.v_col, &state.v].map(tree::leaves);
         let mut updates = Vec::new();

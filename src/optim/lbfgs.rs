@@ -158,7 +158,7 @@ impl ScaleByLbfgs {
         let size = self.memory_size as i32;
         let later = state.count.gt(0);
         let index = state.count % size;
-        let last = (state.count + (size - 1)) % size;
+        let last = (index + (size - 1)) % size;
         let difference = |new: &[Tensor], old: &[Tensor]| -> Vec<Tensor> {
             let pairs = new.iter().zip(old);
             pairs.map(|(new, old)| where_(later, *new - *old, 0.0)).collect()

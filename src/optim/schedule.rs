@@ -139,8 +139,8 @@ impl Schedule {
     /// Returns the value (f32) after `count` updates, an integer scalar.
     ///
     /// # Errors
-    /// Ends the trace if a scale is negative, or if joined schedules are not one more than their
-    /// boundaries.
+    /// Ends the trace if a scale is negative, if a cosine has no steps, or if joined schedules are not
+    /// one more than their boundaries.
     #[track_caller]
     pub fn at(&self, count: Tensor) -> Tensor {
         let as_float = count.to(DType::F32);
@@ -157,8 +157,12 @@ impl Schedule {
                 let part = (count - begin).to(DType::F32).clip(0.0, steps as f64) / steps as f64;
                 (init - end) * (1.0 - part).pow(power) + end
             }
+            Schedule::Cosine { steps: 0, .. } => fail_op(
+                "cosine_decay_schedule",
+                "needs at least 1 step; with a warm-up, decay_steps must exceed warmup_steps",
+            ),
             Schedule::Cosine { init, steps, alpha, exponent } => {
-                let steps = steps.max(1) as f64;
+                let steps = steps as f64;
                 let angle = as_float.minimum(steps) * std::f64::consts::PI / steps;
                 let cosine = 0.5 * (angle.cos() + 1.0);
                 let cosine = if exponent == 1.0 { cosine } else { cosine.pow(exponent) };
@@ -196,8 +200,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the value after `count` updates, computed on the host, for logs. It is NaN if joined
-    /// schedules are not one more than their boundaries.
+    /// Returns the value after `count` updates, computed on the host, for logs. It is NaN where
+    /// [`at`](Schedule::at) ends the trace for a cosine or for joined schedules.
     pub fn value(&self, count: u64) -> f64 {
         match *self {
             Schedule::Constant(value) => value,
@@ -209,8 +213,9 @@ impl Schedule {
                 let elapsed = count.saturating_sub(begin as u64).min(steps as u64);
                 (init - end) * (1.0 - elapsed as f64 / steps as f64).powf(power) + end
             }
+            Schedule::Cosine { steps: 0, .. } => f64::NAN,
             Schedule::Cosine { init, steps, alpha, exponent } => {
-                let steps = steps.max(1) as u64;
+                let steps = steps as u64;
                 let part = count.min(steps) as f64 / steps as f64;
                 let cosine = 0.5 * (1.0 + (std::f64::consts::PI * part).cos());
                 init * ((1.0 - alpha) * cosine.powf(exponent) + alpha)
@@ -320,6 +325,9 @@ pub fn polynomial_schedule(init: f64, end: f64, power: f64, steps: u32) -> Sched
 
 /// Half a cosine from `init` to `alpha * init` in `steps` updates, then constant:
 /// `optax.cosine_decay_schedule`. [`Schedule::Cosine`] also has `exponent`.
+///
+/// # Errors
+/// [`Schedule::at`] ends the trace if `steps` is 0.
 pub fn cosine_decay_schedule(init: f64, steps: u32, alpha: f64) -> Schedule {
     Schedule::Cosine { init, steps, alpha, exponent: 1.0 }
 }
@@ -420,6 +428,9 @@ pub fn warmup_constant_schedule(init: f64, peak: f64, warmup_steps: u32) -> Sche
 
 /// Line from `init` to `peak` in `warmup_steps` updates, then half a cosine to `end` at
 /// `decay_steps`, which includes the warm-up: `optax.warmup_cosine_decay_schedule`.
+///
+/// # Errors
+/// [`Schedule::at`] ends the trace unless `decay_steps` exceeds `warmup_steps`.
 pub fn warmup_cosine_decay_schedule(
     init: f64,
     peak: f64,

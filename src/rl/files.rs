@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
+use crate::envs::jax_folder;
 use crate::error::{Error, Result};
 use crate::files::{regular, unblocked};
 
@@ -16,6 +17,8 @@ pub use crate::files::{open_regular, read};
 /// Longest name accepted: file systems allow 255 bytes, and endings such as `.safetensors.123.tmp`
 /// and the parts of a run's name are added.
 const MAX_NAME: usize = 128;
+/// Longest path of a folder of JAX programs.
+const MAX_PATH: usize = 4096;
 
 /// Characters of a text from a file that a message shows.
 const MAX_SHOWN: usize = 80;
@@ -69,20 +72,40 @@ pub fn ensure_plain_name(flag: &str, name: &str) -> Result<()> {
     }
 }
 
+/// Last name of a path.
+fn file_name(path: &str) -> Option<&str> {
+    Path::new(path).file_name()?.to_str()
+}
+
+/// Returns the id of an environment as part of the name of a run: that of a folder of JAX programs
+/// has no path.
+pub fn env_in_run_name(id: &str) -> String {
+    match jax_folder(id).and_then(file_name) {
+        Some(name) => format!("jax:{name}"),
+        None => id.to_string(),
+    }
+}
+
 /// Fails unless the id of an environment is a [`plain_name`], or one with a namespace before it, as
-/// in `MinAtar/Breakout-v1`.
+/// in `MinAtar/Breakout-v1`, or the path of a folder of JAX programs, as in `jax:envs/cartpole`.
 ///
 /// # Errors
 /// [`Error::Config`].
 pub fn ensure_env_id(id: &str) -> Result<()> {
-    let holds = match id.split_once('/') {
-        Some((namespace, name)) => plain_name(namespace) && plain_name(name),
-        None => plain_name(id),
+    let holds = match (jax_folder(id), id.split_once('/')) {
+        (Some(folder), _) => {
+            folder.len() <= MAX_PATH
+                && !folder.contains(|c: char| c.is_control())
+                && file_name(folder).is_some_and(plain_name)
+        }
+        (None, Some((namespace, name))) => plain_name(namespace) && plain_name(name),
+        (None, None) => plain_name(id),
     };
     match holds {
         true => Ok(()),
         false => Err(Error::Config(format!(
-            "--env-id \"{}\": must be {PLAIN_NAME}, or two of them as in MinAtar/Breakout-v1",
+            "--env-id \"{}\": must be {PLAIN_NAME}, or two of them as in MinAtar/Breakout-v1, or \
+             the path of a folder as in jax:envs/cartpole",
             shown(id)
         ))),
     }
@@ -161,9 +184,14 @@ mod tests {
             assert!(!plain_name(name), "{name:?}");
         }
         assert!(ensure_env_id("MinAtar/Breakout-v1").is_ok() && ensure_env_id("Pong-v5").is_ok());
-        for id in ["/etc", "a/..", "../a", "a/b/c", "a//b", ""] {
+        for id in ["jax:cartpole", "jax:/a/b/cartpole", "jax:../envs/cartpole/"] {
+            assert!(ensure_env_id(id).is_ok(), "{id:?}");
+            assert_eq!(env_in_run_name(id), "jax:cartpole");
+        }
+        for id in ["/etc", "a/..", "../a", "a/b/c", "a//b", "", "jax:", "jax:..", "jax:a\nb"] {
             assert!(ensure_env_id(id).is_err(), "{id:?}");
         }
+        assert_eq!(env_in_run_name("MinAtar/Breakout-v1"), "MinAtar/Breakout-v1");
     }
 
     #[cfg(unix)]

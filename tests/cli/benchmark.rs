@@ -122,6 +122,15 @@ fn finished_runs_are_lines_of_the_results_file() {
     let (status, _, err) = run(bench.command("--resume"));
     assert!(status == 0 && err.contains("2 of 2 runs are in"), "{err}");
     assert_eq!(bench.lines().len(), 2);
+    // So are runs of a time when a flag did not exist, if the flag has its default.
+    let mut lines = bench.lines();
+    for line in &mut lines {
+        assert!(line["settings"].as_object_mut().unwrap().remove("env_kwargs").is_some());
+    }
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::write(bench.path("results.jsonl"), text).unwrap();
+    let (status, out, err) = run(bench.command("--resume --workers 0"));
+    assert_eq!((status, out.as_str()), (0, ""), "{err}");
     // Other settings are other runs.
     let mut other = bench.command("--resume --workers 0");
     other.args(["--gamma", "0.9"]);

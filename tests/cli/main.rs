@@ -2,6 +2,7 @@
 
 mod benchmark;
 mod cleanrl;
+mod export;
 mod load;
 mod output;
 #[path = "../peers/mod.rs"]

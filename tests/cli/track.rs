@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -46,10 +46,11 @@ impl Tracked {
         self.folder.path().join("calls.jsonl")
     }
 
-    /// The calls of the package so far.
+    /// The calls of the package so far, without one whose line is not yet complete.
     fn calls(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.log()).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+        complete.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// Calls of one function.
@@ -59,17 +60,22 @@ impl Tracked {
 
     /// Waits until the function was called.
     fn wait_for(&self, name: &str) {
-        while self.of(name).is_empty() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        eventually(name, || !self.of(name).is_empty());
     }
 
     /// Waits for the end of the Python process.
     fn wait_for_end(&self) {
         let pid = self.calls()[0]["pid"].as_u64().unwrap();
-        while Path::new(&format!("/proc/{pid}")).exists() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        eventually("the process ends", || !Path::new(&format!("/proc/{pid}")).exists());
+    }
+}
+
+/// Waits until `holds`, which another process brings about.
+fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

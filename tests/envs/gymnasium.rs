@@ -7,9 +7,11 @@ mod training;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 use podracer::envs::{
-    Actions, Autoreset, Batch, EnvPool, EnvRng, GymnasiumOptions, PoolOptions, Space, seeds,
+    Actions, Autoreset, Batch, Camera, EnvPool, EnvRng, Frame, GymnasiumOptions, PoolOptions,
+    Space, seeds,
 };
 use podracer::trace::DType;
 use pretty_assertions::assert_eq;
@@ -372,6 +374,70 @@ fn an_environment_is_rendered() {
     let frame = pool.render(1).unwrap().unwrap();
     assert_eq!((frame.height, frame.width), (4, 6));
     assert_eq!(frame.rgb, [u8::from(!ended); 4 * 6 * 3]);
+}
+
+#[test]
+fn an_environment_without_images_draws_none() {
+    let Some(python) = python() else { return };
+    let mut pool = pool_of(&format!("{MODULE}:Blind-v0"), python, PoolOptions::default());
+    pool.reset().unwrap();
+    assert!(pool.render(0).unwrap().is_none());
+    pool.step(&[0]).unwrap();
+}
+
+/// Camera that keeps the first number of each frame, episode by episode.
+struct FirstNumbers {
+    episodes: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl Camera for FirstNumbers {
+    fn begin(&mut self) -> bool {
+        self.episodes.lock().unwrap().push(Vec::new());
+        true
+    }
+
+    fn frame(&mut self, frame: Frame) {
+        self.episodes.lock().unwrap().last_mut().unwrap().push(frame.rgb[0]);
+    }
+
+    fn end(&mut self) {}
+}
+
+/// The environment draws the number of its steps.
+#[test]
+fn a_filmed_episode_ends_with_the_frame_after_its_last_step() {
+    let Some(python) = python() else { return };
+    let id = format!("{MODULE}:VectorNoise-v0");
+    let (mut lengths, mut pools) = (Vec::new(), Vec::new());
+    let episodes = Arc::new(Mutex::new(Vec::new()));
+    for filmed in [true, false] {
+        let options = PoolOptions { num_envs: 2, num_threads: 1, ..Default::default() };
+        let mut pool = pool_of(&id, python.clone(), options);
+        pool.reset().unwrap();
+        if filmed {
+            pool.render(0).unwrap();
+            pool.film(0, Box::new(FirstNumbers { episodes: episodes.clone() })).unwrap();
+        }
+        let mut rows: Vec<Vec<f64>> = Vec::new();
+        for _ in 0..60 {
+            let batch = pool.step(&[1; 2]).unwrap();
+            rows.extend([row(&batch, 0), row(&batch, 1)]);
+            if filmed && batch.finished()[0] {
+                lengths.push(batch.episodic_length()[0]);
+            }
+        }
+        pools.push(rows);
+    }
+    // Filming changes nothing else.
+    assert_eq!(pools[0], pools[1]);
+    let episodes = episodes.lock().unwrap();
+    assert!(lengths.len() > 3, "{lengths:?}");
+    for (k, (frames, length)) in episodes.iter().zip(lengths).enumerate() {
+        // The first episode was under way already when it was filmed.
+        let first = u8::from(k == 0);
+        let expected: Vec<u8> = (first..=length as u8).collect();
+        assert_eq!(*frames, expected, "episode {k}");
+    }
 }
 
 #[test]

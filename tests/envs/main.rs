@@ -4,6 +4,7 @@ mod atari;
 mod atari_envpool;
 mod classic;
 mod gymnasium;
+mod jax;
 mod minatar;
 mod mujoco;
 mod mujoco_pictures;

@@ -1,10 +1,11 @@
 //! Podracer and JAX run each other's PPO update: `tests/interop/run`, or `cargo test --test interop`
-//! with `PODRACER_PEER_PYTHON=.../bin/python`, a Python with jax, numpy and flatbuffers.
+//! with `PODRACER_PEER_PYTHON=.../bin/python`, a Python with jax, numpy, flatbuffers and onnxruntime.
 
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
+mod onnx;
 #[path = "../peers/mod.rs"]
 mod peers;
 

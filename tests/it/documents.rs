@@ -452,3 +452,10 @@ fn the_lists_of_optax_are_complete_and_true() {
         missing.iter().filter(|name| !names.lines().any(|known| known == **name)).collect();
     assert!(unknown.is_empty(), "not functions of optax: {unknown:?}");
 }
+
+#[test]
+fn the_wheel_depends_on_the_pinned_plugin() {
+    let part = Lock::get().part("xla-cpu").unwrap();
+    let dependencies = format!("\ndependencies = [\"{}=={}\"]\n", part.package, part.version);
+    assert!(read("pyproject.toml").contains(&dependencies), "{dependencies}");
+}

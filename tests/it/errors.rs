@@ -502,9 +502,9 @@ fn sources() -> Vec<std::path::PathBuf> {
         .map(|name| format!("src/trace/{name}.rs").into())
         .to_vec();
     let mut folders = vec!["src/trace/ops".into(), "src/trace/numpy".into()];
-    for room in ["nn", "optim", "losses", "random", "distributions"] {
-        files.push(format!("src/{room}.rs").into());
-        folders.push(std::path::PathBuf::from(format!("src/{room}")));
+    for module in ["nn", "optim", "losses", "random", "distributions"] {
+        files.push(format!("src/{module}.rs").into());
+        folders.push(std::path::PathBuf::from(format!("src/{module}")));
     }
     for folder in folders {
         let Ok(entries) = std::fs::read_dir(folder) else { continue };

@@ -8,7 +8,7 @@ use crate::words::{code_only, rust_files};
 
 /// Modules of `src/`, lowest first; the modules inside `trace` in their place. A module imports from
 /// modules before it. The facades `lib.rs` and `trace.rs` only declare and re-export.
-const ORDER: [&str; 50] = [
+const ORDER: [&str; 51] = [
     "error",
     "tree",
     "output",
@@ -27,6 +27,7 @@ const ORDER: [&str; 50] = [
     "trace::parse",
     // Tracing, and the functions that add operations.
     "trace::tensor",
+    "trace::load",
     "trace::graph",
     "trace::callback",
     "trace::eval",

@@ -4,6 +4,7 @@
 
 mod basics;
 mod differences;
+mod loaded;
 mod models;
 mod more;
 mod numeric;
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use podracer::{Array, Literal, Result, Tensor, interpret, jit, vjp};
 
+use crate::chunks::in_chunks;
 use crate::fixture::{compare, read};
 
 /// A function of `make.py`, stated once more.
@@ -115,16 +117,8 @@ fn values_and_gradients_are_those_of_jax() {
         .collect();
     let mut faults = Vec::new();
     for compiled in [false, true] {
-        for chunk in cases.chunks(30) {
-            if run(chunk, compiled, &mut faults).is_ok() {
-                continue;
-            }
-            for case in chunk {
-                if let Err(error) = run(std::slice::from_ref(case), compiled, &mut faults) {
-                    faults.push(format!("{}: {error}", case.0.0));
-                }
-            }
-        }
+        let run = |chunk: &[_], faults: &mut _| run(chunk, compiled, faults);
+        faults.extend(in_chunks(&cases, 30, |case| case.0.0, run));
     }
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }

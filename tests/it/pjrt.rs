@@ -480,6 +480,7 @@ fn bare(dir: &Path) -> Settings {
         home: dir.join("home"),
         path: dir.join("bin").into(),
         python_prefix: None,
+        own_prefix: None,
         user_home: None,
         python_packages: true,
         fetch: true,
@@ -624,6 +625,14 @@ fn parts_in_place_are_found_and_damage_is_reported() {
     let settings = Settings { python_prefix: Some(dir.path().join("env")), ..settings };
     assert_eq!(settings.locate_cpu_plugin().unwrap(), installed);
     assert_eq!(settings.install(part).unwrap().origin, Origin::Python);
+
+    // The environment that pip installed this program into comes before the active one.
+    let own = Settings {
+        own_prefix: settings.python_prefix.clone(),
+        python_prefix: Some(dir.path().join("active")),
+        ..settings.clone()
+    };
+    assert_eq!(own.locate_cpu_plugin().unwrap(), installed);
 
     // One byte of it changed: no code of it runs, whoever asks.
     let mut file = fs::File::options().write(true).open(&installed).unwrap();

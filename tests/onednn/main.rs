@@ -379,31 +379,44 @@ fn exported_functions_have_no_calls() {
     assert!(!bytes.windows(15).any(|window| window == b"podracer.onednn"));
 }
 
+/// Runs a program that calls a function of oneDNN with an attribute, on two tensors of zeros.
+fn run_call(
+    name: &str,
+    attribute: &str,
+    operands: [&[usize]; 2],
+    result: &[usize],
+) -> podracer::Result<()> {
+    let client = &runtime().client;
+    let tensor = |shape: &[usize]| {
+        let sizes: String = shape.iter().map(|size| format!("{size}x")).collect();
+        format!("tensor<{sizes}f32>")
+    };
+    let ([x, w], y) = (operands.map(tensor), tensor(result));
+    let text = format!(
+        "module @call {{
+           func.func public @main(%x: {x}, %w: {w}) -> {y} {{
+             %y = stablehlo.custom_call @podracer.onednn.3.2.{name}(%x, %w)
+               {{api_version = 4 : i32, backend_config = {{{attribute}}}}} : ({x}, {w}) -> {y}
+             return %y : {y}
+           }}
+         }}"
+    );
+    let program = client.compile(&text, &CompileOptions::default())?;
+    let put = |shape: &[usize]| {
+        let ty = f32s(shape);
+        client.buffer_from_host(&vec![0; ty.bytes()], &ty, 0)
+    };
+    let mut results = Vec::new();
+    program.execute([&put(operands[0])?, &put(operands[1])?], &[], &mut results)?;
+    results[0].copy_to_host(&mut vec![0; f32s(result).bytes()])
+}
+
 /// A call that no lowering writes is an error, whatever its numbers are.
 #[test]
 fn wrong_calls_are_errors() {
-    let client = &runtime().client;
     let run = |numbers: &str| {
-        let text = format!(
-            "module @conv {{
-               func.func public @main(%x: tensor<4x8x8x2xf32>, %w: tensor<3x3x2x4xf32>)
-                   -> tensor<4x6x6x4xf32> {{
-                 %y = stablehlo.custom_call @podracer.onednn.3.2.conv.2(%x, %w)
-                   {{api_version = 4 : i32, backend_config = {{problem = array<i64: {numbers}>}}}}
-                   : (tensor<4x8x8x2xf32>, tensor<3x3x2x4xf32>) -> tensor<4x6x6x4xf32>
-                 return %y : tensor<4x6x6x4xf32>
-               }}
-             }}"
-        );
-        let program = client.compile(&text, &CompileOptions::default())?;
-        let put = |shape: &[usize]| {
-            let ty = f32s(shape);
-            client.buffer_from_host(&vec![0; 4 * ty.numel()], &ty, 0)
-        };
-        let mut results = Vec::new();
-        program.execute([&put(&[4, 8, 8, 2])?, &put(&[3, 3, 2, 4])?], &[], &mut results)?;
-        let mut bytes = vec![0; 4 * 4 * 6 * 6 * 4];
-        results[0].copy_to_host(&mut bytes)
+        let operands: [&[usize]; 2] = [&[4, 8, 8, 2], &[3, 3, 2, 4]];
+        run_call("conv.2", &format!("problem = array<i64: {numbers}>"), operands, &[4, 6, 6, 4])
     };
     let axis = "8, 3, 6, 1, 1, 0, 0";
     let right = format!("0, 0, 0, 1, 4, 1, 2, 4, 2, {axis}, {axis}, 72, 1, 4, 24, 8");

@@ -1,11 +1,10 @@
 //! Products of large matrices in programs with convolutions.
 
-use podracer::lower::pjrt::CompileOptions;
 use podracer::trace::ops::conv_general;
 use podracer::{Array, DType, Program, Tensor, grad, make_program};
 
-use super::convolutions::{NONE, f32s, nhwc, same_within};
-use super::{calls, check, runtime, zeros};
+use super::convolutions::{NONE, nhwc, same_within};
+use super::{calls, check, run_call, zeros};
 
 /// A product and both of its gradients beside a convolution.
 fn product_and_gradients([rows, inner, columns]: [usize; 3]) -> Program {
@@ -55,26 +54,9 @@ fn products_without_convolutions_are_xlas() {
 fn wrong_products_are_errors() {
     // Loads oneDNN.
     calls(&product_and_gradients([64, 64, 64]));
-    let client = &runtime().client;
     let run = |numbers: &str| {
-        let text = format!(
-            "module @product {{
-               func.func public @main(%x: tensor<3x4xf32>, %w: tensor<4x5xf32>) -> tensor<3x5xf32> {{
-                 %y = stablehlo.custom_call @podracer.onednn.3.2.matmul.1(%x, %w)
-                   {{api_version = 4 : i32, backend_config = {{product = array<i64: {numbers}>}}}}
-                   : (tensor<3x4xf32>, tensor<4x5xf32>) -> tensor<3x5xf32>
-                 return %y : tensor<3x5xf32>
-               }}
-             }}"
-        );
-        let program = client.compile(&text, &CompileOptions::default())?;
-        let put = |shape: &[usize]| {
-            let ty = f32s(shape);
-            client.buffer_from_host(&vec![0; 4 * ty.numel()], &ty, 0)
-        };
-        let mut results = Vec::new();
-        program.execute([&put(&[3, 4])?, &put(&[4, 5])?], &[], &mut results)?;
-        results[0].copy_to_host(&mut [0; 4 * 15])
+        let operands: [&[usize]; 2] = [&[3, 4], &[4, 5]];
+        run_call("matmul.1", &format!("product = array<i64: {numbers}>"), operands, &[3, 5])
     };
     run("3, 4, 5, 0, 0, 0, 2").unwrap();
     for wrong in [

@@ -7,7 +7,7 @@ mod provenance;
 mod results;
 mod runner;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use podracer::rl::{Summary, interrupt};
 use job::{Job, RunSettings};
 use provenance::Commit;
 pub use provenance::machine;
-use results::{Record, ResultsFile, RunRecord, training_settings};
+use results::{Record, ResultsFile, RunRecord};
 
 #[derive(Debug, Args)]
 pub struct Settings {
@@ -138,16 +138,14 @@ fn grid(settings: &Settings) -> Result<Vec<Job>> {
 
 /// Returns the jobs that no line of the results file has with the same settings.
 fn missing(jobs: Vec<Job>, done: &[Record]) -> Result<Vec<Job>> {
-    let done: BTreeSet<String> = done
-        .iter()
-        .filter_map(|record| match record {
-            Record::Run(run) => Some(training_settings(&run.algorithm, &run.settings)),
-            Record::Summary(_) => None,
-        })
-        .collect();
+    let runs = done.iter().filter_map(|record| match record {
+        Record::Run(run) => Some(&**run),
+        Record::Summary(_) => None,
+    });
     let mut missing = Vec::new();
     for job in jobs {
-        if !done.contains(&job.settings()?.identity(&job)) {
+        let settings = job.settings()?;
+        if !runs.clone().any(|run| settings.trained(&job, run)) {
             missing.push(job);
         }
     }

@@ -5,6 +5,7 @@ mod benchmark;
 mod canvas;
 mod compare;
 mod eval;
+mod export;
 mod plot;
 
 use std::ffi::OsString;
@@ -21,6 +22,7 @@ use podracer::error::{Error, Result};
 use podracer::native::{Lock, Origin, Part, Settings};
 use podracer::output::{self, print};
 use podracer::rl::eval_command::EvalOptions;
+use podracer::rl::export_command::ExportOptions;
 use podracer::rl::ranges::ranged;
 use podracer::rl::{RunOptions, flags};
 
@@ -46,6 +48,8 @@ enum Command {
     },
     /// Evaluate a saved model
     Eval(EvalOptions),
+    /// Write the policy of a saved model for other programs: jax.export, StableHLO text, ONNX
+    Export(ExportOptions),
     /// Train several algorithms on several environments with several seeds, and print the table
     Benchmark(benchmark::Settings),
     /// Measure steps per second: eager, jit, all in one call; with --peers also other libraries
@@ -77,6 +81,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Train { algo, flags } => train(algo.as_deref(), flags),
         Command::Eval(settings) => eval::eval(&settings).and_then(printed),
+        Command::Export(settings) => export::export(&settings).and_then(printed),
         Command::Benchmark(settings) => benchmark::benchmark(&settings).and_then(printed),
         Command::Compare(settings) => compare::compare(&settings).and_then(printed),
         Command::Plot(settings) => plot::plot(&settings).and_then(printed),

@@ -64,6 +64,9 @@ struct EnvState {
     was_reset: bool,
     /// True if the next step begins a new episode instead, after the state was restored.
     restart: bool,
+    /// True once the environment was rendered. Its resets are then calls of their own, so that the
+    /// last state of an episode can be rendered.
+    rendered: bool,
 }
 
 impl std::fmt::Debug for Group {
@@ -179,7 +182,7 @@ impl Group {
                     Action::Box(values) => self.segment.set_action(env, values),
                 }
                 self.segment.clear_flags(env);
-                self.step
+                if member.state(env).rendered { Operation::Step } else { self.step }
             }
         };
         let ticket = member.process.push(env / member.stride, operation);
@@ -287,8 +290,13 @@ impl Env for Remote {
         if restart {
             // The episode before it was cut short.
             let mut member = self.group.finish(self.index, Call::Reset(rng))?;
-            *member.state(self.index) =
-                EnvState { seeded: true, was_reset: true, ..EnvState::default() };
+            let state = member.state(self.index);
+            *state = EnvState {
+                seeded: true,
+                was_reset: true,
+                rendered: state.rendered,
+                ..EnvState::default()
+            };
             segment.obs(self.index, false, obs.0);
             return Ok(StepOutcome { truncated: true, game_over: true, ..Default::default() });
         }
@@ -314,15 +322,18 @@ impl Env for Remote {
         let position = self.index / member.stride;
         let ticket = member.process.push(position, Operation::Render);
         member.process.flush();
-        member.state(self.index).ticket = Some(ticket);
+        let state = member.state(self.index);
+        (state.ticket, state.rendered) = (Some(ticket), true);
         self.group.wait(&mut member, self.index)?;
-        let image = member.process.take_image();
         let damaged = || Error::Env("the worker process sent a damaged image".into());
-        let (size, rgb) =
-            image.as_deref().and_then(<[u8]>::split_first_chunk::<8>).ok_or_else(damaged)?;
-        let [height, width]: [u32; 2] = bytemuck::pod_read_unaligned::<[u32; 2]>(size);
+        let image = member.process.take_image().ok_or_else(damaged)?;
+        if image.is_empty() {
+            return Ok(None);
+        }
+        let (size, rgb) = image.split_first_chunk::<8>().ok_or_else(damaged)?;
+        let [height, width]: [u32; 2] = bytemuck::pod_read_unaligned(size);
         let (height, width) = (height as usize, width as usize);
-        if rgb.len() != height * width * 3 {
+        if height.checked_mul(width).and_then(|pixels| pixels.checked_mul(3)) != Some(rgb.len()) {
             return Err(damaged());
         }
         Ok(Some(Frame { height, width, rgb: rgb.to_vec() }))
@@ -339,7 +350,8 @@ impl Env for Remote {
             return Err(Error::Env(format!("{id}: these bytes are no saved state of it")));
         }
         let mut member = self.group.member(self.index);
-        *member.state(self.index) = EnvState { restart: true, ..EnvState::default() };
+        let state = member.state(self.index);
+        *state = EnvState { restart: true, rendered: state.rendered, ..EnvState::default() };
         Ok(())
     }
 }

@@ -21,8 +21,8 @@ const FLUSH: u32 = u32::MAX;
 /// Time that processes have to close their environments before they are killed.
 const CLOSING_TIME: Duration = Duration::from_secs(2);
 
-/// Milliseconds of waiting for a reply after which the process is looked at.
-const LOOK_AFTER: i32 = 100;
+/// Milliseconds of waiting for a reply after which it is checked that the process still runs.
+const POLL_MILLIS: i32 = 100;
 
 /// Command for one environment.
 #[derive(Debug, Clone, Copy)]
@@ -179,17 +179,21 @@ impl Process {
     /// Waits for bytes and reads them.
     fn read(&mut self) -> Result<(), String> {
         let began = Instant::now();
+        let mut status = None;
         loop {
-            match readable(&self.replies, LOOK_AFTER) {
+            // A process that ended has written all that it will.
+            match readable(&self.replies, if status.is_some() { 0 } else { POLL_MILLIS }) {
                 Ok(true) => break,
                 Ok(false) => {}
                 Err(error) => return Err(self.end(&format!("the pipe from it failed: {error}"))),
             }
-            // A process that it forked may hold the pipe open.
-            if let Ok(Some(status)) = self.child.try_wait() {
+            if let Some(status) = status {
                 return Err(self.end(&ended(status)));
             }
-            if let Some(timeout) = self.timeout.filter(|timeout| began.elapsed() >= *timeout) {
+            // The pipe may stay open: a process that it forked has it too.
+            status = self.child.try_wait().ok().flatten();
+            let late = |timeout: &Duration| status.is_none() && began.elapsed() >= *timeout;
+            if let Some(timeout) = self.timeout.filter(late) {
                 return Err(self.end(&format!("it did not answer for {timeout:?}")));
             }
         }

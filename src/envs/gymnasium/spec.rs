@@ -18,9 +18,10 @@ pub(super) struct Description {
     reward_threshold: Option<f64>,
 }
 
+/// A space, as JSON.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-enum Described {
+pub(in crate::envs) enum Described {
     Discrete {
         n: usize,
     },
@@ -40,7 +41,7 @@ enum Described {
 /// Bounds of a box; `None` is infinite.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Side {
+pub(in crate::envs) enum Side {
     All(Option<f64>),
     Each(Vec<Option<f64>>),
 }
@@ -58,7 +59,8 @@ impl Side {
 }
 
 impl Described {
-    fn space(self) -> Result<Space> {
+    /// Returns the space, which may still have a [`Space::problem`].
+    pub(in crate::envs) fn space(self) -> Result<Space> {
         Ok(match self {
             Described::Discrete { n } => Space::Discrete { n },
             Described::MultiDiscrete { nvec, masked } => Space::MultiDiscrete { nvec, masked },

@@ -88,7 +88,8 @@ def store_converted(row, obs, shape):
     obs = np.asarray(obs)
     expect_shape(obs, shape)
     obs = obs.reshape(row.shape)
-    if np.can_cast(obs.dtype, row.dtype, "same_kind"):
+    # Floats may be rounded; small integers would wrap around.
+    if np.can_cast(obs.dtype, row.dtype, "same_kind" if row.dtype.kind == "f" else "safe"):
         row[...] = obs
         return
     converted = obs.astype(row.dtype)
@@ -170,6 +171,8 @@ class Actions:
         if self.boxes and self.nvec:
             raise ValueError(f"the action space {space} has both choices and numbers; wrap the environment")
         self.width = len(self.low) if self.boxes else len(self.nvec)
+        if not self.width:
+            raise ValueError(f"the action space {space} has no elements; wrap the environment")
         self.single = isinstance(space, gymnasium.spaces.Discrete)
         self.start = space.start if self.single else 0
         if self.boxes:
@@ -303,8 +306,10 @@ def start(settings):
 
 
 def render(env):
-    """An image of the environment: its height and width, then its bytes."""
-    if env.render_mode is None and "rgb_array" in env.metadata.get("render_modes", ()):
+    """An image of the environment: its height and width, then its bytes. Nothing if it has no images."""
+    if env.render_mode is None:
+        if "rgb_array" not in env.metadata.get("render_modes", ()):
+            return b""
         # Some environments do more in each step if they are made with a mode.
         env.unwrapped.render_mode = "rgb_array"
     frame = np.asarray(env.render())
@@ -363,6 +368,8 @@ class Server:
             data = rest + data
             whole = len(data) & ~3
             data, rest = data[:whole], data[whole:]
+            if not data:
+                continue
             for word in memoryview(data).cast("I"):
                 if word == FLUSH:
                     current[0] = -1

@@ -3,9 +3,10 @@
 use std::cell::OnceCell;
 
 use super::{
-    Acrobot, Asterix, Breakout, CartPole, Freeway, MountainCar, Pendulum, Seaquest, SpaceInvaders,
-    TracedEnv, TracedStep,
+    Acrobot, Asterix, Breakout, CartPole, Freeway, JaxEnv, MountainCar, Pendulum, Seaquest,
+    SpaceInvaders, TracedEnv, TracedStep,
 };
+use crate::envs::jax;
 use crate::envs::spec::EnvSpec;
 use crate::error::{Error, Result};
 use crate::random::Key;
@@ -38,18 +39,31 @@ pub fn list_envs() -> Vec<&'static str> {
     ENVS.iter().map(|(id, _)| *id).collect()
 }
 
-/// Makes a traced environment by its id.
+/// Returns true if [`make`] accepts the id, without reading files.
+pub fn is_traced(id: &str) -> bool {
+    jax::jax_folder(id).is_some() || list_envs().contains(&id)
+}
+
+/// Makes a traced environment by its id, or that of a folder of JAX programs by `jax:FOLDER`.
 ///
 /// # Errors
-/// [`Error::Env`] for an id without a traced environment; the message lists the known ids.
+/// [`Error::Env`] for an id without a traced environment; the message lists the known ids. Returns
+/// the errors of [`JaxEnv::load`].
 pub fn make(id: &str) -> Result<Traced> {
+    if let Some(folder) = jax::jax_folder(id) {
+        return Ok(Traced::new(JaxEnv::load(folder)?));
+    }
     match ENVS.iter().find(|(name, _)| *name == id) {
         Some((_, make)) => Ok(make()),
         None => {
             let pooled = super::super::list_envs().contains(&id);
             let there = if pooled { "is in the pool only" } else { "is not known" };
             let all = list_envs().join(", ");
-            Err(Error::Env(format!("environment \"{id}\" {there}; traced environments: {all}")))
+            Err(Error::Env(format!(
+                "environment \"{id}\" {there}; traced environments: {all}; one of JAX is \
+                 {}FOLDER",
+                jax::PREFIX
+            )))
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Distributional reinforcement learning: categorical and quantile distributions of returns.
 
-use super::super::{ensure_floats, huber_loss, softmax_cross_entropy};
+use super::super::{
+    ensure_floats, ensure_same_shape, ensure_without_last_axis, huber_loss, softmax_cross_entropy,
+};
 use super::chosen;
 use crate::trace::Tensor;
 use crate::trace::ops::{concatenate, where_};
@@ -40,7 +42,7 @@ pub fn categorical_l2_project(z_p: Tensor, probs: Tensor, z_q: Tensor) -> Tensor
 /// (Bellemare et al. 2017). Atoms are `[atoms]`, logits `[.., atoms]`.
 ///
 /// # Errors
-/// Ends the trace in the cases of [`categorical_l2_project`].
+/// Ends the trace in the cases of [`categorical_l2_project`], or if the shapes do not fit.
 #[track_caller]
 pub fn categorical_td_learning(
     v_atoms_tm1: Tensor,
@@ -51,6 +53,10 @@ pub fn categorical_td_learning(
     v_logits_t: Tensor,
 ) -> Tensor {
     let _scope = function("categorical_td_learning");
+    let op = "categorical_td_learning";
+    ensure_same_shape(op, ["r_t", "discount_t"], [r_t, discount_t]);
+    ensure_without_last_axis(op, ["v_logits_tm1", "r_t"], v_logits_tm1, r_t);
+    ensure_without_last_axis(op, ["v_logits_t", "r_t"], v_logits_t, r_t);
     let z = r_t.expand_dims(-1) + discount_t.expand_dims(-1) * v_atoms_t;
     let target = categorical_l2_project(z, v_logits_t.softmax(-1), v_atoms_tm1);
     softmax_cross_entropy(v_logits_tm1, target.stop_gradient())
@@ -129,7 +135,8 @@ pub fn categorical_double_q_learning(
 /// errors are those of the Huber loss.
 ///
 /// # Errors
-/// Ends the trace if an argument does not consist of floats.
+/// Ends the trace if an argument does not consist of floats, or if quantiles and probabilities have
+/// different shapes.
 #[track_caller]
 pub fn quantile_regression_loss(
     dist_src: Tensor,
@@ -139,7 +146,9 @@ pub fn quantile_regression_loss(
 ) -> Tensor {
     let _scope = function("quantile_regression_loss");
     let names = ["dist_src", "tau_src", "dist_target"];
-    ensure_floats("quantile_regression_loss", names, [dist_src, tau_src, dist_target]);
+    let op = "quantile_regression_loss";
+    ensure_floats(op, names, [dist_src, tau_src, dist_target]);
+    ensure_same_shape(op, ["dist_src", "tau_src"], [dist_src, tau_src]);
     let delta = dist_target.expand_dims(-2) - dist_src.expand_dims(-1);
     let negative = delta.lt(0.0).to(delta.dtype());
     let weight = (tau_src.expand_dims(-1) - negative).abs();
@@ -168,6 +177,8 @@ pub fn quantile_q_learning(
     let op = "quantile_q_learning";
     let column = |values: Tensor, actions| row_of(values.swapaxes(-1, -2), actions, op);
     let best = column(dist_q_t, dist_q_t_selector.mean(-2).argmax(-1));
+    ensure_same_shape(op, ["r_t", "discount_t"], [r_t, discount_t]);
+    ensure_without_last_axis(op, ["dist_q_t of the actions", "r_t"], best, r_t);
     let target = r_t.expand_dims(-1) + discount_t.expand_dims(-1) * best;
     let target = target.stop_gradient();
     quantile_regression_loss(column(dist_q_tm1, a_tm1), tau_q_tm1, target, huber_param)

@@ -1,6 +1,6 @@
 //! Maximum a posteriori policy optimization.
 
-use super::super::ensure_floats;
+use super::super::{ensure_floats, ensure_same_shape};
 use crate::trace::Tensor;
 use crate::trace::tensor::{fail_op, function};
 use crate::tree::Tree;
@@ -34,9 +34,14 @@ pub struct MpoOutputs<T> {
     pub normalized_weights: T,
 }
 
-/// Returns the losses of divergences and of multipliers, added over the constraints.
+/// Returns the losses of divergences and of multipliers, added over the constraints. Ends the trace
+/// with an error unless they have the shape of the loss of the policy.
 #[track_caller]
-fn kl_losses(op: &str, constraints: &[(Tensor, LagrangePenalty)]) -> (Tensor, Tensor) {
+fn kl_losses(
+    op: &str,
+    constraints: &[(Tensor, LagrangePenalty)],
+    policy_loss: Tensor,
+) -> (Tensor, Tensor) {
     let mut total: Option<(Tensor, Tensor)> = None;
     for (kl, penalty) in constraints {
         let alpha = penalty.alpha.maximum(EPSILON);
@@ -45,6 +50,8 @@ fn kl_losses(op: &str, constraints: &[(Tensor, LagrangePenalty)]) -> (Tensor, Te
         if penalty.per_dimension {
             (kl_loss, alpha_loss) = (kl_loss.sum(-1), alpha_loss.sum(-1));
         }
+        let names = ["the loss of the policy", "that of a constraint"];
+        ensure_same_shape(op, names, [policy_loss, kl_loss]);
         total = Some(match total {
             Some((kl, alpha)) => (kl + kl_loss, alpha + alpha_loss),
             None => (kl_loss, alpha_loss),
@@ -59,7 +66,8 @@ fn kl_losses(op: &str, constraints: &[(Tensor, LagrangePenalty)]) -> (Tensor, Te
 /// from the target policy; divergences and the loss are `[..]`. All weights of the parts are 1.
 ///
 /// # Errors
-/// Ends the trace if an argument does not consist of floats, or if there are no constraints.
+/// Ends the trace if an argument does not consist of floats, if the shapes do not fit, or if there are
+/// no constraints.
 #[track_caller]
 pub fn mpo_loss(
     sample_log_probs: Tensor,
@@ -70,6 +78,7 @@ pub fn mpo_loss(
     let _scope = function("mpo_loss");
     let names = ["sample_log_probs", "sample_q_values"];
     ensure_floats("mpo_loss", names, [sample_log_probs, sample_q_values]);
+    ensure_same_shape("mpo_loss", names, [sample_log_probs, sample_q_values]);
     let temperature = temperature_constraint.alpha.maximum(EPSILON);
     let scaled = sample_q_values / temperature;
     let total = scaled.logsumexp(0);
@@ -78,7 +87,7 @@ pub fn mpo_loss(
         temperature * temperature_constraint.epsilon + temperature * (total - samples.ln());
     let normalized_weights = scaled.softmax(0).stop_gradient();
     let policy_loss = -(normalized_weights * sample_log_probs).sum(0);
-    let (kl_loss, alpha_loss) = kl_losses("mpo_loss", kl_constraints);
+    let (kl_loss, alpha_loss) = kl_losses("mpo_loss", kl_constraints, policy_loss);
     let loss = policy_loss + temperature_loss + kl_loss + alpha_loss;
     let parts =
         MpoOutputs { temperature_loss, policy_loss, kl_loss, alpha_loss, normalized_weights };
@@ -91,8 +100,8 @@ pub fn mpo_loss(
 /// rlax. All weights of the parts are 1; there are neither restarting nor importance weights.
 ///
 /// # Errors
-/// Ends the trace if an argument does not consist of floats, if there are no constraints, or if the
-/// fraction selects no sample.
+/// Ends the trace if an argument does not consist of floats, if the shapes do not fit, if there are no
+/// constraints, or if the fraction selects no sample.
 #[track_caller]
 pub fn vmpo_loss(
     sample_log_probs: Tensor,
@@ -104,6 +113,7 @@ pub fn vmpo_loss(
     let _scope = function("vmpo_loss");
     let names = ["sample_log_probs", "advantages"];
     ensure_floats("vmpo_loss", names, [sample_log_probs, advantages]);
+    ensure_same_shape("vmpo_loss", names, [sample_log_probs, advantages]);
     let count = advantages.shape().numel();
     let top_k = (top_k_fraction * count as f64) as usize;
     if top_k == 0 || top_k > count {
@@ -124,7 +134,7 @@ pub fn vmpo_loss(
     let log_mean = total.log() + largest - num_samples.log();
     let temperature_loss = temperature * (temperature_constraint.epsilon + log_mean);
     let policy_loss = -sample_log_probs * normalized_weights * count as f64;
-    let (kl_loss, alpha_loss) = kl_losses("vmpo_loss", kl_constraints);
+    let (kl_loss, alpha_loss) = kl_losses("vmpo_loss", kl_constraints, policy_loss);
     let loss = policy_loss + temperature_loss + kl_loss + alpha_loss;
     let parts =
         MpoOutputs { temperature_loss, policy_loss, kl_loss, alpha_loss, normalized_weights };

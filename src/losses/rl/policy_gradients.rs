@@ -1,7 +1,8 @@
 //! Losses of policies.
 
-use super::super::ensure_floats;
+use super::super::{ensure_floats, ensure_same_shape, ensure_without_last_axis};
 use super::chosen;
+use crate::distributions::Categorical;
 use crate::trace::Tensor;
 use crate::trace::ops::where_;
 use crate::trace::tensor::function;
@@ -12,11 +13,12 @@ use crate::trace::tensor::function;
 /// With `dqda_clipping`, gradients are clipped to that norm along the last axis.
 ///
 /// # Errors
-/// Ends the trace if an argument does not consist of floats.
+/// Ends the trace if an argument does not consist of floats, or if the shapes differ.
 #[track_caller]
 pub fn dpg_loss(a_t: Tensor, dqda_t: Tensor, dqda_clipping: Option<f64>) -> Tensor {
     let _scope = function("dpg_loss");
     ensure_floats("dpg_loss", ["a_t", "dqda_t"], [a_t, dqda_t]);
+    ensure_same_shape("dpg_loss", ["a_t", "dqda_t"], [a_t, dqda_t]);
     let dqda_t = match dqda_clipping {
         Some(max_norm) => {
             let square = dqda_t.square().sum_keepdims(-1);
@@ -33,13 +35,14 @@ pub fn dpg_loss(a_t: Tensor, dqda_t: Tensor, dqda_clipping: Option<f64>) -> Tens
 /// `mean(-log pi(a_t) adv_t w_t)`. Logits are `[.., actions]`.
 ///
 /// # Errors
-/// Ends the trace if logits are not floats, or if actions are not integers of the shape of the
-/// logits without the last axis.
+/// Ends the trace if logits are not floats, or if actions (integers), advantages and weights do not
+/// have the shape of the logits without the last axis.
 #[track_caller]
 pub fn policy_gradient_loss(logits_t: Tensor, a_t: Tensor, adv_t: Tensor, w_t: Tensor) -> Tensor {
     let _scope = function("policy_gradient_loss");
     ensure_floats("policy_gradient_loss", ["logits_t", "adv_t"], [logits_t, adv_t]);
     let log_pi = chosen("policy_gradient_loss", logits_t.log_softmax(-1), a_t);
+    ensure_same_shape("policy_gradient_loss", ["a_t", "adv_t", "w_t"], [a_t, adv_t, w_t]);
     (-log_pi * adv_t.stop_gradient() * w_t).mean(..)
 }
 
@@ -47,19 +50,20 @@ pub fn policy_gradient_loss(logits_t: Tensor, a_t: Tensor, adv_t: Tensor, w_t: T
 /// `[.., actions]`.
 ///
 /// # Errors
-/// Ends the trace if logits are not floats.
+/// Ends the trace if logits are not floats, or if weights do not have their shape without the last axis.
 #[track_caller]
 pub fn entropy_loss(logits_t: Tensor, w_t: Tensor) -> Tensor {
     let _scope = function("entropy_loss");
     ensure_floats("entropy_loss", ["logits_t"], [logits_t]);
-    let entropy = -(logits_t.softmax(-1) * logits_t.log_softmax(-1)).sum(-1);
-    -(entropy * w_t).mean(..)
+    ensure_without_last_axis("entropy_loss", ["logits_t", "w_t"], logits_t, w_t);
+    -(Categorical::new(logits_t).entropy() * w_t).mean(..)
 }
 
 /// Returns the policy, and advantages of all actions.
 #[track_caller]
 fn advantages(op: &str, logits_t: Tensor, q_t: Tensor) -> (Tensor, Tensor) {
     ensure_floats(op, ["logits_t", "q_t"], [logits_t, q_t]);
+    ensure_same_shape(op, ["logits_t", "q_t"], [logits_t, q_t]);
     let policy = logits_t.softmax(-1);
     let q_t = q_t.stop_gradient();
     (policy, q_t - (policy * q_t).sum_keepdims(-1))
@@ -69,7 +73,7 @@ fn advantages(op: &str, logits_t: Tensor, q_t: Tensor) -> (Tensor, Tensor) {
 /// 2018). Logits and values are `[.., actions]`.
 ///
 /// # Errors
-/// Ends the trace if an argument does not consist of floats.
+/// Ends the trace if an argument does not consist of floats, or if the shapes differ.
 #[track_caller]
 pub fn qpg_loss(logits_t: Tensor, q_t: Tensor) -> Tensor {
     let _scope = function("qpg_loss");
@@ -80,7 +84,7 @@ pub fn qpg_loss(logits_t: Tensor, q_t: Tensor) -> Tensor {
 /// Computes the regret matching loss, a scalar: `rlax.rm_loss` (Srinivasan et al. 2018).
 ///
 /// # Errors
-/// Ends the trace if an argument does not consist of floats.
+/// Ends the trace if an argument does not consist of floats, or if the shapes differ.
 #[track_caller]
 pub fn rm_loss(logits_t: Tensor, q_t: Tensor) -> Tensor {
     let _scope = function("rm_loss");
@@ -91,7 +95,7 @@ pub fn rm_loss(logits_t: Tensor, q_t: Tensor) -> Tensor {
 /// Computes the regret policy gradient loss, a scalar: `rlax.rpg_loss` (Srinivasan et al. 2018).
 ///
 /// # Errors
-/// Ends the trace if an argument does not consist of floats.
+/// Ends the trace if an argument does not consist of floats, or if the shapes differ.
 #[track_caller]
 pub fn rpg_loss(logits_t: Tensor, q_t: Tensor) -> Tensor {
     let _scope = function("rpg_loss");
@@ -103,12 +107,13 @@ pub fn rpg_loss(logits_t: Tensor, q_t: Tensor) -> Tensor {
 /// et al. 2017).
 ///
 /// # Errors
-/// Ends the trace if an argument does not consist of floats.
+/// Ends the trace if an argument does not consist of floats, or if the shapes differ.
 #[track_caller]
 pub fn clipped_surrogate_pg_loss(prob_ratios_t: Tensor, adv_t: Tensor, epsilon: f64) -> Tensor {
     let _scope = function("clipped_surrogate_pg_loss");
     let names = ["prob_ratios_t", "adv_t"];
     ensure_floats("clipped_surrogate_pg_loss", names, [prob_ratios_t, adv_t]);
+    ensure_same_shape("clipped_surrogate_pg_loss", names, [prob_ratios_t, adv_t]);
     let adv_t = adv_t.stop_gradient();
     let clipped = prob_ratios_t.clip(1.0 - epsilon, 1.0 + epsilon);
     -(prob_ratios_t * adv_t).minimum(clipped * adv_t).mean(..)

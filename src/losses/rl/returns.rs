@@ -1,6 +1,6 @@
 //! Returns over several steps.
 
-use super::{chosen, ensure_sequences, spread};
+use super::{broadcast_like, chosen, ensure_sequences};
 use crate::trace::Tensor;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{Operand, concatenate, ones, where_, zeros, zeros_like};
@@ -35,7 +35,7 @@ pub fn lambda_returns(
 ) -> Tensor {
     let _scope = function("lambda_returns");
     ensure_sequences("lambda_returns", ["r_t", "discount_t", "v_t"], [r_t, discount_t, v_t]);
-    let lambda = spread(lambda, r_t);
+    let lambda = broadcast_like(lambda, r_t);
     let addends = r_t + discount_t * (1.0 - lambda) * v_t;
     accumulate(addends, discount_t * lambda, v_t.index_axis(0, -1))
 }
@@ -49,7 +49,7 @@ pub fn lambda_returns(
 pub fn discounted_returns(r_t: Tensor, discount_t: Tensor, v_t: impl Operand) -> Tensor {
     let _scope = function("discounted_returns");
     ensure_sequences("discounted_returns", ["r_t", "discount_t"], [r_t, discount_t]);
-    lambda_returns(r_t, discount_t, spread(v_t, r_t), 1.0)
+    lambda_returns(r_t, discount_t, broadcast_like(v_t, r_t), 1.0)
 }
 
 /// Computes returns of `n` steps, fewer at the end, with the value of the state after them:
@@ -71,7 +71,7 @@ pub fn n_step_bootstrapped_returns(
     if n == 0 {
         fail_op(op, "n must be at least 1");
     }
-    let lambda = spread(lambda, r_t);
+    let lambda = broadcast_like(lambda, r_t);
     let (shape, dtype) = (r_t.shape(), r_t.dtype());
     let length = shape[0];
     // Steps after the end have no reward, no discount, and the value of the last state.
@@ -115,7 +115,7 @@ pub fn importance_corrected_td_errors(
     let length = r_t.dim(0);
     let last = rho_tm1.slice_axis(0, 0, 1) * 0.0 + 1.0;
     let rho_t = concatenate(&[rho_tm1.slice_axis(0, 1, length), last], 0);
-    let factors = discount_t * rho_t * spread(lambda, r_t);
+    let factors = discount_t * rho_t * broadcast_like(lambda, r_t);
     let deltas = r_t + discount_t * v_t - v_tm1;
     rho_tm1 * accumulate(deltas, factors, zeros_like(r_t.index_axis(0, 0)))
 }
@@ -153,7 +153,7 @@ pub fn truncated_generalized_advantage_estimation(
     let names = ["r_t", "discount_t", "values without the last"];
     ensure_sequences(op, names, [r_t, discount_t, v_tm1]);
     let deltas = r_t + discount_t * v_t - v_tm1;
-    let factors = discount_t * spread(lambda, r_t);
+    let factors = discount_t * broadcast_like(lambda, r_t);
     accumulate(deltas, factors, zeros_like(r_t.index_axis(0, 0)))
 }
 

@@ -344,6 +344,57 @@ fn transformations_of_values_are_those_of_rlax() {
     check("unbiased_apply_inv", |x| unbiased.apply_inv(x[0]), probs);
 }
 
+/// Arrays that would broadcast, and so give an error for each pair of steps, are refused.
+#[test]
+fn arguments_of_different_shapes_are_refused() {
+    let column = || wave([T, 1], 0.4);
+    let one = || wave([1], 0.4);
+    let logits = || wave([T, 2, K], 0.2);
+    let atoms = || linspace(-1.0, 1.0, K, DType::F32);
+    let cases: [(&str, &dyn Fn() -> Tensor); 15] = [
+        ("td_learning", &|| td_learning(column(), rewards(), discounts(), values())),
+        ("td_learning", &|| td_learning(v_tm1(), rewards(), one(), values())),
+        ("td_lambda", &|| td_lambda(column(), rewards(), discounts(), values(), 0.9)),
+        ("sarsa", &|| sarsa(q_tm1(), a_tm1(), column(), discounts(), q_t(), a_t())),
+        ("expected_sarsa", &|| {
+            let probs = wave([A], 0.0);
+            expected_sarsa(q_tm1(), a_tm1(), rewards(), discounts(), q_t(), probs)
+        }),
+        ("q_learning", &|| q_learning(q_tm1(), a_tm1(), rewards(), one(), q_t())),
+        ("qv_max", &|| qv_max(column(), rewards(), discounts(), q_t())),
+        ("q_lambda", &|| {
+            let (q_tm1, a_tm1) = (q_tm1().expand_dims(0), a_tm1().expand_dims(0));
+            q_lambda(q_tm1, a_tm1, rewards(), discounts(), q_t(), 0.9)
+        }),
+        ("categorical_td_learning", &|| {
+            let logits = logits();
+            categorical_td_learning(atoms(), logits, rewards(), discounts(), atoms(), logits)
+        }),
+        ("quantile_regression_loss", &|| {
+            quantile_regression_loss(wave([T, K], 0.2), atoms(), wave([T, K], 1.0), 0.0)
+        }),
+        ("dpg_loss", &|| dpg_loss(values(), column(), None)),
+        ("policy_gradient_loss", &|| policy_gradient_loss(q_t(), a_t(), values(), one())),
+        ("entropy_loss", &|| entropy_loss(q_t(), one())),
+        ("qpg_loss", &|| qpg_loss(q_t(), wave([A], 0.1))),
+        ("clipped_surrogate_pg_loss", &|| clipped_surrogate_pg_loss(rhos(), column(), 0.2)),
+    ];
+    for (name, loss) in cases {
+        let result = interpret::<(), Tensor>((), |()| loss());
+        let error = result.map(|_| ()).expect_err(name).to_string();
+        let says =
+            error.contains("must have one shape") || error.contains("must have the shape of");
+        assert!(says && error.contains(name), "{name}: {error}");
+    }
+}
+
+/// Logits of minus infinity are actions that are not allowed, as `Categorical` has them.
+#[test]
+fn entropy_of_masked_actions_is_finite() {
+    let loss = numbers(|| entropy_loss(constant([f32::NEG_INFINITY, 0.0, 0.0]), constant(1.0f32)));
+    assert!((loss[0] + std::f64::consts::LN_2).abs() < 1e-6, "{loss:?}");
+}
+
 /// Further axes behave as under `vmap`, and numbers at the ends of a support stay exact.
 #[test]
 fn time_may_be_followed_by_environments() {
@@ -372,7 +423,13 @@ fn arguments_that_do_not_fit_end_the_trace() {
     });
     assert!(error.contains("values must have one step more than rewards"), "{error}");
     let error = refused(|| q_learning(q_tm1(), values(), rewards(), discounts(), q_t()));
-    assert!(error.contains("actions must be integers of the shape of the values"), "{error}");
+    assert!(error.contains("actions must be integers, and are f32[6]"), "{error}");
+    let error =
+        refused(|| q_learning(q_tm1(), arange(3, DType::I32), rewards(), discounts(), q_t()));
+    assert!(
+        error.contains("actions must have the shape of values without the last axis"),
+        "{error}"
+    );
     let error = refused(|| transform_to_2hot(rewards(), 1.0, 1.0, 7));
     assert!(error.contains("needs at least 2 bins from a smaller to a larger value"), "{error}");
     let error = refused(|| n_step_bootstrapped_returns(rewards(), discounts(), values(), 0, 1.0));

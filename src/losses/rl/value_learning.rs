@@ -1,5 +1,6 @@
 //! Temporal-difference errors of values of states and actions.
 
+use super::super::{ensure_floats, ensure_same_shape};
 use super::{
     TxPair, chosen, ensure_sequences, general_off_policy_returns_from_action_values,
     general_off_policy_returns_from_q_and_v, lambda_returns, n_step_bootstrapped_returns,
@@ -8,11 +9,38 @@ use crate::trace::Tensor;
 use crate::trace::ops::Operand;
 use crate::trace::tensor::function;
 
+/// Returns `target - prediction`, with a constant target. Ends the trace with an error unless both are
+/// floats of one shape: arrays that broadcast would give an error for each pair of their elements.
+#[track_caller]
+fn error_of(op: &str, target: Tensor, prediction: Tensor) -> Tensor {
+    let names = ["targets", "predictions"];
+    ensure_floats(op, names, [target, prediction]);
+    ensure_same_shape(op, names, [target, prediction]);
+    target.stop_gradient() - prediction
+}
+
+/// Returns `r_t + discount_t v_t - prediction`, with a constant target. Ends the trace with an error
+/// unless all are floats of one shape.
+#[track_caller]
+fn one_step_error(
+    op: &str,
+    prediction: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    v_t: Tensor,
+) -> Tensor {
+    ensure_same_shape(op, ["r_t", "discount_t", "next values"], [r_t, discount_t, v_t]);
+    error_of(op, r_t + discount_t * v_t, prediction)
+}
+
 /// Computes `r_t + discount_t v_t - v_tm1`: `rlax.td_learning`.
+///
+/// # Errors
+/// Ends the trace if an argument does not consist of floats, or if the shapes differ.
 #[track_caller]
 pub fn td_learning(v_tm1: Tensor, r_t: Tensor, discount_t: Tensor, v_t: Tensor) -> Tensor {
     let _scope = function("td_learning");
-    (r_t + discount_t * v_t).stop_gradient() - v_tm1
+    one_step_error("td_learning", v_tm1, r_t, discount_t, v_t)
 }
 
 /// Computes errors of lambda returns: `rlax.td_lambda`.
@@ -28,13 +56,14 @@ pub fn td_lambda(
     lambda: impl Operand,
 ) -> Tensor {
     let _scope = function("td_lambda");
-    lambda_returns(r_t, discount_t, v_t, lambda).stop_gradient() - v_tm1
+    error_of("td_lambda", lambda_returns(r_t, discount_t, v_t, lambda), v_tm1)
 }
 
 /// Computes errors with the value of the next action, `rlax.sarsa`. Values are `[.., actions]`.
 ///
 /// # Errors
-/// Ends the trace if actions are not integers of the shape of the values without the last axis.
+/// Ends the trace if actions are not integers, if another argument does not consist of floats, or if the
+/// shapes do not fit.
 #[track_caller]
 pub fn sarsa(
     q_tm1: Tensor,
@@ -45,8 +74,8 @@ pub fn sarsa(
     a_t: Tensor,
 ) -> Tensor {
     let _scope = function("sarsa");
-    let target = r_t + discount_t * chosen("sarsa", q_t, a_t);
-    target.stop_gradient() - chosen("sarsa", q_tm1, a_tm1)
+    let (op, value) = ("sarsa", chosen("sarsa", q_t, a_t));
+    one_step_error(op, chosen(op, q_tm1, a_tm1), r_t, discount_t, value)
 }
 
 /// Computes errors with the mean value of next actions, `rlax.expected_sarsa`.
@@ -63,8 +92,10 @@ pub fn expected_sarsa(
     probs_a_t: Tensor,
 ) -> Tensor {
     let _scope = function("expected_sarsa");
-    let target = r_t + discount_t * (q_t * probs_a_t).sum(-1);
-    target.stop_gradient() - chosen("expected_sarsa", q_tm1, a_tm1)
+    let op = "expected_sarsa";
+    ensure_same_shape(op, ["q_t", "probs_a_t"], [q_t, probs_a_t]);
+    let value = (q_t * probs_a_t).sum(-1);
+    one_step_error(op, chosen(op, q_tm1, a_tm1), r_t, discount_t, value)
 }
 
 /// Computes errors of lambda returns of the actions taken, `rlax.sarsa_lambda`.
@@ -99,8 +130,8 @@ pub fn q_learning(
     q_t: Tensor,
 ) -> Tensor {
     let _scope = function("q_learning");
-    let target = r_t + discount_t * q_t.max(-1);
-    target.stop_gradient() - chosen("q_learning", q_tm1, a_tm1)
+    let op = "q_learning";
+    one_step_error(op, chosen(op, q_tm1, a_tm1), r_t, discount_t, q_t.max(-1))
 }
 
 /// Computes errors with the next value of the action that another network selects,
@@ -118,8 +149,9 @@ pub fn double_q_learning(
     q_t_selector: Tensor,
 ) -> Tensor {
     let _scope = function("double_q_learning");
-    let best = chosen("double_q_learning", q_t_value, q_t_selector.argmax(-1));
-    (r_t + discount_t * best).stop_gradient() - chosen("double_q_learning", q_tm1, a_tm1)
+    let op = "double_q_learning";
+    let best = chosen(op, q_t_value, q_t_selector.argmax(-1));
+    one_step_error(op, chosen(op, q_tm1, a_tm1), r_t, discount_t, best)
 }
 
 /// Computes errors that favour to repeat the action, `rlax.persistent_q_learning` (Bellemare et al.
@@ -140,7 +172,7 @@ pub fn persistent_q_learning(
     let op = "persistent_q_learning";
     let corrected =
         (1.0 - action_gap_scale) * q_t.max(-1) + action_gap_scale * chosen(op, q_t, a_tm1);
-    (r_t + discount_t * corrected).stop_gradient() - chosen(op, q_tm1, a_tm1)
+    one_step_error(op, chosen(op, q_tm1, a_tm1), r_t, discount_t, corrected)
 }
 
 /// Computes errors of values of actions with the next value of the state, `rlax.qv_learning`
@@ -161,6 +193,9 @@ pub fn qv_learning(
 }
 
 /// Computes errors of values of states with the largest next value of actions, `rlax.qv_max`.
+///
+/// # Errors
+/// Ends the trace in the cases of [`td_learning`].
 #[track_caller]
 pub fn qv_max(v_tm1: Tensor, r_t: Tensor, discount_t: Tensor, q_t: Tensor) -> Tensor {
     let _scope = function("qv_max");
@@ -229,7 +264,7 @@ pub fn retrace_continuous(
     let _scope = function("retrace_continuous");
     let c_t = log_rhos.exp().minimum(1.0) * lambda;
     let target = general_off_policy_returns_from_q_and_v(q_t, v_t, r_t, discount_t, c_t);
-    target.stop_gradient() - q_tm1
+    error_of("retrace_continuous", target, q_tm1)
 }
 
 /// Computes [`q_lambda`] of transformed values, `rlax.transformed_q_lambda`.
@@ -248,7 +283,8 @@ pub fn transformed_q_lambda(
 ) -> Tensor {
     let _scope = function("transformed_q_lambda");
     let returns = lambda_returns(r_t, discount_t, tx.apply_inv(q_t.max(-1)), lambda);
-    tx.apply(returns).stop_gradient() - chosen("transformed_q_lambda", q_tm1, a_tm1)
+    let op = "transformed_q_lambda";
+    error_of(op, tx.apply(returns), chosen(op, q_tm1, a_tm1))
 }
 
 /// Computes [`retrace`] of transformed values, `rlax.transformed_retrace`.
@@ -277,7 +313,7 @@ pub fn transformed_retrace(
     let q_t = tx.apply_inv(q_t);
     let target =
         general_off_policy_returns_from_action_values(q_t, a_t, r_t, discount_t, c_t, pi_t);
-    tx.apply(target).stop_gradient() - chosen("retrace", q_tm1, a_tm1)
+    error_of("retrace", tx.apply(target), chosen("retrace", q_tm1, a_tm1))
 }
 
 /// Computes errors of returns of `n` steps of transformed values,
@@ -301,5 +337,5 @@ pub fn transformed_n_step_q_learning(
     let op = "transformed_n_step_q_learning";
     let v_t = tx.apply_inv(chosen(op, target_q_t, a_t));
     let returns = n_step_bootstrapped_returns(r_t, discount_t, v_t, n, 1.0);
-    tx.apply(returns).stop_gradient() - chosen(op, q_tm1, a_tm1)
+    error_of(op, tx.apply(returns), chosen(op, q_tm1, a_tm1))
 }

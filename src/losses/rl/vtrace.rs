@@ -1,7 +1,7 @@
 //! V-trace (Espeholt et al. 2018).
 
 use super::returns::accumulate;
-use super::{ensure_sequences, spread};
+use super::{broadcast_like, ensure_sequences};
 use crate::trace::Tensor;
 use crate::trace::ops::{Operand, concatenate, zeros_like};
 use crate::trace::tensor::function;
@@ -68,7 +68,7 @@ pub fn vtrace(
     let _scope = function("vtrace");
     let names = ["v_tm1", "v_t", "r_t", "discount_t", "rho_tm1"];
     ensure_sequences("vtrace", names, [v_tm1, v_t, r_t, discount_t, rho_tm1]);
-    let c_tm1 = options.clipped(rho_tm1, 1.0) * spread(lambda, r_t);
+    let c_tm1 = options.clipped(rho_tm1, 1.0) * broadcast_like(lambda, r_t);
     let rho = options.clipped(rho_tm1, options.clip_rho_threshold);
     let td_errors = rho * (r_t + discount_t * v_t - v_tm1);
     let errors = accumulate(td_errors, discount_t * c_tm1, zeros_like(r_t.index_axis(0, 0)));
@@ -94,7 +94,7 @@ pub fn vtrace_td_error_and_advantage(
     let _scope = function("vtrace_td_error_and_advantage");
     let errors = vtrace(v_tm1, v_t, r_t, discount_t, rho_tm1, lambda, options);
     let length = r_t.dim(0);
-    let lambda = spread(lambda, r_t).slice_axis(0, 0, length - 1);
+    let lambda = broadcast_like(lambda, r_t).slice_axis(0, 0, length - 1);
     let next = |x: Tensor| x.slice_axis(0, 1, length);
     let mixed = lambda * next(errors + v_tm1) + (1.0 - lambda) * next(v_tm1);
     let bootstrap = concatenate(&[mixed, v_t.slice_axis(0, length - 1, length)], 0);

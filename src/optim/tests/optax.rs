@@ -393,6 +393,81 @@ fn states_pass_through_vmap_and_jit() {
     assert_eq!(params[2..], [1.0, -2.0]);
 }
 
+/// A traced hyperparameter combines with leaves of other float types.
+#[test]
+fn traced_norms_clip_leaves_of_every_float_type() {
+    for dtype in [DType::BF16, DType::F32, DType::F64] {
+        let clipped = numbers(|| {
+            let grads = ops::constant([3.0f32, 4.0]).to(dtype);
+            clip_by_global_norm(ops::constant(2.5f32)).apply(grads).to(DType::F32)
+        });
+        assert!((clipped[0] - 1.5).abs() < 0.01 && (clipped[1] - 2.0).abs() < 0.01, "{clipped:?}");
+    }
+}
+
+/// Transformations without leaves, as of a mask that selects none.
+#[test]
+fn trees_without_leaves_are_transformed() {
+    let none = |_: &str, _: &TensorType| false;
+    let optimizer = chain((
+        masked(clip_by_global_norm(0.5), none),
+        masked(add_noise(0.1, 0.5, 0), none),
+        masked(adam(1.0), none),
+        masked(lbfgs(1.0), none),
+        masked(multi_steps(adafactor(1.0), 2), none),
+        masked(apply_if_finite(novograd(1.0), 2), none),
+        masked(normalize_by_update_norm(1.0, 1e-6), none),
+    ));
+    let updates = numbers(|| {
+        let params = params();
+        optimizer.update(&params, optimizer.init(&params), &params).0
+    });
+    assert_eq!(updates, numbers(params));
+}
+
+/// Gradients and parameters of 0 give finite updates where optax's are finite.
+#[test]
+fn zero_gradients_give_finite_updates() {
+    fn first<O: GradientTransformation<Params>>(name: &str, optimizer: O) {
+        let updates = numbers(|| {
+            let params =
+                tree::replace(&params(), tree::leaves(&params()).into_iter().map(ops::zeros_like));
+            let mut state = optimizer.init(&params);
+            let mut updates = params;
+            for _ in 0..3 {
+                (updates, state) = optimizer.update(&params, state, &params);
+            }
+            updates
+        });
+        assert!(updates.iter().all(|update| update.is_finite()), "{name}: {updates:?}");
+    }
+    first("adam", adam(1.0));
+    first("nadam", nadam(1.0));
+    first("adamax", adamax(1.0));
+    first("amsgrad", amsgrad(1.0));
+    first("adabelief", adabelief(1.0));
+    first("yogi", yogi(1.0));
+    first("radam", radam(1.0));
+    first("novograd", novograd(1.0));
+    first("adan", adan(1.0));
+    first("lion", lion(1.0));
+    first("lamb", lamb(1.0));
+    first("lars", lars(1.0));
+    first("adagrad", adagrad(1.0));
+    first("adadelta", adadelta(1.0));
+    first("rmsprop", rmsprop(1.0));
+    first("centered", chain((scale_by_stddev(), scale(-1.0))));
+    first("rprop", rprop(1.0));
+    first("fromage", fromage(1.0, 1e-6));
+    first("adafactor", adafactor(1.0));
+    first("lbfgs", lbfgs(1.0));
+    first("adaptive_grad_clip", adaptive_grad_clip(0.1));
+    first("clip_by_global_norm", clip_by_global_norm(1.0));
+    first("clip_by_block_rms", clip_by_block_rms(1.0));
+    first("normalize_by_update_norm", normalize_by_update_norm(1.0, 1e-6));
+    first("scale_by_trust_ratio", scale_by_trust_ratio());
+}
+
 fn refused(f: impl Fn() -> Params) -> String {
     let error = interpret::<(), Params>((), |()| f()).unwrap_err().to_string();
     assert!(error.contains("src/optim/tests/optax.rs"), "{error}");
@@ -414,6 +489,14 @@ fn wrong_arguments_end_the_trace() {
     let schedule = join_schedules(vec![constant_schedule(1.0)], vec![2, 3]);
     let error = refused(|| first(lion(schedule.clone())));
     assert!(error.contains("got 1 schedules and 2 boundaries"), "{error}");
+    let schedule = warmup_cosine_decay_schedule(0.0, 1.0, 10, 10, 0.0);
+    assert!(schedule.value(20).is_nan());
+    let error = refused(|| first(lion(schedule.clone())));
+    assert!(error.contains("decay_steps must exceed warmup_steps"), "{error}");
+    let error = refused(|| periodic_update(&params(), &params(), ops::constant(3i32), 0));
+    assert!(error.contains("periodic_update: period must be from 1 to"), "{error}");
+    let error = refused(|| clip_by_global_norm(ops::constant([1.0f32, 2.0])).apply(params()));
+    assert!(error.contains("max_norm: must be a float scalar, and is f32[2]"), "{error}");
     let schedule = piecewise_constant_schedule(1.0, &[(3, -1.0)]);
     let error = refused(|| first(lion(schedule.clone())));
     assert!(error.contains("scales must not be negative; that at 3 is -1"), "{error}");

@@ -38,9 +38,7 @@ pub(in crate::rl) fn upload(
 ) {
     let Some(script) = Script::start(PURPOSE, SCRIPT, options.json) else { return };
     let folder = model.path.parent().unwrap_or(Path::new("."));
-    // A name has one slash, between entity and model.
-    let env_id = model.env_id.replace('/', "-");
-    let name = format!("{env_id}-{}-seed{}", model.exp_name, options.seed);
+    let name = repo_name(&format!("{}-{}-seed{}", model.env_id, model.exp_name, options.seed));
     let repo_id = match options.hf_entity.as_str() {
         "" => name,
         entity => format!("{entity}/{name}"),
@@ -57,6 +55,19 @@ pub(in crate::rl) fn upload(
     });
     script.send(&message.to_string(), true);
     script.finish();
+}
+
+/// Returns `name` in the characters that the Hub accepts: letters, digits, `_`, and single `-` and `.`
+/// inside.
+fn repo_name(name: &str) -> String {
+    let mut valid = String::new();
+    for c in name.chars() {
+        let c = if c.is_ascii_alphanumeric() || matches!(c, '_' | '.') { c } else { '-' };
+        if c.is_ascii_alphanumeric() || c == '_' || !valid.ends_with(['-', '.']) {
+            valid.push(c);
+        }
+    }
+    valid.trim_matches(['-', '.']).to_string()
 }
 
 /// Returns the paths in `folder` of the model, of its metadata, of event files and of videos; the
@@ -77,4 +88,21 @@ fn files(folder: &Path, model: &Path) -> Vec<String> {
         .filter(|name| *name == metadata || name.starts_with("events.out.tfevents."));
     let own = [model].into_iter().chain(own);
     own.chain(names(&folder.join("videos")).iter().map(|name| format!("videos/{name}"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::repo_name;
+
+    #[test]
+    fn names_of_repositories_are_valid() {
+        for (name, expected) in [
+            ("CartPole-v1-ppo-seed1", "CartPole-v1-ppo-seed1"),
+            ("ALE/Pong-v5-dqn_atari-seed1", "ALE-Pong-v5-dqn_atari-seed1"),
+            ("gymnasium:my_envs:A-v0-ppo-seed1", "gymnasium-my_envs-A-v0-ppo-seed1"),
+            ("A--b..c.-d e-seed1", "A-b.c.d-e-seed1"),
+        ] {
+            assert_eq!(repo_name(name), expected);
+        }
+    }
 }

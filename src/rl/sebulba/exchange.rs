@@ -10,6 +10,7 @@ use super::layout::World;
 use crate::distributed::Mpi;
 use crate::error::{Error, Result};
 use crate::lower::pjrt::KeyValues;
+use crate::rl::training::shared_flags;
 use crate::trace::axis::Axis;
 use crate::trace::callback::{CallbackKind, HostFn, raw_callback};
 use crate::{DType, Tensor, axis_index, psum};
@@ -85,24 +86,6 @@ impl Exchange for Mpi {
     }
 }
 
-/// Names of settings that may differ between processes.
-const MAY_DIFFER: [&str; 14] = [
-    "track",
-    "wandb_project_name",
-    "wandb_entity",
-    "wandb_group",
-    "upload_model",
-    "hf_entity",
-    "runs_dir",
-    "json",
-    "timeline",
-    "num_threads",
-    "capture_video",
-    "save_model",
-    "live_view",
-    "join_timeout",
-];
-
 /// Checks that all processes have the same settings; if not, fails in all of them.
 ///
 /// # Errors
@@ -119,7 +102,7 @@ pub(crate) fn ensure_same(exchange: &dyn Exchange, settings: &impl serde::Serial
     let empty = Map::new();
     let (ours, first) = (ours.as_object().unwrap_or(&empty), first.as_object().unwrap_or(&empty));
     let differs = |name: &&String| {
-        !MAY_DIFFER.contains(&name.as_str()) && ours.get(*name) != first.get(*name)
+        !shared_flags::differs_by_process(name) && ours.get(*name) != first.get(*name)
     };
     let flags: Vec<String> = ours
         .keys()

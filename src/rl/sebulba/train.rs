@@ -15,13 +15,13 @@ use super::rollout::{EnvState, Rollout};
 use super::setup::{Setup, connect, sizes_of, start_runtime};
 use super::status::RunStatus;
 use super::view::{LiveView, watch};
-use crate::envs::PoolOptions;
+use crate::envs::{EnvPool, PoolOptions};
 use crate::error::Result;
 use crate::jit::jit;
 use crate::pmap::{Sharded, pmap, replicate, unreplicate};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::saved::load_model;
-use crate::rl::{Algorithm, Evaluation, Summary, Trainer};
+use crate::rl::{Algorithm, Evaluation, Policy, PolicyResults, Summary, Trainer};
 use crate::trace::control::scan;
 use crate::tree::{self, Tree};
 use crate::{Array, Key, Tensor, TensorType};
@@ -263,14 +263,7 @@ where
     S::With<TensorType>: Tree<TensorType, With<Array> = S::With<Array>>,
 {
     start_runtime(options, None)?;
-    let run = args.options();
-    let pool_options = PoolOptions {
-        num_threads: run.num_threads,
-        seed: run.eval_seed(),
-        clip_actions: true,
-        ..PoolOptions::default()
-    };
-    let pool = options.pool(args.env_id(), pool_options)?;
+    let pool = evaluation_pool(args, options)?;
     let sizes = sizes_of::<A>(options, pool.spec())?;
     let agent = agent(load_model(model, |key| init(key, &sizes))?);
     let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
@@ -279,4 +272,40 @@ where
     })
     .named("sebulba_evaluate");
     evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
+}
+
+/// Returns the policy of a saved model, of whose results [`PolicyResults::from_distribution`] is the
+/// list.
+///
+/// # Errors
+/// Returns errors of the environments and of reading the model.
+pub fn policy<A: Algorithm, S: Tree<Tensor>>(
+    args: &A,
+    options: &SebulbaOptions,
+    model: &Checkpoint,
+    init: impl Fn(Key<Tensor>, &Sizes) -> S,
+    agent: impl Fn(S::With<Array>) -> Agent<Array>,
+) -> Result<Policy>
+where
+    S::With<TensorType>: Tree<TensorType, With<Array> = S::With<Array>>,
+{
+    let spec = evaluation_pool(args, options)?.spec().clone();
+    let sizes = sizes_of::<A>(options, &spec)?;
+    let agent = agent(load_model(model, |key| init(key, &sizes))?);
+    let act_spec = spec.clone();
+    Policy::new(&spec, agent, move |agent: &Agent<Tensor>, obs| {
+        PolicyResults::from_distribution(&agent.apply(obs).0, &act_spec)
+    })
+}
+
+/// Creates the environment of an evaluation.
+fn evaluation_pool<A: Algorithm>(args: &A, options: &SebulbaOptions) -> Result<EnvPool> {
+    let run = args.options();
+    let pool_options = PoolOptions {
+        num_threads: run.num_threads,
+        seed: run.eval_seed(),
+        clip_actions: true,
+        ..PoolOptions::default()
+    };
+    options.pool(args.env_id(), pool_options)
 }

@@ -1,6 +1,6 @@
 //! Interface of an algorithm: name, settings, training, evaluation, and its command line.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -15,9 +15,11 @@ use crate::output;
 use crate::rl::checkpoint::{self, Checkpoint};
 use crate::rl::eval_command::EvalCommand;
 use crate::rl::evaluation::Evaluation;
+use crate::rl::export_command::ExportCommand;
 use crate::rl::files;
 use crate::rl::options::{ENV_TIMEOUT, RunOptions};
-use crate::rl::saved::{CHECKPOINT, MODEL, Origin, checkpoint_in, settings};
+use crate::rl::policy::Policy;
+use crate::rl::saved::{CHECKPOINT, MODEL, Origin, checkpoint_in, ensure_same_settings, settings};
 use crate::rl::training::env_options::EnvOptions;
 use crate::rl::{EnvSupport, Summary, flags, memory, ranges};
 use crate::runtime::RuntimeOptions;
@@ -71,6 +73,18 @@ pub trait Algorithm: Parser + Serialize {
     /// [`Error::Argument`] for a model of other sizes, and the errors of
     /// [`train`](Algorithm::train).
     fn play(&self, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()>;
+
+    /// Returns the policy of a saved model as a function for other programs.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a model of other sizes, and for algorithms that have no such function;
+    /// errors of the environments.
+    fn policy(&self, _model: &Checkpoint) -> Result<Policy> {
+        Err(Error::Argument(format!(
+            "{} does not export its policy: `Algorithm::policy` is not implemented",
+            Self::NAME
+        )))
+    }
 
     /// Parses the settings from a command line without the program's name:
     /// `Args::from_flags(["--seed", "3"])`. [`check`](check()) and [`train`](Algorithm::train)
@@ -264,6 +278,21 @@ fn saved_by<A: Algorithm>(path: &Path) -> Result<Origin> {
     Ok(origin)
 }
 
+/// Reads the metadata of the run that `args` resume from the checkpoint `path`, and checks that their
+/// settings are those with which it began. A setting that the file lacks had no flag yet and counts as the
+/// default.
+///
+/// # Errors
+/// Returns errors of the file, and [`Error::Config`] that names the first flag that differs.
+pub(in crate::rl) fn resumed_origin<A: Algorithm>(args: &A, path: &Path) -> Result<Origin> {
+    let origin = saved_by::<A>(path)?;
+    let words = [OsString::from(A::NAME)].into_iter().chain(origin.flags());
+    let began: A = flags::parse_from(words)
+        .map_err(|error| Error::Config(format!("the settings of {}: {error}", path.display())))?;
+    ensure_same_settings(&settings(args)?, &settings(&began)?, path)?;
+    Ok(origin)
+}
+
 /// Evaluates a model that `A` saved, with the settings of its run.
 ///
 /// # Errors
@@ -273,13 +302,26 @@ pub(crate) fn play_saved<A: Algorithm>(
     origin: &Origin,
     evaluation: &mut Evaluation,
 ) -> Result<()> {
+    saved_settings::<A>(path, origin)?.play(&checkpoint::load(path)?, evaluation)
+}
+
+/// Returns the policy of a model that `A` saved.
+///
+/// # Errors
+/// [`Error::Argument`] for the model of another algorithm, and the errors of [`Algorithm::policy`].
+pub(crate) fn policy_of<A: Algorithm>(path: &Path, origin: &Origin) -> Result<Policy> {
+    saved_settings::<A>(path, origin)?.policy(&checkpoint::load(path)?)
+}
+
+/// Returns the settings of the run that saved a model.
+fn saved_settings<A: Algorithm>(path: &Path, origin: &Origin) -> Result<A> {
     origin.expect(A::NAME, path)?;
     let words = [A::NAME.into()].into_iter().chain(origin.flags());
     let args: A = flags::parse_from(words)
         .map_err(|error| Error::Argument(format!("the settings in {}: {error}", path.display())))?;
     origin.expect_settings_of(&args, path)?;
     check(&args)?;
-    args.play(&checkpoint::load(path)?, evaluation)
+    Ok(args)
 }
 
 /// Runs `eval` of a program that has the one algorithm `A`; `args` follow the word `eval`.
@@ -290,13 +332,35 @@ pub(in crate::rl) fn eval_own<A: Algorithm>(
     program: OsString,
     args: impl IntoIterator<Item = OsString>,
 ) -> std::result::Result<Result<String>, clap::Error> {
-    let name = format!("{} eval", Path::new(&program).file_name().unwrap_or(&program).display());
-    let command = flags::parse_from::<EvalCommand>([name.into()].into_iter().chain(args))?;
+    let command = flags::parse_from::<EvalCommand>(words(&program, "eval", args))?;
     Ok(command.options.evaluate(play_saved::<A>))
 }
 
+/// Runs `export` of a program that has the one algorithm `A`; `args` follow the word `export`.
+///
+/// # Errors
+/// Returns clap's errors as the outer result, those of the export as the inner one.
+fn export_own<A: Algorithm>(
+    program: OsString,
+    args: impl IntoIterator<Item = OsString>,
+) -> std::result::Result<Result<String>, clap::Error> {
+    let command = flags::parse_from::<ExportCommand>(words(&program, "export", args))?;
+    Ok(command.options.export(policy_of::<A>))
+}
+
+/// Returns the command line of a program's subcommand.
+fn words(
+    program: &OsStr,
+    subcommand: &str,
+    args: impl IntoIterator<Item = OsString>,
+) -> Vec<OsString> {
+    let file = Path::new(program).file_name().unwrap_or(program).display();
+    [format!("{file} {subcommand}").into()].into_iter().chain(args).collect()
+}
+
 /// Entry point of an algorithm's program: trains with the flags of the command line, or with the
-/// word `eval` evaluates a saved model, and prints the result or the error.
+/// word `eval` evaluates a saved model, with `export` writes its policy, and prints the result or the
+/// error.
 pub fn main<A: Algorithm>() -> ExitCode {
     run::<A>(std::env::args_os())
 }
@@ -305,8 +369,9 @@ pub fn main<A: Algorithm>() -> ExitCode {
 pub fn run<A: Algorithm>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut args = args.into_iter().peekable();
     let program = args.next().unwrap_or_else(|| A::NAME.into());
-    let outcome = match args.next_if(|arg| arg == "eval") {
-        Some(_) => eval_own::<A>(program, args),
+    let outcome = match args.next_if(|arg| arg == "eval" || arg == "export") {
+        Some(word) if word == "eval" => eval_own::<A>(program, args),
+        Some(_) => export_own::<A>(program, args),
         None => parse::<A>([program].into_iter().chain(args)).map(|args| trained(&args)),
     };
     let text = match outcome {

@@ -40,14 +40,7 @@ impl EvalOptions {
         &self,
         play: impl FnOnce(&Path, &Origin, &mut Evaluation) -> Result<()>,
     ) -> Result<String> {
-        let model = model_in(&self.run)?;
-        let origin = Origin::read(&model)?;
-        if origin.place.is_some() {
-            return Err(Error::Argument(format!(
-                "{} is a checkpoint, from which --resume continues; --save-model saves a model",
-                model.display()
-            )));
-        }
+        let (model, origin) = saved_model(&self.run)?;
         let mut evaluation = Evaluation::new(self.episodes);
         if let Some(folder) = &self.capture_video {
             evaluation = evaluation.filmed(folder)?;
@@ -65,6 +58,22 @@ impl EvalOptions {
             returns.join(" ")
         ))
     }
+}
+
+/// Returns the path of the model in a run's folder, or of the file itself, and its metadata.
+///
+/// # Errors
+/// [`Error::Argument`] if there is no model, and errors of reading it.
+pub(in crate::rl) fn saved_model(run: &Path) -> Result<(PathBuf, Origin)> {
+    let model = model_in(run)?;
+    let origin = Origin::read(&model)?;
+    if origin.place.is_some() {
+        return Err(Error::Argument(format!(
+            "{} is a checkpoint, from which --resume continues; --save-model saves a model",
+            model.display()
+        )));
+    }
+    Ok((model, origin))
 }
 
 /// Returns the path of the model in a run's folder.

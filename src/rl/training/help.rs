@@ -6,38 +6,11 @@ use std::path::PathBuf;
 use clap::{Arg, Command};
 
 use crate::rl::ranges::{Range, is_numeric, is_switch, range_of};
+use crate::rl::training::shared_flags::{self, EXPERIMENT, RUN};
 
-/// Flags of the first block of CleanRL's `Args`; the others are specific to the algorithm.
-const EXPERIMENT: [&str; 12] = [
-    "exp_name",
-    "seed",
-    "torch_deterministic",
-    "cuda",
-    "track",
-    "wandb_project_name",
-    "wandb_entity",
-    "wandb_group",
-    "capture_video",
-    "save_model",
-    "upload_model",
-    "hf_entity",
-];
-/// Flags of every algorithm that CleanRL does not have.
-const RUN: [&str; 13] = [
-    "env_kwargs",
-    "env_wrappers",
-    "env_timeout",
-    "mode",
-    "json",
-    "eval_episodes",
-    "check_nans",
-    "timeline",
-    "runs_dir",
-    "num_threads",
-    "checkpoint_frequency",
-    "on_write_error",
-    "resume",
-];
+/// Heading of the flags of one algorithm.
+const ALGORITHM: &str = "Algorithm";
+
 /// Maximum upper limit of a number that is shown.
 const MAX_SHOWN: u64 = 100_000;
 /// Maximum width of the first column.
@@ -54,10 +27,9 @@ pub(in crate::rl) fn flags(command: &Command) -> String {
     let args: Vec<&Arg> = command.get_arguments().filter(|arg| is_listed(arg)).collect();
     let column = args.iter().map(|arg| flag(arg).len()).filter(|width| *width <= MAX_COLUMN);
     let column = column.max().unwrap_or(0);
-    let mut headings = vec!["Experiment", "Algorithm"];
-    let others = args.iter().map(|arg| heading(arg)).filter(|name| *name != "Run");
-    headings.extend(others.collect::<Vec<_>>());
-    headings.push("Run");
+    let mut headings = vec![EXPERIMENT, ALGORITHM];
+    headings.extend(args.iter().map(|arg| heading(arg)).filter(|name| *name != RUN));
+    headings.push(RUN);
     let mut groups = Vec::new();
     for (k, name) in headings.iter().enumerate() {
         if headings[..k].contains(name) {
@@ -78,13 +50,8 @@ fn is_listed(arg: &Arg) -> bool {
 }
 
 fn heading(arg: &Arg) -> &str {
-    let id = arg.get_id().as_str();
-    match arg.get_help_heading() {
-        _ if EXPERIMENT.contains(&id) => "Experiment",
-        _ if RUN.contains(&id) => "Run",
-        Some(heading) => heading,
-        None => "Algorithm",
-    }
+    let shared = shared_flags::heading(arg.get_id().as_str());
+    shared.or(arg.get_help_heading()).unwrap_or(ALGORITHM)
 }
 
 /// Returns the flag with its value, as in `--gamma FLOAT` and `--[no-]track`.

@@ -274,6 +274,20 @@ fn every_field_of_the_metadata_is_hostile() {
     assert!(refused > 500 && resumed > 10, "{refused} refused, {resumed} resumed");
 }
 
+/// A file of a version that lacked some flags: they count as their defaults.
+#[test]
+fn settings_that_the_file_lacks_are_the_defaults() {
+    let sandbox = Sandbox::new();
+    let path = sandbox.run.join(CHECKPOINT);
+    let mut metadata: Value = checkpoint::load_metadata(&path).unwrap();
+    let settings = metadata["settings"].as_object_mut().unwrap();
+    for name in ["env_kwargs", "env_wrappers", "mode", "cuda"] {
+        assert!(settings.remove(name).is_some(), "{name}");
+    }
+    write_metadata(&path, &metadata);
+    sandbox.resumed("an older file").unwrap();
+}
+
 /// Settings become flags: names that no run saves are refused.
 #[test]
 fn settings_of_their_own_are_refused() {

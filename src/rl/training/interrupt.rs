@@ -45,9 +45,9 @@ pub fn install() -> Result<()> {
 /// Returns true if a signal, or [`request`], asked to stop. The first call that returns true prints
 /// a message.
 pub fn requested() -> bool {
-    static TOLD: AtomicBool = AtomicBool::new(false);
+    static REPORTED: AtomicBool = AtomicBool::new(false);
     let requested = stop().load(Ordering::Relaxed);
-    if requested && !TOLD.swap(true, Ordering::Relaxed) {
+    if requested && !REPORTED.swap(true, Ordering::Relaxed) {
         output::stderr_line("stopping; interrupt again to leave at once");
     }
     requested

@@ -35,8 +35,10 @@ pub fn scalars<M: Tree<Array>>(metrics: &M) -> Result<M::With<f32>> {
     failed.map_or(Ok(values), Err)
 }
 
-/// Returns the name of a run in CleanRL's format: `{env_id}__{exp_name}__{seed}__{unix seconds}`.
+/// Returns the name of a run in CleanRL's format: `{env_id}__{exp_name}__{seed}__{unix seconds}`. Of a
+/// path in the id only the last name is there.
 pub fn run_name(env_id: &str, exp_name: &str, seed: u64, unix: u64) -> String {
+    let env_id = files::env_in_run_name(env_id);
     format!("{env_id}__{exp_name}__{seed}__{unix}")
 }
 

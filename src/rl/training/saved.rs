@@ -19,6 +19,7 @@ use crate::random::Key;
 use crate::rl::checkpoint::{self, Checkpoint};
 use crate::rl::files::{plain_name, shown};
 use crate::rl::training::returns::{MAX_STEPS, Returns, null_is_nan};
+use crate::rl::training::shared_flags;
 use crate::trace::literal::AlignedBytes;
 use crate::trace::{DType, Literal, Tensor, TensorType};
 use crate::tree::{self, Tree};
@@ -35,48 +36,6 @@ const EVENT_FILE: &str = "events.out.tfevents.";
 const MAX_SECONDS: f64 = 1e9;
 /// Version of the file format.
 const FORMAT: u32 = 1;
-/// Settings that may differ when a run is resumed: they do not affect what was learned so far.
-const OVERRIDABLE_ON_RESUME: [&str; 22] = [
-    "env_timeout",
-    "torch_deterministic",
-    "cuda",
-    "track",
-    "wandb_project_name",
-    "wandb_entity",
-    "wandb_group",
-    "upload_model",
-    "hf_entity",
-    "on_write_error",
-    "capture_video",
-    "json",
-    "live_view",
-    "join_timeout",
-    "save_model",
-    "eval_episodes",
-    "check_nans",
-    "timeline",
-    "runs_dir",
-    "num_threads",
-    "checkpoint_frequency",
-    "resume",
-];
-
-/// Settings that a saved file does not bring back: they only affect output.
-const OUTPUT_ONLY: [&str; 12] = [
-    "torch_deterministic",
-    "cuda",
-    "track",
-    "wandb_project_name",
-    "wandb_entity",
-    "wandb_group",
-    "upload_model",
-    "hf_entity",
-    "json",
-    "timeline",
-    "runs_dir",
-    "resume",
-];
-
 /// Metadata of a saved model or run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
@@ -224,28 +183,33 @@ impl Origin {
     /// Returns the settings as a command line, except those that only affect output. A file from
     /// somebody else must not choose an account to which a run is sent.
     pub fn flags(&self) -> Vec<OsString> {
-        let given = self.settings.iter().filter(|(name, _)| !OUTPUT_ONLY.contains(&name.as_str()));
+        let given = self.settings.iter().filter(|(name, _)| shared_flags::is_restored(name));
         given.filter_map(|(name, value)| flag(name, value)).collect()
     }
+}
 
-    /// Checks that `args` are the saved settings, except those that do not affect what is learned,
-    /// and `total_timesteps`.
-    fn expect_settings(&self, args: &impl Serialize, path: &Path) -> Result<()> {
-        let now = settings(args)?;
-        for (name, value) in &now {
-            let free = OVERRIDABLE_ON_RESUME.contains(&name.as_str()) || name == "total_timesteps";
-            if !free && self.settings.get(name) != Some(value) {
-                let before = self.settings.get(name).unwrap_or(&Value::Null);
-                return Err(Error::Config(format!(
-                    "--{} {value}: the run of {} began with {before}; leave the flag out to go on \
-                     with it",
-                    name.replace('_', "-"),
-                    path.display()
-                )));
-            }
+/// Checks that the settings `now` of a resumed run are those with which it `began`, except those that do
+/// not affect what is learned, and `total_timesteps`. `path` is the file of its checkpoint.
+///
+/// # Errors
+/// [`Error::Config`] that names the first flag that differs.
+pub(in crate::rl) fn ensure_same_settings(
+    now: &Map<String, Value>,
+    began: &Map<String, Value>,
+    path: &Path,
+) -> Result<()> {
+    for (name, value) in now {
+        let free = shared_flags::is_overridable(name) || name == "total_timesteps";
+        if !free && began.get(name) != Some(value) {
+            let before = began.get(name).unwrap_or(&Value::Null);
+            return Err(Error::Config(format!(
+                "--{} {value}: the run of {} began with {before}; leave the flag out to resume the run",
+                name.replace('_', "-"),
+                path.display()
+            )));
         }
-        Ok(())
     }
+    Ok(())
 }
 
 impl Place {
@@ -273,7 +237,7 @@ impl Place {
 
 /// Returns true for a setting that can change what a run learns; names of settings have underscores.
 pub fn affects_training(setting: &str) -> bool {
-    setting != "exp_name" && !OVERRIDABLE_ON_RESUME.contains(&setting)
+    setting != "exp_name" && !shared_flags::is_overridable(setting)
 }
 
 /// Returns the settings as JSON.
@@ -421,20 +385,17 @@ fn env_name(k: usize) -> String {
     format!("envs[{k}]")
 }
 
-/// Reads a checkpoint for `args` into a state of the structure of `fresh`, which is dropped.
+/// Reads the checkpoint `path`, whose metadata is `origin`, into a state of the structure of `fresh`, which
+/// is dropped.
 ///
 /// # Errors
 /// [`Error::Argument`] or [`Error::Config`] that names the difference.
 pub(in crate::rl) fn read<S: Tree<Array>>(
     path: &Path,
-    algorithm: &str,
-    args: &impl Serialize,
+    origin: Origin,
     fresh: S,
     envs: impl Envs,
 ) -> Result<(S, Place)> {
-    let origin = Origin::read(path)?;
-    origin.expect(algorithm, path)?;
-    origin.expect_settings(args, path)?;
     let place = origin.checked_place(path)?;
     let saved = checkpoint::load(path)?;
     let mut expected: Vec<(String, TensorType)> = tree::paths(&fresh)

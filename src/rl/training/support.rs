@@ -72,7 +72,7 @@ impl EnvSupport {
     pub fn fits(&self, spec: &EnvSpec) -> bool {
         (self.obs_kinds.is_none() || self.obs_kind(&spec.observation).is_some())
             && self.actions.fits(spec)
-            && (!self.traced || traced::list_envs().contains(&spec.id.as_str()))
+            && (!self.traced || traced::is_traced(&spec.id))
     }
 
     /// Returns the kind of observations of a space, if the algorithm supports them.

@@ -225,7 +225,9 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     pub fn init_or_resume<S: Tree<Array>>(&mut self, init: S, mut envs: impl Envs) -> Result<S> {
         self.film(&mut envs)?;
         let Some(run) = &self.args.options().resume else { return Ok(init) };
-        let (state, place) = saved::read(&checkpoint_in(run), A::NAME, self.args, init, envs)?;
+        let path = checkpoint_in(run);
+        let origin = algorithm::resumed_origin(self.args, &path)?;
+        let (state, place) = saved::read(&path, origin, init, envs)?;
         // Only now is the checkpoint known to fit: remove the events after it from the event file.
         self.run.events.written()?;
         self.global_step = place.global_step;
@@ -247,7 +249,9 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         self.renders = envs.renders()?;
         if !self.renders {
             let id = self.args.env_id();
-            output::stderr_line(format_args!("--capture-video: {id} draws no pictures"));
+            output::stderr_line(format_args!(
+                "--capture-video: {id} draws no pictures; training continues without videos"
+            ));
             return Ok(());
         }
         let started = TrainingVideos::start(&self.videos_dir()?);

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use crate::trace::ops::{broadcast_pair, where_, zeros_like};
+use crate::trace::ops::{broadcast_pair, full_like, ones_like, where_, zeros_like};
 use crate::trace::tensor::{Tensor, at_line, function};
 
 /// `jax.scipy.special.betaln`: the logarithm of the beta function of positive numbers,
@@ -35,4 +35,85 @@ fn stirling(x: Tensor) -> Tensor {
     let terms = [-1.0 / 1680.0, 1.0 / 1260.0, -1.0 / 360.0, 1.0 / 12.0];
     let first = zeros_like(x) + 1.0 / 1188.0;
     inverse * terms.iter().fold(first, |sum, &term| sum * square + term)
+}
+
+/// `jax.scipy.special.gammasgn`: the sign of the gamma function; NaN of negative whole numbers.
+#[track_caller]
+pub fn gammasgn(x: Tensor) -> Tensor {
+    let _scope = function("gammasgn");
+    let floor = x.floor();
+    let odd = x.lt(0.0) & floor.modulo(2.0).ne(0.0);
+    let sign = where_(odd, -ones_like(x), ones_like(x));
+    where_(x.lt(0.0) & x.eq(floor), full_like(x, f64::NAN), sign)
+}
+
+/// `jax.scipy.special.gamma`: the gamma function.
+#[track_caller]
+pub fn gamma(x: Tensor) -> Tensor {
+    let _scope = function("gamma");
+    gammasgn(x) * x.lgamma().exp()
+}
+
+/// `jax.scipy.special.factorial`: `gamma(n + 1)`, and 0 of negative numbers.
+#[track_caller]
+pub fn factorial(n: Tensor) -> Tensor {
+    let _scope = function("factorial");
+    where_(n.lt(0.0), zeros_like(n), (n + 1.0).lgamma().exp())
+}
+
+/// `jax.scipy.special.comb`: `n` over `k`; 0 where `k` is not in `0..=n`.
+#[track_caller]
+pub fn comb(n: Tensor, k: Tensor) -> Tensor {
+    let _scope = function("comb");
+    at_line(Location::caller(), || {
+        let (n, k) = broadcast_pair("comb", n, k);
+        let inside = k.le(n) & n.ge(0.0) & k.ge(0.0);
+        let (n, k) = (where_(inside, n, zeros_like(n)), where_(inside, k, zeros_like(k)));
+        let log = (n + 1.0).lgamma() - (k + 1.0).lgamma() - (n + 1.0 - k).lgamma();
+        where_(inside, log.exp(), zeros_like(n))
+    })
+}
+
+/// `jax.scipy.special.beta`: the beta function.
+#[track_caller]
+pub fn beta(a: Tensor, b: Tensor) -> Tensor {
+    let _scope = function("beta");
+    at_line(Location::caller(), || {
+        let (a, b) = broadcast_pair("beta", a, b);
+        gammasgn(a) * gammasgn(b) * gammasgn(a + b) * betaln(a, b).exp()
+    })
+}
+
+/// `jax.scipy.special.poch`: `gamma(z + m) / gamma(z)`, and 1 where `m` is 0.
+#[track_caller]
+pub fn poch(z: Tensor, m: Tensor) -> Tensor {
+    let _scope = function("poch");
+    at_line(Location::caller(), || {
+        let (z, m) = broadcast_pair("poch", z, m);
+        let ratio = ((z + m).lgamma() - z.lgamma()).exp() * gammasgn(z + m) * gammasgn(z);
+        where_(m.eq(0.0), ones_like(z), ratio)
+    })
+}
+
+/// `jax.scipy.special.multigammaln`: the logarithm of the gamma function of dimension `d`.
+#[track_caller]
+pub fn multigammaln(a: Tensor, d: usize) -> Tensor {
+    let _scope = function("multigammaln");
+    let size = d as f64;
+    let constant = full_like(a, 0.25 * size * (size - 1.0) * std::f64::consts::PI.ln());
+    (0..d).fold(constant, |sum, j| sum + (a - 0.5 * j as f64).lgamma())
+}
+
+/// `jax.scipy.special.i0`: the modified Bessel function of the first kind of order 0.
+#[track_caller]
+pub fn i0(x: Tensor) -> Tensor {
+    let _scope = function("i0");
+    x.abs().exp() * x.bessel_i0e()
+}
+
+/// `jax.scipy.special.i1`: the modified Bessel function of the first kind of order 1.
+#[track_caller]
+pub fn i1(x: Tensor) -> Tensor {
+    let _scope = function("i1");
+    x.abs().exp() * x.bessel_i1e()
 }

@@ -114,6 +114,22 @@ class Doubled(gymnasium.RewardWrapper):
         return self.factor * reward
 
 
+class Blind(Noise):
+    """Has no images."""
+
+    metadata = {"render_modes": []}
+
+
+class Wide(Noise):
+    """Shows integers that the type of its space cannot hold."""
+
+    def __init__(self, **kwargs):
+        super().__init__(spaces.Box(0, 255, (2, 2), np.uint8), spaces.Discrete(2), **kwargs)
+
+    def draw(self, space=None):
+        return np.full((2, 2), 300, np.uint16)
+
+
 OBSERVATIONS = {
     "Vector": VECTOR,
     "Double": spaces.Box(-np.inf, np.inf, (2,), np.float64),
@@ -147,4 +163,7 @@ for name in OBSERVATIONS:
     )
 gymnasium.register("Faulty-v0", Faulty)
 gymnasium.register("Lonely-v0", Faulty)
+gymnasium.register("Blind-v0", Blind, kwargs={"observation_space": VECTOR, "action_space": spaces.Discrete(2)})
+gymnasium.register("Wide-v0", Wide)
+gymnasium.register("Idle-v0", Noise, kwargs={"observation_space": VECTOR, "action_space": spaces.Tuple(())})
 gymnasium.register("Mixed-v0", Noise, kwargs={"observation_space": VECTOR, "action_space": spaces.Tuple((VECTOR, spaces.Discrete(2)))})

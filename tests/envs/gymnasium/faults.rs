@@ -60,6 +60,14 @@ fn a_fault_in_a_step_is_an_error_that_names_the_environment() {
 }
 
 #[test]
+fn integers_that_the_space_cannot_hold_are_an_error() {
+    let Some(python) = python() else { return };
+    let mut pool = pool_of(&format!("{MODULE}:Wide-v0"), python, PoolOptions::default());
+    let error = pool.reset().unwrap_err().to_string();
+    assert!(error.contains("the observation is uint16, which uint8 of the space"), "{error}");
+}
+
+#[test]
 fn a_step_that_does_not_return_is_an_error_after_the_time_out() {
     let Some(python) = python() else { return };
     let own = GymnasiumOptions {
@@ -132,6 +140,12 @@ fn an_environment_that_cannot_be_made_is_an_error_with_the_reason() {
             &format!("{MODULE}:Mixed-v0"),
             plain(),
             &["has both choices and numbers; wrap the environment"],
+        ),
+        (
+            &format!("{MODULE}:Idle-v0"),
+            // Gymnasium's own check is off.
+            GymnasiumOptions { kwargs: kwargs(json!({ "disable_env_checker": true })), ..plain() },
+            &["the action space Tuple() has no elements; wrap the environment"],
         ),
         (
             "CartPole-v1",

@@ -5,14 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use half::f16;
-use podracer::trace::literal::AlignedBytes;
 use podracer::trace::ops::{self, IndexMode, constant, stack};
 use podracer::{
-    Array, DType, Literal, Result, Tensor, TensorType, eager, interpret, jit, jvp, make_program,
-    vjp, vmap,
+    Array, DType, Literal, Result, Tensor, eager, interpret, jit, jvp, make_program, vjp, vmap,
 };
 
 use super::differences::{DIFFERENCES, FLOATS, INTEGERS, NUMBERS, Point};
+use crate::chunks::unpack;
 use crate::fixture::{Kinds, read};
 use crate::quickly;
 
@@ -187,21 +186,6 @@ const DIVISION: &[Function] = &[
 
 /// Functions without gradients in the files.
 const VALUES_ONLY: [&str; 4] = ["large", "modulo", "rem", "div"];
-
-/// The arrays in the bytes of one case.
-fn unpack(bytes: &Literal) -> Vec<Literal> {
-    let bytes = bytes.to_vec::<u8>().unwrap();
-    let (mut rest, mut arrays) = (&bytes[..], Vec::new());
-    while let [dtype, rank, tail @ ..] = rest {
-        let (sizes, tail) = tail.split_at(usize::from(*rank));
-        let sizes: Vec<usize> = sizes.iter().map(|&size| size.into()).collect();
-        let ty = TensorType::new(DType::ALL[usize::from(*dtype)], &sizes[..]);
-        let (data, tail) = tail.split_at(ty.bytes());
-        arrays.push(Literal::from_bytes(ty, AlignedBytes::copy_of(data)));
-        rest = tail;
-    }
-    arrays
-}
 
 /// Halves from -1 to 1, as the script's.
 fn cotangent(k: usize, y: Tensor) -> Tensor {

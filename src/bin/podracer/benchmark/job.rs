@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::results::{line_error, read_lines, training_settings};
+use super::results::{RunRecord, line_error, read_lines, training_settings};
 
 /// Checkpoints of a run if its flags name no frequency.
 const CHECKPOINTS: u64 = 20;
@@ -91,7 +91,7 @@ impl Job {
                 && !named.contains(&name.as_str())
                 && defaults.get(name) != Some(value)
         });
-        Ok(RunSettings { all, flags })
+        Ok(RunSettings { all, flags, defaults })
     }
 }
 
@@ -100,9 +100,21 @@ impl Job {
 pub struct RunSettings {
     pub all: Map<String, Value>,
     pub flags: Map<String, Value>,
+    defaults: Map<String, Value>,
 }
 
 impl RunSettings {
+    /// Returns true if a recorded run trained with these settings. A setting that the record lacks had
+    /// no flag yet, and counts as the default.
+    pub fn trained(&self, job: &Job, run: &RunRecord) -> bool {
+        if (&run.algorithm, &run.env_id, run.seed) != (&job.algo, &job.env_id, job.seed) {
+            return false;
+        }
+        let mut settings = self.defaults.clone();
+        settings.extend(run.settings.clone());
+        training_settings(&run.algorithm, &settings) == self.identity(job)
+    }
+
     /// Returns the text that two runs share if they train with the same settings.
     pub fn identity(&self, job: &Job) -> String {
         training_settings(&job.algo, &self.all)

@@ -31,6 +31,8 @@ pub(in crate::lower) struct Product {
 
 /// Number of arithmetic operations below which XLA computes a product.
 const SMALL: usize = 1 << 22;
+/// Sizes are below this limit, so that products of two of them fit an index.
+const SIZE_LIMIT: usize = 1 << 31;
 
 /// The product that oneDNN computes, if the operation is one and large enough, and oneDNN has a fast
 /// implementation and may use `threads`. It is then ready to run.
@@ -59,6 +61,9 @@ impl Product {
             return None;
         }
         let (rows, inner, columns) = (lhs.shape[1 - l], lhs.shape[l], rhs.shape[1 - r]);
+        if [rows, inner, columns].into_iter().any(|size| size >= SIZE_LIMIT) {
+            return None;
+        }
         let operations = [rows, inner, columns].into_iter().try_fold(2, usize::checked_mul)?;
         (operations >= SMALL).then(|| Product {
             rows,
@@ -102,8 +107,7 @@ impl Product {
     /// The product that [`Product::encode`] wrote.
     fn decode(numbers: &[i64]) -> Result<Product, String> {
         let wrong = || format!("attribute `product` describes no product: {numbers:?}");
-        // Products of two sizes below this fit an index.
-        let fits = |&number: &i64| usize::try_from(number).ok().filter(|&n| n < 1 << 31);
+        let fits = |&number: &i64| usize::try_from(number).ok().filter(|&n| n < SIZE_LIMIT);
         let all: Option<SmallVec<[usize; 7]>> = numbers.iter().map(fits).collect();
         let all = all.ok_or_else(wrong)?;
         let &[rows, inner, columns, dtype, lhs, rhs, parts] = &all[..] else { return Err(wrong()) };

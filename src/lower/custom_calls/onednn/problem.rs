@@ -104,65 +104,41 @@ impl Problem {
         } else {
             Kind::Forward
         };
-        let mut problem = match kind {
-            Kind::Forward if dims.batch_groups == 1 => {
-                let (groups, strides) = (dims.feature_groups, rhs.shape.strides());
-                let (o_stride, i_stride) = (strides[dims.rhs_spec[0]], strides[dims.rhs_spec[1]]);
-                let features = r[0] / groups;
-                Problem {
-                    kind,
-                    epilogue: Epilogue::None,
-                    dtype: lhs.dtype,
-                    parts: 1,
-                    batch: l[0],
-                    groups,
-                    channels: r[1],
-                    features,
-                    windows: SmallVec::new(),
-                    weights_strides: smallvec![o_stride * features, o_stride, i_stride],
-                }
-            }
-            Kind::BackwardData if dims.batch_groups == 1 && ones(&dims.strides) => {
-                let (groups, strides) = (dims.feature_groups, rhs.shape.strides());
-                let (o_stride, i_stride) = (strides[dims.rhs_spec[0]], strides[dims.rhs_spec[1]]);
-                let channels = r[0] / groups;
-                Problem {
-                    kind,
-                    epilogue: Epilogue::None,
-                    dtype: lhs.dtype,
-                    parts: 1,
-                    batch: l[0],
-                    groups,
-                    channels,
-                    features: r[1],
-                    windows: SmallVec::new(),
-                    weights_strides: smallvec![o_stride * channels, i_stride, o_stride],
-                }
-            }
-            Kind::BackwardWeights if dims.feature_groups == 1 => {
-                let (groups, strides) = (dims.batch_groups, out.shape.strides());
-                let (o_stride, i_stride) = (strides[dims.out_spec[1]], strides[dims.out_spec[0]]);
-                let features = r[0] / groups;
-                Problem {
-                    kind,
-                    epilogue: Epilogue::None,
-                    dtype: lhs.dtype,
-                    parts: 1,
-                    batch: l[1],
-                    groups,
-                    channels: l[0] / groups,
-                    features,
-                    windows: SmallVec::new(),
-                    weights_strides: smallvec![o_stride * features, o_stride, i_stride],
-                }
-            }
-            Kind::Forward | Kind::BackwardData | Kind::BackwardWeights => return None,
-        };
         let (weights, spec) = match kind {
             Kind::BackwardWeights => (&out, &dims.out_spec),
             Kind::Forward | Kind::BackwardData => (rhs, &dims.rhs_spec),
         };
+        // Strides along the first two axes of the weights' spec, and the sizes of the problem.
         let strides = weights.shape.strides();
+        let [first, second] = [0, 1].map(|axis| strides[spec[axis]]);
+        let (groups, batch_channels_features, weights_strides) = match kind {
+            Kind::Forward if dims.batch_groups == 1 => {
+                let (groups, features) = (dims.feature_groups, r[0] / dims.feature_groups);
+                (groups, [l[0], r[1], features], [first * features, first, second])
+            }
+            Kind::BackwardData if dims.batch_groups == 1 && ones(&dims.strides) => {
+                let (groups, channels) = (dims.feature_groups, r[0] / dims.feature_groups);
+                (groups, [l[0], channels, r[1]], [first * channels, second, first])
+            }
+            Kind::BackwardWeights if dims.feature_groups == 1 => {
+                let (groups, features) = (dims.batch_groups, r[0] / dims.batch_groups);
+                (groups, [l[1], l[0] / groups, features], [second * features, second, first])
+            }
+            Kind::Forward | Kind::BackwardData | Kind::BackwardWeights => return None,
+        };
+        let [batch, channels, features] = batch_channels_features;
+        let mut problem = Problem {
+            kind,
+            epilogue: Epilogue::None,
+            dtype: lhs.dtype,
+            parts: 1,
+            batch,
+            groups,
+            channels,
+            features,
+            windows: SmallVec::new(),
+            weights_strides: SmallVec::from_slice(&weights_strides),
+        };
         problem.weights_strides.extend(spec[2..].iter().map(|&axis| strides[axis]));
         for i in 0..spatial {
             problem.windows.push(window(kind, dims, i, [l[2 + i], r[2 + i], o[2 + i]])?);

@@ -1,0 +1,9 @@
+//! `podracer export`: writes the policy of a saved model, whichever algorithm saved it.
+
+use podracer::algos::registry;
+use podracer::error::Result;
+use podracer::rl::export_command::ExportOptions;
+
+pub fn export(options: &ExportOptions) -> Result<String> {
+    options.export(registry::policy)
+}

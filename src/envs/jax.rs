@@ -1,0 +1,177 @@
+//! Environments of JAX: a folder with the Programs of `reset` and `step`.
+
+mod pooled;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::gymnasium::Described;
+use super::spec::EnvSpec;
+use crate::error::{Error, Result};
+use crate::random::Key;
+use crate::spaces::Space;
+use crate::trace::{DType, LoadedProgram, Program, Tensor, TensorType};
+
+pub(super) use pooled::{make, pool};
+
+/// Prefix of the ids of this family; the folder follows.
+pub(super) const PREFIX: &str = "jax:";
+
+/// Returns the folder in the id of an environment of JAX, as in `jax:cartpole`.
+pub(crate) fn jax_folder(id: &str) -> Option<&str> {
+    id.strip_prefix(PREFIX)
+}
+
+/// Environment of JAX, written by `tools/jax_to_podracer.py`: the Programs of its `reset` and its
+/// `step`, which become part of the trace that calls them. No Python runs.
+///
+/// ```no_run
+/// use podracer::envs::traced::{AutoReset, JaxEnv};
+/// // python tools/jax_to_podracer.py gymnax:CartPole-v1 --out cartpole
+/// let env = AutoReset::new(JaxEnv::load("cartpole")?);
+/// # Ok::<(), podracer::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct JaxEnv(Arc<Loaded>);
+
+#[derive(Debug)]
+struct Loaded {
+    reset: LoadedProgram,
+    step: LoadedProgram,
+    spec: EnvSpec,
+    /// Types of the state's leaves.
+    state: Vec<TensorType>,
+}
+
+/// Description of an environment in the first line of `step.txt`.
+#[derive(Debug, Deserialize)]
+struct Metadata {
+    observation: Described,
+    action: Described,
+    max_episode_steps: Option<u32>,
+    reward_threshold: Option<f64>,
+}
+
+impl JaxEnv {
+    /// Reads `reset.txt` and `step.txt` in `folder`.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Program::load`], and [`Error::Env`] if the two are not the Programs
+    /// of an environment.
+    pub fn load(folder: impl AsRef<Path>) -> Result<JaxEnv> {
+        let folder = folder.as_ref();
+        if !folder.is_dir() {
+            return Err(Error::Env(format!(
+                "{PREFIX}{}: no such folder; `python tools/jax_to_podracer.py gymnax:CartPole-v1 \
+                 --out FOLDER` writes one",
+                folder.display()
+            )));
+        }
+        let reset = Program::load(folder.join("reset.txt"))?;
+        let step = Program::load(folder.join("step.txt"))?;
+        let id = format!("{PREFIX}{}", folder.display());
+        let spec = spec(id, step.metadata().get("environment"))
+            .map_err(|error| Error::Env(format!("{}: {error}", step.path().display())))?;
+        let state = check(&reset, &step, &spec)?;
+        Ok(JaxEnv(Arc::new(Loaded { reset, step, spec, state })))
+    }
+
+    /// Returns the specification.
+    pub(super) fn specification(&self) -> &EnvSpec {
+        &self.0.spec
+    }
+
+    /// Starts an episode: returns the leaves of its state, and its first observation.
+    #[track_caller]
+    pub(super) fn start(&self, key: Key<Tensor>) -> (Vec<Tensor>, Tensor) {
+        let mut results = self.0.reset.call(key.into_data());
+        let state = results.split_off(1);
+        (state, results[0])
+    }
+
+    /// Takes one step: returns the leaves of the next state, the observation, and the reward,
+    /// `terminated` and `truncated`.
+    #[track_caller]
+    pub(super) fn advance(
+        &self,
+        state: Vec<Tensor>,
+        action: Tensor,
+        key: Key<Tensor>,
+    ) -> (Vec<Tensor>, Tensor, [Tensor; 3]) {
+        let action = action.reshape(self.0.spec.action.shape());
+        let mut results = self.0.step.call((key.into_data(), state, action));
+        let flags = results.split_off(results.len() - 3);
+        let state = results.split_off(1);
+        (state, results[0], [flags[0], flags[1], flags[2]])
+    }
+}
+
+/// The specification in the metadata of a step.
+fn spec(id: String, metadata: Option<&Value>) -> Result<EnvSpec> {
+    let Some(metadata) = metadata else {
+        return Err(Error::Env("its first line describes no environment".into()));
+    };
+    let metadata = Metadata::deserialize(metadata)
+        .map_err(|error| Error::Env(format!("the environment in its first line: {error}")))?;
+    let (observation, action) = (metadata.observation.space()?, metadata.action.space()?);
+    for (what, space) in [("observation", &observation), ("action", &action)] {
+        if let Some(problem) = space.problem() {
+            return Err(Error::Env(format!("the space of its {what}: {problem}")));
+        }
+    }
+    let Metadata { max_episode_steps, reward_threshold, .. } = metadata;
+    Ok(EnvSpec { id, observation, action, max_episode_steps, reward_threshold })
+}
+
+/// The type of an argument or result of this space.
+fn type_of(space: &Space) -> TensorType {
+    TensorType::new(space.dtype(), space.shape())
+}
+
+/// Checks that the two Programs are those of an environment, and returns the types of its state.
+fn check(reset: &LoadedProgram, step: &LoadedProgram, spec: &EnvSpec) -> Result<Vec<TensorType>> {
+    let key = TensorType::new(DType::U32, [2]);
+    let outputs: Vec<TensorType> = reset.program().output_types().cloned().collect();
+    let state = outputs.get(1..).unwrap_or(&[]).to_vec();
+    let scalar = TensorType::scalar;
+    let chain = |parts: [&[TensorType]; 3]| parts.concat();
+    let obs = [type_of(&spec.observation)];
+    let flags = [scalar(DType::F32), scalar(DType::Bool), scalar(DType::Bool)];
+    let expected = [
+        (reset, "takes", vec![key.clone()], "key"),
+        (reset, "returns", chain([&obs, &state, &[]]), "observation, state.."),
+        (step, "takes", chain([&[key], &state, &[type_of(&spec.action)]]), "key, state.., action"),
+        (
+            step,
+            "returns",
+            chain([&obs, &state, &flags]),
+            "observation, state.., reward, terminated, truncated",
+        ),
+    ];
+    for (loaded, verb, expected, what) in expected {
+        let program = loaded.program();
+        let (given, names): (Vec<&TensorType>, _) = match verb {
+            "takes" => (program.input_types().collect(), loaded.inputs()),
+            _ => (program.output_types().collect(), loaded.outputs()),
+        };
+        let path = loaded.path().display();
+        if given.len() != expected.len() {
+            return Err(Error::Env(format!(
+                "{path}: it {verb} {} tensors, and that of this environment {verb} {}: {what}",
+                given.len(),
+                expected.len()
+            )));
+        }
+        for ((given, expected), name) in given.into_iter().zip(&expected).zip(names) {
+            if given != expected {
+                return Err(Error::Env(format!(
+                    "{path}: it {verb} {name} as {given}, and must have {expected} there: {what}"
+                )));
+            }
+        }
+    }
+    Ok(state)
+}

@@ -1,0 +1,101 @@
+//! Command `export`: writes the policy of a run for other programs. `podracer export` supports the
+//! algorithms of this crate, `PROGRAM export` the algorithm of a program.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser, ValueEnum};
+
+use crate::error::{Error, Result};
+use crate::rl::policy::Policy;
+use crate::rl::saved::Origin;
+use crate::rl::training::eval_command::saved_model;
+
+/// Format of an exported policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// Artifact of `jax.export`: `policy.jaxexport`
+    Jax,
+    /// Text of a StableHLO module: `policy.mlir`
+    Stablehlo,
+    /// ONNX file, for batches of any size: `policy.onnx`
+    Onnx,
+}
+
+impl ExportFormat {
+    /// Returns the name of the file.
+    pub fn file_name(self) -> &'static str {
+        match self {
+            ExportFormat::Jax => "policy.jaxexport",
+            ExportFormat::Stablehlo => "policy.mlir",
+            ExportFormat::Onnx => "policy.onnx",
+        }
+    }
+}
+
+/// Flags of `export`.
+#[derive(Debug, Clone, Args)]
+pub struct ExportOptions {
+    /// Folder of the run, or file of a model
+    #[arg(long)]
+    pub run: PathBuf,
+    /// Folder for the files; without it, the folder of the model
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+    /// Formats to write; without it, all
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub format: Vec<ExportFormat>,
+    /// Number of observations per call, for `jax` and `stablehlo`
+    #[arg(long, default_value_t = 1)]
+    pub batch_size: usize,
+}
+
+/// Writes the policy of a run as an artifact of `jax.export`, as StableHLO text and as ONNX
+#[derive(Debug, Parser)]
+pub(in crate::rl) struct ExportCommand {
+    #[command(flatten)]
+    pub(in crate::rl) options: ExportOptions,
+}
+
+impl ExportOptions {
+    /// Writes the files of the policy that `policy` returns for the model, and returns the text of
+    /// the result.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is no model, or if the policy cannot be written in a format;
+    /// [`Error::Io`], and the errors of `policy`.
+    pub fn export(&self, policy: impl FnOnce(&Path, &Origin) -> Result<Policy>) -> Result<String> {
+        let (model, origin) = saved_model(&self.run)?;
+        let policy = policy(&model, &origin)?;
+        let folder = match &self.out {
+            Some(out) => out.as_path(),
+            None => model.parent().unwrap_or(Path::new("")),
+        };
+        fs::create_dir_all(folder).map_err(Error::io("cannot create", folder))?;
+        let all = [ExportFormat::Jax, ExportFormat::Stablehlo, ExportFormat::Onnx];
+        let formats = if self.format.is_empty() { &all[..] } else { &self.format };
+        let name = format!("{}_policy", origin.algorithm);
+        let env_id = origin.settings.get("env_id").and_then(|id| id.as_str()).unwrap_or("?");
+        let mut text = format!("{} on {env_id}\n", origin.algorithm);
+        let _ = writeln!(text, "  takes {}", policy.inputs().join(", "));
+        let _ = writeln!(text, "  gives {}", policy.outputs()?.join(", "));
+        for &format in formats {
+            let (bytes, batch) = match format {
+                ExportFormat::Jax => {
+                    (policy.exported(&name, self.batch_size)?.to_bytes(), Some(self.batch_size))
+                }
+                ExportFormat::Stablehlo => {
+                    let module = policy.stablehlo(&name, self.batch_size)?;
+                    (module.into_bytes(), Some(self.batch_size))
+                }
+                ExportFormat::Onnx => (policy.onnx(&name)?, None),
+            };
+            let file = folder.join(format.file_name());
+            fs::write(&file, bytes).map_err(Error::io("cannot write", &file))?;
+            let batch = batch.map_or("B is any size".into(), |batch| format!("B is {batch}"));
+            let _ = writeln!(text, "{}: {batch}", file.display());
+        }
+        Ok(text)
+    }
+}

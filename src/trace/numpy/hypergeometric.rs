@@ -1,0 +1,95 @@
+//! Hypergeometric functions and Bessel functions of whole order: `jax.scipy.special`.
+
+use std::panic::Location;
+
+use super::incomplete::epsilon;
+use crate::trace::control::{scan, while_loop};
+use crate::trace::ops::{arange, broadcast_pair, constant, full_like, ones_like, stack, where_};
+use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::types::DType;
+
+/// Most terms of a series.
+const MAX_TERMS: f64 = 5000.0;
+
+/// The sum of terms from 1 on, each of which is `ratio(k)` times the one before.
+fn series(like: Tensor, eps: f64, ratio: impl Fn(Tensor) -> Tensor) -> Tensor {
+    type Carry = (Tensor, Tensor, Tensor);
+    let step = |(k, term, sum): Carry| {
+        let term = term * ratio(k);
+        (k + 1.0, term, sum + term)
+    };
+    let unfinished =
+        |(k, term, sum): Carry| term.abs().gt(sum.abs() * (eps * 0.1)).any(..) & k.lt(MAX_TERMS);
+    let one = ones_like(like);
+    let zero = constant(0.0f32).to(like.dtype());
+    while_loop(unfinished, step, (zero, one, one)).2
+}
+
+/// `jax.scipy.special.hyp1f1`: Kummer's confluent hypergeometric function, by its power series. f32 or
+/// f64.
+#[track_caller]
+pub fn hyp1f1(a: Tensor, b: Tensor, x: Tensor) -> Tensor {
+    let _scope = function("hyp1f1");
+    at_line(Location::caller(), || {
+        let eps = epsilon("hyp1f1", x);
+        let (a, b) = broadcast_pair("hyp1f1", a, b);
+        let (a, x) = broadcast_pair("hyp1f1", a, x);
+        let b = b.broadcast_to(a.shape());
+        // Kummer's transformation, so that terms of negative numbers do not cancel.
+        let negative = x.lt(0.0);
+        let (first, size) = (where_(negative, b - a, a), x.abs());
+        let sum = series(x, eps, |k| (first + k) / (b + k) * (size / (k + 1.0)));
+        where_(negative, x.exp() * sum, sum)
+    })
+}
+
+/// `jax.scipy.special.hyp2f1`: Gauss's hypergeometric function for `x` from -infinity to below 1, by
+/// its power series; NaN from 1 on. f32 or f64.
+#[track_caller]
+pub fn hyp2f1(a: Tensor, b: Tensor, c: Tensor, x: Tensor) -> Tensor {
+    let _scope = function("hyp2f1");
+    at_line(Location::caller(), || {
+        let eps = epsilon("hyp2f1", x);
+        let (a, x) = broadcast_pair("hyp2f1", a, x);
+        let [b, c] = [b, c].map(|y| broadcast_pair("hyp2f1", x, y).1);
+        let inside = x.lt(1.0);
+        let x = where_(inside, x, full_like(x, 0.5));
+        // Pfaff's transformation moves negative numbers to 0..1.
+        let negative = x.lt(0.0);
+        let second = where_(negative, c - b, b);
+        let y = where_(negative, x / (x - 1.0), x);
+        let sum = series(x, eps, |k| (a + k) * (second + k) / (c + k) * (y / (k + 1.0)));
+        let value = where_(negative, (1.0 - x).pow(-a) * sum, sum);
+        where_(inside, value, full_like(x, f64::NAN))
+    })
+}
+
+/// `jax.scipy.special.bessel_jn` with `v` and `n_iter`: the Bessel functions of the first kind of orders
+/// 0 to `v`, along a new first axis, by downward recurrence from order `n_iter`, which must be above
+/// `v` and the absolute values of `z`. f32 or f64.
+#[track_caller]
+pub fn bessel_jn(z: Tensor, v: usize, n_iter: usize) -> Tensor {
+    let _scope = function("bessel_jn");
+    if n_iter <= v || n_iter > 1000 {
+        let problem = format!("takes iterations above order {v}, at most 1000; was given {n_iter}");
+        fail_op("bessel_jn", problem);
+    }
+    at_line(Location::caller(), || {
+        let _ = epsilon("bessel_jn", z);
+        // Ratios of neighbouring orders, and the sum J0 + 2 J2 + 2 J4 + .. = 1 in units of the order.
+        let step = |(ratio, sum): (Tensor, Tensor), n: Tensor| {
+            let ratio = 1.0 / (n * 2.0 / z - ratio);
+            let weight = 2.0 - (n - 1.0).modulo(2.0) * 2.0;
+            ((ratio, sum * ratio + weight), ratio)
+        };
+        let orders = (n_iter as i32 - arange(n_iter, DType::I32)).to(z.dtype());
+        let last = if n_iter.is_multiple_of(2) { 2.0 } else { 0.0 };
+        let start = (full_like(z, 0.0), full_like(z, last));
+        let ((_, sum), ratios) = scan(step, start, orders);
+        let mut rows = vec![1.0 / (sum - 1.0)];
+        for order in 1..=v {
+            rows.push(rows[order - 1] * ratios.index_axis(0, (n_iter - order) as isize));
+        }
+        stack(&rows, 0)
+    })
+}

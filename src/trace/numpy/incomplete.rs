@@ -1,0 +1,278 @@
+//! Incomplete gamma and beta functions, and the Hurwitz zeta function: `jax.scipy.special`.
+
+use std::panic::Location;
+
+use super::special::betaln;
+use crate::trace::control::while_loop;
+use crate::trace::custom::custom_jvp;
+use crate::trace::jvp::jvp;
+use crate::trace::ops::{broadcast_pair, full_like, ones_like, where_, zeros_like};
+use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::types::DType;
+
+/// Unit in the last place of 1.
+#[track_caller]
+pub(super) fn epsilon(op: &str, x: Tensor) -> f64 {
+    match x.dtype() {
+        DType::F32 => f64::from(f32::EPSILON),
+        DType::F64 => f64::EPSILON,
+        _ => fail_op(op, format!("takes f32 or f64, and was given {}", x.ty())),
+    }
+}
+
+/// Most terms of a series or a continued fraction.
+const MAX_TERMS: i32 = 2000;
+
+/// Least iterations of a continued fraction whose derivative is asked for: at whole numbers the value
+/// is exact after a few.
+const DERIVATIVE_TERMS: f64 = 100.0;
+
+/// The partial derivative of an elementwise `f` at `x`, by forward mode.
+fn partial(f: impl FnOnce(Tensor) -> Tensor, x: Tensor) -> Tensor {
+    jvp(f, x, ones_like(x)).1
+}
+
+/// `x^a e^-x / gamma(a)`.
+fn gamma_factor(a: Tensor, x: Tensor) -> Tensor {
+    (a * x.log() - x - a.lgamma()).exp()
+}
+
+/// The lower incomplete gamma function, regularized, by its power series; for `x` up to `a + 1`.
+fn lower_series(a: Tensor, x: Tensor, eps: f64) -> Tensor {
+    let first = 1.0 / a;
+    let step = |(n, term, sum, i): (Tensor, Tensor, Tensor, Tensor)| {
+        let n = n + 1.0;
+        let term = term * (x / n);
+        (n, term, sum + term, i + 1)
+    };
+    let unfinished = |(_, term, sum, i): (Tensor, Tensor, Tensor, Tensor)| {
+        term.abs().gt(sum.abs() * (eps * 0.01)).any(..) & i.lt(MAX_TERMS)
+    };
+    let start = (a, first, first, crate::trace::ops::constant(0i32));
+    while_loop(unfinished, step, start).2 * gamma_factor(a, x)
+}
+
+/// The upper incomplete gamma function, regularized, by its continued fraction (Lentz's method); for
+/// `x` above `a` and 1.
+fn upper_fraction(a: Tensor, x: Tensor, eps: f64, least: f64) -> Tensor {
+    type Carry = (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor);
+    let b = x + 1.0 - a;
+    let d = 1.0 / b;
+    let step = |(i, b, c, d, h, _): Carry| {
+        let i = i + 1.0;
+        let numerator = i * (a - i);
+        let b = b + 2.0;
+        let d = 1.0 / away_from_zero(numerator * d + b);
+        let c = away_from_zero(b + numerator / c);
+        let factor = d * c;
+        (i, b, c, d, h * factor, (factor - 1.0).abs())
+    };
+    let unfinished = |(i, _, _, _, _, change): Carry| {
+        (change.gt(eps).any(..) | i.max(..).lt(least)) & i.max(..).lt(f64::from(MAX_TERMS))
+    };
+    let start = (zeros_like(x), b, full_like(x, 1e30), d, d, ones_like(x));
+    while_loop(unfinished, step, start).4 * gamma_factor(a, x)
+}
+
+fn away_from_zero(x: Tensor) -> Tensor {
+    where_(x.abs().lt(1e-30), full_like(x, 1e-30), x)
+}
+
+/// The lower (or the upper) incomplete gamma function, regularized, of positive finite numbers; other
+/// arguments give finite numbers without meaning.
+fn incomplete_gamma(a: Tensor, x: Tensor, upper: bool, eps: f64, least: f64) -> Tensor {
+    let good = a.gt(0.0) & x.gt(0.0) & x.is_finite() & a.is_finite();
+    let (a, x) = (where_(good, a, ones_like(a)), where_(good, x, ones_like(x)));
+    let far = x.gt(1.0) & x.gt(a);
+    let series = lower_series(a, where_(far, a, x), eps);
+    let fraction =
+        upper_fraction(where_(far, a, ones_like(a)), where_(far, x, full_like(x, 2.0)), eps, least);
+    match upper {
+        true => where_(far, fraction, 1.0 - series),
+        false => where_(far, 1.0 - fraction, series),
+    }
+}
+
+/// [`incomplete_gamma`] with its values at the ends of its domain, and both derivatives.
+fn gamma_with_rule(op: &'static str, a: Tensor, x: Tensor, upper: bool) -> Tensor {
+    let eps = epsilon(op, a);
+    let (a, x) = broadcast_pair(op, a, x);
+    let at_zero = if upper { 1.0 } else { 0.0 };
+    let value = move |(a, x): (Tensor, Tensor)| {
+        let inner = incomplete_gamma(a, x, upper, eps, 0.0);
+        let inner = where_(x.eq(0.0), full_like(x, at_zero), inner);
+        let end = x.eq(f64::INFINITY) | (a.eq(0.0) & x.gt(0.0));
+        let inner = where_(end, full_like(x, 1.0 - at_zero), inner);
+        let outside = x.lt(0.0) | a.lt(0.0) | (a.eq(0.0) & x.eq(0.0)) | a.is_nan() | x.is_nan();
+        where_(outside, full_like(x, f64::NAN), inner)
+    };
+    let rule = move |(a, x): (Tensor, Tensor), (ta, tx): (Tensor, Tensor)| {
+        let by_a = partial(|a| incomplete_gamma(a, x, upper, eps, DERIVATIVE_TERMS), a);
+        let density = ((a - 1.0) * x.log() - x - a.lgamma()).exp();
+        let by_x = if upper { -density } else { density };
+        (value((a, x)), by_a * ta + by_x * tx)
+    };
+    custom_jvp(value, rule)((a, x))
+}
+
+/// `jax.scipy.special.gammainc`, `lax.igamma`: the regularized lower incomplete gamma function
+/// `P(a, x)`, of f32 or f64; NaN of negative numbers. With derivatives by both.
+///
+/// ```
+/// use podracer::trace::numpy::gammainc;
+/// use podracer::{Array, Tensor, interpret};
+/// let f = interpret(|(a, x): (Tensor, Tensor)| gammainc(a, x));
+/// // P(1, x) = 1 - exp(-x).
+/// let y = f.call((Array::from(1.0f32), Array::from(2.0f32)))?.item::<f32>()?;
+/// assert!((y - 0.8646647).abs() < 1e-6);
+/// # Ok::<(), podracer::Error>(())
+/// ```
+#[track_caller]
+pub fn gammainc(a: Tensor, x: Tensor) -> Tensor {
+    let _scope = function("gammainc");
+    at_line(Location::caller(), || gamma_with_rule("gammainc", a, x, false))
+}
+
+/// `jax.scipy.special.gammaincc`, `lax.igammac`: the regularized upper incomplete gamma function
+/// `Q(a, x) = 1 - P(a, x)`; see [`gammainc`].
+#[track_caller]
+pub fn gammaincc(a: Tensor, x: Tensor) -> Tensor {
+    let _scope = function("gammaincc");
+    at_line(Location::caller(), || gamma_with_rule("gammaincc", a, x, true))
+}
+
+/// `lax.igamma_grad_a`: the derivative of [`gammainc`] by `a`.
+#[track_caller]
+pub fn igamma_grad_a(a: Tensor, x: Tensor) -> Tensor {
+    let _scope = function("igamma_grad_a");
+    at_line(Location::caller(), || {
+        let eps = epsilon("igamma_grad_a", a);
+        let (a, x) = broadcast_pair("igamma_grad_a", a, x);
+        let inner = partial(|a| incomplete_gamma(a, x, false, eps, DERIVATIVE_TERMS), a);
+        let inner = where_(x.eq(0.0), zeros_like(x), inner);
+        where_(x.lt(0.0) | a.le(0.0), full_like(x, f64::NAN), inner)
+    })
+}
+
+/// `lax.random_gamma_grad`: the derivative by `a` of a sample `x` of the gamma distribution of shape
+/// `a`, drawn by inversion.
+#[track_caller]
+pub fn random_gamma_grad(a: Tensor, x: Tensor) -> Tensor {
+    let _scope = function("random_gamma_grad");
+    at_line(Location::caller(), || {
+        let (a, x) = broadcast_pair("random_gamma_grad", a, x);
+        let density = ((a - 1.0) * x.log() - x - a.lgamma()).exp();
+        -igamma_grad_a(a, x) / density
+    })
+}
+
+/// The continued fraction of the incomplete beta function (Lentz's method), for `x` below
+/// `(a + 1) / (a + b + 2)`.
+fn beta_fraction(a: Tensor, b: Tensor, x: Tensor, eps: f64, least: f64) -> Tensor {
+    type Carry = (Tensor, Tensor, Tensor, Tensor, Tensor);
+    let sum = a + b;
+    let d = 1.0 / away_from_zero(1.0 - sum * x / (a + 1.0));
+    let step = |(m, c, d, h, _): Carry| {
+        let m = m + 1.0;
+        let twice = m * 2.0;
+        let apply = |c: Tensor, d: Tensor, numerator: Tensor| {
+            (away_from_zero(1.0 + numerator / c), 1.0 / away_from_zero(1.0 + numerator * d))
+        };
+        let even = m * (b - m) * x / ((a - 1.0 + twice) * (a + twice));
+        let (c, d) = apply(c, d, even);
+        let h = h * (c * d);
+        let odd = -(a + m) * (sum + m) * x / ((a + twice) * (a + 1.0 + twice));
+        let (c, d) = apply(c, d, odd);
+        (m, c, d, h * (c * d), (c * d - 1.0).abs())
+    };
+    let unfinished = |(m, _, _, _, change): Carry| {
+        (change.gt(eps).any(..) | m.max(..).lt(least)) & m.max(..).lt(f64::from(MAX_TERMS))
+    };
+    while_loop(unfinished, step, (zeros_like(x), ones_like(x), d, d, ones_like(x))).3
+}
+
+fn incomplete_beta(a: Tensor, b: Tensor, x: Tensor, eps: f64, least: f64) -> Tensor {
+    let good = a.gt(0.0) & b.gt(0.0) & x.gt(0.0) & x.lt(1.0);
+    let half = full_like(x, 0.5);
+    let [a, b, x] = [a, b, x].map(|y| where_(good, y, half));
+    let swapped = x.ge((a + 1.0) / (a + b + 2.0));
+    let (p, q) = (where_(swapped, b, a), where_(swapped, a, b));
+    let y = where_(swapped, 1.0 - x, x);
+    let factor = (p * y.log() + q * (-y).log1p() - betaln(p, q)).exp() / p;
+    let part = factor * beta_fraction(p, q, y, eps, least);
+    where_(swapped, 1.0 - part, part)
+}
+
+/// `jax.scipy.special.betainc`, `lax.betainc`: the regularized incomplete beta function, of positive
+/// `a` and `b` and of `x` from 0 to 1, f32 or f64; else NaN. With derivatives by all three.
+#[track_caller]
+pub fn betainc(a: Tensor, b: Tensor, x: Tensor) -> Tensor {
+    let _scope = function("betainc");
+    at_line(Location::caller(), || {
+        let eps = epsilon("betainc", a);
+        let (a, b) = broadcast_pair("betainc", a, b);
+        let (a, x) = broadcast_pair("betainc", a, x);
+        let b = b.broadcast_to(a.shape());
+        let value = move |(a, b, x): (Tensor, Tensor, Tensor)| {
+            let inner = incomplete_beta(a, b, x, eps, 0.0);
+            let inner = where_(x.eq(0.0), zeros_like(x), inner);
+            let inner = where_(x.eq(1.0), ones_like(x), inner);
+            let inside = a.gt(0.0) & b.gt(0.0) & x.ge(0.0) & x.le(1.0);
+            where_(inside, inner, full_like(x, f64::NAN))
+        };
+        let rule = move |(a, b, x), (ta, tb, tx): (Tensor, Tensor, Tensor)| {
+            let (a, b, x): (Tensor, Tensor, Tensor) = (a, b, x);
+            let by_a = partial(|a| incomplete_beta(a, b, x, eps, DERIVATIVE_TERMS), a);
+            let by_b = partial(|b| incomplete_beta(a, b, x, eps, DERIVATIVE_TERMS), b);
+            let by_x = ((a - 1.0) * x.log() + (b - 1.0) * (-x).log1p() - betaln(a, b)).exp();
+            (value((a, b, x)), by_a * ta + by_b * tb + by_x * tx)
+        };
+        custom_jvp(value, rule)((a, b, x))
+    })
+}
+
+/// Even Bernoulli numbers `B(2k) / (2k)!`, from k = 1.
+const BERNOULLI: [f64; 8] = [
+    1.0 / 12.0,
+    -1.0 / 720.0,
+    1.0 / 30_240.0,
+    -1.0 / 1_209_600.0,
+    1.0 / 47_900_160.0,
+    -691.0 / 1_307_674_368_000.0,
+    1.0 / 74_724_249_600.0,
+    -3617.0 / 10_670_622_842_880_000.0,
+];
+
+/// Terms of the zeta function that are added before the formula of Euler and Maclaurin.
+const HEAD: usize = 10;
+
+/// `jax.scipy.special.zeta`, `lax.zeta`: the Hurwitz zeta function, the sum of `(q + k)^-x` over all
+/// `k` from 0, for `x` above 1: infinite at 1, NaN below. It is infinite where `q` is 0 or a negative
+/// whole number.
+#[track_caller]
+pub fn zeta(x: Tensor, q: Tensor) -> Tensor {
+    let _scope = function("zeta");
+    at_line(Location::caller(), || {
+        let _ = epsilon("zeta", x);
+        let (x, q) = broadcast_pair("zeta", x, q);
+        let good = x.gt(1.0) & q.gt(0.0);
+        let (s, a) = (where_(good, x, full_like(x, 2.0)), where_(good, q, ones_like(q)));
+        let mut sum = zeros_like(x);
+        for k in 0..HEAD {
+            sum = sum + (a + k as f64).pow(-s);
+        }
+        let w = a + HEAD as f64;
+        let power = w.pow(-s);
+        sum = sum + power * w / (s - 1.0) + power * 0.5;
+        // B(2k) / (2k)! times s (s + 1) .. (s + 2k - 2) w^(-s - 2k + 1).
+        let mut term = power / w * s;
+        for (k, factor) in BERNOULLI.iter().enumerate() {
+            sum = sum + term * *factor;
+            let next = 2.0 * k as f64 + 1.0;
+            term = term * (s + next) * (s + (next + 1.0)) / w.square();
+        }
+        let pole = x.eq(1.0) | (q.le(0.0) & q.eq(q.floor()));
+        let outside = where_(pole & x.ge(1.0), full_like(x, f64::INFINITY), full_like(x, f64::NAN));
+        where_(good, sum, outside)
+    })
+}

@@ -1,0 +1,336 @@
+//! Comparisons within a tolerance, signs, neighbours, and elementwise functions of numbers.
+
+use std::f64::consts::{LN_2, PI};
+use std::panic::Location;
+
+use crate::trace::control::while_loop;
+use crate::trace::ops::{
+    Operand, broadcast_pair, constant, full_like, logaddexp, ones_like, where_, zeros_like,
+};
+use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::types::{DType, Shape};
+
+/// Tolerance of [`Tensor::isclose`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Closeness {
+    /// Part of the absolute value of the second number.
+    pub rtol: f64,
+    /// Absolute part.
+    pub atol: f64,
+    /// True if NaN is close to NaN.
+    pub equal_nan: bool,
+}
+
+impl Default for Closeness {
+    fn default() -> Closeness {
+        Closeness { rtol: 1e-5, atol: 1e-8, equal_nan: false }
+    }
+}
+
+/// `jnp.array_equal`: true (a scalar) if both tensors have one shape and equal elements.
+#[track_caller]
+pub fn array_equal(x: Tensor, y: Tensor) -> Tensor {
+    let _scope = function("array_equal");
+    if x.shape() != y.shape() { constant(false) } else { x.eq(y).all(..) }
+}
+
+/// `jnp.array_equiv`: true (a scalar) if the tensors broadcast to one shape and are equal there.
+#[track_caller]
+pub fn array_equiv(x: Tensor, y: Tensor) -> Tensor {
+    let _scope = function("array_equiv");
+    let (left, right) = (x.shape(), y.shape());
+    let fits = |(&a, &b): (&usize, &usize)| a == b || a == 1 || b == 1;
+    let pairs = |l: &Shape, r: &Shape| l.iter().rev().zip(r.iter().rev()).all(fits);
+    if pairs(&left, &right) { x.eq(y).all(..) } else { constant(false) }
+}
+
+/// `jnp.logaddexp2`: `log2(2^a + 2^b)`, without overflow.
+#[track_caller]
+pub fn logaddexp2(a: Tensor, b: Tensor) -> Tensor {
+    let _scope = function("logaddexp2");
+    logaddexp(a * LN_2, b * LN_2) / LN_2
+}
+
+/// The unsigned type of the size of `dtype`.
+pub(crate) fn unsigned_of(dtype: DType) -> DType {
+    match dtype.size() {
+        1 => DType::U8,
+        2 => DType::U16,
+        4 => DType::U32,
+        _ => DType::U64,
+    }
+}
+
+#[track_caller]
+fn ensure_integers(op: &str, x: Tensor) {
+    if !x.dtype().is_int() {
+        fail_op(op, format!("takes integers, and was given {}", x.ty()));
+    }
+}
+
+#[track_caller]
+fn ensure_floats(op: &str, x: Tensor) {
+    if !x.dtype().is_float() {
+        fail_op(op, format!("takes floats, and was given {}", x.ty()));
+    }
+}
+
+impl Tensor {
+    /// `jnp.isclose`: true where `|x - y|` is at most `atol + rtol |y|`, and at equal infinities.
+    ///
+    /// ```
+    /// use podracer::trace::numpy::Closeness;
+    /// use podracer::{Array, Tensor, interpret};
+    /// let f = interpret(|(x, y): (Tensor, Tensor)| x.isclose(y, Closeness::default()));
+    /// let close = f.call((Array::from([1.0f32, 2.0]), Array::from([1.000001f32, 2.1])))?;
+    /// assert_eq!(close.to_vec::<bool>()?, [true, false]);
+    /// # Ok::<(), podracer::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn isclose(self, y: Tensor, tolerance: Closeness) -> Tensor {
+        let _scope = function("isclose");
+        let Closeness { rtol, atol, equal_nan } = tolerance;
+        at_line(Location::caller(), || {
+            let (x, y) = broadcast_pair("isclose", self.to_inexact(), y.to_inexact());
+            let near = (x - y).abs().le(y.abs() * rtol + atol);
+            let close = (near & x.is_finite() & y.is_finite()) | x.eq(y);
+            if equal_nan { close | (x.is_nan() & y.is_nan()) } else { close }
+        })
+    }
+
+    /// `jnp.allclose`: true (a scalar) if all elements are close: [`Tensor::isclose`].
+    #[track_caller]
+    pub fn allclose(self, y: Tensor, tolerance: Closeness) -> Tensor {
+        let _scope = function("allclose");
+        self.isclose(y, tolerance).all(..)
+    }
+
+    /// `jnp.nan_to_num`: `nan` for NaN, the largest number of the type for infinity and the least for
+    /// its negative.
+    #[track_caller]
+    pub fn nan_to_num(self, nan: f64) -> Tensor {
+        let _scope = function("nan_to_num");
+        let largest = match self.dtype() {
+            DType::F16 => 65504.0,
+            DType::BF16 => f64::from(half::bf16::MAX),
+            DType::F32 => f64::from(f32::MAX),
+            DType::F64 => f64::MAX,
+            _ => return self,
+        };
+        let x = where_(self.is_nan(), full_like(self, nan), self);
+        let x = where_(x.eq(f64::INFINITY), full_like(x, largest), x);
+        where_(x.eq(f64::NEG_INFINITY), full_like(x, -largest), x)
+    }
+
+    /// `jnp.isposinf`: true for each element that is positive infinity.
+    #[track_caller]
+    pub fn is_posinf(self) -> Tensor {
+        let _scope = function("is_posinf");
+        self.eq(f64::INFINITY)
+    }
+
+    /// `jnp.isneginf`: true for each element that is negative infinity.
+    #[track_caller]
+    pub fn is_neginf(self) -> Tensor {
+        let _scope = function("is_neginf");
+        self.eq(f64::NEG_INFINITY)
+    }
+
+    /// `jnp.signbit`: true where the sign bit is set, also of negative zero and NaN.
+    #[track_caller]
+    pub fn signbit(self) -> Tensor {
+        let _scope = function("signbit");
+        let dtype = self.dtype();
+        if !dtype.is_float() {
+            return self.lt(zeros_like(self));
+        }
+        let bits = self.bitcast(unsigned_of(dtype));
+        (bits >> (8 * dtype.size() - 1)).ne(0)
+    }
+
+    /// `jnp.copysign`: the absolute value of `self` with the sign of `y`.
+    #[track_caller]
+    pub fn copysign(self, y: Tensor) -> Tensor {
+        let _scope = function("copysign");
+        ensure_floats("copysign", self);
+        let (x, y) = broadcast_pair("copysign", self, y);
+        let x = x.abs();
+        where_(y.signbit(), -x, x)
+    }
+
+    /// `jnp.nextafter`: the next representable number towards `y`.
+    #[track_caller]
+    pub fn nextafter(self, y: Tensor) -> Tensor {
+        let _scope = function("nextafter");
+        ensure_floats("nextafter", self);
+        at_line(Location::caller(), || {
+            let (x, y) = broadcast_pair("nextafter", self, y);
+            let unsigned = unsigned_of(x.dtype());
+            let (bits, sign_of_y) = (x.bitcast(unsigned), y.bitcast(unsigned));
+            let sign = full_like(bits, 2f64.powi(8 * unsigned.size() as i32 - 1));
+            // Bits of one sign are ordered as the absolute values are.
+            let away = x.lt(y).eq((bits & sign).eq(0));
+            let next = where_(away, bits + 1, bits - 1);
+            let least = (sign_of_y & sign) | ones_like(bits);
+            let next = where_((bits & !sign).eq(0), least, next).bitcast(x.dtype());
+            let next = where_(x.eq(y), y, next);
+            where_(x.is_nan() | y.is_nan(), full_like(x, f64::NAN), next).stop_gradient()
+        })
+    }
+
+    /// `jnp.fmax`: the larger of two, or the one that is not NaN.
+    #[track_caller]
+    pub fn fmax(self, y: Tensor) -> Tensor {
+        let _scope = function("fmax");
+        at_line(Location::caller(), || {
+            let (x, y) = broadcast_pair("fmax", self, y);
+            where_(x.gt(y) | y.ne(y), x, y)
+        })
+    }
+
+    /// `jnp.fmin`: the smaller of two, or the one that is not NaN.
+    #[track_caller]
+    pub fn fmin(self, y: Tensor) -> Tensor {
+        let _scope = function("fmin");
+        at_line(Location::caller(), || {
+            let (x, y) = broadcast_pair("fmin", self, y);
+            where_(x.lt(y) | y.ne(y), x, y)
+        })
+    }
+
+    /// `jnp.divmod`: [`Tensor::floor_div`] and [`Tensor::modulo`].
+    #[track_caller]
+    pub fn divmod(self, y: impl Operand) -> (Tensor, Tensor) {
+        let _scope = function("divmod");
+        (self.floor_div(y), self.modulo(y))
+    }
+
+    /// `jnp.modf`: the fraction, with the sign of the number, and the part before the point. The
+    /// fraction of infinity is NaN, as in JAX.
+    #[track_caller]
+    pub fn modf(self) -> (Tensor, Tensor) {
+        let _scope = function("modf");
+        let whole = self.trunc();
+        (self - whole, whole)
+    }
+
+    /// `jnp.frexp`: the mantissa, from 0.5 to below 1 in absolute value, and the exponent (i32) of 2
+    /// by which it is multiplied. Zeros, infinities and NaN stay, with exponent 0. f32 and f64.
+    #[track_caller]
+    pub fn frexp(self) -> (Tensor, Tensor) {
+        let _scope = function("frexp");
+        let (mantissa, bias) = match self.dtype() {
+            DType::F32 => (23u32, 126),
+            DType::F64 => (52, 1022),
+            _ => fail_op("frexp", format!("takes f32 or f64, and was given {}", self.ty())),
+        };
+        at_line(Location::caller(), || {
+            let unsigned = unsigned_of(self.dtype());
+            // Denormal numbers are made normal first.
+            let tiny = self.abs().lt(2f64.powi(1 - bias));
+            let x = where_(tiny, self * 2f64.powi(mantissa as i32 + 1), self);
+            let bits = x.stop_gradient().bitcast(unsigned);
+            let exponents = (1u64 << (8 * unsigned.size() as u32 - 1 - mantissa)) - 1;
+            let exponent = ((bits >> mantissa) & exponents).to(DType::I32) - bias;
+            let exponent = where_(tiny, exponent - (mantissa as i32 + 1), exponent);
+            let plain = self.ne(0.0) & self.is_finite();
+            let exponent = where_(plain, exponent, zeros_like(exponent));
+            (where_(plain, self.ldexp(-exponent), self), exponent)
+        })
+    }
+
+    /// `jnp.ldexp`: `x * 2^exponent`, for integer exponents.
+    #[track_caller]
+    pub fn ldexp(self, exponent: Tensor) -> Tensor {
+        let _scope = function("ldexp");
+        ensure_integers("ldexp", exponent);
+        ensure_floats("ldexp", self);
+        at_line(Location::caller(), || {
+            // In two factors, each of which is a normal number where the product is one.
+            let half = exponent.to(DType::I32) >> 1;
+            let rest = exponent.to(DType::I32) - half;
+            self * power_of_two(half, self.dtype()) * power_of_two(rest, self.dtype())
+        })
+    }
+
+    /// `jnp.heaviside`: 0 of negative numbers, 1 of positive ones, `at_zero` of zeros.
+    #[track_caller]
+    pub fn heaviside(self, at_zero: impl Operand) -> Tensor {
+        let _scope = function("heaviside");
+        ensure_floats("heaviside", self);
+        at_line(Location::caller(), || {
+            let (x, at_zero) = broadcast_pair("heaviside", self, at_zero.to_tensor(&self.ty()));
+            let one = where_(x.lt(0.0), zeros_like(x), ones_like(x));
+            let value = where_(x.eq(0.0), at_zero, one);
+            where_(x.is_nan(), x, value)
+        })
+    }
+
+    /// `jnp.sinc`: `sin(pi x) / (pi x)`, 1 at 0, with its derivatives there up to the fourth.
+    #[track_caller]
+    pub fn sinc(self) -> Tensor {
+        let _scope = function("sinc");
+        let x = self.to_inexact() * PI;
+        let zero = x.eq(0.0);
+        let safe = where_(zero, ones_like(x), x);
+        let square = x.square();
+        let series = 1.0 - square / 6.0 + square.square() / 120.0;
+        where_(zero, series, safe.sin() / safe)
+    }
+
+    /// `jnp.deg2rad`, `radians`: degrees as radians.
+    #[track_caller]
+    pub fn deg2rad(self) -> Tensor {
+        let _scope = function("deg2rad");
+        self * (PI / 180.0)
+    }
+
+    /// `jnp.rad2deg`, `degrees`: radians as degrees.
+    #[track_caller]
+    pub fn rad2deg(self) -> Tensor {
+        let _scope = function("rad2deg");
+        self * (180.0 / PI)
+    }
+
+    /// `jnp.gcd`: the greatest common divisor of integers.
+    #[track_caller]
+    pub fn gcd(self, y: Tensor) -> Tensor {
+        let _scope = function("gcd");
+        ensure_integers("gcd", self);
+        at_line(Location::caller(), || {
+            let (x, y) = broadcast_pair("gcd", self, y);
+            let size = |x: Tensor| if x.dtype().is_unsigned() { x } else { x.abs() };
+            let step = |(a, b): (Tensor, Tensor)| {
+                let done = b.eq(0);
+                let divisor = where_(done, ones_like(b), b);
+                (where_(done, a, b), where_(done, b, a % divisor))
+            };
+            while_loop(|(_, b): (Tensor, Tensor)| b.ne(0).any(..), step, (size(x), size(y))).0
+        })
+    }
+
+    /// `jnp.lcm`: the least common multiple of integers; 0 if one is 0.
+    #[track_caller]
+    pub fn lcm(self, y: Tensor) -> Tensor {
+        let _scope = function("lcm");
+        let divisor = self.gcd(y);
+        at_line(Location::caller(), || {
+            let (x, y) = broadcast_pair("lcm", self, y);
+            let safe = where_(divisor.eq(0), ones_like(divisor), divisor);
+            let multiple = crate::trace::ops::div(x, safe) * y;
+            if multiple.dtype().is_unsigned() { multiple } else { multiple.abs() }
+        })
+    }
+}
+
+/// 2 to the power of integers, exactly, 0 or infinity where it is out of range.
+#[track_caller]
+fn power_of_two(exponent: Tensor, dtype: DType) -> Tensor {
+    let (mantissa, bias) = match dtype {
+        DType::F64 => (52u32, 1023),
+        _ => (23, 127),
+    };
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let biased = (exponent + bias).clip(0, 2 * bias + 1);
+    (biased.to(unsigned_of(wide)) << mantissa).bitcast(wide).to(dtype)
+}

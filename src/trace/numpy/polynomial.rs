@@ -1,0 +1,127 @@
+//! Polynomials: vectors of coefficients, of the highest power first, as in `jnp.poly...`.
+
+use std::panic::Location;
+
+use crate::trace::numpy::{ConvolveMode, convolve};
+use crate::trace::ops::{concatenate, full, zeros};
+use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::types::DType;
+
+#[track_caller]
+fn ensure_vector(op: &str, p: Tensor) -> usize {
+    if p.rank() != 1 {
+        fail_op(op, format!("takes a vector of coefficients, and was given {}", p.ty()));
+    }
+    p.numel()
+}
+
+/// `p` with zeros in front, `size` coefficients.
+#[track_caller]
+fn lengthened(p: Tensor, size: usize) -> Tensor {
+    p.pad(&[(size - p.numel()) as i64], &[0], 0.0)
+}
+
+/// `jnp.polyval`: the polynomial at each element of `x`, by Horner's rule.
+#[track_caller]
+pub fn polyval(p: Tensor, x: Tensor) -> Tensor {
+    let _scope = function("polyval");
+    let count = ensure_vector("polyval", p);
+    at_line(Location::caller(), || {
+        let start = zeros(x.shape(), x.dtype());
+        (0..count).fold(start, |value, i| value * x + p.index_axis(0, i as isize))
+    })
+}
+
+/// `jnp.polyadd`: the sum of two polynomials.
+#[track_caller]
+pub fn polyadd(p: Tensor, q: Tensor) -> Tensor {
+    let _scope = function("polyadd");
+    let size = ensure_vector("polyadd", p).max(ensure_vector("polyadd", q));
+    lengthened(p, size) + lengthened(q, size)
+}
+
+/// `jnp.polysub`: the difference of two polynomials.
+#[track_caller]
+pub fn polysub(p: Tensor, q: Tensor) -> Tensor {
+    let _scope = function("polysub");
+    let size = ensure_vector("polysub", p).max(ensure_vector("polysub", q));
+    lengthened(p, size) - lengthened(q, size)
+}
+
+/// `jnp.polymul`: the product of two polynomials.
+#[track_caller]
+pub fn polymul(p: Tensor, q: Tensor) -> Tensor {
+    let _scope = function("polymul");
+    convolve(p, q, ConvolveMode::Full)
+}
+
+/// `jnp.polydiv`: the quotient and the remainder of two polynomials. The remainder has as many
+/// coefficients as `p`; those in front are 0.
+#[track_caller]
+pub fn polydiv(p: Tensor, q: Tensor) -> (Tensor, Tensor) {
+    let _scope = function("polydiv");
+    let (n, m) = (ensure_vector("polydiv", p), ensure_vector("polydiv", q));
+    if m == 0 {
+        fail_op("polydiv", "divides by a polynomial without coefficients");
+    }
+    at_line(Location::caller(), || {
+        if n < m {
+            return (zeros([1], p.dtype()), p);
+        }
+        let (mut rest, mut quotient) = (p, Vec::new());
+        for i in 0..=n - m {
+            let factor = rest.slice_axis(0, i, i + 1) / q.slice_axis(0, 0, 1);
+            let product = q * factor;
+            rest = rest - product.pad(&[i as i64], &[(n - m - i) as i64], 0.0);
+            quotient.push(factor);
+        }
+        (concatenate(&quotient, 0), rest)
+    })
+}
+
+/// `jnp.polyder`: the derivative of order `m`.
+#[track_caller]
+pub fn polyder(p: Tensor, m: usize) -> Tensor {
+    let _scope = function("polyder");
+    let mut count = ensure_vector("polyder", p);
+    let mut p = p;
+    for _ in 0..m {
+        if count == 0 {
+            break;
+        }
+        count -= 1;
+        let powers = crate::trace::ops::arange(count, DType::I32);
+        p = p.slice_axis(0, 0, count) * (count as i32 - powers).to(p.dtype());
+    }
+    p
+}
+
+/// `jnp.polyint`: the integral of order `m`, with constants of integration 0.
+#[track_caller]
+pub fn polyint(p: Tensor, m: usize) -> Tensor {
+    let _scope = function("polyint");
+    ensure_vector("polyint", p);
+    let mut p = p.to_inexact();
+    for _ in 0..m {
+        let count = p.numel();
+        let powers = crate::trace::ops::arange(count, DType::I32);
+        p = (p / (count as i32 - powers).to(p.dtype())).pad(&[0], &[1], 0.0);
+    }
+    p
+}
+
+/// `jnp.poly` of a vector of roots: the coefficients of the polynomial with these roots and a leading
+/// 1.
+#[track_caller]
+pub fn poly(roots: Tensor) -> Tensor {
+    let _scope = function("poly");
+    let count = ensure_vector("poly", roots);
+    at_line(Location::caller(), || {
+        let roots = roots.to_inexact();
+        let one = full([1], 1.0, roots.dtype());
+        (0..count).fold(one, |p, i| {
+            let root = roots.slice_axis(0, i, i + 1);
+            p.pad(&[0], &[1], 0.0) - (p * root).pad(&[1], &[0], 0.0)
+        })
+    })
+}

@@ -1,0 +1,233 @@
+//! Functions of probabilities and of the normal distribution: `jax.scipy.special`.
+
+use std::f64::consts::{FRAC_1_SQRT_2, PI, SQRT_2};
+use std::panic::Location;
+
+use super::incomplete::epsilon;
+use crate::trace::custom::custom_jvp;
+use crate::trace::ops::{broadcast_pair, full_like, ones_like, where_, zeros_like};
+use crate::trace::tensor::{Tensor, at_line, function};
+use crate::trace::types::DType;
+
+/// `jax.scipy.special.logit`: `log(p / (1 - p))`.
+#[track_caller]
+pub fn logit(p: Tensor) -> Tensor {
+    let _scope = function("logit");
+    p.log() - (-p).log1p()
+}
+
+/// `jax.scipy.special.xlogy`: `x log(y)`, and 0 where `x` is 0.
+#[track_caller]
+pub fn xlogy(x: Tensor, y: Tensor) -> Tensor {
+    let _scope = function("xlogy");
+    at_line(Location::caller(), || {
+        let pair = broadcast_pair("xlogy", x, y);
+        let value = |(x, y): (Tensor, Tensor)| {
+            let zero = x.eq(0.0);
+            where_(zero, zeros_like(x), x * where_(zero, ones_like(y), y).log())
+        };
+        let rule = move |(x, y): (Tensor, Tensor), (tx, ty): (Tensor, Tensor)| {
+            (value((x, y)), tx * y.log() + ty * (x / y))
+        };
+        custom_jvp(value, rule)(pair)
+    })
+}
+
+/// `jax.scipy.special.xlog1py`: `x log(1 + y)`, and 0 where `x` is 0.
+#[track_caller]
+pub fn xlog1py(x: Tensor, y: Tensor) -> Tensor {
+    let _scope = function("xlog1py");
+    at_line(Location::caller(), || {
+        let pair = broadcast_pair("xlog1py", x, y);
+        let value = |(x, y): (Tensor, Tensor)| {
+            let zero = x.eq(0.0);
+            where_(zero, zeros_like(x), x * where_(zero, zeros_like(y), y).log1p())
+        };
+        let rule = move |(x, y): (Tensor, Tensor), (tx, ty): (Tensor, Tensor)| {
+            (value((x, y)), tx * y.log1p() + ty * (x / (y + 1.0)))
+        };
+        custom_jvp(value, rule)(pair)
+    })
+}
+
+/// `jax.scipy.special.entr`: `-x log(x)`; 0 at 0, and `-inf` of negative numbers.
+#[track_caller]
+pub fn entr(x: Tensor) -> Tensor {
+    let _scope = function("entr");
+    let negative = x.lt(0.0);
+    let safe = where_(negative, ones_like(x), x);
+    where_(negative, full_like(x, f64::NEG_INFINITY), -xlogy(safe, safe))
+}
+
+/// `jax.scipy.special.rel_entr`: `p log(p / q)`; 0 where `p` is 0 and `q` is not negative, infinite
+/// where either is out of range.
+#[track_caller]
+pub fn rel_entr(p: Tensor, q: Tensor) -> Tensor {
+    let _scope = function("rel_entr");
+    at_line(Location::caller(), || {
+        let (p, q) = broadcast_pair("rel_entr", p, q);
+        let both = p.gt(0.0) & q.gt(0.0);
+        let none = p.eq(0.0) & q.ge(0.0);
+        let (safe_p, safe_q) = (where_(both, p, ones_like(p)), where_(both, q, ones_like(q)));
+        let value = safe_p * (safe_p.log() - safe_q.log());
+        let outside = where_(none, zeros_like(p), full_like(p, f64::INFINITY));
+        where_(both, value, outside)
+    })
+}
+
+/// `jax.scipy.special.kl_div`: [`rel_entr`] less `p`, plus `q`.
+#[track_caller]
+pub fn kl_div(p: Tensor, q: Tensor) -> Tensor {
+    let _scope = function("kl_div");
+    rel_entr(p, q) - p + q
+}
+
+/// `jax.scipy.special.ndtr`: the distribution function of the standard normal distribution.
+#[track_caller]
+pub fn ndtr(x: Tensor) -> Tensor {
+    let _scope = function("ndtr");
+    (x * -FRAC_1_SQRT_2).erfc() * 0.5
+}
+
+/// `1 - 1/x^2 + 3/x^4 - ..`, of the tail of the normal distribution.
+fn tail_series(x: Tensor) -> Tensor {
+    let inverse = 1.0 / x.square();
+    let first = full_like(x, 1.0);
+    [11.0, 9.0, 7.0, 5.0, 3.0, 1.0].iter().fold(first, |sum, &odd| 1.0 - inverse * odd * sum)
+}
+
+/// `jax.scipy.special.log_ndtr`: the logarithm of [`ndtr`], exact also in both tails. f32 or f64.
+#[track_caller]
+pub fn log_ndtr(x: Tensor) -> Tensor {
+    let _scope = function("log_ndtr");
+    at_line(Location::caller(), || {
+        let _ = epsilon("log_ndtr", x);
+        let limit = if x.dtype() == DType::F64 { -20.0 } else { -10.0 };
+        let (low, high) = (x.lt(limit), x.gt(5.0));
+        let tail = where_(low, x, full_like(x, limit));
+        let far =
+            tail.square() * -0.5 - (-tail).log() - 0.5 * (2.0 * PI).ln() + tail_series(tail).log();
+        let middle = ndtr(where_(low | high, zeros_like(x), x)).log();
+        let top = (-ndtr(-where_(high, x, full_like(x, 5.0)))).log1p();
+        where_(low, far, where_(high, top, middle))
+    })
+}
+
+/// `jax.scipy.special.ndtri`: the inverse of [`ndtr`]; infinite at 0 and 1, NaN outside. f32 or f64.
+#[track_caller]
+pub fn ndtri(p: Tensor) -> Tensor {
+    let _scope = function("ndtri");
+    at_line(Location::caller(), || {
+        let _ = epsilon("ndtri", p);
+        let rule = |p: Tensor, t: Tensor| {
+            let x = quantile_of_normal(p);
+            (x, t * ((x.square() * 0.5).exp() * (2.0 * PI).sqrt()))
+        };
+        custom_jvp(quantile_of_normal, rule)(p)
+    })
+}
+
+fn quantile_of_normal(p: Tensor) -> Tensor {
+    let upper = p.gt(0.5);
+    let lower = where_(upper, 1.0 - p, p);
+    let inside = lower.gt(0.0);
+    let small = where_(inside, lower, full_like(p, 0.25));
+    // A first value from the tail's logarithm, or from the inverse error function.
+    let tail = small.lt(0.02);
+    let root = (where_(tail, small, full_like(p, 0.02)).log() * -2.0).sqrt();
+    let far = -(root - (root.log() + 0.5 * (2.0 * PI).ln()) / root);
+    let near = (where_(tail, full_like(p, 0.25), small) * 2.0 - 1.0).erf_inv() * SQRT_2;
+    // Newton's method on the logarithm, which is concave.
+    let target = small.log();
+    let mut x = where_(tail, far, near);
+    for _ in 0..3 {
+        let log_p = log_ndtr(x);
+        let log_density = x.square() * -0.5 - 0.5 * (2.0 * PI).ln();
+        x = where_(tail, x - (log_p - target) * (log_p - log_density).exp(), x);
+    }
+    let x = where_(upper, -x, x);
+    let end = where_(p.eq(0.0), full_like(p, f64::NEG_INFINITY), full_like(p, f64::INFINITY));
+    let outside = where_(lower.eq(0.0), end, full_like(p, f64::NAN));
+    where_(inside, x, outside)
+}
+
+/// `jax.scipy.special.boxcox`: `(x^lambda - 1) / lambda`, and `log(x)` where `lambda` is 0.
+#[track_caller]
+pub fn boxcox(x: Tensor, lambda: Tensor) -> Tensor {
+    let _scope = function("boxcox");
+    at_line(Location::caller(), || power_of_logarithm(x.log(), lambda))
+}
+
+/// `jax.scipy.special.boxcox1p`: [`boxcox`] of `1 + x`.
+#[track_caller]
+pub fn boxcox1p(x: Tensor, lambda: Tensor) -> Tensor {
+    let _scope = function("boxcox1p");
+    at_line(Location::caller(), || power_of_logarithm(x.log1p(), lambda))
+}
+
+fn power_of_logarithm(log: Tensor, lambda: Tensor) -> Tensor {
+    let (log, lambda) = broadcast_pair("boxcox", log, lambda);
+    let zero = lambda.eq(0.0);
+    let safe = where_(zero, ones_like(lambda), lambda);
+    where_(zero, log, (safe * log).expm1() / safe)
+}
+
+/// `jax.scipy.special.erfcx`: `exp(x^2) erfc(x)`, without overflow. f32 or f64.
+#[track_caller]
+pub fn erfcx(x: Tensor) -> Tensor {
+    let _scope = function("erfcx");
+    at_line(Location::caller(), || {
+        let _ = epsilon("erfcx", x);
+        let rule = |x: Tensor, t: Tensor| {
+            let y = scaled_erfc(x);
+            (y, t * (x * y * 2.0 - 2.0 / PI.sqrt()))
+        };
+        custom_jvp(scaled_erfc, rule)(x)
+    })
+}
+
+fn scaled_erfc(x: Tensor) -> Tensor {
+    let far = x.gt(2.5);
+    let low = where_(far, zeros_like(x), x);
+    let near = low.square().exp() * low.erfc();
+    // The continued fraction, from its end.
+    let high = where_(far, x, full_like(x, 2.5));
+    let tail = (1..48).rev().fold(high, |tail, k| high + 0.5 * f64::from(k) / tail);
+    where_(far, 1.0 / (tail * PI.sqrt()), near)
+}
+
+/// `jax.scipy.special.dawsn`: Dawson's integral `exp(-x^2)` times the integral of `exp(t^2)` from 0 to
+/// `x`. f32 or f64.
+#[track_caller]
+pub fn dawsn(x: Tensor) -> Tensor {
+    let _scope = function("dawsn");
+    at_line(Location::caller(), || {
+        let _ = epsilon("dawsn", x);
+        let rule = |x: Tensor, t: Tensor| {
+            let y = dawson(x);
+            (y, t * (1.0 - x * y * 2.0))
+        };
+        custom_jvp(dawson, rule)(x)
+    })
+}
+
+/// Rybicki's sum of exponentials at odd multiples of `STEP`, and the power series near 0.
+fn dawson(x: Tensor) -> Tensor {
+    const STEP: f64 = 0.2;
+    let size = x.abs();
+    let near = size.lt(0.2);
+    let small = where_(near, x, zeros_like(x));
+    let square = small.square();
+    let series = (1..12)
+        .rev()
+        .fold(ones_like(x), |sum, k| 1.0 - square * (2.0 / (2.0 * f64::from(k) + 1.0)) * sum);
+    let large = where_(near, ones_like(x), size);
+    let middle = (large * (0.5 / STEP)).round() * 2.0;
+    let rest = large - middle * STEP;
+    let mut sum = zeros_like(x);
+    for k in (-31..=31).step_by(2).map(f64::from) {
+        sum = sum + (-(rest - k * STEP).square()).exp() / (middle + k);
+    }
+    let far = where_(x.lt(0.0), -sum, sum) / PI.sqrt();
+    where_(near, small * series, far)
+}

@@ -1,0 +1,147 @@
+//! Functions that are integrals: sine and cosine integrals, Fresnel integrals, Owen's T function.
+
+use std::f64::consts::{FRAC_PI_2, PI};
+use std::panic::Location;
+
+use super::incomplete::epsilon;
+use crate::trace::custom::custom_jvp;
+use crate::trace::ops::{broadcast_pair, full_like, ones_like, where_, zeros_like};
+use crate::trace::tensor::{Tensor, at_line, function};
+
+/// Nodes and weights of the Gauss-Legendre rule over 0 to 1.
+fn rule(count: usize) -> Vec<(f64, f64)> {
+    // Values of the Legendre polynomial of degree `count`, and of its derivative.
+    let legendre = |x: f64| {
+        let (mut before, mut value) = (1.0, x);
+        for k in 1..count {
+            let k = k as f64;
+            (before, value) = (value, ((2.0 * k + 1.0) * x * value - k * before) / (k + 1.0));
+        }
+        (value, count as f64 * (x * value - before) / (x * x - 1.0))
+    };
+    let node = |i: usize| {
+        let mut x = (PI * (i as f64 + 0.75) / (count as f64 + 0.5)).cos();
+        for _ in 0..20 {
+            let (value, slope) = legendre(x);
+            x -= value / slope;
+        }
+        let slope = legendre(x).1;
+        (0.5 * (x + 1.0), 1.0 / ((1.0 - x * x) * slope * slope))
+    };
+    (0..count).map(node).collect()
+}
+
+/// The integral of `f(t)` for t from 0 to 1.
+fn integral(count: usize, like: Tensor, f: impl Fn(f64) -> Tensor) -> Tensor {
+    rule(count).into_iter().fold(zeros_like(like), |sum, (t, weight)| sum + f(t) * weight)
+}
+
+/// `1 - n1 z + n2 z^2 - ..`, a divergent series that is cut at its end.
+fn alternating(z: Tensor, factors: &[f64]) -> Tensor {
+    factors.iter().rev().fold(ones_like(z), |sum, &factor| 1.0 - z * factor * sum)
+}
+
+/// `jax.scipy.special.sici`: the sine integral and the cosine integral, the latter NaN of negative
+/// numbers and `-inf` at 0. f32 or f64.
+#[track_caller]
+pub fn sici(x: Tensor) -> (Tensor, Tensor) {
+    let _scope = function("sici");
+    at_line(Location::caller(), || {
+        let _ = epsilon("sici", x);
+        let slopes = |x: Tensor, t: Tensor| {
+            let zero = x.eq(0.0);
+            let safe = where_(zero, ones_like(x), x);
+            let sine = where_(zero, ones_like(x), safe.sin() / safe);
+            (sine_and_cosine_integrals(x), (t * sine, t * (x.cos() / x)))
+        };
+        custom_jvp(sine_and_cosine_integrals, slopes)(x)
+    })
+}
+
+fn sine_and_cosine_integrals(x: Tensor) -> (Tensor, Tensor) {
+    const EULER_GAMMA: f64 = 0.577_215_664_901_532_9;
+    let size = x.abs();
+    let far = size.gt(25.0);
+    let near = where_(far, ones_like(x), size);
+    let si = integral(40, x, |t| (near * t).sin() / t);
+    // 1 - cos(y) without cancellation.
+    let cin = integral(40, x, |t| (near * (0.5 * t)).sin().square() * (2.0 / t));
+    let ci = near.log() + EULER_GAMMA - cin;
+    let large = where_(far, size, full_like(x, 30.0));
+    let z = 1.0 / large.square();
+    // (2k)(2k - 1) and (2k + 1)(2k).
+    let even: Vec<f64> = (1..9).map(|k| f64::from(2 * k * (2 * k - 1))).collect();
+    let odd: Vec<f64> = (1..9).map(|k| f64::from(2 * k * (2 * k + 1))).collect();
+    let (f, g) = (alternating(z, &even) / large, alternating(z, &odd) * z);
+    let (sin, cos) = (large.sin(), large.cos());
+    let si = where_(far, FRAC_PI_2 - f * cos - g * sin, si);
+    let ci = where_(far, f * sin - g * cos, ci);
+    let ci = where_(x.lt(0.0), full_like(x, f64::NAN), ci);
+    let ci = where_(x.eq(0.0), full_like(x, f64::NEG_INFINITY), ci);
+    (where_(x.lt(0.0), -si, si), ci)
+}
+
+/// `jax.scipy.special.fresnel`: the integrals of `sin(pi t^2 / 2)` and of `cos(pi t^2 / 2)` from 0 to
+/// `x`. f32 or f64.
+#[track_caller]
+pub fn fresnel(x: Tensor) -> (Tensor, Tensor) {
+    let _scope = function("fresnel");
+    at_line(Location::caller(), || {
+        let _ = epsilon("fresnel", x);
+        let slopes = |x: Tensor, t: Tensor| {
+            let phase = x.square() * FRAC_PI_2;
+            (fresnel_integrals(x), (t * phase.sin(), t * phase.cos()))
+        };
+        custom_jvp(fresnel_integrals, slopes)(x)
+    })
+}
+
+fn fresnel_integrals(x: Tensor) -> (Tensor, Tensor) {
+    let size = x.abs();
+    let far = size.gt(4.0);
+    let near = where_(far, ones_like(x), size);
+    let phase = near.square() * FRAC_PI_2;
+    let s = near * integral(48, x, |t| (phase * (t * t)).sin());
+    let c = near * integral(48, x, |t| (phase * (t * t)).cos());
+    let large = where_(far, size, full_like(x, 5.0));
+    let square = large.square();
+    let z = (1.0 / (square * PI)).square();
+    // (4k - 1)(4k - 3) and (4k + 1)(4k - 1).
+    let even: Vec<f64> = (1..9).map(|k| f64::from((4 * k - 1) * (4 * k - 3))).collect();
+    let odd: Vec<f64> = (1..9).map(|k| f64::from((4 * k + 1) * (4 * k - 1))).collect();
+    let f = alternating(z, &even) / (large * PI);
+    let g = alternating(z, &odd) / (large * square * (PI * PI));
+    // The phase modulo 2 pi, from the square modulo 4.
+    let phase = square.modulo(4.0) * FRAC_PI_2;
+    let (sin, cos) = (phase.sin(), phase.cos());
+    let s = where_(far, 0.5 - f * cos - g * sin, s);
+    let c = where_(far, 0.5 + f * sin - g * cos, c);
+    let negative = x.lt(0.0);
+    (where_(negative, -s, s), where_(negative, -c, c))
+}
+
+/// `jax.scipy.special.owens_t`: Owen's T function. f32 or f64.
+#[track_caller]
+pub fn owens_t(h: Tensor, a: Tensor) -> Tensor {
+    let _scope = function("owens_t");
+    at_line(Location::caller(), || {
+        let _ = epsilon("owens_t", h);
+        let (h, a) = broadcast_pair("owens_t", h, a);
+        let size = a.abs();
+        let beyond = size.gt(1.0);
+        let slope = where_(beyond, 1.0 / where_(beyond, size, ones_like(a)), size);
+        let height = where_(beyond, h * size, h);
+        // The integral from 0 to `slope`, for slopes up to 1.
+        let half = height.square() * -0.5;
+        let inner = integral(32, h, |t| {
+            let y = (slope * t).square() + 1.0;
+            (half * y).exp() / y
+        });
+        let inner = inner * slope / (2.0 * PI);
+        // T(h, a) = (Phi(h) + Phi(ah)) / 2 - Phi(h) Phi(ah) - T(ah, 1 / a), for h of 0 and more.
+        let [p, q] = [h, h * size].map(|y| super::probability::ndtr(-y.abs()));
+        let outer = (p + q) * 0.5 - p * q - inner;
+        let value = where_(beyond, outer, inner);
+        where_(a.lt(0.0), -value, value)
+    })
+}
