@@ -5,7 +5,8 @@
 //! `benches/peers/jax_ppo_atari.py`. Rows can be chosen: `cargo bench --bench ppo_atari -- lower
 //! step`. `scan` is four steps in one program; JAX takes 7 s for each step of it. `parts` are the
 //! parts of a step, each compiled alone, and their sum; `acting` are those of choosing actions for 8
-//! environments. Two rows are measured only when named: `torch`, the step beside PyTorch with
+//! environments. `step` also prints the time of oneDNN's primitives in the step, as oneDNN measures it in
+//! a second process. Two rows are measured only when named: `torch`, the step beside PyTorch with
 //! channels-last images (`benches/peers/torch_ppo_atari.py`), and `bfloat16`, the step with layers that
 //! compute in bfloat16.
 //!
@@ -17,6 +18,8 @@
 
 mod peer;
 
+use std::process::Command;
+use std::thread::available_parallelism;
 use std::time::Instant;
 
 use peer::{Peer, Row, processor_seconds};
@@ -155,6 +158,9 @@ fn ms(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1e3
 }
 
+/// Steps of one measurement.
+const STEPS: usize = 21;
+
 type Step<F> = Jit<(State<Tensor>, Minibatch<Tensor>), (State<Tensor>, Tensor), F>;
 
 /// Measures steps, each followed by one of the peer's.
@@ -164,14 +170,14 @@ fn steps<F>(
     mut state: State<Array>,
     batch: &Minibatch<Array>,
     peer: &mut Peer,
-) -> Result<()>
+) -> Result<f64>
 where
     F: Fn((State<Tensor>, Minibatch<Tensor>)) -> (State<Tensor>, Tensor),
 {
     let mut row = Row::new(name);
     let mut processor = Row::new(format!("{name} of processor time, both cores"));
     let mut last = None;
-    for i in 0..21 {
+    for i in 0..STEPS {
         let (start, used) = (Instant::now(), processor_seconds());
         let (next, value) = step.call((state, batch.clone()))?;
         value.wait()?;
@@ -185,8 +191,37 @@ where
     }
     row.print();
     processor.print();
-    println!("  (loss after 21 steps: {:?})", last.map(|value| value.item::<f32>()));
-    Ok(())
+    println!("  (loss after {STEPS} steps: {:?})", last.map(|value| value.item::<f32>()));
+    Ok(row.median())
+}
+
+/// Prints the time of oneDNN's convolutions and products in a step, without the library around them,
+/// and the ratio of the step's time, `ours`, to it.
+fn primitives(ours: f64) {
+    let bench = std::env::current_exe().expect("the path of this program");
+    let child = Command::new(bench).arg("run").env("ONEDNN_VERBOSE", "1").output();
+    let text = String::from_utf8(child.expect("a second process").stdout).expect("UTF-8");
+    // onednn_verbose,exec,cpu,convolution,..,0.123: the last field is the time in ms.
+    let is_product = |fields: &[&str]| {
+        fields.starts_with(&["onednn_verbose", "exec"])
+            && ["convolution", "matmul", "inner_product"].contains(&fields[3])
+    };
+    let times: Vec<f64> = text
+        .lines()
+        .map(|line| line.split(',').collect::<Vec<&str>>())
+        .filter(|fields| is_product(fields))
+        .map(|fields| fields.last().and_then(|ms| ms.parse().ok()).expect("a time"))
+        .collect();
+    if times.is_empty() {
+        return println!("  (oneDNN computes nothing of the step)");
+    }
+    let steps = times.chunks(times.len() / STEPS).map(|step| step.iter().sum::<f64>());
+    // Every product is cut into parts, which the threads share.
+    let threads = available_parallelism().map_or(1, usize::from) as f64;
+    let mut row = Row::new("oneDNN's products in a step, ms");
+    steps.for_each(|sum| row.ours(sum / threads));
+    row.print();
+    println!("  (step / products, medians: {:.2})", ours / row.median());
 }
 
 /// Numbers around zero, on the device.
@@ -207,7 +242,7 @@ where
 {
     let compiled = jit(f);
     let mut row = Row::new(name);
-    for i in 0..21 {
+    for i in 0..STEPS {
         let start = Instant::now();
         let outputs = compiled.call(inputs.clone())?;
         for output in tree::leaves(&outputs) {
@@ -340,7 +375,12 @@ fn main() -> Result<()> {
         row.print();
     }
     if wants("step") {
-        steps("step, ms", &compiled, state.clone(), &batch, &mut peer)?;
+        let ours = steps("step, ms", &compiled, state.clone(), &batch, &mut peer)?;
+        primitives(ours);
+    }
+    // The process of `primitives`.
+    if asked.iter().any(|x| x == "run") {
+        steps("step, ms", &compiled, state.clone(), &batch, &mut Peer::none())?;
     }
     if asked.iter().any(|x| x == "bfloat16") {
         let compiled = jit(|inputs| step_in(DType::BF16, inputs)).named("ppo_atari_step_bf16");

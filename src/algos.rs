@@ -4,11 +4,11 @@
 
 /// Implements [`Algorithm`](crate::rl::Algorithm) for an algorithm of the [`registry`]: as
 /// [`algorithm!`](crate::algorithm) does, with the environments that it supports, which are a constant
-/// of [`EnvSupport`](crate::rl::EnvSupport), and its function of a saved model's policy.
+/// of [`EnvSupport`](crate::rl::EnvSupport), and the flags of small environments, if they differ.
 macro_rules! registered_algorithm {
-    ($args:ty, $name:literal, $envs:ident, $check:path, $train:path, $play:path, $policy:path
-        $(, $vector_defaults:expr)?) => {
-        crate::algorithm!(@with $args, $name, {
+    ($args:ty, $name:literal, $envs:ident, $check:path, $train:path, $policy:path
+        $(, play = $play:path)? $(, vector_defaults = $vector_defaults:expr)?) => {
+        crate::algorithm!(@with $args, $name, $train, [$policy], [$($play)?], {
             const ENVS: crate::rl::EnvSupport = crate::rl::EnvSupport::$envs;
 
             $(const VECTOR_DEFAULTS: &'static [&'static str] = $vector_defaults;)?
@@ -17,17 +17,10 @@ macro_rules! registered_algorithm {
                 $check(self)
             }
 
-            fn policy(
-                &self,
-                model: &crate::rl::checkpoint::Checkpoint,
-            ) -> crate::Result<crate::rl::Policy> {
-                $policy(self, model)
-            }
-
             fn explain(&self, error: crate::Error) -> crate::Error {
                 crate::algos::registry::with_alternatives(self, error)
             }
-        }, $train, $play);
+        });
     };
 }
 

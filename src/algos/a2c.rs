@@ -18,8 +18,8 @@ use crate::rl::flags::{batches, not_negative, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
-    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer,
-    bootstrap_truncated, merge_time_and_env, pools,
+    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
+    merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{constant, full_like, where_, zeros_like};
@@ -131,7 +131,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "a2c", VECTORS, Args::check, train, evaluate, policy);
+registered_algorithm!(Args, "a2c", VECTORS, Args::check, train, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -457,24 +457,11 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&state.train_state, compile_s)
 }
 
-/// Evaluates a saved model, sampling actions from its policy.
-fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, sizes) = pools::discrete(args, 1, args.run.eval_seed())?;
-    let init = |key| init_train_state(key, &sizes, args);
-    let agent = load_model(model, init)?.agent;
-    let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
-        agent.policy(obs.to(DType::F32)).sample(key)
-    })
-    .with_mode(args.run.mode)
-    .named("a2c_evaluate");
-    evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
-}
-
 /// Returns the policy of a saved model: the most likely action and the logits.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = pools::discrete(args, 1, args.run.eval_seed())?;
     let agent = load_model(model, |key| init_train_state(key, &sizes, args))?.agent;
-    Policy::new(pool.spec(), agent, move |agent: &Agent<Tensor>, obs| {
-        PolicyResults::from_categorical(&agent.policy(obs.to(DType::F32)))
-    })
+    Ok(Policy::new(pool, agent, move |agent: &Agent<Tensor>, obs| {
+        PolicyResults::from_categorical(agent.policy(obs.to(DType::F32)))
+    }))
 }

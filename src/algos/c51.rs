@@ -20,9 +20,7 @@ use crate::rl::minibatch::merge_time_and_env;
 use crate::rl::replay::{ReplayBuffer, Transition};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{
-    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer, pools,
-};
+use crate::rl::{EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{IndexMode, arange, constant, one_hot, where_, zeros_like};
 use crate::tree::Tree;
@@ -142,7 +140,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "c51", VECTORS, Args::check, train, evaluate, policy);
+registered_algorithm!(Args, "c51", VECTORS, Args::check, train, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -435,27 +433,18 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&state.train_state, compile_s)
 }
 
-/// Evaluates a saved model with an epsilon-greedy policy whose epsilon is `end_e`.
-fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, sizes) = pools::discrete(args, 1, args.run.eval_seed())?;
-    let q = load_model(model, |key| init_train_state(key, &sizes, args))?.q;
-    let act = jit(|(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
-        let pmfs = q.apply(obs, args);
-        let q_values = (pmfs * args.atoms()).sum(-1);
-        (epsilon_greedy(q_values, constant(args.end_e as f32), key), pmfs)
-    })
-    .with_mode(args.run.mode)
-    .named("c51_evaluate");
-    evaluation.play(pool, |obs, key| act.call((q.clone(), obs, key)))
-}
-
-/// Returns the policy of a saved model: the best action and the action values.
+/// Returns the policy of a saved model: the best action and the action values. Evaluations are
+/// epsilon-greedy with the epsilon `end_e`.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = pools::discrete(args, 1, args.run.eval_seed())?;
     let q = load_model(model, |key| init_train_state(key, &sizes, args))?.q;
+    let epsilon = args.end_e as f32;
     let args = args.clone();
-    Policy::new(pool.spec(), q, move |q: &QNetwork<Tensor>, obs| {
+    Ok(Policy::new(pool, q, move |q: &QNetwork<Tensor>, obs| {
         let pmfs = q.apply(obs, &args);
-        PolicyResults::from_values("q_values", (pmfs * args.atoms()).sum(-1))
-    })
+        let q_values = (pmfs * args.atoms()).sum(-1);
+        PolicyResults::from_values("q_values", q_values)
+            .sampled_by(move |key| epsilon_greedy(q_values, constant(epsilon), key))
+            .with_bars(pmfs)
+    }))
 }

@@ -15,7 +15,7 @@ use crate::rl::sebulba::{
     self, Agent, LearnerFunctions, Reduce, Rollout, SebulbaOptions, Sizes, UpdateConfig,
     indivisible, keys_of,
 };
-use crate::rl::{Evaluation, Policy, RunOptions, Summary, gather_minibatch, merge_time_and_env};
+use crate::rl::{Policy, RunOptions, Summary, gather_minibatch, merge_time_and_env};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{arange, concatenate, zeros_like};
 use crate::tree::{self, Tree};
@@ -129,9 +129,8 @@ registered_algorithm!(
     ALL,
     Args::check,
     train,
-    evaluate,
     policy,
-    VECTOR_DEFAULTS
+    vector_defaults = VECTOR_DEFAULTS
 );
 
 /// Defaults for environments with vector observations; Cleanba's defaults are for Atari.
@@ -366,12 +365,6 @@ pub fn train(args: &Args) -> Result<Summary> {
             },
         },
     )
-}
-
-/// Evaluates a saved model, sampling actions from its policy.
-fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let agent = |state: TrainState<Array>| state.agent;
-    sebulba::evaluate(args, &args.sebulba, model, evaluation, init_train_state, agent)
 }
 
 /// Returns the policy of a saved model: the most likely action and the logits, or the mean

@@ -22,8 +22,7 @@ use crate::rl::frames::{
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
-    ComputeDtype, EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer,
-    pools,
+    ComputeDtype, EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools,
 };
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{constant, one_hot, where_, zeros, zeros_like};
@@ -133,15 +132,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(
-    Args,
-    "dqn_atari",
-    FOUR_FRAMES_OR_BOARDS,
-    Args::check,
-    train,
-    evaluate,
-    policy
-);
+registered_algorithm!(Args, "dqn_atari", FOUR_FRAMES_OR_BOARDS, Args::check, train, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -411,24 +402,15 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&state.train_state, compile_s)
 }
 
-/// Evaluates a saved model with an epsilon-greedy policy whose epsilon is `end_e`.
-fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
-    let q = load_model(model, |key| init_train_state(key, &sizes, args))?.q;
-    let act = jit(|(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
-        let q_values = q.apply(obs);
-        (epsilon_greedy(q_values, constant(args.end_e as f32), key), q_values)
-    })
-    .with_mode(args.run.mode)
-    .named("dqn_atari_evaluate");
-    evaluation.play(pool, |obs, key| act.call((q.clone(), obs, key)))
-}
-
-/// Returns the policy of a saved model: the best action and the action values.
+/// Returns the policy of a saved model: the best action and the action values. Evaluations are
+/// epsilon-greedy with the epsilon `end_e`.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
     let q = load_model(model, |key| init_train_state(key, &sizes, args))?.q;
-    Policy::new(pool.spec(), q, move |q: &QNetwork<Tensor>, obs| {
-        PolicyResults::from_values("q_values", q.apply(obs))
-    })
+    let epsilon = args.end_e as f32;
+    Ok(Policy::new(pool, q, move |q: &QNetwork<Tensor>, obs| {
+        let q_values = q.apply(obs);
+        PolicyResults::from_values("q_values", q_values)
+            .sampled_by(move |key| epsilon_greedy(q_values, constant(epsilon), key))
+    }))
 }

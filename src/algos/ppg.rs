@@ -23,7 +23,7 @@ use crate::rl::flags::{batches, ensure, not_negative, positive, product, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
-    EpisodeStats, Evaluation, ImageNetwork, Policy, PolicyResults, RunOptions, Summary, Trainer,
+    EpisodeStats, ImageNetwork, Policy, PolicyResults, RunOptions, Summary, Trainer,
     bootstrap_truncated, gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
@@ -172,7 +172,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "ppg", IMAGES, Args::check, train, evaluate, policy);
+registered_algorithm!(Args, "ppg", IMAGES, Args::check, train, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -767,23 +767,11 @@ fn log_aux_metrics(trainer: &mut Trainer<'_, Args>, metrics: &AuxMetrics<Array>)
     ])
 }
 
-/// Evaluates a saved model, sampling actions from its policy.
-fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
-    let agent = load_model(model, |key| init_train_state(key, args.network, &sizes))?.agent;
-    let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
-        agent.policy_and_value(obs).0.sample(key)
-    })
-    .with_mode(args.run.mode)
-    .named("ppg_evaluate");
-    evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
-}
-
 /// Returns the policy of a saved model: the most likely action and the logits.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
     let agent = load_model(model, |key| init_train_state(key, args.network, &sizes))?.agent;
-    Policy::new(pool.spec(), agent, move |agent: &Agent<Tensor>, obs| {
-        PolicyResults::from_categorical(&agent.policy_and_value(obs).0)
-    })
+    Ok(Policy::new(pool, agent, move |agent: &Agent<Tensor>, obs| {
+        PolicyResults::from_categorical(agent.policy_and_value(obs).0)
+    }))
 }

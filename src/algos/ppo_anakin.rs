@@ -26,8 +26,8 @@ use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
 use crate::rl::saved::load_typed;
 use crate::rl::{
-    Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    gather_minibatch, merge_time_and_env,
+    Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
+    merge_time_and_env,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::jacobian::ravel;
@@ -178,7 +178,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "ppo_anakin", TRACED, Args::check, train, evaluate, policy);
+registered_algorithm!(Args, "ppo_anakin", TRACED, Args::check, train, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -743,36 +743,6 @@ pub fn train(args: &Args) -> Result<Summary> {
     })
 }
 
-/// Evaluates a saved model, sampling actions from its policy. If several agents were trained, the
-/// first is evaluated.
-fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let env = Env::new(args)?;
-    let init = |key: Key<Tensor>| for_seeds(args, |key| init_runner(&env, key, args), key);
-    let template = eval_shape(init, &keys(args)?)?;
-    let RunnerState { train_state, env_state, .. } = load_typed(model, &template)?;
-    let (agents, stats) =
-        (train_state.agent, env_state.normalizers.map(|normalizers| normalizers.obs));
-    type Input<T> = (Agent<T>, Option<RunningMeanStd<T>>, T, Key<T>);
-    let act = jit(|(agents, stats, obs, key): Input<Tensor>| {
-        let first = |x: Tensor| if args.num_seeds == 1 { x } else { x.index_axis(0, 0) };
-        let (agent, stats) = tree::map((agents, stats), first);
-        let mut obs = obs.flatten_from(1);
-        if let Some(stats) = stats {
-            obs = normalize::apply(obs, &stats);
-        }
-        let outputs = forward(&agent.actor, obs);
-        let [envs, size] = [outputs.dim(0), outputs.dim(1)];
-        agent.sample(outputs, agent.noise(key, [1, envs, size]).index_axis(0, 0))
-    })
-    .with_mode(args.run.mode)
-    .named("ppo_anakin_evaluate");
-    let seed = args.run.eval_seed();
-    let options =
-        PoolOptions { num_threads: 1, seed, clip_actions: true, ..PoolOptions::default() };
-    let pool = EnvPool::make(&args.env_id, options)?;
-    evaluation.play(pool, |obs, key| act.call((agents.clone(), stats.clone(), obs, key)))
-}
-
 /// Returns the policy of a saved model: the most likely action and the logits, or the mean
 /// and the standard deviations. If several agents were trained, that of the first.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
@@ -781,15 +751,18 @@ fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let template = eval_shape(init, &keys(args)?)?;
     let RunnerState { train_state, env_state, .. } = load_typed(model, &template)?;
     let parameters = (train_state.agent, env_state.normalizers.map(|normalizers| normalizers.obs));
-    let (spec, num_seeds) = (env.env.env.spec(), args.num_seeds);
+    let seed = args.run.eval_seed();
+    let options =
+        PoolOptions { num_threads: 1, seed, clip_actions: true, ..PoolOptions::default() };
+    let pool = EnvPool::make(&args.env_id, options)?;
+    let (spec, num_seeds) = (pool.spec().clone(), args.num_seeds);
     type Parameters<T> = (Agent<T>, Option<RunningMeanStd<T>>);
-    let act_spec = spec.clone();
     let act = move |parameters: &Parameters<Tensor>, obs: Tensor| {
         let first = |x: Tensor| if num_seeds == 1 { x } else { x.index_axis(0, 0) };
         let (agent, stats) = tree::map(parameters.clone(), first);
         let obs = obs.flatten_from(1).to(DType::F32);
         let obs = stats.map_or(obs, |stats| normalize::apply(obs, &stats));
-        PolicyResults::from_distribution(&agent.policy(forward(&agent.actor, obs)), &act_spec)
+        PolicyResults::from_distribution(agent.policy(forward(&agent.actor, obs)), &spec)
     };
-    Policy::new(&spec, parameters, act)
+    Ok(Policy::new(pool, parameters, act))
 }

@@ -23,8 +23,8 @@ use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
-    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer,
-    bootstrap_truncated, merge_time_and_env, pools,
+    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
+    merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{IndexMode, full_like, ones, stack, where_, zeros, zeros_like};
@@ -152,7 +152,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "ppo_atari_lstm", DISCRETE, Args::check, train, evaluate, policy);
+registered_algorithm!(Args, "ppo_atari_lstm", DISCRETE, Args::check, train, policy);
 
 /// Number of LSTM units.
 const LSTM_SIZE: usize = 128;
@@ -728,28 +728,6 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&state.train_state, compile_s)
 }
 
-/// Evaluates a saved model, sampling actions from its policy.
-fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
-    let agent = load_model(model, |key| init_train_state(key, &sizes))?.agent;
-    type ActArgs<T> = (Agent<T>, T, T, LstmState<T>, Key<T>);
-    let act = jit(|(agent, obs, episode_start, lstm_state, key): ActArgs<Tensor>| {
-        let lstm_state = agent.lstm_step(obs, episode_start.to(DType::F32), lstm_state);
-        (agent.policy_and_value(lstm_state.1).0.sample(key), lstm_state)
-    })
-    .with_mode(args.run.mode)
-    .named("ppo_lstm_evaluate");
-    let zeros = || Array::zeros([1, LSTM_SIZE], DType::F32);
-    let mut lstm_state = (zeros(), zeros());
-    evaluation.play_with(pool, |batch, key| {
-        let episode_start = Array::from([batch.first()[0]]);
-        let act_args = (agent.clone(), batch.obs_array(), episode_start, lstm_state.clone(), key);
-        let (action, next_state) = act.call(act_args)?;
-        lstm_state = next_state;
-        Ok(action)
-    })
-}
-
 /// Returns the policy of a saved model: the most likely action, the logits and the next
 /// state of the LSTM, `f32[2, B, 128]`: c, then h.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
@@ -759,8 +737,8 @@ fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
         let episode_start = zeros([obs.dim(0)], DType::F32);
         let lstm_state = (state.index_axis(0, 0), state.index_axis(0, 1));
         let (c, h) = agent.lstm_step(obs, episode_start, lstm_state);
-        PolicyResults::from_categorical(&agent.policy_and_value(h).0)
+        PolicyResults::from_categorical(agent.policy_and_value(h).0)
             .with("next_state", stack(&[c, h], 0))
     };
-    Policy::recurrent(pool.spec(), [2, LSTM_SIZE], agent, act)
+    Ok(Policy::recurrent(pool, [2, LSTM_SIZE], agent, act))
 }

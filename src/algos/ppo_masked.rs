@@ -19,8 +19,8 @@ use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Masked;
 use crate::rl::{
-    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer,
-    bootstrap_truncated, gather_minibatch, merge_time_and_env, pools,
+    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
+    gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{full_like, ones_like, stack, where_, zeros_like};
@@ -122,7 +122,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "ppo_masked", MASKED, Args::check, train, evaluate, policy);
+registered_algorithm!(Args, "ppo_masked", MASKED, Args::check, train, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -519,24 +519,12 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&state.train_state, compile_s)
 }
 
-/// Evaluates a saved model, sampling actions from its policy.
-fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, sizes) = pools::masked(args, 1, 1, args.run.eval_seed())?;
-    let agent = load_model(model, |key| init_train_state(key, &sizes))?.agent;
-    let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
-        agent.policy_and_value(obs, args.mask).0.sample(key)
-    })
-    .with_mode(args.run.mode)
-    .named("ppo_masked_evaluate");
-    evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
-}
-
 /// Returns the policy of a saved model: the most likely choices and the logits.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = pools::masked(args, 1, 1, args.run.eval_seed())?;
     let agent = load_model(model, |key| init_train_state(key, &sizes))?.agent;
     let mask = args.mask;
-    Policy::new(pool.spec(), agent, move |agent: &Agent<Tensor>, obs| {
-        PolicyResults::from_components(&agent.policy_and_value(obs, mask).0.components)
-    })
+    Ok(Policy::new(pool, agent, move |agent: &Agent<Tensor>, obs| {
+        PolicyResults::from_multi_categorical(agent.policy_and_value(obs, mask).0)
+    }))
 }

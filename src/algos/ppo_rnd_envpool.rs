@@ -21,8 +21,8 @@ use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
-    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer,
-    bootstrap_truncated, gather_minibatch, merge_time_and_env, pools,
+    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
+    gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{IndexMode, full_like, stack, where_, zeros, zeros_like};
@@ -148,7 +148,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "ppo_rnd_envpool", IMAGES, Args::check, train, evaluate, policy);
+registered_algorithm!(Args, "ppo_rnd_envpool", IMAGES, Args::check, train, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -781,25 +781,12 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&state.train_state, compile_s)
 }
 
-/// Evaluates a saved model, sampling actions from its policy.
-fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
-    let init = |key| init_train_state(key, &sizes, args.num_envs);
-    let agent = load_model(model, init)?.networks.agent;
-    let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
-        agent.policy_and_values(obs).0.sample(key)
-    })
-    .with_mode(args.run.mode)
-    .named("ppo_rnd_evaluate");
-    evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
-}
-
 /// Returns the policy of a saved model: the most likely action and the logits.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
     let init = |key| init_train_state(key, &sizes, args.num_envs);
     let agent = load_model(model, init)?.networks.agent;
-    Policy::new(pool.spec(), agent, move |agent: &Agent<Tensor>, obs| {
-        PolicyResults::from_categorical(&agent.policy_and_values(obs).0)
-    })
+    Ok(Policy::new(pool, agent, move |agent: &Agent<Tensor>, obs| {
+        PolicyResults::from_categorical(agent.policy_and_values(obs).0)
+    }))
 }

@@ -140,7 +140,15 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "ppo_self_play", TWO_PLAYERS, Args::check, train, evaluate, policy);
+registered_algorithm!(
+    Args,
+    "ppo_self_play",
+    TWO_PLAYERS,
+    Args::check,
+    train,
+    policy,
+    play = evaluate
+);
 
 /// Number of environments in an evaluation against a random player during training.
 const EVAL_ENVS: usize = 64;
@@ -779,7 +787,7 @@ fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Res
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = pools::masked(args, 2, 1, args.run.eval_seed())?;
     let agent = load_model(model, |key| init_train_state(key, &sizes))?.agent;
-    Policy::new(pool.spec(), agent, move |agent: &Agent<Tensor>, obs| {
-        PolicyResults::from_components(&agent.policy_and_value(obs).0.components)
-    })
+    Ok(Policy::new(pool, agent, move |agent: &Agent<Tensor>, obs| {
+        PolicyResults::from_multi_categorical(agent.policy_and_value(obs).0)
+    }))
 }

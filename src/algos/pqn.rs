@@ -17,8 +17,8 @@ use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::{
-    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer,
-    bootstrap_truncated, gather_minibatch, merge_time_and_env, pools,
+    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
+    gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{constant, one_hot, stack, where_, zeros_like};
@@ -114,7 +114,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "pqn", VECTORS, Args::check, train, evaluate, policy);
+registered_algorithm!(Args, "pqn", VECTORS, Args::check, train, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -453,25 +453,16 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&state.train_state, compile_s)
 }
 
-/// Evaluates a saved model with an epsilon-greedy policy whose epsilon is `end_e`.
-fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, sizes) = pools::discrete(args, 1, args.run.eval_seed())?;
-    let init = |key| init_train_state(key, sizes.obs_size(), sizes.num_actions);
-    let q = load_model(model, init)?.q;
-    let act = jit(|(q, obs, key): (QNetwork<Tensor>, Tensor, Key<Tensor>)| {
-        epsilon_greedy(q.apply(obs.to(DType::F32)), constant(args.end_e as f32), key)
-    })
-    .with_mode(args.run.mode)
-    .named("pqn_evaluate");
-    evaluation.play(pool, |obs, key| act.call((q.clone(), obs, key)))
-}
-
-/// Returns the policy of a saved model: the best action and the action values.
+/// Returns the policy of a saved model: the best action and the action values. Evaluations are
+/// epsilon-greedy with the epsilon `end_e`.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = pools::discrete(args, 1, args.run.eval_seed())?;
     let init = |key| init_train_state(key, sizes.obs_size(), sizes.num_actions);
     let q = load_model(model, init)?.q;
-    Policy::new(pool.spec(), q, move |q: &QNetwork<Tensor>, obs| {
-        PolicyResults::from_values("q_values", q.apply(obs.to(DType::F32)))
-    })
+    let epsilon = args.end_e as f32;
+    Ok(Policy::new(pool, q, move |q: &QNetwork<Tensor>, obs| {
+        let q_values = q.apply(obs.to(DType::F32));
+        PolicyResults::from_values("q_values", q_values)
+            .sampled_by(move |key| epsilon_greedy(q_values, constant(epsilon), key))
+    }))
 }

@@ -183,15 +183,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(
-    Args,
-    "qdagger_dqn_atari",
-    FOUR_FRAMES_OR_BOARDS,
-    Args::check,
-    train,
-    evaluate,
-    policy
-);
+registered_algorithm!(Args, "qdagger_dqn_atari", FOUR_FRAMES_OR_BOARDS, Args::check, train, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -557,8 +549,8 @@ fn train_offline(
         log_offline(&metrics, first, run)?;
         if end / EVALUATION_INTERVAL != first / EVALUATION_INTERVAL {
             let mut evaluation = Evaluation::new(args.run.eval_episodes);
-            let q_values = |q: &QNetwork<Tensor>, obs| q.apply(obs);
-            evaluate_network(args, &mut evaluation, train_state.q.clone(), q_values)?;
+            let policy = policy_of(args, train_state.q.clone(), QNetwork::apply)?;
+            policy.play("qdagger_dqn_atari_evaluate", args.run.mode, &mut evaluation)?;
             let tag = "charts/offline/avg_episodic_return";
             run.events.scalar(tag, mean(&evaluation.returns), end)?;
         }
@@ -672,8 +664,8 @@ fn init_student(
     let (mut progress, mut compile_s) = (Progress::default(), init.stats().seconds());
     if args.run.resume.is_none() {
         let mut evaluation = Evaluation::new(args.teacher_eval_episodes);
-        let q_values = |teacher: &Teacher<Tensor>, obs| teacher.apply(obs);
-        evaluate_network(args, &mut evaluation, teacher.clone(), q_values)?;
+        let policy = policy_of(args, teacher.clone(), Teacher::apply)?;
+        policy.play("qdagger_dqn_atari_teacher", args.run.mode, &mut evaluation)?;
         progress.teacher_return = mean(&evaluation.returns);
         let tag = "charts/teacher/avg_episodic_return";
         run.events.scalar(tag, progress.teacher_return, 0)?;
@@ -751,38 +743,29 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&state.train_state, compile_s)
 }
 
-/// Evaluates a network with an epsilon-greedy policy whose epsilon is `end_e`.
-fn evaluate_network<N: Tree<Tensor>>(
+/// Returns the policy of a network with these action values, epsilon-greedy in evaluations with the
+/// epsilon `end_e`.
+fn policy_of<N: Tree<Tensor> + 'static>(
     args: &Args,
-    evaluation: &mut Evaluation,
     network: N::With<Array>,
-    q_values: impl Fn(&N, Tensor) -> Tensor,
-) -> Result<()>
+    q_values: fn(&N, Tensor) -> Tensor,
+) -> Result<Policy>
 where
-    N::With<Array>: Tree<Array, With<Tensor> = N> + Clone,
+    N::With<Array>: 'static,
 {
-    let (pool, ..) = pools::images(args, 1, args.run.eval_seed())?;
-    let act = jit(|(network, obs, key): (N, Tensor, Key<Tensor>)| {
-        let q_values = q_values(&network, obs);
-        (epsilon_greedy(q_values, constant(args.end_e as f32), key), q_values)
-    })
-    .with_mode(args.run.mode)
-    .named("qdagger_dqn_atari_evaluate");
-    evaluation.play(pool, |obs, key| act.call((network.clone(), obs, key)))
+    let (pool, _) = pools::images(args, 1, args.run.eval_seed())?;
+    let epsilon = args.end_e as f32;
+    Ok(Policy::new(pool, network, move |network: &N, obs| {
+        let q_values = q_values(network, obs);
+        PolicyResults::from_values("q_values", q_values)
+            .sampled_by(move |key| epsilon_greedy(q_values, constant(epsilon), key))
+    }))
 }
 
-/// Evaluates a saved model with an epsilon-greedy policy whose epsilon is `end_e`.
-fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+/// Returns the policy of a saved model: the best action and the action values. Evaluations are
+/// epsilon-greedy with the epsilon `end_e`.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (_, sizes) = pools::images(args, 1, args.run.seed)?;
     let q = load_model(model, |key| init_train_state(key, &sizes, args))?.q;
-    evaluate_network(args, evaluation, q, |q: &QNetwork<Tensor>, obs| q.apply(obs))
-}
-
-/// Returns the policy of a saved model: the best action and the action values.
-fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
-    let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
-    let q = load_model(model, |key| init_train_state(key, &sizes, args))?.q;
-    Policy::new(pool.spec(), q, move |q: &QNetwork<Tensor>, obs| {
-        PolicyResults::from_values("q_values", q.apply(obs))
-    })
+    policy_of(args, q, QNetwork::apply)
 }

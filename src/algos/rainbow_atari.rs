@@ -21,9 +21,7 @@ use crate::rl::frames::{FrameTransition, SampledBatch, newest_frame, stack_and_f
 use crate::rl::prioritized::{PrioritizedBatch, PrioritizedFrameBuffer, PriorityOptions};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{
-    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer, pools,
-};
+use crate::rl::{EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{arange, constant, full, one_hot, where_, zeros, zeros_like};
 use crate::tree::Tree;
@@ -174,15 +172,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(
-    Args,
-    "rainbow_atari",
-    FOUR_FRAMES_OR_BOARDS,
-    Args::check,
-    train,
-    evaluate,
-    policy
-);
+registered_algorithm!(Args, "rainbow_atari", FOUR_FRAMES_OR_BOARDS, Args::check, train, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -607,26 +597,13 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&state.train_state, compile_s)
 }
 
-/// Evaluates a saved model with greedy actions and without noise.
-fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
-    let q = load_model(model, |key| init_train_state(key, &sizes, args))?.q;
-    let act = jit(|(q, obs): (QNetwork<Tensor>, Tensor)| {
-        let pmfs = q.apply(obs, &q.without_noise(), args);
-        ((pmfs * args.atoms()).sum(-1).argmax(-1), pmfs)
-    })
-    .with_mode(args.run.mode)
-    .named("rainbow_atari_evaluate");
-    evaluation.play(pool, |obs, _| act.call((q.clone(), obs)))
-}
-
 /// Returns the policy of a saved model: the best action and the action values.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
     let q = load_model(model, |key| init_train_state(key, &sizes, args))?.q;
     let args = args.clone();
-    Policy::new(pool.spec(), q, move |q: &QNetwork<Tensor>, obs| {
+    Ok(Policy::new(pool, q, move |q: &QNetwork<Tensor>, obs| {
         let pmfs = q.apply(obs, &q.without_noise(), &args);
-        PolicyResults::from_values("q_values", (pmfs * args.atoms()).sum(-1))
-    })
+        PolicyResults::from_values("q_values", (pmfs * args.atoms()).sum(-1)).with_bars(pmfs)
+    }))
 }

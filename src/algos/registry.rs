@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Command;
 use serde_json::{Map, Value};
+use strsim::levenshtein;
 
 use super::*;
 use crate::envs::{self, EnvSpec};
@@ -124,7 +125,12 @@ pub fn find(name: &str) -> Result<&'static Entry> {
             return Error::Argument(format!("no algorithm {script}: {reason}"));
         }
         let names: Vec<&str> = ALGORITHMS.iter().map(|entry| entry.name).collect();
-        Error::Argument(format!("no algorithm {name}; there are {}", names.join(", ")))
+        let nearest = names.iter().map(|other| (levenshtein(script, other), other)).min();
+        let hint = match nearest {
+            Some((d, other)) if d <= 1 + script.len() / 3 => format!("; did you mean {other}?"),
+            _ => ";".into(),
+        };
+        Error::Argument(format!("no algorithm {name}{hint} there are {}", names.join(", ")))
     })
 }
 

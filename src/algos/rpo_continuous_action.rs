@@ -21,8 +21,8 @@ use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Bounds;
 use crate::rl::{
-    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer,
-    bootstrap_truncated, gather_minibatch, merge_time_and_env, pools,
+    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
+    gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with, while_loop};
 use crate::trace::ops::{constant, full_like, stack, where_, zeros, zeros_like};
@@ -129,15 +129,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(
-    Args,
-    "rpo_continuous_action",
-    CONTINUOUS,
-    Args::check,
-    train,
-    evaluate,
-    policy
-);
+registered_algorithm!(Args, "rpo_continuous_action", CONTINUOUS, Args::check, train, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -600,33 +592,16 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&Model { train_state, obs_stats, reward_stats }, compile_s)
 }
 
-/// Evaluates a saved model, sampling actions from its policy. Observations are normalised with the
-/// statistics of training.
-fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.eval_seed())?;
-    let init = |key| init_model(key, obs_size, bounds.size(), args);
-    let Model { train_state: TrainState { agent, .. }, obs_stats, .. } = load_model(model, init)?;
-    type Input<T> = (Agent<T>, RunningMeanStd<T>, T, Key<T>);
-    let act = jit(|(agent, obs_stats, obs, key): Input<Tensor>| {
-        let obs = NORMALIZE_OBS.apply(obs.to(DType::F32), &obs_stats);
-        bounds.clip(agent.policy(obs).sample(key))
-    })
-    .with_mode(args.run.mode)
-    .named("rpo_continuous_action_evaluate");
-    evaluation.play(pool, |obs, key| act.call((agent.clone(), obs_stats.clone(), obs, key)))
-}
-
 /// Returns the policy of a saved model: the mean within the bounds of the actions, the
 /// mean and the standard deviations.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.eval_seed())?;
     let init = |key| init_model(key, obs_size, bounds.size(), args);
     let Model { train_state: TrainState { agent, .. }, obs_stats, .. } = load_model(model, init)?;
-    let spec = pool.spec().clone();
     type Parameters<T> = (Agent<T>, RunningMeanStd<T>);
     let act = move |(agent, obs_stats): &Parameters<Tensor>, obs: Tensor| {
         let obs = NORMALIZE_OBS.apply(obs.to(DType::F32), obs_stats);
-        PolicyResults::from_normal(&agent.policy(obs), &spec)
+        PolicyResults::from_normal(agent.policy(obs), Some(bounds.clone()))
     };
-    Policy::new(pool.spec(), (agent, obs_stats), act)
+    Ok(Policy::new(pool, (agent, obs_stats), act))
 }

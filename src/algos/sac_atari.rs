@@ -23,9 +23,7 @@ use crate::rl::frames::{
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{
-    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer, pools,
-};
+use crate::rl::{EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{constant, one_hot, where_, zeros, zeros_like};
 use crate::tree::Tree;
@@ -129,15 +127,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(
-    Args,
-    "sac_atari",
-    FOUR_FRAMES_OR_BOARDS,
-    Args::check,
-    train,
-    evaluate,
-    policy
-);
+registered_algorithm!(Args, "sac_atari", FOUR_FRAMES_OR_BOARDS, Args::check, train, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -575,25 +565,12 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&state.train_state, compile_s)
 }
 
-/// Evaluates a saved model, taking the most likely action of its policy.
-fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
-    let train_state = load_model(model, |key| init_train_state(key, &sizes, args))?;
-    let actor = train_state.agent.actor;
-    let act = jit(|(actor, obs): (Actor<Tensor>, Tensor)| {
-        let policy = actor.policy(obs);
-        (policy.mode(), policy.probs())
-    })
-    .with_mode(args.run.mode)
-    .named("sac_atari_evaluate");
-    evaluation.play(pool, |obs, _| act.call((actor.clone(), obs)))
-}
-
 /// Returns the policy of a saved model: the most likely action and the logits.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
     let train_state = load_model(model, |key| init_train_state(key, &sizes, args))?;
-    Policy::new(pool.spec(), train_state.agent.actor, move |actor: &Actor<Tensor>, obs| {
-        PolicyResults::from_categorical(&actor.policy(obs))
-    })
+    Ok(Policy::new(pool, train_state.agent.actor, |actor: &Actor<Tensor>, obs| {
+        let policy = actor.policy(obs);
+        PolicyResults::from_values("logits", policy.logits).with_bars(policy.probs())
+    }))
 }

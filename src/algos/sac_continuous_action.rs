@@ -18,9 +18,7 @@ use crate::rl::flags::{ensure, not_negative, positive, unit, within};
 use crate::rl::replay::{ReplayBuffer, Transition, concatenate_steps};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Bounds;
-use crate::rl::{
-    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer, pools,
-};
+use crate::rl::{EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{concatenate, constant};
 use crate::tree::{self, Tree};
@@ -121,15 +119,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(
-    Args,
-    "sac_continuous_action",
-    CONTINUOUS,
-    Args::check,
-    train,
-    evaluate,
-    policy
-);
+registered_algorithm!(Args, "sac_continuous_action", CONTINUOUS, Args::check, train, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -591,25 +581,14 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&state.train_state, compile_s)
 }
 
-/// Evaluates a saved model, taking the mean action of its policy.
-fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.eval_seed())?;
-    let train_state = load_model(model, |key| init_train_state(key, obs_size, &bounds, args))?;
-    let actor = train_state.agent.actor;
-    let act = jit(|(actor, obs): (Actor<Tensor>, Tensor)| actor.policy(obs.to(DType::F32)).mode())
-        .with_mode(args.run.mode)
-        .named("sac_continuous_action_evaluate");
-    evaluation.play(pool, |obs, _| act.call((actor.clone(), obs)))
-}
-
 /// Returns the policy of a saved model: the action of the mean, and the mean and
 /// standard deviations before the `tanh`.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.eval_seed())?;
     let train_state = load_model(model, |key| init_train_state(key, obs_size, &bounds, args))?;
-    Policy::new(pool.spec(), train_state.agent.actor, move |actor: &Actor<Tensor>, obs| {
+    Ok(Policy::new(pool, train_state.agent.actor, move |actor: &Actor<Tensor>, obs| {
         let policy = actor.policy(obs.to(DType::F32));
         let normal = policy.normal;
         PolicyResults::from_action(policy.mode()).with("mean", normal.mean).with("std", normal.std)
-    })
+    }))
 }

@@ -17,9 +17,7 @@ use crate::rl::flags::{ensure, not_negative, positive, unit, within};
 use crate::rl::replay::{ReplayBuffer, Transition, concatenate_steps};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Bounds;
-use crate::rl::{
-    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer, pools,
-};
+use crate::rl::{EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::concatenate;
 use crate::tree::{self, Tree};
@@ -114,15 +112,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(
-    Args,
-    "td3_continuous_action",
-    CONTINUOUS,
-    Args::check,
-    train,
-    evaluate,
-    policy
-);
+registered_algorithm!(Args, "td3_continuous_action", CONTINUOUS, Args::check, train, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -497,22 +487,11 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&state.train_state, compile_s)
 }
 
-/// Evaluates a saved model without exploration noise.
-fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
-    let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.eval_seed())?;
-    let train_state = load_model(model, |key| init_train_state(key, obs_size, &bounds, args))?;
-    let actor = train_state.agent.actor;
-    let act = jit(|(actor, obs): (Actor<Tensor>, Tensor)| actor.apply(obs.to(DType::F32)))
-        .with_mode(args.run.mode)
-        .named("td3_continuous_action_evaluate");
-    evaluation.play(pool, |obs, _| act.call((actor.clone(), obs)))
-}
-
 /// Returns the policy of a saved model: the action.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.eval_seed())?;
     let train_state = load_model(model, |key| init_train_state(key, obs_size, &bounds, args))?;
-    Policy::new(pool.spec(), train_state.agent.actor, move |actor: &Actor<Tensor>, obs| {
+    Ok(Policy::new(pool, train_state.agent.actor, move |actor: &Actor<Tensor>, obs| {
         PolicyResults::from_action(actor.apply(obs.to(DType::F32)))
-    })
+    }))
 }

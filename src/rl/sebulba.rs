@@ -48,5 +48,5 @@ pub use rollout::{EnvState, Rollout, collect_rollout};
 pub use stats::{RolloutTimes, Stats, Window};
 pub use status::{Activity, RunStatus, Snapshot, ThreadSnapshot, ThreadStatus};
 pub use threads::run;
-pub use train::{LearnerFunctions, evaluate, policy, train};
+pub use train::{LearnerFunctions, policy, train};
 pub use view::{LiveView, watch};

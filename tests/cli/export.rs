@@ -123,6 +123,12 @@ fn policies_of_vectors_agree_with_jax_and_onnx_runtime() {
     agrees(&format!("a2c {small}"), "action, logits");
     agrees(&format!("pqn {small}"), "action, q_values");
     agrees(&format!("ppo_anakin {small}"), "action, logits");
+    agrees(&format!("ppo_anakin --env-id Pendulum-v1 {small}"), "action, mean, std");
+    let sebulba = "--env-id Pendulum-v1 --local-num-envs 4 --num-steps 8 --num-minibatches 2 \
+                   --gradient-accumulation-steps 1 --total-timesteps 64";
+    agrees(&format!("cleanba_ppo {sebulba}"), "action, mean, std");
+    agrees(&format!("ppo_masked {small}"), "action, logits");
+    agrees("ppo_self_play --num-envs 8 --num-steps 32 --total-timesteps 512", "action, logits");
     agrees(&format!("ppo_continuous_action --env-id Pendulum-v1 {small}"), "action, mean, std");
     agrees(&format!("rpo_continuous_action --env-id Pendulum-v1 {small}"), "action, mean, std");
 }
@@ -152,6 +158,18 @@ fn policies_of_images_agree_with_jax_and_onnx_runtime() {
     let ppg = "--network impala --n-iteration 1 --num-aux-rollouts 1 --e-auxiliary 1 --e-policy 1";
     let rollout = "--env-id Pong-v5 --num-envs 2 --num-steps 8 --num-minibatches 2";
     agrees(&format!("ppg {ppg} {rollout} --total-timesteps 16"), "action, logits");
+}
+
+#[test]
+fn the_policy_of_a_student_agrees_with_jax_and_onnx_runtime() {
+    let small = "--env-id MinAtar/Breakout-v1 --total-timesteps 1000 --learning-starts 300 \
+                 --buffer-size 1000 --batch-size 16";
+    let folder = tempfile::tempdir().unwrap();
+    let teacher =
+        trained(folder.path(), &format!("dqn_atari {small}")).join("dqn_atari.safetensors");
+    let teaching = "--teacher-steps 200 --offline-steps 50 --teacher-eval-episodes 2";
+    let words = format!("{small} {teaching} --teacher-model {}", teacher.display());
+    agrees(&format!("qdagger_dqn_atari {words}"), "action, q_values");
 }
 
 #[test]

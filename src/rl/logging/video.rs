@@ -51,22 +51,22 @@ impl Recorder {
         Ok(Recorder { folder: folder.to_path_buf(), film: None, films: 0, written: Vec::new() })
     }
 
-    /// Adds a frame to the video of the current episode. `thoughts` are rows of numbers, such as
+    /// Adds a frame to the video of the current episode. `rows` are rows of numbers, such as
     /// the value of each action, which are drawn as bars beside the frame; each row has its own
     /// scale.
     ///
     /// # Errors
     /// [`Error::Io`] if the video cannot be written; [`Error::Env`] for a frame whose size differs
     /// from that of the first frame of the episode.
-    pub fn show(&mut self, frame: &Frame, thoughts: &[&[f32]]) -> Result<()> {
+    pub fn show(&mut self, frame: &Frame, rows: &[&[f32]]) -> Result<()> {
         let film = match &mut self.film {
             Some(film) => film,
             None => {
                 let path = self.folder.join(format!("episode-{}.gif", self.films));
-                self.film.insert(Film::create(path, frame, thoughts)?)
+                self.film.insert(Film::create(path, frame, rows)?)
             }
         };
-        film.show(frame, thoughts)
+        film.show(frame, rows)
     }
 
     /// Ends the episode and completes its video.
@@ -91,8 +91,8 @@ impl Film {
     ///
     /// # Errors
     /// Returns the errors of [`Recorder::show`].
-    pub(in crate::rl) fn create(path: PathBuf, frame: &Frame, thoughts: &[&[f32]]) -> Result<Film> {
-        let (width, height, _) = beside(frame, thoughts);
+    pub(in crate::rl) fn create(path: PathBuf, frame: &Frame, rows: &[&[f32]]) -> Result<Film> {
+        let (width, height, _) = beside(frame, rows);
         let sides = u16::try_from(width).ok().zip(u16::try_from(height).ok());
         let (w, h) =
             sides.ok_or_else(|| Error::Env(format!("a picture of {width} by {height}")))?;
@@ -107,8 +107,8 @@ impl Film {
     ///
     /// # Errors
     /// Returns the errors of [`Recorder::show`].
-    pub(in crate::rl) fn show(&mut self, frame: &Frame, thoughts: &[&[f32]]) -> Result<()> {
-        let (width, height, pixels) = beside(frame, thoughts);
+    pub(in crate::rl) fn show(&mut self, frame: &Frame, rows: &[&[f32]]) -> Result<()> {
+        let (width, height, pixels) = beside(frame, rows);
         if self.size != (width, height) {
             return Err(Error::Env(format!(
                 "a picture of {width} by {height} in a film of {} by {}",
@@ -141,13 +141,13 @@ fn encoding(error: gif::EncodingError, path: &Path) -> Error {
 }
 
 /// Returns the frame with bars to the right of it: width, height, RGB.
-fn beside<'a>(frame: &'a Frame, thoughts: &[&[f32]]) -> (usize, usize, Cow<'a, [u8]>) {
+fn beside<'a>(frame: &'a Frame, rows: &[&[f32]]) -> (usize, usize, Cow<'a, [u8]>) {
     let Frame { height, width, rgb } = frame;
     let (height, width) = (*height, *width);
-    if thoughts.is_empty() {
+    if rows.is_empty() {
         return (width, height, Cow::Borrowed(rgb));
     }
-    let bars = thoughts.iter().map(|row| row.len()).max().unwrap_or(1).max(1);
+    let bars = rows.iter().map(|row| row.len()).max().unwrap_or(1).max(1);
     let panel = (height / 2).max(bars.min(height)).max(8);
     let whole = width + panel;
     let mut pixels = PAPER.repeat(whole * height);
@@ -157,8 +157,8 @@ fn beside<'a>(frame: &'a Frame, thoughts: &[&[f32]]) -> (usize, usize, Cow<'a, [
     let mut paint = |x: usize, y: usize, colour: [u8; 3]| {
         pixels[3 * (whole * y + x)..][..3].copy_from_slice(&colour);
     };
-    let strip = height / thoughts.len();
-    for (k, values) in thoughts.iter().enumerate().filter(|_| strip >= 4) {
+    let strip = height / rows.len();
+    for (k, values) in rows.iter().enumerate().filter(|_| strip >= 4) {
         let finite = || values.iter().copied().filter(|x| x.is_finite());
         let (low, high) = finite().fold((0.0f32, 0.0f32), |(a, b), x| (a.min(x), b.max(x)));
         let (top, room) = (k * strip + 1, strip - 2);
@@ -203,8 +203,8 @@ mod tests {
             }
             recorder.cut().unwrap();
         }
-        let thoughts: [&[f32]; 2] = [&[1.0], &[2.0]];
-        let error = (0..2).try_for_each(|k| recorder.show(&frame(0), &thoughts[..k]));
+        let rows: [&[f32]; 2] = [&[1.0], &[2.0]];
+        let error = (0..2).try_for_each(|k| recorder.show(&frame(0), &rows[..k]));
         assert!(error.unwrap_err().to_string().contains("a film of 16 by 32"));
         for k in 0..2 {
             let file = File::open(folder.path().join(format!("episode-{k}.gif"))).unwrap();

@@ -15,13 +15,13 @@ use super::rollout::{EnvState, Rollout};
 use super::setup::{Setup, connect, sizes_of, start_runtime};
 use super::status::RunStatus;
 use super::view::{LiveView, watch};
-use crate::envs::{EnvPool, PoolOptions};
+use crate::envs::PoolOptions;
 use crate::error::Result;
 use crate::jit::jit;
 use crate::pmap::{Sharded, pmap, replicate, unreplicate};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::saved::load_model;
-use crate::rl::{Algorithm, Evaluation, Policy, PolicyResults, Summary, Trainer};
+use crate::rl::{Algorithm, Policy, PolicyResults, Summary, Trainer};
 use crate::trace::control::scan;
 use crate::tree::{self, Tree};
 use crate::{Array, Key, Tensor, TensorType};
@@ -247,35 +247,7 @@ where
     Ok((state, env_states, boundary))
 }
 
-/// Evaluates a saved model, sampling actions from its policy.
-///
-/// # Errors
-/// Returns the same errors as [`train`].
-pub fn evaluate<A: Algorithm, S: Tree<Tensor>>(
-    args: &A,
-    options: &SebulbaOptions,
-    model: &Checkpoint,
-    evaluation: &mut Evaluation,
-    init: impl Fn(Key<Tensor>, &Sizes) -> S,
-    agent: impl Fn(S::With<Array>) -> Agent<Array>,
-) -> Result<()>
-where
-    S::With<TensorType>: Tree<TensorType, With<Array> = S::With<Array>>,
-{
-    start_runtime(options, None)?;
-    let pool = evaluation_pool(args, options)?;
-    let sizes = sizes_of::<A>(options, pool.spec())?;
-    let agent = agent(load_model(model, |key| init(key, &sizes))?);
-    let act = jit(|(agent, obs, key): (Agent<Tensor>, Tensor, Key<Tensor>)| {
-        let (policy, _) = agent.apply(obs);
-        policy.sample_each(key.split_batch(obs.dim(0)))
-    })
-    .named("sebulba_evaluate");
-    evaluation.play(pool, |obs, key| act.call((agent.clone(), obs, key)))
-}
-
-/// Returns the policy of a saved model, of whose results [`PolicyResults::from_distribution`] is the
-/// list.
+/// Returns the policy of a saved model, with the results of [`PolicyResults::from_distribution`].
 ///
 /// # Errors
 /// Returns errors of the environments and of reading the model.
@@ -289,17 +261,7 @@ pub fn policy<A: Algorithm, S: Tree<Tensor>>(
 where
     S::With<TensorType>: Tree<TensorType, With<Array> = S::With<Array>>,
 {
-    let spec = evaluation_pool(args, options)?.spec().clone();
-    let sizes = sizes_of::<A>(options, &spec)?;
-    let agent = agent(load_model(model, |key| init(key, &sizes))?);
-    let act_spec = spec.clone();
-    Policy::new(&spec, agent, move |agent: &Agent<Tensor>, obs| {
-        PolicyResults::from_distribution(&agent.apply(obs).0, &act_spec)
-    })
-}
-
-/// Creates the environment of an evaluation.
-fn evaluation_pool<A: Algorithm>(args: &A, options: &SebulbaOptions) -> Result<EnvPool> {
+    start_runtime(options, None)?;
     let run = args.options();
     let pool_options = PoolOptions {
         num_threads: run.num_threads,
@@ -307,5 +269,11 @@ fn evaluation_pool<A: Algorithm>(args: &A, options: &SebulbaOptions) -> Result<E
         clip_actions: true,
         ..PoolOptions::default()
     };
-    options.pool(args.env_id(), pool_options)
+    let pool = options.pool(args.env_id(), pool_options)?;
+    let sizes = sizes_of::<A>(options, pool.spec())?;
+    let agent = agent(load_model(model, |key| init(key, &sizes))?);
+    let spec = pool.spec().clone();
+    Ok(Policy::new(pool, agent, move |agent: &Agent<Tensor>, obs| {
+        PolicyResults::from_distribution(agent.apply(obs).0, &spec)
+    }))
 }

@@ -1,11 +1,12 @@
 //! Interface of an algorithm: name, settings, training, evaluation, and its command line.
 
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::error::ErrorKind;
+use clap::error::ErrorKind as ClapErrorKind;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -67,23 +68,28 @@ pub trait Algorithm: Parser + Serialize {
         error
     }
 
-    /// Evaluates a saved model.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] for a model of other sizes, and the errors of
-    /// [`train`](Algorithm::train).
-    fn play(&self, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()>;
-
-    /// Returns the policy of a saved model as a function for other programs.
+    /// Returns the policy of a saved model, which [`play`](Algorithm::play) evaluates and the
+    /// command `export` writes for other programs.
     ///
     /// # Errors
     /// [`Error::Argument`] for a model of other sizes, and for algorithms that have no such function;
     /// errors of the environments.
     fn policy(&self, _model: &Checkpoint) -> Result<Policy> {
         Err(Error::Argument(format!(
-            "{} does not export its policy: `Algorithm::policy` is not implemented",
+            "{} has no policy to export: `Algorithm::policy` is not implemented",
             Self::NAME
         )))
+    }
+
+    /// Evaluates a saved model: plays the episodes of `evaluation` with its
+    /// [`policy`](Algorithm::policy).
+    ///
+    /// # Errors
+    /// Returns the errors of [`policy`](Algorithm::policy), of the environments, of compilation and
+    /// of execution.
+    fn play(&self, model: &Checkpoint, evaluation: &mut Evaluation) -> Result<()> {
+        let name = format!("{}_evaluate", Self::NAME);
+        self.policy(model)?.play(&name, self.options().mode, evaluation)
     }
 
     /// Parses the settings from a command line without the program's name:
@@ -100,27 +106,39 @@ pub trait Algorithm: Parser + Serialize {
 }
 
 /// Implements [`Algorithm`] for a struct of flags with the fields `run`,
-/// `exp_name`, `env_id` and `total_timesteps`: `algorithm!(Args, "dqn", Args::check, train, play)`.
+/// `exp_name`, `env_id` and `total_timesteps`: `algorithm!(Args, "dqn", Args::check, train, policy)`.
 ///
 /// The functions have the signatures of the trait's methods, with `&Args` in the place of `&self`.
-/// `Args::check` is optional. `docs/custom-algorithm.md` in the repository has a complete program.
+/// `Args::check` is optional. `play = evaluate` in the place of `policy`, or after it, is an evaluation
+/// of its own. `docs/custom-algorithm.md` in the repository has a complete program.
 #[macro_export]
 macro_rules! algorithm {
-    ($args:ty, $name:literal, $train:path, $play:path) => {
-        $crate::algorithm!(@with $args, $name, {}, $train, $play);
+    ($args:ty, $name:literal, $train:path, play = $play:path) => {
+        $crate::algorithm!(@with $args, $name, $train, [], [$play], {});
     };
-    ($args:ty, $name:literal, $check:path, $train:path, $play:path) => {
-        $crate::algorithm!(@with $args, $name, {
+    ($args:ty, $name:literal, $train:path, $policy:path $(, play = $play:path)?) => {
+        $crate::algorithm!(@with $args, $name, $train, [$policy], [$($play)?], {});
+    };
+    ($args:ty, $name:literal, $check:path, $train:path, play = $play:path) => {
+        $crate::algorithm!(@with $args, $name, $train, [], [$play], {
             fn check(&self) -> $crate::Result<()> {
                 $check(self)
             }
-        }, $train, $play);
+        });
     };
-    (@with $args:ty, $name:literal, { $($check:tt)* }, $train:path, $play:path) => {
+    ($args:ty, $name:literal, $check:path, $train:path, $policy:path $(, play = $play:path)?) => {
+        $crate::algorithm!(@with $args, $name, $train, [$policy], [$($play)?], {
+            fn check(&self) -> $crate::Result<()> {
+                $check(self)
+            }
+        });
+    };
+    (@with $args:ty, $name:literal, $train:path, [$($policy:path)?], [$($play:path)?],
+        { $($items:tt)* }) => {
         impl $crate::rl::Algorithm for $args {
             const NAME: &'static str = $name;
 
-            $($check)*
+            $($items)*
 
             fn options(&self) -> &$crate::rl::RunOptions {
                 &self.run
@@ -143,13 +161,20 @@ macro_rules! algorithm {
                 $train(self).map_err(|error| self.explain(error))
             }
 
-            fn play(
+            $(fn policy(
+                &self,
+                model: &$crate::rl::checkpoint::Checkpoint,
+            ) -> $crate::Result<$crate::rl::Policy> {
+                $policy(self, model)
+            })?
+
+            $(fn play(
                 &self,
                 model: &$crate::rl::checkpoint::Checkpoint,
                 evaluation: &mut $crate::rl::Evaluation,
             ) -> $crate::Result<()> {
                 $play(self, model, evaluation)
-            }
+            })?
         }
     };
 }
@@ -218,7 +243,7 @@ fn parse_with<A: Algorithm>(
     let refused = |error| {
         let name = args.first().map(|name| name.to_string_lossy().into_owned());
         let mut command = A::command().bin_name(name.unwrap_or_default());
-        command.error(ErrorKind::ValueValidation, format!("--resume: {error}"))
+        command.error(ClapErrorKind::ValueValidation, format!("--resume: {error}"))
     };
     let path = checkpoint_in(run);
     let origin = saved_by::<A>(&path).map_err(refused)?;
@@ -369,7 +394,9 @@ pub fn main<A: Algorithm>() -> ExitCode {
 pub fn run<A: Algorithm>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut args = args.into_iter().peekable();
     let program = args.next().unwrap_or_else(|| A::NAME.into());
-    let outcome = match args.next_if(|arg| arg == "eval" || arg == "export") {
+    let word = args.next_if(|arg| arg == "eval" || arg == "export");
+    let trains = word.is_none();
+    let outcome = match word {
         Some(word) if word == "eval" => eval_own::<A>(program, args),
         Some(_) => export_own::<A>(program, args),
         None => parse::<A>([program].into_iter().chain(args)).map(|args| trained(&args)),
@@ -378,10 +405,18 @@ pub fn run<A: Algorithm>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(text) => text,
         Err(error) => error.exit(),
     };
+    let full_disk = trains
+        && matches!(&text, Err(Error::Io { source, .. }) if source.kind() == ErrorKind::StorageFull);
     match text.and_then(|text| output::print(&text)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output::stderr_line(format_args!("error: {error}"));
+            if full_disk {
+                output::stderr_line(
+                    "once there is room, `--resume RUN` continues from the last checkpoint; with \
+                     `--on-write-error continue` a run goes on without the files",
+                );
+            }
             ExitCode::FAILURE
         }
     }

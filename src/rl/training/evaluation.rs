@@ -27,18 +27,18 @@ pub struct PolicyOutput {
     pub actions: Array,
     /// Values drawn as bars beside the frame: `f32[N, K]`, such as the value or the probability of
     /// each action, or `f32[N, A, K]`, such as the distribution of each action's return.
-    pub thoughts: Option<Array>,
+    pub bars: Option<Array>,
 }
 
 impl From<Array> for PolicyOutput {
     fn from(actions: Array) -> PolicyOutput {
-        PolicyOutput { actions, thoughts: None }
+        PolicyOutput { actions, bars: None }
     }
 }
 
 impl From<(Array, Array)> for PolicyOutput {
-    fn from((actions, thoughts): (Array, Array)) -> PolicyOutput {
-        PolicyOutput { actions, thoughts: Some(thoughts) }
+    fn from((actions, bars): (Array, Array)) -> PolicyOutput {
+        PolicyOutput { actions, bars: Some(bars) }
     }
 }
 
@@ -103,9 +103,9 @@ impl Evaluation {
         let mut keys = (pool.options().seed..).map(Key::new);
         while self.returns.len() < self.episodes && !interrupt::requested() {
             let key = keys.next().expect("a long row of numbers");
-            let PolicyOutput { actions, thoughts } = act(&batch, key)?.into();
+            let PolicyOutput { actions, bars } = act(&batch, key)?.into();
             if let Some(recorder) = &mut self.recorder {
-                film(recorder, &mut pool, thoughts.as_ref())?;
+                film(recorder, &mut pool, bars.as_ref())?;
             }
             batch = match actions.ty().dtype {
                 DType::I32 => pool.step(&actions.to_vec::<i32>()?)?,
@@ -129,13 +129,13 @@ impl Evaluation {
 }
 
 /// Adds a frame of the first environment to its video.
-fn film(recorder: &mut Recorder, pool: &mut EnvPool, thoughts: Option<&Array>) -> Result<()> {
+fn film(recorder: &mut Recorder, pool: &mut EnvPool, bars: Option<&Array>) -> Result<()> {
     let frame = pool.render(0)?.ok_or_else(|| {
         Error::Env(format!("{} draws no pictures, so there is nothing to film", pool.spec().id))
     })?;
-    let Some(thoughts) = thoughts else { return recorder.show(&frame, &[]) };
-    let values = thoughts.to_vec::<f32>()?;
-    let shape = thoughts.shape();
+    let Some(bars) = bars else { return recorder.show(&frame, &[]) };
+    let values = bars.to_vec::<f32>()?;
+    let shape = bars.shape();
     let row = shape.last().copied().unwrap_or(1).max(1);
     let own = shape.iter().skip(1).product::<usize>();
     let rows: Vec<&[f32]> = values[..own.min(values.len())].chunks(row).collect();

@@ -35,7 +35,7 @@ struct Args {
     run: RunOptions,
 }
 
-crate::algorithm!(Args, "count", train, play);
+crate::algorithm!(Args, "count", train, play = play);
 
 /// Adds 1 to its only number in each call of 50 timesteps.
 fn train(args: &Args) -> Result<Summary> {

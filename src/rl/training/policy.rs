@@ -4,17 +4,20 @@ use std::fmt;
 use std::panic::Location;
 
 use crate::array::Array;
-use crate::distributions::{ActionDistribution, Categorical, DiagNormal};
-use crate::envs::EnvSpec;
+use crate::distributions::{ActionDistribution, Categorical, DiagNormal, MultiCategorical};
+use crate::envs::{EnvPool, EnvSpec};
 use crate::error::Result;
 use crate::export::Exported;
+use crate::jit::{Mode, jit};
 use crate::lower::artifact::{LeafPath, Step};
 use crate::lower::onnx::{SYMBOLIC_BATCH, onnx};
 use crate::lower::stablehlo::{LowerOptions, Platform, stablehlo};
-use crate::rl::training::bounds::bounds_of;
+use crate::random::Key;
+use crate::rl::evaluation::{Evaluation, PolicyOutput};
+use crate::rl::training::bounds::{Bounds, bounds_of};
 use crate::trace::graph::simplify;
 use crate::trace::literal::Literal;
-use crate::trace::ops::{concatenate, constant};
+use crate::trace::ops::{concatenate, constant, where_, zeros_like};
 use crate::trace::program::Program;
 use crate::trace::tensor::{catch, trace_call};
 use crate::trace::{DType, Tensor, TensorType};
@@ -26,27 +29,32 @@ const OBSERVATION: &str = "observation";
 const STATE: &str = "state";
 
 /// Policy of a trained agent: a function from observations to named results, of which `action` is
-/// the greedy action. The parameters are constants of the function.
+/// the greedy action, with the environment in which it is evaluated.
 ///
 /// ```
+/// use podracer::envs::{EnvPool, PoolOptions};
 /// use podracer::rl::{Policy, PolicyResults};
-/// use podracer::{Array, DType, Tensor, envs};
+/// use podracer::{Array, DType, Tensor};
 ///
-/// let spec = envs::spec("CartPole-v1")?;
+/// let pool = EnvPool::make("CartPole-v1", PoolOptions::default())?;
 /// let weights = Array::zeros([4, 2], DType::F32);
-/// let policy = Policy::new(&spec, weights, |weights: &Tensor, obs| {
+/// let policy = Policy::new(pool, weights, |weights: &Tensor, obs| {
 ///     PolicyResults::from_values("q_values", obs.matmul(*weights))
-/// })?;
+/// });
 /// let exported = policy.exported("policy", 3)?; // for 3 observations
 /// assert_eq!(exported.in_types()[0].to_string(), "f32[3,4]");
 /// # Ok::<(), podracer::Error>(())
 /// ```
 pub struct Policy {
-    inputs: Vec<Input>,
+    pool: EnvPool,
+    /// Sizes of the state of a recurrent policy: layers and units.
+    state: Option<[usize; 2]>,
+    parameters: Vec<Array>,
     f: Function,
 }
 
-type Function = Box<dyn Fn(&[Tensor]) -> PolicyResults>;
+/// Function of the parameters and the inputs.
+type Function = Box<dyn Fn(&[Tensor], &[Tensor]) -> PolicyResults>;
 
 /// Input of a policy; an axis of size `None` is the batch.
 #[derive(Debug, Clone)]
@@ -63,128 +71,208 @@ impl Input {
     }
 }
 
-/// Results of a policy by name.
-#[derive(Debug, Clone)]
-pub struct PolicyResults(Vec<(&'static str, Tensor)>);
+/// Results of a policy by name, and the actions that it takes in an evaluation.
+pub struct PolicyResults {
+    named: Vec<(&'static str, Tensor)>,
+    sample: Option<Sample>,
+    bars: Option<Tensor>,
+}
+
+type Sample = Box<dyn FnOnce(Key<Tensor>) -> Tensor>;
 
 impl PolicyResults {
     /// Returns the greedy action `action`, the class with the greatest value, and the values
-    /// themselves, `f32[B, actions]`, under the name `name`: `logits` or `q_values`.
+    /// themselves, `f32[B, actions]`, under the name `name`: `logits` or `q_values`. Evaluations
+    /// take the greedy action, and their videos draw the values as bars.
     pub fn from_values(name: &'static str, values: Tensor) -> PolicyResults {
-        PolicyResults(vec![("action", values.argmax(-1)), (name, values)])
+        let named = vec![("action", values.argmax(-1)), (name, values)];
+        PolicyResults { named, sample: None, bars: Some(values) }
     }
 
     /// Returns the action alone, for deterministic policies.
     pub fn from_action(action: Tensor) -> PolicyResults {
-        PolicyResults(vec![("action", action)])
+        PolicyResults { named: vec![("action", action)], sample: None, bars: None }
     }
 
     /// Returns the most likely action `action` and the `logits` of a policy for discrete actions.
-    pub fn from_categorical(policy: &Categorical<Tensor>) -> PolicyResults {
-        PolicyResults::from_values("logits", policy.logits)
+    /// Evaluations sample the action.
+    pub fn from_categorical(policy: Categorical<Tensor>) -> PolicyResults {
+        let named = vec![("action", policy.mode()), ("logits", policy.logits)];
+        PolicyResults { named, sample: Some(Box::new(move |key| policy.sample(key))), bars: None }
     }
 
     /// Returns the most likely choices `action: i32[B, components]` and the `logits`, one after
     /// another, of a policy for MultiDiscrete actions. Masked choices have the logit -1e8.
-    pub fn from_components(components: &[Categorical<Tensor>]) -> PolicyResults {
+    /// Evaluations sample the choices.
+    pub fn from_multi_categorical(policy: MultiCategorical<Tensor>) -> PolicyResults {
+        let components = &policy.components;
         let modes: Vec<Tensor> = components.iter().map(|one| one.mode().expand_dims(-1)).collect();
         let logits: Vec<Tensor> = components.iter().map(|one| one.logits).collect();
-        PolicyResults(vec![
-            ("action", concatenate(&modes, -1)),
-            ("logits", concatenate(&logits, -1)),
-        ])
+        let named = vec![("action", concatenate(&modes, -1)), ("logits", concatenate(&logits, -1))];
+        PolicyResults { named, sample: Some(Box::new(move |key| policy.sample(key))), bars: None }
     }
 
     /// Returns the `mean` and the standard deviations `std` of a policy for continuous actions, and
-    /// the mean within the bounds of the environment's actions as `action`.
-    pub fn from_normal(policy: &DiagNormal<Tensor>, spec: &EnvSpec) -> PolicyResults {
+    /// the mean as `action`. Evaluations sample the action. Both are clipped to `bounds`, if given.
+    pub fn from_normal(policy: DiagNormal<Tensor>, bounds: Option<Bounds>) -> PolicyResults {
         let mean = policy.normal.mean;
         let std = policy.normal.std.broadcast_to(mean.shape());
-        let action = bounds_of(&spec.action).map_or(mean, |bounds| bounds.clip(mean));
-        PolicyResults(vec![("action", action), ("mean", mean), ("std", std)])
+        let clip = move |action| bounds.as_ref().map_or(action, |bounds| bounds.clip(action));
+        let named = vec![("action", clip(mean)), ("mean", mean), ("std", std)];
+        let sample = move |key| clip(policy.sample(key));
+        PolicyResults { named, sample: Some(Box::new(sample)), bars: None }
     }
 
-    /// Returns the results of [`from_categorical`](PolicyResults::from_categorical) or
-    /// [`from_normal`](PolicyResults::from_normal).
-    pub fn from_distribution(policy: &ActionDistribution, spec: &EnvSpec) -> PolicyResults {
+    /// Returns the results of [`from_categorical`](PolicyResults::from_categorical) or, with the
+    /// bounds of the environment's actions, of [`from_normal`](PolicyResults::from_normal).
+    pub fn from_distribution(policy: ActionDistribution, spec: &EnvSpec) -> PolicyResults {
         match policy {
             ActionDistribution::Discrete(policy) => PolicyResults::from_categorical(policy),
-            ActionDistribution::Continuous(policy) => PolicyResults::from_normal(policy, spec),
+            ActionDistribution::Continuous(policy) => {
+                PolicyResults::from_normal(policy, bounds_of(&spec.action).ok())
+            }
         }
     }
 
     /// Adds a result.
     pub fn with(mut self, name: &'static str, value: Tensor) -> PolicyResults {
-        self.0.push((name, value));
+        self.named.push((name, value));
         self
+    }
+
+    /// Replaces the action of evaluations by the one that `sample` draws with a key.
+    pub fn sampled_by(
+        mut self,
+        sample: impl FnOnce(Key<Tensor>) -> Tensor + 'static,
+    ) -> PolicyResults {
+        self.sample = Some(Box::new(sample));
+        self
+    }
+
+    /// Replaces the values that videos of evaluations draw as bars beside the frame, `f32[B, K]` or
+    /// `f32[B, actions, K]`.
+    pub fn with_bars(mut self, values: Tensor) -> PolicyResults {
+        self.bars = Some(values);
+        self
+    }
+
+    fn get(&self, name: &str) -> Option<Tensor> {
+        self.named.iter().find(|(other, _)| *other == name).map(|&(_, value)| value)
+    }
+}
+
+impl fmt::Debug for PolicyResults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.named.iter().map(|(name, value)| (name, value))).finish()
     }
 }
 
 impl Policy {
-    /// Creates the policy of a network for an environment: `f` maps the parameters and observations
-    /// `[B, ..]`, in the environment's element type, to the results. Observations of `f64` are
-    /// passed as `f32`.
-    ///
-    /// # Errors
-    /// Returns errors of copying the parameters from the device.
+    /// Creates the policy of a network: `f` maps the parameters and observations `[B, ..]`, in the
+    /// environment's element type, to the results. Observations of `f64` are passed as `f32`.
+    /// Evaluations step the environments of `pool`.
     pub fn new<M: Tree<Tensor> + 'static>(
-        spec: &EnvSpec,
+        pool: EnvPool,
         parameters: M::With<Array>,
         f: impl Fn(&M, Tensor) -> PolicyResults + 'static,
-    ) -> Result<Policy>
+    ) -> Policy
     where
         M::With<Array>: 'static,
     {
-        Policy::make(vec![observation(spec)], parameters, move |m, inputs| f(m, inputs[0]))
+        Policy::make(pool, None, parameters, move |m, inputs| f(m, inputs[0]))
     }
 
     /// Creates the policy of a recurrent network, as [`new`](Policy::new) does. `f` also takes the
     /// state `f32[layers, B, units]`, and returns the next one as the result `next_state`. The state
     /// before the first step of an episode is zero.
-    ///
-    /// # Errors
-    /// Returns errors of copying the parameters from the device.
     pub fn recurrent<M: Tree<Tensor> + 'static>(
-        spec: &EnvSpec,
-        [layers, units]: [usize; 2],
+        pool: EnvPool,
+        state: [usize; 2],
         parameters: M::With<Array>,
         f: impl Fn(&M, Tensor, Tensor) -> PolicyResults + 'static,
-    ) -> Result<Policy>
+    ) -> Policy
     where
         M::With<Array>: 'static,
     {
-        let shape = vec![Some(layers), None, Some(units)];
-        let state = Input { name: STATE, dtype: DType::F32, shape };
-        let inputs = vec![observation(spec), state];
-        Policy::make(inputs, parameters, move |m, inputs| f(m, inputs[0], inputs[1]))
+        Policy::make(pool, Some(state), parameters, move |m, inputs| f(m, inputs[0], inputs[1]))
     }
 
     fn make<M: Tree<Tensor> + 'static>(
-        inputs: Vec<Input>,
+        pool: EnvPool,
+        state: Option<[usize; 2]>,
         parameters: M::With<Array>,
         f: impl Fn(&M, &[Tensor]) -> PolicyResults + 'static,
-    ) -> Result<Policy>
+    ) -> Policy
     where
         M::With<Array>: 'static,
     {
         let arrays: Vec<Array> = tree::leaves(&parameters);
-        let literals: Vec<Literal> = arrays.iter().map(Array::to_literal).collect::<Result<_>>()?;
-        let f = move |inputs: &[Tensor]| {
-            let mut leaves = literals.iter().map(|literal| constant(literal.clone()));
-            let mut next = |_: &Path<'_>, _: &Array| leaves.next().expect("one a leaf");
+        let f = move |leaves: &[Tensor], inputs: &[Tensor]| {
+            let mut leaves = leaves.iter();
+            let mut next = |_: &Path<'_>, _: &Array| *leaves.next().expect("one a leaf");
             f(&parameters.map_leaves_ref(&Path::ROOT, &mut next), inputs)
         };
-        Ok(Policy { inputs, f: Box::new(f) })
+        Policy { pool, state, parameters: arrays, f: Box::new(f) }
     }
 
-    /// Traces the function for batches of this size. Returns its Program and the names of its
-    /// results.
+    /// Plays the episodes of an evaluation in the pool. `name` is that of the compiled function.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Evaluation::play`], of tracing and of compiling the function.
+    pub fn play(self, name: &str, mode: Mode, evaluation: &mut Evaluation) -> Result<()> {
+        let Policy { pool, state, parameters, f } = self;
+        // The state of a recurrent policy, and the environments whose episode begins.
+        type Memory<T> = Option<(T, T)>;
+        type Inputs<T> = (Vec<T>, T, Memory<T>, Key<T>);
+        let act = jit(|(parameters, obs, memory, key): Inputs<Tensor>| {
+            let state = memory.map(|(state, first)| {
+                let first = first.expand_dims(0).expand_dims(-1).broadcast_to(state.shape());
+                where_(first, zeros_like(state), state)
+            });
+            let inputs: Vec<Tensor> = [obs].into_iter().chain(state).collect();
+            let results = f(&parameters, &inputs);
+            let next_state = state.and_then(|_| results.get("next_state"));
+            let greedy = results.get("action").expect("every policy has an action");
+            let action = results.sample.map_or(greedy, |sample| sample(key));
+            (action, results.bars, next_state)
+        })
+        .with_mode(mode)
+        .named(name);
+        let num_envs = pool.num_envs();
+        let mut state =
+            state.map(|[layers, units]| Array::zeros([layers, num_envs, units], DType::F32));
+        evaluation.play_with(pool, |batch, key| {
+            let first = Array::from(batch.first().to_vec());
+            let memory = state.take().map(|state| (state, first));
+            let (actions, bars, next_state) =
+                act.call((parameters.clone(), batch.obs_array(), memory, key))?;
+            state = next_state;
+            Ok(PolicyOutput { actions, bars })
+        })
+    }
+
+    /// Returns the inputs: observations, then the state of a recurrent policy.
+    fn all_inputs(&self) -> Vec<Input> {
+        let state = self.state.map(|[layers, units]| {
+            let shape = vec![Some(layers), None, Some(units)];
+            Input { name: STATE, dtype: DType::F32, shape }
+        });
+        [observation(self.pool.spec())].into_iter().chain(state).collect()
+    }
+
+    /// Traces the function for batches of this size, with the parameters as constants. Returns its
+    /// Program and the names of its results.
     fn program(&self, batch_size: usize) -> Result<(Program, Vec<&'static str>)> {
-        let types: Vec<TensorType> = self.inputs.iter().map(|input| input.ty(batch_size)).collect();
+        let inputs = self.all_inputs();
+        let types: Vec<TensorType> = inputs.iter().map(|input| input.ty(batch_size)).collect();
         let at = Location::caller();
+        let literals: Vec<Literal> =
+            self.parameters.iter().map(Array::to_literal).collect::<Result<_>>()?;
         let mut names = Vec::new();
         let run = |inputs: Vec<Tensor>| -> Vec<Tensor> {
-            let (given, values): (Vec<_>, Vec<_>) = (self.f)(&inputs).0.into_iter().unzip();
+            let parameters: Vec<Tensor> = literals.into_iter().map(constant).collect();
+            let (given, values): (Vec<_>, Vec<_>) =
+                (self.f)(&parameters, &inputs).named.into_iter().unzip();
             names = given;
             values
         };
@@ -199,7 +287,8 @@ impl Policy {
     /// Returns errors of tracing the function.
     pub fn exported(&self, name: &str, batch_size: usize) -> Result<Exported> {
         let (program, names) = self.program(batch_size)?;
-        let inputs: Vec<LeafPath> = (0..self.inputs.len()).map(|i| vec![Step::Index(i)]).collect();
+        let inputs: Vec<LeafPath> =
+            (0..self.all_inputs().len()).map(|i| vec![Step::Index(i)]).collect();
         let outputs: Vec<LeafPath> =
             names.iter().map(|&name| vec![Step::Name(name.into())]).collect();
         Exported::of(name, program, &inputs, &outputs, &Platform::ALL)
@@ -229,7 +318,7 @@ impl Policy {
     /// errors of tracing the function.
     pub fn onnx(&self, name: &str) -> Result<Vec<u8>> {
         let (program, outputs) = self.program(SYMBOLIC_BATCH)?;
-        let inputs: Vec<&str> = self.inputs.iter().map(|input| input.name).collect();
+        let inputs: Vec<&str> = self.all_inputs().iter().map(|input| input.name).collect();
         onnx(&program, name, &inputs, &outputs)
     }
 
@@ -240,7 +329,7 @@ impl Policy {
                 input.shape.iter().map(|n| n.map_or("B".into(), |n| n.to_string())).collect();
             format!("{}: {}[{}]", input.name, input.dtype, sizes.join(","))
         };
-        self.inputs.iter().map(text).collect()
+        self.all_inputs().iter().map(text).collect()
     }
 
     /// Returns the names of the results.

@@ -51,7 +51,7 @@ const INTERRUPTED: i32 = 255;
 ///     run: RunOptions,
 /// }
 ///
-/// algorithm!(Args, "halve", train, play);
+/// algorithm!(Args, "halve", train, play = play);
 ///
 /// #[derive(Tree)]
 /// struct Metrics<T> {
@@ -570,7 +570,7 @@ mod tests {
         run: RunOptions,
     }
 
-    crate::algorithm!(Args, "count", train, play);
+    crate::algorithm!(Args, "count", train, play = play);
 
     #[derive(Tree)]
     struct Metrics<T> {

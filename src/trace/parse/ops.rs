@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use strsim::levenshtein;
 
 use super::super::axis::Axis;
 use super::super::callback::HostFn;
@@ -307,7 +308,7 @@ pub(super) fn op(at: usize, name: &str, mut params: Params<'_, '_>) -> Result<Op
     let Some(form) = FORMS.iter().find(|form| (form.names)().contains(&name)) else {
         let names = FORMS.iter().flat_map(|form| (form.names)());
         let begins = |other: &str| name.starts_with(other) || other.starts_with(name);
-        let nearest = names.map(|other| (distance(name, other), !begins(other), other)).min();
+        let nearest = names.map(|other| (levenshtein(name, other), !begins(other), other)).min();
         let hint = match nearest {
             Some((d, _, other)) if d <= 1 + name.len() / 3 => format!("; did you mean `{other}`?"),
             _ => String::new(),
@@ -318,20 +319,6 @@ pub(super) fn op(at: usize, name: &str, mut params: Params<'_, '_>) -> Result<Op
     let op = (form.read)(name, &mut params)?;
     params.finish(name)?;
     Ok(op)
-}
-
-/// Edit distance: the number of letters to change, add or remove to turn `a` into `b`.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut corner = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.bytes().enumerate() {
-            let change = corner + (x != y) as usize;
-            corner = row[j + 1];
-            row[j + 1] = change.min(corner + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 type Bodies<'t> = Vec<(usize, &'t str, Arc<Program>)>;
