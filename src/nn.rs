@@ -36,16 +36,24 @@ mod image_encoder;
 mod impala;
 pub mod init;
 mod layers;
+mod linear;
 pub mod normalize;
+mod norms;
 mod policy_head;
 mod recurrent;
+mod renorm;
 #[cfg(test)]
 mod tests;
+mod weight_norms;
 
 pub use encoder::Encoder;
 pub use image_encoder::{ImageEncoder, normed};
 pub use impala::{ImpalaCnn, Residual, Sequence};
 pub use init::Init;
 pub use layers::{Activation, Conv2d, ConvTranspose2d, Dense, LayerNorm, Mlp, max_pool};
+pub use linear::{DenseGeneral, Dropout, Einsum, Embed, PReLU};
+pub use norms::{BatchNorm, BatchStats, GroupNorm, InstanceNorm, RMSNorm};
 pub use policy_head::PolicyHead;
 pub use recurrent::{GruCell, LstmCell};
+pub use renorm::{BatchRenorm, BatchRenormStats};
+pub use weight_norms::{SpectralNorm, SpectralStats, WeightNorm};

@@ -24,6 +24,7 @@ mod fork;
 mod imports;
 mod jax;
 mod laws;
+mod layers;
 mod limits;
 mod lowering;
 mod memory;

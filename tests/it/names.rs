@@ -19,8 +19,10 @@ use crate::quickly;
 /// A function of the script, stated once more.
 pub type Function = (&'static str, fn(&[Tensor]) -> Vec<Tensor>);
 
-fn functions() -> Vec<Function> {
-    [arrays::FUNCTIONS, functions::FUNCTIONS, sampling::FUNCTIONS, statistics::FUNCTIONS].concat()
+fn suite() -> Suite {
+    let functions =
+        [arrays::FUNCTIONS, functions::FUNCTIONS, sampling::FUNCTIONS, statistics::FUNCTIONS];
+    Suite { functions: functions.concat(), fixture: "tests/fixtures/names/names.safetensors" }
 }
 
 /// Numbers of JAX for one function.
@@ -31,9 +33,8 @@ struct Case {
     grads: Vec<Literal>,
 }
 
-fn cases() -> BTreeMap<String, Case> {
-    let fixtures = read("tests/fixtures/names/names.safetensors");
-    let unpacked = fixtures.into_iter().map(|(name, kinds)| {
+fn cases(path: &str) -> BTreeMap<String, Case> {
+    let unpacked = read(path).into_iter().map(|(name, kinds)| {
         let [inputs, outputs, grads] = ["in", "out", "grad"].map(|kind| unpack(&kinds[kind][0]));
         (name, Case { inputs, outputs, grads })
     });
@@ -98,36 +99,73 @@ fn run(chunk: &[(Function, Case)], compiled: bool, faults: &mut Vec<String>) -> 
     Ok(())
 }
 
-fn chosen() -> Vec<(Function, Case)> {
-    let cases = cases();
-    let only = std::env::var("JAX_CASE").unwrap_or_default();
-    let functions = functions().into_iter().filter(|(name, _)| name.contains(&only));
-    functions.map(|(name, f)| ((name, f), cases[name].clone())).collect()
+/// Functions, and the file with JAX's numbers for them.
+pub struct Suite {
+    pub functions: Vec<Function>,
+    pub fixture: &'static str,
+}
+
+impl Suite {
+    fn chosen(&self) -> Vec<(Function, Case)> {
+        let cases = cases(self.fixture);
+        let only = std::env::var("JAX_CASE").unwrap_or_default();
+        let functions = self.functions.iter().filter(|(name, _)| name.contains(&only));
+        functions.map(|&(name, f)| ((name, f), cases[name].clone())).collect()
+    }
+
+    /// Checks that the functions are those of the fixture.
+    pub fn is_complete(&self) {
+        let cases = cases(self.fixture);
+        let stated: BTreeSet<&str> = self.functions.iter().map(|(name, _)| *name).collect();
+        let recorded: BTreeSet<&str> = cases.keys().map(String::as_str).collect();
+        assert_eq!(stated, recorded, "functions stated here, and functions in the fixture");
+    }
+
+    /// Compares values and gradients with JAX's.
+    pub fn agrees(&self, compiled: bool) {
+        let faults = in_chunks(
+            &self.chosen(),
+            25,
+            |case| case.0.0,
+            |chunk, faults| run(chunk, compiled, faults),
+        );
+        assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    }
+
+    /// Compares `vmap` of each function with the function of each example.
+    pub fn batches(&self) {
+        let mut faults = Vec::new();
+        let chosen = self.chosen();
+        for ((name, f), case) in chosen.into_iter().filter(|(_, case)| !case.inputs.is_empty()) {
+            let inputs: Vec<Array> = case.inputs.iter().cloned().map(Array::from).collect();
+            match interpret(move |x: Vec<Tensor>| both(f, &x)).call(inputs) {
+                Ok((batched, each)) => {
+                    let list = |arrays: &[Array]| -> Vec<Literal> {
+                        arrays.iter().map(|array| array.to_literal().unwrap()).collect()
+                    };
+                    check(name, &list(&batched), &list(&each), "vmap", &mut faults);
+                }
+                Err(error) => faults.push(format!("{name}: {error}")),
+            }
+        }
+        assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    }
 }
 
 #[test]
 fn functions_are_those_of_the_fixture() {
-    let (functions, cases) = (functions(), cases());
-    let stated: BTreeSet<&str> = functions.iter().map(|(name, _)| *name).collect();
-    let recorded: BTreeSet<&str> = cases.keys().map(String::as_str).collect();
-    assert_eq!(stated, recorded, "functions stated here, and functions in the fixture");
-    assert!(stated.len() > 100);
-}
-
-fn agree(compiled: bool) {
-    let faults =
-        in_chunks(&chosen(), 25, |case| case.0.0, |chunk, faults| run(chunk, compiled, faults));
-    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    suite().is_complete();
+    assert!(suite().functions.len() > 100);
 }
 
 #[test]
 fn interpreted_values_and_gradients_are_those_of_jax() {
-    agree(false);
+    suite().agrees(false);
 }
 
 #[test]
 fn compiled_values_and_gradients_are_those_of_jax() {
-    agree(true);
+    suite().agrees(true);
 }
 
 /// Another example for a function: the elements in opposite order along every axis.
@@ -147,18 +185,5 @@ fn both(f: fn(&[Tensor]) -> Vec<Tensor>, x: &[Tensor]) -> (Vec<Tensor>, Vec<Tens
 
 #[test]
 fn vmap_is_the_function_of_each_example() {
-    let mut faults = Vec::new();
-    for ((name, f), case) in chosen().into_iter().filter(|(_, case)| !case.inputs.is_empty()) {
-        let inputs: Vec<Array> = case.inputs.iter().cloned().map(Array::from).collect();
-        match interpret(move |x: Vec<Tensor>| both(f, &x)).call(inputs) {
-            Ok((batched, each)) => {
-                let list = |arrays: &[Array]| -> Vec<Literal> {
-                    arrays.iter().map(|array| array.to_literal().unwrap()).collect()
-                };
-                check(name, &list(&batched), &list(&each), "vmap", &mut faults);
-            }
-            Err(error) => faults.push(format!("{name}: {error}")),
-        }
-    }
-    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    suite().batches();
 }

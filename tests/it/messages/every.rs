@@ -10,8 +10,10 @@ use podracer::nn::normalize::{
     NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
 };
 use podracer::nn::{
-    Activation, Conv2d, ConvTranspose2d, Dense, Encoder, GruCell, ImageEncoder, ImpalaCnn,
-    LayerNorm, LstmCell, Mlp, PolicyHead, init, max_pool, normed,
+    Activation, BatchNorm, BatchRenorm, BatchRenormStats, BatchStats, Conv2d, ConvTranspose2d,
+    Dense, DenseGeneral, Dropout, Einsum, Embed, Encoder, GroupNorm, GruCell, ImageEncoder,
+    ImpalaCnn, InstanceNorm, LayerNorm, LstmCell, Mlp, PReLU, PolicyHead, RMSNorm, SpectralNorm,
+    SpectralStats, WeightNorm, init, max_pool, normed,
 };
 use podracer::random::Key;
 use podracer::trace::numpy::{
@@ -420,6 +422,7 @@ const COLLECTIVES: &[FunctionOverAxis] = &[
     ("psum_scatter_tiled", |x, axis| ops::psum_scatter_tiled(x, axis, 0)),
     ("all_to_all", |x, axis| ops::all_to_all(x, axis, 0, 0)),
     ("ppermute", |x, axis| ops::ppermute(x, axis, &[(0, 1)])),
+    ("BatchNorm::apply_over", |x, axis| batch_norm(x).apply_over(x, batch_stats(x), axis).0),
 ];
 
 /// Layers: of parameters that have leaked, or drawn with a key that has.
@@ -437,6 +440,47 @@ const LAYERS: &[Function] = calls! {
     "ConvTranspose2d::init" => |x| {
         ConvTranspose2d::init(key(x), [3, 3, 1, 1], ConvOptions::default(), init::lecun_normal())
     },
+    "BatchNorm::apply" => |x| batch_norm(x).apply(x, batch_stats(x), true),
+    "BatchRenorm::apply" => |x| {
+        let layer = BatchRenorm {
+            scale: None,
+            bias: None,
+            momentum: 0.9,
+            epsilon: 1e-5,
+            r_max: 3.0,
+            d_max: 5.0,
+            warmup_steps: 0,
+        };
+        layer.apply(x, BatchRenormStats { stats: batch_stats(x), steps: x }, true)
+    },
+    "DenseGeneral::apply" => |x| {
+        DenseGeneral { kernel: x, bias: None, axis: vec![-1], batch_dims: 0 }.apply(x)
+    },
+    "DenseGeneral::init" => |x| DenseGeneral::init(key(x), &[2], &[2], init::lecun_normal()),
+    "DenseGeneral::init_batched" => |x| {
+        DenseGeneral::init_batched(key(x), &[2], &[2], &[2], init::lecun_normal())
+    },
+    "Dropout::apply" => |x| Dropout::new(0.5).apply(x, Some(key(x))),
+    "Einsum::apply" => |x| {
+        Einsum { kernel: x, bias: None, einsum_str: "ab,bc->ac".into() }.apply(x)
+    },
+    "Einsum::init" => |x| Einsum::init(key(x), &[2, 2], "ab,bc->ac", init::lecun_normal()),
+    "Embed::apply" => |x| Embed { embedding: x }.apply(x),
+    "Embed::attend" => |x| Embed { embedding: x }.attend(x),
+    "Embed::init" => |x| Embed::init(key(x), 2, 2),
+    "GroupNorm::apply" => |x| {
+        GroupNorm { scale: None, bias: None, num_groups: 1, epsilon: 1e-6 }.apply(x)
+    },
+    "InstanceNorm::apply" => |x| {
+        InstanceNorm { scale: None, bias: None, epsilon: 1e-6 }.apply(x)
+    },
+    "PReLU::apply" => |x| PReLU { negative_slope: x }.apply(x),
+    "RMSNorm::apply" => |x| RMSNorm { scale: None, epsilon: 1e-6 }.apply(x),
+    "SpectralNorm::apply" => |x| {
+        SpectralNorm::default().apply(x, SpectralStats { u: x, sigma: x }, true)
+    },
+    "SpectralNorm::init" => |x| SpectralNorm::default().init(key(x), 2),
+    "WeightNorm::apply" => |x| WeightNorm { scale: None, epsilon: 1e-12 }.apply(x),
     "Dense::apply" => |x| dense(x).apply(x),
     "Dense::init" => |x| Dense::init(key(x), 2, 2, init::lecun_normal()),
     "Dense::init_torch" => |x| Dense::init_torch(key(x), 2, 2),
@@ -521,7 +565,15 @@ const CREATORS: &[(&str, fn())] = creators! {
     "tri" => numpy::tri(2, 2, 0, DType::F32),
     "tril_indices" => numpy::tril_indices(2, 0, 2),
     "triu_indices" => numpy::triu_indices(2, 0, 2),
+    "BatchNorm::init" => BatchNorm::init(3),
+    "BatchRenorm::init" => BatchRenorm::init(3),
+    "BatchStats::init" => BatchStats::init(3),
+    "GroupNorm::init" => GroupNorm::init(4, 2),
+    "InstanceNorm::init" => InstanceNorm::init(3),
     "LayerNorm::init" => LayerNorm::init(3),
+    "PReLU::init" => PReLU::init(),
+    "RMSNorm::init" => RMSNorm::init(3),
+    "WeightNorm::init" => WeightNorm::init(3),
     "NormalizeReward::init" => NormalizeReward::default().init([2], DType::F32),
     "RunningMeanStd::new" => RunningMeanStd::new([2], DType::F32),
     "arange" => ops::arange(3, DType::F32),
@@ -537,6 +589,8 @@ const CREATORS: &[(&str, fn())] = creators! {
 /// Functions without a tensor, and without an error of their own: they make options or distributions,
 /// read shapes, take the caller's name, or fail for their axis or element type only, as `tests/errors` shows.
 const WITHOUT_ERRORS: &[&str] = &[
+    "DenseGeneral::with_axis",
+    "Dropout::new",
     "Encoder::hidden_units",
     "Encoder::with_compute_dtype",
     "WindowOptions::new",
@@ -567,6 +621,14 @@ fn key(words: Tensor) -> Key<Tensor> {
 
 fn dense(x: Tensor) -> Dense<Tensor> {
     Dense { w: x, b: None }
+}
+
+fn batch_norm(x: Tensor) -> BatchNorm<Tensor> {
+    BatchNorm { scale: Some(x), bias: Some(x), momentum: 0.9, epsilon: 1e-5 }
+}
+
+fn batch_stats(x: Tensor) -> BatchStats<Tensor> {
+    BatchStats { mean: x, var: x }
 }
 
 fn encoder(x: Tensor) -> Encoder<Tensor> {

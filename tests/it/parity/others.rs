@@ -43,8 +43,9 @@ fn networks(rows: &mut Vec<Row>) {
             distribution: init::Distribution::Normal
         },
     );
-    items!(rows, "flax.linen", nn: Conv = Conv2d, ConvTranspose = ConvTranspose2d, Dense, GRUCell = GruCell,
-        LSTMCell = LstmCell, LayerNorm);
+    items!(rows, "flax.linen", nn: BatchNorm, Conv = Conv2d, ConvTranspose = ConvTranspose2d, Dense, DenseGeneral,
+        Dropout, Einsum, Embed, GRUCell = GruCell, GroupNorm, InstanceNorm, LSTMCell = LstmCell, LayerNorm, PReLU,
+        RMSNorm, SpectralNorm, WeightNorm);
 }
 
 fn sampling(rows: &mut Vec<Row>) {

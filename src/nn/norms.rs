@@ -1,0 +1,307 @@
+//! Normalisation layers with a trainable scale and bias.
+//!
+//! Statistics of `f16` and `bf16` are computed in f32; the result has the element type of the input.
+
+use crate::trace::ops;
+use crate::trace::tensor::{fail_op, function};
+use crate::trace::{Axis, DType, Tensor};
+use crate::tree::Tree;
+
+/// Converts narrow floats to f32, in which statistics are computed, and refuses other types.
+#[track_caller]
+pub(super) fn widened(op: &str, x: Tensor) -> Tensor {
+    if !x.dtype().is_float() {
+        fail_op(op, format!("takes floats, and was given {}", x.ty()));
+    }
+    if matches!(x.dtype(), DType::F16 | DType::BF16) { x.to(DType::F32) } else { x }
+}
+
+/// Checks that the last axis of `x` has the size of the parameters or statistics `of`.
+#[track_caller]
+pub(super) fn expect_features(op: &str, x: Tensor, of: &[Option<Tensor>]) {
+    for parameter in of.iter().flatten() {
+        if x.rank() == 0 || parameter.rank() != 1 || x.dim(-1) != parameter.dim(0) {
+            let problem = format!(
+                "takes features on the last axis, as many as the layer was made for; was given {}, \
+                 and a parameter is {}",
+                x.ty(),
+                parameter.ty()
+            );
+            fail_op(op, problem);
+        }
+    }
+}
+
+/// Computes mean and variance over `axes`, which keep size 1.
+#[track_caller]
+fn moments(x: Tensor, axes: &[isize]) -> (Tensor, Tensor) {
+    let mean = x.mean_keepdims(axes);
+    (mean, (x - mean).square().mean_keepdims(axes))
+}
+
+/// Computes `x * scale + bias` with the parameters that there are.
+#[track_caller]
+pub(super) fn scaled(x: Tensor, scale: Option<Tensor>, bias: Option<Tensor>) -> Tensor {
+    let x = match scale {
+        Some(scale) => x * scale,
+        None => x,
+    };
+    match bias {
+        Some(bias) => x + bias,
+        None => x,
+    }
+}
+
+#[track_caller]
+fn parameters(features: usize) -> (Option<Tensor>, Option<Tensor>) {
+    (Some(ops::ones([features], DType::F32)), Some(ops::zeros([features], DType::F32)))
+}
+
+/// Axes from 1 to the last but one: the spatial axes of `[batch, .., features]`.
+#[track_caller]
+fn spatial_axes(op: &str, x: Tensor) -> Vec<isize> {
+    if x.rank() < 2 {
+        fail_op(op, format!("takes [batch, .., features], and was given {}", x.ty()));
+    }
+    (1..x.rank() as isize - 1).collect()
+}
+
+/// Running statistics of a [`BatchNorm`]: flax's collection `batch_stats`.
+#[derive(Debug, Clone, Tree)]
+pub struct BatchStats<T> {
+    /// Running mean, `[features]`.
+    pub mean: T,
+    /// Running variance, `[features]`.
+    pub var: T,
+}
+
+impl BatchStats<Tensor> {
+    /// Returns the statistics before the first update, in f32: mean 0 and variance 1.
+    #[track_caller]
+    pub fn init(features: usize) -> BatchStats<Tensor> {
+        let _scope = function("BatchStats::init");
+        let mean = ops::zeros([features], DType::F32);
+        BatchStats { mean, var: ops::ones([features], DType::F32) }
+    }
+
+    /// Returns the statistics after a batch with this mean and variance.
+    #[track_caller]
+    pub(super) fn updated(self, mean: Tensor, var: Tensor, momentum: f64) -> BatchStats<Tensor> {
+        let added = 1.0 - momentum;
+        BatchStats {
+            mean: momentum * self.mean + added * mean.to(self.mean.dtype()),
+            var: momentum * self.var + added * var.to(self.var.dtype()),
+        }
+    }
+}
+
+/// Batch normalisation (Ioffe & Szegedy 2015): flax's `BatchNorm`. The running statistics are not
+/// parameters: [`BatchNorm::apply`] takes them and returns the next ones.
+///
+/// ```
+/// use podracer::nn::{BatchNorm, BatchStats};
+/// use podracer::{Array, Tensor, interpret};
+/// let f = interpret(|x: Tensor| {
+///     let (norm, stats) = BatchNorm::init(1);
+///     norm.apply(x, stats, true) // flax: use_running_average=False
+/// });
+/// let (y, stats): (Array, BatchStats<Array>) = f.call(Array::new([2, 1], &[1.0f32, 3.0])?)?;
+/// assert!((y.to_vec::<f32>()?[1] - 1.0).abs() < 1e-4);
+/// assert!((stats.mean.to_vec::<f32>()?[0] - 0.02).abs() < 1e-6); // 0.99 * 0 + 0.01 * 2
+/// # Ok::<(), podracer::Error>(())
+/// ```
+#[derive(Debug, Clone, Tree)]
+pub struct BatchNorm<T> {
+    /// Scale, `[features]`; `None` is flax's `use_scale=False`.
+    pub scale: Option<T>,
+    /// Bias, `[features]`; `None` is flax's `use_bias=False`.
+    pub bias: Option<T>,
+    /// Part of the running statistics that stays in an update: 0.99 in flax, 0.9 in PyTorch.
+    pub momentum: f64,
+    /// Epsilon added to the variance.
+    pub epsilon: f64,
+}
+
+impl BatchNorm<Tensor> {
+    /// Initialises a layer in f32 with scale 1, bias 0, momentum 0.99 and epsilon 1e-5, and running
+    /// statistics of mean 0 and variance 1.
+    #[track_caller]
+    pub fn init(features: usize) -> (BatchNorm<Tensor>, BatchStats<Tensor>) {
+        let _scope = function("BatchNorm::init");
+        let (scale, bias) = parameters(features);
+        (BatchNorm { scale, bias, momentum: 0.99, epsilon: 1e-5 }, BatchStats::init(features))
+    }
+
+    /// Normalises `x: [.., features]`. With `train`, it uses the statistics of all axes but the last
+    /// and returns updated running statistics; otherwise it uses the running statistics and returns
+    /// them unchanged.
+    #[track_caller]
+    pub fn apply(
+        &self,
+        x: Tensor,
+        stats: BatchStats<Tensor>,
+        train: bool,
+    ) -> (Tensor, BatchStats<Tensor>) {
+        let _scope = function("BatchNorm::apply");
+        self.expect(x, &stats);
+        if !train {
+            return (self.normalize(x, stats.mean, stats.var), stats);
+        }
+        let (mean, var) = batch_moments(widened("BatchNorm", x));
+        (self.normalize(x, mean, var), stats.updated(mean, var, self.momentum))
+    }
+
+    /// [`BatchNorm::apply`] with `train`, over the statistics of all members of `axis`, the axis of a
+    /// [`pmap`](crate::pmap()) or [`vmap_axis`](crate::vmap_axis): flax's `axis_name`.
+    #[track_caller]
+    pub fn apply_over(
+        &self,
+        x: Tensor,
+        stats: BatchStats<Tensor>,
+        axis: Axis,
+    ) -> (Tensor, BatchStats<Tensor>) {
+        let _scope = function("BatchNorm::apply_over");
+        self.expect(x, &stats);
+        let wide = widened("BatchNorm", x);
+        let axes: Vec<isize> = (0..x.rank() as isize - 1).collect();
+        let mean = ops::pmean(wide.mean(&axes[..]), axis);
+        let var = ops::pmean((wide - mean).square().mean(&axes[..]), axis);
+        (self.normalize(x, mean, var), stats.updated(mean, var, self.momentum))
+    }
+
+    #[track_caller]
+    fn expect(&self, x: Tensor, stats: &BatchStats<Tensor>) {
+        let of = [Some(stats.mean), Some(stats.var), self.scale, self.bias];
+        expect_features("BatchNorm", x, &of);
+    }
+
+    #[track_caller]
+    fn normalize(&self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor {
+        let y = (widened("BatchNorm", x) - mean) * (var + self.epsilon).rsqrt();
+        scaled(y, self.scale, self.bias).to(x.dtype())
+    }
+}
+
+/// Computes mean and variance over all axes but the last, `[features]` each.
+#[track_caller]
+pub(super) fn batch_moments(x: Tensor) -> (Tensor, Tensor) {
+    let axes: Vec<isize> = (0..x.rank() as isize - 1).collect();
+    let mean = x.mean(&axes[..]);
+    (mean, (x - mean).square().mean(&axes[..]))
+}
+
+/// Group normalisation (Wu & He 2018): flax's `GroupNorm`. Each example is normalised in groups of
+/// features, over all axes but the first.
+#[derive(Debug, Clone, Tree)]
+pub struct GroupNorm<T> {
+    /// Scale, `[features]`; `None` is flax's `use_scale=False`.
+    pub scale: Option<T>,
+    /// Bias, `[features]`; `None` is flax's `use_bias=False`.
+    pub bias: Option<T>,
+    /// Number of groups: 32 by default in flax. It divides the number of features.
+    pub num_groups: usize,
+    /// Epsilon added to the variance.
+    pub epsilon: f64,
+}
+
+impl GroupNorm<Tensor> {
+    /// Initialises a layer in f32 with scale 1, bias 0 and epsilon 1e-6.
+    #[track_caller]
+    pub fn init(features: usize, num_groups: usize) -> GroupNorm<Tensor> {
+        let _scope = function("GroupNorm::init");
+        if num_groups == 0 || !features.is_multiple_of(num_groups) {
+            let problem = format!(
+                "the number of groups must divide the number of features; was given {num_groups} \
+                 groups and {features} features"
+            );
+            fail_op("GroupNorm", problem);
+        }
+        let (scale, bias) = parameters(features);
+        GroupNorm { scale, bias, num_groups, epsilon: 1e-6 }
+    }
+
+    /// Normalises `x: [batch, .., features]`, which keeps its shape.
+    #[track_caller]
+    pub fn apply(&self, x: Tensor) -> Tensor {
+        let _scope = function("GroupNorm::apply");
+        expect_features("GroupNorm", x, &[self.scale, self.bias]);
+        let mut axes = spatial_axes("GroupNorm", x);
+        axes.push(x.rank() as isize);
+        let shape = x.shape();
+        let features = shape[shape.rank() - 1];
+        if self.num_groups == 0 || !features.is_multiple_of(self.num_groups) {
+            let problem =
+                format!("{} groups do not divide the features of {}", self.num_groups, x.ty());
+            fail_op("GroupNorm", problem);
+        }
+        let groups = [self.num_groups, features / self.num_groups];
+        let grouped = [&shape[..shape.rank() - 1], &groups[..]].concat();
+        let groups = widened("GroupNorm", x).reshape(grouped);
+        let (mean, var) = moments(groups, &axes);
+        let y = ((groups - mean) * (var + self.epsilon).rsqrt()).reshape(&shape);
+        scaled(y, self.scale, self.bias).to(x.dtype())
+    }
+}
+
+/// Instance normalisation (Ulyanov et al. 2016): flax's `InstanceNorm`. Each feature of each example
+/// is normalised over the spatial axes.
+#[derive(Debug, Clone, Tree)]
+pub struct InstanceNorm<T> {
+    /// Scale, `[features]`; `None` is flax's `use_scale=False`.
+    pub scale: Option<T>,
+    /// Bias, `[features]`; `None` is flax's `use_bias=False`.
+    pub bias: Option<T>,
+    /// Epsilon added to the variance.
+    pub epsilon: f64,
+}
+
+impl InstanceNorm<Tensor> {
+    /// Initialises a layer in f32 with scale 1, bias 0 and epsilon 1e-6.
+    #[track_caller]
+    pub fn init(features: usize) -> InstanceNorm<Tensor> {
+        let _scope = function("InstanceNorm::init");
+        let (scale, bias) = parameters(features);
+        InstanceNorm { scale, bias, epsilon: 1e-6 }
+    }
+
+    /// Normalises `x: [batch, .., features]`, which keeps its shape.
+    #[track_caller]
+    pub fn apply(&self, x: Tensor) -> Tensor {
+        let _scope = function("InstanceNorm::apply");
+        expect_features("InstanceNorm", x, &[self.scale, self.bias]);
+        let axes = spatial_axes("InstanceNorm", x);
+        let wide = widened("InstanceNorm", x);
+        let (mean, var) = moments(wide, &axes);
+        let y = (wide - mean) * (var + self.epsilon).rsqrt();
+        scaled(y, self.scale, self.bias).to(x.dtype())
+    }
+}
+
+/// Root mean square normalisation over the last axis (Zhang & Sennrich 2019): flax's `RMSNorm`. It
+/// has no bias, and subtracts no mean.
+#[derive(Debug, Clone, Tree)]
+pub struct RMSNorm<T> {
+    /// Scale, `[features]`; `None` is flax's `use_scale=False`.
+    pub scale: Option<T>,
+    /// Epsilon added to the mean square.
+    pub epsilon: f64,
+}
+
+impl RMSNorm<Tensor> {
+    /// Initialises a layer in f32 with scale 1 and epsilon 1e-6.
+    #[track_caller]
+    pub fn init(features: usize) -> RMSNorm<Tensor> {
+        let _scope = function("RMSNorm::init");
+        RMSNorm { scale: parameters(features).0, epsilon: 1e-6 }
+    }
+
+    /// Normalises `x: [.., features]`, which keeps its shape.
+    #[track_caller]
+    pub fn apply(&self, x: Tensor) -> Tensor {
+        let _scope = function("RMSNorm::apply");
+        expect_features("RMSNorm", x, &[self.scale]);
+        let wide = widened("RMSNorm", x);
+        let y = wide * (wide.square().mean_keepdims(-1) + self.epsilon).rsqrt();
+        scaled(y, self.scale, None).to(x.dtype())
+    }
+}
