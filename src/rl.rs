@@ -1,11 +1,12 @@
-//! Infrastructure of training programs, in four modules: [`training`] (settings, the trainer, runs,
-//! checkpoints, evaluation), [`logging`] (TensorBoard, videos), [`buffers`] (replay buffers) and
-//! [`sebulba`] (actors and learners).
+//! Infrastructure of training programs, in five modules: [`training`] (settings, the trainer, runs,
+//! checkpoints, evaluation), [`logging`] (TensorBoard, videos), [`buffers`] (replay buffers),
+//! [`sebulba`] (actors and learners) and [`statistics`] (measures over runs, as rliable has them).
 
 pub mod buffers;
 pub(crate) mod files;
 pub mod logging;
 pub mod sebulba;
+pub mod statistics;
 pub mod training;
 
 pub(crate) use buffers::memory;

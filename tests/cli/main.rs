@@ -9,6 +9,7 @@ mod output;
 mod peers;
 mod runs;
 mod signals;
+mod statistics;
 mod track;
 
 use std::fs;

@@ -45,6 +45,7 @@ mod results;
 mod rows;
 mod sizes;
 mod stablehlo_text;
+mod statistics;
 mod text;
 mod timeline;
 mod transforms;

@@ -4,10 +4,10 @@
 mod docs;
 mod job;
 mod provenance;
-mod results;
+pub mod results;
 mod runner;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
@@ -25,13 +25,17 @@ use provenance::Commit;
 pub use provenance::machine;
 use results::{Record, ResultsFile, RunRecord};
 
+use super::run_sets;
+
 #[derive(Debug, Args)]
 pub struct Settings {
     /// Algorithms, separated by commas
-    #[arg(long, value_delimiter = ',', required_unless_present_any = ["queue", "write_docs"])]
+    #[arg(long, value_delimiter = ',',
+          required_unless_present_any = ["queue", "write_docs", "compare"])]
     algos: Vec<String>,
     /// Environment ids, separated by commas
-    #[arg(long, value_delimiter = ',', required_unless_present_any = ["queue", "write_docs"])]
+    #[arg(long, value_delimiter = ',',
+          required_unless_present_any = ["queue", "write_docs", "compare"])]
     env_ids: Vec<String>,
     /// Runs of each algorithm on each environment
     #[arg(long, default_value_t = 3)]
@@ -61,6 +65,11 @@ pub struct Settings {
     #[arg(long, value_name = "DOCS", num_args = 0..=1, default_missing_value = "docs",
           conflicts_with_all = ["algos", "env_ids", "queue", "results", "resume", "slurm", "flags"])]
     write_docs: Option<PathBuf>,
+    /// Compare the returns of two sets of runs, and run nothing: two results files or folders of
+    /// runs, or one of them and two names in --algos
+    #[arg(long, value_name = "PATH", num_args = 1..=2,
+          conflicts_with_all = ["env_ids", "queue", "results", "resume", "slurm", "write_docs", "flags"])]
+    compare: Vec<PathBuf>,
     /// Flags for every run, after `--`
     #[arg(last = true)]
     flags: Vec<String>,
@@ -84,6 +93,9 @@ struct Summarized {
 pub fn benchmark(settings: &Settings) -> Result<String> {
     if let Some(folder) = &settings.write_docs {
         return docs::write(folder);
+    }
+    if !settings.compare.is_empty() {
+        return run_sets::compare(&settings.compare, &settings.algos);
     }
     let mut jobs = match &settings.queue {
         Some(path) => job::read_queue(path, &settings.flags)?,
@@ -275,9 +287,10 @@ impl From<&RunRecord> for Summarized {
     }
 }
 
-/// Returns the table of means and standard deviations over the seeds of each algorithm on each
-/// environment: the return of the last episodes, the steps per second without compilation, and the
-/// seconds of compilation. Environments without a successful run have no row.
+/// Returns the table of statistics over the seeds of each algorithm on each environment: the return
+/// of the last episodes, the steps per second without compilation, and the seconds of compilation.
+/// Environments without a successful run have no row. Atari games have a second table, of
+/// human-normalised scores.
 fn table(done: &[Outcome]) -> String {
     let (mut algos, mut env_ids) = (Vec::new(), Vec::new());
     for Outcome { job, .. } in done {
@@ -309,6 +322,18 @@ fn table(done: &[Outcome]) -> String {
             let _ = writeln!(text, "| {env_id} | {} |", cells.collect::<Vec<_>>().join(" | "));
         }
     }
+    let normalized = algos.iter().filter_map(|algo| {
+        let mut scores: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for Outcome { job, result } in done.iter().filter(|outcome| outcome.job.algo == **algo) {
+            let score = result.as_ref().ok().and_then(|run| run.mean_return);
+            scores.entry(job.env_id.clone()).or_default().extend(score);
+        }
+        Some(((*algo).clone(), run_sets::human_normalized(&scores)?))
+    });
+    let normalized: Vec<_> = normalized.collect();
+    if !normalized.is_empty() {
+        let _ = write!(text, "\n{}", run_sets::aggregate_table(&normalized));
+    }
     text
 }
 
@@ -320,10 +345,7 @@ fn cell(runs: &[&Summarized]) -> Option<String> {
     let returns: Vec<f64> = runs.iter().filter_map(|run| run.mean_return).collect();
     let returns = match returns[..] {
         [] => "no episode ended".to_string(),
-        _ => {
-            let (mean, std) = super::mean_and_std(&returns);
-            format!("{mean:.2} +- {std:.2}")
-        }
+        _ => run_sets::measures(&returns, 2),
     };
     // Compilation in parallel with training can take longer than the whole run.
     let training_sps = |run: &&Summarized| match run.wall_s - run.compile_s {

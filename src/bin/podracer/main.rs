@@ -7,6 +7,7 @@ mod compare;
 mod eval;
 mod export;
 mod plot;
+mod run_sets;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

@@ -1,17 +1,18 @@
-//! `podracer plot`: learning curves, by steps and by time.
+//! `podracer plot`: learning curves, by steps and by time, and performance profiles.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use podracer::error::{Error, Result};
 use podracer::rl::run::MAX_STEPS;
-use podracer::rl::tensorboard::{Event, Value, read_events};
+use podracer::rl::statistics::{Bootstrap, Scores, aggregate_iqm, score_distribution};
+use podracer::rl::tensorboard::{Event, Value};
 
 use super::canvas::{self, Chart, Problem};
+use super::run_sets::{self, env_and_experiment, final_score};
 
 #[derive(Debug, Args)]
 pub struct Settings {
@@ -27,13 +28,59 @@ pub struct Settings {
     /// Number of points of each curve; each is the mean of the values logged since the one before
     #[arg(long, default_value_t = 100)]
     points: usize,
+    /// Statistic over the runs: line and band of each curve
+    #[arg(long, value_enum, default_value_t = Statistic::Mean)]
+    statistic: Statistic,
+    /// Draw performance profiles in place of curves: the fraction of the runs of each algorithm whose
+    /// score, the mean of the last 100 values of the tag, is above a threshold; of Atari games, the
+    /// human-normalised score
+    #[arg(long, default_value_t = false)]
+    profile: bool,
 }
+
+/// Statistic over runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Statistic {
+    /// Mean and standard deviation
+    Mean,
+    /// Interquartile mean and its 95% bootstrap interval
+    Iqm,
+}
+
+/// Resamples of each interval that is drawn; rliable's number for profiles.
+const RESAMPLES: Bootstrap = Bootstrap { reps: 2000, confidence_interval_size: 0.95, seed: 1 };
 
 /// Longest run that is drawn, in hours: a century.
 const MAX_HOURS: f64 = 876_600.0;
 
-/// Means and standard deviations over runs: position, mean, deviation.
-pub type Band = Vec<(f64, f64, f64)>;
+/// Line with a band around it.
+pub type Band = Vec<Point>;
+
+/// Point of a [`Band`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    pub x: f64,
+    pub y: f64,
+    /// Lower limit of the band.
+    pub low: f64,
+    /// Upper limit of the band.
+    pub high: f64,
+}
+
+impl Point {
+    /// Returns the mean and standard deviation of values.
+    pub fn of_mean(x: f64, values: &[f64]) -> Point {
+        let (y, std) = super::mean_and_std(values);
+        Point { x, y, low: y - std, high: y + std }
+    }
+
+    /// Returns the interquartile mean and its interval; none for values that are not finite.
+    fn of_iqm(x: f64, values: &[f64]) -> Option<Point> {
+        let scores = Scores::new(vec![values.to_vec()]).ok()?;
+        let interval = RESAMPLES.interval(&scores, aggregate_iqm);
+        Some(Point { x, y: aggregate_iqm(&scores), low: interval.low, high: interval.high })
+    }
+}
 
 /// Values that one run logged under the tag: step, hours since its start, value.
 type Curve = Vec<(f64, f64, f64)>;
@@ -48,6 +95,9 @@ pub fn plot(settings: &Settings) -> Result<String> {
     if settings.points == 0 {
         return Err(Error::Argument("--points 0: must be at least 1".into()));
     }
+    if settings.profile {
+        return plot_profiles(settings);
+    }
     // One colour for each algorithm and environment, shared by all seeds.
     let mut groups: BTreeMap<String, Vec<Curve>> = BTreeMap::new();
     for run in &settings.runs {
@@ -57,10 +107,14 @@ pub fn plot(settings: &Settings) -> Result<String> {
     let groups: Vec<(String, Vec<Curve>)> =
         groups.into_iter().map(|(name, runs)| (format!("{name} ({})", runs.len()), runs)).collect();
     let curves = Curves { settings, groups: &groups };
-    canvas::write(&settings.out, (1100, 420), &curves).map_err(|problem| {
-        Error::Argument(format!("cannot draw {}: {problem}", settings.out.display()))
-    })?;
-    Ok(format!("{}\n", settings.out.display()))
+    draw(&settings.out, (1100, 420), &curves)
+}
+
+/// Writes the picture and returns its path as a line.
+fn draw(out: &Path, size: (u32, u32), chart: &impl Chart) -> Result<String> {
+    canvas::write(out, size, chart)
+        .map_err(|problem| Error::Argument(format!("cannot draw {}: {problem}", out.display())))?;
+    Ok(format!("{}\n", out.display()))
 }
 
 /// Returns `{env_id}__{exp_name}` of `{env_id}__{exp_name}__{seed}__{seconds}`, with spaces for
@@ -71,13 +125,7 @@ fn group_of(run: &Path) -> String {
 }
 
 fn read(run: &Path, tag: &str) -> Result<Curve> {
-    let files = fs::read_dir(run).map_err(Error::io("cannot read", run))?;
-    let mut events = Vec::new();
-    for file in files.filter_map(|file| Some(file.ok()?.path())) {
-        if file.file_name().is_some_and(|x| x.to_string_lossy().starts_with("events.")) {
-            events.extend(read_events(&file)?);
-        }
-    }
+    let events = run_sets::events_of(run)?;
     let curve = curve_of(&events, tag);
     if curve.is_empty() {
         let problem = format!("{} has no {tag}: nothing was logged of it", run.display());
@@ -103,8 +151,8 @@ fn curve_of(events: &[Event], tag: &str) -> Curve {
         .collect()
 }
 
-/// Returns means and standard deviations over runs at `points` positions from 0 to `end`.
-fn band(runs: &[Vec<(f64, f64)>], end: f64, points: usize) -> Band {
+/// Returns a statistic over runs at `points` positions from 0 to `end`.
+fn band(runs: &[Vec<(f64, f64)>], end: f64, points: usize, statistic: Statistic) -> Band {
     let mut band = Vec::new();
     for k in 0..points {
         let (from, to) = (end * k as f64 / points as f64, end * (k + 1) as f64 / points as f64);
@@ -115,15 +163,100 @@ fn band(runs: &[Vec<(f64, f64)>], end: f64, points: usize) -> Band {
             (!values.is_empty()).then(|| super::mean_and_std(&values).0)
         };
         let means: Vec<f64> = runs.iter().filter_map(of_run).collect();
-        if !means.is_empty() {
-            let (mean, std) = super::mean_and_std(&means);
-            band.push((to, mean, std));
+        match statistic {
+            _ if means.is_empty() => {}
+            Statistic::Mean => band.push(Point::of_mean(to, &means)),
+            Statistic::Iqm => band.extend(Point::of_iqm(to, &means)),
         }
     }
     band
 }
 
-/// Chart of mean and standard deviation of each group, by steps and by time.
+/// Draws the performance profile of each algorithm over its environments.
+fn plot_profiles(settings: &Settings) -> Result<String> {
+    let mut sets: BTreeMap<String, BTreeMap<String, Vec<f64>>> = BTreeMap::new();
+    for run in &settings.runs {
+        let Some((env_id, algorithm)) = env_and_experiment(run) else {
+            return Err(Error::Argument(format!(
+                "{}: expected the folder of a run, named ENV_ID__EXP_NAME__SEED__TIME",
+                run.display()
+            )));
+        };
+        let values: Vec<f64> = read(run, &settings.tag)?.iter().map(|point| point.2).collect();
+        let scores = sets.entry(algorithm).or_default().entry(env_id).or_default();
+        scores.extend(final_score(&values));
+    }
+    let mut env_ids: Vec<&String> = sets.values().flat_map(BTreeMap::keys).collect();
+    env_ids.sort();
+    env_ids.dedup();
+    let normalized: Option<BTreeMap<&String, Scores>> = sets
+        .iter()
+        .map(|(name, scores)| Some((name, run_sets::human_normalized(scores)?)))
+        .collect();
+    let (label, sets) = match (normalized, &env_ids[..]) {
+        (Some(normalized), _) => ("human-normalised score", normalized),
+        (None, [_]) => {
+            let of_set = |(name, scores): (_, &BTreeMap<String, Vec<f64>>)| {
+                Ok((name, Scores::new(scores.values().cloned().collect())?))
+            };
+            ("score", sets.iter().map(of_set).collect::<Result<_>>()?)
+        }
+        (None, _) => {
+            let names: Vec<&str> = env_ids.iter().map(|env_id| env_id.as_str()).collect();
+            return Err(Error::Argument(format!(
+                "--profile: scores of {} have no common scale; expected the runs of one \
+                 environment, or of Atari games with human scores",
+                names.join(", ")
+            )));
+        }
+    };
+    let profiles = Profiles { label, bands: profiles(&sets, settings.points) };
+    draw(&settings.out, (640, 420), &profiles)
+}
+
+/// Returns the profile of each set at `points` thresholds from the lowest to the highest score.
+fn profiles(sets: &BTreeMap<&String, Scores>, points: usize) -> Vec<(String, Band)> {
+    let all = || sets.values().flat_map(|scores| scores.tasks().iter().flatten().copied());
+    let low = all().fold(f64::INFINITY, f64::min);
+    let high = all().fold(f64::NEG_INFINITY, f64::max);
+    let count = points.max(2) - 1;
+    let taus: Vec<f64> =
+        (0..=count).map(|k| low + (high - low) * k as f64 / count as f64).collect();
+    let band =
+        |(name, scores): (&&String, &Scores)| {
+            let profile = |scores: &Scores| score_distribution(scores, &taus);
+            let intervals = RESAMPLES.intervals(scores, profile);
+            let point = |((x, y), interval): ((&f64, f64), podracer::rl::statistics::Interval)| {
+                Point { x: *x, y, low: interval.low, high: interval.high }
+            };
+            let band = taus.iter().zip(profile(scores)).zip(intervals).map(point).collect();
+            let runs: usize = scores.tasks().iter().map(Vec::len).sum();
+            (format!("{name} ({runs})"), band)
+        };
+    sets.iter().map(band).collect()
+}
+
+/// Chart of performance profiles.
+struct Profiles {
+    label: &'static str,
+    bands: Vec<(String, Band)>,
+}
+
+impl Chart for Profiles {
+    fn draw<B: DrawingBackend>(
+        &self,
+        area: &DrawingArea<B, Shift>,
+    ) -> std::result::Result<(), Problem>
+    where
+        B::ErrorType: 'static,
+    {
+        let start = self.bands.iter().flat_map(|(_, band)| band).map(|point| point.x);
+        let start = start.fold(f64::INFINITY, f64::min);
+        draw_panel(area, (start, self.label), "fraction of runs above", &self.bands)
+    }
+}
+
+/// Chart of a statistic of each group, by steps and by time.
 struct Curves<'a> {
     settings: &'a Settings,
     groups: &'a [(String, Vec<Curve>)],
@@ -146,18 +279,18 @@ impl Chart for Curves<'_> {
                 let runs: Vec<Vec<(f64, f64)>> =
                     runs.iter().map(|run| run.iter().map(|p| (place(p), p.2)).collect()).collect();
                 let end = runs.iter().flatten().map(|(x, _)| *x).fold(0.0, f64::max);
-                (name.clone(), band(&runs, end, settings.points))
+                (name.clone(), band(&runs, end, settings.points, settings.statistic))
             });
-            draw_panel(panel, label, quantity, &bands.collect::<Vec<_>>())?;
+            draw_panel(panel, (0.0, label), quantity, &bands.collect::<Vec<_>>())?;
         }
         Ok(())
     }
 }
 
-/// Draws the lines and bands of named groups with axes and a legend.
+/// Draws the lines and bands of named groups with axes and a legend. `(start, label)` is the axis of x.
 pub fn draw_panel<B: DrawingBackend>(
     panel: &DrawingArea<B, Shift>,
-    label: &str,
+    (start, label): (f64, &str),
     quantity: &str,
     bands: &[(String, Band)],
 ) -> std::result::Result<(), Problem>
@@ -165,9 +298,9 @@ where
     B::ErrorType: 'static,
 {
     let all = || bands.iter().flat_map(|(_, band)| band);
-    let end = all().map(|point| point.0).fold(0.0, f64::max).max(1e-6);
-    let low = all().map(|(_, y, d)| y - d).fold(f64::INFINITY, f64::min);
-    let high = all().map(|(_, y, d)| y + d).fold(f64::NEG_INFINITY, f64::max);
+    let end = all().map(|point| point.x).fold(start, f64::max).max(start + 1e-6);
+    let low = all().map(|point| point.low).fold(f64::INFINITY, f64::min);
+    let high = all().map(|point| point.high).fold(f64::NEG_INFINITY, f64::max);
     let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
     // The margin is wide enough to be seen with axis labels of many digits.
     let margin = ((high - low) * 0.05).max(high.abs().max(low.abs()) * 1e-6).max(1e-6);
@@ -175,7 +308,7 @@ where
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(56)
-        .build_cartesian_2d(0.0..end, low - margin..high + margin)?;
+        .build_cartesian_2d(start..end, low - margin..high + margin)?;
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)
@@ -185,11 +318,11 @@ where
         .draw()?;
     for (k, (name, band)) in bands.iter().enumerate() {
         let colour = Palette99::pick(k).to_rgba();
-        let upper = band.iter().map(|(x, y, d)| (*x, y + d));
-        let lower = band.iter().rev().map(|(x, y, d)| (*x, y - d));
+        let upper = band.iter().map(|point| (point.x, point.high));
+        let lower = band.iter().rev().map(|point| (point.x, point.low));
         let outline: Vec<(f64, f64)> = upper.chain(lower).collect();
         chart.draw_series([Polygon::new(outline, colour.mix(0.2).filled())])?;
-        let line = band.iter().map(|(x, y, _)| (*x, *y));
+        let line = band.iter().map(|point| (point.x, point.y));
         chart
             .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
             .label(name)
@@ -237,7 +370,14 @@ mod tests {
             let curve = curve_of(events, "x");
             assert!(curve.iter().all(|(x, y, z)| (x + y + z).is_finite()));
             let out = folder.path().join("curves.svg");
-            let settings = Settings { runs: vec![], out, tag: "x".into(), points: 100 };
+            let settings = Settings {
+                runs: vec![],
+                out,
+                tag: "x".into(),
+                points: 100,
+                statistic: Statistic::Mean,
+                profile: false,
+            };
             let groups = [("a".to_string(), vec![curve])];
             let curves = Curves { settings: &settings, groups: &groups };
             canvas::write(&settings.out, (1100, 420), &curves).unwrap();

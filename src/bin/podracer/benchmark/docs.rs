@@ -13,9 +13,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::job::{self, Job};
-use super::results::{self, Record, RunRecord, SummaryRecord, read_lines};
+use super::results::{self, Record, RunRecord, SummaryRecord, flag_words, read_lines};
 use crate::canvas::{self, Chart, Problem};
-use crate::plot::{Band, draw_panel};
+use crate::plot::{Band, Point, draw_panel};
 
 /// Flag whose effect has a table of its own.
 const TIME_LIMITS: &str = "bootstrap_truncated";
@@ -305,26 +305,6 @@ impl std::fmt::Display for Statistics {
     }
 }
 
-/// Returns flags as words of a command line.
-fn flag_words(flags: &Map<String, Value>) -> Vec<String> {
-    flags
-        .iter()
-        .map(|(name, value)| {
-            let name = name.replace('_', "-");
-            match value {
-                Value::Bool(true) => format!("--{name}"),
-                Value::Bool(false) => format!("--no-{name}"),
-                Value::String(text) => format!("--{name} {text}"),
-                Value::Array(values) => {
-                    let words: Vec<String> = values.iter().map(Value::to_string).collect();
-                    format!("--{name} {}", words.join(","))
-                }
-                other => format!("--{name} {other}"),
-            }
-        })
-        .collect()
-}
-
 /// Returns the number with commas.
 fn thousands(number: u64) -> String {
     let digits = number.to_string();
@@ -532,7 +512,7 @@ impl Chart for Figure {
         B::ErrorType: 'static,
     {
         let bands = [(self.title.clone(), self.band.clone())];
-        draw_panel(area, "timesteps", "mean return of 100 episodes", &bands)
+        draw_panel(area, (0.0, "timesteps"), "mean return of 100 episodes", &bands)
     }
 }
 
@@ -562,10 +542,7 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
             title: format!("{title} ({count} {seeds})"),
             band: points
                 .into_iter()
-                .map(|(step, values)| {
-                    let (mean, std) = crate::mean_and_std(&values);
-                    (step as f64, mean, std)
-                })
+                .map(|(step, values)| Point::of_mean(step as f64, &values))
                 .collect(),
         });
     }

@@ -113,6 +113,26 @@ pub struct SummaryRecord {
     pub page_commit: String,
 }
 
+/// Returns flags as words of a command line.
+pub fn flag_words(flags: &Map<String, Value>) -> Vec<String> {
+    flags
+        .iter()
+        .map(|(name, value)| {
+            let name = name.replace('_', "-");
+            match value {
+                Value::Bool(true) => format!("--{name}"),
+                Value::Bool(false) => format!("--no-{name}"),
+                Value::String(text) => format!("--{name} {text}"),
+                Value::Array(values) => {
+                    let words: Vec<String> = values.iter().map(Value::to_string).collect();
+                    format!("--{name} {}", words.join(","))
+                }
+                other => format!("--{name} {other}"),
+            }
+        })
+        .collect()
+}
+
 /// Returns the settings that affect training, as text that can be compared.
 pub fn training_settings(algorithm: &str, settings: &Map<String, Value>) -> String {
     let own: BTreeMap<&String, &Value> =
