@@ -24,6 +24,7 @@ mod ctc;
 mod divergence;
 mod regression;
 pub mod rl;
+mod segmentation;
 mod self_supervised;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ pub use classification::*;
 pub use ctc::{CtcLoss, ctc_loss, ctc_loss_with_forward_probs};
 pub use divergence::*;
 pub use regression::*;
+pub use segmentation::*;
 pub use self_supervised::*;
 
 /// Ends the trace with an error unless the tensors are floats. `names` are those of the arguments.

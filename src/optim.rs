@@ -68,17 +68,22 @@ mod factored;
 mod inject;
 mod lbfgs;
 mod leaves;
+mod linear_algebra;
 mod linesearch;
 mod masked;
 mod moments;
+mod monitoring;
 mod optimizers;
 mod rms;
 mod scale;
 mod schedule;
 mod sgd;
+mod sm3;
+mod step_size;
 #[cfg(test)]
 mod tests;
 mod transformation;
+mod tree_math;
 
 use crate::trace::ops::{self, Operand};
 use crate::trace::tensor::fail_op;
@@ -96,15 +101,20 @@ pub use condition::*;
 pub use factored::*;
 pub use inject::*;
 pub use lbfgs::{ScaleByLbfgs, ScaleByLbfgsState, lbfgs, scale_by_lbfgs};
+pub use linear_algebra::*;
 pub use linesearch::*;
 pub use masked::*;
 pub use moments::*;
+pub use monitoring::*;
 pub use optimizers::*;
 pub use rms::*;
 pub use scale::*;
 pub use schedule::*;
 pub use sgd::{RmsProp, RmsPropState, Sgd, SgdState};
+pub use sm3::*;
+pub use step_size::*;
 pub use transformation::{GradientTransformation, OptState, Optimizer};
+pub use tree_math::*;
 
 /// The corresponding leaves of several trees, checked to have one structure and the same float
 /// types. `names` are the names of the trees in messages.

@@ -403,6 +403,83 @@ pub fn reduce<T: Leaf + Clone, A, M: Tree<T>>(tree: &M, init: A, f: impl FnMut(A
     leaves(tree).into_iter().fold(init, f)
 }
 
+/// `f` of pairs of leaves, and of pairs of the results, until one is left; `None` if there is no leaf:
+/// `jax.tree_util.tree_reduce_associative`. A tree of additions is as deep as the logarithm of the number
+/// of leaves.
+///
+/// ```
+/// use podracer::tree;
+/// let sum = tree::reduce_associative(&(1usize, vec![2, 3], [4, 5]), |a, b| a + b);
+/// assert_eq!(sum, Some(15));
+/// ```
+pub fn reduce_associative<T: Leaf + Clone, M: Tree<T>>(
+    tree: &M,
+    mut f: impl FnMut(T, T) -> T,
+) -> Option<T> {
+    let mut values = leaves(tree);
+    while values.len() > 1 {
+        let mut pairs = values.into_iter();
+        let mut next = Vec::new();
+        while let Some(first) = pairs.next() {
+            next.push(match pairs.next() {
+                Some(second) => f(first, second),
+                None => first,
+            });
+        }
+        values = next;
+    }
+    values.pop()
+}
+
+/// A tree of the structure of `template` with `leaf` everywhere: `jax.tree_util.tree_broadcast` of one
+/// leaf.
+///
+/// ```
+/// use podracer::tree;
+/// assert_eq!(tree::broadcast(true, &(1usize, [2usize, 3])), (true, [true, true]));
+/// ```
+pub fn broadcast<T: Leaf, U: Leaf + Clone, M: Tree<T>>(leaf: U, template: &M) -> M::With<U> {
+    template.map_leaves_ref(&Path::ROOT, &mut |_, _| leaf.clone())
+}
+
+/// True if the tree is a leaf: `jax.tree_util.treedef_is_leaf`.
+///
+/// ```
+/// use podracer::tree;
+/// assert!(tree::is_leaf::<usize, _>(&1usize) && !tree::is_leaf::<usize, _>(&[1usize]));
+/// ```
+pub fn is_leaf<T: Leaf, M: Tree<T>>(tree: &M) -> bool {
+    paths(tree) == ["$"]
+}
+
+/// The leaves of trees of one structure, for each place of a leaf those of all trees in order:
+/// `jax.tree_util.tree_transpose` of a list of trees.
+///
+/// # Errors
+/// [`Error::Argument`] if the trees have different structures, or if there is none.
+///
+/// ```
+/// use podracer::tree;
+/// let columns = tree::transpose(vec![(1usize, [2usize]), (3, [4])])?;
+/// assert_eq!(columns, [vec![1, 3], vec![2, 4]]);
+/// # Ok::<(), podracer::Error>(())
+/// ```
+pub fn transpose<T: Leaf, M: Tree<T>>(trees: Vec<M>) -> Result<Vec<Vec<T>>> {
+    let Some(first) = trees.first() else {
+        return Err(Error::Argument("takes one tree at least, and was given none".into()));
+    };
+    for other in &trees[1..] {
+        same_structure::<T, T, M, M>(first, other)?;
+    }
+    let mut columns: Vec<Vec<T>> = (0..count(first)).map(|_| Vec::new()).collect();
+    for tree in trees {
+        for (column, leaf) in columns.iter_mut().zip(into_leaves(tree)) {
+            column.push(leaf);
+        }
+    }
+    Ok(columns)
+}
+
 /// True if all leaves are: `jax.tree_util.tree_all`.
 pub fn all<M: Tree<bool>>(tree: &M) -> bool {
     leaves(tree).into_iter().all(|leaf| leaf)

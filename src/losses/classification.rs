@@ -1,7 +1,7 @@
 //! Losses of classifiers.
 
 use super::{chosen, ensure_floats, ensure_same_shape};
-use crate::trace::ops::{one_hot, where_};
+use crate::trace::ops::{arange, one_hot, where_};
 use crate::trace::tensor::function;
 use crate::trace::{DType, Tensor};
 
@@ -150,6 +150,68 @@ pub fn multiclass_perceptron_loss(scores: Tensor, labels: Tensor) -> Tensor {
     let op = "multiclass_perceptron_loss";
     ensure_floats(op, ["scores"], [scores]);
     scores.max(-1) - chosen(op, ["scores", "labels"], scores, labels)
+}
+
+/// Computes the Euclidean projection of each vector of the last axis onto the probability simplex, the
+/// sparsemax. Its derivative is that of the solution: the mean of the support is taken away.
+fn sparsemax(scores: Tensor) -> Tensor {
+    let classes = scores.dim(-1);
+    let sorted = scores.sort_descending(-1);
+    let numbers = arange(classes, DType::I32).to(scores.dtype()) + 1.0;
+    let sums = sorted.cumsum(-1) - 1.0;
+    let support = (numbers * sorted).gt(sums);
+    let size = support.to(DType::I32).sum_keepdims(-1);
+    let chosen = (arange(classes, DType::I32) + 1).eq(size);
+    let threshold = where_(chosen, sums, 0.0).sum_keepdims(-1) / size.to(scores.dtype());
+    (scores - threshold).maximum(0.0)
+}
+
+/// Computes the sparsemax loss over classes, the last axis (Martins & Astudillo 2016):
+/// `optax.losses.multiclass_sparsemax_loss`.
+///
+/// `scores: [.., classes]`, `labels: [..]` of integers, result `[..]`.
+///
+/// # Errors
+/// Ends the trace in the cases of [`multiclass_hinge_loss`].
+#[track_caller]
+pub fn multiclass_sparsemax_loss(scores: Tensor, labels: Tensor) -> Tensor {
+    let _scope = function("multiclass_sparsemax_loss");
+    let op = "multiclass_sparsemax_loss";
+    ensure_floats(op, ["scores"], [scores]);
+    let score = chosen(op, ["scores", "labels"], scores, labels);
+    let probs = sparsemax(scores);
+    let differences = scores - score.expand_dims(-1);
+    let gains = where_(probs.gt(0.0), differences, 0.0);
+    (probs * gains).sum(-1) + 0.5 * (1.0 - probs.square().sum(-1))
+}
+
+/// Returns the Fenchel-Young loss of a maximum function, `max_fun(scores) - targets . scores` (Blondel
+/// et al. 2020): `optax.losses.make_fenchel_young_loss`.
+///
+/// `max_fun` takes scores `[.., classes]` and reduces the last axis, as `logsumexp` does, whose loss is
+/// the softmax cross-entropy.
+///
+/// ```
+/// use podracer::losses::make_fenchel_young_loss;
+/// use podracer::{Array, Tensor, interpret};
+///
+/// let loss = make_fenchel_young_loss(|scores: Tensor| scores.logsumexp(-1));
+/// let f = interpret(move |(scores, targets): (Tensor, Tensor)| loss(scores, targets));
+/// let (scores, targets) = (Array::from([0.0f32, 0.0]), Array::from([1.0f32, 0.0]));
+/// assert!((f.call((scores, targets))?.item::<f32>()? - 2f32.ln()).abs() < 1e-6);
+/// # Ok::<(), podracer::Error>(())
+/// ```
+#[track_caller]
+pub fn make_fenchel_young_loss(
+    max_fun: impl Fn(Tensor) -> Tensor,
+) -> impl Fn(Tensor, Tensor) -> Tensor {
+    #[track_caller]
+    fn difference(max: Tensor, scores: Tensor, targets: Tensor) -> Tensor {
+        let op = "fenchel_young_loss";
+        ensure_same_shape(op, ["scores", "targets"], [scores, targets]);
+        max - (targets * scores).sum(-1)
+    }
+    move |scores, targets| difference(max_fun(scores), scores, targets)
 }
 
 /// Computes the softmax cross-entropy plus `epsilon` times the probability of other classes (Leng

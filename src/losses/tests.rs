@@ -104,6 +104,50 @@ fn divergences_are_those_of_optax() {
 }
 
 #[test]
+fn sparse_and_fenchel_young_losses_are_those_of_optax() {
+    check(
+        "multiclass_sparsemax_loss",
+        |a| multiclass_sparsemax_loss(a[0], classes()),
+        || vec![x()],
+    );
+    let max = |scores: Tensor| scores.logsumexp(-1) + scores.index_axis(-1, 0).square();
+    let loss = make_fenchel_young_loss(max);
+    check("make_fenchel_young_loss", |a| loss(a[0], a[1]), || vec![x(), probs()]);
+}
+
+#[test]
+fn losses_of_segmentation_are_those_of_optax() {
+    let both = || vec![wave([2, 3, 2, 4], 0.7), (2.0 * wave([2, 3, 2, 4], 1.9)).softmax(-1)];
+    check("dice_loss", |a| dice_loss(a[0], a[1], None, DiceLoss::default()), both);
+    let options = DiceLoss {
+        smooth: 0.3,
+        alpha: 0.2,
+        beta: 0.8,
+        ignore_background: true,
+        ..DiceLoss::default()
+    };
+    let weights = || Some(constant([1.0f32, 2.0, 0.5, 3.0]));
+    check("dice_loss_options", |a| dice_loss(a[0], a[1], weights(), options), both);
+    let given = DiceLoss { smooth: 0.3, apply_softmax: false, ..DiceLoss::default() };
+    let masks = || both()[1];
+    let of_probs = |a: &[Tensor]| dice_loss(a[0].softmax(-1), masks(), None, given);
+    check("dice_loss_smooth", of_probs, || vec![both()[0]]);
+    check("binary_dice_loss", |a| binary_dice_loss(a[0], binary(), 1.0, true), || vec![x()]);
+    let first = |x: Tensor| x.slice_axis(-1, 0, 1);
+    check(
+        "binary_dice_loss_axis",
+        |a| binary_dice_loss(a[0], first(masks()), 0.5, true),
+        || vec![first(both()[0])],
+    );
+    let options = DiceLoss { smooth: 0.5, ignore_background: true, ..DiceLoss::default() };
+    check(
+        "multiclass_generalized_dice_loss",
+        |a| multiclass_generalized_dice_loss(a[0], a[1], options),
+        both,
+    );
+}
+
+#[test]
 fn losses_of_embeddings_are_those_of_optax() {
     let labels = || constant([0i32, 1, 0, 1]);
     check("ntxent", |a| ntxent(a[0], labels(), 0.5), || vec![x()]);

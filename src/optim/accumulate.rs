@@ -3,9 +3,9 @@
 use super::adam::power;
 use super::leaves::{map_leaves, select};
 use super::{GradientTransformation, increment, leaves_of, zeros_like};
-use crate::trace::Tensor;
 use crate::trace::ops::{self, where_};
 use crate::trace::tensor::{fail_op, function};
+use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
 
 /// Transformation built by [`trace`].
@@ -241,6 +241,102 @@ impl<O: GradientTransformation<P>, P: Tree<Tensor>> GradientTransformation<P> fo
             acc_grads,
         };
         (updates, state)
+    }
+}
+
+/// Returns true, a scalar, if the updates have NaN or infinities, and the number of such elements,
+/// `i32`: `optax.skip_not_finite`, for [`MultiSteps::should_skip_update`].
+#[track_caller]
+pub fn skip_not_finite<P: Tree<Tensor>>(updates: &P) -> (Tensor, Tensor) {
+    let _scope = function("skip_not_finite");
+    let mut count = ops::constant(0i32);
+    for leaf in tree::leaves(updates) {
+        count = count + (!leaf.is_finite()).to(DType::I32).sum(..);
+    }
+    (count.gt(0), count)
+}
+
+/// Returns true, a scalar, unless the squared global norm of the updates is below
+/// `max_squared_norm`, and the squared norm: `optax.skip_large_updates`, for
+/// [`MultiSteps::should_skip_update`].
+#[track_caller]
+pub fn skip_large_updates<P: Tree<Tensor>>(updates: &P, max_squared_norm: f64) -> (Tensor, Tensor) {
+    let _scope = function("skip_large_updates");
+    let mut total = ops::zeros([], DType::F32);
+    for leaf in tree::leaves(updates) {
+        total = total + leaf.square().sum(..).to(DType::F32);
+    }
+    (!total.lt(max_squared_norm), total)
+}
+
+impl<O> MultiSteps<O> {
+    /// Skips the updates for which `should_skip` returns true: `should_skip_update_fn` of
+    /// `optax.MultiSteps`. They count for nothing, as if they were never made.
+    ///
+    /// `should_skip` returns a bool scalar and a measurement that the state keeps, as
+    /// [`skip_not_finite`] and [`skip_large_updates`] do.
+    ///
+    /// ```
+    /// use podracer::optim::{adam, multi_steps, skip_large_updates};
+    /// use podracer::Tensor;
+    ///
+    /// let optimizer =
+    ///     multi_steps(adam(1e-3), 4).should_skip_update(|g: &Tensor| skip_large_updates(g, 100.0));
+    /// # fn check<O: podracer::optim::Optimizer<podracer::Tensor>>(_: O) {}
+    /// # check(optimizer);
+    /// ```
+    pub fn should_skip_update<F>(self, should_skip: F) -> SkipUpdates<O, F> {
+        SkipUpdates { steps: self, should_skip }
+    }
+}
+
+/// [`MultiSteps`] without some updates; built by [`MultiSteps::should_skip_update`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SkipUpdates<O, F> {
+    steps: MultiSteps<O>,
+    should_skip: F,
+}
+
+/// State of [`MultiSteps::should_skip_update`].
+#[derive(Debug, Clone, Tree)]
+#[tree(nested = S)]
+pub struct SkipUpdatesState<T, S> {
+    /// State of the accumulation.
+    pub multi_steps: S,
+    /// True if the last update was skipped.
+    pub should_skip: T,
+    /// Measurement of the last update.
+    pub measurement: T,
+}
+
+impl<O, F, P> GradientTransformation<P> for SkipUpdates<O, F>
+where
+    O: GradientTransformation<P>,
+    F: Fn(&P) -> (Tensor, Tensor),
+    P: Tree<Tensor>,
+{
+    type State = SkipUpdatesState<Tensor, MultiStepsState<Tensor, P, O::State>>;
+
+    #[track_caller]
+    fn init(&self, params: &P) -> Self::State {
+        let (should_skip, measurement) = (self.should_skip)(&zeros_like(params));
+        SkipUpdatesState { multi_steps: self.steps.init(params), should_skip, measurement }
+    }
+
+    #[track_caller]
+    fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
+        let (skip, measurement) = (self.should_skip)(grads);
+        if skip.rank() != 0 || skip.dtype() != DType::Bool {
+            let problem = format!("should_skip must return a bool scalar, and got {}", skip.ty());
+            fail_op("multi_steps", problem);
+        }
+        let old = tree::leaves(&state.multi_steps);
+        let (updates, new) = self.steps.update(grads, state.multi_steps, params);
+        let [updates] =
+            map_leaves("multi_steps", ["updates"], [&updates], |[u]| [where_(skip, 0.0, u)]);
+        let old = tree::replace(&new, old);
+        let multi_steps = select(!skip, &new, old);
+        (updates, SkipUpdatesState { multi_steps, should_skip: skip, measurement })
     }
 }
 

@@ -147,9 +147,14 @@ pub fn adaptive_grad_clip(clipping: f64) -> AdaptiveGradClip {
     AdaptiveGradClip { clipping, eps: 1e-3 }
 }
 
-/// Computes the norm of each unit of `x`, broadcast to the shape of `x`.
+/// Computes the norm of each unit of `x`, broadcast to the shape of `x`: `optax.unitwise_norm`. Units
+/// are those of [`adaptive_grad_clip`].
+///
+/// # Errors
+/// Ends the trace if `x` has more than 5 axes.
 #[track_caller]
-fn unitwise_norm(x: Tensor) -> Tensor {
+pub fn unitwise_norm(x: Tensor) -> Tensor {
+    let _scope = function("unitwise_norm");
     let shape = x.shape();
     let squares = x.square();
     let total = match shape.iter().filter(|&&size| size != 1).count() {
@@ -160,17 +165,118 @@ fn unitwise_norm(x: Tensor) -> Tensor {
             5 => squares.sum_keepdims([0, 1, 2, 3]),
             rank => {
                 let problem = format!("takes leaves of at most 5 axes, and one has {rank}");
-                fail_op("adaptive_grad_clip", problem)
+                fail_op("unitwise_norm", problem)
             }
         },
     };
     total.sqrt().broadcast_to(shape)
 }
 
+/// Clips each unit of `grad` to `max_norm`, given its norm: `optax.unitwise_clip`. All three have one
+/// shape. Norms are at least `div_eps` (1e-6 in optax) where they divide.
+///
+/// # Errors
+/// Ends the trace if the shapes differ.
+#[track_caller]
+pub fn unitwise_clip(norm: Tensor, max_norm: Tensor, grad: Tensor, div_eps: f64) -> Tensor {
+    let _scope = function("unitwise_clip");
+    for (name, other) in [("norm", norm), ("max_norm", max_norm)] {
+        if other.shape() != grad.shape() {
+            let problem = format!("{name} is {}, and grad is {}", other.ty(), grad.ty());
+            fail_op("unitwise_clip", format!("shapes must be equal; {problem}"));
+        }
+    }
+    where_(norm.lt(max_norm), grad, grad * (max_norm / norm.maximum(div_eps)))
+}
+
 stateless_by_param! {
     AdaptiveGradClip "adaptive_grad_clip": |this, u, p| {
         let max_norm = this.clipping * unitwise_norm(p).maximum(this.eps);
-        let norm = unitwise_norm(u);
-        where_(norm.lt(max_norm), u, u * (max_norm / norm.maximum(1e-6)))
+        unitwise_clip(unitwise_norm(u), max_norm, u, 1e-6)
     };
+}
+
+/// Returns the number of examples, the size of axis 0 of every leaf.
+#[track_caller]
+fn batch_size(op: &str, leaves: &[Tensor]) -> usize {
+    let size = leaves.first().and_then(|leaf| leaf.shape().first().copied());
+    for leaf in leaves {
+        if size.is_none() || leaf.shape().first().copied() != size {
+            let problem = "gradients must have the examples along axis 0 of every leaf";
+            fail_op(op, format!("{problem}; one is {}, another {}", leaves[0].ty(), leaf.ty()));
+        }
+    }
+    size.unwrap_or(0)
+}
+
+/// Clips the gradient of each example, of these leaves together, to a norm of at most `max_norm`.
+/// Returns the sums over the examples, and the number of those clipped.
+#[track_caller]
+fn clipped_sums(leaves: &[Tensor], max_norm: f64) -> (Vec<Tensor>, Tensor) {
+    let squares =
+        |leaf: Tensor| leaf.square().reshape([leaf.dim(0), leaf.numel() / leaf.dim(0).max(1)]);
+    let mut total = squares(leaves[0]).sum(1);
+    for leaf in &leaves[1..] {
+        total = total + squares(*leaf).sum(1);
+    }
+    let norm = total.sqrt();
+    let ratio: Tensor = max_norm / where_(norm.eq(0.0), 1.0, norm);
+    let factors = where_(norm.eq(0.0), 1.0, ratio.minimum(1.0));
+    let sum = |leaf: &Tensor| {
+        let mut shape = vec![1; leaf.rank()];
+        shape[0] = leaf.dim(0);
+        (factors.reshape(shape) * *leaf).sum(0)
+    };
+    (leaves.iter().map(sum).collect(), factors.lt(1.0).to(DType::I32).sum(..))
+}
+
+/// Clips the gradient of each example to a global norm of at most `max_norm` and adds them up:
+/// `optax.per_example_global_norm_clip`, a part of differentially private SGD (Abadi et al. 2016).
+///
+/// Axis 0 of every leaf has the examples. Returns the sums, and the number of clipped examples,
+/// `i32`.
+///
+/// # Errors
+/// Ends the trace if there is no leaf, or if axis 0 has different sizes.
+#[track_caller]
+pub fn per_example_global_norm_clip<M: Tree<Tensor>>(grads: &M, max_norm: f64) -> (M, Tensor) {
+    let _scope = function("per_example_global_norm_clip");
+    let [leaves] = leaves_of("per_example_global_norm_clip", ["grads"], [grads]);
+    if leaves.is_empty() {
+        fail_op("per_example_global_norm_clip", "takes gradients with at least one leaf");
+    }
+    batch_size("per_example_global_norm_clip", &leaves);
+    let (sums, clipped) = clipped_sums(&leaves, max_norm);
+    (tree::replace(grads, sums), clipped)
+}
+
+/// Clips the gradient of each example, leaf by leaf, and adds them up:
+/// `optax.per_example_layer_norm_clip` (McMahan et al. 2018).
+///
+/// The bounds of the leaves combine to `max_norm`: they are equal if `uniform`, otherwise they go
+/// by the root of the number of elements. Returns the sums, and for each leaf the number of clipped
+/// examples, `i32`.
+///
+/// # Errors
+/// Ends the trace if axis 0, that of the examples, has different sizes.
+#[track_caller]
+pub fn per_example_layer_norm_clip<M: Tree<Tensor>>(
+    grads: &M,
+    max_norm: f64,
+    uniform: bool,
+) -> (M, M) {
+    let _scope = function("per_example_layer_norm_clip");
+    let [leaves] = leaves_of("per_example_layer_norm_clip", ["grads"], [grads]);
+    let examples = batch_size("per_example_layer_norm_clip", &leaves).max(1);
+    let sizes: Vec<usize> = leaves.iter().map(|leaf| leaf.numel() / examples).collect();
+    let total: usize = sizes.iter().sum();
+    let (mut sums, mut counts) = (Vec::new(), Vec::new());
+    for (leaf, size) in leaves.iter().zip(&sizes) {
+        let share =
+            if uniform { 1.0 / leaves.len() as f64 } else { *size as f64 / total.max(1) as f64 };
+        let (sum, clipped) = clipped_sums(&[*leaf], max_norm * share.sqrt());
+        sums.extend(sum);
+        counts.push(clipped);
+    }
+    (tree::replace(grads, sums), tree::replace(grads, counts))
 }

@@ -2,9 +2,9 @@
 
 use super::leaves::{all_finite, map_leaves, scalars, select};
 use super::{GradientTransformation, increment};
-use crate::trace::Tensor;
 use crate::trace::ops::{self, where_};
-use crate::trace::tensor::function;
+use crate::trace::tensor::{fail_op, function};
+use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
 
 /// Transformation built by [`zero_nans`].
@@ -120,4 +120,78 @@ super::scale::stateless_by_param! {
     KeepParamsNonnegative "keep_params_nonnegative": |_this, u, p| {
         where_((p + u).lt(0.0), -p, u)
     };
+}
+
+/// Transformation built by [`conditionally_transform`] and [`conditionally_mask`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Conditionally<O, F> {
+    inner: O,
+    should_transform: F,
+    mask: bool,
+}
+
+/// State of [`conditionally_transform`] and [`conditionally_mask`].
+#[derive(Debug, Clone, Tree)]
+#[tree(nested = S)]
+pub struct ConditionallyState<T, S> {
+    /// Number of updates made, `i32`.
+    pub step: T,
+    /// State of the inner transformation.
+    pub inner_state: S,
+}
+
+/// Applies `inner` at the steps for which `should_transform` returns true; other updates are
+/// unchanged, and the state with them: `optax.conditionally_transform`.
+///
+/// `should_transform` takes the number of updates made, an `i32` scalar, and returns a bool scalar.
+/// Unlike in optax, `inner` is computed at every update.
+pub fn conditionally_transform<O, F: Fn(Tensor) -> Tensor>(
+    inner: O,
+    should_transform: F,
+) -> Conditionally<O, F> {
+    Conditionally { inner, should_transform, mask: false }
+}
+
+/// Applies `inner` at the steps for which `should_transform` returns true; other updates are zeros,
+/// and the state is unchanged: `optax.conditionally_mask`.
+///
+/// `should_transform` is that of [`conditionally_transform`].
+pub fn conditionally_mask<O, F: Fn(Tensor) -> Tensor>(
+    inner: O,
+    should_transform: F,
+) -> Conditionally<O, F> {
+    Conditionally { inner, should_transform, mask: true }
+}
+
+impl<O, F, P> GradientTransformation<P> for Conditionally<O, F>
+where
+    O: GradientTransformation<P>,
+    F: Fn(Tensor) -> Tensor,
+    P: Tree<Tensor>,
+{
+    type State = ConditionallyState<Tensor, O::State>;
+
+    #[track_caller]
+    fn init(&self, params: &P) -> Self::State {
+        ConditionallyState { step: ops::constant(0i32), inner_state: self.inner.init(params) }
+    }
+
+    #[track_caller]
+    fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
+        let op = if self.mask { "conditionally_mask" } else { "conditionally_transform" };
+        let apply = (self.should_transform)(state.step);
+        if apply.rank() != 0 || apply.dtype() != DType::Bool {
+            let problem = format!("the condition must be a bool scalar, and is {}", apply.ty());
+            fail_op(op, problem);
+        }
+        let old_state = tree::leaves(&state.inner_state);
+        let (updates, new_state) = self.inner.update(grads, state.inner_state, params);
+        let [updates] =
+            map_leaves(op, ["updates", "inner updates"], [grads, &updates], |[g, u]| {
+                [if self.mask { where_(apply, u, 0.0) } else { where_(apply, u, g) }]
+            });
+        let old_state = tree::replace(&new_state, old_state);
+        let inner_state = select(apply, &new_state, old_state);
+        (updates, ConditionallyState { step: increment(state.step), inner_state })
+    }
 }

@@ -1,6 +1,6 @@
 //! Transformations of some leaves, and different ones for different leaves.
 
-use super::{GradientTransformation, leaves_of};
+use super::{GradientTransformation, SetToZero, leaves_of, set_to_zero};
 use crate::trace::tensor::fail_op;
 use crate::trace::{Tensor, TensorType};
 use crate::tree::{self, Tree};
@@ -89,6 +89,12 @@ where
     }
 }
 
+/// Freezes the leaves for which `mask` returns true: their updates are zeros, others are unchanged,
+/// `optax.transforms.freeze`. `mask` is that of [`masked`].
+pub fn freeze<F: Fn(&str, &TensorType) -> bool>(mask: F) -> Masked<SetToZero, F> {
+    masked(set_to_zero(), mask)
+}
+
 /// Transformation built by [`multi_transform`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MultiTransform<C, F> {
@@ -120,6 +126,25 @@ pub fn multi_transform<C, F: Fn(&str, &TensorType) -> usize>(
     label: F,
 ) -> MultiTransform<C, F> {
     MultiTransform { transforms, label }
+}
+
+/// Applies `optimizer` to the leaves for which `freeze_mask` returns false and freezes the others:
+/// `optax.transforms.selective_transform`. Frozen leaves have no state.
+///
+/// ```
+/// use podracer::optim::{adam, selective_transform};
+///
+/// let optimizer = selective_transform(adam(1e-3), |path, _| path.starts_with("$.encoder"));
+/// # fn check<O: podracer::optim::Optimizer<podracer::Tensor>>(_: O) {}
+/// # check(optimizer);
+/// ```
+pub fn selective_transform<O, F: Fn(&str, &TensorType) -> bool>(
+    optimizer: O,
+    freeze_mask: F,
+) -> MultiTransform<(O, SetToZero), impl Fn(&str, &TensorType) -> usize> {
+    multi_transform((optimizer, set_to_zero()), move |path: &str, ty: &TensorType| {
+        freeze_mask(path, ty) as usize
+    })
 }
 
 impl<C, F: Fn(&str, &TensorType) -> usize> MultiTransform<C, F> {

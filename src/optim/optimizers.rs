@@ -5,8 +5,9 @@ use super::{
     RAdam, RmsProp, Scale, ScaleByAdadelta, ScaleByAdam, ScaleByAdamax, ScaleByAdan,
     ScaleByAmsgrad, ScaleByBelief, ScaleByLearningRate, ScaleByLion, ScaleByNovograd,
     ScaleByOptimisticGradient, ScaleByRprop, ScaleByRss, ScaleBySign, ScaleByTrustRatio,
-    ScaleByYogi, Sgd, Trace, add_decayed_weights, add_noise, chain, scale, scale_by_amsgrad,
-    scale_by_learning_rate, scale_by_rprop, scale_by_sign, scale_by_trust_ratio, scale_by_yogi,
+    ScaleByYogi, Sgd, Trace, add_decayed_weights, add_noise, chain, scale, scale_by_adam,
+    scale_by_amsgrad, scale_by_learning_rate, scale_by_rprop, scale_by_sign, scale_by_trust_ratio,
+    scale_by_yogi,
 };
 use crate::trace::Tensor;
 use crate::tree::Tree;
@@ -407,6 +408,20 @@ optimizers! {
 /// is the initial step size.
 pub fn rprop(learning_rate: f64) -> Chain<(ScaleByRprop, Scale)> {
     chain((scale_by_rprop(learning_rate), scale(-1.0)))
+}
+
+/// Returns optimistic Adam in its first form (Daskalakis et al. 2017), whose learning rate is a
+/// number: `optax.optimistic_adam`. Without `optimism` it is the learning rate.
+/// [`optimistic_adam_v2`] takes schedules.
+pub fn optimistic_adam(
+    learning_rate: f64,
+    optimism: Option<f64>,
+) -> Chain<(ScaleByAdam, ScaleByOptimisticGradient, Scale)> {
+    chain((
+        ScaleByAdam { nesterov: true, ..scale_by_adam() },
+        ScaleByOptimisticGradient { alpha: learning_rate, beta: optimism.unwrap_or(learning_rate) },
+        scale(-1.0),
+    ))
 }
 
 /// Returns Fromage (Bernstein et al. 2020), whose steps keep the norm of each leaf:

@@ -1,6 +1,7 @@
 //! Tests of optimisers against optax; `tests/fixtures/nn/make.py` generates the fixtures.
 
 mod optax;
+mod wrappers;
 
 use super::*;
 use crate::trace::DType;

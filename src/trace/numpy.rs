@@ -7,6 +7,7 @@
 mod activations;
 mod bits;
 mod cumulative;
+mod eigen;
 mod einsum;
 mod elementary;
 mod filters;
@@ -23,6 +24,7 @@ mod polynomial;
 mod probability;
 mod qr;
 mod quadrature;
+mod ragged;
 mod sets;
 mod signal;
 mod sorting;
@@ -32,6 +34,7 @@ mod statistics;
 mod window;
 
 pub use bits::BitOrder;
+pub use eigen::{eigh, eigvalsh, lstsq, matrix_rank, pinv, svd, svdvals};
 pub use einsum::{einsum, tensordot};
 pub use filters::{bartlett, blackman, geomspace, hamming, hanning, kaiser, logspace};
 pub use frequencies::{fftfreq, rfftfreq};
@@ -45,16 +48,19 @@ pub use integrals::{bernoulli, exp1, expi, expn, spence};
 pub use linalg::{cho_solve, det, inv, lu, slogdet, solve};
 pub use logic::{Closeness, array_equal, array_equiv, logaddexp2};
 pub use matrices::{
-    MatrixNorm, kron, matrix_norm, matrix_power, matvec, multi_dot, tensorinv, tensorsolve, vecdot,
-    vecmat,
+    MatrixNorm, cond, kron, matrix_norm, matrix_power, matvec, multi_dot, tensorinv, tensorsolve,
+    vecdot, vecmat,
 };
-pub use polynomial::{poly, polyadd, polyder, polydiv, polyint, polymul, polysub, polyval};
+pub use polynomial::{
+    poly, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, polyval,
+};
 pub use probability::{
     boxcox, boxcox1p, dawsn, entr, erfcx, kl_div, log_ndtr, logit, ndtr, ndtri, rel_entr, xlog1py,
     xlogy,
 };
 pub use qr::{orthonormal_columns, qr};
 pub use quadrature::{fresnel, owens_t, sici};
+pub use ragged::{mulhi, ragged_dot, reduce};
 pub use sets::{
     Unique, intersect1d, segment_max, segment_min, segment_prod, segment_sum, setdiff1d, setxor1d,
     union1d, unique_all,

@@ -3,6 +3,7 @@
 //! The numbers are JAX's own (`tests/fixtures/names/make.py`).
 
 mod arrays;
+mod decompositions;
 mod functions;
 mod sampling;
 mod statistics;
@@ -20,9 +21,9 @@ use crate::quickly;
 pub type Function = (&'static str, fn(&[Tensor]) -> Vec<Tensor>);
 
 fn suite() -> Suite {
-    let functions =
-        [arrays::FUNCTIONS, functions::FUNCTIONS, sampling::FUNCTIONS, statistics::FUNCTIONS];
-    Suite { functions: functions.concat(), fixture: "tests/fixtures/names/names.safetensors" }
+    let some = [arrays::FUNCTIONS, decompositions::FUNCTIONS, functions::FUNCTIONS];
+    let functions = [&some[..], &[sampling::FUNCTIONS, statistics::FUNCTIONS]].concat().concat();
+    Suite { functions, fixture: "tests/fixtures/names/names.safetensors" }
 }
 
 /// Numbers of JAX for one function.

@@ -288,15 +288,19 @@ const COMPARED: &[&str] = &[
 /// name, which many of the functions compared are made of.
 const WITHOUT_NUMBERS: &[&str] = &[
     "Tree",
+    "broadcast",
     "broadcast_in_dim",
     "broadcast_shapes",
     "gather",
     "into_leaves",
     "iota",
+    "is_leaf",
     "leaves_with_path",
     "map_with_path",
     "pad_interior",
+    "paths",
     "rebuild",
+    "reduce_associative",
     "scatter",
     "structure",
 ];

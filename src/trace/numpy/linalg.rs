@@ -31,7 +31,11 @@ pub fn cho_solve(l: Tensor, b: Tensor) -> Tensor {
 }
 
 /// `f` of each matrix of a batch; `batch` is the axes before the last two of all arguments.
-fn for_each(batch: &[usize], f: impl Fn(&[Tensor]) -> Vec<Tensor>, args: &[Tensor]) -> Vec<Tensor> {
+pub(super) fn for_each(
+    batch: &[usize],
+    f: impl Fn(&[Tensor]) -> Vec<Tensor>,
+    args: &[Tensor],
+) -> Vec<Tensor> {
     if batch.is_empty() {
         return f(args);
     }
@@ -50,7 +54,7 @@ fn for_each(batch: &[usize], f: impl Fn(&[Tensor]) -> Vec<Tensor>, args: &[Tenso
 }
 
 /// The axes of `a` before the last two.
-fn batch_of(a: Tensor) -> Shape {
+pub(super) fn batch_of(a: Tensor) -> Shape {
     let shape = a.shape();
     Shape::from(&shape[..shape.rank() - 2])
 }

@@ -178,6 +178,22 @@ impl Tensor {
         })
     }
 
+    /// `jnp.spacing`: the distance to the next number away from zero, with the sign of the tensor. NaN at
+    /// infinities and NaN.
+    #[track_caller]
+    pub fn spacing(self) -> Tensor {
+        let _scope = function("spacing");
+        ensure_floats("spacing", self);
+        at_line(Location::caller(), || {
+            let infinity = full_like(self, f64::INFINITY).copysign(self);
+            let distance = (self.nextafter(infinity) - self).stop_gradient();
+            // Denormal numbers count as zero in compiled code.
+            let unsigned = unsigned_of(self.dtype());
+            let least = ones_like(self.bitcast(unsigned)).bitcast(self.dtype()).copysign(self);
+            where_(distance.eq(0.0), least, distance)
+        })
+    }
+
     /// `jnp.fmax`: the larger of two, or the one that is not NaN.
     #[track_caller]
     pub fn fmax(self, y: Tensor) -> Tensor {

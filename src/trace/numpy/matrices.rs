@@ -2,9 +2,10 @@
 
 use std::panic::Location;
 
+use super::eigen::svdvals;
 use super::linalg::{inv, solve};
 use crate::trace::op::DotDims;
-use crate::trace::ops::{axis_of, broadcast_shapes, dot_general, eye};
+use crate::trace::ops::{axis_of, broadcast_shapes, dot_general, expect_square, eye, where_};
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::Shape;
 
@@ -18,6 +19,16 @@ pub enum MatrixNorm {
     One,
     /// Largest sum of absolute values of a row: order infinity.
     Infinity,
+    /// Least sum of absolute values of a column: order -1.
+    LeastColumn,
+    /// Least sum of absolute values of a row: order -infinity.
+    LeastRow,
+    /// Largest singular value: order 2.
+    Spectral,
+    /// Least singular value: order -2.
+    LeastSingular,
+    /// Sum of singular values: order "nuc".
+    Nuclear,
 }
 
 /// `jnp.kron`: the Kronecker product.
@@ -176,8 +187,7 @@ fn chain_product(chain: &[Tensor]) -> Tensor {
     product(chain, &cut, 0, count - 1)
 }
 
-/// `jnp.linalg.matrix_norm`, over the last two axes, which vanish. The spectral and nuclear norms are
-/// not there.
+/// `jnp.linalg.matrix_norm`, over the last two axes, which vanish.
 #[track_caller]
 pub fn matrix_norm(a: Tensor, order: MatrixNorm) -> Tensor {
     let _scope = function("matrix_norm");
@@ -185,11 +195,45 @@ pub fn matrix_norm(a: Tensor, order: MatrixNorm) -> Tensor {
     if a.rank() < 2 {
         fail_op("matrix_norm", format!("takes matrices, and was given {}", a.ty()));
     }
-    match order {
+    at_line(Location::caller(), || match order {
         MatrixNorm::Frobenius => a.square().sum([-2, -1]).sqrt(),
         MatrixNorm::One => a.abs().sum(-2).max(-1),
         MatrixNorm::Infinity => a.abs().sum(-1).max(-1),
-    }
+        MatrixNorm::LeastColumn => a.abs().sum(-2).min(-1),
+        MatrixNorm::LeastRow => a.abs().sum(-1).min(-1),
+        MatrixNorm::Spectral => svdvals(a).max(-1),
+        MatrixNorm::LeastSingular => svdvals(a).min(-1),
+        MatrixNorm::Nuclear => svdvals(a).sum(-1),
+    })
+}
+
+/// `jnp.linalg.cond`: the condition numbers of matrices `a: f[.., m, n]`, f32 or f64. The order is
+/// JAX's `p`, `Spectral` by default: the ratio of the largest to the least singular value. Other orders
+/// than `Spectral` and `LeastSingular` take square matrices.
+///
+/// # Errors
+/// Ends the trace at other types, at empty matrices, and where the matrices must be square.
+#[track_caller]
+pub fn cond(a: Tensor, order: MatrixNorm) -> Tensor {
+    let _scope = function("cond");
+    at_line(Location::caller(), || {
+        let of_inverse = match order {
+            MatrixNorm::Spectral | MatrixNorm::LeastSingular => {
+                let s = svdvals(a);
+                let (first, last) = (s.index_axis(-1, 0), s.index_axis(-1, -1));
+                if order == MatrixNorm::Spectral {
+                    return first / last;
+                }
+                last / first
+            }
+            _ => {
+                expect_square("cond", a);
+                matrix_norm(a, order) * matrix_norm(inv(a), order)
+            }
+        };
+        let known = !a.is_nan().any([-2, -1]);
+        where_(of_inverse.is_nan() & known, f64::INFINITY, of_inverse)
+    })
 }
 
 /// `jnp.linalg.tensorinv`: the inverse of `a` for [`tensordot`](super::tensordot) over the first `ind` axes, whose sizes

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use crate::trace::numpy::{ConvolveMode, convolve};
+use crate::trace::numpy::{ConvolveMode, convolve, lstsq};
 use crate::trace::ops::{concatenate, full, zeros};
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::DType;
@@ -123,5 +123,46 @@ pub fn poly(roots: Tensor) -> Tensor {
             let root = roots.slice_axis(0, i, i + 1);
             p.pad(&[0], &[1], 0.0) - (p * root).pad(&[1], &[0], 0.0)
         })
+    })
+}
+
+/// `jnp.polyfit`: the coefficients of the polynomial of degree `deg` that is nearest to the points `(x,
+/// y)` in the sum of squares. `x: f[n]`, `y: f[n]` or `f[n, k]`; the result is `[deg + 1]` or `[deg + 1,
+/// k]`.
+///
+/// ```
+/// use podracer::trace::numpy::polyfit;
+/// use podracer::{Array, Tensor, interpret};
+/// let f = interpret(|(x, y): (Tensor, Tensor)| polyfit(x, y, 1));
+/// let p = f.call((Array::from([0.0f32, 1.0, 2.0]), Array::from([1.0f32, 3.0, 5.0])))?;
+/// let p = p.to_vec::<f32>()?;
+/// assert!((p[0] - 2.0).abs() < 1e-5 && (p[1] - 1.0).abs() < 1e-5);
+/// # Ok::<(), podracer::Error>(())
+/// ```
+///
+/// # Errors
+/// Ends the trace if `x` is no vector of f32 or f64 that is not empty, or if `y` has another length or
+/// type.
+#[track_caller]
+pub fn polyfit(x: Tensor, y: Tensor, deg: usize) -> Tensor {
+    let _scope = function("polyfit");
+    let (points, values) = (x.ty(), y.ty());
+    let fits = points.rank() == 1
+        && (1..=2).contains(&values.rank())
+        && values.shape[0] == points.shape[0]
+        && points.shape[0] > 0
+        && values.dtype == points.dtype
+        && matches!(points.dtype, DType::F32 | DType::F64);
+    if !fits {
+        let problem = format!("takes x [n] and y [n] or [n, k], and was given {points}");
+        fail_op("polyfit", format!("{problem} and {values}"));
+    }
+    at_line(Location::caller(), || {
+        let powers = x.vander(deg + 1);
+        let scale = powers.square().sum(0).sqrt();
+        let epsilon = if points.dtype == DType::F64 { f64::EPSILON } else { f32::EPSILON.into() };
+        let rcond = points.shape[0] as f64 * epsilon;
+        let solution = lstsq(powers / scale, y, Some(rcond)).0;
+        solution / if y.rank() == 1 { scale } else { scale.expand_dims(1) }
     })
 }

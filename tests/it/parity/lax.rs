@@ -11,7 +11,7 @@ pub fn rows() -> Vec<Row> {
     items!(rows, "jax.lax", ops: all_gather, all_to_all, axis_index, broadcast_shapes, concatenate,
         conv_general_dilated, conv_transpose, div, dot_general, full, full_like, gather, pmax, pmean,
         pmin, polygamma, stack, ppermute, psum, psum_scatter, scatter, select = where_, select_n = where_, sort_key_val = sort_by);
-    items!(rows, "jax.lax", numpy: betainc, igamma = gammainc, igamma_grad_a, igammac = gammaincc,
+    items!(rows, "jax.lax", numpy: mulhi, ragged_dot, reduce, betainc, igamma = gammainc, igamma_grad_a, igammac = gammaincc,
         random_gamma_grad, zeta);
     items!(rows, "jax.lax", podracer: associative_scan);
     items!(rows, "jax.lax", remat: optimization_barrier);
@@ -25,6 +25,7 @@ pub fn rows() -> Vec<Row> {
 fn elementwise(rows: &mut Vec<Row>) {
     calls!(rows, "jax.lax":
         abs => |x| x.abs(),
+        axis_size => |_x| podracer::trace::Axis::size,
         acos => |x| x.acos(),
         acosh => |x| x.acosh(),
         add => |x, y| x + y,

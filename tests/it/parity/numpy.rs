@@ -15,11 +15,11 @@ pub fn rows() -> Vec<Row> {
         choose, column_stack, convolve, correlate, diag_indices, digitize, dstack, einsum, fromfunction,
         geomspace, hamming, hanning, histogram, histogram2d, histogram_bin_edges, histogramdd, hstack,
         i0, indices, interp, intersect1d, ix_, kaiser, kron, lexsort, logaddexp2, logspace, matvec,
-        meshgrid, piecewise, poly, polyadd, polyder, polydiv, polyint, polymul, polysub, polyval,
+        meshgrid, piecewise, poly, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, polyval,
         ravel_multi_index, select, setdiff1d, setxor1d, tensordot, tri, tril_indices, triu_indices,
         union1d, unique_all, unravel_index, vecdot, vecmat, vstack);
     items!(rows, "jax.numpy.linalg", ops: cholesky);
-    items!(rows, "jax.numpy.linalg", numpy: det, inv, matrix_norm, matrix_power, multi_dot, qr,
+    items!(rows, "jax.numpy.linalg", numpy: cond, eigh, eigvalsh, lstsq, matrix_rank, pinv, svd, svdvals, det, inv, matrix_norm, matrix_power, multi_dot, qr,
         slogdet, solve, tensordot, tensorinv, tensorsolve, vecdot);
     items!(rows, "jax.numpy.fft", numpy: fftfreq, rfftfreq);
     calls!(rows, "jax.numpy.fft":
@@ -92,7 +92,7 @@ fn elementwise(rows: &mut Vec<Row>) {
         isclose => |x, y| x.isclose(y, Closeness::default()),
         isneginf => |x| x.is_neginf(), isposinf => |x| x.is_posinf(),
         lcm => |x, y| x.lcm(y), ldexp => |x, i| x.ldexp(i), modf => |x| x.modf(),
-        nan_to_num => |x| x.nan_to_num(0.0), nextafter => |x, y| x.nextafter(y),
+        spacing => |x| x.spacing(), nan_to_num => |x| x.nan_to_num(0.0), nextafter => |x, y| x.nextafter(y),
         packbits => |x| x.packbits(0, BitOrder::Big), positive => |x| x, signbit => |x| x.signbit(),
         sinc => |x| x.sinc(), unpackbits => |x| x.unpackbits(0, BitOrder::Big),
     );

@@ -2,7 +2,7 @@
 
 use podracer::nn::init;
 use podracer::trace::{numpy, ops};
-use podracer::{Key, losses, nn, optim, random, tree};
+use podracer::{Key, distributions, losses, nn, optim, random, tree};
 
 use super::{Row, calls, items};
 
@@ -82,12 +82,15 @@ fn trees(rows: &mut Vec<Row>) {
     items!(rows, "jax.tree_util", tree: tree_all = all, tree_flatten_with_path = leaves_with_path,
         tree_leaves = leaves, tree_leaves_with_path = leaves_with_path, tree_map = map,
         tree_map_with_path = map_with_path, tree_reduce = reduce, tree_structure = structure,
-        tree_unflatten = rebuild, tree_flatten = into_leaves);
+        tree_unflatten = rebuild, tree_flatten = into_leaves, tree_reduce_associative = reduce_associative,
+        tree_broadcast = broadcast, treedef_is_leaf = is_leaf, tree_transpose = transpose, keystr = paths);
 }
 
 /// `register_dataclass` and its relatives are a derive.
 fn trees_of_structs(rows: &mut Vec<Row>) {
-    items!(rows, "jax.tree_util", podracer: register_dataclass = Tree, register_pytree_node_class = Tree);
+    items!(rows, "jax.tree_util", podracer: register_dataclass = Tree, register_pytree_node_class = Tree,
+        register_pytree_node = Tree, register_pytree_with_keys = Tree, register_pytree_with_keys_class = Tree,
+        register_static = Tree);
 }
 
 fn optax(rows: &mut Vec<Row>) {
@@ -109,12 +112,25 @@ fn optax(rows: &mut Vec<Row>) {
         warmup_cosine_decay_schedule, warmup_exponential_decay_schedule, sgdr_schedule,
         join_schedules, inject_hyperparams, global_norm, incremental_update, periodic_update,
         safe_norm, safe_root_mean_squares, MultiSteps = multi_steps, partition =
-        multi_transform, scale_by_backtracking_linesearch = backtracking_linesearch);
+        multi_transform, scale_by_backtracking_linesearch = backtracking_linesearch,
+        conditionally_transform, conditionally_mask, freeze, selective_transform, named_chain, flatten,
+        stateless_with_tree_map, optimistic_adam, scale_by_distance_over_gradients, sm3, scale_by_sm3,
+        skip_not_finite, skip_large_updates, snapshot, monitor, measure_with_ema, update_moment,
+        update_infinity_moment, update_moment_per_elem_norm = update_moment, bias_correction, scale_gradient,
+        unitwise_norm, unitwise_clip, per_example_global_norm_clip, per_example_layer_norm_clip,
+        power_iteration, matrix_inverse_pth_root, nnls, polyak_sgd, scale_by_polyak,
+        inject_stateful_hyperparams = inject_hyperparams);
+    calls!(rows, "optax":
+        init_empty_state => |_x| (),
+        multi_normal => |x, y| distributions::DiagNormal::new(x, y.exp()),
+    );
     items!(rows, "optax", losses: squared_error, l2_loss, huber_loss, log_cosh, cosine_similarity, cosine_distance,
         softmax_cross_entropy, safe_softmax_cross_entropy,
         softmax_cross_entropy_with_integer_labels, sigmoid_binary_cross_entropy,
         sigmoid_focal_loss, hinge_loss, perceptron_loss, sparsemax_loss, multiclass_hinge_loss,
         multiclass_perceptron_loss, poly_loss_cross_entropy, ranking_softmax_loss,
         smooth_labels, kl_divergence, kl_divergence_with_log_targets, generalized_kl_divergence,
-        convex_kl_divergence, ntxent, triplet_margin_loss, ctc_loss, ctc_loss_with_forward_probs);
+        convex_kl_divergence, ntxent, triplet_margin_loss, ctc_loss, ctc_loss_with_forward_probs,
+        dice_loss, binary_dice_loss, multiclass_generalized_dice_loss, multiclass_sparsemax_loss,
+        make_fenchel_young_loss);
 }

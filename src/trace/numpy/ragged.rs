@@ -1,0 +1,127 @@
+//! Products of groups of rows, and reductions by any function.
+
+use std::panic::Location;
+
+use crate::trace::numpy::einsum;
+use crate::trace::ops::{arange, axis_of};
+use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::types::DType;
+
+/// `lax.ragged_dot`: the rows of `lhs: [m, k]`, in consecutive groups of the sizes `group_sizes: [g]`,
+/// integers, times the matrices of their groups, `rhs: [g, k, n]`. Rows after the last group give zeros.
+///
+/// The rows are multiplied with all matrices, of which one counts: it takes `g` times the arithmetic
+/// operations of a product of two matrices.
+///
+/// # Errors
+/// Ends the trace if shapes or types do not fit.
+///
+/// ```
+/// use podracer::trace::numpy::ragged_dot;
+/// use podracer::trace::ops::constant;
+/// use podracer::{Array, Tensor, interpret};
+/// let f = interpret(|x: Tensor| {
+///     ragged_dot(x, constant([[[10.0f32]], [[100.0]]]), constant([2i32, 1]))
+/// });
+/// let y = f.call(Array::from([[1.0f32], [2.0], [3.0], [4.0]]))?;
+/// assert_eq!(y.to_vec::<f32>()?, [10.0, 20.0, 300.0, 0.0]);
+/// # Ok::<(), podracer::Error>(())
+/// ```
+#[track_caller]
+pub fn ragged_dot(lhs: Tensor, rhs: Tensor, group_sizes: Tensor) -> Tensor {
+    let _scope = function("ragged_dot");
+    let (left, right, sizes) = (lhs.ty(), rhs.ty(), group_sizes.ty());
+    let fits = left.rank() == 2
+        && right.rank() == 3
+        && sizes.rank() == 1
+        && left.shape[1] == right.shape[1]
+        && right.shape[0] == sizes.shape[0]
+        && left.dtype == right.dtype
+        && sizes.dtype.is_int();
+    if !fits {
+        let problem = "takes lhs [m, k], rhs [g, k, n] of its type and integers group_sizes [g]";
+        fail_op("ragged_dot", format!("{problem}, and was given {left}, {right} and {sizes}"));
+    }
+    at_line(Location::caller(), || {
+        let ends = group_sizes.cumsum(0).expand_dims(0);
+        let starts = ends - group_sizes.expand_dims(0);
+        let rows = arange(left.shape[0], sizes.dtype).expand_dims(1);
+        let member = (rows.ge(starts) & rows.lt(ends)).to(left.dtype);
+        einsum("mg,mk,gkn->mn", &[member, lhs, rhs])
+    })
+}
+
+/// `lax.reduce`: combines the elements along `axes` by `computation`, an associative and commutative
+/// function of two tensors, elementwise, with `init`, a scalar that leaves elements unchanged. It is
+/// applied to halves, a logarithm of the number of elements times. Sums and their like are faster by
+/// [`Tensor::sum`] and its relatives.
+///
+/// # Errors
+/// Ends the trace if `init` is not a scalar of the type of `x`, or if `axes` are not axes of `x`.
+///
+/// ```
+/// use podracer::trace::numpy::reduce;
+/// use podracer::trace::ops::constant;
+/// use podracer::{Array, Tensor, interpret};
+/// let larger = |a: Tensor, b: Tensor| a.maximum(b);
+/// let f = interpret(move |x: Tensor| reduce(x, constant(f32::NEG_INFINITY), larger, &[1]));
+/// let y = f.call(Array::from([[1.0f32, 5.0, 2.0], [0.0, -1.0, -2.0]]))?;
+/// assert_eq!(y.to_vec::<f32>()?, [5.0, 0.0]);
+/// # Ok::<(), podracer::Error>(())
+/// ```
+#[track_caller]
+pub fn reduce(
+    x: Tensor,
+    init: Tensor,
+    computation: impl Fn(Tensor, Tensor) -> Tensor,
+    axes: &[isize],
+) -> Tensor {
+    let _scope = function("reduce");
+    if init.rank() != 0 || init.dtype() != x.dtype() {
+        let problem = format!("init must be a scalar {}, and is {}", x.dtype(), init.ty());
+        fail_op("reduce", problem);
+    }
+    let mut axes: Vec<usize> = axes.iter().map(|&axis| axis_of("reduce", axis, x.rank())).collect();
+    axes.sort_unstable();
+    axes.dedup();
+    at_line(Location::caller(), || {
+        let others: Vec<usize> = (0..x.rank()).filter(|axis| !axes.contains(axis)).collect();
+        let kept: Vec<usize> = others.iter().map(|&axis| x.shape()[axis]).collect();
+        let order: Vec<usize> = axes.iter().chain(&others).copied().collect();
+        let count: usize = axes.iter().map(|&axis| x.shape()[axis]).product();
+        let mut rest = x.transpose(&order).reshape([&[count], &kept[..]].concat());
+        let mut result = init.broadcast_to(&kept[..]);
+        while rest.dim(0) > 0 {
+            let half = rest.dim(0) / 2;
+            if rest.dim(0) % 2 == 1 {
+                result = computation(result, rest.index_axis(0, -1));
+            }
+            let (first, second) = (rest.slice_axis(0, 0, half), rest.slice_axis(0, half, 2 * half));
+            if half == 0 {
+                break;
+            }
+            rest = computation(first, second);
+        }
+        result
+    })
+}
+
+/// `lax.mulhi`: the upper half of the products of integers of at most 32 bits, of twice their size.
+///
+/// # Errors
+/// Ends the trace at other types.
+#[track_caller]
+pub fn mulhi(x: Tensor, y: Tensor) -> Tensor {
+    let _scope = function("mulhi");
+    let dtype = x.dtype();
+    let bits = 8 * dtype.size();
+    if !dtype.is_int() || bits > 32 || y.dtype() != dtype {
+        let problem =
+            format!("takes integers of one type of at most 32 bits, and was given {}", x.ty());
+        fail_op("mulhi", format!("{problem} and {}", y.ty()));
+    }
+    at_line(Location::caller(), || {
+        let wide = if dtype.is_unsigned() { DType::U64 } else { DType::I64 };
+        ((x.to(wide) * y.to(wide)) >> bits as i32).to(dtype)
+    })
+}
