@@ -5,18 +5,26 @@
 //! distribution is discrete.
 
 mod action;
+mod distribution;
 mod multi_categorical;
+mod multivariate;
+mod transformed;
+mod univariate;
 
 use std::f64::consts::{LN_2, PI};
 
 use crate::random::{self, Key};
-use crate::trace::ops::{self, where_};
+use crate::trace::ops::{self, Operand, where_};
 use crate::trace::tensor::fail_op;
-use crate::trace::{DType, Tensor};
+use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::Tree;
 
 pub use action::ActionDistribution;
+pub use distribution::{ClosedForm, Distribution};
 pub use multi_categorical::MultiCategorical;
+pub use multivariate::{Independent, MixtureSameFamily, MultivariateNormalTri};
+pub use transformed::{Bijector, Block, Chain, ScalarAffine, Sigmoid, Tanh, Transformed};
+pub use univariate::{Bernoulli, Beta, Gumbel, Laplace, LogStddevNormal, Uniform};
 
 /// Categorical distribution with probabilities `softmax(logits)` along the last axis.
 #[derive(Debug, Clone, Copy, Tree)]
@@ -36,6 +44,32 @@ impl Categorical<Tensor> {
     #[track_caller]
     pub fn masked(logits: Tensor, allowed: Tensor) -> Categorical<Tensor> {
         Categorical { logits: where_(allowed, logits, ops::full_like(logits, -1e8)) }
+    }
+
+    /// Returns the distribution over the greatest of these preferences, which have equal probabilities:
+    /// `distrax.Greedy`.
+    #[track_caller]
+    pub fn greedy(preferences: Tensor) -> Categorical<Tensor> {
+        Categorical::epsilon_greedy(preferences, 0.0)
+    }
+
+    /// Returns the distribution of [`greedy`](Categorical::greedy) with probability `1 - epsilon`, else
+    /// the uniform one: `distrax.EpsilonGreedy`. `epsilon` is a number or a traced scalar.
+    #[track_caller]
+    pub fn epsilon_greedy(preferences: Tensor, epsilon: impl Operand) -> Categorical<Tensor> {
+        let greatest = preferences.eq(preferences.max_keepdims(-1)).to(preferences.dtype());
+        let epsilon = epsilon.to_tensor(&TensorType::scalar(preferences.dtype()));
+        let uniform = epsilon / preferences.dim(-1) as f64;
+        let probs = (1.0 - epsilon) * (greatest / greatest.sum_keepdims(-1)) + uniform;
+        Categorical { logits: probs.log() }
+    }
+
+    /// Returns the distribution with probabilities `softmax(logits / temperature)`: `distrax.Softmax`.
+    /// The temperature is a number or a traced scalar.
+    #[track_caller]
+    pub fn softmax(logits: Tensor, temperature: impl Operand) -> Categorical<Tensor> {
+        let temperature = temperature.to_tensor(&TensorType::scalar(logits.dtype()));
+        Categorical { logits: logits / temperature }
     }
 
     /// Samples classes (i32, the shape of `logits` without the last axis), as

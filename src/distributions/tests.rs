@@ -1,5 +1,7 @@
 //! Tests of distributions against JAX; `tests/fixtures/nn/make.py` generates the fixtures.
 
+mod distrax;
+
 use super::*;
 use crate::trace::DType;
 use crate::trace::testing::{Fixture, numbers, wave};
