@@ -1,12 +1,14 @@
-//! Infrastructure of training programs, in five modules: [`training`] (settings, the trainer, runs,
+//! Infrastructure of training programs, in six modules: [`training`] (settings, the trainer, runs,
 //! checkpoints, evaluation), [`logging`] (TensorBoard, videos), [`buffers`] (replay buffers),
-//! [`sebulba`] (actors and learners) and [`statistics`] (measures over runs, as rliable has them).
+//! [`sebulba`] (actors and learners), [`statistics`] (measures over runs, as rliable has them) and
+//! [`sweep`] (agents with several values of hyper-parameters).
 
 pub mod buffers;
 pub(crate) mod files;
 pub mod logging;
 pub mod sebulba;
 pub mod statistics;
+pub mod sweep;
 pub mod training;
 
 pub(crate) use buffers::memory;

@@ -9,6 +9,7 @@ mod fast;
 mod log;
 mod normalize;
 mod seeds;
+mod traced_args;
 
 use clap::Parser;
 use serde::Serialize;
@@ -25,6 +26,7 @@ use crate::optim::{Adam, AdamState};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
 use crate::rl::saved::load_typed;
+use crate::rl::sweep::{Scalar, Sweep, as_words};
 use crate::rl::{
     Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
     merge_time_and_env,
@@ -41,10 +43,9 @@ use fast::{argmax, clip_by_norm, permutations, scan_packed};
 use log::Log;
 pub use normalize::Normalizers;
 pub use seeds::{Launch, SeedAxis, start};
-use seeds::{for_seeds, keys};
-
-/// Maximum number of timesteps that one call of the program reports, over all seeds.
-const MAX_REPORT: usize = 1 << 26;
+use seeds::{ensure_memory, for_seeds, keys};
+pub use traced_args::TracedArgs;
+use traced_args::parse_sweep;
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -62,6 +63,10 @@ pub struct Args {
     /// The number of agents to train at once, with consecutive seeds starting at --seed
     #[arg(long, default_value_t = 1)]
     pub num_seeds: usize,
+    /// Values of a hyper-parameter, an agent each: learning-rate=log:1e-4:1e-2:64; twice for a grid
+    #[arg(long, value_parser = parse_sweep, value_delimiter = ' ')]
+    #[serde(serialize_with = "as_words")]
+    pub sweep: Vec<Sweep>,
     /// Train several agents on one device one after another (map) or in a batch (vmap)
     #[arg(long, value_enum, default_value_t = SeedAxis::Map)]
     pub seed_axis: SeedAxis,
@@ -144,20 +149,6 @@ impl Args {
         self.total_timesteps / self.batch_size() as u64
     }
 
-    /// Number of updates in one launch. The default gives about 64 launches, so that progress is
-    /// visible and the cost of a launch is negligible. It divides the total if a divisor is near,
-    /// because a last launch of another length is compiled separately.
-    fn updates_per_launch(&self) -> u64 {
-        let total = self.num_updates();
-        if self.updates_per_launch > 0 {
-            return self.updates_per_launch.min(total);
-        }
-        // The report of a launch, which covers every timestep, is kept in memory.
-        let max = (MAX_REPORT / (self.batch_size() * self.num_seeds).max(1)).max(1) as u64;
-        let wanted = total.div_ceil(64).min(max);
-        (wanted..=wanted * 2).find(|n| total.is_multiple_of(*n)).unwrap_or(wanted)
-    }
-
     fn check(&self) -> Result<()> {
         positive(&[("num-seeds", self.num_seeds), ("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
@@ -174,7 +165,8 @@ impl Args {
             ("ent-coef", self.ent_coef),
             ("vf-coef", self.vf_coef),
             ("max-grad-norm", self.max_grad_norm),
-        ])
+        ])?;
+        self.grid().check()
     }
 }
 
@@ -323,7 +315,7 @@ fn env_step(
     agent: &Agent<Tensor>,
     env_state: EnvState<Tensor>,
     (noise, starts, keys): StepNoise<Tensor>,
-    args: &Args,
+    args: &TracedArgs,
 ) -> (EnvState<Tensor>, Rollout<Tensor>) {
     let EnvState { obs, state, mut normalizers } = env_state;
     let outputs = forward(&agent.actor, obs);
@@ -366,7 +358,7 @@ pub fn collect_rollout(
     agent: &Agent<Tensor>,
     env_state: EnvState<Tensor>,
     key: Key<Tensor>,
-    args: &Args,
+    args: &TracedArgs,
 ) -> (EnvState<Tensor>, Rollout<Tensor>) {
     let (steps, envs) = (args.num_steps, args.num_envs);
     let num_outputs = agent.actor[2].w.dim(-1);
@@ -380,7 +372,7 @@ pub fn collect_rollout(
 
     let step = |env_state, noise| env_step(env, agent, env_state, noise, args);
     let packable = |x: &Tensor| matches!(x.dtype(), DType::F32 | DType::I32 | DType::Bool);
-    let batched = args.num_seeds > 1 && args.seed_axis == SeedAxis::Vmap;
+    let batched = args.num_agents() > 1 && args.seed_axis == SeedAxis::Vmap;
     // Normalisation statistics have no environment axis.
     let normalizes = env_state.normalizers.is_some();
     if batched || normalizes || !tree::leaves(&env_state).iter().all(packable) {
@@ -425,8 +417,9 @@ pub fn compute_gae(
     dones: Tensor,
     values: Tensor,
     next_value: Tensor,
-    (gamma, gae_lambda): (f64, f64),
+    (gamma, gae_lambda): (impl Into<Scalar>, impl Into<Scalar>),
 ) -> (Tensor, Tensor) {
+    let (gamma, gae_lambda): (Scalar, Scalar) = (gamma.into(), gae_lambda.into());
     let nonterminal = 1.0 - dones.to(DType::F32);
     let next_values =
         concatenate(&[values.slice_axis(0, 1, values.dim(0)), next_value.expand_dims(0)], 0);
@@ -484,7 +477,7 @@ pub struct Metrics<T> {
 pub fn ppo_loss(
     agent: &Agent<Tensor>,
     batch: &Samples<Tensor>,
-    args: &Args,
+    args: &TracedArgs,
 ) -> (Tensor, Metrics<Tensor>) {
     let policy = agent.policy(forward_batch(&agent.actor, batch.obs));
     let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
@@ -543,7 +536,7 @@ fn gradient_step(
     unravel: impl Fn(Tensor) -> Agent<Tensor>,
     batch: &Samples<Tensor>,
     learning_rate: Tensor,
-    args: &Args,
+    args: &TracedArgs,
 ) -> (FlatTrainState<Tensor>, Metrics<Tensor>) {
     let FlatTrainState { params, opt_state } = train_state;
     let ((_, metrics), grads) =
@@ -571,7 +564,7 @@ pub fn update(
     (rollout, next_obs): (Rollout<Tensor>, Tensor),
     learning_rate: Tensor,
     key: Key<Tensor>,
-    args: &Args,
+    args: &TracedArgs,
 ) -> (FlatTrainState<Tensor>, UpdateMetrics<Tensor>) {
     // The critic did not change during the rollout: its values are computed in one batch.
     let agent = unravel(train_state.params);
@@ -635,7 +628,7 @@ pub fn init_runner(env: &Env, key: Key<Tensor>, args: &Args) -> RunnerState<Tens
     let mut obs = obs.reshape([args.num_envs, env.obs_size]);
     let mut normalizers = None;
     if matches!(env.action_kind, ActionKind::Continuous { .. }) && args.normalize_env {
-        (obs, normalizers) = normalize::init(obs, args.gamma);
+        (obs, normalizers) = normalize::init(obs);
     }
     let train_state = TrainState { agent, opt_state };
     let env_state = EnvState { obs, state, normalizers };
@@ -656,13 +649,14 @@ pub struct Report<T> {
 /// State carried between iterations, with flat parameters.
 type Carry = (FlatTrainState<Tensor>, EnvState<Tensor>, Key<Tensor>, Tensor);
 
-/// Runs `updates` iterations, each a rollout and an update.
+/// Runs `updates` iterations, each a rollout and an update, with the values `f32[]` of the sweeps.
 pub fn train_iterations(
     env: &Env,
-    state: RunnerState<Tensor>,
+    (swept, state): (Vec<Tensor>, RunnerState<Tensor>),
     updates: u64,
     args: &Args,
 ) -> (RunnerState<Tensor>, Report<Tensor>) {
+    let args = &TracedArgs::new(args, &swept);
     let RunnerState { train_state: TrainState { agent, opt_state }, env_state, key, num_updates } =
         state;
     let (params, unravel) = ravel(&agent);
@@ -672,7 +666,7 @@ pub fn train_iterations(
         let [key, rollout_key, shuffle_key] = key.split_n();
         let agent = unravel(train_state.params);
         let (env_state, rollout) = collect_rollout(env, &agent, env_state, rollout_key, args);
-        let mut learning_rate = full_like(num_updates.to(DType::F32), args.learning_rate);
+        let mut learning_rate = args.learning_rate.like(num_updates.to(DType::F32));
         if args.anneal_lr {
             let done = num_updates.to(DType::F32) / args.num_updates() as f64;
             learning_rate = learning_rate * (1.0 - done);
@@ -704,6 +698,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let devices = start(args)?;
     let env = Env::new(args)?;
+    ensure_memory(&env, devices, args)?;
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
 
     let init = jit(|key: Key<Tensor>| for_seeds(args, |key| init_runner(&env, key, args), key))
@@ -731,14 +726,15 @@ pub fn train(args: &Args) -> Result<Summary> {
         trainer.checkpoint_if_due(&state, ())?;
     }
     let compile_s = init.stats().seconds() + whole.compile_s() + rest.compile_s();
+    let details = log.details(&trainer.run.dir)?;
     let summary = trainer.finish(&state, compile_s)?;
-    let seeds = args.num_seeds as u64;
+    let agents = args.num_agents() as u64;
     Ok(Summary {
         num_devices: devices,
-        global_step: summary.global_step * seeds,
-        sps: summary.sps * seeds as f64,
+        global_step: summary.global_step * agents,
+        sps: summary.sps * agents as f64,
         avg_episodic_return: log.mean_return(),
-        details: if seeds > 1 { log.table() } else { String::new() },
+        details,
         ..summary
     })
 }
@@ -755,10 +751,10 @@ fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let options =
         PoolOptions { num_threads: 1, seed, clip_actions: true, ..PoolOptions::default() };
     let pool = EnvPool::make(&args.env_id, options)?;
-    let (spec, num_seeds) = (pool.spec().clone(), args.num_seeds);
+    let (spec, num_agents) = (pool.spec().clone(), args.num_agents());
     type Parameters<T> = (Agent<T>, Option<RunningMeanStd<T>>);
     let act = move |parameters: &Parameters<Tensor>, obs: Tensor| {
-        let first = |x: Tensor| if num_seeds == 1 { x } else { x.index_axis(0, 0) };
+        let first = |x: Tensor| if num_agents == 1 { x } else { x.index_axis(0, 0) };
         let (agent, stats) = tree::map(parameters.clone(), first);
         let obs = obs.flatten_from(1).to(DType::F32);
         let obs = stats.map_or(obs, |stats| normalize::apply(obs, &stats));

@@ -20,7 +20,7 @@
 //! # Ok::<(), podracer::Error>(())
 //! ```
 
-use crate::trace::ops;
+use crate::trace::ops::{self, Operand};
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor};
 use crate::tree::Tree;
@@ -198,6 +198,19 @@ impl NormalizeReward {
         terminated: Tensor,
         state: NormalizeRewardState<Tensor>,
     ) -> (Tensor, NormalizeRewardState<Tensor>) {
+        self.step_discounted(reward, terminated, state, self.gamma)
+    }
+
+    /// Like [`step`](NormalizeReward::step), with the discount factor `gamma`, a number or a scalar
+    /// `f32[]`, in place of its own.
+    #[track_caller]
+    pub(crate) fn step_discounted(
+        &self,
+        reward: Tensor,
+        terminated: Tensor,
+        state: NormalizeRewardState<Tensor>,
+        gamma: impl Operand,
+    ) -> (Tensor, NormalizeRewardState<Tensor>) {
         let _scope = function("NormalizeReward::step");
         let NormalizeRewardState { returns, stats } = state;
         for (name, x) in [("reward", reward), ("terminated", terminated)] {
@@ -212,7 +225,7 @@ impl NormalizeReward {
                 );
             }
         }
-        let kept = ops::where_(terminated, ops::zeros_like(returns), returns * self.gamma);
+        let kept = ops::where_(terminated, ops::zeros_like(returns), returns * gamma);
         let returns = kept + reward.to(returns.dtype());
         let stats = stats.update(returns);
         let scaled = reward.to(returns.dtype()) / (stats.var + self.epsilon).sqrt();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use podracer::algos::ppo_anakin::{
-    Args, Env, RunnerState, collect_rollout, compute_gae, init_runner, train,
+    Args, Env, RunnerState, TracedArgs, collect_rollout, compute_gae, init_runner, train,
 };
 use podracer::rl::{Algorithm, checkpoint};
 use podracer::trace::ops::zeros_like;
@@ -110,6 +110,65 @@ fn many_seeds_at_once_are_the_seeds_alone() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn an_agent_of_a_sweep_is_the_agent_of_its_values_alone() {
+    let runs = tempfile::tempdir().unwrap();
+    let model = |flags: &[&str]| {
+        let summary = train(&args(runs.path(), &[flags, &["--save-model"]].concat())).unwrap();
+        let path = Path::new(&summary.run_dir);
+        (checkpoint::load(path.join("ppo_anakin.safetensors")).unwrap(), path.to_path_buf())
+    };
+    let floats = |bytes: &[u8]| -> Vec<f32> {
+        bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
+    };
+    // The last agent has the last values, and the last seed.
+    for (env, axis, sweeps, alone) in [
+        (
+            "CartPole-v1",
+            "map",
+            ["--sweep=learning-rate=log:1e-4:1e-2:3", "--sweep=ent_coef=0,0.5"],
+            ["--learning-rate=0.01", "--ent-coef=0.5"],
+        ),
+        (
+            "Pendulum-v1",
+            "map",
+            ["--sweep=gamma=linear:0.5:0.9:2", "--sweep=clip-coef=0.2,0.01"],
+            ["--gamma=0.9", "--clip-coef=0.01"],
+        ),
+        (
+            "CartPole-v1",
+            "vmap",
+            ["--sweep=gae-lambda=0.95,0.1", "--bootstrap-truncated"],
+            ["--gae-lambda=0.1", "--bootstrap-truncated"],
+        ),
+    ] {
+        let shared = ["--env-id", env, "--learning-rate=0.01"];
+        let many = [&shared[..], &sweeps, &["--num-seeds=2", "--seed-axis", axis, "--seed=3"]];
+        let (many, folder) = model(&many.concat());
+        let (one, _) = model(&[&shared[..], &alone, &["--seed=4"]].concat());
+        let (first, _) = model(&[&shared[..], &["--seed=4"]].concat());
+        let mut distance = 0.0f32;
+        for ((one, all), first) in one.entries().zip(many.entries()).zip(first.entries()) {
+            assert_eq!(one.name, all.name);
+            if !one.name.starts_with("$.train_state.agent") {
+                continue;
+            }
+            let part = floats(&all.data[all.data.len() - one.data.len()..]);
+            for (a, b) in floats(one.data).into_iter().zip(part) {
+                let name = &one.name;
+                assert!((a - b).abs() <= 2e-4, "{env} {name}: {a} alone, {b} in {sweeps:?}");
+            }
+            for (a, b) in floats(one.data).into_iter().zip(floats(first.data)) {
+                distance = distance.max((a - b).abs());
+            }
+        }
+        assert!(distance > 1e-3, "{sweeps:?} change nothing: {distance}");
+        let text = std::fs::read_to_string(folder.join("sweep.jsonl")).unwrap();
+        assert_eq!(text.lines().count(), if axis == "vmap" { 2 } else { text.lines().count() });
+        assert!(folder.join("sweep.svg").exists());
     }
 }
 
@@ -253,7 +312,8 @@ fn observations_and_rewards_are_normalised_as_by_purejaxrl() {
             let (key, rollout_key) = key.split();
             let RunnerState { train_state, env_state, .. } = init_runner(&env, key, &args);
             let agent = tree::map(train_state.agent, |x: Tensor| zeros_like(x));
-            let (env_state, rollout) = collect_rollout(&env, &agent, env_state, rollout_key, &args);
+            let (env_state, rollout) =
+                collect_rollout(&env, &agent, env_state, rollout_key, &TracedArgs::new(&args, &[]));
             (rollout.obs, env_state.obs, rollout.rewards)
         });
         let (obs, last, rewards) = run.call(Key::new(3)).unwrap();

@@ -10,7 +10,9 @@ mod peers;
 mod runs;
 mod signals;
 mod statistics;
+mod sweep;
 mod track;
+mod tune;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

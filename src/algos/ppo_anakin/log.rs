@@ -1,17 +1,22 @@
 //! Logging of a launch, with many updates of many agents, to the event file.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::{Args, Report};
 use crate::Array;
 use crate::error::{Error, Result};
+use crate::rl::sweep::FIGURE;
 use crate::rl::{Returns, Run};
 
 /// State of the logging of a run.
 pub(super) struct Log<'a> {
     args: &'a Args,
-    /// Last returns of each seed.
+    /// Last returns of each agent.
     returns: Vec<Returns>,
+    /// True for each agent of a sweep whose loss was not finite.
+    diverged: Vec<bool>,
     pub(super) updates: u64,
 }
 
@@ -20,18 +25,19 @@ impl<'a> Log<'a> {
     /// checkpoint.
     pub(super) fn new(args: &'a Args, notes: &Value, updates: u64) -> Result<Log<'a>> {
         let returns: Vec<Returns> = match notes {
-            Value::Null => vec![Returns::default(); args.num_seeds],
+            Value::Null => vec![Returns::default(); args.num_agents()],
             notes => serde_json::from_value(notes.clone())
                 .map_err(|e| Error::Argument(format!("the returns in the checkpoint: {e}")))?,
         };
-        let wrong = match returns.len() == args.num_seeds {
+        let agents = args.num_agents();
+        let wrong = match returns.len() == agents {
             true => returns.iter().find_map(|returns| returns.ensure_possible().err()),
-            false => Some(format!("those of {} of {} seeds", returns.len(), args.num_seeds)),
+            false => Some(format!("those of {} of {agents} agents", returns.len())),
         };
         if let Some(problem) = wrong {
             return Err(Error::Argument(format!("the returns in the checkpoint: {problem}")));
         }
-        Ok(Log { args, returns, updates })
+        Ok(Log { args, returns, diverged: vec![false; agents], updates })
     }
 
     /// Returns the part of the state that a checkpoint keeps.
@@ -40,20 +46,20 @@ impl<'a> Log<'a> {
             .map_err(|e| Error::Argument(format!("the returns of the episodes: {e}")))
     }
 
-    /// Returns the mean over the seeds of the mean of the last returns.
+    /// Returns the mean over the agents of the mean of the last returns.
     pub(super) fn mean_return(&self) -> Option<f64> {
         let means: Vec<f64> = self.returns.iter().filter_map(Returns::mean).collect();
         (!means.is_empty()).then(|| means.iter().sum::<f64>() / means.len() as f64)
     }
 
-    /// Logs the reports of one launch, `[seeds, updates, ..]` or `[updates, ..]`.
+    /// Logs the reports of one launch, `[agents, updates, ..]` or `[updates, ..]`.
     pub(super) fn reports(
         &mut self,
         run: &mut Run,
         report: &Report<Array>,
         updates: u64,
     ) -> Result<()> {
-        let seeds = self.args.num_seeds;
+        let agents = self.args.num_agents();
         let (updates, size) = (updates as usize, self.args.batch_size());
         let returns = report.episode_returns.to_vec::<f32>()?;
         let lengths = report.episode_lengths.to_vec::<i32>()?;
@@ -78,14 +84,14 @@ impl<'a> Log<'a> {
             let rate = self.args.learning_rate * if self.args.anneal_lr { remaining } else { 1.0 };
             self.updates += 1;
             let mut all = Vec::new();
-            for seed in 0..seeds {
-                let offset = (seed * updates + update) * size;
-                let mut own = Vec::new();
+            let mut of_tag = Vec::new();
+            for agent in 0..agents {
+                let offset = (agent * updates + update) * size;
                 for i in (0..size).filter(|i| !returns[offset + i].is_nan()) {
                     let (value, length) = (f64::from(returns[offset + i]), lengths[offset + i]);
-                    self.returns[seed].push(value);
-                    own.push(value);
-                    if seeds == 1 {
+                    self.returns[agent].push(value);
+                    of_tag.push(value);
+                    if agents == 1 {
                         // Timestep at which the episode ended, counted as in CleanRL.
                         let at = start + ((i / self.args.num_envs + 1) * self.args.num_envs) as u64;
                         run.episode(value, length as u64, at)?;
@@ -94,9 +100,12 @@ impl<'a> Log<'a> {
                         all.push((value, f64::from(length)));
                     }
                 }
-                if seeds > 1 && !own.is_empty() {
-                    let tag = format!("seeds/{}/episodic_return", self.args.run.seed + seed as u64);
-                    run.events.scalar(&tag, own.iter().sum::<f64>() / own.len() as f64, step)?;
+                if let Some(tag) = self.tag_after(agent) {
+                    if !of_tag.is_empty() {
+                        let mean = of_tag.iter().sum::<f64>() / of_tag.len() as f64;
+                        run.events.scalar(&tag, mean, step)?;
+                    }
+                    of_tag.clear();
                 }
             }
             if !all.is_empty() {
@@ -105,31 +114,74 @@ impl<'a> Log<'a> {
                 run.events.scalar("charts/episodic_return", sum / count, step)?;
                 run.events.scalar("charts/episodic_length", lengths / count, step)?;
             }
-            let mut values = vec![("charts/learning_rate", rate)];
-            for (tag, column) in &scalars {
-                let of_seed = |seed: usize| f64::from(column[seed * updates + update]);
-                let mean = (0..seeds).map(of_seed).sum::<f64>() / seeds as f64;
-                if *tag != "losses/loss" {
-                    values.push((tag, mean));
-                } else if let Some(seed) = (0..seeds).find(|&seed| !of_seed(seed).is_finite()) {
-                    run.events.flush()?;
-                    return Err(Error::Nan(format!(
-                        "the loss of seed {} is {} after update {}, at step {step}; run again \
-                         with --check-nans to see which operation made it",
-                        self.args.run.seed + seed as u64,
-                        of_seed(seed),
-                        self.updates
-                    )));
-                }
+            let of_agent =
+                |column: &[f32], agent: usize| f64::from(column[agent * updates + update]);
+            self.check_loss(run, |agent| of_agent(&scalars[0].1, agent), step)?;
+            let mut values = Vec::new();
+            if !self.args.sweep.iter().any(|sweep| sweep.name == "learning-rate") {
+                values.push(("charts/learning_rate", rate));
             }
-            values.push(("charts/SPS", run.sps(step * seeds as u64).floor()));
+            let trained = || (0..agents).filter(|agent| !self.diverged[*agent]);
+            for (tag, column) in &scalars[1..] {
+                let sum: f64 = trained().map(|agent| of_agent(column, agent)).sum();
+                values.push((tag, sum / trained().count() as f64));
+            }
+            values.push(("charts/SPS", run.sps(step * agents as u64).floor()));
             run.events.scalars(&values, step)?;
         }
         Ok(())
     }
 
+    /// Returns the tag of the returns of the agents up to this one, if the next agent has another:
+    /// each seed has one, or each point of a sweep. A single agent has none.
+    fn tag_after(&self, agent: usize) -> Option<String> {
+        let seeds = self.args.num_seeds;
+        if !self.args.sweep.is_empty() {
+            let label = self.args.grid().label(agent / seeds);
+            return (agent % seeds == seeds - 1).then(|| format!("sweep/{label}/episodic_return"));
+        }
+        (seeds > 1).then(|| format!("seeds/{}/episodic_return", self.args.run.seed + agent as u64))
+    }
+
+    /// Ends the run at a loss that is not finite; an agent of a sweep is only marked.
+    fn check_loss(&mut self, run: &mut Run, loss: impl Fn(usize) -> f64, step: u64) -> Result<()> {
+        for agent in 0..self.returns.len() {
+            let loss = loss(agent);
+            if loss.is_finite() {
+                continue;
+            }
+            if !self.args.sweep.is_empty() {
+                self.diverged[agent] = true;
+                continue;
+            }
+            run.events.flush()?;
+            return Err(Error::Nan(format!(
+                "the loss of seed {} is {loss} after update {}, at step {step}; run again with \
+                 --check-nans to see which operation made it",
+                self.args.run.seed + agent as u64,
+                self.updates
+            )));
+        }
+        Ok(())
+    }
+
+    /// Returns a table of the seeds or of the sweeps, whose results are also written into the run's
+    /// folder; nothing for a single agent.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if they cannot be written.
+    pub(super) fn details(&self, folder: &Path) -> Result<String> {
+        let grid = self.args.grid();
+        if self.args.sweep.is_empty() {
+            return Ok(if self.returns.len() > 1 { self.table() } else { String::new() });
+        }
+        let results = grid.results(&self.returns, &self.diverged);
+        grid.write(folder, &results)?;
+        Ok(format!("{}figure: {}\n", grid.table(&results), folder.join(FIGURE).display()))
+    }
+
     /// Returns a table with a line for each seed.
-    pub(super) fn table(&self) -> String {
+    fn table(&self) -> String {
         let mut table = "seed  episodes  mean return of the last 100\n".to_string();
         for (seed, returns) in (self.args.run.seed..).zip(&self.returns) {
             let mean = returns.mean().map_or("none ended".to_string(), |mean| format!("{mean:.1}"));

@@ -4,6 +4,7 @@
 use crate::nn::normalize::{
     NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
 };
+use crate::rl::sweep::Scalar;
 use crate::tree::Tree;
 use crate::{DType, Tensor};
 
@@ -20,10 +21,9 @@ pub struct Normalizers<T> {
 const OBSERVATIONS: NormalizeObservation =
     NormalizeObservation { epsilon: 1e-8, clip: f64::INFINITY };
 
-/// `NormalizeVecReward`, which does not clip.
-fn rewards(gamma: f64) -> NormalizeReward {
-    NormalizeReward { gamma, epsilon: 1e-8, clip: f64::INFINITY }
-}
+/// `NormalizeVecReward`, which does not clip. Its discount factor is given to each step.
+const REWARDS: NormalizeReward =
+    NormalizeReward { gamma: 0.99, epsilon: 1e-8, clip: f64::INFINITY };
 
 /// Normalises observations `[.., obs_size]` with the statistics, without updating them.
 pub(super) fn apply(obs: Tensor, stats: &RunningMeanStd<Tensor>) -> Tensor {
@@ -32,9 +32,9 @@ pub(super) fn apply(obs: Tensor, stats: &RunningMeanStd<Tensor>) -> Tensor {
 
 /// Initialises the statistics with the first observations `[N, obs_size]`; returns those
 /// normalised, with the statistics.
-pub(super) fn init(obs: Tensor, gamma: f64) -> (Tensor, Option<Normalizers<Tensor>>) {
+pub(super) fn init(obs: Tensor) -> (Tensor, Option<Normalizers<Tensor>>) {
     let stats = RunningMeanStd::new([obs.dim(1)], DType::F32);
-    let reward = rewards(gamma).init([obs.dim(0)], DType::F32);
+    let reward = REWARDS.init([obs.dim(0)], DType::F32);
     let (obs, stats) = OBSERVATIONS.step(obs.to(DType::F32), stats);
     (obs, Some(Normalizers { obs: stats, reward }))
 }
@@ -48,10 +48,10 @@ impl Normalizers<Tensor> {
         obs: Tensor,
         reward: Tensor,
         dones: Tensor,
-        gamma: f64,
+        gamma: Scalar,
     ) -> (Tensor, Tensor, Normalizers<Tensor>) {
         let (obs, stats) = OBSERVATIONS.step(obs.to(DType::F32), self.obs);
-        let (reward, state) = rewards(gamma).step(reward, dones, self.reward);
+        let (reward, state) = REWARDS.step_discounted(reward, dones, self.reward, gamma);
         (obs, reward, Normalizers { obs: stats, reward: state })
     }
 }

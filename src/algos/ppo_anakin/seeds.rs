@@ -1,4 +1,4 @@
-//! Training of several seeds' agents by one program on all devices.
+//! Training of several agents, of seeds and of sweeps, by one program on all devices.
 
 use std::num::NonZeroUsize;
 use std::thread;
@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::jit::{Jit, Mode, jit};
 use crate::pmap::{Pmap, pmap, shard, unshard};
 use crate::rl::flags::ensure;
+use crate::rl::memory::ensure_free;
 use crate::runtime::{Runtime, RuntimeOptions};
 use crate::trace::Axis;
 use crate::trace::control::map;
@@ -27,13 +28,32 @@ pub enum SeedAxis {
     Vmap,
 }
 
-/// Applies `f` to the agents of all seeds. A single agent has no seed axis.
+/// Maximum number of timesteps that one call of the program reports, over all agents.
+const MAX_REPORT: usize = 1 << 26;
+
+impl Args {
+    /// Number of updates in one launch. The default gives about 64 launches, so that progress is
+    /// visible and the cost of a launch is negligible. It divides the total if a divisor is near,
+    /// because a last launch of another length is compiled separately.
+    pub(super) fn updates_per_launch(&self) -> u64 {
+        let total = self.num_updates();
+        if self.updates_per_launch > 0 {
+            return self.updates_per_launch.min(total);
+        }
+        // The report of a launch, which covers every timestep, is kept in memory.
+        let max = (MAX_REPORT / (self.batch_size() * self.num_agents()).max(1)).max(1) as u64;
+        let wanted = total.div_ceil(64).min(max);
+        (wanted..=wanted * 2).find(|n| total.is_multiple_of(*n)).unwrap_or(wanted)
+    }
+}
+
+/// Applies `f` to all agents. A single agent has no seed axis.
 pub(super) fn for_seeds<A: Tree<Tensor>, B: Tree<Tensor>>(
     args: &Args,
     f: impl Fn(A) -> B,
     all: A,
 ) -> B {
-    match (args.num_seeds, args.seed_axis) {
+    match (args.num_agents(), args.seed_axis) {
         (1, _) => f(all),
         (_, SeedAxis::Map) => map(f, all),
         (_, SeedAxis::Vmap) => vmap(f)(all),
@@ -50,15 +70,19 @@ pub fn start(args: &Args) -> Result<usize> {
     // Other modes than jit, and `--check-nans`, run on one device.
     let one = args.run.mode != Mode::Jit || args.run.check_nans;
     let asked = args.num_devices;
-    let divisor = format!("a divisor of --num-seeds {}", args.num_seeds);
-    ensure(asked == 0 || args.num_seeds.is_multiple_of(asked), "num-devices", asked, &divisor)?;
+    let agents = args.num_agents();
+    let divisor = match args.sweep[..] {
+        [] => format!("a divisor of --num-seeds {agents}"),
+        _ => format!("a divisor of the number of agents, {agents}"),
+    };
+    ensure(asked == 0 || agents.is_multiple_of(asked), "num-devices", asked, &divisor)?;
     let few = "1 in other modes than jit, and with --check-nans";
     ensure(asked <= 1 || !one, "num-devices", asked, few)?;
 
     let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let num_devices_of = |most: usize| {
-        let most = if one { 1 } else { most.min(processors).min(args.num_seeds) };
-        (1..=most).rev().find(|n| args.num_seeds.is_multiple_of(*n)).unwrap_or(1)
+        let most = if one { 1 } else { most.min(processors).min(agents) };
+        (1..=most).rev().find(|n| agents.is_multiple_of(*n)).unwrap_or(1)
     };
     let cpu_devices = if asked > 0 { asked } else { num_devices_of(processors) };
     let runtime = Runtime::running_or_started(RuntimeOptions::with_cpu_devices(cpu_devices))?;
@@ -69,29 +93,33 @@ pub fn start(args: &Args) -> Result<usize> {
 }
 
 /// Functions that one device runs in a launch.
-type Part<'a> = Box<dyn Fn(RunnerState<Tensor>) -> LaunchOutput<Tensor> + 'a>;
-type SplitPart<'a> = Box<dyn Fn(Axis, RunnerState<Tensor>) -> LaunchOutput<Tensor> + 'a>;
+type Part<'a> = Box<dyn Fn(LaunchInput<Tensor>) -> LaunchOutput<Tensor> + 'a>;
+type SplitPart<'a> = Box<dyn Fn(Axis, LaunchInput<Tensor>) -> LaunchOutput<Tensor> + 'a>;
+/// Values of each sweep, and the states.
+type LaunchInput<T> = (Vec<T>, RunnerState<T>);
 type LaunchOutput<T> = (RunnerState<T>, Report<T>);
 
 /// Program that runs a number of updates of the agents of all seeds; each device takes an equal
 /// share of the agents.
 pub struct Launch<'a> {
     devices: Vec<usize>,
-    whole: Jit<RunnerState<Tensor>, LaunchOutput<Tensor>, Part<'a>>,
-    split: Pmap<RunnerState<Tensor>, LaunchOutput<Tensor>, SplitPart<'a>>,
+    args: &'a Args,
+    whole: Jit<LaunchInput<Tensor>, LaunchOutput<Tensor>, Part<'a>>,
+    split: Pmap<LaunchInput<Tensor>, LaunchOutput<Tensor>, SplitPart<'a>>,
 }
 
 impl<'a> Launch<'a> {
     /// Creates a launch of `updates` updates on the first `devices` devices, a number that divides
     /// the seeds.
     pub fn new(env: &'a Env, updates: u64, devices: usize, args: &'a Args) -> Launch<'a> {
-        let part = move |state: RunnerState<Tensor>| {
-            for_seeds(args, |state| train_iterations(env, state, updates, args), state)
+        let part = move |input: LaunchInput<Tensor>| {
+            for_seeds(args, |input| train_iterations(env, input, updates, args), input)
         };
         let whole: Part<'a> = Box::new(part);
         let split: SplitPart<'a> = Box::new(move |_, state| part(state));
         Launch {
             devices: (0..devices).collect(),
+            args,
             whole: jit(whole)
                 .with_mode(args.run.mode)
                 .named("ppo_anakin")
@@ -106,11 +134,12 @@ impl<'a> Launch<'a> {
     /// # Errors
     /// Returns errors from compilation and execution.
     pub fn call(&self, state: RunnerState<Array>) -> Result<LaunchOutput<Array>> {
+        let input = (self.args.swept()?, state);
         if self.devices.len() == 1 {
-            return self.whole.call(state);
+            return self.whole.call(input);
         }
         // Sharding takes milliseconds, a launch seconds.
-        let (state, report) = self.split.call(shard(&state, &self.devices)?)?;
+        let (state, report) = self.split.call(shard(&input, &self.devices)?)?;
         Ok((unshard(&state)?, unshard(&report)?))
     }
 
@@ -120,15 +149,35 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// Returns the keys of the seeds: agent i of `--seed s` equals the only agent of `--seed s + i`.
+/// Checks that the agents fit into the free memory: the rollouts of those that are trained at the
+/// same time, and the parameters, moments and reports of all. The estimate is a lower bound.
+pub(super) fn ensure_memory(env: &Env, devices: usize, args: &Args) -> Result<()> {
+    let agents = args.num_agents();
+    let at_once = if args.seed_axis == SeedAxis::Vmap { agents } else { devices };
+    let outputs = env.action_kind.num_outputs();
+    let samples = args.batch_size() * (env.obs_size + outputs + 8);
+    let params = 2 * (env.obs_size * 64 + 64 * 64) + 64 * (outputs + 1);
+    let reports = 2 * args.batch_size() as u128 * u128::from(args.updates_per_launch());
+    let floats =
+        at_once as u128 * samples as u128 + agents as u128 * (3 * params as u128 + reports);
+    let sweeps = args.sweep.iter().map(|sweep| format!(" --sweep {sweep}")).collect::<String>();
+    let flags = format!(
+        "--num-seeds {}{sweeps} --num-envs {} --num-steps {}",
+        args.num_seeds, args.num_envs, args.num_steps
+    );
+    ensure_free(&flags, floats * size_of::<f32>() as u128)
+}
+
+/// Returns the keys of the agents: the one of seed i of `--seed s` is that of `--seed s + i` alone,
+/// for each point of the sweeps.
 pub(super) fn keys(args: &Args) -> Result<Key<Array>> {
-    if args.num_seeds == 1 {
+    if args.num_agents() == 1 {
         return Ok(Key::new(args.run.seed));
     }
     let mut words = Vec::new();
-    for i in 0..args.num_seeds as u64 {
-        let seed = args.run.seed.wrapping_add(i);
+    for i in 0..args.num_agents() {
+        let seed = args.run.seed.wrapping_add((i % args.num_seeds) as u64);
         words.extend([(seed >> 32) as u32, seed as u32]);
     }
-    Ok(Key::from_data(Array::new([args.num_seeds, 2], &words)?))
+    Ok(Key::from_data(Array::new([args.num_agents(), 2], &words)?))
 }

@@ -2,10 +2,10 @@
 //! tables and figures of the documentation made from it.
 
 mod docs;
-mod job;
+pub mod job;
 mod provenance;
 pub mod results;
-mod runner;
+pub mod runner;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -374,7 +374,7 @@ fn slurm_script(jobs: &[Job], workers: usize) -> String {
 }
 
 /// Quotes words for a shell.
-fn quoted(words: &[String]) -> String {
+pub fn quoted(words: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+".contains(c);
     let quote = |word: &String| match !word.is_empty() && word.chars().all(plain) {
         true => word.clone(),

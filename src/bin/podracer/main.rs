@@ -8,6 +8,7 @@ mod eval;
 mod export;
 mod plot;
 mod run_sets;
+mod tune;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -55,6 +56,8 @@ enum Command {
     Benchmark(benchmark::Settings),
     /// Measure steps per second: eager, jit, all in one call; with --peers also other libraries
     Compare(compare::Settings),
+    /// Search hyper-parameters of an algorithm by TPE, with trials kept on disk
+    Tune(tune::Settings),
     /// Draw the learning curves of runs, one for each algorithm and environment over its seeds
     Plot(plot::Settings),
     /// Download native parts now instead of at their first use
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Export(settings) => export::export(&settings).and_then(printed),
         Command::Benchmark(settings) => benchmark::benchmark(&settings).and_then(printed),
         Command::Compare(settings) => compare::compare(&settings).and_then(printed),
+        Command::Tune(settings) => tune::tune(&settings).and_then(printed),
         Command::Plot(settings) => plot::plot(&settings).and_then(printed),
         Command::Fetch { parts } => fetch(&parts),
         Command::Mpiexec { arguments } => mpiexec(&arguments),
@@ -311,6 +315,7 @@ mod tests {
             "benchmark --algos ppo --env-ids CartPole-v1 --num-seeds 18446744073709551615",
             "benchmark --algos ppo --env-ids CartPole-v1 --workers 1000000000000",
             "eval --run x --episodes 18446744073709551615",
+            "tune ppo --env-id CartPole-v1 --search gamma=0,1 --trials 0",
             "plot x --points 0",
             "plot x --points 1000000000000",
         ] {

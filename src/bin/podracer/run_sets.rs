@@ -135,7 +135,7 @@ fn add(sets: &mut RunSets, name: String, env_id: String, steps: Option<u64>, sco
 }
 
 /// Returns the folders with event files in `folder`, and in its folders, two levels deep.
-fn run_folders(folder: &Path) -> Result<Vec<PathBuf>> {
+pub fn run_folders(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut runs = Vec::new();
     let mut pending = vec![(folder.to_path_buf(), 0)];
     while let Some((folder, depth)) = pending.pop() {

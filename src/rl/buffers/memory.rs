@@ -44,6 +44,21 @@ pub(in crate::rl) fn ensure_room(env_id: &str, settings: &Map<String, Value>) ->
     Ok(())
 }
 
+/// Checks that `bytes` fit into the free memory of this machine; `flags` are the words that decide
+/// the number.
+///
+/// # Errors
+/// [`Error::Config`] that begins with the flags.
+pub(crate) fn ensure_free(flags: &str, bytes: u128) -> Result<()> {
+    match available() {
+        Some(free) if bytes > free => Err(Error::Config(format!(
+            "{flags}: they take {}; give smaller numbers",
+            compared(bytes, free)
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Returns the bytes of one observation and of the part of it that a buffer of frames stores.
 fn observation_bytes(space: &Space) -> (u128, u128) {
     let shape = space.shape();

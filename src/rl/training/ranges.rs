@@ -106,6 +106,7 @@ const RANGES: &[(&str, Range)] = &[
     ("snapshot-frequency", Int(1, MAX_STEPS)),
     ("start-e", UNIT),
     ("start-seed", Int(0, i64::MAX as u64)),
+    ("startup-trials", Int(0, 1_000_000)),
     ("target-entropy-scale", UNIT),
     ("target-kl", COEFFICIENT),
     ("target-network-frequency", Int(1, 1_000_000_000)),
@@ -115,6 +116,7 @@ const RANGES: &[(&str, Range)] = &[
     ("temperature", Float(POSITIVE, MAX_FLOAT)),
     ("total-timesteps", Int(1, MAX_STEPS)),
     ("train-frequency", Int(1, MAX_ENVS)),
+    ("trials", Int(1, 1_000_000)),
     ("update-epochs", Int(1, 1000)),
     ("update-frequency", Int(1, MAX_ENVS)),
     ("update-proportion", UNIT),
@@ -133,7 +135,7 @@ pub fn range_of(name: &str) -> Option<Range> {
 
 impl Range {
     /// Returns true if the number is within the range. NaN is not.
-    fn has_float(self, x: f64) -> bool {
+    pub(in crate::rl) fn has_float(self, x: f64) -> bool {
         match self {
             Int(least, most) => x.fract() == 0.0 && x >= least as f64 && x <= most as f64,
             Float(least, most) => (least..=most).contains(&x),

@@ -5,7 +5,7 @@ use crate::envs::Batch;
 use crate::error::Result;
 use crate::trace::Tensor;
 use crate::trace::control::cond;
-use crate::trace::ops::{where_, zeros_like};
+use crate::trace::ops::{Operand, where_, zeros_like};
 
 /// Returns the rewards `f32[N]` of a step, with `gamma` times the value of the final observation
 /// added where `truncated: bool[N]`.
@@ -20,13 +20,13 @@ pub fn bootstrap_truncated(
     rewards: Tensor,
     truncated: Tensor,
     final_obs: Tensor,
-    gamma: f64,
+    gamma: impl Operand,
     value: impl Fn(Tensor) -> Tensor,
 ) -> Tensor {
     type Operands = (Tensor, Tensor, Tensor);
     let add = |(rewards, truncated, final_obs): Operands| {
         let values = value(final_obs);
-        rewards + where_(truncated, gamma * values, zeros_like(values))
+        rewards + where_(truncated, gamma.to_tensor(&values.ty()) * values, zeros_like(values))
     };
     let keep = |(rewards, ..): Operands| rewards;
     cond(truncated.any(..), add, keep, (rewards, truncated, final_obs))

@@ -29,7 +29,7 @@ const COMMITS: &str = "commits.txt";
 /// # Errors
 /// Returns the error that the process printed, and one for an interrupted run.
 pub fn run(job: &Job) -> Result<Summary> {
-    finished(train(job.arguments())?)
+    finished(train(job.arguments(), || Ok(false))?)
 }
 
 /// Runs a job with checkpoints in the folder of its settings, or resumes it from the last of them.
@@ -56,8 +56,28 @@ pub fn run_recorded(job: &Job, settings: &RunSettings, commit: &Commit) -> Resul
         }
     };
     let commits = commits(&folder.join(COMMITS), resumed.is_none(), commit)?;
-    let summary = finished(train(arguments)?)?;
+    let summary = finished(train(arguments, || Ok(false))?)?;
     record(job, settings, commits, &summary)
+}
+
+/// Runs `podracer` with these arguments until its end, or until `stop` returns true, which is called
+/// at every look at the process. `None` if it was stopped.
+///
+/// # Errors
+/// Returns the same errors as [`run`], and those of `stop`.
+pub fn run_until(
+    arguments: Vec<String>,
+    mut stop: impl FnMut() -> Result<bool>,
+) -> Result<Option<Summary>> {
+    let mut stopped = false;
+    let ended = train(arguments, || {
+        stopped = stopped || stop()?;
+        Ok(stopped)
+    })?;
+    match stopped && !interrupt::requested() {
+        true => Ok(None),
+        false => finished(ended).map(Some),
+    }
 }
 
 /// Removes the checkpoint of a recorded run, unless the flags asked for checkpoints.
@@ -136,9 +156,9 @@ struct Ended {
     err: String,
 }
 
-/// Runs `podracer` with these arguments. The first interruption of this process is passed on once,
-/// so that the run writes its checkpoint.
-fn train(arguments: Vec<String>) -> Result<Ended> {
+/// Runs `podracer` with these arguments. The first interruption of this process, or the first time
+/// that `stop` returns true, is passed on once, so that the run writes its checkpoint.
+fn train(arguments: Vec<String>, mut stop: impl FnMut() -> Result<bool>) -> Result<Ended> {
     let program = std::env::current_exe().map_err(Error::io("cannot find", "this program"))?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -152,7 +172,7 @@ fn train(arguments: Vec<String>) -> Result<Ended> {
         if let Some(status) = status {
             break status;
         }
-        if !interrupted && interrupt::requested() {
+        if !interrupted && (interrupt::requested() || stop()?) {
             interrupt_child(&mut child)?;
             interrupted = true;
         }
