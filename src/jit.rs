@@ -32,8 +32,9 @@ use crate::trace::eval::eval;
 use crate::trace::graph::simplify;
 use crate::trace::literal::Literal;
 use crate::trace::program::Program;
-use crate::trace::tensor::Tensor;
+use crate::trace::tensor::{Tensor, catch};
 use crate::trace::types::TensorType;
+use crate::trace::vmap::on_one_device;
 use crate::tree::{self, Path, Tree};
 
 /// Execution mode of a function.
@@ -217,6 +218,11 @@ impl<A, B, F> Jit<A, B, F> {
         self
     }
 
+    /// The function, the line that compiles it, and its name.
+    pub(crate) fn into_parts(self) -> (F, Loc, String) {
+        (self.f, self.settings.at, self.cache.history.name)
+    }
+
     /// Returns the execution mode of the function.
     pub fn mode(&self) -> Mode {
         self.settings.mode
@@ -267,8 +273,14 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         Ok((lowered.compile_for_calls()?, template))
     }
 
-    /// The function traced for an argument like `args`, and its result over tensors.
+    /// The Program for one device, for an argument like `args`, and its result over tensors.
     pub(crate) fn program(&self, args: &A::With<Array>) -> Result<(Program, B)> {
+        let (program, template) = self.traced(args)?;
+        Ok((catch(|| on_one_device(program, self.settings.at))?, template))
+    }
+
+    /// The function traced for an argument like `args`, and its result over tensors.
+    fn traced(&self, args: &A::With<Array>) -> Result<(Program, B)> {
         let types: Vec<TensorType> = leaves_of(args).iter().map(|leaf| leaf.ty().clone()).collect();
         let transformation = self.settings.transformation();
         let at = self.settings.at;
@@ -448,7 +460,7 @@ pub fn make_program<A: Tree<Tensor>, B: Tree<Tensor>>(
     f: impl Fn(A) -> B,
     args: &A::With<Array>,
 ) -> Result<Program> {
-    Ok(jit(f).with_mode(Mode::Interpret).program(args)?.0)
+    Ok(jit(f).with_mode(Mode::Interpret).traced(args)?.0)
 }
 
 /// The types of the results of `f` for an argument like `args`: `jax.eval_shape`. Nothing is
@@ -471,7 +483,7 @@ pub fn eval_shape<A: Tree<Tensor>, B: Tree<Tensor>>(
     f: impl Fn(A) -> B,
     args: &A::With<Array>,
 ) -> Result<B::With<TensorType>> {
-    let (program, result) = jit(f).with_mode(Mode::Interpret).program(args)?;
+    let (program, result) = jit(f).with_mode(Mode::Interpret).traced(args)?;
     let mut types = program.output_types().cloned();
     Ok(result.map_leaves_ref(&Path::ROOT, &mut |_, _| types.next().expect("one a leaf")))
 }
@@ -493,6 +505,7 @@ pub fn run_program(program: &Program, inputs: &[Array], mode: Mode) -> Result<Ve
             list(&mut inputs.iter().map(|input| input.ty().to_string()))
         )));
     }
+    let program = &catch(|| on_one_device(program.clone(), Location::caller()))?;
     let leaves: Leaves<'_> = inputs.iter().collect();
     match mode {
         Mode::Jit => {

@@ -157,7 +157,10 @@
 //! |---|---|---|
 //! | [`pmap()`], [`replicate`], [`shard`], [`unreplicate`], [`unshard`] | `jax.pmap`, `flax.jax_utils` | one program for each device |
 //! | [`psum`], [`pmean`], [`pmax`], [`pmin`], [`all_gather`], [`ppermute`], [`axis_index`] | `lax.psum` and so on | sums and exchanges over a mapped axis |
-//! | [`sharded_jit`] | `jax.jit` with shardings | one program over a mesh of devices |
+//! | [`Mesh`], [`make_mesh`], [`P`], [`NamedSharding`] | `jax.sharding` | devices in a grid with named axes |
+//! | [`device_put`], [`device_get`] | the same | a value divided over a mesh, and back |
+//! | [`shard_map`] | `jax.shard_map` | a function of shards, with collectives along mesh axes |
+//! | [`sharded_jit`], [`with_sharding_constraint`] | `jax.jit` with shardings | whole values, divided by the compiler |
 //!
 //! | Values | JAX | |
 //! |---|---|---|
@@ -211,11 +214,12 @@ pub use array::Array;
 pub use error::{Error, Result};
 pub use jit::{Jit, Mode, eager, effects_barrier, eval_shape, interpret, jit, make_program};
 pub use pmap::{
-    Pmap, Sharded, ShardedJit, device_put_sharded, devices, pmap, pmap_with_mode, replicate, shard,
-    sharded_jit, unreplicate, unshard,
+    Pmap, Sharded, ShardedJit, device_get, device_put, device_put_sharded, devices, make_mesh,
+    pmap, pmap_with_mode, replicate, shard, sharded_jit, unreplicate, unshard,
 };
 pub use random::Key;
 pub use trace::associative::associative_scan;
+pub use trace::axis::{AxisNames, axis_index_groups};
 pub use trace::callback::{
     VmapMethod, debug_callback, debug_callback_ordered, debug_print, debug_print_ordered,
     io_callback, pure_callback, pure_callback_with, raw_callback,
@@ -225,11 +229,13 @@ pub use trace::custom::{custom_jvp, custom_vjp};
 pub use trace::jacobian::{hessian, hvp, jacfwd, jacrev, ravel};
 pub use trace::jvp::jvp;
 pub use trace::linearize::linearize;
+pub use trace::mesh::{Mesh, NamedSharding, P, PartitionSpec, Shardings, Specs};
 pub use trace::ops::{
-    all_gather, all_gather_tiled, all_to_all, axis_index, pmax, pmean, pmin, ppermute, psum,
-    psum_scatter, psum_scatter_tiled, where_,
+    all_gather, all_gather_tiled, all_to_all, axis_index, axis_size, pmax, pmean, pmin, ppermute,
+    psum, psum_scatter, psum_scatter_tiled, where_,
 };
 pub use trace::remat::{RematPolicy, checkpoint, checkpoint_name, checkpoint_with};
+pub use trace::shard_map::{shard_map, with_sharding_constraint};
 pub use trace::transpose::{grad, value_and_grad, vjp};
 pub use trace::vmap::{vmap_axis, vmap_axis_with};
 pub use trace::{Axis, DType, Literal, LoadedProgram, Program, Shape, Tensor, TensorType, vmap};
@@ -270,6 +276,8 @@ mod documents {
     struct Gymnasium;
     #[doc = include_str!("../docs/export.md")]
     struct Export;
+    #[doc = include_str!("../docs/sharding.md")]
+    struct Sharding;
     #[doc = include_str!("../docs/recompiles.md")]
     struct Recompiles;
     #[doc = include_str!("../docs/timeline.md")]

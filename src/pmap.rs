@@ -11,8 +11,10 @@
 //! Values on the devices stay there between calls. Moving values between hosts and devices is
 //! always written out: [`replicate`], [`shard`], [`unreplicate`], [`unshard`].
 
+mod blocks;
 mod core;
 mod mesh;
+mod put;
 mod sharded;
 mod watchdog;
 
@@ -22,6 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use self::mesh::{ShardedJit, sharded_jit};
+pub use self::put::{device_get, device_put, make_mesh};
 pub use self::sharded::{
     Sharded, device_put_sharded, devices, replicate, shard, unreplicate, unshard,
 };
@@ -37,7 +40,7 @@ use crate::trace::axis::Axis;
 use crate::trace::program::Program;
 use crate::trace::tensor::{Tensor, catch, within_axis};
 use crate::trace::types::TensorType;
-use crate::trace::vmap::{over_members, varying::varying_outputs};
+use crate::trace::vmap::{on_one_device, over_members, varying::varying_outputs};
 use crate::tree::{self, Path, Tree};
 
 /// A function mapped over devices; see [`pmap`]. It may be called from several threads.
@@ -182,6 +185,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
         let types: Vec<TensorType> = leaves.iter().map(|leaf| leaf.ty().clone()).collect();
         let f = |args| within_axis(axis, || (self.f)(axis, args));
         let (program, template) = self.cache.history.trace("pmap", self.at, args, &types, f)?;
+        let program = catch(|| on_one_device(program, self.at))?;
         Ok((program, template, axis))
     }
 

@@ -26,6 +26,7 @@ pub mod jvp;
 pub mod linearize;
 pub mod literal;
 mod load;
+pub mod mesh;
 pub mod numpy;
 pub mod op;
 pub mod ops;
@@ -33,6 +34,7 @@ mod parse;
 mod print;
 pub mod program;
 pub mod remat;
+pub mod shard_map;
 pub mod tensor;
 #[cfg(test)]
 pub(crate) mod testing;

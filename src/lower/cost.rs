@@ -86,6 +86,7 @@ pub(super) fn operations(program: &Program, equation: &Equation) -> usize {
         | Op::ArgReduce { .. }
         | Op::Sort { .. }
         | Op::Collective(_)
+        | Op::Sharding(_)
         | Op::StopGradient
         | Op::Name(_)
         | Op::CustomJvp(_)
@@ -116,7 +117,7 @@ pub fn inline_operations(program: &Program) -> usize {
             Op::Reshape { .. } | Op::Transpose { .. } | Op::Reverse { .. } => 0,
             Op::Concat { .. } | Op::Pad { .. } | Op::Slice { .. } => 0,
             Op::DynamicSlice { .. } | Op::DynamicUpdateSlice | Op::Gather(_) => 0,
-            Op::Bitcast { .. } | Op::StopGradient => 0,
+            Op::Bitcast { .. } | Op::Sharding(_) | Op::StopGradient => 0,
             Op::Reduce { .. } => elements(equation.inputs[0]),
             Op::ArgReduce { .. } => 9 * elements(equation.inputs[0]),
             // A native function, if the Program runs inline.

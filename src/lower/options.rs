@@ -2,6 +2,8 @@
 
 use strum::{EnumCount, IntoStaticStr, VariantArray};
 
+use crate::trace::axis::AxisVec;
+
 /// Kind of device that a module is for. Some operations are written differently.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, Default, EnumCount, IntoStaticStr, VariantArray,
@@ -64,9 +66,13 @@ pub struct LowerOptions {
     pub aliases: Vec<(usize, usize)>,
     /// Inputs whose memory the compiler may use for any result that fits.
     pub donors: Vec<usize>,
-    /// With several partitions: which inputs are divided along their first axis; the others are
-    /// copied to all. Empty otherwise.
-    pub divided: Vec<bool>,
+    /// With several partitions: the division of each input, as text of XLA. Empty otherwise.
+    pub in_shardings: Vec<String>,
+    /// With several partitions: the division of each result. The compiler chooses those that are
+    /// `None` or missing.
+    pub out_shardings: Vec<Option<String>>,
+    /// The axes of the mesh that the partitions form, in row-major order.
+    pub mesh: AxisVec,
     /// If true, operations carry the user's source lines.
     pub locations: bool,
     /// True if the plugin can call the functions that this library adds to compiled programs.
@@ -85,7 +91,9 @@ impl Default for LowerOptions {
             num_partitions: 1,
             aliases: Vec::new(),
             donors: Vec::new(),
-            divided: Vec::new(),
+            in_shardings: Vec::new(),
+            out_shardings: Vec::new(),
+            mesh: AxisVec::new(),
             locations: true,
             native_calls: false,
             conv_threads: 0,

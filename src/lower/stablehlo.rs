@@ -23,12 +23,13 @@ mod native;
 mod reduce;
 mod rows;
 mod shape;
+pub(crate) mod sharding;
 mod threefry;
 
 use smallvec::SmallVec;
 
 use self::emitter::{Emitter, Slot, Values};
-use self::mlir::{List, Symbol, Ty, Types, Value, signature};
+use self::mlir::{List, Symbol, Ty, Value, signature};
 use super::cost::benefits_from_threads;
 use super::custom_calls::callbacks::callback_ids;
 use super::custom_calls::native_calls::Role;
@@ -102,7 +103,7 @@ impl<'a> Emitter<'a> {
             let argument = self.new_argument();
             let comma = if i > 0 { ", " } else { "" };
             self.write(format_args!("{comma}{argument}: {}", Ty(ty)));
-            self.attributes(i, ty);
+            self.attributes(i);
             arguments.push(Slot::Value(argument));
         }
         if !functions.is_empty() {
@@ -113,7 +114,14 @@ impl<'a> Emitter<'a> {
             self.functions = Some((functions, argument));
         }
         let types: Vec<&TensorType> = program.output_types().collect();
-        self.write(format_args!(") -> ({}) {{\n", Types(&types)));
+        self.out.push_str(") -> (");
+        for (i, ty) in types.iter().enumerate() {
+            self.write(format_args!("{}{}", if i > 0 { ", " } else { "" }, Ty(ty)));
+            if let Some(Some(text)) = self.options.out_shardings.get(i) {
+                self.write(format_args!(" {{{}}}", sharding::attribute(text)));
+            }
+        }
+        self.out.push_str(") {\n");
         self.indent += 1;
         let outputs = self.program(program, arguments);
         self.at = None;
@@ -126,19 +134,10 @@ impl<'a> Emitter<'a> {
     }
 
     /// Writes the compiler attributes of the `i`-th argument: sharding, aliasing and donation.
-    fn attributes(&mut self, i: usize, ty: &TensorType) {
-        let LowerOptions { num_partitions, divided, aliases, donors, .. } = self.options;
+    fn attributes(&mut self, i: usize) {
+        let LowerOptions { in_shardings, aliases, donors, .. } = self.options;
         let mut attributes: Vec<String> = Vec::new();
-        match divided.get(i) {
-            Some(true) => {
-                let ones = ",1".repeat(ty.rank().saturating_sub(1));
-                attributes.push(format!(
-                    "mhlo.sharding = \"{{devices=[{num_partitions}{ones}]<=[{num_partitions}]}}\""
-                ));
-            }
-            Some(false) => attributes.push("mhlo.sharding = \"{replicated}\"".into()),
-            None => {}
-        }
+        attributes.extend(in_shardings.get(i).map(|text| sharding::attribute(text)));
         if let Some((_, output)) = aliases.iter().find(|(input, _)| *input == i) {
             attributes.push(format!("tf.aliasing_output = {output} : i32"));
         }
@@ -186,7 +185,10 @@ impl<'a> Emitter<'a> {
             }
             let inputs: SmallVec<[Slot<'a>; 4]> =
                 equation.inputs.iter().map(|&var| slot(&env, var)).collect();
-            let outputs = self.equation(program, equation, &inputs);
+            let outputs = match self.options.mesh.is_empty() {
+                true => self.equation(program, equation, &inputs),
+                false => self.equation_on_mesh(program, equation, inputs),
+            };
             debug_assert_eq!(outputs.len(), equation.outputs.len());
             for (&var, output) in equation.outputs.iter().zip(outputs) {
                 env[var.index()] = Some(output);
@@ -223,7 +225,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    fn equation(
+    pub(super) fn equation(
         &mut self,
         program: &'a Program,
         equation: &'a Equation,
@@ -371,6 +373,7 @@ impl<'a> Emitter<'a> {
             Op::ArgReduce { op, axis } => self.arg_reduce(*op, x[0], tys[0], *axis, result),
             Op::Sort { axis } => return self.sort(x, tys, *axis),
             Op::Collective(op) => return self.collective(op, x, tys, result),
+            Op::Sharding(op) => self.sharding(op, x[0], tys[0], result),
             Op::Threefry => return self.threefry(x, result),
             Op::Constant(_)
             | Op::StopGradient

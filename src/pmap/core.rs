@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use super::sharded::Sharded;
+use super::put;
+use super::sharded::{Placement, Sharded};
 use super::watchdog::Watch;
 use crate::array::{Array, upload_to};
 use crate::error::{Error, Result};
@@ -14,12 +15,16 @@ use crate::jit::{Effects, aliases};
 use crate::lower::cache::{CacheOutcome, compile_cached};
 use crate::lower::compile_log;
 use crate::lower::dump::lowered;
+use crate::lower::hlo;
 use crate::lower::pjrt::{Buffer, CompileOptions, Event, Executable, OptionValue};
+use crate::lower::stablehlo::sharding::{REPLICATED, sharding_text};
 use crate::lower::stablehlo::{LowerOptions, Platform, compile_flags};
 use crate::runtime::Runtime;
 use crate::timeline;
+use crate::trace::axis::AxisVec;
 use crate::trace::graph::simplify;
-use crate::trace::op::Op;
+use crate::trace::mesh::Mesh;
+use crate::trace::op::{Op, ShardingKind, ShardingOp};
 use crate::trace::program::{Equation, Program};
 use crate::trace::types::TensorType;
 
@@ -30,11 +35,11 @@ pub(super) type Leaves<'a> = cache::Leaves<'a, Sharded>;
 pub(super) struct Compiled {
     executable: Executable,
     devices: Arc<[usize]>,
-    types: Vec<(TensorType, bool)>,
+    types: Vec<(TensorType, Placement)>,
     /// Inputs whose memory results may take.
     donated: Vec<usize>,
-    /// One flag per result: true if the result is the same on all devices.
-    replicated: Vec<bool>,
+    /// The placement of each result.
+    placements: Vec<Placement>,
     /// Watchdog for programs whose devices wait for each other.
     watch: Option<Watch>,
     name: String,
@@ -73,12 +78,13 @@ impl Compiled {
             }
             None => Vec::new(),
         };
+        let placements = replicated.into_iter().map(placement).collect();
         Ok(Compiled {
             executable,
             devices,
             types,
             donated,
-            replicated,
+            placements,
             watch,
             name,
             effects,
@@ -95,59 +101,122 @@ impl Compiled {
         name: &str,
     ) -> Result<Compiled> {
         let program = simplify(program);
-        let divided = leaves.iter().map(|leaf| !leaf.is_replicated()).collect();
+        let count = devices.len();
+        let text = |leaf: &&Sharded| match leaf.is_replicated() {
+            true => REPLICATED.to_string(),
+            false => {
+                let ones = ",1".repeat(leaf.ty().rank().saturating_sub(1));
+                format!("{{devices=[{count}{ones}]<=[{count}]}}")
+            }
+        };
         // The compiler's division decides which result takes an input's memory.
         let mut donated: Vec<usize> =
             aliases(&program).into_iter().map(|(input, _)| input).collect();
         donated.sort_unstable();
         let lowering = LowerOptions {
             num_partitions: devices.len(),
-            divided,
+            in_shardings: leaves.iter().map(text).collect(),
             donors: donated.clone(),
             ..LowerOptions::default()
         };
         let ids = devices.iter().map(|&device| Runtime::get()?.id_of(device));
         let ids = ids.collect::<Result<_>>()?;
         let (executable, effects, outcome) = compile(&program, lowering, &devices, ids, name)?;
-        if effects.is_some() {
-            return Err(Error::Argument(format!(
-                "{name}: callbacks cannot be divided over devices; use pmap, where each device \
-                 makes its own"
-            )));
-        }
-        let mut replicated = Vec::new();
+        expect_no_callbacks(&effects, name)?;
+        let mut placements = Vec::new();
         for (i, (part, whole)) in
             executable.outputs().iter().zip(program.output_types()).enumerate()
         {
             let first = (whole.rank() > 0)
                 .then(|| part.shape.with_axis(0, part.shape[0] * devices.len()).without_axis(1));
             if part == whole {
-                replicated.push(true);
+                placements.push(Placement::Copies);
             } else if first.is_some_and(|shape| shape == whole.shape) {
-                replicated.push(false);
+                placements.push(Placement::Blocks);
             } else {
                 return Err(Error::Argument(format!(
                     "{name}: the compiler divides result {i}, {whole}, into parts of {part}, and not \
-                     along its first axis; use pmap"
+                     along its first axis; use pmap, or arguments divided over a Mesh"
                 )));
             }
         }
-        let types = signature(leaves);
-        let watch = Some(Watch::new(name));
-        let name = name.to_string();
-        let numbers = Vec::new();
         Ok(Compiled {
             executable,
             devices,
-            types,
+            types: signature(leaves),
             donated,
-            replicated,
-            watch,
-            name,
+            placements,
+            watch: Some(Watch::new(name)),
+            name: name.to_string(),
             effects,
-            numbers,
+            numbers: Vec::new(),
             outcome,
         })
+    }
+
+    /// A Program over whole values, which the compiler divides over a mesh: the arguments as they
+    /// are divided, the results by `results`.
+    pub(super) fn on_mesh(
+        program: Program,
+        leaves: &Leaves<'_>,
+        mesh: &Mesh,
+        results: &[ShardingOp],
+        name: &str,
+    ) -> Result<Compiled> {
+        let program = simplify(program);
+        let text = |spec: &[AxisVec]| sharding_text(mesh.axes(), spec);
+        let mut in_shardings = Vec::with_capacity(leaves.len());
+        for leaf in leaves {
+            let op = division(leaf, mesh)?;
+            in_shardings.push(text(&op.spec));
+        }
+        let mut donated: Vec<usize> =
+            aliases(&program).into_iter().map(|(input, _)| input).collect();
+        donated.sort_unstable();
+        let lowering = LowerOptions {
+            num_partitions: mesh.size(),
+            in_shardings,
+            out_shardings: results.iter().map(|op| Some(text(&op.spec))).collect(),
+            mesh: mesh.axes().clone(),
+            donors: donated.clone(),
+            ..LowerOptions::default()
+        };
+        let devices = mesh.shared_devices().clone();
+        let ids = devices.iter().map(|&device| Runtime::get()?.id_of(device));
+        let ids = ids.collect::<Result<_>>()?;
+        let (executable, effects, outcome) = compile(&program, lowering, &devices, ids, name)?;
+        expect_no_callbacks(&effects, name)?;
+        let mut placements = Vec::with_capacity(results.len());
+        for ((op, whole), part) in
+            results.iter().zip(program.output_types()).zip(executable.outputs())
+        {
+            let expected = op.shard_type(whole).map_err(Error::Argument)?;
+            if *part != expected {
+                return Err(Error::Argument(format!(
+                    "{name}: the compiler divides a result of {whole} into parts of {part}, and not \
+                     of {expected}"
+                )));
+            }
+            placements.push(put::named(mesh, op, whole.clone()));
+        }
+        Ok(Compiled {
+            executable,
+            devices,
+            types: signature(leaves),
+            donated,
+            placements,
+            watch: Some(Watch::new(name)),
+            name: name.to_string(),
+            effects,
+            numbers: Vec::new(),
+            outcome,
+        })
+    }
+
+    /// The optimised HLO as text.
+    pub(super) fn optimized_hlo_text(&self) -> Result<String> {
+        let (format, bytes) = self.executable.optimized_program()?;
+        hlo::text(&format, &bytes)
     }
 
     /// Launches it. Leaves of which another clone exists keep their memory.
@@ -205,12 +274,12 @@ impl Compiled {
         let mut columns: SmallVec<[std::vec::IntoIter<Buffer>; 8]> =
             outputs.into_iter().map(Vec::into_iter).collect();
         let results: Vec<Sharded> = self
-            .replicated
+            .placements
             .iter()
-            .map(|&replicated| {
+            .map(|placement| {
                 let shards = columns.iter_mut().map(|column| column.next().expect("one a result"));
                 let shards = shards.map(Array::from_buffer).collect();
-                Sharded::on(self.devices.clone(), shards, replicated)
+                Sharded::placed(self.devices.clone(), shards, placement.clone())
             })
             .collect();
         if let (Some(watch), Some(first)) = (&self.watch, results.first()) {
@@ -226,10 +295,8 @@ impl SignatureExecutable for Compiled {
     #[inline]
     fn takes(&self, leaves: &[&Sharded]) -> bool {
         self.types.len() == leaves.len()
-            && self.types.iter().zip(leaves).all(|((ty, replicated), leaf)| {
-                *replicated == leaf.is_replicated()
-                    && leaf.devices() == &*self.devices
-                    && ty == leaf.ty()
+            && self.types.iter().zip(leaves).all(|((ty, placement), leaf)| {
+                placement == leaf.placement() && leaf.devices() == &*self.devices && ty == leaf.ty()
             })
     }
 
@@ -246,10 +313,29 @@ fn waits(program: &Program) -> bool {
     program.equations.iter().any(one)
 }
 
-/// Returns the signature that distinguishes calls: the type of each leaf, and true if it is
-/// replicated.
-fn signature(leaves: &Leaves<'_>) -> Vec<(TensorType, bool)> {
-    leaves.iter().map(|leaf| (leaf.ty().clone(), leaf.is_replicated())).collect()
+/// Returns the signature that distinguishes calls: type and placement of each leaf.
+fn signature(leaves: &Leaves<'_>) -> Vec<(TensorType, Placement)> {
+    leaves.iter().map(|leaf| (leaf.ty().clone(), leaf.placement().clone())).collect()
+}
+
+fn placement(replicated: bool) -> Placement {
+    if replicated { Placement::Copies } else { Placement::Blocks }
+}
+
+/// The division of a leaf over the mesh.
+pub(super) fn division(leaf: &Sharded, mesh: &Mesh) -> Result<ShardingOp> {
+    let spec = leaf.sharding().map(|sharding| sharding.spec.clone()).unwrap_or_default();
+    spec.op(ShardingKind::FullToShard, mesh, leaf.ty().rank()).map_err(Error::Argument)
+}
+
+fn expect_no_callbacks(effects: &Option<Effects>, name: &str) -> Result<()> {
+    match effects {
+        None => Ok(()),
+        Some(_) => Err(Error::Argument(format!(
+            "{name}: callbacks cannot be divided over devices; use pmap, where each device makes its \
+             own"
+        ))),
+    }
 }
 
 /// The ids of the devices that work together: in every process, those with the indices `devices`.
@@ -309,6 +395,7 @@ fn compile(
         num_replicas: lowering.num_replicas,
         num_partitions: lowering.num_partitions,
         device_assignment: Some(ids),
+        allow_spmd_sharding_propagation_to_output: lowering.out_shardings.is_empty(),
         env_option_overrides: flags
             .into_iter()
             .map(|(name, value)| (name.to_string(), OptionValue::Bool(value)))

@@ -1,21 +1,30 @@
 //! [`sharded_jit`]: one function of whole values, which the compiler divides over devices.
 
+use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::time::Instant;
 
-use super::core::{Compiled, Leaves};
+use super::core::{Compiled, Leaves, division};
 use super::sharded::Sharded;
 use crate::error::{Error, Loc, Result};
+use crate::jit::Jit;
 use crate::jit::cache::{FunctionCache, function_cache_methods, leaves_of};
-use crate::trace::tensor::Tensor;
+use crate::trace::axis::AxisVec;
+use crate::trace::mesh::{Mesh, PartitionSpec, Shardings};
+use crate::trace::op::{Op, ShardingKind, ShardingOp};
+use crate::trace::program::Program;
+use crate::trace::tensor::{Tensor, catch};
 use crate::trace::types::TensorType;
-use crate::tree::{self, Tree};
+use crate::trace::vmap::on_one_device;
+use crate::tree::{self, Path, Tree};
 
 /// A function divided over devices; see [`sharded_jit`]. It may be called from several threads.
 pub struct ShardedJit<A, B, F> {
     f: F,
     at: Loc,
+    in_shardings: Option<Shardings>,
+    out_shardings: Option<Shardings>,
     cache: FunctionCache<Compiled, B>,
     argument: PhantomData<fn(A)>,
 }
@@ -28,6 +37,11 @@ pub struct ShardedJit<A, B, F> {
 /// Results are divided along their first axis or copied, as the compiler finds best: typically
 /// tensors with the batch axis stay divided, and gradients and parameters are copies. Arguments
 /// given by value, of which no clone is kept, are donated, as with [`jit()`](crate::jit()).
+///
+/// Arguments of [`device_put`](super::device_put) are divided over a [`Mesh`] of several named axes,
+/// along any dimension; then the results are divided by [`ShardedJit::out_shardings`], and the
+/// function may use [`shard_map`](crate::shard_map()) and
+/// [`with_sharding_constraint`](crate::with_sharding_constraint) over that mesh.
 ///
 /// ```
 /// use podracer::{Array, Tensor, replicate, shard, sharded_jit, unreplicate};
@@ -43,7 +57,50 @@ pub struct ShardedJit<A, B, F> {
 /// ```
 #[track_caller]
 pub fn sharded_jit<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> ShardedJit<A, B, F> {
-    ShardedJit { f, at: Location::caller(), cache: FunctionCache::default(), argument: PhantomData }
+    ShardedJit::new(f, Location::caller())
+}
+
+impl<A, B, F> Jit<A, B, F> {
+    /// `in_shardings` of `jax.jit`: the function compiled for a mesh of devices. See
+    /// [`ShardedJit::in_shardings`].
+    pub fn in_shardings(self, shardings: impl Into<Shardings>) -> ShardedJit<A, B, F> {
+        let (f, at, name) = self.into_parts();
+        ShardedJit::new(f, at).named(name).in_shardings(shardings)
+    }
+
+    /// `out_shardings` of `jax.jit`: the function compiled for a mesh of devices. See
+    /// [`ShardedJit::out_shardings`].
+    pub fn out_shardings(self, shardings: impl Into<Shardings>) -> ShardedJit<A, B, F> {
+        let (f, at, name) = self.into_parts();
+        ShardedJit::new(f, at).named(name).out_shardings(shardings)
+    }
+}
+
+impl<A, B, F> ShardedJit<A, B, F> {
+    fn new(f: F, at: Loc) -> ShardedJit<A, B, F> {
+        ShardedJit {
+            f,
+            at,
+            in_shardings: None,
+            out_shardings: None,
+            cache: FunctionCache::default(),
+            argument: PhantomData,
+        }
+    }
+
+    /// The division that the argument must have: a call with another one is an error.
+    pub fn in_shardings(mut self, shardings: impl Into<Shardings>) -> Self {
+        self.in_shardings = Some(shardings.into());
+        self
+    }
+
+    /// The division of the results. Without it, a result of [`shard_map`](crate::shard_map()) or
+    /// [`with_sharding_constraint`](crate::with_sharding_constraint) is divided as that states, one
+    /// that is an argument as the argument, and every device has a copy of all others.
+    pub fn out_shardings(mut self, shardings: impl Into<Shardings>) -> Self {
+        self.out_shardings = Some(shardings.into());
+        self
+    }
 }
 
 /// The type of the whole value.
@@ -84,8 +141,30 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
         Ok(tree::rebuild(&entry.template, results))
     }
 
-    /// Checks that there are leaves, all on the same devices.
+    /// The optimised HLO that the compiler makes of the function for an argument like `args`, as
+    /// text: one device's program, with the communication that the compiler added.
+    ///
+    /// # Errors
+    /// As [`ShardedJit::call`]; or if the platform does not give the text.
+    #[track_caller]
+    pub fn optimized_hlo_text(&self, args: &A::With<Sharded>) -> Result<String> {
+        let leaves = leaves_of(args);
+        self.expect_one_mesh(args, &leaves)?;
+        self.compile(args, &leaves)?.0.optimized_hlo_text()
+    }
+
+    /// The mesh that the function is compiled for, if it is not a plain row of devices.
+    fn mesh(&self, leaves: &Leaves<'_>) -> Option<Mesh> {
+        let given = self.in_shardings.as_ref().or(self.out_shardings.as_ref());
+        let given = given.map(|shardings| shardings.mesh.clone());
+        given.or_else(|| leaves.iter().find_map(|leaf| Some(leaf.sharding()?.mesh.clone())))
+    }
+
+    /// Checks that there are leaves, all on the same devices, and divided as `in_shardings` tell.
     fn expect_one_mesh(&self, args: &A::With<Sharded>, leaves: &Leaves<'_>) -> Result<()> {
+        if let Some(mesh) = self.mesh(leaves) {
+            return self.expect_on_mesh(args, &mesh);
+        }
         let Some(first) = leaves.first() else {
             let problem = format!("{}: the argument has no leaves, so no devices", self.name());
             return Err(Error::Argument(problem));
@@ -93,17 +172,114 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
         super::on_the_same(self.name(), args, first.devices())
     }
 
+    fn expect_on_mesh(&self, args: &A::With<Sharded>, mesh: &Mesh) -> Result<()> {
+        let name = self.name();
+        let wrong = |problem: String| Error::Argument(format!("{name}: {problem}"));
+        let kind = ShardingKind::FullToShard;
+        let expected = match &self.in_shardings {
+            None => None,
+            Some(Shardings { specs, .. }) => {
+                let ops = specs.ops(kind, mesh, args, |leaf: &Sharded| leaf.ty().rank());
+                Some(ops.map_err(|problem| wrong(format!("in_shardings: {problem}")))?)
+            }
+        };
+        let (mut problem, mut index) = (None, 0);
+        args.visit_leaves(&Path::ROOT, &mut |path, leaf| {
+            let there = leaf.sharding().filter(|sharding| sharding.mesh == *mesh);
+            let expected = expected.as_ref().map(|ops| PartitionSpec::of(&ops[index]));
+            index += 1;
+            let fits = |spec: &PartitionSpec| expected.as_ref().is_none_or(|other| other == spec);
+            if problem.is_none() && !there.is_some_and(|sharding| fits(&sharding.spec)) {
+                let spec = expected.map(|spec| format!("{spec} on ")).unwrap_or_default();
+                problem = Some(format!(
+                    "{path} is {leaf:?}, and the function takes it divided by {spec}{mesh:?}; put it \
+                     there with device_put"
+                ));
+            }
+        });
+        problem.map_or(Ok(()), |problem| Err(wrong(problem)))
+    }
+
     fn compile(&self, args: &A::With<Sharded>, leaves: &Leaves<'_>) -> Result<(Compiled, B)> {
-        let types = leaves.iter().map(|leaf| whole(leaf)).collect::<Result<Vec<TensorType>>>()?;
+        let mesh = self.mesh(leaves);
+        let types = match &mesh {
+            Some(_) => leaves.iter().map(|leaf| leaf.global_ty().clone()).collect(),
+            None => leaves.iter().map(|leaf| whole(leaf)).collect::<Result<Vec<TensorType>>>()?,
+        };
         let history = &self.cache.history;
         let f = |args| (self.f)(args);
         let (program, template) = history.trace("sharded_jit", self.at, args, &types, f)?;
         let start = Instant::now();
-        let devices = leaves[0].shared_devices().clone();
-        let compiled = Compiled::divided(program, leaves, devices, self.name())?;
+        let compiled = match &mesh {
+            Some(mesh) => {
+                expect_this_mesh(&program, mesh, self.name())?;
+                let results = self.results(&program, &template, leaves, mesh)?;
+                Compiled::on_mesh(program, leaves, mesh, &results, self.name())?
+            }
+            None => {
+                let program = catch(|| on_one_device(program, self.at))?;
+                let devices = leaves[0].shared_devices().clone();
+                Compiled::divided(program, leaves, devices, self.name())?
+            }
+        };
         history.record_lowering(start.elapsed().as_secs_f64() - compiled.outcome.seconds);
         Ok((compiled, template))
     }
+
+    /// The division of each result.
+    fn results(
+        &self,
+        program: &Program,
+        template: &B,
+        leaves: &Leaves<'_>,
+        mesh: &Mesh,
+    ) -> Result<Vec<ShardingOp>> {
+        let kind = ShardingKind::ShardToFull;
+        if let Some(Shardings { specs, .. }) = &self.out_shardings {
+            let types = RefCell::new(program.output_types());
+            let rank = |_: &Tensor| types.borrow_mut().next().expect("a type each").rank();
+            let ops = specs.ops(kind, mesh, template, rank).and_then(|ops| {
+                let fits = |(op, ty): (&ShardingOp, &TensorType)| op.shard_type(ty).map(drop);
+                ops.iter().zip(program.output_types()).try_for_each(fits)?;
+                Ok(ops)
+            });
+            return ops.map_err(|problem| {
+                let problem = problem.replace("argument", "result");
+                let (name, at) = (self.name(), self.at);
+                Error::Argument(format!("{name}: out_shardings of the function at {at}: {problem}"))
+            });
+        }
+        let copies = |rank: usize| ShardingOp {
+            kind,
+            mesh: mesh.axes().clone(),
+            spec: vec![AxisVec::new(); rank],
+        };
+        program
+            .outputs
+            .iter()
+            .map(|var| {
+                if let Some(input) = program.inputs.iter().position(|input| input == var) {
+                    return division(leaves[input], mesh);
+                }
+                let made = program.equations.iter().find(|made| made.outputs.contains(var));
+                Ok(match made.map(|equation| &equation.op) {
+                    Some(Op::Sharding(op)) if op.kind != ShardingKind::FullToShard => op.clone(),
+                    _ => copies(program.ty(*var).rank()),
+                })
+            })
+            .collect()
+    }
+}
+
+/// Checks that the program's values are divided over no other mesh.
+fn expect_this_mesh(program: &Program, mesh: &Mesh, name: &str) -> Result<()> {
+    let Some(other) = program.find_mesh(&|other| other != mesh.axes()) else { return Ok(()) };
+    let axes: Vec<String> = other.iter().map(ToString::to_string).collect();
+    Err(Error::Argument(format!(
+        "{name}: a shard_map or with_sharding_constraint in it is for a mesh of {}, and the argument \
+         is on {mesh:?}; use one mesh for both",
+        axes.join(", ")
+    )))
 }
 
 #[cfg(test)]

@@ -3,11 +3,14 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use super::blocks::{blocks, place};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::jit::cache::ArgumentLeaf;
 use crate::runtime::Runtime;
 use crate::trace::literal::{AlignedBytes, Literal};
+use crate::trace::mesh::NamedSharding;
+use crate::trace::op::ShardingKind;
 use crate::trace::types::{DType, Shape, TensorType};
 use crate::tree::{self, Leaf, Path, Tree};
 
@@ -22,7 +25,27 @@ pub struct Sharded(Arc<Shards>);
 struct Shards {
     shards: Vec<Array>,
     devices: Arc<[usize]>,
-    replicated: bool,
+    placement: Placement,
+}
+
+/// Relation of the parts to one another.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Placement {
+    /// They are equal.
+    Copies,
+    /// They are blocks along the first axis, or values of their own.
+    Blocks,
+    /// They are the shards of a whole value over a mesh.
+    Named(Arc<Whole>),
+}
+
+/// A value divided over a mesh.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Whole {
+    /// Its division, with an entry for each dimension.
+    pub(super) sharding: NamedSharding,
+    /// The type of the whole value.
+    pub(super) ty: TensorType,
 }
 
 impl Leaf for Sharded {}
@@ -33,14 +56,51 @@ impl ArgumentLeaf for Sharded {
     }
 
     fn placement(&self) -> Option<String> {
-        let how = if self.is_replicated() { "copies on" } else { "divided over" };
+        let how = match &self.0.placement {
+            Placement::Copies => "copies on",
+            Placement::Blocks => "divided over",
+            Placement::Named(whole) => {
+                let NamedSharding { mesh, spec } = &whole.sharding;
+                return Some(format!("{spec} on {mesh:?}"));
+            }
+        };
         Some(format!("{how} devices {:?}", self.devices()))
     }
 }
 
 impl Sharded {
     pub(super) fn on(devices: Arc<[usize]>, shards: Vec<Array>, replicated: bool) -> Sharded {
-        Sharded(Arc::new(Shards { shards, devices, replicated }))
+        let placement = if replicated { Placement::Copies } else { Placement::Blocks };
+        Sharded::placed(devices, shards, placement)
+    }
+
+    pub(super) fn placed(
+        devices: Arc<[usize]>,
+        shards: Vec<Array>,
+        placement: Placement,
+    ) -> Sharded {
+        Sharded(Arc::new(Shards { shards, devices, placement }))
+    }
+
+    pub(super) fn placement(&self) -> &Placement {
+        &self.0.placement
+    }
+
+    /// The division over a mesh, of values of [`device_put`](super::device_put) and of functions
+    /// compiled for a mesh.
+    pub fn sharding(&self) -> Option<&NamedSharding> {
+        match &self.0.placement {
+            Placement::Named(whole) => Some(&whole.sharding),
+            Placement::Copies | Placement::Blocks => None,
+        }
+    }
+
+    /// The type of the whole value that is divided over a mesh; of one part otherwise.
+    pub fn global_ty(&self) -> &TensorType {
+        match &self.0.placement {
+            Placement::Named(whole) => &whole.ty,
+            Placement::Copies | Placement::Blocks => self.ty(),
+        }
     }
 
     /// Makes a value from its parts, in the order of the devices, to which they are moved.
@@ -99,7 +159,11 @@ impl Sharded {
     /// Returns true if all parts are known to be equal: after [`replicate`], and for results that
     /// are computed only from replicated values, [`psum`](crate::psum) and the like.
     pub fn is_replicated(&self) -> bool {
-        self.0.replicated
+        match &self.0.placement {
+            Placement::Copies => true,
+            Placement::Blocks => false,
+            Placement::Named(whole) => whole.sharding.is_fully_replicated(),
+        }
     }
 
     /// Returns true if no other clone of it or of its parts exists.
@@ -128,7 +192,27 @@ impl Sharded {
         self.concatenated(TensorType::new(self.dtype(), shape))
     }
 
-    fn concatenated(&self, ty: TensorType) -> Result<Array> {
+    /// A value divided over a mesh, as one array on the host. Waits for its shards.
+    pub(super) fn assembled(&self, whole: &Whole) -> Result<Array> {
+        let (ty, part) = (&whole.ty, self.ty());
+        let NamedSharding { mesh, spec } = &whole.sharding;
+        let op = spec.op(ShardingKind::FullToShard, mesh, ty.rank()).map_err(Error::Argument)?;
+        let mut bytes = AlignedBytes::zeroed(ty.bytes());
+        for (position, shard) in self.shards().iter().enumerate() {
+            if op.unmentioned().iter().any(|axis| place(&op, *axis, position) > 0) {
+                continue;
+            }
+            let literal = shard.to_literal()?;
+            let values = literal.bytes();
+            let values: &[u8] = (*values).as_ref();
+            blocks(&op, ty, part, position, |in_whole, in_part| {
+                bytes.as_mut()[in_whole].copy_from_slice(&values[in_part]);
+            });
+        }
+        Ok(Array::from(Literal::from_bytes(ty.clone(), bytes)))
+    }
+
+    pub(super) fn concatenated(&self, ty: TensorType) -> Result<Array> {
         let mut bytes = AlignedBytes::zeroed(ty.bytes());
         let size = self.ty().bytes();
         for (i, shard) in self.0.shards.iter().enumerate() {
@@ -159,11 +243,11 @@ impl WeakSharded {
 pub(super) fn rows(literal: &Literal) -> Vec<Array> {
     let ty = literal.ty();
     let row = TensorType::new(ty.dtype, ty.shape.without_axis(0));
-    blocks(literal, &row, ty.shape[0])
+    rows_of(literal, &row, ty.shape[0])
 }
 
 /// `count` equal parts of a host value, one after another.
-fn blocks(literal: &Literal, part: &TensorType, count: usize) -> Vec<Array> {
+fn rows_of(literal: &Literal, part: &TensorType, count: usize) -> Vec<Array> {
     let size = part.bytes();
     let bytes = literal.bytes();
     let bytes: &[u8] = (*bytes).as_ref();
@@ -173,7 +257,14 @@ fn blocks(literal: &Literal, part: &TensorType, count: usize) -> Vec<Array> {
 
 impl fmt::Debug for Sharded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = if self.0.replicated { "replicated on" } else { "sharded over" };
+        let how = match &self.0.placement {
+            Placement::Copies => "replicated on",
+            Placement::Blocks => "sharded over",
+            Placement::Named(whole) => {
+                let NamedSharding { mesh, spec } = &whole.sharding;
+                return write!(f, "Sharded({}, {spec} on {mesh:?})", whole.ty);
+            }
+        };
         write!(f, "Sharded({}, {how} devices {:?})", self.ty(), self.0.devices)
     }
 }
@@ -203,7 +294,7 @@ pub(super) fn checked(devices: &[usize]) -> Result<Arc<[usize]>> {
 }
 
 /// Makes every leaf by `f`, which may fail.
-fn try_map<M: Tree<P>, P: Leaf, Q: Leaf>(
+pub(super) fn try_map<M: Tree<P>, P: Leaf, Q: Leaf>(
     tree: &M,
     mut f: impl FnMut(&Path<'_>, &P) -> Result<Q>,
 ) -> Result<M::With<Q>> {
@@ -283,20 +374,23 @@ pub fn shard<M: Tree<Array>>(tree: &M, devices: &[usize]) -> Result<M::With<Shar
         }
         let literal = leaf.to_literal()?;
         let part = TensorType::new(ty.dtype, ty.shape.without_axis(0).with_axis(0, rows / count));
-        let parts = blocks(&literal, &part, count);
+        let parts = rows_of(&literal, &part, count);
         let parts = parts.iter().zip(&*devices).map(|(part, &device)| part.to(device));
         Ok(Sharded::on(devices.clone(), parts.collect::<Result<_>>()?, count == 1))
     })
 }
 
 /// Concatenates the parts of every leaf along the first axis, on the host: the inverse of
-/// [`shard`]. Waits for them.
+/// [`shard`]. A value divided over a mesh is put together as it is divided. Waits for them.
 ///
 /// # Errors
 /// Returns an error if a leaf has no first axis (use [`Sharded::stack`]), or the error of the
 /// computation.
 pub fn unshard<M: Tree<Sharded>>(tree: &M) -> Result<M::With<Array>> {
     try_map(tree, |path, leaf: &Sharded| {
+        if let Placement::Named(whole) = leaf.placement() {
+            return leaf.assembled(whole);
+        }
         let ty = leaf.ty();
         if ty.rank() == 0 {
             return Err(Error::Argument(format!(

@@ -239,6 +239,7 @@ fn infer_types(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
             Ok(smallvec![inputs[0].clone(), inputs[0].clone()])
         }
         Op::Collective(collective) => collective::infer_collective(collective, inputs),
+        Op::Sharding(op) => collective::infer_sharding(op, inputs[0]),
         Op::StopGradient | Op::Name(_) => one(inputs[0].clone()),
         Op::CustomJvp(op) => custom::infer_custom_jvp(op, inputs),
         Op::CustomVjp(op) => custom::infer_custom_vjp(op, inputs),
@@ -265,6 +266,7 @@ fn arity(op: &Op) -> Option<usize> {
         | Op::Slice { .. }
         | Op::Reduce { .. }
         | Op::ArgReduce { .. }
+        | Op::Sharding(_)
         | Op::StopGradient
         | Op::Name(_) => Some(1),
         Op::Binary(_) | Op::Compare(_) | Op::Pad { .. } | Op::Gather(_) => Some(2),

@@ -31,7 +31,7 @@ pub(crate) use self::special::threefry as threefry2x32;
 use super::callback::Failed;
 use super::check;
 use super::literal::Literal;
-use super::op::Op;
+use super::op::{Op, ShardingKind};
 use super::program::{Program, Var};
 use super::types::TensorType;
 use crate::error::{Error, Result};
@@ -195,9 +195,12 @@ pub fn eval_op(op: &Op, inputs: &[Literal]) -> Vec<Literal> {
         Op::Collective(collective) => panic!(
             "{} along axis `{}`: the interpreter runs one member; map the axis first",
             collective.kind.name(),
-            collective.axis.name()
+            collective.axes[0].name()
         ),
-        Op::StopGradient | Op::Name(_) => vec![inputs[0].clone()],
+        Op::Sharding(op) if op.kind != ShardingKind::Constraint => {
+            panic!("{}: the interpreter runs whole values; map the axes first", op.name())
+        }
+        Op::Sharding(_) | Op::StopGradient | Op::Name(_) => vec![inputs[0].clone()],
         Op::CustomJvp(custom) => run(&custom.call, inputs.to_vec()),
         Op::CustomVjp(custom) => run(&custom.call, inputs.to_vec()),
         Op::CustomLin(_) => panic!("custom_lin has no value: only its transpose is known"),

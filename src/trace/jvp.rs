@@ -117,6 +117,7 @@ fn jvp_equation(
         | Op::Transpose { .. }
         | Op::Reverse { .. }
         | Op::Name(_)
+        | Op::Sharding(_)
         | Op::Slice { .. } => &|_| t[0].and_then(|t| same(&[t])),
         Op::DynamicSlice { .. } => &|_| {
             let t = t[0]?;

@@ -14,6 +14,7 @@ mod dims;
 mod elementwise;
 mod facts;
 mod precision;
+mod sharding;
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -31,6 +32,7 @@ pub use self::elementwise::{
 };
 pub(crate) use self::facts::{Structure, StructureMut, TangentFlow};
 pub use self::precision::Precision;
+pub use self::sharding::{ShardingKind, ShardingOp};
 use super::literal::Literal;
 use super::types::{DType, Shape, TensorType};
 use crate::error::Loc;
@@ -250,6 +252,8 @@ pub enum Op {
     /// Communication along a named axis: between the devices of a `pmap`, or the examples of a
     /// `vmap` with a name.
     Collective(CollectiveOp),
+    /// Division of a value over a mesh of devices.
+    Sharding(ShardingOp),
     /// The operand, without derivative.
     StopGradient,
     /// The operand, under a name that policies of [`checkpoint`](crate::trace::remat::checkpoint)
@@ -430,6 +434,7 @@ impl Op {
             Op::Sort { .. } => "sort",
             Op::Threefry => "threefry2x32",
             Op::Collective(collective) => collective.kind.name(),
+            Op::Sharding(sharding) => sharding.name(),
             Op::StopGradient => "stop_gradient",
             Op::Name(_) => "name",
             Op::CustomJvp(_) => "custom_jvp",

@@ -15,6 +15,7 @@
 
 use std::fmt::{self, Write};
 
+use super::axis::Axis;
 use super::literal::Literal;
 use super::op::{
     Amounts, Axes, CallbackKind, Collective, Op, Precision, RematPolicy, Rule, Structure,
@@ -237,6 +238,10 @@ fn encoded(name: &str) -> String {
     word
 }
 
+fn named(axis: &Axis) -> String {
+    format!("{}:{}", encoded(axis.name()), axis.size())
+}
+
 fn list<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     format!("({})", items.join(","))
@@ -356,7 +361,13 @@ pub(super) fn op_params(out: &mut String, op: &Op) -> fmt::Result {
             Ok(())
         }
         Op::Collective(collective) => {
-            write!(out, "axis={}:{}", encoded(collective.axis.name()), collective.axis.size())?;
+            match &*collective.axes {
+                [axis] => write!(out, "axis={}", named(axis))?,
+                axes => write!(out, "axes={}", list(axes.iter().map(named)))?,
+            }
+            if let Some(groups) = &collective.groups {
+                write!(out, " groups={}", list(groups.iter().map(list)))?;
+            }
             match &collective.kind {
                 Collective::AllReduce(_) | Collective::Index => Ok(()),
                 Collective::AllGather { at } | Collective::ReduceScatter { at } => {
@@ -370,6 +381,11 @@ pub(super) fn op_params(out: &mut String, op: &Op) -> fmt::Result {
                     write!(out, " pairs={}", list(pairs))
                 }
             }
+        }
+        Op::Sharding(sharding) => {
+            let place = |axis| sharding.mesh.iter().position(|other| other == axis).unwrap_or(0);
+            let spec = sharding.spec.iter().map(|axes| list(axes.iter().map(place)));
+            write!(out, "mesh={} spec={}", list(sharding.mesh.iter().map(named)), list(spec))
         }
         Op::Name(name) => write!(out, "name={}", encoded(name)),
         Op::CustomJvp(custom) => {

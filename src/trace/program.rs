@@ -4,7 +4,7 @@
 
 use smallvec::SmallVec;
 
-use super::axis::Axis;
+use super::axis::{Axis, AxisVec};
 use super::op::{CallbackOp, Op, Rule, Structure};
 pub use super::op::{Equation, Program, Var, Vars};
 use super::types::TensorType;
@@ -46,9 +46,19 @@ impl Program {
     pub(crate) fn free_axis(&self) -> Option<Axis> {
         self.equations.iter().find_map(|equation| {
             if let Op::Collective(collective) = &equation.op {
-                return Some(collective.axis);
+                return collective.axes.first().copied();
             }
             equation.op.subprograms().find_map(Program::free_axis)
+        })
+    }
+
+    /// The axes of a mesh that values are divided over, of the first one for which `f` is true.
+    pub(crate) fn find_mesh(&self, f: &dyn Fn(&AxisVec) -> bool) -> Option<&AxisVec> {
+        self.equations.iter().find_map(|equation| {
+            if let Op::Sharding(sharding) = &equation.op {
+                return Some(&sharding.mesh).filter(|mesh| f(mesh));
+            }
+            equation.op.subprograms().find_map(|program| program.find_mesh(f))
         })
     }
 }

@@ -229,6 +229,17 @@ pub(crate) fn within_axis<R>(axis: Axis, f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// Runs `f` with all of `axes` in scope.
+pub(crate) fn within_axes<R>(axes: &[Axis], f: impl FnOnce() -> R) -> R {
+    let _restore = Restore::after(|stack| stack.axes.extend_from_slice(axes));
+    f()
+}
+
+/// The axes in scope, outermost first.
+pub(crate) fn axes_in_scope() -> Vec<Axis> {
+    STACK.with_borrow(|stack| stack.axes.clone())
+}
+
 /// Returns true if `axis` is in scope.
 pub(crate) fn in_scope(axis: Axis) -> bool {
     STACK.with_borrow(|stack| stack.axes.contains(&axis))

@@ -147,6 +147,7 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
         Op::CustomLin(op) => custom::transpose_custom_lin(op, x, cts),
         Op::Remat(remat) => custom::transpose_remat(remat, x, cts, equation.at),
         Op::Collective(c) => collective::transpose_collective(c, cts, equation.at),
+        Op::Sharding(op) => first(collective::transpose_sharding(op, ct, equation.at)),
         Op::Callback(callback) => fail_op(callback.kind.name(), TANGENT),
         Op::While(_) => fail_op(
             "while_loop",

@@ -27,6 +27,7 @@ mod custom;
 mod dot;
 mod gather;
 mod linalg;
+mod sharding;
 #[cfg(test)]
 mod tests;
 pub(crate) mod varying;
@@ -34,6 +35,7 @@ pub(crate) mod varying;
 use smallvec::{SmallVec, smallvec};
 
 pub use self::axes::{LeafAxes, VmapOptions};
+pub(crate) use self::sharding::on_one_device;
 use super::axis::Axis;
 use super::op::{Amounts, Axes, Op};
 use super::program::Program;
@@ -394,6 +396,7 @@ fn batch(op: &Op, inputs: &[Batched], context: BatchContext, at: Loc) -> Results
         Op::Remat(op) => custom::remat(op, inputs, context, at),
 
         Op::Collective(op) => collective::collective(op, inputs, context, at),
+        Op::Sharding(op) => smallvec![sharding::sharding(op, inputs[0], context, at)],
         Op::Callback(op) => callback::callback(op, inputs, context, at),
 
         Op::Scan(scan) => control::scan(scan, inputs, context, at),

@@ -10,6 +10,7 @@ mod env_pools;
 mod fixture;
 mod function_cache;
 mod mesh;
+mod parallel;
 mod pmap;
 mod programs;
 #[path = "../recipes/mod.rs"]
@@ -17,6 +18,7 @@ mod recipes;
 mod sebulba;
 mod sebulba_faults;
 mod sebulba_resume;
+mod sharding;
 mod transforms;
 
 use podracer::runtime::{Runtime, RuntimeOptions};

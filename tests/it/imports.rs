@@ -8,7 +8,7 @@ use crate::words::{code_only, rust_files};
 
 /// Modules of `src/`, lowest first; the modules inside `trace` in their place. A module imports from
 /// modules before it. The facades `lib.rs` and `trace.rs` only declare and re-export.
-const ORDER: [&str; 51] = [
+const ORDER: [&str; 53] = [
     "error",
     "tree",
     "output",
@@ -21,6 +21,7 @@ const ORDER: [&str; 51] = [
     "trace::literal",
     "trace::host",
     "trace::op",
+    "trace::mesh",
     "trace::program",
     "trace::print",
     "trace::check",
@@ -40,6 +41,7 @@ const ORDER: [&str; 51] = [
     "trace::linearize",
     "trace::transpose",
     "trace::vmap",
+    "trace::shard_map",
     "trace::jacobian",
     // Functions composed of all these.
     "trace::associative",

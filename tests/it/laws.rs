@@ -577,6 +577,7 @@ leaves!(
     Op::Sort { .. } => ["sort"],
     Op::Threefry => ["threefry2x32"],
     Op::Collective(_) => ["collective"],
+    Op::Sharding(_) => ["sharding"],
     Op::Name(_) => ["name"],
     Op::CustomJvp(_) => ["custom_jvp"],
     Op::CustomVjp(_) => ["custom_vjp"],
@@ -591,7 +592,11 @@ leaves!(
 
 /// The name of an operation's leaf.
 fn leaf(op: &Op) -> &'static str {
-    if let Op::Collective(_) = op { "collective" } else { op.name() }
+    match op {
+        Op::Collective(_) => "collective",
+        Op::Sharding(_) => "sharding",
+        op => op.name(),
+    }
 }
 
 /// The leaves of the operations in a Program, those inside control flow included.
@@ -607,8 +612,9 @@ fn every_operation_has_a_case() {
         .map(|case| case.name.split('/').next().expect("a first part").to_string())
         .collect();
     // Collectives need an axis with members: tests/devices/collectives.rs holds them to the laws.
+    // Divisions need a mesh: tests/devices/sharding.rs compares them with JAX.
     // What is left of a custom_vjp has no value; its transpose is in the gradients of custom_vjp.
-    let elsewhere = |leaf: &str| ["collective", "custom_lin"].contains(&leaf);
+    let elsewhere = |leaf: &str| ["collective", "sharding", "custom_lin"].contains(&leaf);
     let missing: Vec<&str> =
         leaves().into_iter().filter(|leaf| !named.contains(*leaf) && !elsewhere(leaf)).collect();
     assert!(missing.is_empty(), "operations without a case: {missing:?}");

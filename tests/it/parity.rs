@@ -284,10 +284,12 @@ const COMPARED: &[&str] = &[
     "src/losses/tests",
 ];
 
-/// Items that have no numbers to compare: shapes and structure of trees; and operations by their own
-/// name, which many of the functions compared are made of.
+/// Items that have no numbers to compare: shapes, structure of trees, the size of an axis and the
+/// division of a value, which tests/devices/sharding.rs checks; and operations by their own name,
+/// which many of the functions compared are made of.
 const WITHOUT_NUMBERS: &[&str] = &[
     "Tree",
+    "axis_size",
     "broadcast",
     "broadcast_in_dim",
     "broadcast_shapes",
@@ -303,6 +305,7 @@ const WITHOUT_NUMBERS: &[&str] = &[
     "reduce_associative",
     "scatter",
     "structure",
+    "with_sharding_constraint",
 ];
 
 #[test]

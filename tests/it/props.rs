@@ -59,11 +59,12 @@ fn hold(smooth: bool) {
     println!("{} Programs, {equations} equations", cases());
 }
 
-/// Operations that no step makes, each for a reason: collectives need an axis, what is left of a
+/// Operations that no step makes, each for a reason: collectives and divisions need an axis, what is left of a
 /// custom_vjp has no value, matrices that are far from singular do not come by chance, and the others hold functions of the user's: the laws are held to by
 /// those in tests/it/cases.
 const NOT_COOKED: &[&str] = &[
     "collective",
+    "sharding",
     "custom_lin",
     "cholesky",
     "triangular_solve",

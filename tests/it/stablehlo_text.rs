@@ -68,7 +68,8 @@ fn options_become_attributes_of_the_module() {
         num_partitions: 2,
         aliases: vec![(1, 0)],
         donors: vec![1],
-        divided: vec![false, true],
+        in_shardings: vec!["{replicated}".into(), "{devices=[2]<=[2]}".into()],
+        out_shardings: vec![Some("{devices=[2]<=[2]}".into())],
         locations: false,
         ..LowerOptions::default()
     };
@@ -79,7 +80,7 @@ fn options_become_attributes_of_the_module() {
         stablehlo(&program, &options),
         indoc! {r#"
             module @"train step" attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 4 : i32} {
-              func.func public @main(%arg0: tensor<i32> {mhlo.sharding = "{replicated}"}, %arg1: tensor<2xf32> {mhlo.sharding = "{devices=[2]<=[2]}", tf.aliasing_output = 0 : i32, jax.buffer_donor = true}) -> (tensor<2xf32>) {
+              func.func public @main(%arg0: tensor<i32> {mhlo.sharding = "{replicated}"}, %arg1: tensor<2xf32> {mhlo.sharding = "{devices=[2]<=[2]}", tf.aliasing_output = 0 : i32, jax.buffer_donor = true}) -> (tensor<2xf32> {mhlo.sharding = "{devices=[2]<=[2]}"}) {
                 return %arg1 : tensor<2xf32>
               }
             }

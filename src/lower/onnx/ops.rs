@@ -121,6 +121,7 @@ impl Emitter<'_> {
             | Op::Sort { .. }
             | Op::Threefry
             | Op::Collective(_)
+            | Op::Sharding(_)
             | Op::CustomJvp(_)
             | Op::CustomVjp(_)
             | Op::CustomLin(_)

@@ -54,6 +54,8 @@ pub struct CompileOptions {
     pub device_assignment: Option<Vec<i64>>,
     /// A one-device program that may run on any device without being compiled again.
     pub portable: bool,
+    /// With several partitions: the compiler may divide results otherwise than the program states.
+    pub allow_spmd_sharding_propagation_to_output: bool,
     /// Compiler flags for this compilation alone, by the names that `XLA_FLAGS` knows without the
     /// dashes: `xla_cpu_enable_fast_math`. Unknown names are an error.
     pub env_option_overrides: Vec<(String, OptionValue)>,
@@ -66,6 +68,7 @@ impl Default for CompileOptions {
             num_partitions: 1,
             device_assignment: None,
             portable: false,
+            allow_spmd_sharding_propagation_to_output: true,
             env_option_overrides: Vec::new(),
         }
     }
@@ -112,8 +115,10 @@ impl CompileOptions {
                 num_partitions: partitions as i64,
                 use_spmd_partitioning: partitions > 1,
                 device_assignment: self.device_assignment.as_ref().map(assignment),
-                // Results as the compiler finds best.
-                allow_spmd_sharding_propagation_to_output: vec![true; usize::from(partitions > 1)],
+                allow_spmd_sharding_propagation_to_output: vec![
+                    self.allow_spmd_sharding_propagation_to_output;
+                    usize::from(partitions > 1)
+                ],
             },
             compile_portable_executable: self.portable,
             env_option_overrides: self.env_option_overrides.iter().map(entry).collect(),

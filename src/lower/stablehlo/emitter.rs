@@ -3,7 +3,7 @@
 //! The modules beside this one write the operations, one family each; [`stablehlo`](mod@super)
 //! chooses the one that an equation needs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write};
 
 use smallvec::SmallVec;
@@ -33,11 +33,19 @@ pub(super) struct Emitter<'a> {
     pub(super) indent: usize,
     next_value: u32,
     next_argument: u32,
+    /// Number of channels between partitions so far.
+    pub(super) channels: usize,
     pub(super) locations: Locations,
     /// The number of the source line that the text being written belongs to.
     pub(super) at: Option<u32>,
-    /// The constants written so far, per open region.
-    scopes: Vec<HashMap<Literal, Value>>,
+    /// The constants written so far, per open region: of whole values, and of shards.
+    scopes: Vec<[HashMap<Literal, Value>; 2]>,
+    /// Values that each partition computes on its own.
+    pub(super) shards: HashSet<Value>,
+    /// Values that are computed from constants alone, outside of the shards.
+    pub(super) folded: HashSet<Value>,
+    /// True while an equation of shards is written.
+    pub(super) in_shards: bool,
     /// Scalar bools that were converted to i32, by the result: a `cond` on one is an `if`.
     pub(super) predicates: HashMap<Value, Value>,
     /// Shapes that need a threefry function.
@@ -60,9 +68,13 @@ impl<'a> Emitter<'a> {
             indent: 1,
             next_value: 0,
             next_argument: 0,
+            channels: 0,
             locations: Locations::default(),
             at: None,
-            scopes: vec![HashMap::new()],
+            scopes: vec![Default::default()],
+            shards: HashSet::new(),
+            folded: HashSet::new(),
+            in_shards: false,
             predicates: HashMap::new(),
             threefry_shapes: Vec::new(),
             functions: None,
@@ -130,7 +142,7 @@ impl<'a> Emitter<'a> {
     /// Opens a region: lines are indented by one more step, constants are the region's own.
     pub(super) fn open(&mut self) {
         self.indent += 1;
-        self.scopes.push(HashMap::new());
+        self.scopes.push(Default::default());
     }
 
     /// Closes the region opened last.
@@ -162,10 +174,13 @@ impl<'a> Emitter<'a> {
 
     /// A constant, written once in each region.
     pub(super) fn constant(&mut self, literal: &Literal) -> Value {
+        // A constant of shards and one of whole values are not the same: the partitioner keeps apart
+        // what each partition computes on its own. Two equal constants would become one.
+        let kind = usize::from(self.in_shards);
         let found = match literal.splat_value() {
-            Some(_) => self.scopes.last().and_then(|scope| scope.get(literal)),
+            Some(_) => self.scopes.last().and_then(|scope| scope[kind].get(literal)),
             // A long list of elements should not be written twice: any enclosing region will do.
-            None => self.scopes.iter().rev().find_map(|scope| scope.get(literal)),
+            None => self.scopes.iter().rev().find_map(|scope| scope[kind].get(literal)),
         };
         if let Some(&value) = found {
             return value;
@@ -182,6 +197,12 @@ impl<'a> Emitter<'a> {
                     Ty(ty)
                 ))
             }
+            _ if self.in_shards && self.scopes.len() == 1 => {
+                self.in_shards = false;
+                let whole = self.constant(literal);
+                self.in_shards = true;
+                self.shard_of_copied(whole, ty)
+            }
             _ => {
                 let value = self.begin(1)[0];
                 self.out.push_str("stablehlo.constant ");
@@ -192,7 +213,7 @@ impl<'a> Emitter<'a> {
             }
         };
         let scope = self.scopes.last_mut().expect("a region is open");
-        scope.insert(literal.clone(), value);
+        scope[kind].insert(literal.clone(), value);
         value
     }
 

@@ -3,7 +3,7 @@
 use smallvec::smallvec;
 
 use super::problem::{Problem, Types, ensure};
-use crate::trace::op::{Collective, CollectiveOp};
+use crate::trace::op::{Collective, CollectiveOp, ShardingKind, ShardingOp};
 use crate::trace::types::{DType, TensorType};
 
 /// Checks that `axis` of `ty` has one slice for each of `size` members.
@@ -18,11 +18,49 @@ fn divides(ty: &TensorType, axis: usize, size: usize) -> Result<(), Problem> {
     Ok(())
 }
 
+/// Checks that every member is in one of the groups, and that these are of one size.
+fn check_groups(collective: &CollectiveOp) -> Result<(), Problem> {
+    let Some(groups) = &collective.groups else { return Ok(()) };
+    let members = collective.num_members();
+    let size = collective.size();
+    let mut all: Vec<usize> = groups.concat();
+    all.sort_unstable();
+    ensure!(
+        all.iter().copied().eq(0..members),
+        [],
+        "axis_index_groups {groups:?} must name each of the {members} members once"
+    );
+    ensure!(
+        groups.iter().all(|group| group.len() == size),
+        [],
+        "axis_index_groups {groups:?} must be of one size"
+    );
+    ensure!(
+        !matches!(collective.kind, Collective::Permute { .. } | Collective::Index),
+        [],
+        "takes no axis_index_groups"
+    );
+    Ok(())
+}
+
+/// The type of a value on its way into or out of its shards.
+pub(crate) fn infer_sharding(sharding: &ShardingOp, x: &TensorType) -> Result<Types, Problem> {
+    let (axes, rank) = (sharding.spec.len(), x.rank());
+    ensure!(axes == rank, [0], "a spec of {axes} dimensions for {x}");
+    if sharding.kind == ShardingKind::ShardToFull {
+        return Ok(smallvec![sharding.whole_type(x)]);
+    }
+    let shard = sharding.shard_type(x).map_err(|problem| Problem::of(&[0], problem))?;
+    let constraint = sharding.kind == ShardingKind::Constraint;
+    Ok(smallvec![if constraint { x.clone() } else { shard }])
+}
+
 pub(crate) fn infer_collective(
     collective: &CollectiveOp,
     inputs: &[&TensorType],
 ) -> Result<Types, Problem> {
-    let size = collective.axis.size();
+    check_groups(collective)?;
+    let size = collective.size();
     let arity = match &collective.kind {
         Collective::AllReduce(_) => inputs.len(),
         Collective::Index => 0,

@@ -1,14 +1,34 @@
 //! Communication between the members of a named axis.
 
-use crate::trace::axis::Axis;
+use crate::trace::axis::{Axis, AxisVec};
 
-/// Communication along a named axis of `n` members.
+/// Communication along named axes, in groups of `n` members.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CollectiveOp {
-    /// The axis.
-    pub axis: Axis,
+    /// The axes, major first: the members have numbers in row-major order.
+    pub axes: AxisVec,
+    /// The groups of members that exchange values, all of one size; one group of all if `None`.
+    pub groups: Option<Vec<Vec<usize>>>,
     /// Kind of the exchange.
     pub kind: Collective,
+}
+
+impl CollectiveOp {
+    /// Number of members along the axes.
+    pub fn num_members(&self) -> usize {
+        self.axes.iter().map(|axis| axis.size()).product()
+    }
+
+    /// Number of members that exchange values: those of a group, or all.
+    pub fn size(&self) -> usize {
+        let groups = self.groups.as_ref();
+        groups.and_then(|groups| groups.first()).map_or_else(|| self.num_members(), Vec::len)
+    }
+
+    /// Returns true if it goes along `axis`, alone or among others.
+    pub fn is_along(&self, axis: Axis) -> bool {
+        self.axes.contains(&axis)
+    }
 }
 
 /// Exchange between the members of an axis.

@@ -73,6 +73,7 @@ macro_rules! structure {
                     | Op::ArgReduce { .. }
                     | Op::Sort { .. }
                     | Op::Threefry
+                    | Op::Sharding(_)
                     | Op::StopGradient
                     | Op::Name(_) => $name::Elementary,
                 }
@@ -158,6 +159,7 @@ impl Op {
             | Op::Reduce { .. }
             | Op::ArgReduce { .. }
             | Op::Threefry
+            | Op::Sharding(_)
             | Op::CustomJvp(_)
             | Op::CustomVjp(_)
             | Op::CustomLin(_)

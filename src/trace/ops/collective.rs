@@ -1,25 +1,80 @@
-//! Collectives: communication along a named axis, of the devices of a `pmap` or of the batch of a
+//! Collectives: communication along named axes, of the devices of a `pmap`, of the mesh of a
+//! [`shard_map`](crate::trace::shard_map::shard_map), or of the batch of a
 //! [`vmap_axis`](crate::trace::vmap::vmap_axis).
 
 use std::panic::Location;
 
 use super::{axis_of, full_like};
-use crate::trace::axis::Axis;
+use crate::trace::axis::{Axis, AxisName, AxisNames, AxisVec};
 use crate::trace::op::{AllReduceOp, Collective, CollectiveOp, Op};
-use crate::trace::tensor::{Tensor, Tensors, at_line, bind, fail_op, function, in_scope};
+use crate::trace::tensor::{
+    Tensor, Tensors, at_line, axes_in_scope, bind, fail_op, function, in_scope,
+};
 use crate::tree::{self, Path, Tree};
 
-#[track_caller]
-fn exchange(kind: Collective, axis: Axis, operands: &[Tensor]) -> Tensors {
-    if !in_scope(axis) {
-        let problem = format!(
-            "axis `{}` is not in scope here: its token means something only inside the closure \
-             that pmap or vmap_axis gave it to",
-            axis.name()
-        );
-        fail_op(kind.name(), problem);
+/// Axes in scope, and the groups that their members work in.
+#[derive(Clone)]
+struct Along {
+    axes: AxisVec,
+    groups: Option<Vec<Vec<usize>>>,
+}
+
+impl Along {
+    /// Number of members that exchange values.
+    fn size(&self) -> usize {
+        let members = || self.axes.iter().map(|axis| axis.size()).product();
+        let groups = self.groups.as_ref();
+        groups.and_then(|groups| groups.first()).map_or_else(members, Vec::len)
     }
-    bind(Op::Collective(CollectiveOp { axis, kind }), operands, Location::caller())
+}
+
+/// The axes that `names` stand for here.
+#[track_caller]
+fn along(op: &'static str, names: AxisNames) -> Along {
+    let mut axes = AxisVec::new();
+    for name in names.names {
+        let axis = match name {
+            AxisName::Token(axis) if in_scope(axis) => axis,
+            AxisName::Token(axis) => fail_op(
+                op,
+                format!(
+                    "axis `{}` is not in scope here: its token means something only inside the \
+                     closure that pmap or vmap_axis gave it to",
+                    axis.name()
+                ),
+            ),
+            AxisName::Name(name) => named(op, name),
+        };
+        if axes.contains(&axis) {
+            fail_op(op, format!("axis `{}` is given twice", axis.name()));
+        }
+        axes.push(axis);
+    }
+    if axes.is_empty() {
+        fail_op(op, "no axis is given; name one or several");
+    }
+    Along { axes, groups: names.groups }
+}
+
+/// The innermost axis in scope with this name.
+#[track_caller]
+fn named(op: &'static str, name: &str) -> Axis {
+    let scope = axes_in_scope();
+    if let Some(&axis) = scope.iter().rev().find(|axis| axis.name() == name) {
+        return axis;
+    }
+    let names: Vec<String> = scope.iter().map(|axis| format!("`{}`", axis.name())).collect();
+    let there = match names.is_empty() {
+        true => "no axis is in scope; shard_map, pmap and vmap_axis bring axes into scope".into(),
+        false => format!("in scope are {}", names.join(", ")),
+    };
+    fail_op(op, format!("there is no axis `{name}` here: {there}"))
+}
+
+#[track_caller]
+fn exchange(kind: Collective, along: &Along, operands: &[Tensor]) -> Tensors {
+    let Along { axes, groups } = along.clone();
+    bind(Op::Collective(CollectiveOp { axes, groups, kind }), operands, Location::caller())
 }
 
 #[track_caller]
@@ -32,7 +87,7 @@ fn each<A: Tree<Tensor>>(x: A, f: impl Fn(Tensor) -> Tensor) -> A {
 
 /// All leaves in one exchange: it costs about the same for many small tensors as for one.
 #[track_caller]
-fn all_reduce<A: Tree<Tensor>>(op: AllReduceOp, x: A, axis: Axis) -> A {
+fn all_reduce<A: Tree<Tensor>>(op: AllReduceOp, x: A, axis: &Along) -> A {
     let leaves = tree::leaves(&x);
     if leaves.is_empty() {
         return x;
@@ -50,15 +105,17 @@ fn all_reduce<A: Tree<Tensor>>(op: AllReduceOp, x: A, axis: Axis) -> A {
 /// # Ok::<(), podracer::Error>(())
 /// ```
 #[track_caller]
-pub fn psum<A: Tree<Tensor>>(x: A, axis: Axis) -> A {
+pub fn psum<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>) -> A {
     let _scope = function("psum");
-    all_reduce(AllReduceOp::Sum, x, axis)
+    let axis = along("psum", axis.into());
+    all_reduce(AllReduceOp::Sum, x, &axis)
 }
 
 /// `jax.lax.pmean`: the mean of every leaf, a float, over the members of `axis`.
 #[track_caller]
-pub fn pmean<A: Tree<Tensor>>(x: A, axis: Axis) -> A {
+pub fn pmean<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>) -> A {
     let _scope = function("pmean");
+    let axis = along("pmean", axis.into());
     let at = Location::caller();
     x.visit_leaves(&Path::ROOT, &mut |path, leaf| {
         let ty = leaf.ty();
@@ -69,43 +126,47 @@ pub fn pmean<A: Tree<Tensor>>(x: A, axis: Axis) -> A {
             at_line(at, || fail_op("pmean", problem));
         }
     });
-    each(psum(x, axis), |sum| sum / full_like(sum, axis.size() as f64))
+    each(all_reduce(AllReduceOp::Sum, x, &axis), |sum| sum / full_like(sum, axis.size() as f64))
 }
 
 /// `jax.lax.pmax`: the greatest of every leaf over the members of `axis`; NaN wins.
 #[track_caller]
-pub fn pmax<A: Tree<Tensor>>(x: A, axis: Axis) -> A {
+pub fn pmax<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>) -> A {
     let _scope = function("pmax");
-    all_reduce(AllReduceOp::Max, x, axis)
+    let axis = along("pmax", axis.into());
+    all_reduce(AllReduceOp::Max, x, &axis)
 }
 
 /// `jax.lax.pmin`: the least of every leaf over the members of `axis`; NaN wins.
 #[track_caller]
-pub fn pmin<A: Tree<Tensor>>(x: A, axis: Axis) -> A {
+pub fn pmin<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>) -> A {
     let _scope = function("pmin");
-    all_reduce(AllReduceOp::Min, x, axis)
+    let axis = along("pmin", axis.into());
+    all_reduce(AllReduceOp::Min, x, &axis)
 }
 
 /// `jax.lax.all_gather`: every leaf of all members, stacked along a new axis `at` in the order of
 /// the members.
 #[track_caller]
-pub fn all_gather<A: Tree<Tensor>>(x: A, axis: Axis, at: isize) -> A {
+pub fn all_gather<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>, at: isize) -> A {
     let _scope = function("all_gather");
+    let axis = along("all_gather", axis.into());
     each(x, |leaf| {
         let at = axis_of("all_gather", at, leaf.rank() + 1);
-        exchange(Collective::AllGather { at }, axis, &[leaf])[0]
+        exchange(Collective::AllGather { at }, &axis, &[leaf])[0]
     })
 }
 
 /// `jax.lax.all_gather` with `tiled=True`: every leaf of all members, one after another along its
 /// axis `at`.
 #[track_caller]
-pub fn all_gather_tiled<A: Tree<Tensor>>(x: A, axis: Axis, at: isize) -> A {
+pub fn all_gather_tiled<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>, at: isize) -> A {
     let _scope = function("all_gather_tiled");
+    let axis = along("all_gather_tiled", axis.into());
     each(x, |leaf| {
         let mut shape = leaf.shape();
         let at = axis_of("all_gather", at, shape.rank());
-        let gathered = exchange(Collective::AllGather { at }, axis, &[leaf])[0];
+        let gathered = exchange(Collective::AllGather { at }, &axis, &[leaf])[0];
         shape = shape.without_axis(at).with_axis(at, axis.size().saturating_mul(shape[at]));
         gathered.reshape(shape)
     })
@@ -114,22 +175,24 @@ pub fn all_gather_tiled<A: Tree<Tensor>>(x: A, axis: Axis, at: isize) -> A {
 /// `jax.lax.psum_scatter`: sums every leaf over the members and gives each member its slice of the
 /// sum along axis `at`. That axis must have one slice for each member, and vanishes.
 #[track_caller]
-pub fn psum_scatter<A: Tree<Tensor>>(x: A, axis: Axis, at: isize) -> A {
+pub fn psum_scatter<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>, at: isize) -> A {
     let _scope = function("psum_scatter");
+    let axis = along("psum_scatter", axis.into());
     each(x, |leaf| {
         let at = axis_of("reduce_scatter", at, leaf.rank());
-        exchange(Collective::ReduceScatter { at }, axis, &[leaf])[0]
+        exchange(Collective::ReduceScatter { at }, &axis, &[leaf])[0]
     })
 }
 
 /// `jax.lax.psum_scatter` with `tiled=True`: axis `at` is divided into one block for each member.
 #[track_caller]
-pub fn psum_scatter_tiled<A: Tree<Tensor>>(x: A, axis: Axis, at: isize) -> A {
+pub fn psum_scatter_tiled<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>, at: isize) -> A {
     let _scope = function("psum_scatter_tiled");
+    let axis = along("psum_scatter_tiled", axis.into());
     each(x, |leaf| {
         let at = axis_of("reduce_scatter", at, leaf.rank());
-        let blocks = divided("reduce_scatter", leaf, at, axis);
-        exchange(Collective::ReduceScatter { at }, axis, &[blocks])[0]
+        let blocks = divided("reduce_scatter", leaf, at, axis.size());
+        exchange(Collective::ReduceScatter { at }, &axis, &[blocks])[0]
     })
 }
 
@@ -137,36 +200,51 @@ pub fn psum_scatter_tiled<A: Tree<Tensor>>(x: A, axis: Axis, at: isize) -> A {
 /// that a member receives are stacked along a new axis `concat`. Axis `split` must have one slice
 /// for each member, and vanishes.
 #[track_caller]
-pub fn all_to_all<A: Tree<Tensor>>(x: A, axis: Axis, split: isize, concat: isize) -> A {
+pub fn all_to_all<A: Tree<Tensor>>(
+    x: A,
+    axis: impl Into<AxisNames>,
+    split: isize,
+    concat: isize,
+) -> A {
     let _scope = function("all_to_all");
+    let axis = along("all_to_all", axis.into());
     each(x, |leaf| {
         let split = axis_of("all_to_all", split, leaf.rank());
         let concat = axis_of("all_to_all", concat, leaf.rank());
-        exchange(Collective::AllToAll { split, concat }, axis, &[leaf])[0]
+        exchange(Collective::AllToAll { split, concat }, &axis, &[leaf])[0]
     })
 }
 
 /// `jax.lax.ppermute`: member `target` gets every leaf of member `source`, for each pair `(source,
 /// target)`. Members that are not a target get zeros.
 #[track_caller]
-pub fn ppermute<A: Tree<Tensor>>(x: A, axis: Axis, pairs: &[(usize, usize)]) -> A {
+pub fn ppermute<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>, pairs: &[(usize, usize)]) -> A {
     let _scope = function("ppermute");
+    let axis = along("ppermute", axis.into());
     let kind = Collective::Permute { pairs: pairs.to_vec() };
-    each(x, |leaf| exchange(kind.clone(), axis, &[leaf])[0])
+    each(x, |leaf| exchange(kind.clone(), &axis, &[leaf])[0])
 }
 
 /// `jax.lax.axis_index`: the member's own number along `axis`, a scalar i32.
 #[track_caller]
-pub fn axis_index(axis: Axis) -> Tensor {
+pub fn axis_index(axis: impl Into<AxisNames>) -> Tensor {
     let _scope = function("axis_index");
-    exchange(Collective::Index, axis, &[])[0]
+    exchange(Collective::Index, &along("axis_index", axis.into()), &[])[0]
+}
+
+/// `jax.lax.axis_size`: the number of members along `axis`, or in each of its groups. It is known
+/// while tracing.
+#[track_caller]
+pub fn axis_size(axis: impl Into<AxisNames>) -> usize {
+    let _scope = function("axis_size");
+    along("axis_size", axis.into()).size()
 }
 
 /// Axis `at` as one axis of blocks, a block for each member, and one within a block.
 #[track_caller]
-fn divided(op: &str, x: Tensor, at: usize, axis: Axis) -> Tensor {
-    let (shape, size) = (x.shape(), axis.size());
-    if shape[at] % size != 0 {
+fn divided(op: &str, x: Tensor, at: usize, size: usize) -> Tensor {
+    let shape = x.shape();
+    if !shape[at].is_multiple_of(size) {
         let problem = format!(
             "axis {at} of {} has size {}, which {size} members do not divide evenly",
             x.ty(),

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use strsim::levenshtein;
 
-use super::super::axis::Axis;
+use super::super::axis::{Axis, AxisVec};
 use super::super::callback::HostFn;
 use super::super::literal::Literal;
 use super::super::op::{
     AllReduceOp, Amounts, ArgOp, Axes, BinaryOp, CallbackKind, CallbackOp, Collective,
     CollectiveOp, CompareOp, CondOp, ConvDims, CustomJvpOp, CustomLinOp, CustomVjpOp, DotDims,
     GatherDims, Op, Precision, ReduceOp, RematOp, RematPolicy, Rule, ScanOp, ScatterDims,
-    ScatterKind, TriangularSolveOp, UnaryOp, VmapMethod, WhileOp,
+    ScatterKind, ShardingKind, ShardingOp, TriangularSolveOp, UnaryOp, VmapMethod, WhileOp,
 };
 use super::super::program::Program;
 use super::super::types::{DType, Shape, TensorType};
@@ -132,6 +132,7 @@ forms! {
     Op::StopGradient, ["stop_gradient"] => |_, _| Ok(Op::StopGradient);
     Op::Name(_), ["name"] => |_, p| Ok(Op::Name(p.keyed("name", Reader::name)?));
     Op::Collective(_), COLLECTIVES => read_collective;
+    Op::Sharding(_), ["sharding_constraint", "full_to_shard", "shard_to_full"] => read_sharding;
     Op::CustomJvp(_), ["custom_jvp"] => |_, p| {
         let num_consts = p.number("consts")?;
         if p.has("enclosing") {
@@ -192,11 +193,14 @@ const COLLECTIVES: [&str; 8] = [
 ];
 
 fn read_collective(name: &str, p: &mut Params<'_, '_>) -> Result<Op> {
-    let axis = p.keyed("axis", |reader| {
-        let name = reader.name()?;
-        reader.expect(":")?;
-        Ok(Axis::named(name, reader.number()?))
-    })?;
+    let axes = match p.has("axes") {
+        true => read_axes(p, "axes")?,
+        false => [p.keyed("axis", named_axis)?].into_iter().collect(),
+    };
+    let groups = match p.has("groups") {
+        true => Some(p.keyed("groups", positions)?),
+        false => None,
+    };
     let kind = match name {
         "psum" => Collective::AllReduce(AllReduceOp::Sum),
         "pmax" => Collective::AllReduce(AllReduceOp::Max),
@@ -217,7 +221,38 @@ fn read_collective(name: &str, p: &mut Params<'_, '_>) -> Result<Op> {
         }
         _ => Collective::Index,
     };
-    Ok(Op::Collective(CollectiveOp { axis, kind }))
+    Ok(Op::Collective(CollectiveOp { axes, groups, kind }))
+}
+
+fn named_axis(reader: &mut Reader<'_>) -> Result<Axis> {
+    let name = reader.name()?;
+    reader.expect(":")?;
+    Ok(Axis::named(name, reader.number()?))
+}
+
+fn read_axes(p: &mut Params<'_, '_>, key: &str) -> Result<AxisVec> {
+    Ok(p.keyed(key, |reader| reader.list("(", ")", named_axis))?.into_iter().collect())
+}
+
+/// Lists of positions.
+fn positions(reader: &mut Reader<'_>) -> Result<Vec<Vec<usize>>> {
+    reader.list("(", ")", |reader| reader.list("(", ")", Reader::number))
+}
+
+fn read_sharding(name: &str, p: &mut Params<'_, '_>) -> Result<Op> {
+    let mesh = read_axes(p, "mesh")?;
+    let (start, places) = p.keyed("spec", |reader| Ok((reader.at, positions(reader)?)))?;
+    let axes = |places: Vec<usize>| places.into_iter().map(|place| mesh.get(place).copied());
+    let spec = places.into_iter().map(|places| axes(places).collect()).collect::<Option<_>>();
+    let Some(spec) = spec else {
+        return Err(p.reader.fault(start, "the mesh has no axis with this position"));
+    };
+    let kind = match name {
+        "sharding_constraint" => ShardingKind::Constraint,
+        "full_to_shard" => ShardingKind::FullToShard,
+        _ => ShardingKind::ShardToFull,
+    };
+    Ok(Op::Sharding(ShardingOp { kind, mesh, spec }))
 }
 
 /// The function itself is no part of a text: it must be alive in this process.

@@ -3,8 +3,8 @@
 
 use crate::trace::axis::Axis;
 use crate::trace::op::{
-    Collective, CollectiveOp, CondOp, CustomJvpOp, CustomVjpOp, Op, Rule, ScanOp, Structure,
-    WhileOp,
+    Collective, CollectiveOp, CondOp, CustomJvpOp, CustomVjpOp, Op, Rule, ScanOp, ShardingKind,
+    ShardingOp, Structure, WhileOp,
 };
 use crate::trace::program::{Equation, Program};
 use crate::trace::tensor::{at_line, fail_op};
@@ -15,11 +15,13 @@ pub(crate) fn holds_while(op: &Op) -> bool {
     matches!(op, Op::While(_)) || op.subprograms().any(inside)
 }
 
-/// Returns true if the operation contains a collective along `axis`.
+/// Returns true if the operation contains a collective along `axis`, or a division over it.
 pub(crate) fn holds_collective(op: &Op, axis: Axis) -> bool {
     let inside =
         |program: &Program| program.equations.iter().any(|e| holds_collective(&e.op, axis));
-    matches!(op, Op::Collective(c) if c.axis == axis) || op.subprograms().any(inside)
+    matches!(op, Op::Collective(collective) if collective.is_along(axis))
+        || matches!(op, Op::Sharding(sharding) if sharding.mesh.contains(&axis))
+        || op.subprograms().any(inside)
 }
 
 /// Returns one flag per output of `program`: true if it differs between the members of `axis`,
@@ -46,7 +48,11 @@ pub(crate) fn varying_outputs(program: &Program, inputs: &[bool], axis: Axis) ->
                 vec![op.has_effect() || inputs.contains(&true); equation.outputs.len()]
             }
             Structure::Elementary | Structure::CustomLin(_) => {
-                vec![inputs.contains(&true); equation.outputs.len()]
+                if let Op::Sharding(sharding) = &equation.op {
+                    vec![sharding_reached(sharding, inputs[0], axis)]
+                } else {
+                    vec![inputs.contains(&true); equation.outputs.len()]
+                }
             }
         };
         for (var, output) in equation.outputs.iter().zip(outputs) {
@@ -149,7 +155,7 @@ pub(super) fn custom_vjp_varying_outputs(
 /// Returns one flag per result of a collective: true if it differs between the members of `axis`,
 /// given the flags of the operands.
 fn collective_reached(collective: &CollectiveOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
-    if collective.axis != axis {
+    if !collective.is_along(axis) {
         return match collective.kind {
             Collective::Index => vec![false],
             Collective::AllReduce(_)
@@ -159,13 +165,29 @@ fn collective_reached(collective: &CollectiveOp, inputs: &[bool], axis: Axis) ->
             | Collective::Permute { .. } => inputs.to_vec(),
         };
     }
+    // Groups may have different results: if their members differ, along this axis or another.
+    let several = collective.axes.len() > 1;
+    let between = |&input: &bool| collective.groups.is_some() && (input || several);
     match &collective.kind {
-        Collective::AllReduce(_) => vec![false; inputs.len()],
-        Collective::AllGather { .. } => vec![false],
+        Collective::AllReduce(_) | Collective::AllGather { .. } => {
+            inputs.iter().map(between).collect()
+        }
         Collective::ReduceScatter { .. }
         | Collective::AllToAll { .. }
         | Collective::Permute { .. }
         | Collective::Index => vec![true],
+    }
+}
+
+/// Returns true if the result of a division differs between the members of `axis`.
+fn sharding_reached(sharding: &ShardingOp, input: bool, axis: Axis) -> bool {
+    if !sharding.mesh.contains(&axis) {
+        return input;
+    }
+    match sharding.kind {
+        ShardingKind::Constraint => input,
+        ShardingKind::FullToShard => input || sharding.dimension_of(axis).is_some(),
+        ShardingKind::ShardToFull => false,
     }
 }
 
@@ -186,7 +208,7 @@ fn all_take_part(what: &str, programs: &[&Program], axis: Axis) {
 fn find(program: &Program, axis: Axis) -> Option<(&Equation, &'static str)> {
     program.equations.iter().find_map(|equation| {
         if let Op::Collective(collective) = &equation.op
-            && collective.axis == axis
+            && collective.is_along(axis)
         {
             return Some((equation, collective.kind.name()));
         }

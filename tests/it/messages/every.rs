@@ -610,6 +610,7 @@ const WITHOUT_ERRORS: &[&str] = &[
     "WindowOptions::padding",
     "WindowOptions::strides",
     "axis_index",
+    "axis_size",
     "broadcast_shapes",
     "default_matmul_precision",
     "delta_orthogonal",

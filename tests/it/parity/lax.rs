@@ -8,12 +8,12 @@ use super::{Row, calls, items};
 
 pub fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
-    items!(rows, "jax.lax", ops: all_gather, all_to_all, axis_index, broadcast_shapes, concatenate,
+    items!(rows, "jax.lax", ops: all_gather, all_to_all, axis_index, axis_size, broadcast_shapes, concatenate,
         conv_general_dilated, conv_transpose, div, dot_general, full, full_like, gather, pmax, pmean,
         pmin, polygamma, stack, ppermute, psum, psum_scatter, scatter, select = where_, select_n = where_, sort_key_val = sort_by);
     items!(rows, "jax.lax", numpy: mulhi, ragged_dot, reduce, betainc, igamma = gammainc, igamma_grad_a, igammac = gammaincc,
         random_gamma_grad, zeta);
-    items!(rows, "jax.lax", podracer: associative_scan);
+    items!(rows, "jax.lax", podracer: associative_scan, with_sharding_constraint);
     items!(rows, "jax.lax", remat: optimization_barrier);
     items!(rows, "jax.lax", ops: pshuffle = ppermute, pswapaxes = all_to_all);
     items!(rows, "jax.lax", control: cond, fori_loop, map, scan, switch, while_loop);
