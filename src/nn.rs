@@ -31,29 +31,46 @@
 //! }
 //! ```
 
+mod attention;
+mod cells;
+mod conv;
 mod encoder;
 mod image_encoder;
 mod impala;
 pub mod init;
 mod layers;
 mod linear;
+mod multi_head;
 pub mod normalize;
 mod norms;
 mod policy_head;
 mod recurrent;
 mod renorm;
+mod rnn;
 #[cfg(test)]
 mod tests;
 mod weight_norms;
 
+pub use attention::{
+    AttentionOptions, combine_masks, dot_product_attention, dot_product_attention_blockwise,
+    dot_product_attention_weights, make_attention_mask, make_attention_mask_with, make_causal_mask,
+};
+pub use cells::{ConvLSTMCell, MGUCell, RNNCellBase, SimpleCell};
+pub use conv::{Conv, ConvLocal, ConvPadding, ConvTranspose, avg_pool, max_pool, min_pool};
 pub use encoder::Encoder;
 pub use image_encoder::{ImageEncoder, normed};
 pub use impala::{ImpalaCnn, Residual, Sequence};
 pub use init::Init;
-pub use layers::{Activation, Conv2d, ConvTranspose2d, Dense, LayerNorm, Mlp, max_pool};
+pub use layers::{Activation, Conv2d, ConvTranspose2d, Dense, LayerNorm, Mlp};
 pub use linear::{DenseGeneral, Dropout, Einsum, Embed, PReLU};
+pub use multi_head::{
+    AttentionCache, MultiHeadAttention, MultiHeadDotProductAttention, SelfAttention,
+};
 pub use norms::{BatchNorm, BatchStats, GroupNorm, InstanceNorm, RMSNorm};
 pub use policy_head::PolicyHead;
-pub use recurrent::{GruCell, LstmCell};
+/// Flax's cell with concatenated kernels, which [`LstmCell`] is.
+pub use recurrent::LstmCell as OptimizedLSTMCell;
+pub use recurrent::{GruCell, GruCell as GRUCell, LstmCell, LstmCell as LSTMCell};
 pub use renorm::{BatchRenorm, BatchRenormStats};
+pub use rnn::{Bidirectional, Layer, RNN, Sequential};
 pub use weight_norms::{SpectralNorm, SpectralStats, WeightNorm};

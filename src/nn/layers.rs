@@ -1,11 +1,13 @@
 //! Feed-forward layers.
 
+use std::hash::Hasher;
+
 use super::init::{self, Init};
 use crate::random::Key;
-use crate::trace::ops::{self, ConvOptions, ConvTranspose, Padding};
+use crate::trace::ops::{self, ConvOptions, ConvTranspose};
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor};
-use crate::tree::Tree;
+use crate::tree::{self, Leaf, Path, Tree};
 
 /// A fully connected layer, `x w + b`: flax's `Dense`, PyTorch's `Linear`.
 #[derive(Debug, Clone, Tree)]
@@ -170,7 +172,7 @@ impl ConvTranspose2d<Tensor> {
     }
 
     /// Maps `x: [batch, height, width, inputs]` to `[batch, height', width', outputs]`, where
-    /// `height'` is `stride * height` with [`Padding::Same`].
+    /// `height'` is `stride * height` with [`Padding::Same`](ops::Padding::Same).
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
         let _scope = function("ConvTranspose2d::apply");
@@ -217,7 +219,8 @@ impl LayerNorm<Tensor> {
     }
 }
 
-/// Activation function between the layers of an [`Mlp`].
+/// Activation function between the layers of an [`Mlp`] or of a [`Sequential`](super::Sequential), with
+/// Flax's default parameters. It is a tree without leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // The names are those of the functions of Tensor.
 pub enum Activation {
@@ -227,6 +230,41 @@ pub enum Activation {
     Silu,
     Gelu,
     Sigmoid,
+    Celu,
+    Glu,
+    HardSigmoid,
+    HardSilu,
+    HardTanh,
+    LeakyRelu,
+    LogSigmoid,
+    LogSoftmax,
+    Relu6,
+    Selu,
+    SoftSign,
+    Softmax,
+    Softplus,
+}
+
+impl<T: Leaf> Tree<T> for Activation {
+    type With<U: Leaf> = Activation;
+
+    fn map_leaves<U: Leaf>(self, _: &Path<'_>, _: &mut dyn FnMut(&Path<'_>, T) -> U) -> Activation {
+        self
+    }
+
+    fn map_leaves_ref<U: Leaf>(
+        &self,
+        _: &Path<'_>,
+        _: &mut dyn FnMut(&Path<'_>, &T) -> U,
+    ) -> Activation {
+        *self
+    }
+
+    fn visit_leaves<'t>(&'t self, _: &Path<'_>, _: &mut dyn FnMut(&Path<'_>, &'t T)) {}
+
+    fn hash_structure(&self, state: &mut dyn Hasher) {
+        tree::hash_static(self, state);
+    }
 }
 
 impl Activation {
@@ -241,6 +279,19 @@ impl Activation {
             Activation::Silu => x.silu(),
             Activation::Gelu => x.gelu(),
             Activation::Sigmoid => x.sigmoid(),
+            Activation::Celu => x.celu(1.0),
+            Activation::Glu => x.glu(-1),
+            Activation::HardSigmoid => x.hard_sigmoid(),
+            Activation::HardSilu => x.hard_silu(),
+            Activation::HardTanh => x.hard_tanh(),
+            Activation::LeakyRelu => x.leaky_relu(0.01),
+            Activation::LogSigmoid => x.log_sigmoid(),
+            Activation::LogSoftmax => x.log_softmax(-1),
+            Activation::Relu6 => x.relu6(),
+            Activation::Selu => x.selu(),
+            Activation::SoftSign => x.soft_sign(),
+            Activation::Softmax => x.softmax(-1),
+            Activation::Softplus => x.softplus(),
         }
     }
 }
@@ -297,47 +348,4 @@ impl Mlp<Tensor> {
         }
         x
     }
-}
-
-/// Computes the maximum of each window of images `[batch, height, width, features]`: flax's
-/// `max_pool`. If several elements of a window are the maximum, none of them receives the whole
-/// gradient.
-#[track_caller]
-pub fn max_pool(x: Tensor, window: [usize; 2], stride: [usize; 2], padding: &Padding) -> Tensor {
-    let _scope = function("max_pool");
-    let ty = x.ty();
-    if ty.rank() != 4 || !ty.dtype.is_float() || window.contains(&0) || stride.contains(&0) {
-        let problem = format!(
-            "takes float images [batch, height, width, features], windows and strides of at least \
-             1; was given {ty}, {window:?} and {stride:?}"
-        );
-        fail_op("max_pool", problem);
-    }
-    let pad = |i: usize| padding.amounts(i, ty.shape[1 + i], window[i], stride[i]);
-    let (rows, columns) = (pad(0), pad(1));
-    let x = x.pad(&[0, rows.0, columns.0, 0], &[0, rows.1, columns.1, 0], f64::NEG_INFINITY);
-    let size = x.shape();
-    if size[1] < window[0] || size[2] < window[1] {
-        fail_op("max_pool", format!("a window of {window:?} does not fit into {}", x.ty()));
-    }
-    // One strided slice for each offset in the window.
-    let counts = [0, 1].map(|i| (size[1 + i] - window[i]) / stride[i]);
-    let mut largest: Option<Tensor> = None;
-    for row in 0..window[0] {
-        for column in 0..window[1] {
-            let limit = [
-                size[0],
-                row + counts[0] * stride[0] + 1,
-                column + counts[1] * stride[1] + 1,
-                size[3],
-            ];
-            let steps = [1, stride[0], stride[1], 1];
-            let slice = x.strided_slice(&[0, row, column, 0], &limit, &steps);
-            largest = Some(match largest {
-                Some(largest) => largest.maximum(slice),
-                None => slice,
-            });
-        }
-    }
-    largest.expect("a window has at least one place")
 }

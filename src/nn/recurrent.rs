@@ -9,7 +9,7 @@ use crate::tree::Tree;
 
 /// Samples `count` orthogonal matrices `[size, size]`, concatenated along the last axis.
 #[track_caller]
-fn recurrent_kernels(key: Key<Tensor>, size: usize, count: usize) -> Tensor {
+pub(super) fn recurrent_kernels(key: Key<Tensor>, size: usize, count: usize) -> Tensor {
     let mut kernels = Vec::with_capacity(count);
     for key in key.split_vec(count) {
         kernels.push(init::orthogonal(1.0).draw(key, [size, size], DType::F32));

@@ -1,12 +1,22 @@
 //! Layers of `nn` against Flax: values, and gradients by every float input and parameter, compiled and
 //! interpreted, and under `vmap`. The numbers are Flax's (`tests/fixtures/layers/make.py`).
 
+mod attention;
+mod convs;
+mod models;
 mod norms;
+mod recurrent;
 
 use crate::names::Suite;
 
 fn suite() -> Suite {
-    let functions = [norms::FUNCTIONS];
+    let functions = [
+        norms::FUNCTIONS,
+        attention::FUNCTIONS,
+        convs::FUNCTIONS,
+        recurrent::FUNCTIONS,
+        models::FUNCTIONS,
+    ];
     Suite { functions: functions.concat(), fixture: "tests/fixtures/layers/layers.safetensors" }
 }
 

@@ -10,10 +10,14 @@ use podracer::nn::normalize::{
     NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
 };
 use podracer::nn::{
-    Activation, BatchNorm, BatchRenorm, BatchRenormStats, BatchStats, Conv2d, ConvTranspose2d,
-    Dense, DenseGeneral, Dropout, Einsum, Embed, Encoder, GroupNorm, GruCell, ImageEncoder,
-    ImpalaCnn, InstanceNorm, LayerNorm, LstmCell, Mlp, PReLU, PolicyHead, RMSNorm, SpectralNorm,
-    SpectralStats, WeightNorm, init, max_pool, normed,
+    Activation, AttentionOptions, BatchNorm, BatchRenorm, BatchRenormStats, BatchStats,
+    Bidirectional, Conv, Conv2d, ConvLSTMCell, ConvLocal, ConvPadding, ConvTranspose2d, Dense,
+    DenseGeneral, Dropout, Einsum, Embed, Encoder, GroupNorm, GruCell, ImageEncoder, ImpalaCnn,
+    InstanceNorm, LayerNorm, LstmCell, MGUCell, Mlp, MultiHeadDotProductAttention, PReLU,
+    PolicyHead, RMSNorm, RNN, SelfAttention, Sequential, SimpleCell, SpectralNorm, SpectralStats,
+    WeightNorm, avg_pool, combine_masks, dot_product_attention, dot_product_attention_blockwise,
+    dot_product_attention_weights, init, make_attention_mask, make_attention_mask_with,
+    make_causal_mask, max_pool, min_pool, normed,
 };
 use podracer::random::Key;
 use podracer::trace::numpy::{
@@ -27,7 +31,7 @@ use podracer::trace::ops::{
     self, ConvGeneralDilated, ConvOptions, ConvTranspose, IndexMode, IndexUpdate, Padding,
 };
 use podracer::trace::{Axis, Shape};
-use podracer::{Array, DType, Tensor, make_program, vmap_axis};
+use podracer::{Array, DType, Tensor, make_program, nn, vmap_axis};
 
 type Function = (&'static str, fn(Tensor));
 
@@ -551,6 +555,69 @@ const LAYERS: &[Function] = calls! {
     },
     "RunningMeanStd::normalize" => |x| statistics(x).normalize(x, 1e-8),
     "RunningMeanStd::update" => |x| statistics(x).update(x),
+    "Bidirectional::apply" => |x| bidirectional(x).apply(x, None, None),
+    "Bidirectional::apply_with" => |x| bidirectional(x).apply_with(x, None, None, |a, _| a),
+    "Conv::apply" => |x| conv(x).apply(x),
+    "Conv::init" => |x| Conv::init(key(x), &[2], 2, 2, init::lecun_normal()),
+    "Conv::init_grouped" => |x| Conv::init_grouped(key(x), &[2], [2, 2], 2, init::lecun_normal()),
+    "ConvLSTMCell::apply" => |x| ConvLSTMCell { ih: conv(x), hh: conv(x) }.apply(x, (x, x)),
+    "ConvLSTMCell::init" => |x| ConvLSTMCell::init(key(x), &[2], 2, 2, init::lecun_normal()),
+    "ConvLocal::apply" => |x| {
+        let (kernel_size, padding) = (vec![1], ConvPadding::Circular);
+        ConvLocal { kernel: x, bias: None, kernel_size, strides: vec![], padding }.apply(x)
+    },
+    "ConvLocal::init" => |x| {
+        ConvLocal::init(key(x), &[2], &[3], [2, 2], init::lecun_normal())
+    },
+    "ConvTranspose::apply" => |x| {
+        let layer = conv(x);
+        nn::ConvTranspose {
+            kernel: x,
+            bias: None,
+            strides: layer.strides,
+            padding: Padding::Same,
+            kernel_dilation: vec![],
+            transpose_kernel: false,
+        }
+        .apply(x)
+    },
+    "ConvTranspose::init" => |x| {
+        nn::ConvTranspose::init(key(x), &[2], 2, 2, init::lecun_normal())
+    },
+    "MGUCell::apply" => |x| MGUCell { w_i: x, w_h: x, b: x, b_n: None }.apply(x, x),
+    "MGUCell::init" => |x| MGUCell::init(key(x), 2, 2),
+    "MultiHeadDotProductAttention::apply" => |x| multi_head(x).apply(x, x, x, None, None),
+    "MultiHeadDotProductAttention::apply_with" => |x| multi_head(x).apply_with(x, x, x, |q, _, _| q),
+    "MultiHeadDotProductAttention::decode" => |x| {
+        let cache = nn::AttentionCache { cached_key: x, cached_value: x, cache_index: x };
+        multi_head(x).decode(x, cache, None)
+    },
+    "MultiHeadDotProductAttention::init" => |x| {
+        MultiHeadDotProductAttention::init(key(x), 2, 4, init::lecun_normal())
+    },
+    "MultiHeadDotProductAttention::init_cache" => |x| multi_head(x).init_cache(&[2], 3),
+    "MultiHeadDotProductAttention::init_with" => |x| {
+        MultiHeadDotProductAttention::init_with(key(x), 2, [4; 3], [4; 2], init::lecun_normal())
+    },
+    "RNN::apply" => |x| RNN::new(simple_cell(x)).apply(x, None, None),
+    "SelfAttention::apply" => |x| SelfAttention { attention: multi_head(x) }.apply(x, None, None),
+    "SelfAttention::init" => |x| SelfAttention::init(key(x), 2, 4, init::lecun_normal()),
+    "Sequential::apply" => |x| Sequential { layers: (dense(x), Activation::Relu) }.apply(x),
+    "SimpleCell::apply" => |x| simple_cell(x).apply(x, x),
+    "SimpleCell::init" => |x| SimpleCell::init(key(x), 2, 2),
+    "avg_pool" => |x| avg_pool(x, [2], [2], &Padding::Valid, false),
+    "combine_masks" => |x| combine_masks(&[Some(x)]),
+    "dot_product_attention" => |x| dot_product_attention(x, x, x, AttentionOptions::default()),
+    "dot_product_attention_blockwise" => |x| {
+        dot_product_attention_blockwise(x, x, x, AttentionOptions::default(), [2, 2])
+    },
+    "dot_product_attention_weights" => |x| {
+        dot_product_attention_weights(x, x, AttentionOptions::default())
+    },
+    "make_attention_mask" => |x| make_attention_mask(x, x),
+    "make_attention_mask_with" => |x| make_attention_mask_with(x, x, |q, k| q.ge(k)),
+    "make_causal_mask" => |x| make_causal_mask(x),
+    "min_pool" => |x| min_pool(x, [2], [2], &Padding::Valid),
     "max_pool" => |x| max_pool(x, [2, 2], [2, 2], &Padding::Valid),
 };
 
@@ -602,6 +669,9 @@ const CREATORS: &[(&str, fn())] = creators! {
 /// Functions without a tensor, and without an error of their own: they make options or distributions,
 /// read shapes, take the caller's name, or fail for their axis or element type only, as `tests/errors` shows.
 const WITHOUT_ERRORS: &[&str] = &[
+    "AttentionOptions::causal",
+    "AttentionOptions::masked",
+    "RNN::new",
     "DenseGeneral::with_axis",
     "Dropout::new",
     "Encoder::hidden_units",
@@ -635,6 +705,40 @@ fn key(words: Tensor) -> Key<Tensor> {
 
 fn dense(x: Tensor) -> Dense<Tensor> {
     Dense { w: x, b: None }
+}
+
+fn conv(x: Tensor) -> Conv<Tensor> {
+    Conv {
+        kernel: x,
+        bias: None,
+        strides: vec![],
+        padding: ConvPadding::Circular,
+        input_dilation: vec![],
+        kernel_dilation: vec![],
+        feature_group_count: 1,
+    }
+}
+
+fn simple_cell(x: Tensor) -> SimpleCell<Tensor> {
+    SimpleCell { w_i: x, w_h: x, b: x, residual: false }
+}
+
+fn bidirectional(x: Tensor) -> Bidirectional<SimpleCell<Tensor>, SimpleCell<Tensor>> {
+    let rnn = || RNN::new(simple_cell(x));
+    Bidirectional { forward_rnn: rnn(), backward_rnn: rnn() }
+}
+
+fn multi_head(x: Tensor) -> MultiHeadDotProductAttention<Tensor> {
+    let dense = || DenseGeneral { kernel: x, bias: None, axis: vec![-1], batch_dims: 0 };
+    MultiHeadDotProductAttention {
+        query: dense(),
+        key: dense(),
+        value: dense(),
+        out: dense(),
+        normalize_qk: None,
+        dropout_rate: 0.0,
+        broadcast_dropout: true,
+    }
 }
 
 fn batch_norm(x: Tensor) -> BatchNorm<Tensor> {
@@ -769,6 +873,9 @@ fn public_functions(text: &str) -> Vec<String> {
     let (mut owner, mut names) = (String::new(), Vec::new());
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("impl") {
+            // Without the parameters of the impl and the name of a trait.
+            let generic = rest.starts_with('<');
+            let rest = rest.split_once("> ").filter(|_| generic).map_or(rest, |(_, rest)| rest);
             let rest = rest.rsplit(" for ").next().unwrap_or(rest);
             owner = word(rest.trim_start_matches(|c: char| !c.is_uppercase()));
         } else if line.starts_with('}') {

@@ -43,9 +43,11 @@ fn networks(rows: &mut Vec<Row>) {
             distribution: init::Distribution::Normal
         },
     );
-    items!(rows, "flax.linen", nn: BatchNorm, Conv = Conv2d, ConvTranspose = ConvTranspose2d, Dense, DenseGeneral,
-        Dropout, Einsum, Embed, GRUCell = GruCell, GroupNorm, InstanceNorm, LSTMCell = LstmCell, LayerNorm, PReLU,
-        RMSNorm, SpectralNorm, WeightNorm);
+    items!(rows, "flax.linen", nn: BatchNorm, Bidirectional, Conv, ConvLSTMCell, ConvLocal, ConvTranspose, Dense,
+        DenseGeneral, Dropout, Einsum, Embed, GRUCell, GroupNorm, InstanceNorm, LSTMCell, LayerNorm, MGUCell,
+        MultiHeadAttention, MultiHeadDotProductAttention, OptimizedLSTMCell, PReLU, RMSNorm, RNN, RNNCellBase,
+        SelfAttention, Sequential, SimpleCell, SpectralNorm, WeightNorm);
+    items!(rows, "jax.nn", nn: dot_product_attention);
 }
 
 fn sampling(rows: &mut Vec<Row>) {
