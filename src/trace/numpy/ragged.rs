@@ -21,7 +21,8 @@ use crate::trace::types::DType;
 /// use podracer::trace::ops::constant;
 /// use podracer::{Array, Tensor, interpret};
 /// let f = interpret(|x: Tensor| {
-///     ragged_dot(x, constant([[[10.0f32]], [[100.0]]]), constant([2i32, 1]))
+///     let weights = constant([10.0f32, 100.0]).reshape([2, 1, 1]);
+///     ragged_dot(x, weights, constant([2i32, 1]))
 /// });
 /// let y = f.call(Array::from([[1.0f32], [2.0], [3.0], [4.0]]))?;
 /// assert_eq!(y.to_vec::<f32>()?, [10.0, 20.0, 300.0, 0.0]);
