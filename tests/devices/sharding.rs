@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use podracer::trace::ops::arange;
 use podracer::{
-    Array, Mesh, NamedSharding, P, PartitionSpec, Program, Sharded, Tensor, all_gather,
-    all_gather_tiled, all_to_all, axis_index, axis_index_groups, axis_size, device_get, device_put,
-    fori_loop, grad, interpret, jit, make_mesh, make_program, pmax, pmean, ppermute, psum,
-    psum_scatter_tiled, shard_map, sharded_jit, vmap, with_sharding_constraint,
+    Array, Mesh, NamedSharding, P, PartitionSpec, Program, ScanOptions, Sharded, Tensor,
+    all_gather, all_gather_tiled, all_to_all, axis_index, axis_index_groups, axis_size, device_get,
+    device_put, fori_loop, grad, interpret, jit, make_mesh, make_program, pmax, pmean, ppermute,
+    psum, psum_scatter_tiled, scan_with, shard_map, sharded_jit, vmap, with_sharding_constraint,
 };
 
 use super::{count, devices, error};
@@ -220,6 +220,33 @@ fn values_and_gradients_are_those_of_jax() {
     check("one device", interpret(all).call(args.clone()).unwrap());
     let put = device_put(&args, (&mesh, P(()))).unwrap();
     check("mesh", device_get(&sharded_jit(all).call(put).unwrap()).unwrap());
+}
+
+#[test]
+fn gradients_of_loops_around_and_in_a_shard_map() {
+    let mesh = mesh();
+    let specs = || (P(("x", "y")), P((None, "y")));
+    // Each step multiplies by constants that the shards and the whole value share.
+    let map = |(x, w): (Tensor, Tensor)| {
+        let inner = |c: Tensor, (): ()| ((psum(c * w.mean(..), "y") * 0.1).tanh() + 0.5, ());
+        let (y, ()) = scan_with(inner, x, (), ScanOptions::length(3));
+        y * 0.1
+    };
+    let divided = shard_map(map, &mesh, specs(), P(("x", "y")));
+    let loss = |(x, w): (Tensor, Tensor)| {
+        let outer = |c: Tensor, (): ()| ((divided((c * 0.1 + 0.5, w)) + 0.5).tanh() * 0.1, ());
+        let (y, ()) = scan_with(outer, x, (), ScanOptions::length(4));
+        y.square().sum(..) * 0.1
+    };
+    let args = (wave(&[8, 4], 0.0), wave(&[3, 4], 1.0));
+    let expected = interpret(grad(loss)).call(args.clone()).unwrap();
+    let put = device_put(&args, (&mesh, specs())).unwrap();
+    let found = sharded_jit(grad(loss)).call(put).unwrap();
+    for (a, b) in [(&found.0, &expected.0), (&found.1, &expected.1)] {
+        for (x, y) in numbers(a).iter().zip(b.to_vec::<f32>().unwrap()) {
+            assert!((x - y).abs() <= 1e-6 * y.abs().max(1e-2), "{x} instead of {y}");
+        }
+    }
 }
 
 #[test]
