@@ -27,7 +27,9 @@ fn trained(runs: &Path, words: &str) -> PathBuf {
         command
     });
     assert_eq!(status, 0, "{words}: {err}");
-    run_dir(runs)
+    let folder = run_dir(runs);
+    // Ids such as MinAtar/Breakout-v1 have a folder of their own.
+    if folder.ends_with("MinAtar") { run_dir(&folder) } else { folder }
 }
 
 /// Exports the policy of a run in all formats, and returns what the command prints.
@@ -50,6 +52,10 @@ fn sample(ty: &TensorType) -> Array {
             let values: Vec<f32> = bytes.map(|byte| f32::from(byte) / 127.5 - 1.0).collect();
             Array::from(Literal::new(shape, &values))
         }
+        DType::Bool => {
+            let values: Vec<bool> = bytes.map(|byte| byte > 127).collect();
+            Array::from(Literal::new(shape, &values))
+        }
         other => panic!("a policy takes {other}"),
     }
 }
@@ -57,6 +63,7 @@ fn sample(ty: &TensorType) -> Array {
 fn value(array: &Array) -> Value {
     let literal = array.to_literal().unwrap();
     let dtype = match literal.ty().dtype {
+        DType::Bool => "bool",
         DType::U8 => "uint8",
         DType::I32 => "int32",
         DType::F32 => "float32",
@@ -167,7 +174,7 @@ fn the_policy_of_a_student_agrees_with_jax_and_onnx_runtime() {
     let folder = tempfile::tempdir().unwrap();
     let teacher =
         trained(folder.path(), &format!("dqn_atari {small}")).join("dqn_atari.safetensors");
-    let teaching = "--teacher-steps 200 --offline-steps 50 --teacher-eval-episodes 2";
+    let teaching = "--teacher-steps 1000 --offline-steps 250 --teacher-eval-episodes 2";
     let words = format!("{small} {teaching} --teacher-model {}", teacher.display());
     agrees(&format!("qdagger_dqn_atari {words}"), "action, q_values");
 }
