@@ -30,8 +30,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::output;
@@ -134,19 +134,70 @@ fn record(name: Cow<'static, str>, start: Instant) {
     }
 }
 
-/// A program that was launched on `device` at `start` and has ended now. Programs of one device run
-/// one after another, so it began when the one before had ended.
-pub(crate) fn device_ran(device: usize, name: &str, start: Instant) {
-    let end = Instant::now();
-    if !is_on() {
-        return;
+/// Longest time that the end of a recording waits for executions, whose spans are left out then.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// Executions whose spans are still to be recorded, and the signal that there are none.
+static EXECUTIONS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// The span of an execution on a device, from its launch to its end. The end of a recording waits
+/// for those that are open.
+pub(crate) struct Execution {
+    name: String,
+    start: Instant,
+}
+
+impl Execution {
+    /// An execution of the program `name` that is about to be launched; `None` while no timeline is
+    /// recorded.
+    #[inline]
+    pub(crate) fn begin(name: &str) -> Option<Execution> {
+        if is_on() { Execution::record(name) } else { None }
     }
-    let id = DEVICES + device as u32;
-    let there = lock(&ROWS).iter().find(|row| lock(row).id == id).cloned();
-    let row = there.unwrap_or_else(|| new_row(id, format!("device {device}")));
-    let mut row = lock(&row);
-    let start = row.events.last().map_or(start, |last| last.end.clamp(start, end));
-    row.push(Event { name: Cow::Owned(name.to_string()), start, end });
+
+    #[cold]
+    fn record(name: &str) -> Option<Execution> {
+        let mut open = lock(&EXECUTIONS.0);
+        // Read again under the lock: after the end of the recording nothing may be opened.
+        is_on().then(|| {
+            *open += 1;
+            Execution { name: name.to_string(), start: Instant::now() }
+        })
+    }
+
+    /// Another execution that is launched together with this one.
+    pub(crate) fn another(&self) -> Execution {
+        *lock(&EXECUTIONS.0) += 1;
+        Execution { name: self.name.clone(), start: self.start }
+    }
+
+    /// Records that it has ended on `device`. Programs of one device run one after another, so it
+    /// began when the one before had ended.
+    pub(crate) fn end(mut self, device: usize) {
+        let end = Instant::now();
+        let id = DEVICES + device as u32;
+        let there = lock(&ROWS).iter().find(|row| lock(row).id == id).cloned();
+        let row = there.unwrap_or_else(|| new_row(id, format!("device {device}")));
+        let mut row = lock(&row);
+        let start = row.events.last().map_or(self.start, |last| last.end.clamp(self.start, end));
+        row.push(Event { name: Cow::Owned(std::mem::take(&mut self.name)), start, end });
+    }
+}
+
+impl Drop for Execution {
+    fn drop(&mut self) {
+        let mut open = lock(&EXECUTIONS.0);
+        *open -= 1;
+        if *open == 0 {
+            EXECUTIONS.1.notify_all();
+        }
+    }
+}
+
+/// Waits until every execution has ended, for at most [`MAX_WAIT`].
+fn wait_for_executions() {
+    let open = lock(&EXECUTIONS.0);
+    let _ = EXECUTIONS.1.wait_timeout_while(open, MAX_WAIT, |open| *open > 0);
 }
 
 /// A recording in progress; made by [`start`]. It ends, and the file is written, with
@@ -194,7 +245,11 @@ impl Timeline {
 
     fn end(&mut self) -> Result<()> {
         let Some(file) = self.file.take() else { return Ok(()) };
-        ON.store(false, Ordering::Relaxed);
+        {
+            let _open = lock(&EXECUTIONS.0);
+            ON.store(false, Ordering::Relaxed);
+        }
+        wait_for_executions();
         let mut out = BufWriter::new(file);
         self.write(&mut out)
             .and_then(|()| out.flush())

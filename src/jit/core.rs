@@ -1,7 +1,5 @@
 //! Non-generic code shared by the entry points: running executables on leaves.
 
-use std::time::Instant;
-
 use smallvec::SmallVec;
 
 use super::effects::Effects;
@@ -179,16 +177,16 @@ impl Compiled {
         });
         let args = args.chain(&self.numbers);
         let mut outputs = Vec::with_capacity(self.executable.outputs().len());
-        let timed = timeline::is_on().then(|| (Instant::now(), self.name.clone()));
+        let timed = timeline::Execution::begin(&self.name);
         if timed.is_none() && self.effects.is_none() {
             self.executable.execute(args, &kept, &mut outputs)?;
             return Ok(outputs.into_iter().map(Array::from_buffer).collect());
         }
         let launch = || -> Result<Vec<Event>> {
             let done = self.executable.execute_with_event(args, &kept, &mut outputs)?;
-            if let Some((start, name)) = timed {
+            if let Some(timed) = timed {
                 let device = self.executable.devices()[0];
-                done.on_ready(move |_| timeline::device_ran(device, &name, start))?;
+                done.on_ready(move |_| timed.end(device))?;
             }
             Ok(vec![done])
         };

@@ -1,9 +1,7 @@
 //! Non-generic part of [`pmap`](super::pmap): running one executable on several devices.
 
-use std::sync::Arc;
-use std::time::Instant;
-
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 use super::put;
 use super::sharded::{Placement, Sharded};
@@ -251,17 +249,17 @@ impl Compiled {
         let num_outputs = self.executable.outputs().len();
         let mut outputs: SmallVec<[Vec<Buffer>; 8]> =
             (0..count).map(|_| Vec::with_capacity(num_outputs)).collect();
-        let timed = timeline::is_on().then(Instant::now);
+        let timed = timeline::Execution::begin(&self.name);
         if timed.is_none() && self.effects.is_none() {
             self.executable.execute_sharded(&args, &kept, &mut outputs)?;
         } else {
             let mut launch = || -> Result<Vec<Event>> {
                 let done =
                     self.executable.execute_sharded_with_events(&args, &kept, &mut outputs)?;
-                if let Some(start) = timed {
+                if let Some(timed) = &timed {
                     for (done, &device) in done.iter().zip(&*self.devices) {
-                        let name = self.name.clone();
-                        done.on_ready(move |_| timeline::device_ran(device, &name, start))?;
+                        let execution = timed.another();
+                        done.on_ready(move |_| execution.end(device))?;
                     }
                 }
                 Ok(done)

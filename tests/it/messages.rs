@@ -1,7 +1,15 @@
 //! The law of messages: an error of a function names the function that the user called, and not an
 //! operation or a literal inside of it.
 
+/// Functions by name, each called with a tensor.
+macro_rules! calls {
+    ($($name:literal => |$x:pat_param| $body:expr,)*) => {
+        &[$(($name, |$x: Tensor| { let _ = $body; })),*]
+    };
+}
+
 mod every;
+mod layers;
 
 use podracer::trace::op::{BinaryOp, UnaryOp};
 use podracer::trace::ops;

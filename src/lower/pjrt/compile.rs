@@ -4,6 +4,7 @@ use std::ffi::c_char;
 
 use super::calls::expect_no_call;
 use super::fork::expect_no_fork;
+use super::in_flight::InFlight;
 use super::options::CompileOptions;
 use super::{Client, Executable, ffi};
 use crate::error::{Error, Result};
@@ -33,6 +34,7 @@ impl Client {
         args.program = &program;
         args.compile_options = encoded.as_ptr().cast();
         args.compile_options_size = encoded.len();
+        let _in_flight = InFlight::begin();
         // SAFETY: everything that the arguments point to outlives the call; the plugin only reads
         // the code.
         let error = unsafe { (self.functions().client_compile)(&mut args) };
@@ -62,6 +64,7 @@ impl Client {
         args.client = self.raw();
         args.serialized_executable = serialized.as_ptr().cast();
         args.serialized_executable_size = serialized.len();
+        let _in_flight = InFlight::begin();
         // SAFETY: the bytes outlive the call.
         let error = unsafe { (self.functions().executable_deserialize_and_load)(&mut args) };
         self.plugin().check(error, || "cannot load a serialized executable".into())?;

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::buffer::dtype_of;
 use super::calls::expect_no_call;
 use super::fork::{expect_no_fork, forked};
+use super::in_flight::InFlight;
 use super::plugin::{slice, text};
 use super::{Buffer, Client, Event, ffi};
 use crate::error::{Error, Result};
@@ -178,7 +179,7 @@ impl Executable {
     ) -> Result<()> {
         self.needs_no_device()?;
         let args = self.handles(args)?;
-        self.launch(&args, non_donatable, ptr::null_mut(), None, outputs)
+        self.launch(&args, non_donatable, ptr::null_mut(), outputs).map(drop)
     }
 
     #[inline]
@@ -202,7 +203,7 @@ impl Executable {
     ) -> Result<()> {
         let device = self.client.raw_device(device)?;
         let args = self.handles(args)?;
-        self.launch(&args, non_donatable, device, None, outputs)
+        self.launch(&args, non_donatable, device, outputs).map(drop)
     }
 
     /// As [`Executable::execute`], with the event of its completion: for programs without results,
@@ -215,10 +216,7 @@ impl Executable {
     ) -> Result<Event> {
         self.needs_no_device()?;
         let args = self.handles(args)?;
-        let mut event = ptr::null_mut();
-        self.launch(&args, non_donatable, ptr::null_mut(), Some(&mut event), outputs)?;
-        // SAFETY: on success a live event that is ours.
-        Ok(unsafe { Event::from_raw(event, self.client.clone()) })
+        self.launch(&args, non_donatable, ptr::null_mut(), outputs)
     }
 
     /// The arguments' handles. A buffer of another client is another plugin's object, or one of
@@ -246,9 +244,8 @@ impl Executable {
         args: &[*mut ffi::Buffer],
         non_donatable: &[i64],
         device: *mut ffi::Device,
-        event: Option<&mut *mut ffi::Event>,
         outputs: &mut Vec<Buffer>,
-    ) -> Result<()> {
+    ) -> Result<Event> {
         expect_no_fork("launch a compiled program")?;
         expect_no_call("launch a compiled program")?;
         let mut handles: Handles = SmallVec::from_elem(ptr::null_mut(), self.outputs.len());
@@ -262,14 +259,19 @@ impl Executable {
         call.num_devices = 1;
         call.num_args = args.len();
         call.output_lists = &output_list;
-        call.device_complete_events = event.map_or(ptr::null_mut(), ptr::from_mut);
+        let mut event = ptr::null_mut();
+        call.device_complete_events = &mut event;
         call.execute_device = device;
+        let in_flight = InFlight::begin();
         // SAFETY: the lists have the lengths promised and outlive the call; the argument handles
         // are borrowed from live buffers by every caller.
         let error = unsafe { (self.functions().loaded_executable_execute)(&mut call) };
         self.check(error, "cannot launch a program")?;
         self.adopt(&handles, outputs);
-        Ok(())
+        // SAFETY: on success a live event that is ours.
+        let event = unsafe { Event::from_raw(event, self.client.clone()) };
+        in_flight.until(&event)?;
+        Ok(event)
     }
 
     #[inline]
@@ -288,7 +290,7 @@ impl Executable {
         non_donatable: &[i64],
         outputs: &mut [Vec<Buffer>],
     ) -> Result<()> {
-        self.launch_sharded(args, non_donatable, None, outputs)
+        self.launch_sharded(args, non_donatable, outputs).map(drop)
     }
 
     /// As [`Executable::execute_sharded`], with the event of each device's completion.
@@ -298,20 +300,15 @@ impl Executable {
         non_donatable: &[i64],
         outputs: &mut [Vec<Buffer>],
     ) -> Result<Vec<Event>> {
-        let mut events = vec![ptr::null_mut(); self.devices.len()];
-        self.launch_sharded(args, non_donatable, Some(&mut events), outputs)?;
-        // SAFETY: on success live events that are ours.
-        let adopt = |raw| unsafe { Event::from_raw(raw, self.client.clone()) };
-        Ok(events.into_iter().map(adopt).collect())
+        self.launch_sharded(args, non_donatable, outputs).map(SmallVec::into_vec)
     }
 
     fn launch_sharded(
         &self,
         args: &[Vec<&Buffer>],
         non_donatable: &[i64],
-        events: Option<&mut Vec<*mut ffi::Event>>,
         outputs: &mut [Vec<Buffer>],
-    ) -> Result<()> {
+    ) -> Result<SmallVec<[Event; 8]>> {
         expect_no_fork("launch a compiled program")?;
         expect_no_call("launch a compiled program")?;
         let num_devices = self.devices.len();
@@ -352,14 +349,24 @@ impl Executable {
         call.num_args = num_args;
         call.output_lists = output_lists.as_ptr();
         // One entry a device.
-        call.device_complete_events = events.map_or(ptr::null_mut(), |events| events.as_mut_ptr());
+        let mut events: SmallVec<[*mut ffi::Event; 8]> =
+            SmallVec::from_elem(ptr::null_mut(), num_devices);
+        call.device_complete_events = events.as_mut_ptr();
+        let in_flight: SmallVec<[InFlight; 8]> =
+            (0..num_devices).map(|_| InFlight::begin()).collect();
         // SAFETY: as in `launch`.
         let error = unsafe { (self.functions().loaded_executable_execute)(&mut call) };
         self.check(error, "cannot launch a program on several devices")?;
         for (d, outputs) in outputs.iter_mut().enumerate() {
             self.adopt(&handles[d * num_outputs..(d + 1) * num_outputs], outputs);
         }
-        Ok(())
+        // SAFETY: on success live events that are ours.
+        let adopt = |raw| unsafe { Event::from_raw(raw, self.client.clone()) };
+        let events: SmallVec<[Event; 8]> = events.into_iter().map(adopt).collect();
+        for (in_flight, event) in in_flight.into_iter().zip(&events) {
+            in_flight.until(event)?;
+        }
+        Ok(events)
     }
 
     /// The machine code and all that belongs to it, for [`Client::deserialize`].

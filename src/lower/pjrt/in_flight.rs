@@ -1,0 +1,113 @@
+//! Executions in flight, and the end of a process.
+//!
+//! `exit` destroys the statics of the plugin, which its threads use while they compile and compute:
+//! a process that ended meanwhile would crash. So a thread that launched executions waits for them
+//! when it ends, and the main thread waits for those of all threads. Both happen in the destructor
+//! of a thread-local value, which runs before the exit handlers of the process.
+//!
+//! Not covered is a process whose exit begins on another thread than the main one, or whose main
+//! thread used no plugin, while a third thread computes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::Event;
+use super::calls::in_call;
+use super::fork::forked;
+use crate::error::Result;
+
+/// Time between two looks at a count that has to become 0.
+const POLL_INTERVAL: Duration = Duration::from_micros(500);
+
+/// Compilations and executions in flight, of all threads.
+static ALL: AtomicUsize = AtomicUsize::new(0);
+
+/// True once the main thread waits for the last ones.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static OWN: Own = Own::new();
+}
+
+/// Executions that a thread has launched. Its drop waits for them.
+struct Own {
+    in_flight: Arc<AtomicUsize>,
+    is_main: bool,
+}
+
+impl Own {
+    fn new() -> Own {
+        let is_main = std::thread::current().name() == Some("main");
+        Own { in_flight: Arc::default(), is_main }
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        // A forked process has no threads of the runtime. A native function that a program calls
+        // holds up the execution which this would wait for.
+        if forked() || in_call() {
+            return;
+        }
+        let count = if self.is_main {
+            ENDING.store(true, Ordering::SeqCst);
+            &ALL
+        } else {
+            &*self.in_flight
+        };
+        while count.load(Ordering::SeqCst) > 0 {
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+/// A compilation or an execution in flight; it ends with the drop.
+pub(super) struct InFlight {
+    launched_by: Option<Arc<AtomicUsize>>,
+}
+
+impl InFlight {
+    /// Counts one more. Once the main thread has ended, this does not return on other threads,
+    /// because the process ends.
+    #[inline]
+    pub(super) fn begin() -> InFlight {
+        // On the main thread, this makes the value whose drop waits.
+        let is_main = OWN.try_with(|own| own.is_main).unwrap_or(true);
+        ALL.fetch_add(1, Ordering::SeqCst);
+        let this = InFlight { launched_by: None };
+        if ENDING.load(Ordering::SeqCst) && !is_main {
+            drop(this);
+            loop {
+                std::thread::park();
+            }
+        }
+        this
+    }
+
+    /// Ends when `event` happens.
+    #[inline]
+    pub(super) fn until(self, event: &Event) -> Result<()> {
+        if event.is_ready()? { Ok(()) } else { self.until_later(event) }
+    }
+
+    #[cold]
+    fn until_later(mut self, event: &Event) -> Result<()> {
+        let own = OWN.try_with(|own| own.in_flight.clone()).ok();
+        if let Some(own) = &own {
+            own.fetch_add(1, Ordering::SeqCst);
+        }
+        self.launched_by = own;
+        event.on_ready(move |_| drop(self))
+    }
+}
+
+impl Drop for InFlight {
+    #[inline]
+    fn drop(&mut self) {
+        ALL.fetch_sub(1, Ordering::SeqCst);
+        if let Some(own) = &self.launched_by {
+            own.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
