@@ -447,6 +447,36 @@ def top_k(x, *, k, axis=-1, **_):
     return [lax.slice_in_dim(y, 0, k, axis=axis) for y in sorted_]
 
 
+# ---- Systems of equations ----------------------------------------------------------------------
+
+
+@rule("cholesky")
+def cholesky(t, eqn, xs):
+    return t.one("cholesky", xs, *out(eqn))
+
+
+@rule("triangular_solve")
+def triangular_solve(t, eqn, xs):
+    p = eqn.params  # floats are their own conjugates
+    op = "left" if p["left_side"] else "right"
+    op += " lower" if p["lower"] else " upper"
+    op += " transpose_a" if p["transpose_a"] else ""
+    op += " unit_diagonal" if p["unit_diagonal"] else ""
+    return t.one(f"triangular_solve[{op}]", xs, *out(eqn))
+
+
+@rule("custom_linear_solve")
+def custom_linear_solve(t, eqn, xs):
+    if t.derivatives:
+        # The body has another derivative: JAX stops the gradient of the matrix there.
+        raise Unsupported("the derivative of the primitive custom_linear_solve is not supported; "
+                          "derivatives=False leaves derivatives out")
+    lengths, solve = eqn.params["const_lengths"], eqn.params["jaxprs"].solve
+    before = lengths.matvec + lengths.vecmat
+    right_sides = xs[sum(lengths):]
+    return t.call(closed(solve), [*xs[before:before + lengths.solve], *right_sides])
+
+
 # ---- Indexing ----------------------------------------------------------------------------------
 
 

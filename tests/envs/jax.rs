@@ -1,131 +1,17 @@
 //! Environments of JAX, exported to Programs: `tests/fixtures/jax/programs/make.py` (a corridor) and
 //! `tests/fixtures/envs/jax/make.py` (gymnax).
 
-use std::collections::BTreeMap;
+mod recorded;
+
 use std::path::Path;
-use std::process::Command;
 
 use podracer::envs::traced::{AutoReset, JaxEnv, TracedEnv, make};
 use podracer::envs::{Action, EnvPool, EnvRng, ObsMut, PoolOptions, Space, seeds, spec};
 use podracer::trace::control::scan;
-use podracer::{Array, DType, Key, Tensor, jit, vmap};
-use safetensors::SafeTensors;
+use podracer::{DType, Key, Tensor, jit, vmap};
 
 const CORRIDOR: &str = "tests/fixtures/jax/programs/corridor";
 const GYMNAX: &str = "tests/fixtures/envs/jax";
-
-/// Numbers of a file, as `f64`, by name.
-fn numbers(path: &str) -> BTreeMap<String, (Vec<usize>, Vec<f64>)> {
-    let bytes = std::fs::read(path).unwrap();
-    let file = SafeTensors::deserialize(&bytes).unwrap();
-    let of = |view: safetensors::tensor::TensorView<'_>| -> Vec<f64> {
-        let words = || view.data().chunks_exact(4).map(|word| word.try_into().unwrap());
-        match view.dtype() {
-            safetensors::Dtype::F32 => words().map(|x| f32::from_le_bytes(x).into()).collect(),
-            safetensors::Dtype::I32 => words().map(|x| i32::from_le_bytes(x).into()).collect(),
-            safetensors::Dtype::U32 => words().map(|x| u32::from_le_bytes(x).into()).collect(),
-            _ => view.data().iter().map(|&byte| f64::from(byte)).collect(),
-        }
-    };
-    let names = file.tensors();
-    names.into_iter().map(|(name, view)| (name, (view.shape().to_vec(), of(view)))).collect()
-}
-
-/// Steps the environment `game` with the recorded keys and actions, as the script did, and compares.
-/// Observations are equal within `tolerance` of their size.
-fn equal_to_recorded(folder: &str, game: &str, tolerance: f64) {
-    let recorded = numbers(&format!("{folder}/{game}.safetensors"));
-    let env = AutoReset::new(JaxEnv::load(format!("{folder}/{game}")).unwrap());
-    let get = |name: &str| &recorded[name];
-    let words = |name: &str| {
-        let (shape, data) = get(name);
-        let data: Vec<u32> = data.iter().map(|&x| x as u32).collect();
-        Array::new(&shape[..], &data).unwrap()
-    };
-    let (shape, actions) = get("actions");
-    assert_eq!(shape[0], 1000);
-    let actions = match env.env.spec().action {
-        Space::Discrete { .. } => {
-            Array::from(actions.iter().map(|&x| x as i32).collect::<Vec<_>>())
-        }
-        _ => {
-            let actions: Vec<f32> = actions.iter().map(|&x| x as f32).collect();
-            Array::new(&shape[..], &actions).unwrap()
-        }
-    };
-    let run = jit(|(first, keys, resets, actions): (Tensor, Tensor, Tensor, Tensor)| {
-        let start = env.reset(Key::from_data(first));
-        let step = |(episode, _): (_, Tensor), (key, reset, action): (Tensor, Tensor, Tensor)| {
-            let start = env.env.reset(Key::from_data(reset));
-            let next = env.step_or(episode, action, Key::from_data(key), start);
-            let flags = (next.reward, next.terminated, next.truncated);
-            ((next.episode, next.obs), (next.obs, flags))
-        };
-        (start.1, scan(step, start, (keys, resets, actions)).1)
-    });
-    let arguments = (words("first"), words("keys"), words("resets"), actions);
-    let (first, (obs, (rewards, terminated, truncated))) = run.call(arguments).unwrap();
-    let flat = |array: Array| array.to_literal().unwrap().to_f64_vec();
-    let mut all = flat(first);
-    all.extend(flat(obs));
-    let expected = match recorded.get("obs") {
-        Some((_, obs)) => obs.clone(),
-        // Boards of zeros and ones are recorded as bits.
-        None => {
-            let bits = |&byte: &f64| (0..8).map(move |i| f64::from(byte as u8 >> (7 - i) & 1));
-            get("obs_bits").1.iter().flat_map(bits).collect()
-        }
-    };
-    assert!(expected.len() >= all.len() && expected.len() < all.len() + 8);
-    let far = |(x, y): (&f64, &f64)| (x - y).abs() > tolerance * y.abs().max(1.0);
-    if let Some(i) = all.iter().zip(&expected).position(far) {
-        let step = i / (all.len() / 1001);
-        panic!("{game}: observation {step} has {} and not {}", all[i], expected[i]);
-    }
-    for (name, found) in [("terminated", terminated), ("truncated", truncated)] {
-        assert_eq!(flat(found), get(name).1, "{game}: {name}");
-    }
-    let rewards = flat(rewards);
-    assert!(!rewards.iter().zip(&get("rewards").1).any(far), "{game}: rewards");
-}
-
-#[test]
-fn steps_of_cartpole_are_those_of_gymnax() {
-    equal_to_recorded(GYMNAX, "cartpole", 1e-5);
-}
-
-#[test]
-fn steps_of_breakout_are_those_of_gymnax() {
-    equal_to_recorded(GYMNAX, "breakout", 0.0);
-}
-
-/// Ids, with the tolerance of their observations. Small differences of physics grow.
-const OTHERS: [(&str, f64); 8] = [
-    ("gymnax:Acrobot-v1", 1e-3),
-    ("gymnax:Asterix-MinAtar", 0.0),
-    ("gymnax:FourRooms-misc", 0.0),
-    ("gymnax:Freeway-MinAtar", 0.0),
-    ("gymnax:Pendulum-v1", 1e-4),
-    ("gymnax:SpaceInvaders-MinAtar", 0.0),
-    ("pgx:connect_four", 0.0),
-    ("pgx:tic_tac_toe", 0.0),
-];
-
-#[test]
-#[ignore = "PODRACER_JAX_ENVS_PYTHON names a Python with gymnax and PGX"]
-fn steps_of_other_environments_are_those_of_jax() {
-    let python = std::env::var_os("PODRACER_JAX_ENVS_PYTHON")
-        .expect("PODRACER_JAX_ENVS_PYTHON names a Python with gymnax and PGX");
-    let folder = std::env::temp_dir().join(format!("podracer-jaxenvs-{}", std::process::id()));
-    let script = format!("{GYMNAX}/record.py");
-    let ids = OTHERS.map(|(id, _)| id);
-    let status = Command::new(python).arg(script).arg(&folder).args(ids).status().unwrap();
-    assert!(status.success());
-    for (id, tolerance) in OTHERS {
-        equal_to_recorded(folder.to_str().unwrap(), &id.replace([':', '/'], "_"), tolerance);
-    }
-    std::fs::remove_dir_all(&folder).unwrap();
-}
 
 #[test]
 fn the_file_describes_the_spaces() {
