@@ -25,6 +25,7 @@ macro_rules! registered_algorithm {
 }
 
 pub mod a2c;
+pub mod a2c_continuous_action;
 pub mod c51;
 pub mod c51_atari;
 pub mod cleanba_impala;

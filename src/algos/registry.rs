@@ -60,6 +60,7 @@ const fn entry<A: Algorithm>() -> Entry {
 /// All algorithms.
 pub const ALGORITHMS: &[Entry] = &[
     entry::<a2c::Args>(),
+    entry::<a2c_continuous_action::Args>(),
     entry::<c51::Args>(),
     entry::<c51_atari::Args>(),
     entry::<cleanba_impala::Args>(),

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use podracer::algos::{
-    ddpg_continuous_action as ddpg, ppo_continuous_action as ppo, rpo_continuous_action as rpo,
-    sac_continuous_action as sac, td3_continuous_action as td3,
+    a2c_continuous_action as a2c, ddpg_continuous_action as ddpg, ppo_continuous_action as ppo,
+    rpo_continuous_action as rpo, sac_continuous_action as sac, td3_continuous_action as td3,
 };
 use podracer::nn::{Activation, Dense, Mlp};
+use podracer::optim::RmsProp;
 use podracer::rl::Algorithm;
 use podracer::rl::replay::Transition;
 use podracer::rl::replay::concatenate_steps;
 use podracer::rl::spaces::Bounds;
+use podracer::trace::ops::constant;
 use podracer::{Array, DType, Key, Tensor, Tree, interpret, random, tree, value_and_grad};
 
 use super::scalars;
@@ -194,6 +196,38 @@ fn losses_of_ppo_and_rpo_are_those_of_the_formulas() {
     });
 }
 
+#[test]
+fn updates_of_a2c_are_those_of_the_formulas() {
+    let flags = ["--ent-coef=0.1", "--gamma=0.9", "--gae-lambda=0.8", "--learning-rate=0.01"];
+    let args = a2c::Args::from_flags(flags.into_iter().chain(["--no-anneal-lr"])).unwrap();
+    let dones = [0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0];
+    let rollout = a2c::Rollout {
+        obs: wave([4, 2, OBS], 0.8),
+        actions: wave([4, 2, ACT], 0.9),
+        rewards: wave([4, 2], 0.5),
+        dones: Array::new([4, 2], &dones).unwrap(),
+        next_obs: wave([2, OBS], 0.0),
+    };
+    let agent = a2c::Agent {
+        actor: mlp([OBS, HIDDEN, ACT], 1.0, Activation::Tanh),
+        log_std: wave([ACT], 0.3),
+        critic: mlp([OBS, HIDDEN, 1], 2.0, Activation::Tanh),
+    };
+    // RMSProp's state begins with zeros.
+    let run = interpret(|(agent, rollout): (a2c::Agent<Tensor>, a2c::Rollout<Tensor>)| {
+        let rms_prop = RmsProp { decay: 0.99, eps: 1e-5, ..RmsProp::default() };
+        let opt_state = rms_prop.init(&agent);
+        let train_state = a2c::TrainState { agent, opt_state, num_updates: constant(0i32) };
+        let (train_state, _) = a2c::update(train_state, rollout, &args);
+        let (train_state, metrics) = a2c::update(train_state, rollout, &args);
+        let a2c::Metrics { value_loss, policy_loss, entropy, .. } = metrics;
+        ([value_loss, policy_loss, entropy], train_state.agent)
+    });
+    let (metrics, agent) = run.call((agent, rollout)).unwrap();
+    close("a2c_metrics", &metrics);
+    close("a2c_agent", &agent);
+}
+
 // ------------------------------------------------------------------------------------ short runs
 
 const OFF_POLICY: &[&str] = &[
@@ -303,6 +337,13 @@ fn ppo_continuous_trains_and_resumes() {
 }
 
 #[test]
+fn a2c_continuous_trains_and_resumes() {
+    let logged = ["losses/value_loss", "losses/policy_loss", "losses/explained_variance"];
+    let flags = ["--env-id=Pendulum-v1", "--total-timesteps=4096", "--json", "--no-anneal-lr"];
+    trains_and_resumes::<a2c::Args>(&flags, "2048", &logged);
+}
+
+#[test]
 fn a_robot_is_filmed() {
     let runs = tempfile::tempdir().unwrap();
     let film = ["--env-id", "InvertedPendulum-v4", "--capture-video", "--eval-episodes", "1"];
@@ -376,6 +417,12 @@ fn settings_out_of_range_are_refused() {
         ("--clip-coef", "-1", number),
     ];
     assert_refused::<ppo::Args>(ON_POLICY, &batch);
+    let batch_of_a2c = [
+        ("--gae-lambda", "2", "a number from 0 to 1"),
+        ("--rms-prop-eps", "-1", number),
+        ("--total-timesteps", "31", "at least one batch, num-envs * num-steps = 32"),
+    ];
+    assert_refused::<a2c::Args>(&["--env-id=Pendulum-v1", "--json"], &batch_of_a2c);
     assert_refused::<rpo::Args>(
         ON_POLICY,
         &[&batch[..], &[("--rpo-alpha", "-1", number)]].concat(),

@@ -4,8 +4,8 @@
 use std::sync::Once;
 
 use podracer::algos::{
-    a2c, cleanba_impala, cleanba_ppo, ppg, ppo, ppo_anakin, ppo_atari, ppo_atari_lstm,
-    ppo_continuous_action, ppo_masked, ppo_rnd_envpool, pqn, pqn_atari_envpool,
+    a2c, a2c_continuous_action, cleanba_impala, cleanba_ppo, ppg, ppo, ppo_anakin, ppo_atari,
+    ppo_atari_lstm, ppo_continuous_action, ppo_masked, ppo_rnd_envpool, pqn, pqn_atari_envpool,
     rpo_continuous_action,
 };
 use podracer::envs::{
@@ -162,6 +162,7 @@ fn a2c_and_pqn_bootstrap_where_episodes_are_truncated() {
     matters_where_truncated::<pqn::Args>("Vector", PPO);
     let a2c = ["--total-timesteps=64", "--num-envs=2", "--num-steps=8"];
     matters_where_truncated::<a2c::Args>("Vector", &a2c);
+    matters_where_truncated::<a2c_continuous_action::Args>("Box", &a2c);
 }
 
 #[test]

@@ -137,6 +137,7 @@ fn policies_of_vectors_agree_with_jax_and_onnx_runtime() {
     agrees(&format!("ppo_masked {small}"), "action, logits");
     agrees("ppo_self_play --num-envs 8 --num-steps 32 --total-timesteps 512", "action, logits");
     agrees(&format!("ppo_continuous_action --env-id Pendulum-v1 {small}"), "action, mean, std");
+    agrees(&format!("a2c_continuous_action --env-id Pendulum-v1 {small}"), "action, mean, std");
     agrees(&format!("rpo_continuous_action --env-id Pendulum-v1 {small}"), "action, mean, std");
 }
 

@@ -1,0 +1,516 @@
+//! Advantage actor-critic (A2C) for continuous actions and vector observations: the synchronous form
+//! of A3C (Mnih et al. 2016) without threads, as Stable-Baselines3's `A2C` inside of `VecNormalize`.
+//! A rollout, with the normalisation of its observations and rewards, and the update on it are one
+//! iteration of a compiled loop.
+//!
+//! Differences from Stable-Baselines3 are listed in `docs/algos/a2c_continuous_action.md`.
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::distributions::DiagNormal;
+use crate::envs::{Handle, XlaPool};
+use crate::error::Result;
+use crate::jit;
+use crate::nn::normalize::{
+    NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
+};
+use crate::nn::{Activation, Mlp, init::orthogonal};
+use crate::optim::{RmsProp, RmsPropState, clip_grad_norm};
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::{batches, not_negative, unit};
+use crate::rl::saved::load_model;
+use crate::rl::spaces::Bounds;
+use crate::rl::{
+    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
+    merge_time_and_env, pools,
+};
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{constant, full_like, where_, zeros, zeros_like};
+use crate::tree::Tree;
+use crate::{DType, Key, Tensor, value_and_grad};
+
+// ------------------------------------------------------------------------------------- settings
+
+/// Settings with CleanRL's names; the defaults are those of Stable-Baselines3's zoo for HalfCheetah.
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(about = "A2C for continuous actions", args_override_self = true)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "a2c_continuous_action")]
+    pub exp_name: String,
+    /// Flags shared by all algorithms
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
+
+    /// The id of the environment
+    #[arg(long, default_value = "HalfCheetah-v4")]
+    pub env_id: String,
+    /// Total timesteps of the experiment
+    #[arg(long, default_value_t = 1_000_000)]
+    pub total_timesteps: u64,
+    /// The learning rate of the optimiser
+    #[arg(long, default_value_t = 9.6e-4)]
+    pub learning_rate: f64,
+    /// The number of parallel environments
+    #[arg(long, default_value_t = 4)]
+    pub num_envs: usize,
+    /// The number of steps to run in each environment per update
+    #[arg(long, default_value_t = 8)]
+    pub num_steps: usize,
+    /// Anneal the learning rate linearly to 0
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub anneal_lr: bool,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.99)]
+    pub gamma: f64,
+    /// The lambda of generalized advantage estimation (GAE); 1 gives n-step returns
+    #[arg(long, default_value_t = 0.9)]
+    pub gae_lambda: f64,
+    /// Normalise advantages over each batch
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub norm_adv: bool,
+    /// Coefficient of the entropy
+    #[arg(long, default_value_t = 0.0)]
+    pub ent_coef: f64,
+    /// Coefficient of the value function
+    #[arg(long, default_value_t = 0.4)]
+    pub vf_coef: f64,
+    /// The maximum norm for gradient clipping
+    #[arg(long, default_value_t = 0.5)]
+    pub max_grad_norm: f64,
+    /// The decay rate (alpha) of RMSProp's running mean of squared gradients
+    #[arg(long, default_value_t = 0.99)]
+    pub rms_prop_alpha: f64,
+    /// The epsilon that RMSProp adds to the root of the mean squared gradient
+    #[arg(long, default_value_t = 1e-5)]
+    pub rms_prop_eps: f64,
+    /// Bootstrap at time limits with the value of the last observation
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub bootstrap_truncated: bool,
+}
+
+impl Args {
+    /// Number of samples per update.
+    fn batch_size(&self) -> usize {
+        self.num_envs * self.num_steps
+    }
+
+    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
+    fn num_iterations(&self) -> u64 {
+        self.total_timesteps / self.batch_size() as u64
+    }
+
+    /// Number of updates in one call of the compiled program: about 2000 timesteps.
+    fn updates_per_call(&self) -> usize {
+        2000usize.div_ceil(self.batch_size()).min(self.num_iterations() as usize)
+    }
+
+    fn optimizer(&self) -> RmsProp {
+        RmsProp {
+            learning_rate: self.learning_rate,
+            decay: self.rms_prop_alpha,
+            eps: self.rms_prop_eps,
+            eps_in_sqrt: false,
+            ..RmsProp::default()
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        batches(self.num_envs, self.num_steps, 1, self.total_timesteps)?;
+        unit(&[
+            ("gamma", self.gamma),
+            ("gae-lambda", self.gae_lambda),
+            ("rms-prop-alpha", self.rms_prop_alpha),
+        ])?;
+        not_negative(&[
+            ("learning-rate", self.learning_rate),
+            ("ent-coef", self.ent_coef),
+            ("vf-coef", self.vf_coef),
+            ("max-grad-norm", self.max_grad_norm),
+            ("rms-prop-eps", self.rms_prop_eps),
+        ])
+    }
+}
+
+registered_algorithm!(Args, "a2c_continuous_action", CONTINUOUS, Args::check, train, policy);
+
+// -------------------------------------------------------------------------------------- network
+
+/// Actor and critic: two networks with two hidden layers of 64 units each.
+#[derive(Debug, Clone, Tree)]
+pub struct Agent<T> {
+    /// Network from observations to action means.
+    pub actor: Mlp<T>,
+    /// `f32[A]`: log standard deviations of the actions; independent of the observation.
+    pub log_std: T,
+    /// Network from observations to values.
+    pub critic: Mlp<T>,
+}
+
+/// Initialises two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
+/// gain.
+fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> Mlp<Tensor> {
+    let hidden = orthogonal(2.0f64.sqrt());
+    Mlp::init_with(key, &[inputs, 64, 64, outputs], Activation::Tanh, hidden, orthogonal(gain))
+}
+
+impl Agent<Tensor> {
+    /// Initialises an agent for observations of size `obs_size` and actions of size `action_size`.
+    pub fn init(key: Key<Tensor>, obs_size: usize, action_size: usize) -> Agent<Tensor> {
+        let (actor, critic) = key.split();
+        Agent {
+            actor: network(actor, obs_size, action_size, 0.01),
+            log_std: zeros([action_size], DType::F32),
+            critic: network(critic, obs_size, 1, 1.0),
+        }
+    }
+
+    /// Returns the policy at `obs: f32[.., obs_size]`.
+    pub fn policy(&self, obs: Tensor) -> DiagNormal<Tensor> {
+        DiagNormal::new(self.actor.apply(obs), self.log_std.exp())
+    }
+
+    /// Returns the values `f32[..]` of `obs: f32[.., obs_size]`.
+    pub fn value(&self, obs: Tensor) -> Tensor {
+        self.critic.apply(obs).squeeze(-1)
+    }
+}
+
+/// State that gradient steps change.
+#[derive(Debug, Clone, Tree)]
+pub struct TrainState<T> {
+    /// Parameters.
+    pub agent: Agent<T>,
+    /// RMSProp's state.
+    pub opt_state: RmsPropState<Agent<T>>,
+    /// `i32[]`: number of updates so far.
+    pub num_updates: T,
+}
+
+/// Saved model: the train state and the running statistics.
+#[derive(Debug, Clone, Tree)]
+pub struct Model<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// Running statistics of the observations.
+    pub obs_stats: RunningMeanStd<T>,
+    /// Running statistics of the rewards.
+    pub reward_stats: NormalizeRewardState<T>,
+}
+
+/// Initialises an agent, its optimiser and the running statistics.
+fn init_model(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Model<Tensor> {
+    let agent = Agent::init(key, obs_size, action_size);
+    let (opt_state, num_updates) = (args.optimizer().init(&agent), constant(0i32));
+    Model {
+        train_state: TrainState { agent, opt_state, num_updates },
+        obs_stats: RunningMeanStd::new([obs_size], DType::F64),
+        reward_stats: normalize_reward(args).init([args.num_envs], DType::F64),
+    }
+}
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// Normalisation of observations.
+const NORMALIZE_OBS: NormalizeObservation = NormalizeObservation { epsilon: 1e-8, clip: 10.0 };
+
+/// Returns the normalisation of rewards.
+fn normalize_reward(args: &Args) -> NormalizeReward {
+    NormalizeReward { gamma: args.gamma, ..NormalizeReward::default() }
+}
+
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `f32[N, obs_size]`: last observations, normalised.
+    pub obs: T,
+    /// Running statistics of the observations.
+    pub obs_stats: RunningMeanStd<T>,
+    /// Running statistics of the rewards.
+    pub reward_stats: NormalizeRewardState<T>,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Rollout of T steps of N environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Rollout<T> {
+    /// `f32[T, N, obs_size]`: observations.
+    pub obs: T,
+    /// `f32[T, N, A]`: actions as sampled from the policy.
+    pub actions: T,
+    /// `f32[T, N]`: rewards.
+    pub rewards: T,
+    /// `f32[T, N]`: 1 where the step ended its episode.
+    pub dones: T,
+    /// `f32[N, obs_size]`: observations after the last step.
+    pub next_obs: T,
+}
+
+/// Steps all environments once with sampled actions. Returns the observations, actions, rewards and
+/// ends of episodes of this step.
+fn env_step(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    bounds: &Bounds,
+    args: &Args,
+) -> (EnvState<Tensor>, ([Tensor; 4], EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, obs_stats, reward_stats, key } = env_state;
+    let (key, action_key) = key.split();
+    let action = agent.policy(obs).sample(action_key);
+    let (handle, step) = envs.step(handle, bounds.clip(action));
+    let (next_obs, obs_stats) = NORMALIZE_OBS.step(step.obs.to(DType::F32), obs_stats);
+    let (mut reward, reward_stats) =
+        normalize_reward(args).step(step.reward, step.terminated, reward_stats);
+    if args.bootstrap_truncated {
+        let final_obs = envs.final_obs_of(&step).to(DType::F32);
+        let final_obs = NORMALIZE_OBS.apply(final_obs, &obs_stats);
+        let value = |obs| agent.value(obs);
+        reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, args.gamma, value);
+    }
+    let transition = [obs, action, reward, step.done().to(DType::F32)];
+    let env_state = EnvState { handle, obs: next_obs, obs_stats, reward_stats, key };
+    (env_state, (transition, EpisodeStats::of(&step)))
+}
+
+/// Collects a rollout of `num_steps` steps of all environments.
+fn collect_rollout(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    bounds: &Bounds,
+    args: &Args,
+) -> (EnvState<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
+    let step = |env_state, ()| env_step(envs, agent, env_state, bounds, args);
+    let (env_state, (transitions, episodes)) =
+        scan_with(step, env_state, (), ScanOptions::length(args.num_steps));
+    let [obs, actions, rewards, dones] = transitions;
+    let rollout = Rollout { obs, actions, rewards, dones, next_obs: env_state.obs };
+    (env_state, rollout, episodes)
+}
+
+// ----------------------------------------------------------------------------------- advantages
+
+/// Generalized advantage estimation (GAE, Schulman et al. 2016): returns advantages and returns,
+/// `f32[T, N]`, for values `f32[T, N]` and `next_value: f32[N]` of the observations after the last
+/// step.
+pub fn compute_gae(
+    rewards: Tensor,
+    dones: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, gae_lambda): (f64, f64),
+) -> (Tensor, Tensor) {
+    type Step = (Tensor, Tensor, Tensor);
+    let step = |(next_advantage, next_value): (Tensor, Tensor), (reward, done, value): Step| {
+        let nonterminal = 1.0 - done;
+        let delta = reward + gamma * next_value * nonterminal - value;
+        let advantage = delta + gamma * gae_lambda * nonterminal * next_advantage;
+        ((advantage, value), advantage)
+    };
+    let init = (zeros_like(next_value), next_value);
+    let (_, advantages) = scan_with(step, init, (rewards, dones, values), ScanOptions::reversed());
+    (advantages, advantages + values)
+}
+
+/// Training samples made from a rollout, B = T N.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `f32[B, obs_size]`: observations.
+    pub obs: T,
+    /// `f32[B, A]`: actions.
+    pub actions: T,
+    /// `f32[B]`: advantages.
+    pub advantages: T,
+    /// `f32[B]`: returns.
+    pub returns: T,
+}
+
+/// Returns the samples of a rollout, from its values `f32[T, N]`, and the explained variance of the
+/// values, `1 - var(R - v) / var(R)`.
+pub fn make_samples(
+    rollout: Rollout<Tensor>,
+    values: Tensor,
+    next_value: Tensor,
+    args: &Args,
+) -> (Samples<Tensor>, Tensor) {
+    let Rollout { obs, actions, rewards, dones, .. } = rollout;
+    let (advantages, returns) =
+        compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
+    let variance = returns.var(..);
+    let explained = 1.0 - (returns - values).var(..) / variance;
+    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let samples = Samples { obs, actions, advantages, returns };
+    (merge_time_and_env(samples), explained)
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of an update; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// Value loss.
+    pub value_loss: T,
+    /// Policy loss.
+    pub policy_loss: T,
+    /// Mean entropy of the policy.
+    pub entropy: T,
+    /// Explained variance of the values before the update.
+    pub explained_variance: T,
+}
+
+/// Computes A2C's loss over a batch, and its parts: policy loss, value loss and entropy.
+pub fn a2c_loss(
+    agent: &Agent<Tensor>,
+    batch: &Samples<Tensor>,
+    args: &Args,
+) -> (Tensor, [Tensor; 3]) {
+    let policy = agent.policy(batch.obs);
+
+    let mut advantages = batch.advantages;
+    if args.norm_adv {
+        // PyTorch's standard deviation, whose divisor is B - 1.
+        let centered = advantages - advantages.mean(..);
+        let divisor = (advantages.dim(0) - 1).max(1) as f64;
+        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+    }
+    let policy_loss = -(advantages * policy.log_prob(batch.actions)).mean(..);
+
+    let value_loss = (agent.value(batch.obs) - batch.returns).square().mean(..);
+
+    let entropy = policy.entropy().mean(..);
+    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
+    (loss, [policy_loss, value_loss, entropy])
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Returns the learning rate of the next update: `f32[]`.
+fn learning_rate(num_updates: Tensor, args: &Args) -> Tensor {
+    let mut remaining = constant(1.0f32);
+    if args.anneal_lr {
+        remaining = 1.0 - num_updates.to(DType::F32) / args.num_iterations() as f64;
+    }
+    args.learning_rate * remaining
+}
+
+/// Takes one gradient step on all samples of a rollout.
+pub fn update(
+    train_state: TrainState<Tensor>,
+    rollout: Rollout<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { agent, opt_state, num_updates } = train_state;
+    // The agent has not changed since the rollout: its values are computed here in one batch
+    // instead of at each step.
+    let values = agent.value(rollout.obs); // f32[T, N]
+    let next_value = agent.value(rollout.next_obs); // f32[N]
+    let (batch, explained_variance) = make_samples(rollout, values, next_value, args);
+    let ((_, [policy_loss, value_loss, entropy]), grads) =
+        value_and_grad(|agent: Agent<Tensor>| a2c_loss(&agent, &batch, args))(agent.clone());
+    let grads = clip_grad_norm(grads, args.max_grad_norm);
+    let rms_prop = args.optimizer().with_learning_rate(learning_rate(num_updates, args));
+    let (agent, opt_state) = rms_prop.step(agent, grads, opt_state);
+    let metrics = Metrics { value_loss, policy_loss, entropy, explained_variance };
+    (TrainState { agent, opt_state, num_updates: num_updates + 1 }, metrics)
+}
+
+// ------------------------------------------------------------------------------------- training
+
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
+}
+
+/// Collects a rollout and updates on it.
+fn train_iteration(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    bounds: &Bounds,
+    args: &Args,
+) -> (RunnerState<Tensor>, (EpisodeStats<Tensor>, Metrics<Tensor>)) {
+    let RunnerState { train_state, env_state } = state;
+    let (env_state, rollout, episodes) =
+        collect_rollout(envs, &train_state.agent, env_state, bounds, args);
+    let (train_state, metrics) = update(train_state, rollout, args);
+    (RunnerState { train_state, env_state }, (episodes, metrics))
+}
+
+/// Runs `updates_per_call` iterations; compiled as one program.
+fn train_iterations(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    bounds: &Bounds,
+    args: &Args,
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, Metrics<Tensor>) {
+    let iteration = |state, ()| train_iteration(envs, state, bounds, args);
+    let count = ScanOptions::length(args.updates_per_call());
+    let (state, (episodes, metrics)) = scan_with(iteration, state, (), count);
+    (state, episodes, metrics)
+}
+
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
+///
+/// # Errors
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let (pool, obs_size, bounds) = pools::continuous(args, args.num_envs, args.run.seed)?;
+    let (handle, mut envs) = pool.xla()?;
+    if args.bootstrap_truncated {
+        envs = envs.with_final_obs()?;
+    }
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, agent_key) = key.split();
+        let Model { train_state, obs_stats, reward_stats } =
+            init_model(agent_key, obs_size, bounds.size(), args);
+        let (handle, first) = envs.reset(handle);
+        let (obs, obs_stats) = NORMALIZE_OBS.step(first.obs.to(DType::F32), obs_stats);
+        let env_state = EnvState { handle, obs, obs_stats, reward_stats, key };
+        RunnerState { train_state, env_state }
+    })
+    .with_mode(args.run.mode)
+    .named("a2c_continuous_action_init");
+    let iterations = jit(|state| train_iterations(&envs, state, &bounds, args))
+        .with_mode(args.run.mode)
+        .named("a2c_continuous_action_iterations")
+        .check_nans(args.run.check_nans);
+
+    let mut trainer = Trainer::start(args, (args.updates_per_call() * args.batch_size()) as u64)?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
+    while trainer.should_continue() {
+        let (next_state, episodes, metrics) = iterations.call(state)?;
+        state = next_state;
+        trainer.record(&episodes.to_vec()?, Some(&metrics))?;
+        trainer.checkpoint_if_due(&state, &envs)?;
+    }
+    let compile_s = init.stats().seconds() + iterations.stats().seconds();
+    let RunnerState { train_state, env_state: EnvState { obs_stats, reward_stats, .. } } = state;
+    trainer.finish(&Model { train_state, obs_stats, reward_stats }, compile_s)
+}
+
+/// Returns the policy of a saved model: the mean within the bounds of the actions, the
+/// mean and the standard deviations.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.eval_seed())?;
+    let init = |key| init_model(key, obs_size, bounds.size(), args);
+    let Model { train_state: TrainState { agent, .. }, obs_stats, .. } = load_model(model, init)?;
+    type Parameters<T> = (Agent<T>, RunningMeanStd<T>);
+    let act = move |(agent, obs_stats): &Parameters<Tensor>, obs: Tensor| {
+        let obs = NORMALIZE_OBS.apply(obs.to(DType::F32), obs_stats);
+        PolicyResults::from_normal(agent.policy(obs), Some(bounds.clone()))
+    };
+    Ok(Policy::new(pool, (agent, obs_stats), act))
+}
