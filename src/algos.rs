@@ -48,6 +48,7 @@ pub mod ppo_self_play;
 pub mod pqn;
 pub mod pqn_atari_envpool;
 pub mod qdagger_dqn_atari;
+pub mod qrdqn;
 pub mod rainbow_atari;
 pub mod registry;
 pub mod rpo_continuous_action;

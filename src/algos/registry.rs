@@ -81,6 +81,7 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<pqn::Args>(),
     entry::<pqn_atari_envpool::Args>(),
     entry::<qdagger_dqn_atari::Args>(),
+    entry::<qrdqn::Args>(),
     entry::<rainbow_atari::Args>(),
     entry::<rpo_continuous_action::Args>(),
     entry::<sac_atari::Args>(),

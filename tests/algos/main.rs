@@ -24,6 +24,7 @@ mod ppo_self_play;
 mod pqn;
 mod pqn_atari_envpool;
 mod qdagger_dqn_atari;
+mod qrdqn;
 mod rainbow_atari;
 mod replay;
 mod resume;

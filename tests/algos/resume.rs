@@ -8,8 +8,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use podracer::algos::{
-    c51, c51_atari, dqn, dqn_atari, pqn, pqn_atari_envpool, qdagger_dqn_atari, rainbow_atari,
-    sac_atari,
+    c51, c51_atari, dqn, dqn_atari, pqn, pqn_atari_envpool, qdagger_dqn_atari, qrdqn,
+    rainbow_atari, sac_atari,
 };
 use podracer::rl::{Algorithm, Summary};
 
@@ -32,6 +32,7 @@ fn train_by_name(name: &str, flags: &[&str]) -> Summary {
         "pqn" => train::<pqn::Args>(flags),
         "pqn_atari_envpool" => train::<pqn_atari_envpool::Args>(flags),
         "qdagger_dqn_atari" => train::<qdagger_dqn_atari::Args>(flags),
+        "qrdqn" => train::<qrdqn::Args>(flags),
         "rainbow_atari" => train::<rainbow_atari::Args>(flags),
         "sac_atari" => train::<sac_atari::Args>(flags),
         other => panic!("{other}"),
@@ -123,6 +124,11 @@ fn dqn_resumes() {
 #[test]
 fn c51_resumes() {
     resumes_as_if_uninterrupted("c51", &[VECTOR, &["--n-atoms=21"]].concat());
+}
+
+#[test]
+fn qrdqn_resumes() {
+    resumes_as_if_uninterrupted("qrdqn", &[VECTOR, &["--n-quantiles=11"]].concat());
 }
 
 #[test]

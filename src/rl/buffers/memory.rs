@@ -94,6 +94,8 @@ fn estimates(settings: &Map<String, Value>, (obs, frame): (u128, u128)) -> Vec<(
         sizes(&["batch-size"], obs),
         // The projection of a distribution onto the atoms is a matrix for each sample.
         sizes(&["batch-size", "n-atoms", "n-atoms"], size_of::<f32>() as u128),
+        // The quantile loss compares all pairs of quantiles.
+        sizes(&["batch-size", "n-quantiles", "n-quantiles"], size_of::<f32>() as u128),
     ]
     .into_iter()
     .flatten()

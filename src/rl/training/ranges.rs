@@ -75,6 +75,7 @@ const RANGES: &[(&str, Range)] = &[
     ("max-grad-norm", COEFFICIENT),
     ("n-atoms", Int(2, 1024)),
     ("n-iteration", Int(1, 10_000)),
+    ("n-quantiles", Int(1, 1024)),
     ("n-step", Int(1, 64)),
     ("noise-clip", COEFFICIENT),
     ("num-actor-threads", Int(1, 256)),
