@@ -29,7 +29,7 @@ use crate::{DType, Key, Tensor, TensorType, jit, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names, and its defaults for C51.
+/// Settings with CleanRL's names; the defaults are those of Stable-Baselines3's zoo for CartPole.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "QR-DQN for discrete actions and vector observations", args_override_self = true)]
 pub struct Args {
@@ -45,43 +45,43 @@ pub struct Args {
     #[arg(long, default_value = "CartPole-v1")]
     pub env_id: String,
     /// Total timesteps of the experiment
-    #[arg(long, default_value_t = 500_000)]
+    #[arg(long, default_value_t = 50_000)]
     pub total_timesteps: u64,
     /// The learning rate of the optimiser
-    #[arg(long, default_value_t = 2.5e-4)]
+    #[arg(long, default_value_t = 2.3e-3)]
     pub learning_rate: f64,
     /// The number of parallel environments
     #[arg(long, default_value_t = 1)]
     pub num_envs: usize,
     /// The number of quantiles of the return distribution
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 10)]
     pub n_quantiles: usize,
     /// The size of the replay buffer, in transitions
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 100_000)]
     pub buffer_size: usize,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
     pub gamma: f64,
     /// The number of timesteps between updates of the target network
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 256)]
     pub target_network_frequency: usize,
     /// The number of transitions sampled from the replay buffer per gradient step
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 64)]
     pub batch_size: usize,
     /// The initial epsilon of epsilon-greedy exploration
     #[arg(long, default_value_t = 1.0)]
     pub start_e: f64,
     /// The final epsilon of epsilon-greedy exploration
-    #[arg(long, default_value_t = 0.05)]
+    #[arg(long, default_value_t = 0.04)]
     pub end_e: f64,
     /// The fraction of timesteps over which epsilon falls from --start-e to --end-e
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value_t = 0.16)]
     pub exploration_fraction: f64,
     /// The timestep at which learning starts
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 1_000)]
     pub learning_starts: u64,
     /// The number of timesteps between gradient steps
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 2)]
     pub train_frequency: usize,
     /// Gradient steps in one call of the compiled program; 0 chooses; results are the same
     #[arg(long, default_value_t = 0)]
@@ -137,7 +137,7 @@ registered_algorithm!(Args, "qrdqn", VECTORS, Args::check, train, policy);
 
 // -------------------------------------------------------------------------------------- network
 
-/// Network from observations to quantiles of the returns: hidden layers of 120 and 84 units.
+/// Network from observations to quantiles of the returns: two hidden layers of 256 units.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
     /// The layers.
@@ -147,7 +147,7 @@ pub struct QNetwork<T> {
 impl QNetwork<Tensor> {
     /// Initialises a network for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> Self {
-        let sizes = [sizes.obs_size(), 120, 84, sizes.num_actions * args.n_quantiles];
+        let sizes = [sizes.obs_size(), 256, 256, sizes.num_actions * args.n_quantiles];
         QNetwork { layers: Mlp::init(key, &sizes, Activation::Relu) }
     }
 
