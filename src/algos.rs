@@ -35,6 +35,7 @@ pub mod dqn;
 pub mod dqn_atari;
 #[cfg(test)]
 mod flag_tests;
+pub mod iqn;
 pub mod ppg;
 pub mod ppo;
 pub mod ppo_anakin;

@@ -68,6 +68,7 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<ddpg_continuous_action::Args>(),
     entry::<dqn::Args>(),
     entry::<dqn_atari::Args>(),
+    entry::<iqn::Args>(),
     entry::<ppg::Args>(),
     entry::<ppo::Args>(),
     entry::<ppo_anakin::Args>(),

@@ -60,7 +60,7 @@ fn what_does_not_fit_is_refused_with_what_does() {
             };
         }
         look!(a2c, a2c_continuous_action, c51, c51_atari, ddpg_continuous_action, dqn, dqn_atari);
-        look!(qrdqn, ppg, ppo, ppo_anakin);
+        look!(iqn, qrdqn, ppg, ppo, ppo_anakin);
         look!(ppo_atari, ppo_atari_envpool, ppo_atari_lstm, ppo_continuous_action, ppo_masked);
         look!(ppo_rnd_envpool, ppo_self_play, pqn, pqn_atari_envpool, qdagger_dqn_atari);
         look!(rainbow_atari, rpo_continuous_action, sac_atari, sac_continuous_action);

@@ -10,6 +10,7 @@ mod dqn;
 mod dqn_atari;
 mod fitting;
 mod fixture;
+mod iqn;
 #[path = "../peers/mod.rs"]
 mod peers;
 mod ppg;

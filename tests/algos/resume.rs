@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use podracer::algos::{
-    c51, c51_atari, dqn, dqn_atari, pqn, pqn_atari_envpool, qdagger_dqn_atari, qrdqn,
+    c51, c51_atari, dqn, dqn_atari, iqn, pqn, pqn_atari_envpool, qdagger_dqn_atari, qrdqn,
     rainbow_atari, sac_atari,
 };
 use podracer::rl::{Algorithm, Summary};
@@ -29,6 +29,7 @@ fn train_by_name(name: &str, flags: &[&str]) -> Summary {
         "c51_atari" => train::<c51_atari::Args>(flags),
         "dqn" => train::<dqn::Args>(flags),
         "dqn_atari" => train::<dqn_atari::Args>(flags),
+        "iqn" => train::<iqn::Args>(flags),
         "pqn" => train::<pqn::Args>(flags),
         "pqn_atari_envpool" => train::<pqn_atari_envpool::Args>(flags),
         "qdagger_dqn_atari" => train::<qdagger_dqn_atari::Args>(flags),
@@ -126,9 +127,18 @@ fn c51_resumes() {
     resumes_as_if_uninterrupted("c51", &[VECTOR, &["--n-atoms=21"]].concat());
 }
 
+/// Fewer gradient steps than by default.
+const QUANTILES: &[&str] =
+    &["--train-frequency=10", "--target-network-frequency=500", "--batch-size=16"];
+
 #[test]
 fn qrdqn_resumes() {
-    resumes_as_if_uninterrupted("qrdqn", &[VECTOR, &["--n-quantiles=11"]].concat());
+    resumes_as_if_uninterrupted("qrdqn", &[VECTOR, QUANTILES].concat());
+}
+
+#[test]
+fn iqn_resumes() {
+    resumes_as_if_uninterrupted("iqn", &[VECTOR, QUANTILES].concat());
 }
 
 #[test]

@@ -148,6 +148,7 @@ fn policies_learned_from_a_replay_buffer_agree_with_jax_and_onnx_runtime() {
     // The support is from -100 to 100.
     agrees_at(100.0, &format!("c51 {small}"), "action, q_values");
     agrees(&format!("qrdqn {small}"), "action, q_values");
+    agrees(&format!("iqn {small}"), "action, q_values");
     let pendulum = format!("--env-id Pendulum-v1 {small}");
     agrees(&format!("sac_continuous_action {pendulum}"), "action, mean, std");
     agrees(&format!("td3_continuous_action {pendulum}"), "action");

@@ -96,6 +96,14 @@ fn estimates(settings: &Map<String, Value>, (obs, frame): (u128, u128)) -> Vec<(
         sizes(&["batch-size", "n-atoms", "n-atoms"], size_of::<f32>() as u128),
         // The quantile loss compares all pairs of quantiles.
         sizes(&["batch-size", "n-quantiles", "n-quantiles"], size_of::<f32>() as u128),
+        sizes(
+            &["batch-size", "num-tau-samples", "num-tau-prime-samples"],
+            size_of::<f32>() as u128,
+        ),
+        sizes(
+            &["batch-size", "num-tau-samples", "quantile-embedding-dim"],
+            size_of::<f32>() as u128,
+        ),
     ]
     .into_iter()
     .flatten()

@@ -1,0 +1,479 @@
+//! Implicit quantile networks (IQN, Dabney et al. 2018) for vector observations: `qrdqn.rs` with a
+//! network that takes the cumulative probabilities of the quantiles, tau, as an input. Environment
+//! steps, the replay buffer and gradient steps are one compiled program.
+//!
+//! Differences from Dopamine, with reasons, are listed in `docs/algos/iqn.md`.
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::envs::{Handle, XlaPool};
+use crate::error::Result;
+use crate::nn::{Activation, Dense, Mlp, init::lecun_normal};
+use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
+use crate::random::{randint, uniform};
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::{
+    at_least_one_call, ensure, largest_divisor, not_negative, positive, unit, update_schedule,
+    within,
+};
+use crate::rl::minibatch::merge_time_and_env;
+use crate::rl::replay::{ReplayBuffer, Transition};
+use crate::rl::saved::load_model;
+use crate::rl::spaces::Sizes;
+use crate::rl::{EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools};
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{arange, constant, one_hot, where_, zeros_like};
+use crate::tree::Tree;
+use crate::{DType, Key, Tensor, TensorType, jit, value_and_grad};
+
+// ------------------------------------------------------------------------------------- settings
+
+/// Settings with CleanRL's names; the defaults are those of Stable-Baselines3's zoo for CartPole.
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(about = "IQN for discrete actions and vector observations", args_override_self = true)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "iqn")]
+    pub exp_name: String,
+    /// Flags shared by all algorithms
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
+
+    /// The id of the environment
+    #[arg(long, default_value = "CartPole-v1")]
+    pub env_id: String,
+    /// Total timesteps of the experiment
+    #[arg(long, default_value_t = 50_000)]
+    pub total_timesteps: u64,
+    /// The learning rate of the optimiser
+    #[arg(long, default_value_t = 2.3e-3)]
+    pub learning_rate: f64,
+    /// The number of parallel environments
+    #[arg(long, default_value_t = 1)]
+    pub num_envs: usize,
+    /// The number of quantiles sampled per gradient step from the distribution of an action taken
+    #[arg(long, default_value_t = 8)]
+    pub num_tau_samples: usize,
+    /// The number of quantiles sampled per gradient step from the distribution of a next action
+    #[arg(long, default_value_t = 8)]
+    pub num_tau_prime_samples: usize,
+    /// The number of quantiles whose mean is the value of an action
+    #[arg(long, default_value_t = 32)]
+    pub num_quantile_samples: usize,
+    /// The number of cosines that represent a tau
+    #[arg(long, default_value_t = 64)]
+    pub quantile_embedding_dim: usize,
+    /// The size of the replay buffer, in transitions
+    #[arg(long, default_value_t = 100_000)]
+    pub buffer_size: usize,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.99)]
+    pub gamma: f64,
+    /// The number of timesteps between updates of the target network
+    #[arg(long, default_value_t = 256)]
+    pub target_network_frequency: usize,
+    /// The number of transitions sampled from the replay buffer per gradient step
+    #[arg(long, default_value_t = 64)]
+    pub batch_size: usize,
+    /// The initial epsilon of epsilon-greedy exploration
+    #[arg(long, default_value_t = 1.0)]
+    pub start_e: f64,
+    /// The final epsilon of epsilon-greedy exploration
+    #[arg(long, default_value_t = 0.04)]
+    pub end_e: f64,
+    /// The fraction of timesteps over which epsilon falls from --start-e to --end-e
+    #[arg(long, default_value_t = 0.16)]
+    pub exploration_fraction: f64,
+    /// The timestep at which learning starts
+    #[arg(long, default_value_t = 1_000)]
+    pub learning_starts: u64,
+    /// The number of timesteps between gradient steps
+    #[arg(long, default_value_t = 2)]
+    pub train_frequency: usize,
+    /// Gradient steps in one call of the compiled program; 0 chooses; results are the same
+    #[arg(long, default_value_t = 0)]
+    pub updates_per_call: usize,
+}
+
+impl Args {
+    /// Number of gradient steps in one call of the compiled program.
+    fn updates_per_call(&self) -> usize {
+        let updates_per_target = self.target_network_frequency / self.train_frequency;
+        match self.updates_per_call {
+            0 => largest_divisor(updates_per_target, 250),
+            updates => updates,
+        }
+    }
+
+    /// Number of timesteps in one call of the compiled program.
+    fn steps_per_call(&self) -> u64 {
+        (self.updates_per_call() * self.train_frequency) as u64
+    }
+
+    fn optimizer(&self) -> Adam {
+        let eps = 0.01 / self.batch_size as f64; // The paper's value for its batches of 32.
+        Adam { learning_rate: self.learning_rate, eps, ..Adam::default() }
+    }
+
+    fn check(&self) -> Result<()> {
+        let (train, target) = (self.train_frequency, self.target_network_frequency);
+        update_schedule(self.num_envs, ("train-frequency", train), target)?;
+        at_least_one_call(self.total_timesteps, self.steps_per_call())?;
+        let (updates, all) = (self.updates_per_call(), target / train);
+        let expected = format!("a divisor of {all}, the gradient steps between target updates");
+        ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;
+        positive(&[
+            ("batch-size", self.batch_size),
+            ("num-tau-samples", self.num_tau_samples),
+            ("num-tau-prime-samples", self.num_tau_prime_samples),
+            ("num-quantile-samples", self.num_quantile_samples),
+            ("quantile-embedding-dim", self.quantile_embedding_dim),
+        ])?;
+        within("buffer-size", self.buffer_size, train, i32::MAX as usize)?;
+        unit(&[
+            ("gamma", self.gamma),
+            ("start-e", self.start_e),
+            ("end-e", self.end_e),
+            ("exploration-fraction", self.exploration_fraction),
+        ])?;
+        not_negative(&[("learning-rate", self.learning_rate)])
+    }
+}
+
+registered_algorithm!(Args, "iqn", VECTORS, Args::check, train, policy);
+
+// -------------------------------------------------------------------------------------- network
+
+/// Network from observations and taus to quantiles of the returns: 256 features of the observation,
+/// multiplied by 256 of tau, and a hidden layer of 256 units.
+#[derive(Debug, Clone, Tree)]
+pub struct QNetwork<T> {
+    /// Layer from observations to features.
+    pub features: Dense<T>,
+    /// Layer from the cosines of tau to features.
+    pub embedding: Dense<T>,
+    /// Layers from the products of both to quantiles.
+    pub layers: Mlp<T>,
+}
+
+impl QNetwork<Tensor> {
+    /// Initialises a network for observations and actions of the given sizes.
+    pub fn init(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> Self {
+        let [features_key, embedding_key, layers_key] = key.split_n();
+        QNetwork {
+            features: Dense::init(features_key, sizes.obs_size(), 256, lecun_normal()),
+            embedding: Dense::init(embedding_key, args.quantile_embedding_dim, 256, lecun_normal()),
+            layers: Mlp::init(layers_key, &[256, 256, sizes.num_actions], Activation::Relu),
+        }
+    }
+
+    /// Returns quantiles `f32[B, actions, N]` at `taus: f32[B, N]` for `obs: [B, obs_size]`.
+    pub fn apply(&self, obs: Tensor, taus: Tensor, args: &Args) -> Tensor {
+        let features = self.features.apply(obs.to(DType::F32)).relu();
+        let i = arange(args.quantile_embedding_dim, DType::F32);
+        let cosines = (std::f64::consts::PI * i * taus.expand_dims(-1)).cos(); // f32[B, N, cosines]
+        let embedding = self.embedding.apply(cosines).relu();
+        self.layers.apply(features.expand_dims(1) * embedding).swapaxes(1, 2)
+    }
+}
+
+/// State that gradient steps change; saved as the model.
+#[derive(Debug, Clone, Tree)]
+pub struct TrainState<T> {
+    /// Q-network.
+    pub q: QNetwork<T>,
+    /// Target network.
+    pub target: QNetwork<T>,
+    /// Adam's state.
+    pub opt_state: AdamState<T, QNetwork<T>>,
+}
+
+/// Initialises the networks and the optimiser.
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
+    let q = QNetwork::init(key, sizes, args);
+    TrainState { target: q.clone(), opt_state: args.optimizer().init(&q), q }
+}
+
+// --------------------------------------------------------------------------------------- acting
+
+/// Returns epsilon at a timestep `i32[]`, annealed linearly from `start_e` to `end_e`: `f32[]`.
+pub fn linear_schedule(global_step: Tensor, args: &Args) -> Tensor {
+    let duration = (args.exploration_fraction * args.total_timesteps as f64).max(1.0);
+    let progress = (global_step.to(DType::F32) / duration).minimum(1.0);
+    (args.start_e + (args.end_e - args.start_e) * progress).to(DType::F32)
+}
+
+/// Returns the actions with the highest of `q_values: f32[N, actions]`, or with probability
+/// `epsilon: f32[]` uniformly random ones: `i32[N]`.
+pub fn epsilon_greedy(q_values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Tensor {
+    let (explore_key, action_key) = key.split();
+    let (num_envs, num_actions) = (q_values.dim(0), q_values.dim(1) as i32);
+    let random_actions = randint(action_key, [num_envs], 0, num_actions, DType::I32);
+    let explore = uniform(explore_key, [num_envs], DType::F32, 0.0, 1.0).lt(epsilon);
+    where_(explore, random_actions, q_values.argmax(-1))
+}
+
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `f32[N, obs_size]`: last observations.
+    pub obs: T,
+    /// `i32[]`: number of timesteps of all environments so far.
+    pub global_step: T,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Steps all environments once, with epsilon-greedy actions; returns N transitions.
+fn env_step(
+    envs: &XlaPool,
+    q: &QNetwork<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, (Transition<Tensor>, EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, global_step, key } = env_state;
+    let [key, action_key, tau_key] = key.split_n();
+    let epsilon = linear_schedule(global_step, args);
+    let taus = uniform(tau_key, [args.num_envs, args.num_quantile_samples], DType::F32, 0.0, 1.0);
+    let q_values = q.apply(obs, taus, args).mean(-1);
+    let action = epsilon_greedy(q_values, epsilon, action_key);
+    let (handle, step) = envs.step(handle, action);
+    let transition = Transition {
+        obs,
+        action,
+        reward: step.reward,
+        // The final observation where an episode ended: `step.obs` is that after the reset.
+        next_obs: envs.next_obs_of(&step).to(DType::F32),
+        terminated: step.terminated.to(DType::F32),
+    };
+    let global_step = global_step + args.num_envs as i32;
+    let env_state = EnvState { handle, obs: step.obs.to(DType::F32), global_step, key };
+    (env_state, (transition, EpisodeStats::of(&step)))
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// Loss.
+    pub loss: T,
+    /// Mean value of the actions taken.
+    pub q_values: T,
+}
+
+/// Returns the quantiles `f32[B, N]` of `action: i32[B]` in `q: f32[B, actions, N]`.
+fn q_at_action(q: Tensor, action: Tensor) -> Tensor {
+    let taken = one_hot(action, q.dim(1), DType::Bool).expand_dims(-1);
+    where_(taken, q, zeros_like(q)).sum(1)
+}
+
+/// Cumulative probabilities at which the networks are evaluated in a gradient step.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Taus<T> {
+    /// `f32[B, num_tau_samples]`: of the quantiles of the action taken.
+    pub taus: T,
+    /// `f32[B, num_tau_prime_samples]`: of the quantiles in the targets.
+    pub next_taus: T,
+    /// `f32[B, num_quantile_samples]`: of the quantiles whose mean is the value of a next action.
+    pub action_taus: T,
+}
+
+/// Samples taus uniformly from [0, 1).
+fn sample_taus(key: Key<Tensor>, args: &Args) -> Taus<Tensor> {
+    let counts = [args.num_tau_samples, args.num_tau_prime_samples, args.num_quantile_samples];
+    let [taus, next_taus, action_taus] = key.split_n();
+    let sample = |key, count| uniform(key, [args.batch_size, count], DType::F32, 0.0, 1.0);
+    Taus {
+        taus: sample(taus, counts[0]),
+        next_taus: sample(next_taus, counts[1]),
+        action_taus: sample(action_taus, counts[2]),
+    }
+}
+
+/// Errors beyond which the quantile loss is linear.
+const KAPPA: f64 = 1.0;
+
+/// Computes the quantile Huber loss `f32[B]` of `quantiles: f32[B, N]` with the cumulative
+/// probabilities `taus: f32[B, N]`, for samples of the targets `target: f32[B, M]`: the sum over quantiles
+/// of the mean over samples (Dabney et al. 2018, equation 3).
+pub fn quantile_huber_loss(quantiles: Tensor, taus: Tensor, target: Tensor) -> Tensor {
+    let error = target.expand_dims(-2) - quantiles.expand_dims(-1); // f32[B, N, M]
+    let quadratic = error.abs().minimum(KAPPA);
+    let huber = 0.5 * quadratic.square() + KAPPA * (error.abs() - quadratic);
+    let weight = (taus.expand_dims(-1) - error.lt(0.0).to(DType::F32)).abs();
+    (weight * huber / KAPPA).mean(-1).sum(-1)
+}
+
+/// Computes the mean quantile Huber loss to the target quantiles, and its metrics.
+pub fn td_loss(
+    q: &QNetwork<Tensor>,
+    target: &QNetwork<Tensor>,
+    batch: &Transition<Tensor>,
+    taus: Taus<Tensor>,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let discount = args.gamma * (1.0 - batch.terminated);
+    let next_q_values = target.apply(batch.next_obs, taus.action_taus, args).mean(-1);
+    let next_action = next_q_values.argmax(-1);
+    let next_quantiles = target.apply(batch.next_obs, taus.next_taus, args); // f32[B, actions, N']
+    let next_quantiles = q_at_action(next_quantiles, next_action); // f32[B, N']
+    let td_target = batch.reward.expand_dims(-1) + discount.expand_dims(-1) * next_quantiles;
+    let quantiles = q_at_action(q.apply(batch.obs, taus.taus, args), batch.action); // f32[B, N]
+    let loss = quantile_huber_loss(quantiles, taus.taus, td_target).mean(..);
+    (loss, Metrics { loss, q_values: quantiles.mean(..) })
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Takes one gradient step on a batch, with quantiles at `taus`.
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
+    batch: &Transition<Tensor>,
+    taus: Taus<Tensor>,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { q, target, opt_state } = train_state;
+    let ((_, metrics), grads) =
+        value_and_grad(|q: QNetwork<Tensor>| td_loss(&q, &target, batch, taus, args))(q.clone());
+    let (q, opt_state) = args.optimizer().step(q, grads, opt_state);
+    (TrainState { q, target, opt_state }, metrics)
+}
+
+/// Updates the target network if the timestep is a multiple of `target_network_frequency`.
+fn update_target(
+    train_state: TrainState<Tensor>,
+    global_step: Tensor,
+    args: &Args,
+) -> TrainState<Tensor> {
+    let TrainState { q, target, .. } = &train_state;
+    let updated = incremental_update(q, target, 1.0);
+    let target = periodic_update(&updated, target, global_step, args.target_network_frequency);
+    TrainState { target, ..train_state }
+}
+
+// ------------------------------------------------------------------------------------- training
+
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// Replay buffer.
+    pub replay_buffer: ReplayBuffer<T, Transition<T>>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
+}
+
+/// Results of an iteration: the next state, and the episodes and metrics.
+type IterationOutput = (RunnerState<Tensor>, (EpisodeStats<Tensor>, Option<Metrics<Tensor>>));
+
+/// Takes `train_frequency` timesteps in the environments and, if `learning`, one gradient step.
+fn train_iteration(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> IterationOutput {
+    let RunnerState { train_state, replay_buffer, env_state } = state;
+    let step = |env_state, ()| env_step(envs, &train_state.q, env_state, args);
+    let num_steps = ScanOptions::length(args.train_frequency / args.num_envs);
+    let (mut env_state, (transitions, episodes)) = scan_with(step, env_state, (), num_steps);
+    let replay_buffer = replay_buffer.add(merge_time_and_env(transitions));
+    if !learning {
+        return (RunnerState { train_state, replay_buffer, env_state }, (episodes, None));
+    }
+    let [key, sample_key, tau_key] = env_state.key.split_n();
+    env_state.key = key;
+    let batch = replay_buffer.sample(sample_key, args.batch_size);
+    let (train_state, metrics) =
+        gradient_step(train_state, &batch, sample_taus(tau_key, args), args);
+    (RunnerState { train_state, replay_buffer, env_state }, (episodes, Some(metrics)))
+}
+
+/// Runs `updates_per_call` iterations, and updates the target network after them if it is due;
+/// compiled as one program.
+fn train_iterations(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, Option<Metrics<Tensor>>) {
+    let iteration = |state, ()| train_iteration(envs, state, learning, args);
+    let count = ScanOptions::length(args.updates_per_call());
+    let (mut state, (episodes, metrics)) = scan_with(iteration, state, (), count);
+    if learning {
+        state.train_state = update_target(state.train_state, state.env_state.global_step, args);
+    }
+    (state, episodes, metrics)
+}
+
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
+///
+/// # Errors
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let (pool, sizes) = pools::discrete(args, args.num_envs, args.run.seed)?;
+    let (handle, envs) = pool.xla()?;
+    let envs = envs.with_final_obs()?;
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, network_key) = key.split();
+        let (handle, first) = envs.reset(handle);
+        let item = Transition::types(sizes.obs_size(), TensorType::scalar(DType::I32));
+        let (obs, global_step) = (first.obs.to(DType::F32), constant(0i32));
+        RunnerState {
+            train_state: init_train_state(network_key, &sizes, args),
+            replay_buffer: ReplayBuffer::new(args.buffer_size, item),
+            env_state: EnvState { handle, obs, global_step, key },
+        }
+    })
+    .with_mode(args.run.mode)
+    .named("iqn_init");
+    let explore = jit(|state| train_iterations(&envs, state, false, args))
+        .with_mode(args.run.mode)
+        .named("iqn_explore");
+    let learn = jit(|state| train_iterations(&envs, state, true, args))
+        .with_mode(args.run.mode)
+        .named("iqn_learn")
+        .check_nans(args.run.check_nans);
+
+    let mut trainer = Trainer::start(args, args.steps_per_call())?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
+    while trainer.should_continue() {
+        let learning = trainer.global_step() >= args.learning_starts;
+        let (next_state, episodes, metrics) = match learning {
+            true => learn.call(state)?,
+            false => explore.call(state)?,
+        };
+        state = next_state;
+        trainer.record(&episodes.to_vec()?, metrics.as_ref())?;
+        trainer.checkpoint_if_due(&state, &envs)?;
+    }
+    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
+    trainer.finish(&state.train_state, compile_s)
+}
+
+/// Returns the policy of a saved model: the best action and the action values, which are means of
+/// quantiles at evenly spaced taus. Evaluations are epsilon-greedy with the epsilon `end_e`.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let (pool, sizes) = pools::discrete(args, 1, args.run.eval_seed())?;
+    let q = load_model(model, |key| init_train_state(key, &sizes, args))?.q;
+    let epsilon = args.end_e as f32;
+    let args = args.clone();
+    Ok(Policy::new(pool, q, move |q: &QNetwork<Tensor>, obs| {
+        let count = args.num_quantile_samples;
+        let taus = (arange(count, DType::F32) + 0.5) / count as f64;
+        let taus = taus.expand_dims(0).broadcast_to([obs.dim(0), count]);
+        let q_values = q.apply(obs, taus, &args).mean(-1);
+        PolicyResults::from_values("q_values", q_values)
+            .sampled_by(move |key| epsilon_greedy(q_values, constant(epsilon), key))
+    }))
+}
