@@ -53,10 +53,10 @@ pub struct Args {
     /// The number of parallel environments
     #[arg(long, default_value_t = 1)]
     pub num_envs: usize,
-    /// The number of quantiles sampled per gradient step from the distribution of an action taken
+    /// The number of quantiles sampled from the distribution of an action taken
     #[arg(long, default_value_t = 8)]
     pub num_tau_samples: usize,
-    /// The number of quantiles sampled per gradient step from the distribution of a next action
+    /// The number of quantiles sampled from the distribution of a next action
     #[arg(long, default_value_t = 8)]
     pub num_tau_prime_samples: usize,
     /// The number of quantiles whose mean is the value of an action
