@@ -85,14 +85,14 @@ impl InFlight {
         this
     }
 
-    /// Ends when `event` happens.
+    /// Returns true if nothing else is in flight.
     #[inline]
-    pub(super) fn until(self, event: &Event) -> Result<()> {
-        if event.is_ready()? { Ok(()) } else { self.until_later(event) }
+    pub(super) fn is_alone(&self) -> bool {
+        ALL.load(Ordering::SeqCst) == 1
     }
 
-    #[cold]
-    fn until_later(mut self, event: &Event) -> Result<()> {
+    /// Ends when `event` happens.
+    pub(super) fn until(mut self, event: &Event) -> Result<()> {
         let own = OWN.try_with(|own| own.in_flight.clone()).ok();
         if let Some(own) = &own {
             own.fetch_add(1, Ordering::SeqCst);
