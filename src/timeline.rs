@@ -38,11 +38,11 @@ use crate::output;
 
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// Spans that one thread keeps; later ones are counted and left out.
-const LIMIT: usize = 1 << 20;
+/// Maximum number of spans per row; later ones are counted and left out.
+const MAX_SPANS: usize = 1 << 20;
 
-/// Rows of devices have numbers from here on, beyond those of threads.
-const DEVICES: u32 = 1 << 20;
+/// Row id of device 0; ids of threads are smaller.
+const FIRST_DEVICE_ROW: u32 = 1 << 20;
 
 struct Event {
     name: Cow<'static, str>,
@@ -50,7 +50,7 @@ struct Event {
     end: Instant,
 }
 
-/// Events of one thread or device.
+/// Spans of one thread or device: a track in Perfetto.
 struct Row {
     id: u32,
     name: String,
@@ -84,7 +84,7 @@ fn new_row(id: u32, name: String) -> SharedRow {
 
 impl Row {
     fn push(&mut self, event: Event) {
-        if self.events.len() < LIMIT {
+        if self.events.len() < MAX_SPANS {
             self.events.push(event);
         } else {
             self.left_out += 1;
@@ -98,15 +98,16 @@ pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// Records a span of time, from this call to the drop of the guard that it returns. On any thread.
+/// Records a span from this call to the drop of the returned guard, on any thread.
 #[inline]
 #[must_use = "the span ends when this is dropped"]
 pub fn span(name: &'static str) -> Span {
     Span(is_on().then(|| (Cow::Borrowed(name), Instant::now())))
 }
 
-/// [`span`] of an action on a named item: `execute ppo_update`. The name is formatted only while a
-/// timeline is recorded: `span_of("rollout", format_args!("{k} (v{version})"))`.
+/// Records a span named `name`, a space and `what`, as in `execute ppo_update`. The name is
+/// formatted only while a timeline is recorded:
+/// `span_of("rollout", format_args!("{k} (v{version})"))`.
 #[inline]
 #[must_use = "the span ends when this is dropped"]
 pub fn span_of(name: &'static str, what: impl Display) -> Span {
@@ -134,14 +135,15 @@ fn record(name: Cow<'static, str>, start: Instant) {
     }
 }
 
-/// Longest time that the end of a recording waits for executions, whose spans are left out then.
+/// Longest time that the end of a recording waits for executions. Spans of later ones are left
+/// out.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Executions whose spans are still to be recorded, and the signal that there are none.
 static EXECUTIONS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
-/// The span of an execution on a device, from its launch to its end. The end of a recording waits
-/// for those that are open.
+/// Span of an execution on a device, from its launch to its end. The end of a recording waits for
+/// executions in flight.
 pub(crate) struct Execution {
     name: String,
     start: Instant,
@@ -165,17 +167,17 @@ impl Execution {
         })
     }
 
-    /// Another execution that is launched together with this one.
+    /// Returns the span of another execution that is launched together with this one.
     pub(crate) fn another(&self) -> Execution {
         *lock(&EXECUTIONS.0) += 1;
         Execution { name: self.name.clone(), start: self.start }
     }
 
-    /// Records that it has ended on `device`. Programs of one device run one after another, so it
-    /// began when the one before had ended.
+    /// Records the end of the execution on `device`. Its span begins at the launch, or at the end
+    /// of the previous execution on the device if that is later.
     pub(crate) fn end(mut self, device: usize) {
         let end = Instant::now();
-        let id = DEVICES + device as u32;
+        let id = FIRST_DEVICE_ROW + device as u32;
         let there = lock(&ROWS).iter().find(|row| lock(row).id == id).cloned();
         let row = there.unwrap_or_else(|| new_row(id, format!("device {device}")));
         let mut row = lock(&row);
@@ -212,7 +214,8 @@ pub struct Timeline {
 /// Begins to record a timeline for the file at `path`.
 ///
 /// # Errors
-/// [`Error::Io`] if the file cannot be made; [`Error::Config`] if one is being recorded already.
+/// Returns [`Error::Io`] if the file cannot be created, and [`Error::Config`] if a timeline is
+/// being recorded already.
 pub fn start(path: impl AsRef<Path>) -> Result<Timeline> {
     let path = path.as_ref();
     if ON.swap(true, Ordering::Relaxed) {
@@ -228,7 +231,7 @@ pub fn start(path: impl AsRef<Path>) -> Result<Timeline> {
     lock(&ROWS).retain(|row| {
         let mut inside = lock(row);
         (inside.events, inside.left_out) = (vec![], 0);
-        // Threads that have ended and devices hold no share of their row.
+        // Rows of ended threads and of devices have no other owner and are removed.
         Arc::strong_count(row) > 1
     });
     Ok(Timeline { path: path.into(), file: Some(file), begin: Instant::now() })
@@ -238,7 +241,7 @@ impl Timeline {
     /// Ends the recording and writes the file.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// Returns [`Error::Io`] if the file cannot be written.
     pub fn finish(mut self) -> Result<()> {
         self.end()
     }

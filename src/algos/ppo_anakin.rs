@@ -1,6 +1,6 @@
 //! Proximal policy optimisation (PPO) with the environment inside the compiled program: PureJaxRL's
 //! `ppo.py` (Lu et al. 2022) on traced environments, the Anakin architecture (Hessel et al. 2021).
-//! Rollouts and updates are one loop in one program, which trains many agents at once.
+//! Rollouts and updates are one loop in one program, which can train many agents.
 //!
 //! Differences from PureJaxRL, with reasons, are listed in `docs/algos/ppo_anakin.md`.
 
@@ -60,24 +60,24 @@ pub struct Args {
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
-    /// The number of agents to train at once, with consecutive seeds starting at --seed
+    /// The number of agents to train in one program, with consecutive seeds starting at --seed
     #[arg(long, default_value_t = 1)]
     pub num_seeds: usize,
-    /// Values of a hyper-parameter, an agent each: learning-rate=log:1e-4:1e-2:64; twice for a grid
+    /// Values of a hyperparameter, one agent each: learning-rate=log:1e-4:1e-2:64; twice for a grid
     #[arg(long, value_parser = parse_sweep, value_delimiter = ' ')]
     #[serde(serialize_with = "as_words")]
     pub sweep: Vec<Sweep>,
     /// Train several agents on one device one after another (map) or in a batch (vmap)
     #[arg(long, value_enum, default_value_t = SeedAxis::Map)]
     pub seed_axis: SeedAxis,
-    /// The number of devices that share the agents; 0 uses as many as divide --num-seeds
+    /// The number of devices that share the agents; 0 uses the most that divides their number
     #[arg(long, default_value_t = 0)]
     pub num_devices: usize,
     /// The number of updates in one launch of the compiled program; 0 chooses
     #[arg(long, default_value_t = 0)]
     pub updates_per_launch: u64,
 
-    /// The id of the environment, which must be a traced one
+    /// The id of a traced environment, or jax:FOLDER
     #[arg(long, default_value = "CartPole-v1")]
     pub env_id: String,
     /// Total timesteps of the experiment, for each agent
@@ -305,8 +305,8 @@ pub struct Rollout<T> {
     pub episode_lengths: T,
 }
 
-/// Random numbers of a step: the noise of the policy `f32[N, outputs]`, the states of reset
-/// environments, and a key for each environment.
+/// Random numbers of a step: the noise of the policy `f32[N, outputs]`, a state and an observation
+/// after a reset for each environment, and a key for each environment.
 type StepNoise<T> = (T, (Vec<T>, T), Key<T>);
 
 /// Steps all environments once with sampled actions.
@@ -491,8 +491,8 @@ pub fn ppo_loss(
     let value = forward_batch(&agent.critic, batch.obs).squeeze(-1); // f32[B]
     let mut value_error = (value - batch.returns).square();
     if args.clip_vloss {
-        let near = batch.values + (value - batch.values).clip(-clip, clip);
-        value_error = value_error.maximum((near - batch.returns).square());
+        let v_clipped = batch.values + (value - batch.values).clip(-clip, clip);
+        value_error = value_error.maximum((v_clipped - batch.returns).square());
     }
     let value_loss = 0.5 * value_error;
 
@@ -668,8 +668,8 @@ pub fn train_iterations(
         let (env_state, rollout) = collect_rollout(env, &agent, env_state, rollout_key, args);
         let mut learning_rate = args.learning_rate.like(num_updates.to(DType::F32));
         if args.anneal_lr {
-            let done = num_updates.to(DType::F32) / args.num_updates() as f64;
-            learning_rate = learning_rate * (1.0 - done);
+            let frac = 1.0 - num_updates.to(DType::F32) / args.num_updates() as f64;
+            learning_rate = learning_rate * frac;
         }
         let data = (rollout, env_state.obs);
         let (train_state, metrics) =

@@ -65,7 +65,7 @@ pub struct Args {
     /// The learning rate of the optimisers of the critics and of the temperature
     #[arg(long, default_value_t = 1e-3)]
     pub q_lr: f64,
-    /// The number of critic updates between as many updates of the actor
+    /// The actor is updated once per this many critic updates, by as many gradient steps
     #[arg(long, default_value_t = 2)]
     pub policy_frequency: usize,
     /// The number of critic updates between updates of the target critics
@@ -77,13 +77,14 @@ pub struct Args {
     /// Tune the entropy temperature automatically
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub autotune: bool,
-    /// Actor updates in one call of the compiled program; 0 chooses; results are the same
+    /// Iterations of --policy-frequency timesteps in one compiled call; 0: about 100 timesteps
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
 }
 
 impl Args {
-    /// Number of actor updates in one call of the compiled program.
+    /// Number of iterations in one call of the compiled program. Learning starts and training
+    /// ends between calls.
     fn updates_per_call(&self) -> usize {
         match self.updates_per_call {
             0 => 100_usize.div_ceil(self.policy_frequency),
@@ -157,7 +158,7 @@ impl QNetwork<Tensor> {
 const LOG_STD_MIN: f64 = -5.0;
 /// Maximum of the policy's log standard deviations.
 const LOG_STD_MAX: f64 = 2.0;
-/// Epsilon that Haarnoja et al. 2018 add inside the logarithm of the `tanh` derivative.
+/// Log probability correction for `tanh`: an epsilon of 1e-6 inside the logarithm, as in CleanRL.
 const CORRECTION: TanhCorrection = TanhCorrection::Clipped(1e-6);
 
 /// Network from observations to distributions of actions within their bounds: a stochastic policy.
@@ -180,7 +181,7 @@ impl Actor<Tensor> {
     pub fn policy(&self, obs: Tensor) -> TanhNormal<Tensor> {
         let outputs = self.layers.apply(obs).split(2, -1);
         let (mean, log_std) = (outputs[0], outputs[1].tanh());
-        // From SpinUp: the standard deviations lie between two limits.
+        // From SpinUp: scales the log standard deviations to [LOG_STD_MIN, LOG_STD_MAX].
         let log_std = LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (log_std + 1.0);
         TanhNormal::within(mean, log_std.exp(), self.bounds.low(), self.bounds.high())
     }
@@ -313,7 +314,7 @@ fn env_steps(
 
 // ----------------------------------------------------------------------------------------- loss
 
-/// Returns the minimum of the critics' values of `action: f32[B, A]`, `f32[B]`.
+/// Returns the minimum `f32[B]` of both critics' values of `action: f32[B, A]`.
 fn min_q(qf: &[QNetwork<Tensor>; 2], obs: Tensor, action: Tensor) -> Tensor {
     let [qf1, qf2] = qf;
     qf1.apply(obs, action).minimum(qf2.apply(obs, action))
@@ -416,7 +417,7 @@ pub fn update_actor(
 }
 
 /// Takes one gradient step of the temperature, for a target entropy of minus the action size;
-/// returns its loss. Without `--autotune` the temperature stays and the loss is 0.
+/// returns its loss. With `--autotune false` the temperature is constant and the loss is 0.
 pub fn update_alpha(
     train_state: TrainState<Tensor>,
     batch: &Transition<Tensor>,
@@ -505,7 +506,7 @@ fn train_iteration(
         let critic;
         (train_state, critic) = update_critic(train_state, &batch, critic_key, args);
         if step == args.policy_frequency {
-            // As many gradient steps of the actor compensate for the delay.
+            // Compensates for the delay: the actor takes policy_frequency gradient steps, not one.
             let [mut actor_loss, mut alpha_loss] = [constant(0.0f32); 2];
             for key in actor_key.split_vec(args.policy_frequency) {
                 let (actor_key, alpha_key) = key.split();
@@ -581,8 +582,8 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&state.train_state, compile_s)
 }
 
-/// Returns the policy of a saved model: the action of the mean, and the mean and
-/// standard deviations before the `tanh`.
+/// Returns the policy of a saved model: the mode of the distribution, and the mean and standard
+/// deviations before the `tanh`.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.eval_seed())?;
     let train_state = load_model(model, |key| init_train_state(key, obs_size, &bounds, args))?;

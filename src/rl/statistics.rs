@@ -22,7 +22,7 @@ impl Scores {
     /// Creates the scores of `tasks`, a list of runs for each.
     ///
     /// # Errors
-    /// [`Error::Argument`] without a task, for a task without runs, and for a score that is not
+    /// Returns [`Error::Argument`] if there are no tasks, a task has no runs, or a score is not
     /// finite.
     pub fn new(tasks: Vec<Vec<f64>>) -> Result<Scores> {
         let problem = |problem: String| Err(Error::Argument(format!("Scores::new: {problem}")));
@@ -48,7 +48,7 @@ impl Scores {
         &self.tasks
     }
 
-    /// Returns the scores whose run `r` of task `t` is the run `index(t, r)` of that task.
+    /// Returns new scores: run `r` of task `t` is run `index(t, r)` of task `t` of these.
     ///
     /// # Panics
     /// Panics if an index is not below the number of runs of its task.
@@ -114,7 +114,7 @@ pub fn aggregate_optimality_gap(scores: &Scores, gamma: f64) -> f64 {
 /// tasks: the Mann-Whitney U statistic divided by the number of pairs. Equal scores count half.
 ///
 /// # Errors
-/// [`Error::Argument`] if the numbers of tasks differ.
+/// Returns [`Error::Argument`] if the numbers of tasks differ.
 pub fn probability_of_improvement(x: &Scores, y: &Scores) -> Result<f64> {
     if x.tasks.len() != y.tasks.len() {
         return Err(Error::Argument(format!(
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scores_that_no_run_has_are_refused() {
+    fn invalid_scores_are_refused() {
         for (tasks, part) in [
             (vec![], "no tasks"),
             (vec![vec![1.0], vec![]], "task 1 has no runs"),

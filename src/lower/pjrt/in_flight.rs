@@ -5,8 +5,8 @@
 //! when it ends, and the main thread waits for those of all threads. Both happen in the destructor
 //! of a thread-local value, which runs before the exit handlers of the process.
 //!
-//! Not covered is a process whose exit begins on another thread than the main one, or whose main
-//! thread used no plugin, while a third thread computes.
+//! Two cases are not covered: `exit` is called on a thread other than the main thread, or the main
+//! thread never used the plugin, while another thread computes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,13 +17,13 @@ use super::calls::in_call;
 use super::fork::forked;
 use crate::error::Result;
 
-/// Time between two looks at a count that has to become 0.
+/// Interval at which an ending thread reads its count.
 const POLL_INTERVAL: Duration = Duration::from_micros(500);
 
 /// Compilations and executions in flight, of all threads.
 static ALL: AtomicUsize = AtomicUsize::new(0);
 
-/// True once the main thread waits for the last ones.
+/// True once the main thread is ending and waits for all compilations and executions.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -46,7 +46,7 @@ impl Own {
 impl Drop for Own {
     fn drop(&mut self) {
         // A forked process has no threads of the runtime. A native function that a program calls
-        // holds up the execution which this would wait for.
+        // would wait here for the execution that waits for it.
         if forked() || in_call() {
             return;
         }
@@ -62,14 +62,14 @@ impl Drop for Own {
     }
 }
 
-/// A compilation or an execution in flight; it ends with the drop.
+/// A compilation or an execution in flight, counted until this is dropped.
 pub(super) struct InFlight {
     launched_by: Option<Arc<AtomicUsize>>,
 }
 
 impl InFlight {
-    /// Counts one more. Once the main thread has ended, this does not return on other threads,
-    /// because the process ends.
+    /// Counts a compilation or an execution. Once the main thread is ending, this parks every other
+    /// thread for ever, because the process ends.
     #[inline]
     pub(super) fn begin() -> InFlight {
         // On the main thread, this makes the value whose drop waits.
@@ -91,7 +91,7 @@ impl InFlight {
         ALL.load(Ordering::SeqCst) == 1
     }
 
-    /// Ends when `event` happens.
+    /// Keeps this in flight until `event` is ready.
     pub(super) fn until(mut self, event: &Event) -> Result<()> {
         let own = OWN.try_with(|own| own.in_flight.clone()).ok();
         if let Some(own) = &own {

@@ -24,8 +24,8 @@ impl fmt::Display for Interval {
     }
 }
 
-/// Stratified bootstrap: the runs of each task are drawn with replacement, each task for itself. The
-/// same seed gives the same intervals.
+/// Stratified bootstrap: draws the runs of each task with replacement, independently of the other
+/// tasks. The same seed gives the same intervals.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bootstrap {
     /// Number of resamples.
@@ -49,7 +49,7 @@ impl Bootstrap {
         self.intervals(scores, |scores| vec![measure(scores)])[0]
     }
 
-    /// Returns the intervals of several measures of the same resamples.
+    /// Returns the intervals of several measures, computed on the same resamples.
     pub fn intervals(
         &self,
         scores: &Scores,
