@@ -23,7 +23,8 @@ const REPEATS: usize = 5;
 fn main() -> podracer::Result<()> {
     // Cargo passes --bench along.
     let asked: Vec<String> = std::env::args().skip(1).filter(|x| !x.starts_with('-')).collect();
-    let default = ["gymnax:CartPole-v1".to_string(), "gymnax:Breakout-MinAtar".to_string()];
+    let default = ["gymnax:CartPole-v1", "gymnax:Breakout-MinAtar", "pgx:connect_four", "brax:ant"];
+    let default = default.map(String::from);
     let ids = if asked.is_empty() { &default[..] } else { &asked[..] };
     let Some(python) = std::env::var_os("PODRACER_PEER_PYTHON") else {
         println!("PODRACER_PEER_PYTHON is not set: it exports the environments");
@@ -36,7 +37,12 @@ fn main() -> podracer::Result<()> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tools/jax_to_podracer.py");
         let status = Command::new(&python).args([script, id, "--out"]).arg(&folder).status();
         assert!(status.expect("the Python can be run").success(), "{id} is exported");
-        for (num_envs, num_steps) in [(8, 4000), (256, 1000), (4096, 100)] {
+        // Steps of Brax take much longer than those of games.
+        let sizes = match id.starts_with("brax:") {
+            true => [(8, 100), (64, 40), (256, 20)],
+            false => [(8, 4000), (256, 1000), (4096, 100)],
+        };
+        for (num_envs, num_steps) in sizes {
             let run = program(AutoReset::new(JaxEnv::load(&folder)?), num_envs, num_steps);
             run.call(Key::new(0))?.item::<f32>()?;
             let (mut ours, mut theirs) = (vec![], vec![]);

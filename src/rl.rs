@@ -23,6 +23,6 @@ pub use training::{
 };
 pub use training::{
     algorithm, checkpoint, episodes, eval_command, evaluation, export_command, flags, interrupt,
-    minibatch, options, policy, pools, progress, ranges, run, saved, spaces, support, trainer,
-    truncation,
+    minibatch, options, policy, pools, program_policy, progress, ranges, run, saved, spaces,
+    support, trainer, truncation,
 };

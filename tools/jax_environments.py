@@ -62,7 +62,7 @@ def same_state(before, after):
 
 
 def save_environment(folder, reset, step, *, action, observation=None, max_episode_steps=None,
-                     reward_threshold=None, name=None):
+                     reward_threshold=None, num_players=1, name=None):
     """Writes the environment of the functions `reset(key)`, which gives an observation and a state,
     and `step(key, state, action)`, which gives an observation, a state, a reward, `terminated` and,
     if there is one, `truncated`. Both are pure, of one environment, and `step` never resets.
@@ -70,6 +70,8 @@ def save_environment(folder, reset, step, *, action, observation=None, max_episo
     `action` and `observation` are spaces: `discrete(n)` or `box(low, high, shape)`. Observations
     without a space are unbounded. Actions of a box are clipped to it before `step` gets them.
     `max_episode_steps` is a time limit that Podracer applies; an episode that it ends is truncated.
+    With `num_players=2` the steps alternate between two players: an observation is that of the
+    player to move, and a reward that of the player who has moved.
     """
     key = jax.ShapeDtypeStruct((2,), jnp.uint32)
     first, state = jax.eval_shape(lambda key: with_observation(reset(key)), key)
@@ -98,6 +100,7 @@ def save_environment(folder, reset, step, *, action, observation=None, max_episo
         "action": space,
         "max_episode_steps": max_episode_steps,
         "reward_threshold": reward_threshold,
+        **({"num_players": num_players} if num_players != 1 else {}),
     }
     folder = Path(folder)
     save(folder / "reset.txt", lambda key: with_observation(reset(key)), key, derivatives=False)
@@ -165,12 +168,46 @@ def bounds_of(env, params):
 # ---- PGX ---------------------------------------------------------------------------------------
 
 
-def pgx_environment(name, action_mask=False, **_):
-    """A game of PGX for one player. Other players move at random among their legal actions, and an
-    illegal action loses, as in PGX. With `action_mask` the observation is a vector that ends with
-    the mask of legal actions, for `ppo_masked`."""
+# Games of two players who alternate.
+ALTERNATING = {"animal_shogi", "chess", "connect_four", "gardner_chess", "go_9x9", "go_19x19", "hex",
+               "othello", "shogi", "tic_tac_toe"}
+
+
+def pgx_self_play(name):
+    """A game of PGX for two players who alternate, for `ppo_self_play`: the observation is that of
+    the player to move and ends with the mask of legal actions."""
     import pgx
 
+    if name not in ALTERNATING:
+        raise SystemExit(f"pgx:{name}: --self-play is for {', '.join(sorted(ALTERNATING))}")
+    env = pgx.make(name)
+
+    def observe(state):
+        obs = env.observe(state, state.current_player)
+        return jnp.concatenate([obs.ravel().astype(jnp.float32),
+                                state.legal_action_mask.astype(jnp.float32)])
+
+    def reset(key):
+        state = env.init(key)
+        return observe(state), state
+
+    def step(key, state, action):
+        player = state.current_player
+        state = env.step(state, action[0], key)
+        return observe(state), state, state.rewards[player], state.terminated, state.truncated
+
+    action = dict(kind="multi_discrete", nvec=[env.num_actions], masked=True)
+    return dict(reset=reset, step=step, action=action, num_players=2)
+
+
+def pgx_environment(name, action_mask=False, self_play=False, **_):
+    """A game of PGX for one player. Other players move at random among their legal actions, and an
+    illegal action loses, as in PGX. With `action_mask` the observation is a vector that ends with
+    the mask of legal actions, for `ppo_masked`. With `self_play` it has two players."""
+    import pgx
+
+    if self_play:
+        return pgx_self_play(name)
     env = pgx.make(name)
     me = 0
 
@@ -257,14 +294,18 @@ def main():
                         help="of Brax: generalized, positional or spring")
     parser.add_argument("--action-mask", action="store_true",
                         help="of PGX: the observation ends with the mask of legal actions")
+    parser.add_argument("--self-play", action="store_true",
+                        help="of PGX: two players who alternate, for ppo_self_play")
     args = parser.parse_args()
-    made = make(args.id, backend=args.backend, action_mask=args.action_mask)
+    made = make(args.id, backend=args.backend, action_mask=args.action_mask, self_play=args.self_play)
     try:
         save_environment(args.out, **made)
     except Unsupported as error:
         raise SystemExit(f"{args.id}: {error}") from None
     size = sum((Path(args.out) / name).stat().st_size for name in ("reset.txt", "step.txt"))
-    print(f"{args.out}: {size} bytes; podracer train ppo_anakin --env-id jax:{args.out}")
+    masked = "ppo_masked" if args.action_mask else "ppo_anakin"
+    algorithm = "ppo_self_play" if args.self_play else masked
+    print(f"{args.out}: {size} bytes; podracer train {algorithm} --env-id jax:{args.out}")
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ pub struct Args {
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
-    /// The number of agents to train in one program, with consecutive seeds starting at --seed
+    /// The number of agents to train in one program, with consecutive seeds from --seed on
     #[arg(long, default_value_t = 1)]
     pub num_seeds: usize,
     /// Values of a hyperparameter, one agent each: learning-rate=log:1e-4:1e-2:64; twice for a grid

@@ -526,6 +526,9 @@ pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let (pool, num_actions) = make_pool(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
+    if args.rollout == RolloutMode::Host {
+        envs = envs.untraced();
+    }
     if args.bootstrap_truncated && !args.envpool_reset {
         envs = envs.with_final_obs()?;
     }

@@ -44,6 +44,7 @@ struct Loaded {
     spec: EnvSpec,
     /// Types of the state's leaves.
     state: Vec<TensorType>,
+    num_players: usize,
 }
 
 /// Description of an environment in the first line of `step.txt`.
@@ -53,6 +54,13 @@ struct Metadata {
     action: Described,
     max_episode_steps: Option<u32>,
     reward_threshold: Option<f64>,
+    #[serde(default = "one")]
+    num_players: usize,
+}
+
+/// Number of players of environments that do not say it.
+fn one() -> usize {
+    1
 }
 
 impl JaxEnv {
@@ -73,15 +81,25 @@ impl JaxEnv {
         let reset = Program::load(folder.join("reset.txt"))?;
         let step = Program::load(folder.join("step.txt"))?;
         let id = format!("{PREFIX}{}", folder.display());
-        let spec = spec(id, step.metadata().get("environment"))
+        let (spec, num_players) = spec(id, step.metadata().get("environment"))
             .map_err(|error| Error::Env(format!("{}: {error}", step.path().display())))?;
         let state = check(&reset, &step, &spec)?;
-        Ok(JaxEnv(Arc::new(Loaded { reset, step, spec, state })))
+        Ok(JaxEnv(Arc::new(Loaded { reset, step, spec, state, num_players })))
     }
 
     /// Returns the specification.
     pub(super) fn specification(&self) -> &EnvSpec {
         &self.0.spec
+    }
+
+    /// Returns the number of players that alternate.
+    pub(super) fn num_players(&self) -> usize {
+        self.0.num_players
+    }
+
+    /// Returns the types of the state's leaves.
+    pub(super) fn state_types(&self) -> &[TensorType] {
+        &self.0.state
     }
 
     /// Starts an episode: returns the leaves of its state, and its first observation.
@@ -109,8 +127,8 @@ impl JaxEnv {
     }
 }
 
-/// The specification in the metadata of a step.
-fn spec(id: String, metadata: Option<&Value>) -> Result<EnvSpec> {
+/// The specification in the metadata of a step, and the number of players.
+fn spec(id: String, metadata: Option<&Value>) -> Result<(EnvSpec, usize)> {
     let Some(metadata) = metadata else {
         return Err(Error::Env("its first line describes no environment".into()));
     };
@@ -122,8 +140,11 @@ fn spec(id: String, metadata: Option<&Value>) -> Result<EnvSpec> {
             return Err(Error::Env(format!("the space of its {what}: {problem}")));
         }
     }
-    let Metadata { max_episode_steps, reward_threshold, .. } = metadata;
-    Ok(EnvSpec { id, observation, action, max_episode_steps, reward_threshold })
+    let Metadata { max_episode_steps, reward_threshold, num_players, .. } = metadata;
+    if !(1..=2).contains(&num_players) {
+        return Err(Error::Env(format!("num_players is {num_players}, and must be 1 or 2")));
+    }
+    Ok((EnvSpec { id, observation, action, max_episode_steps, reward_threshold }, num_players))
 }
 
 /// The type of an argument or result of this space.

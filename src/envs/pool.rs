@@ -1,5 +1,6 @@
 //! The pool: many environments of one kind, stepped together.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -114,6 +115,8 @@ pub struct EnvPool {
     failed: Option<String>,
     /// Watchdog that reports environments that do not return; `None` after a failure.
     watch: Option<Arc<Watch>>,
+    /// The environment as a value that compiled code can contain, if it has such a form.
+    traced: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// One environment to be stepped, and the row it will fill.
@@ -246,11 +249,23 @@ impl EnvPool {
             failures: Failures::default(),
             failed: None,
             watch: Some(Watch::new(&spec.id, calls)),
+            traced: None,
             spec,
             options,
             slots,
             engine,
         })
+    }
+
+    /// Adds the traced environment of which all environments are copies.
+    pub(super) fn with_traced(mut self, env: impl Any + Send + Sync) -> EnvPool {
+        self.traced = Some(Arc::new(env));
+        self
+    }
+
+    /// Returns the traced environment of which all environments are copies, if its type is `E`.
+    pub(super) fn traced<E: Any>(&self) -> Option<&E> {
+        self.traced.as_deref()?.downcast_ref()
     }
 
     /// Returns the specification of the environments.

@@ -10,10 +10,10 @@ use super::classic;
 use super::entry::{Entry, nearest};
 use super::env::Env;
 use super::gymnasium;
-use super::jax;
+use super::jax::{self, JaxEnv};
 use super::minatar;
 use super::mujoco;
-use super::own;
+use super::own::{self, TWO_PLAYERS};
 use super::pool::{EnvPool, PoolOptions};
 use super::spec::EnvSpec;
 use super::toy_text;
@@ -118,6 +118,16 @@ pub fn spec(id: &str) -> Result<EnvSpec> {
         return Ok(jax::JaxEnv::load(folder)?.specification().clone());
     }
     Ok(make(id)?.spec())
+}
+
+/// Returns the number of players of an environment, whose steps alternate between them: 1 or 2.
+pub(crate) fn num_players(id: &str) -> usize {
+    let of_jax = || JaxEnv::load(jax::jax_folder(id)?).ok().map(|env| env.num_players());
+    match is_registered(id) {
+        true => 1,
+        false if TWO_PLAYERS.contains(&id) => 2,
+        false => of_jax().unwrap_or(1),
+    }
 }
 
 impl EnvPool {

@@ -160,6 +160,12 @@ impl<E: TracedEnv> AutoReset<E> {
         AutoReset { env, max_steps }
     }
 
+    /// [`AutoReset::new`] with another time limit, if there is one.
+    pub(super) fn with_limit(env: E, max_steps: Option<u32>) -> AutoReset<E> {
+        let AutoReset { env, max_steps: own } = AutoReset::new(env);
+        AutoReset { env, max_steps: max_steps.or(own) }
+    }
+
     /// Starts the first episode: returns its state and its first observation.
     #[track_caller]
     pub fn reset(&self, key: Key<Tensor>) -> (EpisodeState<Tensor, E::State>, Tensor) {

@@ -4,6 +4,11 @@
 //! The interface is EnvPool's `xla()`, with three differences. A call consumes its [`Handle`], so
 //! steps out of order do not compile. `vmap` splits the rows among its examples. And an error in an
 //! environment is the error of the call.
+//!
+//! Environments of JAX are Programs. One synchronous pool of them has no calls: its steps and resets
+//! become part of the compiled code, and the handle has the states of the environments.
+
+mod traced;
 
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,8 +28,10 @@ use super::autoreset::Autoreset;
 use super::buffer::Batch;
 use super::pool::EnvPool;
 use super::spec::EnvSpec;
+use traced::{TracedPool, TracedStates};
 
-/// Handle of a pool in compiled code: the index of the pool, `i32[]`.
+/// Handle of a pool in compiled code: the index of the pool, `i32[]`, and the states of its
+/// environments if they are part of the compiled code.
 ///
 /// Every call takes the handle and returns the next one. It is neither `Copy` nor `Clone`: code
 /// that uses a handle twice does not compile, so all calls are ordered, within a run and between
@@ -32,6 +39,7 @@ use super::spec::EnvSpec;
 #[derive(Debug, Tree)]
 pub struct Handle<T> {
     pool: T,
+    traced: Option<TracedStates<T>>,
 }
 
 /// Outputs of the environments: the arrays of a [`Batch`] as tensors, with `n` rows.
@@ -89,6 +97,8 @@ pub struct XlaPool {
     step: HostFn,
     rows: usize,
     final_obs: bool,
+    /// Environments that are part of the compiled code; `None` if the pool steps them.
+    traced: Option<Arc<TracedPool>>,
 }
 
 #[derive(Debug)]
@@ -170,9 +180,12 @@ impl EnvPool {
     /// None for one pool; see [`XlaPool::new`]. Errors of runs name the line of this call.
     #[track_caller]
     pub fn xla(self) -> Result<(Handle<Array>, XlaPool)> {
-        let (handle, pools) = XlaPool::new(vec![self])?;
-        let handle = Handle { pool: Array::from(handle.pool.to_vec::<i32>()?[0]) };
-        Ok((handle, pools))
+        let traced = TracedPool::of(&self).map(Arc::new);
+        let (handle, mut pools) = XlaPool::new(vec![self])?;
+        let pool = Array::from(handle.pool.to_vec::<i32>()?[0]);
+        let states = traced.as_ref().map(|traced| traced.states());
+        pools.traced = traced;
+        Ok((Handle { pool, traced: states }, pools))
     }
 }
 
@@ -206,7 +219,7 @@ impl XlaPool {
             }
         }
         let indices: Vec<i32> = (0..pools.len() as i32).collect();
-        let handle = Handle { pool: Array::from(indices) };
+        let handle = Handle { pool: Array::from(indices), traced: None };
         let pools = pools.into_iter().map(Mutex::new).collect();
         let shared = Arc::new(Shared { spec, autoreset, batch_size, pools });
         let at = Location::caller();
@@ -236,6 +249,7 @@ impl XlaPool {
             shared,
             rows: batch_size,
             final_obs: false,
+            traced: None,
         };
         Ok((handle, pools))
     }
@@ -273,7 +287,9 @@ impl XlaPool {
                 self.rows
             )));
         }
-        Ok(XlaPool { rows: self.rows / members, ..self.clone() })
+        // The examples share one handle, so the pool has the states.
+        let traced = if members == 1 { self.traced.clone() } else { None };
+        Ok(XlaPool { rows: self.rows / members, traced, ..self.clone() })
     }
 
     /// Returns these pools with [`EnvStep::final_obs`], which costs a copy of the observations each
@@ -330,6 +346,18 @@ impl XlaPool {
         where_(done.broadcast_to(final_obs.shape()), final_obs, step.obs)
     }
 
+    /// Returns true if the environments are part of the compiled code, and their states part of the
+    /// handle: those of JAX.
+    pub fn is_traced(&self) -> bool {
+        self.traced.is_some()
+    }
+
+    /// Returns these pools without environments that are part of the compiled code: the pool steps
+    /// them, for callers that use it on the host too.
+    pub fn untraced(&self) -> XlaPool {
+        XlaPool { traced: None, ..self.clone() }
+    }
+
     /// Returns the specification of the environments.
     pub fn spec(&self) -> &EnvSpec {
         &self.shared.spec
@@ -362,7 +390,14 @@ impl XlaPool {
     /// The run returns the errors of [`EnvPool::reset`].
     #[track_caller]
     pub fn reset(&self, handle: Handle<Tensor>) -> (Handle<Tensor>, EnvStep<Tensor>) {
-        self.call(&self.reset, handle, &[], Some(self.rows))
+        let Handle { pool, traced } = handle;
+        match (&self.traced, traced) {
+            (Some(envs), Some(states)) => {
+                let (states, step) = envs.reset(states, self.final_obs);
+                (Handle { pool, traced: Some(states) }, step)
+            }
+            (_, traced) => self.call(&self.reset, Handle { pool, traced }, &[], Some(self.rows)),
+        }
     }
 
     /// [`EnvPool::async_reset`] as a traced function.
@@ -372,7 +407,7 @@ impl XlaPool {
     #[track_caller]
     pub fn async_reset(&self, handle: Handle<Tensor>) -> Handle<Tensor> {
         let pool = raw_callback(self.async_reset.clone(), KIND, vec![Self::ty()], &[handle.pool]);
-        Handle { pool: pool[0] }
+        Handle { pool: pool[0], ..handle }
     }
 
     /// [`EnvPool::step`] as a traced function: `actions` are `i32[n]` for discrete spaces, `f32[n,
@@ -391,7 +426,14 @@ impl XlaPool {
         actions: Tensor,
     ) -> (Handle<Tensor>, EnvStep<Tensor>) {
         let rows = self.check("env pool step", actions, Location::caller());
-        self.call(&self.step, handle, &[actions], Some(rows))
+        let Handle { pool, traced } = handle;
+        match (&self.traced, traced) {
+            (Some(envs), Some(states)) if rows == self.rows => {
+                let (states, step) = envs.step(states, actions, self.final_obs);
+                (Handle { pool, traced: Some(states) }, step)
+            }
+            (_, traced) => self.call(&self.step, Handle { pool, traced }, &[actions], Some(rows)),
+        }
     }
 
     /// [`EnvPool::send`] as a traced function: actions as for [`step`](XlaPool::step), for the
@@ -412,7 +454,7 @@ impl XlaPool {
         }
         let operands = [handle.pool, actions, env_ids];
         let pool = raw_callback(self.send.clone(), KIND, vec![Self::ty()], &operands);
-        Handle { pool: pool[0] }
+        Handle { pool: pool[0], ..handle }
     }
 
     /// [`EnvPool::recv`] as a traced function.
@@ -493,7 +535,7 @@ impl XlaPool {
             episodic_length: out[11],
             final_obs: out.get(12).copied(),
         };
-        (Handle { pool: out[0] }, step)
+        (Handle { pool: out[0], ..handle }, step)
     }
 }
 
@@ -501,10 +543,11 @@ impl<T> Handle<T> {
     /// Returns the handle of the pool with index `data`, `i32[]`: the inverse of
     /// [`Handle::into_data`]. Calls with two handles of the same index are not ordered.
     pub fn from_data(data: T) -> Handle<T> {
-        Handle { pool: data }
+        Handle { pool: data, traced: None }
     }
 
-    /// Returns the index of the pool, `i32[]`.
+    /// Returns the index of the pool, `i32[]`, without states of environments: the pool steps them
+    /// from then on, after a reset.
     pub fn into_data(self) -> T {
         self.pool
     }

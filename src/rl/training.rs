@@ -19,6 +19,7 @@ pub mod minibatch;
 pub mod options;
 pub mod policy;
 pub mod pools;
+pub mod program_policy;
 pub mod progress;
 pub mod ranges;
 mod returns;

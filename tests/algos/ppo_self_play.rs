@@ -88,6 +88,17 @@ fn one_seed_gives_one_run() {
     }
 }
 
+/// PGX's connect four is part of the compiled program, and resumes from its handle.
+#[test]
+fn a_game_of_pgx_has_two_players() {
+    let runs = tempfile::tempdir().unwrap();
+    let id = "--env-id=jax:tests/fixtures/envs/jax/connect_four";
+    let flags = ["--save-model", "--eval-episodes=4", "--num-opponents=1", id];
+    let summary = train(&args(runs.path(), &flags)).unwrap();
+    let logged = scalars(&summary.run_dir);
+    assert_eq!(logged.keys().filter(|(name, _)| name == "eval/episodic_return").count(), 4);
+}
+
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use podracer::rl::tensorboard::{Value, read_events};
 
-use super::{ENDLESS, Running, ppo, run, run_dir};
+use super::{ENDLESS, Running, podracer, ppo, run, run_dir};
 
 fn events(dir: &Path) -> PathBuf {
     let files = fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
@@ -117,4 +117,22 @@ fn training_episodes_are_filmed_and_learning_is_the_same() {
         1,
         "{err}"
     );
+}
+
+#[test]
+fn a_policy_of_flax_is_evaluated() {
+    let policy = ["eval", "--policy", "tests/fixtures/jax/flax/policy.txt"];
+    let flags = ["--env-id", "CartPole-v1", "--episodes", "1"];
+    let (status, out, err) = run(podracer(&[&policy[..], &flags[..]].concat()));
+    assert_eq!(status, 0, "{err}");
+    assert!(
+        out.ends_with("policy.txt on CartPole-v1, 1 episodes: 500.00 +- 0.00\n500.0\n"),
+        "{out}"
+    );
+    let (status, _, err) = run(podracer(&["eval"]));
+    assert_ne!(status, 0);
+    assert!(err.contains("eval needs --run"), "{err}");
+    let (status, _, err) = run(podracer(&[&policy[..], &["--run", "runs/ppo"]].concat()));
+    assert_ne!(status, 0);
+    assert!(err.contains("cannot be used with") && err.contains("--run"), "{err}");
 }

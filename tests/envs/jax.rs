@@ -6,9 +6,9 @@ mod recorded;
 use std::path::Path;
 
 use podracer::envs::traced::{AutoReset, JaxEnv, TracedEnv, make};
-use podracer::envs::{Action, EnvPool, EnvRng, ObsMut, PoolOptions, Space, seeds, spec};
-use podracer::trace::control::scan;
-use podracer::{DType, Key, Tensor, jit, vmap};
+use podracer::envs::{Action, EnvPool, EnvRng, Handle, ObsMut, PoolOptions, Space, seeds, spec};
+use podracer::trace::control::{ScanOptions, scan, scan_with};
+use podracer::{DType, Key, Tensor, jit, make_program, vmap};
 
 const CORRIDOR: &str = "tests/fixtures/jax/programs/corridor";
 const GYMNAX: &str = "tests/fixtures/envs/jax";
@@ -94,6 +94,79 @@ fn the_pool_steps_an_environment_of_jax() {
     assert_eq!(walk(&mut *env), after);
     let error = env.restore(&[0; 3]).unwrap_err().to_string();
     assert!(error.contains("a saved state has 8 bytes, this one has 3"), "{error}");
+}
+
+/// The walk to the left does not depend on draws: the wind blows against the wall too.
+#[test]
+fn compiled_code_has_the_environments_without_calls_of_the_pool() {
+    let id = format!("jax:{CORRIDOR}");
+    let options = || PoolOptions { num_envs: 3, seed: 3, ..Default::default() };
+    let (handle, envs) = EnvPool::make(&id, options()).unwrap().xla().unwrap();
+    assert!(
+        envs.is_traced()
+            && !EnvPool::make("CartPole-v1", options()).unwrap().xla().unwrap().1.is_traced()
+    );
+    let walk = |handle: Handle<Tensor>| {
+        let (handle, first) = envs.reset(handle);
+        let step = |handle, ()| envs.step(handle, podracer::trace::ops::full([3], 0.0, DType::I32));
+        let (handle, steps) = scan_with(step, handle, (), ScanOptions::length(40));
+        (handle, first, steps)
+    };
+    let program = make_program(walk, &handle).unwrap();
+    assert!(program.callbacks().is_empty(), "{program}");
+    let (handle, first, steps) = jit(walk).call(handle).unwrap();
+    let mut pool = EnvPool::make(&id, options()).unwrap();
+    let mut batches = vec![pool.reset().unwrap()];
+    batches.extend((0..40).map(|_| pool.step(&[0, 0, 0]).unwrap()));
+    macro_rules! equal {
+        ($($field:ident: $ty:ty),*) => {$(
+            let found: Vec<$ty> = [&first.$field, &steps.$field]
+                .into_iter()
+                .flat_map(|array| array.to_vec::<$ty>().unwrap())
+                .collect();
+            let expected: Vec<$ty> =
+                batches.iter().flat_map(|batch| batch.$field().to_vec()).collect();
+            assert_eq!(found, expected, stringify!($field));
+        )*};
+    }
+    equal!(reward: f32, terminated: bool, truncated: bool, first: bool, life_lost: bool,
+           env_id: i32, elapsed_steps: i32, finished: bool, episodic_length: i32);
+    assert_eq!(steps.obs.to_vec::<f32>().unwrap(), [0.0; 40 * 3 * 2]);
+    let returns = steps.episodic_return.to_vec::<f32>().unwrap();
+    assert!((returns[29 * 3] + 0.3).abs() < 1e-6 && returns[30 * 3] == 0.0, "{returns:?}");
+    // The handle goes on: the next walk has other keys and the same types.
+    let (_, again, _) = jit(walk).call(handle).unwrap();
+    assert_eq!(again.obs.to_vec::<f32>().unwrap(), [0.0; 6]);
+}
+
+/// PGX's connect four: players alternate, and an observation ends with the mask of free columns.
+#[test]
+fn a_game_of_two_players_alternates() {
+    let env = JaxEnv::load(format!("{GYMNAX}/connect_four")).unwrap();
+    let columns = env.spec().action;
+    assert_eq!(columns, Space::MultiDiscrete { nvec: vec![7], masked: true });
+    let play = jit(|(key, moves): (Key<Tensor>, Tensor)| {
+        let (state, obs) = env.reset(key);
+        let step = |state, column: Tensor| {
+            let next = env.step(state, column.expand_dims(0), Key::constant(0));
+            (next.state, (next.obs, next.reward, next.terminated))
+        };
+        (obs, scan(step, state, moves).1)
+    });
+    // The first player takes column 3 four times, the second column 4.
+    let moves = podracer::Array::from([3, 4, 3, 4, 3, 4, 3]);
+    let (first, (obs, reward, terminated)) = play.call((Key::new(0), moves)).unwrap();
+    assert_eq!(first.to_vec::<f32>().unwrap()[..84], [0.0; 84]);
+    assert_eq!(first.to_vec::<f32>().unwrap()[84..], [1.0; 7]);
+    assert_eq!(reward.to_vec::<f32>().unwrap(), [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
+    assert_eq!(terminated.to_vec::<bool>().unwrap()[5..], [false, true]);
+    // Discs of the player to move, and of the other: after a move there is one of the other's.
+    let obs = obs.to_vec::<f32>().unwrap();
+    let discs = |step: usize, player: usize| -> f32 {
+        obs[step * 91..][..84].iter().skip(player).step_by(2).sum()
+    };
+    assert_eq!([discs(0, 0), discs(0, 1)], [0.0, 1.0]);
+    assert_eq!([discs(4, 0), discs(4, 1)], [2.0, 3.0]);
 }
 
 #[test]

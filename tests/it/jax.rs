@@ -8,6 +8,7 @@ mod loaded;
 mod models;
 mod more;
 mod numeric;
+mod policy;
 mod programs;
 mod reductions;
 

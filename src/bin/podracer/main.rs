@@ -23,7 +23,6 @@ use podracer::envs;
 use podracer::error::{Error, Result};
 use podracer::native::{Lock, Origin, Part, Settings};
 use podracer::output::{self, print};
-use podracer::rl::eval_command::EvalOptions;
 use podracer::rl::export_command::ExportOptions;
 use podracer::rl::ranges::ranged;
 use podracer::rl::{RunOptions, flags};
@@ -49,7 +48,7 @@ enum Command {
         flags: Vec<OsString>,
     },
     /// Evaluate a saved model
-    Eval(EvalOptions),
+    Eval(eval::EvalFlags),
     /// Write the policy of a saved model for other programs: jax.export, StableHLO text, ONNX
     Export(ExportOptions),
     /// Train several algorithms on several environments with several seeds, and print the table

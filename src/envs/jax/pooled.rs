@@ -32,7 +32,7 @@ pub(in crate::envs) fn pool(folder: &str, options: PoolOptions) -> Result<EnvPoo
     let make = |_| -> Result<Box<dyn Env>> {
         Ok(Box::new(Pooled { env: env.clone(), state: Vec::new() }))
     };
-    EnvPool::parallel(make, options)
+    Ok(EnvPool::parallel(make, options)?.with_traced(env.clone()))
 }
 
 /// Draws a PRNG key.

@@ -15,7 +15,7 @@ use crate::rl::saved::{CHECKPOINT, Origin};
 pub struct EvalOptions {
     /// Folder of the run, or file of a model
     #[arg(long)]
-    pub run: PathBuf,
+    pub run: Option<PathBuf>,
     /// Number of episodes
     #[arg(long, default_value_t = 10)]
     pub episodes: usize,
@@ -40,24 +40,40 @@ impl EvalOptions {
         &self,
         play: impl FnOnce(&Path, &Origin, &mut Evaluation) -> Result<()>,
     ) -> Result<String> {
-        let (model, origin) = saved_model(&self.run)?;
-        let mut evaluation = Evaluation::new(self.episodes);
-        if let Some(folder) = &self.capture_video {
-            evaluation = evaluation.filmed(folder)?;
-        }
+        let Some(run) = &self.run else {
+            return Err(Error::Argument("eval needs --run, the folder of a run".into()));
+        };
+        let (model, origin) = saved_model(run)?;
+        let mut evaluation = self.evaluation()?;
         play(&model, &origin, &mut evaluation)?;
         let env_id = origin.settings.get("env_id").and_then(|id| id.as_str()).unwrap_or("?");
-        let Some((mean, std)) = evaluation.mean_and_std() else {
-            return Ok(format!("{} on {env_id}: no episode\n", origin.algorithm));
-        };
-        let returns: Vec<String> = evaluation.returns.iter().map(|x| format!("{x:.1}")).collect();
-        Ok(format!(
-            "{} on {env_id}, {} episodes: {mean:.2} +- {std:.2}\n{}\n",
-            origin.algorithm,
-            evaluation.returns.len(),
-            returns.join(" ")
-        ))
+        Ok(report(&origin.algorithm, env_id, &evaluation))
     }
+
+    /// Returns an evaluation without episodes, of as many as these options ask for.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the folder for videos cannot be created.
+    pub fn evaluation(&self) -> Result<Evaluation> {
+        let evaluation = Evaluation::new(self.episodes);
+        match &self.capture_video {
+            None => Ok(evaluation),
+            Some(folder) => evaluation.filmed(folder),
+        }
+    }
+}
+
+/// Returns the text of the result of an evaluation of `policy`.
+pub fn report(policy: &str, env_id: &str, evaluation: &Evaluation) -> String {
+    let Some((mean, std)) = evaluation.mean_and_std() else {
+        return format!("{policy} on {env_id}: no episode\n");
+    };
+    let returns: Vec<String> = evaluation.returns.iter().map(|x| format!("{x:.1}")).collect();
+    let count = returns.len();
+    format!(
+        "{policy} on {env_id}, {count} episodes: {mean:.2} +- {std:.2}\n{}\n",
+        returns.join(" ")
+    )
 }
 
 /// Returns the path of the model in a run's folder, or of the file itself, and its metadata.

@@ -1,7 +1,6 @@
 //! Environments that an algorithm supports.
 
-use crate::envs::own::TWO_PLAYERS;
-use crate::envs::{EnvSpec, ObsKind, Space, traced};
+use crate::envs::{self, EnvSpec, ObsKind, Space, traced};
 use crate::rl::training::bounds::bounds_of;
 
 /// Environments that an algorithm supports: kinds of observations and actions.
@@ -114,5 +113,5 @@ impl ActionSupport {
 
 /// Returns the number of players of an environment.
 pub(in crate::rl) fn num_players(spec: &EnvSpec) -> usize {
-    if TWO_PLAYERS.contains(&spec.id.as_str()) { 2 } else { 1 }
+    envs::num_players(&spec.id)
 }
