@@ -82,7 +82,7 @@ pub struct Args {
     /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 10)]
     pub train_frequency: usize,
-    /// Gradient steps in one call of the compiled program; 0 chooses; results are the same
+    /// Gradient steps in one call of the compiled program; 0 chooses
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
 }

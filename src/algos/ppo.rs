@@ -357,8 +357,8 @@ pub fn ppo_loss(
     let value = agent.value(batch.obs);
     let mut value_error = (value - batch.returns).square();
     if args.clip_vloss {
-        let near = batch.values + (value - batch.values).clip(-clip, clip);
-        value_error = value_error.maximum((near - batch.returns).square());
+        let v_clipped = batch.values + (value - batch.values).clip(-clip, clip);
+        value_error = value_error.maximum((v_clipped - batch.returns).square());
     }
     let value_loss = 0.5 * value_error.mean(..);
 

@@ -73,9 +73,10 @@ pub struct Args {
     /// The number of devices that share the agents; 0 uses the most that divides their number
     #[arg(long, default_value_t = 0)]
     pub num_devices: usize,
-    /// The number of updates in one launch of the compiled program; 0 chooses
-    #[arg(long, default_value_t = 0)]
-    pub updates_per_launch: u64,
+    /// The number of updates in one call of the compiled program; 0 chooses
+    #[arg(long, default_value_t = 0, alias = "updates-per-launch")]
+    #[serde(alias = "updates_per_launch")]
+    pub updates_per_call: u64,
 
     /// The id of a traced environment, or jax:FOLDER
     #[arg(long, default_value = "CartPole-v1")]
@@ -704,7 +705,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     let init = jit(|key: Key<Tensor>| for_seeds(args, |key| init_runner(&env, key, args), key))
         .with_mode(args.run.mode)
         .named("ppo_anakin_init");
-    let (launch, size) = (args.updates_per_launch(), args.batch_size() as u64);
+    let (launch, size) = (args.updates_per_call(), args.batch_size() as u64);
     let whole = Launch::new(&env, launch, devices, args);
     let rest = Launch::new(&env, args.num_updates() % launch, devices, args);
 

@@ -497,8 +497,8 @@ pub fn ppo_loss(
 
     let mut value_error = (value - returns).square();
     if args.clip_vloss {
-        let near = values + (value - values).clip(-clip, clip);
-        value_error = value_error.maximum((near - returns).square());
+        let v_clipped = values + (value - values).clip(-clip, clip);
+        value_error = value_error.maximum((v_clipped - returns).square());
     }
     let value_loss = 0.5 * value_error.mean(..);
 

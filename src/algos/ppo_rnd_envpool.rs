@@ -569,8 +569,8 @@ pub fn ppo_loss(
 
     let mut ext_error = (ext_value - batch.ext_returns).square();
     if args.clip_vloss {
-        let near = batch.ext_values + (ext_value - batch.ext_values).clip(-clip, clip);
-        ext_error = ext_error.maximum((near - batch.ext_returns).square());
+        let v_clipped = batch.ext_values + (ext_value - batch.ext_values).clip(-clip, clip);
+        ext_error = ext_error.maximum((v_clipped - batch.ext_returns).square());
     }
     let int_error = (int_value - batch.int_returns).square();
     let value_loss = 0.5 * ext_error.mean(..) + 0.5 * int_error.mean(..);

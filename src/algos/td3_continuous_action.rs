@@ -73,13 +73,14 @@ pub struct Args {
     /// The clip range of the target policy noise, relative to the action scale
     #[arg(long, default_value_t = 0.5)]
     pub noise_clip: f64,
-    /// Actor updates in one call of the compiled program; 0 chooses; results are the same
+    /// Iterations of --policy-frequency timesteps in one compiled call; 0: about 100 timesteps
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
 }
 
 impl Args {
-    /// Number of actor updates in one call of the compiled program.
+    /// Number of iterations in one call of the compiled program. Learning starts and training
+    /// ends between calls.
     fn updates_per_call(&self) -> usize {
         match self.updates_per_call {
             0 => 100_usize.div_ceil(self.policy_frequency),

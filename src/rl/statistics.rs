@@ -136,13 +136,13 @@ pub fn probability_of_improvement(x: &Scores, y: &Scores) -> Result<f64> {
 
 /// Returns the performance profile (score distribution): for each threshold `tau` the fraction of
 /// runs, over all tasks, whose score is above it.
-pub fn score_distribution(scores: &Scores, taus: &[f64]) -> Vec<f64> {
+pub fn score_distributions(scores: &Scores, taus: &[f64]) -> Vec<f64> {
     fractions_above(scores.all().collect(), taus)
 }
 
 /// Returns the average-score distribution: for each threshold `tau` the fraction of tasks whose mean
 /// score is above it.
-pub fn average_score_distribution(scores: &Scores, taus: &[f64]) -> Vec<f64> {
+pub fn average_score_distributions(scores: &Scores, taus: &[f64]) -> Vec<f64> {
     fractions_above(scores.task_means(), taus)
 }
 
@@ -184,7 +184,7 @@ mod tests {
     fn profiles_count_scores_above_the_threshold() {
         let scores = Scores::new(vec![vec![1.0, 2.0], vec![3.0, 5.0]]).unwrap();
         let taus = [0.0, 1.0, 2.5, 5.0];
-        assert_eq!(score_distribution(&scores, &taus), [1.0, 0.75, 0.5, 0.0]);
-        assert_eq!(average_score_distribution(&scores, &taus), [1.0, 1.0, 0.5, 0.0]);
+        assert_eq!(score_distributions(&scores, &taus), [1.0, 0.75, 0.5, 0.0]);
+        assert_eq!(average_score_distributions(&scores, &taus), [1.0, 1.0, 0.5, 0.0]);
     }
 }

@@ -176,7 +176,7 @@ fn an_agent_of_a_sweep_is_the_agent_of_its_values_alone() {
 fn one_seed_gives_one_run_however_it_is_launched() {
     let runs = tempfile::tempdir().unwrap();
     let log = |seed: &str, launch: &str| {
-        let flags = ["--seed", seed, "--updates-per-launch", launch];
+        let flags = ["--seed", seed, "--updates-per-call", launch];
         scalars(&train(&args(runs.path(), &flags)).unwrap().run_dir)
     };
     let bits = |log: BTreeMap<(String, u64), Vec<f32>>| -> Vec<_> {

@@ -3,8 +3,8 @@
 
 use podracer::rl::statistics::{
     Bootstrap, Interval, Scores, aggregate_iqm, aggregate_mean, aggregate_median,
-    aggregate_optimality_gap, average_score_distribution, percentile_interval,
-    probability_of_improvement, score_distribution,
+    aggregate_optimality_gap, average_score_distributions, percentile_interval,
+    probability_of_improvement, score_distributions,
 };
 use serde::Deserialize;
 
@@ -82,8 +82,8 @@ fn measures_are_those_of_rliable() {
         let (x, y) = (scores(&case.x), scores(&case.y));
         close(&aggregates(&x), &case.aggregates, ROUNDING);
         close(&[improvement(&x, &y)], &[case.improvement], ROUNDING);
-        close(&score_distribution(&x, &taus), &case.score_distribution, 0.0);
-        close(&average_score_distribution(&x, &taus), &case.average_score_distribution, 0.0);
+        close(&score_distributions(&x, &taus), &case.score_distribution, 0.0);
+        close(&average_score_distributions(&x, &taus), &case.average_score_distribution, 0.0);
 
         // Of rliable's resamples.
         let draws: Vec<Vec<f64>> =

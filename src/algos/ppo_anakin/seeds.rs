@@ -35,10 +35,10 @@ impl Args {
     /// Number of updates in one launch. The default gives about 64 launches, so that progress is
     /// visible and the cost of a launch is negligible. It divides the total if a divisor is near,
     /// because a last launch of another length is compiled separately.
-    pub(super) fn updates_per_launch(&self) -> u64 {
+    pub(super) fn updates_per_call(&self) -> u64 {
         let total = self.num_updates();
-        if self.updates_per_launch > 0 {
-            return self.updates_per_launch.min(total);
+        if self.updates_per_call > 0 {
+            return self.updates_per_call.min(total);
         }
         // The report of a launch, which covers every timestep, is kept in memory.
         let max = (MAX_REPORT / (self.batch_size() * self.num_agents()).max(1)).max(1) as u64;
@@ -157,7 +157,7 @@ pub(super) fn ensure_memory(env: &Env, devices: usize, args: &Args) -> Result<()
     let outputs = env.action_kind.num_outputs();
     let samples = args.batch_size() * (env.obs_size + outputs + 8);
     let params = 2 * (env.obs_size * 64 + 64 * 64) + 64 * (outputs + 1);
-    let reports = 2 * args.batch_size() as u128 * u128::from(args.updates_per_launch());
+    let reports = 2 * args.batch_size() as u128 * u128::from(args.updates_per_call());
     let floats =
         at_once as u128 * samples as u128 + agents as u128 * (3 * params as u128 + reports);
     let sweeps = args.sweep.iter().map(|sweep| format!(" --sweep {sweep}")).collect::<String>();

@@ -8,7 +8,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use podracer::error::{Error, Result};
 use podracer::rl::run::MAX_STEPS;
-use podracer::rl::statistics::{Bootstrap, Scores, aggregate_iqm, score_distribution};
+use podracer::rl::statistics::{Bootstrap, Scores, aggregate_iqm, score_distributions};
 use podracer::rl::tensorboard::{Event, Value};
 
 use super::canvas::{self, Chart, Problem};
@@ -224,7 +224,7 @@ fn profiles(sets: &BTreeMap<&String, Scores>, points: usize) -> Vec<(String, Ban
         (0..=count).map(|k| low + (high - low) * k as f64 / count as f64).collect();
     let band =
         |(name, scores): (&&String, &Scores)| {
-            let profile = |scores: &Scores| score_distribution(scores, &taus);
+            let profile = |scores: &Scores| score_distributions(scores, &taus);
             let intervals = RESAMPLES.intervals(scores, profile);
             let point = |((x, y), interval): ((&f64, f64), podracer::rl::statistics::Interval)| {
                 Point { x: *x, y, low: interval.low, high: interval.high }

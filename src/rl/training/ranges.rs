@@ -126,7 +126,6 @@ const RANGES: &[(&str, Range)] = &[
     ("update-frequency", Int(1, MAX_ENVS)),
     ("update-proportion", UNIT),
     ("updates-per-call", Int(0, 1_000_000)),
-    ("updates-per-launch", Int(0, MAX_INDEX)),
     ("v-max", Float(-MAX_FLOAT, MAX_FLOAT)),
     ("v-min", Float(-MAX_FLOAT, MAX_FLOAT)),
     ("vf-coef", COEFFICIENT),
