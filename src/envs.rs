@@ -140,8 +140,7 @@ pub use gymnasium::{GymnasiumOptions, gymnasium_options, is_gymnasium, set_gymna
 pub(crate) use jax::jax_folder;
 pub use mujoco::MujocoOptions;
 pub use pool::{EnvPool, PoolOptions};
-pub(crate) use registry::num_players;
-pub use registry::{is_registered, list_envs, make, register, spec};
+pub use registry::{is_registered, list_envs, make, num_players, register, spec};
 pub use seeds::{EnvRng, EnvSeed, seeds};
 pub use spec::EnvSpec;
 pub use stats::Episode;

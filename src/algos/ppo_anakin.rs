@@ -60,7 +60,7 @@ pub struct Args {
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
-    /// The number of agents to train in one program, with consecutive seeds from --seed on
+    /// The number of agents in one program, with consecutive seeds starting at --seed
     #[arg(long, default_value_t = 1)]
     pub num_seeds: usize,
     /// Values of a hyperparameter, one agent each: learning-rate=log:1e-4:1e-2:64; twice for a grid
@@ -70,7 +70,7 @@ pub struct Args {
     /// Train several agents on one device one after another (map) or in a batch (vmap)
     #[arg(long, value_enum, default_value_t = SeedAxis::Map)]
     pub seed_axis: SeedAxis,
-    /// The number of devices that share the agents; 0 uses the most that divides their number
+    /// The number of devices for the agents; 0 uses the most that divides their number
     #[arg(long, default_value_t = 0)]
     pub num_devices: usize,
     /// The number of updates in one call of the compiled program; 0 chooses

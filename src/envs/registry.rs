@@ -120,8 +120,9 @@ pub fn spec(id: &str) -> Result<EnvSpec> {
     Ok(make(id)?.spec())
 }
 
-/// Returns the number of players of an environment, whose steps alternate between them: 1 or 2.
-pub(crate) fn num_players(id: &str) -> usize {
+/// Returns the number of players of an environment, whose steps alternate between them: 1 or 2. It is
+/// 1 for ids that [`make`] does not know.
+pub fn num_players(id: &str) -> usize {
     let of_jax = || JaxEnv::load(jax::jax_folder(id)?).ok().map(|env| env.num_players());
     match is_registered(id) {
         true => 1,
