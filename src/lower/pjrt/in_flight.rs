@@ -5,20 +5,27 @@
 //! when it ends, and the main thread waits for those of all threads. Both happen in the destructor
 //! of a thread-local value, which runs before the exit handlers of the process.
 //!
+//! An execution that does not end, because a function that it calls does not return, holds up the end
+//! for [`MAX_WAIT`] at most.
+//!
 //! Two cases are not covered: `exit` is called on a thread other than the main thread, or the main
 //! thread never used the plugin, while another thread computes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Event;
 use super::calls::in_call;
 use super::fork::forked;
 use crate::error::Result;
+use crate::output;
 
 /// Interval at which an ending thread reads its count.
 const POLL_INTERVAL: Duration = Duration::from_micros(500);
+
+/// Longest time that an ending thread waits.
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Compilations and executions in flight, of all threads.
 static ALL: AtomicUsize = AtomicUsize::new(0);
@@ -56,7 +63,16 @@ impl Drop for Own {
         } else {
             &*self.in_flight
         };
+        let start = Instant::now();
         while count.load(Ordering::SeqCst) > 0 {
+            if start.elapsed() > MAX_WAIT {
+                let seconds = MAX_WAIT.as_secs();
+                output::stderr_line(format_args!(
+                    "podracer: warning: a compiled program is still running {seconds} s after the \
+                     end of the thread that launched it; its results are lost"
+                ));
+                return;
+            }
             std::thread::sleep(POLL_INTERVAL);
         }
     }
