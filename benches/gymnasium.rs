@@ -1,11 +1,12 @@
 //! Environments of Gymnasium in worker processes, beside Gymnasium's vector environments: steps per
-//! second of all environments together.
+//! second of all environments together. `step` steps all of them at once; `recv` is the asynchronous
+//! pool, which returns the half that is ready first.
 //!
 //! usage: PODRACER_PEER_PYTHON=PYTHON cargo bench --bench gymnasium [-- ENV_ID ...]
 //!
 //! The Python needs Gymnasium and the packages of the environments. `SyncVectorEnv` has one process,
-//! `AsyncVectorEnv` one for each environment; the column "alone" is a plain loop over one
-//! environment in one process, which is the most that one process can do.
+//! `AsyncVectorEnv` one for each environment. The column "loops" is the cost of the environment
+//! itself: two processes, each of which steps half of the environments in a plain loop.
 
 use std::time::{Duration, Instant};
 
@@ -29,16 +30,17 @@ fn main() -> Result<()> {
     let ids = if asked.is_empty() { &default[..] } else { &asked[..] };
     let mut peer = Peer::start("gymnasium_vector.py");
     println!(
-        "{:<16} {:>5} {:>10} {:>10} {:>10} {:>10} {:>8} {:>8} {:>10}",
+        "{:<16} {:>5} {:>10} {:>10} {:>10} {:>10} {:>10} {:>13} {:>13} {:>13}",
         "environment",
         "envs",
-        "podracer",
+        "step",
+        "recv",
         "async",
         "sync",
-        "alone",
-        "/ async",
-        "/ sync",
-        "/ (2 alone)"
+        "loops",
+        "step / async",
+        "step / loops",
+        "recv / loops"
     );
     for id in ids {
         for num_envs in [2, 8, 64] {
@@ -50,23 +52,23 @@ fn main() -> Result<()> {
 
 /// Measures one setting of all alternately, and prints the medians.
 fn row(peer: &mut Peer, id: &str, num_envs: usize) -> Result<()> {
-    let mut samples: [Vec<f64>; 4] = Default::default();
-    let mut pool = Pool::start(id, num_envs)?;
+    let mut samples: [Vec<f64>; 5] = Default::default();
     for _ in 0..REPEATS {
-        samples[0].push(pool.rate()?);
-        for (samples, kind) in samples[1..].iter_mut().zip(["async", "sync", "alone"]) {
+        samples[0].push(Pool::start(id, num_envs, num_envs)?.rate()?);
+        samples[1].push(Pool::start(id, num_envs, num_envs / 2)?.rate()?);
+        for (samples, kind) in samples[2..].iter_mut().zip(["async", "sync", "loops"]) {
             samples.extend(peer.ask(&format!("{id} {kind} {num_envs}")));
         }
     }
-    let [ours, parallel, serial, alone] = samples.map(|mut samples| {
+    let [step, recv, parallel, serial, loops] = samples.map(|mut samples| {
         samples.sort_by(f64::total_cmp);
         samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
     });
     println!(
-        "{id:<16} {num_envs:>5} {ours:>10.0} {parallel:>10.0} {serial:>10.0} {alone:>10.0} {:>8.2} {:>8.2} {:>10.2}",
-        ours / parallel,
-        ours / serial,
-        ours / (PROCESSES as f64 * alone)
+        "{id:<16} {num_envs:>5} {step:>10.0} {recv:>10.0} {parallel:>10.0} {serial:>10.0} {loops:>10.0} {:>13.2} {:>13.2} {:>13.2}",
+        step / parallel,
+        step / loops,
+        recv / loops
     );
     Ok(())
 }
@@ -79,16 +81,17 @@ struct Pool {
 }
 
 impl Pool {
-    fn start(id: &str, num_envs: usize) -> Result<Pool> {
+    fn start(id: &str, num_envs: usize, batch_size: usize) -> Result<Pool> {
         let python = std::env::var_os("PODRACER_PEER_PYTHON").map(Into::into);
         let own = GymnasiumOptions { python, ..Default::default() };
-        let options = PoolOptions { num_envs, num_threads: PROCESSES, ..Default::default() };
+        let num_threads = PROCESSES;
+        let options = PoolOptions { num_envs, batch_size, num_threads, ..Default::default() };
         let mut pool = EnvPool::gymnasium(&format!("gymnasium:{id}"), own, options)?;
-        pool.reset()?;
+        pool.async_reset()?;
         let mut rng = EnvRng::new(seeds(0, 0, 0, 0));
         let (mut floats, mut choices) = (vec![vec![]; DRAWN], vec![vec![]; DRAWN]);
         let action = pool.spec().action.clone();
-        for k in 0..DRAWN * num_envs {
+        for k in 0..DRAWN * batch_size {
             match &action {
                 Space::Discrete { n } => choices[k % DRAWN].push(rng.below(*n as u64) as i32),
                 Space::Box { low, high, shape, .. } => floats[k % DRAWN]
@@ -101,16 +104,22 @@ impl Pool {
 
     /// Steps per second of all environments.
     fn rate(&mut self) -> Result<f64> {
-        let (mut calls, began) = (0, Instant::now());
-        while began.elapsed() < REPEAT {
-            let k = calls % DRAWN;
+        let mut batch = self.pool.recv()?;
+        let (mut steps, began) = (0, Instant::now());
+        for k in (0..DRAWN).cycle() {
             let actions = match self.choices[k].is_empty() {
                 true => Actions::F32(&self.floats[k]),
                 false => Actions::I32(&self.choices[k]),
             };
-            self.pool.step(actions)?;
-            calls += 1;
+            let env_ids = batch.env_id().to_vec();
+            drop(batch);
+            self.pool.send(actions, &env_ids)?;
+            batch = self.pool.recv()?;
+            steps += env_ids.len();
+            if began.elapsed() >= REPEAT {
+                break;
+            }
         }
-        Ok((calls * self.pool.num_envs()) as f64 / began.elapsed().as_secs_f64())
+        Ok(steps as f64 / began.elapsed().as_secs_f64())
     }
 }

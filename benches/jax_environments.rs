@@ -72,8 +72,8 @@ fn program(
 ) -> Jit<Key<Tensor>, Tensor, impl Fn(Key<Tensor>) -> Tensor> {
     jit(move |key: Key<Tensor>| {
         let (first, rest) = key.split();
-        let (episodes, _) = vmap(|key| env.reset(key))(first.split_batch(num_envs));
-        let step = |episodes, key: Tensor| {
+        let (episodes, obs) = vmap(|key| env.reset(key))(first.split_batch(num_envs));
+        let step = |(episodes, _), key: Tensor| {
             let [actions, steps] = Key::from_data(key).split_n();
             let actions = match env.env.spec().action {
                 Space::Discrete { n } => {
@@ -86,9 +86,11 @@ fn program(
             };
             let one = |(episode, action, key)| env.step(episode, action, key);
             let next = vmap(one)((episodes, actions, steps.split_batch(num_envs)));
-            (next.episode, next.reward.sum(..) + 0.0 * next.obs.to(DType::F32).sum(..))
+            ((next.episode, next.obs), next.reward.sum(..))
         };
         let keys = rest.split_batch(num_steps).into_data();
-        scan(step, episodes, keys).1.sum(..)
+        // The last observations are part of the result, so that those of all steps are computed.
+        let ((_, obs), rewards) = scan(step, (episodes, obs), keys);
+        rewards.sum(..) + 0.0 * obs.to(DType::F32).sum(..)
     })
 }

@@ -4,6 +4,7 @@ Reads `ID NUM_ENVS NUM_STEPS` on a line and answers with a number on a line. An 
 `tools/jax_to_podracer.py`, such as gymnax:CartPole-v1.
 """
 
+import contextlib
 import sys
 import time
 from functools import cache
@@ -20,7 +21,8 @@ from jax_environments import make, observed
 
 @cache
 def program(id, num_envs, num_steps):
-    env = make(id)
+    with contextlib.redirect_stdout(sys.stderr):  # Brax prints when it is imported.
+        env = make(id)
     space, limit = env["action"], env.get("max_episode_steps")
 
     def sample(key):
@@ -29,7 +31,7 @@ def program(id, num_envs, num_steps):
         return jax.random.uniform(key, space["shape"], minval=-1.0, maxval=1.0)
 
     def one(carry, key):
-        state, elapsed = carry
+        state, elapsed, _ = carry
         action_key, step_key, reset_key = jax.random.split(key, 3)
         obs, next_state, reward, terminated, *truncated = env["step"](step_key, state, sample(action_key))
         done = jnp.logical_or(terminated, truncated[0] if truncated else False)
@@ -37,20 +39,22 @@ def program(id, num_envs, num_steps):
         first, start = env["reset"](reset_key)
         obs = jnp.where(done, observed(first), observed(obs))
         state = jax.tree.map(lambda a, b: jnp.where(done, a, b), start, next_state)
-        return (state, jnp.where(done, 0, elapsed + 1)), reward + 0 * obs.sum()
+        return (state, jnp.where(done, 0, elapsed + 1), obs), reward
 
     @jax.jit
     def run(key):
         first, rest = jax.random.split(key)
-        _, states = jax.vmap(env["reset"])(jax.random.split(first, num_envs))
-        carry = states, jnp.zeros(num_envs, jnp.int32)
+        obs, states = jax.vmap(env["reset"])(jax.random.split(first, num_envs))
+        carry = states, jnp.zeros(num_envs, jnp.int32), jax.vmap(observed)(obs)
         keys = jax.random.split(rest, num_steps)
 
         def step(carry, key):
             carry, rewards = jax.vmap(one)(carry, jax.random.split(key, num_envs))
             return carry, rewards.sum()
 
-        return lax.scan(step, carry, keys)[1].sum()
+        # The last observations are part of the result, so that those of all steps are computed.
+        (_, _, obs), rewards = lax.scan(step, carry, keys)
+        return rewards.sum() + 0.0 * obs.astype(jnp.float32).sum()
 
     jax.block_until_ready(run(jax.random.PRNGKey(0)))
     return run

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::lower::cache::{CacheOutcome, compile_cached};
 use crate::lower::compile_log;
 use crate::lower::pjrt::{Buffer, CompileOptions, Event, Executable, OptionValue};
-use crate::lower::stablehlo::{Platform, compile_flags, semantics_flags};
+use crate::lower::stablehlo::{CompileFlags, Platform, compile_flags, semantics_flags};
 use crate::runtime::Runtime;
 use crate::timeline;
 use crate::trace::program::Program;
@@ -62,11 +62,11 @@ pub(super) fn compile(
 /// The executable of an MLIR module.
 fn compile_module(
     module: &[u8],
-    flags: Vec<(&'static str, bool)>,
+    flags: CompileFlags,
     device: usize,
     more: &CompilerOptions,
 ) -> Result<(Executable, CacheOutcome)> {
-    let ours = flags.into_iter().map(|(name, value)| (name.to_string(), OptionValue::Bool(value)));
+    let ours = flags.into_iter().map(|(name, value)| (name.to_string(), value));
     let ours = ours.filter(|(name, _)| !more.iter().any(|(other, _)| other == name));
     let client = &Runtime::get()?.client;
     let options = CompileOptions {

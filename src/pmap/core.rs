@@ -387,7 +387,7 @@ fn compile(
         // The devices keep all cores busy; spreading one device's operation over them as well only
         // makes threads wait for each other.
         flags.retain(|(name, _)| *name != "xla_cpu_multi_thread_eigen");
-        flags.push(("xla_cpu_multi_thread_eigen", false));
+        flags.push(("xla_cpu_multi_thread_eigen", OptionValue::Bool(false)));
     }
     let options = CompileOptions {
         num_replicas: lowering.num_replicas,
@@ -396,7 +396,7 @@ fn compile(
         allow_spmd_sharding_propagation_to_output: lowering.out_shardings.is_empty(),
         env_option_overrides: flags
             .into_iter()
-            .map(|(name, value)| (name.to_string(), OptionValue::Bool(value)))
+            .map(|(name, value)| (name.to_string(), value))
             .collect(),
         ..CompileOptions::default()
     };

@@ -10,6 +10,9 @@ mod env_pools;
 mod fixture;
 mod function_cache;
 mod mesh;
+mod model_training;
+#[path = "../models/mod.rs"]
+mod models;
 mod parallel;
 mod pmap;
 mod programs;

@@ -29,6 +29,8 @@ mod limits;
 mod lowering;
 mod memory;
 mod messages;
+#[path = "../models/mod.rs"]
+mod models;
 mod names;
 mod nans;
 mod native_calls;
