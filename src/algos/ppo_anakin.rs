@@ -8,6 +8,7 @@ mod env;
 mod fast;
 mod log;
 mod normalize;
+mod packed;
 mod seeds;
 mod traced_args;
 
@@ -39,9 +40,10 @@ use crate::trace::ops::{
 use crate::tree::{self, Tree};
 use crate::{DType, Key, Tensor, TensorType, random, value_and_grad, vmap};
 pub use env::Env;
-use fast::{argmax, clip_by_norm, permutations, scan_packed};
+use fast::{argmax, clip_by_norm, permutations};
 use log::Log;
 pub use normalize::Normalizers;
+use packed::scan_packed;
 pub use seeds::{Launch, SeedAxis, start};
 use seeds::{ensure_memory, for_seeds, keys};
 pub use traced_args::TracedArgs;

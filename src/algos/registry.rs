@@ -65,6 +65,7 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<c51_atari::Args>(),
     entry::<cleanba_impala::Args>(),
     entry::<cleanba_ppo::Args>(),
+    entry::<crossq_continuous_action::Args>(),
     entry::<ddpg_continuous_action::Args>(),
     entry::<dqn::Args>(),
     entry::<dqn_atari::Args>(),
@@ -72,6 +73,7 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<ppg::Args>(),
     entry::<ppo::Args>(),
     entry::<ppo_anakin::Args>(),
+    entry::<ppo_anakin_gru::Args>(),
     entry::<ppo_atari::Args>(),
     entry::<ppo_atari_envpool::Args>(),
     entry::<ppo_atari_lstm::Args>(),
@@ -81,6 +83,7 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<ppo_self_play::Args>(),
     entry::<pqn::Args>(),
     entry::<pqn_atari_envpool::Args>(),
+    entry::<pqn_atari_envpool_lstm::Args>(),
     entry::<qdagger_dqn_atari::Args>(),
     entry::<qrdqn::Args>(),
     entry::<rainbow_atari::Args>(),
@@ -106,13 +109,12 @@ const SCRIPTS: [(&str, &str); 11] = [
 ];
 
 /// CleanRL's scripts that are not here, with the reason.
-const ABSENT: [(&str, &str); 6] = [
+const ABSENT: [(&str, &str); 5] = [
     ("ppo_atari_multigpu", "cleanba_ppo trains on several devices"),
     ("ppo_continuous_action_isaacgym", "Isaac Gym is not here; ppo_continuous_action has MuJoCo"),
     ("ppo_pettingzoo_ma_atari", "PettingZoo is not here; ppo_self_play trains two players"),
     ("ppo_procgen", "Procgen is not here; ppo_atari learns from images"),
     ("ppo_trxl", "transformers are not here; ppo_atari_lstm has a memory"),
-    ("pqn_atari_envpool_lstm", "pqn_atari_envpool is the one without a memory"),
 ];
 
 /// Returns the algorithm of that name, which may also be that of CleanRL's script, as in

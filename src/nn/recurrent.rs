@@ -128,7 +128,23 @@ impl GruCell<Tensor> {
     #[track_caller]
     pub fn apply(&self, x: Tensor, h: Tensor) -> Tensor {
         let _scope = function("GruCell::apply");
-        let (from_x, from_h) = (x.matmul(self.w_i) + self.b, h.matmul(self.w_h));
+        self.advance(self.project(x), h)
+    }
+
+    /// Computes the part of a step that does not depend on the state, `x w_i + b`, for many steps at
+    /// once before the loop over them. Maps `x: [.., inputs]` to `[.., 3 size]`.
+    #[track_caller]
+    pub fn project(&self, x: Tensor) -> Tensor {
+        let _scope = function("GruCell::project");
+        x.matmul(self.w_i) + self.b
+    }
+
+    /// Computes the rest of a step: returns the next state for `projected: [batch, 3 size]`, the
+    /// result of [`project`](GruCell::project), and the state `h: [batch, size]`.
+    #[track_caller]
+    pub fn advance(&self, projected: Tensor, h: Tensor) -> Tensor {
+        let _scope = function("GruCell::advance");
+        let (from_x, from_h) = (projected, h.matmul(self.w_h));
         let size = h.dim(-1);
         let both = from_x.slice_axis(-1, 0, 2 * size) + from_h.slice_axis(-1, 0, 2 * size);
         let gates = both.sigmoid();

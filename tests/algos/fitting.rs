@@ -52,17 +52,24 @@ fn what_does_not_fit_is_refused_with_what_does() {
                     let message = refused::<$algorithm::Args>(id);
                     assert!(message.contains(id), "{message}");
                     // Those that take a list of their own, and those of players, say so.
-                    let own =
-                        ["ppo_anakin", "ppo_atari_envpool", "ppo_masked", "ppo_self_play"];
+                    let own = [
+                        "ppo_anakin",
+                        "ppo_anakin_gru",
+                        "ppo_atari_envpool",
+                        "ppo_masked",
+                        "ppo_self_play",
+                    ];
                     let ends = own.contains(&stringify!($algorithm)) || message.ends_with(&list);
                     assert!(ends, "{} on {id}: {message}", stringify!($algorithm));
                 })*
             };
         }
-        look!(a2c, a2c_continuous_action, c51, c51_atari, ddpg_continuous_action, dqn, dqn_atari);
-        look!(iqn, qrdqn, ppg, ppo, ppo_anakin);
+        look!(a2c, a2c_continuous_action, c51, c51_atari, crossq_continuous_action);
+        look!(ddpg_continuous_action, dqn, dqn_atari);
+        look!(iqn, qrdqn, ppg, ppo, ppo_anakin, ppo_anakin_gru);
         look!(ppo_atari, ppo_atari_envpool, ppo_atari_lstm, ppo_continuous_action, ppo_masked);
-        look!(ppo_rnd_envpool, ppo_self_play, pqn, pqn_atari_envpool, qdagger_dqn_atari);
+        look!(ppo_rnd_envpool, ppo_self_play, pqn, pqn_atari_envpool);
+        look!(pqn_atari_envpool_lstm, qdagger_dqn_atari);
         look!(rainbow_atari, rpo_continuous_action, sac_atari, sac_continuous_action);
         look!(td3_continuous_action);
     };

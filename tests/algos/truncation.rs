@@ -4,9 +4,9 @@
 use std::sync::Once;
 
 use podracer::algos::{
-    a2c, a2c_continuous_action, cleanba_impala, cleanba_ppo, ppg, ppo, ppo_anakin, ppo_atari,
-    ppo_atari_lstm, ppo_continuous_action, ppo_masked, ppo_rnd_envpool, pqn, pqn_atari_envpool,
-    rpo_continuous_action,
+    a2c, a2c_continuous_action, cleanba_impala, cleanba_ppo, ppg, ppo, ppo_anakin, ppo_anakin_gru,
+    ppo_atari, ppo_atari_lstm, ppo_continuous_action, ppo_masked, ppo_rnd_envpool, pqn,
+    pqn_atari_envpool, pqn_atari_envpool_lstm, rpo_continuous_action,
 };
 use podracer::envs::{
     self, Action, Autoreset, Bound, Env, EnvPool, EnvRng, EnvSpec, Handle, ObsMut, PoolOptions,
@@ -170,6 +170,7 @@ fn algorithms_on_images_bootstrap_where_episodes_are_truncated() {
     matters_where_truncated::<ppo_atari::Args>("Board", PPO);
     matters_where_truncated::<ppo_atari_lstm::Args>("Board", PPO);
     matters_where_truncated::<pqn_atari_envpool::Args>("Board", PPO);
+    matters_where_truncated::<pqn_atari_envpool_lstm::Args>("Board", PPO);
     let rnd = [PPO, &["--num-iterations-obs-norm-init=1"]].concat();
     matters_where_truncated::<ppo_rnd_envpool::Args>("Board", &rnd);
     let ppg = [
@@ -199,8 +200,10 @@ fn ppo_anakin_bootstraps_where_episodes_are_truncated() {
     let small = ["--num-envs=2", "--num-minibatches=2", "--update-epochs=1"];
     let truncated = [&small[..], &["--total-timesteps=512", "--num-steps=256"]].concat();
     assert!(difference::<ppo_anakin::Args>(&truncated, "Pendulum-v1") > 1e-5);
+    assert!(difference::<ppo_anakin_gru::Args>(&truncated, "Pendulum-v1") > 1e-5);
     let short = [&small[..], &["--total-timesteps=32", "--num-steps=16"]].concat();
     assert!(difference::<ppo_anakin::Args>(&short, "CartPole-v1") < 1e-6);
+    assert!(difference::<ppo_anakin_gru::Args>(&short, "CartPole-v1") < 1e-6);
 }
 
 fn clocks(autoreset: Autoreset) -> EnvPool {

@@ -2,9 +2,9 @@
 
 use podracer::envs::minatar::{self, MinAtarOptions};
 use podracer::envs::traced::{
-    Acrobot, AcrobotState, AutoReset, AutoStep, Breakout, BreakoutState, CartPole, CartPoleState,
-    MountainCar, MountainCarState, Pendulum, PendulumState, Traced, TracedEnv, TracedStep,
-    list_envs, make,
+    Acrobot, AcrobotState, AutoReset, AutoStep, Breakout, BreakoutState, CartPole,
+    CartPolePositions, CartPoleState, MountainCar, MountainCarState, Pendulum, PendulumState,
+    Traced, TracedEnv, TracedStep, list_envs, make,
 };
 use podracer::envs::{Action, Env, EnvRng, ObsMut, Space, seeds, spec};
 use podracer::trace::control::scan;
@@ -159,6 +159,8 @@ fn cartpole_is_the_pools() {
     equal(&CartPole::v1().with_dtype(DType::F64), cart);
     // A state of f32 has an error of 2^-24 of its size, and the step adds a few of these.
     near(&CartPole::v1(), cart, 1e-6);
+    equal(&CartPolePositions::v0().with_dtype(DType::F64), cart);
+    near(&CartPolePositions::v0(), cart, 1e-6);
 }
 
 #[test]

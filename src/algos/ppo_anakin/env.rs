@@ -4,7 +4,7 @@ use super::Args;
 use crate::envs::ActionKind;
 use crate::envs::traced::{AutoReset, Traced, TracedEnv, make};
 use crate::error::Result;
-use crate::rl::spaces;
+use crate::rl::{Algorithm, spaces};
 
 /// Environment with the sizes of its observations and actions.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Env {
     pub fn new(args: &Args) -> Result<Env> {
         let env = AutoReset::new(make(&args.env_id)?);
         let spec = env.env.spec();
-        let action_kind = spaces::action_kind("ppo_anakin", &spec)?;
+        let action_kind = spaces::action_kind(Args::NAME, &spec)?;
         Ok(Env { env, obs_size: spec.observation.shape().numel(), action_kind })
     }
 }

@@ -10,6 +10,7 @@ use super::{Args, Env, Report, RunnerState, train_iterations};
 use crate::error::Result;
 use crate::jit::{Jit, Mode, jit};
 use crate::pmap::{Pmap, pmap, shard, unshard};
+use crate::rl::Algorithm;
 use crate::rl::flags::ensure;
 use crate::rl::memory::ensure_free;
 use crate::runtime::{Runtime, RuntimeOptions};
@@ -122,9 +123,9 @@ impl<'a> Launch<'a> {
             args,
             whole: jit(whole)
                 .with_mode(args.run.mode)
-                .named("ppo_anakin")
+                .named(Args::NAME)
                 .check_nans(args.run.check_nans),
-            split: pmap("seeds", split).named("ppo_anakin"),
+            split: pmap("seeds", split).named(Args::NAME),
         }
     }
 

@@ -3,8 +3,8 @@
 use std::cell::OnceCell;
 
 use super::{
-    Acrobot, Asterix, Breakout, CartPole, Freeway, JaxEnv, MountainCar, Pendulum, Seaquest,
-    SpaceInvaders, TracedEnv, TracedStep,
+    Acrobot, Asterix, Breakout, CartPole, CartPolePositions, Freeway, JaxEnv, MountainCar,
+    Pendulum, Seaquest, SpaceInvaders, TracedEnv, TracedStep,
 };
 use crate::envs::jax;
 use crate::envs::spec::EnvSpec;
@@ -20,6 +20,7 @@ const ENVS: &[Entry] = &[
     ("Acrobot-v1", || Traced::new(Acrobot::v1())),
     ("CartPole-v0", || Traced::new(CartPole::v0())),
     ("CartPole-v1", || Traced::new(CartPole::v1())),
+    ("CartPolePositions-v0", || Traced::new(CartPolePositions::v0())),
     ("MinAtar/Asterix-v0", || Traced::new(Asterix::v0())),
     ("MinAtar/Asterix-v1", || Traced::new(Asterix::v1())),
     ("MinAtar/Breakout-v0", || Traced::new(Breakout::v0())),

@@ -41,6 +41,7 @@ const DAY: f64 = 86_400.0;
 /// Range of each numeric flag, in alphabetical order.
 const RANGES: &[(&str, Range)] = &[
     ("actor-device-ids", Int(0, MAX_DEVICES - 1)),
+    ("adam-b1", Float(0.0, 0.9999)),
     ("alpha", Float(POSITIVE, MAX_FLOAT)),
     ("batch-size", Int(1, 1 << 20)),
     ("beta-clone", COEFFICIENT),
@@ -75,6 +76,7 @@ const RANGES: &[(&str, Range)] = &[
     ("max-grad-norm", COEFFICIENT),
     ("n-atoms", Int(2, 1024)),
     ("n-iteration", Int(1, 10_000)),
+    ("n-neurons", Int(1, 16_384)),
     ("n-quantiles", Int(1, 1024)),
     ("n-step", Int(1, 64)),
     ("noise-clip", COEFFICIENT),

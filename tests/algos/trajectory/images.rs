@@ -1,11 +1,11 @@
 //! Algorithms that see Atari's frames: `tests/fixtures/algos/cleanrl/images.py` recorded CleanRL's
 //! `dqn_atari_jax.py`, `c51_atari_jax.py`, `qdagger_dqn_atari_jax_impalacnn.py`,
 //! `ppo_atari_envpool_xla_jax_scan.py`, `ppo_atari.py`, `ppo_atari_lstm.py`, `pqn_atari_envpool.py`,
-//! `sac_atari.py` and `rainbow_atari.py`.
+//! `pqn_atari_envpool_lstm.py`, `sac_atari.py` and `rainbow_atari.py`.
 
 use podracer::algos::{
     c51_atari, dqn_atari, ppo_atari, ppo_atari_envpool, ppo_atari_lstm, pqn_atari_envpool,
-    qdagger_dqn_atari, rainbow_atari, sac_atari,
+    pqn_atari_envpool_lstm, qdagger_dqn_atari, rainbow_atari, sac_atari,
 };
 use podracer::envs::ObsKind;
 use podracer::rl::frames::SampledBatch;
@@ -283,6 +283,48 @@ fn ppo_atari_lstm_follows_cleanrl() {
     let samples = samples_of.call((agent.clone(), rollout, first)).unwrap();
     let rate = args.learning_rate * (1.0 - 2.0 / 10.0);
     follows_cleanrl!(ppo_atari_lstm, args, agent, samples, indices(ENVS), rate, sequences: None);
+}
+
+#[test]
+fn pqn_atari_envpool_lstm_follows_cleanrl() {
+    use pqn_atari_envpool_lstm::{
+        Args, QNetwork, Rollout, Samples, TrainState, gather_envs, gradient_step, make_samples,
+    };
+    let args = Args::from_flags([""; 0]).unwrap();
+    let lstm_state = |c: &str, h: &str| (floats(c, [ENVS, 128]), floats(h, [ENVS, 128]));
+    let rollout = Rollout {
+        initial_lstm_state: lstm_state("c", "h"),
+        obs: frames("obs", [STEPS, ENVS, 1, 84, 84]),
+        episode_starts: Array::zeros([STEPS, ENVS], DType::F32),
+        actions: choices("actions", ACTIONS as u32, [STEPS, ENVS]),
+        rewards: floats("rewards", [STEPS, ENVS]),
+        dones: flags("ends", 4, [STEPS, ENVS]),
+        values: floats("values", [STEPS, ENVS]),
+        next_obs: frames("next_obs", [ENVS, 1, 84, 84]),
+        next_lstm_state: lstm_state("next_c", "next_h"),
+    };
+    let prepare = jit(|(q, rollout, first): (QNetwork<Tensor>, Rollout<Tensor>, Tensor)| {
+        let later = rollout.dones.slice_axis(0, 0, STEPS - 1);
+        let episode_starts = concatenate(&[first, later], 0);
+        make_samples(&q, Rollout { episode_starts, ..rollout }, &args)
+    });
+    // The third of ten iterations.
+    let learning_rate = Array::from((args.learning_rate * (1.0 - 2.0 / 10.0)) as f32);
+    type Input<T> = (TrainState<T>, Samples<T>, T, T);
+    let step = jit(|(train_state, samples, envs, learning_rate): Input<Tensor>| {
+        gradient_step(train_state, &gather_envs(samples, envs), learning_rate, &args).0
+    });
+
+    let q = start("", |key| QNetwork::init(key, &sizes(1)));
+    let samples = prepare.call((q.clone(), rollout, flags("first", 2, [1, ENVS]))).unwrap();
+    let mut train_state = TrainState { opt_state: adam_state(&q), q };
+    let recorded = Trajectory::of("pqn_atari_envpool_lstm");
+    // Rounding errors reach the tolerance after twelve updates.
+    for (update, envs) in minibatches(5, 4, ENVS).iter().take(10).enumerate() {
+        let input = (train_state, samples.clone(), envs.clone(), learning_rate.clone());
+        train_state = step.call(input).unwrap();
+        recorded.check(update, &train_state.q);
+    }
 }
 
 #[test]
