@@ -46,6 +46,7 @@ pub mod ppo_atari_envpool;
 pub mod ppo_atari_lstm;
 pub mod ppo_continuous_action;
 pub mod ppo_masked;
+pub mod ppo_pettingzoo_ma_atari;
 pub mod ppo_rnd_envpool;
 pub mod ppo_self_play;
 pub mod pqn;

@@ -114,6 +114,7 @@ mod late;
 pub mod minatar;
 pub mod mujoco;
 pub mod own;
+mod parallel;
 mod pool;
 mod registry;
 mod seeds;
@@ -140,7 +141,7 @@ pub use gymnasium::{GymnasiumOptions, gymnasium_options, is_gymnasium, set_gymna
 pub(crate) use jax::jax_folder;
 pub use mujoco::MujocoOptions;
 pub use pool::{EnvPool, PoolOptions};
-pub use registry::{is_registered, list_envs, make, num_players, register, spec};
+pub use registry::{is_registered, list_envs, make, num_agents, num_players, register, spec};
 pub use seeds::{EnvRng, EnvSeed, seeds};
 pub use spec::EnvSpec;
 pub use stats::Episode;

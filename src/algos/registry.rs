@@ -79,6 +79,7 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<ppo_atari_lstm::Args>(),
     entry::<ppo_continuous_action::Args>(),
     entry::<ppo_masked::Args>(),
+    entry::<ppo_pettingzoo_ma_atari::Args>(),
     entry::<ppo_rnd_envpool::Args>(),
     entry::<ppo_self_play::Args>(),
     entry::<pqn::Args>(),
@@ -109,10 +110,9 @@ const SCRIPTS: [(&str, &str); 11] = [
 ];
 
 /// CleanRL's scripts that are not here, with the reason.
-const ABSENT: [(&str, &str); 5] = [
+const ABSENT: [(&str, &str); 4] = [
     ("ppo_atari_multigpu", "cleanba_ppo trains on several devices"),
     ("ppo_continuous_action_isaacgym", "Isaac Gym is not here; ppo_continuous_action has MuJoCo"),
-    ("ppo_pettingzoo_ma_atari", "PettingZoo is not here; ppo_self_play trains two players"),
     ("ppo_procgen", "Procgen is not here; ppo_atari learns from images"),
     ("ppo_trxl", "transformers are not here; ppo_atari_lstm has a memory"),
 ];

@@ -3,7 +3,8 @@
 //! The emulator is the Arcade Learning Environment (Bellemare, Naddaf, Veness and Bowling: The
 //! Arcade Learning Environment, JAIR 2013), loaded at run time. This module implements everything
 //! around it: frame skip, the maximum over two frames, starts with a random number of no-ops, the
-//! fire button after a reset, lives as episodes, sticky actions, resizing, stacking.
+//! fire button after a reset, lives as episodes, sticky actions, resizing, stacking. Games of several
+//! players are those of PettingZoo, with SuperSuit's wrappers (`pettingzoo`).
 //!
 //! ```no_run
 //! use podracer::envs::{AtariOptions, EnvPool, PoolOptions};
@@ -25,6 +26,7 @@ mod console;
 mod fast;
 mod games;
 mod options;
+pub(super) mod pettingzoo;
 mod picture;
 mod resize;
 mod start_memory;

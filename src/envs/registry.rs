@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
 
-use super::atari;
+use super::atari::{self, pettingzoo};
 use super::classic;
 use super::entry::{Entry, nearest};
 use super::env::Env;
@@ -45,7 +45,7 @@ pub fn register(
     make: impl Fn() -> Result<Box<dyn Env>> + Send + Sync + 'static,
 ) -> Result<()> {
     let mut registered = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
-    if id.is_empty() || entries().any(|(name, _)| *name == id) || registered.contains_key(id) {
+    if id.is_empty() || known(id) || registered.contains_key(id) {
         return Err(Error::Env(format!(
             "cannot register \"{id}\": an id must be a name that no environment has yet"
         )));
@@ -64,13 +64,19 @@ fn registered(id: &str) -> Option<Make> {
     REGISTERED.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
 }
 
+/// Returns true for an id of a family.
+fn known(id: &str) -> bool {
+    entries().any(|(name, _)| *name == id) || pettingzoo::num_agents(id).is_some()
+}
+
 fn entries() -> impl Iterator<Item = &'static Entry> {
     FAMILIES.iter().copied().flatten()
 }
 
-/// Returns the ids that [`make`] accepts, in alphabetical order.
+/// Returns the ids that [`EnvPool::make`] accepts, in alphabetical order. [`make`] accepts those of
+/// them that have one agent.
 pub fn list_envs() -> Vec<&'static str> {
-    let mut ids: Vec<_> = entries().map(|(id, _)| *id).collect();
+    let mut ids: Vec<_> = entries().map(|(id, _)| *id).chain(pettingzoo::ids()).collect();
     ids.extend(REGISTERED.read().unwrap_or_else(PoisonError::into_inner).keys());
     ids.sort_unstable();
     ids
@@ -90,6 +96,12 @@ pub fn make(id: &str) -> Result<Box<dyn Env>> {
     }
     if let Some(folder) = jax::jax_folder(id) {
         return jax::make(folder);
+    }
+    if let Some(num_agents) = pettingzoo::num_agents(id) {
+        return Err(Error::Env(format!(
+            "{id} has {num_agents} agents, which act at the same time: EnvPool::make makes a pool in \
+             which each agent is one environment"
+        )));
     }
     let id = atari::without_frame_skip(id).unwrap_or(id);
     match entries().find(|(name, _)| *name == id) {
@@ -117,7 +129,20 @@ pub fn spec(id: &str) -> Result<EnvSpec> {
     {
         return Ok(jax::JaxEnv::load(folder)?.specification().clone());
     }
-    Ok(make(id)?.spec())
+    match pettingzoo::spec(id) {
+        Some(spec) if !is_registered(id) => spec,
+        _ => Ok(make(id)?.spec()),
+    }
+}
+
+/// Returns the number of agents of an environment that act at the same time, each of which is one
+/// environment of a pool: PettingZoo's `num_agents`. It is 1 for ids that [`EnvPool::make`] does not
+/// know.
+pub fn num_agents(id: &str) -> usize {
+    if is_registered(id) {
+        return 1;
+    }
+    pettingzoo::num_agents(id).unwrap_or(1)
 }
 
 /// Returns the number of players of an environment, whose steps alternate between them: 1 or 2. It is
@@ -155,7 +180,10 @@ impl EnvPool {
         {
             return jax::pool(folder, options);
         }
-        EnvPool::parallel(|_| make(id), options)
+        match pettingzoo::num_agents(id) {
+            Some(_) if !is_registered(id) => pettingzoo::pool(id, options),
+            _ => EnvPool::parallel(|_| make(id), options),
+        }
     }
 }
 

@@ -22,6 +22,7 @@ mod ppo_atari;
 mod ppo_atari_envpool;
 mod ppo_lstm;
 mod ppo_masked;
+mod ppo_pettingzoo_ma_atari;
 mod ppo_rnd_envpool;
 mod ppo_self_play;
 mod pqn;

@@ -5,8 +5,8 @@ use std::sync::Once;
 
 use podracer::algos::{
     a2c, a2c_continuous_action, cleanba_impala, cleanba_ppo, ppg, ppo, ppo_anakin, ppo_anakin_gru,
-    ppo_atari, ppo_atari_lstm, ppo_continuous_action, ppo_masked, ppo_rnd_envpool, pqn,
-    pqn_atari_envpool, pqn_atari_envpool_lstm, rpo_continuous_action,
+    ppo_atari, ppo_atari_lstm, ppo_continuous_action, ppo_masked, ppo_pettingzoo_ma_atari,
+    ppo_rnd_envpool, pqn, pqn_atari_envpool, pqn_atari_envpool_lstm, rpo_continuous_action,
 };
 use podracer::envs::{
     self, Action, Autoreset, Bound, Env, EnvPool, EnvRng, EnvSpec, Handle, ObsMut, PoolOptions,
@@ -168,6 +168,7 @@ fn a2c_and_pqn_bootstrap_where_episodes_are_truncated() {
 #[test]
 fn algorithms_on_images_bootstrap_where_episodes_are_truncated() {
     matters_where_truncated::<ppo_atari::Args>("Board", PPO);
+    matters_where_truncated::<ppo_pettingzoo_ma_atari::Args>("Board", PPO);
     matters_where_truncated::<ppo_atari_lstm::Args>("Board", PPO);
     matters_where_truncated::<pqn_atari_envpool::Args>("Board", PPO);
     matters_where_truncated::<pqn_atari_envpool_lstm::Args>("Board", PPO);

@@ -162,6 +162,8 @@ const ATARI: &str = "--env-id Pong-v5 --num-envs 2 --num-steps 16 --num-minibatc
 #[test]
 fn policies_of_images_agree_with_jax_and_onnx_runtime() {
     agrees(&format!("ppo_atari {ATARI}"), "action, logits");
+    let players = ATARI.replace("Pong-v5", "pong_v3");
+    agrees(&format!("ppo_pettingzoo_ma_atari {players}"), "action, logits");
     let impala = "--env-id Pong-v5 --local-num-envs 4 --num-steps 8 --num-minibatches 2 \
                   --gradient-accumulation-steps 1 --total-timesteps 64";
     agrees(&format!("cleanba_impala {impala}"), "action, logits");

@@ -9,6 +9,7 @@ mod minatar;
 mod mujoco;
 mod mujoco_pictures;
 mod own;
+mod pettingzoo;
 mod pool;
 mod soak;
 mod toy_text;

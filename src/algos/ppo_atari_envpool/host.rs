@@ -120,6 +120,7 @@ impl<'a> HostRollout<'a> {
                 if batch.finished()[env] {
                     episodes.push(EpisodeRecord {
                         step: ((step + 1) * num_envs) as u64,
+                        env_id: env,
                         episodic_return: batch.episodic_return()[env].into(),
                         length: batch.episodic_length()[env] as u64,
                     });

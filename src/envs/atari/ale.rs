@@ -33,6 +33,10 @@ struct Functions {
     set_float: unsafe extern "C" fn(Handle, *const c_char, c_float),
     load_rom: unsafe extern "C" fn(Handle, *const c_char),
     act: unsafe extern "C" fn(Handle, c_int) -> c_int,
+    act_all: unsafe extern "C" fn(Handle, *const c_int, *mut c_int),
+    num_players: unsafe extern "C" fn(Handle) -> c_int,
+    minimal_actions_size: unsafe extern "C" fn(Handle) -> c_int,
+    minimal_actions: unsafe extern "C" fn(Handle, *mut c_int),
     game_over: unsafe extern "C" fn(Handle) -> bool,
     reset_game: unsafe extern "C" fn(Handle),
     lives_size: unsafe extern "C" fn(Handle) -> c_int,
@@ -117,6 +121,10 @@ fn load(path: &Path) -> Result<Functions> {
         set_float: symbol!("setFloat"),
         load_rom: symbol!("loadROM"),
         act: symbol!("act"),
+        act_all: symbol!("actMulti"),
+        num_players: symbol!("actMultiSize"),
+        minimal_actions_size: symbol!("getMinimalActionSize"),
+        minimal_actions: symbol!("getMinimalActionSet"),
         game_over: symbol!("game_over"),
         reset_game: symbol!("reset_game"),
         lives_size: symbol!("livesSize"),
@@ -156,7 +164,6 @@ fn load(path: &Path) -> Result<Functions> {
 /// # Safety
 /// The library must be the pinned file, which is where the distances are from, and no other thread
 /// may be in it.
-/// thread may be in it.
 unsafe fn leave_out_tables(new: usize, tables: usize) {
     /// Addresses within the file: `ALE_new`, the function, its entry in the table (a
     /// `R_X86_64_JUMP_SLOT`, on pages that stay writable), and the value of an entry that was never
@@ -186,6 +193,8 @@ unsafe fn leave_out_tables(new: usize, tables: usize) {
 pub(super) struct Ale {
     handle: Handle,
     functions: &'static Functions,
+    /// Path of the cartridge.
+    path: CString,
     /// Number of bytes of a screen, the size of the buffers that the library fills.
     pixels: usize,
     players: usize,
@@ -215,6 +224,41 @@ impl Ale {
     ///
     /// `mode` and `difficulty` are numbered as in ale-py; negative numbers select the game's own.
     pub(super) fn new(game: &Game, rom: &Path, mode: i32, difficulty: i32) -> Result<Ale> {
+        let mut ale = Ale::open(rom)?;
+        if ale.select(game, mode, difficulty)? {
+            let of_game = START_MEMORY.iter().find(|(rom, _)| *rom == game.rom);
+            ale.start_memory = of_game.map_or(&[], |(_, memory)| memory);
+        }
+        ale.measure(game)?;
+        Ok(ale)
+    }
+
+    /// Makes a console for several players with the cartridge of `game`, which is at `rom` and has
+    /// been checked. `mode` is a mode of the library for `num_players` players.
+    pub(super) fn for_players(
+        game: &Game,
+        rom: &Path,
+        mode: c_int,
+        num_players: usize,
+    ) -> Result<Ale> {
+        let mut ale = Ale::open(rom)?;
+        let functions = ale.functions;
+        let count = num_players as c_int;
+        // SAFETY: the handle is live; the library has modes for 1, 2 and 4 players.
+        let mut modes = vec![0; unsafe { (functions.modes_size)(ale.handle, count) } as usize];
+        // SAFETY: the list has the length that the library returned.
+        unsafe { (functions.modes)(ale.handle, modes.as_mut_ptr(), count) };
+        if !modes.contains(&mode) {
+            return Err(unexpected(game, &format!("the modes {modes:?} for {count} players")));
+        }
+        // SAFETY: one of the modes that the library listed.
+        unsafe { (functions.set_mode)(ale.handle, mode) };
+        ale.measure(game)?;
+        Ok(ale)
+    }
+
+    /// Makes a console with the cartridge at `rom`.
+    fn open(rom: &Path) -> Result<Ale> {
         let functions = functions()?;
         let Some(path) = rom.to_str().and_then(|path| CString::new(path).ok()) else {
             return Err(Error::Native {
@@ -226,9 +270,10 @@ impl Ale {
         // SAFETY: no arguments; the instance is owned by what we return.
         let handle = unsafe { (functions.new)() };
         drop(making);
-        let mut ale = Ale {
+        let ale = Ale {
             handle,
             functions,
+            path,
             pixels: 0,
             players: 1,
             start_memory: &[],
@@ -244,23 +289,25 @@ impl Ale {
             // The library's own random numbers fill the memory at power-on only: sticky actions are
             // implemented in `console`.
             (functions.set_int)(handle, c"random_seed".as_ptr(), POWER_ON_SEED);
-            (functions.load_rom)(handle, path.as_ptr());
+            (functions.load_rom)(handle, ale.path.as_ptr());
         }
-        if ale.select(game, mode, difficulty)? {
-            let of_game = START_MEMORY.iter().find(|(rom, _)| *rom == game.rom);
-            ale.start_memory = of_game.map_or(&[], |(_, memory)| memory);
-        }
+        Ok(ale)
+    }
+
+    /// Reads the sizes of the screen and of the list of lives.
+    fn measure(&mut self, game: &Game) -> Result<()> {
+        let (handle, functions) = (self.handle, self.functions);
         // SAFETY: the handle is live and has a cartridge, as in all calls below.
         unsafe {
             let (width, height) = ((functions.width)(handle), (functions.height)(handle));
-            ale.pixels = width as usize * height as usize;
-            ale.players = (functions.lives_size)(handle) as usize;
+            self.pixels = width as usize * height as usize;
+            self.players = (functions.lives_size)(handle) as usize;
             let found = (width as usize, height as usize);
             if found != (game.width(), game.height) {
                 return Err(unexpected(game, &format!("a screen of {found:?}")));
             }
         }
-        Ok(ale)
+        Ok(())
     }
 
     /// Sets mode and difficulty. Returns true if they are the game's own.
@@ -331,6 +378,46 @@ impl Ale {
         unsafe { (self.functions.act)(self.handle, action) }
     }
 
+    /// Starts a game of several players in the mode `mode`. With a seed, the console is switched on
+    /// again: its memory is then filled with random numbers of that seed.
+    pub(super) fn reset_players(&mut self, mode: c_int, seed: Option<c_int>) {
+        let (handle, functions) = (self.handle, self.functions);
+        // SAFETY: the handle is live, the cartridge and the mode are those of `for_players`.
+        unsafe {
+            if let Some(seed) = seed {
+                (functions.set_int)(handle, c"random_seed".as_ptr(), seed);
+                (functions.load_rom)(handle, self.path.as_ptr());
+                (functions.set_mode)(handle, mode);
+            }
+            (functions.reset_game)(handle);
+        }
+    }
+
+    /// Emulates one frame with a joystick action (0 to 17) of each player; writes their rewards.
+    pub(super) fn act_all(&mut self, actions: &[c_int], rewards: &mut [c_int]) {
+        assert!(actions.len() == self.players && rewards.len() == self.players);
+        // SAFETY: the handle is live and has a cartridge; the library reads and writes one number a
+        // player of the current mode, of whom there are as many as lives are counted for.
+        unsafe { (self.functions.act_all)(self.handle, actions.as_ptr(), rewards.as_mut_ptr()) }
+    }
+
+    /// Returns the number of players of the current mode.
+    pub(super) fn num_players(&self) -> usize {
+        // SAFETY: the handle is live and has a cartridge.
+        unsafe { (self.functions.num_players)(self.handle) as usize }
+    }
+
+    /// Returns the joystick actions that the library says the game distinguishes.
+    pub(super) fn minimal_actions(&self) -> Vec<c_int> {
+        // SAFETY: the handle is live; the list has the length that the library returned.
+        unsafe {
+            let size = (self.functions.minimal_actions_size)(self.handle);
+            let mut actions = vec![0; size as usize];
+            (self.functions.minimal_actions)(self.handle, actions.as_mut_ptr());
+            actions
+        }
+    }
+
     /// Returns true if the game is over.
     pub(super) fn game_over(&self) -> bool {
         // SAFETY: the handle is live and has a cartridge.
@@ -339,11 +426,17 @@ impl Ale {
 
     /// Returns the lives that the library counts for the first player.
     pub(super) fn lives(&self) -> i32 {
+        self.all_lives()[0]
+    }
+
+    /// Returns the lives that the library counts for each player; below 0 for one that is out of
+    /// the game, and 0 for players that the mode does not have.
+    pub(super) fn all_lives(&self) -> [i32; 4] {
         let mut lives = [0; 4];
         debug_assert!(self.players <= lives.len());
         // SAFETY: the library has at most four players, and as many lives were counted.
         unsafe { (self.functions.lives)(self.handle, lives.as_mut_ptr()) };
-        lives[0]
+        lives
     }
 
     /// Copies the screen as pixel values, row by row.

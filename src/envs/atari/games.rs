@@ -41,7 +41,8 @@ impl Game {
 /// All actions of a joystick: no-op, fire, eight directions, and the directions with fire.
 pub(super) const FULL: &[i32] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17];
 
-const USUAL: Game = Game {
+/// The most common properties.
+pub(super) const USUAL: Game = Game {
     id: "",
     rom: "",
     actions: FULL,

@@ -23,6 +23,8 @@ pub struct EpisodeStats<T> {
 pub struct EpisodeRecord {
     /// Timesteps of all environments since the call began, including the step in which it ended.
     pub step: u64,
+    /// Index of its environment.
+    pub env_id: usize,
     /// Sum of its rewards.
     pub episodic_return: f64,
     /// Number of its steps.
@@ -56,6 +58,7 @@ impl EpisodeStats<Array> {
         let ended = (0..finished.len()).filter(|&i| finished[i]);
         let episode = |i: usize| EpisodeRecord {
             step: ((i / num_envs + 1) * num_envs) as u64,
+            env_id: i % num_envs,
             episodic_return: returns[i].into(),
             length: lengths[i] as u64,
         };
@@ -74,8 +77,9 @@ mod tests {
             episodic_return: Array::new([3, 2], &[0.0f32, 0.0, 1.5, 2.5, 0.0, 3.5]).unwrap(),
             episodic_length: Array::new([3, 2], &[0, 0, 7, 8, 0, 1]).unwrap(),
         };
-        let episodes: Vec<_> = stats.to_vec().unwrap().iter().map(|e| (e.step, e.length)).collect();
-        assert_eq!(episodes, [(4, 7), (4, 8), (6, 1)]);
+        let episodes: Vec<_> =
+            stats.to_vec().unwrap().iter().map(|e| (e.step, e.env_id, e.length)).collect();
+        assert_eq!(episodes, [(4, 0, 7), (4, 1, 8), (6, 1, 1)]);
         assert_eq!(stats.to_vec().unwrap()[2].episodic_return, 3.5);
     }
 }

@@ -96,7 +96,21 @@ impl Evaluation {
     /// Returns the same errors as [`play`](Evaluation::play).
     pub fn play_with<A: Into<PolicyOutput>>(
         &mut self,
+        pool: EnvPool,
+        act: impl FnMut(&Batch, Key<Array>) -> Result<A>,
+    ) -> Result<()> {
+        self.play_counted(pool, |_| true, act)
+    }
+
+    /// Like [`play_with`](Evaluation::play_with), but only the episodes of the environments for which
+    /// `counts` returns true are counted, as where the others are those of opponents.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`play`](Evaluation::play).
+    pub fn play_counted<A: Into<PolicyOutput>>(
+        &mut self,
         mut pool: EnvPool,
+        counts: impl Fn(usize) -> bool,
         mut act: impl FnMut(&Batch, Key<Array>) -> Result<A>,
     ) -> Result<()> {
         let mut batch = pool.reset()?;
@@ -119,7 +133,7 @@ impl Evaluation {
                 if let Some(recorder) = self.recorder.as_mut().filter(|_| episode.env_id == 0) {
                     recorder.cut()?;
                 }
-                if self.returns.len() < self.episodes {
+                if self.returns.len() < self.episodes && counts(episode.env_id) {
                     self.returns.push(episode.episodic_return);
                 }
             }

@@ -44,7 +44,8 @@ fn train(args: &Args) -> Result<Summary> {
     while trainer.should_continue() {
         let next = count.item::<i32>()?.wrapping_add(1);
         count = Array::from(next);
-        let game = EpisodeRecord { step: 10, episodic_return: f64::from(next), length: 3 };
+        let game =
+            EpisodeRecord { step: 10, env_id: 0, episodic_return: f64::from(next), length: 3 };
         trainer.record(&[game], Some(&Array::from(next as f32)))?;
         trainer.checkpoint_if_due(&count, ())?;
     }

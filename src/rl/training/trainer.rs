@@ -395,6 +395,14 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         self.run.events.scalars(scalars, self.global_step)
     }
 
+    /// Logs additional scalars at `steps` timesteps after the current one.
+    ///
+    /// # Errors
+    /// Returns the errors of [`log`](Trainer::log).
+    pub fn log_after(&mut self, steps: u64, scalars: &[(&str, f64)]) -> Result<()> {
+        self.run.events.scalars(scalars, self.global_step + steps)
+    }
+
     /// Advances the timestep by `steps`, and periodically logs the speed. [`record`](Trainer::record)
     /// calls it; only an algorithm that does its own logging calls it directly.
     ///
@@ -635,7 +643,8 @@ mod tests {
             }
             let next = count.item::<i32>()? + 1;
             count = Array::from(next);
-            let episode = EpisodeRecord { step: 10, episodic_return: f64::from(next), length: 3 };
+            let episode =
+                EpisodeRecord { step: 10, env_id: 0, episodic_return: f64::from(next), length: 3 };
             trainer.record(&[episode], Some(&Array::from(next as f32)))?;
             trainer.checkpoint_if_due(&count, ())?;
         }

@@ -1,11 +1,12 @@
 //! Algorithms that see Atari's frames: `tests/fixtures/algos/cleanrl/images.py` recorded CleanRL's
 //! `dqn_atari_jax.py`, `c51_atari_jax.py`, `qdagger_dqn_atari_jax_impalacnn.py`,
-//! `ppo_atari_envpool_xla_jax_scan.py`, `ppo_atari.py`, `ppo_atari_lstm.py`, `pqn_atari_envpool.py`,
-//! `pqn_atari_envpool_lstm.py`, `sac_atari.py` and `rainbow_atari.py`.
+//! `ppo_atari_envpool_xla_jax_scan.py`, `ppo_atari.py`, `ppo_atari_lstm.py`,
+//! `ppo_pettingzoo_ma_atari.py`, `pqn_atari_envpool.py`, `pqn_atari_envpool_lstm.py`, `sac_atari.py`
+//! and `rainbow_atari.py`.
 
 use podracer::algos::{
-    c51_atari, dqn_atari, ppo_atari, ppo_atari_envpool, ppo_atari_lstm, pqn_atari_envpool,
-    pqn_atari_envpool_lstm, qdagger_dqn_atari, rainbow_atari, sac_atari,
+    c51_atari, dqn_atari, ppo_atari, ppo_atari_envpool, ppo_atari_lstm, ppo_pettingzoo_ma_atari,
+    pqn_atari_envpool, pqn_atari_envpool_lstm, qdagger_dqn_atari, rainbow_atari, sac_atari,
 };
 use podracer::envs::ObsKind;
 use podracer::rl::frames::SampledBatch;
@@ -259,6 +260,20 @@ fn ppo_atari_follows_cleanrl() {
     let samples = samples_of.call((agent.clone(), rollout!(4))).unwrap();
     let rate = args.learning_rate * (1.0 - 2.0 / 10.0);
     follows_cleanrl!(ppo_atari, args, agent, samples, indices(STEPS * ENVS), rate);
+}
+
+/// Four frames and a plane for each of two players.
+#[test]
+fn ppo_pettingzoo_ma_atari_follows_cleanrl() {
+    use ppo_pettingzoo_ma_atari::{Agent, Args, Rollout, make_samples};
+    let args = Args::from_flags([""; 0]).unwrap();
+    let samples_of = jit(|(agent, rollout): (Agent<Tensor>, Rollout<Tensor>)| {
+        make_samples(&agent, rollout, &args).0
+    });
+    let agent = start("", |key| Agent::init(key, &sizes(6)));
+    let samples = samples_of.call((agent.clone(), rollout!(6))).unwrap();
+    let rate = args.learning_rate * (1.0 - 2.0 / 10.0);
+    follows_cleanrl!(ppo_pettingzoo_ma_atari, args, agent, samples, indices(STEPS * ENVS), rate);
 }
 
 #[test]
