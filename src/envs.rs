@@ -136,7 +136,11 @@ pub use env::{Action, Env, Frame, ObsMut, StepOutcome};
 pub use failures::{Failure, OnError};
 #[cfg(feature = "rl")]
 pub(crate) use gymnasium::default_python;
-pub use gymnasium::{GymnasiumOptions, gymnasium_options, is_gymnasium, set_gymnasium_options};
+#[cfg(feature = "rl")]
+pub(crate) use gymnasium::is_python;
+pub use gymnasium::{
+    GymnasiumOptions, gymnasium_options, is_gymnasium, is_pettingzoo, set_gymnasium_options,
+};
 #[cfg(feature = "rl")]
 pub(crate) use jax::jax_folder;
 pub use mujoco::MujocoOptions;

@@ -1,10 +1,13 @@
-//! Environments of Gymnasium, stepped by processes of the user's Python.
+//! Environments of Gymnasium and of PettingZoo, stepped by processes of the user's Python.
 //!
 //! The id `gymnasium:LunarLander-v3` is the environment that `gymnasium.make("LunarLander-v3")`
-//! makes; `gymnasium:module:Id-v0` imports a module first, which registers the id. Each process has
-//! several environments (`group`). Observations, actions, rewards and flags lie in one shared
-//! memory (`segment`); a pipe in each direction carries four bytes for a step, and one for a batch
-//! (`process`). The script of the processes is `gymnasium/worker.py`.
+//! makes; `gymnasium:module:Id-v0` imports a module first, which registers the id. The id
+//! `pettingzoo:module` is the game that the module's `parallel_env()` makes; each of its agents is
+//! one environment of a pool.
+//!
+//! Each process has several environments (`group`). Observations, actions, rewards and flags lie in
+//! one shared memory (`segment`); a pipe in each direction carries four bytes for a step, and one for
+//! a batch (`process`). The script of the processes is `gymnasium/worker.py`.
 
 mod group;
 mod process;
@@ -22,23 +25,27 @@ use crate::error::{Error, Result};
 
 use super::autoreset::Autoreset;
 use super::env::Env;
+use super::parallel::check_agents;
 use super::pool::{self, EnvPool, PoolOptions};
 use super::spec::EnvSpec;
 #[cfg(feature = "rl")]
 pub(crate) use group::default_python;
-use group::{Group, Settings};
+use group::{Group, Placement, Settings};
 pub(super) use spec::Described;
 
 /// Prefix of the ids of this family.
 pub(super) const PREFIX: &str = "gymnasium:";
 
-/// Options of environments of Gymnasium. `..Default::default()` sets the rest.
+/// Prefix of the ids of games of PettingZoo.
+const PETTINGZOO: &str = "pettingzoo:";
+
+/// Options of environments of Gymnasium and PettingZoo. `..Default::default()` sets the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GymnasiumOptions {
     /// Python interpreter that has Gymnasium; `None` for that of the environment variable
     /// `PODRACER_PYTHON`, or else `python3`.
     pub python: Option<PathBuf>,
-    /// Keyword arguments of `gymnasium.make`.
+    /// Keyword arguments of `gymnasium.make`, or of the module's `parallel_env`.
     pub kwargs: Map<String, Value>,
     /// Wrappers, innermost first: import path, as in `gymnasium.wrappers.ClipReward`, and keyword
     /// arguments.
@@ -65,12 +72,22 @@ impl Default for GymnasiumOptions {
 /// Options that [`set_gymnasium_options`] gave to ids.
 static OPTIONS: Mutex<BTreeMap<String, GymnasiumOptions>> = Mutex::new(BTreeMap::new());
 
-/// Specifications of environments that were made before.
-static SPECS: Mutex<Vec<(String, GymnasiumOptions, EnvSpec)>> = Mutex::new(Vec::new());
+/// Specifications of environments that were made before, with their numbers of agents.
+static SPECS: Mutex<Vec<(String, GymnasiumOptions, EnvSpec, usize)>> = Mutex::new(Vec::new());
 
 /// Returns true for an id of an environment of Gymnasium, as in `gymnasium:LunarLander-v3`.
 pub fn is_gymnasium(id: &str) -> bool {
     id.starts_with(PREFIX)
+}
+
+/// Returns true for an id of a game of PettingZoo in Python, as in `pettingzoo:mpe2.simple_spread_v3`.
+pub fn is_pettingzoo(id: &str) -> bool {
+    id.starts_with(PETTINGZOO)
+}
+
+/// Returns true for an id of an environment in Python.
+pub(crate) fn is_python(id: &str) -> bool {
+    is_gymnasium(id) || is_pettingzoo(id)
 }
 
 /// Sets the options with which this process makes the environment `id` from now on, where it is
@@ -91,38 +108,51 @@ pub(super) fn make(id: &str) -> Result<Box<dyn Env>> {
     let group = Group::start(&Settings {
         id,
         options: &gymnasium_options(id),
-        num_envs: 1,
-        num_processes: 1,
+        placement: Placement { num_envs: 1, num_agents: 1, num_processes: 1 },
         max_episode_steps: None,
         reset_in_step: false,
     })?;
     Ok(group.envs(1).remove(0))
 }
 
-/// Returns the specification of the environment `id`. The first call makes the environment.
-pub(super) fn spec(id: &str) -> Result<EnvSpec> {
+/// Returns the specification of the environment `id`, or of one agent of the game `id`, and the
+/// number of agents. The first call makes the environment.
+pub(super) fn spec(id: &str) -> Result<(EnvSpec, usize)> {
+    spec_with(id, &gymnasium_options(id))
+}
+
+fn spec_with(id: &str, options: &GymnasiumOptions) -> Result<(EnvSpec, usize)> {
     // Specifications do not depend on the time-out.
-    let options = GymnasiumOptions { timeout: Duration::ZERO, ..gymnasium_options(id) };
+    let options = GymnasiumOptions { timeout: Duration::ZERO, ..options.clone() };
     // Locked throughout: other threads that ask for the same wait instead of starting Python.
     let mut known = SPECS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, _, spec)) = known.iter().find(|(name, with, _)| name == id && *with == options)
-    {
-        return Ok(spec.clone());
+    let found = known.iter().find(|(name, with, ..)| name == id && *with == options);
+    if let Some((.., spec, num_agents)) = found {
+        return Ok((spec.clone(), *num_agents));
     }
-    let spec = make(id)?.spec();
-    known.push((id.to_string(), options, spec.clone()));
-    Ok(spec)
+    let (spec, num_agents) = Group::describe(id, &options)?;
+    known.push((id.to_string(), options, spec.clone(), num_agents));
+    Ok((spec, num_agents))
 }
 
 impl EnvPool {
-    /// Makes a pool of the environment `id` of Gymnasium, with custom options.
+    /// Makes a pool of the environment `id` of Gymnasium, or of the game `id` of PettingZoo, with custom
+    /// options.
+    ///
+    /// Each agent of a game is one environment: environments `0 .. A` are the agents of the first game,
+    /// in the order of `possible_agents`. All agents of a game end their episodes in the same step. An
+    /// agent that is out of the game before the others gets observations of zeros and rewards of 0
+    /// until then.
     ///
     /// [`PoolOptions::num_threads`] is the number of worker processes; 0 for one on each core. The
     /// seed of an environment is the argument of its first `reset`; later resets continue its own
-    /// generator, as in Gymnasium. [`PoolOptions::max_episode_steps`] is passed to
-    /// `gymnasium.make`.
+    /// generator, as in Gymnasium. A game gets the seed of its first agent.
+    /// [`PoolOptions::max_episode_steps`] is passed to `gymnasium.make`.
     ///
-    /// Returns an error if Python or Gymnasium is missing, and if the environment cannot be made.
+    /// Returns an error if Python or Gymnasium is missing, and if the environment cannot be made. For
+    /// PettingZoo, returns an error as well if the agents of a game have different spaces, if
+    /// `num_envs` is not a multiple of the number of agents, and if the pool is asynchronous or has
+    /// `max_episode_steps`.
     ///
     /// ```no_run
     /// use podracer::envs::{EnvPool, GymnasiumOptions, PoolOptions};
@@ -137,22 +167,42 @@ impl EnvPool {
     /// # Ok::<(), podracer::error::Error>(())
     /// ```
     pub fn gymnasium(id: &str, options: GymnasiumOptions, pool: PoolOptions) -> Result<EnvPool> {
-        if !is_gymnasium(id) {
+        if !is_python(id) {
             return Err(Error::Env(format!(
-                "\"{id}\" is no environment of Gymnasium, whose ids begin with {PREFIX}"
+                "\"{id}\" is no environment of Gymnasium or PettingZoo, whose ids begin with {PREFIX} \
+                 or {PETTINGZOO}"
             )));
         }
         let pool = pool::check(pool)?;
+        let num_agents = match is_pettingzoo(id) {
+            true => num_agents_of_pool(id, &options, &pool)?,
+            false => 1,
+        };
+        let num_envs = pool.num_envs;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let wanted = if pool.num_threads == 0 { cores } else { pool.num_threads };
+        let num_processes = wanted.min(num_envs / num_agents);
         let group = Group::start(&Settings {
             id,
             options: &options,
-            num_envs: pool.num_envs,
-            num_processes: wanted.min(pool.num_envs),
+            placement: Placement { num_envs, num_agents, num_processes },
             max_episode_steps: pool.max_episode_steps,
             reset_in_step: pool.autoreset == Autoreset::SameStep,
         })?;
-        EnvPool::with_backend(group.envs(pool.num_envs), group, pool)
+        EnvPool::with_backend(group.envs(num_envs), group, pool)
     }
+}
+
+/// Returns the number of agents of a game, or an error if a pool cannot have these options.
+fn num_agents_of_pool(id: &str, options: &GymnasiumOptions, pool: &PoolOptions) -> Result<usize> {
+    if options.action_mask || pool.max_episode_steps.is_some() {
+        let option = if options.action_mask { "action_mask" } else { "max_episode_steps" };
+        return Err(Error::Config(format!(
+            "{id}: {option} is for environments of Gymnasium only; give the game its own arguments, \
+             such as max_cycles, as kwargs"
+        )));
+    }
+    let (_, num_agents) = spec_with(id, options)?;
+    check_agents(id, num_agents, pool)?;
+    Ok(num_agents)
 }

@@ -97,7 +97,11 @@ pub fn make(id: &str) -> Result<Box<dyn Env>> {
     if let Some(folder) = jax::jax_folder(id) {
         return jax::make(folder);
     }
-    if let Some(num_agents) = pettingzoo::num_agents(id) {
+    let of_python = match gymnasium::is_pettingzoo(id) {
+        true => Some(gymnasium::spec(id)?.1),
+        false => None,
+    };
+    if let Some(num_agents) = of_python.or(pettingzoo::num_agents(id)) {
         return Err(Error::Env(format!(
             "{id} has {num_agents} agents, which act at the same time: EnvPool::make makes a pool in \
              which each agent is one environment"
@@ -121,8 +125,8 @@ pub fn make(id: &str) -> Result<Box<dyn Env>> {
 
 /// Returns the specification of the environment `id`, or the errors of [`make`].
 pub fn spec(id: &str) -> Result<EnvSpec> {
-    if gymnasium::is_gymnasium(id) && !is_registered(id) {
-        return gymnasium::spec(id);
+    if gymnasium::is_python(id) && !is_registered(id) {
+        return Ok(gymnasium::spec(id)?.0);
     }
     if let Some(folder) = jax::jax_folder(id)
         && !is_registered(id)
@@ -141,6 +145,9 @@ pub fn spec(id: &str) -> Result<EnvSpec> {
 pub fn num_agents(id: &str) -> usize {
     if is_registered(id) {
         return 1;
+    }
+    if gymnasium::is_pettingzoo(id) {
+        return gymnasium::spec(id).map_or(1, |(_, num_agents)| num_agents);
     }
     pettingzoo::num_agents(id).unwrap_or(1)
 }
@@ -172,7 +179,7 @@ impl EnvPool {
     /// # Ok::<(), podracer::error::Error>(())
     /// ```
     pub fn make(id: &str, options: PoolOptions) -> Result<EnvPool> {
-        if gymnasium::is_gymnasium(id) && !is_registered(id) {
+        if gymnasium::is_python(id) && !is_registered(id) {
             return EnvPool::gymnasium(id, gymnasium::gymnasium_options(id), options);
         }
         if let Some(folder) = jax::jax_folder(id)

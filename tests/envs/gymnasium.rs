@@ -2,6 +2,7 @@
 //! Needs a Python with Gymnasium, which `PODRACER_PEER_PYTHON` names.
 
 mod faults;
+mod pettingzoo;
 mod training;
 
 use std::io::Write;

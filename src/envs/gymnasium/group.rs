@@ -20,6 +20,7 @@ use super::spec::Spaces;
 const TERMINATED: u8 = 1;
 const TRUNCATED: u8 = 2;
 const WAS_RESET: u8 = 4;
+const OUT: u8 = 8;
 
 /// Saved state of every environment.
 const SAVED: &[u8] = b"a new episode";
@@ -29,28 +30,53 @@ pub(super) struct Settings<'a> {
     /// Id, with the prefix of the family.
     pub(super) id: &'a str,
     pub(super) options: &'a GymnasiumOptions,
-    pub(super) num_envs: usize,
-    pub(super) num_processes: usize,
+    pub(super) placement: Placement,
     pub(super) max_episode_steps: Option<u32>,
     /// True if a step that ends an episode starts the next one.
     pub(super) reset_in_step: bool,
 }
 
-/// Processes that step the environments of a pool: environment `i` is in process `i % n`, so that
-/// every batch has work for all.
+/// Distribution of the environments of a pool over processes. Game `g` is in process `g % n`, so that
+/// every batch has work for all; its agents are neighbours. An environment of Gymnasium is a game of
+/// one agent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Placement {
+    pub(super) num_envs: usize,
+    /// Number of environments that are the agents of one game.
+    pub(super) num_agents: usize,
+    pub(super) num_processes: usize,
+}
+
+impl Placement {
+    /// Returns the process that has environment `env`.
+    fn process(self, env: usize) -> usize {
+        env / self.num_agents % self.num_processes
+    }
+
+    /// Returns the position of environment `env` in its process.
+    fn position(self, env: usize) -> usize {
+        env / self.num_agents / self.num_processes * self.num_agents + env % self.num_agents
+    }
+
+    /// Returns the environments of a process, by their positions.
+    fn envs(self, process: usize) -> Vec<usize> {
+        (0..self.num_envs).filter(|&env| self.process(env) == process).collect()
+    }
+}
+
+/// Processes that step the environments of a pool.
 pub(super) struct Group {
     spec: EnvSpec,
+    placement: Placement,
     members: Vec<Mutex<Member>>,
     segment: Segment,
     /// Operation of a step.
     step: Operation,
 }
 
-/// A process and the state of its environments, which are a stride apart in the pool.
+/// A process and the state of its environments, by their positions.
 struct Member {
     process: Process,
-    index: usize,
-    stride: usize,
     envs: Vec<EnvState>,
 }
 
@@ -78,50 +104,37 @@ impl std::fmt::Debug for Group {
 impl Group {
     /// Starts the processes, which make their environments at the same time.
     pub(super) fn start(settings: &Settings<'_>) -> Result<Arc<Group>> {
-        let Settings { id, options, num_envs, num_processes, .. } = *settings;
-        let python = options.python.clone().map_or_else(default_python, Into::into);
+        let Settings { id, placement, .. } = *settings;
         let shared = SharedFile::new()
             .map_err(|e| Error::Env(format!("{id}: cannot make shared memory: {e}")))?;
-        let timeout = (options.timeout > Duration::ZERO).then_some(options.timeout);
-        let own_id = id.strip_prefix(super::PREFIX).unwrap_or(id);
-        let mut processes = Vec::with_capacity(num_processes);
-        for index in 0..num_processes {
-            let envs: Vec<usize> = (index..num_envs).step_by(num_processes).collect();
-            let message = json!({
-                "id": own_id,
-                "kwargs": options.kwargs,
-                "wrappers": options.wrappers,
-                "action_mask": options.action_mask,
-                "max_episode_steps": settings.max_episode_steps,
-                "envs": envs,
-                "stride": num_processes,
-                "process": index,
-            });
-            processes.push(Process::start(id, &python, shared.fd(), &message, timeout)?);
-        }
-        let outcome = describe(id, &mut processes);
-        let spaces = match outcome {
-            Ok(spaces) => spaces,
-            Err(error) => {
-                end_all(processes.iter_mut());
-                return Err(error);
-            }
-        };
+        let (spaces, mut processes) = start_processes(settings, &shared)?;
+        let Placement { num_envs, num_processes, .. } = placement;
         let segment = shared
             .map(Layout::new(num_envs, num_processes, &spaces))
             .map_err(|e| Error::Env(format!("{id}: cannot map shared memory: {e}")))?;
         processes.iter_mut().for_each(|process| process.send_message(segment.layout()));
         let member = |(index, process)| {
-            let count = (index..num_envs).step_by(num_processes).count();
-            let envs = vec![EnvState::default(); count];
-            Mutex::new(Member { process, index, stride: num_processes, envs })
+            let envs = vec![EnvState::default(); placement.envs(index).len()];
+            Mutex::new(Member { process, envs })
         };
         let step = match settings.reset_in_step {
             true => Operation::StepAndReset,
             false => Operation::Step,
         };
         let members = processes.into_iter().enumerate().map(member).collect();
-        Ok(Arc::new(Group { spec: spaces.spec(id), members, segment, step }))
+        Ok(Arc::new(Group { spec: spaces.spec(id), placement, members, segment, step }))
+    }
+
+    /// Returns the specification of an environment and its number of agents.
+    pub(super) fn describe(id: &str, options: &GymnasiumOptions) -> Result<(EnvSpec, usize)> {
+        let shared = SharedFile::new()
+            .map_err(|e| Error::Env(format!("{id}: cannot make shared memory: {e}")))?;
+        let placement = Placement { num_envs: 1, num_agents: 1, num_processes: 1 };
+        let settings =
+            Settings { id, options, placement, max_episode_steps: None, reset_in_step: false };
+        let (spaces, mut processes) = start_processes(&settings, &shared)?;
+        end_all(processes.iter_mut());
+        Ok((spaces.spec(id), spaces.num_agents))
     }
 
     /// Returns the environments of the processes.
@@ -130,15 +143,15 @@ impl Group {
         (0..num_envs).map(env).collect()
     }
 
+    /// Locks the process of environment `env`.
     fn member(&self, env: usize) -> MutexGuard<'_, Member> {
-        let member = &self.members[env % self.members.len()];
-        member.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.members[self.placement.process(env)])
     }
 
     /// Waits for the call of `env` that is in progress, or starts `call` and waits for it.
     fn finish(&self, env: usize, call: Call<'_>) -> Result<MutexGuard<'_, Member>> {
         let mut member = self.member(env);
-        if member.state(env).ticket.is_none() {
+        if self.state(&mut member, env).ticket.is_none() {
             self.push(&mut member, env, call);
             member.process.flush();
         }
@@ -147,11 +160,13 @@ impl Group {
     }
 
     fn wait(&self, member: &mut Member, env: usize) -> Result<()> {
-        let Some(ticket) = member.state(env).ticket.take() else { return Ok(()) };
-        let index = member.index;
+        let Some(ticket) = self.state(member, env).ticket.take() else { return Ok(()) };
+        let process = self.placement.process(env);
         member.process.wait(ticket, env).map_err(|problem| {
             // Known if the process was lost in a call.
-            let inside = match self.segment.current(index) {
+            let position = self.segment.current(process);
+            let current = position.and_then(|at| self.placement.envs(process).get(at).copied());
+            let inside = match current {
                 Some(current) if problem.starts_with("the worker process") => {
                     format!(", in a call of env {current}")
                 }
@@ -161,12 +176,16 @@ impl Group {
         })
     }
 
+    fn state<'m>(&self, member: &'m mut Member, env: usize) -> &'m mut EnvState {
+        &mut member.envs[self.placement.position(env)]
+    }
+
     fn push(&self, member: &mut Member, env: usize, call: Call<'_>) {
         // A call whose result was abandoned.
         let _ = self.wait(member, env);
         let operation = match call {
             Call::Reset(rng) => {
-                let seeded = std::mem::replace(&mut member.state(env).seeded, true);
+                let seeded = std::mem::replace(&mut self.state(member, env).seeded, true);
                 // Some environments take seeds of 31 bits only.
                 let seed = if seeded { -1 } else { (rng.bits() >> 33) as i64 };
                 self.segment.set_seed(env, seed);
@@ -182,18 +201,12 @@ impl Group {
                     Action::Box(values) => self.segment.set_action(env, values),
                 }
                 self.segment.clear_flags(env);
-                if member.state(env).rendered { Operation::Step } else { self.step }
+                if self.state(member, env).rendered { Operation::Step } else { self.step }
             }
         };
-        let ticket = member.process.push(env / member.stride, operation);
-        let state = member.state(env);
+        let ticket = member.process.push(self.placement.position(env), operation);
+        let state = self.state(member, env);
         (state.ticket, state.was_reset) = (Some(ticket), false);
-    }
-}
-
-impl Member {
-    fn state(&mut self, env: usize) -> &mut EnvState {
-        &mut self.envs[env / self.stride]
     }
 }
 
@@ -201,13 +214,13 @@ impl Backend for Group {
     fn submit(&self, env: usize, call: Call<'_>) {
         let mut member = self.member(env);
         // The step of a restored environment is a reset.
-        if !(member.state(env).restart && matches!(call, Call::Step(_))) {
+        if !(self.state(&mut member, env).restart && matches!(call, Call::Step(_))) {
             self.push(&mut member, env, call);
         }
     }
 
     fn flush(&self) {
-        (0..self.members.len()).for_each(|index| self.member(index).process.flush());
+        self.members.iter().for_each(|member| lock(member).process.flush());
     }
 
     fn num_processes(&self) -> usize {
@@ -223,6 +236,41 @@ impl Drop for Group {
                 &mut member.get_mut().unwrap_or_else(PoisonError::into_inner).process
             }),
         );
+    }
+}
+
+fn lock(member: &Mutex<Member>) -> MutexGuard<'_, Member> {
+    member.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the processes and waits for their descriptions of the environments.
+fn start_processes(settings: &Settings<'_>, shared: &SharedFile) -> Result<(Spaces, Vec<Process>)> {
+    let Settings { id, options, placement, .. } = *settings;
+    let python = options.python.clone().map_or_else(default_python, Into::into);
+    let timeout = (options.timeout > Duration::ZERO).then_some(options.timeout);
+    let own_id = id.split_once(':').map_or(id, |(_, own_id)| own_id);
+    let mut processes = Vec::with_capacity(placement.num_processes);
+    for index in 0..placement.num_processes {
+        let envs = placement.envs(index);
+        let message = json!({
+            "id": own_id,
+            "pettingzoo": super::is_pettingzoo(id),
+            "kwargs": options.kwargs,
+            "wrappers": options.wrappers,
+            "action_mask": options.action_mask,
+            "max_episode_steps": settings.max_episode_steps,
+            "count": envs.len() / placement.num_agents,
+            "envs": envs,
+            "process": index,
+        });
+        processes.push(Process::start(id, &python, shared.fd(), &message, timeout)?);
+    }
+    match describe(id, &mut processes) {
+        Ok(spaces) => Ok((spaces, processes)),
+        Err(error) => {
+            end_all(processes.iter_mut());
+            Err(error)
+        }
     }
 }
 
@@ -268,7 +316,7 @@ impl Env for Remote {
         let group = &self.group;
         let done = {
             let mut member = group.member(self.index);
-            let state = member.state(self.index);
+            let state = group.state(&mut member, self.index);
             state.restart = false;
             std::mem::take(&mut state.was_reset)
         };
@@ -285,12 +333,13 @@ impl Env for Remote {
         rng: &mut EnvRng,
         obs: ObsMut<'_>,
     ) -> Result<StepOutcome> {
-        let segment = &self.group.segment;
-        let restart = self.group.member(self.index).state(self.index).restart;
+        let group = &self.group;
+        let segment = &group.segment;
+        let restart = group.state(&mut group.member(self.index), self.index).restart;
         if restart {
             // The episode before it was cut short.
-            let mut member = self.group.finish(self.index, Call::Reset(rng))?;
-            let state = member.state(self.index);
+            let mut member = group.finish(self.index, Call::Reset(rng))?;
+            let state = group.state(&mut member, self.index);
             *state = EnvState {
                 seeded: true,
                 was_reset: true,
@@ -300,15 +349,19 @@ impl Env for Remote {
             segment.obs(self.index, false, obs.0);
             return Ok(StepOutcome { truncated: true, game_over: true, ..Default::default() });
         }
-        let mut member = self.group.finish(self.index, Call::Step(action))?;
+        let mut member = group.finish(self.index, Call::Step(action))?;
         let flags = segment.flags(self.index);
         let was_reset = flags & WAS_RESET != 0;
-        member.state(self.index).was_reset = was_reset;
+        group.state(&mut member, self.index).was_reset = was_reset;
         segment.obs(self.index, was_reset, obs.0);
         let (terminated, truncated) = (flags & TERMINATED != 0, flags & TRUNCATED != 0);
+        // An agent that is out of the game before the others.
+        let out = flags & OUT != 0;
         Ok(StepOutcome {
             truncated,
             game_over: terminated || truncated,
+            zero_discount: out,
+            life_lost: out,
             ..StepOutcome::new(segment.reward(self.index), terminated)
         })
     }
@@ -318,12 +371,15 @@ impl Env for Remote {
     }
 
     fn try_render(&mut self) -> Result<Option<Frame>> {
+        let Placement { num_agents, .. } = self.group.placement;
         let mut member = self.group.member(self.index);
-        let position = self.index / member.stride;
+        let position = self.group.placement.position(self.index);
         let ticket = member.process.push(position, Operation::Render);
         member.process.flush();
-        let state = member.state(self.index);
-        (state.ticket, state.rendered) = (Some(ticket), true);
+        member.envs[position].ticket = Some(ticket);
+        // The agents of a game are reset in the same way.
+        let first = position / num_agents * num_agents;
+        member.envs[first..][..num_agents].iter_mut().for_each(|state| state.rendered = true);
         self.group.wait(&mut member, self.index)?;
         let damaged = || Error::Env("the worker process sent a damaged image".into());
         let image = member.process.take_image().ok_or_else(damaged)?;
@@ -350,7 +406,7 @@ impl Env for Remote {
             return Err(Error::Env(format!("{id}: these bytes are no saved state of it")));
         }
         let mut member = self.group.member(self.index);
-        let state = member.state(self.index);
+        let state = self.group.state(&mut member, self.index);
         *state = EnvState { restart: true, rendered: state.rendered, ..EnvState::default() };
         Ok(())
     }

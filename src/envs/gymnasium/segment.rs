@@ -177,11 +177,10 @@ impl Segment {
         self.write(self.layout.flags + env, &[0u8]);
     }
 
-    /// Returns the environment that process `process` is in a call of.
+    /// Returns the position in process `process` of the environment in a call.
     pub(super) fn current(&self, process: usize) -> Option<usize> {
         let position: i32 = self.one(self.layout.current + process * size_of::<i32>());
-        let env = usize::try_from(position).ok()?.checked_mul(self.layout.processes)? + process;
-        (env < self.layout.envs).then_some(env)
+        usize::try_from(position).ok()
     }
 
     pub(super) fn set_seed(&self, env: usize, seed: i64) {

@@ -14,6 +14,7 @@ pub(super) struct Description {
     observation: Described,
     action: Described,
     width: usize,
+    agents: usize,
     max_episode_steps: Option<u32>,
     reward_threshold: Option<f64>,
 }
@@ -87,6 +88,8 @@ pub(super) struct Spaces {
     pub(super) action: Space,
     /// Number of elements of an action.
     pub(super) width: usize,
+    /// Number of agents of a game of PettingZoo; 1 for environments of Gymnasium.
+    pub(super) num_agents: usize,
     max_episode_steps: Option<u32>,
     reward_threshold: Option<f64>,
 }
@@ -100,6 +103,7 @@ impl Spaces {
             observation: described.observation.space()?,
             action: described.action.space()?,
             width: described.width,
+            num_agents: described.agents,
             max_episode_steps: described.max_episode_steps,
             reward_threshold: described.reward_threshold,
         })

@@ -1,4 +1,5 @@
-"""Steps environments of Gymnasium for a pool of Podracer, which starts this script and speaks first.
+"""Steps environments of Gymnasium or PettingZoo for a pool of Podracer, which starts this script and
+speaks first.
 
 Arguments: the file descriptors of the pipe of requests, of the pipe of replies, and of the shared
 memory. A message is a length (u32) and JSON of that length. The pool sends the settings of its
@@ -7,6 +8,9 @@ The pool then sends the layout of the shared memory, and after that words (u32) 
 environment's position in this process times 256, plus a command. The word FLUSH asks for a reply: "."
 if every command since the last one succeeded, otherwise "!" and a message with the errors. Actions,
 observations, rewards and flags lie in the shared memory. The script ends when the pool closes its pipe.
+
+Each agent of a game of PettingZoo is one environment of the pool. The agents of a game are neighbours,
+and the game takes a step when all of them have sent an action.
 """
 
 import functools
@@ -20,7 +24,7 @@ import traceback
 
 STEP, STEP_AND_RESET, RESET, RENDER = 1, 2, 3, 4
 FLUSH = 0xFFFFFFFF
-TERMINATED, TRUNCATED, WAS_RESET = 1, 2, 4
+TERMINATED, TRUNCATED, WAS_RESET, OUT = 1, 2, 4, 8
 
 requests, replies, memory = (int(word) for word in sys.argv[1:4])
 
@@ -256,12 +260,28 @@ class MaskedObservation:
 # ------------------------------------------------------------------------------------ environments
 
 
+def make_game(id, kwargs):
+    """Makes a game of PettingZoo. The id is a module that has `parallel_env`, or a module, a colon and a
+    function."""
+    module, _, function = id.partition(":")
+    module, function = importlib.import_module(module), function or "parallel_env"
+    if not hasattr(module, function):
+        raise SystemExit(
+            f"the module {module.__name__} has no function {function}\n  help: the parallel API of PettingZoo is"
+            " needed, which pettingzoo.utils.conversions.aec_to_parallel makes of other environments"
+        )
+    return getattr(module, function)(**kwargs)
+
+
 def make(settings):
-    """Makes one environment with its wrappers."""
+    """Makes one environment or game with its wrappers."""
     kwargs = dict(settings["kwargs"])
-    if settings["max_episode_steps"] is not None:
-        kwargs["max_episode_steps"] = settings["max_episode_steps"]
-    env = gymnasium.make(settings["id"], **kwargs)
+    if settings["pettingzoo"]:
+        env = make_game(settings["id"], kwargs)
+    else:
+        if settings["max_episode_steps"] is not None:
+            kwargs["max_episode_steps"] = settings["max_episode_steps"]
+        env = gymnasium.make(settings["id"], **kwargs)
     for path, wrapper_kwargs in settings["wrappers"]:
         module, _, name = path.replace(":", ".").rpartition(".")
         wrapper = getattr(importlib.import_module(module), name)
@@ -271,12 +291,27 @@ def make(settings):
 
 def limits(env):
     """The step limit and the reward threshold of the environment, where it has them."""
-    spec = env.spec
+    spec = getattr(env, "spec", None)
     steps, threshold = getattr(spec, "max_episode_steps", None), getattr(spec, "reward_threshold", None)
     return {
         "max_episode_steps": None if steps is None else int(steps),
         "reward_threshold": None if threshold is None else float(threshold),
     }
+
+
+def spaces_of_agents(game):
+    """The spaces that all agents of a game have."""
+    if not getattr(game, "possible_agents", None):
+        raise SystemExit("the game has no possible_agents\n  help: games with a fixed set of agents are supported")
+    spaces = [(game.observation_space(agent), game.action_space(agent)) for agent in game.possible_agents]
+    for agent, others in zip(game.possible_agents, spaces):
+        if others != spaces[0]:
+            raise SystemExit(
+                f"the spaces of {agent} are {others[0]} and {others[1]}, those of {game.possible_agents[0]}"
+                f" {spaces[0][0]} and {spaces[0][1]}\n  help: make them equal by wrappers, such as"
+                " supersuit.pad_observations_v0 and supersuit.pad_action_space_v0"
+            )
+    return spaces[0]
 
 
 def start(settings):
@@ -293,9 +328,12 @@ def start(settings):
     if tuple(int(word) for word in gymnasium.__version__.split(".")[:2]) < (0, 29):
         raise SystemExit(f"gymnasium {gymnasium.__version__} is older than 0.29\n  help: {pip}")
     try:
-        envs = [make(settings) for _ in settings["envs"]]
+        envs = [make(settings) for _ in range(settings["count"])]
     except (ModuleNotFoundError, gymnasium.error.Error) as error:
         raise SystemExit(f"{type(error).__name__}: {error}\n  help: packages are those of {sys.executable}")
+    if settings["pettingzoo"]:
+        observation_space, action_space = spaces_of_agents(envs[0])
+        return envs, observation_of(observation_space), Actions(action_space)
     actions = Actions(envs[0].action_space)
     if settings["action_mask"]:
         observation = MaskedObservation(envs[0].observation_space, actions.nvec)
@@ -307,8 +345,8 @@ def start(settings):
 
 def render(env):
     """An image of the environment: its height and width, then its bytes. Nothing if it has no images."""
-    if env.render_mode is None:
-        if "rgb_array" not in env.metadata.get("render_modes", ()):
+    if getattr(env, "render_mode", None) is None:
+        if "rgb_array" not in getattr(env, "metadata", {}).get("render_modes", ()):
             return b""
         # Some environments do more in each step if they are made with a mode.
         env.unwrapped.render_mode = "rgb_array"
@@ -351,15 +389,31 @@ class Server:
         # The position of the environment in a call, for a process that hangs or is killed.
         self.current = column("current", "i", layout["processes"])[settings["process"] :]
         columns = (column("rewards", "d"), column("flags", "B"))
-        self.steps = [
-            stepper(env, name, actions.of(values[name]), rows, observation, store, *columns)
-            for env, name, rows in zip(envs, names, zip(self.rows, rows("final_obs")))
-        ]
+        takers = [actions.of(values[name]) for name in names]
+        all_rows = list(zip(self.rows, rows("final_obs")))
+        self.games = []
+        if settings["pettingzoo"]:
+            agents = len(names) // len(envs)
+            for first, env in zip(range(0, len(names), agents), envs):
+                own = slice(first, first + agents)
+                self.games.append(Game(env, names[own], takers[own], all_rows[own], observation.store, *columns))
+            self.envs = [env for env in envs for _ in range(agents)]
+            self.steps = [functools.partial(game.step, agent) for game in self.games for agent in range(agents)]
+            self.resets = [functools.partial(game.reset, agent) for game in self.games for agent in range(agents)]
+        else:
+            self.steps = [
+                stepper(env, name, take_action, rows, observation, store, *columns)
+                for env, name, take_action, rows in zip(envs, names, takers, all_rows)
+            ]
+            self.resets = [functools.partial(self.reset_env, k) for k in range(len(names))]
+
+    def reset_env(self, k, seed):
+        obs, info = self.envs[k].reset(seed=seed)
+        self.store(self.rows[k], obs, info, False)
 
     def reset(self, k):
         seed = self.seeds[self.names[k]]
-        obs, info = self.envs[k].reset(seed=None if seed < 0 else seed)
-        self.store(self.rows[k], obs, info, False)
+        self.resets[k](None if seed < 0 else seed)
 
     def serve(self):
         failures, rest = [], b""
@@ -373,6 +427,7 @@ class Server:
             for word in memoryview(data).cast("I"):
                 if word == FLUSH:
                     current[0] = -1
+                    failures += [failure for game in self.games for failure in game.incomplete()]
                     if failures:
                         write_message(b"!", failures)
                         failures = []
@@ -428,6 +483,94 @@ def stepper(env, name, take_action, rows, observation, store, rewards, flags):
     return step
 
 
+class Game:
+    """A game of PettingZoo's parallel API, with the environments of the pool that are its agents.
+
+    All agents end their episodes in the same step. An agent that is out of the game before the others gets
+    observations of zeros and rewards of 0 until then, and the flag OUT.
+    """
+
+    def __init__(self, env, names, takers, rows, store, rewards, flags):
+        self.env, self.agents, self.names, self.takers = env, env.possible_agents, names, takers
+        self.rows, self.put, self.rewards, self.flags = rows, store, rewards, flags
+        self.obs = {}
+        # Positions of agents that have sent no action; the flags of agents that are out.
+        self.missing, self.ends = set(range(len(names))), [0] * len(names)
+        # Number of resets of the game, and its value at the last reset of each agent.
+        self.episode, self.episodes = 0, [0] * len(names)
+
+    def start(self, seed):
+        self.obs, _ = self.env.reset(seed=seed)
+        self.ends = [0] * len(self.names)
+        self.episode += 1
+
+    def store(self, agent, row):
+        obs = self.obs.get(self.agents[agent])
+        if obs is None:
+            row[...] = 0
+        else:
+            self.put(row, obs)
+
+    def reset(self, agent, seed):
+        """Resets an agent. The first one starts the episode of all."""
+        if self.episodes[agent] == self.episode:
+            self.start(seed)
+        self.episodes[agent] = self.episode
+        self.missing.add(agent)
+        self.store(agent, self.rows[agent][0])
+
+    def step(self, agent, reset):
+        """Notes that an agent has sent its action. The last one steps the game."""
+        if self.episodes[agent] != self.episode:
+            raise ValueError("another agent of this game was reset, and this one was not")
+        self.missing.discard(agent)
+        if self.missing:
+            return
+        self.missing = set(range(len(self.names)))
+        live = set(self.env.agents)
+        actions = {name: take() for name, take in zip(self.agents, self.takers) if name in live}
+        results = self.env.step(actions)
+        if len(results) != 5:
+            raise ValueError(
+                f"step returned {len(results)} values, expected 5: observations, rewards, terminations, truncations,"
+                " infos"
+            )
+        self.obs, rewards, terminations, truncations, _ = results
+        over = not self.env.agents
+        for k, name in enumerate(self.agents):
+            self.rewards[self.names[k]] = rewards.get(name, 0.0) if name in live else 0.0
+            if name in live:
+                terminated, truncated = terminations.get(name, False), truncations.get(name, False)
+                self.ends[k] = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
+            elif name in self.env.agents:
+                self.ends[k] = 0
+        if not over:
+            for k in range(len(self.names)):
+                self.store(k, self.rows[k][0])
+                if self.ends[k]:
+                    self.flags[self.names[k]] = OUT
+            return
+        # An agent without an end of its own ends with the game.
+        ends = [end or TERMINATED for end in self.ends]
+        for k in range(len(self.names)):
+            self.store(k, self.rows[k][1 if reset else 0])
+        if reset:
+            self.start(None)
+            self.episodes = [self.episode] * len(self.names)
+            for k in range(len(self.names)):
+                self.store(k, self.rows[k][0])
+        for name, end in zip(self.names, ends):
+            self.flags[name] = end | (WAS_RESET if reset else 0)
+
+    def incomplete(self):
+        """Errors of agents that have sent an action for a step that others have not."""
+        if not 0 < len(self.missing) < len(self.names):
+            return
+        for k in set(range(len(self.names))) - self.missing:
+            yield self.names[k], "another agent of this game has no action: send those of all agents"
+        self.missing = set(range(len(self.names)))
+
+
 def main():
     settings = read_message()
     try:
@@ -439,6 +582,7 @@ def main():
         write_message(b"E", describe(error))
         return
     spec = {"observation": observation.spec, "action": actions.spec, "width": actions.width, **limits(envs[0])}
+    spec["agents"] = len(envs[0].possible_agents) if settings["pettingzoo"] else 1
     write_message(b"S", spec)
     server = Server(settings, envs, observation, actions, read_message())
     server.serve()

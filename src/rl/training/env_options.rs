@@ -1,10 +1,10 @@
-//! Options of environments of Gymnasium, as flags.
+//! Options of environments of Gymnasium and PettingZoo, as flags.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::envs::{GymnasiumOptions, is_gymnasium, set_gymnasium_options};
+use crate::envs::{GymnasiumOptions, is_python, set_gymnasium_options};
 use crate::error::{Error, Result};
 
 /// Text of the flags.
@@ -22,16 +22,16 @@ impl EnvOptions<'_> {
     ///
     /// # Errors
     /// [`Error::Config`] for text that is not of the expected form, and for options of environments
-    /// that are not Gymnasium's.
+    /// that are not in Python.
     pub(in crate::rl) fn set(&self, env_id: &str) -> Result<()> {
-        if is_gymnasium(env_id) {
+        if is_python(env_id) {
             set_gymnasium_options(env_id, self.parse()?);
             return Ok(());
         }
         for (flag, value) in [("env-kwargs", self.kwargs), ("env-wrappers", self.wrappers)] {
             if value.is_some() {
                 return Err(Error::Config(format!(
-                    "--{flag}: only for environments of Gymnasium, as in --env-id \
+                    "--{flag}: only for environments of Gymnasium and PettingZoo, as in --env-id \
                      gymnasium:{env_id}"
                 )));
             }

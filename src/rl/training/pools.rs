@@ -3,7 +3,7 @@
 
 use crate::envs::{
     AtariOptions, EnvPool, GymnasiumOptions, PoolOptions, gymnasium_options, is_gymnasium,
-    is_registered, num_agents, spec,
+    is_python, is_registered, num_agents, spec,
 };
 use crate::error::Result;
 use crate::trace::DType;
@@ -102,12 +102,12 @@ pub(crate) fn with_atari<A: Algorithm>(
 }
 
 /// Creates environments of any kind. `atari` are the options for Atari games; other environments,
-/// those of several agents, those of Gymnasium and those registered by users get no wrappers.
+/// those of several agents, those in Python and those registered by users get no wrappers.
 ///
 /// # Errors
 /// Returns the same errors as [`EnvPool::make`] and [`EnvPool::atari`].
 pub fn any(env_id: &str, atari: AtariOptions, options: PoolOptions) -> Result<EnvPool> {
-    let own = is_registered(env_id) || is_gymnasium(env_id) || num_agents(env_id) > 1;
+    let own = is_registered(env_id) || is_python(env_id) || num_agents(env_id) > 1;
     if !own && spec(env_id)?.observation.dtype() == DType::U8 {
         return EnvPool::atari(env_id, atari, options);
     }
