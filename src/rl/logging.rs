@@ -1,5 +1,6 @@
 //! Logs of runs: TensorBoard event files, Weights & Biases, and videos of episodes.
 
+pub(in crate::rl) mod ffmpeg;
 pub(in crate::rl) mod hub;
 mod python;
 pub mod tensorboard;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use podracer::rl::tensorboard::{Value, read_events};
 
-use super::{ENDLESS, Running, podracer, ppo, run, run_dir};
+use super::{ENDLESS, Running, peers, podracer, ppo, run, run_dir};
 
 fn events(dir: &Path) -> PathBuf {
     let files = fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
@@ -92,23 +92,66 @@ fn returns(dir: &Path) -> Vec<(u64, f32)> {
     returns.collect()
 }
 
+/// Names of the videos of a run.
+fn videos(dir: &Path) -> Vec<String> {
+    let files = fs::read_dir(dir.join("videos")).unwrap();
+    let mut names: Vec<String> =
+        files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// A run with videos, made by the program that `ffmpeg` names.
+fn filmed(runs: &Path, flags: &str, ffmpeg: &str) -> PathBuf {
+    let mut command = ppo(runs, &format!("{flags} --capture-video"));
+    command.env("PODRACER_FFMPEG", ffmpeg);
+    let (status, _, err) = run(command);
+    assert_eq!(status, 0, "{err}");
+    run_dir(runs)
+}
+
 #[test]
 fn training_episodes_are_filmed_and_learning_is_the_same() {
-    let (filmed, plain) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (gifs, plain) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let flags = "--total-timesteps 800 --eval-episodes 1 --num-threads 2";
-    let (status, _, err) = run(ppo(filmed.path(), &format!("{flags} --capture-video")));
-    assert_eq!(status, 0, "{err}");
-    let dir = run_dir(filmed.path());
-    let names = fs::read_dir(dir.join("videos")).unwrap();
-    let mut names: Vec<String> =
-        names.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
+    let dir = filmed(gifs.path(), flags, "off");
     // 400 steps of an environment are more than 8 episodes and fewer than 27.
     let expected = ["episode-0", "rl-video-episode-0", "rl-video-episode-1", "rl-video-episode-8"];
-    assert_eq!(names, expected.map(|name| format!("{name}.gif")));
+    assert_eq!(videos(&dir), expected.map(|name| format!("{name}.gif")));
     assert_eq!(run(ppo(plain.path(), flags)).0, 0);
     assert_eq!(returns(&dir), returns(&run_dir(plain.path())));
 
+    let Some(python) = peers::python("PODRACER_PEER_PYTHON") else { return };
+    let script = "import imageio_ffmpeg; print(imageio_ffmpeg.get_ffmpeg_exe())";
+    let found = std::process::Command::new(python).args(["-c", script]).output().unwrap();
+    let ffmpeg = String::from_utf8(found.stdout).unwrap();
+    let mp4s = tempfile::tempdir().unwrap();
+    let dir = filmed(mp4s.path(), flags, ffmpeg.trim());
+    assert_eq!(videos(&dir), expected.map(|name| format!("{name}.mp4")));
+    for name in videos(&dir) {
+        let bytes = fs::read(dir.join("videos").join(name)).unwrap();
+        // A complete file has its index; the one of fast starts is before the frames.
+        let at = |name: &[u8]| bytes.windows(4).position(|part| part == name).unwrap();
+        assert!(&bytes[4..8] == b"ftyp" && at(b"moov") < at(b"mdat"));
+    }
+    assert_eq!(returns(&dir), returns(&run_dir(plain.path())));
+}
+
+#[test]
+fn an_ffmpeg_that_fails_does_not_end_training() {
+    let runs = tempfile::tempdir().unwrap();
+    let mut command = ppo(runs.path(), "--capture-video --save-model");
+    command.env("PODRACER_FFMPEG", "false");
+    let (status, _, err) = run(command);
+    assert!(err.contains("--capture-video: ffmpeg cannot write "), "{err}");
+    assert!(err.contains("PODRACER_FFMPEG=off writes GIFs"), "{err}");
+    // The videos of the evaluation are missing, the model is there.
+    assert_eq!(status, 1, "{err}");
+    assert!(run_dir(runs.path()).join("ppo.safetensors").exists(), "{err}");
+}
+
+#[test]
+fn environments_without_pictures_are_not_filmed() {
     let other = tempfile::tempdir().unwrap();
     let (status, _, err) = run(ppo(other.path(), "--env-id CartPolePositions-v0 --capture-video"));
     assert_eq!(status, 0, "{err}");

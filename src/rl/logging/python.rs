@@ -235,7 +235,7 @@ fn print_replies(queue: &Queue, purpose: Purpose, quiet: bool, out: impl Read) {
 }
 
 /// Reads all lines, and stores each that is not blank in the place of the one before.
-fn read_errors(err: impl Read, last: &Mutex<String>) {
+pub(super) fn read_errors(err: impl Read, last: &Mutex<String>) {
     let mut err = BufReader::new(err);
     let mut line = Vec::new();
     while err.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {

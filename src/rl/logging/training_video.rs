@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use super::video::Film;
+use super::video::{EXTENSIONS, Film};
 use crate::envs::{Camera, Frame};
 use crate::error::{Error, Result};
 use crate::output;
@@ -14,9 +14,8 @@ use crate::rl::files;
 
 /// Number of frames that wait for the thread that encodes them.
 const QUEUED_FRAMES: usize = 64;
-/// Beginning of the names of the files, as in `rl-video-episode-8.gif`.
+/// Beginning of the names of the files, as in `rl-video-episode-8.mp4`.
 const PREFIX: &str = "rl-video-episode-";
-const SUFFIX: &str = ".gif";
 
 /// Returns true for the episodes that Gymnasium films: the cubes below 1,000, and each thousandth.
 fn is_filmed(episode: u64) -> bool {
@@ -55,12 +54,15 @@ struct EpisodeCamera {
 }
 
 impl TrainingVideos {
-    /// Starts the thread. Videos are written into `folder`; a resumed run continues the numbers of
-    /// the episodes that are there.
+    /// Starts the thread. Videos are written into `folder` by `ffmpeg`, or as GIFs; a resumed run
+    /// continues the numbers of the episodes that are there.
     ///
     /// # Errors
     /// [`Error::Io`] if the folder cannot be created.
-    pub(in crate::rl) fn start(folder: &Path) -> Result<(TrainingVideos, Box<dyn Camera>)> {
+    pub(in crate::rl) fn start(
+        folder: &Path,
+        ffmpeg: Option<&'static Path>,
+    ) -> Result<(TrainingVideos, Box<dyn Camera>)> {
         fs::create_dir_all(folder).map_err(Error::io("cannot create", folder))?;
         files::not_a_link(folder).map_err(Error::io("cannot write into", folder))?;
         let episode = next_episode(folder);
@@ -69,7 +71,7 @@ impl TrainingVideos {
         let (done, written) = channel();
         let folder = folder.to_path_buf();
         let thread = thread::spawn(move || {
-            let encoded = encode(&folder, &frames, |path| drop(done.send(path)));
+            let encoded = encode(&folder, ffmpeg, &frames, |path| drop(done.send(path)));
             if let Err(error) = encoded {
                 output::stderr_line(format_args!(
                     "--capture-video: {error}; training continues without videos"
@@ -130,14 +132,20 @@ impl Camera for EpisodeCamera {
 fn next_episode(folder: &Path) -> u64 {
     let names = fs::read_dir(folder).into_iter().flatten().flatten();
     let number = |name: std::ffi::OsString| {
-        name.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse::<u64>().ok()
+        let (number, extension) = name.to_str()?.strip_prefix(PREFIX)?.split_once('.')?;
+        EXTENSIONS.contains(&extension).then(|| number.parse::<u64>().ok())?
     };
     let last = names.filter_map(|entry| number(entry.file_name())).max();
     last.map_or(0, |last| last.saturating_add(1))
 }
 
 /// Writes the videos until there are no further frames.
-fn encode(folder: &Path, frames: &Receiver<Message>, done: impl Fn(PathBuf)) -> Result<()> {
+fn encode(
+    folder: &Path,
+    ffmpeg: Option<&Path>,
+    frames: &Receiver<Message>,
+    done: impl Fn(PathBuf),
+) -> Result<()> {
     let (mut episode, mut film) = (0, None);
     for message in frames {
         match message {
@@ -146,8 +154,8 @@ fn encode(folder: &Path, frames: &Receiver<Message>, done: impl Fn(PathBuf)) -> 
                 let film: &mut Film = match &mut film {
                     Some(film) => film,
                     None => {
-                        let path = folder.join(format!("{PREFIX}{episode}{SUFFIX}"));
-                        film.insert(Film::create(path, &frame, &[])?)
+                        let path = folder.join(format!("{PREFIX}{episode}"));
+                        film.insert(Film::create(ffmpeg, &path, &frame, &[])?)
                     }
                 };
                 film.show(&frame, &[])?;
@@ -167,7 +175,7 @@ mod tests {
         let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
         let number = |name: std::ffi::OsString| -> u64 {
             let name = name.into_string().unwrap();
-            name.strip_prefix(PREFIX).unwrap().strip_suffix(SUFFIX).unwrap().parse().unwrap()
+            name.strip_prefix(PREFIX).unwrap().strip_suffix(".gif").unwrap().parse().unwrap()
         };
         let mut numbers: Vec<u64> = names.map(number).collect();
         numbers.sort_unstable();
@@ -189,7 +197,7 @@ mod tests {
     fn a_resumed_run_continues_the_numbers() {
         let folder = tempfile::tempdir().unwrap();
         for last in [1, 8] {
-            let (mut videos, mut camera) = TrainingVideos::start(folder.path()).unwrap();
+            let (mut videos, mut camera) = TrainingVideos::start(folder.path(), None).unwrap();
             for _ in 0..7 {
                 if camera.begin() {
                     camera.frame(frame());
@@ -205,7 +213,7 @@ mod tests {
     #[test]
     fn an_episode_under_way_is_completed_and_later_frames_are_dropped() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut videos, mut camera) = TrainingVideos::start(folder.path()).unwrap();
+        let (mut videos, mut camera) = TrainingVideos::start(folder.path(), None).unwrap();
         assert!(camera.begin());
         (0..3 * QUEUED_FRAMES).for_each(|_| camera.frame(frame()));
         videos.finish();
@@ -221,7 +229,7 @@ mod tests {
     #[test]
     fn a_video_that_cannot_be_written_blocks_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut videos, mut camera) = TrainingVideos::start(folder.path()).unwrap();
+        let (mut videos, mut camera) = TrainingVideos::start(folder.path(), None).unwrap();
         fs::remove_dir(folder.path()).unwrap();
         assert!(camera.begin());
         (0..3 * QUEUED_FRAMES).for_each(|_| camera.frame(frame()));

@@ -5,23 +5,27 @@ use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use gif::{DisposalMethod, Encoder, Repeat};
+use gif::{DisposalMethod, Repeat};
 
+use super::ffmpeg::{self, Ffmpeg};
 use crate::envs::Frame;
 use crate::error::{Error, Result};
 use crate::rl::files;
 
-/// Duration of a frame in hundredths of a second.
-const DELAY: u16 = 4;
+/// Frames per second.
+const FRAMES_PER_SECOND: u32 = 25;
 const PAPER: [u8; 3] = [250, 250, 250];
 const BAR: [u8; 3] = [120, 160, 210];
 const HIGHEST: [u8; 3] = [210, 90, 60];
 const ZERO: [u8; 3] = [60, 60, 60];
 
-/// Writer of animated GIFs, one for each episode: `episode-0.gif` and so on.
+/// Writer of videos, one for each episode: `episode-0.mp4` and so on, or animated GIFs where there is
+/// no ffmpeg.
 #[derive(Debug)]
 pub struct Recorder {
     folder: PathBuf,
+    /// Program that encodes; `None` for GIFs.
+    ffmpeg: Option<PathBuf>,
     film: Option<Film>,
     films: usize,
     /// Videos that are complete.
@@ -32,8 +36,16 @@ pub struct Recorder {
 pub(in crate::rl) struct Film {
     path: PathBuf,
     size: (usize, usize),
-    encoder: Encoder<BufWriter<File>>,
+    encoder: Encoder,
 }
+
+enum Encoder {
+    Gif(gif::Encoder<BufWriter<File>>),
+    Mp4(Ffmpeg),
+}
+
+/// Extensions of the files of videos.
+pub(super) const EXTENSIONS: [&str; 2] = ["mp4", "gif"];
 
 impl std::fmt::Debug for Film {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -47,8 +59,13 @@ impl Recorder {
     /// # Errors
     /// [`Error::Io`] if it cannot be created.
     pub fn new(folder: &Path) -> Result<Recorder> {
+        Recorder::with_ffmpeg(folder, ffmpeg::program())
+    }
+
+    fn with_ffmpeg(folder: &Path, ffmpeg: Option<&Path>) -> Result<Recorder> {
         fs::create_dir_all(folder).map_err(Error::io("cannot create", folder))?;
-        Ok(Recorder { folder: folder.to_path_buf(), film: None, films: 0, written: Vec::new() })
+        let (folder, ffmpeg) = (folder.to_path_buf(), ffmpeg.map(PathBuf::from));
+        Ok(Recorder { folder, ffmpeg, film: None, films: 0, written: Vec::new() })
     }
 
     /// Adds a frame to the video of the current episode. `rows` are rows of numbers, such as
@@ -56,14 +73,14 @@ impl Recorder {
     /// scale.
     ///
     /// # Errors
-    /// [`Error::Io`] if the video cannot be written; [`Error::Env`] for a frame whose size differs
-    /// from that of the first frame of the episode.
+    /// [`Error::Io`] if the video cannot be written; [`Error::Env`] if ffmpeg fails, and for a frame
+    /// whose size differs from that of the first frame of the episode.
     pub fn show(&mut self, frame: &Frame, rows: &[&[f32]]) -> Result<()> {
         let film = match &mut self.film {
             Some(film) => film,
             None => {
-                let path = self.folder.join(format!("episode-{}.gif", self.films));
-                self.film.insert(Film::create(path, frame, rows)?)
+                let path = self.folder.join(format!("episode-{}", self.films));
+                self.film.insert(Film::create(self.ffmpeg.as_deref(), &path, frame, rows)?)
             }
         };
         film.show(frame, rows)
@@ -87,20 +104,32 @@ impl Recorder {
 }
 
 impl Film {
-    /// Creates the file of a video with frames of this size.
+    /// Creates the file of a video with frames of this size. `path` lacks its extension: `.mp4` with an
+    /// `ffmpeg`, otherwise `.gif`.
     ///
     /// # Errors
     /// Returns the errors of [`Recorder::show`].
-    pub(in crate::rl) fn create(path: PathBuf, frame: &Frame, rows: &[&[f32]]) -> Result<Film> {
+    pub(in crate::rl) fn create(
+        ffmpeg: Option<&Path>,
+        path: &Path,
+        frame: &Frame,
+        rows: &[&[f32]],
+    ) -> Result<Film> {
         let (width, height, _) = beside(frame, rows);
+        let size = (width, height);
+        let path = path.with_extension(EXTENSIONS[usize::from(ffmpeg.is_none())]);
+        if let Some(program) = ffmpeg {
+            let process = Ffmpeg::start(program, path.clone(), size, FRAMES_PER_SECOND)?;
+            return Ok(Film { path, size, encoder: Encoder::Mp4(process) });
+        }
         let sides = u16::try_from(width).ok().zip(u16::try_from(height).ok());
         let (w, h) =
             sides.ok_or_else(|| Error::Env(format!("a picture of {width} by {height}")))?;
         let file = files::create(&path).map_err(Error::io("cannot create", &path))?;
-        let mut encoder = Encoder::new(BufWriter::new(file), w, h, &[])
+        let mut encoder = gif::Encoder::new(BufWriter::new(file), w, h, &[])
             .map_err(|error| encoding(error, &path))?;
         encoder.set_repeat(Repeat::Infinite).map_err(|error| encoding(error, &path))?;
-        Ok(Film { path, size: (width, height), encoder })
+        Ok(Film { path, size, encoder: Encoder::Gif(encoder) })
     }
 
     /// Adds a frame; see [`Recorder::show`].
@@ -115,10 +144,15 @@ impl Film {
                 self.size.0, self.size.1
             )));
         }
+        let encoder = match &mut self.encoder {
+            Encoder::Mp4(process) => return process.write(&pixels),
+            Encoder::Gif(encoder) => encoder,
+        };
         let mut picture = gif::Frame::from_rgb_speed(width as u16, height as u16, &pixels, 20);
-        (picture.delay, picture.dispose) = (DELAY, DisposalMethod::Any);
-        let written = self.encoder.write_frame(&picture);
-        written.map_err(|error| encoding(error, &self.path))
+        // In hundredths of a second.
+        picture.delay = (100 / FRAMES_PER_SECOND) as u16;
+        picture.dispose = DisposalMethod::Any;
+        encoder.write_frame(&picture).map_err(|error| encoding(error, &self.path))
     }
 
     /// Completes the video and returns its path.
@@ -127,6 +161,10 @@ impl Film {
     /// [`Error::Io`] if it cannot be written.
     pub(in crate::rl) fn close(self) -> Result<PathBuf> {
         let Film { path, encoder, .. } = self;
+        let encoder = match encoder {
+            Encoder::Mp4(process) => return process.close(),
+            Encoder::Gif(encoder) => encoder,
+        };
         let file = encoder.into_inner().map_err(|error| encoding(error, &path))?;
         file.into_inner().map_err(|error| Error::io("cannot write", &path)(error.into_error()))?;
         Ok(path)
@@ -196,7 +234,7 @@ mod tests {
     #[test]
     fn episodes_become_films() {
         let folder = tempfile::tempdir().unwrap();
-        let mut recorder = Recorder::new(folder.path()).unwrap();
+        let mut recorder = Recorder::with_ffmpeg(folder.path(), None).unwrap();
         for episode in 0..2u8 {
             for step in 0..3 {
                 recorder.show(&frame(40 * step + episode), &[&[0.1, -0.5, 0.9]]).unwrap();

@@ -13,6 +13,7 @@ use crate::rl::algorithm::{self, Algorithm};
 use crate::rl::evaluation::Evaluation;
 use crate::rl::files;
 use crate::rl::hub;
+use crate::rl::logging::ffmpeg;
 use crate::rl::progress::Above;
 use crate::rl::saved::{self, CHECKPOINT, Envs, MODEL, Origin, checkpoint_in};
 use crate::rl::tensorboard::continues;
@@ -254,7 +255,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             ));
             return Ok(());
         }
-        let started = TrainingVideos::start(&self.videos_dir()?);
+        let started = TrainingVideos::start(&self.videos_dir()?, ffmpeg::program());
         let started = started.map(|(videos, camera)| {
             self.videos = Some(videos);
             envs.film(camera)
